@@ -8,7 +8,7 @@ bool frostline_fail(frozen_prefix_failure_t *failure, wasi_nn_errors_error_code_
     return false;
 }
 
-/* What the host says of an operation of wasi:nn that failed. */
+/* Copies an error of wasi:nn to a failure and returns false. */
 static bool told(frozen_prefix_failure_t *failure, wasi_nn_errors_own_error_t error) {
     wasi_nn_errors_borrow_error_t borrowed = wasi_nn_errors_borrow_error(error);
     failure->code = wasi_nn_errors_method_error_code(borrowed);
@@ -41,8 +41,8 @@ bool frostline_run(frozen_prefix_string_t *stage, frozen_prefix_string_t *input,
     return true;
 }
 
-/* Memory. Each call of a guest gets an instance of its own, whose memory goes when the call ends: blocks are cut off the
- * end of it one after the other, and never given back. Before each lies its size, for realloc. */
+/* Memory allocation. Every guest call runs in a new instance, whose memory is released at the end of the call. Blocks are
+ * allocated in sequence and never freed. The word before each block contains the size for realloc. */
 
 #define PAGE 65536u
 #define ALIGNMENT 16u

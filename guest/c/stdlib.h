@@ -1,4 +1,4 @@
-/* What generated code and guests need of the C library; frostline.c has it. */
+/* The part of the C library that guests and generated code need. Implemented in frostline.c. */
 #ifndef FROSTLINE_STDLIB_H
 #define FROSTLINE_STDLIB_H
 

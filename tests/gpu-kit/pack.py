@@ -1,9 +1,9 @@
-"""Packs the GPU kit: one archive in parts of a bounded size, for machines that are reached by small transfers.
+"""Packs the GPU kit as an archive in parts of limited size, for machines that accept only small transfers.
 
     python3 pack.py --out target/gpu-kit --file bin/frostline=target/release/frostline --source . [--photos DIR] [--arch 90]
 
-Called by `cargo xtask gpu-kit`. Of ONNX Runtime's CUDA provider, GPU code for other architectures than `--arch` is replaced by zeros: 284 MB
-that hardly compress become 50.
+Called by `cargo xtask gpu-kit`. In ONNX Runtime's CUDA provider, GPU code for architectures other than `--arch` is replaced by zeros. This
+reduces the compressed size from 284 to 50 MB.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import subprocess
 import tarfile
 
 PROVIDER = "libonnxruntime_providers_cuda.so"
-# What the benchmark starts from the repository.
+# Folders with scripts that the benchmark runs.
 SOURCES = ["models/zoo", "tests/bench/peers"]
 FAT_BINARY = struct.pack("<I", 0xBA55ED50)
 GPU_CODE = 2
@@ -25,18 +25,18 @@ GPU_CODE = 2
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, required=True)
-    parser.add_argument("--file", action="append", default=[], metavar="NAME=PATH", help="a file of the kit")
-    parser.add_argument("--source", type=pathlib.Path, required=True, help="the repository")
-    parser.add_argument("--photos", type=pathlib.Path, help="class folders of photos; default: the demo's")
-    parser.add_argument("--arch", type=int, default=90, help="compute capability, 90 for Hopper; 0 keeps all GPU code")
-    parser.add_argument("--preset", type=int, default=3, help="of xz: 0 is fast, 9 is small")
+    parser.add_argument("--file", action="append", default=[], metavar="NAME=PATH", help="file to pack, with its path in the kit")
+    parser.add_argument("--source", type=pathlib.Path, required=True, help="root of the repository")
+    parser.add_argument("--photos", type=pathlib.Path, help="folder with a subfolder of photos per class [default: the photos of the demo]")
+    parser.add_argument("--arch", type=int, default=90, help="compute capability, such as 90 for Hopper; 0 keeps all GPU code")
+    parser.add_argument("--preset", type=int, default=3, help="preset of xz, from 0 (fast) to 9 (small)")
     parser.add_argument("--part-mib", type=int, default=50)
     return parser.parse_args()
 
 
 def pruned(library, arch):
-    """The provider's bytes with the GPU code of one architecture. A container holds entries; an entry's header has its kind, its own
-    size, the payload's size, and at byte 28 the architecture."""
+    """Replaces GPU code for other architectures by zeros. A container has entries. The header of an entry contains the kind, the size of
+    the header, the size of the payload, and the architecture at byte 28."""
     data = bytearray(library)
     start = 0
     while (start := data.find(FAT_BINARY, start)) >= 0:
@@ -68,7 +68,7 @@ def add(archive, name, data):
 
 
 def tracked(repository):
-    """The committed files among SOURCES."""
+    """Lists the committed files in SOURCES."""
     listed = subprocess.run(["git", "ls-files", "-z", *SOURCES], cwd=repository, capture_output=True, check=True)
     return [name.decode() for name in listed.stdout.split(b"\0") if name]
 

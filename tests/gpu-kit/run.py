@@ -1,10 +1,10 @@
 """Runs the GPU kit on a machine without network, Rust or this repository, and prints one line of JSON.
 
-    python3 run.py keep part-0          # on each transfer: copies the part to where `all` finds it
-    python3 run.py all --seconds 420    # unpacks, tests, measures; ends by itself
+    python3 run.py keep part-0          # after each transfer: copies the part to the folder that `all` uses
+    python3 run.py all --seconds 420    # unpacks, tests and measures within this time
 
-Needs Linux on x86-64, Python with torch, torchvision, onnx, onnxruntime and numpy, and for `--device cuda:0` CUDA 13 and cuDNN 9 (those that
-torch brings are found). Measurements that the time does not allow are left out.
+Needs Linux on x86-64 and Python with torch, torchvision, onnx, onnxruntime and numpy. `--device cuda:0` also needs CUDA 13 and cuDNN 9; the
+libraries installed with torch are found. Measurements are skipped if the time is too short.
 """
 
 import argparse
@@ -23,22 +23,22 @@ import threading
 import time
 
 KEPT = pathlib.Path(tempfile.gettempdir(), "frostline-gpu-kit")
-# In the order of their use, with their share of the time that is left; the last one has it all.
+# Measurements in order, with their fraction of the remaining time. The last one may use all of it.
 PARTS = {"job": 0.3, "loops": 0.7, "memory": 1.0}
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    keep = commands.add_parser("keep", help="copy parts")
+    keep = commands.add_parser("keep", help="copy parts to the folder that `all` uses")
     keep.add_argument("parts", nargs="+", type=pathlib.Path)
     run = commands.add_parser("all", help="unpack, test and measure")
     run.add_argument("--device", default="cuda:0", help="cuda:0 or cpu")
-    run.add_argument("--seconds", type=float, default=420, help="after which everything ends")
+    run.add_argument("--seconds", type=float, default=420, help="time limit for all steps")
     run.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
-    run.add_argument("--quick", action="store_true", help="the smallest measurements, to try the kit")
-    run.add_argument("--networks", help="comma-separated; default: the benchmark's")
-    run.add_argument("--from", dest="kept", type=pathlib.Path, default=KEPT, help="where the parts lie")
+    run.add_argument("--quick", action="store_true", help="run only the smallest measurements, to test the kit")
+    run.add_argument("--networks", help="comma-separated networks [default: those of the benchmark]")
+    run.add_argument("--from", dest="kept", type=pathlib.Path, default=KEPT, help="folder with the parts")
     return parser.parse_args()
 
 
@@ -47,11 +47,11 @@ def keep(parts):
     for part in parts:
         for file in part.iterdir():
             shutil.copy(file, KEPT / file.name)
-            print(f"kept {file.name}, {file.stat().st_size / 1e6:.1f} MB")
+            print(f"copied {file.name}, {file.stat().st_size / 1e6:.1f} MB")
 
 
 class Joined:
-    """The parts as one file, for reading once."""
+    """Concatenated parts, which can be read once."""
 
     def __init__(self, files):
         self.files = [open(file, "rb") for file in files]
@@ -65,13 +65,13 @@ class Joined:
 
 
 def unpack(kept, folder):
-    """Unpacks the parts below `kept`, once."""
+    """Unpacks the parts below `kept`, unless they were unpacked before."""
     done = folder / "unpacked"
     if done.exists():
         return
     parts = sorted(kept.rglob("kit.tar.xz.*"))
     if not parts:
-        sys.exit(f"no parts of the kit in {kept}: run `run.py keep part-0` and so on first")
+        sys.exit(f"cannot find parts of the kit in {kept}; run `run.py keep part-0` for each part first")
     with tarfile.open(fileobj=Joined(parts), mode="r|xz") as archive:
         archive.extractall(folder, filter="data")
     done.touch()
@@ -100,10 +100,10 @@ class Kit:
         return self.end - time.monotonic()
 
     def call(self, what, program, *words, seconds=None):
-        """(exit code, standard output) of one of the kit's programs; its output is shown. It is ended when its time is up, with all that it
-        started: their output would be waited for."""
+        """Runs a program of the kit and prints its output. Returns the exit code and the output. After the time limit, kills the program and its
+        child processes, which would keep the output open."""
         seconds = max(1.0, min(seconds or self.left(), self.left()))
-        print(f"\n== {what}, at most {seconds:.0f} s", flush=True)
+        print(f"\n== {what}, limit {seconds:.0f} s", flush=True)
         command = [str(self.folder / "bin" / program), *words]
         process = subprocess.Popen(command, env=self.environment, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
         timer = threading.Timer(seconds, lambda: os.killpg(process.pid, signal.SIGKILL))
@@ -132,7 +132,7 @@ class Kit:
         arguments = self.arguments
         share = self.left() * (1.0 if part == arguments.only[-1] else PARTS[part])
         words = ["gpu", "--device", arguments.device, "--parts", part, "--photos", str(self.folder / "photos")]
-        # The rest is for what is being measured when the time is up.
+        # Reserve time to complete the measurement that runs when the time is up.
         words += ["--seconds", str(int(share * 0.8))]
         words += ["--quick"] if arguments.quick else []
         words += ["--networks", arguments.networks] if arguments.networks else []

@@ -1,4 +1,4 @@
-"""Azurite, Microsoft's emulator of Azure's blob storage, from npm."""
+"""Runs Azurite, Microsoft's emulator of Azure Blob Storage, from npm."""
 import base64
 import email.utils
 import hashlib
@@ -10,7 +10,7 @@ from serving import BUCKET, folder, free_ports, missing, request, run, serve
 
 VERSION = "3.37.0"
 ACCOUNT = "devstoreaccount1"
-# The emulator's own key, as its documentation prints it.
+# Default key in the emulator's documentation.
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
 if not shutil.which("npm"):
@@ -24,7 +24,7 @@ endpoint = f"http://127.0.0.1:{port}/{ACCOUNT}"
 
 
 def create():
-    """Creates the container, signed as Azure's documentation of Shared Key says."""
+    """Creates the container with a signature according to Azure's Shared Key documentation."""
     date = email.utils.formatdate(usegmt=True)
     headers = f"x-ms-date:{date}\nx-ms-version:2021-12-02"
     text = "PUT" + "\n" * 12 + f"{headers}\n/{ACCOUNT}/{ACCOUNT}/{BUCKET}\nrestype:container"
@@ -40,7 +40,7 @@ def create():
         },
     )
     if status != 201:
-        missing(f"the container was not created: {status} {body[:200]!r}")
+        missing(f"cannot create the container: {status} {body[:200]!r}")
 
 
 serve(

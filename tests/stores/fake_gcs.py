@@ -1,7 +1,7 @@
-"""fake-gcs-server, an emulator of Google Cloud Storage, from the Python package that carries it.
+"""Runs fake-gcs-server, an emulator of Google Cloud Storage, from a Python package that contains it.
 
-Of Google's XML interface, which our client speaks, it has listings and reads alone. Writes and deletes are therefore put into the JSON
-interface's words on the way; whether a condition holds is the server's to say.
+It supports only listings and reads of Google's XML interface, which our client uses. A proxy therefore translates writes and deletes to the
+JSON interface. The server evaluates conditions.
 """
 import http.client
 import http.server
@@ -23,7 +23,7 @@ machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platfo
 name = f"fake-gcs-server-{platform.system().lower()}-{machine}"
 programs = list(pathlib.Path(wrapper.__file__).parent.rglob(name))
 if not programs:
-    missing(f"the package has no {name}")
+    missing(f"cannot find {name} in the package")
 programs[0].chmod(0o755)
 port, inner = free_ports(2)
 url = f"http://127.0.0.1:{port}"
@@ -37,7 +37,7 @@ class Translator(http.server.BaseHTTPRequestHandler):
         pass
 
     def translated(self, body):
-        """Method, path, headers and body in the words of the server."""
+        """Translates a request. Returns method, path, headers and body."""
         headers = {name.lower(): value for name, value in self.headers.items()}
         path = urllib.parse.urlsplit(self.path).path
         bucket, _, key = path.lstrip("/").partition("/")
@@ -46,7 +46,7 @@ class Translator(http.server.BaseHTTPRequestHandler):
             return "DELETE", f"/storage/v1/b/{bucket}/o/{urllib.parse.quote(key, safe='')}", headers, body
         if self.command != "PUT":
             return self.command, self.path, headers, body
-        # Of uploads in one request, only those in parts heed conditions.
+        # The server checks conditions only in multipart uploads.
         condition = self.headers.get("x-goog-if-generation-match")
         condition = f"&ifGenerationMatch={condition}" if condition else ""
         part = "\r\n--part\r\nContent-Type: {}\r\n\r\n"
@@ -93,18 +93,18 @@ def create():
     body = json.dumps({"name": BUCKET}).encode()
     status, body = request(f"{url}/storage/v1/b?project=frostline", "POST", {"Content-Type": "application/json"}, body)
     if status != 200:
-        missing(f"the bucket was not created: {status} {body[:200]!r}")
+        missing(f"cannot create the bucket: {status} {body[:200]!r}")
 
 
 serve(
     [
-        # Listings in XML are only for the public host's name.
+        # The server supports XML listings only at the public host name.
         [programs[0], "-scheme", "http", "-host", "127.0.0.1", "-port", str(inner), "-backend", "memory"]
         + ["-public-host", f"127.0.0.1:{port}", "-external-url", url, "-log-level", "error"]
     ],
     f"http://127.0.0.1:{inner}",
     create,
-    version="fake-gcs-server 1.54.0 (writes put into JSON)",
+    version="fake-gcs-server 1.54.0 (writes translated to JSON)",
     root=f"gs://{BUCKET}",
     settings={"GOOGLE_BASE_URL": url, "GOOGLE_SKIP_SIGNATURE": "true"},
     wrong=None,

@@ -1,4 +1,4 @@
-"""moto's S3 server, which other tests use too."""
+"""Runs moto's S3 server, which other tests also use."""
 import sys
 
 from serving import BUCKET, free_ports, missing, request, serve
@@ -16,7 +16,7 @@ url = f"http://127.0.0.1:{port}"
 def create():
     status, body = request(f"{url}/{BUCKET}", "PUT")
     if status != 200:
-        missing(f"the bucket was not created: {status} {body[:200]!r}")
+        missing(f"cannot create the bucket: {status} {body[:200]!r}")
 
 
 serve(

@@ -1,4 +1,4 @@
-"""Common code of the servers: `cargo xtask stores` starts each, and it prints its connection as one line of JSON."""
+"""Common code of the server scripts. `cargo xtask stores` starts each script, which prints its connection as one line of JSON."""
 import contextlib
 import json
 import os
@@ -15,7 +15,7 @@ BUCKET = "frostline"
 
 
 def folder():
-    """The folder of the server's files."""
+    """Creates the folder for the server's files and returns its path."""
     path = pathlib.Path(sys.argv[1])
     path.mkdir(parents=True, exist_ok=True)
     return path
@@ -27,7 +27,7 @@ def missing(reason):
 
 
 def free_ports(count):
-    """Distinct free ports."""
+    """Returns distinct free ports."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
@@ -36,7 +36,7 @@ def free_ports(count):
 
 
 def run(command):
-    """Runs a command; if it fails, the server is unavailable."""
+    """Runs a command. If it fails, reports the server as unavailable and exits."""
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -47,7 +47,7 @@ def run(command):
 
 
 def request(url, method="GET", headers=None, body=None):
-    """The answer to one request: its status and body."""
+    """Sends a request and returns the status and the body of the answer."""
     request_object = urllib.request.Request(url, method=method, headers=headers or {}, data=body)
     try:
         with urllib.request.urlopen(request_object, timeout=10) as answer:
@@ -57,7 +57,7 @@ def request(url, method="GET", headers=None, body=None):
 
 
 def serve(programs, url, prepare, **connection):
-    """Starts `programs`, waits until `url` answers, prints the connection, and stops them at the end of standard input."""
+    """Starts `programs`, waits until `url` answers, prints the connection, and stops the programs when standard input closes."""
     log = open(folder() / "log", "wb")
     children = [
         subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)

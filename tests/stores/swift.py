@@ -1,4 +1,4 @@
-"""OpenStack Swift with its S3 interface, on this machine with one replica, from Debian's packages."""
+"""Runs OpenStack Swift with its S3 interface and one replica, from Debian's packages."""
 import os
 import shutil
 import subprocess
@@ -9,17 +9,17 @@ from serving import BUCKET, folder, free_ports, missing, request, run, serve
 PACKAGES = ["swift", "swift-proxy", "swift-account", "swift-container", "swift-object", "memcached"]
 if not shutil.which("swift-proxy-server"):
     if "--install" not in sys.argv or os.geteuid() != 0 or not shutil.which("apt-get"):
-        missing("Debian's packages of it are not installed; as root, `cargo xtask stores swift --install` does")
+        missing("Debian's packages of Swift are not installed; run `cargo xtask stores swift --install` as root")
     os.environ["DEBIAN_FRONTEND"] = "noninteractive"
     run(["apt-get", "update", "-q"])
     run(["apt-get", "install", "-y", "-q", "--no-install-recommends", *PACKAGES])
 shutil.rmtree(folder() / "devices", ignore_errors=True)
 (folder() / "devices/d1").mkdir(parents=True)
 try:
-    # Swift keeps its metadata in the file system's attributes.
+    # Swift stores metadata in extended attributes of the file system.
     os.setxattr(folder() / "devices", "user.swift.metadata", b"x" * 2000)
 except OSError as error:
-    missing(f"the file system of {folder()} has no extended attributes ({error})")
+    missing(f"the file system of {folder()} does not support extended attributes ({error})")
 proxy, cache, *ports = free_ports(5)
 services = dict(zip(("object", "container", "account"), ports))
 
@@ -81,7 +81,7 @@ url = f"http://127.0.0.1:{proxy}"
 
 
 def create():
-    """Creates the bucket by Swift's native API, which needs no signature."""
+    """Creates the bucket with Swift's native API, which needs no signature."""
     import urllib.request
 
     login = urllib.request.Request(f"{url}/auth/v1.0", headers={"X-Auth-User": "test:tester", "X-Auth-Key": "testing"})
@@ -89,7 +89,7 @@ def create():
         account, token = answer.headers["X-Storage-Url"], answer.headers["X-Auth-Token"]
     status, body = request(f"{account}/{BUCKET}", "PUT", {"X-Auth-Token": token})
     if status not in (201, 202):
-        missing(f"the container was not created: {status} {body[:200]!r}")
+        missing(f"cannot create the container: {status} {body[:200]!r}")
 
 
 version = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", "swift-proxy"], capture_output=True, text=True)

@@ -1,8 +1,8 @@
-//! Computes through plain `wasi:nn` and nothing else, so that any host side of it can run this guest, and reports what it
-//! met: the tensor of a run that works, and the error codes of runs that cannot.
+//! Computes through plain `wasi:nn` only, so that any implementation of it can run this guest. Reports the
+//! tensor of a successful computation and the error codes of invalid ones.
 //!
-//! The first two samples get the rows of the working run, on a batch the guest makes itself. Every further sample stands
-//! for one attempt in [`attempts`]; it fails with the code and text that attempt met.
+//! The guest creates the batch of the successful computation. Its two rows are returned for the first two
+//! samples. Each further sample represents one of the [`attempts`]. It fails with the error of the attempt.
 
 use frostline_guest::bindings::wasi::nn::errors::Error;
 use frostline_guest::bindings::wasi::nn::graph::{self, load_by_name};
@@ -11,7 +11,7 @@ use frostline_guest::{
     Pixels, Sample, ServedCut, Tensor, TensorType,
 };
 
-/// Rows of the batch that works.
+/// Rows of the batch in the successful computation.
 const ROWS: u32 = 2;
 
 struct Conformance;
@@ -49,7 +49,8 @@ impl FrozenPrefix for Conformance {
     }
 }
 
-/// What cannot work: a stage that is not there, an input under another name, of another shape, of another type, and none.
+/// Runs computations with an unknown stage, an unknown input name, a wrong shape, a wrong type and a missing
+/// input.
 fn attempts(job: &Job) -> [Result<Tensor, Failure>; 5] {
     let wide: Vec<u32> = job.input_shape.iter().map(|dim| dim + 1).collect();
     [
@@ -82,7 +83,7 @@ fn first(outputs: Result<Vec<(String, Tensor)>, Error>) -> Result<Tensor, Failur
     tensor.ok_or_else(|| Failure::new(ErrorCode::Unknown, "no outputs"))
 }
 
-/// Four-byte elements between 0 and 1, the same on every host.
+/// Returns a batch of four-byte elements between 0 and 1 that does not depend on the host.
 fn batch(row: &[u32], ty: TensorType) -> Tensor {
     let dimensions: Vec<u32> = std::iter::once(ROWS).chain(row.iter().copied()).collect();
     let elements: u32 = dimensions.iter().product();

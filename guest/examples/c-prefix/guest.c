@@ -1,10 +1,10 @@
-/* A guest in C: the host loads photos by ImageNet's recipe, and the network runs up to the split. */
+/* A guest in C. The host loads photos with the preprocessing of ImageNet and runs the network up to the split. */
 
 #include <frostline.h>
 #include <stdlib.h>
 
-/* How a photo becomes the network's input: its short side is resized, the center is cut out, colors are scaled to 0..1, `mean` is
- * subtracted and what remains divided by `std`, for red, green and blue. */
+/* Preprocessing of a photo. The host resizes the short side, crops the center, scales colors to 0..1, subtracts `mean` and divides by
+ * `std` for red, green and blue. */
 static bool pixel_spec(const frozen_prefix_list_u32_t *input, frozen_prefix_pixel_spec_t *spec, frozen_prefix_failure_t *failure) {
     if (input->len != 3 || input->ptr[0] != 3) {
         return frostline_fail(failure, WASI_NN_ERRORS_ERROR_CODE_INVALID_ARGUMENT,
@@ -22,7 +22,7 @@ static bool pixel_spec(const frozen_prefix_list_u32_t *input, frozen_prefix_pixe
     return true;
 }
 
-/* Is asked once for a model: what the guest does for it. Nothing is read or computed here. */
+/* Describes the guest for a model. Called once per model. Must not read objects or compute anything. */
 bool exports_frozen_prefix_describe(frozen_prefix_model_view_t *model, frozen_prefix_string_t *parameters,
                                     frozen_prefix_description_t *description, frozen_prefix_failure_t *failure) {
     (void)parameters;
@@ -42,7 +42,7 @@ bool exports_frozen_prefix_describe(frozen_prefix_model_view_t *model, frozen_pr
     return true;
 }
 
-/* Is called again and again, each time with as many samples as the host sees fit, on an instance of its own. */
+/* Computes activations. The host chooses the number of samples, and calls this function in a new instance each time. */
 bool exports_frozen_prefix_extract(frozen_prefix_list_sample_t *samples, frozen_prefix_job_t *job,
                                    frozen_prefix_activations_t *activations, frozen_prefix_failure_t *failure) {
     frozen_prefix_pixel_spec_t spec;
@@ -54,7 +54,7 @@ bool exports_frozen_prefix_extract(frozen_prefix_list_sample_t *samples, frozen_
     if (!frostline_pushdown_images_load_augmented(&asked, &spec, FROSTLINE_PUSHDOWN_IMAGES_PIXEL_FORMAT_NORMALIZED, &loaded, failure)) {
         return false;
     }
-    /* Samples that could not be loaded are passed on; the others go on. */
+    /* Report the samples that failed to load, and continue with the others. */
     activations->failed.ptr = loaded.failed.ptr;
     activations->failed.len = loaded.failed.len;
     return frostline_run(&job->stage, &job->input, loaded.pixels, &activations->tensor, failure);

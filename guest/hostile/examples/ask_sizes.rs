@@ -1,4 +1,4 @@
-//! Asks for the size of one object a million times.
+//! Requests the size of an object a million times.
 
 use frostline_hostile::frostline_guest::objects;
 

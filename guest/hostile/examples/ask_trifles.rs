@@ -1,4 +1,4 @@
-//! Asks the host for trifles without end, so that no slice of its time is long.
+//! Calls a cheap host function in an infinite loop.
 
 use frostline_hostile::frostline_guest::{Tensor, TensorType};
 

@@ -1,4 +1,4 @@
-//! Writes to the log without end.
+//! Writes ten thousand log lines.
 
 use frostline_guest::{Activations, Description, Failure, FrozenPrefix, Job, ModelView, Sample};
 

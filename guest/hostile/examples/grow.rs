@@ -1,4 +1,4 @@
-//! Takes memory until there is none.
+//! Allocates memory until the limit is exceeded.
 
 use frostline_guest::{Activations, Description, Failure, FrozenPrefix, Job, ModelView, Sample};
 

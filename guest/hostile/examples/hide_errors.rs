@@ -1,4 +1,5 @@
-//! Runs its stage on zeros, and calls its samples broken when that fails; told `panic`, it panics instead.
+//! Runs a stage on zeros and reports the samples as broken if it fails. With the parameters `panic`, panics
+//! instead.
 
 use frostline_hostile::frostline_guest::{ErrorCode, FailedSample, Tensor, TensorType, stage};
 

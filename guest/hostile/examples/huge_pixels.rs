@@ -1,4 +1,4 @@
-//! Asks for images of four billion pixels a side.
+//! Requests images of four billion by four billion pixels.
 
 use frostline_hostile::frostline_guest::PixelSpec;
 use frostline_hostile::frostline_guest::images::{PixelFormat, load};

@@ -1,4 +1,4 @@
-//! Makes tensors on the host and keeps every handle.
+//! Creates tensors on the host and never drops the handles.
 
 use frostline_guest::{Activations, Description, Failure, FrozenPrefix, Job, ModelView, Sample};
 

@@ -1,4 +1,4 @@
-//! Returns all rows and still calls a sample failed that was never asked for.
+//! Omits a row and reports a failure for a sample outside of the request.
 
 use frostline_guest::{Activations, Description, Failure, FrozenPrefix, Job, ModelView, Sample};
 

@@ -1,4 +1,4 @@
-//! Makes a tensor of a million elements from four bytes.
+//! Creates a tensor of a million elements from four bytes.
 
 use frostline_hostile::frostline_guest::{Tensor, TensorType};
 

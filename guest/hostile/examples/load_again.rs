@@ -1,4 +1,4 @@
-//! Loads the images of its samples a million times.
+//! Loads the requested images a million times.
 
 use frostline_hostile::frostline_guest::PixelSpec;
 use frostline_hostile::frostline_guest::images::{PixelFormat, load};

@@ -1,4 +1,4 @@
-//! Passes model bytes of its own to the host.
+//! Passes the bytes of a model to the host.
 
 use frostline_guest::{Activations, Description, Failure, FrozenPrefix, Job, ModelView, Sample};
 

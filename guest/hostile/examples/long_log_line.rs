@@ -1,4 +1,4 @@
-//! Logs one line of sixteen megabytes.
+//! Logs a line of sixteen megabytes.
 
 frostline_hostile::extracts!("long_log_line", |samples, _| {
     use frostline_hostile::frostline_guest::log::{Level, write};

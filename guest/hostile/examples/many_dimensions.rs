@@ -1,4 +1,4 @@
-//! Makes a tensor of a million dimensions.
+//! Creates a tensor with a million dimensions.
 
 use frostline_hostile::frostline_guest::{Tensor, TensorType};
 

@@ -1,4 +1,4 @@
-//! Returns activations that are no numbers.
+//! Returns only NaN activations.
 
 use frostline_hostile::frostline_guest::{Tensor, TensorType};
 

@@ -1,4 +1,4 @@
-//! A component of another world: it wants a socket, and exports something else.
+//! Implements a different world, which imports sockets.
 
 wit_bindgen::generate!({
     inline: "

@@ -1,4 +1,4 @@
-//! Makes a tensor whose number of elements fits no machine.
+//! Creates a tensor with a number of elements that overflows 64 bits.
 
 use frostline_hostile::frostline_guest::{Tensor, TensorType};
 

@@ -1,4 +1,4 @@
-//! Reads one byte of one object a million times.
+//! Reads a byte of an object a million times.
 
 use frostline_hostile::frostline_guest::objects;
 

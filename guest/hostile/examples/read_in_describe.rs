@@ -1,4 +1,4 @@
-//! Reads objects while it describes itself.
+//! Reads an object in `describe`.
 
 frostline_hostile::behaves!(
     |model, _| {

@@ -1,4 +1,4 @@
-//! Reads objects outside of the data root, under every name it can think of.
+//! Reads objects outside of the data root under various names.
 
 use frostline_hostile::frostline_guest::objects;
 

@@ -1,4 +1,4 @@
-//! Reads the first sample over and over.
+//! Reads the first sample without end.
 
 use frostline_guest::{Activations, Description, Failure, FrozenPrefix, Job, ModelView, Sample};
 

@@ -1,4 +1,4 @@
-//! Calls itself without end.
+//! Recurses without end.
 
 #[inline(never)]
 #[allow(unconditional_recursion, reason = "that is the point")]

@@ -1,4 +1,5 @@
-//! Serves only the model's last cut, with activations of its own: every other split is ruled out.
+//! Serves only the model's last cut, with custom activations. Refuses every model if the parameters are
+//! `refuse`.
 
 use frostline_guest::{
     Activation, Activations, Description, Failure, FrozenPrefix, Job, ModelView, Sample, ServedCut,

@@ -1,8 +1,8 @@
-//! Returns megabytes for every sample, and says so in its description.
+//! Returns four megabytes per sample, as announced in the description.
 
 use frostline_hostile::frostline_guest::Activation;
 
-/// Elements of one row: four megabytes.
+/// Elements per row (four megabytes).
 const WIDTH: u32 = 1 << 20;
 
 frostline_hostile::behaves!(

@@ -1,4 +1,4 @@
-//! Passes ten thousand samples whose keys are one and the same megabyte: ten gigabytes for the host to copy.
+//! Passes ten thousand samples that share a key of a megabyte in memory. The host would copy ten gigabytes.
 
 use frostline_hostile::frostline_guest::PixelSpec;
 use frostline_hostile::frostline_guest::images::{PixelFormat, load};
@@ -6,7 +6,7 @@ use std::mem::ManuallyDrop;
 
 frostline_hostile::extracts!("same_megabyte", |samples, job| {
     let mut key = ManuallyDrop::new("k".repeat(1 << 20));
-    // SAFETY: none of the copies is ever dropped or written to.
+    // SAFETY: the copies are never dropped or written to.
     let mut same = || unsafe { String::from_raw_parts(key.as_mut_ptr(), key.len(), key.capacity()) };
     let many: Vec<Sample> = std::iter::repeat_with(&mut same)
         .take(10_000)

@@ -1,4 +1,4 @@
-//! Says its activations have four billion elements a side.
+//! Describes activations with four billion elements in each of four dimensions.
 
 use frostline_hostile::frostline_guest::Activation;
 

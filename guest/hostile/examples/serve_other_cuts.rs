@@ -1,4 +1,4 @@
-//! Says it serves a cut that the model does not have, under a name of a megabyte.
+//! Describes an unknown cut with a name of one megabyte.
 
 use frostline_hostile::frostline_guest::{Activation, ServedCut};
 

@@ -1,4 +1,4 @@
-//! Never comes back, and asks the host for nothing meanwhile.
+//! Loops in `extract` without end and without calling the host.
 
 use frostline_guest::{Activations, Description, Failure, FrozenPrefix, Job, ModelView, Sample};
 

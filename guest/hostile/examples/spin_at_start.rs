@@ -1,6 +1,6 @@
-//! Never comes back from its start function, before any of its exports is called.
+//! Loops in the start function without end, before the host calls an export.
 
-/// wit-component calls it when an instance is made.
+/// wit-component adds a start function that calls this function when an instance is created.
 #[unsafe(no_mangle)]
 pub extern "C" fn _initialize() {
     let mut turns = 0u64;

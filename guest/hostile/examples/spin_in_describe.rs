@@ -1,4 +1,4 @@
-//! Never comes back from `describe`.
+//! Loops in `describe` without end.
 
 frostline_hostile::behaves!(
     |model, _| {

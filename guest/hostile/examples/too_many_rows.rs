@@ -1,4 +1,4 @@
-//! Returns one row more than it got samples.
+//! Returns a row more than requested.
 
 use frostline_guest::{Activations, Description, Failure, FrozenPrefix, Job, ModelView, Sample};
 

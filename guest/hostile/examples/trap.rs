@@ -1,4 +1,4 @@
-//! Panics on every extraction.
+//! Panics in `extract`.
 
 use frostline_guest::{Activations, Description, Failure, FrozenPrefix, Job, ModelView, Sample};
 

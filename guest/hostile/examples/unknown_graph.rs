@@ -1,4 +1,4 @@
-//! Asks for graphs that are not of its extraction's model: a path, another model, one with a name of a megabyte.
+//! Loads graphs other than stages of the model, under file paths, the name of a model and a very long name.
 
 use frostline_hostile::frostline_guest::bindings::wasi::nn::graph::load_by_name;
 

@@ -1,4 +1,4 @@
-//! Gives the network bytes where it takes f32.
+//! Passes bytes to a network with `f32` input.
 
 use frostline_hostile::frostline_guest::{Tensor, TensorType};
 

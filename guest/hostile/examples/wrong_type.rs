@@ -1,4 +1,4 @@
-//! Returns bytes where the interface says f32.
+//! Returns bytes instead of `f32`.
 
 use frostline_hostile::frostline_guest::{Tensor, TensorType};
 

@@ -1,4 +1,4 @@
-//! Returns rows of a width that no cut has.
+//! Returns rows with an unexpected width.
 
 frostline_hostile::extracts!("wrong_width", |samples, _| Ok(frostline_hostile::zeros(
     samples.len(),

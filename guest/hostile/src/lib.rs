@@ -1,11 +1,11 @@
-//! What the misbehaving guests in `examples/` share: an honest beginning.
+//! Shared code of the misbehaving guests in `examples/`.
 
 pub use frostline_guest;
 use frostline_guest::{
     Activation, Activations, Description, Failure, ModelView, Pixels, Sample, ServedCut, Tensor, TensorType,
 };
 
-/// An honest description: every cut, faithfully, on pixels of the guest's own.
+/// Returns a valid description that serves all cuts with faithful activations.
 pub fn describe(name: &str, model: ModelView) -> Result<Description, Failure> {
     let cuts = model.cuts.into_iter();
     Ok(Description {
@@ -21,7 +21,7 @@ pub fn describe(name: &str, model: ModelView) -> Result<Description, Failure> {
     })
 }
 
-/// Activations of `rows` rows of `width` zeros, and no failed sample.
+/// Returns `rows` rows of `width` zeros and no failures.
 pub fn zeros(rows: usize, width: u32) -> Activations {
     let bytes = vec![0; rows * width as usize * 4];
     let tensor = Tensor::new(&[rows as u32, width], TensorType::Fp32, &bytes);
@@ -31,7 +31,7 @@ pub fn zeros(rows: usize, width: u32) -> Activations {
     }
 }
 
-/// The key of the first sample; tests pass what a guest needs to know in it.
+/// Returns the key of the first sample, which tests use to pass arguments.
 pub fn first_key(samples: &[Sample]) -> String {
     samples
         .first()
@@ -39,12 +39,12 @@ pub fn first_key(samples: &[Sample]) -> String {
         .unwrap_or_default()
 }
 
-/// Activations of one row per sample, as honest as a guest that has seen no photo can be.
+/// Returns a row of zeros for each sample.
 pub fn answer(samples: &[Sample]) -> Activations {
     zeros(samples.len(), 4)
 }
 
-/// Makes a guest that is called `$name`, describes itself honestly, and extracts as the function says.
+/// Defines a guest with the name `$name`, a valid description and the given `extract` function.
 #[macro_export]
 macro_rules! extracts {
     ($name:literal, $extract:expr) => {
@@ -55,7 +55,7 @@ macro_rules! extracts {
     };
 }
 
-/// Makes a guest of two functions, for `describe` and for `extract`.
+/// Defines a guest from the functions `describe` and `extract`.
 #[macro_export]
 macro_rules! behaves {
     ($describe:expr, $extract:expr) => {

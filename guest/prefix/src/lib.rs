@@ -1,9 +1,10 @@
-//! The stock guest. It preprocesses photos as torchvision does and runs any image model up to any of its cuts, so most
-//! users never write a guest of their own.
+//! The stock guest. It preprocesses photos like torchvision and runs any image model up to any cut, so most
+//! users do not need to write a guest.
 //!
-//! Parameters: nothing for ImageNet's recipe at the model's input size, or a JSON object with the fields `resize`,
-//! `crop_height`, `crop_width`, `mean` and `std`, and as wanted `interpolation` (`bilinear`, `bicubic`, `lanczos`, `nearest`), `resize_mode`
-//! (`short`, `squash`, `pad`), `fill` (three bytes) and `channels` (`rgb`, `bgr`).
+//! Without parameters it uses the preprocessing of ImageNet at the model's input size. Otherwise the
+//! parameters are a JSON object with the fields `resize`, `crop_height`, `crop_width`, `mean` and `std`.
+//! Optional fields are `interpolation` (`bilinear`, `bicubic`, `lanczos`, `nearest`), `resize_mode` (`short`,
+//! `squash`, `pad`), `fill` (three bytes) and `channels` (`rgb`, `bgr`).
 
 mod recipe;
 

@@ -1,7 +1,7 @@
 use frostline_guest::{ChannelOrder, Failure, Interpolation, PixelRecipe, PixelSpec, ResizeMode};
 use serde::Deserialize;
 
-/// The parameters as the user writes them.
+/// Parameters of the job.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Parameters {
@@ -47,12 +47,13 @@ enum Order {
     Bgr,
 }
 
-/// The recipe in `parameters`, or ImageNet's for a model that takes `input` (`[3, height, width]`) when they are empty.
+/// Returns the recipe in `parameters`, or the recipe of ImageNet if they are empty. `input` is the model's
+/// input shape, `[3, height, width]`.
 pub(crate) fn pixel_recipe(input: &[u32], parameters: &str) -> Result<PixelRecipe, Failure> {
     let &[3, height, width] = input else {
         return Err(Failure::invalid(format!(
-            "the stock guest serves models that take RGB images, [3, height, width] per sample; this one takes {input:?}: write a \
-             guest of your own for it"
+            "the stock guest serves models that take RGB images, [3, height, width] per sample, but the input of this model is {input:?}: write a \
+             guest for this model"
         )));
     };
     let recipe = if parameters.trim().is_empty() {
@@ -70,7 +71,8 @@ pub(crate) fn pixel_recipe(input: &[u32], parameters: &str) -> Result<PixelRecip
     Ok(recipe)
 }
 
-/// ImageNet's usual recipe: the short side is 8/7 of the longer crop side (256 for 224).
+/// Returns the usual recipe of ImageNet. It resizes the short side to 8/7 of the longer crop side, for
+/// example to 256 for a crop of 224.
 fn imagenet(height: u32, width: u32) -> PixelRecipe {
     let side = u64::from(height.max(width));
     let spec = PixelSpec {
@@ -92,7 +94,7 @@ fn imagenet(height: u32, width: u32) -> PixelRecipe {
 fn parse(parameters: &str) -> Result<PixelRecipe, Failure> {
     let parsed: Parameters = serde_json::from_str(parameters).map_err(|error| {
         Failure::invalid(format!(
-            "the parameters are no pixel recipe: {error}; pass nothing, or a JSON object with resize, crop_height, crop_width, \
+            "invalid pixel recipe: {error}; pass no parameters or a JSON object with resize, crop_height, crop_width, \
              mean and std"
         ))
     })?;

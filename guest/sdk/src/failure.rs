@@ -2,7 +2,7 @@ use crate::bindings::wasi::nn::errors::Error;
 use crate::{ErrorCode, Failure};
 
 impl Failure {
-    /// A failure with `code` and a text for people.
+    /// Creates a failure with a human-readable message.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -10,7 +10,7 @@ impl Failure {
         }
     }
 
-    /// [`ErrorCode::InvalidArgument`] with a text for people.
+    /// Creates a failure with the code [`ErrorCode::InvalidArgument`] and a human-readable message.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::InvalidArgument, message)
     }

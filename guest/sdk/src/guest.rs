@@ -1,23 +1,25 @@
 use crate::{Activations, Description, Failure, Job, ModelView, Sample};
 
-/// What a guest does. The host may call either function on any instance, several instances at once, and never relies
-/// on an order: treat both as functions of their arguments.
+/// Functions of a guest. The host may call them on any instance, concurrently and in any order. Results must
+/// depend only on the arguments.
 pub trait FrozenPrefix {
-    /// Says what the guest does for `model`, given the job's `parameters`.
+    /// Returns a description of the guest for `model`, given the job's `parameters`.
     ///
     /// # Errors
-    /// A [`Failure`] tells the user why the guest cannot serve this model or these parameters.
+    /// Returns a [`Failure`] if the guest cannot serve this model or these parameters. Users see the message.
     fn describe(model: ModelView, parameters: String) -> Result<Description, Failure>;
 
-    /// Turns samples into activations: one `f32` row per sample that worked, in order, and the others by index.
+    /// Computes activations, with an `f32` row for each successful sample in request order, and the list of
+    /// failed samples.
     ///
     /// # Errors
-    /// A [`Failure`] fails all of `samples`; report a single broken one in [`Activations::failed`] instead.
+    /// Returns a [`Failure`] if all of `samples` failed. Report individual failures in
+    /// [`Activations::failed`] instead.
     fn extract(samples: Vec<Sample>, job: Job) -> Result<Activations, Failure>;
 }
 
-/// Sends the text of every panic to the host's log, where the trap it ends in would lose it. [`export!`](crate::export)
-/// calls this.
+/// Logs the message of every panic to the host, because traps do not contain it. Called by
+/// [`export!`](crate::export).
 #[doc(hidden)]
 pub fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
@@ -25,7 +27,7 @@ pub fn log_panics() {
     }));
 }
 
-/// Makes a type that implements [`FrozenPrefix`] the guest of this crate.
+/// Exports a type that implements [`FrozenPrefix`] as the guest of this crate.
 #[macro_export]
 macro_rules! export {
     ($guest:ty) => {

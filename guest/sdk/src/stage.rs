@@ -1,26 +1,27 @@
-//! Running the layers between two places of the extraction's model.
+//! Runs the layers between two cuts of the extraction's model.
 
 use crate::bindings::wasi::nn::graph::load_by_name;
 use crate::{ErrorCode, Failure, Tensor};
 
-/// The name under which the host keeps the layers from the model's input to `to`.
+/// Returns the name of the stage from the model's input to `to`.
 ///
-/// For the split of a job, [`Job::stage`](crate::Job) already is this name.
+/// For the split of a job, [`Job::stage`](crate::Job) already contains this name.
 pub fn up_to(to: &str) -> String {
     escape(to)
 }
 
-/// The name under which the host keeps the layers after tensor `from`, up to `to`.
+/// Returns the name of the stage from the tensor `from` to `to`.
 pub fn between(from: &str, to: &str) -> String {
     format!("{}..{}", escape(from), escape(to))
 }
 
-/// Runs a stage on a batch, which it consumes, also when it fails.
+/// Runs a stage on a batch. Consumes the batch, even on failure.
 ///
-/// `name` is [`Job::stage`](crate::Job), or made by [`up_to`] or [`between`]; `input` is the tensor the stage takes.
+/// `name` is either [`Job::stage`](crate::Job) or the result of [`up_to`] or [`between`]. `input` is the name
+/// of the stage's input tensor.
 ///
 /// # Errors
-/// `not-found` when the model has no such stage; else what the host's engine says.
+/// Returns `not-found` if the model has no such stage, or the error of the host's engine.
 pub fn run(name: &str, input: &str, batch: Tensor) -> Result<Tensor, Failure> {
     let context = load_by_name(name)?.init_execution_context()?;
     let outputs = context.compute(vec![(input.to_owned(), batch)])?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// at the same moment. The draws are independent, so the total wait is similar for all clients; dependent
 /// draws ("decorrelated jitter") often stay short.
 ///
-/// It contains no clock: it returns the duration, and the caller waits.
+/// This type contains no clock. The caller implements the wait.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     shortest: Duration,
@@ -41,8 +41,8 @@ impl Backoff {
         self.between(self.shortest, most)
     }
 
-    /// Returns a wait between `wait` and a quarter longer, for a duration that a server requests from all
-    /// clients alike.
+    /// Returns a random wait from `wait` to 1.25 times `wait`. Use this if a server requests the same wait
+    /// from all clients.
     pub fn asked(&mut self, wait: Duration) -> Duration {
         self.between(wait, wait.saturating_add(wait / 4))
     }
@@ -89,11 +89,11 @@ mod tests {
     }
 
     #[test]
-    fn those_who_failed_together_come_back_apart() {
+    fn simultaneous_failures_are_retried_at_different_times() {
         assert_eq!(waits(7), waits(7));
         let mut firsts: Vec<Duration> = (0..1000).map(|seed| waits(seed)[0]).collect();
         firsts.sort();
-        // A thousand waits are spread over a second: no twentieth of it contains many.
+        // The waits are spread evenly over a second, about 50 per interval of 50 ms.
         let crowd = |start: &Duration| {
             let end = *start + SECOND / 20;
             firsts.iter().filter(|wait| (*start..end).contains(wait)).count()
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_success_they_begin_anew_and_what_is_asked_for_is_the_least() {
+    fn success_resets_the_backoff_and_requested_waits_are_lower_bounds() {
         let mut backoff = Backoff::seeded(SECOND, SECOND * 60, 1);
         for _ in 0..20 {
             backoff.wait();

@@ -1,14 +1,14 @@
-//! Fair scheduling of the resources that tenants share: threads, lanes, permits and memory.
+//! Fair scheduling of resources shared by tenants, such as threads, lanes, permits and memory.
 //!
-//! Policies decide which tenant is served next. They are pure data structures without clocks, locks or waits.
-//! Waiting is separate and does not depend on the policy. See `docs/waiting.md`.
+//! Policies decide which tenant is served next. Policies are pure data structures and contain no clocks,
+//! locks or waits. Waiting is separate and does not depend on the policy. See `docs/waiting.md`.
 //!
 //! - [`TurnGate`]: permits for long work, granted to tenants in turns
 //! - [`TurnPool`]: threads that execute work of tenants in turns
-//! - [`Memory`]: the memory budget of a host, divided by the [`Ledger`], and [`Grant`]s of it for guest calls
-//! - [`Waiters`]: the wait queue of gates and memory, for any [`Policy`]
-//! - [`device`]: selects the rows that a lane executes next
-//! - [`Backoff`]: waits between retries
+//! - [`Memory`]: the host's memory budget with its [`Ledger`], and [`Grant`]s for guest calls
+//! - [`Waiters`]: queues waiting requests for any [`Policy`]
+//! - [`device`]: assigns rows to lanes
+//! - [`Backoff`]: computes the delay between retries
 
 mod backoff;
 pub mod device;

@@ -2,9 +2,9 @@ use std::sync::{MutexGuard, PoisonError};
 
 /// A mutex for programs that may fork, such as Python programs.
 ///
-/// Only the operating system tracks its waiting threads. Locks with a separate list of waiting threads, such
-/// as parking_lot's, keep threads in it that do not exist after a fork, which corrupts the child. A panic
-/// while the lock is held does not poison it.
+/// Waiting threads are only known to the operating system. Locks with a separate list of waiting threads,
+/// such as parking_lot's, keep threads in it that do not exist after a fork, which corrupts the child. A
+/// panic while the lock is held does not poison it.
 #[derive(Debug, Default)]
 pub struct Lock<T>(std::sync::Mutex<T>);
 

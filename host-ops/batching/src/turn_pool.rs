@@ -4,8 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, PoisonError};
 use std::time::Duration;
 
-/// Threads that execute items of tenants in turns. The tenant that has used the least thread time is next;
-/// its items are executed first come, first served.
+/// Threads that execute items of tenants in turns. The tenant with the least thread time is next. Within a
+/// tenant, items are executed in order of arrival.
 ///
 /// The queue is unbounded, so callers must limit what they push. Dropping the pool drops the waiting items
 /// and ends the threads.
@@ -27,8 +27,8 @@ struct State<T> {
 
 impl<T: Send + 'static> TurnPool<T> {
     /// Starts `threads` threads, or one if it is 0, that call `run` with each pushed item. A panic ends the
-    /// item, not the thread. `clock` returns the time that the calling thread has used. A running turn counts
-    /// as `guess` until it is over.
+    /// item, not the thread. `clock` returns the time that the calling thread has used. Running turns are
+    /// charged with `guess` until they finish.
     ///
     /// # Errors
     /// Returns the operating system's error if it cannot create a thread.
@@ -62,7 +62,7 @@ impl<T: Send + 'static> TurnPool<T> {
 }
 
 impl<T> TurnPool<T> {
-    /// Queues an item of a tenant. Returns its id for [`Self::remove`].
+    /// Queues an item of a tenant. Returns an id for [`Self::remove`].
     pub fn push(&self, tenant: &str, thing: T) -> u64 {
         let mut state = self.queue.state.lock();
         state.pushed += 1;
@@ -82,7 +82,7 @@ impl<T> TurnPool<T> {
             .map(|(_, thing)| thing)
     }
 
-    /// Number of items that wait for a turn.
+    /// Number of waiting items.
     pub fn waiting(&self) -> usize {
         self.queue.state.lock().turns.iter().count()
     }
@@ -160,7 +160,7 @@ mod tests {
         release
     }
 
-    /// Pushes work that sends its number.
+    /// Pushes work that sends `number`.
     fn says(pool: &TurnPool<Work>, tenant: &str, number: u32) -> (u64, Receiver<u32>) {
         let (says, said) = channel();
         let id = pool.push(tenant, Box::new(move || says.send(number).unwrap()));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_back_is_never_begun() {
+    fn removed_items_are_not_executed() {
         let pool = pool();
         let release = busy(&pool);
         let ((id, never), (_, later)) = (says(&pool, "acme", 1), says(&pool, "acme", 2));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ready_when_the_pool_goes_is_dropped() {
+    fn dropping_the_pool_drops_waiting_items() {
         let pool = pool();
         let _release = busy(&pool);
         let (_, never) = says(&pool, "acme", 1);

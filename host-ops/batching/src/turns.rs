@@ -2,17 +2,17 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Fair turns between tenants with ready items: the tenant with the least used time is next; among equals,
-/// the one with the oldest last turn. Items of a tenant are served first come, first served.
+/// Fair queue of tenants with ready items. The tenant with the smallest amount of used time is next; between
+/// equals, the tenant with the oldest last turn. Within a tenant, items are served in order of arrival.
 ///
-/// As in Linux's completely fair scheduler, a new or returning tenant starts no lower than the least served
-/// active tenant, so it receives no credit for the time before. A tenant that used more is remembered and
-/// waits until the others have caught up, unless all tenants become inactive. Other tenants without ready or
-/// running items are forgotten, so invented names cannot consume memory.
+/// Similar to Linux's completely fair scheduler, a new or returning tenant starts at the time of the least
+/// served active tenant and receives no credit for earlier inactivity. A tenant that used more is remembered
+/// and waits until the others have caught up, unless all tenants become inactive. Other tenants without ready
+/// or running items are forgotten, so invented names cannot consume memory.
 #[derive(Debug)]
 pub(crate) struct Turns<T> {
     tenants: BTreeMap<Arc<str>, Account<T>>,
-    /// The least time used by an active tenant; never decreases.
+    /// Minimum time used by the active tenants; never decreases.
     floor: Duration,
     guess: Duration,
     begun: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Turns<T> {
 #[derive(Debug)]
 pub(crate) struct Account<T> {
     pub(crate) used: Duration,
-    /// Sequence number of the tenant's last turn; 0 before the first.
+    /// Sequence number of the last turn, or 0.
     pub(crate) last: u64,
     pub(crate) ready: VecDeque<T>,
     pub(crate) running: usize,
@@ -35,7 +35,7 @@ impl<T> Account<T> {
 }
 
 impl<T> Turns<T> {
-    /// Creates an empty queue. Running turns count as `guess` until their time is known.
+    /// Creates an empty queue. Running turns count as `guess` until the end.
     pub(crate) fn new(guess: Duration) -> Self {
         Self {
             tenants: BTreeMap::new(),
@@ -97,7 +97,7 @@ impl<T> Turns<T> {
         self.forget_idle();
     }
 
-    /// Removes the first ready item that satisfies `condition`, in order of tenant names.
+    /// Removes the first ready item that satisfies `condition`. Tenants are searched by name.
     pub(crate) fn remove(&mut self, condition: impl Fn(&T) -> bool) -> Option<T> {
         let removed = self.tenants.values_mut().find_map(|tenant| {
             let position = tenant.ready.iter().position(&condition)?;
@@ -142,7 +142,7 @@ impl<T> Turns<T> {
                 self.tenants
                     .retain(|_, tenant| tenant.is_active() || tenant.used > floor);
             }
-            // No active tenant is left to compare with.
+            // Without active tenants, no differences remain to be balanced.
             None => self.tenants.clear(),
         }
     }
@@ -154,8 +154,8 @@ mod tests {
 
     const MILLI: Duration = Duration::from_millis(1);
 
-    /// Executes `count` items sequentially. Each takes as many milliseconds as its value and becomes ready
-    /// again immediately.
+    /// Executes `count` items sequentially. The value of an item is the duration in milliseconds. Items
+    /// become ready again immediately.
     fn run(turns: &mut Turns<u32>, count: usize) -> BTreeMap<Arc<str>, Duration> {
         let mut shares = BTreeMap::new();
         for _ in 0..count {
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_nothing_takes_no_memory() {
+    fn idle_tenants_are_forgotten() {
         let mut turns = Turns::new(MILLI);
         for tenant in 0..1_000 {
             turns.push(&tenant.to_string(), 1);

@@ -7,12 +7,12 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// Decides which waiting request [`Waiters`] serves next, and what it receives. Implementations contain no
-/// clocks, locks or waits.
+/// Selects the next waiting request of [`Waiters`] and the granted share. Implementations contain no clocks,
+/// locks or waits.
 pub trait Policy {
     /// Request of a tenant.
     type Request;
-    /// Share that a request receives and later gives back.
+    /// Share granted to a request until given back.
     type Share;
     /// Reason for rejecting a request.
     type Refused;
@@ -27,7 +27,7 @@ pub trait Policy {
     /// request can be served until another one arrives or a share is given back.
     fn next(&mut self, now: Instant) -> Option<(u64, Self::Share)>;
 
-    /// Request that lost its place to the one that [`Self::ask`] just added. It is dismissed without a share.
+    /// Returns the request displaced by the latest call of [`Self::ask`]. [`Waiters`] dismisses this request.
     fn displaced(&mut self) -> Option<u64> {
         None
     }
@@ -35,11 +35,11 @@ pub trait Policy {
     /// Removes the request `id`, which gave up before it received a share.
     fn leave(&mut self, id: u64);
 
-    /// Takes back a share that was held for `time`.
+    /// Releases a share after `time`.
     fn give_back(&mut self, share: &Self::Share, time: Duration);
 }
 
-/// Queue of requests that wait for shares of a [`Policy`].
+/// Queue of requests for shares of a [`Policy`].
 pub struct Waiters<P: Policy> {
     state: Mutex<State<P>>,
 }
@@ -58,8 +58,8 @@ pub struct Held<P: Policy> {
     waiters: Arc<Waiters<P>>,
 }
 
-/// Future of a request: its share, or `None` if the request was dismissed or the queue was closed. Dropping
-/// it withdraws the request.
+/// Future of a waiting request. Resolves to the share, or to `None` if the request is dismissed or the queue
+/// is closed. Dropping the future withdraws the request.
 pub struct Waiting<P: Policy> {
     id: u64,
     answer: oneshot::Receiver<Held<P>>,
@@ -119,12 +119,12 @@ impl<P: Policy> Waiters<P> {
         self.state.lock().closed
     }
 
-    /// Number of requests accepted so far, including those that were served immediately.
+    /// Number of requests accepted so far, including requests served immediately.
     pub fn asked(&self) -> u64 {
         self.state.lock().asked
     }
 
-    /// Takes a share immediately, ahead of all waiting requests.
+    /// Grants a share immediately, ahead of all waiting requests.
     pub(crate) fn take_at_once<E>(
         self: &Arc<Self>,
         take: impl FnOnce(&mut P) -> Result<P::Share, E>,
@@ -181,14 +181,13 @@ impl<P: Policy> Drop for Waiting<P> {
         let mut state = self.waiters.state.lock();
         if state.waiting.remove(&self.id).is_some() {
             state.policy.leave(self.id);
-            // Requests behind this one may be served now.
+            // The withdrawal can unblock other requests.
             self.waiters.hand_out(state);
         }
     }
 }
 
 impl<P: Policy> Held<P> {
-    /// Changes the share.
     pub(crate) fn change<R>(&mut self, change: impl FnOnce(&mut P, &mut P::Share) -> R) -> R {
         let Self { share, waiters, .. } = self;
         waiters.change(|policy| change(policy, share))

@@ -29,7 +29,7 @@ pub(crate) struct Staging {
 
 /// Batch and tensor names of an execution.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Passage<'a> {
+pub(crate) struct ExecutionInput<'a> {
     pub(crate) from: &'a str,
     pub(crate) to: &'a str,
     pub(crate) batch: &'a Tensor,
@@ -48,11 +48,11 @@ impl Session {
     pub(crate) fn run_bound<T>(
         &mut self,
         staging: &mut Staging,
-        passage: Passage<'_>,
+        passage: ExecutionInput<'_>,
         interrupt: &Interrupt,
         take: impl FnOnce(View<'_>) -> T,
     ) -> Result<T, EngineError> {
-        let Passage { to, batch, .. } = passage;
+        let ExecutionInput { to, batch, .. } = passage;
         let made = self.output(to)?.batch_of(batch.rows().unwrap_or_default());
         self.check_batch(passage)?;
         let keeping = |error: ort::Error| EngineError::internal("allocate the memory of a batch")(error);
@@ -67,8 +67,8 @@ impl Session {
     }
 
     /// Checks that the network accepts the batch, or the normalized batch if it contains pixels.
-    fn check_batch(&self, passage: Passage<'_>) -> Result<(), EngineError> {
-        let Passage {
+    fn check_batch(&self, passage: ExecutionInput<'_>) -> Result<(), EngineError> {
+        let ExecutionInput {
             from, batch, pixels, ..
         } = passage;
         let slot = self.input(from)?;
@@ -91,11 +91,11 @@ impl Session {
         &self,
         binding: &mut IoBinding,
         staging: &mut Staging,
-        passage: Passage<'_>,
+        passage: ExecutionInput<'_>,
         interrupt: &Interrupt,
     ) -> Result<(), EngineError> {
         let taking = |error: ort::Error| EngineError::internal("copy the batch")(error);
-        let Passage { from, batch, .. } = passage;
+        let ExecutionInput { from, batch, .. } = passage;
         let on_cpu = passage.pixels.filter(|_| self.device == Device::Cpu);
         let dtype = on_cpu.map_or(batch.dtype(), |_| DType::F32);
         let memory = self.input_memory().map_err(taking)?;

@@ -50,7 +50,7 @@ impl std::fmt::Display for Device {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid device `{text}`; write `cpu`, or `cuda:0` for the first NVIDIA GPU")]
 pub struct ParseDeviceError {
-    /// The text.
+    /// The rejected name.
     pub text: String,
 }
 

@@ -38,7 +38,7 @@ pub enum EngineError {
         reason: String,
     },
     /// The model does not have an input with this name.
-    #[error("unknown input `{name}`; the inputs of the model are {known}")]
+    #[error("unknown input `{name}`, expected one of {known}")]
     UnknownInput {
         /// The requested name.
         name: String,
@@ -64,7 +64,7 @@ pub enum EngineError {
         actual: String,
     },
     /// The model does not have an output with this name.
-    #[error("unknown output `{name}`; the outputs of the model are {known}")]
+    #[error("unknown output `{name}`, expected one of {known}")]
     UnknownOutput {
         /// The requested name.
         name: String,
@@ -79,7 +79,8 @@ pub enum EngineError {
         /// The type of the output.
         actual: String,
     },
-    /// The execution of the model failed.
+    /// ONNX Runtime failed to execute the model for another reason than memory, or a step would continue a
+    /// partially updated state.
     #[error("ONNX Runtime could not run the model: {reason}")]
     Run {
         /// The text of ONNX Runtime.
@@ -140,7 +141,7 @@ pub enum EngineError {
     /// ONNX Runtime failed independently of the model and the inputs.
     #[error("ONNX Runtime could not {doing}: {reason}")]
     Internal {
-        /// The failed operation.
+        /// The failed operation as a verb phrase, such as `bind a step`.
         doing: &'static str,
         /// The text of ONNX Runtime.
         reason: String,
@@ -180,7 +181,7 @@ impl EngineError {
     /// message.
     pub(crate) fn with_message(&self, text: String) -> OpError {
         OpError {
-            host_caused: self.is_of_host(),
+            host_caused: self.is_host_caused(),
             ..OpError::new(self.code(), text)
         }
     }
@@ -188,7 +189,7 @@ impl EngineError {
     /// Classifies the text of ONNX Runtime for a failed execution.
     pub(crate) fn of_run(reason: &str) -> Self {
         let reason = reason.to_owned();
-        match lacks_memory(&reason) {
+        match is_out_of_memory(&reason) {
             true => Self::OutOfMemory { reason },
             false => Self::Run { reason },
         }
@@ -197,7 +198,7 @@ impl EngineError {
     /// Classifies the text of ONNX Runtime for a model that failed to load.
     pub(crate) fn of_load(reason: &str) -> Self {
         let reason = reason.to_owned();
-        match lacks_memory(&reason) {
+        match is_out_of_memory(&reason) {
             true => Self::OutOfMemory { reason },
             false => Self::Model { reason },
         }
@@ -211,7 +212,7 @@ impl EngineError {
     pub(crate) fn internal<R>(doing: &'static str) -> impl FnOnce(ort::Error<R>) -> Self {
         move |error| {
             let reason = error.message().to_owned();
-            match lacks_memory(&reason) {
+            match is_out_of_memory(&reason) {
                 true => Self::OutOfMemory { reason },
                 false => Self::Internal { doing, reason },
             }
@@ -223,7 +224,7 @@ impl EngineError {
     /// Returns true if the host caused the error, so that the same request may succeed later. This is the
     /// case if the host was shutting down, lost a lane or was out of memory, and if the batch was ended
     /// because another tenant was waiting.
-    pub fn is_of_host(&self) -> bool {
+    pub fn is_host_caused(&self) -> bool {
         matches!(
             self,
             Self::Interrupted {
@@ -245,7 +246,7 @@ impl From<EngineError> for OpError {
 
 /// Returns true if a text of ONNX Runtime reports a failed allocation by the C++ library, by ONNX Runtime's
 /// allocators or by CUDA.
-fn lacks_memory(reason: &str) -> bool {
+fn is_out_of_memory(reason: &str) -> bool {
     let words = [
         "bad_alloc",
         "Failed to allocate memory",

@@ -25,7 +25,7 @@ pub struct ResidentSlot {
 pub struct ResidentState {
     slots: Vec<Slot>,
     /// True if a step failed while writing in place, so that only some tensors may be updated.
-    torn: bool,
+    partially_updated: bool,
 }
 
 #[derive(Debug)]
@@ -39,13 +39,14 @@ impl ResidentState {
     /// Creates a state from these tensors, which are copied to memory that steps can overwrite.
     ///
     /// # Errors
-    /// Returns the errors of [`library_version`](crate::library_version) if the library cannot be loaded, and
-    /// [`EngineError::InputCount`] if a name occurs twice.
+    /// Returns the errors of [`library_version`](crate::library_version) if the library cannot be loaded,
+    /// [`EngineError::InputCount`] if the name of an input or output occurs twice, and
+    /// [`EngineError::OutOfMemory`] or [`EngineError::Internal`] if a tensor cannot be copied.
     pub fn new(slots: impl IntoIterator<Item = ResidentSlot>) -> Result<Self, EngineError> {
         crate::library::environment()?;
         let mut state = Self {
             slots: Vec::new(),
-            torn: false,
+            partially_updated: false,
         };
         for slot in slots {
             if state
@@ -59,7 +60,8 @@ impl ResidentState {
                 });
             }
             state.slots.push(Slot {
-                value: values::place(&slot.initial).map_err(EngineError::internal("allocate the state"))?,
+                value: values::copy_to_value(&slot.initial)
+                    .map_err(EngineError::internal("allocate the state"))?,
                 input: slot.input,
                 output: slot.output,
             });
@@ -70,8 +72,8 @@ impl ResidentState {
     /// Copies the tensor that the next step reads as the input `name`.
     ///
     /// # Errors
-    /// Returns [`EngineError::UnknownInput`] if no slot has this input, and [`EngineError::Run`] if a step
-    /// that writes in place has failed.
+    /// Returns [`EngineError::UnknownInput`] if no slot has this input, [`EngineError::Internal`] if the
+    /// device cannot be read, and [`EngineError::Run`] if a step that writes in place has failed.
     pub fn tensor(&self, name: &str) -> Result<Tensor, EngineError> {
         self.check_whole()?;
         let slot = self.slots.iter().find(|slot| slot.input == name);
@@ -85,8 +87,8 @@ impl ResidentState {
     /// Copies all tensors together with the input names in creation order.
     ///
     /// # Errors
-    /// Returns [`EngineError::Internal`] if a device cannot be read, and [`EngineError::Run`] if a step that
-    /// writes in place has failed.
+    /// Returns [`EngineError::Internal`] if the device cannot be read, and [`EngineError::Run`] if a step
+    /// that writes in place has failed.
     pub fn tensors(&self) -> Result<Vec<(String, Tensor)>, EngineError> {
         self.check_whole()?;
         let read = |slot: &Slot| Ok((slot.input.clone(), values::extract(&slot.input, &slot.value)?));
@@ -94,7 +96,7 @@ impl ResidentState {
     }
 
     fn check_whole(&self) -> Result<(), EngineError> {
-        match self.torn {
+        match self.partially_updated {
             false => Ok(()),
             true => Err(EngineError::Run {
                 reason:
@@ -163,9 +165,9 @@ impl Session {
     /// place](Session::write_in_place) and the execution fails.
     ///
     /// # Errors
-    /// Returns the errors of [`Session::run`]. Returns [`EngineError::UnknownOutput`] if `wanted` contains an
-    /// unknown name, and [`EngineError::OutputType`] if the type or shape of a state output differs from its
-    /// input.
+    /// Returns the errors of [`Session::run`], and [`EngineError::Run`] if an earlier step that writes in
+    /// place has failed. Returns [`EngineError::UnknownOutput`] if `wanted` contains an unknown name, and
+    /// [`EngineError::OutputType`] if the type or shape of a state output differs from its input.
     pub fn step(
         &mut self,
         state: &mut ResidentState,
@@ -207,7 +209,7 @@ impl Session {
                 Ok(tensors)
             }
             Err(error) => {
-                state.torn = !self.in_place.is_empty();
+                state.partially_updated = !self.in_place.is_empty();
                 Err(error)
             }
         }
@@ -222,7 +224,7 @@ impl Session {
     ) -> ort::Result<IoBinding> {
         let mut binding = self.inner.create_binding()?;
         for (name, tensor) in inputs {
-            let value = values::own((*tensor).clone()).map_err(ort::Error::wrap)?;
+            let value = values::into_value((*tensor).clone()).map_err(ort::Error::wrap)?;
             binding.bind_input(*name, &value)?;
         }
         let resident = device_memory(self.device)?;

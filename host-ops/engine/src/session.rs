@@ -19,7 +19,7 @@ const TRANSPOSE_FUSION: &str = "GemmTransposeFusion";
 /// Options of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionOptions {
-    /// The device.
+    /// Device that executes the network.
     pub device: Device,
     /// Number of threads per operator; 0 means 1. Threads sleep between executions: when two sessions had
     /// spinning threads on the same cores, ResNet50 slowed down from 41 to 1,138 ms per image.
@@ -68,7 +68,8 @@ impl Session {
     /// # Errors
     /// Returns [`EngineError::LibraryMissing`] or [`EngineError::LibraryUnusable`] if ONNX Runtime cannot be
     /// loaded, [`EngineError::Device`] if the device is missing, [`EngineError::OutOfMemory`] if memory is
-    /// exhausted, and [`EngineError::Model`] with ONNX Runtime's text for an invalid model.
+    /// exhausted, [`EngineError::Model`] with ONNX Runtime's text for an invalid model, and
+    /// [`EngineError::Internal`] if ONNX Runtime rejects the options.
     pub fn open(model: &[u8], options: &SessionOptions) -> Result<Self, EngineError> {
         Self::open_until(model, options, &Interrupt::new())
     }
@@ -223,8 +224,9 @@ impl Session {
     ///
     /// # Errors
     /// Returns [`EngineError::UnknownInput`], [`EngineError::InputCount`] or [`EngineError::InputMismatch`]
-    /// for invalid inputs. Returns [`EngineError::OutputType`] if the type of an output is not supported, and
-    /// [`EngineError::Run`] or [`EngineError::OutOfMemory`] with ONNX Runtime's text if the execution fails.
+    /// for invalid inputs. Returns [`EngineError::OutputType`] if the type of an output is not supported,
+    /// [`EngineError::Run`] or [`EngineError::OutOfMemory`] with ONNX Runtime's text if the execution fails,
+    /// and [`EngineError::Internal`] if it cannot be prepared or an output cannot be read from the device.
     pub fn run(&mut self, inputs: &[(&str, &Tensor)]) -> Result<Vec<(String, Tensor)>, EngineError> {
         self.run_until(inputs, &Interrupt::new())
     }
@@ -392,7 +394,8 @@ pub(crate) fn builder(options: &SessionOptions) -> Result<SessionBuilder, Engine
 /// Adds the CUDA provider.
 ///
 /// # Errors
-/// Returns [`EngineError::Device`] with the reason if the GPU is not usable.
+/// Returns [`EngineError::Device`] with the reason if the GPU is not usable, and [`EngineError::Internal`] if
+/// ONNX Runtime cannot list its devices.
 fn on_cuda(
     builder: SessionBuilder,
     index: u32,

@@ -61,7 +61,7 @@ pub(crate) fn borrow(tensor: &Tensor) -> Result<SessionInputValue<'_>, EngineErr
 }
 
 /// Moves `tensor` into a value of ONNX Runtime without copying the elements.
-pub(crate) fn own(tensor: Tensor) -> Result<DynValue, EngineError> {
+pub(crate) fn into_value(tensor: Tensor) -> Result<DynValue, EngineError> {
     fn owned<T>(shape: &Shape, values: Vec<T>) -> ort::Result<DynValue>
     where
         T: PrimitiveTensorElementType + Debug + Clone + 'static,
@@ -82,7 +82,7 @@ pub(crate) fn own(tensor: Tensor) -> Result<DynValue, EngineError> {
 }
 
 /// Copies `tensor` to memory that ONNX Runtime allocates and that an execution may overwrite.
-pub(crate) fn place(tensor: &Tensor) -> ort::Result<DynValue> {
+pub(crate) fn copy_to_value(tensor: &Tensor) -> ort::Result<DynValue> {
     let (kind, dims) = (element_type(tensor.dtype()), tensor.shape().dims());
     let mut value = DynTensor::new(&Allocator::default(), kind, dims)?;
     write(tensor, &mut value)?;

@@ -4,7 +4,7 @@ use frostline_tensor::{
     Shape, Tensor,
 };
 
-/// A batch tensor while its rows arrive, in any order.
+/// A batch tensor under construction. Rows can be set in any order.
 pub(crate) struct Batch {
     sample_shape: Shape,
     pixels: PixelBuffer,
@@ -17,10 +17,11 @@ enum PixelBuffer {
 }
 
 impl Batch {
-    /// Room for `samples` rows.
+    /// Allocates a batch of `samples` rows.
     ///
     /// # Errors
-    /// [`ImageError::Spec`], or [`ImageError::BatchTooLarge`] before anything is allocated.
+    /// Returns [`ImageError::Spec`] if the spec is invalid, and [`ImageError::BatchTooLarge`] if the batch
+    /// exceeds the limit. Both are detected before the allocation.
     pub(crate) fn new(
         samples: usize,
         spec: &PixelSpec,
@@ -56,7 +57,7 @@ impl Batch {
         })
     }
 
-    /// Sets row `index` to a crop `u8[3, h, w]`, or notes why there is none.
+    /// Sets row `index` to a crop `u8[3, h, w]`, or records the failure.
     pub(crate) fn set(&mut self, index: usize, crop: Result<Vec<u8>, OpError>) {
         let outcome = crop.and_then(|crop| self.write(index, &crop));
         if let Some(slot) = self.outcomes.get_mut(index) {
@@ -71,10 +72,10 @@ impl Batch {
             PixelBuffer::U8(values) => values.get_mut(range).map(|row| row.copy_from_slice(crop)),
             PixelBuffer::F32(values, table) => values.get_mut(range).map(|row| table.apply(crop, row)),
         };
-        written.ok_or_else(|| OpError::runtime(format!("row {index} lies outside the batch")))
+        written.ok_or_else(|| OpError::runtime(format!("row {index} is out of range for the batch")))
     }
 
-    /// The rows that loaded, in order, and the failures.
+    /// Returns the loaded rows in order, and the failures.
     pub(crate) fn finish(self) -> Result<LoadedPixels, OpError> {
         let width = self.sample_shape.elements()?;
         let (mut kept, mut failed) = (Vec::new(), Vec::new());
@@ -97,7 +98,7 @@ impl Batch {
     }
 }
 
-/// Moves the rows `kept` (ascending) together at the front.
+/// Compacts the rows `kept`, which must be in ascending order, to the front of `values`.
 fn keep_rows<T: Copy>(mut values: Vec<T>, kept: &[usize], width: usize) -> Vec<T> {
     for (to, &from) in kept.iter().enumerate() {
         if to != from {

@@ -1,22 +1,23 @@
-use crate::claim::Claim;
+use crate::claim::ParsedImage;
 use crate::orientation::Orientation;
 use crate::{DecodeLimits, ImageError, ImageFormat};
 
-/// Reads a BMP's headers; decodes it as Pillow does: palettes of 1, 4 and 8 bits, also run-length encoded; colors of 16, 24 and 32
-/// bits, whose masks may be any; alpha is dropped.
+/// Parses a BMP's headers. The result of decoding is equal to Pillow's. Supported are palettes with 1, 4 and
+/// 8 bits, optionally run-length encoded, and colors with 16, 24 and 32 bits and arbitrary masks. Alpha is
+/// dropped.
 ///
-/// The format is simple enough to be read here: the libraries that do either bring color management along or take what is missing for black.
-pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'a>, ImageError> {
+/// This decoder exists because other libraries depend on color management or decode missing data as black.
+pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedImage<'a>, ImageError> {
     let header = Header::read(bytes)?;
     let (width, height) = (header.width, header.height);
     let size = limits.check(ImageFormat::Bmp, width, height)?;
     let coding = Coding::new(&header, bytes)?;
-    Ok(Claim {
+    Ok(ParsedImage {
         width,
         height,
         orientation: Orientation::default(),
-        takes: (size + WORK) as u64,
-        pixels: Box::new(move || {
+        memory_needed: (size + WORK) as u64,
+        decode: Box::new(move || {
             let data = bytes.get(header.data..).unwrap_or_default();
             let mut canvas = Canvas {
                 pixels: vec![0; size],
@@ -41,23 +42,23 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'
     })
 }
 
-/// Bytes of a palette, at most.
+/// Upper bound for the bytes of a palette.
 const WORK: usize = 4 << 10;
 
-/// What the headers say.
+/// Parsed BMP headers.
 struct Header {
     width: u32,
     height: u32,
     top_down: bool,
     bits: u16,
     compression: u32,
-    /// Colors of the palette.
+    /// Number of palette colors.
     colors: usize,
-    /// Bytes of one.
+    /// Bytes per palette color.
     color_bytes: usize,
-    /// Where masks or the palette begin.
+    /// Offset of the masks or palette.
     end: usize,
-    /// Where pixels begin; after the palette where it is 0.
+    /// Offset of the pixels. A palette that the file's offset does not account for is included.
     data: usize,
 }
 
@@ -91,13 +92,13 @@ impl Header {
                     data: data as usize,
                 }
             }
-            _ => return Err(unsupported(format!("a header of {size} bytes"))),
+            _ => return Err(unsupported(format!("header of {size} bytes"))),
         };
         let most = if header.bits <= 8 { 1 << header.bits } else { 0 };
         if header.colors == 0 {
             header.colors = most;
         }
-        // Some writers leave the palette out of where pixels begin.
+        // The pixel offset of some writers does not include the palette.
         if header.data == end {
             header.data += header.color_bytes * header.colors.min(most);
         }
@@ -106,7 +107,7 @@ impl Header {
     }
 }
 
-/// How pixels are coded.
+/// Encoding of the pixels.
 enum Coding {
     Indices(Vec<[u8; 3]>),
     Runs(Vec<[u8; 3]>),
@@ -123,7 +124,7 @@ impl Coding {
                 .zip(green)
                 .zip(blue)
                 .map(|((red, green), blue)| [red, green, blue]);
-            let masks = masks.ok_or_else(|| unsupported("colors of scattered bits".to_owned()));
+            let masks = masks.ok_or_else(|| unsupported("zero or non-contiguous color masks".to_owned()));
             masks.map(Self::Masks)
         };
         match (header.compression, header.bits) {
@@ -131,19 +132,19 @@ impl Coding {
             (1, 8) | (2, 4) => Ok(Self::Runs(palette(header, bytes)?)),
             (0, 16) => masks(FIVE_BITS),
             (0, 24 | 32) => masks(BYTES),
-            // In a header of 40 bytes after it, in longer ones its last.
+            // The masks follow a header with 40 bytes and are part of longer headers, at the same offset.
             (3, 16 | 24 | 32) => match [54, 58, 62].map(|place| long(bytes, place)) {
                 [Ok(0), Ok(0), Ok(0)] => masks(BYTES),
                 [red, green, blue] => masks([red?, green?, blue?]),
             },
             (compression, bits) => Err(unsupported(format!(
-                "{bits} bits a pixel in compression {compression}"
+                "{bits} bits per pixel with compression {compression}"
             ))),
         }
     }
 }
 
-/// The bits of a channel in a pixel.
+/// Position of a channel's bits in a pixel.
 #[derive(Clone, Copy)]
 struct Mask {
     bits: u32,
@@ -151,7 +152,7 @@ struct Mask {
 }
 
 impl Mask {
-    /// `None` unless the bits stand together.
+    /// Returns `None` if the mask is zero or its bits are not contiguous.
     fn new(mask: u32) -> Option<Self> {
         let bits = mask.checked_shr(mask.trailing_zeros())?;
         let together = bits.checked_add(1).is_none_or(u32::is_power_of_two);
@@ -161,7 +162,7 @@ impl Mask {
         })
     }
 
-    /// From 0 to 255, rounded down as Pillow does.
+    /// Scales the channel to 0..255 and rounds down, as in Pillow.
     fn level(self, pixel: u32) -> u8 {
         let value = u64::from((pixel >> self.shift) & self.bits) * 255 / u64::from(self.bits.max(1));
         u8::try_from(value).unwrap_or(u8::MAX)
@@ -180,12 +181,12 @@ fn palette(header: &Header, bytes: &[u8]) -> Result<Vec<[u8; 3]>, ImageError> {
         .collect())
 }
 
-/// A color of the palette; one that it does not define is black.
+/// Returns a palette color. Undefined colors are black.
 fn palette_color(palette: &[[u8; 3]], index: u8) -> [u8; 3] {
     palette.get(usize::from(index)).copied().unwrap_or_default()
 }
 
-/// RGB while it is painted, by rows as they are stored.
+/// RGB pixels with row access in stored order.
 struct Canvas {
     pixels: Vec<u8>,
     width: usize,
@@ -208,7 +209,7 @@ impl Canvas {
     }
 }
 
-/// Rows of whole pixels, each padded to four bytes.
+/// Decodes rows of pixels. Rows are padded to a multiple of four bytes.
 fn rows(
     data: &[u8],
     bits: u16,
@@ -226,7 +227,7 @@ fn rows(
     Ok(())
 }
 
-/// The pixel `x` of a row of at most 8 bits each, most significant first.
+/// Returns pixel `x` of a row with up to 8 bits per pixel, starting with the most significant bits.
 fn index(row: &[u8], bits: u16, x: usize) -> u8 {
     let bits = usize::from(bits);
     let byte = row.get(x * bits / 8).copied().unwrap_or_default();
@@ -234,14 +235,14 @@ fn index(row: &[u8], bits: u16, x: usize) -> u8 {
     u8::try_from((u32::from(byte) >> shift) & ((1 << bits) - 1)).unwrap_or_default()
 }
 
-/// `count` bytes, the lowest first.
+/// Reads `count` bytes in little-endian order.
 fn word(row: &[u8], start: usize, count: usize) -> u32 {
     let bytes = row.get(start..start + count).unwrap_or_default();
     let low_first = bytes.iter().rev();
     low_first.fold(0, |word, byte| word << 8 | u32::from(*byte))
 }
 
-/// Runs of a color, runs of pixels, and moves; what none of them paints has the first color.
+/// Decodes runs, literal pixels and moves. All other pixels have the first palette color.
 fn runs(
     mut data: &[u8],
     palette: &[[u8; 3]],
@@ -269,7 +270,7 @@ fn runs(
             (0, count) => {
                 let size = (usize::from(count) * bits).div_ceil(8);
                 let (pixels, rest) = data.split_at_checked(size).ok_or_else(truncated)?;
-                // To a whole word.
+                // Literal pixels are padded to a multiple of two bytes.
                 data = rest.get(size % 2..).unwrap_or_default();
                 let color = |nth| palette_color(palette, index(pixels, bits as u16, nth));
                 x += paint(canvas.row(y), x, count, color);
@@ -284,7 +285,7 @@ fn runs(
     Ok(())
 }
 
-/// Paints `count` pixels of a row from `x` on, as far as it goes; how many it was to be.
+/// Paints up to `count` pixels starting at `x`, clipped to the row. Returns `count`.
 fn paint(row: &mut [[u8; 3]], x: usize, count: u8, color: impl Fn(usize) -> [u8; 3]) -> usize {
     let count = usize::from(count);
     let pixels = row.get_mut(x..).unwrap_or_default().iter_mut().take(count);

@@ -1,20 +1,20 @@
-use crate::claim::Claim;
+use crate::claim::ParsedImage;
 use crate::format::recognize;
 use crate::{DecodeLimits, ImageError, ImageFormat, RgbImage, bmp, gif, jpeg, png, webp};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// An image whose headers have been read, by the decoder that will decode it: what that takes is known, and nothing of it has been
-/// allocated.
+/// An image with parsed headers. The memory needed for decoding is known, and no pixels have been allocated.
 pub struct Undecoded<'a> {
     format: ImageFormat,
-    claim: Claim<'a>,
+    claim: ParsedImage<'a>,
 }
 
 impl<'a> Undecoded<'a> {
-    /// Reads the headers of a JPEG, PNG, WebP, GIF or BMP, recognized by its first bytes.
+    /// Parses the headers of a JPEG, PNG, WebP, GIF or BMP. The format is detected from the first bytes.
     ///
     /// # Errors
-    /// [`ImageError`]: empty, unrecognized, truncated, malformed, unsupported, or over `limits`.
+    /// Returns [`ImageError`] if the data is empty, unrecognized, truncated, malformed or unsupported, or
+    /// exceeds `limits`.
     pub fn read(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Self, ImageError> {
         let format = recognize(bytes)?;
         let claim = guarded(format, || match format {
@@ -25,48 +25,50 @@ impl<'a> Undecoded<'a> {
             ImageFormat::Bmp => bmp::read(bytes, limits),
         })?;
         let image = Self { format, claim };
-        limits.check_bytes(format, image.takes())?;
+        limits.check_bytes(format, image.memory_needed())?;
         Ok(image)
     }
 
-    /// How it is encoded.
+    /// Returns the format of the data.
     pub fn format(&self) -> ImageFormat {
         self.format
     }
 
-    /// Width in pixels, of the upright image.
+    /// Returns the width in pixels after applying the orientation.
     pub fn width(&self) -> u32 {
         self.sides().0
     }
 
-    /// Height in pixels, of the upright image.
+    /// Returns the height in pixels after applying the orientation.
     pub fn height(&self) -> u32 {
         self.sides().1
     }
 
     fn sides(&self) -> (u32, u32) {
-        let Claim { width, height, .. } = self.claim;
+        let ParsedImage { width, height, .. } = self.claim;
         self.claim.orientation.sides((width, height))
     }
 
-    /// The most bytes that [`Self::decode`] holds at any time: the pixels it returns, and beside them what its format takes (a
-    /// progressive JPEG's coefficients, an interlaced PNG's samples, a WebP's alpha), or while it turns them upright. `bytes` themselves are
-    /// not among them.
-    pub fn takes(&self) -> u64 {
+    /// Returns the maximum bytes that [`Self::decode`] allocates at any time. This includes the returned
+    /// pixels, memory that depends on the format (coefficients of a progressive JPEG, samples of an
+    /// interlaced PNG, alpha of a WebP) and memory for applying the orientation, but not the input `bytes`.
+    pub fn memory_needed(&self) -> u64 {
         let rgb = 3 * u64::from(self.claim.width) * u64::from(self.claim.height);
-        self.claim.takes.max(self.claim.orientation.takes(rgb))
+        self.claim
+            .memory_needed
+            .max(self.claim.orientation.memory_needed(rgb))
     }
 
-    /// The pixels, as [`decode`] gives them.
+    /// Decodes the image. See [`decode`] for the result.
     ///
     /// # Errors
-    /// [`ImageError`]: truncated, malformed, or unsupported.
+    /// Returns [`ImageError`] if the data is truncated, malformed or unsupported.
     pub fn decode(self) -> Result<RgbImage, ImageError> {
-        let Claim {
+        let ParsedImage {
             width,
             height,
             orientation,
-            pixels,
+            decode: pixels,
             ..
         } = self.claim;
         let pixels = orientation.turn(guarded(self.format, pixels)?, (width, height));
@@ -75,17 +77,22 @@ impl<'a> Undecoded<'a> {
     }
 }
 
-/// Decodes a JPEG, PNG, WebP, GIF or BMP, recognized by its first bytes, to what Pillow's `exif_transpose(Image.open(..)).convert("RGB")`
-/// gives: upright, the first frame, alpha is dropped, palettes are applied, 16 bits keep their high byte (Pillow clips 16-bit gray instead), CMYK is taken as inverted
-/// (as Adobe writes it).
+/// Decodes a JPEG, PNG, WebP, GIF or BMP. The format is detected from the first bytes.
+///
+/// The result is equal to Pillow's `exif_transpose(Image.open(..)).convert("RGB")`. The orientation is
+/// applied, only the first frame is decoded, alpha is dropped, palettes are applied, and CMYK is treated as
+/// inverted, as written by Adobe. 16-bit samples are reduced to the high byte, while Pillow clips 16-bit
+/// gray.
 ///
 /// # Errors
-/// [`ImageError`]: empty, unrecognized, truncated, malformed, unsupported, or over `limits` (before anything is allocated).
+/// Returns [`ImageError`] if the data is empty, unrecognized, truncated, malformed or unsupported, or exceeds
+/// `limits` (detected before allocating memory).
 pub fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<RgbImage, ImageError> {
     Undecoded::read(bytes, limits)?.decode()
 }
 
-/// The decoders are fuzzed by their authors, but an image is a stranger's; a panic in one must cost only that image.
+/// Converts panics to errors. Decoders are fuzzed upstream, but images are untrusted, and a panic must not
+/// affect others.
 fn guarded<T>(format: ImageFormat, work: impl FnOnce() -> Result<T, ImageError>) -> Result<T, ImageError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(ImageError::DecoderFailed { format }))
 }

@@ -4,121 +4,121 @@ use frostline_tensor::{AugmentationError, OpError, OpErrorCode, PixelSpecError, 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
 #[strum(serialize_all = "UPPERCASE")]
 pub enum ImageFormat {
-    /// Baseline, extended and progressive JPEG with Huffman coding, 8 bits a component.
+    /// Baseline, extended or progressive JPEG with Huffman coding and 8 bits per component.
     Jpeg,
-    /// PNG of every color type and depth.
+    /// PNG of any color type and bit depth.
     Png,
-    /// WebP, lossy and lossless; of an animation the first frame.
+    /// Lossy or lossless WebP. Only the first frame is decoded.
     #[strum(serialize = "WebP")]
     WebP,
-    /// GIF; the first frame.
+    /// GIF. Only the first frame is decoded.
     Gif,
-    /// BMP, with palettes, colors or runs.
+    /// BMP with a palette, run-length encoding or color masks.
     Bmp,
 }
 
-/// Why an object did not become pixels.
+/// Reason why an object cannot be converted to pixels.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ImageError {
-    /// The object has no bytes.
-    #[error("the object is empty; replace it by an image")]
+    /// The object is empty.
+    #[error("the object is empty; replace it with an image")]
     Empty,
-    /// None of the formats.
+    /// The format is unknown.
     #[error("not a JPEG, PNG, WebP, GIF or BMP: it starts with {start}; remove the object, or convert it")]
     Unrecognized {
-        /// The first bytes, as text where printable and hex.
+        /// The first bytes, shown as escaped text and hex.
         start: String,
     },
-    /// A format that is recognized and not decoded.
+    /// The format is known but not supported.
     #[error("{name} is not supported; convert it to JPEG or PNG")]
     UnsupportedFormat {
-        /// Its name.
+        /// Name of the format.
         name: &'static str,
     },
-    /// The data ends before the image does.
-    #[error("truncated {format}: {what}; copy the object again from its source")]
+    /// The data ends before the image is complete.
+    #[error("truncated {format}: {what} (copy the object again from its source)")]
     Truncated {
-        /// What it claims to be.
+        /// Format according to the first bytes.
         format: ImageFormat,
-        /// Where it ends.
+        /// Position at which the data ends.
         what: String,
     },
-    /// The data breaks the format's rules.
-    #[error("malformed {format}: {reason}; remove the object, or replace it")]
+    /// The data violates the format's specification.
+    #[error("malformed {format}: {reason} (replace or remove the object)")]
     Malformed {
-        /// What it claims to be.
+        /// Format according to the first bytes.
         format: ImageFormat,
-        /// The decoder's own words.
+        /// Message of the decoder.
         reason: String,
     },
-    /// A valid image of a kind that is not decoded here.
+    /// The image is valid but uses an unsupported feature.
     #[error("unsupported {format}: {feature}; convert the image to an ordinary 8-bit JPEG or PNG")]
     Unsupported {
-        /// What it is.
+        /// Format of the image.
         format: ImageFormat,
-        /// The feature that is missing here.
+        /// The unsupported feature.
         feature: String,
     },
-    /// More pixels than the limit; refused before they are allocated.
+    /// The number of pixels exceeds the limit. Detected before allocating memory.
     #[error("{format} of {width}x{height} pixels is over the limit of {limit} pixels; scale it down")]
     TooManyPixels {
-        /// What it claims to be.
+        /// Format according to the first bytes.
         format: ImageFormat,
         /// Width in pixels.
         width: u32,
         /// Height in pixels.
         height: u32,
-        /// The limit in pixels.
+        /// Limit in pixels.
         limit: u64,
     },
-    /// Decoding takes more memory than the limit; refused before it is allocated.
+    /// Decoding needs more memory than the limit. Detected before allocating memory.
     #[error(
-        "decoding this {format} takes {needed} bytes of memory, over the limit of {limit}; scale it down, or save it as a baseline JPEG"
+        "decoding this {format} needs {needed} bytes of memory, over the limit of {limit}; scale it down, or save it as a baseline JPEG"
     )]
     TooMuchMemory {
-        /// What it claims to be.
+        /// Format according to the first bytes.
         format: ImageFormat,
-        /// Bytes that decoding takes.
+        /// Bytes needed for decoding.
         needed: u64,
-        /// The limit in bytes.
+        /// Limit in bytes.
         limit: u64,
     },
-    /// The batch tensor would be larger than the limit; refused before it is allocated.
+    /// The batch tensor exceeds the limit. Detected before allocating memory.
     #[error(
-        "a batch of {samples} samples takes {bytes} bytes, over the limit of {limit}; ask for fewer samples at once"
+        "a batch of {samples} samples needs {bytes} bytes and exceeds the limit of {limit}; request fewer samples"
     )]
     BatchTooLarge {
-        /// Samples asked for.
+        /// Requested samples.
         samples: usize,
-        /// Bytes of the tensor.
+        /// Size of the tensor in bytes.
         bytes: usize,
-        /// The limit in bytes.
+        /// Limit in bytes.
         limit: usize,
     },
-    /// The decoder gave up in a way it should not; the process is unharmed.
+    /// The decoder panicked or returned an inconsistent result. Other images are not affected.
     #[error("the {format} decoder failed on this image; please report it with the file")]
     DecoderFailed {
-        /// What it claims to be.
+        /// Format according to the first bytes.
         format: ImageFormat,
     },
-    /// The pool's threads have ended.
+    /// The decoding thread did not return a result.
     #[error("the decoding threads have been shut down")]
     PoolClosed,
-    /// The spec cannot be carried out.
+    /// The pixel spec is invalid.
     #[error(transparent)]
     Spec(#[from] PixelSpecError),
-    /// An augmentation that cannot be carried out.
+    /// The augmentation is invalid.
     #[error(transparent)]
     Augmentation(#[from] AugmentationError),
-    /// A tensor is not of the shape or type the operation takes.
+    /// Pixels have the wrong shape or type for the operation.
     #[error("expected pixels as {expected}, got {actual}")]
     Mismatch {
-        /// What the operation takes.
+        /// Expected shape and type.
         expected: String,
-        /// What it was given.
+        /// Actual shape and type.
         actual: String,
     },
-    /// A shape that overflows.
+    /// The size of the tensor overflows.
     #[error(transparent)]
     Shape(#[from] ShapeError),
 }
@@ -134,7 +134,7 @@ impl ImageError {
         Self::Truncated { format, what }
     }
 
-    /// The class of failure, for programs.
+    /// Returns the class of the failure, for programs.
     pub fn code(&self) -> OpErrorCode {
         match self {
             Self::Empty | Self::Unrecognized { .. } | Self::Truncated { .. } | Self::Malformed { .. } => {
@@ -153,7 +153,7 @@ impl ImageError {
 }
 
 impl ImageError {
-    /// The error as an operation's, in these words.
+    /// Converts the error to [`OpError`] with another message.
     pub(crate) fn with_message(&self, message: String) -> OpError {
         OpError {
             host_caused: matches!(self, Self::PoolClosed),

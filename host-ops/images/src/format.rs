@@ -1,14 +1,15 @@
 use crate::{ImageError, ImageFormat};
 
-/// Tells formats by their first bytes.
+/// Detects the format from the first bytes.
 ///
 /// # Errors
-/// [`ImageError::Empty`], [`ImageError::UnsupportedFormat`], or [`ImageError::Unrecognized`].
+/// Returns [`ImageError::Empty`], [`ImageError::UnsupportedFormat`] or [`ImageError::Unrecognized`] if the
+/// data cannot be decoded.
 pub(crate) fn recognize(bytes: &[u8]) -> Result<ImageFormat, ImageError> {
-    if let Some(format) = decoded(bytes) {
+    if let Some(format) = supported_format(bytes) {
         return Ok(format);
     }
-    if let Some(name) = not_decoded(bytes) {
+    if let Some(name) = unsupported_format_name(bytes) {
         return Err(ImageError::UnsupportedFormat { name });
     }
     if bytes.is_empty() {
@@ -21,14 +22,15 @@ pub(crate) fn recognize(bytes: &[u8]) -> Result<ImageFormat, ImageError> {
     })
 }
 
-fn decoded(bytes: &[u8]) -> Option<ImageFormat> {
+fn supported_format(bytes: &[u8]) -> Option<ImageFormat> {
     let starts = |start: &[u8]| bytes.starts_with(start);
     Some(match bytes {
         _ if starts(&[0xff, 0xd8, 0xff]) => ImageFormat::Jpeg,
         _ if starts(b"\x89PNG\r\n\x1a\n") => ImageFormat::Png,
         [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => ImageFormat::WebP,
         _ if starts(b"GIF87a") || starts(b"GIF89a") => ImageFormat::Gif,
-        // Two letters begin many files: the reserved bytes and the size of the header tell a bitmap.
+        // Many files start with these two letters, so the reserved bytes and the header size are checked as
+        // well.
         [
             b'B',
             b'M',
@@ -54,7 +56,7 @@ fn decoded(bytes: &[u8]) -> Option<ImageFormat> {
     })
 }
 
-fn not_decoded(bytes: &[u8]) -> Option<&'static str> {
+fn unsupported_format_name(bytes: &[u8]) -> Option<&'static str> {
     const STARTS: [(&[u8], &str); 13] = [
         (b"\xff\x0a", "JPEG XL"),
         (b"\0\0\0\x0cJXL \r\n\x87\n", "JPEG XL"),
@@ -78,9 +80,9 @@ fn not_decoded(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// By the brands of an ISO media file: what it is first of all, then what else it may be read as.
+/// Detects formats in ISO media files by brand. The major brand is checked first, then the compatible brands.
 fn media_brand(bytes: &[u8]) -> Option<&'static str> {
-    /// More than any writer lists.
+    /// Upper bound for the number of brands that are checked.
     const BRANDS: usize = 32;
     let (size, rest) = bytes.split_first_chunk::<4>()?;
     let brands = rest.strip_prefix(b"ftyp")?;
@@ -94,7 +96,7 @@ fn media_brand(bytes: &[u8]) -> Option<&'static str> {
         b"crx " => Some("Canon's CR3"),
         _ => None,
     });
-    // The brand of all kinds of HEIF may stand before that of the kind.
+    // The generic HEIF brand may precede the specific brand.
     named.flatten().next().or_else(|| {
         let any = rest.get(4..8)?;
         (any == b"mif1" || any == b"msf1").then_some("HEIF")

@@ -1,12 +1,13 @@
-use crate::claim::Claim;
+use crate::claim::ParsedImage;
 use crate::orientation::Orientation;
 use crate::{DecodeLimits, ImageError, ImageFormat};
 use gif::{ColorOutput, DecodeOptions, DecodingError, Frame, MemoryLimit};
 use std::num::NonZeroU64;
 
-/// Reads a GIF's headers up to its first frame; decodes that as Pillow does: on a canvas of the screen's size, or as large as the
-/// frame needs, whose other pixels have the transparent color's place in the palette, or the first.
-pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'a>, ImageError> {
+/// Parses a GIF's headers up to the first frame. As in Pillow, the canvas is enlarged if the frame exceeds
+/// the screen, and pixels outside of the frame have the transparent palette index, or 0 if no index is
+/// transparent.
+pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedImage<'a>, ImageError> {
     let mut options = DecodeOptions::new();
     options.set_color_output(ColorOutput::Indexed);
     let most = NonZeroU64::new(limits.max_pixels).unwrap_or(NonZeroU64::MIN);
@@ -14,7 +15,7 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'
     let mut decoder = options.read_info(bytes).map_err(explain)?;
     let screen = (u32::from(decoder.width()), u32::from(decoder.height()));
     let frame = decoder.next_frame_info().map_err(explain)?;
-    let frame = frame.ok_or_else(|| malformed("it has no frame"))?;
+    let frame = frame.ok_or_else(|| malformed("the first frame is missing"))?;
     let (width, height) = (
         screen.0.max(u32::from(frame.left) + u32::from(frame.width)),
         screen.1.max(u32::from(frame.top) + u32::from(frame.height)),
@@ -22,12 +23,12 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'
     let size = limits.check(ImageFormat::Gif, width, height)?;
     let placement = Placement::from_frame(frame, width);
     let own = frame.palette.clone();
-    Ok(Claim {
+    Ok(ParsedImage {
         width,
         height,
         orientation: Orientation::default(),
-        takes: (size + decoder.buffer_size() + WORK) as u64,
-        pixels: Box::new(move || {
+        memory_needed: (size + decoder.buffer_size() + WORK) as u64,
+        decode: Box::new(move || {
             let mut indices = vec![0; decoder.buffer_size()];
             decoder.read_into_buffer(&mut indices).map_err(explain)?;
             let palette = own.as_deref().or(decoder.global_palette()).unwrap_or_default();
@@ -38,16 +39,16 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'
     })
 }
 
-/// Bytes of the decompressor's tables and of a palette, at most.
+/// Upper bound for the bytes of the decompressor's tables and a palette.
 const WORK: usize = 256 << 10;
 
-/// Where a frame lies on its canvas, in bytes of RGB and rows.
+/// Position of a frame on the canvas. Horizontal values count bytes of RGB, vertical values rows.
 struct Placement {
     left: usize,
     top: usize,
     width: usize,
     canvas: usize,
-    /// The color beside the frame.
+    /// Palette index for pixels outside of the frame.
     outside: u8,
 }
 
@@ -73,7 +74,7 @@ impl Placement {
     }
 }
 
-/// A color of the palette; one that it does not define is black, as in Pillow.
+/// Returns a palette color. Like in Pillow, undefined colors are black.
 fn color(palette: &[u8], index: u8) -> [u8; 3] {
     let colors = palette.as_chunks::<3>().0;
     colors.get(usize::from(index)).copied().unwrap_or_default()

@@ -1,4 +1,4 @@
-use crate::claim::Claim;
+use crate::claim::ParsedImage;
 use crate::jpeg_header::{ColorCoding, JpegHeader};
 use crate::{DecodeLimits, ImageError, ImageFormat};
 use zune_core::bytestream::ZCursor;
@@ -7,31 +7,32 @@ use zune_core::options::DecoderOptions;
 use zune_jpeg::errors::DecodeErrors;
 use zune_jpeg::{ImageInfo, JpegDecoder, SampleRatios};
 
-/// Most scans of one image: libjpeg's own encoders make 10, and each costs the time of a pass over the image, however short it is.
+/// Maximum number of scans per image. Encoders from libjpeg write 10. Each scan costs a pass over the image,
+/// even if the scan is short.
 const MOST_SCANS: usize = 100;
 
-/// Reads a JPEG's headers; decodes it as libjpeg-turbo and Pillow do.
-pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'a>, ImageError> {
+/// Parses a JPEG's headers. Decoding follows libjpeg-turbo and Pillow.
+pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedImage<'a>, ImageError> {
     let header = JpegHeader::read(bytes);
     if header.components.is_empty() {
-        return Err(truncated_or(&header, bytes, "it has no frame header"));
+        return Err(truncated_or(&header, bytes, "the frame header is missing"));
     }
     let Some(scan_start) = header.scan_start else {
-        return Err(truncated_or(&header, bytes, "it has no scan"));
+        return Err(truncated_or(&header, bytes, "the image data is missing"));
     };
     if !header.complete {
-        return Err(truncated_or(&header, bytes, "it has no end"));
+        return Err(truncated_or(&header, bytes, "the end-of-image marker is missing"));
     }
     let mut decoder = decoder(&header.essential);
     decoder.decode_headers().map_err(explain)?;
     let info = decoder
         .info()
-        .ok_or_else(|| malformed("it has no frame header"))?;
+        .ok_or_else(|| malformed("the frame header is missing"))?;
     let (width, height) = (u32::from(info.width), u32::from(info.height));
     limits.check(ImageFormat::Jpeg, width, height)?;
     let coding = header.color_coding().ok_or_else(|| unsupported(&header))?;
     if header.components.len() != usize::from(info.components) {
-        return Err(malformed("its frame headers contradict each other"));
+        return Err(malformed("the frame headers are contradictory"));
     }
     if header.scans > MOST_SCANS {
         let feature = format!("{} scans", header.scans);
@@ -40,21 +41,22 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'
             feature,
         });
     }
-    Ok(Claim {
+    Ok(ParsedImage {
         width,
         height,
         orientation: header.orientation(),
-        takes: bytes.len() as u64 + takes(&info, &header),
-        pixels: Box::new(move || {
+        memory_needed: bytes.len() as u64 + memory_needed(&info, &header),
+        decode: Box::new(move || {
             let data = [&header.essential, bytes.get(scan_start..).unwrap_or_default()].concat();
             Ok(to_rgb(decode_samples(&data, coding)?, coding))
         }),
     })
 }
 
-/// What the decoder allocates (`mcu.rs` and `mcu_prog.rs` of zune-jpeg), and the conversion to RGB: samples, RGB, the rows of blocks at work, and,
-/// where a component's samples come in more than one scan, every coefficient in 16 bits.
-fn takes(info: &ImageInfo, header: &JpegHeader<'_>) -> u64 {
+/// Maximum bytes allocated by the decoder (`mcu.rs` and `mcu_prog.rs` in zune-jpeg) and by the conversion to
+/// RGB. This includes the samples, the RGB pixels, the current rows of blocks, and 16-bit coefficients of the
+/// whole image if components are split across scans.
+fn memory_needed(info: &ImageInfo, header: &JpegHeader<'_>) -> u64 {
     let (across, down) = match info.sample_ratio {
         SampleRatios::None => (1, 1),
         SampleRatios::H => (2, 1),
@@ -74,9 +76,9 @@ fn takes(info: &ImageInfo, header: &JpegHeader<'_>) -> u64 {
     } else {
         2 * components * padded_width * padded_height
     };
-    // Per column and row of samples in a block: coefficients, the rows above and below, and what they are enlarged to.
+    // Buffers per block: coefficients, adjacent rows and upsampled samples.
     let stripes = padded_width * (64 * down * components + 16);
-    // Three components are converted where they lie.
+    // Images with three components are converted in place.
     let rgb = if components == 3 { 0 } else { 3 };
     width * height * (components + rgb) + coefficients + stripes
 }
@@ -96,11 +98,11 @@ fn truncated_or(header: &JpegHeader<'_>, bytes: &[u8], reason: &str) -> ImageErr
     if header.complete {
         return malformed(reason);
     }
-    let what = format!("its {} bytes end before the end-of-image marker", bytes.len());
+    let what = format!("the end-of-image marker is missing after {} bytes", bytes.len());
     ImageError::truncated(ImageFormat::Jpeg, what)
 }
 
-/// What the decoder gave: RGB already, or the components as coded.
+/// Decoder output, either RGB or the coded components.
 struct Samples {
     values: Vec<u8>,
     converted: bool,
@@ -165,7 +167,7 @@ fn to_rgb(samples: Samples, coding: ColorCoding) -> Vec<u8> {
             .collect(),
         ColorCoding::Ycck => {
             let pixels = values.as_chunks::<4>().0.iter();
-            // libjpeg's YCCK to CMYK: the RGB of YCbCr, inverted.
+            // YCCK to CMYK as in libjpeg, by inverting the RGB of YCbCr.
             pixels
                 .flat_map(|&[y, cb, cr, k]| {
                     inverted_cmyk_to_rgb(ycbcr_to_rgb([y, cb, cr]).map(|v| 255 - v), k)
@@ -175,7 +177,7 @@ fn to_rgb(samples: Samples, coding: ColorCoding) -> Vec<u8> {
     }
 }
 
-/// JFIF's conversion in libjpeg's fixed point (`jdcolor.c`, 16 bits of fraction).
+/// JFIF conversion in libjpeg's fixed-point arithmetic (`jdcolor.c`, 16 fraction bits).
 fn ycbcr_to_rgb([y, cb, cr]: [u8; 3]) -> [u8; 3] {
     const HALF: i32 = 1 << 15;
     let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);
@@ -185,8 +187,8 @@ fn ycbcr_to_rgb([y, cb, cr]: [u8; 3]) -> [u8; 3] {
     [red, green, blue].map(|value| u8::try_from(value.clamp(0, 255)).unwrap_or_default())
 }
 
-/// Pillow takes every CMYK JPEG as inverted, inverts it, and converts with `255 - k` scaled by each ink (`cmyk2rgb` in its
-/// `Convert.c`).
+/// Converts like Pillow, which assumes that CMYK JPEGs are inverted. Pillow inverts them back, then scales
+/// `255 - k` by each ink (`cmyk2rgb` in `Convert.c`).
 fn inverted_cmyk_to_rgb(inks: [u8; 3], key: u8) -> [u8; 3] {
     let paper = i32::from(key);
     inks.map(|ink| {

@@ -1,10 +1,10 @@
-//! What libjpeg reads from a JPEG's markers before it decodes: how colors are coded, which segments decide about the pixels, and
-//! whether the data is whole. The decoder sees those segments only, so that both read the same, and nothing else can cost it
-//! time or memory.
+//! Parses the markers of a JPEG like libjpeg before decoding. This covers the color coding, the segments that
+//! affect pixels, and the end of the image. The decoder only receives these segments. Both therefore
+//! interpret the same data, and other segments cannot cost the decoder time or memory.
 
 use crate::orientation::Orientation;
 
-/// How the components of a frame code color, by libjpeg's rules (`default_decompress_parms` in its `jdapimin.c`).
+/// Color coding of the components, following libjpeg (`default_decompress_parms` in `jdapimin.c`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ColorCoding {
     Gray,
@@ -14,30 +14,31 @@ pub(crate) enum ColorCoding {
     Ycck,
 }
 
-/// The parts of the markers that matter here.
+/// Marker data that affects decoding.
 #[derive(Debug)]
 pub(crate) struct JpegHeader<'a> {
-    /// The components' identifiers, in order; empty until a frame header is seen.
+    /// Component identifiers in order. Empty if there is no frame header.
     pub(crate) components: Vec<u8>,
     jfif: bool,
     adobe_transform: Option<u8>,
-    /// The first segment of EXIF data, and the last of XMP.
+    /// First segment with EXIF data.
     exif: Option<&'a [u8]>,
+    /// Last segment with XMP data.
     xmp: Option<&'a [u8]>,
-    /// The data up to where the first scan's header ends, without segments that say nothing about the pixels.
+    /// Segments up to and including the first scan header, without those that do not affect pixels.
     pub(crate) essential: Vec<u8>,
-    /// Where the first scan's data starts; `None` until its header is seen.
+    /// Offset of the first scan's data. `None` if there is no scan.
     pub(crate) scan_start: Option<usize>,
-    /// Components of the first scan.
+    /// Number of components in the first scan.
     pub(crate) scan_components: usize,
-    /// Scans in all.
+    /// Total number of scans.
     pub(crate) scans: usize,
-    /// Whether an end-of-image marker follows.
+    /// True if there is an end-of-image marker.
     pub(crate) complete: bool,
 }
 
 impl<'a> JpegHeader<'a> {
-    /// Walks the segments of `bytes` to the end-of-image marker or the end of the data.
+    /// Parses the segments up to the end-of-image marker or the end of the data.
     pub(crate) fn read(bytes: &'a [u8]) -> Self {
         let mut header = Self::empty();
         let mut position = 2;
@@ -48,7 +49,7 @@ impl<'a> JpegHeader<'a> {
                     header.complete = true;
                     break;
                 }
-                // Markers without a segment: restarts, start of image, and TEM.
+                // Restart markers, start of image and TEM are not followed by a segment.
                 0x01 | 0xd0..=0xd8 => {}
                 _ => {
                     let Some(segment) = segment(bytes, after) else {
@@ -79,7 +80,7 @@ impl<'a> JpegHeader<'a> {
 
     fn segment(&mut self, marker: u8, segment: &'a [u8], end: usize) {
         match marker {
-            // Every start-of-frame marker: C0 to CF without DHT, JPG and DAC.
+            // Start-of-frame markers, which are C0 to CF except DHT, JPG and DAC.
             0xc0..=0xcf if !matches!(marker, 0xc4 | 0xc8 | 0xcc) && self.components.is_empty() => {
                 self.frame(segment);
             }
@@ -96,7 +97,8 @@ impl<'a> JpegHeader<'a> {
         }
     }
 
-    /// As Pillow does, which reads none after the first scan's header.
+    /// Records EXIF and XMP. Only called up to the first scan header, because Pillow ignores metadata after
+    /// it.
     fn note_metadata(&mut self, marker: u8, segment: &'a [u8]) {
         if marker != 0xe1 {
             return;
@@ -108,18 +110,19 @@ impl<'a> JpegHeader<'a> {
         }
     }
 
-    /// Which way up the pixels are seen.
+    /// Returns the orientation from the metadata.
     pub(crate) fn orientation(&self) -> Orientation {
         Orientation::from_metadata(self.exif, self.xmp)
     }
 
-    /// Keeps what stands before the first scan's data if pixels depend on it: frame and scan headers, tables, restart intervals, and what the
-    /// decoder has to refuse. Neither profiles nor Adobe's marker: [`Self::color_coding`] decides what components mean.
+    /// Appends a segment to `essential` if it affects pixels. These are frame and scan headers, tables,
+    /// restart intervals, and segments that the decoder must refuse. The Adobe marker is omitted because
+    /// [`Self::color_coding`] evaluates it.
     fn keep(&mut self, marker: u8, segment: &[u8], end: usize) {
         if !matches!(marker, 0xc0..=0xcf | 0xda..=0xdf) {
             return;
         }
-        // A segment comes from 16 bits of length.
+        // The length field of a segment has 16 bits, so the conversion succeeds.
         let length = u16::try_from(segment.len() + 2).unwrap_or(u16::MAX);
         self.essential.extend([0xff, marker]);
         self.essential.extend(length.to_be_bytes());
@@ -139,7 +142,7 @@ impl<'a> JpegHeader<'a> {
         }
     }
 
-    /// The color coding; `None` for a number of components that Pillow refuses too.
+    /// Returns the color coding. `None` if the number of components is not supported, as in Pillow.
     pub(crate) fn color_coding(&self) -> Option<ColorCoding> {
         Some(match (self.components.as_slice(), self.adobe_transform) {
             ([_], _) => ColorCoding::Gray,
@@ -155,7 +158,8 @@ impl<'a> JpegHeader<'a> {
     }
 }
 
-/// The next marker at or after `position` and where it ends; skips entropy-coded data and fill bytes.
+/// Returns the next marker at or after `position` with its end offset. Skips entropy-coded data and fill
+/// bytes.
 fn next_marker(bytes: &[u8], mut position: usize) -> Option<(u8, usize)> {
     loop {
         position += bytes.get(position..)?.iter().position(|&byte| byte == 0xff)? + 1;
@@ -166,7 +170,7 @@ fn next_marker(bytes: &[u8], mut position: usize) -> Option<(u8, usize)> {
     }
 }
 
-/// The body of the segment whose length field starts at `position`.
+/// Returns the body of a segment. `position` is the offset of the length field.
 fn segment(bytes: &[u8], position: usize) -> Option<&[u8]> {
     let rest = bytes.get(position..)?;
     let length = usize::from(u16::from_be_bytes([*rest.first()?, *rest.get(1)?]));

@@ -1,17 +1,22 @@
-//! Photos to pixels: decode, resize, crop, augment and normalize into a batch tensor, as torchvision does on Pillow images.
+//! Converts photos to pixels: decodes, resizes, crops, augments and normalizes them into a batch tensor, as
+//! torchvision does with Pillow images.
 //!
-//! * [`decode`]: a JPEG, PNG, WebP, GIF or BMP to 8-bit RGB, as Pillow's `exif_transpose(open(..)).convert("RGB")` gives it.
-//! * [`Undecoded`]: an image whose headers are read, and the most memory that decoding it takes.
-//! * [`load`]: an object's bytes to the crop a [`PixelSpec`](frostline_tensor::PixelSpec) describes, `u8[3, h, w]`.
-//! * [`load_augmented`]: the same, varied at random as a [`View`](frostline_tensor::View) has it for a sample; [`Draw`] is what chance said.
-//! * [`normalize`]: such crops to network input; the same values as loading to `f32` at once.
-//! * [`is_image_name`]: which objects are taken for images before they are read.
-//! * [`DecodePool`]: a bounded number of decoding threads that everything in a process shares.
-//! * [`BatchLoader`]: reads ([`ByteSource`]) and decodes overlapped into one batch tensor; a broken sample is listed, it
-//!   never fails the batch. Bytes come with what keeps them reserved ([`Held`]), and a large image asks for its memory
-//!   ([`DecodeRoom`]) before it is decoded.
+//! * [`decode`] decodes a JPEG, PNG, WebP, GIF or BMP to 8-bit RGB, with the result of Pillow's
+//!   `exif_transpose(open(..)).convert("RGB")`.
+//! * [`Undecoded`] is an image after parsing its headers. It provides an upper bound of the memory needed for
+//!   decoding.
+//! * [`load`] converts an object to the crop that a [`PixelSpec`](frostline_tensor::PixelSpec) describes, as
+//!   `u8[3, h, w]`.
+//! * [`load_augmented`] also applies a [`View`](frostline_tensor::View). [`Draw`] contains the random choices
+//!   for a sample.
+//! * [`normalize`] converts crops to network input. The values are identical to loading as `f32`.
+//! * [`is_image_name`] selects images by name without reading them.
+//! * [`DecodePool`] provides a bounded number of decoding threads for the process.
+//! * [`BatchLoader`] reads from a [`ByteSource`] and decodes concurrently into a batch tensor. Broken samples
+//!   are reported and do not fail the batch. Bytes carry their memory reservation ([`ReservedBytes`]), and large
+//!   images reserve memory ([`DecodeRoom`]) before decoding.
 //!
-//! Whatever the bytes are, nothing here panics, and what an image may claim is bounded by [`DecodeLimits`].
+//! Arbitrary input never causes a panic, and [`DecodeLimits`] bounds the size that an image can declare.
 
 mod augment;
 mod batch;
@@ -47,4 +52,4 @@ pub use normalize::normalize;
 pub use pool::DecodePool;
 pub use resize::{load, load_augmented, resize_and_crop};
 pub use rgb::RgbImage;
-pub use room::{DecodeRoom, Guard, Held};
+pub use room::{DecodeRoom, Guard, ReservedBytes};

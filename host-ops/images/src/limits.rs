@@ -1,23 +1,25 @@
 use crate::{ImageError, ImageFormat};
 
-/// What one image may claim before any of it is decoded.
+/// Limits for the size that an image declares, checked before decoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecodeLimits {
-    /// Most pixels (width times height).
+    /// Maximum number of pixels (width times height).
     pub max_pixels: u64,
-    /// Most bytes that decoding and resizing it may take at any time.
+    /// Maximum bytes allocated for decoding and resizing at any time.
     pub max_bytes: u64,
 }
 
 impl DecodeLimits {
-    /// 64 Mi pixels, enough for the 61 megapixels of today's full-frame cameras. A file of a few hundred bytes may claim this many.
+    /// 64 Mi pixels, enough for the 61 megapixels of current full-frame cameras. A limit is required because
+    /// a file with a few hundred bytes can declare any size.
     const DEFAULT_MAX_PIXELS: u64 = 64 << 20;
 
-    /// 1 GiB: of the most pixels an ordinary JPEG takes 384 MiB, one with its coefficients 768 MiB, a WebP with alpha 832 MiB. Half would
-    /// refuse full-frame cameras' progressive JPEGs; what takes more is no photo.
+    /// 1 GiB. At the maximum number of pixels, an ordinary JPEG needs 192 MiB (384 MiB with a quarter turn),
+    /// a progressive JPEG 576 MiB, and a WebP with alpha about 800 MiB. Half the limit would refuse
+    /// progressive JPEGs from full-frame cameras. Photos never need more than the limit.
     const DEFAULT_MAX_BYTES: u64 = 1 << 30;
 
-    /// Refuses an image that claims too much; `Ok` carries the bytes its RGB pixels take.
+    /// Checks the declared size and returns the bytes of the RGB pixels.
     pub(crate) fn check(&self, format: ImageFormat, width: u32, height: u32) -> Result<usize, ImageError> {
         let pixels = u64::from(width) * u64::from(height);
         let too_many = ImageError::TooManyPixels {
@@ -30,7 +32,7 @@ impl DecodeLimits {
             return Err(too_many);
         }
         if pixels == 0 {
-            let reason = format!("it claims {width}x{height} pixels");
+            let reason = format!("the header declares {width}x{height} pixels");
             return Err(ImageError::malformed(format, reason));
         }
         usize::try_from(pixels)
@@ -39,7 +41,7 @@ impl DecodeLimits {
             .ok_or(too_many)
     }
 
-    /// Refuses an image that takes more bytes than one may.
+    /// Checks the bytes needed for decoding.
     pub(crate) fn check_bytes(&self, format: ImageFormat, needed: u64) -> Result<(), ImageError> {
         if needed > self.max_bytes {
             return Err(ImageError::TooMuchMemory {
@@ -61,16 +63,16 @@ impl Default for DecodeLimits {
     }
 }
 
-/// What one batch may take.
+/// Limits for the size of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchLimits {
-    /// Most bytes of the batch tensor.
+    /// Maximum bytes of the batch tensor.
     pub max_bytes: usize,
 }
 
 impl BatchLimits {
-    /// 1 GiB: 1,783 samples of 224x224 in `f32`, several times any useful batch. It stops a request from asking for a tensor that
-    /// the machine has no memory for; budgets between tenants are the host's business.
+    /// 1 GiB, or 1,783 samples of 224x224 in `f32`, several times any useful batch. It prevents requests for
+    /// tensors that exceed the machine's memory. Memory budgets of tenants are enforced by the host.
     const DEFAULT_MAX_BYTES: usize = 1 << 30;
 }
 

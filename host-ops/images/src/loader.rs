@@ -1,6 +1,6 @@
 use crate::batch::Batch;
-use crate::resize::{pixels_of, resize_takes};
-use crate::{BatchLimits, DecodeLimits, DecodePool, DecodeRoom, Held, ImageError, Undecoded};
+use crate::resize::{preprocess, resize_memory};
+use crate::{BatchLimits, DecodeLimits, DecodePool, DecodeRoom, ImageError, ReservedBytes, Undecoded};
 use frostline_tensor::{
     BoxFuture, LoadedPixels, OpError, PixelFormat, PixelSpec, SampleLoader, SampleRef, View,
 };
@@ -9,37 +9,41 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Where samples' bytes come from: a store, or memory.
+/// Provides the bytes of samples from a store.
 pub trait ByteSource: Send + Sync + 'static {
-    /// The sample's bytes; they are let go of when its row is set. An error's message names the object.
-    fn read(&self, sample: SampleRef) -> BoxFuture<Result<Held, OpError>>;
+    /// Reads a sample. The bytes are dropped after writing the sample's row. Error messages must name the
+    /// object.
+    fn read(&self, sample: SampleRef) -> BoxFuture<Result<ReservedBytes, OpError>>;
 }
 
-/// How a [`BatchLoader`] reads and what it refuses.
+/// Options of a [`BatchLoader`].
 #[derive(Clone)]
 pub struct LoaderOptions {
-    /// Samples of one batch being read or waiting to be decoded at any time.
+    /// Number of samples per batch that may be read, queued or decoded concurrently.
     pub reads_in_flight: usize,
-    /// What one image may claim.
+    /// Limits of an image.
     pub decode: DecodeLimits,
-    /// What one batch may take.
+    /// Limits of a batch.
     pub batch: BatchLimits,
-    /// Who is asked before an image is decoded that takes [`LoaderOptions::ASKS_FROM`] or more; nobody without one.
+    /// Reserves memory for images that need [`LoaderOptions::RESERVATION_THRESHOLD`] bytes or more. `None`
+    /// disables reservations.
     pub room: Option<Arc<dyn DecodeRoom>>,
-    /// How samples are augmented; not at all without one.
+    /// Augmentation of the samples. `None` disables it.
     pub view: Option<View>,
-    /// Is told how long its thread decoded, resized and augmented an image, well or not; waiting for room is not counted.
+    /// Called after each image with the time spent on decoding, resizing and augmenting it, including
+    /// failures. Waiting for memory is excluded.
     pub on_decoded: Option<Arc<dyn Fn(Duration) + Send + Sync>>,
 }
 
 impl LoaderOptions {
-    /// 16: an object store answers in some 30 ms and a core decodes a photo in about 2, so this many reads keep a core busy,
-    /// and several batches load at once. Fewer starve the decoders; more only hold bytes that wait for them.
+    /// An object store responds in about 30 ms and a core decodes a photo in about 2 ms, so 16 reads keep a
+    /// core busy, and several batches load concurrently. Fewer reads would starve the decoders, and more
+    /// would only buffer bytes.
     const DEFAULT_READS_IN_FLIGHT: usize = 16;
 
-    /// 16 MiB, a photo of 4 megapixels: what takes less is a host's to have free for each of its decoding threads, so that the
-    /// many small images of a data set need not ask one by one.
-    pub const ASKS_FROM: u64 = 16 << 20;
+    /// 16 MiB, enough for a photo of 4 megapixels. Hosts must keep this much memory free per decoding thread,
+    /// so that small images, the majority in most data sets, need no reservation.
+    pub const RESERVATION_THRESHOLD: u64 = 16 << 20;
 }
 
 impl Default for LoaderOptions {
@@ -55,7 +59,8 @@ impl Default for LoaderOptions {
     }
 }
 
-/// Reads samples and decodes them into one batch tensor; reading overlaps decoding, and dropping the load ends both.
+/// Reads samples and decodes them into a batch tensor. Reading overlaps decoding, and dropping the load
+/// cancels both.
 pub struct BatchLoader<S> {
     source: Arc<S>,
     pool: DecodePool,
@@ -63,7 +68,7 @@ pub struct BatchLoader<S> {
 }
 
 impl<S: ByteSource> BatchLoader<S> {
-    /// A loader that reads from `source` and decodes on `pool`.
+    /// Returns a loader that reads from `source` and decodes on `pool`.
     pub fn new(source: Arc<S>, pool: DecodePool, options: LoaderOptions) -> Self {
         Self {
             source,
@@ -132,7 +137,7 @@ impl<S: ByteSource> BatchLoader<S> {
     }
 }
 
-/// How samples become rows, and where they are put.
+/// Parameters for converting samples to rows, and the target batch.
 #[derive(Clone, Copy)]
 struct Row<'a> {
     spec: PixelSpec,
@@ -142,8 +147,9 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// Decodes one sample on the pool and writes its row there, so that neither the caller's thread nor a copy is needed.
-    async fn decode(self, index: usize, key: String, object: Held) {
+    /// Decodes a sample and writes its row on a pool thread, which avoids a copy and does not block the
+    /// caller's thread.
+    async fn decode(self, index: usize, key: String, object: ReservedBytes) {
         let (spec, options) = (self.spec, self.options.clone());
         let (name, batch) = (key.clone(), Arc::clone(self.batch));
         let work = move || set_row(&batch, index, crop(&name, &object, &spec, &options));
@@ -153,20 +159,29 @@ impl Row<'_> {
     }
 }
 
-/// The crop of one object, decoded in reserved memory if that is much.
-fn crop(key: &str, object: &Held, spec: &PixelSpec, options: &LoaderOptions) -> Result<Vec<u8>, OpError> {
+/// Decodes and crops an object. If this needs much memory, it is reserved first.
+fn crop(
+    key: &str,
+    object: &ReservedBytes,
+    spec: &PixelSpec,
+    options: &LoaderOptions,
+) -> Result<Vec<u8>, OpError> {
     let LoaderOptions {
         decode, room, view, ..
     } = options;
     let named = |error: ImageError| naming(key, &error);
     let image = Undecoded::read(&object.bytes, decode).map_err(named)?;
-    let takes = image.takes().max(resize_takes(&image, spec, view.is_some()));
+    let takes = image
+        .memory_needed()
+        .max(resize_memory(&image, spec, view.is_some()));
     decode.check_bytes(image.format(), takes).map_err(named)?;
-    let room = room.as_ref().filter(|_| takes >= LoaderOptions::ASKS_FROM);
-    let _reserved = room.map(|room| room.enter(takes)).transpose()?;
+    let room = room
+        .as_ref()
+        .filter(|_| takes >= LoaderOptions::RESERVATION_THRESHOLD);
+    let _reserved = room.map(|room| room.reserve(takes)).transpose()?;
     let started = Instant::now();
     let decoded = image.decode();
-    let crop = decoded.and_then(|image| pixels_of(&image, spec, view.as_ref(), key));
+    let crop = decoded.and_then(|image| preprocess(&image, spec, view.as_ref(), key));
     if let Some(told) = &options.on_decoded {
         told(started.elapsed());
     }

@@ -1,10 +1,11 @@
-/// How names of images end that [`decode`](crate::decode) takes, without the dot and in lower case.
+/// Lower-case filename extensions (without the dot) of images that [`decode`](crate::decode) supports.
 pub const EXTENSIONS: [&str; 7] = ["jpg", "jpeg", "jpe", "png", "webp", "gif", "bmp"];
 
-/// How names of images end that [`decode`](crate::decode) refuses by their format.
+/// Filename extensions of image formats that [`decode`](crate::decode) refuses.
 const UNSUPPORTED: [&str; 9] = ["heic", "heif", "avif", "tif", "tiff", "jxl", "jp2", "dcm", "psd"];
 
-/// Whether a file is an image by its name, though of a format that is refused: who reads it learns which.
+/// Returns true if the extension belongs to an unsupported image format. Loading the file returns an error
+/// that names the format.
 pub fn is_unsupported_image_name(key: &str) -> bool {
     let known = |extension: &str| {
         UNSUPPORTED
@@ -14,7 +15,8 @@ pub fn is_unsupported_image_name(key: &str) -> bool {
     extension(key).is_some_and(known)
 }
 
-/// Whether an object of this key is an image by its name, however its ending is spelled. What it really is shows when it is read.
+/// Returns true if the extension belongs to a supported image format, ignoring case. The actual format is
+/// detected when reading the object.
 pub fn is_image_name(key: &str) -> bool {
     let known = |extension: &str| {
         EXTENSIONS
@@ -24,7 +26,8 @@ pub fn is_image_name(key: &str) -> bool {
     extension(key).is_some_and(known)
 }
 
-/// What follows the last dot of a key's last segment; none for names without one, such as hashes, and for hidden files.
+/// Returns the filename extension. Returns `None` for names without an extension, such as hashes, and for
+/// hidden files.
 pub fn extension(key: &str) -> Option<&str> {
     let name = key.rsplit('/').next()?;
     let (stem, extension) = name.rsplit_once('.')?;

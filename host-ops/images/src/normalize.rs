@@ -1,11 +1,12 @@
 use crate::ImageError;
 use frostline_tensor::{Normalization, PixelSpec, Tensor};
 
-/// Turns crops `u8[n, 3, h, w]` into network input `f32[n, 3, h, w]`: exactly the values that loading the same samples to
-/// [`PixelFormat::F32`](frostline_tensor::PixelFormat::F32) gives.
+/// Converts crops `u8[n, 3, h, w]` to network input `f32[n, 3, h, w]`. The values are identical to loading
+/// the same samples as [`PixelFormat::F32`](frostline_tensor::PixelFormat::F32).
 ///
 /// # Errors
-/// [`ImageError::Spec`] for a spec that cannot be carried out, [`ImageError::Mismatch`] when `pixels` is not of that type and shape.
+/// Returns [`ImageError::Spec`] if the spec is invalid, and [`ImageError::Mismatch`] if `pixels` has another
+/// type or shape.
 pub fn normalize(pixels: &Tensor, spec: &PixelSpec) -> Result<Tensor, ImageError> {
     spec.check()?;
     let sample_shape = spec.sample_shape();

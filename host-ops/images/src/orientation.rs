@@ -1,7 +1,7 @@
-//! Which way up an image is, as its EXIF or XMP metadata says, by the rules of Pillow's `ImageOps.exif_transpose`.
+//! Image orientation from EXIF or XMP metadata, following Pillow's `ImageOps.exif_transpose`.
 
-/// How stored pixels are turned to be seen upright: transposed about the main diagonal, then rotated by 180 degrees, then mirrored
-/// from left to right, each or not.
+/// Operations that turn stored pixels upright. If set, they are applied in this order: transpose about the
+/// main diagonal, rotate by 180 degrees, mirror from left to right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Orientation {
     transposed: bool,
@@ -9,17 +9,18 @@ pub(crate) struct Orientation {
     mirrored: bool,
 }
 
-/// TIFF's tag.
+/// The TIFF tag `Orientation`.
 const TAG: u16 = 0x0112;
 
 impl Orientation {
-    /// Of an image with this metadata; XMP counts where EXIF does not say it. Broken metadata says nothing.
+    /// Returns the orientation from metadata. XMP is used if EXIF contains no orientation. Broken metadata is
+    /// ignored.
     pub(crate) fn from_metadata(exif: Option<&[u8]>, xmp: Option<&[u8]>) -> Self {
         let number = exif.and_then(from_exif).or_else(|| xmp.and_then(from_xmp));
         Self::from_number(number.unwrap_or(1))
     }
 
-    /// TIFF's number; the reserved ones are upright.
+    /// Converts a TIFF orientation number. Reserved numbers are treated as upright.
     pub(crate) fn from_number(number: u32) -> Self {
         Self {
             transposed: matches!(number, 5..=8),
@@ -28,7 +29,7 @@ impl Orientation {
         }
     }
 
-    /// Width and height of an upright image, from those that are stored.
+    /// Returns width and height of the upright image, given the stored width and height.
     pub(crate) fn sides(self, (width, height): (u32, u32)) -> (u32, u32) {
         if self.transposed {
             (height, width)
@@ -37,12 +38,12 @@ impl Orientation {
         }
     }
 
-    /// The most bytes that [`Self::turn`] holds of an image of this many bytes.
-    pub(crate) fn takes(self, bytes: u64) -> u64 {
+    /// Returns the maximum bytes that [`Self::turn`] needs for RGB pixels of this size, including the pixels.
+    pub(crate) fn memory_needed(self, bytes: u64) -> u64 {
         if self.transposed { 2 * bytes } else { bytes }
     }
 
-    /// Turns RGB pixels, `width` a row.
+    /// Applies the orientation to RGB pixels with the given stored width and height.
     pub(crate) fn turn(self, pixels: Vec<u8>, (width, height): (u32, u32)) -> Vec<u8> {
         let mut pixels = if self.transposed {
             transposed(&pixels, width as usize, height as usize)
@@ -63,7 +64,8 @@ impl Orientation {
 }
 
 fn transposed(pixels: &[u8], width: usize, height: usize) -> Vec<u8> {
-    /// Rows at a time: as many as a cache line has pixels, so that none is written in more than two passes.
+    /// Number of rows to process together. A cache line contains this many pixels, so each line is written in
+    /// up to two passes.
     const BAND: usize = 21;
     let source = pixels.as_chunks::<3>().0;
     let mut turned = vec![[0; 3]; source.len()];
@@ -78,7 +80,7 @@ fn transposed(pixels: &[u8], width: usize, height: usize) -> Vec<u8> {
     turned.into_flattened()
 }
 
-/// The tag in the first directory of EXIF data, which is a TIFF file.
+/// Reads the tag from the first directory of EXIF data, which has the format of a TIFF file.
 fn from_exif(exif: &[u8]) -> Option<u32> {
     let tiff = exif.strip_prefix(b"Exif\0\0").unwrap_or(exif);
     let order = match tiff.first_chunk()? {
@@ -118,7 +120,8 @@ impl ByteOrder {
         })
     }
 
-    /// The one number of a directory's entry: tag, type, count, value.
+    /// Returns the number in a directory entry (tag, type, count, value). `None` if the count is not one or
+    /// the type is not an integer.
     fn value(self, entry: &[u8; 12]) -> Option<u32> {
         let [_, _, rest @ ..] = entry;
         let (kind, count, value) = (self.short(rest)?, self.long(rest.get(2..)?)?, rest.get(6..)?);
@@ -130,7 +133,7 @@ impl ByteOrder {
     }
 }
 
-/// `tiff:Orientation="6"` or `tiff:Orientation>6`, wherever it stands.
+/// Finds `tiff:Orientation="6"` or `tiff:Orientation>6` at any position.
 fn from_xmp(xmp: &[u8]) -> Option<u32> {
     const NAME: &[u8] = b"tiff:Orientation";
     let named = xmp
@@ -149,7 +152,7 @@ fn from_xmp(xmp: &[u8]) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// EXIF data with one entry.
+    /// Returns EXIF data with a single entry.
     fn exif(order: &[u8], kind: u16, count: u32, value: &[u8; 4]) -> Vec<u8> {
         let big = order == b"MM";
         let short = |value: u16| {
@@ -214,7 +217,7 @@ mod tests {
         );
     }
 
-    /// Which of the pixels `ab`, `cd`, `ef` stands where.
+    /// Returns the pixels `ab`, `cd`, `ef` after applying an orientation.
     fn turned(number: u32) -> String {
         let pixels: Vec<u8> = b"abcdef".iter().flat_map(|&pixel| [pixel; 3]).collect();
         let orientation = Orientation::from_number(number);

@@ -1,24 +1,25 @@
 use frostline_tensor::{Interpolation, PixelSpec};
 use std::ops::Range;
 
-/// Where a spec's crop lies in an image, along one axis.
+/// Crop position along one axis.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Axis {
-    /// Pixels the source has.
+    /// Length of the source in pixels.
     source: u32,
-    /// Pixels it has after the resize.
+    /// Length after the resize in pixels.
     resized: u64,
-    /// First pixel of the crop after the resize.
+    /// First pixel of the crop in the resized image.
     start: u64,
-    /// First pixel of the crop that the image covers; those before are filled.
+    /// Pixels of the crop that precede the image and are filled.
     pub(crate) before: u32,
-    /// Pixels of the crop that the image covers.
+    /// Number of crop pixels that the image covers.
     pub(crate) covered: u32,
-    /// Pixels that the filter reaches on each side, of the smaller of source and resized.
+    /// Radius of the filter in pixels, at the lower of both resolutions.
     support: f64,
 }
 
-/// Which of the two is resized first. What lies between is rounded to bytes, so values depend on it.
+/// Determines the axis to resize first. The intermediate image is rounded to bytes, so the order affects
+/// values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
     WidthFirst,
@@ -26,7 +27,8 @@ pub(crate) enum Order {
 }
 
 impl Order {
-    /// Pillow's since version 13, found out by trying: the height goes first where more than twice as much is lost of it.
+    /// Returns the order that Pillow uses since version 13, determined by experiment. The height is resized
+    /// first if it loses more than twice as many pixels as the width.
     pub(crate) fn new((height, width): (u32, u32), (to_height, to_width): (u64, u64)) -> Self {
         let lost = |from: u32, to: u64| i128::from(from) - i128::from(to);
         let (down, across) = (lost(height, to_height), lost(width, to_width));
@@ -38,7 +40,7 @@ impl Order {
     }
 }
 
-/// Both axes of a crop.
+/// Crop position along both axes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Placement {
     pub(crate) order: Order,
@@ -47,7 +49,7 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
-    /// Of an image of `height` x `width`.
+    /// Returns the placement for an image of `(height, width)`.
     pub(crate) fn new(spec: &PixelSpec, (height, width): (u32, u32)) -> Self {
         let resized @ (resized_height, resized_width) = spec.resized((height, width));
         let axis = |source, resized, crop| Axis::new(source, resized, crop, spec.interpolation);
@@ -59,7 +61,7 @@ impl Placement {
     }
 }
 
-/// Pixels that a filter reaches on each side.
+/// Returns the radius of a filter in pixels.
 pub(crate) fn support(interpolation: Interpolation) -> u32 {
     match interpolation {
         Interpolation::Nearest | Interpolation::Bilinear => 1,
@@ -69,7 +71,8 @@ pub(crate) fn support(interpolation: Interpolation) -> u32 {
 }
 
 impl Axis {
-    /// torchvision's `CenterCrop` (Python rounds halves to even); timm's `CenterCropOrPad` where the image is smaller.
+    /// Places the crop like torchvision's `CenterCrop`, with Python's rounding of halves to even. If the
+    /// image is smaller than the crop, it is padded like in timm's `CenterCropOrPad`.
     fn new(source: u32, resized: u64, crop: u32, interpolation: Interpolation) -> Self {
         let margin = resized.saturating_sub(u64::from(crop));
         let half = margin / 2;
@@ -84,40 +87,41 @@ impl Axis {
         }
     }
 
-    /// Pixels of the source for one after the resize.
+    /// Returns the number of source pixels per resized pixel.
     fn scale(&self) -> f64 {
         f64::from(self.source) / self.resized.max(1) as f64
     }
 
-    /// What is covered in the source's own coordinates: offset and length.
+    /// Returns the offset and length of the covered part in source coordinates.
     pub(crate) fn source_span(&self) -> (f64, f64) {
         let start = self.start as f64 * self.scale();
         let length = f64::from(self.covered) * self.scale();
         (start, length.min(f64::from(self.source) - start))
     }
 
-    /// The source's pixels that the crop is computed from: its span, and what the filter reaches on both sides.
-    pub(crate) fn touched(&self) -> Range<u32> {
+    /// Returns the source pixels that affect the crop, including the filter's radius on both sides.
+    pub(crate) fn source_pixels(&self) -> Range<u32> {
         let (start, length) = self.source_span();
         let reach = self.support * self.scale().max(1.0);
         let last = (start + length + reach).ceil().min(f64::from(self.source));
-        // Both lie within the source, whose sides are `u32`.
+        // Both bounds are within the source and fit in `u32`.
         (start - reach).floor().max(0.0) as u32..last as u32
     }
 
-    /// The source's pixel that is nearest to each one that is covered.
+    /// Returns the nearest source pixel of each covered pixel.
     pub(crate) fn nearest(&self) -> impl Iterator<Item = usize> + use<> {
-        /// Beyond it a rounding shows nothing, and adding takes long.
+        /// Number of additions before the crop. A larger number would be slow without a visible effect on
+        /// rounding.
         const ADDED: u64 = 1 << 16;
         let (scale, last) = (self.scale(), self.source.saturating_sub(1));
         let far = self.start.saturating_sub(ADDED);
-        // Added up as Pillow does: where a place is a whole number, its rounding decides.
+        // Adds up steps like Pillow does, because rounding decides if a position is a whole number.
         let first = (far as f64 + 0.5) * scale;
         let places = std::iter::successors(Some(first), move |place| Some(place + scale));
         let covered = places
             .skip((self.start - far) as usize)
             .take(self.covered as usize);
-        // Within the source, whose sides are `u32`.
+        // Positions are within the source and fit in `u32`.
         covered.map(move |place| (place as u32).min(last) as usize)
     }
 }

@@ -1,14 +1,16 @@
-use crate::claim::Claim;
+use crate::claim::ParsedImage;
 use crate::orientation::Orientation;
 use crate::{DecodeLimits, ImageError, ImageFormat};
 use png::{BitDepth, ColorType, Decoder, DecodingError, Info, Limits, Reader, Transformations};
 use std::io::Cursor;
 
-/// Most bytes of chunks beside the image: a camera's EXIF takes some 64 KiB, and whatever is longer says nothing about pixels.
+/// Maximum bytes of ancillary chunks. A camera's EXIF needs about 64 KiB, and larger chunks do not affect
+/// pixels.
 const CHUNKS: usize = 1 << 20;
 
-/// Reads a PNG's headers; decodes it as Pillow does but for 16-bit gray, alpha dropped, gamma and color profiles ignored.
-pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'a>, ImageError> {
+/// Parses a PNG's headers. The result of decoding is equal to Pillow's except for 16-bit gray. Alpha is
+/// dropped. Gamma and color profiles are ignored.
+pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedImage<'a>, ImageError> {
     let mut decoder = Decoder::new(Cursor::new(bytes));
     decoder.set_transformations(Transformations::IDENTITY);
     decoder.set_ignore_text_chunk(true);
@@ -16,21 +18,21 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'
     let info = decoder.read_header_info().map_err(explain)?;
     let (width, height) = info.size();
     let size = limits.check(ImageFormat::Png, width, height)?;
-    let (takes, row) = (takes(info, size), row_bytes(info));
-    // The decoder counts a row of its output, too.
+    let (takes, row) = (memory_needed(info, size), row_bytes(info));
+    // The decoder includes an output row in this limit.
     decoder.set_limits(Limits {
         bytes: row.saturating_add(CHUNKS),
     });
-    Ok(Claim {
+    Ok(ParsedImage {
         width,
         height,
         orientation: orientation(bytes),
-        takes,
-        pixels: Box::new(move || pixels(decoder, size)),
+        memory_needed: takes,
+        decode: Box::new(move || pixels(decoder, size)),
     })
 }
 
-/// From the chunks, before or after the image's data; of XMP only what is not compressed.
+/// Reads the orientation from chunks before or after the image data. Compressed XMP is ignored.
 fn orientation(bytes: &[u8]) -> Orientation {
     let (mut exif, mut xmp) = (None, None);
     for (name, body) in chunks(bytes.get(8..).unwrap_or_default()) {
@@ -43,7 +45,7 @@ fn orientation(bytes: &[u8]) -> Orientation {
     Orientation::from_metadata(exif, xmp)
 }
 
-/// Name and body of each chunk, as far as the data goes.
+/// Returns name and body of each complete chunk.
 fn chunks(mut rest: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8])> {
     std::iter::from_fn(move || {
         let (size, after) = rest.split_first_chunk::<4>()?;
@@ -60,9 +62,10 @@ fn row_bytes(info: &Info<'_>) -> usize {
     usize::try_from(bits.div_ceil(8)).unwrap_or(usize::MAX)
 }
 
-/// RGB; of an interlaced image its samples as well; and of rows that are being decompressed and filtered some six, which grow by doubling
-/// (`unfiltering_buffer.rs` of png), never more than the image has.
-fn takes(info: &Info<'_>, rgb: usize) -> u64 {
+/// Maximum bytes allocated while decoding: the RGB pixels, all samples if the image is interlaced, and about
+/// six rows that are being decompressed and filtered. Their buffer grows by doubling (`unfiltering_buffer.rs`
+/// in png) up to the size of the image.
+fn memory_needed(info: &Info<'_>, rgb: usize) -> u64 {
     let row = row_bytes(info) as u64 + 1;
     let samples = row * u64::from(info.height);
     let whole = if info.interlaced { samples } else { 0 };
@@ -109,17 +112,17 @@ fn explain(error: DecodingError) -> ImageError {
         DecodingError::IoError(error) => error.to_string(),
         DecodingError::Format(error) => error.to_string(),
         DecodingError::Parameter(error) => error.to_string(),
-        DecodingError::LimitsExceeded => "a chunk is larger than any image needs".to_owned(),
+        DecodingError::LimitsExceeded => "a chunk exceeds the size limit".to_owned(),
     };
     ImageError::malformed(ImageFormat::Png, reason)
 }
 
-/// Turns rows as PNG stores them into RGB.
+/// Converts rows as stored in a PNG to RGB.
 struct RowConverter {
     color: ColorType,
     depth: BitDepth,
     width: usize,
-    /// 256 colors; entries the file does not define are black, as in Pillow.
+    /// 256 colors. Like in Pillow, undefined entries are black.
     palette: Vec<[u8; 3]>,
 }
 
@@ -131,10 +134,7 @@ impl RowConverter {
             *entry = *color;
         }
         if info.color_type == ColorType::Indexed && colors.is_empty() {
-            return Err(ImageError::malformed(
-                ImageFormat::Png,
-                "it uses a palette but has none",
-            ));
+            return Err(ImageError::malformed(ImageFormat::Png, "the palette is missing"));
         }
         let width = usize::try_from(info.width).unwrap_or(usize::MAX);
         Ok(Self {
@@ -145,11 +145,12 @@ impl RowConverter {
         })
     }
 
-    /// Appends one row's RGB bytes.
+    /// Appends a row as RGB.
     fn append(&self, row: &[u8], pixels: &mut Vec<u8>) {
         let wide = self.depth == BitDepth::Sixteen;
         match self.color {
-            // As 16-bit color, and torchvision's `to_dtype(scale=True)`. Pillow clips, which makes X-rays white.
+            // Keeps the high byte, like 16-bit color and torchvision's `to_dtype(scale=True)`. Pillow clips
+            // instead, turning X-rays white.
             ColorType::Grayscale if wide => each(row, pixels, |[high, _]| [high; 3]),
             ColorType::Grayscale => {
                 let scale = 255 / low_mask(self.depth);
@@ -170,7 +171,7 @@ impl RowConverter {
         }
     }
 
-    /// The samples of a row of at most 8 bits each, most significant first.
+    /// Unpacks a row of samples with up to 8 bits, starting with the most significant bits.
     fn packed(&self, row: &[u8]) -> impl Iterator<Item = u8> {
         let bits = self.depth as u8;
         let mask = low_mask(self.depth);
@@ -181,7 +182,7 @@ impl RowConverter {
     }
 }
 
-/// Appends the RGB of each pixel of `N` bytes.
+/// Appends pixels of `N` bytes as RGB.
 fn each<const N: usize>(row: &[u8], pixels: &mut Vec<u8>, rgb: impl Fn([u8; N]) -> [u8; 3]) {
     pixels.extend(row.as_chunks::<N>().0.iter().flat_map(|pixel| rgb(*pixel)));
 }

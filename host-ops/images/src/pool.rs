@@ -5,42 +5,44 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, oneshot};
 
-/// What a piece of work is taken to last until it is done: a photo of half a megapixel takes 2 to 5 ms on a core.
+/// Estimated duration of a running work item. Decoding half a megapixel needs 2 to 5 ms on a core.
 const TURN: Duration = Duration::from_millis(5);
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// A bounded number of decoding threads that everything in a process shares, in turns between tenants by the time they
-/// hold a thread; within a tenant, first come, first served.
+/// Bounded set of decoding threads for the process. The tenant that has used the least thread time is served
+/// next. Work of the same tenant is executed in order of arrival.
 ///
-/// Work is never interrupted, so it should come in small pieces: one image, or the rows of one answer. Clones share the
-/// threads; they end when the last clone is dropped. Work whose future was dropped before a thread took it up is never begun.
+/// Running work is never interrupted, so submit small work items, such as a single image or the rows of an
+/// answer. Clones share the threads, which end when the last clone is dropped. Dropping a future cancels work
+/// that no thread has started.
 #[derive(Clone)]
 pub struct DecodePool {
     threads: Arc<Threads>,
     tenant: Arc<str>,
-    /// The tenant's: one permit per thread and one more to have waiting, so the queue holds no more than that of anybody's.
+    /// Permits of the tenant, two per thread. They limit the tenant's queued work.
     permits: Arc<Semaphore>,
 }
 
-/// There until the last handle is dropped.
+/// State shared by all handles.
 struct Threads {
     pool: TurnPool<Work>,
-    /// Of tenants that have a handle.
+    /// Permits by tenant. Entries without handles are removed.
     permits: Lock<BTreeMap<Arc<str>, Weak<Semaphore>>>,
 }
 
-/// Takes work back that nobody waits for any more.
-struct TakeBack<'a> {
+/// Removes queued work when the caller's future is dropped.
+struct RemoveOnDrop<'a> {
     pool: &'a TurnPool<Work>,
     work: u64,
 }
 
 impl DecodePool {
-    /// Starts `threads` threads (at least one), for a tenant without a name.
+    /// Starts `threads` threads, or one if `threads` is 0. The handle belongs to the tenant with the empty
+    /// name.
     ///
     /// # Errors
-    /// The operating system's own when it gives no thread.
+    /// Returns the operating system's error if a thread cannot be created.
     pub fn start(threads: usize) -> std::io::Result<Self> {
         let since = Instant::now();
         let clock = move || since.elapsed();
@@ -51,7 +53,7 @@ impl DecodePool {
         Ok(Self::with_permits(Arc::new(started), ""))
     }
 
-    /// The same threads on a tenant's behalf: what they do for it takes turns with what they do for others.
+    /// Returns a handle that submits work to the same threads on behalf of `tenant`.
     pub fn for_tenant(&self, tenant: &str) -> Self {
         Self::with_permits(Arc::clone(&self.threads), tenant)
     }
@@ -65,16 +67,16 @@ impl DecodePool {
         }
     }
 
-    /// How many threads decode.
+    /// Returns the number of decoding threads.
     pub fn threads(&self) -> usize {
         self.threads.pool.threads()
     }
 
-    /// Runs `work` on a decoding thread and returns its result. Dropping the future before a thread took the work up means it
-    /// never runs.
+    /// Executes `work` on a decoding thread and returns its result. If the future is dropped before a thread
+    /// takes the work, it never runs.
     ///
     /// # Errors
-    /// [`ImageError::PoolClosed`] when the work did not come back, because it panicked.
+    /// Returns [`ImageError::PoolClosed`] if the work panicked.
     pub async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -84,23 +86,23 @@ impl DecodePool {
         let (answer, result) = oneshot::channel();
         let work = Box::new(move || {
             let _permit = permit;
-            // Nobody waits any more when this fails.
+            // Sending fails if the caller dropped the future.
             let _ = answer.send(work());
         });
         let pool = &self.threads.pool;
-        let take_back = TakeBack {
+        let take_back = RemoveOnDrop {
             pool,
             work: pool.push(&self.tenant, work),
         };
         let result = result.await;
-        // A thread has taken it up.
+        // A thread has already taken the work, so removing it is unnecessary.
         std::mem::forget(take_back);
         result.map_err(|_| ImageError::PoolClosed)
     }
 }
 
 impl Threads {
-    /// The tenant's permits, which all of its handles share.
+    /// Returns the permits that all handles of the tenant share.
     fn permits(&self, tenant: &Arc<str>) -> Arc<Semaphore> {
         let mut permits = self.permits.lock();
         if let Some(known) = permits.get(tenant).and_then(Weak::upgrade) {
@@ -113,7 +115,7 @@ impl Threads {
     }
 }
 
-impl Drop for TakeBack<'_> {
+impl Drop for RemoveOnDrop<'_> {
     fn drop(&mut self) {
         self.pool.remove(self.work);
     }
@@ -137,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_nobody_waits_for_is_never_begun() {
+    async fn abandoned_work_never_runs() {
         let pool = DecodePool::start(1).unwrap();
         let ((release, gate), (at_work, taken_up)) = (channel::<()>(), channel());
         let begun = Arc::new(AtomicBool::new(false));
@@ -153,7 +155,7 @@ mod tests {
         drop(abandoned);
         assert_eq!(pool.threads.pool.waiting(), 0);
         release.send(()).unwrap();
-        // The thread takes work in order: once the later one is done, the abandoned one was passed over.
+        // Threads take work in order. Once the later work is done, the dropped work was skipped.
         let (first, second) = join(busy, pool.run(|| ())).await;
         assert!(first.is_ok() && second.is_ok());
         assert!(!begun.load(Ordering::SeqCst));
@@ -179,7 +181,7 @@ mod tests {
             _ = slow => panic!("the slow tenant's work went first"),
         };
         assert!(done.iter().all(Result::is_ok));
-        // By time it is three; the rest is for a machine that is late.
+        // Dividing by time gives three. The margin allows for slow machines.
         let begun = begun.load(Ordering::SeqCst);
         assert!((1..50).contains(&begun), "{begun}");
     }
@@ -203,7 +205,7 @@ mod tests {
         let (first, rest) = join(busy, waiting).await;
         assert!(first.is_ok() && rest.iter().all(Result::is_ok));
         drop(handles);
-        // A thread gives a permit back after its answer: once it has taken up something else, it has.
+        // The thread releases a permit after sending the answer, so run another work item before counting.
         let another = pool.for_tenant("c");
         another.run(|| ()).await.unwrap();
         let _newcomer = pool.for_tenant("d");

@@ -7,19 +7,22 @@ use fast_image_resize::{CropBox, FilterType, ImageView, ResizeAlg, ResizeOptions
 use frostline_tensor::{ChannelOrder, Interpolation, PixelSpec, View};
 use std::ops::Range;
 
-/// Decodes an object and returns the crop `spec` describes as `u8[3, crop_height, crop_width]`, before normalization.
+/// Decodes an object and returns the crop that `spec` describes as `u8[3, crop_height, crop_width]` before
+/// normalization.
 ///
 /// # Errors
-/// [`ImageError`], as [`decode`]; and [`ImageError::Spec`] for a spec that cannot be carried out.
+/// Returns an error from [`decode`] if the object cannot be decoded, and [`ImageError::Spec`] if the spec is
+/// invalid.
 pub fn load(bytes: &[u8], spec: &PixelSpec, limits: &DecodeLimits) -> Result<Vec<u8>, ImageError> {
     spec.check()?;
     resize_and_crop(&decode(bytes, limits)?, spec)
 }
 
-/// As [`load`]; with a view, augmented as that has it for the sample `key`.
+/// Decodes and crops like [`load`]. If there is a view, the sample `key` is augmented instead of cropped to
+/// its center.
 ///
 /// # Errors
-/// As [`load`]; and [`ImageError::Augmentation`] for one that cannot be carried out.
+/// Returns the errors of [`load`], and [`ImageError::Augmentation`] if the augmentation is invalid.
 pub fn load_augmented(
     bytes: &[u8],
     spec: &PixelSpec,
@@ -28,11 +31,11 @@ pub fn load_augmented(
     key: &str,
 ) -> Result<Vec<u8>, ImageError> {
     spec.check()?;
-    pixels_of(&decode(bytes, limits)?, spec, view, key)
+    preprocess(&decode(bytes, limits)?, spec, view, key)
 }
 
-/// The pixels of the sample `key`, as a view has it if there is one.
-pub(crate) fn pixels_of(
+/// Returns the pixels of the sample `key`, augmented if there is a view.
+pub(crate) fn preprocess(
     image: &RgbImage,
     spec: &PixelSpec,
     view: Option<&View>,
@@ -45,17 +48,18 @@ pub(crate) fn pixels_of(
     Draw::new(view, key, (image.width(), image.height()), spec).apply(image, spec)
 }
 
-/// The most bytes that [`pixels_of`] holds: the image, what lies between the two steps, the crop up to three times, and for every pixel of a row and a
-/// column of the source its weights (`precompute_coefficients` of fast_image_resize).
-pub(crate) fn resize_takes(image: &Undecoded<'_>, spec: &PixelSpec, augmented: bool) -> u64 {
+/// Returns the maximum bytes that [`preprocess`] needs. This includes the image, the intermediate image, up
+/// to three copies of the crop, and weights for each pixel of a row and column of the source
+/// (`precompute_coefficients` in fast_image_resize).
+pub(crate) fn resize_memory(image: &Undecoded<'_>, spec: &PixelSpec, augmented: bool) -> u64 {
     let (width, height) = (image.width(), image.height());
     let (rows, columns) = if augmented {
-        // Any part of it may be drawn.
+        // A random crop can include any part of the image.
         (height, width)
     } else {
         let Placement { down, across, .. } = Placement::new(spec, (height, width));
         let count = |pixels: Range<u32>| pixels.end - pixels.start;
-        (count(down.touched()), count(across.touched()))
+        (count(down.source_pixels()), count(across.source_pixels()))
     };
     let (crop_width, crop_height) = (u64::from(spec.crop_width), u64::from(spec.crop_height));
     let sides = u64::from(width) + u64::from(height) + 4 * (crop_width + crop_height);
@@ -65,18 +69,19 @@ pub(crate) fn resize_takes(image: &Undecoded<'_>, spec: &PixelSpec, augmented: b
     3 * (pixels + between + 3 * crop_width * crop_height) + weights
 }
 
-/// Resizes an image and crops its center as `spec` says, to `u8[3, crop_height, crop_width]`.
+/// Resizes an image and crops the center to `u8[3, crop_height, crop_width]`.
 ///
-/// First the width, then the height, or the other way round, with bytes between, as Pillow does: of bilinear values one in some four hundred
-/// differs from Pillow's, by one. Only pixels of the crop are computed, so an image of extreme proportions costs no more than others.
+/// Both axes are resized separately in Pillow's order, with bytes in between. About one in 400 bilinear
+/// values differs from Pillow's by one. Only pixels in the crop are computed, so extreme aspect ratios are
+/// not more expensive.
 ///
 /// # Errors
-/// [`ImageError::Spec`] for a spec that cannot be carried out.
+/// Returns [`ImageError::Spec`] if the spec is invalid.
 pub fn resize_and_crop(image: &RgbImage, spec: &PixelSpec) -> Result<Vec<u8>, ImageError> {
     Ok(to_planes(&center(image, spec)?, spec.channels))
 }
 
-/// [`resize_and_crop`], pixel by pixel.
+/// Returns the crop of [`resize_and_crop`] as interleaved pixels.
 pub(crate) fn center(image: &RgbImage, spec: &PixelSpec) -> Result<Vec<Rgb>, ImageError> {
     spec.check()?;
     let placement = Placement::new(spec, (image.height(), image.width()));
@@ -87,7 +92,7 @@ pub(crate) fn center(image: &RgbImage, spec: &PixelSpec) -> Result<Vec<Rgb>, Ima
     Ok(padded(covered, placement, spec))
 }
 
-/// What the image covers of the crop, computed by a filter.
+/// Computes the covered part of the crop with a filter.
 fn filtered(image: &RgbImage, placement: Placement, filter: FilterType) -> Result<Vec<Rgb>, ImageError> {
     let Placement { down, across, .. } = placement;
     let (left, width) = across.source_span();
@@ -103,13 +108,13 @@ fn filtered(image: &RgbImage, placement: Placement, filter: FilterType) -> Resul
     );
     let middle = match placement.order {
         Order::WidthFirst => {
-            let rows = down.touched();
+            let rows = down.source_pixels();
             (first.top, first.height) = (rows.start.into(), (rows.end - rows.start).into());
             (second.top, second.height) = (top - first.top, height);
             (across.covered, rows.end - rows.start)
         }
         Order::HeightFirst => {
-            let columns = across.touched();
+            let columns = across.source_pixels();
             (first.left, first.width) = (columns.start.into(), (columns.end - columns.start).into());
             (second.left, second.width) = (left - first.left, width);
             (columns.end - columns.start, down.covered)
@@ -127,7 +132,8 @@ fn filtered(image: &RgbImage, placement: Placement, filter: FilterType) -> Resul
     )
 }
 
-/// Resizes a part of `source` to an image of the sides `middle`, and a part of that to one of the sides `last`.
+/// Resizes the part `first` of `source` to the size `middle`, and the part `second` of this to the size
+/// `last`.
 fn in_two_steps(
     source: &Source<'_>,
     first: CropBox,
@@ -143,7 +149,7 @@ fn in_two_steps(
     Ok(colors(&crop))
 }
 
-/// The same from the nearest pixels.
+/// Computes the covered part of the crop from nearest pixels.
 fn nearest(image: &RgbImage, Placement { down, across, .. }: Placement) -> Vec<Rgb> {
     let pixels = image.pixels().as_chunks::<3>().0;
     let columns: Vec<usize> = across.nearest().collect();
@@ -153,7 +159,7 @@ fn nearest(image: &RgbImage, Placement { down, across, .. }: Placement) -> Vec<R
         .collect()
 }
 
-/// The whole crop: what the image does not cover is filled.
+/// Fills pixels of the crop that the image does not cover.
 fn padded(covered: Vec<Rgb>, placement: Placement, spec: &PixelSpec) -> Vec<Rgb> {
     let Placement { down, across, .. } = placement;
     let (width, height) = (spec.crop_width as usize, spec.crop_height as usize);
@@ -169,7 +175,8 @@ fn padded(covered: Vec<Rgb>, placement: Placement, spec: &PixelSpec) -> Vec<Rgb>
     crop
 }
 
-/// Cuts out `area` and resizes it to the network's input, as torchvision's `resized_crop` does: nothing around it is seen.
+/// Crops to `area` and resizes to the network's input like torchvision's `resized_crop`. Pixels outside of
+/// the area have no effect.
 pub(crate) fn resized(image: &RgbImage, area: Area, spec: &PixelSpec) -> Result<Vec<Rgb>, ImageError> {
     spec.check()?;
     let Area {
@@ -200,7 +207,7 @@ pub(crate) fn resized(image: &RgbImage, area: Area, spec: &PixelSpec) -> Result<
     )
 }
 
-/// Without a filter, rows and columns are chosen at once.
+/// Resizes both axes in one step with the nearest pixels.
 fn nearest_of(source: &Source<'_>, spec: &PixelSpec) -> Result<Vec<Rgb>, ImageError> {
     let (width, height) = (source.width(), source.height());
     let mut crop = TypedImage::new(spec.crop_width, spec.crop_height);
@@ -214,7 +221,7 @@ fn nearest_of(source: &Source<'_>, spec: &PixelSpec) -> Result<Vec<Rgb>, ImageEr
     Ok(colors(&crop))
 }
 
-/// Pillow's; none for the nearest pixel.
+/// Returns the filter that is equal to Pillow's. `None` for nearest pixels.
 fn filter(interpolation: Interpolation) -> Option<FilterType> {
     match interpolation {
         Interpolation::Nearest => None,
@@ -224,7 +231,7 @@ fn filter(interpolation: Interpolation) -> Option<FilterType> {
     }
 }
 
-/// What is resized, of one type whatever it is: the resizer is compiled once for each, which took half of this crate's build.
+/// Common source type for the resizer, which is compiled once per type. This halved this crate's build time.
 type Source<'a> = TypedCroppedImage<'a, TypedImageRef<'a, U8x3>>;
 
 fn whole(image: TypedImageRef<'_, U8x3>) -> Result<Source<'_>, ImageError> {
@@ -245,14 +252,14 @@ fn all_of(width: u32, height: u32) -> CropBox {
     }
 }
 
-/// Resizes a part of `source` to `target`; a side that is as long already keeps its values.
+/// Resizes a part of `source` to `target`. Axes with equal lengths are not changed.
 fn resize(
     source: &Source<'_>,
     target: &mut TypedImage<'_, U8x3>,
     part: CropBox,
     filter: FilterType,
 ) -> Result<(), ImageError> {
-    // Sums of fractions may miss the last pixel's end by a rounding.
+    // Due to rounding, the sum may exceed the size of the source slightly.
     let width = part.width.min(f64::from(source.width()) - part.left);
     let height = part.height.min(f64::from(source.height()) - part.top);
     let options = ResizeOptions::new()
@@ -275,7 +282,7 @@ fn colors(image: &TypedImage<'_, U8x3>) -> Vec<Rgb> {
     image.pixels().iter().map(|pixel| pixel.0).collect()
 }
 
-/// `[h, w, 3]` to `[3, h, w]`, in the order of a network's channels.
+/// Converts `[h, w, 3]` to `[3, h, w]` with the given order of channels.
 pub(crate) fn to_planes(pixels: &[Rgb], channels: ChannelOrder) -> Vec<u8> {
     let mut planes = Vec::with_capacity(pixels.len() * 3);
     let order = match channels {

@@ -1,28 +1,28 @@
 use bytes::Bytes;
 use frostline_tensor::OpError;
 
-/// What is given back when it is dropped: a reservation.
+/// A reservation, released on drop.
 pub type Guard = Box<dyn Send + Sync>;
 
-/// An object's bytes, and what keeps them reserved while they wait to be decoded.
-pub struct Held {
-    /// The object's.
+/// Bytes of an object, including the memory reservation for them.
+pub struct ReservedBytes {
+    /// Bytes of the object.
     pub bytes: Bytes,
-    /// Dropped together with them.
+    /// Reservation, released together with the bytes.
     pub guard: Option<Guard>,
 }
 
-impl From<Bytes> for Held {
+impl From<Bytes> for ReservedBytes {
     fn from(bytes: Bytes) -> Self {
         Self { bytes, guard: None }
     }
 }
 
-/// Who lends memory to decode in.
+/// Reserves memory for decoding.
 pub trait DecodeRoom: Send + Sync + 'static {
-    /// Reserves `bytes` until the guard is dropped; called on the decoding thread, which waits meanwhile.
+    /// Reserves `bytes` until the guard is dropped. It is called on the decoding thread and may block.
     ///
     /// # Errors
-    /// Whatever refuses them; the sample fails with it.
-    fn enter(&self, bytes: u64) -> Result<Guard, OpError>;
+    /// Returns an error if the memory cannot be reserved. The sample fails with this error.
+    fn reserve(&self, bytes: u64) -> Result<Guard, OpError>;
 }

@@ -1,17 +1,18 @@
-use crate::claim::Claim;
+use crate::claim::ParsedImage;
 use crate::orientation::Orientation;
 use crate::webp_lossless::{Codes, alpha_codes, codes};
 use crate::{DecodeLimits, ImageError, ImageFormat};
 use image_webp::{DecodingError, WebPDecoder};
 use std::io::{Cursor, ErrorKind};
 
-/// Reads a WebP's headers; decodes it, of an animation the first frame, as Pillow does; alpha is dropped.
-pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'a>, ImageError> {
+/// Parses a WebP's headers. Decoding follows Pillow. Only the first frame is decoded, and alpha is dropped.
+pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedImage<'a>, ImageError> {
     check_length(bytes)?;
     let mut decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(explain)?;
     let (width, height) = decoder.dimensions();
     limits.check(ImageFormat::WebP, width, height)?;
-    // The decoder makes room for a lossy frame by the frame's own header before it compares that with the canvas.
+    // The decoder allocates lossy frames by the size in the frame header before comparing it with the canvas,
+    // so this size is checked as well.
     let file = bytes.get(12..).unwrap_or_default();
     for (width, height) in lossy_frames(file) {
         limits.check(ImageFormat::WebP, width, height)?;
@@ -20,12 +21,12 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'
         format: ImageFormat::WebP,
     };
     let size = decoder.output_buffer_size().ok_or(failed)?;
-    Ok(Claim {
+    Ok(ParsedImage {
         width,
         height,
         orientation: orientation(file),
-        takes: takes(file, width, height, decoder.is_animated()),
-        pixels: Box::new(move || {
+        memory_needed: memory_needed(file, width, height, decoder.is_animated()),
+        decode: Box::new(move || {
             let mut pixels = vec![0; size];
             decoder.read_image(&mut pixels).map_err(explain)?;
             Ok(if decoder.has_alpha() {
@@ -46,10 +47,15 @@ fn orientation(file: &[u8]) -> Orientation {
     Orientation::from_metadata(body(b"EXIF"), body(b"XMP "))
 }
 
-/// What the decoder allocates of each pixel: four bytes of the result, of an animation's canvas and frame as well; of a lossy frame
-/// two; of its alpha as much as of a lossless image, five, and one for what is transformed by blocks. Beside the pixels: the tables of lossless
-/// data, whose number the data says, the data once more, and a part of it that is not there, of 24 bits of length (`init_partitions` in image-webp's `vp8.rs`).
-fn takes(file: &[u8], width: u32, height: u32, animated: bool) -> u64 {
+/// Maximum bytes allocated while decoding.
+///
+/// - The result needs 4 bytes per pixel. An animation needs 8 additional bytes for canvas and frame.
+/// - Lossy frames need 2 bytes per pixel.
+/// - Alpha needs 6 bytes per pixel (5 as a lossless image, 1 for block transforms).
+/// - Tables of lossless data depend on the data ([`lossless_tables`]).
+/// - Buffers for the data need up to twice the length of the file. A truncated partition adds up to 16 MiB,
+///   because its length has 24 bits (`init_partitions` in `vp8.rs` of image-webp).
+fn memory_needed(file: &[u8], width: u32, height: u32, animated: bool) -> u64 {
     let frames = lossy_frames(file).map(|(width, height)| padded(width, height));
     let pixels = frames.max().unwrap_or_default().max(padded(width, height));
     let canvas = if animated { 8 } else { 0 };
@@ -58,7 +64,8 @@ fn takes(file: &[u8], width: u32, height: u32, animated: bool) -> u64 {
     pixels * (canvas + 4 + 2 + alpha) + lossless.unwrap_or_default() + 2 * file.len() as u64 + (17 << 20)
 }
 
-/// Bytes of the tables of what the decoder may choose: the first image or alpha among the chunks, or among those of the first frame.
+/// Returns the bytes of lossless tables. The decoder may select the first image or alpha chunk of the file or
+/// the first frame, so this is the maximum of these. `None` if the file contains no lossless data.
 fn lossless_tables(file: &[u8], width: u32, height: u32) -> Option<u64> {
     let first = |wanted: &[u8; 4]| chunks(file).find(|(name, _)| name == wanted);
     let image = first(b"VP8L").map(|(_, body)| tables(body, codes(body)));
@@ -68,17 +75,18 @@ fn lossless_tables(file: &[u8], width: u32, height: u32) -> Option<u64> {
         .take(2)
         .filter_map(|(name, body)| match &name {
             b"VP8L" => Some(tables(body, codes(body))),
-            // Its size is the frame's; it is rare, and so what it can describe at all is enough.
+            // The size of the frame is unknown here. Such files are rare, so use the upper bound.
             b"ALPH" => Some(tables(body, None)),
             _ => None,
         });
     frame.chain(image).chain(alpha).max()
 }
 
-/// Bytes of the tables of lossless data: for each of a group's codes 4 KiB, and what holds it, which grows by doubling; and two nodes for each symbol
-/// of a long code. Where the data is broken before its codes, as much as it can describe.
+/// Returns the bytes of the tables of lossless data. Each code of a group needs 4 KiB plus a vector that
+/// grows by doubling, and each symbol of a long code needs two nodes. If the data is invalid before the
+/// codes, this is an upper bound by length.
 fn tables(data: &[u8], codes: Option<Codes>) -> u64 {
-    /// 13 bytes are a table, and three bits six symbols.
+    /// A table needs at least 13 bytes of data, and three bits describe up to six symbols.
     const OF_A_BYTE: u64 = 512;
     const GROUPS: u64 = 1 << 16;
     const GROUP: u64 = 5 * (4096 + 200);
@@ -89,26 +97,26 @@ fn tables(data: &[u8], codes: Option<Codes>) -> u64 {
     })
 }
 
-/// Pixels of whole macroblocks.
+/// Returns the number of pixels after padding both sides to macroblocks.
 fn padded(width: u32, height: u32) -> u64 {
     u64::from(width).next_multiple_of(16) * u64::from(height).next_multiple_of(16)
 }
 
-/// What stands before the chunks of an animation's frame.
+/// Bytes of a frame header in an animation.
 const FRAME_HEADER: usize = 16;
 
-/// Refuses data that is shorter than its header says: the decoder takes what is missing of a frame for zeros.
+/// Checks that the data has the declared length. Otherwise the decoder would treat missing data as zeros.
 fn check_length(bytes: &[u8]) -> Result<(), ImageError> {
     let size = bytes.get(4..).and_then(|rest| rest.first_chunk());
     let expected = size.map_or(12, |&size| u64::from(u32::from_le_bytes(size)) + 8);
     if (bytes.len() as u64) < expected {
-        let what = format!("{} bytes of {expected}", bytes.len());
+        let what = format!("{} of {expected} bytes", bytes.len());
         return Err(ImageError::truncated(ImageFormat::WebP, what));
     }
     Ok(())
 }
 
-/// What the lossy frames among a file's chunks claim to be, in pixels, those of an animation too.
+/// Returns the declared sizes of lossy frames in pixels, including frames of an animation.
 fn lossy_frames(file: &[u8]) -> impl Iterator<Item = (u32, u32)> {
     frame_chunks(file).filter_map(|(name, body)| match (&name, body) {
         (b"VP8 ", [_, _, _, _, _, _, w0, w1, h0, h1, ..]) => {
@@ -119,7 +127,7 @@ fn lossy_frames(file: &[u8]) -> impl Iterator<Item = (u32, u32)> {
     })
 }
 
-/// A file's chunks, and those of an animation's frames in their place.
+/// Returns the chunks of a file. Animation frames are replaced by their chunks.
 fn frame_chunks(file: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8])> {
     chunks(file).flat_map(|(name, body)| match &name {
         b"ANMF" => chunks(body.get(FRAME_HEADER..).unwrap_or_default()).collect(),
@@ -127,7 +135,7 @@ fn frame_chunks(file: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8])> {
     })
 }
 
-/// RIFF's chunks: name and body, as far as the data goes.
+/// Returns name and body of each RIFF chunk. The last body is truncated if the data ends early.
 fn chunks(mut rest: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8])> {
     std::iter::from_fn(move || {
         let (name, after) = rest.split_first_chunk::<4>()?;
@@ -138,7 +146,7 @@ fn chunks(mut rest: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8])> {
     })
 }
 
-/// `[h, w, 4]` to `[h, w, 3]`, in place.
+/// Converts `[h, w, 4]` to `[h, w, 3]` in place.
 fn drop_alpha(mut pixels: Vec<u8>) -> Vec<u8> {
     let count = pixels.len() / 4;
     for pixel in 0..count {

@@ -1,24 +1,27 @@
-//! How many groups of prefix codes lossless WebP data describes: the one number that says how much memory its decoder takes beside the
-//! pixels. A few bits of data are a table of 4 KiB, and a file of 4 x 4 pixels may have 327,680 of them.
+//! Counts the groups of prefix codes in lossless WebP data. In addition to the pixels, this number determines
+//! the memory that decoding needs. A few bits of data describe a table of 4 KiB, and a file with 4 x 4 pixels
+//! can describe 327,680 tables.
 //!
-//! Of the images that stand before the codes only the largest literal is needed: copies and the color cache repeat what was there.
+//! Several images precede the codes. Only their largest literal is needed, because copies and the color cache
+//! repeat earlier values.
+//!
 //! Format: <https://developers.google.com/speed/webp/docs/webp_lossless_bitstream_specification>.
 
-/// What the data says of its codes.
+/// Number and size of the prefix codes in the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Codes {
-    /// Groups of five codes.
+    /// Number of groups with five codes each.
     pub(crate) groups: u64,
-    /// Symbols of a group's codes.
+    /// Total number of symbols per group.
     pub(crate) symbols: u64,
 }
 
-/// Symbols of the five codes without a color cache: green and lengths, red, blue, alpha, distances.
+/// Symbols of the five codes without a color cache (green and lengths, red, blue, alpha, distances).
 const SYMBOLS: [usize; 5] = [256 + 24, 256, 256, 256, 40];
 const LENGTHS_ORDER: [usize; 19] = [17, 18, 0, 1, 2, 3, 4, 5, 16, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 const LONGEST: usize = 15;
 
-/// Of a `VP8L` chunk; `None` where the data breaks off or is broken before its codes.
+/// Parses a `VP8L` chunk. Returns `None` if the data is truncated or invalid before the codes.
 pub(crate) fn codes(chunk: &[u8]) -> Option<Codes> {
     let mut bits = Bits {
         bytes: chunk,
@@ -30,7 +33,7 @@ pub(crate) fn codes(chunk: &[u8]) -> Option<Codes> {
     bits.codes(width, height)
 }
 
-/// Of the data of an `ALPH` chunk of an image of this size; one that is not compressed has none.
+/// Parses an `ALPH` chunk for an image with the given size. The result is zero if alpha is not compressed.
 pub(crate) fn alpha_codes(chunk: &[u8], width: u32, height: u32) -> Option<Codes> {
     let (first, rest) = chunk.split_first()?;
     if first & 3 != 1 {
@@ -46,7 +49,7 @@ pub(crate) fn alpha_codes(chunk: &[u8], width: u32, height: u32) -> Option<Codes
     .codes(width, height)
 }
 
-/// Bits from the lowest of each byte.
+/// Reads bits, starting with the lowest bit of each byte.
 struct Bits<'a> {
     bytes: &'a [u8],
     place: usize,
@@ -67,7 +70,7 @@ impl Bits<'_> {
         let cache = self.cache()?;
         let groups = if self.read(1)? == 1 {
             let block = self.read(3)? + 2;
-            self.largest(blocks(width, block), blocks(height, block))? + 1
+            self.max_literal(blocks(width, block), blocks(height, block))? + 1
         } else {
             1
         };
@@ -78,23 +81,23 @@ impl Bits<'_> {
         })
     }
 
-    /// The width of what is coded after them.
+    /// Skips the transforms and returns the width of the coded image after them.
     fn transforms(&mut self, mut width: u32, height: u32) -> Option<u32> {
-        // Each can be there once.
+        // Each of the four transforms can occur once.
         for _ in 0..=4 {
             if self.read(1)? == 0 {
                 return Some(width);
             }
             match self.read(2)? {
-                // Predictors and colors, by blocks.
+                // Predictor and color transforms, which contain an image with one pixel per block.
                 0 | 1 => {
                     let block = self.read(3)? + 2;
-                    self.largest(blocks(width, block), blocks(height, block))?;
+                    self.max_literal(blocks(width, block), blocks(height, block))?;
                 }
-                // A table of colors; few of them share a byte.
+                // Color table. With few colors, several pixels share a byte.
                 3 => {
                     let colors = self.read(8)? + 1;
-                    self.largest(colors, 1)?;
+                    self.max_literal(colors, 1)?;
                     let shared = match colors {
                         0..=2 => 3,
                         3..=4 => 2,
@@ -109,7 +112,7 @@ impl Bits<'_> {
         None
     }
 
-    /// Colors that a cache holds.
+    /// Reads the number of colors in the cache, or 0 if there is no cache.
     fn cache(&mut self) -> Option<usize> {
         if self.read(1)? == 0 {
             return Some(0);
@@ -118,8 +121,8 @@ impl Bits<'_> {
         (1..=11).contains(&bits).then_some(1 << bits)
     }
 
-    /// The largest red and green, as one number of 16 bits, in an image with one group of codes.
-    fn largest(&mut self, width: u32, height: u32) -> Option<u32> {
+    /// Decodes an image with one group of codes. Returns the maximum of red and green as a 16-bit number.
+    fn max_literal(&mut self, width: u32, height: u32) -> Option<u32> {
         let cache = self.cache()?;
         let mut codes = Vec::new();
         for (place, symbols) in SYMBOLS.into_iter().enumerate() {
@@ -150,7 +153,7 @@ impl Bits<'_> {
         Some(largest)
     }
 
-    /// A length or a distance: a prefix, and bits.
+    /// Reads a length or distance, given the prefix.
     fn prefixed(&mut self, prefix: u32) -> Option<u32> {
         if prefix < 4 {
             return Some(prefix + 1);
@@ -217,11 +220,11 @@ impl Bits<'_> {
 
 /// A canonical prefix code.
 struct Code {
-    /// Codes of 1 bit, of 2, ..
+    /// Number of codes by length, starting with 1 bit.
     of_length: [u32; LONGEST],
-    /// By length, then by symbol.
+    /// Symbols, sorted by code length and value.
     symbols: Vec<u32>,
-    /// The only symbol, which takes no bits.
+    /// The only symbol, if any. Its code has zero bits.
     only: Option<u32>,
 }
 
@@ -262,7 +265,7 @@ impl Code {
     }
 }
 
-/// How many blocks of `1 << bits` pixels a side has.
+/// Returns the number of blocks with `1 << bits` pixels per side.
 fn blocks(side: u32, bits: u32) -> u32 {
     side.div_ceil(1 << bits)
 }

@@ -1,5 +1,5 @@
-//! Parts of a store's answer that errors may repeat: the error code, the HTTP status, and elements of an
-//! error document.
+//! Extracts the parts of a store's answer that are safe to repeat in errors: the error code, the HTTP status,
+//! and elements of an error document.
 
 /// Maximum number of characters copied from an error. Messages of the operating system are shorter.
 pub(crate) const LONGEST_REASON: usize = 200;
@@ -27,7 +27,7 @@ pub(crate) const NO_TOKEN: &str = "the token service refused the credentials";
 /// Codes for credentials or anonymous requests without sufficient permissions.
 const REFUSALS: [&str; 3] = ["AccessDenied", "AuthorizationFailure", "PublicAccessNotPermitted"];
 
-/// Codes for a bucket that does not exist.
+/// Codes for a missing bucket.
 const NO_BUCKET: [&str; 5] = [
     "ContainerBeingDeleted",
     "ContainerNotFound",
@@ -36,7 +36,7 @@ const NO_BUCKET: [&str; 5] = [
     "NoSuchBucket",
 ];
 
-/// Codes for a bucket in another region than the one requests are signed for.
+/// Codes for a bucket in the wrong region.
 const ELSEWHERE: [&str; 4] = [
     "AuthorizationHeaderMalformed",
     "IllegalLocationConstraintException",
@@ -44,10 +44,10 @@ const ELSEWHERE: [&str; 4] = [
     "TemporaryRedirect",
 ];
 
-/// HTTP statuses of a store, or a proxy in front of it, that is busy or temporarily down.
+/// HTTP statuses of a busy or temporarily unavailable store or proxy.
 const PASSING: [&str; 5] = ["408", "429", "502", "503", "504"];
 
-/// Text before the status in errors of `object_store`, such as `503 Service Unavailable: <Error>..`.
+/// Text before the status in `object_store`'s errors (`503 Service Unavailable: <Error>..`).
 const STATUS: &str = "status code: ";
 
 /// Returns true if the code means that every request with these credentials is refused.
@@ -70,7 +70,7 @@ pub(crate) fn is_elsewhere(code: &str) -> bool {
     ELSEWHERE.contains(&code)
 }
 
-/// Returns the code of an error document, such as `SlowDown`. S3, Google and Azure use the same format.
+/// Returns the code in an error document, for example `SlowDown`. S3, Google and Azure use the same format.
 pub(crate) fn code(text: &str) -> Option<String> {
     element(text, "Code")
 }

@@ -3,50 +3,50 @@ use crate::codes::is_about_credentials;
 use frostline_tensor::{Cause, OpError, OpErrorCode};
 use std::time::Duration;
 
-/// What to do for whom a root is lent.
-const LENT_ADVICE: &str = "ask whoever runs the host, whose log says more";
+/// Advice for users of a lent root.
+const LENT_ADVICE: &str = "ask the operator of the host to check the log";
 
-/// Why a store did not do what it was asked to. No text ever holds a credential: what `object_store` says is explained, never a cause,
-/// for it repeats requests.
+/// Error of a store operation. Messages never contain credentials. Errors of `object_store` are explained and
+/// never kept as a source, because they repeat requests.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ObjectError {
-    /// The root cannot be opened as it is written.
+    /// The address or settings of the root are invalid.
     #[error("cannot use the data root '{root}': {reason}")]
     Root {
-        /// As given.
+        /// The root, without credentials.
         root: String,
-        /// What is wrong, and what to write instead.
+        /// The problem and the fix.
         #[source]
         reason: Cause,
     },
     /// The folder or bucket of the root does not exist.
-    #[error("there is no folder or bucket at '{root}'; {advice}")]
+    #[error("the folder or bucket '{root}' does not exist; {advice}")]
     NoSuchRoot {
         /// The root.
         root: String,
         /// What to check.
         advice: &'static str,
     },
-    /// The key could leave the root or is no key at all.
+    /// The key is invalid or could leave the root.
     #[error("the key '{key}' is not allowed: {reason}")]
     Key {
         /// The key, shortened.
         key: String,
-        /// Which rule it breaks.
+        /// The violated rule.
         reason: &'static str,
     },
-    /// There is no such object.
-    #[error("there is no object '{key}' in '{root}'")]
+    /// The object does not exist.
+    #[error("the object '{key}' does not exist in '{root}'")]
     NotFound {
         /// The object.
         key: String,
         /// Its root.
         root: String,
     },
-    /// The object is not the version that was listed.
+    /// The object was replaced after the listing.
     #[error(
-        "the object '{key}' in '{root}' was replaced since it was listed; start again to use the new one"
+        "the object '{key}' in '{root}' was replaced since it was listed; start again to use the new version"
     )]
     Changed {
         /// The object.
@@ -54,79 +54,77 @@ pub enum ObjectError {
         /// Its root.
         root: String,
     },
-    /// There is such an object already.
-    #[error("there is an object '{key}' in '{root}' already")]
+    /// An object with this key exists.
+    #[error("the object '{key}' already exists in '{root}'")]
     AlreadyThere {
         /// The object.
         key: String,
         /// Its root.
         root: String,
     },
-    /// The object is larger than the caller takes.
+    /// The object exceeds the caller's limit.
     #[error("the object '{key}' has {size} bytes, over the limit of {limit}")]
     TooLarge {
         /// The object.
         key: String,
-        /// Its size in bytes.
+        /// Size in bytes.
         size: u64,
         /// The limit in bytes.
         limit: u64,
     },
-    /// There is no memory to read the object into.
+    /// No memory is available to read the object.
     #[error("the object '{key}' was not read: {error}")]
     OutOfBudget {
         /// The object.
         key: String,
-        /// Who has none, and what to do.
+        /// Error of the memory budget.
         #[source]
         error: OpError,
     },
-    /// The store refuses the credentials.
+    /// The store refuses access.
     #[error("the store of '{root}' refuses access to '{key}' ({reason}); {advice}")]
     Denied {
-        /// The object, or the root's listing.
+        /// Object key or `its listing`.
         key: String,
         /// Its root.
         root: String,
-        /// The store's code, such as `SignatureDoesNotMatch`.
+        /// Error code of the store (`SignatureDoesNotMatch`), or a description.
         reason: String,
-        /// Whether the root's listing is refused as well.
+        /// True if the listing of the root is also refused.
         everywhere: bool,
         /// Which settings to check.
         advice: &'static str,
     },
-    /// There are no credentials, and the machine has no role that would give some.
+    /// Credentials are missing, and the machine has no role.
     #[error("there are no credentials for the store of '{root}'; {advice}")]
     NoCredentials {
         /// The root.
         root: String,
-        /// How to give some.
+        /// How to provide credentials.
         advice: &'static str,
     },
-    /// Nothing listens where the store should be.
+    /// The connection to the store failed.
     #[error("cannot reach the store of '{root}': {reason}; {advice}")]
     Unreachable {
         /// The root.
         root: String,
-        /// The operating system's words, such as `Connection refused`.
+        /// Message of the operating system or HTTP client, for example `Connection refused`.
         reason: String,
         /// What to check.
         advice: &'static str,
     },
-    /// The store did not answer in time.
-    #[error("the store of '{root}' did not answer for '{key}' within {after:?}")]
+    /// The operation exceeded the deadline.
+    #[error("the store of '{root}' did not answer a request for '{key}' within {after:?}")]
     Deadline {
-        /// The object, or the root's listing.
+        /// Object key or `its listing`.
         key: String,
         /// Its root.
         root: String,
         /// The deadline.
         after: Duration,
     },
-    /// A folder holds more entries than a listing takes.
-    #[error(
-        "the folder '{folder}' in '{root}' holds more than {limit} entries; spread them over several folders"
-    )]
+    /// A folder or listing exceeds the maximum number of entries.
+    #[error("the folder '{folder}' in '{root}' contains more than {limit} entries; use several folders")]
     TooMany {
         /// The folder, relative to the root.
         folder: String,
@@ -135,18 +133,18 @@ pub enum ObjectError {
         /// The limit.
         limit: usize,
     },
-    /// An archive of samples cannot be read.
+    /// The shard is not readable.
     #[error("the shard '{key}' in '{root}' cannot be read: {reason}")]
     Shard {
         /// The shard.
         key: String,
         /// Its root.
         root: String,
-        /// What is wrong with it.
+        /// The problem with the archive.
         #[source]
         reason: Cause,
     },
-    /// A web server does not list its files.
+    /// The web server does not list files.
     #[error(
         "the web server of '{root}' does not list its files ({reason}); turn on WebDAV there (PROPFIND with depth infinity), or \
          keep the data in a folder or a bucket"
@@ -154,55 +152,55 @@ pub enum ObjectError {
     NoListing {
         /// The root.
         root: String,
-        /// What it answered.
+        /// The server's answer.
         #[source]
         reason: Cause,
     },
-    /// A web server is read from, never written to.
-    #[error("'{root}' is a web server, which is only read from; write to a folder, s3://, gs:// or az://")]
+    /// The root is a web server, which is read-only.
+    #[error("'{root}' is a web server, which is read-only; write to a folder, s3://, gs:// or az://")]
     ReadOnly {
         /// The root.
         root: String,
     },
-    /// The store does not know what was asked of it, such as a condition.
-    #[error("the store of '{root}' does not do what was asked of it for '{key}': {reason}")]
+    /// The store does not support the request or condition.
+    #[error("the store of '{root}' does not support the request for '{key}': {reason}")]
     Unsupported {
-        /// The object, or the root's listing.
+        /// Object key or `its listing`.
         key: String,
         /// Its root.
         root: String,
-        /// The store's code.
+        /// The store's code, or the missing feature.
         #[source]
         reason: Cause,
     },
-    /// The store failed in another way.
+    /// Any other failure.
     #[error("the store of '{root}' failed for '{key}': {reason}")]
     Store {
-        /// The object, or the root's listing.
+        /// Object key or `its listing`.
         key: String,
         /// Its root.
         root: String,
-        /// The store's code or the operating system's words, shortened.
+        /// Code of the store or message of the operating system, shortened.
         #[source]
         reason: Cause,
-        /// What kind of failure it is.
+        /// Type of failure.
         fault: Fault,
     },
 }
 
 impl ObjectError {
-    /// Whether there is no such object.
+    /// Returns true if the object does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound { .. })
     }
 
-    /// Whether it says that the object to be created exists.
+    /// Returns true if the object to be created already exists.
     pub fn is_already_there(&self) -> bool {
         matches!(self, Self::AlreadyThere { .. })
     }
 
-    /// Whether the same request may succeed later, without anybody changing anything: the store is busy, down, or not reached.
-    pub fn is_passing(&self) -> bool {
+    /// Returns true if the same request may succeed later, because the store is busy, down or unreachable.
+    pub fn is_temporary(&self) -> bool {
         match self {
             Self::Store { fault, .. } => fault.may_pass(),
             Self::Unreachable { .. } | Self::Deadline { .. } => true,
@@ -210,15 +208,15 @@ impl ObjectError {
         }
     }
 
-    /// Whether it is the store's word on the object asked for, which asking again does not change.
-    pub(crate) fn is_about_the_object(&self) -> bool {
+    /// Returns true if the error is specific to the request. A second attempt would fail the same way.
+    pub(crate) fn is_final(&self) -> bool {
         !matches!(
             self,
             Self::Store { .. } | Self::Unreachable { .. } | Self::Deadline { .. }
         )
     }
 
-    /// The class of the error as operations report it.
+    /// Returns the code of the corresponding [`OpError`].
     pub fn code(&self) -> OpErrorCode {
         match self {
             Self::Root { .. }
@@ -239,7 +237,8 @@ impl ObjectError {
         }
     }
 
-    /// How the store failed; `None` for what it says of an object, and for what the caller did wrong.
+    /// Returns the type of store failure, or `None` if the error concerns a single object or is a mistake of
+    /// the caller.
     pub fn fault(&self) -> Option<Fault> {
         match self {
             Self::Store { fault, .. } => Some(*fault),
@@ -253,7 +252,7 @@ impl ObjectError {
         }
     }
 
-    /// What it says to whom the root is lent: nothing of the settings by which it is opened.
+    /// Returns the error for users of a lent root, without advice about the settings of this process.
     #[must_use]
     pub fn lent(mut self) -> Self {
         match &mut self {
@@ -267,7 +266,7 @@ impl ObjectError {
         self
     }
 
-    /// Whether it says nothing of the object that was asked for: others fail alike.
+    /// Returns true if the error is not specific to the object. Other requests fail the same way.
     fn is_of_the_host(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Deadline { .. } | Self::NoCredentials { .. } => true,

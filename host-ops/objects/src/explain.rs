@@ -1,8 +1,8 @@
 //! Converts errors of `object_store` to [`ObjectError`].
 //!
-//! `object_store` includes whole response bodies in its messages. S3's bodies repeat the refused request with
-//! its session token, so only the error code, the HTTP status and the message of the operating system are
-//! kept.
+//! Messages of `object_store` include entire response bodies. S3's bodies repeat the refused request and the
+//! session token. Errors therefore contain only the error code, the HTTP status, and the message of the
+//! operating system.
 
 use crate::codes::{
     LONGEST_REASON, NO_TOKEN, SKEWED, answered, code, element, is_about_the_bucket, is_elsewhere, is_refusal,
@@ -15,11 +15,12 @@ use crate::{Fault, ObjectError};
 use object_store::Error;
 use object_store::client::{HttpError, HttpErrorKind};
 
-/// Message of `object_store` for a redirect without a target.
+/// Message of `object_store` if a redirect has no target.
 const BARE_REDIRECT: &str = "redirect without LOCATION";
 
-/// Advice for a signature that is too old or from the future.
-const CLOCK_ADVICE: &str = "the clocks of this machine and the store differ by more than the store allows; synchronize this machine's clock (NTP)";
+/// Advice for an expired or future signature.
+const CLOCK_ADVICE: &str =
+    "the clocks of this machine and the store differ too much; synchronize this machine's clock (NTP)";
 
 /// Advice for a store with separate credentials.
 const OWN_ADVICE: &str = "check keys, profile, role and external_id under [store.BUCKET] in the host's configuration, and what they are \
@@ -60,7 +61,7 @@ impl Root {
             (Error::NotFound { .. }, _) => ObjectError::NotFound { key, root },
             (Error::Precondition { .. } | Error::NotModified { .. }, _) => ObjectError::Changed { key, root },
             (Error::Generic { .. }, _) if kind == Kind::Folder && sources(error).any(is_link_out) => {
-                let reason = "it follows a link out of the data root";
+                let reason = "the link target is outside of the data root";
                 ObjectError::Key { key, reason }
             }
             (Error::AlreadyExists { .. }, _) => ObjectError::AlreadyThere { key, root },
@@ -77,7 +78,7 @@ impl Root {
             (_, None) if text.contains(TOKEN_REQUEST) && answered(&text, "4") && !may_pass(&text) => {
                 denied(NO_TOKEN)
             }
-            // Some servers answer 404 without an error document.
+            // Some servers do not send an error document.
             (_, None) if lists && kind != Kind::Web && answered(&text, "404") => self.missing(),
             (_, None) if cannot_connect(error) => ObjectError::Unreachable {
                 root,
@@ -116,7 +117,7 @@ impl Root {
         root: String,
     ) -> ObjectError {
         if matches!(error, Error::NotSupported { .. }) {
-            let reason = "it does not support HTTP range requests".into();
+            let reason = "HTTP range requests are not supported".into();
             return ObjectError::Unsupported { key, root, reason };
         }
         let answer = code
@@ -143,8 +144,7 @@ impl Root {
     }
 }
 
-/// Returns the error for a bucket in another region than the one requests are signed for. Some stores report
-/// the bucket's region.
+/// Returns the error for a bucket in another region. Some stores report the correct region.
 fn elsewhere(root: String, answer: &str, text: &str) -> ObjectError {
     let region = element(text, "Region");
     let region = region.map_or_else(|| "the bucket's".to_owned(), |region| format!("'{region}'"));
@@ -190,8 +190,8 @@ fn http_errors(error: &Error) -> impl Iterator<Item = &HttpError> {
     sources(error).filter_map(|source| source.downcast_ref::<HttpError>())
 }
 
-/// Returns the message of the innermost cause on one line. It comes from the operating system or the HTTP
-/// client: errors with a response body are handled by their status before.
+/// Returns the innermost cause on a single line. The text originates from the operating system or HTTP
+/// client. Errors with a response body are already handled by status.
 fn innermost(error: &Error) -> String {
     let text = sources(error)
         .last()
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_of_the_object_is_told_from_what_does() {
+    fn host_failures_are_distinguished_from_object_failures() {
         let of_the_host = |error: ObjectError| OpError::from(error).host_caused;
         let answer = |status: &str, code: &str| {
             generic(&format!(

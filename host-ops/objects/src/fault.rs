@@ -1,13 +1,13 @@
-//! Kinds of store failures, and the callback that receives them.
+//! Store failures and the callback for reporting.
 
 use crate::ObjectError;
 use std::fmt;
 use std::sync::Arc;
 
-/// Kind of a store failure.
+/// Type of store failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// The store answered 408, 429, 502, 503 or 504.
+    /// HTTP status 408, 429, 502, 503 or 504.
     Busy,
     /// The store does not allow the request.
     Denied,
@@ -15,18 +15,18 @@ pub enum Fault {
     Credentials,
     /// The bucket or folder does not exist.
     NoBucket,
-    /// The store cannot be reached.
+    /// The connection failed.
     Unreachable,
-    /// The store did not answer in time.
+    /// The request timed out.
     Timeout,
-    /// The connection broke before the answer was complete.
+    /// The connection broke during the answer.
     Broken,
     /// Any other failure.
     Failed,
 }
 
 impl Fault {
-    /// All kinds of failures.
+    /// Every failure type.
     pub const ALL: [Self; 8] = [
         Self::Busy,
         Self::Denied,
@@ -84,7 +84,7 @@ impl OnFault {
         }
     }
 
-    /// Returns the error as the users of the root see it.
+    /// Returns the error for users of the root.
     pub(crate) fn shown(&self, error: ObjectError) -> ObjectError {
         if self.lent { error.lent() } else { error }
     }

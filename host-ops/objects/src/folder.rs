@@ -1,12 +1,12 @@
-//! Lists a folder as keys, in the order of an object store.
+//! Lists the keys in a folder in the order of an object store.
 //!
 //! `LocalFileSystem` lists in no particular order, so it would read the whole tree for every page. This walk
-//! descends in key order, enters only folders that contain keys of the page, and keeps only the current
-//! folder and its ancestors in memory.
+//! descends in key order, skips folders whose keys all precede the page, ends at the first key after the
+//! page, and keeps only the entries of the current folder and its ancestors in memory.
 
 use crate::key;
 use crate::local::{DIRECTORY, LocalFolder, is_being_written};
-use frostline_tensor::LeftOut;
+use frostline_tensor::SkippedNames;
 use object_store::path::Path;
 use rustix::fs::{Dir, DirEntry, FileType, OFlags};
 use std::io;
@@ -14,21 +14,20 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 /// Maximum number of entries in a folder, at some 150 bytes each during the walk. ImageNet's largest folder
-/// has 1,300. A folder with over a million files is slow on every file system, and without a limit one
-/// listing could use all memory of a host.
+/// has 1,300. Folders with over a million files are slow on every file system. Without the limit, a listing
+/// could use all memory on the host.
 pub(crate) const MOST_ENTRIES: usize = 1_000_000;
 
-/// One page of keys.
+/// Page of keys.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Keys {
     pub(crate) keys: Vec<String>,
     /// True if more keys follow.
     pub(crate) more: bool,
-    /// Entries skipped before the last key, or before the end on the last page; ascending.
-    pub(crate) odd: Vec<SkippedEntry>,
+    /// Skipped entries in ascending order. The last page includes entries after the last key.
+    pub(crate) skipped: Vec<SkippedEntry>,
 }
 
-/// An entry that a listing skips.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SkippedEntry {
     pub(crate) name: String,
@@ -40,7 +39,7 @@ pub(crate) struct SkippedEntry {
 pub(crate) enum SkipReason {
     /// The name is not a valid key, marks a file that is being written, or is a broken link.
     InvalidName,
-    /// A link out of the root, with its target. The target is empty except for the first such link of a page.
+    /// The link target is outside of the root. The value is empty except for the first such link on a page.
     OutwardLink(String),
 }
 
@@ -51,7 +50,7 @@ impl SkippedEntry {
         Self { name, why }
     }
 
-    pub(crate) fn count_into(&self, left_out: &mut LeftOut) {
+    pub(crate) fn count_into(&self, left_out: &mut SkippedNames) {
         match &self.why {
             SkipReason::InvalidName => left_out.add(&self.name),
             SkipReason::OutwardLink(target) => left_out.links.add(&self.name, target),
@@ -59,13 +58,12 @@ impl SkippedEntry {
     }
 }
 
-/// Error of a walk.
 #[derive(Debug)]
 pub(crate) enum WalkError {
     Io(io::Error),
     /// The folder itself is missing.
     NoSuchRoot,
-    /// The key of a folder with more than [`MOST_ENTRIES`] entries.
+    /// The folder with this key exceeds [`MOST_ENTRIES`].
     TooMany(String),
 }
 
@@ -107,7 +105,7 @@ pub(crate) fn page(
             }
             Kind::Odd => after_last.push(SkippedEntry::name(entry.key)),
             Kind::Outward => {
-                // The targets of a million links would use much memory.
+                // Storing a million link targets would waste memory.
                 let target = if told {
                     None
                 } else {
@@ -121,7 +119,11 @@ pub(crate) fn page(
             }
             Kind::File if keys.len() == limit => {
                 let more = true;
-                return Ok(Keys { keys, more, odd });
+                return Ok(Keys {
+                    keys,
+                    more,
+                    skipped: odd,
+                });
             }
             Kind::File => {
                 odd.append(&mut after_last);
@@ -131,7 +133,11 @@ pub(crate) fn page(
     }
     odd.append(&mut after_last);
     let more = false;
-    Ok(Keys { keys, more, odd })
+    Ok(Keys {
+        keys,
+        more,
+        skipped: odd,
+    })
 }
 
 struct Walk<'a> {
@@ -154,7 +160,7 @@ struct Id {
 }
 
 struct Entry {
-    /// The key of a file, or the common prefix of the keys in a folder, which ends with `/`.
+    /// File key, or folder prefix with a trailing `/`.
     key: String,
     kind: Kind,
 }
@@ -163,7 +169,7 @@ struct Entry {
 enum Kind {
     File,
     Folder,
-    /// An invalid key, a broken link, or a file that is being written.
+    /// Invalid key, broken link or file being written.
     Odd,
     /// A link with a target outside of the root.
     Outward,
@@ -228,7 +234,7 @@ impl Walk<'_> {
             Some(FileType::Directory) => Kind::Folder,
             Some(FileType::RegularFile) if is_being_written(&name) => Kind::Odd,
             Some(FileType::RegularFile) => Kind::File,
-            // A socket, pipe or device.
+            // Socket, pipe or device.
             Some(_) => return None,
         };
         let key = if kind == Kind::Folder { key + "/" } else { key };
@@ -307,7 +313,7 @@ mod tests {
         };
         // Only the first link has a target.
         assert_eq!(
-            found.odd,
+            found.skipped,
             [outward("out.jpg", outside.to_str().unwrap()), outward("up", "")]
         );
         let keys = found.keys;
@@ -328,11 +334,11 @@ mod tests {
         let found = page(&local(&root), &Path::default(), None, 100).unwrap();
         assert_eq!(found.keys, ["a.jpg", "b#x.jpg", "c#1/d.jpg"]);
         let odd = ["line\nbreak.jpg", "photo#12"].map(|name| SkippedEntry::name(name.to_owned()));
-        assert_eq!(found.odd, odd);
+        assert_eq!(found.skipped, odd);
     }
 
     #[test]
-    fn whether_a_link_leads_out_says_nothing_of_what_lies_there() {
+    fn outward_links_do_not_reveal_whether_the_target_exists() {
         let (folder, root) = tree(&["a.jpg"]);
         let links = [
             ("b", folder.path().join("nothing")),
@@ -349,7 +355,7 @@ mod tests {
         let found = page(&local(&root), &Path::default(), None, 100).unwrap();
         assert_eq!(found.keys, ["a.jpg", "h"]);
         let (outward, nowhere): (Vec<SkippedEntry>, Vec<SkippedEntry>) = found
-            .odd
+            .skipped
             .into_iter()
             .partition(|odd| matches!(odd.why, SkipReason::OutwardLink(_)));
         let names = |odd: Vec<SkippedEntry>| odd.into_iter().map(|odd| odd.name).collect::<Vec<_>>();
@@ -358,13 +364,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_counted_once_over_all_pages() {
+    fn skipped_entries_are_counted_once_over_all_pages() {
         let (_folder, root) = tree(&["a\n/1.jpg", "b\n", "c", "d\n", "e", "f\n"]);
         for limit in 1..4 {
             let (mut left_out, mut after) = (0, None);
             loop {
                 let found = page(&local(&root), &Path::default(), after.as_deref(), limit).unwrap();
-                left_out += found.odd.len();
+                left_out += found.skipped.len();
                 after = found.keys.last().cloned();
                 if !found.more {
                     break;

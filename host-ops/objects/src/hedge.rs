@@ -1,9 +1,10 @@
-//! A second request for a read that stalls.
+//! Hedged requests for stalled reads.
 //!
-//! One slow server, lost packet or busy disk among thousands of reads makes the whole batch late. Jeffrey Dean and Luiz André
-//! Barroso, The Tail at Scale, Communications of the ACM 56 (2), 2013: send the same request again when the first is late, take
-//! whichever answers first and drop the other; ask late enough and that costs a few per cent more requests. Late is counted from
-//! the last byte that came, so a large object that flows is never asked for twice.
+//! A slow server, lost packet or busy disk can delay a batch of thousands of reads. Jeffrey Dean and Luiz
+//! André Barroso, The Tail at Scale, Communications of the ACM 56 (2), 2013: repeat a request that is late,
+//! use the first answer and drop the other. With a sufficient delay, this adds only a few percent of
+//! requests. The delay is counted from the last byte received, so a large object that keeps arriving is never
+//! requested twice.
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -14,35 +15,35 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-/// No read is asked for twice before this. Half a second is ten times what a store in the same region takes for its first byte,
-/// and so short beside the 30 s of a request that a stall costs a batch little.
-const SHORTEST_PATIENCE: Duration = Duration::from_millis(500);
+/// Minimum silence before a read is hedged. A store in the same region needs a tenth of this for the first
+/// byte. Compared with the request timeout of 30 s, the delay of the batch is small.
+const MIN_HEDGE_DELAY: Duration = Duration::from_millis(500);
 
-/// How many times the usual time is too long. The slowest of a hundred reads commonly takes five times the median.
-const PATIENCE: u32 = 8;
+/// Multiple of the usual latency before hedging. The slowest read in a hundred commonly needs five times the
+/// median.
+const HEDGE_DELAY_FACTOR: u32 = 8;
 
-/// First answers the usual time is taken from: enough that a few stalled ones do not move the median.
-const REMEMBERED: usize = 64;
+/// Number of recent latencies for computing the median. The number is large enough to ignore a few stalls.
+const LATENCY_SAMPLES: usize = 64;
 
-/// Reads that pay for one second request: at most one in sixteen is asked for twice, 6 per cent more work for a store that is
-/// slow because it is busy.
+/// Reads per hedged request. Limits the extra load to 6 %, because a slow store may be busy.
 const READS_PER_HEDGE: u32 = 16;
 
-/// Second requests that may be saved up, for a moment in which several reads stall together.
+/// Maximum number of saved hedged requests, for simultaneous stalls.
 const SAVED: u32 = 8;
 
-/// A read in progress tells here that bytes came.
+/// Signals the arrival of bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Pulse(Notify);
 
 impl Pulse {
-    /// The store answered, or went on answering.
+    /// Reports that the store answered or sent more bytes.
     pub(crate) fn beat(&self) {
         self.0.notify_one();
     }
 }
 
-/// When to ask a second time, by what was usual lately.
+/// Decides when to send a second request, based on recent latencies.
 #[derive(Debug)]
 pub(crate) struct Hedge {
     state: Mutex<State>,
@@ -52,14 +53,15 @@ impl Hedge {
     pub(crate) fn new() -> Self {
         Self {
             state: Mutex::new(State {
-                firsts: VecDeque::with_capacity(REMEMBERED),
+                latencies: VecDeque::with_capacity(LATENCY_SAMPLES),
                 credit: SAVED * READS_PER_HEDGE,
             }),
         }
     }
 
-    /// What `ask` gives, asked a second time if the first stalls. An error that is `final` (the store's word on the object, not
-    /// a failure on the way) ends the read, any other leaves it to the request that is still under way.
+    /// Runs `ask`, and a second time if the first request stalls. Once both are in flight, an error for which
+    /// `is_final` returns true (an answer about the object, not a connection failure) ends the read. After
+    /// any other error, the result is that of the other request.
     pub(crate) async fn read<'a, T, E, F>(
         &self,
         ask: impl Fn(Arc<Pulse>) -> F + 'a,
@@ -70,7 +72,7 @@ impl Hedge {
     {
         let pulse: Arc<Pulse> = Arc::default();
         let mut first = pin!(ask(pulse.clone()));
-        let patience = self.state.lock().start_read();
+        let limit = self.state.lock().start_read();
         let begun = Instant::now();
         let mut answered = false;
         let mut counted = |since: Instant| {
@@ -86,7 +88,7 @@ impl Hedge {
                     return done;
                 }
                 () = pulse.0.notified() => counted(begun),
-                () = sleep(patience) => break,
+                () = sleep(limit) => break,
             }
         }
         if !self.state.lock().spend() {
@@ -117,30 +119,30 @@ impl Hedge {
 
 #[derive(Debug)]
 struct State {
-    /// Times to the first answer, oldest first.
-    firsts: VecDeque<Duration>,
-    /// In reads; [`READS_PER_HEDGE`] of them pay for a second request.
+    /// Latencies of first answers, oldest first.
+    latencies: VecDeque<Duration>,
+    /// Credit in reads. A hedged request costs [`READS_PER_HEDGE`].
     credit: u32,
 }
 
 impl State {
-    /// Counts a read in, and says how long it may be silent.
+    /// Adds the credit for a read and returns the maximum silence.
     fn start_read(&mut self) -> Duration {
         self.credit = (self.credit + 1).min(SAVED * READS_PER_HEDGE);
-        let mut sorted: Vec<Duration> = self.firsts.iter().copied().collect();
+        let mut sorted: Vec<Duration> = self.latencies.iter().copied().collect();
         sorted.sort_unstable();
         let usual = sorted.get(sorted.len() / 2).copied().unwrap_or_default();
-        (usual * PATIENCE).max(SHORTEST_PATIENCE)
+        (usual * HEDGE_DELAY_FACTOR).max(MIN_HEDGE_DELAY)
     }
 
     fn answered(&mut self, after: Duration) {
-        if self.firsts.len() == REMEMBERED {
-            self.firsts.pop_front();
+        if self.latencies.len() == LATENCY_SAMPLES {
+            self.latencies.pop_front();
         }
-        self.firsts.push_back(after);
+        self.latencies.push_back(after);
     }
 
-    /// Whether there is credit for a second request, which is then spent.
+    /// Spends credit for a second request. Returns false if the credit is insufficient.
     fn spend(&mut self) -> bool {
         let left = self.credit.checked_sub(READS_PER_HEDGE);
         self.credit = left.unwrap_or(self.credit);
@@ -155,7 +157,8 @@ mod tests {
 
     const FOR_EVER: Duration = Duration::from_secs(3600);
 
-    /// Asks `hedge` for a read whose n-th request does what `request` says; gives the answer and how many requests there were.
+    /// Reads through `hedge`, with `request(n)` as the n-th request. Returns the answer and the number of
+    /// requests.
     async fn asked<F>(
         hedge: &Hedge,
         request: impl Fn(usize, Arc<Pulse>) -> F,
@@ -189,11 +192,11 @@ mod tests {
             )
         });
         assert_eq!(answer.await, (Ok(1), 2));
-        assert!(begun.elapsed() < SHORTEST_PATIENCE * 2);
+        assert!(begun.elapsed() < MIN_HEDGE_DELAY * 2);
         let slow_second = asked(&hedge, |number, _| {
             after(
                 if number == 0 {
-                    SHORTEST_PATIENCE * 2
+                    MIN_HEDGE_DELAY * 2
                 } else {
                     FOR_EVER
                 },
@@ -208,7 +211,7 @@ mod tests {
         let hedge = Hedge::new();
         let answer = asked(&hedge, |number, pulse| async move {
             for _ in 0..100 {
-                sleep(SHORTEST_PATIENCE / 2).await;
+                sleep(MIN_HEDGE_DELAY / 2).await;
                 pulse.beat();
             }
             Ok(number)
@@ -220,7 +223,7 @@ mod tests {
     async fn a_failure_on_the_way_leaves_it_to_the_other_request() {
         let hedge = Hedge::new();
         let answer = asked(&hedge, |number, _| match number {
-            0 => after(SHORTEST_PATIENCE * 3, Ok(0)),
+            0 => after(MIN_HEDGE_DELAY * 3, Ok(0)),
             _ => after(Duration::from_millis(10), Err("reset")),
         });
         assert_eq!(answer.await, (Ok(0), 2));
@@ -236,7 +239,7 @@ mod tests {
         let hedge = Hedge::new();
         let mut requests = 0;
         for _ in 0..400 {
-            requests += asked(&hedge, |_, _| after(SHORTEST_PATIENCE * 2, Ok(0))).await.1;
+            requests += asked(&hedge, |_, _| after(MIN_HEDGE_DELAY * 2, Ok(0))).await.1;
         }
         assert!(requests < 410, "{requests} requests for 400 reads");
     }
@@ -244,30 +247,30 @@ mod tests {
     #[test]
     fn one_read_in_sixteen_pays_for_a_second_request() {
         let mut state = State {
-            firsts: VecDeque::new(),
+            latencies: VecDeque::new(),
             credit: SAVED * READS_PER_HEDGE,
         };
         let hedged = (0..1600).filter(|_| {
             state.start_read();
             state.spend()
         });
-        // One in sixteen, and what was saved up before.
+        // One in sixteen, plus the initial credit.
         let hedged = hedged.count();
         assert!((100..=100 + SAVED as usize).contains(&hedged), "{hedged}");
     }
 
     #[test]
-    fn patience_grows_with_what_is_usual() {
+    fn the_hedge_delay_grows_with_the_median_latency() {
         let mut state = State {
-            firsts: VecDeque::new(),
+            latencies: VecDeque::new(),
             credit: 0,
         };
-        assert_eq!(state.start_read(), SHORTEST_PATIENCE);
-        for _ in 0..REMEMBERED {
+        assert_eq!(state.start_read(), MIN_HEDGE_DELAY);
+        for _ in 0..LATENCY_SAMPLES {
             state.answered(Duration::from_millis(200));
         }
-        // A few stalls among many do not count.
-        for _ in 0..REMEMBERED / 4 {
+        // The median ignores a few stalls.
+        for _ in 0..LATENCY_SAMPLES / 4 {
             state.answered(FOR_EVER);
         }
         assert_eq!(state.start_read(), Duration::from_millis(1600));

@@ -2,10 +2,10 @@ use crate::ObjectError;
 use object_store::path::Path;
 use percent_encoding::percent_decode_str;
 
-/// Maximum length of a key in bytes, which is S3's limit.
-pub(crate) const LONGEST: usize = 1024;
+/// Maximum key length in bytes, S3's limit.
+pub(crate) const MAX_KEY_LENGTH: usize = 1024;
 
-/// Maximum number of characters of a refused key that an error repeats.
+/// Maximum number of characters shown for a refused key.
 const SHOWN: usize = 120;
 
 /// Validates a key received from a client: it must be relative and consist of plain segments that cannot
@@ -18,16 +18,16 @@ pub(crate) fn checked(key: &str) -> Result<Path, ObjectError> {
     if key.is_empty() {
         return Err(refused("it is empty"));
     }
-    if key.len() > LONGEST {
+    if key.len() > MAX_KEY_LENGTH {
         return Err(refused("it is longer than 1024 bytes"));
     }
     if key.chars().any(char::is_control) {
-        return Err(refused("it contains control characters"));
+        return Err(refused("control characters"));
     }
     for segment in key.split('/') {
         match segment {
-            "" => return Err(refused("it contains an empty segment, or starts or ends with '/'")),
-            "." | ".." => return Err(refused("it contains a segment '.' or '..'")),
+            "" => return Err(refused("empty segment, or '/' at the start or end")),
+            "." | ".." => return Err(refused("segment '.' or '..'")),
             _ => {}
         }
     }

@@ -1,8 +1,8 @@
-//! Kinds of stores, and the advice in their errors.
+//! Store types and the advice for errors.
 
 use std::borrow::Cow;
 
-/// Kind of a store, which determines the source of its credentials and address.
+/// Store type, which determines the source of credentials and addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Folder,
@@ -112,14 +112,16 @@ impl Kind {
                 "its certificate is not trusted: set AWS_CA_BUNDLE, or ca under [store.BUCKET] in the host's configuration, to a \
                  PEM file with the authority that signed it, and check that the certificate matches the name in the address"
             }
-            _ => "its certificate is not trusted: add the authority that signed it to the trusted certificates of this system",
+            _ => {
+                "its certificate is not trusted: add the authority that signed it to the trusted certificates of this system"
+            }
         }
     }
 
-    /// Returns the advice for a store that cannot be reached.
+    /// Returns the advice for an unreachable store.
     pub(crate) fn address_advice(self) -> &'static str {
         match self {
-            Self::S3 => "check that it is running and that AWS_ENDPOINT_URL is its address",
+            Self::S3 => "check that the store is running and AWS_ENDPOINT_URL is correct",
             Self::Google => "check the network and, if it is set, GOOGLE_BASE_URL",
             Self::Azure => {
                 "check AZURE_STORAGE_ACCOUNT_NAME, the network and, if it is set, AZURE_STORAGE_ENDPOINT"
@@ -129,16 +131,16 @@ impl Kind {
     }
 }
 
-/// Source of the credentials that sign requests.
+/// Source of request credentials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Credentials {
-    /// Credentials were given, or none are required.
+    /// Credentials are present or not required.
     Given,
     /// Requests are unsigned because the settings say so.
     Unsigned,
     /// Credentials from the store's section in the host's configuration.
     Own,
-    /// No credentials were given. The machine's role is used, if it has one.
+    /// Credentials are missing. The machine's role is used, if it has one.
     Missing,
 }
 

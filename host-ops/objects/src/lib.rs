@@ -2,8 +2,7 @@
 //! `object_store`.
 //!
 //! A [`Store`] is bound to a root: keys are relative to it and cannot escape it. Every operation has a
-//! deadline, and the number of concurrent reads is bounded, so that one tenant's job cannot use all
-//! connections of a host.
+//! deadline. Concurrent reads are bounded, to prevent a tenant's job from using all connections of a host.
 
 mod codes;
 mod error;

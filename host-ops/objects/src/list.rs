@@ -1,13 +1,13 @@
-//! Listing a root in pages.
+//! Lists a root in pages.
 
 use crate::folder::{self, SkippedEntry, WalkError};
 use crate::local::LocalFolder;
-use crate::names::listed;
+use crate::names::with_removed_names;
 use crate::open::Listing;
 use crate::root::{DEADLINE, LISTING};
 use crate::scope::Scope;
 use crate::{ObjectError, key};
-use frostline_tensor::{LeftOut, ObjectInfo, ObjectPage, SampleRef};
+use frostline_tensor::{ObjectInfo, ObjectPage, SampleRef, SkippedNames};
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
@@ -16,34 +16,36 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::task::spawn_blocking;
 
-/// Files of a page whose size and version are asked for at once; each is one system call on a thread of tokio's.
+/// Concurrent metadata reads per page, each on a thread in tokio's blocking pool.
 const HEADS_AT_ONCE: usize = 16;
 
-/// The most objects of one page, S3's own limit for one request.
+/// Maximum number of objects per page, which is S3's limit per request.
 pub(crate) const LARGEST_PAGE: usize = 1000;
 
-/// The most objects a web server's listing may have: it comes whole, for every page anew, at some 500 bytes an object. So does that of
-/// a store that starts over for every page, or lists keys in another order than that of their bytes.
-const LARGEST_WHOLE: usize = 100_000;
+/// Maximum number of objects in a web server's listing. Each page requires the complete listing, at some 500
+/// bytes per object. The limit also applies to stores that start over for every page or do not list keys in
+/// byte order.
+const MAX_COMPLETE_LISTING: usize = 100_000;
 
-/// Requests for one page that bring nothing to put on it: as many as a listing of [`LARGEST_WHOLE`] objects takes.
-const FRUITLESS: usize = LARGEST_WHOLE / LARGEST_PAGE;
+/// Maximum number of requests without new objects for a page, enough for a listing with
+/// [`MAX_COMPLETE_LISTING`] objects.
+const MAX_EMPTY_REQUESTS: usize = MAX_COMPLETE_LISTING / LARGEST_PAGE;
 
-/// A page of objects, and by their names what is none.
+/// A page of objects with the skipped entries.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     pub(crate) objects: Vec<ObjectInfo>,
     pub(crate) next: Option<String>,
-    /// What is left out up to `next`, ascending.
-    pub(crate) odd: Vec<SkippedEntry>,
-    /// Others, before all objects.
-    pub(crate) before: LeftOut,
+    /// Entries skipped up to `next`, ascending.
+    pub(crate) skipped: Vec<SkippedEntry>,
+    /// Entries skipped before all objects of the page.
+    pub(crate) before: SkippedNames,
 }
 
 impl From<Names> for ObjectPage {
     fn from(names: Names) -> Self {
         let mut left_out = names.before;
-        names.odd.iter().for_each(|odd| odd.count_into(&mut left_out));
+        names.skipped.iter().for_each(|odd| odd.count_into(&mut left_out));
         Self {
             objects: names.objects,
             next: names.next,
@@ -52,12 +54,12 @@ impl From<Names> for ObjectPage {
     }
 }
 
-/// What a store answered to a request for a listing.
+/// A store's answer to a listing request.
 struct Answer {
     found: Vec<ObjectMeta>,
-    /// Names that were no keys to begin with.
+    /// Removed invalid names.
     cut: Vec<String>,
-    /// Whether the store has more than it listed.
+    /// True if the store has more objects.
     more: bool,
 }
 
@@ -67,7 +69,7 @@ pub(crate) struct Lister {
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) scope: Scope,
     pub(crate) listing: Listing,
-    /// Whether the store was found to list keys in another order than that of their bytes.
+    /// True if the store was found to list keys in another order than byte order.
     pub(crate) unordered: Arc<AtomicBool>,
 }
 
@@ -78,8 +80,8 @@ impl Lister {
         page.map_err(|error| self.scope.root.on_fault.shown(error))
     }
 
-    /// Whether the root answers within `deadline`: its listing begins, or the folder is there. A web server lists all or nothing, and is
-    /// not asked.
+    /// Checks that the root answers within `deadline`. Lists the first object, or checks that the folder
+    /// exists. Web servers are not contacted, because they have no partial listings.
     pub(crate) async fn probe(&self, deadline: Duration) -> Result<(), ObjectError> {
         match &self.listing {
             Listing::Whole => Ok(()),
@@ -149,7 +151,7 @@ impl Lister {
         let heads = stream::iter(found.keys).map(|key| async move {
             match self.store.head(&self.scope.checked(&key)?).await {
                 Ok(meta) => Ok(Some(self.listed(key, meta))),
-                // Removed since its folder was read.
+                // The file was removed after the folder was read.
                 Err(object_store::Error::NotFound { .. }) => Ok(None),
                 Err(error) => Err(self.scope.root.explain(&error, &key)),
             }
@@ -158,8 +160,8 @@ impl Lister {
         Ok(Names {
             objects: objects.into_iter().flatten().collect(),
             next,
-            odd: found.odd,
-            before: LeftOut::default(),
+            skipped: found.skipped,
+            before: SkippedNames::default(),
         })
     }
 
@@ -175,16 +177,16 @@ impl Lister {
             Some(format!("{}/", self.scope.prefix))
         };
         let offset = after.map(|after| format!("{}{after}", prefix.as_deref().unwrap_or_default()));
-        let (mut before, mut token, mut most) = (LeftOut::default(), None, limit);
+        let (mut before, mut token, mut most) = (SkippedNames::default(), None, limit);
         let mut last = after.map(str::to_owned);
-        for _ in 0..FRUITLESS {
+        for _ in 0..MAX_EMPTY_REQUESTS {
             let options = PaginatedListOptions {
                 offset: offset.clone(),
                 max_keys: Some(most),
                 page_token: token,
                 ..PaginatedListOptions::default()
             };
-            let (answer, cut) = listed(store.list_paginated(prefix.as_deref(), options)).await;
+            let (answer, cut) = with_removed_names(store.list_paginated(prefix.as_deref(), options)).await;
             let answer = answer.map_err(|error| self.scope.root.explain(&error, LISTING))?;
             let found = &answer.result.objects;
             if !self.ascend(last.as_deref(), found) {
@@ -206,7 +208,7 @@ impl Lister {
             }
             before.extend(ObjectPage::from(page).left_out);
         }
-        Err(self.scope.root.failed(LISTING, fruitless(before.count)))
+        Err(self.scope.root.failed(LISTING, no_progress_reason(before.count)))
     }
 
     async fn list_ordered(&self, after: Option<&str>, limit: usize) -> Result<Names, ObjectError> {
@@ -230,25 +232,25 @@ impl Lister {
         Ok(self.cut_to(answer, after, limit))
     }
 
-    /// A page out of all that is there, of a store that starts over for every page, or whose keys come in another order than that of their
-    /// bytes. Who was given a page before that was known has to begin again: keys may have been passed over.
+    /// Returns a page from the complete listing. Used if the store starts over for every page or does not
+    /// list keys in byte order. A caller that received pages before the order was known must begin again,
+    /// because keys may have been skipped.
     async fn list_unordered(&self, after: Option<&str>, limit: usize) -> Result<Names, ObjectError> {
         let (found, cut) = self.everything().await;
         let found = found.map_err(|error| self.scope.root.explain(&error, LISTING))?;
-        if found.len() > LARGEST_WHOLE {
-            return Err(self.scope.root.failed(LISTING, fruitless(0)));
+        if found.len() > MAX_COMPLETE_LISTING {
+            return Err(self.scope.root.failed(LISTING, no_progress_reason(0)));
         }
         let passed_over = !self.ascend(None, &found) && !self.unordered.swap(true, Ordering::Relaxed);
         if passed_over && after.is_some() {
-            let reason =
-                "it lists keys in another order than that of their bytes; list it from the start again";
+            let reason = "keys are not listed in byte order; list from the start again";
             return Err(self.scope.root.failed(LISTING, reason));
         }
         let more = false;
         Ok(self.cut_to(Answer { found, cut, more }, after, limit))
     }
 
-    /// Whether keys come in the order of their bytes, after `last`.
+    /// Returns true if the keys are in byte order and come after `last`.
     fn ascend(&self, last: Option<&str>, found: &[ObjectMeta]) -> bool {
         let mut last = last.map(str::to_owned);
         let mut keys = found.iter().filter_map(|meta| self.scope.key(&meta.location));
@@ -259,10 +261,17 @@ impl Lister {
         })
     }
 
-    /// All that the store lists, up to one more than may be, and names that are no keys.
+    /// Lists up to [`MAX_COMPLETE_LISTING`] objects, plus an extra one to detect larger stores, and the
+    /// invalid names.
     async fn everything(&self) -> (object_store::Result<Vec<ObjectMeta>>, Vec<String>) {
         let prefix = (!self.scope.prefix.is_root()).then_some(&self.scope.prefix);
-        listed(self.store.list(prefix).take(LARGEST_WHOLE + 1).try_collect()).await
+        with_removed_names(
+            self.store
+                .list(prefix)
+                .take(MAX_COMPLETE_LISTING + 1)
+                .try_collect(),
+        )
+        .await
     }
 
     async fn list_whole(&self, after: Option<&str>, limit: usize) -> Result<Names, ObjectError> {
@@ -273,25 +282,26 @@ impl Lister {
             }
             error => error,
         })?;
-        if found.len() > LARGEST_WHOLE {
+        if found.len() > MAX_COMPLETE_LISTING {
             return Err(ObjectError::TooMany {
                 folder: String::new(),
                 root: self.scope.root.shown.clone(),
-                limit: LARGEST_WHOLE,
+                limit: MAX_COMPLETE_LISTING,
             });
         }
         let more = false;
         Ok(self.cut_to(Answer { found, cut, more }, after, limit))
     }
 
-    /// The first `limit` of what a store listed that lie after `after`, less what is no key here.
+    /// Returns the first `limit` objects after `after` in key order. Objects whose names are not valid keys
+    /// do not count, and are returned as skipped.
     fn cut_to(&self, answer: Answer, after: Option<&str>, limit: usize) -> Names {
         let Answer { found, cut, more } = answer;
         let new = |key: &str| after.is_none_or(|after| key > after);
         let below = |name: String| self.scope.below(&name).map(str::to_owned);
         let mut odd: Vec<String> = cut.into_iter().filter_map(below).collect();
         let mut objects: Vec<ObjectInfo> = found.into_iter().filter_map(|meta| self.object(meta)).collect();
-        // Some stores start a listing over for every page.
+        // Some stores restart the listing for each page.
         objects.retain(|object| new(&object.sample.key));
         objects.sort_unstable_by(|left, right| left.sample.key.cmp(&right.sample.key));
         objects.retain(|object| {
@@ -307,14 +317,14 @@ impl Lister {
             .last()
             .filter(|_| more)
             .map(|last| last.sample.key.clone());
-        // Those after the last object are met again with the next page.
+        // Names after the last object belong to the next page.
         odd.retain(|name| new(name) && next.as_ref().is_none_or(|next| name < next));
         odd.sort_unstable();
         Names {
             objects,
             next,
-            odd: odd.into_iter().map(SkippedEntry::name).collect(),
-            before: LeftOut::default(),
+            skipped: odd.into_iter().map(SkippedEntry::name).collect(),
+            before: SkippedNames::default(),
         }
     }
 
@@ -322,7 +332,7 @@ impl Lister {
         Some(self.listed(self.scope.key(&meta.location)?, meta))
     }
 
-    /// The object of this key as the store knows it.
+    /// Converts an object's metadata.
     pub(crate) fn listed(&self, key: String, meta: ObjectMeta) -> ObjectInfo {
         let etag = |etag: String| self.scope.root.kind.etag(&etag).into_owned();
         ObjectInfo {
@@ -336,16 +346,17 @@ impl Lister {
     }
 }
 
-/// Why a listing does not move on.
-fn fruitless(left_out: u64) -> String {
+/// Returns the reason why a listing made no progress: `left_out` consecutive invalid names, or the order of
+/// the listing if `left_out` is 0.
+fn no_progress_reason(left_out: u64) -> String {
     if left_out > 0 {
         format!(
-            "{left_out} names in a row are no keys here (they have empty segments, '.', '..' or control characters); rename them"
+            "{left_out} consecutive names are invalid keys (empty segments, '.', '..' or control characters); rename these objects"
         )
     } else {
         format!(
-            "it starts over for every page instead of after the last key (S3's start-after, Azure's startFrom), or lists keys in another \
-             order than that of their bytes; of such a store at most {LARGEST_WHOLE} objects are listed"
+            "it starts over for every page instead of after the last key (S3's start-after, Azure's startFrom), or does not list keys in \
+             byte order; listings of such a store are limited to {MAX_COMPLETE_LISTING} objects"
         )
     }
 }

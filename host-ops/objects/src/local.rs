@@ -1,5 +1,6 @@
-//! A folder of this machine. The kernel resolves every path below the root (`openat2` with `RESOLVE_BENEATH`), so a link that is swapped
-//! between a check and an open leads nowhere: there is no check, only the open.
+//! Object store in a local folder. The kernel resolves every path below the root (`openat2` with
+//! `RESOLVE_BENEATH`), so links cannot be swapped between a check and an open: there is no check, only the
+//! open.
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
@@ -20,33 +21,34 @@ use std::path::{Component, Path as FilePath, PathBuf};
 use std::time::UNIX_EPOCH;
 use tokio::task::spawn_blocking;
 
-/// How often the kernel is asked again when somebody renames folders on the way meanwhile; whoever keeps doing so gets an error.
+/// Maximum number of attempts to open a path while another process renames folders on it. After that, the
+/// open fails.
 const TRIES: usize = 8;
 
-/// Files that may be written under one key at once, those of writers that were killed included.
+/// Maximum number of unfinished files per key, including files left by killed writers.
 const WRITERS: usize = 1000;
 
-/// Opens a folder to read its entries, or to write into it.
+/// Flags that open a folder, to read its entries or to write into it.
 pub(crate) const DIRECTORY: OFlags = OFlags::DIRECTORY;
 
-/// See the module.
+/// Object store in a local folder; see the module.
 #[derive(Debug, Clone)]
 pub(crate) struct LocalFolder {
-    /// Canonical.
+    /// Canonical path.
     root: PathBuf,
 }
 
 impl LocalFolder {
-    /// `root` is canonical.
+    /// Creates a store. `root` must be canonical.
     pub(crate) fn new(root: PathBuf) -> Self {
         Self { root }
     }
 
-    /// Opens what lies at `path` below the root, once links are followed. `EXDEV` says that one of them leads out.
+    /// Opens `path` below the root, following links. Fails with `EXDEV` if a link leads out of the root.
     pub(crate) fn open(&self, path: impl AsRef<FilePath>, flags: OFlags) -> io::Result<OwnedFd> {
         let path = path.as_ref();
         match self.open_beneath(path, flags, ResolveFlags::empty()) {
-            // The kernel takes every absolute link for one that leads out. What it leads to is opened by its own path, without links.
+            // The kernel refuses absolute links. Resolve the link, and open the target's path without links.
             Err(Errno::XDEV) => {
                 let real = self.root.join(path).canonicalize()?;
                 let inside = real.strip_prefix(&self.root).map_err(|_| Errno::XDEV)?;
@@ -56,13 +58,13 @@ impl LocalFolder {
         }
     }
 
-    /// Whether there is a folder at `path`.
     pub(crate) fn has_folder(&self, path: &str) -> bool {
         let path = if path.is_empty() { "." } else { path };
         self.open(path, DIRECTORY).is_ok()
     }
 
-    /// What the link at `path` says, where it leads out of the root; what lies there is never asked, so that nobody learns of it.
+    /// Returns the target of the link at `path` if it leads out of the root. The target is not accessed, so
+    /// the result does not reveal whether it exists.
     pub(crate) fn outward_target(&self, path: impl AsRef<FilePath>) -> Option<String> {
         let path = path.as_ref();
         let out = self.open_beneath(path, OFlags::PATH, ResolveFlags::empty());
@@ -72,7 +74,7 @@ impl LocalFolder {
         let link = self.open_beneath(path, OFlags::PATH | OFlags::NOFOLLOW, ResolveFlags::empty());
         let target = rustix::fs::readlinkat(link.ok()?, "", Vec::new()).ok()?;
         let target = target.to_string_lossy().into_owned();
-        // To the kernel every absolute link leads out.
+        // The kernel refuses absolute links, even to a target in the root.
         let inside = FilePath::new(&target).strip_prefix(&self.root);
         let nowhere = inside.is_ok_and(|below| {
             below
@@ -106,7 +108,7 @@ impl LocalFolder {
         settled.unwrap_or(Err(Errno::AGAIN))
     }
 
-    /// Opens a regular file to read it. A pipe is opened without waiting for its writer, and refused.
+    /// Opens a regular file for reading. Pipes are refused without waiting for a writer.
     fn file(&self, location: &Path) -> io::Result<(File, Metadata)> {
         check_name(location)?;
         let file = File::from(self.open(location.as_ref(), OFlags::RDONLY | OFlags::NONBLOCK)?);
@@ -116,13 +118,13 @@ impl LocalFolder {
         }
         if !metadata.is_file() {
             return Err(io::Error::other(
-                "it is a pipe, a socket or a device; only files are read",
+                "it is a pipe, socket or device; only regular files can be read",
             ));
         }
         Ok((file, metadata))
     }
 
-    /// The folder at `path`, made where it is missing.
+    /// Opens the folder at `path` and creates it if it is missing.
     fn folder(&self, path: &FilePath) -> io::Result<OwnedFd> {
         match (self.open(path, DIRECTORY), path.parent(), path.file_name()) {
             (Err(error), Some(parent), Some(name)) if error.kind() == io::ErrorKind::NotFound => {
@@ -137,7 +139,7 @@ impl LocalFolder {
         }
     }
 
-    /// Writes a file that appears whole or not at all, and says its version.
+    /// Writes a file atomically and returns its etag.
     fn put(&self, location: &Path, payload: &PutPayload, mode: &PutMode) -> io::Result<String> {
         let (parent, name) = self.place(location)?;
         let folder = self.folder(parent)?;
@@ -149,7 +151,7 @@ impl LocalFolder {
             .and_then(|()| publish(&folder, &staged, name, mode))
             .and_then(|()| file.metadata());
         if written.is_err() {
-            // The error is what is told.
+            // Report the error of the write, not of the cleanup.
             rustix::fs::unlinkat(&folder, &staged, AtFlags::empty()).ok();
         }
         Ok(etag(&written?))
@@ -161,7 +163,8 @@ impl LocalFolder {
         Ok(rustix::fs::unlinkat(&folder, name, AtFlags::empty())?)
     }
 
-    /// The folder and the name of what is to be written. A link that leads out is refused, although it would itself be replaced.
+    /// Returns the folder and the file name to write to. Refuses a link that leads out of the root, although
+    /// the write would replace the link itself.
     fn place<'a>(&self, location: &'a Path) -> io::Result<(&'a FilePath, &'a str)> {
         check_name(location)?;
         match self.open(location.as_ref(), OFlags::PATH) {
@@ -185,7 +188,7 @@ impl LocalFolder {
     }
 }
 
-/// A new file beside the one called `name`, and what it is called until it is whole.
+/// Creates a file next to `name` and returns it with its temporary name.
 fn stage(folder: &OwnedFd, name: &str) -> io::Result<(File, String)> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(0o666);
@@ -198,7 +201,7 @@ fn stage(folder: &OwnedFd, name: &str) -> io::Result<(File, String)> {
         }
     }
     Err(io::Error::other(format!(
-        "{WRITERS} unfinished files named {name}#<number> lie beside it; remove them"
+        "{WRITERS} unfinished files named {name}#<number> exist already; delete the unused ones"
     )))
 }
 
@@ -212,7 +215,8 @@ fn publish(folder: &OwnedFd, staged: &str, name: &str, mode: &PutMode) -> io::Re
     Ok(rustix::fs::fsync(folder)?)
 }
 
-/// Whether a file is named like one that is still being written, such as `photo.jpg#1`; it is neither listed nor read.
+/// Returns true if the name marks a file that is being written, such as `photo.jpg#1`. Listings and reads
+/// exclude these files.
 pub(crate) fn is_being_written(name: &str) -> bool {
     name.split_once('#')
         .is_some_and(|(_, number)| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
@@ -221,13 +225,13 @@ pub(crate) fn is_being_written(name: &str) -> bool {
 fn check_name(location: &Path) -> io::Result<()> {
     match location.filename() {
         Some(name) if is_being_written(name) => Err(io::Error::other(
-            "'#' and a number end the names of files that are being written; rename it",
+            "names with '#' and a number at the end are reserved for files being written; rename the file",
         )),
         _ => Ok(()),
     }
 }
 
-/// Whether a link leads out of the root, or to itself.
+/// Returns true if a link leads out of the root, or to itself.
 pub(crate) fn leads_out(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::XDEV | Errno::LOOP))
 }
@@ -255,7 +259,8 @@ fn meta(location: &Path, metadata: &Metadata) -> io::Result<ObjectMeta> {
     })
 }
 
-/// A file's version: another file has another inode, a changed one another time or size.
+/// Returns the version of a file. Replacing a file changes the inode. Writing changes the modification time
+/// or size.
 fn etag(metadata: &Metadata) -> String {
     let modified = metadata.modified().ok();
     let since = modified.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
@@ -317,7 +322,7 @@ impl ObjectStore for LocalFolder {
         Err(self.cannot("put_multipart"))
     }
 
-    // `folder::page` lists it in the order of keys.
+    // `folder::page` lists the folder in key order.
     fn list(&self, _: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         futures::stream::iter([Err(self.cannot("list"))]).boxed()
     }

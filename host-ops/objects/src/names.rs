@@ -1,7 +1,7 @@
 //! Removes names that are not valid keys from the listings of stores.
 //!
-//! `object_store` fails a whole listing because of one name with an empty segment, `.`, `..` or a control
-//! character, and reads `a/` and `/a` as `a`. Such entries are therefore removed from the response before it
+//! `object_store` fails a listing because of a single invalid name (an empty segment, `.`, `..` or a control
+//! character), and reads `a/` and `/a` as `a`. Such entries are therefore removed from the response before it
 //! is parsed, and their names are returned to the caller.
 
 use crate::tls::ensure_provider;
@@ -23,8 +23,8 @@ tokio::task_local! {
     static CUT: RefCell<Vec<String>>;
 }
 
-/// Runs `listing` and returns its result with the names that were removed from its responses.
-pub(crate) async fn listed<T>(listing: impl Future<Output = T>) -> (T, Vec<String>) {
+/// Runs `listing` and returns the result with the removed names.
+pub(crate) async fn with_removed_names<T>(listing: impl Future<Output = T>) -> (T, Vec<String>) {
     let collected = async {
         let result = listing.await;
         (result, CUT.with(RefCell::take))
@@ -70,16 +70,16 @@ impl HttpService for Filter {
             return Ok(answer);
         }
         let (parts, body) = answer.into_parts();
-        let (body, mut names) = cut(body.bytes().await?);
+        let (body, mut names) = remove_invalid_entries(body.bytes().await?);
         CUT.with(|all| all.borrow_mut().append(&mut names));
         Ok(HttpResponse::from_parts(parts, body.into()))
     }
 }
 
-/// Removes entries whose names are not valid keys from a listing of S3, Google, Azure or WebDAV, and returns
-/// the remaining listing with those names. Folder markers are removed without returning their names. Other
-/// bodies are returned unchanged.
-fn cut(body: Bytes) -> (Bytes, Vec<String>) {
+/// Removes entries with invalid names from a listing of S3, Google, Azure or WebDAV, and returns the new body
+/// and the names. Folder markers are removed without returning their names. Other bodies are returned
+/// unchanged.
+fn remove_invalid_entries(body: Bytes) -> (Bytes, Vec<String>) {
     let mut reader = Reader::from_reader(body.as_ref());
     let (mut kept, mut copied, mut names) = (BytesMut::new(), 0, Vec::new());
     let mut entry: Option<(usize, Name)> = None;
@@ -126,7 +126,7 @@ fn position(reader: &Reader<&[u8]>) -> usize {
 /// Classification of an entry's name.
 enum Name {
     Key,
-    /// A folder, as written by consoles and Hadoop: the name ends in a slash.
+    /// Folder marker with a trailing slash, written by consoles and Hadoop.
     Marker,
     Odd(String),
 }
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_cut_out_and_named() {
+    fn entries_with_invalid_names_are_removed_and_returned() {
         let odd = [
             "a//b.jpg",
             "../c.jpg",
@@ -204,7 +204,7 @@ mod tests {
             "R&amp;B.jpg",
             "<![CDATA[c]]>.jpg",
         ];
-        let (body, names) = cut(s3(&[odd.as_slice(), &["folder/"], &plain].concat()));
+        let (body, names) = remove_invalid_entries(s3(&[odd.as_slice(), &["folder/"], &plain].concat()));
         assert_eq!(names.len(), odd.len(), "{names:?}");
         assert!(names.contains(&"g\u{1}.jpg".to_owned()) && !names.contains(&"folder/".to_owned()));
         let text = String::from_utf8(body.to_vec()).unwrap();
@@ -213,13 +213,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_listing_stays_as_it_is() {
+    fn other_bodies_are_unchanged() {
         for body in ["", "{\"token\": \"<Key>\"}", "<Contents><Key>a//b", "\u{0}<<>"] {
             let body = Bytes::from(body);
-            assert_eq!(cut(body.clone()), (body, Vec::new()));
+            assert_eq!(remove_invalid_entries(body.clone()), (body, Vec::new()));
         }
         let fine = s3(&["a", "b/c"]);
-        assert_eq!(cut(fine.clone()), (fine, Vec::new()));
+        assert_eq!(remove_invalid_entries(fine.clone()), (fine, Vec::new()));
     }
 
     #[test]

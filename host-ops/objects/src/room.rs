@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Interval at which a read that waits for memory beats its pulse, so that it is not hedged.
-const ALIVE: Duration = Duration::from_millis(200);
+/// Interval at which a read that waits for memory beats the pulse, to avoid a hedged request.
+const PULSE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A reservation that is released on drop.
+/// Reservation, released on drop.
 pub type Guard = Box<dyn Send + Sync>;
 
 /// Provider of memory for reading objects.
@@ -18,12 +18,13 @@ pub trait ReadRoom: Send + Sync + 'static {
     /// Waits for `bytes` of memory, which stay reserved until the guard is dropped.
     ///
     /// # Errors
-    /// Returns an error if the memory is refused. The read fails with that error.
-    fn enter(&self, bytes: u64) -> BoxFuture<Result<Guard, OpError>>;
+    /// Returns an error if the memory is refused. The read then fails with [`ObjectError::OutOfBudget`],
+    /// which contains the error.
+    fn reserve(&self, bytes: u64) -> BoxFuture<Result<Guard, OpError>>;
 
     /// Reserves `bytes` for data that is cached for later requests. Returns `None` if the memory is needed
     /// elsewhere.
-    fn keep(&self, bytes: u64) -> Option<Guard>;
+    fn try_reserve(&self, bytes: u64) -> Option<Guard>;
 }
 
 /// Memory for a store's reads: reserved through a [`ReadRoom`], or unaccounted if `None`.
@@ -36,7 +37,7 @@ impl fmt::Debug for Room {
     }
 }
 
-/// Bytes of an object that stay reserved until the last of them is dropped.
+/// Object bytes with the memory reservation, which is released when all bytes are dropped.
 struct Lent {
     bytes: Bytes,
     _guard: Guard,
@@ -53,12 +54,15 @@ impl Room {
     pub(crate) fn keep(&self, bytes: u64) -> Option<Guard> {
         match &self.0 {
             None => Some(Box::new(())),
-            Some(room) => room.keep(bytes),
+            Some(room) => room.try_reserve(bytes),
         }
     }
 
-    /// Waits for `bytes` of memory to read `key` into. The store has already answered, so `pulse` keeps
-    /// beating.
+    /// Waits for `bytes` of memory for reading `key`. `pulse` keeps beating meanwhile, so that a request that
+    /// the store has already answered is not hedged. Returns `None` without a [`ReadRoom`].
+    ///
+    /// # Errors
+    /// Returns [`ObjectError::OutOfBudget`] if the memory is refused.
     pub(crate) async fn enter(
         &self,
         key: &str,
@@ -66,14 +70,14 @@ impl Room {
         pulse: &Pulse,
     ) -> Result<Option<Guard>, ObjectError> {
         let Some(room) = &self.0 else { return Ok(None) };
-        let mut entering = room.enter(bytes);
+        let mut entering = room.reserve(bytes);
         loop {
             tokio::select! {
                 entered = &mut entering => {
                     let no_room = |error| ObjectError::OutOfBudget { key: key.to_owned(), error };
                     return entered.map(Some).map_err(no_room);
                 }
-                () = sleep(ALIVE) => pulse.beat(),
+                () = sleep(PULSE_INTERVAL) => pulse.beat(),
             }
         }
     }

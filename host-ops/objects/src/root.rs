@@ -1,4 +1,4 @@
-//! Root of a store, as it appears in errors.
+//! Root description for errors.
 
 use crate::fault::OnFault;
 use crate::kind::{Credentials, Kind};
@@ -7,21 +7,21 @@ use frostline_tensor::Cause;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Time limit of one operation including retries. It is twice the limit of a request, so that a stalled
-/// request can be retried.
+/// Maximum duration of an operation, including retries. A request may use half of this, which leaves time to
+/// retry a stalled one.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Advice for a store with separate settings that cannot be reached or has no such bucket.
+/// Advice for an unreachable store or missing bucket with separate settings.
 pub(crate) const OWN_BUCKET: &str = "check the bucket's name, and bucket and endpoint under [store.BUCKET] in the host's configuration; buckets are \
                                      not created automatically";
 
 /// Replaces the key in errors about a listing.
 pub(crate) const LISTING: &str = "its listing";
 
-/// Identity of a root, with the kind and credentials that determine the advice in its errors.
+/// Root description. The kind and credentials determine the advice in errors.
 #[derive(Debug, Clone)]
 pub(crate) struct Root {
-    /// The address as given, without credentials.
+    /// The address without credentials.
     pub(crate) shown: String,
     pub(crate) kind: Kind,
     pub(crate) credentials: Credentials,
@@ -29,7 +29,7 @@ pub(crate) struct Root {
 }
 
 impl Root {
-    /// Runs `work` on `key` within [`DEADLINE`] and reports its failure. If the root is lent, the error omits
+    /// Runs `work` on `key` within [`DEADLINE`] and reports failures. If the root is lent, the error omits
     /// the settings of this process.
     pub(crate) async fn in_time<T>(
         &self,
@@ -40,7 +40,7 @@ impl Root {
         outcome.map_err(|error| self.on_fault.shown(error))
     }
 
-    /// Runs `work` as [`Root::within`] does and reports its failure. The error includes advice about the
+    /// Runs `work` as [`Root::within`] does and reports failures. The error includes advice about the
     /// settings of this process.
     pub(crate) async fn observed<T>(
         &self,
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_takes_too_long_is_named() {
+    async fn a_timeout_names_the_root_and_key() {
         let root = Root {
             shown: "s3://photos".to_owned(),
             kind: Kind::S3,

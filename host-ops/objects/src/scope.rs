@@ -1,11 +1,11 @@
-//! Locations of a root's objects in its store.
+//! Object locations in the store.
 
 use crate::root::Root;
 use crate::{ObjectError, key};
 use object_store::path::Path;
 use std::sync::Arc;
 
-/// The part of a store that a root covers. No key can leave it.
+/// Part of the store below the root. Keys cannot leave it.
 #[derive(Debug, Clone)]
 pub(crate) struct Scope {
     pub(crate) root: Arc<Root>,

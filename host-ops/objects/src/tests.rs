@@ -1,4 +1,4 @@
-//! One suite of behaviors, run against local files, memory, and S3 on moto's server.
+//! Common behaviors of local files, memory, and S3 on moto's server.
 
 use crate::{LARGEST_READ, ObjectError, Store};
 use bytes::Bytes;
@@ -10,7 +10,7 @@ fn bytes(text: &str) -> Bytes {
     Bytes::copy_from_slice(text.as_bytes())
 }
 
-/// What every store does alike.
+/// Checks the behavior that all stores share.
 async fn behaves(store: &Store) {
     for key in ["b/2.jpg", "a.jpg", "b/1.jpg", "c d/ü.jpg"] {
         store.put_new(key, bytes(key)).await.unwrap();
@@ -137,7 +137,7 @@ fn roots_that_cannot_be_used_are_refused() {
     assert!(matches!(&error, ObjectError::NoSuchRoot { .. }) && error.to_string().contains("nowhere"));
 }
 
-/// moto's S3 server with a bucket `photos`; prints its address, ends with its standard input.
+/// moto's S3 server with a bucket `photos`. Prints the address and exits when stdin closes.
 const SERVER: &str = r#"
 import logging, sys
 from concurrent.futures import ThreadPoolExecutor
@@ -168,8 +168,8 @@ struct Moto {
 }
 
 impl Moto {
-    /// Starts a server whose bucket holds `objects` under `many/`; one that checks credentials knows none. `cargo xtask
-    /// test` installs moto.
+    /// Starts a server whose bucket contains `objects` objects under `many/`. With `checks_credentials`, all
+    /// credentials are unknown. `cargo xtask test` installs moto.
     fn start(objects: usize, checks_credentials: bool) -> Self {
         let mut server = Command::new("python3");
         server.args(["-c", SERVER, &objects.to_string()]);
@@ -188,7 +188,7 @@ impl Moto {
             .unwrap();
         assert!(
             line.trim() != "missing",
-            "Python has no moto: cargo xtask test installs it"
+            "moto is not installed; run cargo xtask test"
         );
         assert!(line.starts_with("http://"), "moto's server said {line:?}");
         moto.url = line.trim().to_owned();
@@ -266,7 +266,7 @@ async fn s3_refuses_unknown_credentials() {
 }
 
 #[tokio::test]
-async fn a_store_implements_the_seam() {
+async fn a_store_implements_object_reader() {
     let store = Store::open("memory://").unwrap();
     store.put("a.jpg", bytes("0123456789")).await.unwrap();
     let reader: &dyn ObjectReader = &store;

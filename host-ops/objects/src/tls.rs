@@ -2,8 +2,8 @@
 
 use rustls::crypto::{CryptoProvider, ring};
 
-/// Makes ring the default provider of this process, unless the program installed another one. reqwest is
-/// built without a provider.
+/// Installs ring as the default provider of this process, unless the program has installed a provider.
+/// reqwest is built without a default provider.
 pub(crate) fn ensure_provider() {
     if CryptoProvider::get_default().is_none() {
         // Another thread may have installed a provider in the meantime, which is fine.

@@ -1,4 +1,4 @@
-//! Private files of a host that it trusts when reading them again.
+//! Private files that the host trusts when reading them again.
 //!
 //! A [`PrivateFolder`] is writable only by the host's user and contains the key. Each file is stored with a
 //! keyed hash. An attacker who can forge a hash can read the key, which only the host's user can, and that
@@ -20,7 +20,7 @@ pub const TAG: usize = 32;
 
 type Key = [u8; 32];
 
-/// A folder of sealed files with its key.
+/// A folder of sealed files with the key.
 pub struct PrivateFolder {
     path: PathBuf,
     key: Key,
@@ -95,7 +95,7 @@ fn make_private(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Creates a folder that only the current user can access, and its missing parents. Returns the mode of the
+/// Creates a folder that only the current user can access, including missing parents. Returns the mode of the
 /// folder.
 ///
 /// # Errors
@@ -122,12 +122,14 @@ fn read_key(path: &Path) -> io::Result<Key> {
         ));
     }
     let mut key = Key::default();
-    file.read_exact(&mut key)
-        .map_err(|_| io::Error::other("the file `key` in the directory is truncated; remove the directory"))?;
+    file.read_exact(&mut key).map_err(|_| {
+        io::Error::other("the file `key` in the directory is truncated; remove the directory")
+    })?;
     Ok(key)
 }
 
-/// Creates the key. If several hosts start at the same time, one succeeds and the others read that key.
+/// Creates the key. If several hosts start at the same time, only the first key is stored, and all hosts use
+/// this key.
 fn make_key(path: &Path) -> io::Result<Key> {
     let mut key = Key::default();
     getrandom::fill(&mut key).map_err(io::Error::other)?;

@@ -17,19 +17,23 @@ const BUFFER: usize = 1 << 18;
 /// Returns an error if `path` is a directory or a file cannot be created next to it.
 pub fn check(path: &Path) -> io::Result<()> {
     if path.is_dir() {
-        return Err(io::Error::new(io::ErrorKind::IsADirectory, "the path is a directory"));
+        return Err(io::Error::new(
+            io::ErrorKind::IsADirectory,
+            "the path is a directory",
+        ));
     }
     temporary(path, |path| File::create_new(path)).map(drop)
 }
 
-/// Function that opens a new file for writing; tests pass one that returns a full file.
+/// Function that opens a new file for writing. Tests replace this function to simulate a full disk.
 pub type Create = fn(&Path) -> io::Result<File>;
 
-/// Writes the output of `fill` to `path`. An existing file remains unchanged until the new one replaces it.
+/// Writes the output of `fill` to `path`. An existing file remains unchanged until replaced by the complete
+/// new file.
 ///
 /// # Errors
-/// Returns the operating system's error, such as a full disk, or the error of `fill`. No partial file
-/// remains.
+/// Returns an error of the operating system, for example because the disk is full, or the error of `fill`. No
+/// partial file remains.
 pub fn write(path: &Path, fill: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>) -> io::Result<()> {
     write_to(path, |path| File::create_new(path), fill).map(drop)
 }
@@ -48,7 +52,7 @@ pub fn write_to(
     file.finish(path)
 }
 
-/// A file that is written incrementally. Dropping it removes the file.
+/// A temporary file for incremental writes. Dropping this value removes the file.
 pub struct Unfinished(NamedTempFile);
 
 impl Unfinished {
@@ -107,8 +111,8 @@ pub fn sweep(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Creates a temporary file in the folder of `path`, so that it can be renamed. The user's umask applies, as
-/// for any new file.
+/// Creates a temporary file in the folder of `path`, so that it can be renamed. The permissions follow the
+/// user's umask.
 fn temporary(path: &Path, create: Create) -> io::Result<NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".frostline-").suffix(PARTIAL);

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 
-/// Transforms of an image, applied in field order. Each is equal to the torchvision transform with the same
-/// name on 8-bit Pillow images. Unset fields are skipped. Fields use timm's name if it is shorter.
+/// Image transforms, applied in field order. Each is equal to the torchvision transform with the same name on
+/// 8-bit Pillow images. Unset fields are skipped. Fields use timm's name if it is shorter.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Augmentation {
@@ -64,7 +64,7 @@ impl Default for RandAugment {
 }
 
 /// Changes colors by random factors in random order. Each factor is drawn uniformly from `max(0, 1 - x)` to
-/// `1 + x`. A value of 0 disables it.
+/// `1 + x` for a deviation `x` from 0 to 10, so 0, the default, disables the change.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ColorJitter {
@@ -116,7 +116,7 @@ pub struct View {
     pub number: u32,
 }
 
-/// Error returned for an [`Augmentation`] that is invalid or would take too long.
+/// Error returned for an invalid or excessively expensive [`Augmentation`].
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[error("{what} is {value:?}; it must be {must}")]
 pub struct AugmentationError {
@@ -152,7 +152,7 @@ impl Augmentation {
         if let Some(RandomResizedCrop { scale, ratio }) = self.random_resized_crop {
             ordered("the scale of random_resized_crop", scale, 0.0..=1.0, SCALE)?;
             ordered("the ratio of random_resized_crop", ratio, RATIO, RATIO_WORDS)?;
-            // With an area of 0 every draw would fail, and the transform would use the whole image.
+            // No rectangle with an area of 0 is accepted, so the transform would use the whole image.
             within("the scale of random_resized_crop", scale[1], 1e-6..=1.0, SCALE)?;
         }
         if let Some(RandAugment { num_ops, magnitude }) = self.rand_augment {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_torchvisions_default_or_not_done() {
+    fn omitted_parameters_use_defaults() {
         let read =
             read(r#"{"random_resized_crop":{},"rand_augment":{"magnitude":5},"random_erasing":{"p":1}}"#)
                 .unwrap();

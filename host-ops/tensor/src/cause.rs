@@ -18,7 +18,7 @@ struct Explained {
 
 impl Cause {
     /// Wraps `error` in a message: `<text>: <error>`.
-    pub fn explained(text: impl Into<String>, error: impl Into<Self>) -> Self {
+    pub fn with_message(text: impl Into<String>, error: impl Into<Self>) -> Self {
         let explained = Explained {
             text: text.into(),
             source: error.into(),
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(source.downcast_ref::<ShapeError>(), Some(&shape));
         assert_eq!(one_line(&failed), format!("cannot add up: {shape}"));
         assert_eq!(failed.cause, Cause::from(shape.to_string()));
-        let explained = Cause::explained("the sum", shape.clone());
+        let explained = Cause::with_message("the sum", shape.clone());
         assert_eq!(explained.to_string(), format!("the sum: {shape}"));
         assert!(
             explained

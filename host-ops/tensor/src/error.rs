@@ -52,7 +52,7 @@ impl OpError {
         }
     }
     /// Returns an error that the host caused, not the request.
-    pub fn of_host(code: OpErrorCode, message: impl Into<String>) -> Self {
+    pub fn from_host(code: OpErrorCode, message: impl Into<String>) -> Self {
         Self {
             host_caused: true,
             ..Self::new(code, message)

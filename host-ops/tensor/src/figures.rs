@@ -1,5 +1,5 @@
 /// Formats a number of bytes for people, with decimal units (`28.1 KB`).
-pub fn shown_bytes(count: f64) -> String {
+pub fn format_bytes(count: f64) -> String {
     let units = ["B", "KB", "MB", "GB", "TB"];
     let (mut value, mut unit) = (count, 0);
     while value >= 999.5 && unit + 1 < units.len() {
@@ -16,7 +16,7 @@ pub fn shown_bytes(count: f64) -> String {
 
 /// Formats a number for people with three or more significant digits and without an exponent (`0.00123`,
 /// `12.3`, `4567`). It prints up to 12 decimals.
-pub fn shown_number(value: f64) -> String {
+pub fn format_number(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return format!("{value}");
     }
@@ -26,7 +26,7 @@ pub fn shown_number(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{shown_bytes, shown_number};
+    use super::{format_bytes, format_number};
 
     #[test]
     fn numbers_have_three_digits() {
@@ -39,7 +39,7 @@ mod tests {
             (-0.5, "-0.500"),
         ];
         for (value, shown) in cases {
-            assert_eq!(shown_number(value), shown);
+            assert_eq!(format_number(value), shown);
         }
     }
 
@@ -55,7 +55,7 @@ mod tests {
             (3e16, "30000.0 TB"),
         ];
         for (count, text) in cases {
-            assert_eq!(shown_bytes(count), text);
+            assert_eq!(format_bytes(count), text);
         }
     }
 }

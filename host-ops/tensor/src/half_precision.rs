@@ -17,13 +17,13 @@ pub fn exceeds_f16(values: &[f32]) -> bool {
     let mut found = [0_u32; LANES];
     for chunk in chunks {
         for (found, value) in found.iter_mut().zip(chunk) {
-            *found |= u32::from(beyond(*value));
+            *found |= u32::from(is_out_of_range(*value));
         }
     }
-    found != [0; LANES] || rest.iter().any(|value| beyond(*value))
+    found != [0; LANES] || rest.iter().any(|value| is_out_of_range(*value))
 }
 
-fn beyond(value: f32) -> bool {
+fn is_out_of_range(value: f32) -> bool {
     // `&` instead of `&&` avoids a branch.
     (value.abs() > LARGEST) & (value.abs() < f32::INFINITY)
 }

@@ -26,14 +26,14 @@ pub use augmentation::{
 pub use cause::{Cause, one_line};
 pub use dtype::DType;
 pub use error::{OpError, OpErrorCode};
-pub use figures::{shown_bytes, shown_number};
+pub use figures::{format_bytes, format_number};
 pub use half_precision::{exceeds_f16, from_f16, to_f16};
 pub use normalization::{Normalization, NormalizationTable};
 pub use pixels::{PixelFormat, PixelSpec, PixelSpecError};
 pub use quantize::{Affine, dequantize, quantize};
 pub use resampling::{ChannelOrder, Interpolation, ResizeMode};
-pub use samples::{Layout, LeftOut, ObjectInfo, ObjectPage, OutwardLinks, SampleRef, listing_order};
+pub use samples::{Layout, ObjectInfo, ObjectPage, OutwardLinks, SampleRef, SkippedNames, listing_order};
 pub use seams::{BoxFuture, GraphExecutor, LoadedPixels, ObjectReader, SampleFailure, SampleLoader, Stage};
 pub use shape::{Shape, ShapeError};
 pub use tensor::{Data, Tensor};
-pub use terms::{Precision, RunTerms, Terms, TermsError};
+pub use terms::{ExecutionTerms, Precision, Terms, TermsError};

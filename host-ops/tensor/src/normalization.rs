@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pixels_is_refused() {
+    fn non_pixel_tensors_are_refused() {
         let normalization = Normalization::from_spec(&PixelSpec::imagenet(1, 1));
         let pixels = |shape: &[usize]| Tensor::new(shape.to_vec(), Data::U8(vec![0; shape.iter().product()]));
         for shape in [&[3, 1, 1][..], &[2, 4, 1, 1], &[1, 3, 1, 1, 1]] {

@@ -4,14 +4,15 @@ use serde::{Deserialize, Serialize};
 /// Recipe for converting an image to a network's input, in torchvision's terms. The image is resized
 /// (antialiased) and the center is cropped. Values are scaled to 0..1, then `mean` is subtracted and the
 /// result divided by `std` per channel. Optional fields default to bilinear interpolation, resizing by the
-/// short side, and RGB.
+/// short side, a black fill and RGB.
 ///
-/// For inputs from -1 to 1, set `mean` and `std` to 0.5. For inputs from 0 to 255, set `std` to 1/255.
+/// For inputs from -1 to 1, set `mean` and `std` to 0.5. For inputs from 0 to 255, set `mean` to 0 and `std`
+/// to 1/255.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PixelSpec {
-    /// Length of the short side after the resize, in pixels. With [`ResizeMode::Short`] the long side keeps
-    /// the aspect ratio and is rounded down.
+    /// Short side after the resize in pixels. With [`ResizeMode::Short`] the long side keeps the aspect ratio
+    /// and is rounded down.
     pub resize: u32,
     /// Height of the center crop in pixels.
     pub crop_height: u32,
@@ -35,7 +36,7 @@ pub struct PixelSpec {
     pub channels: ChannelOrder,
 }
 
-/// Omits default values, so that recipes serialize as they did before these fields were added.
+/// Skips default values when serializing, for compatibility with versions that do not have these fields.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
@@ -82,7 +83,7 @@ impl PixelSpec {
     pub const MAX_SIDE: u32 = 4096;
 
     /// Returns the usual ImageNet recipe for networks with inputs of `height` x `width`. The short side is
-    /// 8/7 of the longer side of the crop (256 for 224).
+    /// set to 8/7 of the longer crop side (256 for 224).
     pub fn imagenet(height: u32, width: u32) -> Self {
         let side = u64::from(height.max(width));
         let resize = u32::try_from((side * 8).div_ceil(7)).unwrap_or(u32::MAX);

@@ -13,11 +13,12 @@ pub struct Affine {
 /// Values processed together, so that the compiler uses vector registers.
 const LANES: usize = 8;
 
-/// Largest magnitude that is quantized. Larger values could overflow when computing the range or decoding.
+/// Largest magnitude that can be quantized. Larger values could overflow when computing the range or
+/// decoding.
 const LARGEST: f32 = f32::MAX / 4.0;
 
-/// Narrowest range that is quantized. A smaller step would be subnormal and have an infinite inverse, so the
-/// slice is encoded as a constant. The error is below 3e-36.
+/// Narrowest range that can be quantized. A smaller step would be subnormal and have an infinite inverse, so
+/// the slice is encoded as a constant. The error is below 3e-36.
 const NARROWEST: f32 = 255.0 * f32::MIN_POSITIVE;
 
 /// Adding this to a value from 0 to 255 rounds it to the nearest integer in the low byte, ties to even.
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_eight_bits_cannot_stand_for_is_refused() {
+    fn unrepresentable_values_are_refused() {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::MIN] {
             for length in [1, 8, 9, 100] {
                 for at in [0, length / 2, length - 1] {

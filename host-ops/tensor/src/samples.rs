@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Number of skipped names included in a listing, as examples.
+/// Number of skipped names that are listed as examples.
 const MOST_NAMES: usize = 5;
 
 /// Length in characters to which skipped names are truncated.
@@ -106,17 +106,17 @@ pub struct ObjectPage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
     /// Names and links skipped up to `next`.
-    #[serde(default, skip_serializing_if = "LeftOut::is_empty")]
-    pub left_out: LeftOut,
+    #[serde(default, skip_serializing_if = "SkippedNames::is_empty")]
+    pub left_out: SkippedNames,
 }
 
-/// Names in a store that are invalid as keys, and links that are not followed.
+/// Invalid names in a store and links that hosts do not follow.
 ///
 /// A name is skipped if it contains an empty segment, `.`, `..`, a control character or invalid UTF-8, or
 /// exceeds 1,024 bytes. This includes images inside of shards. In a folder, dangling links are skipped as
 /// well, and files with names ending in `#` and digits, which are still being written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LeftOut {
+pub struct SkippedNames {
     /// Number of skipped names.
     pub count: u64,
     /// The first five names, escaped and truncated to 120 characters.
@@ -126,7 +126,7 @@ pub struct LeftOut {
     pub links: OutwardLinks,
 }
 
-/// Links in a folder that point out of the data root, which hosts never follow.
+/// Links in a folder that point out of the data root. Hosts do not follow these.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutwardLinks {
     /// Number of links.
@@ -144,7 +144,7 @@ impl OutwardLinks {
     /// Adds the link `key` to `target`.
     pub fn add(&mut self, key: &str, target: &str) {
         if self.is_empty() {
-            self.first = format!("{} -> {}", shown(key), shown(target));
+            self.first = format!("{} -> {}", escape_name(key), escape_name(target));
         }
         self.count += 1;
     }
@@ -173,12 +173,12 @@ impl std::fmt::Display for OutwardLinks {
 }
 
 /// Escapes and truncates a name, which may contain arbitrary characters.
-fn shown(name: &str) -> String {
+fn escape_name(name: &str) -> String {
     let shown = name.chars().take(LONGEST_NAME).flat_map(char::escape_debug);
     shown.collect()
 }
 
-impl LeftOut {
+impl SkippedNames {
     /// Returns true if nothing was skipped.
     pub fn is_empty(&self) -> bool {
         self.count == 0 && self.links.is_empty()
@@ -188,7 +188,7 @@ impl LeftOut {
     pub fn add(&mut self, name: &str) {
         self.count += 1;
         if self.names.len() < MOST_NAMES {
-            self.names.push(shown(name));
+            self.names.push(escape_name(name));
         }
     }
 
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn names_are_shown_escaped_and_not_all_of_them() {
-        let mut left_out = LeftOut::default();
+        let mut left_out = SkippedNames::default();
         for number in 0..9 {
             left_out.add(&format!("{number}\n\u{1b}[31m{}", "x".repeat(500)));
         }
@@ -219,10 +219,10 @@ mod tests {
 
     #[test]
     fn links_are_counted_apart_and_the_first_says_where_it_leads() {
-        let mut left_out = LeftOut::default();
+        let mut left_out = SkippedNames::default();
         left_out.links.add("train/cat/1.jpg", "/cache/ab/12");
         left_out.links.add("train/cat/2.jpg", "/cache/cd/34");
-        let mut both = LeftOut::default();
+        let mut both = SkippedNames::default();
         both.extend(left_out);
         assert!(!both.is_empty() && both.count == 0);
         let said = both.links.to_string();
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn hosts_that_count_links_among_the_names_are_understood() {
-        let older: LeftOut = serde_json::from_str(r#"{"count":1,"names":["out.jpg"]}"#).unwrap();
+        let older: SkippedNames = serde_json::from_str(r#"{"count":1,"names":["out.jpg"]}"#).unwrap();
         assert!(older.links.is_empty());
         let text = serde_json::to_string(&older).unwrap();
         assert_eq!(text, r#"{"count":1,"names":["out.jpg"]}"#);

@@ -2,7 +2,7 @@ use crate::{Normalization, OpError, PixelFormat, PixelSpec, Precision, SampleRef
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// A boxed future that owns its inputs. Dropping it cancels the operation.
+/// A boxed `'static` future. Dropping it cancels the operation.
 pub type BoxFuture<T> = futures::future::BoxFuture<'static, T>;
 
 /// Part of a model between two cuts, as executed by an engine.
@@ -47,7 +47,7 @@ pub trait GraphExecutor: Send + Sync + 'static {
     fn submit(&self, stage: &Stage, batch: Tensor) -> BoxFuture<Result<Tensor, OpError>>;
 }
 
-/// A sample that could not be loaded.
+/// A sample that failed to load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SampleFailure {
     /// Index in the requested samples.
@@ -56,13 +56,13 @@ pub struct SampleFailure {
     pub error: OpError,
 }
 
-/// Pixels of the loaded samples, and the failures of all others.
+/// Pixels of the loaded samples, and the failures.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadedPixels {
     /// `[rows, 3, h, w]` with one row per loaded sample in the requested order. It has zero rows if no sample
     /// was loaded.
     pub pixels: Tensor,
-    /// Samples that failed, in ascending order by index.
+    /// Samples that failed to load, sorted by index.
     pub failed: Vec<SampleFailure>,
 }
 

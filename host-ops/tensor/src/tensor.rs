@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_not_there_is_an_error() {
+    fn a_failed_allocation_is_an_error() {
         let refused = Tensor::in_memory_of(None, DType::U8, [1 << 62]);
         assert!(matches!(refused, Err(ShapeError::Memory { .. })));
     }

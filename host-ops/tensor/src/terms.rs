@@ -1,4 +1,4 @@
-//! Requirements that an extraction places on the lanes that execute its stages.
+//! Requirements of an extraction for the lanes that execute it.
 
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
@@ -54,13 +54,13 @@ impl Precision {
     }
 }
 
-/// Requirements and origin of the stages that an extraction submits.
+/// Requirements and origin of an extraction's stages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RunTerms {
+pub struct ExecutionTerms {
     /// Identifies the extraction.
     pub extraction: Arc<str>,
-    /// Identifies the job. Device time of a tenant is divided among its jobs. Within a job, earlier
-    /// extractions run first.
+    /// Identifies the job. The scheduler divides a tenant's device time by job and executes the extractions
+    /// of a job in order of arrival.
     pub job: Arc<str>,
     /// Requirements of the extraction.
     pub terms: Terms,

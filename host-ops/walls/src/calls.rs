@@ -1,5 +1,5 @@
-//! seccomp filter of system calls. A call that is not listed ends the process, so that an attacker has one
-//! attempt.
+//! seccomp filter of system calls. Calls that are not listed end the process, which limits an attacker to a
+//! single attempt.
 //!
 //! The lists are based on traces of lanes and compilers (x86-64, glibc 2.36, ONNX Runtime 1.31.1), and on the
 //! sources of glibc for other versions.
@@ -66,8 +66,8 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_writev,
 ];
 
-/// Optional calls of libraries: they fail with `ENOSYS`, as on a kernel without them. `clone3` reads its
-/// flags from memory, which a filter cannot inspect; glibc then falls back to `clone`.
+/// Optional calls of libraries. They fail with `ENOSYS`, like on older kernels. `clone3` reads its flags from
+/// memory, which a filter cannot inspect; glibc then falls back to `clone`.
 const TRIED: &[c_long] = &[
     libc::SYS_clone3,
     libc::SYS_faccessat,
@@ -95,7 +95,7 @@ const OLDER: (&[c_long], &[c_long]) = (
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: (&[c_long], &[c_long]) = (&[], &[]);
 
-/// `prctl` sets the name of a thread and, with newer versions of glibc, of a mapping.
+/// Option of `prctl` to name a mapping, used by newer versions of glibc. Thread names use `PR_SET_NAME`.
 const PR_SET_VMA: u64 = 0x5356_4d41;
 
 /// Returns false if the kernel does not enforce the filter.
@@ -105,7 +105,7 @@ pub(crate) fn confine(files: Files<'_>) -> Result<bool, WallError> {
     for program in &programs {
         match apply_filter(program) {
             Ok(()) => {}
-            // Returned by a kernel without seccomp, and by a sandbox that does not allow nested filters.
+            // The kernel does not support seccomp, or an outer sandbox rejects nested filters.
             Err(Error::Seccomp(_)) => return Ok(false),
             Err(error) => return Err(failed(&error)),
         }
@@ -113,8 +113,8 @@ pub(crate) fn confine(files: Files<'_>) -> Result<bool, WallError> {
     Ok(true)
 }
 
-/// Returns two filters, of which the stricter result applies: the first one rejects optional calls, the
-/// second one ends the process on all unlisted calls.
+/// Returns two filters; the kernel applies the stricter result. The first filter rejects optional calls, and
+/// the second filter ends the process on unlisted calls.
 fn programs(files: Files<'_>) -> Result<[BpfProgram; 2], seccompiler::BackendError> {
     let (refused, stricter) = (
         SeccompAction::Errno(libc::ENOSYS.unsigned_abs()),

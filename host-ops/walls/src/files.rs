@@ -1,5 +1,5 @@
-//! Landlock: restricts which files can be opened, and prevents TCP as well as signals and abstract sockets to
-//! other processes.
+//! Landlock: restricts access to files, and prevents TCP as well as signals and abstract Unix sockets to
+//! processes outside of the sandbox.
 
 use crate::{Files, WallError};
 use landlock::{
@@ -7,8 +7,8 @@ use landlock::{
     RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 
-/// The newest Landlock ABI that was tested. An older kernel enforces the part that it supports; seccomp
-/// prevents sockets and signals without Landlock.
+/// The newest tested Landlock ABI. An older kernel enforces the supported part. Without Landlock, seccomp
+/// still prevents sockets and signals.
 const TRIED: ABI = ABI::V7;
 
 /// Returns false if the kernel does not enforce the rules.

@@ -2,10 +2,9 @@
 //!
 //! - [`enter`]: applies Landlock, seccomp and limits to the calling thread and everything that it starts
 //! - [`missing`]: lists the walls that the kernel or the environment does not support
-//! - [`threads`]: detects threads that existed before and are not confined
+//! - [`threads`]: counts threads, to detect unconfined ones
 //! - [`close_inherited`]: limits a child process to the three standard streams
-//! - [`hide_process`]: protects the memory, descriptors and environment of a process from other processes of
-//!   the same user
+//! - [`hide_process`]: protects memory, descriptors and environment from other processes of the same user
 //!
 //! This crate is the only user of `landlock` and `seccompiler`.
 
@@ -24,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::Path;
 
-/// A wall that a kernel may not support.
+/// Kernel mechanism that confines a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wall {
@@ -48,7 +47,7 @@ impl fmt::Display for Wall {
     }
 }
 
-/// Files that a confined process may open.
+/// Files accessible to a confined process.
 #[derive(Debug, Clone, Copy)]
 pub enum Files<'a> {
     /// No files.
@@ -59,7 +58,7 @@ pub enum Files<'a> {
     Write(&'a Path),
 }
 
-/// Error of a wall that the kernel supports.
+/// Failure to apply a supported wall.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot enter {wall}: {reason}")]
 pub struct WallError {
@@ -77,7 +76,7 @@ impl WallError {
 /// Permanently confines the calling thread, and all threads and processes that it starts afterwards. Call
 /// this function before other threads start, with all other required files open.
 ///
-/// Returns the walls that the kernel does not support; all others are active.
+/// Returns the walls that the kernel or the environment does not support. The remaining walls are active.
 ///
 /// # Errors
 /// Returns [`WallError`] if a wall or a limit cannot be applied. The process must not parse untrusted bytes

@@ -3,8 +3,8 @@
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::io;
 
-/// Maximum number of open files: the standard streams, a network with its weights, open files of `/proc`, and
-/// a reserve.
+/// Maximum number of open files. Sufficient for the standard streams, a network and weights, open files of
+/// `/proc`, and a reserve.
 const OPEN_FILES: u64 = 64;
 
 /// Disables core dumps and locked memory, and limits open files.

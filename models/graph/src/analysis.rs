@@ -70,7 +70,7 @@ impl<'a> Analysis<'a> {
         let names = if reads_shape(node) {
             Vec::new()
         } else {
-            crate::form::used(node)
+            crate::form::read_names(node)
         };
         let data: Vec<&str> = names
             .into_iter()
@@ -82,7 +82,7 @@ impl<'a> Analysis<'a> {
     /// Returns the shape per sample if the network can be split at this value. The first axis must be the
     /// batch, all other axes must be fixed, and the samples must be independent up to this point.
     pub(crate) fn row_of(&self, name: &str) -> Option<Vec<usize>> {
-        if self.rows.get(name) != RowUse::Apart(Samples::plain(0)) {
+        if self.rows.get(name) != RowUse::PerSample(Samples::plain(0)) {
             return None;
         }
         let dims = self.probes.dims(name)?;

@@ -4,7 +4,8 @@
 use crate::onnx::{Dimension, DimensionValue, ModelProto, ValueInfo};
 use crate::{GraphError, Model};
 
-/// Checks a network and adapts it: a batch of 1 is opened, and open axes are set to an image size.
+/// Checks a network and adapts it. A fixed batch of 1 becomes dynamic. With `image_size`, open axes of the
+/// input are set to a square RGB image of this size.
 pub(crate) fn network_from(proto: ModelProto, image_size: Option<usize>) -> Result<Model, GraphError> {
     let mut model = Model::from_proto(proto)?;
     if let Some(size) = image_size {

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_none() {
+    fn invalid_equations_are_none() {
         for (text, ranks) in [
             ("ij,jk->ik", &[2, 3][..]),
             ("ij->ij", &[2, 2]),

@@ -116,7 +116,7 @@ pub enum GraphError {
         near: String,
     },
     /// Several cuts match the name.
-    #[error("`{name}` matches several cuts: {candidates}; use one of these names")]
+    #[error("`{name}` is ambiguous: use one of the cuts {candidates}")]
     AmbiguousCut {
         /// The requested name.
         name: String,

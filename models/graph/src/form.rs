@@ -26,7 +26,7 @@ pub(crate) fn check(graph: &GraphProto) -> Result<(), GraphError> {
     let mut known: HashSet<&str> = graph.input.iter().map(|input| input.name.as_str()).collect();
     known.extend(graph.initializer.iter().map(|weight| weight.name.as_str()));
     for node in &graph.node {
-        for name in used(node) {
+        for name in read_names(node) {
             if !known.contains(name) {
                 return Err(malformed(format!(
                     "node `{}` uses `{name}` before it is produced",
@@ -54,14 +54,14 @@ fn malformed(why: String) -> GraphError {
 /// Removes the weights that are neither read by a node nor outputs of the graph.
 pub(crate) fn drop_unread(graph: &mut GraphProto) {
     let outputs = graph.output.iter().map(|output| output.name.as_str());
-    let read = graph.node.iter().flat_map(used).chain(outputs);
+    let read = graph.node.iter().flat_map(read_names).chain(outputs);
     let read: HashSet<String> = read.map(str::to_owned).collect();
     graph.initializer.retain(|weight| read.contains(&weight.name));
 }
 
 /// Returns the names that a node reads. These are the inputs and, for control flow, the values captured by
 /// the bodies.
-pub(crate) fn used(node: &NodeProto) -> Vec<&str> {
+pub(crate) fn read_names(node: &NodeProto) -> Vec<&str> {
     let mut names: Vec<&str> = node
         .input
         .iter()
@@ -87,6 +87,6 @@ fn captured<'a>(body: &'a GraphProto, names: &mut Vec<&'a str>) {
             .flat_map(|node| node.output.iter().map(String::as_str)),
     );
     let outputs = body.output.iter().map(|output| output.name.as_str());
-    let inner = body.node.iter().flat_map(used).chain(outputs);
+    let inner = body.node.iter().flat_map(read_names).chain(outputs);
     names.extend(inner.filter(|name| !inside.contains(name)));
 }

@@ -27,7 +27,7 @@ pub struct Head {
 
 /// Head and position in the graph.
 #[derive(Debug, Clone)]
-pub(crate) struct Found {
+pub(crate) struct FoundHead {
     /// Layers in the order of the nodes. Distilled networks have two layers and add the scores; others have
     /// one.
     pub(crate) layers: Vec<Layer>,
@@ -47,14 +47,14 @@ pub(crate) struct Layer {
     pub(crate) add: Option<(usize, usize)>,
 }
 
-impl Found {
+impl FoundHead {
     pub(crate) fn first(&self) -> Option<&Layer> {
         self.layers.first()
     }
 }
 
 /// Searches backward from the output for the head.
-pub(crate) fn find(analysis: &Analysis<'_>, output: &str) -> Option<Found> {
+pub(crate) fn find(analysis: &Analysis<'_>, output: &str) -> Option<FoundHead> {
     let (mut name, mut scaled) = (output, false);
     // The mean of two heads is a sum followed by a division.
     while let Some((_, node)) = analysis.producer(name) {
@@ -78,7 +78,7 @@ fn single<'a>(analysis: &Analysis<'_>, node: &'a NodeProto) -> Option<&'a str> {
 }
 
 /// Returns the two heads with the same number of classes whose scores `node` adds.
-fn sum(analysis: &Analysis<'_>, node: &NodeProto) -> Option<Found> {
+fn sum(analysis: &Analysis<'_>, node: &NodeProto) -> Option<FoundHead> {
     let head = |slot| walk(analysis, node.input_name(slot)?).filter(|found| found.tail.is_empty());
     let mut layers = [head(0)?.layers, head(1)?.layers].concat();
     layers.sort_by_key(|layer| layer.index);
@@ -86,10 +86,10 @@ fn sum(analysis: &Analysis<'_>, node: &NodeProto) -> Option<Found> {
     let first = classes.next();
     let alike = classes.all(|classes| Some(classes) == first);
     let tail = Vec::new();
-    alike.then_some(Found { layers, tail })
+    alike.then_some(FoundHead { layers, tail })
 }
 
-fn walk(analysis: &Analysis<'_>, output: &str) -> Option<Found> {
+fn walk(analysis: &Analysis<'_>, output: &str) -> Option<FoundHead> {
     let mut tail = Vec::new();
     let mut add = None;
     let mut name = output;
@@ -98,7 +98,7 @@ fn walk(analysis: &Analysis<'_>, output: &str) -> Option<Found> {
         match operators::find(node)?.head {
             HeadPart::Layer | HeadPart::Product => {
                 let layers = vec![layer(analysis, index, node, add)?];
-                return Some(Found { layers, tail });
+                return Some(FoundHead { layers, tail });
             }
             HeadPart::Bias if add.is_none() => {
                 let slot = (0..2).find(|&slot| {
@@ -149,7 +149,7 @@ fn layer(
 /// Returns the values to which torchvision's and timm's classifiers apply dropout, in reverse order. These
 /// are the inputs of the head's layers and of the linear layers before the head if only activations are in
 /// between.
-pub(crate) fn inputs(analysis: &Analysis<'_>, found: &Found) -> Vec<String> {
+pub(crate) fn inputs(analysis: &Analysis<'_>, found: &FoundHead) -> Vec<String> {
     let mut inputs = Vec::new();
     for layer in &found.layers {
         let mut input = layer.head.input.clone();

@@ -3,7 +3,9 @@
 
 use crate::onnx::{NodeProto, data_type};
 use crate::operators;
-use crate::values::{Context, Literal, MOST_ELEMENTS, Probes, Ruled, Unresolved, Value, Values, mismatch};
+use crate::values::{
+    Context, Literal, MOST_ELEMENTS, Probes, RuleResult, Unresolved, Value, Values, mismatch,
+};
 use crate::{GraphError, Model};
 
 /// Maximum number of axes of a value. Networks use up to about six. The limit prevents an untrusted model
@@ -49,7 +51,7 @@ impl Probes {
 }
 
 /// Infers the outputs of a node, including the elements of the first output if possible.
-fn outputs(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn outputs(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let operator = operators::find(context.node).ok_or(Unresolved::Unknown)?;
     let mut outputs = (operator.shape)(context)?;
     let mut shapes = outputs.iter().filter_map(|output| output.dims.as_ref());

@@ -3,7 +3,7 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// Values drawn from a normal distribution around zero.
+/// Generates values from a normal distribution around zero.
 ///
 /// A fresh head starts with weights of standard deviation 0.01 and without bias, like torchvision's
 /// classifiers. The first logits are close to zero, so no class is preferred. On SqueezeNet's features, this

@@ -1,7 +1,7 @@
 //! Classification of values by their dependency on weights, on the input's shape and on the input's elements.
 
 use crate::Model;
-use crate::form::used;
+use crate::form::read_names;
 use crate::onnx::NodeProto;
 use crate::operators;
 use std::collections::HashMap;
@@ -36,7 +36,7 @@ impl Kinds {
                 .collect(),
         );
         for node in model.nodes() {
-            let kind = used(node)
+            let kind = read_names(node)
                 .into_iter()
                 .map(|name| kinds.get(name))
                 .max()

@@ -40,7 +40,7 @@ mod sweep;
 mod values;
 mod write;
 
-pub use admission::{Footprint, Inadmissible, ModelLimits, Refused, Size};
+pub use admission::{Footprint, Inadmissible, MemoryBound, ModelLimits, RefusedCut};
 pub use error::GraphError;
 pub use head::Head;
 pub use model::Model;

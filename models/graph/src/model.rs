@@ -24,7 +24,10 @@ impl Model {
     /// or if the graph has sparse weights or too many nodes.
     pub fn from_proto(mut proto: ModelProto) -> Result<Self, GraphError> {
         let not_onnx = |why: &str| GraphError::NotOnnx { why: why.into() };
-        let graph = proto.graph.take().ok_or_else(|| not_onnx("the graph is missing"))?;
+        let graph = proto
+            .graph
+            .take()
+            .ok_or_else(|| not_onnx("the graph is missing"))?;
         if proto.ir_version < 1 || proto.opset_import.is_empty() {
             return Err(not_onnx("the IR version or the operator set is missing"));
         }

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 const SCOPES: &str = "pkg.torch.onnx.name_scopes";
 
 /// Maximum number of modules per node. Modules of real networks are nested up to ten levels deep.
-const MOST: usize = 16;
+const MAX_MODULES: usize = 16;
 
 /// Maximum size of a note, in bytes. Longer notes are ignored. Sixteen paths of 200 bytes fit with room to
 /// spare.
@@ -51,7 +51,7 @@ fn scopes(note: &str) -> Vec<String> {
     paths
         .into_iter()
         .filter(|path| !path.is_empty())
-        .take(MOST)
+        .take(MAX_MODULES)
         .map(str::to_owned)
         .collect()
 }
@@ -66,7 +66,7 @@ fn path(name: &str) -> Vec<String> {
     parts.pop();
     let mut paths: Vec<String> = Vec::new();
     let mut before = "";
-    for part in parts.into_iter().take(MOST) {
+    for part in parts.into_iter().take(MAX_MODULES) {
         let whole = match paths.last() {
             None => part.to_owned(),
             Some(outer) => match part.strip_prefix(before).filter(|rest| rest.starts_with('.')) {

@@ -1,9 +1,9 @@
 use crate::analysis::Analysis;
 use crate::cost::work;
-use crate::head::{Found, Head};
+use crate::head::{FoundHead, Head};
 use crate::onnx::DimensionValue;
 use crate::tensors::dtype_of;
-use crate::values::SIZES;
+use crate::values::PROBE_BATCHES;
 use crate::{GraphError, Model, modules, sweep};
 use frostline_tensor::{DType, Shape};
 use std::collections::HashSet;
@@ -189,7 +189,7 @@ impl Network {
         };
         match all.len() {
             0 => "it does not have any cuts".into(),
-            1..=SHORT => format!("{meant}its cuts are {}", quoted(&all)),
+            1..=SHORT => format!("{meant}available cuts: {}", quoted(&all)),
             many => format!("{meant}`frostline model show` lists all {many}"),
         }
     }
@@ -235,7 +235,7 @@ impl Model {
     pub(crate) fn network_of(&self, analysis: &Analysis<'_>) -> Result<Network, GraphError> {
         let (input, output) = (self.input_name()?, self.output_name()?);
         let head = crate::head::find(analysis, output);
-        let first = head.as_ref().and_then(Found::first);
+        let first = head.as_ref().and_then(FoundHead::first);
         let shares = self.shares(analysis, output);
         let crossings = sweep::crossings(analysis, input, output);
         let fused = sweep::inside_quantization(self, input);
@@ -274,7 +274,7 @@ impl Model {
     pub fn multiply_adds(&self) -> Result<f64, GraphError> {
         let Analysis { probes, .. } = Analysis::run(self)?;
         let all: f64 = self.nodes().iter().map(|node| work(node, &probes)).sum();
-        Ok(all / SIZES.0 as f64)
+        Ok(all / PROBE_BATCHES.0 as f64)
     }
 
     /// Returns the fraction of the work up to `output` that is done after each node.

@@ -106,7 +106,7 @@ impl Opening {
         else {
             return Ok(());
         };
-        let (RowUse::Apart(samples), true) = (self.rows.get(data), self.probes.is_fixed(target)) else {
+        let (RowUse::PerSample(samples), true) = (self.rows.get(data), self.probes.is_fixed(target)) else {
             return Ok(());
         };
         let (Some(dims), Some(after)) = (self.probes.dims(data), self.one.dims(output)) else {
@@ -129,7 +129,7 @@ impl Opening {
     /// Expands constants with a batch of 1 that are concatenated with samples.
     fn expand_constants(&mut self, node: &mut NodeProto) -> Result<(), GraphError> {
         let joined = node.input.iter().find_map(|name| match self.rows.get(name) {
-            RowUse::Apart(samples) => Some((name.clone(), samples)),
+            RowUse::PerSample(samples) => Some((name.clone(), samples)),
             _ => None,
         });
         let Some((source, samples)) = joined.filter(|(_, samples)| *samples == Samples::plain(samples.axis))
@@ -149,7 +149,7 @@ impl Opening {
                 .small_dims(&constant)
                 .and_then(|dims| dims.get(samples.axis))
                 == Some(&1);
-            if self.rows.get(&constant) == RowUse::Same && one_sample {
+            if self.rows.get(&constant) == RowUse::Independent && one_sample {
                 let expanded = format!("{}/{slot}", node.output_name(0).unwrap_or_default());
                 self.expand(&constant, (&source, samples.axis, rank), &expanded)?;
                 if let Some(input) = node.input.get_mut(slot) {
@@ -199,7 +199,7 @@ impl Opening {
         Err(culprit.map_or_else(
             || GraphError::FixedBatch {
                 batch: 1,
-                why: format!("the first axis of the output `{output}` is not the batch"),
+                why: format!("the batch is not the first axis of the output `{output}`"),
             },
             |node| refused(node, "it is not known to process samples independently"),
         ))

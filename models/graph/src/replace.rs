@@ -1,7 +1,7 @@
 //! Replaces the classifier head of a network.
 
 use crate::analysis::Analysis;
-use crate::head::{EXPECTED, Found, Layer, find, inputs};
+use crate::head::{EXPECTED, FoundHead, Layer, find, inputs};
 use crate::initialize::Normal;
 use crate::onnx::{GraphProto, NodeProto, TensorProto, data_type};
 use crate::{GraphError, Model, build};
@@ -16,10 +16,11 @@ impl Model {
     /// by name.
     ///
     /// # Errors
-    /// Returns [`GraphError::Head`] if no head is recognized, `classes` is zero, or the head cannot have this
-    /// number of classes.
+    /// Returns [`GraphError::Head`] if no head is recognized, its weights are not f32, `classes` is zero, or
+    /// the head cannot have this number of classes. Returns [`GraphError::Shape`] if the inputs of a node do
+    /// not fit its operator, and [`GraphError::Outputs`] if the model has no output.
     pub fn replace_head(&self, classes: usize, seed: u64) -> Result<Self, GraphError> {
-        self.keep_head(&vec![None; classes], seed)
+        self.replace_head_keeping(&vec![None; classes], seed)
     }
 
     /// Replaces the head as [`Model::replace_head`] does. `kept` contains an entry per new class. If the
@@ -28,7 +29,7 @@ impl Model {
     /// # Errors
     /// Returns the errors of [`Model::replace_head`], and [`GraphError::Head`] if `kept` contains a class
     /// that the old head does not have.
-    pub fn keep_head(&self, kept: &[Option<usize>], seed: u64) -> Result<Self, GraphError> {
+    pub fn replace_head_keeping(&self, kept: &[Option<usize>], seed: u64) -> Result<Self, GraphError> {
         let classes = kept.len();
         let cannot = |why: &str| GraphError::Head { why: why.into() };
         if classes == 0 {
@@ -49,7 +50,7 @@ impl Model {
             names: every_name(self.graph()),
             found,
             classes,
-            kept,
+            old_classes: kept,
         };
         edit.replace_weights(seed)?;
         edit.replace_targets();
@@ -60,10 +61,11 @@ impl Model {
 }
 
 impl Model {
-    /// Returns the names of the weights of the classifier head.
+    /// Returns the names of the weights and biases of the classifier head.
     ///
     /// # Errors
-    /// Returns [`GraphError::Head`] if no head is recognized.
+    /// Returns [`GraphError::Head`] if no head is recognized, [`GraphError::Shape`] if the inputs of a node
+    /// do not fit its operator, and [`GraphError::Outputs`] if the model has no output.
     pub fn head_weights(&self) -> Result<Vec<String>, GraphError> {
         let analysis = Analysis::run(self)?;
         let found =
@@ -81,7 +83,7 @@ impl Model {
     /// layer through activations only.
     ///
     /// # Errors
-    /// Returns [`GraphError::Head`] if no head is recognized.
+    /// Returns the errors of [`Model::head_weights`].
     pub fn classifier_inputs(&self) -> Result<Vec<String>, GraphError> {
         let analysis = Analysis::run(self)?;
         let found =
@@ -106,10 +108,10 @@ pub(crate) fn every_name(graph: &GraphProto) -> HashSet<String> {
 struct Edit<'a> {
     graph: GraphProto,
     names: HashSet<String>,
-    found: Found,
+    found: FoundHead,
     classes: usize,
     /// The old class that each new class copies, if any.
-    kept: &'a [Option<usize>],
+    old_classes: &'a [Option<usize>],
 }
 
 impl Edit<'_> {
@@ -132,7 +134,7 @@ impl Edit<'_> {
                 .graph
                 .node
                 .iter()
-                .flat_map(crate::form::used)
+                .flat_map(crate::form::read_names)
                 .filter(|name| *name == old)
                 .count();
             let place = self
@@ -171,9 +173,13 @@ impl Edit<'_> {
         };
         let by_feature =
             node.op_type == "MatMul" || node.op_type == "Gemm" && node.int("transB").unwrap_or(0) == 0;
-        if self.kept.iter().any(Option::is_some) {
+        if self.old_classes.iter().any(Option::is_some) {
             let old = self.rows(layer, &node, by_feature)?;
-            for ((new, bias), kept) in weight.chunks_mut(features.max(1)).zip(&mut bias).zip(self.kept) {
+            for ((new, bias), kept) in weight
+                .chunks_mut(features.max(1))
+                .zip(&mut bias)
+                .zip(self.old_classes)
+            {
                 if let Some(class) = *kept {
                     old.copy(class, new, bias)?;
                 }

@@ -52,7 +52,7 @@ fn integers(name: &str, values: &[usize], scalar: bool) -> Option<TensorProto> {
     Some(build::initializer(name, &Tensor::i64(dims, values).ok()?))
 }
 
-/// Builds the replacement of a `Shape` or `Size` node whose input is before the cut `from`.
+/// Builds the replacement of a `Shape` or `MemoryBound` node whose input is before the cut `from`.
 pub(crate) fn replace_shape(
     analysis: &Analysis<'_>,
     from: &str,

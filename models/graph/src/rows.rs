@@ -1,7 +1,7 @@
 //! Follows the samples of the batch through a network, up to operators that are unknown or compute across
 //! samples.
 
-use crate::form::used;
+use crate::form::read_names;
 use crate::onnx::NodeProto;
 use crate::operators;
 use crate::values::{Probes, RowUse, RowUses, RowView};
@@ -9,10 +9,12 @@ use crate::values::{Probes, RowUse, RowUses, RowView};
 impl RowUses {
     /// Derives the row use of the outputs of the next node. `probes` must already contain them.
     pub(crate) fn step(&mut self, node: &NodeProto, probes: &Probes) {
-        let same =
-            !operators::is_random(node) && used(node).into_iter().all(|name| self.get(name) == RowUse::Same);
+        let same = !operators::is_random(node)
+            && read_names(node)
+                .into_iter()
+                .all(|name| self.get(name) == RowUse::Independent);
         let (row_use, every_output) = if same {
-            (RowUse::Same, true)
+            (RowUse::Independent, true)
         } else {
             self.followed(node, probes)
         };
@@ -41,7 +43,7 @@ impl RowUses {
         };
         let samples = (operator.rows)(&view);
         (
-            samples.map_or(RowUse::Mixed, RowUse::Apart),
+            samples.map_or(RowUse::Mixed, RowUse::PerSample),
             operator.like_outputs,
         )
     }
@@ -50,8 +52,8 @@ impl RowUses {
 /// Checks the result of a rule against the shape of the value.
 fn settle(name: &str, row_use: RowUse, probes: &Probes) -> RowUse {
     match row_use {
-        _ if probes.is_fixed(name) => RowUse::Same,
-        RowUse::Apart(samples) if !probes.dims(name).is_some_and(|dims| samples.lie_in(&dims)) => {
+        _ if probes.is_fixed(name) => RowUse::Independent,
+        RowUse::PerSample(samples) if !probes.dims(name).is_some_and(|dims| samples.lie_in(&dims)) => {
             RowUse::Mixed
         }
         other => other,

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 /// Maximum number of suggestions.
-const MOST: usize = 6;
+const MAX_SUGGESTIONS: usize = 6;
 
 /// Minimum similarity of a suggestion, from 0 to 1. More than half of the letters must match: `shoes` is not
 /// suggested for `gloves`.
@@ -22,7 +22,7 @@ pub fn similar<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<
         .filter(|(likeness, _)| *likeness >= ALIKE)
         .collect();
     found.sort_by(|(left, _), (right, _)| right.partial_cmp(left).unwrap_or(Ordering::Equal));
-    found.truncate(MOST);
+    found.truncate(MAX_SUGGESTIONS);
     found.into_iter().map(|(_, known)| known).collect()
 }
 
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_like_nothing_finds_nothing() {
+    fn unrelated_names_have_no_suggestions() {
         assert!(similar("zebra", CUTS).is_empty());
         assert!(similar("", CUTS).is_empty());
         assert!(similar("gloves", ["shoes", "dress", "hat", "longsleeve"]).is_empty());
@@ -85,7 +85,7 @@ mod tests {
     fn few_are_named() {
         let many: Vec<String> = (0..40).map(|index| format!("block{index}")).collect();
         let found = similar("block", many.iter().map(String::as_str));
-        assert_eq!(found.len(), MOST);
+        assert_eq!(found.len(), MAX_SUGGESTIONS);
         assert_eq!(found[0], "block0");
     }
 }

@@ -1,7 +1,7 @@
 //! Extracts the part of a model between two cuts as a separate model.
 
 use crate::analysis::Analysis;
-use crate::form::used;
+use crate::form::read_names;
 use crate::kinds::reads_shape;
 use crate::network::info;
 use crate::onnx::{GraphProto, ModelProto, NodeProto, ValueInfo};
@@ -85,7 +85,7 @@ impl Part {
                 continue;
             }
             part.nodes.insert(index, vec![plain(node)]);
-            open.extend(used(node));
+            open.extend(read_names(node));
         }
         part.requantize(analysis, from);
         Ok(part)
@@ -124,7 +124,7 @@ impl Part {
 
     fn into_model(mut self, analysis: &Analysis<'_>, from: &str, to: &str) -> Result<Model, GraphError> {
         let node: Vec<NodeProto> = self.nodes.into_values().flatten().collect();
-        let wanted: HashSet<&str> = node.iter().flat_map(used).chain([to]).collect();
+        let wanted: HashSet<&str> = node.iter().flat_map(read_names).chain([to]).collect();
         let whole = analysis.model.graph();
         let mut initializer: Vec<_> = whole
             .initializer

@@ -66,7 +66,12 @@ pub(crate) fn dims_of(proto: &TensorProto) -> Result<Vec<usize>, GraphError> {
 pub fn from_proto(proto: &TensorProto) -> Result<Tensor, GraphError> {
     let code = proto.data_type;
     let dtype = dtype_of(code).ok_or_else(|| bad(proto, format!("element type {code} is not supported")))?;
-    let data = elements(proto, dtype).ok_or_else(|| bad(proto, "the size of the data is not a multiple of the element size"))?;
+    let data = elements(proto, dtype).ok_or_else(|| {
+        bad(
+            proto,
+            "the size of the data is not a multiple of the element size",
+        )
+    })?;
     Tensor::new(dims_of(proto)?, data).map_err(|error| bad(proto, error))
 }
 

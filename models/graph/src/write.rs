@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub const ONE_FILE: usize = i32::MAX as usize;
 /// Minimum size of weights in the separate file, in bytes. Smaller weights are stored in the model, like
 /// ONNX's own tools do.
-const WORTH_MOVING: usize = 1024;
+const MIN_EXTERNAL_BYTES: usize = 1024;
 /// Alignment of weights in the separate file, in bytes. It allows readers to map them into memory.
 const ALIGNMENT: u64 = 4096;
 /// Number of hex digits for the hash in the name of a weight file. The hash prevents a model from reading the
@@ -141,7 +141,7 @@ impl Parts {
 
 /// Complete files of a model with temporary names. Dropping the value removes them.
 #[derive(Debug)]
-#[must_use = "the files are removed on drop unless the caller commits them"]
+#[must_use = "dropping this value removes the files; call commit to keep them"]
 pub struct Staged {
     /// Temporary and final path of each file. The weights come first, because the model is unusable without
     /// them.
@@ -234,7 +234,7 @@ fn digits(weights: &[&mut TensorProto]) -> String {
 }
 
 fn is_moved(weight: &TensorProto) -> bool {
-    weight.raw_data.len() >= WORTH_MOVING
+    weight.raw_data.len() >= MIN_EXTERNAL_BYTES
 }
 
 /// Returns `path` with an extension added to the file name.

@@ -3,19 +3,21 @@ use frostline_graph::{Cut, Effort, GraphError, Model, Network};
 use frostline_tensor::DType;
 use std::collections::HashMap;
 
-/// The most candidates of one network: HAPI's deepest networks have 22 blocks, and measuring takes time for each. Half would join
-/// neighboring blocks of ResNet50, double would only tell cuts apart that cost the same.
+/// Maximum number of candidates per network. The deepest networks in the HAPI paper have 22 blocks, and
+/// measurements are slower with more candidates. With half the number, neighboring blocks of ResNet50 would
+/// be merged. Double the number would only distinguish cuts with equal cost.
 pub(crate) const MOST_CANDIDATES: usize = 24;
 
-/// The longest chain of cheap operators that is followed.
+/// Maximum number of consecutive cheap operators to follow.
 const CHAIN: usize = 8;
 
-/// The cuts up to `freeze` that are worth considering, in the order of execution: a cut is left out when the next one is as small or
-/// smaller and only cheap operators lie between, because it then costs more bytes and saves nothing. Of what is left, at most
-/// 24. The freeze cut is always the last.
+/// Returns the relevant cuts up to `freeze` in execution order. A cut is omitted if the next one is not
+/// larger and only cheap operators are between both, because it needs at least as many bytes and saves almost
+/// no computation. Up to 24 cuts are returned, including the freeze cut at the end. The list is empty if
+/// `freeze` is the network input.
 ///
 /// # Errors
-/// [`GraphError::UnknownCut`] when the network has no cut of that name.
+/// Returns [`GraphError::UnknownCut`] if the network has no cut named `freeze`.
 pub fn candidates(model: &Model, network: &Network, freeze: &str) -> Result<Vec<Cut>, GraphError> {
     if freeze != network.input.name {
         network.cut(freeze)?;
@@ -39,7 +41,7 @@ pub fn candidates(model: &Model, network: &Network, freeze: &str) -> Result<Vec<
         .map(|(_, cut)| cut.clone())
         .collect();
     while kept.len() > MOST_CANDIDATES
-        && let Some(index) = least_worth(&kept)
+        && let Some(index) = least_useful(&kept)
     {
         kept.remove(index);
     }
@@ -54,7 +56,7 @@ fn producers(model: &Model) -> HashMap<&str, &NodeProto> {
         .collect()
 }
 
-/// Whether nothing but cheap operators lead from one cut to the next.
+/// Returns true if only cheap operators are between both cuts.
 fn is_cheap(producers: &HashMap<&str, &NodeProto>, from: &str, to: &str, same_size: bool) -> bool {
     let mut name = to;
     for _ in 0..CHAIN {
@@ -64,7 +66,8 @@ fn is_cheap(producers: &HashMap<&str, &NodeProto>, from: &str, to: &str, same_si
         let Some(node) = producers.get(name) else {
             return false;
         };
-        // Pools are cheap only where they leave nothing smaller behind: AlexNet's first pools take a tenth of a prefix.
+        // Pools are only cheap if they do not reduce the size. AlexNet's first pools need a tenth of the
+        // prefix time.
         let cheap = match node.effort() {
             Effort::Passing => true,
             Effort::Pooling => same_size,
@@ -81,9 +84,9 @@ fn is_cheap(producers: &HashMap<&str, &NodeProto>, from: &str, to: &str, same_si
     false
 }
 
-/// The cut that lies closest behind the one before it without being smaller; where every cut is smaller than the one before, the
-/// closest of all. Never the last.
-fn least_worth(cuts: &[Cut]) -> Option<usize> {
+/// Returns the index of the cut to remove, except the first and last. Cuts without a size reduction are
+/// preferred, and among these, the cut with the smallest increase in computation.
+fn least_useful(cuts: &[Cut]) -> Option<usize> {
     let inner = 1..cuts.len().checked_sub(1)?;
     let gap = |index: usize| {
         let (before, cut) = (cuts.get(index.checked_sub(1)?)?, cuts.get(index)?);

@@ -1,4 +1,4 @@
-//! What one batch weighs and takes in one encoding.
+//! Measurement of an encoding.
 
 use crate::ProfileError;
 use bytes::Bytes;
@@ -8,21 +8,22 @@ use frostline_wire::{
 };
 use std::time::{Duration, Instant};
 
-/// Repetitions stop after this long, so that profiling many cuts stays short; the fastest one counts.
-const LONGEST: Duration = Duration::from_millis(40);
+/// Maximum time for repetitions per encoding. The fastest repetition counts.
+const MAX_REPETITION_TIME: Duration = Duration::from_millis(40);
 const REPETITIONS: usize = 5;
 
-/// Encodes and decodes real rows, one record batch of all of them, and says what each of them weighs and takes on this
-/// thread. `rows` is a batch: `u8` pixels for the values `u8`, activations as computed (`f32`) for all others.
+/// Encodes and decodes a record batch on this thread, and returns size and durations per row. `rows` contains
+/// `u8` pixels for `u8` encodings, and `f32` activations for all others.
 ///
 /// # Errors
-/// [`ProfileError::Frame`] for rows of another type or a shape Arrow cannot hold, [`ProfileError::Nothing`] for no rows at all.
-pub fn codec(rows: &Tensor, encoding: Encoding) -> Result<Encoded, ProfileError> {
+/// Returns [`ProfileError::Frame`] if the type is wrong or Arrow does not support the shape. Returns
+/// [`ProfileError::Missing`] if `rows` is empty.
+pub fn measure_encoding(rows: &Tensor, encoding: Encoding) -> Result<Encoded, ProfileError> {
     let shape = rows.shape().row()?;
     let format = encoding.values.rows(shape.dims().to_vec());
     let count = rows.rows()?;
     if count == 0 {
-        return Err(ProfileError::Nothing { what: "sample" });
+        return Err(ProfileError::Missing { what: "sample" });
     }
     let positions: Vec<u32> = (0..).take(count).collect();
     let limit = usize::try_from(format.message_bytes(count as u64, 0)).unwrap_or(usize::MAX);
@@ -43,7 +44,7 @@ pub fn codec(rows: &Tensor, encoding: Encoding) -> Result<Encoded, ProfileError>
         let reader = ActivationReader::new(format.clone(), positions.iter().copied(), limit);
         read(reader.compressed(encoding.compression), pieces, &mut decoded)?;
         decode = decode.min(before.elapsed().as_secs_f64());
-        if started.elapsed() > LONGEST {
+        if started.elapsed() > MAX_REPETITION_TIME {
             break;
         }
     }
@@ -54,7 +55,7 @@ pub fn codec(rows: &Tensor, encoding: Encoding) -> Result<Encoded, ProfileError>
     })
 }
 
-/// Where a decoded row goes.
+/// Buffer for decoded rows.
 enum Decoded {
     F32(Vec<f32>),
     U8(Vec<u8>),
@@ -87,7 +88,7 @@ fn read(mut reader: ActivationReader, pieces: Vec<Bytes>, decoded: &mut Decoded)
             for row in batch.rows() {
                 let taken = row?.outcome.is_ok_and(|value| decoded.copy(value));
                 if !taken {
-                    let detail = "a row did not come back as it was sent".into();
+                    let detail = "a decoded row differs from the encoded row".into();
                     return Err(FrameError::Malformed { detail });
                 }
             }
@@ -109,7 +110,7 @@ mod tests {
             .collect();
         let rows = Tensor::f32([4, 16, 256], values).unwrap();
         let bytes = |encoding: Encoding| {
-            let encoded = codec(&rows, encoding).unwrap();
+            let encoded = measure_encoding(&rows, encoding).unwrap();
             assert!(encoded.encode_seconds_per_sample > 0.0 && encoded.decode_seconds_per_sample > 0.0);
             encoded.bytes_per_sample
         };
@@ -127,9 +128,9 @@ mod tests {
     #[test]
     fn rows_of_another_type_are_refused() {
         let pixels = Tensor::new([1, 4], Data::U8(vec![0; 4])).unwrap();
-        assert!(codec(&pixels, Encoding::U8).is_ok());
-        assert!(codec(&pixels, Encoding::F16).is_err());
-        assert!(codec(&Tensor::f32([0, 4], vec![]).unwrap(), Encoding::F32).is_err());
-        assert!(codec(&Tensor::f32([1, 4], vec![0.0; 4]).unwrap(), Encoding::U8).is_err());
+        assert!(measure_encoding(&pixels, Encoding::U8).is_ok());
+        assert!(measure_encoding(&pixels, Encoding::F16).is_err());
+        assert!(measure_encoding(&Tensor::f32([0, 4], vec![]).unwrap(), Encoding::F32).is_err());
+        assert!(measure_encoding(&Tensor::f32([1, 4], vec![0.0; 4]).unwrap(), Encoding::U8).is_err());
     }
 }

@@ -1,12 +1,12 @@
-//! Real rows on the wire: their bytes, and what encoding and decoding them takes.
+//! Measurement of encodings with real rows.
 
-use crate::{ProfileError, codec};
+use crate::{ProfileError, measure_encoding};
 use frostline_tensor::Tensor;
 use frostline_wire::{Compression, Encoded, Encoding};
 use std::collections::BTreeMap;
 
-/// The encodings that activations may travel in.
-const OF_ACTIVATIONS: [Encoding; 7] = [
+/// Encodings to measure for activations.
+const ACTIVATION_ENCODINGS: [Encoding; 7] = [
     Encoding::F32,
     Encoding::F16,
     Encoding::INT8,
@@ -16,37 +16,41 @@ const OF_ACTIVATIONS: [Encoding; 7] = [
     Encoding::INT8.with(Compression::Zstd),
 ];
 
-/// Bytes of rows that are encoded: enough for times that stand out of the clock's noise, few enough that the first cut of VGG19 (13 MB
-/// a row) does not hold the profile up.
+/// Maximum number of encoded bytes. This is sufficient for durations above clock noise, and limits the time
+/// for large cuts such as the first one of VGG19 (13 MB per row).
 const BYTES: usize = 16 << 20;
 
-/// The least rows that are encoded: how well they compress differs from sample to sample.
+/// Minimum number of encoded rows, because the compression ratio depends on the sample.
 const ROWS: usize = 2;
 
-/// Activations in every encoding, by its name.
+/// Measures activations in all encodings. The keys are names of encodings.
 ///
 /// # Errors
-/// [`ProfileError::Frame`] for rows that no answer could hold.
+/// Returns [`ProfileError::Frame`] if an answer cannot contain these rows.
 pub(crate) fn encoded_activations(rows: &Tensor) -> Result<BTreeMap<String, Encoded>, ProfileError> {
     let rows = some_rows(rows)?;
-    let measured = OF_ACTIVATIONS
+    let measured = ACTIVATION_ENCODINGS
         .iter()
-        .map(|&encoding| Ok((encoding.to_string(), codec(&rows, encoding)?)));
+        .map(|&encoding| Ok((encoding.to_string(), measure_encoding(&rows, encoding)?)));
     measured.collect()
 }
 
-/// Pixels as they may travel at the split `input`: before normalization (`u8`), and after (`f32`), by the encoding's name.
+/// Measures pixels for the split `input`: `u8` before normalization, and `f32` after it. The keys are names
+/// of encodings.
 ///
 /// # Errors
-/// [`ProfileError::Frame`] for rows that no answer could hold.
+/// Returns [`ProfileError::Frame`] if an answer cannot contain these rows.
 pub fn encoded_pixels(
     bytes: &Tensor,
     normalized: &Tensor,
 ) -> Result<BTreeMap<String, Encoded>, ProfileError> {
     let pixels = [(Encoding::U8, bytes), (Encoding::F32, normalized)];
-    let measured = pixels
-        .into_iter()
-        .map(|(encoding, rows)| Ok((encoding.to_string(), codec(&some_rows(rows)?, encoding)?)));
+    let measured = pixels.into_iter().map(|(encoding, rows)| {
+        Ok((
+            encoding.to_string(),
+            measure_encoding(&some_rows(rows)?, encoding)?,
+        ))
+    });
     measured.collect()
 }
 

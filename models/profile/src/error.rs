@@ -1,40 +1,40 @@
 use frostline_tensor::{OpError, ShapeError};
 use frostline_wire::FrameError;
 
-/// Why a network could not be measured.
+/// Errors while measuring a network.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ProfileError {
-    /// There is nothing to measure, or nothing to measure with.
-    #[error("a profile needs at least one {what}")]
-    Nothing {
-        /// `cut` or `sample`.
+    /// No cut, sample or lane is available.
+    #[error("cannot measure a profile without a {what}")]
+    Missing {
+        /// `cut`, `sample` or `lane`.
         what: &'static str,
     },
-    /// A part of the network did not run.
+    /// The engine could not execute a segment.
     #[error("cannot measure '{from}' to '{to}': {source}")]
     Stage {
-        /// The tensor the part begins with.
+        /// Input tensor of the segment.
         from: String,
-        /// The cut it ends at.
+        /// Cut at the end of the segment.
         to: String,
-        /// The engine's own text.
+        /// Error of the engine.
         source: OpError,
     },
     /// Activations could not be encoded.
-    #[error("the activations could not be encoded: {0}")]
+    #[error("cannot encode the activations: {0}")]
     Frame(#[from] FrameError),
-    /// Tensors did not fit each other.
-    #[error("the tensors to measure with do not fit: {0}")]
+    /// Tensors have unexpected shapes.
+    #[error("unexpected shape of a measured tensor: {0}")]
     Shape(#[from] ShapeError),
-    /// It took too long.
+    /// The deadline was exceeded.
     #[error(
-        "the profile timed out after {seconds} s; ask for fewer cuts, or when the machine has less to do"
+        "the profile timed out after {seconds} s; request fewer cuts, or retry when the machine is less busy"
     )]
     Deadline {
-        /// The limit.
+        /// Deadline in seconds.
         seconds: u64,
     },
-    /// A helper thread was lost.
-    #[error("a thread that measures encodings was lost")]
-    Lost,
+    /// A thread panicked while measuring encodings.
+    #[error("a thread panicked while measuring encodings")]
+    Panicked,
 }

@@ -1,16 +1,18 @@
-//! From seconds of segments to seconds of prefixes. Pure arithmetic.
+//! Pure functions that convert segment times to prefix times.
 
 use frostline_wire::Linear;
 
-/// The least of a segment that is kept when its copies are taken off: they were part of it, so never all.
-const LEAST: f64 = 0.1;
+/// Minimum fraction of segment time that remains after subtracting copies.
+const MIN_REMAINING_FRACTION: f64 = 0.1;
 
-/// Seconds from the input to the end of each segment, when `segments` are the seconds of each alone, `bytes` the size of the tensor each
-/// ends with, and `whole` the seconds of all of them run as one.
+/// Returns the seconds from the input to the end of each segment. The parameter `segments` contains the
+/// seconds of separate segments, and `bytes` contains the sizes of output tensors. `whole` is the duration
+/// when all segments are executed at once.
 ///
-/// Alone, a segment copies its input in and its output out, and rearranges both; run as one, it hands them on. So what the
-/// segments take too long together is taken off where one ends and the next begins, in proportion to the bytes handed on.
-/// Where that does not add up, or the whole takes longer than its parts, all are scaled alike.
+/// Separate segments copy and rearrange inputs and outputs, while a single execution passes tensors on
+/// directly. Therefore, the surplus of the sum over `whole` is attributed to the boundaries between segments,
+/// in proportion to the bytes at each boundary. If the results are implausible or `whole` exceeds the sum,
+/// all segments are scaled by the same factor.
 pub(crate) fn prefixes(segments: &[f64], bytes: &[f64], whole: f64) -> Vec<f64> {
     let sum: f64 = segments.iter().sum();
     let inner = bytes.split_last().map_or(&[][..], |(_, inner)| inner);
@@ -23,7 +25,7 @@ pub(crate) fn prefixes(segments: &[f64], bytes: &[f64], whole: f64) -> Vec<f64> 
         } else {
             0.0
         };
-        (seconds - copies).max(seconds * LEAST)
+        (seconds - copies).max(seconds * MIN_REMAINING_FRACTION)
     });
     let alone: Vec<f64> = alone.collect();
     let left: f64 = alone.iter().sum();
@@ -36,16 +38,16 @@ pub(crate) fn prefixes(segments: &[f64], bytes: &[f64], whole: f64) -> Vec<f64> 
     alone.into_iter().map(&mut add).collect()
 }
 
-/// What a batch took.
+/// Duration of a batch.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Point {
+pub(crate) struct BatchTime {
     pub(crate) rows: usize,
     pub(crate) seconds: f64,
 }
 
-/// The line through two measurements. Neither part of it is negative; where the noise says otherwise, the larger
-/// measurement counts.
-pub(crate) fn line(small: Point, large: Point) -> Linear {
+/// Returns the line through two measurements. Both coefficients are nonnegative. If noise makes a coefficient
+/// negative, only the larger measurement is used.
+pub(crate) fn line(small: BatchTime, large: BatchTime) -> Linear {
     let through_origin = Linear {
         fixed: 0.0,
         per_sample: large.seconds / large.rows.max(1) as f64,
@@ -62,8 +64,8 @@ pub(crate) fn line(small: Point, large: Point) -> Linear {
     }
 }
 
-/// The least of what was measured, zero of nothing: whatever else goes on in a machine only adds to it.
-pub(crate) fn least(values: &[f64]) -> f64 {
+/// Returns the minimum, or 0 without values. Other load on the machine can only increase durations.
+pub(crate) fn minimum(values: &[f64]) -> f64 {
     values.iter().copied().min_by(f64::total_cmp).unwrap_or(0.0)
 }
 
@@ -87,7 +89,7 @@ mod tests {
 
     #[test]
     fn what_copying_adds_is_taken_off_where_the_bytes_are() {
-        // Handing on 8 and 2 bytes costs 0.8 and 0.2 s; the last cut's own output stays.
+        // Passing on 8 and 2 bytes costs 0.8 and 0.2 s. The output of the last cut is not subtracted.
         let reached = prefixes(&[1.0, 2.8, 3.2], &[8.0, 2.0, 50.0], 6.0);
         assert!(close(&reached, &[1.0, 3.0, 6.0]), "{reached:?}");
     }
@@ -107,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_line_goes_through_both_points_and_is_never_negative() {
-        let point = |rows, seconds| Point { rows, seconds };
+        let point = |rows, seconds| BatchTime { rows, seconds };
         let line_of = |small, large| line(point(2, small), point(16, large));
         assert_eq!(
             line_of(3.0, 17.0),
@@ -141,7 +143,7 @@ mod tests {
 
     #[test]
     fn disturbances_do_not_count() {
-        assert_eq!(least(&[3.0, 1.0, 2.0]), 1.0);
-        assert_eq!(least(&[]), 0.0);
+        assert_eq!(minimum(&[3.0, 1.0, 2.0]), 1.0);
+        assert_eq!(minimum(&[]), 0.0);
     }
 }

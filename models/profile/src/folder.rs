@@ -7,34 +7,35 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Files of one folder. A file takes some 10 KB and stands for one model with one set of cuts on one machine; who works with more
-/// measures again what was not used for longest.
+/// Maximum number of files. A file has about 10 KB and contains the profile of a model for a set of cuts. If
+/// more are needed, the oldest profiles are measured again.
 const MOST_FILES: usize = 256;
 
-/// How long a profile holds. What it depends on is in its key; this is for what nobody can name, such as a kernel's update.
+/// Validity of a profile in seconds. All known dependencies are part of the key. The expiration covers
+/// unknown dependencies such as kernel updates.
 const SECONDS: u64 = 30 * 24 * 60 * 60;
 
-/// A profile that could not be stored. Nothing is lost but the time to measure again.
+/// A profile could not be stored. The next job repeats the measurement.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot store a profile in {}: {source}", folder.display())]
 pub struct FolderError {
-    /// The folder.
+    /// Path of the folder.
     pub folder: PathBuf,
-    /// The system's text.
+    /// Error of the system.
     pub source: io::Error,
 }
 
-/// A folder of stored profiles, each under a key that holds everything its figures depend on. At most 256 files; files are written
-/// whole or not at all, and what cannot be read is as good as not there.
+/// Folder of stored profiles. Keys contain all known dependencies of a measurement. The folder contains up to
+/// 256 files. Files are written atomically, and unreadable files are ignored.
 #[derive(Debug, Clone)]
 pub struct ProfileFolder {
     path: PathBuf,
 }
 
-/// A file's content.
+/// File content.
 #[derive(Serialize, Deserialize)]
 struct Entry {
-    /// What the profile is of: a model's SHA-256.
+    /// SHA-256 of the model.
     subject: String,
     key: serde_json::Value,
     stored_at: u64,
@@ -42,17 +43,17 @@ struct Entry {
 }
 
 impl ProfileFolder {
-    /// The folder at `path`, created with the first profile.
+    /// Returns the folder at `path`. It is created when the first profile is stored.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
-    /// Where it is.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What is stored of `subject` under `key`, unless it is stale.
+    /// Returns the profile of `subject` with `key`, or `None` if it is missing or expired.
     pub fn get<T: DeserializeOwned>(&self, subject: &str, key: &impl Serialize) -> Option<T> {
         self.get_at(subject, key, now())
     }
@@ -69,7 +70,8 @@ impl ProfileFolder {
         fits.then(|| serde_json::from_value(entry.value).ok()).flatten()
     }
 
-    /// The profile of `subject` that was stored last, under whatever key, unless it is stale.
+    /// Returns the most recent profile of `subject`, regardless of the key, or `None` if it is missing or
+    /// expired.
     pub fn newest<T: DeserializeOwned>(&self, subject: &str) -> Option<T> {
         let now = now();
         let entries = self.files().into_iter().filter_map(|(_, path)| read(&path));
@@ -79,10 +81,10 @@ impl ProfileFolder {
         serde_json::from_value(newest.value).ok()
     }
 
-    /// Stores `value` of `subject` under `key`, in place of an older one.
+    /// Stores `value` as the profile of `subject` with `key`, and replaces a previous one.
     ///
     /// # Errors
-    /// [`FolderError`] with the system's text.
+    /// Returns [`FolderError`] if the file cannot be written.
     pub fn put(
         &self,
         subject: &str,
@@ -106,12 +108,13 @@ impl ProfileFolder {
         std::fs::create_dir_all(&self.path)?;
         let file = self.file(subject, &entry.key);
         whole_file::write(&file, |to| Ok(serde_json::to_writer(to, &entry)?))?;
-        self.sweep();
+        self.remove_oldest();
         Ok(())
     }
 
-    /// Removes the oldest files beyond the limit. One that stays costs space only.
-    fn sweep(&self) {
+    /// Removes the oldest files above the limit. Failures are ignored, because remaining files only use
+    /// space.
+    fn remove_oldest(&self) {
         let mut files = self.files();
         files.sort();
         let surplus = files.len().saturating_sub(MOST_FILES);
@@ -120,7 +123,7 @@ impl ProfileFolder {
         }
     }
 
-    /// The folder's files, each with the time it was written.
+    /// Returns all files with modification times.
     fn files(&self) -> Vec<(SystemTime, PathBuf)> {
         let listed = std::fs::read_dir(&self.path).into_iter().flatten().flatten();
         let profiles = listed.filter(|entry| entry.path().extension().is_some_and(|end| end == "json"));
@@ -198,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_older_version_wrote_differently_is_as_good_as_none() {
+    fn profiles_in_an_older_format_are_ignored() {
         let (_parent, folder) = folder();
         folder
             .put("model", &1, &serde_json::json!({"place": {}}))

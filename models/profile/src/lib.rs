@@ -1,15 +1,16 @@
-//! What a network takes on the machine at hand: seconds, bytes and memory at its cuts. `docs/profiles.md` says what is
-//! measured, how, and when it is stale.
+//! Measurement of time, bytes and memory per cut of a network on this machine. `docs/profiles.md` describes
+//! the method and the validity of profiles.
 //!
-//! * [`candidates`]: the cuts of a network that are worth considering
-//! * [`memory`]: what an engine holds to get to a cut, told from the graph
-//! * [`efficient_rows`]: how many rows one run on a CPU should have, from the graph
-//! * [`measure`]: seconds and encoded sizes at cuts, through a [`GraphExecutor`](frostline_tensor::GraphExecutor), so on
-//!   any device
-//! * [`codec`]: real rows in one encoding; [`encoded_pixels`]: pixels in every one
-//! * [`timed`]: work that is measured outside of this crate
-//! * [`machine`]: what to call this machine
-//! * [`ProfileFolder`]: profiles on disk, bounded, with an age limit
+//! * [`candidates`]: selects relevant cuts.
+//! * [`memory`]: estimates the engine's memory usage up to a cut, based on the graph.
+//! * [`efficient_rows`]: computes the batch size for CPUs, based on the graph.
+//! * [`measure`]: measures time and encoded sizes at cuts on any device, by using a
+//!   [`GraphExecutor`](frostline_tensor::GraphExecutor).
+//! * [`measure_encoding`]: measures an encoding for a batch of rows. [`encoded_pixels`] measures all encodings of
+//!   pixels.
+//! * [`timed`]: measures work outside of this crate.
+//! * [`machine`]: returns the name of this machine.
+//! * [`ProfileFolder`]: stores profiles on disk, with size and age limits.
 
 mod candidates;
 mod codec;
@@ -26,28 +27,29 @@ mod rows;
 mod tests;
 
 pub use candidates::candidates;
-pub use codec::codec;
+pub use codec::measure_encoding;
 pub use encoded::encoded_pixels;
 pub use error::ProfileError;
 pub use folder::{FolderError, ProfileFolder};
 pub use machine::machine;
-pub use measure::{Batches, MeasuredModel, Measurement, Rules, measure};
+pub use measure::{Batches, MeasureOptions, MeasuredModel, Measurement, measure};
 pub use memory::memory;
 pub use rows::efficient_rows;
 
 use std::time::Instant;
 
-/// Seconds since 1970, as profiles note when they were measured.
+/// Returns the current time in seconds since 1970, as used in profiles.
 pub fn now() -> u64 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.as_secs())
 }
 
-/// What `work` returns and the seconds it takes: the least of two runs, for whatever else goes on in a machine only adds to it.
+/// Runs `work` twice and returns the second result with the smaller duration in seconds. Other load on the
+/// machine can only increase durations, so the minimum is the best estimate.
 ///
 /// # Errors
-/// The work's own.
+/// Returns the first error of `work`.
 pub fn timed<T, E>(mut work: impl FnMut() -> Result<T, E>) -> Result<(T, f64), E> {
     let mut once = || {
         let started = Instant::now();

@@ -1,7 +1,7 @@
-//! What to call this machine: figures of one say nothing about another.
+//! Name of this machine. Measurements are only valid for machines with the same name.
 
-/// The processor with its cores, or, with the index of a GPU, that GPU's name; `unknown` and the device where the system does not
-/// tell.
+/// Returns the processor with its number of cores, or the name of the GPU with the given index. If the system
+/// does not report the name, it contains `unknown`.
 pub fn machine(gpu: Option<u32>) -> String {
     match gpu {
         Some(index) => gpu_name(index).unwrap_or_else(|| format!("unknown cuda:{index}")),
@@ -17,7 +17,8 @@ fn processor(cpuinfo: &str) -> &str {
     field(cpuinfo, "model name").unwrap_or("unknown processor")
 }
 
-/// The driver lists its GPUs by bus address, which is CUDA's order only where all are alike; on others the name may be a neighbor's.
+/// Returns the name of a GPU. The driver lists GPUs by bus address. This can differ from the order of CUDA if
+/// the machine has different models, and the name is then wrong.
 fn gpu_name(index: u32) -> Option<String> {
     let listed = std::fs::read_dir("/proc/driver/nvidia/gpus").ok()?;
     let mut folders: Vec<_> = listed.flatten().map(|entry| entry.path()).collect();
@@ -27,7 +28,7 @@ fn gpu_name(index: u32) -> Option<String> {
     field(&text, "Model").map(str::to_owned)
 }
 
-/// The first value of `name` in lines of `name : value`.
+/// Returns the first value of `name` in lines of the form `name : value`.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let mut fields = text.lines().filter_map(|line| line.split_once(':'));
     fields

@@ -1,6 +1,6 @@
 use crate::ProfileError;
 use crate::encoded::encoded_activations;
-use crate::fit::{Point, least, line, prefixes};
+use crate::fit::{BatchTime, line, minimum, prefixes};
 use frostline_tensor::{GraphExecutor, Precision, Stage, Tensor};
 use frostline_wire::{CutProfile, Encoded, Linear};
 use futures::future::try_join_all;
@@ -8,93 +8,97 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What is measured: cuts of one model.
+/// Model to measure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MeasuredModel {
-    /// The model's SHA-256, as the executor knows it.
+    /// SHA-256 of the model. The executor must have this model.
     pub model: String,
-    /// Its input's name.
+    /// Name of the input tensor.
     pub input: String,
-    /// How exactly the executor has to compute it.
+    /// Required precision of GPU computations.
     pub precision: Precision,
-    /// The cuts in the order of execution, each with what [`memory`](crate::memory) says of it.
+    /// Cuts in execution order with the results of [`memory`](crate::memory).
     pub cuts: Vec<(String, Linear)>,
 }
 
-/// How much is measured.
+/// Limits and batch sizes of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rules {
-    /// Rows of the larger of the two batches, as the executor gets them in earnest. Slow networks are measured with less.
+pub struct MeasureOptions {
+    /// Number of rows in the larger batch. It should match the batch size in normal operation. Slow networks
+    /// are measured with smaller batches.
     pub batch: usize,
-    /// Batches the executor runs at once.
+    /// Number of batches that the executor runs concurrently.
     pub lanes: usize,
-    /// Times each figure is measured, after a first run that does not count.
+    /// Number of repetitions per measurement. The warm-up is not counted.
     pub repetitions: usize,
-    /// When this much time is gone, figures are measured once or twice only.
-    pub patience: Duration,
-    /// When this much time is gone, the profile fails.
+    /// Time limit for the full number of repetitions. It is reduced to two afterwards, and to one after twice
+    /// this time.
+    pub full_repetition_time: Duration,
+    /// Deadline of the measurement.
     pub deadline: Duration,
 }
 
-impl Default for Rules {
-    /// 16 rows, a host's usual grant; the least of 3; 15 s for care and 60 s in all: ResNet50 takes 12 s on two cores, VGG19, the slowest
-    /// of the usual networks, half a minute.
+impl Default for MeasureOptions {
+    /// Uses 16 rows, which is a host's usual grant, 3 repetitions, and limits of 15 s and 60 s. On two cores,
+    /// ResNet50 needs 12 s and VGG19 half a minute, which is the slowest of the usual networks.
     fn default() -> Self {
         Self {
             batch: 16,
             lanes: 1,
             repetitions: 3,
-            patience: Duration::from_secs(15),
+            full_repetition_time: Duration::from_secs(15),
             deadline: Duration::from_secs(60),
         }
     }
 }
 
-/// What was measured.
+/// Result of a measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measurement {
-    /// The subject's cuts, in its order.
+    /// Results per cut. The order matches [`MeasuredModel::cuts`].
     pub cuts: Vec<CutProfile>,
-    /// The two batches.
+    /// Sizes of both batches.
     pub batches: Batches,
 }
 
-/// Rows of the batches that a network is measured with.
+/// Batch sizes of a measurement in rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Batches {
-    /// Of the smaller one.
+    /// Number of rows in the smaller batch.
     pub small: usize,
-    /// Of the larger one.
+    /// Number of rows in the larger batch.
     pub large: usize,
 }
 
-/// Measures a model at its cuts on `input`, real samples as its first cut's layers take them. The network is run in segments, from cut
-/// to cut, and once whole: `docs/profiles.md`. Dropping the future ends it.
+/// Measures a model. `input` contains real samples in the format of the model input. Segments between cuts
+/// are executed separately, followed by the prefix up to the last cut. See `docs/profiles.md`. Dropping the
+/// future cancels the measurement.
 ///
 /// # Errors
-/// [`ProfileError`], naming the segment that failed.
+/// Returns [`ProfileError::Stage`] with the failed segment, [`ProfileError::Deadline`] if the measurement
+/// takes too long, and other variants of [`ProfileError`] for invalid input.
 pub async fn measure(
     subject: &MeasuredModel,
     input: &Tensor,
     executor: &Arc<dyn GraphExecutor>,
-    rules: &Rules,
+    rules: &MeasureOptions,
 ) -> Result<Measurement, ProfileError> {
     let started = Instant::now();
-    measure_by(&|| started.elapsed(), subject, input, executor, rules).await
+    measure_with_clock(&|| started.elapsed(), subject, input, executor, rules).await
 }
 
-/// Time since the profile began.
+/// Time since the start of the measurement.
 pub(crate) type Clock<'a> = &'a (dyn Fn() -> Duration + Sync);
 
-/// [`measure`] by another clock; the deadline alone is kept by the real one.
-pub(crate) async fn measure_by(
+/// Implements [`measure`] with a replaceable clock. The deadline always uses the real clock.
+pub(crate) async fn measure_with_clock(
     clock: Clock<'_>,
     subject: &MeasuredModel,
     input: &Tensor,
     executor: &Arc<dyn GraphExecutor>,
-    rules: &Rules,
+    rules: &MeasureOptions,
 ) -> Result<Measurement, ProfileError> {
-    let run = Run {
+    let run = MeasurementRun {
         clock,
         subject,
         executor,
@@ -109,15 +113,15 @@ pub(crate) async fn measure_by(
         .map_err(deadline)?
 }
 
-struct Run<'a> {
+struct MeasurementRun<'a> {
     clock: Clock<'a>,
     subject: &'a MeasuredModel,
     executor: &'a Arc<dyn GraphExecutor>,
-    rules: &'a Rules,
+    rules: &'a MeasureOptions,
     samples: usize,
 }
 
-/// One segment alone.
+/// Measurement of a separate segment.
 struct Segment {
     small: f64,
     large: f64,
@@ -125,19 +129,19 @@ struct Segment {
     encoded: BTreeMap<String, Encoded>,
 }
 
-/// The whole prefix, from the input to the last cut.
-struct Whole {
+/// Measurement of the prefix up to the last cut.
+struct PrefixTimes {
     small: f64,
     large: f64,
-    /// One batch on every lane at once.
+    /// Seconds while each lane runs a batch.
     busy: f64,
 }
 
-impl Run<'_> {
+impl MeasurementRun<'_> {
     async fn measure(&self, input: &Tensor) -> Result<Measurement, ProfileError> {
         let whole = self.whole_stage()?;
         if self.samples == 0 {
-            return Err(ProfileError::Nothing { what: "sample" });
+            return Err(ProfileError::Missing { what: "sample" });
         }
         let batches = self.batches(&whole, input).await?;
         let mut rows = repeated(input, batches.large)?;
@@ -147,7 +151,7 @@ impl Run<'_> {
             segments.push(segment);
             rows = output;
         }
-        let whole = self.whole(&whole, input, batches).await?;
+        let whole = self.measure_prefix(&whole, input, batches).await?;
         Ok(Measurement {
             cuts: self.combine(segments, &whole, batches),
             batches,
@@ -166,7 +170,7 @@ impl Run<'_> {
 
     fn whole_stage(&self) -> Result<Stage, ProfileError> {
         let last = self.subject.cuts.last();
-        let (last, _) = last.ok_or(ProfileError::Nothing { what: "cut" })?;
+        let (last, _) = last.ok_or(ProfileError::Missing { what: "cut" })?;
         Ok(self.stage(&self.subject.input, last))
     }
 
@@ -176,15 +180,16 @@ impl Run<'_> {
         from.zip(names()).map(|(from, to)| self.stage(from, to)).collect()
     }
 
-    /// Rows of the two batches: as many as the rules say, or as a third of the deadline allows for.
+    /// Returns the batch sizes. The configured size is halved until the expected time is below a third of the
+    /// deadline.
     async fn batches(&self, whole: &Stage, input: &Tensor) -> Result<Batches, ProfileError> {
-        /// How often the network runs on the larger batch at least: segments and whole, each first without being counted.
+        /// Minimum number of executions of the larger batch. Both the segments and the prefix have a warm-up.
         const PASSES: f64 = 5.0;
         const PROBE: usize = 2;
         const LEAST: usize = 4;
         let probe = repeated(input, PROBE)?;
-        self.together(whole, &probe).await?;
-        let (seconds, _) = self.once(whole, &probe).await?;
+        self.time_all_lanes(whole, &probe).await?;
+        let (seconds, _) = self.time_batch(whole, &probe).await?;
         let allowed = self.rules.deadline.as_secs_f64() / 3.0;
         let mut large = self.rules.batch.max(PROBE);
         while large > LEAST && PASSES * seconds / PROBE as f64 * large as f64 > allowed {
@@ -202,9 +207,9 @@ impl Run<'_> {
         rows: &Tensor,
         small: usize,
     ) -> Result<(Segment, Tensor), ProfileError> {
-        let output = self.together(stage, rows).await?.1;
-        let large = self.alone(stage, rows).await?;
-        let small = self.alone(stage, &rows.slice_rows(0, small)?).await?;
+        let output = self.time_all_lanes(stage, rows).await?.1;
+        let large = self.time_idle(stage, rows).await?;
+        let small = self.time_idle(stage, &rows.slice_rows(0, small)?).await?;
         let bytes_per_sample = (output.byte_len() / output.rows()?.max(1)) as u64;
         let distinct = output.slice_rows(0, self.samples.min(output.rows()?))?;
         let encoded = tokio::task::spawn_blocking(move || encoded_activations(&distinct));
@@ -212,26 +217,31 @@ impl Run<'_> {
             small,
             large,
             bytes_per_sample,
-            encoded: encoded.await.map_err(|_| ProfileError::Lost)??,
+            encoded: encoded.await.map_err(|_| ProfileError::Panicked)??,
         };
         Ok((segment, output))
     }
 
-    async fn whole(&self, stage: &Stage, input: &Tensor, batches: Batches) -> Result<Whole, ProfileError> {
+    async fn measure_prefix(
+        &self,
+        stage: &Stage,
+        input: &Tensor,
+        batches: Batches,
+    ) -> Result<PrefixTimes, ProfileError> {
         let (few, many) = (repeated(input, batches.small)?, repeated(input, batches.large)?);
-        self.together(stage, &many).await?;
+        self.time_all_lanes(stage, &many).await?;
         let mut busy = Vec::new();
         for _ in 0..self.repetitions() {
-            busy.push(self.together(stage, &many).await?.0);
+            busy.push(self.time_all_lanes(stage, &many).await?.0);
         }
-        Ok(Whole {
-            large: self.alone(stage, &many).await?,
-            small: self.alone(stage, &few).await?,
-            busy: least(&busy),
+        Ok(PrefixTimes {
+            large: self.time_idle(stage, &many).await?,
+            small: self.time_idle(stage, &few).await?,
+            busy: minimum(&busy),
         })
     }
 
-    fn combine(&self, segments: Vec<Segment>, whole: &Whole, batches: Batches) -> Vec<CutProfile> {
+    fn combine(&self, segments: Vec<Segment>, whole: &PrefixTimes, batches: Batches) -> Vec<CutProfile> {
         let bytes: Vec<f64> = segments
             .iter()
             .map(|segment| segment.bytes_per_sample as f64)
@@ -246,7 +256,7 @@ impl Run<'_> {
         let busy = whole.busy / rows / whole.large.max(f64::MIN_POSITIVE);
         let times = small.into_iter().zip(large);
         let cuts = self.subject.cuts.iter().zip(segments).zip(times);
-        let point = |rows, seconds| Point { rows, seconds };
+        let point = |rows, seconds| BatchTime { rows, seconds };
         cuts.map(|(((name, memory), segment), (small, large))| CutProfile {
             name: name.clone(),
             compute: line(point(batches.small, small), point(batches.large, large)),
@@ -258,8 +268,9 @@ impl Run<'_> {
         .collect()
     }
 
-    /// Runs one batch on every lane at once. The first time, that has each lane load the stage.
-    async fn together(&self, stage: &Stage, batch: &Tensor) -> Result<(f64, Tensor), ProfileError> {
+    /// Runs a batch on each lane concurrently, and returns the duration and one of the outputs. In the first
+    /// call, all lanes load the stage.
+    async fn time_all_lanes(&self, stage: &Stage, batch: &Tensor) -> Result<(f64, Tensor), ProfileError> {
         let batches = vec![batch.clone(); self.rules.lanes.max(1)];
         let started = (self.clock)();
         let runs = batches
@@ -273,23 +284,24 @@ impl Run<'_> {
             .next();
         output
             .map(|output| (seconds, output))
-            .ok_or(ProfileError::Nothing { what: "lane" })
+            .ok_or(ProfileError::Missing { what: "lane" })
     }
 
-    /// Seconds of one batch while nothing else runs.
-    async fn alone(&self, stage: &Stage, batch: &Tensor) -> Result<f64, ProfileError> {
-        /// Short runs are disturbed the most, and cost the least to repeat.
+    /// Returns the minimum duration of a batch on an idle machine in seconds.
+    async fn time_idle(&self, stage: &Stage, batch: &Tensor) -> Result<f64, ProfileError> {
+        /// Duration in seconds below which the number of repetitions is doubled. Short executions are more
+        /// sensitive to noise and cheap to repeat.
         const SHORT: f64 = 0.02;
-        let mut seconds = vec![self.once(stage, batch).await?.0];
+        let mut seconds = vec![self.time_batch(stage, batch).await?.0];
         let short = seconds.iter().all(|seconds| *seconds < SHORT);
         let most = self.repetitions() * if short { 2 } else { 1 };
         while seconds.len() < most {
-            seconds.push(self.once(stage, batch).await?.0);
+            seconds.push(self.time_batch(stage, batch).await?.0);
         }
-        Ok(least(&seconds))
+        Ok(minimum(&seconds))
     }
 
-    async fn once(&self, stage: &Stage, batch: &Tensor) -> Result<(f64, Tensor), ProfileError> {
+    async fn time_batch(&self, stage: &Stage, batch: &Tensor) -> Result<(f64, Tensor), ProfileError> {
         let batch = batch.clone();
         let started = (self.clock)();
         let output = self.executor.submit(stage, batch).await;
@@ -297,12 +309,12 @@ impl Run<'_> {
         Ok((seconds, output.map_err(|source| failed(stage, source))?))
     }
 
-    /// Fewer as time goes by.
+    /// Returns the number of repetitions, which decreases over time.
     fn repetitions(&self) -> usize {
         let gone = (self.clock)();
         let most = match () {
-            () if gone < self.rules.patience => self.rules.repetitions,
-            () if gone < self.rules.patience * 2 => 2,
+            () if gone < self.rules.full_repetition_time => self.rules.repetitions,
+            () if gone < self.rules.full_repetition_time * 2 => 2,
             () => 1,
         };
         most.clamp(1, self.rules.repetitions.max(1))
@@ -317,7 +329,7 @@ fn failed(stage: &Stage, source: frostline_tensor::OpError) -> ProfileError {
     }
 }
 
-/// `count` rows of `input`, again from the first where it has fewer.
+/// Returns `count` rows, and repeats `input` if it has fewer.
 fn repeated(input: &Tensor, count: usize) -> Result<Tensor, ProfileError> {
     let rows = input.rows()?.max(1);
     let starts = (0..count).step_by(rows);

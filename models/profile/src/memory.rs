@@ -3,17 +3,17 @@ use frostline_graph::tensors::dtype_of;
 use frostline_graph::{GraphError, Model};
 use frostline_wire::Linear;
 
-/// Bytes an engine holds to get from the input to each of `cuts`: the weights it needs (fixed), and the largest sum of tensors that are
-/// alive at once (per sample). An estimate from the graph: what the engine's kernels take beside that is not in it, nor is
-/// what it saves by writing results over their inputs.
+/// Returns the engine's memory usage in bytes from the input to each of `cuts`. The fixed part contains the
+/// weights, and the part per sample contains the largest sum of live tensors. This is an estimate based on
+/// the graph. It excludes kernel workspace and does not consider in-place operations.
 ///
 /// # Errors
-/// Those of [`Model::slice`].
+/// Returns the errors of [`Model::slice`].
 pub fn memory(model: &Model, cuts: &[String]) -> Result<Vec<Linear>, GraphError> {
     let of_cut = |cut: &String| {
         let part = model.slice(None, Some(cut))?;
         let weights: u64 = part.graph().initializer.iter().map(weight_bytes).sum();
-        // What is not known of sizes that depend on the data is left out.
+        // Tensors with data-dependent sizes are not included.
         let alive = part.footprint().unwrap_or_default().alive;
         Ok(Linear {
             fixed: weights as f64,

@@ -1,19 +1,21 @@
 use crate::memory::weight_bytes;
 use frostline_graph::{GraphError, Model};
 
-/// Multiply-adds that take a core as long as reading a byte of weights: 37 billion a second against 13 GB (AMD EPYC).
+/// Number of multiply-adds with the same duration as reading a byte of weights, on one core. The value is
+/// based on 37 billion multiply-adds and 13 GB per second (AMD EPYC).
 const MULTIPLY_ADDS_PER_BYTE: f64 = 3.0;
 
-/// The share of a run's time that reading the weights may take.
+/// Maximum fraction of the execution time for reading weights.
 const READING: f64 = 0.02;
 
-/// The efficient number of rows for one run of `model` on a CPU core: the smallest power of two with which reading the weights takes at
-/// most 2 % of the time, `most` at most. More rows gain nothing, and their tensors leave the caches: ViT-B/16 takes a tenth longer with
-/// 8 rows than with 4, a sixth with 16 (benchmark `prefix --parts rows`). It depends on the graph alone, so that equal jobs compute
-/// equal bits; where shapes are unknown it is `most`.
+/// Returns the efficient batch size of `model` on a CPU core, up to `most`. It is the smallest power of two
+/// for which reading the weights needs up to 2 % of the time. Larger batches are not faster, and their
+/// tensors exceed the caches: compared with 4 rows, ViT-B/16 needs 10 % more time with 8 rows and about 17 %
+/// more with 16 rows (benchmark `prefix --parts rows`). The result only depends on the graph, so equal jobs
+/// produce equal bits. If shapes are unknown, the result is `most`.
 ///
 /// # Errors
-/// [`GraphError::Shape`] when a node does not fit its inputs.
+/// Returns [`GraphError::Shape`] if the inputs of a node have invalid shapes.
 pub fn efficient_rows(model: &Model, most: usize) -> Result<usize, GraphError> {
     let weights: u64 = model.graph().initializer.iter().map(weight_bytes).sum();
     let read = weights as f64 * MULTIPLY_ADDS_PER_BYTE;

@@ -14,7 +14,7 @@ impl Affine {
     /// need exactly. If the range is empty or too small for a normal scale, the scale is 1 and the zero point
     /// 0.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    pub(crate) fn over(range: Range) -> Self {
+    pub(crate) fn from_range(range: Range) -> Self {
         let (least, greatest) = (range.least.min(0.0), range.greatest.max(0.0));
         let scale = (greatest - least) / 255.0;
         if !scale.is_normal() {

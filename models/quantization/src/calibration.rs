@@ -20,13 +20,13 @@ impl Calibration {
     /// Builds the calibration network for the layers of `model` up to the cut `freeze`.
     ///
     /// # Errors
-    /// Returns [`QuantizationError::Nothing`] if no layer can be quantized, [`QuantizationError::Opset`] if
-    /// the operators are too old, and [`QuantizationError::Graph`] if the network cannot be cut at `freeze`
-    /// or its shapes are unknown.
+    /// Returns [`QuantizationError::NoQuantizableLayer`] if no layer can be quantized,
+    /// [`QuantizationError::Opset`] if the operators are too old, and [`QuantizationError::Graph`] if the
+    /// network cannot be cut at `freeze` or its shapes are unknown.
     pub fn new(model: &Model, freeze: &str) -> Result<Self, QuantizationError> {
         let layers = Layers::up_to(model, freeze)?;
         if layers.quantizable().next().is_none() {
-            return Err(QuantizationError::Nothing);
+            return Err(QuantizationError::NoQuantizableLayer);
         }
         let watched = layers.quantized_values(&Scheme::new(WeightBits::Eight));
         let part = model.slice(None, Some(freeze))?;

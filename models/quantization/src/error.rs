@@ -18,7 +18,7 @@ pub enum QuantizationError {
     #[error(
         "the frozen layers contain no convolution or linear layer with stored f32 weights, so int8 gains nothing; use f32"
     )]
-    Nothing,
+    NoQuantizableLayer,
     /// A value is NaN or infinite.
     #[error("the frozen layers compute NaN or infinity at `{tensor}` on the calibration images; use f32")]
     NotFinite {
@@ -26,7 +26,9 @@ pub enum QuantizationError {
         tensor: String,
     },
     /// The ranges belong to a different network.
-    #[error("missing calibration range for `{tensor}`: the ranges were measured on another network; calibrate this network")]
+    #[error(
+        "missing calibration range for `{tensor}`: the ranges were measured on another network; calibrate this network"
+    )]
     NoRange {
         /// Name of the value.
         tensor: String,

@@ -5,7 +5,7 @@ use crate::layers::{Layers, outputs_of};
 use frostline_graph::build::batched;
 use frostline_graph::{Cut, Model};
 
-/// Returns the layers of `model` up to the last cut, with the value at every cut as an output `f32[batch,
+/// Returns the layers of `model` up to the last cut. The outputs are the values at all cuts, `f32[batch,
 /// ..cut.shape]`.
 ///
 /// # Errors

@@ -128,7 +128,7 @@ impl<'a> Layers<'a> {
                 quantize(self.result(node, output));
             }
         }
-        for &node in self.nodes.iter().filter(|node| passes(node)) {
+        for &node in self.nodes.iter().filter(|node| preserves_integers(node)) {
             let ends = node.input_name(0).zip(node.output_name(0));
             if let Some((input, output)) = ends
                 && let Some(&range) = quantized.get(input)
@@ -185,8 +185,8 @@ fn stored(model: &Model) -> HashMap<&str, &TensorProto> {
     stored
 }
 
-/// Returns true if an operator only moves or selects elements, so that integers stay valid.
-fn passes(node: &NodeProto) -> bool {
+/// Returns true for supported operators that only move or select elements, so that integers stay valid.
+fn preserves_integers(node: &NodeProto) -> bool {
     matches!(
         node.standard_operator(),
         Some("MaxPool" | "Reshape" | "Flatten" | "Transpose" | "Squeeze" | "Unsqueeze")

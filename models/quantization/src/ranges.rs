@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 /// Smallest and largest element of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Range {
-    /// The smallest element.
+    /// The smallest element, or NaN if a measured minimum was NaN.
     pub least: f32,
-    /// The largest element.
+    /// The largest element, or NaN if a measured maximum was NaN.
     pub greatest: f32,
 }
 

@@ -80,7 +80,7 @@ fn parameters<'a>(
         if !(range.least.is_finite() && range.greatest.is_finite()) {
             return Err(QuantizationError::NotFinite { tensor: tensor() });
         }
-        Ok((value, (source, Affine::over(range))))
+        Ok((value, (source, Affine::from_range(range))))
     };
     quantized.iter().map(parameters).collect()
 }
@@ -90,7 +90,7 @@ struct Rewrite<'a> {
     parameters: BTreeMap<&'a str, Parameters<'a>>,
     weights_precision: WeightBits,
     input: &'a str,
-    /// New names of values, for the nodes that read the values.
+    /// New input names for readers of renamed values.
     renamed: HashMap<&'a str, String>,
     nodes: Vec<NodeProto>,
     weights: Vec<TensorProto>,

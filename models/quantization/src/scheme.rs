@@ -12,7 +12,7 @@ pub const RULES: u32 = 2;
 pub struct Scheme {
     /// Precision of the weights.
     pub weights: WeightBits,
-    /// Output names of layers in `f32`.
+    /// Output names of layers to keep in `f32`.
     pub in_f32: BTreeSet<String>,
 }
 

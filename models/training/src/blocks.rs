@@ -2,10 +2,10 @@ use crate::windows::{Axis, coordinates};
 
 /// Approximate number of output positions in a block. Blocks of this size are small enough that a channel's
 /// kernel, spread into a matrix, is mostly nonzero, and large enough for matrix products to pay off.
-const MADE: usize = 64;
+const BLOCK_POSITIONS: usize = 64;
 
-/// Divides the output of windows into blocks of equal size, with the part of the input that each block reads.
-/// A single block along an axis reads the input without padding. All positions are flat, row-major indices.
+/// Divides the output of windows into blocks of equal size and selects the required input positions. A single
+/// block along an axis reads the input without padding. All positions are flat, row-major indices.
 #[derive(Debug, Clone)]
 pub(crate) struct Blocks {
     axes: Vec<BlockAxis>,
@@ -22,7 +22,9 @@ impl Blocks {
     /// Returns the blocks for windows over these axes.
     pub(crate) fn new(axes: &[Axis]) -> Self {
         let rank = axes.len().max(1);
-        let side = (1..=MADE).rev().find(|side| side.pow(rank as u32) <= MADE);
+        let side = (1..=BLOCK_POSITIONS)
+            .rev()
+            .find(|side| side.pow(rank as u32) <= BLOCK_POSITIONS);
         let side = side.unwrap_or(1);
         let cut = |axis: &Axis| BlockAxis {
             axis: *axis,
@@ -57,18 +59,19 @@ impl Blocks {
         self.product(|axis| axis.axis.kernel)
     }
 
-    /// Number of input positions that a block reads.
+    /// Number of input positions per block.
     pub(crate) fn sees(&self) -> usize {
         self.product(BlockAxis::sees)
     }
 
-    /// Number of output positions that a block computes.
+    /// Number of output positions per block.
     pub(crate) fn makes(&self) -> usize {
         self.product(BlockAxis::makes)
     }
 
-    /// Returns the input position at every place of all blocks, or [`Self::inputs`] for padding.
-    pub(crate) fn seen(&self) -> Vec<usize> {
+    /// Returns the input positions of all blocks, block by block. The position [`Self::inputs`] represents
+    /// padding.
+    pub(crate) fn input_positions(&self) -> Vec<usize> {
         self.each(
             BlockAxis::sees,
             BlockAxis::seen,
@@ -77,9 +80,9 @@ impl Blocks {
         )
     }
 
-    /// Returns the output position at every place of all blocks, or [`Self::outputs`] after the last
-    /// position.
-    pub(crate) fn made(&self) -> Vec<usize> {
+    /// Returns the output positions of all blocks, block by block. The position [`Self::outputs`] represents
+    /// places after the end.
+    pub(crate) fn output_positions(&self) -> Vec<usize> {
         self.each(
             BlockAxis::makes,
             BlockAxis::made,
@@ -111,10 +114,10 @@ impl Blocks {
         all
     }
 
-    /// Returns the index in [`Self::made`] of every output position.
-    pub(crate) fn placed(&self) -> Vec<usize> {
+    /// Returns the index in [`Self::output_positions`] of every output position.
+    pub(crate) fn output_indices(&self) -> Vec<usize> {
         let mut placed = vec![0; self.outputs()];
-        for (place, position) in self.made().into_iter().enumerate() {
+        for (place, position) in self.output_positions().into_iter().enumerate() {
             if let Some(known) = placed.get_mut(position) {
                 *known = place;
             }
@@ -122,10 +125,10 @@ impl Blocks {
         placed
     }
 
-    /// Returns the indices in [`Self::seen`] of every input position, and their number per position.
-    /// Positions with fewer indices are filled up with the length of [`Self::seen`].
-    pub(crate) fn seers(&self) -> (Vec<usize>, usize) {
-        let seen = self.seen();
+    /// Returns the indices in [`Self::input_positions`] for every input position and the number of indices per position.
+    /// Positions with fewer indices are filled up with the length of [`Self::input_positions`].
+    pub(crate) fn input_indices(&self) -> (Vec<usize>, usize) {
+        let seen = self.input_positions();
         let mut seers = vec![Vec::new(); self.inputs()];
         for (place, position) in seen.iter().enumerate() {
             if let Some(seers) = seers.get_mut(*position) {
@@ -141,7 +144,7 @@ impl Blocks {
 
     /// Returns the matrix `[taps, sees·makes]` with a 1 wherever a tap connects an input place to an output
     /// place. A kernel times this matrix is the matrix that turns the input of a block into the output.
-    pub(crate) fn spread(&self) -> Vec<f64> {
+    pub(crate) fn tap_matrix(&self) -> Vec<f64> {
         let (seen, made) = (
             self.coordinates(BlockAxis::sees),
             self.coordinates(BlockAxis::makes),
@@ -175,7 +178,7 @@ impl BlockAxis {
         }
     }
 
-    /// Padding before the first element that a block reads.
+    /// Padding at the start of the block's input.
     fn padding(&self) -> usize {
         if self.count == 1 { 0 } else { self.axis.begin }
     }
@@ -189,7 +192,8 @@ impl BlockAxis {
         Some(block * self.makes() + place).filter(|position| *position < self.axis.output)
     }
 
-    /// Returns the tap that connects the input place `seen` to the output place `made`.
+    /// Returns the tap that connects the input place `seen` to the output place `made`, or `None` if the
+    /// window of `made` does not read it.
     fn tap(&self, seen: usize, made: usize) -> Option<usize> {
         let Axis {
             kernel,
@@ -209,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_see_and_make_what_windows_do() {
+    fn blocks_match_windows() {
         for ((input, output), (kernel, stride, dilation), begin) in [
             ((7, 7), (5, 1, 1), 2),
             ((130, 130), (3, 1, 1), 1),
@@ -228,7 +232,11 @@ mod tests {
                 end: begin,
             };
             let blocks = Blocks::new(&[axis]);
-            let (seen, made, spread) = (blocks.seen(), blocks.made(), blocks.spread());
+            let (seen, made, spread) = (
+                blocks.input_positions(),
+                blocks.output_positions(),
+                blocks.tap_matrix(),
+            );
             let (sees, makes) = (blocks.sees(), blocks.makes());
             let mut found = vec![None; axis.output * axis.kernel];
             for (place, output) in made
@@ -236,7 +244,7 @@ mod tests {
                 .enumerate()
                 .filter(|(_, output)| **output < axis.output)
             {
-                assert_eq!(blocks.placed()[*output], place);
+                assert_eq!(blocks.output_indices()[*output], place);
                 for tap in 0..axis.kernel {
                     for s in 0..sees {
                         if spread[(tap * sees + s) * makes + place % makes] == 1.0 {
@@ -250,7 +258,7 @@ mod tests {
             let seen_by = |output: usize| (0..kernel).map(move |tap| axis.input_of(output, tap));
             let windows: Vec<Option<usize>> = (0..output).flat_map(seen_by).collect();
             assert_eq!(found, windows, "{axis:?}");
-            let (seers, most) = blocks.seers();
+            let (seers, most) = blocks.input_indices();
             for (index, place) in seers.iter().enumerate().filter(|(_, place)| **place < seen.len()) {
                 assert_eq!(seen[*place], index / most);
             }

@@ -5,13 +5,13 @@ use frostline_graph::onnx::NodeProto;
 use frostline_graph::tensors::from_proto;
 use frostline_tensor::Data;
 
-/// Node of the suffix as seen by a rule, with operands and output shape.
+/// Node of the suffix with operands and output shape, passed to a rule.
 pub(crate) struct Call<'a> {
     pub(crate) node: &'a NodeProto,
     pub(crate) source: &'a Source<'a>,
     /// Floating-point operands by input slot.
     pub(crate) operands: Vec<Option<Value>>,
-    /// Tensors of operands of other types by input slot. They have no gradient.
+    /// Tensors of all other operands by input slot, which never need gradients.
     pub(crate) plain: Vec<Option<String>>,
     pub(crate) output_shape: Vec<usize>,
 }
@@ -66,7 +66,7 @@ impl Call<'_> {
     }
 
     /// Returns true if the type of the first output differs from the floating-point type of the suffix.
-    pub(crate) fn gives_others(&self) -> bool {
+    pub(crate) fn has_other_type(&self) -> bool {
         let output = self.node.output_name(0);
         let known = output.and_then(|name| self.source.shapes.get(name));
         known.is_some_and(|known| known.data_type != self.source.float.data_type())
@@ -102,17 +102,14 @@ impl Call<'_> {
         if let Some(known) = self.source.shapes.numbers(name) {
             return Ok(Some(known.to_vec()));
         }
-        let stored = self.source.constants.get(name).ok_or_else(|| {
-            self.unsupported(format!(
-                "input {slot} ('{name}') must be a stored constant"
-            ))
-        })?;
+        let stored =
+            self.source.constants.get(name).ok_or_else(|| {
+                self.unsupported(format!("input {slot} ('{name}') must be a stored constant"))
+            })?;
         match from_proto(stored)?.into_data() {
             Data::F32(values) => Ok(Some(values.into_iter().map(f64::from).collect())),
             Data::F64(values) => Ok(Some(values)),
-            _ => Err(self.unsupported(format!(
-                "input {slot} ('{name}') must be a floating-point tensor"
-            ))),
+            _ => Err(self.unsupported(format!("input {slot} ('{name}') must be a floating-point tensor"))),
         }
     }
 
@@ -138,7 +135,8 @@ impl Call<'_> {
         self.node.float(name).unwrap_or(default).into()
     }
 
-    /// Returns the `count` sizes in the attribute `name`. Without the attribute, all sizes are `default`.
+    /// Returns the `count` sizes in the attribute `name`. If the attribute is missing, all sizes are
+    /// `default`.
     pub(crate) fn sizes(
         &self,
         name: &str,
@@ -149,12 +147,12 @@ impl Call<'_> {
             return Ok(vec![default; count]);
         };
         let sizes: Option<Vec<usize>> = values.iter().map(|value| usize::try_from(*value).ok()).collect();
-        sizes
-            .filter(|sizes| sizes.len() == count)
-            .ok_or_else(|| self.unsupported(format!("attribute {name} is {values:?}; expected {count} sizes")))
+        sizes.filter(|sizes| sizes.len() == count).ok_or_else(|| {
+            self.unsupported(format!("attribute {name} is {values:?}; expected {count} sizes"))
+        })
     }
 
-    /// Returns `axis` of a tensor of rank `rank`. Negative axes count from the end.
+    /// Normalizes `axis` for the rank `rank`. Negative axes count from the end.
     pub(crate) fn axis(&self, axis: i64, rank: usize) -> Result<usize, TrainingError> {
         let counted = if axis < 0 { axis + rank as i64 } else { axis };
         usize::try_from(counted)
@@ -163,7 +161,8 @@ impl Call<'_> {
             .ok_or_else(|| self.unsupported(format!("axis {axis} is out of range for {rank} axes")))
     }
 
-    /// Returns the axes in the attribute `axes` (older operator sets) or in the input `slot` (newer ones).
+    /// Returns the axes in the attribute `axes` (older operator sets) or in the input `slot` (newer ones), or
+    /// `None` if both are missing.
     pub(crate) fn axes(&self, slot: usize, rank: usize) -> Result<Option<Vec<usize>>, TrainingError> {
         let named = match self.node.ints("axes") {
             Some(axes) => Some(axes.to_vec()),

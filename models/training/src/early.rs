@@ -1,20 +1,20 @@
 //! Moves selections before normalizations, so that only the selected rows are normalized. For example, the
-//! classifier of a vision transformer reads a single token, and the norm before it would normalize all of
-//! them.
+//! classifier of a vision transformer reads a single token, and the preceding norm would otherwise normalize
+//! all tokens.
 
 use crate::{Dropout, TrainingError};
 use frostline_graph::onnx::NodeProto;
 use frostline_graph::{Model, Shapes, build};
 
-/// Node indices of a norm and of a Gather along an outer axis, which is the only reader of the norm.
+/// Node indices of a norm and the Gather along an outer axis that is the only reader.
 struct Pair {
     norm: usize,
     gather: usize,
 }
 
-/// Returns `suffix` with Gathers moved before the LayerNormalization they select from, or `None` if there is
-/// nothing to move. A Gather moves if it is the only reader, selects along an axis that is not normalized,
-/// and the norm has no dropout.
+/// Returns `suffix` with Gathers moved before the preceding LayerNormalization, or `None` if there are no
+/// candidates. A Gather is a candidate if it is the only reader of a norm without dropout. It moves if it
+/// selects along an axis before the normalized axes.
 pub(crate) fn select_early(suffix: &Model, dropouts: &[Dropout]) -> Result<Option<Model>, TrainingError> {
     let nodes = suffix.nodes();
     let candidates = (0..nodes.len()).filter_map(|norm| pair(suffix, norm, dropouts));
@@ -49,8 +49,7 @@ pub(crate) fn select_early(suffix: &Model, dropouts: &[Dropout]) -> Result<Optio
     Ok(Some(Model::from_proto(proto)?))
 }
 
-/// Returns the remaining nodes, with each node of `firsts` inserted before its index. `firsts` is sorted by
-/// index.
+/// Returns the remaining nodes, and inserts the nodes of `firsts` before the given indices, which are sorted.
 fn ordered(moved: Vec<NodeProto>, firsts: Vec<(usize, NodeProto)>) -> Vec<NodeProto> {
     let mut firsts = firsts.into_iter().peekable();
     let mut nodes = Vec::with_capacity(moved.len());

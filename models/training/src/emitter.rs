@@ -42,11 +42,11 @@ pub(crate) struct Emitter {
     products: BTreeMap<String, [usize; 2]>,
     rows: BTreeMap<String, usize>,
     tensors: usize,
-    /// Integer zero that is computed at run time and added to the shapes of reshapes, which hides them from
-    /// ONNX Runtime. `None` while shapes are visible.
-    loose: Option<String>,
+    /// Integer zero that is computed at run time and added to the shapes of Reshape nodes, which hides these
+    /// shapes from ONNX Runtime. `None` while shapes are visible.
+    hidden_zero: Option<String>,
     /// Such a zero for the backward pass.
-    later: Option<String>,
+    backward_zero: Option<String>,
 }
 
 impl Emitter {
@@ -60,8 +60,8 @@ impl Emitter {
             products,
             rows,
             tensors: 0,
-            loose: None,
-            later: None,
+            hidden_zero: None,
+            backward_zero: None,
         }
     }
 
@@ -151,13 +151,13 @@ impl Emitter {
         delayed
     }
 
-    /// Emits a zero that depends on `tensor`, whatever the values.
+    /// Emits a zero that depends on `tensor` but not on the elements.
     fn zero_after(&mut self, tensor: &str) -> String {
         let all = self.ints([-1]);
         let flat = self.node("Reshape", &[tensor, &all], vec![]);
         let (first, infinite) = (self.integer(0), self.scalar(f64::INFINITY));
         let first = self.node("Gather", &[&flat, &first], vec![build::int("axis", 0)]);
-        // Nothing is greater than infinity, and comparisons with NaN are false.
+        // Always false, because no number is greater than infinity and comparisons with NaN are false.
         let greater = self.node("Greater", &[&first, &infinite], vec![]);
         let to = build::int("to", self.float.data_type().into());
         self.node("Cast", &[&greater], vec![to])
@@ -226,10 +226,9 @@ impl Emitter {
             .clone()
     }
 
-    /// Reshapes `tensor` to `dims`.
     pub(crate) fn reshape(&mut self, tensor: &str, dims: &[usize]) -> String {
         let mut shape = self.ints(dims.iter().map(|dim| *dim as i64));
-        if let Some(zero) = self.loose.clone().filter(|_| !dims.is_empty()) {
+        if let Some(zero) = self.hidden_zero.clone().filter(|_| !dims.is_empty()) {
             shape = self.add(&shape, &zero);
         }
         self.node("Reshape", &[tensor, &shape], vec![])
@@ -239,7 +238,7 @@ impl Emitter {
     /// it later and cannot merge them with equal nodes that read `tensor` directly.
     pub(crate) fn reshape_after(&mut self, tensor: &str, dims: &[usize], after: &str) -> String {
         let zero = self.zero_after(after);
-        if self.later.is_none() {
+        if self.backward_zero.is_none() {
             let tensor = self.add(tensor, &zero);
             return self.reshape(&tensor, dims);
         }
@@ -250,24 +249,24 @@ impl Emitter {
     }
 
     /// Reshapes `tensor` to `dims` with a shape that ONNX Runtime cannot infer. From here until
-    /// [`Self::set_strict`], this also holds for [`Self::reshape`].
+    /// [`Self::show_shapes`], this also holds for [`Self::reshape`].
     ///
     /// ONNX Runtime reuses the memory of a dead tensor for a later one of the same shape, and keeps the
     /// memory allocated in between. Forward and backward passes contain many equal shapes, so memory of the
     /// forward pass would stay allocated until the backward pass. ONNX Runtime also merges equal nodes, so it
     /// would keep tensors that the backward pass deliberately recomputes.
-    pub(crate) fn loosened(&mut self, tensor: &str, dims: &[usize]) -> String {
+    pub(crate) fn reshape_hidden(&mut self, tensor: &str, dims: &[usize]) -> String {
         let zero = self.zero_after(tensor);
-        self.loose = Some(self.cast_to_int(&zero));
+        self.hidden_zero = Some(self.cast_to_int(&zero));
         self.reshape(tensor, dims)
     }
 
-    /// Makes shapes visible again, so that operators can write over their inputs. [`Self::set_loose`] hides
-    /// them from here on by a zero computed after `tensor`.
-    pub(crate) fn set_strict(&mut self, tensor: &str) {
-        if self.loose.take().is_some() {
+    /// Makes shapes visible again, which allows operators to write over inputs. [`Self::set_shapes_hidden`]
+    /// hides them from here on by a zero computed after `tensor`.
+    pub(crate) fn show_shapes(&mut self, tensor: &str) {
+        if self.hidden_zero.take().is_some() {
             let zero = self.zero_after(tensor);
-            self.later = Some(self.cast_to_int(&zero));
+            self.backward_zero = Some(self.cast_to_int(&zero));
         }
     }
 
@@ -275,9 +274,9 @@ impl Emitter {
         self.node("Cast", &[tensor], vec![build::int("to", data_type::INT64.into())])
     }
 
-    /// Hides or shows the shapes of the nodes emitted next. For the backward pass.
-    pub(crate) fn set_loose(&mut self, loose: bool) {
-        self.loose = self.later.clone().filter(|_| loose);
+    /// Hides or shows the shapes of the nodes emitted next, for the backward pass.
+    pub(crate) fn set_shapes_hidden(&mut self, loose: bool) {
+        self.hidden_zero = self.backward_zero.clone().filter(|_| loose);
     }
 
     pub(crate) fn transpose(&mut self, tensor: &str, permutation: impl IntoIterator<Item = usize>) -> String {
@@ -378,7 +377,7 @@ impl Emitter {
         self.node("Div", &[left, right], vec![])
     }
 
-    /// Multiplies `tensor` by a constant. The factor 1 emits nothing.
+    /// Multiplies `tensor` by a constant. Returns the tensor itself for the factor 1.
     pub(crate) fn scale(&mut self, tensor: &str, factor: f64) -> String {
         if factor == 1.0 {
             return tensor.to_owned();
@@ -393,8 +392,8 @@ impl Emitter {
     }
 
     /// Emits a registered product again with `beta` times `addend` added, which is faster than scaling and
-    /// adding a large weight in separate passes. `tensor` is the product or a reshape of it. Returns `None`
-    /// if it is not a registered product with the shape `dims`.
+    /// adding a large weight in separate passes. `tensor` can be a reshape of the product. Returns `None` if
+    /// it is not a registered product with the shape `dims`.
     pub(crate) fn product_plus(
         &mut self,
         tensor: &str,

@@ -5,7 +5,7 @@ use frostline_tensor::ShapeError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainingError {
-    /// An operator between the freeze cut and the output has no gradient rule.
+    /// An operator after the freeze cut has no gradient rule.
     #[error(
         "cannot train through operator {operator} ({node}): no gradient rule exists; choose a freeze cut after it"
     )]
@@ -17,9 +17,7 @@ pub enum TrainingError {
         node: String,
     },
     /// The operator has a rule, but not for this use.
-    #[error(
-        "cannot train through operator {operator} ({node}): {reason}; choose a freeze cut after it"
-    )]
+    #[error("cannot train through operator {operator} ({node}): {reason}; choose a freeze cut after it")]
     Unsupported {
         /// Name of the operator in ONNX.
         operator: String,
@@ -29,13 +27,13 @@ pub enum TrainingError {
         /// Unsupported property of the node.
         reason: String,
     },
-    /// The suffix as a whole cannot be trained.
+    /// The suffix does not support training.
     #[error("cannot train this suffix: {reason}")]
     Suffix {
         /// Cause and next step.
         reason: String,
     },
-    /// The shape of a weight does not fit the operator that reads it.
+    /// The shape of a weight is invalid for the operator.
     #[error("cannot train this suffix: weight '{weight}': {source}")]
     Weight {
         /// Name of the initializer.
@@ -53,7 +51,7 @@ pub enum TrainingError {
         /// Allowed values.
         expected: &'static str,
     },
-    /// A state tensor has the wrong shape or type.
+    /// Type or shape of a state tensor do not match the slot.
     #[error("invalid tensor for state slot '{slot}': expected {expected}, got {actual}")]
     State {
         /// Input name of the slot.

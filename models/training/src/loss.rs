@@ -10,7 +10,7 @@ use frostline_tensor::DType;
 pub enum Loss {
     /// Softmax cross-entropy with a class per sample (`torch.nn.CrossEntropyLoss`).
     CrossEntropy {
-        /// Fraction of the target that is spread evenly over all classes, from 0 (off) to below 1.
+        /// Fraction of the target to spread evenly over all classes, 0 (off) to below 1.
         label_smoothing: f64,
         /// Weight of every class; `None` weighs all classes equally. The loss is divided by the sum of the
         /// weights of the samples' classes.
@@ -20,10 +20,10 @@ pub enum Loss {
         /// sample.
         mixed: bool,
     },
-    /// Independent binary classification of every output, for any number of classes per sample
-    /// (`torch.nn.BCEWithLogitsLoss`).
+    /// Independent binary classification per output (`torch.nn.BCEWithLogitsLoss`). Samples can have any
+    /// number of classes.
     BinaryCrossEntropy {
-        /// Weight of the positive class of every output; `None` is 1.
+        /// Weight of the positive class per output; `None` is 1.
         positive_weights: Option<Vec<f64>>,
     },
     /// Mean squared error for regression (`torch.nn.MSELoss`).
@@ -67,7 +67,7 @@ impl Loss {
         }
     }
 
-    /// Returns type and shape of the targets of a batch.
+    /// Returns the type and shape of the targets.
     pub(crate) fn targets(&self, source: &Source<'_>) -> (DType, Vec<usize>) {
         if self.takes_classes() {
             (DType::I64, vec![source.batch])
@@ -76,7 +76,7 @@ impl Loss {
         }
     }
 
-    /// Refuses class weights if their number differs from the number of outputs.
+    /// Refuses weights if the length differs from the number of outputs.
     pub(crate) fn fits(&self, classes: usize) -> Result<(), TrainingError> {
         let weights = match self {
             Self::CrossEntropy { class_weights, .. } => class_weights,
@@ -226,7 +226,7 @@ fn binary_cross_entropy(
     }
 }
 
-/// Emits `max(x, 0) + log(1 + exp(-|x|))`, in which no exponential overflows.
+/// Emits `max(x, 0) + log(1 + exp(-|x|))`, which cannot overflow.
 fn softplus(emit: &mut Emitter, tensor: &str) -> String {
     let size = emit.node("Abs", &[tensor], vec![]);
     let negated = emit.node("Neg", &[&size], vec![]);

@@ -7,7 +7,7 @@ use frostline_tensor::{Data, ShapeError, Tensor};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// Separates masks from other uses of a job's seed: streams of ChaCha are independent.
+/// Separates masks from other uses of the job's seed, because ChaCha streams are independent.
 const STREAM: u64 = 3 << 62;
 
 /// Graph input for the factors of a dropout: 0 for a dropped element, otherwise `1 / (1 - ratio)`.
@@ -24,8 +24,8 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// Draws the mask of step `step` for the rows of the batch after the first `before`. The masks of
-    /// micro-batches together equal the mask of the whole batch.
+    /// Draws the mask of step `step` for the rows of the batch after the first `before`. Concatenated masks
+    /// of micro-batches are equal to the mask of the entire batch.
     ///
     /// # Errors
     /// Returns [`ShapeError`] if the number of elements overflows.

@@ -26,10 +26,10 @@ pub struct StepMemory {
     /// Weights and optimizer state.
     pub state: u64,
     /// Inputs of the step, plus the peak of tensors alive at the same time.
-    pub alive: u64,
+    pub peak: u64,
     /// Peak of tensors alive at the same time in the update, or 0 if the update is part of the step.
-    pub update: u64,
-    /// Rows of the batch that wait for other micro-batches.
+    pub update_peak: u64,
+    /// Other rows of the batch, waiting in memory.
     pub waiting: u64,
 }
 
@@ -38,7 +38,7 @@ impl StepMemory {
     /// sizes leave gaps in an arena: with 9 suffixes and batches of 32, arenas needed 1.1 to 1.5 times the
     /// bytes alive.
     pub fn bytes(&self) -> u64 {
-        let arenas = self.alive.saturating_add(self.update) / 3 * 4;
+        let arenas = self.peak.saturating_add(self.update_peak) / 3 * 4;
         self.state.saturating_add(arenas).saturating_add(self.waiting)
     }
 
@@ -59,8 +59,8 @@ impl StepMemory {
         let row = bytes(&step.input) / rows.max(1) as u64;
         Some(Self {
             state: step.state.iter().map(StateSlot::bytes).sum(),
-            alive: given + peak(step, &shapes),
-            update: match update {
+            peak: given + peak(step, &shapes),
+            update_peak: match update {
                 Some(update) => peak(update, &update.model.shapes(1).ok()?),
                 None => 0,
             },
@@ -70,7 +70,7 @@ impl StepMemory {
 }
 
 fn peak(graph: &TrainingGraph, shapes: &Shapes) -> u64 {
-    Walk::new(&graph.model, &graph.in_place, shapes).peak()
+    Liveness::new(&graph.model, &graph.in_place, shapes).peak()
 }
 
 /// Returns the size of a tensor, or 0 if the shape is unknown.
@@ -111,7 +111,7 @@ fn order(nodes: &[NodeProto], readers: &Readers<'_>) -> Vec<usize> {
 }
 
 /// Tracks live tensors along the execution order.
-struct Walk<'a> {
+struct Liveness<'a> {
     nodes: Vec<&'a NodeProto>,
     shapes: &'a Shapes,
     /// Maps views to the tensor that owns the memory.
@@ -123,7 +123,7 @@ struct Walk<'a> {
     bytes: u64,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> Liveness<'a> {
     fn new(model: &'a Model, in_place: &'a [String], shapes: &'a Shapes) -> Self {
         let all = model.nodes();
         let order = order(all, &Readers::new(all));

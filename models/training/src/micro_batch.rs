@@ -12,15 +12,15 @@ const FEW_BYTES: u64 = 64 << 20;
 const FEWEST_ROWS: usize = 8;
 
 /// Plan for the steps of a batch on a CPU. A large batch is divided into micro-batches, which run one after
-/// another and make a single update. The memory of a step then does not grow with the batch, except for the
-/// waiting rows.
+/// another and make a single update. Apart from the waiting rows, the memory of a step then no longer grows
+/// with the batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CpuSteps {
-    /// Settings with CPU optimizations enabled. Micro-batches [accumulate](StepSettings::accumulates)
-    /// gradients.
+    /// Settings with the weights selected for Winograd's algorithm. Micro-batches
+    /// [accumulate](StepSettings::accumulates) gradients.
     pub settings: StepSettings,
-    /// Rows of a micro-batch, or of the whole batch if it is not divided. The last micro-batch can have fewer
-    /// rows.
+    /// Number of rows per micro-batch, equal to the batch size if the batch is not divided. The last
+    /// micro-batch can have fewer rows.
     pub rows: usize,
     /// Memory of the steps, including waiting rows, or `None` if shapes cannot be inferred.
     pub memory: Option<StepMemory>,
@@ -74,6 +74,6 @@ impl CpuSteps {
 
     fn is_large(&self) -> bool {
         self.memory
-            .is_some_and(|memory| memory.alive > memory.state.max(FEW_BYTES))
+            .is_some_and(|memory| memory.peak > memory.state.max(FEW_BYTES))
     }
 }

@@ -28,14 +28,14 @@ pub enum BatchNorm {
     Stored,
     /// Normalizes with the stored statistics. Nothing is trained.
     Frozen,
-    /// Normalizes with the statistics of the batch. The stored ones move towards them by the momentum in the
-    /// model, as in the training mode of PyTorch. Scale and bias are trained. A batch with a single value per
+    /// Normalizes with the statistics of the batch. The stored statistics move by the momentum in the model,
+    /// like in the training mode of PyTorch. Scale and bias are trained. A batch with a single value per
     /// channel is normalized with the stored statistics.
     Updated,
 }
 
-/// Dropout at a tensor: each element is zero with probability `ratio`, and the others are scaled by `1 / (1 -
-/// ratio)` (`torch.nn.Dropout`). The graph of a step reads the random factors from an input, the
+/// Dropout at a tensor: elements become zero with probability `ratio`, and all other elements are scaled by
+/// `1 / (1 - ratio)` (`torch.nn.Dropout`). The graph of a step reads the random factors from an input, the
 /// [`Mask`](crate::Mask).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dropout {
@@ -52,8 +52,8 @@ impl BatchNorm {
     /// Checks that `suffix` supports this mode.
     ///
     /// # Errors
-    /// Returns [`TrainingError::Suffix`] for [`Self::Updated`] if the suffix has no stored statistics or if
-    /// two nodes share one.
+    /// Returns [`TrainingError::Suffix`] for [`Self::Updated`] if the suffix has no BatchNormalization, or if
+    /// a statistic is shared by two nodes or not stored.
     pub fn check(self, suffix: &Model) -> Result<(), TrainingError> {
         moving_statistics(suffix, self).map(|_| ())
     }

@@ -5,13 +5,13 @@ use crate::tape::{Form, Tape, Value};
 use frostline_graph::onnx::{NodeProto, TensorProto};
 use std::collections::HashMap;
 
-/// Tensors of the suffix in the emitted graph, by name in the suffix.
+/// Tensors in the emitted graph by name in the suffix.
 pub(crate) struct Operands<'a> {
     source: &'a Source<'a>,
     values: HashMap<&'a str, Value>,
-    /// Tensors that are not floating point, such as indices and booleans. They have no gradient.
+    /// Tensors that are not floating point, such as indices and booleans, and never need gradients.
     plain: HashMap<&'a str, String>,
-    /// Constants of the suffix that the emitted graph reads.
+    /// Constants read by the emitted graph.
     stored: Vec<TensorProto>,
 }
 
@@ -37,7 +37,7 @@ impl<'a> Operands<'a> {
         self.stored
     }
 
-    /// Returns `node` with its operands.
+    /// Returns `node` with all operands.
     pub(crate) fn call(&mut self, tape: &mut Tape, node: &'a NodeProto) -> Call<'a> {
         let operands = node.input.iter().map(|name| self.value(tape, name)).collect();
         let plain = node.input.iter().map(|name| self.other(tape, name)).collect();
@@ -51,7 +51,8 @@ impl<'a> Operands<'a> {
         }
     }
 
-    /// Returns the floating-point value `name` of the suffix: an activation, a weight or a constant.
+    /// Returns the activation, weight or floating-point constant `name` of the suffix, or `None` if it has
+    /// another type than the suffix or is unknown.
     fn value(&mut self, tape: &mut Tape, name: &'a str) -> Option<Value> {
         if let Some(value) = self.get(name) {
             return Some(value);
@@ -98,7 +99,7 @@ impl<'a> Operands<'a> {
         Some(tensor)
     }
 
-    /// Emits an unchanged copy of a node that needs no gradient.
+    /// Emits an unchanged copy of a node without a gradient.
     pub(crate) fn copy(&mut self, tape: &mut Tape, call: &Call<'a>) -> Result<(), TrainingError> {
         let tensors = call.tensors(tape).filter(|_| !call.node.is_random());
         let tensors = tensors.ok_or_else(|| call.no_rule())?;

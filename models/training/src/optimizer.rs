@@ -7,8 +7,8 @@ use frostline_graph::onnx::data_type;
 use frostline_tensor::Data;
 use std::collections::BTreeMap;
 
-/// Optimizer of a step. Formulas, initial state and the order of operations follow PyTorch. The learning rate
-/// is an input of every step.
+/// Optimizer of a step. Formulas, initial state and the order of operations follow PyTorch. Learning rates
+/// are inputs of the step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Optimizer {
     /// Stochastic gradient descent (`torch.optim.SGD`): `d = g + weight_decay·w`, `v = momentum·v + d`, `w =
@@ -23,9 +23,9 @@ pub enum Optimizer {
     },
     /// Adam with decoupled weight decay and bias correction (`torch.optim.AdamW`).
     AdamW {
-        /// Decay of the mean of gradients, from 0 to below 1; usually 0.9.
+        /// Decay of the mean of gradients, 0 to below 1, usually 0.9.
         beta1: f64,
-        /// Decay of the mean of squared gradients, from 0 to below 1; usually 0.999.
+        /// Decay of the mean of squared gradients, 0 to below 1, usually 0.999.
         beta2: f64,
         /// Added to the denominator, above 0; usually 1e-8.
         epsilon: f64,
@@ -74,16 +74,16 @@ impl Optimizer {
 pub(crate) struct Update<'a> {
     /// Name of the parameter in the suffix.
     pub(crate) name: &'a str,
-    /// Tensor with the value before the step, in the form of the state slot.
+    /// Current value in the slot's form.
     pub(crate) weight: &'a str,
-    /// Tensor with the gradient, in the form of the state slot.
+    /// Gradient in the slot's form.
     pub(crate) gradient: &'a str,
     /// Shape of the state slot.
     pub(crate) dims: &'a [usize],
     /// Factor for the learning rate.
     pub(crate) factor: f64,
     /// Number of the step counter.
-    pub(crate) joined: u32,
+    pub(crate) counter: u32,
     /// Tensors that still read the weight after the gradient is computed. The new value is written after
     /// them.
     pub(crate) after: &'a [String],
@@ -110,7 +110,7 @@ struct Rate {
 
 #[derive(Clone)]
 struct AdamSteps {
-    /// `1 - rate·weight_decay`, or `None` without weight decay.
+    /// Set to `1 - rate·weight_decay` if weight decay is enabled.
     shrink: Option<String>,
     /// `rate / (1 - beta1^step)`.
     size: String,
@@ -176,7 +176,7 @@ impl Updater {
     }
 
     fn rate(&mut self, emit: &mut Emitter, state: &mut StateBuilder, update: &Update<'_>) -> Rate {
-        let of = (update.factor.to_bits(), update.joined);
+        let of = (update.factor.to_bits(), update.counter);
         if let Some(known) = self.rates.get(&of) {
             return known.clone();
         }
@@ -188,9 +188,9 @@ impl Updater {
                 weight_decay,
                 ..
             } => {
-                let corrections = self.corrections.entry(update.joined);
+                let corrections = self.corrections.entry(update.counter);
                 let corrections = corrections
-                    .or_insert_with(|| Corrections::new(emit, state, update.joined, [beta1, beta2]));
+                    .or_insert_with(|| Corrections::new(emit, state, update.counter, [beta1, beta2]));
                 Some(AdamSteps::new(emit, &rate, weight_decay, corrections))
             }
             Optimizer::Sgd { .. } => None,

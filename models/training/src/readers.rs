@@ -1,5 +1,4 @@
-//! Data flow between nodes. It decides whether a step may write the next tensor of a slot over the current
-//! one.
+//! Data flow between nodes, used to decide if a step can write the next tensor of a slot in place.
 
 use frostline_graph::onnx::NodeProto;
 use std::collections::HashMap;
@@ -35,7 +34,8 @@ impl<'a> Readers<'a> {
         self.makers.get(tensor).copied()
     }
 
-    /// Returns the index of the node that computes `tensor`, looking through transposes and views.
+    /// Returns the index of the node that computes `tensor`, looking through transposes and views. Returns
+    /// `None` for inputs and constants.
     pub(crate) fn origin(&self, tensor: &str) -> Option<usize> {
         let mut origin = self.maker(tensor)?;
         while let Some(node) = self.nodes.get(origin) {

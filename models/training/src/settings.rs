@@ -5,17 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Settings of a training step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepSettings {
-    /// Optimizer of the update.
+    /// Optimizer and its settings, except for the learning rate, which is an input of each step.
     pub optimizer: Optimizer,
     /// Loss to minimize.
     pub loss: Loss,
-    /// Learning rate factors by weight name in the suffix. The default is 1.
-    pub rates: BTreeMap<String, f64>,
+    /// Learning rate factors by weight name in the suffix, 1 by default.
+    pub rate_factors: BTreeMap<String, f64>,
     /// Numbers of step counters by weight name in the suffix, for weights that joined the training later than
-    /// others. Weights with the same number share a step counter of AdamW. The default is 0.
-    pub joined: BTreeMap<String, u32>,
-    /// Maximum norm of all gradients together, as in `torch.nn.utils.clip_grad_norm_`. `None` disables
-    /// clipping.
+    /// others. Weights with the same number share a step counter of AdamW. Weights have the number 0 by
+    /// default.
+    pub step_counters: BTreeMap<String, u32>,
+    /// Maximum total norm of the gradients (`torch.nn.utils.clip_grad_norm_`). `None` disables clipping.
     pub clip_norm: Option<f64>,
     /// True if several batches or [micro-batches](crate::CpuSteps) make a single update. A step then adds
     /// gradients to the state, and [`TrainingGraph::update`](crate::TrainingGraph::update) performs the
@@ -39,8 +39,8 @@ impl From<Optimizer> for StepSettings {
         Self {
             optimizer,
             loss: Loss::default(),
-            rates: BTreeMap::new(),
-            joined: BTreeMap::new(),
+            rate_factors: BTreeMap::new(),
+            step_counters: BTreeMap::new(),
             clip_norm: None,
             accumulates: false,
             averages: false,
@@ -72,11 +72,10 @@ impl StepSettings {
         self.optimizer.check()?;
         self.loss.check()?;
         self.dropout.iter().try_for_each(Dropout::check)?;
-        for factor in self.rates.values() {
-            not_negative("the learning rate factor of a weight", *factor)?;
+        for factor in self.rate_factors.values() {
+            not_negative("the learning rate factor", *factor)?;
         }
-        self.clip_norm.map_or(Ok(()), |norm| {
-            above_zero("the clipping norm", norm)
-        })
+        self.clip_norm
+            .map_or(Ok(()), |norm| above_zero("the clipping norm", norm))
     }
 }

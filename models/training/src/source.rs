@@ -11,7 +11,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 pub(crate) struct Source<'a> {
     pub(crate) suffix: &'a Model,
     pub(crate) shapes: Shapes,
-    /// Stored tensors: initializers and the values of Constant nodes.
+    /// Stored tensors by name: initializers, the tensors of Constant nodes, and the Identity copies of both.
     pub(crate) constants: HashMap<&'a str, &'a TensorProto>,
     pub(crate) input: &'a str,
     pub(crate) input_dims: Vec<usize>,
@@ -32,9 +32,7 @@ impl<'a> Source<'a> {
     ) -> Result<Self, TrainingError> {
         let mut inputs = suffix.inputs().map(|input| input.name.as_str());
         let (Some(input), None, [output]) = (inputs.next(), inputs.next(), suffix.outputs()) else {
-            return Err(TrainingError::suffix(
-                "expected exactly one input and one output",
-            ));
+            return Err(TrainingError::suffix("expected exactly one input and one output"));
         };
         let shapes = suffix.shapes(batch)?;
         let unknown = |name: &str| TrainingError::suffix(format!("shape inference failed for '{name}'"));
@@ -97,7 +95,8 @@ impl<'a> Source<'a> {
         self.constants.contains_key(name) || shapes.integers(name).is_some() || shapes.numbers(name).is_some()
     }
 
-    /// Returns the stored integers of the constant `name`.
+    /// Returns the stored integers of the constant `name`, or `None` if it is not stored or does not contain
+    /// integers.
     pub(crate) fn stored_integers(&self, name: &str) -> Option<Vec<i64>> {
         match from_proto(self.constants.get(name)?).ok()?.into_data() {
             Data::I64(values) => Some(values),

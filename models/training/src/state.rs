@@ -7,23 +7,26 @@ use frostline_graph::onnx::{NodeProto, ValueInfo};
 use frostline_graph::tensors::code_of;
 use frostline_tensor::{DType, Data, Shape, ShapeError, Tensor};
 
-/// A tensor that lives from step to step: a weight, or what the optimizer remembers of one.
+/// Tensor that is kept between steps, either a weight or optimizer state.
 ///
-/// Feed `initial` as `input` at the first step, and from then on what the step before gave as `output`.
+/// The first step reads `initial` from the graph input `input`. Later steps read the tensor that the previous
+/// step returned as `output`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StateSlot {
-    /// The graph input that takes the tensor.
+    /// Graph input for the tensor.
     pub input: String,
-    /// The graph output that gives the tensor of the next step.
+    /// Graph output with the tensor for the next step.
     pub output: String,
-    /// The tensor before the first step, as the slot holds it; empty once it was [taken](Self::take_initial).
+    /// Initial tensor in the slot's form. Empty after [`Self::take_initial`].
     pub initial: Tensor,
-    /// The name in the suffix of what the slot holds, when that is a weight or a statistic of BatchNormalization: what to merge back.
+    /// Name in the suffix, if the slot holds a weight or a statistic of BatchNormalization. The tensor can be
+    /// merged into the network under this name.
     pub parameter: Option<String>,
-    /// The weight's name in the suffix, when the slot holds the moving average of a weight.
+    /// Name of the weight in the suffix, if the slot holds the moving average of a weight.
     pub average_of: Option<String>,
-    /// The shape in the suffix of a convolution's weight `[m, c, ..]`, which the slot holds as `[m, taps·c]` or, of Winograd's, as
-    /// `[taps, m·c]`, so that no step has to rearrange it; `None` for what lies as in the suffix.
+    /// Form and original shape of a convolution weight `[m, c, ..]`, if the slot stores it as `[m, taps·c]`
+    /// or, for Winograd's algorithm, as `[taps, m·c]`. Steps do not have to rearrange such weights. `None` if
+    /// the slot has the form of the suffix.
     kernel: Option<(Form, Shape)>,
     dtype: DType,
     shape: Shape,
@@ -31,7 +34,8 @@ pub struct StateSlot {
 }
 
 impl StateSlot {
-    /// The input of the slot with what samples count whose update is to come, a scalar, where steps [accumulate](crate::StepSettings::accumulates).
+    /// Input of the slot with the total weight of the samples since the last update, a scalar. Only present
+    /// if steps [accumulate](crate::StepSettings::accumulates).
     pub const COUNT: &str = "count";
 
     fn new(kind: SlotKind, name: &str, initial: Tensor) -> Self {
@@ -48,7 +52,7 @@ impl StateSlot {
         }
     }
 
-    /// [`Self::initial`], without leaving a copy of it here.
+    /// Moves [`Self::initial`] out of the slot.
     pub fn take_initial(&mut self) -> Tensor {
         match Tensor::f32([0], Vec::new()) {
             Ok(empty) => std::mem::replace(&mut self.initial, empty),
@@ -56,9 +60,9 @@ impl StateSlot {
         }
     }
 
-    /// Whether the slot holds what waits for an update: zeros, once that is made.
+    /// Returns true if the slot accumulates for the next update. An update resets it to zero.
     pub fn is_pending(&self) -> bool {
-        matches!(self.kind, SlotKind::Gathered | SlotKind::Count)
+        matches!(self.kind, SlotKind::GradientSum | SlotKind::Count)
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -69,10 +73,10 @@ impl StateSlot {
         tensor.dtype() == self.dtype && *tensor.shape() == self.shape
     }
 
-    /// The slot's tensor as the suffix has it: what to merge back into the model.
+    /// Converts the tensor of the slot to the form in the suffix, for merging into the network.
     ///
     /// # Errors
-    /// [`TrainingError::State`] when `tensor` is not of the slot's type and shape.
+    /// Returns [`TrainingError::State`] if type or shape of `tensor` differ from the slot.
     pub fn to_weight(&self, tensor: &Tensor) -> Result<Tensor, TrainingError> {
         if !self.fits(tensor) {
             return Err(self.mismatch(tensor));
@@ -83,11 +87,12 @@ impl StateSlot {
         }
     }
 
-    /// What [`Self::to_weight`] gave, of this slot or of one that lies otherwise, as this slot holds it.
+    /// Converts a result of [`Self::to_weight`], also from a slot with another form, to the form of this
+    /// slot.
     ///
     /// # Errors
-    /// [`TrainingError::State`] when `weight` is not of the slot's type and shape.
-    pub fn hold(&self, weight: &Tensor) -> Result<Tensor, TrainingError> {
+    /// Returns [`TrainingError::State`] if type or shape of `weight` differ from the slot.
+    pub fn to_slot(&self, weight: &Tensor) -> Result<Tensor, TrainingError> {
         let held = match &self.kernel {
             None => Ok(weight.clone()),
             Some((form, _)) => channels_last(weight, *form),
@@ -106,7 +111,7 @@ impl StateSlot {
     }
 }
 
-/// `[m, c, ..]` as `[m, taps·c]`, or as `[taps, m·c]`.
+/// Converts `[m, c, ..]` to `[m, taps·c]` or `[taps, m·c]`.
 fn channels_last(tensor: &Tensor, form: Form) -> Result<Tensor, ShapeError> {
     let (outer, channels, taps) = filters(tensor.shape())?;
     match form {
@@ -118,7 +123,7 @@ fn channels_last(tensor: &Tensor, form: Form) -> Result<Tensor, ShapeError> {
     }
 }
 
-/// What [`channels_last`] made, as `[m, c, ..]`, the given shape.
+/// Converts a result of [`channels_last`] back to `[m, c, ..]` with the given shape.
 fn channels_first(tensor: &Tensor, form: Form, shape: &Shape) -> Result<Tensor, ShapeError> {
     let (outer, channels, taps) = filters(shape)?;
     let columns = match form {
@@ -143,7 +148,7 @@ fn rearrange(data: &Data, rows: usize, columns: usize) -> Data {
     }
 }
 
-/// Transposes every `rows x columns` matrix of a stack.
+/// Transposes all `rows x columns` matrices of a stack.
 fn flip<T: Copy>(values: &[T], rows: usize, columns: usize) -> Vec<T> {
     let matrices = values.chunks_exact((rows * columns).max(1));
     matrices
@@ -152,25 +157,25 @@ fn flip<T: Copy>(values: &[T], rows: usize, columns: usize) -> Vec<T> {
         .collect()
 }
 
-/// What a slot holds; its name follows.
+/// Kind of a slot, from which names are derived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SlotKind {
     Weight,
-    /// Of BatchNormalization.
+    /// Statistic of BatchNormalization.
     Statistic,
     Momentum,
     First,
     Second,
-    /// The sum of the gradients of samples whose update is to come.
-    Gathered,
-    /// What these samples count.
+    /// Accumulated gradients since the last update.
+    GradientSum,
+    /// Accumulated sample weights since the last update.
     Count,
     Average,
     Step,
 }
 
 impl SlotKind {
-    /// The graph input of the slot of `parameter`.
+    /// Returns the graph input of the slot for `parameter`.
     pub(crate) fn input(self, parameter: &str) -> String {
         match self {
             Self::Statistic => format!("{parameter}/statistic"),
@@ -178,7 +183,7 @@ impl SlotKind {
             Self::Momentum => format!("{parameter}/momentum"),
             Self::First => format!("{parameter}/first_moment"),
             Self::Second => format!("{parameter}/second_moment"),
-            Self::Gathered => format!("{parameter}/gathered"),
+            Self::GradientSum => format!("{parameter}/gathered"),
             Self::Average => format!("{parameter}/average"),
             Self::Count => StateSlot::COUNT.to_owned(),
             Self::Step => format!("{parameter}step"),
@@ -190,14 +195,14 @@ impl SlotKind {
     }
 }
 
-/// Collects the state slots of a graph while it is written.
+/// Collects the state slots of a graph while the graph is written.
 #[derive(Debug, Default)]
 pub(crate) struct StateBuilder {
     pub(crate) slots: Vec<StateSlot>,
 }
 
 impl StateBuilder {
-    /// Adds a slot for the weight `name` and returns its input and its shape.
+    /// Adds a slot for the weight `name`. Returns the input and the shape of the slot.
     pub(crate) fn weight(
         &mut self,
         name: &str,
@@ -228,7 +233,7 @@ impl StateBuilder {
         });
     }
 
-    /// Adds a slot of zeros, shaped as that of the weight `name`, and returns its input.
+    /// Adds a slot of zeros with the shape of the slot of weight `name`. Returns the input.
     pub(crate) fn zeros_like(&mut self, name: &str, kind: SlotKind) -> String {
         self.like(name, |slot| StateSlot {
             kernel: slot.kernel.clone(),
@@ -236,7 +241,7 @@ impl StateBuilder {
         })
     }
 
-    /// Adds a slot that begins as that of the weight `name` and returns its input.
+    /// Adds a slot with the initial value of the slot of weight `name`. Returns the input.
     pub(crate) fn average_of(&mut self, name: &str) -> String {
         self.like(name, |slot| StateSlot {
             average_of: Some(name.to_owned()),
@@ -251,7 +256,7 @@ impl StateBuilder {
         slot.map_or_else(String::new, |slot| self.add(slot))
     }
 
-    /// Adds a scalar that begins at 0, and returns its input.
+    /// Adds a scalar slot with the initial value 0. Returns the input.
     pub(crate) fn scalar(&mut self, name: &str, kind: SlotKind, zero: Data) -> String {
         let zero = Tensor::new([0; 0], zero);
         zero.map_or_else(
@@ -266,12 +271,12 @@ impl StateBuilder {
         input
     }
 
-    /// Makes `tensor` the next value of a slot.
+    /// Sets the next value of a slot to `tensor`.
     pub(crate) fn next(&self, emit: &mut Emitter, name: &str, kind: SlotKind, tensor: &str) {
         emit.rename(tensor, &kind.output(name));
     }
 
-    /// The outputs of the slots that these nodes may write in place.
+    /// Returns the outputs of the slots that `nodes` may write in place.
     pub(crate) fn in_place(&self, nodes: &[NodeProto]) -> Vec<String> {
         let readers = Readers::new(nodes);
         let fits = |slot: &&StateSlot| readers.is_read_before(&slot.input, &slot.output);
@@ -279,7 +284,7 @@ impl StateBuilder {
         slots.map(|slot| slot.output.clone()).collect()
     }
 
-    /// The slots, each as an input of the graph and as an output.
+    /// Returns the slots with the descriptions of the graph input and the graph output.
     pub(crate) fn described(&self) -> impl Iterator<Item = (&StateSlot, [ValueInfo; 2])> {
         self.slots.iter().map(|slot| {
             let (dtype, dims) = (slot.dtype, slot.shape.dims());
@@ -289,7 +294,7 @@ impl StateBuilder {
     }
 }
 
-/// The description of a graph input or output with fixed dimensions.
+/// Describes a graph input or output with fixed dimensions.
 pub(crate) fn describe(name: &str, dtype: DType, dims: &[usize]) -> ValueInfo {
     let axes: Vec<Axis> = dims.iter().map(|dim| Axis::Fixed(*dim)).collect();
     value(name, code_of(dtype), &axes)

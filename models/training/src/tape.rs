@@ -5,8 +5,8 @@ use std::rc::Rc;
 /// Memory layout of a tensor.
 ///
 /// ONNX stores channels first, `[n, c, h, w]`. A convolution as a single matrix product, in both directions,
-/// needs a row per position with channels last, `[n·h·w, c]`. A value stays in the form of the operator that
-/// computed it, and is converted once if an operator needs another form.
+/// needs a row per position with channels last, `[n·h·w, c]`. A value is stored in the form in which it was
+/// computed and is converted on demand, once per form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// The layout in ONNX.
@@ -17,7 +17,8 @@ pub(crate) enum Form {
     Taps,
 }
 
-/// Tensor of the suffix, or a gradient, with the ONNX shape and the emitted tensors in all forms so far.
+/// Tensor of the suffix or a gradient. A value consists of the ONNX shape and the emitted tensors in all
+/// forms so far.
 #[derive(Debug, Clone)]
 pub(crate) struct Value(Rc<Inner>);
 
@@ -130,10 +131,10 @@ impl Tape {
 
     /// Calls `write` with shapes hidden from ONNX Runtime, so that it frees the large tensors emitted there
     /// after the last use.
-    pub(crate) fn loosely<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> T {
-        self.emit.set_loose(true);
+    pub(crate) fn with_hidden_shapes<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> T {
+        self.emit.set_shapes_hidden(true);
         let written = write(self);
-        self.emit.set_loose(false);
+        self.emit.set_shapes_hidden(false);
         written
     }
 
@@ -237,8 +238,8 @@ impl Tape {
         self.emit.reshape(vector, &dims)
     }
 
-    /// Sums `tensor` over all axes except for the channels. `tensor` is in `form` and has the shape of
-    /// `like`.
+    /// Sums `tensor` over all axes except for the channels. The ONNX shape is the shape of `like`, and the
+    /// form is `form`.
     pub(crate) fn sum_per_channel(&mut self, tensor: &str, like: &Value, form: Form) -> String {
         match form {
             Form::Rows => self.emit.sum_of_rows(tensor, like.batch() * like.positions()),
@@ -258,7 +259,7 @@ impl Tape {
         });
     }
 
-    /// Records the backward pass of a node with several outputs. The gradient of an unused output is zero.
+    /// Records the backward pass of a node with multiple outputs. Unused outputs have the gradient zero.
     pub(crate) fn on_backward_of_many(
         &mut self,
         outputs: &[Value],

@@ -1,5 +1,5 @@
 /// Divides the input and output of a 3 x 3 convolution with stride 1 into tiles. A tile reads 4 x 4 input
-/// positions and computes 2 x 2 output positions. Tiles, and positions in a tile, are in row-major order.
+/// positions and computes 2 x 2 output positions. Both tiles and positions in tiles are in row-major order.
 #[derive(Debug, Clone)]
 pub(crate) struct Tiles {
     rows: TileAxis,
@@ -33,9 +33,9 @@ impl Tiles {
         self.rows.output * self.columns.output
     }
 
-    /// Returns the input position at every place of all tiles, place by place, or [`Self::inputs`] for
+    /// Returns the input positions of all tiles, place by place. The position [`Self::inputs`] represents
     /// padding.
-    pub(crate) fn seen(&self) -> Vec<usize> {
+    pub(crate) fn input_positions(&self) -> Vec<usize> {
         let seen = |axis: &TileAxis, place: usize, tile: usize| {
             let position = (2 * tile + place).checked_sub(axis.begin);
             position.filter(|position| *position < axis.input)
@@ -49,9 +49,9 @@ impl Tiles {
         )
     }
 
-    /// Returns the output position at every place of all tiles, place by place, or [`Self::outputs`] after
-    /// the last position.
-    pub(crate) fn made(&self) -> Vec<usize> {
+    /// Returns the output positions of all tiles, place by place. The position [`Self::outputs`] represents
+    /// places after the end.
+    pub(crate) fn output_positions(&self) -> Vec<usize> {
         let made = |axis: &TileAxis, place: usize, tile: usize| {
             Some(2 * tile + place).filter(|position| *position < axis.output)
         };
@@ -79,8 +79,8 @@ impl Tiles {
         all
     }
 
-    /// Returns the index in [`Self::made`] of every output position.
-    pub(crate) fn placed(&self) -> Vec<usize> {
+    /// Returns the index in [`Self::output_positions`] of every output position.
+    pub(crate) fn output_indices(&self) -> Vec<usize> {
         let (width, columns) = (self.columns.output, self.columns.tiles());
         let placed = |position: usize| {
             let (row, column) = (position / width, position % width);
@@ -89,10 +89,9 @@ impl Tiles {
         (0..self.outputs()).map(placed).collect()
     }
 
-    /// Returns four indices in [`Self::seen`] for every input position: first indices of all positions, then
-    /// second ones, and so on. If fewer than four tiles read a position, indices repeat, and [`Self::shares`]
-    /// corrects the sum.
-    pub(crate) fn seers(&self) -> Vec<usize> {
+    /// Returns indices in [`Self::input_positions`] as `[4, inputs]`, four for every input position. If fewer than four
+    /// tiles read a position, indices repeat, and [`Self::shares`] corrects the sum.
+    pub(crate) fn input_indices(&self) -> Vec<usize> {
         let (width, columns) = (self.columns.input, self.columns.tiles());
         let seer = |turn: usize, position: usize| {
             let (row, row_tile) = self.rows.seer(turn / 2, position / width);
@@ -105,7 +104,7 @@ impl Tiles {
             .collect()
     }
 
-    /// Returns the fraction of different indices in [`Self::seers`] for every input position: 1/4, 1/2 or 1.
+    /// Returns the fraction of different indices in [`Self::input_indices`] for every input position: 1/4, 1/2 or 1.
     pub(crate) fn shares(&self) -> Vec<f64> {
         let width = self.columns.input;
         let share = |position: usize| {
@@ -155,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn every_position_is_found_where_tiles_see_or_make_it() {
+    fn tile_indices_match_positions() {
         for (input, begin, end) in [
             ([7, 7], [1, 1], [1, 1]),
             ([6, 4], [1, 1], [1, 1]),
@@ -163,11 +162,11 @@ mod tests {
             ([3, 9], [0, 0], [0, 0]),
         ] {
             let tiles = tiles(input, begin, end);
-            let (seen, made) = (tiles.seen(), tiles.made());
-            let placed: Vec<usize> = tiles.placed().iter().map(|place| made[*place]).collect();
+            let (seen, made) = (tiles.input_positions(), tiles.output_positions());
+            let placed: Vec<usize> = tiles.output_indices().iter().map(|place| made[*place]).collect();
             assert_eq!(placed, (0..tiles.outputs()).collect::<Vec<usize>>());
             let mut counted = vec![0.0; tiles.inputs()];
-            for (index, place) in tiles.seers().iter().enumerate() {
+            for (index, place) in tiles.input_indices().iter().enumerate() {
                 let position = index % tiles.inputs();
                 assert_eq!(seen[*place], position);
                 counted[position] += tiles.shares()[position];

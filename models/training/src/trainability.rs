@@ -1,4 +1,4 @@
-//! From where a network can be trained, found by writing its forward pass and nothing else.
+//! Finds the cuts from which a network can be trained. Only the forward pass is written for this.
 
 use crate::source::Source;
 use crate::training_graph::Writer;
@@ -7,34 +7,35 @@ use frostline_graph::onnx::NodeProto;
 use frostline_graph::{Cut, Model, Network};
 use std::collections::{HashMap, HashSet};
 
-/// Classes of the head that stands for the one a job will have. How many there are decides nothing.
+/// Number of classes of the temporary head. The number does not affect the result.
 const CLASSES: usize = 2;
 
-/// Rows of a batch: two, so that no axis of size 1 is taken for it.
+/// Number of batch rows, larger than 1 to distinguish the batch axis from axes of size 1.
 const BATCH: usize = 2;
 
-/// From where a network can be trained under a fresh head, of all its cuts at once.
+/// Trainability of all cuts of a network with a new head.
 #[derive(Debug)]
 pub struct Trainability {
-    /// In the order of the nodes.
+    /// Untrainable nodes in the order of the graph.
     obstacles: Vec<Obstacle>,
-    /// The place of the node that makes each value, counted from 1; that of the input is 0.
+    /// Node indices of values, counted from 1. Inputs have the index 0.
     places: HashMap<String, usize>,
 }
 
-/// A node that cannot be trained through.
+/// Node that does not support training.
 #[derive(Debug)]
 struct Obstacle {
-    /// No gradient comes to it from a cut at this place or behind.
+    /// Only cuts before this node index need a gradient through the node.
     place: usize,
     why: TrainingError,
 }
 
 impl Trainability {
-    /// Tries the rule of every node of `model`. Nothing is run, and no weight is read.
+    /// Tries the rules of all nodes in `model`. This neither executes the network nor reads weights.
     ///
     /// # Errors
-    /// [`TrainingError::Graph`] where the network has no head that can be replaced, [`TrainingError::Suffix`] where it gives no scores of classes.
+    /// Returns [`TrainingError::Graph`] if the network has no replaceable head or the shapes are invalid, and
+    /// [`TrainingError::Suffix`] if it does not compute scores of classes.
     pub fn analyze(model: &Model) -> Result<Self, TrainingError> {
         let headed = model.replace_head(CLASSES, 0)?;
         let source = Source::from_suffix(&headed, BATCH, BatchNorm::default())?;
@@ -53,9 +54,9 @@ impl Trainability {
         Ok(Self { obstacles, places })
     }
 
-    /// What stands against training all that lies behind the value `cut`, the last of it where it is more than one thing; `None` where nothing
-    /// does.
-    pub fn against(&self, cut: &str) -> Option<&TrainingError> {
+    /// Returns the reason why the layers after the value `cut` cannot be trained, or `None` if training is
+    /// possible. If there are multiple obstacles, this is the last one in the order of the graph.
+    pub fn obstacle(&self, cut: &str) -> Option<&TrainingError> {
         let place = self.places.get(cut).copied().unwrap_or(0);
         let blocks = |obstacle: &&Obstacle| obstacle.place > place;
         self.obstacles
@@ -65,19 +66,21 @@ impl Trainability {
             .map(|obstacle| &obstacle.why)
     }
 
-    /// The earliest of the network's freeze cuts that can be trained from.
+    /// Returns the earliest freeze cut of the network from which training is possible, or `None` if no cut
+    /// before the head allows it.
     pub fn earliest<'a>(&self, network: &'a Network) -> Option<&'a Cut> {
-        let works = |cut: &&Cut| cut.before_head && self.against(&cut.name).is_none();
+        let works = |cut: &&Cut| cut.before_head && self.obstacle(&cut.name).is_none();
         network.cuts.iter().find(works)
     }
 }
 
-/// From which place on a gradient flows to each value: a weight that is trained makes all behind it want one, unless it is frozen with
-/// what lies before a cut.
+/// Tracks the values that need a gradient, depending on the cut: all values computed from a weight need a
+/// gradient, except if the weight is before the cut.
 struct Flow<'a> {
-    /// Weights, and what is made of them alone.
+    /// Weights, and values computed only from weights.
     weights: HashSet<&'a str>,
-    /// For each value made of data, the last place before it that reads a weight; 0 where none does.
+    /// Values computed from data, with the index of the last preceding node that reads a weight. The index is
+    /// 0 if no node does.
     since: HashMap<&'a str, usize>,
 }
 
@@ -90,7 +93,8 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// Takes in the node at `place`, and gives the place before which a cut has a gradient come to it.
+    /// Adds the node with the index `place`. Returns the node index before which a cut needs a gradient
+    /// through this node.
     fn step(&mut self, place: usize, node: &'a NodeProto) -> usize {
         let data = node.input.iter().filter_map(|name| self.since.get(name.as_str()));
         let since = data.max().copied();

@@ -5,7 +5,7 @@ use crate::settings::StepSettings;
 use crate::source::Source;
 use crate::state::{SlotKind, StateBuilder, StateSlot, describe};
 use crate::tape::{Form, Tape, Value};
-use crate::update::{Next, Part, Scalars};
+use crate::update::{GraphKind, Scalars, StateUpdate};
 use crate::{Mask, StepMemory, TrainingError, rules};
 use frostline_graph::Model;
 use frostline_graph::onnx::{NodeProto, TensorProto, ValueInfo};
@@ -16,62 +16,73 @@ const TARGETS: &str = "targets";
 const LOSS: &str = "loss";
 const LOGITS: &str = "logits";
 
-/// One training step of a suffix as a plain ONNX model for one batch size: forward pass, loss, backward pass, and the
-/// optimizer's update.
+/// Training step as a plain ONNX model for a fixed batch size. The model contains forward pass, loss,
+/// backward pass and optimizer update.
 ///
-/// A last, short batch gets a graph of its own: the state slots do not depend on the batch size.
+/// A short last batch needs a separate graph. It can use the same state, because state slots do not depend on
+/// the batch size.
 #[derive(Debug, Clone)]
 pub struct TrainingGraph {
-    /// The step. Inputs: `input`, `targets`, the masks, and, where it updates, the scalars; outputs: `loss` and `logits`. With them, the inputs of the
-    /// slots that it reads, and the outputs of those that it replaces.
+    /// Model of the step. The inputs are `input`, `targets`, the masks, the scalars if the step updates, and
+    /// the inputs of the slots to read. The outputs are `loss`, `logits` and the outputs of the slots to
+    /// replace.
     pub model: Model,
-    /// The input that takes the suffix's input, `[batch, ..]`.
+    /// Input for the activations that enter the suffix, `[batch, ..]`.
     pub input: String,
-    /// The input that takes the targets: where the loss [takes classes](crate::Loss::takes_classes) `i64[batch]`, each at least 0 and
-    /// below the number of outputs (one outside that range adds nothing to the loss); else floats `[batch, outputs]`.
+    /// Input for the targets: `i64[batch]` if the loss [takes classes](crate::Loss::takes_classes), and
+    /// floats `[batch, outputs]` otherwise. Valid classes are 0 to the number of outputs minus 1. Other
+    /// classes do not contribute to the loss.
     pub targets: String,
-    /// The inputs that take what dropouts leave.
+    /// Inputs for dropout masks.
     pub masks: Vec<Mask>,
-    /// The inputs that take scalars.
+    /// Inputs for the learning rate and the decay of the average.
     pub scalars: Scalars,
-    /// The output with the mean loss of the batch before the update, a scalar.
+    /// Output with the mean loss of the batch before the update, a scalar.
     pub loss: String,
-    /// The output with the logits before the update, `[batch, outputs]`.
+    /// Output with the logits before the update, `[batch, outputs]`.
     pub logits: String,
-    /// What lives from step to step: every weight of the suffix, and what the optimizer remembers.
+    /// State between steps: all weights of the suffix and the optimizer state.
     pub state: Vec<StateSlot>,
-    /// The outputs that may be written over the inputs of their slots: whatever reads the input has run by then.
+    /// Outputs that may be written over the inputs of the same slot, because all readers of the input run
+    /// earlier.
     pub in_place: Vec<String>,
 }
 
 impl TrainingGraph {
-    /// Differentiates `suffix` for batches of exactly `batch` rows, as `settings` say. Where several batches make an update, the batch's
-    /// gradient is added to theirs, and [`Self::update`] is the update.
+    /// Differentiates `suffix` for batches of exactly `batch` rows with these settings. If several batches
+    /// make an update, the step only adds the gradient of the batch, and [`Self::update`] is the update.
     ///
     /// # Errors
-    /// [`TrainingError::NoRule`] and [`TrainingError::Unsupported`] name the operator and the node that cannot be trained
-    /// through; [`TrainingError::Suffix`] says why the suffix as a whole cannot be trained; [`TrainingError::Setting`] names
-    /// a setting out of range.
+    /// Returns [`TrainingError::NoRule`] or [`TrainingError::Unsupported`] with the operator and the node
+    /// that cannot be trained, [`TrainingError::Suffix`] or [`TrainingError::Weight`] if the suffix cannot be
+    /// trained for another reason, [`TrainingError::Setting`] if a setting is out of range, and
+    /// [`TrainingError::Graph`] if the suffix is invalid.
     pub fn build(
         suffix: &Model,
         batch: usize,
         settings: impl Into<StepSettings>,
     ) -> Result<Self, TrainingError> {
-        Self::write(suffix, batch, &settings.into(), Part::Step, KnownShapes::Backward)
+        Self::write(
+            suffix,
+            batch,
+            &settings.into(),
+            GraphKind::Step,
+            VisibleShapes::Backward,
+        )
     }
 
-    /// What a step of [`Self::build`] takes on a CPU beside `waiting` rows of the batch, without opening a session; `None` where its shapes
-    /// cannot be followed.
+    /// Computes the memory of a step of [`Self::build`] on a CPU, with `waiting` more rows of the batch in
+    /// memory. No session is opened. Returns `None` if shapes cannot be inferred.
     pub(crate) fn memory(
         suffix: &Model,
         rows: usize,
         waiting: usize,
         settings: &StepSettings,
     ) -> Result<Option<StepMemory>, TrainingError> {
-        let step = Self::write(suffix, rows, settings, Part::Step, KnownShapes::All)?;
+        let step = Self::write(suffix, rows, settings, GraphKind::Step, VisibleShapes::All)?;
         let update = settings
             .accumulates
-            .then(|| Self::write(suffix, 1, settings, Part::Update, KnownShapes::All));
+            .then(|| Self::write(suffix, 1, settings, GraphKind::Update, VisibleShapes::All));
         Ok(StepMemory::of_graphs(
             &step,
             update.transpose()?.as_ref(),
@@ -80,25 +91,26 @@ impl TrainingGraph {
         ))
     }
 
-    /// The update where several batches [make one](StepSettings::accumulates): it takes no batch, and its state is that of the graphs from
-    /// [`Self::build`] with the same `settings`. It divides by what the batches before it count, so there has to be one.
+    /// Builds the update for several batches ([`StepSettings::accumulates`]). The update has no batch input,
+    /// and the same state as the graphs from [`Self::build`] with the same `settings`. It divides by the
+    /// weight of the accumulated samples, so a batch must come first.
     ///
     /// # Errors
-    /// As [`Self::build`].
+    /// Returns the errors of [`Self::build`].
     pub fn update(suffix: &Model, settings: &StepSettings) -> Result<Self, TrainingError> {
-        Self::write(suffix, 1, settings, Part::Update, KnownShapes::Backward)
+        Self::write(suffix, 1, settings, GraphKind::Update, VisibleShapes::Backward)
     }
 
     fn write(
         suffix: &Model,
         batch: usize,
         settings: &StepSettings,
-        part: Part,
-        known: KnownShapes,
+        part: GraphKind,
+        known: VisibleShapes,
     ) -> Result<Self, TrainingError> {
         settings.check()?;
         if batch == 0 {
-            return Err(TrainingError::suffix("a batch needs at least one row"));
+            return Err(TrainingError::suffix("the batch size must be positive"));
         }
         let early = select_early(suffix, &settings.dropout)?;
         let suffix = early.as_ref().unwrap_or(suffix);
@@ -111,27 +123,27 @@ impl TrainingGraph {
     }
 }
 
-/// Which shapes of a step whoever reads its model can know.
+/// Shapes that shape inference on the model can see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum KnownShapes {
-    /// For sizes; not for running.
+enum VisibleShapes {
+    /// All shapes. Graphs of this kind are only used to compute sizes and are not executed.
     All,
-    /// Those of the backward pass, but for what large tensors convolutions make in between.
+    /// Shapes of the backward pass, except for large temporary tensors of convolutions.
     Backward,
 }
 
 pub(crate) struct Parameter<'a> {
     pub(crate) name: &'a str,
     pub(crate) value: Value,
-    /// How its state slot holds it.
+    /// Form of the state slot.
     pub(crate) form: Form,
-    /// The input of its state slot.
+    /// Input of the state slot.
     pub(crate) slot: String,
-    /// The shape of its state slot.
+    /// Shape of the state slot.
     pub(crate) slot_dims: Vec<usize>,
 }
 
-/// Writes the graph of a step, node after node of the suffix.
+/// Writes the graph of a step node by node.
 pub(crate) struct Writer<'a> {
     source: &'a Source<'a>,
     tape: Tape,
@@ -143,7 +155,7 @@ pub(crate) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// A writer that knows no weight yet.
+    /// Creates a writer without weights.
     fn bare(source: &'a Source<'a>) -> Self {
         let mut writer = Self {
             source,
@@ -159,7 +171,7 @@ impl<'a> Writer<'a> {
         writer
     }
 
-    /// A writer that knows of weights only their shapes: what it writes is not for running.
+    /// Creates a writer that only knows the shapes of weights. The resulting graph is not executable.
     pub(crate) fn of_shapes(source: &'a Source<'a>) -> Self {
         let mut writer = Self::bare(source);
         for weight in source.suffix.parameters() {
@@ -168,7 +180,7 @@ impl<'a> Writer<'a> {
         writer
     }
 
-    /// Takes what `node` gives for granted, where it could not be written.
+    /// Assumes that the outputs of `node` exist, although the node could not be written.
     pub(crate) fn assume(&mut self, node: &'a NodeProto) {
         for name in &node.output {
             self.assume_value(name);
@@ -186,12 +198,12 @@ impl<'a> Writer<'a> {
     fn new(
         source: &'a Source<'a>,
         dropouts: &'a [Dropout],
-        known: KnownShapes,
+        known: VisibleShapes,
     ) -> Result<Self, TrainingError> {
         let mut writer = Self::bare(source);
         writer.dropouts = dropouts;
-        if known == KnownShapes::Backward {
-            let input = writer.tape.emit.loosened(INPUT, &source.input_dims);
+        if known == VisibleShapes::Backward {
+            let input = writer.tape.emit.reshape_hidden(INPUT, &source.input_dims);
             let input = Value::new(&source.input_dims, Form::Standard, input, false);
             writer.operands.insert(source.input, input);
         }
@@ -214,7 +226,7 @@ impl<'a> Writer<'a> {
         let initial = from_proto(proto)?;
         if initial.dtype() != self.source.dtype() {
             let reason = format!(
-                "weight '{name}' is {}, but its input is {}",
+                "weight '{name}' is {}, but the suffix input is {}",
                 initial.dtype(),
                 self.source.dtype()
             );
@@ -253,8 +265,9 @@ impl<'a> Writer<'a> {
 
     fn add_statistic(&mut self, name: &str) -> Result<(), TrainingError> {
         let stored = self.source.constants.get(name);
-        let stored =
-            stored.ok_or_else(|| TrainingError::suffix(format!("the statistic '{name}' is computed")))?;
+        let stored = stored.ok_or_else(|| {
+            TrainingError::suffix(format!("the statistic '{name}' is computed, not stored"))
+        })?;
         self.state.statistic(name, from_proto(stored)?);
         Ok(())
     }
@@ -266,7 +279,7 @@ impl<'a> Writer<'a> {
             if node.standard_operator() == Some("Softmax") && node.output_name(0) == Some(self.source.output)
             {
                 return Err(TrainingError::suffix(format!(
-                    "it ends in a Softmax (node '{}'), so its output is probabilities, not logits; replace its head",
+                    "it ends in a Softmax (node '{}') and returns probabilities instead of logits; replace its head",
                     node.label()
                 )));
             }
@@ -274,25 +287,26 @@ impl<'a> Writer<'a> {
         }
         let mut dropouts = self.dropouts.iter();
         if let Some(left) = dropouts.find(|dropout| self.operands.get(&dropout.tensor).is_none()) {
-            let reason = format!("it has no tensor '{}' at which to drop elements", left.tensor);
+            let reason = format!("it has no tensor '{}' for dropout", left.tensor);
             return Err(TrainingError::suffix(reason));
         }
         self.operands.get(self.source.output).ok_or_else(|| {
             TrainingError::suffix(format!(
-                "its output '{}' does not depend on its input",
+                "output '{}' does not depend on the input",
                 self.source.output
             ))
         })
     }
 
-    /// Emits a node, unless what it gives is known before anything runs. Only where a gradient flows does it take a rule.
+    /// Emits a node, unless the outputs are known when the graph is written. A rule is only needed if a
+    /// gradient flows through the node.
     pub(crate) fn node(&mut self, node: &'a NodeProto) -> Result<(), TrainingError> {
         let call = self.operands.call(&mut self.tape, node);
-        let flows = call.is_differentiable() && !call.gives_others();
+        let flows = call.is_differentiable() && !call.has_other_type();
         if !flows && node.output.iter().all(|name| self.source.is_known(name)) {
             return Ok(());
         }
-        if !flows && (call.gives_others() || !call.reads_floats() || !rules::exists(&call)) {
+        if !flows && (call.has_other_type() || !call.reads_floats() || !rules::exists(&call)) {
             self.operands.copy(&mut self.tape, &call)?;
             node.output.iter().for_each(|name| self.drop_out(name));
             return Ok(());
@@ -309,7 +323,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Replaces the value called `name` by what the dropouts there leave of it.
+    /// Applies the dropouts at the value `name`.
     fn drop_out(&mut self, name: &'a str) {
         let there = |dropout: &&Dropout| dropout.tensor == name && dropout.ratio > 0.0;
         for dropout in self.dropouts.iter().filter(there) {
@@ -328,15 +342,15 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Emits loss, backward pass and what becomes of the state, and puts the model together.
+    /// Emits loss, backward pass and state updates, and assembles the model.
     fn step(
         mut self,
         logits: &Value,
         settings: &StepSettings,
-        part: Part,
+        part: GraphKind,
     ) -> Result<TrainingGraph, TrainingError> {
         let tensor = self.tape.standard(logits);
-        self.tape.emit.set_strict(&tensor);
+        self.tape.emit.show_shapes(&tensor);
         let emit = &mut self.tape.emit;
         let loss = settings.loss.emit(emit, self.source, &tensor, TARGETS);
         let gradient = match settings.accumulates {
@@ -347,7 +361,7 @@ impl<'a> Writer<'a> {
         emit.rename(&loss.loss, LOSS);
         self.tape.accumulate_tensor(logits, Form::Standard, gradient);
         self.tape.backward();
-        let next = Next {
+        let next = StateUpdate {
             tape: &mut self.tape,
             state: &mut self.state,
             parameters: &self.parameters,
@@ -375,8 +389,8 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// Inputs and outputs; of the inputs, those stay that something reads.
-    fn ends(&self, settings: &StepSettings, part: Part) -> (Vec<ValueInfo>, Vec<ValueInfo>) {
+    /// Returns all possible inputs, and the outputs. Unused inputs are removed later.
+    fn ends(&self, settings: &StepSettings, part: GraphKind) -> (Vec<ValueInfo>, Vec<ValueInfo>) {
         let dtype = self.source.dtype();
         let (kind, dims) = settings.loss.targets(self.source);
         let mut inputs = vec![
@@ -391,18 +405,18 @@ impl<'a> Writer<'a> {
         let scalars = Scalars::from_settings(settings);
         inputs.extend(scalars.names().map(|name| describe(name, dtype, &[])));
         let mut outputs = match part {
-            Part::Update => Vec::new(),
-            Part::Step => vec![
+            GraphKind::Update => Vec::new(),
+            GraphKind::Step => vec![
                 describe(LOSS, dtype, &[]),
                 describe(LOGITS, dtype, &[self.source.batch, self.source.classes]),
             ],
         };
-        let gathers = settings.accumulates && part == Part::Step;
+        let gathers = settings.accumulates && part == GraphKind::Step;
         for (slot, [input, output]) in self.state.described() {
             inputs.push(input);
             let replaced = match slot.kind {
-                SlotKind::Statistic => part == Part::Step,
-                SlotKind::Gathered | SlotKind::Count => true,
+                SlotKind::Statistic => part == GraphKind::Step,
+                SlotKind::GradientSum | SlotKind::Count => true,
                 _ => !gathers,
             };
             outputs.extend(replaced.then_some(output));

@@ -1,4 +1,4 @@
-//! From gradients to the next state.
+//! Emits the next state from the gradients.
 
 use crate::emitter::{Emitter, Float};
 use crate::optimizer::{Update, Updater};
@@ -11,15 +11,16 @@ use frostline_tensor::Data;
 const LEARNING_RATE: &str = "learning_rate";
 const AVERAGE_DECAY: &str = "average_decay";
 
-/// Added to the norm of gradients before it divides, as PyTorch does.
+/// Added to the norm of gradients before the division, like in PyTorch.
 const CLIP_EPSILON: f64 = 1e-6;
 
-/// The inputs that take an update's scalars: those of a step that updates, else of [`TrainingGraph::update`](crate::TrainingGraph::update).
+/// Scalar inputs for updates, either in the step or in
+/// [`TrainingGraph::update`](crate::TrainingGraph::update).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scalars {
-    /// Takes the learning rate.
+    /// Input for the learning rate.
     pub learning_rate: String,
-    /// Takes what the [average](StepSettings::averages) keeps of itself at the step, 0 to 1.
+    /// Input for the decay of the [average](StepSettings::averages) in this step, from 0 to 1.
     pub average_decay: Option<String>,
 }
 
@@ -37,36 +38,37 @@ impl Scalars {
     }
 }
 
-/// Which of its graphs a suffix is written as.
+/// Kind of graph to write for a suffix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// Takes a batch, and updates by it; where several make an update, it adds to them.
+pub(crate) enum GraphKind {
+    /// Reads a batch and updates, or only accumulates if several batches make an update.
     Step,
-    /// Takes no batch, and updates by those that were added up.
+    /// Updates with the accumulated gradients and does not read a batch.
     Update,
 }
 
-/// Emits what becomes of every slot.
-pub(crate) struct Next<'a> {
+/// Emits the next values of all slots.
+pub(crate) struct StateUpdate<'a> {
     pub(crate) tape: &'a mut Tape,
     pub(crate) state: &'a mut StateBuilder,
     pub(crate) parameters: &'a [Parameter<'a>],
     pub(crate) settings: &'a StepSettings,
-    pub(crate) part: Part,
+    pub(crate) part: GraphKind,
 }
 
-/// A parameter that is updated.
-struct Due<'a> {
+/// Parameter to update.
+struct PendingUpdate<'a> {
     parameter: &'a Parameter<'a>,
     gradient: Option<&'a str>,
-    /// The place among all nodes of the one that makes the gradient.
+    /// Index of the node that computes the gradient.
     made: Option<usize>,
-    /// The tensors whose making still reads the parameter once the gradient is there.
+    /// Tensors that still read the parameter after the gradient is computed.
     after: Vec<String>,
 }
 
-impl Next<'_> {
-    /// What becomes of them after a batch; where several make an update, it counts `count`, and gradients are sums over its samples.
+impl StateUpdate<'_> {
+    /// Emits the next values after a batch. If several batches make an update, `count` is the total weight of
+    /// the batch, and gradients are sums over the samples.
     pub(crate) fn emit(mut self, count: &str, loss: &str) {
         let mut gradients: Vec<Option<String>> = self
             .parameters
@@ -91,14 +93,15 @@ impl Next<'_> {
         }
     }
 
-    /// The weights after an update by `gradients`, and their averages. ONNX Runtime begins with what is written last, so the gradient that
-    /// is there first comes last: it dies, with what it is made of, before the next is made.
+    /// Emits the next weights and averages. ONNX Runtime starts with the nodes written last, so updates are
+    /// written in reverse order of the gradients. This frees the memory of a gradient before the next
+    /// gradient is computed.
     fn weights(&mut self, gradients: &[Option<String>], loss: &str) {
         let mut due = self.due(gradients, loss);
         due.sort_by_key(|due| std::cmp::Reverse(due.made));
         let (emit, settings) = (&mut self.tape.emit, self.settings);
         let mut updater = Updater::new(settings.optimizer, LEARNING_RATE);
-        for Due {
+        for PendingUpdate {
             parameter,
             gradient,
             after,
@@ -111,8 +114,8 @@ impl Next<'_> {
                     weight: &parameter.slot,
                     gradient,
                     dims: &parameter.slot_dims,
-                    factor: settings.rates.get(parameter.name).copied().unwrap_or(1.0),
-                    joined: settings.joined.get(parameter.name).copied().unwrap_or(0),
+                    factor: settings.rate_factors.get(parameter.name).copied().unwrap_or(1.0),
+                    counter: settings.step_counters.get(parameter.name).copied().unwrap_or(0),
                     after: &after,
                 };
                 updater.apply(emit, self.state, &update)
@@ -122,16 +125,18 @@ impl Next<'_> {
             if settings.averages {
                 average(emit, self.state, parameter, &next);
             }
-            // Zeros made of the mean are written over the sum, as it has been read by then.
-            if let (Part::Update, Some(gradient)) = (self.part, gradient) {
+            // These zeros are written over the sum, because the sum has been read by then.
+            if let (GraphKind::Update, Some(gradient)) = (self.part, gradient) {
                 let zeros = emit.sub(gradient, gradient);
-                self.state.next(emit, parameter.name, SlotKind::Gathered, &zeros);
+                self.state
+                    .next(emit, parameter.name, SlotKind::GradientSum, &zeros);
             }
         }
     }
 
-    /// Every parameter with its gradient, when that is made, and what reads the parameter later.
-    fn due<'b>(&self, gradients: &'b [Option<String>], loss: &'b str) -> Vec<Due<'b>>
+    /// Returns all parameters with the gradient, the index of the node that computes the gradient, and later
+    /// readers of the parameter.
+    fn due<'b>(&self, gradients: &'b [Option<String>], loss: &'b str) -> Vec<PendingUpdate<'b>>
     where
         Self: 'b,
     {
@@ -139,11 +144,11 @@ impl Next<'_> {
         let statistics = self.tape.statistics.iter().map(|(_, next)| next.as_str());
         let ends = gradients.iter().flatten().map(String::as_str).chain([loss]);
         let live = readers.needed_for(ends.chain(statistics));
-        // An update by itself has no batch that could read a weight.
-        let alone = self.part == Part::Update || self.settings.accumulates;
+        // Without a batch, no node reads a weight late.
+        let alone = self.part == GraphKind::Update || self.settings.accumulates;
         let due = |(parameter, gradient): (&'b Parameter<'b>, &'b Option<String>)| {
             let late = |gradient: &String| readers.late(&parameter.slot, gradient, &live);
-            Due {
+            PendingUpdate {
                 parameter,
                 gradient: gradient.as_deref(),
                 made: gradient.as_deref().and_then(|gradient| readers.origin(gradient)),
@@ -153,7 +158,8 @@ impl Next<'_> {
         self.parameters.iter().zip(gradients).map(due).collect()
     }
 
-    /// What the samples of an update count: with the batch, or, for the update, without.
+    /// Emits the next total weight and returns the current one. A step adds the weight of the batch, an
+    /// update resets it.
     fn total(&mut self, count: &str) -> String {
         let emit = &mut self.tape.emit;
         let zero = match emit.float {
@@ -162,36 +168,39 @@ impl Next<'_> {
         };
         let before = self.state.scalar("", SlotKind::Count, zero);
         let next = match self.part {
-            Part::Step => emit.add(&before, count),
-            Part::Update => emit.sub(&before, &before),
+            GraphKind::Step => emit.add(&before, count),
+            GraphKind::Update => emit.sub(&before, &before),
         };
         self.state.next(emit, "", SlotKind::Count, &next);
         before
     }
 
-    /// The sum of an update's gradients with the batch's, or, for the update, their mean over a count of `total`.
+    /// Returns the sum of the accumulated gradients and the gradient of the batch in a step, or the mean over
+    /// the weight `total` in an update.
     fn gathered(&mut self, parameter: &Parameter<'_>, gradient: &str, total: &str) -> String {
         let emit = &mut self.tape.emit;
-        let before = self.state.zeros_like(parameter.name, SlotKind::Gathered);
+        let before = self.state.zeros_like(parameter.name, SlotKind::GradientSum);
         match self.part {
-            Part::Step => {
+            GraphKind::Step => {
                 let sum = emit.add(&before, gradient);
-                self.state.next(emit, parameter.name, SlotKind::Gathered, &sum);
+                self.state.next(emit, parameter.name, SlotKind::GradientSum, &sum);
                 sum
             }
-            Part::Update => emit.div(&before, total),
+            GraphKind::Update => emit.div(&before, total),
         }
     }
 }
 
-/// The gradient of a parameter, as its slot lies.
+/// Returns the gradient of a parameter in the form of the slot, or `None` if the loss does not depend on the
+/// parameter.
 fn gradient(tape: &mut Tape, parameter: &Parameter<'_>) -> Option<String> {
     let gradient = tape.gradient(&parameter.value)?;
     let tensor = tape.tensor(&gradient, parameter.form);
     Some(tape.emit.reshape(&tensor, &parameter.slot_dims))
 }
 
-/// Multiplies all gradients by `most` over their norm where that is less than 1 (`torch.nn.utils.clip_grad_norm_`).
+/// Scales all gradients down to the norm `most` if the norm of all gradients together is larger
+/// (`torch.nn.utils.clip_grad_norm_`).
 fn clip<'a>(emit: &mut Emitter, gradients: impl Iterator<Item = &'a mut String>, most: f64) {
     let gradients: Vec<&mut String> = gradients.collect();
     let squares: Vec<String> = gradients
@@ -210,7 +219,7 @@ fn clip<'a>(emit: &mut Emitter, gradients: impl Iterator<Item = &'a mut String>,
     }
 }
 
-/// `decay·average + (1 - decay)·weight`.
+/// Emits `decay·average + (1 - decay)·weight`.
 fn average(emit: &mut Emitter, state: &mut StateBuilder, parameter: &Parameter<'_>, weight: &str) {
     let before = state.average_of(parameter.name);
     let away = emit.sub(&before, weight);

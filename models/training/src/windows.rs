@@ -6,14 +6,14 @@ use frostline_graph::build;
 use frostline_graph::onnx::AttributeProto;
 use std::collections::BTreeMap;
 
-/// The geometry of a convolution or a pooling: which input position each tap of the kernel sees at each output
-/// position. Positions and taps are flat, row-major indices over any number of spatial axes.
+/// Geometry of a convolution or pooling, which maps kernel taps and output positions to input positions.
+/// Positions and taps are flat, row-major indices over any number of spatial axes.
 #[derive(Debug, Clone)]
 pub(crate) struct Windows {
     axes: Vec<Axis>,
 }
 
-/// One spatial axis.
+/// Spatial axis.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Axis {
     pub(crate) input: usize,
@@ -23,23 +23,25 @@ pub(crate) struct Axis {
     pub(crate) dilation: usize,
     /// Padding before the first element.
     pub(crate) begin: usize,
-    /// Padding after the last element, as the node states it.
+    /// Padding after the last element, according to the node.
     pub(crate) end: usize,
 }
 
-/// Input positions that are reached by the same taps. With stride 1 there is one phase; with stride s, up to s per axis.
+/// Input positions with the same taps. The number of phases is 1 for stride 1, and up to s per axis for
+/// stride s.
 #[derive(Debug, Default)]
 pub(crate) struct Phase {
-    /// The taps, ascending.
+    /// Taps in ascending order.
     pub(crate) taps: Vec<usize>,
-    /// The input positions, ascending.
+    /// Input positions in ascending order.
     pub(crate) positions: Vec<usize>,
-    /// For each position and tap: the output position that saw it, or [`Windows::outputs`] where none did.
+    /// Output positions by position and tap. The value [`Windows::outputs`] represents none.
     pub(crate) pattern: Vec<usize>,
 }
 
 impl Windows {
-    /// The windows of a Conv or pooling node with a kernel of size `kernel`, over an input of size `input`.
+    /// Returns the windows of a Conv or pooling node with the kernel size `kernel` and the input size
+    /// `input`.
     pub(crate) fn new(call: &Call<'_>, input: &[usize], kernel: &[usize]) -> Result<Self, TrainingError> {
         let rank = input.len();
         let output = call.output_shape().get(2..).unwrap_or_default();
@@ -48,7 +50,9 @@ impl Windows {
         let pads = call.sizes("pads", 2 * rank, 0)?;
         let (begins, ends) = pads.split_at_checked(rank).unwrap_or_default();
         if output.len() != rank || kernel.len() != rank || rank == 0 {
-            return Err(call.unsupported("its kernel and its input differ in rank"));
+            return Err(
+                call.unsupported("kernel, input and output must have the same number of spatial axes")
+            );
         }
         let mut axes = Vec::with_capacity(rank);
         let sizes = input.iter().zip(output).zip(kernel);
@@ -69,7 +73,7 @@ impl Windows {
         Ok(Self { axes })
     }
 
-    /// The attributes of a Conv over these windows.
+    /// Returns the Conv attributes for these windows.
     pub(crate) fn attributes(&self) -> Vec<AttributeProto> {
         let list = |name: &str, sizes: Vec<usize>| {
             let sizes: Vec<i64> = sizes.into_iter().map(|size| size as i64).collect();
@@ -90,29 +94,29 @@ impl Windows {
         ]
     }
 
-    /// For each axis: how many positions at its end no window reaches.
+    /// Returns the number of positions after the last window for every axis.
     pub(crate) fn unreached(&self) -> Vec<i64> {
         let reached = |axis: &Axis| axis.output.saturating_sub(1) * axis.stride + axis.span();
         let left = |axis: &Axis| (axis.begin + axis.input + axis.end) as i64 - reached(axis) as i64;
         self.axes.iter().map(left).collect()
     }
 
-    /// How many input positions there are.
+    /// Number of input positions.
     pub(crate) fn inputs(&self) -> usize {
         self.axes.iter().map(|axis| axis.input).product()
     }
 
-    /// How many output positions there are.
+    /// Number of output positions.
     pub(crate) fn outputs(&self) -> usize {
         self.axes.iter().map(|axis| axis.output).product()
     }
 
-    /// How many taps the kernel has.
+    /// Number of taps of the kernel.
     pub(crate) fn taps(&self) -> usize {
         self.axes.iter().map(|axis| axis.kernel).product()
     }
 
-    /// Whether output and input positions are the same and each sees only itself.
+    /// Returns true if output and input positions are identical, without any neighbors.
     pub(crate) fn is_identity(&self) -> bool {
         self.taps() == 1
             && self
@@ -121,7 +125,7 @@ impl Windows {
                 .all(|axis| axis.stride == 1 && axis.begin == 0 && axis.end == 0)
     }
 
-    /// What Winograd's tiles see, where a kernel of 3 x 3 moves by single steps.
+    /// Returns Winograd's tiles, or `None` unless the kernel is 3 x 3 with stride 1 and no dilation.
     pub(crate) fn tiles(&self) -> Option<Tiles> {
         let tile = |axis: &Axis| {
             let plain = (axis.kernel, axis.stride, axis.dilation) == (3, 1, 1);
@@ -137,12 +141,11 @@ impl Windows {
         }
     }
 
-    /// The blocks that they fall into.
     pub(crate) fn blocks(&self) -> Blocks {
         Blocks::new(&self.axes)
     }
 
-    /// For each output position and tap: the input position, or [`Self::inputs`] for padding.
+    /// Returns the input position for every output position and tap, or [`Self::inputs`] for padding.
     pub(crate) fn pattern(&self) -> Vec<usize> {
         let taps = self.coordinates(|axis| axis.kernel);
         let outputs = self.coordinates(|axis| axis.output);
@@ -160,7 +163,7 @@ impl Windows {
             .collect()
     }
 
-    /// [`Self::pattern`] the other way round, for gradients.
+    /// Returns the inverse of [`Self::pattern`], for gradients.
     pub(crate) fn phases(&self) -> Vec<Phase> {
         let taps = self.coordinates(|axis| axis.kernel);
         let mut phases: BTreeMap<Vec<usize>, Phase> = BTreeMap::new();
@@ -180,8 +183,8 @@ impl Windows {
         phases.into_values().collect()
     }
 
-    /// For each output position: how many of its taps lie inside the input, or with `padded`, inside input and padding. What of a
-    /// window reaches even beyond the padding (`ceil_mode`) never counts, as in PyTorch.
+    /// Returns the number of taps inside the input for every output position, including padding if `padded`
+    /// is set. Like in PyTorch, taps outside of the padding (`ceil_mode`) never count.
     pub(crate) fn counts(&self, padded: bool) -> Vec<usize> {
         let count = |output: &Vec<usize>| {
             let axes = self.axes.iter().zip(output);
@@ -190,8 +193,8 @@ impl Windows {
         self.coordinates(|axis| axis.output).iter().map(count).collect()
     }
 
-    /// The output position at which the tap at `offsets` sees the input `place`: `None` when no stride leads there,
-    /// [`Self::outputs`] when it would lie outside the output.
+    /// Returns the output position that reads the input position `place` through the tap at `offsets`.
+    /// Returns `None` if the stride skips it, and [`Self::outputs`] if the position is outside of the output.
     fn output_of(&self, place: &[usize], offsets: &[usize]) -> Option<usize> {
         let mut outputs = Vec::with_capacity(self.axes.len());
         for (axis, (place, tap)) in self.axes.iter().zip(place.iter().zip(offsets)) {
@@ -213,7 +216,7 @@ impl Windows {
     }
 }
 
-/// All places of a space of these sizes, in row-major order.
+/// Returns all coordinates within these sizes in row-major order.
 pub(crate) fn coordinates(sizes: &[usize]) -> Vec<Vec<usize>> {
     let mut all = vec![Vec::new()];
     for size in sizes {
@@ -227,7 +230,7 @@ pub(crate) fn coordinates(sizes: &[usize]) -> Vec<Vec<usize>> {
 }
 
 impl Axis {
-    /// Places from a window's first to its last.
+    /// Number of positions from the first to the last tap.
     pub(crate) fn span(&self) -> usize {
         self.kernel.saturating_sub(1) * self.dilation + 1
     }
@@ -242,7 +245,7 @@ impl Axis {
         }
     }
 
-    /// The input that a tap sees at an output, but in the padding.
+    /// Returns the input position that a tap reads for an output position, or `None` in the padding.
     pub(crate) fn input_of(&self, output: usize, tap: usize) -> Option<usize> {
         (output * self.stride + tap * self.dilation)
             .checked_sub(self.begin)
@@ -259,7 +262,8 @@ impl Axis {
     }
 }
 
-/// The row-major index of a coordinate given as (index, length) pairs; `None` when one of the indices is.
+/// Returns the row-major index of a coordinate given as (index, length) pairs, or `None` if an index is
+/// `None`.
 fn flat(mut places: impl Iterator<Item = (Option<usize>, usize)>) -> Option<usize> {
     places.try_fold(0, |index, (place, length)| {
         place.map(|place| index * length + place)

@@ -1,25 +1,28 @@
-//! Which convolutions Winograd's way is faster for: a rule, so that equal jobs compute equal bits.
+//! Selects the convolutions for Winograd's algorithm. A fixed rule decides, so equal jobs compute equal bits.
 
 use crate::TrainingError;
 use frostline_graph::onnx::NodeProto;
 use frostline_graph::{Model, Shapes};
 use std::collections::BTreeSet;
 
-/// With fewer channels on either side the transforms take longer than what they spare.
+/// Minimum number of channels on both sides. With fewer channels, the transforms cost more than the saved
+/// multiplications.
 const FEWEST_CHANNELS: usize = 64;
 
-/// With fewer tiles in a batch, reading the transformed weights takes what the products spare.
+/// Minimum number of tiles in a batch. With fewer tiles, reading the transformed weights costs as much as the
+/// products save.
 const FEWEST_TILES: usize = 128;
 
-/// Elements of a batch's input above which a convolution is left as it is: the transformed tiles are 4 times as many, and live until the
-/// backward pass.
+/// Maximum number of input elements of a batch. The transformed tiles are 4 times larger and stay in memory
+/// until the backward pass.
 const MOST_ELEMENTS: usize = 64 << 20;
 
-/// The weights of 3 x 3 convolutions in `suffix` for which [Winograd's way](crate::StepSettings::winograd) is the faster one on a CPU, in batches of
-/// `batch`: of stride 1, with many channels and tiles.
+/// Returns the weights of 3 x 3 convolutions in `suffix` for which [Winograd's
+/// algorithm](crate::StepSettings::winograd) is faster on a CPU with batches of `batch` rows. These
+/// convolutions have stride 1 and many channels and tiles.
 ///
 /// # Errors
-/// [`TrainingError::Graph`] where shapes cannot be inferred.
+/// Returns [`TrainingError::Graph`] if shapes cannot be inferred.
 pub(crate) fn faster_by_winograd(suffix: &Model, batch: usize) -> Result<BTreeSet<String>, TrainingError> {
     let known = suffix.shapes(batch)?;
     let parameters = suffix.parameters().into_iter();

@@ -17,13 +17,13 @@ const ARENAS: &str = "MALLOC_ARENA_MAX";
 /// the end of an arena. By default, glibc raises the first threshold up to 32 MiB when such a block is freed.
 /// After 24 requests with 16 MiB, 388 MB remained allocated in this case. Tensors of a grant (10 MB for 16
 /// photos as pixels) are below the threshold, because the first access to new memory is slow.
-const RETURNED: [(&str, &str); 2] = [
+const ALLOCATOR_THRESHOLDS: [(&str, &str); 2] = [
     ("MALLOC_MMAP_THRESHOLD_", "12582912"),
     ("MALLOC_TRIM_THRESHOLD_", "67108864"),
 ];
 
-/// Limits for the number of arenas. With few arenas, threads wait for each other. With many arenas, free
-/// memory in one arena cannot be used by the threads of others.
+/// Limits for the number of arenas. Threads that share an arena wait for each other, but free memory in an
+/// arena is not available to threads that use different arenas.
 const FEWEST: usize = 2;
 const MOST: usize = 8;
 
@@ -31,7 +31,7 @@ const MOST: usize = 8;
 /// already set. By default, glibc uses eight arenas per core, and the short-lived threads of a host fragment
 /// all of these. ONNX Runtime sends usage data to the vendor by default. `exec` keeps the process id. If the
 /// restart fails, the host continues with a warning.
-pub(crate) fn keep_few() {
+pub(crate) fn restart_with_few_arenas() {
     let arenas = std::env::var_os(ARENAS);
     if arenas.is_some() && std::env::var_os(NO_TELEMETRY).is_some() {
         return;
@@ -47,7 +47,7 @@ pub(crate) fn keep_few() {
     let error = Command::new(program)
         .arg0(name)
         .args(arguments)
-        .envs(RETURNED.into_iter().filter(|_| arenas.is_none()))
+        .envs(ALLOCATOR_THRESHOLDS.into_iter().filter(|_| arenas.is_none()))
         .env(
             ARENAS,
             arenas.unwrap_or_else(|| (cores / 4).clamp(FEWEST, MOST).to_string().into()),

@@ -1,19 +1,19 @@
-//! `frostline cache`.
+//! `frostline cache`, which lists and clears the feature cache of this machine.
 
 use crate::arguments::CacheCommand;
 use crate::output::{bytes, print_json};
 use crate::runs::age;
 use anyhow::{Context, Result};
-use frostline_features::{Cache, Listed};
+use frostline_features::{Cache, StoreInfo};
 use serde_json::json;
 
 pub(crate) fn run(command: &CacheCommand, json: bool) -> Result<()> {
     let place = match command {
         CacheCommand::List { place } | CacheCommand::Clear { place, .. } => place,
     };
-    let folder = place.folder().context(
-        "no cache folder found; set --feature-folder, XDG_CACHE_HOME or HOME",
-    )?;
+    let folder = place
+        .folder()
+        .context("no cache folder found; set --feature-folder, XDG_CACHE_HOME or HOME")?;
     let cache = Cache::new(folder, u64::MAX);
     match command {
         CacheCommand::List { .. } => list(&cache, json),
@@ -32,7 +32,7 @@ fn list(cache: &Cache, json: bool) -> Result<()> {
     Ok(())
 }
 
-fn line(kept: &Listed) -> String {
+fn line(kept: &StoreInfo) -> String {
     let what = kept.subject.as_ref().map_or_else(
         || "unknown network and data".to_owned(),
         |subject| format!("{} up to {} on {}", subject.model, subject.freeze, subject.data),

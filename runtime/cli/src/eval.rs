@@ -1,4 +1,4 @@
-//! `frostline eval`.
+//! `frostline eval`, which evaluates a model on labeled images.
 
 use crate::arguments::Eval;
 use crate::figures;

@@ -1,11 +1,12 @@
-//! Events in words.
+//! Formats events as text.
 
 use crate::output::bytes;
-use frostline_client::{HostState, LeftOut, Notice, Task};
+use frostline_client::{HostState, Notice, SkippedObjects, Task};
 use frostline_job::{pixels_line, plain_line};
-use frostline_trainer::{Event, Received, Shared};
+use frostline_trainer::{Event, FeatureTransfer, Received};
 
-/// An event as a line for people; steps and progress of uploads move the bar only.
+/// Returns a line of text for an event. Steps and upload progress only update the progress bar and return
+/// `None`.
 pub(crate) fn text(event: &Event) -> Option<String> {
     let line = match event {
         Event::Notice(notice) => of_notice(notice),
@@ -18,7 +19,7 @@ pub(crate) fn text(event: &Event) -> Option<String> {
     line.or_else(|| of_run(event))
 }
 
-/// Of the data and what hosts have of the job.
+/// Formats events about data, uploads and splits. Like all functions below, returns `None` for other events.
 fn of_data(event: &Event) -> Option<String> {
     Some(match event {
         Event::Dataset {
@@ -36,7 +37,7 @@ fn of_data(event: &Event) -> Option<String> {
             let of = of.replace("{}", &classes.len().to_string());
             format!("data       {train} training and {validation} validation images {of}")
         }
-        Event::LeftOut(LeftOut { objects, first }) => {
+        Event::LeftOut(SkippedObjects { objects, first }) => {
             let more = if *objects > first.len() { ", .." } else { "" };
             format!(
                 "skipped    {objects} non-image or unlabeled objects: {}{more}",
@@ -79,7 +80,7 @@ fn of_data(event: &Event) -> Option<String> {
     })
 }
 
-/// Of frozen layers in int8.
+/// Formats the event about int8 layers.
 fn of_int8(event: &Event) -> Option<String> {
     let Event::Int8 {
         used,
@@ -94,12 +95,12 @@ fn of_int8(event: &Event) -> Option<String> {
     };
     let used = if *used { "int8" } else { "f32" };
     Some(format!(
-        "precision  {used} for the frozen layers: int8 is {speedup:.1} times as fast here, cosine similarity {cosine:.4}, {quantized_layers} of {layers} \
+        "precision  {used} for the frozen layers: int8 is {speedup:.1} times as fast on this machine, cosine similarity {cosine:.4}, {quantized_layers} of {layers} \
          layers; {reason}"
     ))
 }
 
-/// Of rows at the freeze cut.
+/// Formats events about cached features.
 fn of_rows(event: &Event) -> Option<String> {
     Some(match event {
         Event::Features {
@@ -109,7 +110,7 @@ fn of_rows(event: &Event) -> Option<String> {
             limit,
             folder,
         } => format!(
-            "cache      {kept} of {rows} features cached; all take {}, limit {}, in {}",
+            "cache      {kept} of {rows} features cached; all need {}, limit {}, in {}",
             bytes(*needed),
             bytes(*limit),
             folder.display()
@@ -121,8 +122,8 @@ fn of_rows(event: &Event) -> Option<String> {
             store,
         } => {
             let way = match what {
-                Shared::Taken => "downloaded from",
-                Shared::Sent => "uploaded to",
+                FeatureTransfer::Taken => "downloaded from",
+                FeatureTransfer::Sent => "uploaded to",
             };
             format!("shared     {rows} features {way} {store} ({})", bytes(*size))
         }
@@ -133,7 +134,7 @@ fn of_rows(event: &Event) -> Option<String> {
     })
 }
 
-/// Of epochs, and what they came to.
+/// Formats events about epochs and their results.
 fn of_training(event: &Event) -> Option<String> {
     Some(match event {
         Event::Baseline { validation, .. } => format!("before     validation {validation}"),
@@ -145,11 +146,11 @@ fn of_training(event: &Event) -> Option<String> {
             seconds,
             waited_seconds,
             skipped,
-            kept_rows,
+            cached_rows,
             fetched_rows,
             ..
         } => {
-            let kept = match (*kept_rows, *fetched_rows) {
+            let kept = match (*cached_rows, *fetched_rows) {
                 (0, _) => String::new(),
                 (_, 0) => ", all images from cache".to_owned(),
                 (kept, fetched) => format!(", {kept} of {} images from cache", kept + fetched),
@@ -177,7 +178,7 @@ fn of_training(event: &Event) -> Option<String> {
     })
 }
 
-/// Of the run's folder and its end, which takes two lines.
+/// Formats events about the run folder and the result, which has two lines.
 fn of_run(event: &Event) -> Option<String> {
     Some(match event {
         Event::Run {
@@ -227,7 +228,8 @@ fn of_run(event: &Event) -> Option<String> {
     })
 }
 
-/// Of what happens between a job and its hosts.
+/// Formats notices about hosts and objects. Returns `None` for the progress and the retries of requests and
+/// uploads.
 fn of_notice(notice: &Notice) -> Option<String> {
     Some(match notice {
         Notice::NoKeys { count, names } => no_keys_line(*count, names),
@@ -238,17 +240,17 @@ fn of_notice(notice: &Notice) -> Option<String> {
             reason,
             left_seconds,
         } => host_line(host, *state, reason) + &until(*left_seconds),
-        // Retries are reported as outages.
+        // Retries are summarized as outages.
         Notice::Uploading { .. } | Notice::Retry { .. } | Notice::UploadRetry { .. } => return None,
     })
 }
 
-/// How much longer hosts are waited for, where none answers.
+/// Formats the remaining time until the job gives up, if no host is available.
 pub(crate) fn until(left_seconds: Option<f64>) -> String {
     left_seconds.map_or_else(String::new, |left| format!(", for another {left:.0} s"))
 }
 
-/// Where received bytes went; what is nothing is left out.
+/// Formats received bytes by use. Unused categories are omitted.
 fn by_use(received: &Received) -> String {
     let Received {
         listing,
@@ -272,7 +274,7 @@ fn by_use(received: &Received) -> String {
         .map(|(count, what)| format!("{} {what}", bytes(count)))
         .collect();
     let lost = if interrupted > 0 {
-        format!("; {} of it in interrupted responses", bytes(interrupted))
+        format!("; {} in interrupted responses", bytes(interrupted))
     } else {
         String::new()
     };

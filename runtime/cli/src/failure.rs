@@ -55,13 +55,13 @@ impl std::error::Error for Hinted {
 
 /// Reports the error of a command and returns the exit code. `interrupted` is true if the command was stopped
 /// by a signal.
-pub(crate) fn ended(error: &anyhow::Error, interrupted: bool, json: bool) -> ExitCode {
+pub(crate) fn report_failure(error: &anyhow::Error, interrupted: bool, json: bool) -> ExitCode {
     if reader_left(error) {
         return ExitCode::SUCCESS;
     }
     // Conflicts between flags and files are found after parsing.
     if let Some(error) = error.downcast_ref::<clap::Error>() {
-        return not_understood(error);
+        return report_usage_error(error);
     }
     let (kind, code) = if interrupted {
         (Kind::Ours("interrupted"), INTERRUPTED)
@@ -88,7 +88,7 @@ fn reader_left(error: &anyhow::Error) -> bool {
 }
 
 /// Reports invalid arguments, or prints the requested help or version.
-pub(crate) fn not_understood(error: &clap::Error) -> ExitCode {
+pub(crate) fn report_usage_error(error: &clap::Error) -> ExitCode {
     let code = u8::try_from(error.exit_code()).unwrap_or(FAILED);
     let json = in_json();
     let text = error.render().to_string();

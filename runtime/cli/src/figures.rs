@@ -13,7 +13,7 @@ const ROWS: usize = 50;
 
 /// A table for the terminal.
 #[derive(Debug, Default, PartialEq)]
-struct Shown {
+struct Table {
     /// Line before the table.
     title: String,
     header: Vec<String>,
@@ -33,7 +33,7 @@ pub(crate) fn print(tables: &Tables) -> io::Result<()> {
     Ok(())
 }
 
-fn shown(tables: &Tables) -> Vec<Shown> {
+fn shown(tables: &Tables) -> Vec<Table> {
     match tables {
         Tables::Classes {
             classes, confusion, ..
@@ -75,7 +75,7 @@ fn table<T>(
     outputs: &[T],
     score: fn(&T) -> f64,
     cells: fn(&T) -> Vec<String>,
-) -> Shown {
+) -> Table {
     let mut numbered: Vec<(usize, &T)> = (1..).zip(outputs).collect();
     let mut title = format!("{} {what}", outputs.len());
     if outputs.len() > ROWS {
@@ -88,7 +88,7 @@ fn table<T>(
         row.extend(cells(output));
         row
     };
-    Shown {
+    Table {
         title,
         header: header.iter().map(|title| (*title).to_owned()).collect(),
         rows: numbered.into_iter().map(row).collect(),
@@ -121,7 +121,7 @@ fn of_target(target: &TargetFigures) -> Vec<String> {
 }
 
 /// Creates the confusion matrix. Rows are labels and columns are predictions.
-fn matrix(classes: &[ClassFigures], confusion: &[ConfusedPair]) -> Shown {
+fn matrix(classes: &[ClassFigures], confusion: &[ConfusedPair]) -> Table {
     let numbers = (1..=classes.len()).map(|number| number.to_string());
     let titles = ["#", "CLASS"].map(str::to_owned);
     let row = |(label, class): (usize, &ClassFigures)| {
@@ -141,21 +141,21 @@ fn matrix(classes: &[ClassFigures], confusion: &[ConfusedPair]) -> Shown {
             .chain(cells)
             .collect()
     };
-    Shown {
+    Table {
         title: "confusion matrix (rows: labels, columns: predictions)".to_owned(),
         header: titles.into_iter().chain(numbers).collect(),
         rows: classes.iter().enumerate().map(row).collect(),
     }
 }
 
-fn pairs(classes: &[ClassFigures], confused: &[ConfusedPair]) -> Shown {
+fn pairs(classes: &[ClassFigures], confused: &[ConfusedPair]) -> Table {
     let name = |place: usize| {
         classes
             .get(place)
             .map_or_else(String::new, |class| class.name.clone())
     };
     let row = |cell: &ConfusedPair| vec![name(cell.label), name(cell.predicted), cell.count.to_string()];
-    Shown {
+    Table {
         title: "most confused".to_owned(),
         header: ["IS", "TAKEN FOR", "IMAGES"].map(str::to_owned).to_vec(),
         rows: confused.iter().map(row).collect(),

@@ -1,4 +1,5 @@
-//! `frostline guest`: upload, list, show, logs, remove; what authors do without a host is in [`authoring`].
+//! `frostline guest` commands that upload, list, show and remove guests. Commands for authors are in
+//! [`authoring`].
 
 use crate::arguments::{Guest, RemoteHost};
 use crate::authoring;
@@ -58,7 +59,7 @@ async fn absent(name: &str, host: &RemoteHost) -> Result<String> {
     let guests = host.access().client()?.guests().await?;
     let known: Vec<String> = guests.into_iter().map(|guest| guest.name).collect();
     Ok(format!(
-        "there is no guest '{name}' on {}{}; `frostline guest list` shows those there are",
+        "unknown guest '{name}' on {}{}; see `frostline guest list`",
         host.host,
         meant(name, &known)
     ))

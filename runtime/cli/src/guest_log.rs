@@ -1,4 +1,4 @@
-//! `frostline guest logs`, which shows the log of a guest on all hosts.
+//! `frostline guest logs`, which shows a guest's log from all hosts.
 
 use crate::arguments::RemoteHosts;
 use crate::output::{print_json, stdout};
@@ -28,7 +28,7 @@ struct Logged {
 struct Reader {
     hosts: Hosts,
     guest: String,
-    /// Position after the last line, by host.
+    /// Position after the last received line for each host.
     after: HashMap<String, u64>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) async fn run(
     };
     let mut failing = false;
     loop {
-        let (lines, failed) = reader.more().await;
+        let (lines, failed) = reader.read_new_lines().await;
         let several = reader.after.len() > 1;
         lines.iter().try_for_each(|line| show(line, several, json))?;
         let fails = failed.is_some();
@@ -64,7 +64,7 @@ pub(crate) async fn run(
 
 impl Reader {
     /// Returns new lines in order of time, and the error if a host failed.
-    async fn more(&mut self) -> (Vec<Logged>, Option<ClientError>) {
+    async fn read_new_lines(&mut self) -> (Vec<Logged>, Option<ClientError>) {
         let ask = |client: HostClient| {
             let (url, guest) = (client.url().to_owned(), self.guest.as_str());
             let after = self.after.get(&url).copied().unwrap_or(0);

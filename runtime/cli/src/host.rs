@@ -12,7 +12,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// Drain timeout of an embedded host. The job has already ended, so the remaining work is not needed.
-const FAREWELL: Duration = Duration::from_secs(2);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Addresses of hosts and credentials.
 #[derive(Clone, Copy)]
@@ -59,7 +59,10 @@ impl<'a> Access<'a> {
     /// Creates a client for a single host.
     pub(crate) fn client(&self) -> Result<HostClient> {
         let [url] = self.urls else {
-            bail!("this command needs a single host, but {} are set", self.urls.len());
+            bail!(
+                "this command needs a single host, but {} are set",
+                self.urls.len()
+            );
         };
         let (token, trust) = self.identity()?;
         Ok(HostClient::with(url, token, &trust, Deadlines::default())?)
@@ -69,7 +72,7 @@ impl<'a> Access<'a> {
 /// Connection to one or more hosts, including the embedded host if it was started by this command.
 pub(crate) struct Connection {
     hosts: Hosts,
-    /// Client of the only host. `None` if several hosts are set.
+    /// Client of the host if a single URL is set.
     one: Option<HostClient>,
     embedded: Option<Embedded>,
 }
@@ -84,7 +87,7 @@ impl Connection {
     /// access to `data` and with engines on `device`.
     pub(crate) async fn open(access: Access<'_>, data: &str, device: &str) -> Result<Self> {
         if access.urls.is_empty() {
-            return Self::embed(granted(data, access.follow_links)?, device).await;
+            return Self::embed(embedded_root(data, access.follow_links)?, device).await;
         }
         // Read the token once, because the file may be a pipe.
         let (token, trust) = access.identity()?;
@@ -116,7 +119,7 @@ impl Connection {
         let token_file = state.path().join("token");
         let mut config = settings.check()?;
         // Error messages may contain details, because the user also operates this host.
-        config.stores.lent = false;
+        config.stores.hides_settings = false;
         let host = Host::start(config)
             .await
             .context("cannot start the embedded host")?;
@@ -148,14 +151,14 @@ impl Connection {
     /// Stops the embedded host, if any, and removes its state.
     pub(crate) async fn close(self) {
         if let Some(embedded) = self.embedded {
-            embedded.host.shutdown(FAREWELL).await;
+            embedded.host.shutdown(DRAIN_TIMEOUT).await;
         }
     }
 }
 
 /// Returns the data root for an embedded host: `data`, or `follow_links` if links lead to a folder above.
 /// Hosts do not follow links that lead outside of the data root.
-pub(crate) fn granted(data: &str, follow_links: Option<&Path>) -> Result<String> {
+pub(crate) fn embedded_root(data: &str, follow_links: Option<&Path>) -> Result<String> {
     let Some(above) = follow_links else {
         return Ok(data.to_owned());
     };
@@ -188,7 +191,7 @@ pub(crate) fn data_url(data: &str) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::granted;
+    use super::embedded_root;
     use std::path::Path;
 
     #[test]
@@ -200,8 +203,8 @@ mod tests {
         }
         let data = repo.join("photos");
         let data = data.to_str().unwrap();
-        let given = |above: &Path| granted(data, Some(above));
-        assert_eq!(granted(data, None).unwrap(), data);
+        let given = |above: &Path| embedded_root(data, Some(above));
+        assert_eq!(embedded_root(data, None).unwrap(), data);
         assert_eq!(given(&repo.join("cache/..")).unwrap(), repo.to_str().unwrap());
         for other in [
             repo.join("photos/train"),
@@ -215,6 +218,6 @@ mod tests {
             );
         }
         assert!(given(&repo.join("none")).is_err());
-        assert!(granted("s3://photos", Some(folder.path())).is_err());
+        assert!(embedded_root("s3://photos", Some(folder.path())).is_err());
     }
 }

@@ -1,6 +1,6 @@
-//! The `frostline` command: train and evaluate on the compute side, serve and look after a storage host.
+//! The `frostline` command, for training, evaluation and serving, and for administration of storage hosts.
 
-// A line that cannot be printed ends nothing: say! and tell! in their place.
+// Use say! and tell! instead, which do not panic if a line cannot be written.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 #[macro_use]
@@ -16,10 +16,10 @@ mod eval;
 mod event_text;
 mod extract;
 mod failure;
+mod feature_store;
 mod figures;
 mod guest;
 mod guest_log;
-mod headway;
 mod host;
 mod log;
 mod man;
@@ -31,6 +31,7 @@ mod plot;
 mod predict;
 mod profile;
 mod program;
+mod progress;
 mod quantize;
 mod reference;
 mod report;
@@ -39,7 +40,6 @@ mod results;
 mod runs;
 mod serve;
 mod sweep;
-mod team;
 mod traces;
 mod train;
 
@@ -54,17 +54,17 @@ use tokio_util::sync::CancellationToken;
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => return failure::not_understood(&error),
+        Err(error) => return failure::report_usage_error(&error),
     };
     let json = arguments.json;
     match &arguments.command {
-        // Before anything else is started in a process that is to do only this.
+        // Must run before other threads, files or signal handlers exist in this process.
         Command::CompileGuest(flags) => return flags.compiler().run(),
         Command::Lanes => return lane(&arguments),
         Command::Serve(_) => {
-            arenas::keep_few();
+            arenas::restart_with_few_arenas();
             if let Err(error) = serve::harden() {
-                return failure::ended(
+                return failure::report_failure(
                     &anyhow::Error::new(error).context("cannot hide this process"),
                     false,
                     json,
@@ -76,7 +76,9 @@ fn main() -> ExitCode {
     let traces = log::start(&arguments);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return failure::ended(&anyhow::Error::new(error).context("cannot start"), false, json),
+        Err(error) => {
+            return failure::report_failure(&anyhow::Error::new(error).context("cannot start"), false, json);
+        }
     };
     let stop = CancellationToken::new();
     let result = runtime.block_on(async {
@@ -89,20 +91,20 @@ fn main() -> ExitCode {
     if let Some(traces) = traces {
         traces.finish(result.is_err());
     }
-    // Whatever still runs has been told to end; nobody waits for it.
+    // Remaining tasks have been cancelled, so do not wait for these.
     runtime.shutdown_background();
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failure::ended(&error, stop.is_cancelled(), json),
+        Err(error) => failure::report_failure(&error, stop.is_cancelled(), json),
     }
 }
 
-/// The process of a lane. The host ends it, in its own time, so it listens to no signal.
+/// Runs the process of a lane. Signal handlers are not needed, because the host stops the process.
 fn lane(arguments: &Arguments) -> ExitCode {
     log::start(arguments);
     match frostline_server::enter_lane().and_then(ConfinedLane::serve) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failure::ended(&error.into(), false, arguments.json),
+        Err(error) => failure::report_failure(&error.into(), false, arguments.json),
     }
 }
 
@@ -127,7 +129,7 @@ async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<(
         Command::Admin(flags) => admin::run(flags, json).await,
         Command::CompileGuest(_) | Command::Lanes => Ok(()),
         Command::Completions { shell } => {
-            // It panics where a reader that has what it wants goes away.
+            // Write to memory first, because the generator panics on a closed pipe.
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "frostline", &mut script);
             Ok(output::stdout().write_all(&script)?)
@@ -140,19 +142,20 @@ async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<(
     }
 }
 
-/// Asks everything to end when standard input ends, which it does when whoever holds its other end is gone, however that came.
+/// Cancels `stop` at the end of standard input, which happens if the process with the other end exits in any
+/// way.
 fn stop_with_input(stop: CancellationToken) {
     std::thread::spawn(move || {
-        // What comes is of no matter, and an input that cannot be read has ended.
+        // Ignore the contents, and treat a read error as the end.
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
         stop.cancel();
     });
 }
 
-/// The first Ctrl-C or SIGTERM asks everything to end; a second one ends the process at once.
+/// Cancels `stop` after the first Ctrl-C or SIGTERM, and exits immediately after the second.
 async fn stop_on_signal(stop: CancellationToken) {
     use tokio::signal::unix::{SignalKind, signal};
-    // Both are listened to from the start, so that a second one is not missed that follows the first closely.
+    // Install both handlers first, to catch a second signal that immediately follows the first.
     let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
     let (Ok(mut interrupt), Ok(mut terminate)) = signals else {
         return;

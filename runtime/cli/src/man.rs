@@ -1,4 +1,4 @@
-//! `frostline man`.
+//! `frostline man`, which generates manual pages from the command-line arguments.
 
 use crate::arguments::Arguments;
 use crate::output::stdout;

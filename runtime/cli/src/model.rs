@@ -1,4 +1,4 @@
-//! `frostline model`.
+//! `frostline model`, which shows the cuts of a model and lists the models on a host.
 
 use crate::arguments::{HostFlags, Model as Command};
 use crate::output::{bytes, meant, print_each, print_json, print_table, stdout};
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Printed information about a model in a file or on a host.
 #[derive(Serialize)]
-struct Shown {
+struct ModelDetails {
     name: String,
     /// SHA-256 of the file or the uploaded model.
     sha256: String,
@@ -185,16 +185,16 @@ fn list(models: &[ModelInfo], json: bool) -> Result<()> {
     Ok(())
 }
 
-fn read(file: &Path) -> Result<Shown> {
+fn read(file: &Path) -> Result<ModelDetails> {
     let model = read_model(file)?;
     let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let network = model.network()?;
     let trainability = Trainability::analyze(&model);
     let obstacle = |cut: &str| match &trainability {
-        Ok(trainability) => trainability.against(cut).map(ToString::to_string),
+        Ok(trainability) => trainability.obstacle(cut).map(ToString::to_string),
         Err(error) => Some(error.to_string()),
     };
-    Ok(Shown {
+    Ok(ModelDetails {
         name: file.display().to_string(),
         sha256: hex::encode(Sha256::digest(&bytes)),
         host_sha256: Some(model.sha256()?),
@@ -208,7 +208,7 @@ fn read(file: &Path) -> Result<Shown> {
 /// Returns all cuts of a network with a verdict. `obstacle` returns the reason why a network cannot be
 /// trained from a cut.
 fn judged(model: &Model, network: &Network, obstacle: impl Fn(&str) -> Option<String>) -> Vec<ShownCut> {
-    let refused = model.refused(&network.cuts, &ModelLimits::default());
+    let refused = model.first_refused_cut(&network.cuts, &ModelLimits::default());
     let judged = network.cuts.iter().enumerate().map(|(place, cut)| {
         let untrained = obstacle(&cut.name).filter(|_| cut.before_head);
         let unadmitted = refused.as_ref().filter(|refused| refused.first <= place);
@@ -232,7 +232,7 @@ fn judged(model: &Model, network: &Network, obstacle: impl Fn(&str) -> Option<St
     judged.collect()
 }
 
-async fn ask(url: &str, flags: &HostFlags, name: &str) -> Result<Shown> {
+async fn ask(url: &str, flags: &HostFlags, name: &str) -> Result<ModelDetails> {
     let client = flags.access().client()?;
     let Some(model) = client.model(name).await? else {
         let known: Vec<String> = client
@@ -246,7 +246,7 @@ async fn ask(url: &str, flags: &HostFlags, name: &str) -> Result<Shown> {
             meant(name, &known)
         );
     };
-    Ok(Shown {
+    Ok(ModelDetails {
         name: model.name,
         sha256: model.sha256,
         host_sha256: None,

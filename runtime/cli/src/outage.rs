@@ -67,9 +67,7 @@ impl Outages {
             .map(|(host, outage)| {
                 let lasted = outage.last.duration_since(outage.since).as_secs_f64();
                 let retries = outage.retries;
-                format!(
-                    "recovered  {host}: {retries} retries in {lasted:.1} s, no samples were lost"
-                )
+                format!("recovered  {host}: {retries} retries in {lasted:.1} s, no samples were lost")
             })
             .collect()
     }

@@ -120,5 +120,5 @@ pub(crate) fn print_table(header: &[&str], right: &[bool], rows: &[Vec<String>])
 
 /// Formats bytes in powers of ten, such as `28.1 KB`.
 pub(crate) fn bytes(count: u64) -> String {
-    frostline_tensor::shown_bytes(count as f64)
+    frostline_tensor::format_bytes(count as f64)
 }

@@ -1,4 +1,4 @@
-//! `frostline plan`.
+//! `frostline plan`, which shows the best split of a job, or simulates a split from recorded measurements.
 
 use crate::arguments::Plan as Flags;
 use crate::output::{bytes, print_json, print_table};
@@ -7,7 +7,7 @@ use crate::reporter::Reporter;
 use crate::train::{connect, open, spec};
 use anyhow::{Context, Result, bail};
 use frostline_client::Link;
-use frostline_tensor::shown_number;
+use frostline_tensor::format_number;
 use frostline_trainer::{
     Explanation, Job, LinkPoint, Modules, Objective, PlannedJob, Simulation, Summary, SummaryRow, Usage,
 };
@@ -43,15 +43,13 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
     draw(&flags, &name, &planned.summary, &planned.over_links, json)
 }
 
-/// Draws what the best split is worth over links of any speed, where a figure is asked for.
+/// Draws the speed-up of the best split for different links, if `--plot` is set.
 fn draw(flags: &Flags, name: &str, summary: &Summary, points: &[LinkPoint], json: bool) -> Result<()> {
     let Some(file) = &flags.plot else {
         return Ok(());
     };
     if points.is_empty() {
-        bail!(
-            "there is no speed-up to draw: the split 'none', which it is over, is not among the candidates"
-        );
+        bail!("cannot draw the speed-up over the split 'none', because it is not a candidate");
     }
     let place = if summary.shared_cores {
         ", host and trainer on the same cores"
@@ -65,7 +63,7 @@ fn draw(flags: &Flags, name: &str, summary: &Summary, points: &[LinkPoint], json
     };
     let subtitle = format!("batches of {}{place}; {how}", summary.batch);
     let figure = plot::links(
-        &format!("{name}: what pushdown is worth by the link's speed"),
+        &format!("{name}: speed-up by pushdown for different links"),
         &subtitle,
         points,
         summary.link_bytes_per_second,
@@ -77,7 +75,7 @@ fn draw(flags: &Flags, name: &str, summary: &Summary, points: &[LinkPoint], json
     Ok(())
 }
 
-/// A plan with the link it was made for, and how long choosing took once everything was measured.
+/// A plan with the measured link, and the duration of the decision without measurements.
 #[derive(Serialize)]
 struct Printed<'a> {
     #[serde(flatten)]
@@ -105,14 +103,15 @@ impl From<Link> for PrintedLink {
     }
 }
 
-/// Settings that no file of measurements has.
+/// Flags that override a file with measurements.
 const SIMULATED: [&str; 4] = ["split", "objective", "prices", "link_bytes_per_second"];
 
-/// Plans on measurements from a file, without host or data.
+/// Plans with measurements from a file, without host or data.
 fn simulate(file: &Path, flags: &Flags, json: bool) -> Result<()> {
     if let Some(flag) = flags.job.given.other_than(&SIMULATED) {
-        let said =
-            format!("the argument '--simulate <FILE>' cannot be used with '{flag}': the file says it\n");
+        let said = format!(
+            "the argument '--simulate <FILE>' cannot be used with '{flag}': the file contains this setting\n"
+        );
         return Err(clap::Error::raw(clap::error::ErrorKind::ArgumentConflict, said).into());
     }
     let given = flags.job.given.settings()?;
@@ -146,10 +145,10 @@ fn candidates(flags: &Flags) -> Option<Vec<Split>> {
 fn job(flags: &Flags) -> Result<Job> {
     let mut spec = spec(&flags.job, None)?;
     spec.candidates = candidates(flags);
-    // Nothing is written.
+    // No output is written.
     spec.out = Some(std::env::temp_dir().join("unused.onnx"));
     let mut job = open(spec)?;
-    job.team = None;
+    job.shared_store = None;
     Ok(job)
 }
 
@@ -169,7 +168,7 @@ fn show(planned: &PlannedJob, modules: &Modules, json: bool) -> Result<()> {
         ..
     } = planned.link;
     say!(
-        "\nlink {:.1} Mbit/s over {connections} connections ({:.1} Mbit/s over one alone), {:.1} ms there and back",
+        "\nlink {:.1} Mbit/s over {connections} connections ({:.1} Mbit/s over a single one), {:.1} ms round trip",
         megabits(planned.summary.link_bytes_per_second),
         megabits(connection_bytes_per_second),
         planned.link.round_trip.as_secs_f64() * 1e3,
@@ -191,10 +190,10 @@ fn show(planned: &PlannedJob, modules: &Modules, json: bool) -> Result<()> {
         ..
     } = &planned.summary;
     say!(
-        "requests of {request_samples} images, {window} open at once; {batches_ahead} batches extracted ahead"
+        "requests of {request_samples} images, up to {window} concurrent; up to {batches_ahead} batches extracted ahead"
     );
     let told =
-        |images: &Option<usize>| images.map_or_else(|| "not told".to_owned(), |images| images.to_string());
+        |images: &Option<usize>| images.map_or_else(|| "unknown".to_owned(), |images| images.to_string());
     say!(
         "training batch {batch} images, request {request_samples}, host batch {}, engine batch {}",
         told(grant),
@@ -203,7 +202,7 @@ fn show(planned: &PlannedJob, modules: &Modules, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// What of a plan comes from kept rows, in words; nothing where no rows are kept.
+/// Describes the use of cached features. Returns an empty string if features are not cached.
 fn describe_cache(summary: &Summary) -> String {
     if summary.reuse.is_none() {
         return String::new();
@@ -261,7 +260,7 @@ fn print_plan(summary: &Summary, explanation: &Explanation, modules: &Modules) -
     print_usage(summary, modules)
 }
 
-/// What candidates are compared by.
+/// Returns the column title for the objective.
 fn relative_to_chosen(objective: Objective) -> &'static str {
     match objective {
         Objective::Time => "TIME",
@@ -269,20 +268,21 @@ fn relative_to_chosen(objective: Objective) -> &'static str {
     }
 }
 
-/// What the first epoch uses at every split, and epochs and the job at the chosen one.
+/// Prints the resource usage of the first epoch for all splits, and of all epochs and the job for the chosen
+/// split.
 fn print_usage(summary: &Summary, modules: &Modules) -> Result<()> {
     say!();
     let row = |row: &SummaryRow| {
         let epoch = &row.first_epoch;
         let mut cells = vec![
             modules.label(&row.split),
-            shown_number(epoch.seconds),
-            shown_number(epoch.host_core_seconds),
-            shown_number(epoch.trainer_core_seconds),
+            format_number(epoch.seconds),
+            format_number(epoch.host_core_seconds),
+            format_number(epoch.trainer_core_seconds),
             bytes(epoch.bytes.round() as u64),
-            shown_number(row.job.seconds),
+            format_number(row.job.seconds),
         ];
-        cells.extend(row.job.cost.map(|cost| shown_number(cost.total)));
+        cells.extend(row.job.cost.map(|cost| format_number(cost.total)));
         cells
     };
     let rows: Vec<_> = summary.candidates.iter().map(row).collect();
@@ -313,17 +313,17 @@ fn describe_usage(what: &str, usage: &Usage) -> String {
     let cost = usage.cost.map_or_else(String::new, |cost| {
         format!(
             "; costs {} (host {}, trainer {}, link {})",
-            shown_number(cost.total),
-            shown_number(cost.host),
-            shown_number(cost.trainer),
-            shown_number(cost.link)
+            format_number(cost.total),
+            format_number(cost.host),
+            format_number(cost.trainer),
+            format_number(cost.link)
         )
     });
     format!(
         "{what}: {} s, {} host core-seconds, {} trainer core-seconds, {}{cost}",
-        shown_number(usage.seconds),
-        shown_number(usage.host_core_seconds),
-        shown_number(usage.trainer_core_seconds),
+        format_number(usage.seconds),
+        format_number(usage.host_core_seconds),
+        format_number(usage.trainer_core_seconds),
         bytes(usage.bytes.round() as u64)
     )
 }

@@ -17,7 +17,7 @@ pub(crate) fn cuts(name: &str, study: &HostStudy) -> String {
     frostline_report::cuts(&Cuts {
         title: &format!("{name}: bytes and compute up to each cut"),
         subtitle: &format!(
-            "measured on {}, threads of a lane: {}, batches of {BATCH:.0}",
+            "measured on {}, threads per lane: {}, batches of {BATCH:.0}",
             platform.machine, platform.threads_per_lane
         ),
         cuts: &cuts.collect::<Vec<_>>(),

@@ -1,4 +1,4 @@
-//! `frostline predict`.
+//! `frostline predict`, which classifies images on this machine without a host.
 
 use crate::arguments::Predict;
 use crate::output::{print_json, stdout};
@@ -11,15 +11,15 @@ use serde::Serialize;
 use std::io::{self, Write};
 use tokio_util::sync::CancellationToken;
 
-/// What is printed of an image with `--json`.
+/// Output of `--json` for an image.
 #[derive(Serialize)]
-struct Said<'a> {
+struct PrintedAnswer<'a> {
     path: &'a str,
     #[serde(flatten)]
     answer: &'a Answer,
 }
 
-/// The same of one that nothing can be said of, on standard error.
+/// Output of `--json` on standard error for an unusable image.
 #[derive(Serialize)]
 struct Failed<'a> {
     path: &'a str,
@@ -39,7 +39,7 @@ pub(crate) async fn run(flags: Predict, json: bool, stop: &CancellationToken) ->
     };
     tokio::select! {
         biased;
-        () = stop.cancelled() => bail!("stopped before the last image"),
+        () = stop.cancelled() => bail!("interrupted before the last image"),
         done = predict(job, json) => done,
     }
 }
@@ -72,7 +72,7 @@ async fn predict(job: PredictionJob, json: bool) -> Result<()> {
 fn print(prediction: &Prediction, json: bool) -> io::Result<()> {
     let path = &*prediction.path.to_string_lossy();
     match &prediction.answer {
-        Ok(answer) if json => print_json(&Said { path, answer }),
+        Ok(answer) if json => print_json(&PrintedAnswer { path, answer }),
         Ok(answer) => {
             let line = format!("{path}: {}", words(answer));
             writeln!(stdout(), "{}", plain_line(&line))
@@ -135,7 +135,7 @@ mod tests {
             value: 12.5,
         }]);
         assert_eq!(words(&targets), "price 12.5");
-        let said = Said {
+        let said = PrintedAnswer {
             path: "1.jpg",
             answer: &targets,
         };

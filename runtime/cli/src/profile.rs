@@ -1,4 +1,4 @@
-//! `frostline profile`.
+//! `frostline profile`, which measures a network at each cut on a host.
 
 use crate::arguments::Profile as Flags;
 use crate::host::{Connection, data_url};
@@ -82,7 +82,9 @@ fn show(name: &str, study: &HostStudy) -> Result<()> {
         profile.measured_in_seconds
     );
     if profile.disturbed {
-        say!("the host was also busy with other work, so the times may be too long; repeat the measurement on an idle host");
+        say!(
+            "the host was also busy with other work, so the times may be too long; repeat the measurement on an idle host"
+        );
     }
     Ok(())
 }

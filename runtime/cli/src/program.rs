@@ -1,14 +1,14 @@
-//! Where this program lies, to start it again: for lanes, and to compile guests.
+//! Path of this program, which is started again for lanes and guest compilers.
 
 use anyhow::{Context, Result};
 use std::env;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// This program, as the system tells, or else, where there is no `/proc`, as it was called.
+/// Returns the path of this program from the system, or from `argv[0]` without `/proc`.
 ///
 /// # Errors
-/// Where neither leads to a file.
+/// Returns an error if no file is found.
 pub(crate) fn this_program() -> Result<PathBuf> {
     let called = || {
         let name = env::args_os().next()?;
@@ -16,12 +16,12 @@ pub(crate) fn this_program() -> Result<PathBuf> {
     };
     env::current_exe().or_else(|error| {
         called().ok_or(error).context(
-            "cannot tell which program this is, to run lanes and compile guests with it: mount /proc, or call it by its full path",
+            "cannot find the path of this program, which is needed for lanes and guest compilers; mount /proc or use the full path in the command",
         )
     })
 }
 
-/// The file that a program called `name` is: in one of the folders of `path` unless the name has a folder.
+/// Finds the file of a program. Names without a folder are searched in the folders of `path`.
 fn find_program(name: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
     let name = Path::new(name);
     let in_folders = || {

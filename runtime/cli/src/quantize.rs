@@ -1,4 +1,4 @@
-//! `frostline model quantize`.
+//! `frostline model quantize`, which quantizes layers to int8 and compares them with f32.
 
 use crate::arguments::Quantize as Flags;
 use crate::event_text;
@@ -15,13 +15,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use tokio_util::sync::CancellationToken;
 
-/// What `--json` prints.
+/// Output of `--json`.
 #[derive(Serialize)]
 struct Written {
     model: PathBuf,
-    /// Whether its layers are in int8.
+    /// True if the layers are in int8.
     quantized: bool,
-    /// The cut up to which they are.
+    /// Cut up to which the layers are quantized.
     freeze: String,
     bytes: usize,
     /// The event `int8`.

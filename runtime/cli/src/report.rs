@@ -1,4 +1,4 @@
-//! `frostline report`.
+//! `frostline report`, which writes a web page about one or more runs.
 
 use crate::arguments::Report;
 use crate::output::print_json;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// What was written.
+/// Output of `--json`.
 #[derive(Serialize)]
 struct Written {
     report: PathBuf,
@@ -22,7 +22,7 @@ pub(crate) fn run(flags: &Report, json: bool) -> Result<()> {
     let target = match (&flags.out, flags.runs.as_slice()) {
         (Some(file), _) => file.clone(),
         (None, [run]) => run.join("report.html"),
-        (None, _) => bail!("several runs have no folder in common: say where with --out FILE"),
+        (None, _) => bail!("several runs need an output file; set --out FILE"),
     };
     let folders: Vec<Vec<PathBuf>> = flags
         .runs
@@ -49,7 +49,7 @@ pub(crate) fn run(flags: &Report, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// The runs of a sweep's folder, by their names; of another folder that itself.
+/// Returns the runs in the folder of a sweep, sorted by name. Other folders are returned unchanged.
 fn of_sweep(folder: &Path) -> Result<Vec<PathBuf>> {
     if !folder.join(layout::SWEEP).is_file() {
         return Ok(vec![folder.to_owned()]);
@@ -58,7 +58,7 @@ fn of_sweep(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut runs = Vec::new();
     for entry in entries {
         let path = entry?.path();
-        // A variant that failed before its first event has nothing to show.
+        // Skip variants that failed without an event.
         if path.join(layout::EVENTS).is_file() {
             runs.push(path);
         }

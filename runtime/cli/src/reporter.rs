@@ -1,9 +1,9 @@
 //! Shows job events as JSON lines, or as text with a progress bar.
 
 use crate::event_text::text;
-use crate::headway::{Headway, Trained};
 use crate::outage::Outages;
 use crate::output::{is_terminal, is_watched, print_json, stdout};
+use crate::progress::{CompletedStep, Progress};
 use frostline_client::Notice;
 use frostline_job::plain_line;
 use frostline_trainer::Event;
@@ -50,7 +50,7 @@ const TICK: Duration = Duration::from_millis(120);
 /// Progress bar for uploads, measurements and training steps.
 struct Bar {
     shown: ProgressBar,
-    headway: Headway,
+    headway: Progress,
     /// True if the bar shows training steps.
     stepping: bool,
     ends: Arc<Mutex<Ends>>,
@@ -76,7 +76,7 @@ impl Bar {
             } => {
                 let [steps, train, validation] =
                     [steps_per_epoch, train, validation].map(|count| *count as u64);
-                self.headway = Headway::new(*epochs, steps, train, validation);
+                self.headway = Progress::new(*epochs, steps, train, validation);
                 self.show_steps();
             }
             Event::Features { kept, rows, .. } => self.headway.keeps(*kept, *rows),
@@ -121,15 +121,15 @@ impl Bar {
             waited_seconds,
             computed_seconds,
             rows,
-            kept_rows,
+            cached_rows,
             ..
         } = event
         {
-            self.headway.step(&Trained {
+            self.headway.step(&CompletedStep {
                 epoch: *epoch,
                 step: *step,
                 rows: *rows,
-                kept_rows: *kept_rows,
+                cached_rows: *cached_rows,
                 waited: *waited_seconds,
                 computed: *computed_seconds,
             });
@@ -138,7 +138,7 @@ impl Bar {
             }
             self.show_position();
             // Escape the text here, because the bar does not write through [`stdout`].
-            let words = self.headway.words(*loss, split);
+            let words = self.headway.description(*loss, split);
             self.shown.set_message(plain_line(&words).into_owned());
         }
     }
@@ -192,7 +192,7 @@ impl Reporter {
             beside: false,
             bar: Mutex::new(Bar {
                 shown: bar,
-                headway: Headway::default(),
+                headway: Progress::default(),
                 stepping: false,
                 ends: Arc::default(),
             }),

@@ -1,4 +1,4 @@
-//! What a run's folder has for people and for other programs, made of what the job wrote there.
+//! Output files in the folder of a run, generated from the job's events.
 
 use frostline_job::folder::{METRICS, REPORT, TENSORBOARD};
 use frostline_report::Run;
@@ -6,10 +6,10 @@ use frostline_trainer::whole_file;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Writes report, metrics and TensorBoard's file into the folder of a run, and returns the report's place.
+/// Writes the report, metrics and TensorBoard file to the folder of a run. Returns the path of the report.
 ///
 /// # Errors
-/// What cannot be read or written, in words.
+/// Returns a message if the folder cannot be read or a file cannot be written.
 pub(crate) fn write(folder: &Path) -> Result<PathBuf, String> {
     let run = Run::read(folder).map_err(|error| error.to_string())?;
     let report = folder.join(REPORT);

@@ -1,8 +1,8 @@
-//! `frostline runs`, and selection of run folders.
+//! `frostline runs`. Also selects run folders for other commands.
 
 use crate::arguments::{Runs, Train};
 use crate::output::{print_each, print_table};
-use crate::sweep::Recorded;
+use crate::sweep::SweepDefinition;
 use anyhow::{Context, Result, bail};
 use frostline_trainer::{Job, RunFolder, RunState, RunSummary, runs, unfinished};
 use std::fs;
@@ -46,7 +46,7 @@ fn row(run: &RunSummary) -> Vec<String> {
 /// Default folder for runs.
 pub(crate) const DEFAULT: &str = "runs";
 
-/// Formats an age in the largest suitable unit.
+/// Formats an age in the largest unit (s, min, h, d) of which it has at least two, rounded down.
 pub(crate) fn age(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),
@@ -72,9 +72,9 @@ pub(crate) fn resumed(flags: &Train) -> Result<Option<PathBuf>> {
 ///
 /// # Errors
 /// Returns an error if the sweep cannot be read.
-pub(crate) fn sweep_of(folder: &Path) -> Result<Option<(PathBuf, Recorded)>> {
+pub(crate) fn sweep_of(folder: &Path) -> Result<Option<(PathBuf, SweepDefinition)>> {
     for folder in folder.ancestors().take(2) {
-        if let Some(recorded) = Recorded::read(folder)? {
+        if let Some(recorded) = SweepDefinition::read(folder)? {
             return Ok(Some((folder.to_owned(), recorded)));
         }
     }
@@ -108,7 +108,7 @@ pub(crate) fn resolve_run(runs: &Path, run: &Path) -> PathBuf {
     }
 }
 
-/// Maximum number of runs of a model with the same time in seconds.
+/// Maximum number of runs with the same name, which contains the time in seconds.
 const MOST: usize = 1000;
 
 /// Creates the unique folder `<UTC time>-<model name>` in `runs`.

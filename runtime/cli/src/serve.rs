@@ -1,4 +1,4 @@
-//! `frostline serve`.
+//! `frostline serve`, which runs a storage host in this process.
 
 use crate::admin::ADMIN_SOCKET;
 use crate::arguments::{COMPILE_GUEST, REQUIRE_WALLS, Serve};
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 /// reset the protection.
 pub(crate) fn harden() -> io::Result<()> {
     frostline_walls::hide_process()?;
-    // Files are only accessible by their owner, in any folder.
+    // Files in any folder are only accessible by the owner.
     rustix::process::umask(Mode::from_raw_mode(0o077));
     Ok(())
 }
@@ -77,7 +77,10 @@ fn announce(host: &RunningHost, admin_token_file: &Path, json: bool) -> io::Resu
             "admin_url": admin_url,
         }));
     }
-    say!("listening on {url}; the token is stored in {}", token_file.display());
+    say!(
+        "listening on {url}; the token is stored in {}",
+        token_file.display()
+    );
     if let Some(url) = admin_url {
         let file = admin_token_file.display();
         say!("listening for admins on {url}; the admin token is stored in {file}");

@@ -9,8 +9,8 @@ use crate::results;
 use crate::runs::new_folder;
 use crate::train::connect;
 use anyhow::{Context, Result, bail};
-use frostline_job::folder::{self as layout, Ending};
-use frostline_job::{Event, JobSpec, Logged};
+use frostline_job::folder::{self as layout, FinalState};
+use frostline_job::{Event, JobSpec, LoggedEvent};
 use frostline_tensor::one_line;
 use frostline_trainer::{
     Job, Outcome, Quality, RunFolder, RunState, TrainerError, WrittenModel, runs, train, whole_file,
@@ -33,9 +33,8 @@ struct Variant {
     job: Job,
 }
 
-/// Outcome of a variant.
 #[derive(Debug, Serialize)]
-struct Row {
+struct VariantOutcome {
     variant: String,
     run: PathBuf,
     state: State,
@@ -73,7 +72,7 @@ enum State {
 #[derive(Serialize)]
 #[serde(tag = "event", rename = "sweep")]
 struct Swept<'a> {
-    variants: &'a [Row],
+    variants: &'a [VariantOutcome],
     best: &'a str,
     model: &'a Path,
     report: &'a Path,
@@ -81,12 +80,12 @@ struct Swept<'a> {
 
 /// Definition of a sweep, written to the sweep's folder for later resumption.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Recorded {
+pub(crate) struct SweepDefinition {
     pub(crate) sweep: Vec<Sweep>,
     pub(crate) job: JobSpec,
 }
 
-impl Recorded {
+impl SweepDefinition {
     /// Reads the definition from `folder`. Returns `None` if the folder does not belong to a sweep.
     ///
     /// # Errors
@@ -113,7 +112,7 @@ impl Recorded {
 pub(crate) async fn run(flags: &Train, job: Job, json: bool, stop: &CancellationToken) -> Result<()> {
     let variants = variants(&job, &flags.sweep).await?;
     let folder = new_folder(&flags.runs, &format!("{}-sweep", job.model_name()))?;
-    let recorded = Recorded {
+    let recorded = SweepDefinition {
         sweep: flags.sweep.clone(),
         job: JobSpec {
             // Use the given recipe without default rates, because these depend on the optimizer of a variant.
@@ -149,7 +148,9 @@ async fn train_all(
 ) -> Result<()> {
     let count = variants.len();
     if job.features.is_none() && !json {
-        tell!("the feature cache is off (--feature-cache), so the frozen layers run for each of the {count} jobs");
+        tell!(
+            "the feature cache is off (--feature-cache), so the frozen layers run for each of the {count} jobs"
+        );
     }
     let connection = connect(&mut job).await?;
     let mut rows = Vec::new();
@@ -173,13 +174,13 @@ async fn train_all(
 }
 
 /// Returns the outcome of a variant that has already finished.
-fn finished(variant: &str, run: &Path) -> Option<Row> {
-    if layout::ending(run) != Some(Ending::Finished) {
+fn finished(variant: &str, run: &Path) -> Option<VariantOutcome> {
+    if layout::final_state(run) != Some(FinalState::Finished) {
         return None;
     }
     let events = fs::read(run.join(layout::EVENTS)).ok()?;
     let mut lines = events.split(|byte| *byte == b'\n').rev();
-    let done = lines.find_map(|line| match Logged::parse(line).ok()?.event? {
+    let done = lines.find_map(|line| match LoggedEvent::parse(line).ok()?.event? {
         Event::Done {
             epoch,
             validation,
@@ -189,7 +190,7 @@ fn finished(variant: &str, run: &Path) -> Option<Row> {
         _ => None,
     });
     let (tuned, seconds) = done?;
-    Some(Row {
+    Some(VariantOutcome {
         variant: variant.to_owned(),
         run: run.to_owned(),
         state: State::Finished,
@@ -236,7 +237,7 @@ async fn train_variant(
     connection: &Connection,
     json: bool,
     stop: &CancellationToken,
-) -> Row {
+) -> VariantOutcome {
     let Variant { name, mut job } = variant;
     // Only the best model is written to the output file.
     job.spec.out = None;
@@ -256,7 +257,12 @@ async fn train_variant(
     row
 }
 
-fn row(variant: String, run: PathBuf, seconds: f64, trained: Result<Outcome, TrainerError>) -> Row {
+fn row(
+    variant: String,
+    run: PathBuf,
+    seconds: f64,
+    trained: Result<Outcome, TrainerError>,
+) -> VariantOutcome {
     let kept = |kept: &WrittenModel| TunedModel {
         epoch: kept.epoch,
         validation: kept.validation,
@@ -273,7 +279,7 @@ fn row(variant: String, run: PathBuf, seconds: f64, trained: Result<Outcome, Tra
         Err(TrainerError::Cancelled) => (State::Interrupted, None),
         Err(_) => (State::Failed, None),
     };
-    Row {
+    VariantOutcome {
         variant,
         run,
         state,
@@ -284,7 +290,7 @@ fn row(variant: String, run: PathBuf, seconds: f64, trained: Result<Outcome, Tra
 }
 
 /// Returns an error if a variant failed or the sweep was interrupted. Divergence is a valid result.
-fn outcome(rows: &[Row], folder: &Path, count: usize) -> Result<()> {
+fn outcome(rows: &[VariantOutcome], folder: &Path, count: usize) -> Result<()> {
     let of = |state| rows.iter().find(|row| row.state == state);
     if of(State::Interrupted).is_some() || rows.len() < count {
         let done = rows.iter().filter(|row| row.state != State::Interrupted).count();
@@ -313,7 +319,7 @@ async fn variants(job: &Job, sweeps: &[Sweep]) -> Result<Vec<Variant>> {
         let with = |(name, spec): &(String, JobSpec), value: &String| {
             let mut spec = spec.clone();
             sweep.set(&mut spec, value).map_err(anyhow::Error::msg)?;
-            let own = format!("{}={value}", sweep.what);
+            let own = format!("{}={value}", sweep.setting);
             let name = if name.is_empty() {
                 own
             } else {
@@ -331,7 +337,7 @@ async fn variants(job: &Job, sweeps: &[Sweep]) -> Result<Vec<Variant>> {
     for (name, spec) in specs {
         let wrong = || format!("in the variant {name}");
         let mut job = job.clone();
-        if sweeps.iter().any(|sweep| sweep.what == "freeze") {
+        if sweeps.iter().any(|sweep| sweep.setting == "freeze") {
             job.freeze = match spec.freeze.as_deref() {
                 Some("none") | None => job.model.input_name()?.to_owned(),
                 Some(cut) => cut.to_owned(),
@@ -345,8 +351,8 @@ async fn variants(job: &Job, sweeps: &[Sweep]) -> Result<Vec<Variant>> {
 }
 
 /// Returns the row with the best model, or the first one if several are equal.
-fn best(rows: &[Row]) -> Option<&Row> {
-    let quality = |row: &Row| {
+fn best(rows: &[VariantOutcome]) -> Option<&VariantOutcome> {
+    let quality = |row: &VariantOutcome| {
         row.tuned
             .map(|tuned| tuned.validation)
             .filter(|quality| !quality.score().is_nan())
@@ -356,7 +362,7 @@ fn best(rows: &[Row]) -> Option<&Row> {
     best.map(|(row, _)| row)
 }
 
-fn conclude(rows: &[Row], folder: &Path, out: Option<&Path>, json: bool) -> Result<()> {
+fn conclude(rows: &[VariantOutcome], folder: &Path, out: Option<&Path>, json: bool) -> Result<()> {
     let Some(best) = best(rows) else {
         print_rows(rows, "", json)?;
         let why = rows
@@ -398,7 +404,7 @@ fn conclude(rows: &[Row], folder: &Path, out: Option<&Path>, json: bool) -> Resu
     Ok(())
 }
 
-fn print_rows(rows: &[Row], best: &str, json: bool) -> Result<()> {
+fn print_rows(rows: &[VariantOutcome], best: &str, json: bool) -> Result<()> {
     if json {
         return Ok(());
     }
@@ -411,7 +417,7 @@ fn print_rows(rows: &[Row], best: &str, json: bool) -> Result<()> {
     )?)
 }
 
-fn shown(row: &Row, best: &str) -> Vec<String> {
+fn shown(row: &VariantOutcome, best: &str) -> Vec<String> {
     let mark = if row.variant == best { "best" } else { "" };
     vec![
         row.variant.clone(),
@@ -437,8 +443,8 @@ fn copy(tuned: &Path, out: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn row_of(name: &str, state: State, accuracy: Option<f64>) -> Row {
-        Row {
+    fn row_of(name: &str, state: State, accuracy: Option<f64>) -> VariantOutcome {
+        VariantOutcome {
             variant: name.to_owned(),
             run: name.into(),
             state,
@@ -452,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_model_is_the_best_whatever_became_of_its_variant() {
+    fn the_best_model_may_come_from_a_diverged_variant() {
         let rows = [
             row_of("a", State::Finished, Some(0.5)),
             row_of("b", State::Diverged, Some(0.75)),

@@ -1,11 +1,11 @@
-//! `frostline train`.
+//! `frostline train`, which trains a new job, resumes a run, or starts a sweep.
 
 use crate::arguments::{JobFlags, Train};
 use crate::failure::Hinted;
+use crate::feature_store::open_feature_store;
 use crate::host::{Access, Connection, data_url};
 use crate::output::print_json;
 use crate::reporter::Reporter;
-use crate::team::team;
 use crate::{results, runs, sweep};
 use anyhow::{Context, Result, bail};
 use frostline_graph::Model;
@@ -19,12 +19,15 @@ use tokio_util::sync::CancellationToken;
 pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> Result<()> {
     let resumed = runs::resumed(&flags)?;
     if let Some(run) = &resumed
-        && let Some((folder, sweep::Recorded { sweep, job })) = runs::sweep_of(run)?
+        && let Some((folder, sweep::SweepDefinition { sweep, job })) = runs::sweep_of(run)?
     {
         let job = open(spec(&flags.job, Some(job))?)?.checked().await?;
         return sweep::resume(&folder, &sweep, job, json, stop).await;
     }
-    let recorded = resumed.as_deref().map(frostline_trainer::recorded).transpose()?;
+    let recorded = resumed
+        .as_deref()
+        .map(frostline_trainer::recorded_job)
+        .transpose()?;
     let mut job = open(spec(&flags.job, recorded)?)?;
     // The run folder is created after the job has been checked.
     job.run = Some(RunFolder::new(&flags.runs));
@@ -45,7 +48,7 @@ pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> R
     let result = train_job(job, &run, json, stop).await;
     if result.is_err() && is_new && !frostline_trainer::can_resume(&run) && !run.join(folder::MODEL).exists()
     {
-        // The job failed before the first step, so the folder contains nothing useful.
+        // The job failed before the first training step, so the folder is useless.
         let _ = std::fs::remove_dir_all(&run);
     }
     result
@@ -119,7 +122,7 @@ fn model_of(run: &Path) -> Result<PathBuf> {
     let model = run.join(folder::MODEL);
     if !model.is_file() {
         bail!(
-            "no {} in {}: the run wrote no model; resume it with --resume, or name another (frostline runs lists them)",
+            "no {} in {}: the run wrote no model; resume it with --resume, or select another run (see frostline runs)",
             folder::MODEL,
             run.display()
         );
@@ -130,7 +133,7 @@ fn model_of(run: &Path) -> Result<PathBuf> {
 /// Opens the files of the job.
 pub(crate) fn open(spec: JobSpec) -> Result<Job> {
     let mut job = Job::open(spec)?;
-    job.team = team(job.spec.feature_store.as_deref(), job.features.is_some())?;
+    job.shared_store = open_feature_store(job.spec.feature_store.as_deref(), job.features.is_some())?;
     Ok(job)
 }
 

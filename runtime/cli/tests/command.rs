@@ -1,4 +1,4 @@
-//! The command line as a shell sees it.
+//! Tests of the command line.
 
 #![allow(
     clippy::unwrap_used,
@@ -121,10 +121,10 @@ fn a_name_in_other_letters_is_suggested() {
     }
 }
 
-/// What steers a terminal, in what is written by others.
+/// Characters that control a terminal, for names in external input.
 const STEERING: &str = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}31m\u{202e}\u{7f}";
 
-/// Both outputs of a command, which must not steer the terminal.
+/// Returns both outputs of a command, which must not contain control characters.
 fn steers_nothing(arguments: &[&str]) -> String {
     let output = frostline(arguments);
     let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
@@ -137,7 +137,7 @@ fn steers_nothing(arguments: &[&str]) -> String {
 #[test]
 fn nothing_that_others_wrote_steers_the_terminal() {
     let folder = tempfile::tempdir().unwrap();
-    // Tensor names of a model.
+    // Tensor names in a model.
     let cut = format!("cut{STEERING}");
     let graph = GraphProto {
         name: "named".into(),
@@ -151,7 +151,7 @@ fn nothing_that_others_wrote_steers_the_terminal() {
     let path = path.to_str().unwrap();
     let shown = steers_nothing(&["model", "show", path]);
     assert!(shown.contains("cut\\u001b]0;owned"), "{shown}");
-    // JSON says the same as ever.
+    // JSON output contains the original names.
     let shown = steers_nothing(&["model", "show", path, "--json"]);
     let shown: Value = serde_json::from_str(&shown).unwrap();
     let names: Vec<&str> = shown["cuts"]
@@ -161,7 +161,7 @@ fn nothing_that_others_wrote_steers_the_terminal() {
         .filter_map(|cut| cut["name"].as_str())
         .collect();
     assert!(names.contains(&cut.as_str()), "{names:?}");
-    // Errors, what is typed, and a second line that a name would begin.
+    // Error messages with arguments, including a name with a line break that imitates another error.
     let missing = format!("{STEERING}\nerror: forged.onnx");
     for arguments in [
         &["model", "show", &missing][..],
@@ -220,10 +220,7 @@ fn every_command_has_a_manual_page_of_its_own() {
         assert!(page(name).unwrap().contains(".SH SYNOPSIS"), "{name}");
     }
     assert!(page("frostline-train.1").unwrap().contains("\\-\\-freeze"));
-    assert!(
-        page("frostline-lanes.1").is_err(),
-        "what nobody types has no page"
-    );
+    assert!(page("frostline-lanes.1").is_err(), "hidden commands have no page");
 }
 
 fn repository(path: &str) -> PathBuf {
@@ -237,7 +234,7 @@ fn backbone() -> String {
         .to_owned()
 }
 
-/// The object on standard error of a command that failed.
+/// Returns the JSON object that a failed command writes to standard error.
 fn failure(output: &Output) -> Value {
     serde_json::from_slice(&output.stderr).unwrap_or_else(|_| panic!("{output:?}"))
 }
@@ -299,7 +296,7 @@ fn a_compiler_without_the_target_is_found_before_anything_is_compiled() {
         std::fs::write(path(name), format!("#!/bin/sh\n{text}\n")).unwrap();
         std::fs::set_permissions(path(name), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     };
-    // As rustc answers where the target is not installed: with the folder it would be in.
+    // Like rustc if the target is not installed: prints the folder where the target would be.
     script("rustc", "echo /nowhere/wasm32-unknown-unknown/lib");
     script("cargo", &format!("touch {}", path("compiled").display()));
     std::fs::write(path("Cargo.toml"), "").unwrap();
@@ -337,7 +334,7 @@ fn a_guest_that_made_nothing_of_any_sample_has_failed() {
         failure(&none)["error"]
             .as_str()
             .unwrap()
-            .contains("all samples failed (2)")
+            .contains("all 2 samples failed")
     );
     let report: Value = serde_json::from_slice(&none.stdout).unwrap();
     assert_eq!(report["failed"].as_array().unwrap().len(), 2);

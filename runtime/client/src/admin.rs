@@ -16,8 +16,10 @@ const UPLOAD_DEADLINE: Duration = Duration::from_secs(600);
 
 /// A host from an admin's point of view. Calls are not retried.
 ///
-/// All calls fail with [`ClientError`]: [`Unreachable`](ClientError::Unreachable) if the host does not
-/// respond, [`Refused`](ClientError::Refused) with the message of the host.
+/// All calls fail with [`ClientError`]: [`Unreachable`](ClientError::Unreachable) if the connection fails,
+/// [`Silent`](ClientError::Silent) if the host stops sending or needs more than two minutes (ten for
+/// uploads), [`Refused`](ClientError::Refused) with the message of the host, and the other variants if the
+/// answer is incomplete or invalid.
 pub struct AdminClient {
     transport: Transport,
 }

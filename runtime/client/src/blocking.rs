@@ -13,7 +13,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::retry::{Attempts, Decision, RetryPolicy, Seen};
+    use crate::retry::{Attempts, Decision, HostActivity, RetryPolicy};
 
     #[tokio::test]
     async fn work_that_ends_here_is_no_hosts_fault() {
@@ -23,7 +23,7 @@ mod tests {
         let text = error.to_string();
         assert!(text.contains("hashing") && !text.contains("host"), "{text}");
         // Other hosts would not help.
-        let seen = Seen {
+        let seen = HostActivity {
             answers: 0,
             now: tokio::time::Instant::now(),
         };

@@ -4,7 +4,7 @@ use crate::extraction::ExtractionStream;
 use crate::link::{self, Link};
 use crate::meter::ByteMeter;
 use crate::pages::Pages;
-use crate::retry::{Seen, sample_may_recover};
+use crate::retry::{HostActivity, sample_may_recover};
 use crate::trace::Trace;
 use crate::transport::{Address, Call, Transport, encode};
 use crate::upload::{self, Upload, Uploaded};
@@ -26,7 +26,7 @@ const MOST_READ: u64 = 1 << 30;
 const LARGEST_ROW: usize = 1 << 30;
 
 /// Discards all notices.
-pub(crate) fn unheard() -> Notices {
+pub(crate) fn ignore_notices() -> Notices {
     Arc::new(|_| ())
 }
 
@@ -106,7 +106,7 @@ impl HostClient {
     }
 
     /// The number of answers so far and the current time.
-    pub(crate) fn seen(&self) -> Seen {
+    pub(crate) fn seen(&self) -> HostActivity {
         self.transport.seen()
     }
 
@@ -173,7 +173,8 @@ impl HostClient {
     /// Lists all samples under `root`, laid out as `layout`, ordered by [`listing_order`].
     ///
     /// # Errors
-    /// Returns [`ClientError`]. The error is [`ClientError::Protocol`] if the listing does not advance.
+    /// Returns [`ClientError`]. The error is [`ClientError::Protocol`] if the listing does not advance or
+    /// exceeds ten million objects or 2 GiB.
     pub async fn objects(&self, root: &str, layout: Layout) -> Result<Vec<ObjectInfo>, ClientError> {
         let mut objects = Vec::new();
         self.pages(root, layout, |page| objects.extend(page.objects))
@@ -221,7 +222,8 @@ impl HostClient {
         Ok(read)
     }
 
-    /// Returns the first page of [`HostClient::objects`], with up to `most` objects.
+    /// Returns the first page of [`HostClient::objects`] in the layout that the host detects, with up to
+    /// `most` objects.
     ///
     /// # Errors
     /// Returns [`ClientError`].
@@ -340,7 +342,7 @@ impl HostClient {
     /// Returns the errors of [`HostClient::push`]; `Refused` with the host's reason if the bytes are not a
     /// component or belong to a different world.
     pub async fn push_guest(&self, name: &str, bytes: Bytes) -> Result<Uploaded, ClientError> {
-        self.push(UploadKind::Guest, name, bytes, &unheard()).await
+        self.push(UploadKind::Guest, name, bytes, &ignore_notices()).await
     }
 
     /// Uploads a model, unless the host has the same bytes under this name.
@@ -348,7 +350,7 @@ impl HostClient {
     /// # Errors
     /// Returns the errors of [`HostClient::push`].
     pub async fn push_model(&self, name: &str, bytes: Bytes) -> Result<Uploaded, ClientError> {
-        self.push(UploadKind::Model, name, bytes, &unheard()).await
+        self.push(UploadKind::Model, name, bytes, &ignore_notices()).await
     }
 
     /// Uploads a guest or a model, unless the host has the same bytes under this name. Interrupted uploads

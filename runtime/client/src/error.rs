@@ -32,7 +32,7 @@ pub enum ClientError {
     },
     /// Connecting to the host failed.
     #[error(
-        "cannot reach {}: {reason}; is it running, and is the address right?",
+        "cannot reach {}: {reason} (check that it is running and that the address is correct)",
         at(host)
     )]
     Unreachable {
@@ -61,9 +61,7 @@ pub enum ClientError {
         reason: Cause,
     },
     /// The host closed the connection in an orderly way before it answered.
-    #[error(
-        "the host at {host} closed the connection before it answered: {reason}; it is most likely being restarted"
-    )]
+    #[error("the host at {host} closed the connection before answering: {reason}; it is probably restarting")]
     Leaving {
         /// The host.
         host: String,
@@ -72,7 +70,7 @@ pub enum ClientError {
     },
     /// The host works, but could not compute some rows, for example because of insufficient memory.
     #[error("{} could not compute all rows: {reason}", at(host))]
-    Lacking {
+    RowsUnavailable {
         /// The host.
         host: String,
         /// Reason.
@@ -84,7 +82,7 @@ pub enum ClientError {
         "{rows} of the rows from {} are corrupt: checksums do not match; check the network between host and trainer",
         at(host)
     )]
-    Altered {
+    CorruptRows {
         /// The host.
         host: String,
         /// Number of corrupt rows.

@@ -99,7 +99,7 @@ impl ExtractionStream {
     /// thread. The number of threads is bounded by the number of open requests.
     async fn read(&mut self, chunk: Bytes) -> Result<Vec<ActivationBatch>, ClientError> {
         let mut reader = self.take_reader()?;
-        let (reader, read) = if reader.may_decode(chunk.len()) {
+        let (reader, read) = if reader.may_complete_batch(chunk.len()) {
             let decode = move || {
                 let read = reader.push(chunk);
                 (reader, read)

@@ -49,13 +49,13 @@ pub use deadlines::Deadlines;
 pub use error::ClientError;
 pub use extraction::ExtractionStream;
 pub use fetch::{
-    Ahead, Fetched, Fetcher, Inquiry, InquiryError, Pass, Passed, RowKind, Source, Transfer, Weight,
+    Fetched, Fetcher, Inquiry, InquiryError, Pass, Passed, PrefetchLimits, RowKind, Source, Transfer, Weight,
 };
-pub use frostline_job::{HostState, LeftOut, Notice, Notices, Task, UploadKind};
+pub use frostline_job::{HostState, Notice, Notices, SkippedObjects, Task, UploadKind};
 pub use hosts::{Hosts, place};
 pub use link::Link;
 pub use token::Token;
-pub use trace::belong_to;
+pub use trace::set_trace_parent;
 pub use transport::Connector;
 pub use trust::Trust;
 pub use upload::Uploaded;

@@ -38,8 +38,8 @@ const LARGEST: usize = 8 << 20;
 /// Minimum duration of a useful measurement. Shorter answers may fit in a traffic shaper's burst or in a
 /// growing window.
 const ENOUGH: Duration = Duration::from_millis(50);
-/// Target duration when measuring multiple connections. This is twice [`ENOUGH`], because new connections
-/// have to warm up.
+/// Minimum target duration when measuring multiple connections; four round trips if that is longer. This is
+/// twice [`ENOUGH`], because new connections have to warm up.
 const SHARE: Duration = Duration::from_millis(100);
 /// Minimum bytes per connection, enough for two 16 KB bursts from a traffic shaper.
 const LEAST_SHARE: usize = 32 << 10;

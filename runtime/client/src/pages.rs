@@ -2,7 +2,7 @@
 
 use crate::ClientError;
 use crate::transport::Transport;
-use frostline_wire::{GuestLog, LeftOut, ObjectPage};
+use frostline_wire::{GuestLog, ObjectPage, SkippedNames};
 use serde::de::DeserializeOwned;
 
 /// Maximum length of a text in bytes. Hosts send keys and log lines of up to 1,024 bytes, invalid names of up
@@ -18,7 +18,6 @@ pub(crate) trait Page: DeserializeOwned {
     /// Limits of the complete list.
     const LIMITS: Limits;
 
-    /// Number of items.
     fn items(&self) -> usize;
 
     /// Iterates over all texts in the page.
@@ -32,8 +31,8 @@ pub(crate) struct Limits {
     pub(crate) bytes: u64,
 }
 
-/// ImageNet-1k has 1.3 million objects of 120 bytes each. Jobs with ten times as many objects still fit in
-/// memory. Pages contain a thousand objects, or the samples found in shards within seconds.
+/// ImageNet-1k has 1.3 million objects with 120 bytes each. The limits allow seven times as many, which still
+/// fit in memory. Pages contain a thousand objects, or the samples found in shards within seconds.
 impl Page for ObjectPage {
     const LIMITS: Limits = Limits {
         pages: 100_000,
@@ -54,7 +53,7 @@ impl Page for ObjectPage {
                 object.label.as_deref(),
             ]
         });
-        let LeftOut { names, links, .. } = &self.left_out;
+        let SkippedNames { names, links, .. } = &self.left_out;
         let left_out = names.iter().chain([&links.first]).map(String::as_str);
         of_objects.flatten().chain(self.next.as_deref()).chain(left_out)
     }

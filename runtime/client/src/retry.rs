@@ -1,5 +1,5 @@
 use crate::ClientError;
-use crate::fetch::PatiencePolicy;
+use crate::fetch::StragglerPolicy;
 use frostline_batching::Backoff;
 use frostline_tensor::OpErrorCode;
 use frostline_wire::ErrorClass;
@@ -16,11 +16,11 @@ pub(crate) struct RetryPolicy {
     /// Maximum wait between attempts.
     pub(crate) longest_wait: Duration,
     /// Maximum duration of an outage.
-    pub(crate) absence: Duration,
+    pub(crate) max_outage: Duration,
     /// Maximum total wait for a busy or draining host while no sample arrives.
-    pub(crate) busy_patience: Duration,
+    pub(crate) max_busy_wait: Duration,
     /// When to give up an open request.
-    pub(crate) patience: PatiencePolicy,
+    pub(crate) stragglers: StragglerPolicy,
 }
 
 impl Default for RetryPolicy {
@@ -34,9 +34,9 @@ impl Default for RetryPolicy {
             attempts: 16,
             first_wait: Duration::from_millis(250),
             longest_wait: Duration::from_secs(15),
-            absence: Duration::from_secs(150),
-            busy_patience: Duration::from_secs(600),
-            patience: PatiencePolicy::default(),
+            max_outage: Duration::from_secs(150),
+            max_busy_wait: Duration::from_secs(600),
+            stragglers: StragglerPolicy::default(),
         }
     }
 }
@@ -52,7 +52,7 @@ pub(crate) enum Decision {
 
 /// Snapshot of host activity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct HostActivity {
     /// Total number of answers, including refusals.
     pub(crate) answers: u64,
     pub(crate) now: Instant,
@@ -71,16 +71,16 @@ pub(crate) struct Attempts {
     /// Total number of answers at the last decision.
     answers: u64,
     /// Start of the current outage.
-    gone: Option<Instant>,
+    outage_since: Option<Instant>,
 }
 
 impl Attempts {
     /// Creates the state before the first attempt.
-    pub(crate) fn new(policy: RetryPolicy, seen: Seen) -> Self {
+    pub(crate) fn new(policy: RetryPolicy, seen: HostActivity) -> Self {
         Self::with(policy, Backoff::new(policy.first_wait, policy.longest_wait), seen)
     }
 
-    fn with(policy: RetryPolicy, backoff: Backoff, seen: Seen) -> Self {
+    fn with(policy: RetryPolicy, backoff: Backoff, seen: HostActivity) -> Self {
         Self {
             policy,
             backoff,
@@ -88,7 +88,7 @@ impl Attempts {
             answered: 0,
             busy: Duration::ZERO,
             answers: seen.answers,
-            gone: None,
+            outage_since: None,
         }
     }
 
@@ -98,15 +98,15 @@ impl Attempts {
     }
 
     /// Returns the remaining time until an outage fails the job, or `None` if a host answers.
-    pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
-        let until = self.gone? + self.policy.absence;
+    pub(crate) fn outage_time_left(&self, now: Instant) -> Option<Duration> {
+        let until = self.outage_since? + self.policy.max_outage;
         Some(until.saturating_duration_since(now))
     }
 
     /// Resets the state after an attempt with progress.
-    pub(crate) fn moved(&mut self) {
+    pub(crate) fn reset(&mut self) {
         (self.fruitless, self.answered, self.busy) = (0, 0, Duration::ZERO);
-        self.gone = None;
+        self.outage_since = None;
         self.backoff.reset();
     }
 
@@ -114,28 +114,30 @@ impl Attempts {
     /// `arrived` rows. This does not count as a failed attempt.
     pub(crate) fn moves(&mut self, arrived: usize) {
         if arrived > 0 {
-            self.moved();
+            self.reset();
         }
     }
 
     /// Decides after an attempt that delivered `arrived` rows and ended with `error`. `seen` is the host
     /// activity after the attempt.
-    pub(crate) fn after(&mut self, error: &ClientError, arrived: usize, seen: Seen) -> Decision {
+    pub(crate) fn after(&mut self, error: &ClientError, arrived: usize, seen: HostActivity) -> Decision {
         self.moves(arrived);
         match kind(error) {
-            Kind::Final => Decision::GiveUp,
-            Kind::Busy(wait) | Kind::Stopping(wait) => {
-                (self.answers, self.gone) = (seen.answers, None);
+            FailureKind::Final => Decision::GiveUp,
+            FailureKind::Busy(wait) | FailureKind::Stopping(wait) => {
+                (self.answers, self.outage_since) = (seen.answers, None);
                 self.busy(wait)
             }
-            Kind::Passing if error.is_absence() && seen.answers == self.answers => self.absent(seen),
-            Kind::Passing => self.passing(seen),
+            FailureKind::Passing if error.indicates_outage() && seen.answers == self.answers => {
+                self.absent(seen)
+            }
+            FailureKind::Passing => self.passing(seen),
         }
     }
 
     /// Decides after an attempt that was answered, but delivered no samples due to a transient problem.
-    pub(crate) fn passing(&mut self, seen: Seen) -> Decision {
-        (self.answers, self.gone) = (seen.answers, None);
+    pub(crate) fn passing(&mut self, seen: HostActivity) -> Decision {
+        (self.answers, self.outage_since) = (seen.answers, None);
         self.fruitless = self.fruitless.saturating_add(1);
         self.answered = self.answered.saturating_add(1);
         if self.answered >= self.policy.attempts {
@@ -145,23 +147,23 @@ impl Attempts {
     }
 
     /// Decides after an attempt without an answer from any host.
-    fn absent(&mut self, seen: Seen) -> Decision {
+    fn absent(&mut self, seen: HostActivity) -> Decision {
         self.fruitless = self.fruitless.saturating_add(1);
-        self.gone.get_or_insert(seen.now);
-        match self.left(seen.now) {
+        self.outage_since.get_or_insert(seen.now);
+        match self.outage_time_left(seen.now) {
             Some(left) if !left.is_zero() => Decision::Again(self.backoff.wait().min(left)),
             _ => Decision::GiveUp,
         }
     }
 
     fn busy(&mut self, wait: Option<Duration>) -> Decision {
-        if self.busy >= self.policy.busy_patience {
+        if self.busy >= self.policy.max_busy_wait {
             return Decision::GiveUp;
         }
         let wait = match wait {
             Some(wait) => self
                 .backoff
-                .asked(wait.clamp(self.policy.first_wait, self.policy.busy_patience)),
+                .asked(wait.clamp(self.policy.first_wait, self.policy.max_busy_wait)),
             None => self.backoff.wait(),
         };
         self.busy += wait;
@@ -172,31 +174,31 @@ impl Attempts {
 impl ClientError {
     /// Returns true if the same call to the same host may succeed later.
     pub fn may_pass_later(&self) -> bool {
-        !matches!(kind(self), Kind::Final)
+        !matches!(kind(self), FailureKind::Final)
     }
 
     /// Returns true if the error indicates an unavailable host, unless the host answered in the meantime.
     /// Silence on a live connection does not count.
-    pub(crate) fn is_absence(&self) -> bool {
+    pub(crate) fn indicates_outage(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Interrupted { .. } => true,
-            Self::NoHost { source, .. } => source.is_absence(),
+            Self::NoHost { source, .. } => source.indicates_outage(),
             _ => false,
         }
     }
 
     /// Returns true if the same call may succeed at another host. Busy hosts are excluded, because a busy
     /// host is retried after a wait.
-    pub(crate) fn may_pass(&self) -> bool {
+    pub(crate) fn may_succeed_elsewhere(&self) -> bool {
         match self {
             // The error concerns this host only. Others may accept the upload.
-            Self::Upload { source, .. } => source.may_pass(),
-            error => matches!(kind(error), Kind::Passing | Kind::Stopping(_)),
+            Self::Upload { source, .. } => source.may_succeed_elsewhere(),
+            error => matches!(kind(error), FailureKind::Passing | FailureKind::Stopping(_)),
         }
     }
 }
 
-enum Kind {
+enum FailureKind {
     /// Retrying cannot help.
     Final,
     /// The host is alive but has no capacity now.
@@ -207,7 +209,7 @@ enum Kind {
     Passing,
 }
 
-fn kind(error: &ClientError) -> Kind {
+fn kind(error: &ClientError) -> FailureKind {
     match error {
         ClientError::Address { .. }
         | ClientError::Authorities { .. }
@@ -215,27 +217,27 @@ fn kind(error: &ClientError) -> Kind {
         | ClientError::Upload { .. }
         | ClientError::Lost { .. }
         | ClientError::Preprocess { .. }
-        | ClientError::Ended { .. } => Kind::Final,
+        | ClientError::Ended { .. } => FailureKind::Final,
         ClientError::NoHost { source, .. } => kind(source),
-        ClientError::Leaving { .. } => Kind::Stopping(None),
+        ClientError::Leaving { .. } => FailureKind::Stopping(None),
         // The operator may fix the access, and some stores temporarily refuse valid credentials.
-        ClientError::Lacking { .. } | ClientError::DataAccessDenied { .. } => Kind::Busy(None),
+        ClientError::RowsUnavailable { .. } | ClientError::DataAccessDenied { .. } => FailureKind::Busy(None),
         ClientError::Unreachable { .. }
         | ClientError::Silent { .. }
         | ClientError::Interrupted { .. }
-        | ClientError::Altered { .. }
-        | ClientError::Protocol { .. } => Kind::Passing,
+        | ClientError::CorruptRows { .. }
+        | ClientError::Protocol { .. } => FailureKind::Passing,
         ClientError::Refused {
             class, retry_after, ..
         } => match class {
-            ErrorClass::Busy => Kind::Busy(*retry_after),
-            ErrorClass::Stopping => Kind::Stopping(*retry_after),
-            ErrorClass::Host => Kind::Passing,
+            ErrorClass::Busy => FailureKind::Busy(*retry_after),
+            ErrorClass::Stopping => FailureKind::Stopping(*retry_after),
+            ErrorClass::Host => FailureKind::Passing,
             ErrorClass::Request
             | ErrorClass::Unauthorized
             | ErrorClass::NotFound
             | ErrorClass::TooLarge
-            | ErrorClass::Guest => Kind::Final,
+            | ErrorClass::Guest => FailureKind::Final,
         },
     }
 }
@@ -278,9 +280,9 @@ mod tests {
     }
 
     /// Host activity with `answers` answers.
-    fn seen(answers: u64) -> Seen {
+    fn seen(answers: u64) -> HostActivity {
         let now = Instant::now();
-        Seen { answers, now }
+        HostActivity { answers, now }
     }
 
     fn attempts(policy: RetryPolicy) -> Attempts {
@@ -324,12 +326,12 @@ mod tests {
     }
 
     /// Duration of an outage until the job fails.
-    fn absence(attempts: &mut Attempts, mut seen: Seen) -> Duration {
+    fn absence(attempts: &mut Attempts, mut seen: HostActivity) -> Duration {
         let started = seen.now;
         while let Decision::Again(wait) = attempts.after(&cut_off(), 0, seen) {
-            let left = attempts.left(seen.now).unwrap();
+            let left = attempts.outage_time_left(seen.now).unwrap();
             assert!(!wait.is_zero() && wait <= left);
-            assert_eq!(left, RetryPolicy::default().absence - (seen.now - started));
+            assert_eq!(left, RetryPolicy::default().max_outage - (seen.now - started));
             seen.now += wait;
         }
         seen.now - started
@@ -338,11 +340,11 @@ mod tests {
     #[test]
     fn hosts_that_are_all_gone_are_waited_for_until_a_deadline_however_the_waits_fall() {
         let policy = RetryPolicy::default();
-        assert!(policy.absence >= Duration::from_secs(120));
+        assert!(policy.max_outage >= Duration::from_secs(120));
         for seed in 0..1000 {
             let backoff = Backoff::seeded(policy.first_wait, policy.longest_wait, seed);
             let mut attempts = Attempts::with(policy, backoff, seen(7));
-            assert_eq!(absence(&mut attempts, seen(7)), policy.absence);
+            assert_eq!(absence(&mut attempts, seen(7)), policy.max_outage);
         }
     }
 
@@ -356,7 +358,7 @@ mod tests {
         for answers in 1..3 {
             let decision = attempts.after(&refused, 0, seen(answers));
             assert!(matches!(decision, Decision::Again(_)));
-            assert_eq!(attempts.left(Instant::now()), None);
+            assert_eq!(attempts.outage_time_left(Instant::now()), None);
             // No host answers until the outage is about to end.
             absence(&mut attempts, seen(answers));
         }
@@ -372,7 +374,7 @@ mod tests {
         };
         let mut attempts = attempts(RetryPolicy::default());
         assert!(matches!(attempts.after(&silent, 0, seen(0)), Decision::Again(_)));
-        assert_eq!(attempts.left(Instant::now()), None);
+        assert_eq!(attempts.outage_time_left(Instant::now()), None);
     }
 
     #[test]
@@ -391,7 +393,7 @@ mod tests {
     #[test]
     fn a_busy_host_is_waited_for_as_it_asks_but_not_for_ever() {
         let mut attempts = attempts(RetryPolicy {
-            busy_patience: Duration::from_secs(10),
+            max_busy_wait: Duration::from_secs(10),
             ..RetryPolicy::default()
         });
         let busy = refused(ErrorClass::Busy, Some(Duration::from_secs(4)));
@@ -419,7 +421,7 @@ mod tests {
         }
         assert!(waited >= Duration::from_secs(600));
         assert_eq!(attempts.fruitless(), 0);
-        assert!(stopping.may_pass());
+        assert!(stopping.may_succeed_elsewhere());
     }
 
     #[test]

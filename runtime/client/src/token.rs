@@ -104,7 +104,7 @@ fn from_file(path: &Path) -> Result<HeaderValue, ClientError> {
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(MAX_FILE).read_to_string(&mut text));
     read.map_err(|error| ClientError::Token {
-        reason: Cause::explained(path.display().to_string(), error),
+        reason: Cause::with_message(path.display().to_string(), error),
     })?;
     header(&text)
 }

@@ -12,7 +12,7 @@ static OF_PROCESS: OnceLock<TraceParent> = OnceLock::new();
 
 /// Sets the trace context of all requests that this process sends, in preference to the variable
 /// `TRACEPARENT`. Only the first call has an effect.
-pub fn belong_to(parent: TraceParent) {
+pub fn set_trace_parent(parent: TraceParent) {
     let _ = OF_PROCESS.set(parent);
 }
 
@@ -25,8 +25,8 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// Returns the trace of this process: the one set by [`belong_to`], else the one in the environment, if
-    /// any.
+    /// Returns the trace of this process: the one set by [`set_trace_parent`], else the one in the
+    /// environment, if any.
     pub(crate) fn of_process() -> Option<Self> {
         let named = || TraceParent::read(&std::env::var(VARIABLE).ok()?);
         OF_PROCESS.get().copied().or_else(named).map(Self::below)

@@ -29,20 +29,20 @@ impl Trust {
     /// certificate.
     ///
     /// # Errors
-    /// Returns [`ClientError::Authorities`] with the name of the file if the file cannot be read or contains
-    /// no valid certificate.
+    /// Returns [`ClientError::Authorities`] with the name of the file if the file cannot be read, contains an
+    /// invalid certificate, or contains no certificate.
     pub fn read(path: &Path) -> Result<Self, ClientError> {
         let refused = |reason: Cause| ClientError::Authorities {
-            reason: Cause::explained(path.display().to_string(), reason),
+            reason: Cause::with_message(path.display().to_string(), reason),
         };
         let pem = std::fs::read(path).map_err(|error| refused(error.into()))?;
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(&pem) {
             let certificate =
-                certificate.map_err(|error| refused(Cause::explained("invalid PEM", error)))?;
+                certificate.map_err(|error| refused(Cause::with_message("invalid PEM", error)))?;
             roots
                 .add(certificate)
-                .map_err(|error| refused(Cause::explained("unusable certificate", error)))?;
+                .map_err(|error| refused(Cause::with_message("unusable certificate", error)))?;
         }
         if roots.is_empty() {
             return Err(refused("no PEM certificate found".into()));

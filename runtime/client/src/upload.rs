@@ -119,7 +119,7 @@ impl Sending<'_> {
                 Ok(Stored::All) => return Ok(reached),
                 Ok(Stored::Bytes(offset)) => {
                     if reached.is_some_and(|reached| offset > reached) {
-                        attempts.moved();
+                        attempts.reset();
                     }
                     reached = Some(offset);
                     let token = self.transport.token();
@@ -256,7 +256,7 @@ impl Sending<'_> {
                     bytes,
                     attempt: fruitless,
                     wait_seconds: wait.as_secs_f64(),
-                    left_seconds: attempts.left(seen.now).map(|left| left.as_secs_f64()),
+                    left_seconds: attempts.outage_time_left(seen.now).map(|left| left.as_secs_f64()),
                     reason: error.to_string(),
                 });
                 tokio::time::sleep(wait).await;

@@ -1,18 +1,18 @@
 #!/bin/sh
-# Writes an OCI image without a daemon: build.sh SUITE VERSION COMMAND OUT, run by `cargo xtask dist image`.
-# The image contains the C and C++ libraries and certificates of the Debian release SUITE, and the program and library of the folder COMMAND,
-# without a shell or a package manager. OUT becomes an OCI layout with the tag `latest`.
+# Builds an OCI image without a daemon. Usage: build.sh SUITE VERSION COMMAND OUT, run by `cargo xtask dist image`.
+# The image contains the C and C++ libraries and certificates of the Debian release SUITE, and the program and library in the folder COMMAND,
+# but neither a shell nor a package manager. The result in OUT is an OCI layout with the tag `latest`.
 set -eu
 umask 022
 suite=$1 version=$2 command=$(realpath "$3") out=$(realpath "$4")
 copyright=$(realpath "$(dirname "$0")/../deb/copyright")
-# All files have this time, so that the layer is reproducible.
+# Modification time for all files, which makes the layer reproducible.
 : "${SOURCE_DATE_EPOCH:?}"
 created=$(date --utc --date "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# Packages are extracted, not installed; the lines below replace their scripts.
+# Only extract the packages. The following lines replace the installation scripts.
 mmdebstrap --quiet --variant=extract --include=libc6,libstdc++6,ca-certificates "$suite" "$scratch/rootfs"
 cd "$scratch/rootfs"
 install -D "$command/frostline" usr/lib/frostline/frostline

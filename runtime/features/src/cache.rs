@@ -11,17 +11,18 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// The form of all files of a store. Stores of other forms lie in other folders, and go with the time.
+/// Version of the file formats, included in the names of stores. Stores of previous versions are ignored
+/// until eviction.
 const VERSION: u32 = 3;
 
-/// Locked by the job that writes rows of any store.
+/// Name of the lock file held by the job that is currently writing to a store of the cache.
 const TURN: &str = "turn";
 
-/// How often a store is opened anew that somebody removes at the same moment.
+/// Maximum number of attempts to open a store that other processes keep removing.
 const TRIES: usize = 8;
 
-/// Where what can be made again is kept for this user: `$XDG_CACHE_HOME/frostline` or `~/.cache/frostline`; `None` when the environment names
-/// neither.
+/// Returns the user's folder for reproducible data: `$XDG_CACHE_HOME/frostline`, or `~/.cache/frostline`.
+/// Returns `None` if neither `XDG_CACHE_HOME` nor `HOME` is an absolute path.
 pub fn folder_of_user() -> Option<PathBuf> {
     let absolute = |name: &str| {
         let path = PathBuf::from(std::env::var_os(name)?);
@@ -31,20 +32,20 @@ pub fn folder_of_user() -> Option<PathBuf> {
     caches.map(|folder| folder.join("frostline"))
 }
 
-/// What one store holds the rows of; see [`Provenance`](crate::Provenance).
+/// Identifies the features in a store; see [`Provenance`](crate::Provenance).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subject {
-    /// For people: the network.
+    /// Name of the network. For display only.
     pub model: String,
-    /// For people: the freeze cut.
+    /// Freeze cut. For display only.
     pub freeze: String,
-    /// Where the samples lie.
+    /// Data root of the samples.
     pub data: String,
-    /// All else that values depend on.
+    /// All other inputs that determine the values.
     pub made_by: serde_json::Value,
 }
 
-/// What a store's folder says about it.
+/// Contents of a store's `about.json`.
 #[derive(Serialize, Deserialize)]
 struct About {
     version: u32,
@@ -52,16 +53,16 @@ struct About {
     row: Row,
 }
 
-/// A folder of stores that take a number of bytes together.
+/// A folder of stores with a common size limit.
 #[derive(Debug, Clone)]
 pub struct Cache {
     path: PathBuf,
     limit: u64,
 }
 
-/// The room that a cache has for one of its stores.
+/// Disk space available to one store of a cache.
 #[derive(Debug, Clone)]
-pub(crate) struct Room {
+pub(crate) struct StoreSpace {
     cache: Cache,
     store: PathBuf,
 }
@@ -71,14 +72,14 @@ pub(crate) struct Room {
 pub(crate) struct Evicted {
     pub(crate) stores: usize,
     pub(crate) bytes: u64,
-    /// Bytes that the cache may take.
+    /// Limit of the cache in bytes.
     limit: u64,
 }
 
 impl fmt::Display for Evicted {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [bytes, limit] =
-            [self.bytes, self.limit].map(|bytes| frostline_tensor::shown_bytes(bytes as f64));
+            [self.bytes, self.limit].map(|bytes| frostline_tensor::format_bytes(bytes as f64));
         let stores = self.stores;
         write!(
             to,
@@ -88,13 +89,12 @@ impl fmt::Display for Evicted {
     }
 }
 
-impl Room {
-    /// The store's folder.
+impl StoreSpace {
     pub(crate) fn store(&self) -> &Path {
         &self.store
     }
 
-    /// Bytes that the others leave it now.
+    /// Returns the bytes currently available to this store: the limit minus the sizes of all other stores.
     pub(crate) fn bytes(&self) -> u64 {
         let others = stores(&self.cache.path).into_iter();
         let others = others.filter(|path| *path != self.store);
@@ -103,27 +103,28 @@ impl Room {
     }
 }
 
-/// A store as [`Cache::list`] tells it.
+/// Store description returned by [`Cache::list`].
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Listed {
-    /// Its folder's name.
+pub struct StoreInfo {
+    /// Name of the store's folder, as accepted by [`Cache::clear`].
     pub name: String,
-    /// What its rows are; none where nobody can tell any more.
+    /// Subject of the store. `None` if `about.json` is missing or invalid.
     pub subject: Option<Subject>,
-    /// What a row is; none where nobody can tell any more.
+    /// Format of the rows. `None` if `about.json` is missing or invalid.
     pub row: Option<Row>,
-    /// Rows it holds.
+    /// Number of rows on disk, including replaced ones.
     pub rows: u64,
-    /// Bytes it takes on disk.
+    /// Size on disk in bytes.
     pub bytes: u64,
-    /// Seconds since a job last began to use it.
+    /// Seconds since a job last opened the store.
     pub unused_seconds: u64,
-    /// Whether a job uses it now.
+    /// True if a job is using the store.
     pub used: bool,
 }
 
 impl Cache {
-    /// The cache in the folder `path`, which is made with the first store, of `limit` bytes.
+    /// Creates a cache of `limit` bytes in the folder `path`. The folder is created together with the first
+    /// store.
     pub fn new(path: impl Into<PathBuf>, limit: u64) -> Self {
         Self {
             path: path.into(),
@@ -131,21 +132,22 @@ impl Cache {
         }
     }
 
-    /// The cache in `folder` of at most `limit` bytes, or where and as large as it usually is; `None` where nobody can tell that.
-    pub fn within(folder: Option<PathBuf>, limit: Option<u64>) -> Option<Self> {
-        // A folder that is not there yet lies on the disk of the one it is to be made in, which has to be known.
+    /// Creates a cache of `limit` bytes in `folder`. The defaults are [`Cache::usual_folder`] and
+    /// [`Cache::usual_limit`]. Returns `None` if the folder or the limit cannot be determined.
+    pub fn with_defaults(folder: Option<PathBuf>, limit: Option<u64>) -> Option<Self> {
+        // Relative paths may not have an existing ancestor, which is required to determine the default limit.
         let folder = std::path::absolute(folder.or_else(Self::usual_folder)?).ok()?;
         let limit = limit.or_else(|| Self::usual_limit(&folder))?;
         Some(Self::new(folder, limit))
     }
 
-    /// Where it is unless somebody says otherwise: `features` in [`folder_of_user`].
+    /// Returns the default folder: `features` in [`folder_of_user`].
     pub fn usual_folder() -> Option<PathBuf> {
         Some(folder_of_user()?.join("features"))
     }
 
-    /// Half of what its disk has free beside what the cache has already: room for all that a job keeps on most machines, without filling the disk of any.
-    /// `None` where the disk cannot be asked.
+    /// Returns the default limit: half of the disk space that would be free without the existing stores. This
+    /// is enough for most jobs and never fills the disk. Returns `None` if the file system cannot be queried.
     pub fn usual_limit(path: &Path) -> Option<u64> {
         let there = path.ancestors().find(|folder| folder.exists())?;
         let disk = rustix::fs::statvfs(there).ok()?;
@@ -154,21 +156,23 @@ impl Cache {
         Some(free.saturating_add(kept) / 2)
     }
 
-    /// Where it is.
+    /// Returns the folder of the cache.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Bytes it may take.
+    /// Returns the limit in bytes.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// The store of `subject`, made where there is none. Where that makes room for `rows` rows beside the others, those that were used longest
-    /// ago go. `told` is told when rows are no longer written, because of that room or of the disk.
+    /// Opens the store of `subject`, and creates it if it does not exist. Evicts the least recently used
+    /// stores if this makes room for `rows` rows. Calls `told` if writing stops because the limit is reached
+    /// or the disk fails.
     ///
     /// # Errors
-    /// [`FeatureError::Io`].
+    /// Returns [`FeatureError::Io`] if a file cannot be created, locked or read, [`FeatureError::Row`] if the
+    /// row size is invalid, and [`FeatureError::Used`] if other processes keep removing the store.
     pub fn open(
         &self,
         subject: &Subject,
@@ -178,29 +182,29 @@ impl Cache {
     ) -> Result<Store, FeatureError> {
         let path = self.path.join(subject.name(row));
         let used = hold(&path)?;
-        say(&path, subject, row)?;
+        write_about(&path, subject, row)?;
         let evicted = self.make_room(&path, row.disk_bytes(rows)?);
         let turn = self.path.join(TURN);
         let opened = OpenStore {
-            room: Room {
+            room: StoreSpace {
                 cache: self.clone(),
                 store: path,
             },
             turn: File::create(&turn).map_err(failed("opening", &turn))?,
             used,
-            about: subject.shown(row),
+            about: subject.public_description(row),
             evicted,
         };
         Store::open(opened, row, told)
     }
 
-    /// Whether there is a store of `subject`.
+    /// Returns true if a store of `subject` exists.
     pub fn has(&self, subject: &Subject, row: &Row) -> bool {
         self.path.join(subject.name(row)).join("used").exists()
     }
 
-    /// Removes stores that nobody uses, the one used longest ago first, until there is room for `wanted` bytes beside `own` others; none where
-    /// that would not do.
+    /// Evicts unused stores other than `own`, the least recently used first, until `wanted` bytes fit within
+    /// the limit. Evicts no store if this is not possible.
     fn make_room(&self, own: &Path, wanted: u64) -> Evicted {
         let mut others = stores(&self.path);
         others.retain(|path| path != own);
@@ -229,17 +233,19 @@ impl Cache {
         evicted
     }
 
-    /// Its stores, the one used last first.
-    pub fn list(&self) -> Vec<Listed> {
+    /// Lists all stores, starting with the most recently used one.
+    pub fn list(&self) -> Vec<StoreInfo> {
         let mut all = stores(&self.path);
         all.sort_by_key(|path| std::cmp::Reverse(last_use(path)));
         all.iter().map(|path| listed(path)).collect()
     }
 
-    /// Removes the stores of these names, or all of them; returns how many, and their bytes.
+    /// Removes the stores with these names, or all stores if `names` is empty. Returns the number of removed
+    /// stores and their size in bytes.
     ///
     /// # Errors
-    /// [`FeatureError::Used`] for one that a job uses; the others are gone then. [`FeatureError::Io`].
+    /// Returns [`FeatureError::Used`] if a store is in use, and [`FeatureError::Io`] if its files cannot be
+    /// removed. The remaining stores are removed in both cases.
     pub fn clear(&self, names: &[String]) -> Result<(usize, u64), FeatureError> {
         let wanted = |path: &PathBuf| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -258,15 +264,16 @@ impl Cache {
 }
 
 impl Subject {
-    /// The name of the store of its rows, on every machine.
+    /// Returns the name of the store with rows in this format. The name does not depend on the machine.
     pub fn name(&self, row: &Row) -> String {
-        // What is for people may differ.
+        // The fields for display do not count.
         let depends = serde_json::json!([VERSION, self.data, self.made_by, row]);
         hex::encode(Sha256::digest(depends.to_string()).get(..16).unwrap_or_default())
     }
 
-    /// What people may read beside rows that machines share: no text of which nobody knows what it holds.
-    pub fn shown(&self, row: &Row) -> Vec<u8> {
+    /// Returns a public JSON description, which is stored next to shared rows. Credentials in the data root
+    /// are omitted, as is `made_by`, which could contain secrets.
+    pub fn public_description(&self, row: &Row) -> Vec<u8> {
         let shown = serde_json::json!({
             "version": VERSION,
             "model": self.model,
@@ -278,7 +285,7 @@ impl Subject {
     }
 }
 
-/// A URL without user and query; a path as it is.
+/// Removes user, query and fragment from a URL. Paths are returned unchanged.
 fn without_credentials(data: &str) -> String {
     let Some((scheme, rest)) = data.split_once("://") else {
         return data.to_owned();
@@ -286,7 +293,7 @@ fn without_credentials(data: &str) -> String {
     let rest = rest.split(['?', '#']).next().unwrap_or_default();
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
     let host = match host.rsplit_once('@') {
-        // Azure's containers stand where others have users.
+        // Azure URLs have the container in the position of the user.
         Some((user, host)) if scheme.starts_with("abfs") && !user.contains(':') => format!("{user}@{host}"),
         Some((_, host)) => host.to_owned(),
         None => host.to_owned(),
@@ -294,7 +301,7 @@ fn without_credentials(data: &str) -> String {
     format!("{scheme}://{host}/{path}")
 }
 
-/// Folders that are, or were, stores.
+/// Returns the folders of all stores, including partially removed ones.
 fn stores(cache: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(cache).into_iter().flatten().flatten();
     let paths = entries.map(|entry| entry.path());
@@ -306,7 +313,7 @@ fn bytes(store: &Path) -> u64 {
     files.filter_map(|file| Some(file.metadata().ok()?.len())).sum()
 }
 
-/// Whether nobody uses a store.
+/// Returns true if no job is using the store.
 fn is_idle(store: &Path) -> bool {
     File::open(store.join("used")).is_ok_and(|file| file.try_lock().is_ok())
 }
@@ -316,12 +323,12 @@ fn last_use(store: &Path) -> SystemTime {
     marked.unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-fn listed(store: &Path) -> Listed {
+fn listed(store: &Path) -> StoreInfo {
     let about = fs::read(store.join("about.json")).ok();
     let about: Option<About> = about.and_then(|text| serde_json::from_slice(&text).ok());
     let index = fs::metadata(store.join("index")).map_or(0, |file| file.len());
     let unused = last_use(store).elapsed().unwrap_or_default();
-    Listed {
+    StoreInfo {
         name: store
             .file_name()
             .unwrap_or_default()
@@ -336,11 +343,12 @@ fn listed(store: &Path) -> Listed {
     }
 }
 
-/// Makes the folder of a store and marks it as used, now and until the file is closed.
+/// Creates the folder of a store and updates the last-use time. The store remains in use until the returned
+/// file is closed.
 fn hold(path: &Path) -> Result<File, FeatureError> {
     let mark = path.join("used");
     for _ in 0..TRIES {
-        fs::create_dir_all(path).map_err(failed("making", path))?;
+        fs::create_dir_all(path).map_err(failed("creating", path))?;
         let file = File::options()
             .write(true)
             .create(true)
@@ -348,11 +356,12 @@ fn hold(path: &Path) -> Result<File, FeatureError> {
             .open(&mark)
             .map_err(failed("opening", &mark))?;
         file.lock_shared().map_err(failed("locking", &mark))?;
-        // Whoever removes a store locks it before; what was opened may be gone by now.
+        // Another process may have removed the store while this one waited for the lock. Verify that the
+        // locked file still exists.
         let same = |there: fs::Metadata| file.metadata().is_ok_and(|held| held.ino() == there.ino());
         if fs::metadata(&mark).is_ok_and(same) {
             file.set_modified(SystemTime::now())
-                .map_err(failed("marking", &mark))?;
+                .map_err(failed("updating the time of", &mark))?;
             return Ok(file);
         }
     }
@@ -361,8 +370,8 @@ fn hold(path: &Path) -> Result<File, FeatureError> {
     })
 }
 
-/// Has the folder say what it is, for people; rows speak for themselves.
-fn say(path: &Path, subject: &Subject, row: &Row) -> Result<(), FeatureError> {
+/// Writes `about.json` for people, unless a valid one exists. Rows can be read without this file.
+fn write_about(path: &Path, subject: &Subject, row: &Row) -> Result<(), FeatureError> {
     let file = path.join("about.json");
     let there = fs::read(&file).ok();
     if there.is_some_and(|text| serde_json::from_slice::<About>(&text).is_ok()) {
@@ -377,7 +386,7 @@ fn say(path: &Path, subject: &Subject, row: &Row) -> Result<(), FeatureError> {
     whole_file::write(&file, |to| to.write_all(&text)).map_err(failed("writing", &file))
 }
 
-/// Removes a store that nobody uses.
+/// Removes a store, or returns [`FeatureError::Used`] if a job is using it.
 fn remove(path: &Path) -> Result<(), FeatureError> {
     let mark = path.join("used");
     let file = File::open(&mark).map_err(failed("opening", &mark))?;
@@ -386,7 +395,7 @@ fn remove(path: &Path) -> Result<(), FeatureError> {
             path: path.to_owned(),
         });
     }
-    // The mark goes last, so that what is left of a removal that was cut short is still a store.
+    // Remove the mark last, so that the rest of an interrupted removal still counts as a store.
     for entry in fs::read_dir(path).map_err(failed("reading", path))?.flatten() {
         if entry.path() != mark {
             fs::remove_file(entry.path()).map_err(failed("removing", &entry.path()))?;

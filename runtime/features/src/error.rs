@@ -1,34 +1,34 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why rows cannot be kept or read. A job goes on without.
+/// Error of the feature cache. Jobs continue without the cache.
 #[derive(Debug, thiserror::Error)]
 pub enum FeatureError {
-    /// The system refuses something.
+    /// A file system operation failed.
     #[error("{doing} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// Attempted operation.
         doing: &'static str,
-        /// With which file or folder.
+        /// File or folder.
         path: PathBuf,
-        /// The system's text.
+        /// Error from the operating system.
         source: io::Error,
     },
-    /// A store is used by a job that runs.
-    #[error("{} is used by a job that runs; end it first", path.display())]
+    /// A running job is using the store.
+    #[error("{} is used by a running job, which must be stopped first", path.display())]
     Used {
-        /// The store's folder.
+        /// Folder of the store.
         path: PathBuf,
     },
-    /// Rows of this shape have no size that can be counted.
-    #[error("rows of {shape:?} are too large to keep")]
+    /// The size of a row is 0 or overflows.
+    #[error("rows of shape {shape:?} are empty or too large for the feature cache")]
     Row {
-        /// Of one row.
+        /// Shape of one row.
         shape: Vec<usize>,
     },
 }
 
-/// Names what was tried with `path` when that fails.
+/// Returns a function for `map_err` that adds the operation and the path to an I/O error.
 pub(crate) fn failed<'a>(
     doing: &'static str,
     path: &'a std::path::Path,

@@ -1,4 +1,4 @@
-//! The index: of the n-th row of a store, the n-th record, which says whose it is and what its bytes come to.
+//! Index of a store. The n-th record contains the key and the checksum of the n-th row.
 
 use crate::RowKey;
 use std::collections::HashMap;
@@ -6,29 +6,30 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Bytes of a record: a key and a checksum.
+/// Record size in bytes: key and checksum.
 pub(crate) const RECORD: usize = RowKey::BYTES + 8;
 
-/// Where a row lies, and what its bytes come to.
+/// Position and checksum of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub(crate) number: u64,
     pub(crate) checksum: u64,
 }
 
-/// The rows of a store that are known.
+/// In-memory index.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     rows: HashMap<RowKey, Slot>,
-    /// Records that were read or written.
+    /// Number of records read so far.
     records: u64,
 }
 
 impl Index {
-    /// Reads the records that `file` has beyond those known. A part of a record at its end is one that nobody finished.
+    /// Reads the records appended to `file` since the last call. Ignores an incomplete record at the end,
+    /// which remains after an interrupted write.
     pub(crate) fn read_on(&mut self, file: &File) -> io::Result<()> {
         let length = file.metadata()?.len() / RECORD as u64;
-        // Shorter than it was: somebody cut it, and what lay behind is written anew.
+        // The file was truncated, and later records may have been overwritten. Read everything again.
         if length < self.records {
             *self = Self::default();
         }
@@ -44,7 +45,7 @@ impl Index {
         Ok(())
     }
 
-    /// The next row is this one's.
+    /// Adds the record of the next row.
     pub(crate) fn add(&mut self, key: RowKey, checksum: u64) {
         let number = self.records;
         self.rows.insert(key, Slot { number, checksum });
@@ -55,19 +56,19 @@ impl Index {
         self.rows.get(key).copied()
     }
 
-    /// Forgets a row that lies in `slot`, unless it lies elsewhere by now.
+    /// Removes the row in `slot` from the index, unless the row has been written again since.
     pub(crate) fn forget(&mut self, key: &RowKey, slot: Slot) {
         if self.get(key) == Some(slot) {
             self.rows.remove(key);
         }
     }
 
-    /// All rows, each with its number, in no order.
+    /// Returns all rows and their numbers in arbitrary order.
     pub(crate) fn all(&self) -> Vec<(u64, RowKey)> {
         self.rows.iter().map(|(key, slot)| (slot.number, *key)).collect()
     }
 
-    /// Records, those of rows that were forgotten or replaced among them.
+    /// Returns the number of records, including those of forgotten or replaced rows.
     pub(crate) fn records(&self) -> u64 {
         self.records
     }

@@ -1,12 +1,13 @@
-//! Features: rows of activations at a job's freeze cut, kept on this machine's disk so that the frozen layers run once for each sample.
+//! Feature cache: activations at a job's freeze cut, stored on this machine's disk so that the frozen layers
+//! are computed only once per sample.
 //!
-//! * [`Cache`]: a folder of stores within a number of bytes; the one used longest ago goes first.
-//! * [`Provenance`]: what the values of rows depend on, by which all programs find each other's.
-//! * [`Store`]: the rows of one [`Subject`], found by [`RowKey`]; any number of jobs use it at once.
-//! * [`Segment`]: rows of a store as they lie in a [`SegmentStore`] for other machines.
+//! * [`Cache`]: a folder of stores with a size limit and least-recently-used eviction.
+//! * [`Provenance`]: all inputs that determine the values, which lets programs find each other's features.
+//! * [`Store`]: rows of a [`Subject`] by [`RowKey`], for any number of jobs.
+//! * [`Segment`]: rows in the format of a [`SegmentStore`], shared between machines.
 //!
-//! A row is believed by its checksum alone: whatever happened to the files, a store gives the row that was kept, or none. It knows nothing of
-//! training, hosts or networks. `docs/features.md` describes the files.
+//! A row is valid only if its checksum matches. If files are damaged, a store returns the original row or
+//! none. This crate is independent of training, hosts and networks. `docs/features.md` describes the files.
 
 mod cache;
 mod error;
@@ -20,7 +21,7 @@ mod store;
 mod tests;
 mod writer;
 
-pub use cache::{Cache, Listed, Subject, folder_of_user};
+pub use cache::{Cache, StoreInfo, Subject, folder_of_user};
 pub use error::FeatureError;
 pub use provenance::{Exactly, Provenance, Rounding};
 pub use row::{Form, Row, RowKey, RowKeys};

@@ -5,70 +5,70 @@ use serde::Serialize;
 use serde_json::json;
 use std::path::{Component, Path, PathBuf};
 
-/// All that the values of kept rows depend on, beside the sample and its view.
+/// Inputs that determine the values of cached features, in addition to the sample and its view.
 #[derive(Debug, Clone)]
 pub struct Provenance {
-    /// For people: the network.
+    /// Name of the network, used for display only.
     pub model: String,
-    /// For people: the freeze cut.
+    /// Freeze cut, used for display only.
     pub freeze: String,
-    /// The data root.
+    /// Data root.
     pub data: String,
-    /// A hash of the layers up to the freeze cut; empty where nothing is frozen.
+    /// Hash of the layers up to the freeze cut. Empty if no layer is frozen.
     pub layers: String,
-    /// The SHA-256 of the guest that runs them.
+    /// SHA-256 of the guest.
     pub guest: String,
-    /// What the guest is told.
+    /// Parameters of the guest.
     pub parameters: String,
-    /// What traveling does to rows.
+    /// Rounding of activations in transit.
     pub rounding: Rounding,
-    /// How exactly hosts' GPUs compute.
+    /// Precision of GPU computations on hosts.
     pub precision: Precision,
-    /// Rows of every run on hosts.
+    /// Batch size of stage executions on hosts, if it is fixed.
     pub fixed_batch: Option<usize>,
-    /// The version of ONNX Runtime that runs layers here.
+    /// ONNX Runtime version of the trainer.
     pub library: String,
-    /// The device that it runs them on.
+    /// Device on which the trainer executes layers.
     pub device: String,
-    /// What else bits depend on, where they count.
+    /// Additional inputs for results that must be identical to the last bit.
     pub exactly: Option<Exactly>,
-    /// Of one row.
+    /// Shape of one row.
     pub shape: Vec<usize>,
 }
 
-/// What traveling from the split does to rows; each takes in those before it.
+/// Rounding of activations sent from the split. Variants are ordered by increasing error.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rounding {
-    /// Nothing.
+    /// No rounding.
     Exact,
-    /// Half precision, before layers that run here.
+    /// Half precision, followed by layers on the trainer.
     HalfBeforeLayers,
-    /// Half precision, at the freeze cut: what arrives is what is kept.
+    /// Half precision at the freeze cut. The received values are cached.
     Half,
-    /// Eight bits, at this split. That is no small error, so rows of each split are others.
-    Eight(String),
+    /// Eight bits at this split. The error depends on the split, so splits do not share features.
+    Int8(String),
 }
 
-/// What bits depend on and losses do not.
+/// Inputs that affect the last bits of the values but not the loss.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Exactly {
-    /// Where rows come from.
+    /// Split from which activations are sent.
     pub split: Split,
-    /// Rows of a batch here.
+    /// Batch size for layers on the trainer.
     pub batch: usize,
-    /// Threads that run them.
+    /// Number of threads for layers on the trainer.
     pub threads: usize,
 }
 
 impl Provenance {
-    /// The store of rows that are made so.
+    /// Returns the subject of the store for these features.
     pub fn subject(&self) -> Subject {
         Subject {
             model: self.model.clone(),
             freeze: self.freeze.clone(),
             data: data_root(&self.data),
             made_by: json!({
-                // Another release may decode or resize otherwise.
+                // Image decoding and resizing may differ between releases.
                 "frostline": env!("CARGO_PKG_VERSION"),
                 "pixels": PixelSpec::VERSION,
                 "layers": self.layers,
@@ -84,11 +84,11 @@ impl Provenance {
         }
     }
 
-    /// What a row of it is.
+    /// Returns the format of the rows.
     pub fn row(&self) -> Row {
         let form = match self.rounding {
             Rounding::Half => Form::F16,
-            Rounding::Exact | Rounding::HalfBeforeLayers | Rounding::Eight(_) => Form::F32,
+            Rounding::Exact | Rounding::HalfBeforeLayers | Rounding::Int8(_) => Form::F32,
         };
         let shape = self.shape.clone();
         Row { shape, form }
@@ -96,14 +96,15 @@ impl Provenance {
 }
 
 impl Rounding {
-    /// Of rows that travel in `encoding` from `split`, where layers run here up to the cut `freeze`.
+    /// Returns the rounding of activations sent in `encoding` from `split`, if the trainer executes the
+    /// layers up to the cut `freeze`.
     pub fn for_split(encoding: Encoding, split: &Split, freeze: &str) -> Self {
         let at_freeze = matches!(split, Split::Cut(cut) if cut == freeze);
         match encoding.values {
             Values::F32 | Values::U8 => Self::Exact,
             Values::F16 if at_freeze => Self::Half,
             Values::F16 => Self::HalfBeforeLayers,
-            Values::Int8 => Self::Eight(split.to_string()),
+            Values::Int8 => Self::Int8(split.to_string()),
         }
     }
 
@@ -112,21 +113,21 @@ impl Rounding {
             Self::Exact => "exact".to_owned(),
             Self::HalfBeforeLayers => "f16 before layers".to_owned(),
             Self::Half => "f16".to_owned(),
-            Self::Eight(split) => format!("int8 at {split}"),
+            Self::Int8(split) => format!("int8 at {split}"),
         }
     }
 
-    /// Whether a store of rows rounded so takes one that was rounded like `other`.
-    pub fn takes(&self, other: &Self) -> bool {
+    /// Returns true if a store with this rounding accepts features with the rounding `other`.
+    pub fn accepts(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Eight(own), Self::Eight(other)) => own == other,
-            (Self::Half | Self::HalfBeforeLayers, other) => !matches!(other, Self::Eight(_)),
+            (Self::Int8(own), Self::Int8(other)) => own == other,
+            (Self::Half | Self::HalfBeforeLayers, other) => !matches!(other, Self::Int8(_)),
             (own, other) => other <= own,
         }
     }
 }
 
-/// A data root under one name, however it is written and through whatever links it is reached.
+/// Returns a canonical name for a data root. Local paths are made absolute and links are resolved.
 fn data_root(root: &str) -> String {
     let path = match root.strip_prefix("file://") {
         Some(path) => path,
@@ -134,12 +135,12 @@ fn data_root(root: &str) -> String {
         None => root,
     };
     let absolute = std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path));
-    // One that is on the host alone is taken as it is written.
+    // Paths that exist only on the host are used without resolving links.
     let real = absolute.canonicalize().unwrap_or_else(|_| normal(&absolute));
     real.to_string_lossy().into_owned()
 }
 
-/// The path without `..`, as Python's `abspath` has it.
+/// Resolves `..` without accessing the file system, like Python's `abspath`.
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {
@@ -151,7 +152,7 @@ fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-/// What a guest is told; a recipe for pixels always in the same words.
+/// Returns the parameters of a guest. Pixel recipes are parsed and serialized to ignore formatting.
 fn recipe(parameters: &str) -> String {
     let spec = serde_json::from_str::<PixelSpec>(parameters);
     let written = spec.and_then(|spec| serde_json::to_string(&spec));

@@ -5,30 +5,30 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use twox_hash::XxHash3_64;
 
-/// What the values of a row are on disk.
+/// Number format of the values on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Form {
-    /// As computed.
+    /// Single precision.
     F32,
-    /// Rounded to half precision. A row with a finite value beyond 65504 is not kept.
+    /// Half precision. Rows with a finite value beyond 65504 are not cached.
     F16,
 }
 
-/// What a row of a store is.
+/// Format of the rows in a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
-    /// Of one sample.
+    /// Shape of one row.
     pub shape: Vec<usize>,
-    /// What its values are on disk.
+    /// Number format on disk.
     pub form: Form,
 }
 
 impl Row {
-    /// Values of a row.
+    /// Returns the number of values in a row.
     ///
     /// # Errors
-    /// [`FeatureError::Row`] for none, and for more than can be counted.
+    /// Returns [`FeatureError::Row`] if the row is empty or its size overflows.
     pub(crate) fn values(&self) -> Result<usize, FeatureError> {
         let product = self
             .shape
@@ -40,10 +40,10 @@ impl Row {
         })
     }
 
-    /// Bytes of a row's values on disk.
+    /// Returns the size of a row's values on disk in bytes.
     ///
     /// # Errors
-    /// [`FeatureError::Row`] for none, and for more than can be counted.
+    /// Returns [`FeatureError::Row`] if the row is empty or its size overflows.
     pub fn bytes(&self) -> Result<usize, FeatureError> {
         let each = match self.form {
             Form::F32 => 4,
@@ -52,10 +52,10 @@ impl Row {
         Ok(self.values()? * each)
     }
 
-    /// Bytes that so many rows take on disk, with their records.
+    /// Returns the disk space for `rows` rows and their index records in bytes.
     ///
     /// # Errors
-    /// As [`Row::bytes`].
+    /// Returns [`FeatureError::Row`] if the row is empty or its size overflows.
     pub fn disk_bytes(&self, rows: u64) -> Result<u64, FeatureError> {
         let each = (self.bytes()? + crate::index::RECORD) as u64;
         Ok(each.saturating_mul(rows))
@@ -63,7 +63,7 @@ impl Row {
 }
 
 impl Form {
-    /// Appends `values` to `bytes` as they lie on disk.
+    /// Appends `values` to `bytes` in the format used on disk.
     pub(crate) fn write(self, values: &[f32], bytes: &mut Vec<u8>) {
         match self {
             Self::F32 => bytes.extend_from_slice(bytemuck::cast_slice(values)),
@@ -71,7 +71,8 @@ impl Form {
         }
     }
 
-    /// Makes `values` what they are once they were on disk; `false` where they cannot be there, and stay as they are.
+    /// Rounds `values` in the same way as a write followed by a read. Returns false and leaves them unchanged
+    /// if the format cannot represent them.
     pub(crate) fn round(self, values: &mut [f32]) -> bool {
         match self {
             Self::F32 => true,
@@ -83,7 +84,7 @@ impl Form {
         }
     }
 
-    /// Has `fill` put a row's bytes somewhere, and gives its values into `into`.
+    /// Decodes a row into `into`. `fill` copies the row's bytes to the given buffer.
     pub(crate) fn read<E>(
         self,
         into: &mut [f32],
@@ -101,29 +102,29 @@ impl Form {
     }
 }
 
-/// The bit of a key's last byte that says that it is the key of one job alone.
+/// Bit in the last byte of a job's private keys.
 const OWN: u8 = 1;
 
-/// Names a row: an object's version under a data root, as it looks in a view.
+/// Key of a row. A hash of the data root, the object version and the view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RowKey(pub(crate) [u8; Self::BYTES]);
 
 impl RowKey {
     pub(crate) const BYTES: usize = 16;
 
-    /// Whether other jobs can find a row under this key, so that it is worth to be shown to them.
-    pub(crate) fn travels(&self) -> bool {
+    /// Returns true if other jobs can derive the same key, so that sharing the row is useful.
+    pub(crate) fn is_shareable(&self) -> bool {
         let [.., last] = self.0;
         last & OWN == 0
     }
 
-    /// The checksum of a row under this key. It covers the key, so that a row is never taken for another's.
+    /// Returns the checksum of a row. The checksum includes the key to prevent confusing rows.
     pub(crate) fn checksum(&self, bytes: &[u8]) -> u64 {
         XxHash3_64::oneshot_with_seed(XxHash3_64::oneshot(&self.0), bytes)
     }
 }
 
-/// Makes the keys of rows of one data root, all in one view.
+/// Creates row keys for one data root and one view.
 #[derive(Clone)]
 pub struct RowKeys {
     root: Sha256,
@@ -131,18 +132,18 @@ pub struct RowKeys {
 }
 
 impl RowKeys {
-    /// Keys of objects under `root`. An object without an etag may be another one tomorrow: its rows are told apart by `run`, which no two
-    /// jobs have in common.
+    /// Creates keys for objects under `root`. Objects without an etag may change without notice, so their
+    /// keys include `run`, which is unique per job.
     pub fn new(root: &str, view: Option<&View>, run: [u8; 16]) -> Self {
         let mut hash = Sha256::new();
         add(&mut hash, root.as_bytes());
-        // A view is plain numbers.
+        // Serialization cannot fail, because a view contains only numbers.
         let view = view.map(|view| serde_json::to_vec(view).unwrap_or_default());
         add(&mut hash, view.as_deref().unwrap_or_default());
         Self { root: hash, run }
     }
 
-    /// The key of a sample's row.
+    /// Returns the key for the row of a sample.
     pub fn key_of(&self, sample: &SampleRef) -> RowKey {
         let mut hash = self.root.clone();
         add(&mut hash, sample.key.as_bytes());
@@ -163,7 +164,7 @@ impl RowKeys {
     }
 }
 
-/// Takes in `text` so that what follows cannot be taken for a part of it.
+/// Hashes the length and the bytes of `text`, so that adjacent fields are unambiguous.
 fn add(hash: &mut Sha256, text: &[u8]) {
     hash.update((text.len() as u64).to_le_bytes());
     hash.update(text);

@@ -1,61 +1,64 @@
-//! Segments: rows of a store as they lie in an object store for other machines, each under the SHA-256 of its bytes.
+//! Segments: rows in an object store, shared between machines. Segments are named by the SHA-256 of the
+//! contents.
 
 use crate::RowKey;
 use crate::index::{RECORD, append};
 use sha2::{Digest, Sha256};
 use twox_hash::XxHash3_64;
 
-/// What a segment begins with.
+/// Magic bytes at the start of a segment.
 const MAGIC: [u8; 8] = *b"FROSTROW";
 
-/// The form of segments. Those of other forms are passed over.
+/// Version of the format. Segments of other versions are ignored.
 const VERSION: u32 = 1;
 
-/// Bytes of a header, little-endian: magic (8), version (4), rows (4), bytes of a row (8), subject (16), and the XXH3 of header and records (8). Records as
-/// in a local index (24 a row) and the rows follow.
+/// Header size in bytes. All fields are little-endian: magic (8), version (4), number of rows (4), bytes per
+/// row (8), subject (16), and the XXH3 checksum of header and records (8). The records (24 bytes per row, as
+/// in the local index) and the rows follow.
 const HEADER: usize = 48;
 
-/// Of these the checksum's.
+/// Size of the checksum in the header in bytes.
 const CHECKSUM: usize = 8;
 
-/// Bytes of records and rows in a segment, but for one row that is larger by itself. A request of an object store has 30 seconds, which a link of 5 Mbit/s
-/// keeps with this; half of it would be twice the requests.
+/// Maximum size of records and rows in a segment in bytes, unless a single row is larger. Requests to an
+/// object store time out after 30 seconds, which is enough for this size at 5 Mbit/s. Half the size would
+/// double the number of requests.
 const LARGEST: usize = 16 << 20;
 
-/// What a segment's name ends with.
+/// Suffix of a segment's name.
 const ENDING: &str = ".rows";
 
-/// Why a segment is passed over.
+/// Reason for ignoring a segment.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BrokenSegment {
-    /// Its name is not a hash.
+    /// The name does not contain a hash.
     #[error("the name is not a SHA-256")]
     Name,
-    /// It has so many bytes.
-    #[error("the length of {bytes} bytes does not match the header")]
+    /// The length does not correspond to a number of rows.
+    #[error("invalid length of {bytes} bytes")]
     Length {
-        /// Of the object.
+        /// Length in bytes.
         bytes: u64,
     },
-    /// It is nothing known.
-    #[error("not a segment, or of another version")]
+    /// The format or the version is unknown.
+    #[error("unknown segment format or version")]
     Form,
-    /// Its rows are none of the store's.
-    #[error("its rows are others: of another subject or another size")]
+    /// The rows belong to another store.
+    #[error("the rows have another subject, size or count")]
     Foreign,
-    /// Bytes changed since it was named.
-    #[error("its bytes are not those that were written")]
+    /// The bytes do not match the name or the checksum.
+    #[error("the contents do not match the checksum")]
     Hash,
 }
 
-/// What the segments of one store are like.
+/// Subject and row size of a store's segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentForm {
     pub(crate) subject: [u8; 16],
     pub(crate) row_bytes: usize,
 }
 
-/// Rows as they travel.
+/// Rows in the format shared between machines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment {
     form: SegmentForm,
@@ -64,44 +67,44 @@ pub struct Segment {
 }
 
 impl SegmentForm {
-    /// Of a store whose folder has this `name`.
+    /// Creates the form of segments for the store with the folder `name`.
     pub(crate) fn new(name: &str, row_bytes: usize) -> Self {
         let mut subject = [0; 16];
-        // A store is named by 16 bytes.
+        // Store names consist of 32 hex digits.
         let _ = hex::decode_to_slice(name, &mut subject);
         Self { subject, row_bytes }
     }
 
-    /// The most rows of a segment.
-    pub fn most_rows(&self) -> usize {
+    /// Returns the maximum number of rows per segment. This is 1 if a single row exceeds the usual size.
+    pub fn max_rows(&self) -> usize {
         (LARGEST / (self.row_bytes + RECORD)).max(1)
     }
 
-    /// Rows of a segment of `size` bytes.
+    /// Returns the number of rows in a segment of `size` bytes.
     ///
     /// # Errors
-    /// [`BrokenSegment::Name`] and [`BrokenSegment::Length`] for what is none by its name and size.
+    /// Returns [`BrokenSegment::Name`] or [`BrokenSegment::Length`] if the name or the size is invalid.
     pub fn rows(&self, name: &str, size: u64) -> Result<usize, BrokenSegment> {
         hash_in(name).ok_or(BrokenSegment::Name)?;
         let width = (self.row_bytes + RECORD) as u64;
         let length = BrokenSegment::Length { bytes: size };
         let body = size.checked_sub(HEADER as u64).ok_or(length.clone())?;
         let rows = body / width;
-        if body % width != 0 || rows == 0 || rows > self.most_rows() as u64 {
+        if body % width != 0 || rows == 0 || rows > self.max_rows() as u64 {
             return Err(length);
         }
         Ok(rows as usize)
     }
 
-    /// Bytes that a segment of so many rows begins with, and which say whose they are.
+    /// Returns the size of a segment's header and records in bytes. These bytes contain the keys of all rows.
     pub fn head_bytes(&self, rows: usize) -> usize {
         HEADER + rows * RECORD
     }
 
-    /// Whose rows a segment with this `head` has.
+    /// Returns the keys of the rows in the segment that starts with `head`.
     ///
     /// # Errors
-    /// [`BrokenSegment`] for one that is not of so many rows of this form, or not as it was written.
+    /// Returns a [`BrokenSegment`] if `head` is damaged, or does not describe `rows` rows of this form.
     pub fn keys(&self, head: &[u8], rows: usize) -> Result<Vec<RowKey>, BrokenSegment> {
         let records = records(head, rows)?;
         let (told, expected) = (head.get(..HEADER - CHECKSUM), self.header(rows));
@@ -118,10 +121,10 @@ impl SegmentForm {
         Ok(parsed(records).map(|(key, _)| key).collect())
     }
 
-    /// The segment `name`, whose bytes these are.
+    /// Verifies the segment `name` with the given contents.
     ///
     /// # Errors
-    /// [`BrokenSegment`]: above all where the bytes are not those it is named by.
+    /// Returns a [`BrokenSegment`] if the name, the length, the header or the SHA-256 is wrong.
     pub fn check(&self, name: &str, bytes: Vec<u8>) -> Result<Segment, BrokenSegment> {
         let rows = self.rows(name, bytes.len() as u64)?;
         let head = bytes.get(..self.head_bytes(rows)).unwrap_or_default();
@@ -136,7 +139,7 @@ impl SegmentForm {
         })
     }
 
-    /// A segment of `rows`, whose `records` are given; none of none.
+    /// Builds a segment from `records` and their `rows`. Returns `None` if there are no records.
     pub(crate) fn build(&self, records: &[(RowKey, u64)], rows: &[u8]) -> Option<Segment> {
         let count = records.len();
         let mut recorded = Vec::with_capacity(count * RECORD);
@@ -156,7 +159,7 @@ impl SegmentForm {
         })
     }
 
-    /// The header of so many rows, without its checksum.
+    /// Returns the header for this number of rows, without the checksum.
     fn header(&self, rows: usize) -> Vec<u8> {
         let mut header = Vec::with_capacity(HEADER);
         header.extend_from_slice(&MAGIC);
@@ -169,52 +172,51 @@ impl SegmentForm {
 }
 
 impl Segment {
-    /// The SHA-256 of its bytes, and an ending.
+    /// Returns the name of the segment, which is the SHA-256 of the contents followed by a suffix.
     pub fn name(&self) -> String {
         hex::encode(Sha256::digest(&self.bytes)) + ENDING
     }
 
-    /// As it lies in an object store.
+    /// Returns the contents of the segment.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// What it is like.
     pub(crate) fn form(&self) -> SegmentForm {
         self.form
     }
 
-    /// Rows in it.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Whose rows it has.
+    /// Returns the keys of the rows.
     pub fn keys(&self) -> Vec<RowKey> {
         parsed(records(&self.bytes, self.rows).unwrap_or_default())
             .map(|(key, _)| key)
             .collect()
     }
 
-    /// The rows whose bytes are what was written, and which any job may use.
-    pub(crate) fn sound(&self) -> impl Iterator<Item = (RowKey, &[u8])> {
+    /// Returns the rows that match their checksum and are usable by any job.
+    pub(crate) fn valid_rows(&self) -> impl Iterator<Item = (RowKey, &[u8])> {
         let rows = self.bytes.get(self.form.head_bytes(self.rows)..);
         let rows = rows.unwrap_or_default().chunks_exact(self.form.row_bytes);
         parsed(records(&self.bytes, self.rows).unwrap_or_default())
             .zip(rows)
-            .filter(|((key, checksum), row)| key.travels() && key.checksum(row) == *checksum)
+            .filter(|((key, checksum), row)| key.is_shareable() && key.checksum(row) == *checksum)
             .map(|((key, _), row)| (key, row))
     }
 }
 
-/// The hash that a segment's name is.
+/// Returns the hash in a segment's name. Returns `None` if the name is invalid.
 fn hash_in(name: &str) -> Option<&str> {
     let hash = name.strip_suffix(ENDING)?;
     let digit = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
     (hash.len() == 64 && hash.bytes().all(digit)).then_some(hash)
 }
 
-/// The records of so many rows in a segment or its head.
+/// Returns the records at the start of a segment with this number of rows.
 fn records(head: &[u8], rows: usize) -> Result<&[u8], BrokenSegment> {
     let length = BrokenSegment::Length {
         bytes: head.len() as u64,

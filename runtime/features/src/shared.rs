@@ -1,31 +1,32 @@
-//! Where segments lie for other machines.
+//! Storage for segments shared between machines.
 
 use frostline_tensor::BoxFuture;
 use std::ops::Range;
 
-/// Why an object store did not do what it was asked to, for people; holds no credentials.
+/// Error message of an object store, without credentials.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unavailable(pub String);
 
-/// An object of a [`SegmentStore`].
+/// An object in a [`SegmentStore`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
-    /// Without its folder.
+    /// Name without the folder.
     pub name: String,
-    /// In bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
-/// An object store that machines share. Keys are `folder/name`.
+/// An object store shared between machines. Keys have the form `folder/name`.
 ///
 /// # Errors
-/// All of it fails with [`Unavailable`].
+/// All operations return [`Unavailable`] if the object store fails.
 pub trait SegmentStore: Send + Sync + std::fmt::Debug {
-    /// Where it is, for people; without credentials.
+    /// Returns the address for display, without credentials.
     fn shown(&self) -> String;
 
-    /// The first `most` objects of `folder` after the one called `after`, in the order of their names; none where there is no such folder.
+    /// Lists up to `most` objects of `folder` after the name `after`, ordered by name. Returns an empty list
+    /// if the folder does not exist.
     fn list(
         &self,
         folder: String,
@@ -33,9 +34,9 @@ pub trait SegmentStore: Send + Sync + std::fmt::Debug {
         most: usize,
     ) -> BoxFuture<Result<Vec<Stored>, Unavailable>>;
 
-    /// These bytes of an object, or fewer where it ends.
+    /// Reads a range of an object. Returns fewer bytes if the object ends within the range.
     fn read(&self, key: String, range: Range<u64>) -> BoxFuture<Result<Vec<u8>, Unavailable>>;
 
-    /// Creates an object, whole or not at all, and never replaces one; `false` where there is one.
+    /// Creates an object atomically without replacing an existing one. Returns false if the object exists.
     fn put_new(&self, key: String, bytes: Vec<u8>) -> BoxFuture<Result<bool, Unavailable>>;
 }

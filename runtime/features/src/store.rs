@@ -1,4 +1,4 @@
-use crate::cache::{Evicted, Room};
+use crate::cache::{Evicted, StoreSpace};
 use crate::error::failed;
 use crate::index::{Index, Slot};
 use crate::writer::{Pending, Writer};
@@ -12,44 +12,44 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Rows that were found.
+/// Result of [`Store::read`].
 #[derive(Debug)]
 pub struct Found {
-    /// `[found, ..row]`, `f32`, in the order asked for; none where nothing was found.
+    /// Tensor `[found, ..row]` of `f32` in the order of the requested keys. `None` if no row was found.
     pub rows: Option<Tensor>,
-    /// Which of those asked for they are, ascending.
+    /// Indices of the found rows in the list of keys, ascending.
     pub places: Vec<usize>,
 }
 
-/// The rows of one subject. Reading waits for the disk; keeping does not.
+/// Rows of one subject. Reads block on the disk, and writes are queued.
 ///
-/// All jobs that use it write, in turns; each sees the rows of the others from its next [`Store::refresh`] on. Rows that are
-/// to be written are found at once. Dropping it writes them.
+/// Only one job writes at a time, and rows written by other jobs are visible after the next
+/// [`Store::refresh`]. Queued rows are found immediately. Dropping the store writes the queued rows.
 pub struct Store {
     inner: Arc<Inner>,
     writer: Writer,
-    /// Locked by the job that shares the rows with other machines.
+    /// Locked by the job that shares rows with other machines.
     lead: Mutex<Option<File>>,
-    room: Room,
+    room: StoreSpace,
     about: Vec<u8>,
-    /// Locked as long as a job uses the store.
+    /// Locked while a job uses the store.
     _used: File,
 }
 
-/// A store's folder, which is there, and what is held of it.
+/// Files and metadata of a store's folder.
 pub(crate) struct OpenStore {
-    pub(crate) room: Room,
-    /// Says that the store is used.
+    pub(crate) room: StoreSpace,
+    /// Lock that marks the store as used.
     pub(crate) used: File,
-    /// Locked by whoever writes.
+    /// Lock for writing.
     pub(crate) turn: File,
-    /// What people may read of it elsewhere.
+    /// Public description of the store.
     pub(crate) about: Vec<u8>,
-    /// What made room for it.
+    /// Stores that were evicted to make room.
     pub(crate) evicted: Evicted,
 }
 
-/// What reading and writing share.
+/// State shared by readers and the writer.
 pub(crate) struct Inner {
     form: Form,
     shape: Vec<usize>,
@@ -62,30 +62,30 @@ pub(crate) struct Inner {
 
 #[derive(Default)]
 pub(crate) struct State {
-    pub(crate) known: Index,
+    pub(crate) index: Index,
     pub(crate) pending: Pending,
-    /// Rows whose bytes were not what was written, since somebody was told.
+    /// Rows with a wrong checksum since the last [`Store::take_warnings`].
     broken: u64,
-    /// Rows that were not kept, because those before them were not written yet, since somebody was told.
+    /// Number of rows not cached in time since the last [`Store::take_warnings`].
     pub(crate) passed_over: u64,
-    /// What made room for it, until somebody was told.
+    /// Stores that were evicted to make room. Reset by [`Store::take_warnings`].
     evicted: Evicted,
 }
 
 impl State {
     fn has(&self, key: &RowKey) -> bool {
-        self.pending.get(key).is_some() || self.known.get(key).is_some()
+        self.pending.get(key).is_some() || self.index.get(key).is_some()
     }
 }
 
-/// Where a row is now.
-enum Place {
+/// Location of a row.
+enum RowLocation {
     Disk(Slot),
     Memory(Arc<Tensor>, usize),
 }
 
 impl Store {
-    /// The store in an open folder. Tells when it stops to write before its time.
+    /// Opens the store in a folder. Calls `told` if writing stops early.
     pub(crate) fn open(opened: OpenStore, row: &Row, told: Stopped) -> Result<Self, FeatureError> {
         let path = opened.room.store();
         let file = |name: &str| {
@@ -107,7 +107,7 @@ impl Store {
         let writer = Writer::start(Arc::clone(&inner), opened.turn, opened.room.clone(), told);
         let store = Self {
             inner,
-            writer: writer.map_err(failed("starting a thread to write", path))?,
+            writer: writer.map_err(failed("starting the writer thread for", path))?,
             lead: Mutex::new(None),
             room: opened.room,
             about: opened.about,
@@ -118,24 +118,30 @@ impl Store {
         Ok(store)
     }
 
-    /// Takes in what others wrote meanwhile.
+    /// Reads the index records that other jobs wrote since the last call.
     ///
     /// # Errors
-    /// [`FeatureError::Io`].
+    /// Returns [`FeatureError::Io`] if the index cannot be read.
     pub fn refresh(&self) -> Result<(), FeatureError> {
         let index = self.path().join("index");
-        let read = self.inner.state.lock().known.read_on(&self.inner.index);
+        let read = self.inner.state.lock().index.read_on(&self.inner.index);
         read.map_err(failed("reading", &index))
     }
 
-    /// Those of `keys` that are there. A row whose bytes are not what was written counts as not there, and may be kept again.
+    /// Returns the rows of `keys` that exist. A row with a wrong checksum counts as missing and can be cached
+    /// again.
     pub fn read(&self, keys: &[RowKey]) -> Found {
         let inner = &*self.inner;
-        let places: Vec<(usize, Place)> = {
+        let places: Vec<(usize, RowLocation)> = {
             let state = inner.state.lock();
             let place = |key: &RowKey| {
-                let memory = || state.pending.get(key).map(|(rows, row)| Place::Memory(rows, row));
-                memory().or_else(|| state.known.get(key).map(Place::Disk))
+                let memory = || {
+                    state
+                        .pending
+                        .get(key)
+                        .map(|(rows, row)| RowLocation::Memory(rows, row))
+                };
+                memory().or_else(|| state.index.get(key).map(RowLocation::Disk))
             };
             let placed = keys.iter().enumerate();
             placed
@@ -163,8 +169,8 @@ impl Store {
         }
     }
 
-    /// Makes `rows` `[rows, ..row]` what will be read of them: whoever uses rows before they are kept uses these. Those without a key stay as
-    /// they are, and one that cannot be kept loses its key.
+    /// Rounds `rows` with shape `[rows, ..row]` to the values that later reads return, for use before they
+    /// are cached. Rows without a key are not changed. If a row cannot be cached, its key is removed.
     pub fn round(&self, keys: &mut [Option<RowKey>], rows: &mut Tensor) {
         let inner = &*self.inner;
         if inner.form == Form::F32 || rows.as_f32().is_none() {
@@ -178,8 +184,8 @@ impl Store {
         }
     }
 
-    /// Keeps rows `[rows, ..row]` of the samples whose keys are given; a row without one is none that is to be kept. Does not wait: a row is passed over
-    /// where those before it wait to be written already.
+    /// Caches `rows` with shape `[rows, ..row]`, except for rows without a key. This does not block: the rows
+    /// are dropped if the write queue is full, or if their shape or type is wrong.
     pub fn keep(&self, mut keys: Vec<Option<RowKey>>, mut rows: Tensor) {
         let inner = &*self.inner;
         let fits = rows.shape().dims().get(1..) == Some(inner.shape.as_slice());
@@ -190,36 +196,37 @@ impl Store {
         self.writer.keep(keys, rows);
     }
 
-    /// Its folder.
+    /// Returns the folder of the store.
     pub fn path(&self) -> &Path {
         self.room.store()
     }
 
-    /// What it is called on every machine.
+    /// Returns the name of the store. The name does not depend on the machine.
     pub fn name(&self) -> String {
         let name = self.path().file_name().unwrap_or_default();
         name.to_string_lossy().into_owned()
     }
 
-    /// What people may read of it elsewhere.
+    /// Returns the public description of the store as JSON.
     pub fn about(&self) -> &[u8] {
         &self.about
     }
 
-    /// How many of `keys` are there.
+    /// Returns the number of `keys` that exist.
     pub fn count<'a>(&self, keys: impl Iterator<Item = &'a RowKey>) -> usize {
         let state = self.inner.state.lock();
         keys.filter(|key| state.has(key)).count()
     }
 
-    /// Which of `keys` are there.
+    /// Checks which of the `keys` exist.
     pub fn has(&self, keys: &[RowKey]) -> Vec<bool> {
         let state = self.inner.state.lock();
         keys.iter().map(|key| state.has(key)).collect()
     }
 
-    /// What did not go as it should since this was last asked, a sentence each: of that, whoever uses the store is only slower.
-    pub fn news(&self) -> Vec<String> {
+    /// Returns messages about problems since the last call. These problems cost time but do not affect
+    /// results.
+    pub fn take_warnings(&self) -> Vec<String> {
         let (broken, late, evicted) = {
             let mut state = self.inner.state.lock();
             (
@@ -240,32 +247,33 @@ impl Store {
         }
         if late > 0 {
             news.push(format!(
-                "{late} times a row was not kept because the disk did not follow; it was computed again where it was needed"
+                "{late} features were not cached because the disk or another job is too slow, and will be computed again if needed"
             ));
         }
         news
     }
 
-    /// Bytes that so many rows take on disk.
+    /// Returns the disk space for `rows` rows and their index records in bytes.
     pub fn disk_bytes(&self, rows: u64) -> u64 {
         let each = self.inner.row_bytes + crate::index::RECORD;
         rows.saturating_mul(each as u64)
     }
 
-    /// Bytes of a row in memory.
+    /// Returns the size of a row in memory in bytes.
     pub fn row_memory(&self) -> u64 {
         self.inner.values as u64 * 4
     }
 
-    /// Waits until all rows that were kept are written, or cannot be.
+    /// Blocks until all queued rows are written or have failed.
     pub fn settle(&self) {
         self.writer.settle();
     }
 }
 
-/// Rows that machines share.
+/// Sharing of rows between machines.
 impl Store {
-    /// Whether of this machine's jobs this is the one that shares: the first to ask among those that run.
+    /// Returns true if this job shares the rows on behalf of all jobs of this machine. The first job to call
+    /// this is selected, until it ends.
     pub fn shares(&self) -> bool {
         let mut lead = self.lead.lock();
         if lead.is_none() {
@@ -275,34 +283,36 @@ impl Store {
         lead.is_some()
     }
 
-    /// What its segments are like.
+    /// Returns the form of the store's segments.
     pub fn segments(&self) -> SegmentForm {
         SegmentForm::new(&self.name(), self.inner.row_bytes)
     }
 
-    /// Rows for which there is still room.
+    /// Returns the number of rows that still fit within the limit.
     pub fn free_rows(&self) -> u64 {
-        let records = self.inner.state.lock().known.records();
+        let records = self.inner.state.lock().index.records();
         (self.room.bytes() / self.disk_bytes(1).max(1)).saturating_sub(records)
     }
 
-    /// Rows on disk that other jobs can use and that are not among those `shared` already, in the order in which they lie.
+    /// Returns the keys of rows on disk that other jobs can use and that are not in `shared`, in the order of
+    /// the file.
     pub fn unshared(&self, shared: &HashSet<RowKey>) -> Vec<RowKey> {
-        let mut rows = self.inner.state.lock().known.all();
-        // Sorted while nobody who reads or keeps rows waits.
-        rows.retain(|(_, key)| key.travels() && !shared.contains(key));
+        let mut rows = self.inner.state.lock().index.all();
+        // Filter and sort after the lock is released.
+        rows.retain(|(_, key)| key.is_shareable() && !shared.contains(key));
         rows.sort_unstable_by_key(|(number, _)| *number);
         rows.into_iter().map(|(_, key)| key).collect()
     }
 
-    /// Those of `keys` that are on disk, as they travel; at most as many as a segment has. `None` where there is none of them.
+    /// Builds a segment from the first [`SegmentForm::max_rows`] of `keys`. Private, damaged and missing rows
+    /// are skipped. Returns `None` if no rows are left.
     pub fn segment(&self, keys: &[RowKey]) -> Option<Segment> {
         let form = self.segments();
         let (mut records, mut rows) = (Vec::new(), Vec::new());
         let mut row = vec![0; self.inner.row_bytes];
-        for key in keys.iter().take(form.most_rows()) {
-            let slot = self.inner.state.lock().known.get(key);
-            if let Some(slot) = slot.filter(|_| key.travels())
+        for key in keys.iter().take(form.max_rows()) {
+            let slot = self.inner.state.lock().index.get(key);
+            if let Some(slot) = slot.filter(|_| key.is_shareable())
                 && self.inner.read_bytes(key, slot, &mut row).is_ok()
             {
                 records.push((*key, slot.checksum));
@@ -312,15 +322,16 @@ impl Store {
         form.build(&records, &rows)
     }
 
-    /// Keeps the rows of a segment of this store that are sound and not there yet, and waits until they are written. Returns how many there are
-    /// now: none where there is no room.
-    pub fn take_in(&self, segment: &Segment) -> usize {
+    /// Caches the missing rows of a segment and blocks until they are written. Rows with a wrong checksum are
+    /// ignored. Returns the number of added rows, which is 0 if there is no room or the segment belongs to
+    /// another store.
+    pub fn import(&self, segment: &Segment) -> usize {
         let inner = &*self.inner;
         if segment.form() != self.segments() {
             return 0;
         }
         let (mut keys, mut values) = (Vec::new(), Vec::new());
-        for (key, bytes) in segment.sound() {
+        for (key, bytes) in segment.valid_rows() {
             if self.count([key].iter()) > 0 {
                 continue;
             }
@@ -349,24 +360,24 @@ impl Store {
 }
 
 impl Inner {
-    /// The bytes of a row on disk.
+    /// Reads a row's bytes from disk and verifies the checksum.
     fn read_bytes(&self, key: &RowKey, slot: Slot, into: &mut [u8]) -> Result<(), ()> {
         let at = slot.number * self.row_bytes as u64;
         self.rows.read_exact_at(into, at).map_err(drop)?;
         (key.checksum(into) == slot.checksum).then_some(()).ok_or(())
     }
 
-    fn read(&self, key: &RowKey, place: Place, into: &mut [f32]) -> bool {
+    fn read(&self, key: &RowKey, place: RowLocation, into: &mut [f32]) -> bool {
         match place {
-            Place::Memory(rows, row) => self.row_of(&rows, row).is_some_and(|row| {
+            RowLocation::Memory(rows, row) => self.row_of(&rows, row).is_some_and(|row| {
                 into.copy_from_slice(row);
                 true
             }),
-            Place::Disk(slot) => {
+            RowLocation::Disk(slot) => {
                 let read = self.form.read(into, |bytes| self.read_bytes(key, slot, bytes));
                 if read.is_err() {
                     let mut state = self.state.lock();
-                    state.known.forget(key, slot);
+                    state.index.forget(key, slot);
                     state.broken += 1;
                 }
                 read.is_ok()
@@ -374,12 +385,12 @@ impl Inner {
         }
     }
 
-    /// The values of a row of `rows`.
+    /// Returns the values of one row.
     pub(crate) fn row_of<'a>(&self, rows: &'a Tensor, row: usize) -> Option<&'a [f32]> {
         rows.as_f32()?.get(row * self.values..(row + 1) * self.values)
     }
 
-    /// Appends a row's bytes as they lie on disk.
+    /// Appends a row's bytes in the format used on disk.
     pub(crate) fn write_row(&self, rows: &Tensor, row: usize, bytes: &mut Vec<u8>) {
         if let Some(values) = self.row_of(rows, row) {
             self.form.write(values, bytes);
@@ -418,12 +429,12 @@ mod tests {
                 bytes: 16,
             };
             append_rows(&inner, &handed, u64::MAX).unwrap();
-            // The next pass over the samples begins just now.
-            inner.state.lock().known.read_on(&inner.index).unwrap();
+            // A refresh reads the new records before the writer does.
+            inner.state.lock().index.read_on(&inner.index).unwrap();
             take_up(&inner).unwrap();
-            assert_eq!(inner.state.lock().known.records(), 2 * (u64::from(batch) + 1));
+            assert_eq!(inner.state.lock().index.records(), 2 * (u64::from(batch) + 1));
             for key in keys {
-                let slot = inner.state.lock().known.get(&key).unwrap();
+                let slot = inner.state.lock().index.get(&key).unwrap();
                 assert_eq!(inner.read_bytes(&key, slot, &mut [0; 8]), Ok(()));
             }
         }

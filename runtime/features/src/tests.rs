@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 
 const WIDTH: usize = 5;
-/// Of a row of [`WIDTH`] values in f32, with its record.
+/// Row size in bytes: [`WIDTH`] values in f32 and a record.
 const ROW: u64 = 20 + 24;
 
 fn subject(freeze: &str) -> Subject {
@@ -53,12 +53,12 @@ fn tensor(numbers: &[usize]) -> Tensor {
     Tensor::f32([numbers.len(), WIDTH], values.collect()).unwrap()
 }
 
-struct Place {
+struct TestCache {
     folder: TempDir,
     told: Arc<Mutex<Vec<String>>>,
 }
 
-impl Place {
+impl TestCache {
     fn new() -> Self {
         Self {
             folder: tempfile::tempdir().unwrap(),
@@ -90,7 +90,7 @@ impl Place {
             .unwrap()
     }
 
-    /// The folder of its only store.
+    /// Returns the folder of the only store.
     fn store(&self) -> PathBuf {
         self.path().join(&self.cache(0).list()[0].name)
     }
@@ -101,7 +101,7 @@ fn keep(store: &Store, numbers: &[usize]) {
     store.keep(keys.collect(), tensor(numbers));
 }
 
-/// The rows of these numbers that are there; each has to be what was kept.
+/// Returns the cached samples and verifies the values of the rows.
 fn found(store: &Store, numbers: &[usize]) -> Vec<usize> {
     let found = store.read(&keys(numbers.iter().copied()));
     let there: Vec<usize> = found.places.iter().map(|place| numbers[*place]).collect();
@@ -114,11 +114,11 @@ fn found(store: &Store, numbers: &[usize]) -> Vec<usize> {
 
 #[test]
 fn rows_are_found_at_once_and_by_the_next_job() {
-    let place = Place::new();
+    let place = TestCache::new();
     let store = place.open();
     keep(&store, &[4, 2, 9]);
     assert_eq!(found(&store, &[9, 1, 4, 2]), [9, 4, 2]);
-    // One of them is there already, and one is none that is to be kept.
+    // Row 2 exists, and row 6 has no key.
     let some = keys([2, 5, 6]).into_iter().map(Some).zip([true, true, false]);
     let some = some.map(|(key, wanted)| key.filter(|_| wanted)).collect();
     store.keep(some, tensor(&[2, 5, 6]));
@@ -138,8 +138,8 @@ fn rows_are_found_at_once_and_by_the_next_job() {
 }
 
 #[test]
-fn halves_are_what_they_are_at_once_and_later() {
-    let place = Place::new();
+fn f16_rows_are_equal_before_and_after_the_write() {
+    let place = TestCache::new();
     let open = || {
         let cache = place.cache(1 << 20);
         cache
@@ -154,7 +154,7 @@ fn halves_are_what_they_are_at_once_and_later() {
         Tensor::f32([2, WIDTH], values).unwrap(),
     );
     let at_once = store.read(&two[..1]).rows;
-    // The other has a value that halves cannot hold.
+    // The second row has a value that exceeds the range of half precision.
     assert_eq!(
         (store.has(&two), store.read(&two).places),
         (vec![true, false], vec![0])
@@ -170,8 +170,8 @@ fn halves_are_what_they_are_at_once_and_later() {
 }
 
 #[test]
-fn rows_that_are_used_before_they_are_kept_are_those_that_will_be_read() {
-    let place = Place::new();
+fn rounded_rows_are_equal_to_later_reads() {
+    let place = TestCache::new();
     let open = |form| {
         let cache = place.cache(1 << 20);
         let opened = cache.open(&subject("freeze"), &row(form), 9, place.told());
@@ -187,7 +187,7 @@ fn rows_that_are_used_before_they_are_kept_are_those_that_will_be_read() {
         let mut used = fresh.clone();
         store.round(&mut wanted, &mut used);
         let row = |rows: &Tensor, row: usize| rows.as_f32().unwrap()[row * WIDTH..][..WIDTH].to_vec();
-        // One that is not kept is used as it came, now and whenever it comes again.
+        // Rows that are not cached are used without rounding, in this and all later epochs.
         assert_eq!([row(&used, 1), row(&used, 3)], [row(&fresh, 1), row(&fresh, 3)]);
         assert_eq!(wanted[3].is_some(), form == Form::F32);
         store.keep(wanted, used.clone());
@@ -227,7 +227,7 @@ fn rows_have_names_of_their_own() {
             assert!(names.insert(keys.key_of(&sample)), "{root} {sample:?}");
         }
     }
-    // Without an etag only the same job knows that it is the same object.
+    // Without an etag, only one job can derive the key.
     let of = |run, etag| RowKeys::new("photos", None, [run; 16]).key_of(&sample("a", etag));
     assert_ne!(of(0, None), of(1, None));
     assert_eq!(of(0, Some("1")), of(1, Some("1")));
@@ -235,7 +235,7 @@ fn rows_have_names_of_their_own() {
 
 #[test]
 fn jobs_write_in_turns_and_find_each_others_rows() {
-    let place = Place::new();
+    let place = TestCache::new();
     let (first, second) = (place.open(), place.open());
     keep(&first, &[1, 3]);
     first.settle();
@@ -245,20 +245,21 @@ fn jobs_write_in_turns_and_find_each_others_rows() {
     assert_eq!(found(&first, &[1, 2, 3]), [1, 3]);
     first.refresh().unwrap();
     assert_eq!(found(&first, &[1, 2, 3]), [1, 2, 3]);
-    // What both had is there once.
+    // The common row is stored only once.
     assert_eq!(place.cache(0).list()[0].rows, 3);
 }
 
 #[test]
 fn many_writers_at_once_lose_and_mix_nothing() {
-    let place = Place::new();
+    let place = TestCache::new();
     std::thread::scope(|scope| {
         for part in 0..4 {
             let store = place.open_within(1 << 20, "freeze", 500);
             scope.spawn(move || {
                 for number in 0..100 {
                     let two = [number, 100 + 4 * number + part];
-                    // Who waited for its turn in vain offers its rows again, as the next epoch does.
+                    // If a writer did not get the lock in time, the rows are queued again, as in the next
+                    // epoch of a job.
                     while found(&store, &two).len() < 2 {
                         keep(&store, &two);
                         store.settle();
@@ -273,18 +274,20 @@ fn many_writers_at_once_lose_and_mix_nothing() {
 }
 
 #[test]
-fn a_job_that_stands_still_in_its_turn_keeps_others_from_nothing_but_rows() {
-    let place = Place::new();
+fn a_suspended_writer_does_not_block_other_jobs() {
+    let place = TestCache::new();
     let store = place.open();
     let turn = fs::File::create(place.path().join("turn")).unwrap();
     turn.lock().unwrap();
     keep(&store, &[1]);
     store.settle();
-    assert!(found(&store, &[1]).is_empty() && store.news()[0].starts_with("1 times a row was not kept"));
+    assert!(
+        found(&store, &[1]).is_empty() && store.take_warnings()[0].starts_with("1 features were not cached")
+    );
     turn.unlock().unwrap();
     keep(&store, &[1]);
     store.settle();
-    assert!(found(&store, &[1]) == [1] && store.news().is_empty());
+    assert!(found(&store, &[1]) == [1] && store.take_warnings().is_empty());
 }
 
 fn flip(file: &Path, byte: usize, bit: u8) {
@@ -295,7 +298,7 @@ fn flip(file: &Path, byte: usize, bit: u8) {
 
 #[test]
 fn no_flipped_bit_makes_a_wrong_row() {
-    let place = Place::new();
+    let place = TestCache::new();
     keep(&place.open(), &[0, 1, 2]);
     for name in ["rows", "index"] {
         let file = place.store().join(name);
@@ -312,7 +315,7 @@ fn no_flipped_bit_makes_a_wrong_row() {
 }
 
 #[test]
-fn what_was_cut_short_is_kept_again() {
+fn truncated_files_are_repaired() {
     for (name, cut) in [
         ("rows", 0),
         ("rows", 21),
@@ -320,7 +323,7 @@ fn what_was_cut_short_is_kept_again() {
         ("index", 30),
         ("index", 48),
     ] {
-        let place = Place::new();
+        let place = TestCache::new();
         keep(&place.open(), &[0, 1, 2]);
         let file = fs::File::options()
             .write(true)
@@ -343,19 +346,19 @@ fn what_was_cut_short_is_kept_again() {
 
 #[test]
 fn a_broken_row_is_told_and_replaced() {
-    let place = Place::new();
+    let place = TestCache::new();
     keep(&place.open(), &[0, 1]);
     flip(&place.store().join("rows"), 0, 0);
     let store = place.open();
-    assert!(found(&store, &[0, 1]) == [1] && store.news()[0].starts_with("1 cached features"));
+    assert!(found(&store, &[0, 1]) == [1] && store.take_warnings()[0].starts_with("1 cached features"));
     keep(&store, &[0]);
     store.settle();
-    assert!(found(&store, &[0, 1]) == [0, 1] && store.news().is_empty());
+    assert!(found(&store, &[0, 1]) == [0, 1] && store.take_warnings().is_empty());
 }
 
 #[test]
 fn the_store_used_longest_ago_makes_room() {
-    let place = Place::new();
+    let place = TestCache::new();
     let age = |freeze: &str, rows: u64| {
         let store = place.open_within(u64::MAX, freeze, 10);
         keep(&store, &(0..rows as usize).collect::<Vec<_>>());
@@ -389,21 +392,21 @@ fn the_store_used_longest_ago_makes_room() {
         freezes.sort();
         freezes
     };
-    // Room for all of them.
+    // All stores fit.
     drop(place.open_within(taken + 10 * ROW + 4096, "c", 10));
     assert_eq!(freezes(), ["a", "b", "c"]);
     let taken: u64 = place.cache(0).list().iter().map(|kept| kept.bytes).sum();
     let used = place.open_within(u64::MAX, "b", 10);
-    assert!(used.news().is_empty());
+    assert!(used.take_warnings().is_empty());
     let new = place.open_within(taken + 10 * ROW - 1, "d", 10);
     assert_eq!(freezes(), ["b", "c", "d"]);
-    let news = new.news();
+    let news = new.take_warnings();
     assert!(news[0].starts_with("evicted 1 cached feature stores"), "{news:?}");
-    assert!(new.news().is_empty());
-    // A job that cannot fit however little the others keep leaves them what they have.
+    assert!(new.take_warnings().is_empty());
+    // If a job cannot fit, nothing is evicted.
     let _least = place.open_within(1, "e", 10);
     assert_eq!(freezes(), ["b", "c", "d", "e"]);
-    // What a job uses stays, however little room there is.
+    // Stores in use are never evicted.
     let kept = |freeze: &str| {
         let listed = place.cache(0).list();
         let kept = listed
@@ -415,7 +418,7 @@ fn the_store_used_longest_ago_makes_room() {
     let _more = place.open_within(in_use + 10 * ROW, "f", 10);
     assert_eq!(freezes(), ["b", "d", "e", "f"]);
     let refused = place.cache(0).clear(&[]).unwrap_err().to_string();
-    assert!(refused.contains("used by a job"), "{refused}");
+    assert!(refused.contains("used by a running job"), "{refused}");
     drop(used);
     assert_eq!(freezes(), ["b", "d", "e", "f"]);
     drop((new, _least, _more));
@@ -426,7 +429,7 @@ fn the_store_used_longest_ago_makes_room() {
 
 #[test]
 fn jobs_together_take_no_more_than_the_limit() {
-    let place = Place::new();
+    let place = TestCache::new();
     let limit = 100 * ROW;
     let stores = ["a", "b"].map(|freeze| place.open_within(limit, freeze, 100));
     for number in 0..100 {
@@ -442,7 +445,7 @@ fn jobs_together_take_no_more_than_the_limit() {
 
 #[test]
 fn writing_stops_where_the_room_ends_and_says_so_once() {
-    let place = Place::new();
+    let place = TestCache::new();
     let store = place.open_within(3 * ROW, "freeze", 10);
     keep(&store, &[0, 1]);
     store.settle();
@@ -458,7 +461,7 @@ fn writing_stops_where_the_room_ends_and_says_so_once() {
 #[test]
 fn a_full_disk_ends_the_writing_and_nothing_else() {
     for name in ["rows", "index"] {
-        let place = Place::new();
+        let place = TestCache::new();
         keep(&place.open(), &[0]);
         let file = place.store().join(name);
         let before = fs::read(&file).unwrap();
@@ -473,15 +476,15 @@ fn a_full_disk_ends_the_writing_and_nothing_else() {
         assert!(told.len() == 1 && told[0].contains("space"), "{told:?}");
         fs::remove_file(&file).unwrap();
         fs::write(&file, before).unwrap();
-        // Where the index seemed to be empty, what was written lies where the first row was.
+        // With an index that seemed to be empty, the new row replaced the first one.
         let left: &[usize] = if name == "rows" { &[0] } else { &[] };
         assert_eq!(found(&place.open(), &[0, 1]), left, "{name}");
     }
 }
 
 #[test]
-fn a_folder_that_cannot_be_is_named() {
-    let place = Place::new();
+fn errors_name_the_folder() {
+    let place = TestCache::new();
     fs::write(place.path(), "x").unwrap();
     let cache = place.cache(1 << 20);
     let refused = cache.open(&subject("freeze"), &row(Form::F32), 1, place.told());
@@ -491,7 +494,7 @@ fn a_folder_that_cannot_be_is_named() {
         shape: vec![usize::MAX, 2],
         form: Form::F32,
     };
-    let other = Place::new();
+    let other = TestCache::new();
     let refused = other
         .cache(1 << 20)
         .open(&subject("freeze"), &huge, 1, other.told());
@@ -500,7 +503,7 @@ fn a_folder_that_cannot_be_is_named() {
 
 #[test]
 fn rows_of_another_shape_are_not_taken() {
-    let place = Place::new();
+    let place = TestCache::new();
     let store = place.open();
     let rows = Tensor::f32([1, WIDTH + 1], vec![0.0; WIDTH + 1]).unwrap();
     store.keep(keys([0]).into_iter().map(Some).collect(), rows);

@@ -1,7 +1,7 @@
-//! Writes rows behind the back of the training, on a thread of its own.
+//! Writes rows on a dedicated thread, so that the training does not wait for the disk.
 
 use crate::RowKey;
-use crate::cache::Room;
+use crate::cache::StoreSpace;
 use crate::index::{RECORD, append};
 use crate::store::Inner;
 use frostline_tensor::Tensor;
@@ -14,19 +14,20 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-/// Bytes that may wait to be written: a disk that lags behind by more does not follow at all.
+/// Maximum size of the write queue in bytes. If a disk falls further behind, it is too slow for the job.
 const MOST_PENDING: u64 = 256 << 20;
 
-/// How long the turns of other jobs are waited for; each takes as long as a batch is written. Who waits longer waits for a job that stands still.
+/// Timeout for the write lock. Other jobs hold the lock only while they write one batch, so a job that holds
+/// it longer is probably suspended.
 const TURN: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 10_000 });
 
-/// How soon it is seen that a turn is over.
+/// Interval between attempts to acquire the write lock.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Is told once why no more rows are written: the room is used up, or the system's text.
+/// Callback that receives the reason if writing stops, for example because the limit is reached. Called once.
 pub type Stopped = Arc<dyn Fn(String) + Send + Sync>;
 
-/// Rows that are to be written.
+/// Queued rows.
 #[derive(Default)]
 pub(crate) struct Pending {
     rows: HashMap<RowKey, (Arc<Tensor>, usize)>,
@@ -39,21 +40,21 @@ impl Pending {
     }
 }
 
-/// Rows on their way to the disk.
+/// Queued rows in one batch.
 pub(crate) struct Handed {
     pub(crate) keys: Vec<Option<RowKey>>,
     pub(crate) rows: Arc<Tensor>,
     pub(crate) bytes: u64,
 }
 
-/// How much was handed over, and how much of it is done with.
+/// Number of queued batches and number of processed batches.
 #[derive(Default)]
 pub(crate) struct Progress {
     counts: Mutex<(u64, u64)>,
     moved: Condvar,
 }
 
-/// The thread that writes. Dropping it waits until what was handed over is written.
+/// Handle of the writer thread. Dropping the handle waits until the queued rows are written.
 pub(crate) struct Writer {
     inner: Arc<Inner>,
     queue: Option<mpsc::Sender<Handed>>,
@@ -61,22 +62,23 @@ pub(crate) struct Writer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The lock that whoever writes holds meanwhile.
-struct Turn {
+/// Lock held while writing.
+struct WriteLock {
     lock: File,
-    /// How long it is waited for.
-    patience: Duration,
+    /// Timeout for acquiring the lock.
+    wait: Duration,
 }
 
 impl Writer {
-    /// A writer that takes `turn` with those of all stores, and no more room than there is.
-    pub(crate) fn start(inner: Arc<Inner>, turn: File, room: Room, told: Stopped) -> io::Result<Self> {
+    /// Starts the writer thread. The lock `turn` is shared by the writers of all stores, and `room` limits
+    /// the size of this store.
+    pub(crate) fn start(inner: Arc<Inner>, turn: File, room: StoreSpace, told: Stopped) -> io::Result<Self> {
         let (queue, waiting) = mpsc::channel::<Handed>();
         let progress = Arc::new(Progress::default());
         let (shared, done) = (Arc::clone(&inner), Arc::clone(&progress));
-        let mut turn = Turn {
+        let mut turn = WriteLock {
             lock: turn,
-            patience: TURN,
+            wait: TURN,
         };
         let write = move || {
             let mut told = Some(told);
@@ -100,7 +102,7 @@ impl Writer {
         })
     }
 
-    /// Hands rows over, unless too much waits already.
+    /// Queues rows, unless the queue is full. Cached and queued rows are skipped.
     pub(crate) fn keep(&self, mut keys: Vec<Option<RowKey>>, rows: Tensor) {
         let rows = Arc::new(rows);
         let bytes = rows.byte_len() as u64;
@@ -111,7 +113,7 @@ impl Writer {
         }
         for (row, slot) in keys.iter_mut().enumerate() {
             let Some(key) = *slot else { continue };
-            if state.known.get(&key).is_some() || state.pending.rows.contains_key(&key) {
+            if state.index.get(&key).is_some() || state.pending.rows.contains_key(&key) {
                 *slot = None;
             } else {
                 state.pending.rows.insert(key, (Arc::clone(&rows), row));
@@ -124,42 +126,42 @@ impl Writer {
         drop(state);
         self.progress.hand();
         if let Some(queue) = &self.queue {
-            // Its thread ends only once the queue is gone.
+            // The thread receives until the queue is closed.
             let _ = queue.send(Handed { keys, rows, bytes });
         }
     }
 
-    /// Waits until all that was handed over is done with. Nobody who hands rows over waits for whoever waits here.
+    /// Blocks until all batches queued so far are processed. Other threads can queue rows meanwhile.
     pub(crate) fn settle(&self) {
         self.progress.wait();
     }
 }
 
-impl Turn {
-    /// Has `write` do its work while nobody else does. Rows are passed over when it is never this job's turn.
+impl WriteLock {
+    /// Calls `write` while the lock is held. Drops the rows if the lock is not acquired in time.
     fn run(
         &mut self,
         inner: &Inner,
         handed: &Handed,
         write: impl FnOnce(&Handed) -> Result<(), String>,
     ) -> Result<(), String> {
-        let until = Instant::now() + self.patience;
+        let until = Instant::now() + self.wait;
         loop {
             match self.lock.try_lock() {
                 Ok(()) => break,
                 Err(TryLockError::WouldBlock) if Instant::now() < until => sleep(LOOK),
                 Err(TryLockError::WouldBlock) => {
-                    // The rows behind these do not wait as long again.
-                    self.patience = Duration::ZERO;
+                    // Later batches do not wait until the lock has been acquired again.
+                    self.wait = Duration::ZERO;
                     inner.state.lock().passed_over += handed.keys.iter().flatten().count() as u64;
                     return Ok(());
                 }
                 Err(TryLockError::Error(error)) => return Err(error.to_string()),
             }
         }
-        self.patience = TURN;
+        self.wait = TURN;
         let written = write(handed);
-        // Said, not left to the closing of the file: a child of a fork has it open too.
+        // Unlock explicitly. Closing the file is not enough if a forked child has inherited it.
         self.lock.unlock().map_err(|error| error.to_string())?;
         written
     }
@@ -169,7 +171,7 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.queue = None;
         if let Some(thread) = self.thread.take() {
-            // It can only have ended early by a panic, which was reported where it happened.
+            // The thread returns early only if it panics, and a panic has already been reported.
             let _ = thread.join();
         }
     }
@@ -185,7 +187,7 @@ impl Progress {
         self.moved.notify_all();
     }
 
-    /// Waits until all that was handed over is done with.
+    /// Blocks until all batches queued so far are processed.
     pub(crate) fn wait(&self) {
         let counts = self.counts.lock().unwrap_or_else(|broken| broken.into_inner());
         let until = counts.0;
@@ -194,26 +196,27 @@ impl Progress {
     }
 }
 
-fn write(inner: &Inner, handed: &Handed, room: &Room) -> Result<(), String> {
+fn write(inner: &Inner, handed: &Handed, room: &StoreSpace) -> Result<(), String> {
     append_rows(inner, handed, room.bytes())?;
     take_up(inner)
 }
 
-/// Takes up the records that were written, less those that a refresh has taken up already.
+/// Adds the written records to the index, except for those that a refresh has already added.
 pub(crate) fn take_up(inner: &Inner) -> Result<(), String> {
-    let read = inner.state.lock().known.read_on(&inner.index);
+    let read = inner.state.lock().index.read_on(&inner.index);
     read.map_err(|error| error.to_string())
 }
 
-/// Writes rows behind those of others, and then their records, so that a record never says more than there is.
+/// Appends the rows that are still missing, and then their records. In this order, a record never refers to a
+/// missing row. Fails if the store would exceed `room` bytes.
 pub(crate) fn append_rows(inner: &Inner, handed: &Handed, room: u64) -> Result<(), String> {
     let (mut bytes, mut records) = (Vec::new(), Vec::new());
     let new: Vec<Option<RowKey>> = {
         let mut state = inner.state.lock();
-        let read = state.known.read_on(&inner.index);
+        let read = state.index.read_on(&inner.index);
         read.map_err(|error| error.to_string())?;
         let new = handed.keys.iter();
-        new.map(|key| key.filter(|key| state.known.get(key).is_none()))
+        new.map(|key| key.filter(|key| state.index.get(key).is_none()))
             .collect()
     };
     for (row, key) in new.iter().enumerate() {
@@ -226,12 +229,12 @@ pub(crate) fn append_rows(inner: &Inner, handed: &Handed, room: u64) -> Result<(
     if records.is_empty() {
         return Ok(());
     }
-    let before = inner.state.lock().known.records();
+    let before = inner.state.lock().index.records();
     let after = before + (records.len() / RECORD) as u64;
     let taken = after * (inner.row_bytes + RECORD) as u64;
     if taken > room {
         return Err(format!(
-            "it has {room} bytes, and {after} rows take {taken}; later rows are computed again in every epoch, unless --feature-cache gives it more or `frostline cache clear` makes room"
+            "the cache has room for {room} bytes, but {after} features need {taken}; increase --feature-cache or run `frostline cache clear`, otherwise later features are computed again in every epoch"
         ));
     }
     let written_all = inner
@@ -241,7 +244,7 @@ pub(crate) fn append_rows(inner: &Inner, handed: &Handed, room: u64) -> Result<(
     written_all.map_err(|error| error.to_string())
 }
 
-/// Forgets that rows are to be written.
+/// Removes a batch from the queued rows.
 fn release(inner: &Inner, handed: &Handed) {
     let mut state = inner.state.lock();
     for key in handed.keys.iter().flatten() {

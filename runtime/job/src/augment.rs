@@ -1,4 +1,4 @@
-//! How training images are varied, as flags say it: each is a transform of torchvision's.
+//! Parsers of flags for augmentation. Each flag corresponds to a transform of torchvision.
 #![cfg(feature = "flags")]
 
 use frostline_tensor::{ColorJitter, RandAugment, RandomErasing, RandomResizedCrop};
@@ -7,7 +7,7 @@ use std::str::FromStr;
 pub(crate) fn random_resized_crop(words: &str) -> Result<RandomResizedCrop, String> {
     let scale = numbers(words)?;
     let scale =
-        <[f64; 2]>::try_from(scale).map_err(|_| "two shares of the area are expected, as in 0.08,1")?;
+        <[f64; 2]>::try_from(scale).map_err(|_| "expected two fractions of the area (example: 0.08,1)")?;
     Ok(RandomResizedCrop {
         scale,
         ..RandomResizedCrop::default()
@@ -17,7 +17,7 @@ pub(crate) fn random_resized_crop(words: &str) -> Result<RandomResizedCrop, Stri
 pub(crate) fn rand_augment(words: &str) -> Result<RandAugment, String> {
     match numbers(words)?.as_slice() {
         &[num_ops, magnitude] => Ok(RandAugment { num_ops, magnitude }),
-        _ => Err("a number of operations and their magnitude are expected, as in 2,9".to_owned()),
+        _ => Err("expected a number of operations and a magnitude (example: 2,9)".to_owned()),
     }
 }
 
@@ -26,7 +26,9 @@ pub(crate) fn color_jitter(words: &str) -> Result<ColorJitter, String> {
         [all] => (all, all, all, 0.0),
         [brightness, contrast, saturation] => (brightness, contrast, saturation, 0.0),
         [brightness, contrast, saturation, hue] => (brightness, contrast, saturation, hue),
-        _ => return Err("one, three or four numbers are expected, as in 0.4 or 0.4,0.4,0.4,0.1".to_owned()),
+        _ => {
+            return Err("expected one, three or four numbers (examples: 0.4 and 0.4,0.4,0.4,0.1)".to_owned());
+        }
     };
     Ok(ColorJitter {
         brightness,

@@ -1,4 +1,4 @@
-//! Values that settings take, in words.
+//! Values of settings, with their text forms.
 
 use frostline_wire::{Encoding, Split};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// Written and read as the word that a flag takes.
+/// Implements the conversions for serde's `try_from` and `into` by parsing and formatting.
 macro_rules! as_word {
     ($($type:ty),*) => {$(
         impl TryFrom<String> for $type {
@@ -34,19 +34,20 @@ as_word!(
     crate::Prices
 );
 
-/// How activations travel: as a job says, or as suits the link.
+/// Encoding of activations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum EncodingChoice {
-    /// u8 for the split `input`, f32 for a split that is given, and what suits the link where the split is chosen too.
+    /// Uses u8 for the split `input` and f32 for other fixed splits. If the split is chosen automatically,
+    /// the encoding is chosen for the link.
     #[default]
     Auto,
-    /// This one.
+    /// Uses this encoding.
     Fixed(Encoding),
 }
 
 impl EncodingChoice {
-    /// The encoding, where one is named.
+    /// Returns the encoding if it is fixed.
     pub fn fixed(self) -> Option<Encoding> {
         match self {
             Self::Auto => None,
@@ -76,7 +77,7 @@ fn unknown(_: &str, error: &frostline_wire::UnknownEncoding) -> String {
 
 #[cfg(feature = "flags")]
 fn unknown(word: &str, error: &frostline_wire::UnknownEncoding) -> String {
-    match crate::flags::meant_encoding(word) {
+    match crate::flags::similar_encoding(word) {
         Some(meant) => format!("did you mean {meant}? {error}"),
         None => error.to_string(),
     }
@@ -91,31 +92,33 @@ impl fmt::Display for EncodingChoice {
     }
 }
 
-/// A rule that chooses a split.
+/// Rule that chooses a split.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Policy {
-    /// The shortest predicted job; of those too near it to tell which is shorter, the one that loses least should a tier turn out slower
-    /// than it was measured.
+    /// Chooses the shortest predicted job. Among candidates with nearly the same time, the one with the
+    /// smallest loss if a tier is slower than measured.
     #[default]
     Auto,
-    /// The freeze cut: as many layers beside the data as may be.
+    /// Chooses the freeze cut, which moves all frozen layers to the hosts.
     Freeze,
-    /// HAPI's first rule: the earliest cut at which 2,500 images are smaller than the stored objects and than what the link moves in a
-    /// second, else the freeze cut. Without `none` among the candidates nothing is known of the objects, and it chooses nothing.
+    /// Chooses by the first rule of HAPI. This is the earliest cut where 2,500 images are smaller than the
+    /// stored objects and than the bytes transferred per second. The fallback is the freeze cut. This rule
+    /// requires the candidate `none`, because object sizes are unknown otherwise.
     HapiSize,
-    /// HAPI's later rule: the shortest job by its own formula, in which extraction and transfer follow each other.
+    /// Chooses the shortest job by the second rule of HAPI. Its formula assumes sequential extraction and
+    /// transfer.
     HapiTime,
-    /// This split.
+    /// Uses this split.
     Fixed(Split),
 }
 
-/// The rules by name, the two splits that every network has among them.
+/// Names of all rules, including the two splits that exist for all networks.
 pub const RULES: [&str; 6] = ["auto", "freeze", "none", "input", "hapi-size", "hapi-time"];
 
-/// A policy no one knows.
+/// A policy has an empty name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a split has a name: write {}, or a cut of the model", RULES.join(", "))]
+#[error("the split name is empty; use {} or a cut of the model", RULES.join(", "))]
 pub struct ParsePolicyError;
 
 impl FromStr for Policy {
@@ -145,22 +148,22 @@ impl fmt::Display for Policy {
     }
 }
 
-/// What the rule `auto` minimizes.
+/// Quantity that the rule `auto` minimizes.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::EnumString, strum::VariantNames,
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Objective {
-    /// The job's time.
+    /// Job time.
     #[default]
     Time,
-    /// What the job costs at given prices.
+    /// Job cost at the configured prices.
     Cost,
 }
 
-/// The freeze cuts of later epochs, by the first epoch of each; each lies before the one it follows. `3=layer4,6=layer3` in words; `none` freezes
-/// nothing from there on.
+/// Freeze cuts of later epochs, by first epoch. Cuts move towards the input. Text form: `3=layer4,6=layer3`.
+/// The cut `none` trains the whole network.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Unfreezing(pub BTreeMap<u32, String>);
@@ -171,7 +174,8 @@ impl FromStr for Unfreezing {
     fn from_str(text: &str) -> Result<Self, String> {
         let mut cuts = BTreeMap::new();
         for part in text.split(',').filter(|_| !text.is_empty()) {
-            let wanted = || format!("'{part}' is not EPOCH=CUT, as in 3=layer4,6=layer3");
+            let wanted =
+                || format!("invalid value '{part}': expected EPOCH=CUT (example: 3=layer4,6=layer3)");
             let (epoch, cut) = part
                 .split_once('=')
                 .filter(|(_, cut)| !cut.is_empty())
@@ -192,101 +196,101 @@ impl fmt::Display for Unfreezing {
     }
 }
 
-/// Which epoch's weights are written.
+/// Policy for selecting the written weights.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::EnumString, strum::VariantNames,
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Keep {
-    /// The best on the validation samples; of several alike the first.
+    /// The best epoch on the validation samples. Ties are resolved by the lower epoch.
     #[default]
     Best,
-    /// The last.
+    /// The last epoch.
     Last,
 }
 
-/// Which classifier is trained.
+/// Classifier to train.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::EnumString, strum::VariantNames,
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum NewHead {
-    /// The network's own, with fresh weights for the data's classes.
+    /// The network's classifier with new weights for the classes of the data.
     #[default]
     Replace,
-    /// A linear layer behind the features that the network ends in.
+    /// A linear layer on the features at the end of the network.
     Linear,
-    /// The network's own, with its weights for the classes that it knows by name and fresh ones for others.
+    /// The network's classifier. Known classes keep their weights, and other classes get new weights.
     Keep,
 }
 
-/// The precision of the frozen layers in a job.
+/// Precision of the frozen layers in a job.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::EnumString, strum::VariantNames,
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum PrefixPrecision {
-    /// As the network was exported.
+    /// The precision of the exported network.
     #[default]
     F32,
-    /// Quantized to eight bits; an error if that is too imprecise.
+    /// Quantized to 8 bits. Insufficient accuracy is an error.
     Int8,
-    /// Quantized if that is faster and precise enough.
+    /// Quantized to 8 bits if this is faster and sufficiently accurate.
     Auto,
 }
 
-/// The precision of the frozen layers in the written model.
+/// Precision of the frozen layers in the tuned model.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::EnumString, strum::VariantNames,
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum ExportPrefix {
-    /// As the network was exported.
+    /// The precision of the exported network.
     #[default]
     F32,
-    /// As the job computed them.
+    /// The precision used by the job.
     Int8,
 }
 
-/// What to do about an image that a table of labels has no line for.
+/// Policy for images without a line in the label table.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::EnumString, strum::VariantNames,
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Unlisted {
-    /// Refuse the data and name the image.
+    /// Rejects the data and names an image.
     #[default]
     Fail,
-    /// Leave it out and report it.
+    /// Excludes the image and reports it.
     Skip,
 }
 
-/// What to do about a sample that cannot be decoded.
+/// Policy for samples with decoding errors.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::EnumString, strum::VariantNames,
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum OnBadSample {
-    /// End the job and name the object.
+    /// Ends the job and names the object.
     #[default]
     Fail,
-    /// Leave it out from now on and report it.
+    /// Excludes the sample and reports it.
     Skip,
 }
 
-/// Disk that kept rows may take, or that none are kept.
+/// Disk limit of the feature cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum CacheLimit {
-    /// No rows are kept.
+    /// Disables the feature cache.
     Off,
-    /// At most so many bytes.
+    /// Maximum size in bytes.
     Bytes(u64),
 }
 
@@ -298,7 +302,7 @@ impl FromStr for CacheLimit {
             "off" => Ok(Self::Off),
             text => frostline_wire::parse_size(text)
                 .map(Self::Bytes)
-                .map_err(|error| format!("{error}; or off")),
+                .map_err(|error| format!("{error}; use off to disable the cache")),
         }
     }
 }

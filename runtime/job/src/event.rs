@@ -33,7 +33,7 @@ pub enum Event {
         epochs: u32,
     },
     /// Some objects were skipped because they have no image extension or class folder.
-    LeftOut(LeftOut),
+    LeftOut(SkippedObjects),
     /// A guest or a model is available on the host.
     Upload {
         /// Kind of the upload.
@@ -54,8 +54,7 @@ pub enum Event {
         /// Measured component.
         what: Measuring,
     },
-    /// Progress of validation, evaluation or extraction. Only updates progress bars, and is neither stored
-    /// nor printed.
+    /// Progress of validation, evaluation or extraction. Updates progress bars and is not recorded.
     Progress {
         /// Number of finished images.
         images: u64,
@@ -114,7 +113,7 @@ pub enum Event {
     /// Features were downloaded from the feature store or uploaded.
     Shared {
         /// Direction of the transfer.
-        what: Shared,
+        what: FeatureTransfer,
         /// Number of features.
         rows: u64,
         /// Total size of the transferred objects in bytes.
@@ -146,7 +145,7 @@ pub enum Event {
         /// Wall time in seconds.
         seconds: f64,
     },
-    /// A batch was trained.
+    /// A training step finished.
     Step {
         /// Epoch number, starting at 1.
         epoch: u32,
@@ -166,7 +165,7 @@ pub enum Event {
         /// Number of samples in the batch.
         rows: u64,
         /// Number of cached features in the batch.
-        kept_rows: u64,
+        cached_rows: u64,
     },
     /// The freeze cut moves to an earlier layer. The new split follows as a separate event.
     Unfreeze {
@@ -177,7 +176,7 @@ pub enum Event {
     },
     /// The split changes because another split is faster.
     Replan {
-        /// Last step before the decision. Batches in flight still use the old split.
+        /// Number of the step at which the change was decided. Batches in flight still use the old split.
         step: u64,
         /// Old split.
         from: Split,
@@ -211,23 +210,23 @@ pub enum Event {
         /// Total number of bad samples skipped so far.
         skipped: u64,
         /// Number of cached features used by the epoch and the validation.
-        kept_rows: u64,
+        cached_rows: u64,
         /// Number of features fetched for the epoch and the validation.
         fetched_rows: u64,
     },
-    /// A run was created or resumed.
+    /// Start of a new or resumed run.
     Run {
         /// Run folder.
         folder: PathBuf,
         /// Checkpoint from which the run is resumed.
         #[serde(skip_serializing_if = "Option::is_none")]
         checkpoint: Option<PathBuf>,
-        /// Number of the first epoch, starting at 1.
+        /// Current epoch, starting at 1.
         epoch: u32,
         /// Number of finished steps.
         steps: u64,
     },
-    /// A checkpoint was written. If writing failed, the job continues with the previous checkpoint.
+    /// Result of writing a checkpoint. If writing failed, the job continues with the previous checkpoint.
     Checkpoint {
         /// Current epoch, starting at 1. After the last epoch, this number exceeds the number of epochs.
         epoch: u32,
@@ -323,7 +322,7 @@ impl<'de> Deserialize<'de> for Event {
 /// Direction of a feature transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Shared {
+pub enum FeatureTransfer {
     /// Downloaded before the job began.
     Taken,
     /// Uploaded to the feature store.
@@ -363,8 +362,8 @@ pub struct Received {
     pub validation: u64,
     /// Answers to uploads, descriptions and health probes.
     pub other: u64,
-    /// Responses that were aborted or refused, so that samples were requested again. These bytes are also
-    /// counted in other fields.
+    /// Aborted or refused responses with samples that had to be requested again. These bytes are also counted
+    /// in other fields.
     pub interrupted: u64,
 }
 
@@ -420,7 +419,7 @@ impl fmt::Display for Task {
 
 /// Skipped objects of a data root. Hidden files and folder markers are not counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LeftOut {
+pub struct SkippedObjects {
     /// Number of objects.
     pub objects: usize,
     /// Keys of the first objects.
@@ -434,14 +433,14 @@ fn number<'de, D: Deserializer<'de>, T: Deserialize<'de> + From<f32>>(from: D) -
 
 /// Line of `events.jsonl`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Logged {
+pub struct LoggedEvent {
     /// Seconds since the start of the job. `None` if the field is missing.
     pub at: Option<f64>,
     /// The event, or `None` if this version does not know it.
     pub event: Option<Event>,
 }
 
-impl Logged {
+impl LoggedEvent {
     /// Reads a line.
     ///
     /// # Errors
@@ -479,12 +478,12 @@ mod tests {
             computed_seconds: 1.0,
             bytes_received: 7,
             rows: 8,
-            kept_rows: 2,
+            cached_rows: 2,
         };
         assert_eq!(
             serde_json::to_value(step).unwrap(),
             serde_json::json!({"event": "step", "epoch": 1, "step": 3, "loss": 0.5, "split": "none",
-                "waited_seconds": 0.25, "computed_seconds": 1.0, "bytes_received": 7, "rows": 8, "kept_rows": 2})
+                "waited_seconds": 0.25, "computed_seconds": 1.0, "bytes_received": 7, "rows": 8, "cached_rows": 2})
         );
         let done = Event::Done {
             model: PathBuf::from("tuned.onnx"),
@@ -516,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn events_survive_a_json_round_trip() {
         let figures = [
             Quality::Classes { accuracy: 0.5 },
             Quality::Labels {
@@ -541,25 +540,25 @@ mod tests {
             reason: "gone".to_owned(),
             left_seconds: None,
         });
-        let left_out = Event::LeftOut(LeftOut {
+        let left_out = Event::LeftOut(SkippedObjects {
             objects: 1,
             first: vec!["a".to_owned()],
         });
         for event in figures.map(baseline).into_iter().chain([host, left_out]) {
-            let read = Logged::parse(&logged(&event)).unwrap();
+            let read = LoggedEvent::parse(&logged(&event)).unwrap();
             assert_eq!((read.at, read.event), (Some(2.5), Some(event)));
         }
     }
 
     #[test]
-    fn what_is_no_number_is_null_and_read_as_none() {
+    fn nan_is_written_as_null() {
         let line = br#"{"event":"epoch","epoch":1,"loss":null,"validation_accuracy":null,"validation_bytes_received":3,"bytes_received":9,
-            "seconds":1.0,"waited_seconds":0.5,"split":"none","skipped":0,"kept_rows":4,"fetched_rows":0}"#;
+            "seconds":1.0,"waited_seconds":0.5,"split":"none","skipped":0,"cached_rows":4,"fetched_rows":0}"#;
         let Some(Event::Epoch {
             loss,
             validation: Quality::Classes { accuracy },
             ..
-        }) = Logged::parse(line).unwrap().event
+        }) = LoggedEvent::parse(line).unwrap().event
         else {
             panic!("another event")
         };
@@ -568,9 +567,9 @@ mod tests {
 
     #[test]
     fn an_event_that_lacks_a_field_is_refused_and_an_unknown_one_is_not() {
-        let unknown = Logged::parse(br#"{"event":"tomorrow","of":[1]}"#).unwrap();
+        let unknown = LoggedEvent::parse(br#"{"event":"tomorrow","of":[1]}"#).unwrap();
         assert_eq!((unknown.at, unknown.event), (None, None));
-        let said = |line: &[u8]| Logged::parse(line).unwrap_err().to_string();
+        let said = |line: &[u8]| LoggedEvent::parse(line).unwrap_err().to_string();
         let warning = said(br#"{"event":"warning"}"#);
         assert!(warning.contains("missing field `message`"), "{warning}");
         assert!(said(br#"{"event":"retry","host":"a"}"#).contains("missing field `lost`"));

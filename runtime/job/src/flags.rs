@@ -1,4 +1,4 @@
-//! Settings as flags of a command: what was typed overlays what a file or a default says.
+//! Settings as command line flags. Flags override files and defaults.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 use std::str::FromStr;
 use strum::VariantNames;
 
-/// The settings of a group that were typed, or that the environment says.
+/// Parsed flags and environment variables for the settings `T`.
 #[derive(Debug, Clone)]
 pub struct Given<T> {
     matches: ArgMatches,
@@ -20,22 +20,22 @@ pub struct Given<T> {
 }
 
 impl<T: Args> Given<T> {
-    /// Sets what was given, and leaves the rest.
+    /// Sets the given values and keeps all others.
     ///
     /// # Errors
-    /// None that parsing has not found before.
+    /// Returns a clap error if a value is invalid. Parsing already rejects such values.
     pub fn overlay(&self, settings: &mut T) -> Result<(), Error> {
         settings.update_from_arg_matches(&self.matches)
     }
 
-    /// Whether a setting was given.
+    /// Returns true if a flag or environment variable sets `name`.
     pub fn has(&self, name: &str) -> bool {
         let source = self.matches.try_contains_id(name).ok();
         let source = source.and_then(|_| self.matches.value_source(name));
         matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable))
     }
 
-    /// The first flag that was typed and is none of `allowed`.
+    /// Returns the first flag on the command line that is not in `allowed`.
     pub fn other_than(&self, allowed: &[&str]) -> Option<String> {
         let typed = |id: &str| self.matches.value_source(id) == Some(ValueSource::CommandLine);
         let known = T::augment_args_for_update(Command::new("settings"));
@@ -46,10 +46,10 @@ impl<T: Args> Given<T> {
 }
 
 impl<T: Args + Default> Given<T> {
-    /// What was given over the defaults.
+    /// Returns the defaults with the given values.
     ///
     /// # Errors
-    /// As [`Given::overlay`].
+    /// Returns the same errors as [`Given::overlay`].
     pub fn settings(&self) -> Result<T, Error> {
         let mut settings = T::default();
         self.overlay(&mut settings)?;
@@ -57,7 +57,7 @@ impl<T: Args + Default> Given<T> {
     }
 }
 
-/// A flag that is needed and was not given, as clap refuses it.
+/// Returns clap's error for a missing required flag.
 pub fn missing(flag: &str) -> Error {
     Error::raw(
         ErrorKind::MissingRequiredArgument,
@@ -100,7 +100,7 @@ impl<T: Args + Default + Serialize> Args for Given<T> {
     }
 }
 
-/// The defaults that help shows, by flag.
+/// Returns the defaults for help texts by flag name.
 fn defaults_of(group: &Value) -> Vec<(String, String)> {
     let fields = group.as_object().into_iter().flatten();
     fields
@@ -118,7 +118,7 @@ fn defaults_of(group: &Value) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Takes the names of a type's values.
+/// Returns a parser for the names of `T`.
 pub fn named<T>() -> impl TypedValueParser<Value = T>
 where
     T: FromStr + VariantNames + Clone + Send + Sync + 'static,
@@ -127,10 +127,10 @@ where
     PossibleValuesParser::new(T::VARIANTS).try_map(|word| word.parse())
 }
 
-/// Takes whole numbers from 1.
+/// Parses a positive integer.
 ///
 /// # Errors
-/// What is expected, in words.
+/// Returns a message if `text` is not such a number.
 pub fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("must be at least 1".to_owned()),
@@ -139,10 +139,10 @@ pub fn positive(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Takes finite numbers above 0.
+/// Parses a finite number above 0.
 ///
 /// # Errors
-/// What is expected, in words.
+/// Returns a message if `text` is not such a number.
 pub fn above_zero(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(number) if number > 0.0 && f64::is_finite(number) => Ok(number),
@@ -150,20 +150,20 @@ pub fn above_zero(text: &str) -> Result<f64, String> {
     }
 }
 
-/// How much two words must be alike for one to be meant by the other.
+/// Minimum similarity of a suggestion, 0 to 1.
 const ALIKE: f64 = 0.5;
 
-/// What somebody who wrote `word` probably meant.
-pub(crate) fn meant_encoding(word: &str) -> Option<String> {
+/// Suggests an encoding for an unknown name.
+pub(crate) fn similar_encoding(word: &str) -> Option<String> {
     let of =
         |values| Compression::ALL.map(|compression| Encoding::plain(values).with(compression).to_string());
     let known = Values::ALL.into_iter().flat_map(of).chain(["auto".to_owned()]);
     let known: Vec<String> = known.collect();
-    nearest(&word.to_lowercase(), known.iter().map(String::as_str)).map(str::to_owned)
+    most_similar(&word.to_lowercase(), known.iter().map(String::as_str)).map(str::to_owned)
 }
 
-/// The one of `known` that is most like `word`, where any is like it.
-pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+/// Returns the most similar name in `known`, or `None` if all are too different.
+pub(crate) fn most_similar<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let rated = known.map(|known| (strsim::normalized_damerau_levenshtein(word, known), known));
     let (alike, meant) = rated.max_by(|left, right| left.0.total_cmp(&right.0))?;
     (alike >= ALIKE).then_some(meant)
@@ -237,7 +237,7 @@ mod tests {
             (job.recipe.hflip, job.recipe.batch_norm),
             (0.5, BatchNorm::Updated)
         );
-        // Variables of the environment say some, too.
+        // Environment variables can set these three.
         let nothing = JobSpec {
             feature_cache: None,
             feature_folder: None,
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_for_an_encoding_that_is_none_says_what_is_meant() {
+    fn unknown_encodings_suggest_a_similar_one() {
         let said = given(&["--encoding", "fp16"]).unwrap_err().to_string();
         assert!(said.contains("did you mean f16"), "{said}");
     }

@@ -8,9 +8,9 @@ use std::path::Path;
 pub const SWEEP: &str = "sweep.json";
 /// Job settings in the format of [`JobSpec`](crate::JobSpec).
 pub const CONFIG: &str = "config.json";
-/// Job events. Each line is a [`Logged`](crate::Logged) event.
+/// Job events. Each line is a [`LoggedEvent`](crate::LoggedEvent) event.
 pub const EVENTS: &str = "events.jsonl";
-/// Final state in the format of [`Ending`]. This file is missing while a run is active, and after it was
+/// Final state in the format of [`FinalState`]. This file is missing while a run is active, and after it was
 /// killed.
 pub const END: &str = "end.json";
 /// Plan in the format of `frostline plan --json`.
@@ -39,7 +39,7 @@ pub const TENSORBOARD: &str = "events.out.tfevents.0.frostline";
 /// Final state of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
-pub enum Ending {
+pub enum FinalState {
     /// The model was written after the last epoch.
     Finished,
     /// The job was interrupted.
@@ -52,6 +52,6 @@ pub enum Ending {
 }
 
 /// Returns the final state of the run in `folder`, or `None` if it is active or was killed.
-pub fn ending(folder: &Path) -> Option<Ending> {
+pub fn final_state(folder: &Path) -> Option<FinalState> {
     serde_json::from_slice(&fs::read(folder.join(END)).ok()?).ok()
 }

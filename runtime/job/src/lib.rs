@@ -3,7 +3,7 @@
 //! * [`JobSpec`]: all job settings, including classes, defaults and help texts. This is the format of a run's
 //!   `config.json`. Flags ([`flags::Given`]) and recipe files ([`Recipe`]) can override individual settings.
 //! * [`Event`], [`Notice`], [`Quality`]: progress and results. The same types are used by `train --json` and
-//!   in run folders. [`Logged`] parses stored events.
+//!   in run folders. [`LoggedEvent`] parses stored events.
 //! * [`scores`]: metrics for a single label or number, shared by evaluations and reports.
 //! * [`plain`], [`Plain`]: escaping of untrusted text for terminals.
 //! * [`folder`]: run folder layout.
@@ -33,7 +33,9 @@ pub use choice::{
     CacheLimit, EncodingChoice, ExportPrefix, Keep, NewHead, Objective, OnBadSample, ParsePolicyError,
     Policy, PrefixPrecision, RULES, Unfreezing, Unlisted,
 };
-pub use event::{Event, Events, LeftOut, Logged, Measuring, ProfileState, Received, Shared, Task};
+pub use event::{
+    Event, Events, FeatureTransfer, LoggedEvent, Measuring, ProfileState, Received, SkippedObjects, Task,
+};
 pub use notice::{HostState, Notice, Notices, UploadKind};
 pub use pixels::{Channels, Color, PixelFlags, PixelSource, pixels_line};
 pub use plain::{Plain, plain, plain_line};
@@ -44,6 +46,6 @@ pub use recipe::{BatchNorm, ClassWeights, LossName, OptimizerName, Recipe, Sampl
 pub use redact::without_secrets;
 pub use refusal::refusal;
 pub use setting::{Class, Setting, SettingError};
-pub use spec::{Flow, HostList, HostTerms, JobSpec, SpecError};
+pub use spec::{FetchLimits, HostList, HostTerms, JobSpec, SpecError};
 pub use stated_pixels::{PREPROCESSOR_CONFIG, StatedPixels};
 pub use utc::utc;

@@ -1,4 +1,4 @@
-//! How an image becomes a network's input: what flags say of it, and how it is told.
+//! Preprocessing settings and their text forms.
 
 use crate::SettingError;
 use crate::StatedPixels;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// A number for red, green and blue each.
+/// Numbers for red, green and blue.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Channels(pub [f32; 3]);
@@ -21,7 +21,7 @@ impl FromStr for Channels {
         let numbers = numbers.ok().and_then(|numbers| numbers.try_into().ok());
         numbers
             .map(Self)
-            .ok_or_else(|| "three numbers are expected, as in 0.485,0.456,0.406".to_owned())
+            .ok_or_else(|| "expected three numbers (example: 0.485,0.456,0.406)".to_owned())
     }
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for Channels {
     }
 }
 
-/// A color of bytes.
+/// Color with 8 bits per channel.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Color(pub [u8; 3]);
@@ -45,7 +45,7 @@ impl FromStr for Color {
         let bytes = bytes.ok().and_then(|bytes| bytes.try_into().ok());
         bytes
             .map(Self)
-            .ok_or_else(|| "three numbers of 0 to 255 are expected, as in 124,116,104".to_owned())
+            .ok_or_else(|| "expected three numbers between 0 and 255 (example: 124,116,104)".to_owned())
     }
 }
 
@@ -57,32 +57,36 @@ impl fmt::Display for Color {
 }
 
 settings! {
-    /// How an image becomes the network's input; what is not given is as the model says, else as for ImageNet.
+    /// Preprocessing of images. Missing settings are read from the model, or default to ImageNet's
+    /// preprocessing.
     #[command(next_help_heading = "Preprocessing")]
     PixelFlags {
-        /// A file that states all of it: `preprocessor_config.json` of transformers, `config.json` of timm, or a recipe
+        /// File with all preprocessing settings (preprocessor_config.json of transformers, config.json of
+        /// timm, or a recipe)
         Identity pixels: Option<StatedPixels> = None => arg(long, value_name = "FILE");
-        /// Pixels that the short side of an image is resized to
+        /// Short side of the resized image in pixels
         Identity resize: Option<u32> = None => arg(long, value_name = "PIXELS");
-        /// Pixels a side of the square that is cropped from its center
+        /// Side of the center crop in pixels
         Identity crop: Option<u32> = None => arg(long, value_name = "PIXELS");
-        /// How it is resized: by its short side, to the crop's shape, or into that shape with its own [short, squash, pad]
+        /// Mode of resizing: by the short side, to the shape of the crop, or into this shape without
+        /// distortion [short, squash, pad]
         Identity resize_mode: Option<ResizeMode> = None => arg(long, value_name = "MODE");
-        /// What `pad` fills with: red, green and blue of 0 to 255
+        /// Color of the padding for resize mode pad. Red, green and blue are 0 to 255
         Identity fill: Option<Color> = None => arg(long, value_name = "R,G,B");
-        /// How values between pixels are computed [bilinear, bicubic, lanczos, nearest]; all but the last are antialiased
+        /// Interpolation for resizing [bilinear, bicubic, lanczos, nearest]. All except nearest are
+        /// antialiased
         Identity interpolation: Option<Interpolation> = None => arg(long, value_name = "NAME");
-        /// The order of the network's channels [rgb, bgr]
+        /// Order of the network's channels [rgb, bgr]
         Identity channels: Option<ChannelOrder> = None => arg(long, value_name = "ORDER");
-        /// What is subtracted per channel, which are 0 to 1, as in 0.485,0.456,0.406
+        /// Mean to subtract from channels, which range from 0 to 1 (example: 0.485,0.456,0.406)
         Identity mean: Option<Channels> = None => arg(long, value_name = "R,G,B");
-        /// What they are divided by then
+        /// Standard deviation to divide channels by, after subtracting the mean
         Identity std: Option<Channels> = None => arg(long, value_name = "R,G,B");
     }
 }
 
 impl PixelFlags {
-    /// Which of them say it, where any does.
+    /// Returns the source for a recipe that uses these settings. Meaningless if no setting is given.
     pub fn source(&self) -> PixelSource {
         let alone = Self {
             pixels: self.pixels,
@@ -95,26 +99,27 @@ impl PixelFlags {
         }
     }
 
-    /// Whether none is given.
+    /// Returns true if no setting is given.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Refuses them beside `parameters`, which say all of it.
+    /// Checks that these settings are not combined with `parameters`, which contain the whole recipe.
     ///
     /// # Errors
-    /// [`SettingError`].
-    pub fn check_beside(&self, parameters: Option<&str>) -> Result<(), SettingError> {
-        SettingError::unless(
+    /// Returns a [`SettingError`] if both are given.
+    pub fn check_excludes_parameters(&self, parameters: Option<&str>) -> Result<(), SettingError> {
+        SettingError::require(
             self.is_empty() || parameters.is_none(),
             "--parameters",
             &parameters.unwrap_or_default(),
-            "it says the whole preprocessing: leave out --pixels, --resize and other flags of preprocessing, or write them into it",
+            "it contains the preprocessing recipe; remove --pixels, --resize and other preprocessing flags, or add the values to the recipe",
         )
     }
 
-    /// `usual`, or what a file states, with what is given in its place.
-    pub fn over(&self, usual: PixelSpec) -> PixelSpec {
+    /// Returns the recipe file, or `usual` if no file is given, modified by these settings. The modes
+    /// `Squash` and `Pad` change the default of `resize` to the short side of the crop.
+    pub fn apply_to(&self, usual: PixelSpec) -> PixelSpec {
         let usual = self.pixels.map_or(usual, |stated| stated.0);
         let crop_height = self.crop.unwrap_or(usual.crop_height);
         let crop_width = self.crop.unwrap_or(usual.crop_width);
@@ -138,35 +143,35 @@ impl PixelFlags {
     }
 }
 
-/// What says how images become a network's input.
+/// Source of a preprocessing recipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PixelSource {
-    /// `--resize`, `--crop`, `--mean`, `--std` and others.
+    /// Preprocessing flags such as `--resize`, `--crop`, `--mean` and `--std`.
     Flags,
     /// `--pixels` alone.
     File,
-    /// `preprocessor_config.json` beside the model.
+    /// `preprocessor_config.json` in the folder of the model.
     Beside,
-    /// The model's metadata.
+    /// Metadata of the model.
     Model,
-    /// Nothing: it is ImageNet's.
+    /// No source. ImageNet's preprocessing is assumed.
     Assumed,
 }
 
 impl fmt::Display for PixelSource {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(match self {
-            Self::Flags => "as flags say",
-            Self::File => "as the file of --pixels says",
-            Self::Beside => "as preprocessor_config.json beside the model says",
-            Self::Model => "as the model says",
-            Self::Assumed => "ImageNet's, assumed because the model states no preprocessing; --pixels, --resize, --crop, --mean and --std change it",
+            Self::Flags => "from flags",
+            Self::File => "from the file of --pixels",
+            Self::Beside => "from preprocessor_config.json next to the model",
+            Self::Model => "from the model",
+            Self::Assumed => "ImageNet defaults, because the model contains no preprocessing; set --pixels, --resize, --crop, --mean or --std to change them",
         })
     }
 }
 
-/// A recipe for people.
+/// Formats a recipe for display.
 pub fn pixels_line(recipe: &PixelSpec, source: PixelSource) -> String {
     let PixelSpec {
         resize,

@@ -1,22 +1,23 @@
-//! Text on its way to people: names, refusals and errors come from others' models, data and hosts, and must not steer a terminal.
+//! Escaping of text for terminals. Models, data and hosts can contain names and messages of other parties,
+//! which must not control a terminal.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-/// Writes everything as [`plain`] text.
+/// Writer that escapes all text with [`plain`].
 #[derive(Debug)]
 pub struct Plain<W>(pub W);
 
-/// The text with everything escaped that steers a terminal or reverses the order of what is read, as JSON escapes it: JSON says the same
-/// afterwards. Line feeds and tabs stay.
+/// Escapes characters that control a terminal or change the reading direction. Line feeds and tabs are kept.
+/// JSON documents stay equivalent, because the escapes are valid in JSON strings.
 pub fn plain(text: &str) -> Cow<'_, str> {
     escaped(text, |character| {
         steers(character) && !matches!(character, '\n' | '\t')
     })
 }
 
-/// The same of a text that is a part of one line, and must not begin another.
+/// Escapes like [`plain`], including line feeds and tabs, for text within a line.
 pub fn plain_line(text: &str) -> Cow<'_, str> {
     escaped(text, steers)
 }
@@ -37,7 +38,8 @@ fn escaped(text: &str, escape: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(written)
 }
 
-/// Controls, and what overrides the direction of text or ends a line (Unicode's UAX 9 and UTS 55).
+/// Returns true for control characters, line separators, and characters that override the direction of text
+/// (Unicode UAX 9 and UTS 55).
 fn steers(character: char) -> bool {
     character.is_control()
         || matches!(

@@ -2,18 +2,19 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// How prices are written.
+/// Example for error messages.
 const EXAMPLE: &str = "host=0.05,trainer=0.20,gb=0.09";
 
-/// What cores and traffic cost, in any one currency. Written as `host=0.05,trainer=0.20,gb=0.09`; a price that is not named is 0.
+/// Prices of cores and traffic in any currency. Text form: `host=0.05,trainer=0.20,gb=0.09`. Omitted prices
+/// are 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Prices {
-    /// An hour of one of a host's cores.
+    /// Price of a host core per hour.
     pub host: f64,
-    /// An hour of one of the trainer's cores.
+    /// Price of a trainer core per hour.
     pub trainer: f64,
-    /// 10^9 bytes from the hosts to the trainer.
+    /// Price of 10^9 bytes from the hosts to the trainer.
     pub gb: f64,
 }
 
@@ -25,14 +26,14 @@ impl FromStr for Prices {
         for part in text.split(',') {
             let (name, price) = part
                 .split_once('=')
-                .ok_or_else(|| format!("invalid price {part:?}: write NAME=PRICE, as in {EXAMPLE}"))?;
+                .ok_or_else(|| format!("invalid price {part:?}: expected NAME=PRICE (example: {EXAMPLE})"))?;
             let place = match name.trim() {
                 "host" => &mut host,
                 "trainer" => &mut trainer,
                 "gb" => &mut gb,
                 other => {
                     return Err(format!(
-                        "unknown price '{other}'; prices are host, trainer and gb, as in {EXAMPLE}"
+                        "unknown price '{other}'; use host, trainer or gb (example: {EXAMPLE})"
                     ));
                 }
             };
@@ -54,7 +55,7 @@ impl FromStr for Prices {
 
 fn invalid(name: &str, price: impl fmt::Display) -> String {
     format!(
-        "the price of '{}' is {price}; write a number from 0, as in {EXAMPLE}",
+        "the price of '{}' is {price}; use a nonnegative number (example: {EXAMPLE})",
         name.trim()
     )
 }

@@ -1,4 +1,4 @@
-//! How good a network is, on samples of each kind of task. Names and formulas are scikit-learn's.
+//! Quality metrics by kind of task. Names and formulas match scikit-learn.
 
 use serde::de::Error;
 use serde::ser::SerializeMap;
@@ -8,37 +8,38 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::fmt;
 
-/// How well a network does on some samples.
+/// Quality metrics over a set of samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Quality {
-    /// With one class a sample.
+    /// Metrics for a single class per sample.
     Classes {
-        /// Share of samples classified right, 0 to 1.
+        /// Fraction of correctly classified samples, 0 to 1.
         accuracy: f64,
     },
-    /// With several labels a sample; an output above 0, a probability above a half, is a yes.
+    /// Metrics for multiple labels per sample. A label is predicted if the output is above 0, a probability
+    /// above 0.5.
     Labels {
-        /// F1 over all samples and labels together, 0 to 1.
+        /// Micro F1 (0 to 1).
         f1_micro: f64,
-        /// Mean over the labels of the F1 of each, 0 for one that nobody has and nobody gets.
+        /// Mean of the F1 of all labels. Absent labels have F1 0.
         f1_macro: f64,
-        /// Mean of the average precision of each label that any sample has.
+        /// Mean average precision over labels with positive samples.
         mean_average_precision: f64,
     },
-    /// With numbers; each is the mean over the targets.
+    /// Metrics for numbers, averaged over the targets.
     Numbers {
         /// Mean absolute error.
         mae: f64,
         /// Root of the mean squared error.
         rmse: f64,
-        /// Coefficient of determination, at most 1; below 0 it does worse than the targets' mean.
+        /// Coefficient of determination, up to 1. Negative values are worse than predicting the mean.
         r2: f64,
     },
 }
 
 impl Quality {
-    /// The figure that it is judged by, by its name.
-    pub fn judged_by(&self) -> (&'static str, f64) {
+    /// Returns the name and value of the main metric.
+    pub fn main_metric(&self) -> (&'static str, f64) {
         match *self {
             Self::Classes { accuracy } => ("accuracy", accuracy),
             Self::Labels {
@@ -49,7 +50,8 @@ impl Quality {
         }
     }
 
-    /// One number to compare by, of one kind of task: the higher, the better.
+    /// Returns the main metric, negated for errors so that higher values are better. Scores are only
+    /// comparable within a kind of task.
     pub fn score(&self) -> f64 {
         match self {
             Self::Classes { accuracy } => *accuracy,
@@ -61,7 +63,7 @@ impl Quality {
         }
     }
 
-    /// Reads the figures by their names; `None` where those of no task are whole.
+    /// Reads metrics by name. Returns `None` if the metrics are incomplete for every kind of task.
     fn from_figures(figure: impl Fn(&str) -> Option<f64>) -> Option<Self> {
         let classes = || {
             Some(Self::Classes {
@@ -85,8 +87,8 @@ impl Quality {
         classes().or_else(labels).or_else(numbers)
     }
 
-    /// How it stands to `other`, of the same kind of task: the better is the greater. What is no number is the worst. Of labels that are
-    /// ranked alike, F1 counts.
+    /// Compares two results of the same kind of task. The better result is greater, and NaN is less than all
+    /// numbers. Equal scores for labels are compared by macro F1.
     pub fn compare(&self, other: &Self) -> Ordering {
         let rank = |quality: &Self| {
             let next = match *quality {
@@ -99,7 +101,7 @@ impl Quality {
         own.partial_cmp(&other).unwrap_or(Ordering::Equal)
     }
 
-    /// Its figures by their names.
+    /// Returns all metrics by name.
     pub fn figures(&self) -> Vec<(&'static str, f64)> {
         match *self {
             Self::Classes { accuracy } => vec![("accuracy", accuracy)],
@@ -134,8 +136,7 @@ impl fmt::Display for Quality {
     }
 }
 
-/// The figures of samples to validate with, `validation_` before their names, among an event's other fields.
-/// Figures whose names begin by the part of the data that they are measured with, for `#[serde(with)]`.
+/// Defines a module for `#[serde(with)]` that adds a prefix to the names of metrics.
 macro_rules! measured_with {
     ($part:ident, $prefix:literal) => {
         pub(crate) mod $part {
@@ -158,14 +159,14 @@ measured_with!(test, "test_");
 
 fn read<'de, D: Deserializer<'de>>(prefix: &str, from: D) -> Result<Quality, D::Error> {
     let fields = HashMap::<String, Value>::deserialize(from)?;
-    // JSON has no word for NaN: it is written as null.
+    // NaN is written as null, because JSON cannot represent it.
     let figure = |name: &str| {
         let value = fields.get(&format!("{prefix}{name}"))?;
         Some(value.as_f64().unwrap_or(f64::NAN))
     };
     Quality::from_figures(figure).ok_or_else(|| {
         D::Error::custom(format!(
-            "missing field `{prefix}accuracy`, or the figures of another task"
+            "missing field `{prefix}accuracy`, and no complete metrics for labels or numbers"
         ))
     })
 }
@@ -190,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_number_is_worse_than_any_number_and_as_good_as_itself() {
+    fn nan_ranks_below_all_numbers() {
         let of = |accuracy| Quality::Classes { accuracy };
         let none = of(f64::NAN);
         for number in [f64::NEG_INFINITY, -3.0, 0.0, 1.0] {

@@ -4,43 +4,44 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// The group of the fresh head's weights.
+/// Group of the new classifier's weights.
 pub const HEAD: &str = "head";
-/// The group of all weights that are in no other.
+/// Default group of weights.
 pub const REST: &str = "rest";
 
-/// Learning rates: one for all weights, or by group.
+/// Learning rates of all weights.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum LearningRates {
-    /// Of all weights.
+    /// Common rate of all weights.
     One(f64),
-    /// By group: `head` (the new classifier), `rest`, or how names of weights begin; the longest such name counts.
+    /// Rates by group. Groups are `head` (the new classifier), `rest`, and prefixes of weight names. The
+    /// longest matching prefix applies.
     Groups(BTreeMap<String, f64>),
 }
 
 impl LearningRates {
-    /// Refuses rates that train nothing.
+    /// Validates the rates.
     ///
     /// # Errors
-    /// [`SettingError`].
+    /// Returns a [`SettingError`] if a rate is negative or not finite, or if all rates are 0.
     pub fn check(&self) -> Result<(), SettingError> {
-        let must = "it must be above 0; 0 is allowed for groups beside others";
-        let held = SettingError::unless;
+        let must = "use a number above 0 (0 is allowed for some groups, but not all)";
+        let held = SettingError::require;
         match self {
             Self::One(rate) => held(*rate > 0.0 && rate.is_finite(), "the learning rate", rate, must),
             Self::Groups(groups) => {
                 for rate in groups.values() {
                     held(*rate >= 0.0 && rate.is_finite(), "a learning rate", rate, must)?;
                 }
-                let most = self.most();
+                let most = self.largest();
                 held(most > 0.0, "the largest learning rate", &most, must)
             }
         }
     }
 
-    /// The largest.
-    pub fn most(&self) -> f64 {
+    /// Returns the largest rate.
+    pub fn largest(&self) -> f64 {
         match self {
             Self::One(rate) => *rate,
             Self::Groups(groups) => groups.values().copied().fold(0.0, f64::max),
@@ -53,8 +54,9 @@ impl FromStr for LearningRates {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let number = |text: &str| {
-            text.parse::<f64>()
-                .map_err(|_| format!("invalid number {text:?}: write 0.01, or head=0.1,rest=0.01"))
+            text.parse::<f64>().map_err(|_| {
+                format!("invalid number {text:?}: expected a rate (examples: 0.01 and head=0.1,rest=0.01)")
+            })
         };
         if !text.contains('=') {
             return number(text).map(Self::One);
@@ -62,7 +64,7 @@ impl FromStr for LearningRates {
         let pair = |part: &str| {
             let (group, rate) = part
                 .split_once('=')
-                .ok_or_else(|| format!("{part:?} is not <group>=<rate>"))?;
+                .ok_or_else(|| format!("invalid rate {part:?}: expected <group>=<rate>"))?;
             Ok((group.trim().to_owned(), number(rate.trim())?))
         };
         text.split(',')

@@ -1,5 +1,5 @@
-/// A URL without what opens it: a password, or a signature in a query. The container of Azure's `abfss://container@account` stays: it says
-/// which data are meant.
+/// Removes passwords and query strings from a URL, because queries can contain signatures. The container of
+/// Azure's `abfss://container@account` is kept, because it identifies the data.
 pub fn without_secrets(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return url.to_owned();
@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_opens_a_url_is_cut_and_what_names_its_data_stays() {
+    fn secrets_are_removed_from_urls() {
         for (url, kept) in [
             ("https://me:word@store/a?sig=abc", "https://store/a"),
             ("s3://photos/a@b", "s3://photos/a@b"),

@@ -43,7 +43,7 @@ pub fn refusal(then: &JobSpec, now: &JobSpec, begun: u32) -> Option<String> {
             continue;
         }
         if new.name == "epochs" {
-            differ.extend(other_epochs(then, now, begun));
+            differ.extend(epochs_refusal(then, now, begun));
             continue;
         }
         let flag = new.name.replace('_', "-");
@@ -65,7 +65,7 @@ pub fn refusal(then: &JobSpec, now: &JobSpec, begun: u32) -> Option<String> {
 }
 
 /// Explains why the number of epochs cannot change, or returns `None` if it can.
-fn other_epochs(then: &JobSpec, now: &JobSpec, begun: u32) -> Option<String> {
+fn epochs_refusal(then: &JobSpec, now: &JobSpec, begun: u32) -> Option<String> {
     let recipe = &now.recipe;
     let (then, now) = (then.recipe.epochs, recipe.epochs);
     let free = matches!(recipe.lr_scheduler, Scheduler::Constant | Scheduler::Step);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_another_job_is_named_with_both_values() {
+    fn differing_settings_are_named_with_both_values() {
         type Change = fn(&mut JobSpec);
         let changes: [(Change, [&str; 2]); 6] = [
             (
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_recorded_opens_nothing() {
+    fn recorded_settings_contain_no_secrets() {
         let mut job = spec();
         job.data = "https://me:word@store/a?sig=abc".to_owned();
         job.feature_store = Some("s3://key:secret@bucket/rows".to_owned());
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn where_bits_count_split_and_threads_do() {
+    fn reproducible_jobs_compare_split_and_threads() {
         let exact = JobSpec {
             reproducible: true,
             ..spec()

@@ -1,19 +1,19 @@
-//! How good a network is at one label or one number, counted sample by sample: an evaluation and a report say the same of the same
-//! predictions. Names and formulas are scikit-learn's; a share of nothing is 0.
+//! Metrics for single labels and numbers. Evaluations and reports share this code, so their results agree.
+//! Names and formulas match scikit-learn. Ratios without samples are 0.
 
-/// Samples with a label, as predicted and in truth.
+/// Confusion counts of a label.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Counts {
-    /// Predicted to have the label, and have it.
+    /// Number of true positives.
     pub correct: usize,
-    /// Predicted to have it.
+    /// Number of samples predicted to have the label.
     pub predicted: usize,
-    /// That have it.
+    /// Number of samples with the label.
     pub support: usize,
 }
 
 impl Counts {
-    /// Of one label: outputs, and whether they should be a yes.
+    /// Counts the samples of a label. Each item contains an output and the true value.
     pub fn count(label: &[(f32, bool)], is_yes: fn(f32) -> bool) -> Self {
         let mut counts = Self::default();
         for (output, is) in label {
@@ -22,14 +22,14 @@ impl Counts {
         counts
     }
 
-    /// Counts a sample: whether the answer is yes, and whether it should be.
+    /// Adds a sample with the predicted and the true value.
     pub fn add(&mut self, said: bool, is: bool) {
         self.correct += usize::from(said && is);
         self.predicted += usize::from(said);
         self.support += usize::from(is);
     }
 
-    /// Both together.
+    /// Returns the sum of both counts.
     pub fn plus(self, other: &Self) -> Self {
         Self {
             correct: self.correct + other.correct,
@@ -38,23 +38,24 @@ impl Counts {
         }
     }
 
-    /// Share of those predicted to have the label that have it, 0 to 1.
+    /// Returns the precision, 0 to 1.
     pub fn precision(&self) -> f64 {
         self.correct as f64 / self.predicted.max(1) as f64
     }
 
-    /// Share of those that have the label that are predicted to, 0 to 1.
+    /// Returns the recall, 0 to 1.
     pub fn recall(&self) -> f64 {
         self.correct as f64 / self.support.max(1) as f64
     }
 
-    /// Harmonic mean of both.
+    /// Returns the harmonic mean of precision and recall.
     pub fn f1(&self) -> f64 {
         2.0 * self.correct as f64 / (self.predicted + self.support).max(1) as f64
     }
 }
 
-/// `Σ (recall - recall before) · precision` over the outputs, those that are alike together; none for a label that no sample has.
+/// Returns the average precision, `Σ (recall - previous recall) · precision` over all distinct outputs.
+/// Returns `None` for a label without positive samples.
 pub fn average_precision(mut label: Vec<(f32, bool)>) -> Option<f64> {
     label.sort_by(|left, right| right.0.total_cmp(&left.0));
     let are = label.iter().filter(|(_, is)| *is).count();
@@ -67,7 +68,7 @@ pub fn average_precision(mut label: Vec<(f32, bool)>) -> Option<f64> {
     (are > 0).then(|| sum / are as f64)
 }
 
-/// The errors of one target, summed up, and how the target spreads (Welford 1962).
+/// Accumulated errors and variance of a target (Welford 1962).
 #[derive(Debug, Default, Clone)]
 pub struct Errors {
     absolute: f64,
@@ -78,7 +79,7 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// Counts an output and what it should be.
+    /// Adds an output and the true value.
     pub fn add(&mut self, output: f64, wanted: f64) {
         let error = output - wanted;
         self.absolute += error.abs();
@@ -89,22 +90,23 @@ impl Errors {
         self.spread += off * (wanted - self.mean);
     }
 
-    /// Mean of what the outputs should be.
+    /// Returns the mean of the true values.
     pub fn mean(&self) -> f64 {
         self.mean
     }
 
-    /// Mean absolute error.
+    /// Returns the mean absolute error.
     pub fn mae(&self) -> f64 {
         self.absolute / self.count
     }
 
-    /// Root of the mean squared error.
+    /// Returns the root of the mean squared error.
     pub fn rmse(&self) -> f64 {
         (self.squared / self.count).sqrt()
     }
 
-    /// Coefficient of determination. Of a target that is always the same, 1 where it is met and else 0, as scikit-learn says.
+    /// Returns the coefficient of determination. For a constant target, this is 1 if all outputs are exact
+    /// and 0 otherwise, as in scikit-learn.
     pub fn r2(&self) -> f64 {
         if self.spread == 0.0 {
             return f64::from(self.squared == 0.0);
@@ -124,7 +126,7 @@ mod tests {
         assert_eq!(average_precision(vec![(0.5, false)]), None);
     }
 
-    /// Ranked yes, no, yes: 1/2 · 1/1 + 1/2 · 2/3.
+    /// The ranking is positive, negative, positive: 1/2 · 1/1 + 1/2 · 2/3.
     #[test]
     fn a_label_is_counted_and_ranked() {
         let label = vec![(0.2, true), (3.0, true), (1.0, false)];
@@ -135,7 +137,8 @@ mod tests {
         assert!((average_precision(label).unwrap() - expected).abs() < 1e-12);
     }
 
-    /// Errors 1, -1 and 2 around targets 1, 2 and 6: their mean is 3, and their squared distances from it are 4, 1 and 9.
+    /// The errors are 1, -1 and 2 for targets 1, 2 and 6. The mean of the targets is 3, and the squared
+    /// deviations are 4, 1 and 9.
     #[test]
     fn errors_are_measured_beside_the_spread_of_what_is_true() {
         let mut errors = Errors::default();

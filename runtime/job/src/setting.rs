@@ -1,50 +1,51 @@
-//! One list for each group of settings: name, type, class, default, flag and text.
+//! The macro that defines groups of settings.
 
 use serde_json::Value;
 
-/// What a setting means for a run that is resumed. No setting is a secret itself; what opens a URL (a password, a signature) is cut
-/// from whatever is written or compared.
+/// Effect of a setting on a resumed run. Settings contain no secrets, because passwords and signatures in
+/// URLs are removed before settings are written or compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// Makes it another job when it changes.
+    /// A run cannot be resumed with a different value.
     Identity,
-    /// As [`Class::Identity`] where a job is reproducible: bits depend on it, losses do not.
+    /// Treated as [`Class::Identity`] in reproducible jobs, because the value affects bits. Losses are not
+    /// affected.
     Exact,
     /// May change when a run is resumed.
     Free,
-    /// Where something lies. May change; recorded by its whole path.
+    /// A location, which may change when a run is resumed. Paths are recorded as absolute paths.
     Place,
 }
 
-/// A setting of a job.
+/// Job setting.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Setting {
-    /// Its flag's name, with underscores.
+    /// Name of the flag, with underscores.
     pub name: String,
-    /// What it means for a run that is resumed.
+    /// Effect on a resumed run.
     pub class: Class,
-    /// As it is written.
+    /// Serialized value.
     pub value: Value,
 }
 
-/// A value that a setting cannot have.
+/// A setting has an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} is {value}; {must}")]
 pub struct SettingError {
-    /// The setting.
+    /// Name of the setting.
     pub what: &'static str,
-    /// Its value.
+    /// Invalid value.
     pub value: String,
-    /// What it must be.
+    /// Valid values or next steps for the message.
     pub must: String,
 }
 
 impl SettingError {
-    /// Refuses `value` unless it `holds`.
+    /// Checks a condition for `value`.
     ///
     /// # Errors
-    /// This one.
-    pub fn unless(
+    /// Returns this error if `holds` is false.
+    pub fn require(
         holds: bool,
         what: &'static str,
         value: &dyn std::fmt::Display,
@@ -60,16 +61,17 @@ impl SettingError {
         })
     }
 
-    /// Refuses 0.
+    /// Checks that `value` is at least 1.
     ///
     /// # Errors
-    /// This one.
+    /// Returns this error if `value` is 0.
     pub fn at_least_one(what: &'static str, value: usize) -> Result<(), Self> {
-        Self::unless(value > 0, what, &value, "it must be at least 1")
+        Self::require(value > 0, what, &value, "it must be at least 1")
     }
 }
 
-/// Defines a group of settings. Each line is `Class name: type = default => flag`, below its text, which `--help` shows.
+/// Defines a group of settings. Each line has the form `Class name: type = default => flag`. `--help` shows
+/// the doc comment above the line.
 macro_rules! settings {
     (
         $(#[doc = $about:literal])+
@@ -94,7 +96,7 @@ macro_rules! settings {
         }
 
         impl $name {
-            /// Its settings by their names, and what each means for a run that is resumed.
+            /// Names and classes of all settings in this group.
             pub(crate) const CLASSES: &[(&str, crate::Class)] =
                 &[$( (stringify!($field), crate::Class::$class), )*];
         }

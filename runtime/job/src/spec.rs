@@ -12,169 +12,184 @@ use std::fs;
 use std::path::{Path, PathBuf, absolute};
 
 settings! {
-    /// A fine-tuning job: everything `frostline train` is told.
+    /// Settings of a fine-tuning job. `frostline train` has a flag for each setting.
     JobSpec {
         /// The network, an ONNX classifier
         Place model: Option<PathBuf> = None => arg(long, value_name = "FILE");
-        /// SHA-256 of the network; recorded
+        /// SHA-256 of the network. Set when the job is recorded
         Identity model_sha256: Option<String> = None => arg(skip);
-        /// Where the images are: a path, file://, s3://bucket/prefix, gs://, az:// or https://
+        /// Location of the images. Supports local paths, file://, s3://bucket/prefix, gs://, az:// and
+        /// https://
         Identity data: String = String::new() => arg(long, value_name = "URL");
-        /// How they lie there: auto finds out
+        /// Layout of the images. auto detects the layout
         Identity layout: Layout = Layout::Auto => arg(long, value_parser = named::<Layout>());
-        /// The classifier that is trained: replace the network's own; keep it, of a model that was tuned, with its weights for the classes that it
-        /// knows and fresh ones for new classes; or put a linear one behind the features that the network ends in (pooled, where those are
-        /// feature maps or tokens)
+        /// Classifier to train. replace: the network's classifier with new weights. keep: the classifier of a
+        /// tuned model, with its weights for known classes and new weights for new classes. linear: a new
+        /// linear classifier on the features at the end of the network (pooled if these are feature maps or
+        /// tokens)
         Identity head: NewHead = NewHead::Replace => arg(long, value_parser = named::<NewHead>());
-        /// Pixels a side of the images, for a network that is exported for any size
+        /// Image side in pixels, for networks that support any size
         Identity image_size: Option<usize> = None => arg(long, value_name = "PIXELS", value_parser = positive);
-        /// Freeze the network up to this cut and train what follows; by default the last cut before the classifier. A cut is named by its
-        /// tensor or by the module whose output it is, as `frostline model show` lists them. none freezes nothing: the whole network is
-        /// trained, and hosts only decode
+        /// Freeze the network up to this cut and train the remaining layers. The default is the last cut
+        /// before the classifier. Cuts are named by tensor or module, as listed by frostline model show. With
+        /// none, the whole network is trained and hosts only decode images
         Identity freeze: Option<String> = None => arg(long, value_name = "CUT");
-        /// Freeze less from later epochs on, as in 3=layer4,6=layer3: from that epoch the network is frozen up to that earlier cut, or not
-        /// at all (none), and the split follows
+        /// Move the freeze cut to an earlier layer at the start of an epoch, as in 3=layer4,6=layer3. none
+        /// trains the whole network. The split is updated accordingly
         Identity unfreeze: Unfreezing = Unfreezing::default() => arg(long, value_name = "EPOCH=CUT,..");
-        /// Precision of the frozen layers: f32; int8, which takes a CPU half to a quarter of the time; or auto, which takes int8 if its cosine
-        /// similarity to f32 is at least 0.99 and this machine computes it at least 1.1 times as fast. int8 is calibrated on training images
+        /// Precision of the frozen layers. int8 reduces CPU time to between a quarter and a half. auto
+        /// selects int8 if its cosine similarity to f32 is at least 0.99 and it is at least 1.1 times as fast
+        /// on this machine. int8 is calibrated on training images
         Identity prefix_precision: PrefixPrecision = PrefixPrecision::F32 => arg(long, value_parser = named::<PrefixPrecision>());
         /// Accept int8 with a cosine similarity to f32 below 0.99
         Identity allow_imprecise: bool = false
             => arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set);
-        /// Precision of the frozen layers in the tuned model: f32, or int8 as the job computed them
+        /// Precision of the frozen layers in the tuned model: f32, or int8 as computed in the job
         Free export_prefix: ExportPrefix = ExportPrefix::F32 => arg(long, value_parser = named::<ExportPrefix>());
-        /// How activations travel: auto, or f32, u8 (pixels, for the split input, exact there), f16 or int8, each with +lz4 or +zstd
-        /// to compress them. auto never takes int8, which loses the most
+        /// Encoding of activations: auto, f32, u8 (lossless for the split input), f16 or int8. Append +lz4 or
+        /// +zstd for compression. auto never selects int8, which has the largest error
         Identity encoding: EncodingChoice = EncodingChoice::Auto => arg(long);
-        /// Take the labels from this CSV file: keys of images below --data, then a column with classes, or with --loss bce a column of 0 and
-        /// 1 for each label, or with --loss mse columns of numbers; by default from labels.csv beside the data, or from folders or shards
-        /// where there is none
+        /// Read labels from this CSV file. Column 1 contains image keys below --data. Column 2 contains
+        /// classes. With --loss bce, each label has a column of 0 and 1. With --loss mse, the columns contain
+        /// numbers. The default is labels.csv in the data root. If this file does not exist, folders or
+        /// shards determine the classes
         Place labels: Option<PathBuf> = None => arg(long, value_name = "FILE");
-        /// What to do about images that the table has no line for: fail refuses the data, skip leaves them out
+        /// Policy for images without a line in the label file: fail rejects the data, skip excludes these
+        /// images
         Identity unlisted: Unlisted = Unlisted::Fail => arg(long, value_parser = named::<Unlisted>());
-        /// Share of each class to validate with (0 to 1), for data without a validation/ part
+        /// Fraction of each class for validation (0 to 1), if the data has no validation/ part
         Identity validation: Option<f64> = None => arg(long, value_name = "SHARE");
-        /// Measure the tuned model with the test/ part of the data too, once, at the end
+        /// Evaluate the tuned model on the test/ part of the data at the end of the job
         Free test: bool = false
             => arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set);
-        /// Seeds the choice of validation images; by default --seed does
+        /// Seed for selecting validation images. The default is --seed
         Identity validation_seed: Option<u64> = None => arg(long, value_name = "SEED");
-        /// Where to divide the network between host and trainer: auto, none, input, a cut at or before the freeze cut, or a rule: freeze,
-        /// hapi-size, hapi-time
+        /// Split between host and trainer: auto, none, input, freeze, hapi-size, hapi-time, or a cut at or
+        /// before the freeze cut
         Exact split: Policy = Policy::Auto => arg(long, alias = "policy", value_name = "CUT");
-        /// The only splits to choose from
+        /// Only consider these splits
         Exact candidates: Option<Vec<Split>> = None => arg(skip);
-        /// What --split auto minimizes: the job's time, or its cost at --prices
+        /// Quantity that --split auto minimizes. cost requires --prices
         Exact objective: Objective = Objective::Time => arg(long, value_parser = named::<Objective>());
-        /// Prices in any currency, as in host=0.05,trainer=0.20,gb=0.09: of an hour of one host core and of one trainer core, and of a GB from
-        /// host to trainer. The trainer's cores (--threads) are paid from the job's start to its end, a host's while they work for it
+        /// Prices in any currency, as in host=0.05,trainer=0.20,gb=0.09: per hour and host core, per hour and
+        /// trainer core, and per GB from host to trainer. Trainer cores (--threads) are paid for the whole
+        /// job. Host cores are paid only for work on this job
         Exact prices: Option<Prices> = None => arg(long, value_name = "NAME=PRICE,..");
-        /// What the link moves, in bytes a second, instead of measuring it
+        /// Link throughput in bytes per second. Disables the measurement
         Free link_bytes_per_second: Option<f64> = None
             => arg(long, value_name = "NUMBER", value_parser = above_zero);
-        /// How an image becomes the network's input
+        /// Preprocessing of images
         Identity pixels: PixelFlags = PixelFlags::default() => command(flatten);
         /// Use this guest (a component or a core module) instead of the stock one
         Place guest: Option<PathBuf> = None => arg(long, value_name = "FILE");
-        /// SHA-256 of the guest; recorded
+        /// SHA-256 of the guest. Set when the job is recorded
         Identity guest_sha256: Option<String> = None => arg(skip);
-        /// Text passed to the guest as it is; the stock guest takes a preprocessing recipe as JSON
+        /// Text passed to the guest without changes. The stock guest expects a preprocessing recipe as JSON
         Identity parameters: Option<String> = None => arg(long, value_name = "TEXT");
-        /// What to do about an image that cannot be decoded: fail ends the job and names the object, skip leaves it out
+        /// Policy for images that cannot be decoded: fail ends the job and reports the object, skip excludes
+        /// the image
         Free on_bad_sample: OnBadSample = OnBadSample::Fail => arg(long, value_parser = named::<OnBadSample>());
-        // Two requests of a batch decode and compute at once, while a lost one costs little.
-        /// Images per request to the host, at most
+        // A batch of the default size needs two requests, so hosts can decode and compute concurrently. A
+        // lost request costs little.
+        /// Maximum number of images per request
         Free request_samples: usize = 32 => arg(long, value_name = "N", value_parser = positive);
-        // They keep host and link at work, each on one, while a third waits.
-        /// Batches extracted ahead while one trains, at most
+        // The host, the link and the queue can each contain a batch.
+        /// Maximum number of batches extracted ahead of the training step
         Free prefetch: usize = 3 => arg(long, value_name = "N", value_parser = positive);
-        /// Requests open at once, at most
+        /// Maximum number of open requests
         Free window: usize = 16 => arg(long, hide = true, value_name = "N", value_parser = positive);
-        // Three batches of 64 at a wide cut (3 MB a sample) three times over.
-        /// Bytes that batches being fetched, waiting and training may take together
+        // Sufficient for three batches of 64 at a wide cut (3 MB per sample), with a factor of three.
+        /// Memory limit in bytes for batches that are being fetched, waiting and being trained
         Free memory_bytes: u64 = 2 << 30 => arg(long, hide = true, value_name = "BYTES");
-        /// Where the trainer computes: cpu or cuda:0
+        /// Device for training, cpu or cuda:0
         Identity device: String = "cpu".to_owned() => arg(long, value_name = "DEVICE");
-        /// Threads the trainer computes with; 0 takes all cores
+        /// Number of trainer threads. 0 uses all cores
         Exact threads: usize = 0 => arg(long, value_name = "N");
-        /// Disk that rows at the freeze cut may take, so that the frozen layers run once for each image, or off; those of the job used longest
-        /// ago go first [default: half of what the disk has free, so that it never fills up]
+        /// Disk limit for cached features, or off. With cached features, the frozen layers run once per
+        /// image. If space runs out, the features of the least recently used job are removed first [default:
+        /// half of the free disk space]
         Free feature_cache: Option<CacheLimit> = None
             => arg(long, value_name = "SIZE|off", env = "FROSTLINE_FEATURE_CACHE", hide_env_values = true);
-        /// The folder where rows are kept [default: frostline/features in the user's cache folder]
+        /// Folder of cached features [default: frostline/features in the user's cache folder]
         Place feature_folder: Option<PathBuf> = None
             => arg(long, value_name = "DIRECTORY", env = "FROSTLINE_FEATURE_FOLDER", hide_env_values = true);
-        /// Share cached features with other machines through this folder or bucket (s3://, gs://, az://): what a colleague's job kept is not
-        /// computed again
+        /// Share cached features with other machines through this folder or bucket (s3://, gs://, az://).
+        /// Features computed by other jobs are reused
         Place feature_store: Option<String> = None
             => arg(long, value_name = "URL", env = "FROSTLINE_FEATURE_STORE", hide_env_values = true);
-        /// Write the tuned model here too, beside the run's folder
+        /// Also write the tuned model to this file, in addition to the run folder
         Place out: Option<PathBuf> = None => arg(long, value_name = "FILE");
-        /// Write a checkpoint every so many steps too; by default after each epoch and, within one, every five minutes
+        /// Also write a checkpoint every N steps. By default, checkpoints are written after each epoch and
+        /// every five minutes
         Free checkpoint_steps: Option<u64> = None
             => arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..));
-        /// Which epoch's weights are written: those that do best on the validation images, or the last
+        /// Which weights to write. best selects the best epoch on the validation images
         Free keep: Keep = Keep::Best => arg(long, value_parser = named::<Keep>());
-        /// End after so many epochs without a better one on the validation images
+        /// Stop if this number of epochs does not improve the validation result
         Free patience: Option<u32> = None
             => arg(long, value_name = "EPOCHS", value_parser = clap::value_parser!(u32).range(1..));
-        /// Come to the same weights bit for bit however often the job is interrupted, on the same machine: one split for all of it, and
-        /// layers run on the hosts in batches of one size (--fixed-batch, by default 16; 32 with --device cuda:0)
+        /// Produce the same weights bit for bit on the same machine, even if the job is interrupted. The
+        /// split is fixed for the whole job, and hosts run the layers in batches of a fixed size. The default
+        /// of --fixed-batch is then 16 (32 with --device cuda:0)
         Identity reproducible: bool = false
             => arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set);
-        /// How its work stands to other work on the hosts
+        /// Scheduling and precision on the hosts
         Identity terms: HostTerms = HostTerms::default() => command(flatten);
-        /// Its hosts
+        /// Hosts of the job
         Place hosts: HostList = HostList::default() => command(flatten);
-        /// How the network is trained
+        /// Training recipe
         Identity recipe: Recipe = Recipe::default() => command(flatten);
-        /// The version of Frostline that recorded it
+        /// Version of Frostline that recorded the job
         Free frostline: Option<String> = None => arg(skip);
-        /// When the run began, in seconds since 1970; recorded
+        /// Start of the run in seconds since 1970. Set when the job is recorded
         Free created: Option<u64> = None => arg(skip);
     }
 }
 
 settings! {
-    /// How a job's work stands to other work on the hosts.
+    /// Scheduling and precision on the hosts.
     HostTerms {
-        /// Run the layers on the hosts in batches of just so many images, padded where there are fewer and never joined with others, so that
-        /// activations come out bit for bit the same every time; by default the host chooses
+        /// Run the layers on hosts in batches of exactly N images, which are padded if necessary and never
+        /// merged with other requests, so that activations are reproducible bit for bit. By default, the host
+        /// chooses the size
         Identity fixed_batch: Option<usize> = None => arg(long, value_name = "N", value_parser = positive);
-        /// Orders your own jobs on a host: what has more goes first (-100 to 100); it changes nothing for other tenants
+        /// Priority relative to your other jobs on a host (-100 to 100). Larger values run first. Other
+        /// tenants are not affected
         Free priority: i32 = 0 => arg(long, value_name = "N", allow_negative_numbers = true);
-        /// How exactly GPUs have to compute the frozen layers: tf32 is faster on recent NVIDIA GPUs and keeps 11 bits of what it multiplies, so
-        /// losses depend on where the network is divided. CPUs compute in full
+        /// Precision of the frozen layers on GPUs. tf32 is faster on recent NVIDIA GPUs, but rounds factors
+        /// to 11 bits, so losses depend on the split. CPUs always compute in full precision
         Identity precision: Precision = Precision::Full
             => arg(long, value_name = "PRECISION", value_parser = named::<Precision>());
     }
 }
 
 settings! {
-    /// Running hosts, or none.
+    /// Storage hosts of a job.
     HostList {
-        /// A running storage host; without it one is started inside this process. May be repeated, for hosts that serve the same data:
-        /// each object is read at one of them, and when one fails the others do its work. dns://name:8443 (dns+http:// without TLS) stands for
-        /// all addresses of a name, looked up again while the job runs: hosts may join and leave it
+        /// URL of a storage host. By default, one is started in this process. Repeat for several hosts that
+        /// serve the same data. Each object is read by one host, and other hosts take over after a failure.
+        /// dns://name:8443 (dns+http:// without TLS) includes all addresses of a name. It is resolved
+        /// regularly during the job, so hosts may join and leave
         Place host: Vec<String> = Vec::new() => arg(long, visible_alias = "hosts", value_name = "URL");
         /// File with the token for the hosts
         Place token_file: Option<PathBuf> = None => arg(long, value_name = "FILE");
-        /// File with the certificates, in PEM, that an https host is to be trusted by; by default those the system trusts
+        /// PEM file with trusted certificates for https hosts. By default, the certificates of the system are
+        /// trusted
         Place ca: Option<PathBuf> = None => arg(long, value_name = "FILE");
-        /// A folder above --data: without a host, links that lead out of --data are followed where they stay inside this folder, as those of
-        /// DVC or Hugging Face's cache do
+        /// Parent folder of --data. Without a host, links that lead out of --data are followed within this
+        /// folder, as required for data from DVC or the Hugging Face cache
         Place follow_links: Option<PathBuf> = None => arg(long, value_name = "DIR", conflicts_with = "host");
     }
 }
 
-/// How batches are asked for.
+/// Limits for requesting batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Flow {
-    /// The most samples of one request; a batch is fetched by several at once.
+pub struct FetchLimits {
+    /// Maximum number of samples per request. A batch can be split into multiple concurrent requests.
     pub request_samples: usize,
-    /// The most requests open at once.
+    /// Maximum number of open requests.
     pub window: usize,
-    /// Batches that are extracted while one trains; fewer where the memory does not hold them.
+    /// Maximum number of batches extracted ahead of the training step. The memory limit can reduce it.
     pub ahead: usize,
 }
 
@@ -188,7 +203,7 @@ impl From<&HostTerms> for Terms {
     }
 }
 
-/// A file that is no job.
+/// A file could not be read as a job or recipe.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {why}", file.display())]
 pub struct SpecError {
@@ -197,34 +212,35 @@ pub struct SpecError {
 }
 
 impl JobSpec {
-    /// Reads a job from a file: a run's `config.json`, or TOML as `train --dry-run` prints it.
+    /// Reads a job from the `config.json` of a run, or from TOML as printed by `train --dry-run`.
     ///
     /// # Errors
-    /// [`SpecError`], which names the file.
+    /// Returns a [`SpecError`] with the path if the file cannot be read or parsed.
     pub fn read(file: &Path) -> Result<Self, SpecError> {
         let text = read(file)?;
         if file.extension().is_some_and(|extension| extension == "json") {
-            serde_json::from_str(&text).map_err(|error| wrong(file, &error))
+            serde_json::from_str(&text).map_err(|error| spec_error(file, &error))
         } else {
             toml::from_str(&text).map_err(|error| wrong_toml(file, &text, &error))
         }
     }
 
-    /// How batches are asked for.
-    pub fn flow(&self) -> Flow {
-        Flow {
+    /// Returns the limits for requesting batches.
+    pub fn fetch_limits(&self) -> FetchLimits {
+        FetchLimits {
             request_samples: self.request_samples,
             window: self.window,
             ahead: self.prefetch,
         }
     }
 
-    /// What the validation images are chosen by.
+    /// Returns the seed for selecting validation images.
     pub fn division_seed(&self) -> u64 {
         self.validation_seed.unwrap_or(self.recipe.seed)
     }
 
-    /// As it is written: files by their whole paths, URLs without what opens them, the recipe with its rates.
+    /// Returns the form in which settings are stored: absolute paths, URLs without secrets, and a recipe with
+    /// explicit rates.
     #[must_use]
     pub fn recorded(&self) -> Self {
         let mut spec = self.clone();
@@ -244,7 +260,7 @@ impl JobSpec {
                 *file = whole;
             }
         }
-        // A pipe, which Python hands a token over by, is no place to come back to.
+        // Python passes tokens through pipes. A resumed run cannot open these paths.
         hosts.token_file.take_if(|file| file.starts_with("/dev/fd"));
         let urls = hosts.host.iter_mut().chain(spec.feature_store.as_mut());
         for url in urls.chain([&mut spec.data]) {
@@ -254,7 +270,7 @@ impl JobSpec {
         spec
     }
 
-    /// Every setting by its flag's name, those of the recipe among them.
+    /// Returns all settings by flag name, including those of the recipe.
     pub fn settings(&self) -> Vec<Setting> {
         let mut settings = Vec::new();
         let spec = object(self);
@@ -278,13 +294,13 @@ impl JobSpec {
         settings
     }
 
-    /// Refuses to minimize the cost without prices, or at prices that are all 0.
+    /// Checks that prices are set for the objective [`Objective::Cost`].
     ///
     /// # Errors
-    /// [`SettingError`].
+    /// Returns a [`SettingError`] if the prices are missing or all 0.
     pub fn check_objective(&self) -> Result<(), SettingError> {
         let priced = self.prices.is_some_and(|prices| prices != Prices::default());
-        SettingError::unless(
+        SettingError::require(
             self.objective != Objective::Cost || priced,
             "--objective",
             &"cost",
@@ -292,42 +308,44 @@ impl JobSpec {
         )
     }
 
-    /// Refuses what no job can be.
+    /// Validates the settings.
     ///
     /// # Errors
-    /// [`SettingError`].
+    /// Returns a [`SettingError`] for the first invalid setting.
     pub fn check(&self) -> Result<(), SettingError> {
         self.recipe.check()?;
-        self.pixels.check_beside(self.parameters.as_deref())?;
+        self.pixels
+            .check_excludes_parameters(self.parameters.as_deref())?;
         self.check_objective()?;
         let least = SettingError::at_least_one;
         least("the number of batches ahead", self.prefetch)?;
         least("the number of samples per request", self.request_samples)?;
         least("the number of open requests", self.window)?;
         if let Some(patience) = self.patience {
-            least("the patience, in epochs,", patience as usize)?;
+            least("the patience in epochs", patience as usize)?;
         }
-        SettingError::unless(
+        SettingError::require(
             self.export_prefix == ExportPrefix::F32 || self.prefix_precision != PrefixPrecision::F32,
             "--export-prefix",
             &"int8",
-            "the job computes its frozen layers in f32; add --prefix-precision int8",
+            "the frozen layers are computed in f32; add --prefix-precision int8",
         )?;
         let fixed = matches!(self.split, Policy::Fixed(_));
-        SettingError::unless(
+        SettingError::require(
             !self.reproducible || self.unfreeze.0.is_empty() || fixed,
             "--split",
             &self.split,
-            "a reproducible job that unfreezes needs one split for all epochs; name it with --split",
+            "a reproducible job with --unfreeze requires a fixed split; set --split to a cut",
         )
     }
 }
 
 impl Recipe {
-    /// Reads a recipe from a file: TOML with its settings alone, or the `config.json` of a run.
+    /// Reads a recipe from a TOML file that contains recipe settings only, or from the `config.json` of a
+    /// run.
     ///
     /// # Errors
-    /// [`SpecError`], which names the file.
+    /// Returns a [`SpecError`] with the path if the file cannot be read or parsed.
     pub fn read(file: &Path) -> Result<Self, SpecError> {
         if file.extension().is_some_and(|extension| extension == "json") {
             return Ok(JobSpec::read(file)?.recipe);
@@ -338,17 +356,17 @@ impl Recipe {
 }
 
 fn read(file: &Path) -> Result<String, SpecError> {
-    fs::read_to_string(file).map_err(|error| wrong(file, &error))
+    fs::read_to_string(file).map_err(|error| spec_error(file, &error))
 }
 
-fn wrong(file: &Path, error: &dyn std::error::Error) -> SpecError {
+fn spec_error(file: &Path, error: &dyn std::error::Error) -> SpecError {
     SpecError {
         file: file.to_owned(),
         why: error.to_string().trim_end().to_owned(),
     }
 }
 
-/// The same with the line, and for a name that nothing has the nearest one.
+/// Creates an error with the line number. For unknown names, the message suggests a similar name.
 fn wrong_toml(file: &Path, text: &str, error: &toml::de::Error) -> SpecError {
     let before = error.span().and_then(|span| text.get(..span.start));
     let line = before.map_or_else(String::new, |before| {
@@ -356,17 +374,17 @@ fn wrong_toml(file: &Path, text: &str, error: &toml::de::Error) -> SpecError {
     });
     SpecError {
         file: file.to_owned(),
-        why: format!("{line}{}", meant(error.message())),
+        why: format!("{line}{}", with_suggestion(error.message())),
     }
 }
 
-/// serde's message of an unknown field, with what was probably meant in the place of all names.
-fn meant(message: &str) -> String {
+/// Replaces the list of all names in serde's message for an unknown field by the most similar name.
+fn with_suggestion(message: &str) -> String {
     #[cfg(feature = "flags")]
     if let Some((wrong, known)) = message
         .strip_prefix("unknown field `")
         .and_then(|rest| rest.split_once('`'))
-        && let Some(near) = crate::flags::nearest(wrong, known.split('`').skip(1).step_by(2))
+        && let Some(near) = crate::flags::most_similar(wrong, known.split('`').skip(1).step_by(2))
     {
         return format!("unknown setting '{wrong}', did you mean '{near}'?");
     }
@@ -381,7 +399,8 @@ fn setting(name: &str, class: Class, value: Value) -> Setting {
     }
 }
 
-/// Numbers as they are read again: reading may err in a last digit.
+/// Serializes and parses the settings. Parsing can change the last digit of a number, and recorded settings
+/// are compared with parsed settings.
 fn object(spec: &JobSpec) -> Map<String, Value> {
     let text = serde_json::to_string(spec).unwrap_or_default();
     serde_json::from_str(&text).unwrap_or_default()

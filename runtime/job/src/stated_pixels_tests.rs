@@ -8,7 +8,7 @@ fn stated(config: &Value) -> Result<PixelSpec, String> {
     StatedPixels::from_json(&config.to_string()).map(|stated| stated.0)
 }
 
-/// Resize, crop and how; with mean and std of ImageNet where `half` is false, else 0.5.
+/// Creates a recipe with mean and standard deviation of ImageNet, or of 0.5 if `half` is set.
 fn spec(resize: u32, crop: u32, mode: ResizeMode, interpolation: Interpolation, half: bool) -> PixelSpec {
     let imagenet = PixelSpec::imagenet(crop, crop);
     PixelSpec {
@@ -64,7 +64,7 @@ fn timm_states_share_and_mode() {
     assert_eq!((border.resize_mode, border.fill), (Pad, [124, 116, 104]));
 }
 
-/// A processor of transformers, with what is not usual in its place.
+/// Processor configuration of transformers with some fields replaced.
 fn processor(changes: Value) -> Value {
     let mut config = json!({"do_normalize": true, "do_resize": true, "do_rescale": true, "rescale_factor": 0.00392156862745098,
         "image_processor_type": "ViTImageProcessor", "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5], "resample": 2,

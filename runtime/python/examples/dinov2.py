@@ -1,4 +1,6 @@
-"""DINOv2 of transformers, all but its last layer run beside the images: three lines differ from a plain loop. `labels=` and the output class are the model's.
+"""Fine-tunes the last layer of DINOv2 (transformers) with all other layers executed next to the images.
+
+Three lines differ from a plain training loop. `labels=` and the output class work as in the model.
 
     python dinov2.py photos          # or s3://bucket/prefix, with hosts=[...]
 """

@@ -1,4 +1,4 @@
-"""Fine-tunes the end of a ResNet18 on a folder of images, as one does: all of them pass the whole network, epoch after epoch.
+"""Fine-tunes the last block of a ResNet18 on a folder of images without Frostline. Each epoch computes the whole network.
 
     python plain.py photos/train
 """

@@ -1,4 +1,6 @@
-"""The same with the frozen layers run beside the images: three lines are other ones.
+"""Fine-tunes the last block of a ResNet18 with the frozen layers executed next to the images.
+
+Three lines differ from plain.py.
 
     python pushdown.py photos        # or s3://bucket/prefix, with hosts=[...]
 """

@@ -1,4 +1,6 @@
-"""A timm ViT, its first eleven blocks run beside the images: three lines differ from a plain loop.
+"""Fine-tunes a timm ViT with the first eleven blocks executed next to the images.
+
+Three lines differ from a plain training loop.
 
     python timm_vit.py photos        # or s3://bucket/prefix, with hosts=[...]
 """

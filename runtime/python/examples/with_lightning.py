@@ -1,4 +1,4 @@
-"""Lightning's trainer on activations: a module like any other, and a DataLoader that leaves batches as they are.
+"""Trains on activations with Lightning, using an ordinary module and a DataLoader with `batch_size=None`.
 
     python with_lightning.py photos
 """

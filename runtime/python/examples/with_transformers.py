@@ -1,8 +1,8 @@
-"""Hugging Face's Trainer on activations: each of its items is one of our batches already.
+"""Trains on activations with Hugging Face's Trainer. Each item of the dataset is a complete batch.
 
     python with_transformers.py photos
 
-In several processes give `pushdown` the words `rank=0, world=1`: accelerate divides batches by itself.
+With multiple processes, pass `rank=0, world=1` to `pushdown`, because accelerate divides the batches.
 """
 
 import sys
@@ -16,7 +16,7 @@ import frostline.torch as fl
 
 
 class Classifier(torch.nn.Module):
-    """The suffix as the Trainer wants models: it tells its own loss."""
+    """Wraps the suffix in a model that returns the loss, as the Trainer requires."""
 
     def __init__(self, suffix):
         super().__init__()

@@ -1,4 +1,5 @@
-//! Samples of a task as `frostline train` divides them, and the order of an epoch.
+//! Division of samples for a task according to the rules of `frostline train`, and the sample order of an
+//! epoch.
 
 use crate::errors;
 use crate::hosts::Hosts;
@@ -17,9 +18,9 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Where labels come from, and how samples are divided.
+/// Source of the labels, and settings for the division of samples.
 #[derive(FromPyObject)]
-pub(crate) struct Wanted<'py> {
+pub(crate) struct DatasetOptions<'py> {
     #[pyo3(item)]
     layout: Bound<'py, PyAny>,
     #[pyo3(item)]
@@ -34,26 +35,29 @@ pub(crate) struct Wanted<'py> {
     any_files: bool,
 }
 
-/// `hosts`' samples under `root`: a dictionary of `classes`, `left_out` (how many objects, the keys of the first), `train`, `validation` and `test`;
+/// Lists the samples under `root` and divides them. Returns a dictionary with `classes`, `train`,
+/// `validation`, `test`, `warnings` and `left_out` (the number of omitted objects, and the first few keys);
 /// see `_native.pyi`.
 #[pyfunction]
 pub(crate) fn dataset<'py>(
     py: Python<'py>,
     hosts: &Hosts,
     root: &str,
-    wanted: Wanted<'py>,
+    wanted: DatasetOptions<'py>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let layout: Layout = read(&wanted.layout, "the layout")?;
     let task = wanted.task(py)?;
-    let hosts = hosts.of_this_process(py)?;
-    let listing = wait(py, hosts.listing(root, layout))?.map_err(|error| errors::of_client(py, &error))?;
+    let hosts = hosts.connected(py)?;
+    let listing = wait(py, hosts.listing(root, layout))?.map_err(|error| errors::from_client(py, &error))?;
     let table = match &wanted.labels {
-        Some(file) => Some((file.display().to_string(), local(py, file)?)),
-        None => beside(py, &hosts, root, &listing)?,
+        Some(file) => Some((file.display().to_string(), read_local_table(py, file)?)),
+        None => labels_table(py, &hosts, root, &listing)?,
     };
     if table.is_none() && task == Task::Numbers {
-        let what = format!("{root} has no labels.csv, and labels= names none: numbers come from a table");
-        return Err(errors::settings(py, &what));
+        let what = format!(
+            "the task numbers requires a table, but {root} has no labels.csv; set labels= to a CSV file"
+        );
+        return Err(errors::invalid_settings(py, &what));
     }
     let division = wanted.division();
     let divided = py.detach(|| match table {
@@ -62,11 +66,11 @@ pub(crate) fn dataset<'py>(
             .map_err(DatasetError::from)
             .and_then(|table| Dataset::from_table(root, listing, table, division)),
     });
-    let divided = divided.map_err(|error| errors::settings(py, &error.to_string()))?;
+    let divided = divided.map_err(|error| errors::invalid_settings(py, &error.to_string()))?;
     let found = PyDict::new(py);
-    found.set_item("train", part(py, &divided.train)?)?;
-    found.set_item("validation", part(py, &divided.validation)?)?;
-    found.set_item("test", part(py, &divided.test)?)?;
+    found.set_item("train", to_dictionary(py, &divided.train)?)?;
+    found.set_item("validation", to_dictionary(py, &divided.validation)?)?;
+    found.set_item("test", to_dictionary(py, &divided.test)?)?;
     found.set_item("left_out", (divided.left_out.objects, divided.left_out.first))?;
     let warnings: Vec<String> = divided.one_sided.iter().map(ToString::to_string).collect();
     found.set_item("warnings", warnings)?;
@@ -74,15 +78,15 @@ pub(crate) fn dataset<'py>(
     Ok(found)
 }
 
-impl Wanted<'_> {
+impl DatasetOptions<'_> {
     fn task(&self, py: Python<'_>) -> PyResult<Task> {
         match self.task.as_str() {
             "classes" => Ok(Task::Classes),
             "labels" => Ok(Task::Labels),
             "numbers" => Ok(Task::Numbers),
             other => {
-                let what = format!("the task is {other:?}; it is one of classes, labels and numbers");
-                Err(errors::settings(py, &what))
+                let what = format!("invalid task {other:?}; use classes, labels or numbers");
+                Err(errors::invalid_settings(py, &what))
             }
         }
     }
@@ -100,8 +104,8 @@ impl Wanted<'_> {
     }
 }
 
-/// The labels table beside the data and its bytes, where there is one.
-fn beside(
+/// Returns the name and content of the labels table in the data root, or `None` if the listing has no table.
+fn labels_table(
     py: Python<'_>,
     hosts: &frostline_client::Hosts,
     root: &str,
@@ -112,14 +116,20 @@ fn beside(
         return Ok(None);
     };
     let object = ObjectInfo::from(object);
-    let fetched = wait(py, hosts.first(|client| fetch(client, root, &object)))?;
-    let bytes = fetched.map_err(|error| errors::of_client(py, &error))?;
-    let bytes = bytes.ok_or_else(|| errors::settings(py, "labels.csv beside the data cannot be read"))?;
+    let fetched = wait(py, hosts.first(|client| read_object(client, root, &object)))?;
+    let bytes = fetched.map_err(|error| errors::from_client(py, &error))?;
+    let bytes = bytes.ok_or_else(|| {
+        errors::invalid_settings(
+            py,
+            "cannot use labels.csv in the data root: it is unreadable or larger than 64 MiB",
+        )
+    })?;
     Ok(Some((object.sample.key, bytes)))
 }
 
-/// Samples as keys, etags, sizes and labels; of those that have several, one sample's labels after another's.
-fn part<'py>(py: Python<'py>, samples: &Samples) -> PyResult<Bound<'py, PyDict>> {
+/// Converts samples to arrays of keys, etags, sizes and labels. If samples have multiple labels, the labels
+/// of all samples are concatenated.
+fn to_dictionary<'py>(py: Python<'py>, samples: &Samples) -> PyResult<Bound<'py, PyDict>> {
     let objects = samples.iter().map(|(object, _)| object);
     let (mut keys, mut etags, mut sizes) = (Vec::new(), Vec::new(), Vec::new());
     for object in objects {
@@ -149,35 +159,36 @@ fn part<'py>(py: Python<'py>, samples: &Samples) -> PyResult<Bound<'py, PyDict>>
     Ok(found)
 }
 
-/// A table on this machine; of one that is too large, just more than it may have.
-fn local(py: Python<'_>, file: &Path) -> PyResult<Bytes> {
+/// Reads a table on this machine. The limit is one byte above the maximum table size to detect larger tables.
+fn read_local_table(py: Python<'_>, file: &Path) -> PyResult<Bytes> {
     let read = || {
         let mut bytes = Vec::new();
         let opened = File::open(file)?;
         opened.take(LabelTable::MOST_BYTES + 1).read_to_end(&mut bytes)?;
         Ok::<_, std::io::Error>(Bytes::from(bytes))
     };
-    let failed = |error| {
-        errors::settings(
-            py,
-            &format!("the labels {} cannot be read: {error}", file.display()),
-        )
-    };
+    let failed =
+        |error| errors::invalid_settings(py, &format!("cannot read the labels {}: {error}", file.display()));
     py.detach(read).map_err(failed)
 }
 
-/// The bytes of an object in the version that was listed; none where the host cannot read it, or it is too large for a table.
-async fn fetch(client: HostClient, root: &str, object: &ObjectInfo) -> Result<Option<Bytes>, ClientError> {
+/// Reads the listed version of an object. Returns `None` if the host cannot read the object or it is larger
+/// than a table may be.
+async fn read_object(
+    client: HostClient,
+    root: &str,
+    object: &ObjectInfo,
+) -> Result<Option<Bytes>, ClientError> {
     if object.size > LabelTable::MOST_BYTES {
         return Ok(None);
     }
     Ok(client.read(root, std::slice::from_ref(object)).await?.pop())
 }
 
-/// The numbers `0..count` in the order of an epoch of `frostline train`, which are counted from 1.
+/// Returns the numbers `0..count` in the order of an epoch of `frostline train`. Epochs are counted from 1.
 #[pyfunction]
 #[pyo3(name = "order")]
-pub(crate) fn shuffled(py: Python<'_>, count: usize, seed: u64, epoch: u32) -> Bound<'_, PyArray1<u32>> {
+pub(crate) fn epoch_order(py: Python<'_>, count: usize, seed: u64, epoch: u32) -> Bound<'_, PyArray1<u32>> {
     let shuffled = py.detach(|| order(count, seed, Purpose::Epoch(epoch)));
     shuffled.into_pyarray(py)
 }

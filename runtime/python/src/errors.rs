@@ -1,4 +1,4 @@
-//! Errors as Python's classes, which are in `frostline/_errors.py`.
+//! Conversion of errors to the Python classes in `frostline/_errors.py`.
 
 use frostline_client::{ClientError, InquiryError};
 use frostline_job::plain;
@@ -6,39 +6,40 @@ use frostline_wire::ErrorClass;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// A [`ClientError`] as the class of its kind.
-pub(crate) fn of_client(py: Python<'_>, error: &ClientError) -> PyErr {
+/// Converts a [`ClientError`] to the matching Python class.
+pub(crate) fn from_client(py: Python<'_>, error: &ClientError) -> PyErr {
     let details = PyDict::new(py);
-    let class = match details_of(error, &details) {
+    let class = match class_with_details(error, &details) {
         Ok(class) => class,
         Err(error) => return error,
     };
-    raised(py, class, &error.to_string(), &details)
+    python_error(py, class, &error.to_string(), &details)
 }
 
-/// The same of an inquiry.
-pub(crate) fn of_inquiry(py: Python<'_>, error: &InquiryError) -> PyErr {
+/// Converts an [`InquiryError`] to the matching Python class.
+pub(crate) fn from_inquiry(py: Python<'_>, error: &InquiryError) -> PyErr {
     match error {
-        InquiryError::Client(error) => of_client(py, error),
-        InquiryError::Wrong(message) => settings(py, message),
+        InquiryError::Client(error) => from_client(py, error),
+        InquiryError::Wrong(message) => invalid_settings(py, message),
     }
 }
 
-/// What was asked for cannot be.
-pub(crate) fn settings(py: Python<'_>, message: &str) -> PyErr {
-    raised(py, "SettingsError", message, &PyDict::new(py))
+/// Creates a `SettingsError` for invalid arguments.
+pub(crate) fn invalid_settings(py: Python<'_>, message: &str) -> PyErr {
+    python_error(py, "SettingsError", message, &PyDict::new(py))
 }
 
-/// An error of no kind in particular.
-pub(crate) fn other(py: Python<'_>, message: &str) -> PyErr {
-    raised(py, "Error", message, &PyDict::new(py))
+/// Creates an instance of the base class `Error`.
+pub(crate) fn general(py: Python<'_>, message: &str) -> PyErr {
+    python_error(py, "Error", message, &PyDict::new(py))
 }
 
-fn raised(py: Python<'_>, class: &str, message: &str, details: &Bound<'_, PyDict>) -> PyErr {
+fn python_error(py: Python<'_>, class: &str, message: &str, details: &Bound<'_, PyDict>) -> PyErr {
     let made = py
         .import("frostline._errors")
         .and_then(|module| module.getattr(class))
-        // What a host says must not steer the terminal that a traceback goes to.
+        // A host's message can contain control characters. Remove them, because tracebacks are printed to a
+        // terminal.
         .and_then(|class| class.call((plain(message),), Some(details)));
     match made {
         Ok(error) => PyErr::from_value(error),
@@ -46,8 +47,8 @@ fn raised(py: Python<'_>, class: &str, message: &str, details: &Bound<'_, PyDict
     }
 }
 
-/// The class' name; what else it knows goes into `details`.
-fn details_of(error: &ClientError, details: &Bound<'_, PyDict>) -> PyResult<&'static str> {
+/// Returns the name of the Python class, and adds its keyword arguments to `details`.
+fn class_with_details(error: &ClientError, details: &Bound<'_, PyDict>) -> PyResult<&'static str> {
     Ok(match error {
         ClientError::Address { .. } | ClientError::Token { .. } | ClientError::Authorities { .. } => {
             "SettingsError"
@@ -57,9 +58,9 @@ fn details_of(error: &ClientError, details: &Bound<'_, PyDict>) -> PyResult<&'st
         | ClientError::Interrupted { .. }
         | ClientError::Leaving { .. }
         | ClientError::Upload { .. } => "Unreachable",
-        ClientError::NoHost { source, .. } => details_of(source, details)?,
+        ClientError::NoHost { source, .. } => class_with_details(source, details)?,
         ClientError::Refused { class, status, .. } => {
-            details.set_item("kind", word(*class))?;
+            details.set_item("kind", class_name(*class))?;
             details.set_item("status", status.as_u16())?;
             match class {
                 ErrorClass::Busy | ErrorClass::Stopping => "Busy",
@@ -75,9 +76,9 @@ fn details_of(error: &ClientError, details: &Bound<'_, PyDict>) -> PyResult<&'st
             details.set_item("first", first)?;
             "Lost"
         }
-        ClientError::Lacking { .. } | ClientError::Altered { .. } => "Lost",
+        ClientError::RowsUnavailable { .. } | ClientError::CorruptRows { .. } => "Lost",
         ClientError::DataAccessDenied { .. } => {
-            details.set_item("kind", word(ErrorClass::Request))?;
+            details.set_item("kind", class_name(ErrorClass::Request))?;
             "Refused"
         }
         ClientError::Protocol { .. } => "ProtocolError",
@@ -85,8 +86,8 @@ fn details_of(error: &ClientError, details: &Bound<'_, PyDict>) -> PyResult<&'st
     })
 }
 
-/// The class' word on the wire.
-fn word(class: ErrorClass) -> &'static str {
+/// Returns the name of the class in the protocol.
+fn class_name(class: ErrorClass) -> &'static str {
     match class {
         ErrorClass::Request => "request",
         ErrorClass::Unauthorized => "unauthorized",

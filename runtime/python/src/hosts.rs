@@ -1,8 +1,8 @@
-//! Hosts as Python sees them: listings, uploads, loads.
+//! Hosts in Python: listings, uploads and load.
 
 use crate::errors;
 use crate::process::{PerProcess, wait};
-use crate::settings::{Reach, STOCK_GUEST, read};
+use crate::settings::{HostSettings, STOCK_GUEST, read};
 use bytes::Bytes;
 use frostline_client::{HostClient, Part, Placed, SampleFiles, UploadKind, content_name};
 use frostline_wire::Layout;
@@ -11,16 +11,16 @@ use pyo3::pybacked::PyBackedBytes;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
-/// What the stock guest is called on hosts, before the digits of its hash.
+/// Name of the stock guest on hosts. [`content_name`] appends digits of the hash.
 const STOCK_NAME: &str = "prefix";
 
-/// An object: its key, version, size in bytes, class and part.
-type Object = (String, Option<String>, u64, Option<String>, Option<&'static str>);
+/// An object: key, version, size in bytes, class and part.
+type ObjectTuple = (String, Option<String>, u64, Option<String>, Option<&'static str>);
 
-/// An upload: its name, SHA-256, bytes, and whether hosts had it.
-type Pushed = (String, String, u64, bool);
+/// An upload: name, SHA-256, size in bytes, and true if all hosts had it already.
+type UploadTuple = (String, String, u64, bool);
 
-/// What is uploaded, and what it is to be called: by default by its content, after a `stem`.
+/// A new upload. If `name` is missing, the name is `stem` with the first digits of the hash.
 #[derive(FromPyObject)]
 struct NewUpload {
     #[pyo3(item)]
@@ -34,7 +34,7 @@ struct NewUpload {
 /// One or more hosts that serve the same data.
 #[pyclass(module = "frostline._native", frozen)]
 pub(crate) struct Hosts {
-    reach: Reach,
+    reach: HostSettings,
     hosts: PerProcess<frostline_client::Hosts>,
 }
 
@@ -48,12 +48,12 @@ impl Hosts {
         })
     }
 
-    /// The samples under a data root, by ascending key: (key, etag, size, label, part).
-    fn objects(&self, py: Python<'_>, data: &str, layout: &Bound<'_, PyAny>) -> PyResult<Vec<Object>> {
+    /// Lists the samples under a data root in ascending order of keys: (key, etag, size, label, part).
+    fn objects(&self, py: Python<'_>, data: &str, layout: &Bound<'_, PyAny>) -> PyResult<Vec<ObjectTuple>> {
         let layout: Layout = read(layout, "the layout")?;
-        let hosts = self.of_this_process(py)?;
+        let hosts = self.connected(py)?;
         let listed = wait(py, hosts.listing(data, layout))?;
-        let listing = listed.map_err(|error| errors::of_client(py, &error))?;
+        let listing = listed.map_err(|error| errors::from_client(py, &error))?;
         let owned = |placed: &Placed<'_>| {
             let (object, class) = (placed.object, placed.class.map(str::to_owned));
             let etag = object.etag.map(str::to_owned);
@@ -68,14 +68,15 @@ impl Hosts {
         Ok(py.detach(|| listing.placed(SampleFiles::Images).iter().map(owned).collect()))
     }
 
-    /// Uploads a model or a guest to every host that has not these bytes: (name, sha256, bytes, skipped).
-    fn push(&self, py: Python<'_>, upload: NewUpload, content: PyBackedBytes) -> PyResult<Pushed> {
+    /// Uploads a model or a guest to every host that does not have these bytes under this name. Returns
+    /// (name, sha256, bytes, skipped).
+    fn push(&self, py: Python<'_>, upload: NewUpload, content: PyBackedBytes) -> PyResult<UploadTuple> {
         self.send(py, upload, Bytes::copy_from_slice(&content))
     }
 
-    /// The same of the stock guest.
+    /// Uploads the stock guest in the same way as `push`.
     #[pyo3(signature = (name=None))]
-    fn push_stock_guest(&self, py: Python<'_>, name: Option<String>) -> PyResult<Pushed> {
+    fn push_stock_guest(&self, py: Python<'_>, name: Option<String>) -> PyResult<UploadTuple> {
         let upload = NewUpload {
             guest: true,
             stem: STOCK_NAME.to_owned(),
@@ -84,9 +85,10 @@ impl Hosts {
         self.send(py, upload, Bytes::from_static(STOCK_GUEST))
     }
 
-    /// How busy each host is: its address, whether it answered, and its load as JSON or the text of its error.
+    /// Queries the load of each host. Returns (address, True, load as JSON) for each host that answered, and
+    /// (address, False, message) for each host that failed.
     fn load(&self, py: Python<'_>) -> PyResult<Vec<(String, bool, String)>> {
-        let hosts = self.of_this_process(py)?;
+        let hosts = self.connected(py)?;
         let ask = |client: HostClient| async move {
             let loaded = client.load().await.map_err(|error| error.to_string());
             let written =
@@ -101,15 +103,15 @@ impl Hosts {
 }
 
 impl Hosts {
-    pub(crate) fn of_this_process(&self, py: Python<'_>) -> PyResult<Arc<frostline_client::Hosts>> {
-        if let Some(known) = self.hosts.present() {
+    pub(crate) fn connected(&self, py: Python<'_>) -> PyResult<Arc<frostline_client::Hosts>> {
+        if let Some(known) = self.hosts.existing() {
             return Ok(known);
         }
-        let hosts = wait(py, self.reach.hosts())?.map_err(|error| errors::of_client(py, &error))?;
+        let hosts = wait(py, self.reach.hosts())?.map_err(|error| errors::from_client(py, &error))?;
         self.hosts.get(py, || Ok(hosts))
     }
 
-    fn send(&self, py: Python<'_>, upload: NewUpload, bytes: Bytes) -> PyResult<Pushed> {
+    fn send(&self, py: Python<'_>, upload: NewUpload, bytes: Bytes) -> PyResult<UploadTuple> {
         let kind = if upload.guest {
             UploadKind::Guest
         } else {
@@ -117,9 +119,9 @@ impl Hosts {
         };
         let sha256 = py.detach(|| hex::encode(Sha256::digest(&bytes)));
         let name = upload.name.unwrap_or_else(|| content_name(&upload.stem, &sha256));
-        let hosts = self.of_this_process(py)?;
+        let hosts = self.connected(py)?;
         let pushed = wait(py, hosts.push(kind, &name, bytes))?;
-        let pushed = pushed.map_err(|error| errors::of_client(py, &error))?;
+        let pushed = pushed.map_err(|error| errors::from_client(py, &error))?;
         Ok((name.clone(), pushed.sha256, pushed.bytes, pushed.skipped))
     }
 }

@@ -1,17 +1,17 @@
-//! The Python package `frostline`, as far as it is native: what talks to hosts, on `frostline-client`.
+//! Native part of the Python package `frostline`: access to hosts, based on `frostline-client`.
 //!
-//! * [`hosts::Hosts`]: listings, uploads, loads.
-//! * [`dataset::dataset`]: samples as the trainer divides them.
-//! * [`stream::Stream`], [`rows::Rows`]: activations as NumPy arrays, in the order they are asked for.
-//! * [`kept::Kept`]: those that lie on this machine's disk.
+//! * [`hosts::Hosts`]: listings, uploads and load.
+//! * [`dataset::dataset`]: training, validation and test samples.
+//! * [`stream::Stream`], [`rows::Rows`]: activations as NumPy arrays in the requested order.
+//! * [`feature_store::Kept`]: features cached on this machine's disk.
 //!
-//! Python objects hold settings and nothing else; what works for them belongs to one process ([`process`]), so that they may be
-//! pickled and used after a fork. The interpreter's lock is released while something is waited for ([`process::wait`]).
+//! Python objects hold only settings, so they can be pickled and used after a fork. Connections and threads
+//! belong to one process ([`process`]). The interpreter's lock is released during waits ([`process::wait`]).
 
 mod dataset;
 mod errors;
+mod feature_store;
 mod hosts;
-mod kept;
 mod process;
 mod rows;
 mod settings;
@@ -25,10 +25,10 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<hosts::Hosts>()?;
     module.add_class::<stream::Stream>()?;
     module.add_class::<rows::Rows>()?;
-    module.add_class::<kept::Kept>()?;
+    module.add_class::<feature_store::Kept>()?;
     module.add_function(wrap_pyfunction!(dataset::dataset, module)?)?;
-    module.add_function(wrap_pyfunction!(kept::feature_limit, module)?)?;
-    module.add_function(wrap_pyfunction!(kept::layers, module)?)?;
-    module.add_function(wrap_pyfunction!(kept::stated_pixels, module)?)?;
-    module.add_function(wrap_pyfunction!(dataset::shuffled, module)?)
+    module.add_function(wrap_pyfunction!(feature_store::feature_limit, module)?)?;
+    module.add_function(wrap_pyfunction!(feature_store::layers, module)?)?;
+    module.add_function(wrap_pyfunction!(feature_store::stated_pixels, module)?)?;
+    module.add_function(wrap_pyfunction!(dataset::epoch_order, module)?)
 }

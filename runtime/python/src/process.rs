@@ -1,5 +1,5 @@
-//! What belongs to one process. After a fork no thread of the parent's runtime is there, its connections are the parent's, and its
-//! poll descriptor is shared with it: nothing of that is used or even dropped in the child.
+//! Resources of a process. A forked child has none of the threads of the parent's runtime, and would share
+//! the parent's connections and poll descriptor. Therefore the child neither uses nor drops them.
 
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
@@ -8,19 +8,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-/// How soon Ctrl-C is seen.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval between checks for Ctrl-C.
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Network tasks only move bytes; what takes longer has threads of its own.
+/// Network tasks only move bytes. Longer work runs on separate threads.
 const NETWORK_THREADS: usize = 2;
 
 static RUNTIME: Mutex<Option<(u32, &'static Runtime)>> = Mutex::new(None);
 
-/// This process' runtime, started when it is first asked for. As the caller holds the interpreter's lock, and forks hold it too, no fork
-/// finds this half done.
+/// Returns the runtime of this process, and starts it on first use. The caller holds the interpreter's lock,
+/// and so does a fork in Python. Therefore a fork never sees a partially initialized runtime.
 ///
 /// # Errors
-/// `OSError` when the system gives no threads.
+/// Raises `OSError` if the system cannot start threads.
 pub(crate) fn runtime(_py: Python<'_>) -> PyResult<&'static Runtime> {
     let process = std::process::id();
     let mut current = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -40,16 +40,17 @@ pub(crate) fn runtime(_py: Python<'_>) -> PyResult<&'static Runtime> {
     Ok(runtime)
 }
 
-/// Waits for `future` with the interpreter's lock released, and looks for Ctrl-C meanwhile. What it returns when that comes leaves the
-/// future to its owner.
+/// Waits for `future` with the interpreter's lock released, and checks for signals such as Ctrl-C meanwhile.
+/// If a signal handler raises an exception, `future` is dropped.
 ///
 /// # Errors
-/// `KeyboardInterrupt`, or what else a signal's handler raises.
+/// Raises the exception of a signal handler, for example `KeyboardInterrupt`.
 pub(crate) fn wait<T: Send>(py: Python<'_>, future: impl Future<Output = T> + Send) -> PyResult<T> {
     let runtime = runtime(py)?;
     let mut future = pin!(future);
     loop {
-        let look = || runtime.block_on(async { tokio::time::timeout(LOOK, future.as_mut()).await });
+        let look =
+            || runtime.block_on(async { tokio::time::timeout(SIGNAL_INTERVAL, future.as_mut()).await });
         match py.detach(look) {
             Ok(done) => return Ok(done),
             Err(_) => py.check_signals()?,
@@ -57,7 +58,7 @@ pub(crate) fn wait<T: Send>(py: Python<'_>, future: impl Future<Output = T> + Se
     }
 }
 
-/// Something that is made anew in each process that uses it.
+/// Holds a separate value per process.
 pub(crate) struct PerProcess<T>(Mutex<Option<(u32, Arc<T>)>>);
 
 impl<T> PerProcess<T> {
@@ -65,15 +66,15 @@ impl<T> PerProcess<T> {
         Self(Mutex::new(None))
     }
 
-    /// This process' own, where there is one already.
-    pub(crate) fn present(&self) -> Option<Arc<T>> {
+    /// Returns the value of this process, if it exists.
+    pub(crate) fn existing(&self) -> Option<Arc<T>> {
         let current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (owner, value) = current.as_ref()?;
         (*owner == std::process::id()).then(|| Arc::clone(value))
     }
 
-    /// This process' own, made by `make` where there is none yet. The interpreter's lock is held meanwhile, as for [`runtime`], so
-    /// `make` must not [`wait`].
+    /// Returns the value of this process, and creates it with `make` if it does not exist. The interpreter's
+    /// lock is held during the call, as for [`runtime`], so `make` must not call [`wait`].
     pub(crate) fn get(&self, _py: Python<'_>, make: impl FnOnce() -> PyResult<T>) -> PyResult<Arc<T>> {
         let process = std::process::id();
         let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);

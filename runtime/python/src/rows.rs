@@ -1,9 +1,9 @@
-//! One pass over samples, batch by batch, some of them ahead.
+//! Prefetching iteration over batches of activations.
 
 use crate::errors;
 use crate::process::wait;
-use crate::stream::Live;
-use frostline_client::{Ahead, Fetched, InquiryError, Pass, Passed, Source};
+use crate::stream::Connections;
+use frostline_client::{Fetched, InquiryError, Pass, Passed, PrefetchLimits, Source};
 use frostline_tensor::Data;
 use frostline_wire::{ObjectInfo, View};
 use numpy::{PyArray1, PyArrayMethods};
@@ -12,65 +12,66 @@ use pyo3::types::PyDict;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The batches of one pass; see `_native.pyi`.
+/// Iterator over the batches of a pass. `_native.pyi` documents the methods.
 #[pyclass(module = "frostline._native")]
 pub(crate) struct Rows {
     process: u32,
-    /// Samples of batches that were handed out.
+    /// Number of samples in the batches returned before.
     done: usize,
     state: State,
 }
 
 enum State {
-    /// It is not known yet what rows there are at the cut.
-    Asked(Asked),
-    Under(Pass),
-    /// It was closed, or an error ended it.
-    Over,
+    /// No requests sent yet. The shape at the cut is unknown.
+    Requested(PassRequest),
+    Running(Pass),
+    /// Closed, or ended by an error.
+    Ended,
 }
 
-/// What a pass is to bring.
-pub(crate) struct Asked {
-    pub(crate) live: Arc<Live>,
+/// Parameters of a pass.
+pub(crate) struct PassRequest {
+    pub(crate) live: Arc<Connections>,
     pub(crate) cut: String,
     pub(crate) view: Option<View>,
-    pub(crate) ahead: Ahead,
+    pub(crate) ahead: PrefetchLimits,
     pub(crate) batches: VecDeque<Arc<[ObjectInfo]>>,
 }
 
 impl Rows {
-    pub(crate) fn new(asked: Asked) -> Self {
+    pub(crate) fn new(asked: PassRequest) -> Self {
         Self {
             process: std::process::id(),
             done: 0,
-            state: State::Asked(asked),
+            state: State::Requested(asked),
         }
     }
 
-    fn is_ours(&self) -> bool {
+    fn belongs_to_this_process(&self) -> bool {
         self.process == std::process::id()
     }
 
-    /// The pass, begun where it was not; `None` where it is over. Ctrl-C leaves it as it was.
+    /// Returns the pass, and starts it on the first call. Returns `None` if the pass has ended. Ctrl-C does
+    /// not change the state.
     fn pass(&mut self, py: Python<'_>) -> PyResult<Option<&mut Pass>> {
-        if let State::Asked(asked) = &mut self.state {
+        if let State::Requested(asked) = &mut self.state {
             let found = wait(py, asked.live.source(&asked.cut))?;
             self.state = match asked.start(found) {
-                Ok(pass) => State::Under(pass),
+                Ok(pass) => State::Running(pass),
                 Err(error) => {
-                    self.state = State::Over;
-                    return Err(errors::of_inquiry(py, &error));
+                    self.state = State::Ended;
+                    return Err(errors::from_inquiry(py, &error));
                 }
             };
         }
         Ok(match &mut self.state {
-            State::Under(pass) => Some(pass),
-            State::Asked(_) | State::Over => None,
+            State::Running(pass) => Some(pass),
+            State::Requested(_) | State::Ended => None,
         })
     }
 }
 
-impl Asked {
+impl PassRequest {
     fn start(&mut self, found: Result<Source, InquiryError>) -> Result<Pass, InquiryError> {
         let source = Source {
             view: self.view,
@@ -90,16 +91,16 @@ impl Rows {
 
     fn __len__(&self) -> usize {
         match &self.state {
-            State::Asked(asked) => asked.batches.len(),
-            State::Under(pass) => pass.left(),
-            State::Over => 0,
+            State::Requested(asked) => asked.batches.len(),
+            State::Running(pass) => pass.left(),
+            State::Ended => 0,
         }
     }
 
     fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        if !self.is_ours() {
-            let why = "these rows were asked for in another process, before a fork; call rows() in the one that uses them";
-            return Err(errors::other(py, why));
+        if !self.belongs_to_this_process() {
+            let why = "rows() was called before a fork; call it again in this process";
+            return Err(errors::general(py, why));
         }
         let Some(pass) = self.pass(py)? else {
             return Ok(None);
@@ -109,19 +110,19 @@ impl Rows {
             Some(Ok(Passed { samples, fetched })) => {
                 let before = self.done;
                 self.done += samples.len();
-                handed(py, fetched, &samples, before).map(Some)
+                to_dictionary(py, fetched, &samples, before).map(Some)
             }
             Some(Err(error)) => {
-                self.state = State::Over;
-                Err(errors::of_client(py, &error))
+                self.state = State::Ended;
+                Err(errors::from_client(py, &error))
             }
         }
     }
 
-    /// Ends the pass: what is under way is cancelled.
+    /// Ends the pass and cancels the batches in flight.
     fn close(&mut self) {
-        let state = std::mem::replace(&mut self.state, State::Over);
-        if !self.is_ours() {
+        let state = std::mem::replace(&mut self.state, State::Ended);
+        if !self.belongs_to_this_process() {
             std::mem::forget(state);
         }
     }
@@ -133,8 +134,9 @@ impl Drop for Rows {
     }
 }
 
-/// A batch as Python gets it: its memory becomes the array's. `before` samples came before it.
-fn handed<'py>(
+/// Converts a batch to Python without copying its values. `before` is the number of samples in earlier
+/// batches.
+fn to_dictionary<'py>(
     py: Python<'py>,
     fetched: Fetched,
     samples: &[ObjectInfo],
@@ -143,9 +145,9 @@ fn handed<'py>(
     let Fetched { rows, kept, bad, .. } = fetched;
     let shape = rows.shape().dims().to_vec();
     let Data::F32(values) = rows.into_data() else {
-        return Err(errors::other(
+        return Err(errors::general(
             py,
-            "rows arrived as something else than float32; please report it",
+            "received activations with a type other than float32; please report this bug",
         ));
     };
     let data = PyArray1::from_vec(py, values).reshape(shape)?;

@@ -1,47 +1,47 @@
-//! Settings as Python hands them over: a dictionary, which is checked here as a whole.
+//! Validation of settings from Python dictionaries.
 
 use crate::errors;
 use frostline_client::{ClientError, Deadlines, HostClient, Hosts, Inquiry, Token, Trust};
 use frostline_features::{Provenance, Rounding};
-use frostline_wire::{Encoding, Pin, Precision, Split, Terms};
+use frostline_wire::{Encoding, Precision, Split, Terms, UploadRef};
 use pyo3::prelude::*;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
 
-/// The stock guest's component, as committed beside its sources.
+/// The stock guest's component from `guest/prefix`.
 pub(crate) static STOCK_GUEST: &[u8] = include_bytes!("../../../guest/prefix/prefix.wasm");
 
-/// What else rows depend on.
+/// Inputs that determine cached features, in addition to the settings of the stream.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Made {
+pub(crate) struct FeatureInputs {
     /// The freeze cut.
     pub(crate) freeze: String,
-    /// See [`crate::kept::layers`].
+    /// Hash of the layers before the freeze cut, as returned by [`crate::feature_store::layers`].
     pub(crate) layers: String,
-    /// What the guest does where the stream tells it nothing.
+    /// Recipe that the guest uses if the stream has no parameters.
     pub(crate) usual: String,
-    /// The version of ONNX Runtime here.
+    /// ONNX Runtime version of this process.
     pub(crate) library: String,
     pub(crate) shape: Vec<usize>,
 }
 
-/// Which hosts, and how they and we know each other.
+/// Addresses of hosts and credentials.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Reach {
+pub(crate) struct HostSettings {
     hosts: Vec<String>,
     token: Option<String>,
     token_file: Option<PathBuf>,
     ca: Option<PathBuf>,
-    /// Whether the host was started by this package, so that messages need not name its address.
+    /// True if this package started the host. Messages then omit the address.
     #[serde(default)]
     embedded: bool,
 }
 
-/// What a stream of rows asks for.
+/// Settings of requests for activations.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StreamSettings {
@@ -76,7 +76,7 @@ pub(crate) struct StreamSettings {
     precision: Precision,
 }
 
-// As the command's.
+// Same defaults as the command.
 const fn open_requests() -> usize {
     8
 }
@@ -93,18 +93,19 @@ const fn memory() -> u64 {
     1 << 30
 }
 
-/// Reads a value of Python's as JSON has it.
+/// Deserializes a Python value through JSON. `what` names the value in errors.
 ///
 /// # Errors
-/// `frostline.SettingsError` that says what is wrong with it; never a value, which may be a token.
+/// Raises `frostline.SettingsError` if the value cannot be deserialized as `T`.
 pub(crate) fn read<T: DeserializeOwned>(value: &Bound<'_, PyAny>, what: &str) -> PyResult<T> {
     let py = value.py();
     let text: String = py.import("json")?.call_method1("dumps", (value,))?.extract()?;
-    serde_json::from_str(&text).map_err(|error| errors::settings(py, &format!("{what}: {error}")))
+    serde_json::from_str(&text).map_err(|error| errors::invalid_settings(py, &format!("{what}: {error}")))
 }
 
-impl Reach {
-    /// The hosts. Those of one name (`dns://`) are looked up and asked what they are called; nothing is sent to others before they are used.
+impl HostSettings {
+    /// Connects to the hosts. For a DNS name (`dns://`), this resolves the name and queries the names of the
+    /// hosts. Otherwise no request is sent.
     pub(crate) async fn hosts(&self) -> Result<Hosts, ClientError> {
         let token = match (&self.token, &self.token_file) {
             (Some(secret), _) => Some(Token::new(secret)?),
@@ -120,8 +121,8 @@ impl Reach {
 }
 
 impl StreamSettings {
-    /// What rows depend on that come so from `split`.
-    pub(crate) fn provenance(&self, split: &Split, made: &Made) -> Provenance {
+    /// Returns the inputs that determine features computed from `split`.
+    pub(crate) fn provenance(&self, split: &Split, made: &FeatureInputs) -> Provenance {
         let guest = self.guest.as_ref().map(|(_, sha256)| sha256.clone());
         let told = match self.parameters.trim() {
             "" => &made.usual,
@@ -142,15 +143,15 @@ impl StreamSettings {
             precision: self.precision,
             fixed_batch: self.fixed_batch,
             library: made.library.clone(),
-            // Layers run here on the CPU.
+            // This package executes layers on the CPU.
             device: "cpu".to_owned(),
             exactly: None,
             shape: made.shape.clone(),
         }
     }
 
-    pub(crate) fn reach(&self) -> Reach {
-        Reach {
+    pub(crate) fn host_settings(&self) -> HostSettings {
+        HostSettings {
             hosts: self.hosts.clone(),
             token: self.token.clone(),
             token_file: self.token_file.clone(),
@@ -159,9 +160,9 @@ impl StreamSettings {
         }
     }
 
-    /// What is asked for, whatever the cut.
+    /// Returns the request for activations without the cut.
     pub(crate) fn inquiry(&self) -> Inquiry {
-        let pin = |pin: &(String, String)| Pin {
+        let pin = |pin: &(String, String)| UploadRef {
             name: pin.0.clone(),
             sha256: pin.1.clone(),
         };

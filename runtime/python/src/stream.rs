@@ -1,14 +1,16 @@
-//! Rows at a cut, for any number of passes over any samples.
+//! Source of activations at a cut. Supports any number of passes over any samples.
 
 use crate::errors;
 use crate::process::{PerProcess, wait};
-use crate::rows::{Asked, Rows};
+use crate::rows::{PassRequest, Rows};
 use crate::settings::{STOCK_GUEST, StreamSettings, read};
 use bytes::Bytes;
-use frostline_client::{Ahead, ClientError, Fetcher, Hosts, Inquiry, InquiryError, Source, UploadKind};
+use frostline_client::{
+    ClientError, Fetcher, Hosts, Inquiry, InquiryError, PrefetchLimits, Source, UploadKind,
+};
 use frostline_images::DecodePool;
 use frostline_tensor::SampleRef;
-use frostline_wire::{ObjectInfo, Pin, Split};
+use frostline_wire::{ObjectInfo, Split, UploadRef};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
@@ -18,27 +20,28 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::{Mutex, OnceCell};
 
-/// What an object of unknown size is taken to have where objects travel: the most that hosts read of one.
-const UNKNOWN: u64 = 64 << 20;
+/// Size in bytes assumed for an object of unknown size at the cut `none`, to limit the memory of prefetched
+/// batches.
+const ASSUMED_OBJECT_BYTES: u64 = 64 << 20;
 
-/// A source of rows, as a picklable setting; see `_native.pyi`.
+/// Picklable source of activations. `_native.pyi` documents the methods.
 #[pyclass(module = "frostline._native", frozen)]
 pub(crate) struct Stream {
-    /// As it was given, to be pickled.
+    /// Settings as passed by the caller, for pickling.
     config: Py<PyAny>,
     settings: StreamSettings,
-    live: PerProcess<Live>,
+    live: PerProcess<Connections>,
 }
 
-/// What a stream is in one process.
-pub(crate) struct Live {
+/// Connections of a stream in one process.
+pub(crate) struct Connections {
     pub(crate) hosts: Hosts,
     pub(crate) fetcher: Fetcher,
     inquiry: Inquiry,
-    /// What hosts are given again that come back without it.
-    files: Vec<(UploadKind, Pin, Option<PathBuf>)>,
-    given: OnceCell<()>,
-    /// What to ask for, by cut.
+    /// Uploads to send again if a host loses them, and local files.
+    uploads: Vec<(UploadKind, UploadRef, Option<PathBuf>)>,
+    uploaded: OnceCell<()>,
+    /// Sources by cut.
     sources: Mutex<HashMap<String, Source>>,
 }
 
@@ -48,7 +51,10 @@ impl Stream {
     fn new(config: &Bound<'_, PyAny>) -> PyResult<Self> {
         let settings: StreamSettings = read(config, "the stream's settings")?;
         if settings.open_requests == 0 {
-            return Err(errors::settings(config.py(), "open_requests must be at least 1"));
+            return Err(errors::invalid_settings(
+                config.py(),
+                "open_requests must be at least 1",
+            ));
         }
         Ok(Self {
             config: config.call_method0("copy")?.unbind(),
@@ -62,7 +68,8 @@ impl Stream {
         (slf.get_type().into_any(), (slf.get().config.clone_ref(py),))
     }
 
-    /// Rows of `keys` at `cut`, `batch` at a time, or as many in each batch as it says.
+    /// Returns the activations of `keys` at `cut` in batches of `batch` samples. If `batch` is a list, it
+    /// contains the size of each batch.
     #[pyo3(signature = (keys, cut, batch, *, view=None))]
     fn rows(
         slf: &Bound<'_, Self>,
@@ -73,16 +80,18 @@ impl Stream {
     ) -> PyResult<Rows> {
         let (py, stream) = (slf.py(), slf.get());
         let view = view.map(|view| read(&view, "the view")).transpose()?;
-        let unknown = if cut == "none" { UNKNOWN } else { 0 };
-        let samples = keys.iter().map(|key| sample(key, unknown));
+        let unknown = if cut == "none" { ASSUMED_OBJECT_BYTES } else { 0 };
+        let samples = keys.iter().map(|key| to_object(key, unknown));
         let samples = samples.collect::<PyResult<Vec<_>>>()?;
-        let batches = batch.divide(samples).map_err(|why| errors::settings(py, &why))?;
+        let batches = batch
+            .divide(samples)
+            .map_err(|why| errors::invalid_settings(py, &why))?;
         let live = stream.live(py)?;
-        let ahead = Ahead {
+        let ahead = PrefetchLimits {
             batches: stream.settings.ahead,
             bytes: stream.settings.memory,
         };
-        Ok(Rows::new(Asked {
+        Ok(Rows::new(PassRequest {
             live,
             cut: cut.to_owned(),
             view,
@@ -91,26 +100,26 @@ impl Stream {
         }))
     }
 
-    /// The shape of one sample at `cut`.
+    /// Returns the shape of a sample's activations at `cut`.
     fn shape(&self, py: Python<'_>, cut: &str) -> PyResult<Vec<usize>> {
         let live = self.live(py)?;
         let source = wait(py, live.source(cut))?;
         source
             .map(|source| source.shape)
-            .map_err(|error| errors::of_inquiry(py, &error))
+            .map_err(|error| errors::from_inquiry(py, &error))
     }
 }
 
 impl Stream {
-    fn live(&self, py: Python<'_>) -> PyResult<Arc<Live>> {
-        if let Some(live) = self.live.present() {
+    fn live(&self, py: Python<'_>) -> PyResult<Arc<Connections>> {
+        if let Some(live) = self.live.existing() {
             return Ok(live);
         }
         let settings = &self.settings;
-        let reach = settings.reach();
-        // Of a job, which follows hosts that come and go.
+        let reach = settings.host_settings();
+        // Jobs follow changes of the addresses of a DNS name.
         let hosts = async { Ok::<_, ClientError>(reach.hosts().await?.for_job(Arc::new(|_| ()))) };
-        let hosts = wait(py, hosts)?.map_err(|error| errors::of_client(py, &error))?;
+        let hosts = wait(py, hosts)?.map_err(|error| errors::from_client(py, &error))?;
         self.live.get(py, || {
             let threads = settings
                 .threads
@@ -133,23 +142,23 @@ impl Stream {
             let files = files
                 .into_iter()
                 .filter_map(|(kind, pin, file)| Some((kind, pin?, file)));
-            Ok(Live {
+            Ok(Connections {
                 hosts,
                 fetcher: Fetcher::new(settings.open_requests, decoders),
-                files: files.collect(),
+                uploads: files.collect(),
                 inquiry,
-                given: OnceCell::new(),
+                uploaded: OnceCell::new(),
                 sources: Mutex::default(),
             })
         })
     }
 }
 
-/// How samples are divided into batches.
+/// Division of samples into batches.
 #[derive(FromPyObject)]
 enum Batches {
     #[pyo3(transparent)]
-    Each(usize),
+    Uniform(usize),
     #[pyo3(transparent)]
     Sizes(Vec<usize>),
 }
@@ -157,8 +166,8 @@ enum Batches {
 impl Batches {
     fn divide(&self, samples: Vec<ObjectInfo>) -> Result<VecDeque<Arc<[ObjectInfo]>>, String> {
         match self {
-            Self::Each(0) => Err("a batch has at least one row, and 0 is asked for".to_owned()),
-            Self::Each(size) => Ok(samples.chunks(*size).map(Arc::from).collect()),
+            Self::Uniform(0) => Err("the batch size must be at least 1".to_owned()),
+            Self::Uniform(size) => Ok(samples.chunks(*size).map(Arc::from).collect()),
             Self::Sizes(sizes) => {
                 let count = samples.len();
                 let mut samples = samples.into_iter();
@@ -169,7 +178,9 @@ impl Batches {
                     .zip(sizes)
                     .all(|(batch, size)| batch.len() == *size && *size > 0);
                 if !whole || samples.next().is_some() {
-                    return Err(format!("batches of {sizes:?} rows are none of {count} samples"));
+                    return Err(format!(
+                        "invalid batch sizes {sizes:?} for {count} samples; each must be at least 1, and their sum the number of samples"
+                    ));
                 }
                 Ok(batches)
             }
@@ -177,10 +188,11 @@ impl Batches {
     }
 }
 
-impl Live {
-    /// What to ask for at `cut`; hosts are asked once, and given what they may come to lack.
+impl Connections {
+    /// Returns the source of activations at `cut`. Hosts are asked once for each cut. The first call also
+    /// provides the uploads that hosts may need again.
     pub(crate) async fn source(&self, cut: &str) -> Result<Source, InquiryError> {
-        self.given.get_or_try_init(|| self.give()).await?;
+        self.uploaded.get_or_try_init(|| self.upload_files()).await?;
         let mut sources = self.sources.lock().await;
         if let Some(source) = sources.get(cut) {
             return Ok(source.clone());
@@ -190,9 +202,9 @@ impl Live {
         Ok(source)
     }
 
-    async fn give(&self) -> Result<(), InquiryError> {
-        for (kind, pin, file) in &self.files {
-            if let Some(bytes) = content(*kind, pin, file.clone()).await? {
+    async fn upload_files(&self) -> Result<(), InquiryError> {
+        for (kind, pin, file) in &self.uploads {
+            if let Some(bytes) = upload_content(*kind, pin, file.clone()).await? {
                 self.hosts.push(*kind, &pin.name, bytes).await?;
             }
         }
@@ -200,8 +212,12 @@ impl Live {
     }
 }
 
-/// The bytes of an upload, where they are here: in a file, or the stock guest's.
-async fn content(kind: UploadKind, pin: &Pin, file: Option<PathBuf>) -> Result<Option<Bytes>, InquiryError> {
+/// Returns the content of an upload if it is available locally, either as a file or as the stock guest.
+async fn upload_content(
+    kind: UploadKind,
+    pin: &UploadRef,
+    file: Option<PathBuf>,
+) -> Result<Option<Bytes>, InquiryError> {
     let (asked, wanted) = (file.clone(), pin.sha256.clone());
     let read = move || {
         let bytes = match &file {
@@ -226,13 +242,16 @@ async fn content(kind: UploadKind, pin: &Pin, file: Option<PathBuf>) -> Result<O
     })?;
     match read.map_err(|error| named(error.to_string()))? {
         Some((bytes, true)) => Ok(Some(bytes)),
-        Some(_) if asked.is_some() => Err(named("it is not what was uploaded; push it again".to_owned())),
+        Some(_) if asked.is_some() => Err(named(
+            "the content has changed since the upload; push the file again".to_owned(),
+        )),
         _ => Ok(None),
     }
 }
 
-/// A sample as it is asked for: a key, (key, etag), or a `frostline.Object`, which also knows its size.
-pub(crate) fn sample(asked: &Bound<'_, PyAny>, unknown: u64) -> PyResult<ObjectInfo> {
+/// Converts a requested sample: a key, (key, etag), or a `frostline.Object`, which includes the size.
+/// `unknown` is used if the size is missing.
+pub(crate) fn to_object(asked: &Bound<'_, PyAny>, unknown: u64) -> PyResult<ObjectInfo> {
     if let Ok(key) = asked.cast::<PyString>() {
         return Ok(ObjectInfo {
             sample: SampleRef::new(key.to_str()?),

@@ -1,4 +1,4 @@
-"""The bundled network and photos, and a folder for a test."""
+"""Base class for tests with the bundled network and photos."""
 
 import shutil
 import tempfile
@@ -9,7 +9,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 MODEL = REPOSITORY / "models/zoo/demo/backbone.onnx"
 PHOTOS = REPOSITORY / "models/zoo/demo/photos"
 CUT = "features"
-"""The cut before the network's classifier: 128 values an image."""
+"""The cut before the network's classifier, with 128 values per image."""
 
 
 class Case(unittest.TestCase):
@@ -18,7 +18,7 @@ class Case(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 
     def few(self, each: int = 4) -> Path:
-        """A data root with some photos of two classes."""
+        """Create a data root with `each` photos in each of two classes."""
         root = self.folder / "photos"
         for name in ("brick", "stars"):
             (root / name).mkdir(parents=True)

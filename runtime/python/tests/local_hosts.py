@@ -1,4 +1,4 @@
-"""Storage hosts on this machine, which can be ended and started again."""
+"""Storage hosts on this machine that tests can stop and restart."""
 
 import json
 import os
@@ -11,20 +11,23 @@ import sys
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 PHOTOS = REPOSITORY / "models" / "zoo" / "demo" / "photos"
 DEADLINE = 60
-"""Seconds that a host may take to begin or to end."""
+"""Timeout in seconds for the exit of a host."""
 
 
 def command():
-    """The `frostline` command: that of `FROSTLINE`, or the one beside this interpreter."""
+    """Return the path of the `frostline` command: `FROSTLINE`, or the command next to this interpreter or on the `PATH`."""
     beside = pathlib.Path(sys.executable).with_name("frostline")
     return os.environ.get("FROSTLINE") or (str(beside) if beside.exists() else shutil.which("frostline"))
 
 
 class Host:
-    """`frostline serve` for the demo's photos, its state in `folder`; comes back on the same port. All hosts of a folder have one token."""
+    """Process of `frostline serve` for the demo photos.
+
+    The state is stored in `folder`. All hosts of a folder share a token. A restarted host uses the same port.
+    """
 
     def __init__(self, folder, name, data=PHOTOS, before=()):
-        """`before`: words before the command, such as those that pin it to a core."""
+        """Start the host. `before` contains arguments to insert before the command, for example to set its CPU affinity."""
         self.folder, self.data, self.listen, self.before = pathlib.Path(folder), data, "127.0.0.1:0", before
         self.state = self.folder / name
         self.token_file = self.folder / "token"
@@ -39,12 +42,12 @@ class Host:
         self.listen = self.url.removeprefix("http://")
 
     def kill(self):
-        """Ends it as a crash would."""
+        """Kill the host to simulate a crash."""
         self.process.kill()
         self._gone()
 
     def stop(self):
-        """Ends it as an operator does: what runs is finished."""
+        """Stop the host as an operator does. The host finishes work in progress."""
         self.process.send_signal(signal.SIGTERM)
         self._gone()
 

@@ -1,4 +1,4 @@
-"""Processes that train together, on this machine."""
+"""Groups of training processes on this machine."""
 
 import socket
 import traceback
@@ -6,18 +6,21 @@ import traceback
 import torch
 
 DEADLINE = 240
-"""Seconds that they may take."""
+"""Timeout in seconds for the processes of a group."""
 
 
 def free_port():
-    """A port of loopback that nobody listens on."""
+    """Return an unused loopback port."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
 
 
 def together(world, work, *arguments):
-    """What `work(*arguments)` gives in each of `world` processes of one gloo group, in their order. `work` lies in a module of these tests."""
+    """Run `work(*arguments)` in each of `world` processes of a gloo group, and return the results by rank.
+
+    `work` must be a function of a test module, so that it can be pickled.
+    """
     context = torch.multiprocessing.get_context("spawn")
     results, port = context.SimpleQueue(), free_port()
     members = [context.Process(target=_member, args=(rank, world, port, results, work, arguments), daemon=True) for rank in range(world)]
@@ -34,7 +37,7 @@ def together(world, work, *arguments):
             raise AssertionError(f"process {rank}: {failure}")
         found[rank] = value
     if len(found) != world:
-        raise AssertionError(f"of {world} processes those of ranks {sorted(found)} came to an end")
+        raise AssertionError(f"of {world} processes, only the ranks {sorted(found)} finished")
     return [found[rank] for rank in range(world)]
 
 

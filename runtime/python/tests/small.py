@@ -1,4 +1,4 @@
-"""A small network on small images, and a training loop that notes what it saw."""
+"""A small network for small images, and a training loop that records the samples."""
 
 import copy
 
@@ -31,7 +31,7 @@ class Network(torch.nn.Module):
 
 
 def network():
-    """The same one every time, its normalization with statistics of its own."""
+    """Create a network with fixed weights and non-default running statistics."""
     torch.manual_seed(0)
     made = Network()
     for name, value in made.named_buffers():
@@ -43,7 +43,7 @@ def network():
 
 
 class Noted:
-    """A source that notes the keys of the rows it gave."""
+    """A source that records the keys of each batch."""
 
     def __init__(self, source):
         self.source, self.keys = source, []
@@ -55,15 +55,18 @@ class Noted:
 
 
 def divided(data, hosts=None, batch=16, **options):
-    """(suffix, activations whose keys are noted) of the small network."""
+    """Return (suffix, activations) of the small network, with recorded keys."""
     suffix, activations = fl.pushdown(network(), data, hosts, freeze="blocks.1", batch=batch, size=SIZE, **{"split": "blocks.1", **options})
     activations.source = Noted(activations.source)
     return suffix, activations
 
 
 def train(suffix, activations, after=lambda step: None, lr=0.05):
-    """(losses, keys by step) of an epoch, by whoever takes part; `after(step)` is called after each."""
-    module = suffix.eval()  # stored statistics, so that rows do not depend on each other
+    """Train for an epoch, alone or in a process group, and return (losses, keys by step).
+
+    Calls `after(step)` after each step.
+    """
+    module = suffix.eval()  # Use stored statistics, so that rows do not affect each other.
     distributed = torch.distributed.is_initialized()
     if distributed:
         module = torch.nn.parallel.DistributedDataParallel(module)

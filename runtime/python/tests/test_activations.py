@@ -1,4 +1,4 @@
-"""Which samples come when, to whom: without hosts, from rows that name their sample."""
+"""Order of samples and division among processes, tested without hosts."""
 
 import pickle
 import unittest
@@ -15,7 +15,7 @@ from processes import together
 
 
 class Named:
-    """A source whose rows are the numbers of their samples; those in `bad` fail."""
+    """A source that returns the index of each sample as its row. Samples in `bad` fail."""
 
     def __init__(self, bad=()):
         self.bad, self.asked = set(bad), []
@@ -39,7 +39,7 @@ def loader(data, **options):
 
 
 def numbers(batches):
-    """The samples of each batch; its labels have to be theirs."""
+    """Return the sample indices of each batch, and check that the labels match the rows."""
     found = []
     for x, y in batches:
         assert x[:, 0].tolist() == y.tolist(), (x, y)
@@ -106,17 +106,17 @@ class Orders(unittest.TestCase):
         self.assertEqual(set(sum(found, [])), {2, 7})
         self.assertEqual([float(part) for part in samples[9]], [9.0, 9.0])
         self.assertEqual(samples.labels.tolist(), list(range(10)))
-        with self.assertRaisesRegex(frostline.BadSample, "'3' cannot be used: broken; leave its number out"):
+        with self.assertRaisesRegex(frostline.BadSample, "'3' cannot be used: broken; exclude its index"):
             samples[3]
 
-    def test_what_makes_no_sense_is_refused(self):
+    def test_invalid_options_are_refused(self):
         for options in ({"batch": 0}, {"seed": -1}, {"rank": 0}, {"rank": 2, "world": 2}, {"columns": ["path"]}):
             with self.assertRaises(ValueError):
                 activations(**options)
 
 
 def listed_by_each():
-    """What a process of a group trains on, where a photo is added after the first one listed."""
+    """Return the samples of a process if a photo is added after rank 0 has listed the data."""
     rank = torch.distributed.get_rank()
 
     def listed(config, **wanted):
@@ -142,7 +142,7 @@ class Ranks(unittest.TestCase):
             joined = [sum(parts, []) for parts in zip(*each, strict=True)]
             self.assertEqual(joined, alone[: len(joined)])
             self.assertGreaterEqual(len(joined), 6)
-        # The last batch has two samples: one of three processes would have none.
+        # The last batch has two samples, so one of three processes would have none.
         with self.assertRaisesRegex(ValueError, "drop_last=True"):
             next(iter(activations(rank=0, world=3)))
 
@@ -167,7 +167,7 @@ class Ranks(unittest.TestCase):
 
 
 class States(unittest.TestCase):
-    def test_going_on_in_an_epoch_fetches_nothing_of_what_is_behind(self):
+    def test_resume_fetches_no_earlier_batches(self):
         data = activations()
         data.set_epoch(3)
         passed = iter(loader(data))
@@ -209,7 +209,7 @@ class States(unittest.TestCase):
                 other.load_state_dict(state)
         labeled = activations()
         labeled.samples.labels[0] = 1
-        with self.assertRaisesRegex(ValueError, "the samples are others"):
+        with self.assertRaisesRegex(ValueError, "the samples differ"):
             labeled.load_state_dict(state)
 
 
@@ -217,7 +217,7 @@ class Workers(unittest.TestCase):
     def test_workers_divide_the_steps_in_order(self):
         alone = activations()
         epochs = [numbers(alone) for _ in range(3)]
-        # Spawned ones take seconds to start.
+        # Spawned workers need seconds to start, so test them only once.
         for method, persistent in (("fork", False), ("fork", True), ("spawn", True)):
             batches = loader(activations(), num_workers=2, multiprocessing_context=method, persistent_workers=persistent)
             with self.subTest(method=method, persistent=persistent):
@@ -232,7 +232,7 @@ class Workers(unittest.TestCase):
         self.assertEqual([numbers(loader(data, num_workers=workers)) for workers in (0, 2, 0, 1)], epochs)
         self.assertEqual(data.state_dict(step=7)["epoch"], 4)
 
-    def test_a_copy_has_places_of_its_own(self):
+    def test_a_copy_has_a_separate_position(self):
         alone = activations()
         epochs = [numbers(alone) for _ in range(2)]
         data = activations()
@@ -240,7 +240,7 @@ class Workers(unittest.TestCase):
         self.assertEqual([numbers(copied) for _ in range(2)], epochs)
         self.assertEqual(numbers(data), epochs[0])
 
-    def test_going_on_with_workers(self):
+    def test_resume_with_workers(self):
         first, second = (numbers(activation) for activation in [activations()] * 2)
         data = activations()
         batches = loader(data, num_workers=2, persistent_workers=True)
@@ -255,7 +255,7 @@ class Workers(unittest.TestCase):
         self.assertEqual(numbers(batches), first[4:])
         self.assertEqual(numbers(batches), second)
 
-    def test_a_pass_that_is_left_leaves_the_next_one_whole(self):
+    def test_an_abandoned_pass_does_not_shorten_the_next(self):
         data = activations()
         for options in ({"num_workers": 0}, {"num_workers": 2}):
             next(iter(loader(data, **options)))
@@ -278,14 +278,14 @@ class Workers(unittest.TestCase):
                 again.load_state_dict(batches.state_dict())
                 with self.subTest(workers=workers, steps=steps):
                     rest = numbers(again)
-                    # A loader that was asked after the last step has yet to notice that there is none.
+                    # A loader that was saved after the last step still has to detect the end of the epoch.
                     self.assertEqual(rest or numbers(again), whole[steps:] or following)
                     if steps < 7:
                         self.assertEqual(numbers(again), following)
 
 
 def train(bad, batch):
-    """The losses of an epoch of linear regression, by whoever takes part."""
+    """Train a linear regression for an epoch, alone or in a process group, and return the losses."""
     torch.manual_seed(0)
     model = torch.nn.Linear(1, 1).double()
     if torch.distributed.is_initialized():
@@ -306,7 +306,7 @@ def train(bad, batch):
 
 class Validation(unittest.TestCase):
     def test_a_batch_of_fewer_samples_than_processes_goes_to_some(self):
-        # 50 samples in batches of 16 leave 2 for three processes.
+        # With 50 samples in batches of 16, the last batch has 2 samples for three processes.
         parts = [numbers(activations(batch=16, shuffle=False, rank=rank, world=3)) for rank in range(3)]
         self.assertEqual(sorted(sum((sum(part, []) for part in parts), [])), list(range(50)))
         self.assertEqual([len(part) for part in parts], [4, 4, 3])

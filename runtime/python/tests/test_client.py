@@ -1,4 +1,4 @@
-"""Hosts, uploads and rows, through the embedded host."""
+"""Hosts, uploads and activations, tested with the embedded host."""
 
 import json
 import multiprocessing
@@ -27,10 +27,10 @@ def stream(data=bundled.PHOTOS, **options):
 
 
 def first(rows, keys, queue):
-    """What a worker does: one batch."""
+    """Fetch one batch in a worker process."""
     try:
         queue.put(next(rows.rows(keys, bundled.CUT, 4))["data"])
-    except BaseException as error:  # It is the parent that tells.
+    except BaseException as error:  # Report the error in the parent.
         queue.put(repr(error))
 
 
@@ -94,7 +94,7 @@ class Hosts(bundled.Case):
             seen = threading.Event()
 
             def hang_up():
-                # Only reached while the other thread waits without the interpreter's lock; it would wait for minutes otherwise.
+                # Reached only if the other thread waits without the interpreter's lock. Otherwise the test would need minutes.
                 connection, _ = server.accept()
                 seen.set()
                 connection.close()
@@ -106,7 +106,7 @@ class Hosts(bundled.Case):
             self.assertIn("error", answer)
 
     def test_ctrl_c_ends_a_wait(self):
-        # A shell starts what runs in the background with SIGINT ignored, and children inherit that.
+        # Background jobs of a shell ignore SIGINT, and children inherit this.
         script = """
 import signal, socket, sys, frostline
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -122,7 +122,7 @@ frostline.Client(f"http://127.0.0.1:{server.getsockname()[1]}", "token").load()
 
 
 class Rows(bundled.Case):
-    def test_rows_come_in_order_and_are_ones_own(self):
+    def test_rows_are_ordered_and_writable(self):
         objects, rows = client.objects(bundled.PHOTOS), stream()
         self.assertEqual(rows.shape(bundled.CUT), [128])
         one_by_one = rows.rows(objects[:5], bundled.CUT, 1)
@@ -157,7 +157,7 @@ class Rows(bundled.Case):
         (nothing,) = stream(root).rows(["absent.jpg"], bundled.CUT, 4)
         self.assertEqual(nothing["data"].shape, (0, 128))
 
-    def test_views_vary_pixels_and_come_again(self):
+    def test_views_augment_pixels(self):
         objects, rows = client.objects(bundled.PHOTOS)[:2], stream()
         views = [{"augmentation": {"hflip": 1.0}, "seed": 0, "number": 1}, None]
         flipped, plain = (next(rows.rows(objects, "input", 2, view=view))["data"] for view in views)
@@ -216,7 +216,7 @@ class Extract(bundled.Case):
         self.assertEqual(table["label"][0].as_py(), "brick")
         self.assertEqual(table["activation"].null_count, 0)
         values = table["activation"].chunk(0).to_numpy_ndarray()
-        # The bundled network says how its input is made.
+        # The metadata of the bundled network contain a recipe.
         _, recipe = _native.layers(bundled.MODEL, "input")
         self.assertEqual(json.loads(recipe)["resize"], 144)
         (batch,) = stream(parameters=recipe).rows(table["key"].to_pylist()[:100], bundled.CUT, 100)

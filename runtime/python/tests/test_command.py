@@ -1,4 +1,4 @@
-"""The command that comes with the package: by itself, and from Python."""
+"""The command in the package, executed directly and from Python."""
 
 import json
 import os
@@ -36,7 +36,7 @@ class Command(bundled.Case):
         profile = client.profile(bundled.MODEL, bundled.PHOTOS, freeze="features")
         self.assertIn("profile", profile)
 
-    def test_what_the_command_refuses_is_an_error_with_a_kind(self):
+    def test_command_errors_have_a_kind(self):
         with self.assertRaises(frostline.CommandError) as usage:
             client.train(bundled.MODEL, bundled.PHOTOS, nonsense=1)
         self.assertEqual((usage.exception.kind, usage.exception.code), ("usage", 2))
@@ -54,14 +54,14 @@ class Command(bundled.Case):
             frostline.Client(reached["hosts"], "wrong").profile(bundled.MODEL, bundled.PHOTOS)
         self.assertEqual(denied.exception.kind, "unauthorized")
 
-    def test_what_takes_too_long_is_ended(self):
+    def test_commands_are_stopped_at_the_timeout(self):
         with self.assertRaises(frostline.CommandError) as late:
             client.profile(bundled.MODEL, bundled.PHOTOS, timeout=0.0)
         self.assertEqual(late.exception.kind, "timeout")
 
 
 def runs_still(process):
-    """Whether there is such a process that has not ended, waited for or not."""
+    """Return true if the process exists and is not a zombie."""
     try:
         return pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -69,10 +69,10 @@ def runs_still(process):
 
 
 class Orphans(bundled.Case):
-    """What a process started that is killed without a chance to say so."""
+    """Children of a process that is killed."""
 
     def killed(self, script):
-        """Runs a script until it prints a line, and kills it: that line, and the processes that it had started."""
+        """Run a script until it prints a line, kill it, and return the line and the child processes."""
         words = [sys.executable, "-c", script, bundled.MODEL, bundled.PHOTOS, self.folder / "runs"]
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
             line = process.stdout.readline().strip()
@@ -98,7 +98,7 @@ frostline.Client().train(model, photos, runs=runs, freeze="features", epochs=100
         self.assertEqual(line, "epoch")
         self.wait_until(lambda: not any(runs_still(child) for child in children))
         (run,) = (self.folder / "runs").iterdir()
-        self.assertTrue(any(run.rglob("*.onnx")), "the best model so far is there")
+        self.assertTrue(any(run.rglob("*.onnx")), "the best model so far is missing")
 
     def test_a_host_leaves_nothing_behind(self):
         script = """
@@ -111,7 +111,7 @@ signal.pause()
 
 
 class Alone(bundled.Case):
-    """The command as a shell runs it: without the package's help."""
+    """The command, executed as in a shell, without the environment that the package sets."""
 
     def extract(self, name, *more, data=bundled.PHOTOS):
         out = self.folder / name

@@ -1,4 +1,4 @@
-"""Modules divided at a module: what hosts get, and what is left to train."""
+"""Division of models into frozen layers for hosts and a suffix to train."""
 
 import copy
 import io
@@ -16,7 +16,7 @@ EXAMPLE = torch.randn(2, 3, small.SIZE, small.SIZE)
 
 
 class Branching(small.Network):
-    """Its code depends on the shape of what it is given, which torch.fx cannot follow."""
+    """The code depends on the shape of the input, which torch.fx cannot trace."""
 
     def forward(self, x):
         if x.shape[1] != 3:
@@ -25,7 +25,7 @@ class Branching(small.Network):
 
 
 class Bypassing(small.Network):
-    """What follows the first block reads the images too."""
+    """Layers after the cut also read the images."""
 
     def forward(self, x):
         return super().forward(x) + x.mean()
@@ -37,7 +37,7 @@ class BypassingInTraining(small.Network):
 
 
 class Dropping(small.Network):
-    """Stochastic depth as timm has it, with an in-place operation whose result nobody reads, and functional dropout."""
+    """Stochastic depth as in timm, with an in-place operation whose result is unused, and functional dropout."""
 
     def forward(self, x):
         x = self.blocks(torch.nn.functional.dropout(self.stem(x), 0.1, self.training))
@@ -54,7 +54,7 @@ class InPlace(small.Network):
 
 
 class Positions(small.Network):
-    """Parameters of its own: one that earlier layers read, one that later layers read."""
+    """Has one Parameter that earlier layers read, and one that later layers read."""
 
     def __init__(self):
         super().__init__()
@@ -66,7 +66,7 @@ class Positions(small.Network):
 
 
 class Table(torch.nn.Module):
-    """Returns a table that depends on the shape of its input alone."""
+    """Returns a table that depends only on the shape of the input."""
 
     def __init__(self):
         super().__init__()
@@ -77,7 +77,7 @@ class Table(torch.nn.Module):
 
 
 class Tabled(small.Network):
-    """A table that is made before the cut, and read after it."""
+    """Computes a table before the cut and reads it after the cut."""
 
     def __init__(self):
         super().__init__()
@@ -90,7 +90,7 @@ class Tabled(small.Network):
 
 
 class Pooling(torch.nn.Module):
-    """Returns a map of features and their means."""
+    """Returns a feature map and the means of the features."""
 
     def __init__(self, blocks):
         super().__init__()
@@ -102,7 +102,7 @@ class Pooling(torch.nn.Module):
 
 
 class Pooled(small.Network):
-    """What follows the blocks reads the second tensor that they return."""
+    """Layers after the blocks read only the second tensor that the blocks return."""
 
     def __init__(self):
         super().__init__()
@@ -113,7 +113,7 @@ class Pooled(small.Network):
 
 
 class WithLoss(small.Network):
-    """Takes labels, and returns a dictionary, as models of transformers do."""
+    """Accepts labels and returns a dictionary, like the models of transformers."""
 
     def forward(self, x, labels=None):
         logits = super().forward(x)
@@ -221,11 +221,11 @@ class Dividing(unittest.TestCase):
         suffix.scale = torch.nn.Parameter(torch.ones(2))
         self.assertEqual(suffix(rows).shape, (3, 2))
 
-    def test_what_cannot_be_divided_says_why(self):
+    def test_refused_divisions_state_the_reason(self):
         for model, module, why in (
             (Bypassing(), "blocks.1", "'blocks.1' also reads values that do not pass through it"),
             (BypassingInTraining(), "blocks.1", "in training mode"),
-            (small.network(), "blocks.1.norm", "freeze='blocks.1' is the nearest place"),
+            (small.network(), "blocks.1.norm", "freeze='blocks.1' is the nearest valid module"),
             (small.network(), "blocks.7", "no module 'blocks.7'; it has .*blocks.1"),
             (small.network(), torch.nn.ReLU(), "not a module inside the model"),
         ):
@@ -251,7 +251,7 @@ class Dividing(unittest.TestCase):
         exported = network.export(Masked(), images)
         before = exported.SerializeToString()
         first, last = (network.cut(exported, f"blocks.{index}") for index in (0, 2))
-        with self.assertRaisesRegex(ValueError, "cannot be taken out"):
+        with self.assertRaisesRegex(ValueError, "cannot be extracted"):
             network.piece(exported, first, last)
         ends = [node.output[0] for node in exported.graph.node if node.op_type == "Where"]
         rows = network.run(network.piece(exported, "input", ends[0]), images)
@@ -264,14 +264,14 @@ class Dividing(unittest.TestCase):
             torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
         )
         suffix = suffix_of(model.eval(), "0", EXAMPLE)
-        with self.assertRaisesRegex(ValueError, "has no module '0' of its own"):
+        with self.assertRaisesRegex(ValueError, "has no module '0' "):
             network.cut(network.export(model, EXAMPLE), "0")
         frozen = _Frozen(model, "0", suffix, EXAMPLE, None)
         self.addCleanup(frozen.folder.cleanup)
         self.assertEqual(frozen.row, tuple(model[0](EXAMPLE).shape[1:]))
         torch.testing.assert_close(network.run(frozen.layers, EXAMPLE), model[0](EXAMPLE))
 
-    def test_places_are_listed(self):
+    def test_freeze_points_are_listed(self):
         model = small.network()
         points = freeze_points(model, small.SIZE)
         names = [point.module for point in points]
@@ -301,7 +301,7 @@ class Dividing(unittest.TestCase):
             def forward(self, x):
                 return (super().forward(x),)
 
-        with self.assertRaisesRegex(ValueError, "form"):
+        with self.assertRaisesRegex(ValueError, "structure"):
             divided(model, "blocks.1", Tuple(2))
 
     def test_middles_join_splits_to_the_freeze_cut(self):

@@ -1,4 +1,4 @@
-"""Each example, as a user runs it, on a few of the bundled photos."""
+"""Runs each example on a few of the bundled photos."""
 
 import importlib.util
 import os
@@ -13,11 +13,11 @@ import local_hosts
 
 EXAMPLES = local_hosts.REPOSITORY / "runtime" / "python" / "examples"
 EACH = 4
-"""Photos of a class and part."""
+"""Photos per class and part."""
 DEADLINE = 300
 
 
-@unittest.skipUnless(local_hosts.command(), "the frostline command is not installed, and FROSTLINE names none")
+@unittest.skipUnless(local_hosts.command(), "the frostline command is not installed, and FROSTLINE is not set")
 class Examples(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

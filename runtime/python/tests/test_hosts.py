@@ -1,4 +1,4 @@
-"""Training on real hosts: alone and together, while hosts end and begin."""
+"""Training with real hosts, alone and in process groups, while hosts stop and start."""
 
 import os
 import signal
@@ -15,11 +15,11 @@ import small
 from local_hosts import PHOTOS, Host
 from processes import together
 
-NEEDS = unittest.skipUnless(local_hosts.command(), "the frostline command is not installed, and FROSTLINE names none")
+NEEDS = unittest.skipUnless(local_hosts.command(), "the frostline command is not installed, and FROSTLINE is not set")
 
 
 def member(hosts, token_file, options, kill):
-    """One process of a job; the first one kills the host with the process id `kill` after its second step."""
+    """Train in one process of a job. Rank 0 kills the host with the process ID `kill` after the second step."""
     torch.set_num_threads(1)
     rank = torch.distributed.get_rank()
     after = lambda step: os.kill(kill, signal.SIGKILL) if kill and rank == 0 and step == 1 else None
@@ -27,7 +27,7 @@ def member(hosts, token_file, options, kill):
 
 
 def member_epochs(hosts, token_file, options, kill):
-    """Two epochs; the first process kills the hosts with these process ids between them."""
+    """Train for two epochs. Rank 0 kills the hosts with the process IDs in `kill` between the epochs."""
     torch.set_num_threads(1)
     suffix, data = small.divided(PHOTOS, hosts, token_file=token_file, **options)
     losses, _ = small.train(suffix, data)
@@ -59,7 +59,7 @@ class Hosts(unittest.TestCase):
         return small.divided(PHOTOS, hosts, token_file=token_file, **options)
 
     def once(self, *steps):
-        """Nobody was got twice, or not at all."""
+        """Check that each sample was used exactly once."""
         self.assertEqual(sorted(key for keys in steps for step in keys for key in step), self.expected)
 
     def assert_close(self, losses, expected, within):
@@ -89,7 +89,7 @@ class Hosts(unittest.TestCase):
         self.once(*(keys for _, keys in pairs))
         for theirs, _ in pairs:
             self.assert_close(theirs, losses, 1e-4)
-        # Wherever the network is divided.
+        # The split does not affect the result.
         for split in ("none", "input", "stem"):
             elsewhere, keys = small.train(*self.divided(split=split))
             self.once(keys)
@@ -105,7 +105,7 @@ class Hosts(unittest.TestCase):
         self.assertEqual(rows["key"].to_pylist(), columns["key"])
         found = torch.from_numpy(rows["activation"].combine_chunks().to_numpy_ndarray().copy())
         torch.testing.assert_close(found, model.blocks[:2](model.stem(pixels)).detach(), rtol=1e-4, atol=1e-4)
-        # The same by number, in an order of one's own.
+        # Access by index in a custom order.
         _, data = fl.pushdown(model, PHOTOS, hosts, freeze="blocks.1", split="blocks.1", **reach)
         samples = data.as_map()
         x, y = next(iter(torch.utils.data.DataLoader(samples, batch_size=3, sampler=[5, 2, 5])))
@@ -123,14 +123,14 @@ class Hosts(unittest.TestCase):
 
     def test_hosts_are_restarted_one_after_the_other_and_steps_go_on_meanwhile(self):
         losses, _ = small.train(*self.divided())
-        # One batch ahead, so that most of the epoch is yet to be asked for. While a host is gone, every step comes from the other.
+        # Prefetch only one batch, so that most of the epoch is requested while a host is down. The other host serves these steps.
         first, second = self.hosts
         turns = {1: first.stop, 4: first.start, 6: second.stop, 9: second.start}
         theirs, keys = small.train(*self.divided(ahead=1), lambda step: turns.get(step, int)())
         self.once(keys)
         self.assert_close(theirs, losses, 1e-4)
 
-    def test_what_is_kept_needs_no_host(self):
+    def test_cached_features_need_no_host(self):
         keeping = {"feature_cache": "1GiB"}
         losses = [member_epochs(*self.reach, {}, None)[0]]
         with mock.patch.dict(os.environ, {"FROSTLINE_FEATURE_FOLDER": self.folder}):

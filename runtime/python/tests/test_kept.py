@@ -1,4 +1,4 @@
-"""Rows that are kept on this machine's disk."""
+"""Features cached on this machine's disk."""
 
 import contextlib
 import multiprocessing
@@ -17,7 +17,7 @@ client = frostline.Client()
 
 
 def keep(folder, keys):
-    """What a worker does."""
+    """Cache features in a worker process."""
     os.environ["FROSTLINE_FEATURE_FOLDER"] = str(folder)
     client.extract(bundled.PHOTOS, bundled.MODEL, bundled.CUT, keys=keys, batch=3, feature_cache="1GiB").read_all()
 
@@ -28,13 +28,13 @@ class Kept(bundled.Case):
         environment = mock.patch.dict(os.environ, {"FROSTLINE_FEATURE_FOLDER": str(self.folder / "features")})
         environment.start()
         self.addCleanup(environment.stop)
-        # As in another program.
+        # Open the store again, as another program does.
         _source._opened.cache_clear()
         self.addCleanup(_source._opened.cache_clear)
 
     @contextlib.contextmanager
     def made(self):
-        """Keys of the samples whose rows hosts are asked for meanwhile."""
+        """Record the keys of the samples that are requested from hosts."""
         made, original = [], Source._made
 
         def noted(source, samples, *rest):
@@ -45,7 +45,7 @@ class Kept(bundled.Case):
             yield made
 
     def rows(self, root=bundled.PHOTOS, **options):
-        """(keys, rows) in the order asked for."""
+        """Return (keys, rows) in the requested order."""
         options = {"feature_cache": "1GiB", "batch": 50} | options
         table = client.extract(root, bundled.MODEL, bundled.CUT, **options).read_all()
         rows = [batch["activation"].to_numpy_ndarray() for batch in table.to_batches() if len(batch)]
@@ -70,7 +70,7 @@ class Kept(bundled.Case):
         numpy.testing.assert_array_equal(again[::-1], rows)
 
     def test_rows_are_those_of_the_command_and_the_other_way_round(self):
-        # As the network itself says it, which the command follows.
+        # The recipe in the metadata of the network, which the command uses.
         told_guest = frostline.pixels(144, 128)
         words = {"freeze": bundled.CUT, "epochs": 1, "batch": 32, "lr": 0.05, "encoding": "f32", "feature_cache": "1GiB"}
 
@@ -92,7 +92,7 @@ class Kept(bundled.Case):
         self.assertEqual((made, again), ([], keys))
         numpy.testing.assert_allclose(found, rows, atol=1e-4)
 
-    def test_what_rows_depend_on_is_told_apart(self):
+    def test_features_of_different_settings_are_separate(self):
         objects = client.objects(bundled.PHOTOS)[:4]
         self.rows(keys=objects)
         for options in ({"encoding": "f16"}, {"parameters": frostline.pixels(140, 128)}, {"fixed_batch": 2}):
@@ -144,7 +144,7 @@ class Kept(bundled.Case):
                 self.rows(keys=keys)
             self.assertEqual(made, [])
 
-    def test_nothing_is_kept_where_nobody_wants_it(self):
+    def test_nothing_is_cached_if_the_cache_is_off(self):
         objects = client.objects(bundled.PHOTOS)[:2]
         self.rows(keys=objects, feature_cache="off")
         with mock.patch.dict(os.environ, {"FROSTLINE_FEATURE_CACHE": "off"}):
@@ -153,13 +153,13 @@ class Kept(bundled.Case):
         with self.assertRaises(frostline.SettingsError):
             self.rows(keys=objects, feature_cache="4GB")
 
-    def test_what_cannot_be_kept_costs_the_keeping_only(self):
+    def test_cache_failures_do_not_affect_results(self):
         objects = client.objects(bundled.PHOTOS)[:4]
         (self.folder / "features").write_text("no folder")
         with self.assertLogs("frostline") as log:
             keys, _ = self.rows(keys=objects)
         self.assertEqual(len(keys), 4)
-        self.assertIn("not kept", log.output[0])
+        self.assertIn("not cached", log.output[0])
         (self.folder / "features").unlink()
         with self.assertLogs("frostline") as log:
             self.rows(keys=objects, feature_cache=1000)

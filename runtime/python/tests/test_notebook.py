@@ -1,4 +1,4 @@
-"""Runs the code of the notebook among the tutorials, in its own folder."""
+"""Runs the code of the tutorial notebook in the folder of the notebook."""
 
 import contextlib
 import importlib.util
@@ -27,11 +27,11 @@ class Notebook(unittest.TestCase):
         for number, cell in enumerate(cells):
             if cell["cell_type"] != "code":
                 continue
-            # Lines with % are for Jupyter alone.
+            # Skip Jupyter commands.
             code = "".join(line for line in cell["source"] if not line.startswith("%"))
             with self.subTest(cell=number), contextlib.redirect_stdout(io.StringIO()):
                 exec(compile(code, f"cell {number}", "exec"), known)
-        # The share of neighbors of the query's class; chance is 0.125.
+        # Fraction of neighbors with the class of the query. The expected value for random neighbors is 0.125.
         self.assertGreater(known["hits"].mean(), 0.5)
 
 

@@ -1,4 +1,4 @@
-"""Recipes of other libraries as hosts follow them."""
+"""Conversion of the preprocessing of other libraries to recipes."""
 
 import json
 import types
@@ -49,7 +49,7 @@ class Recipes(unittest.TestCase):
         bytes_of = json.loads(pixels_of(PROCESSOR | {"do_rescale": False, "image_std": [1.0] * 3}))
         self.assertAlmostEqual(bytes_of["std"][0], 1 / 255)
 
-    def test_what_hosts_cannot_follow_is_refused_by_name(self):
+    def test_unsupported_preprocessing_is_refused_by_name(self):
         box = TIMM | {"interpolation": "box"}
         with self.assertRaisesRegex(ValueError, "box"):
             pixels_of(box)
@@ -76,7 +76,7 @@ class Recipes(unittest.TestCase):
             self.assertEqual(chosen(HALVES, model, 224), HALVES)
             self.assertEqual(chosen(PROCESSOR, model, 224), HALVES)
         model.pretrained_cfg = TIMM | {"interpolation": "random"}
-        with self.assertWarnsRegex(UserWarning, "cannot be followed"):
+        with self.assertWarnsRegex(UserWarning, "is not supported"):
             self.assertIsNone(chosen(None, model, 224))
 
 

@@ -1,4 +1,4 @@
-"""Ray Train with activations in each worker, and activations as a Ray dataset, on a Ray of this machine."""
+"""Ray Train with activations in each worker, and activations as a Ray dataset, with Ray on this machine."""
 
 import json
 import os
@@ -15,7 +15,7 @@ import small
 from frostline._samples import Samples
 from local_hosts import PHOTOS, Host
 
-# No token in somebody's home folder for a Ray that ends with these tests.
+# Do not write a token to the home folder for a cluster that exists only during the tests.
 os.environ |= {"RAY_AUTH_MODE": "disabled", "RAY_TRAIN_V2_ENABLED": "1"}
 try:
     import ray
@@ -25,11 +25,11 @@ except ImportError as error:
     ray, MISSING = None, str(error)
 
 FALLS = 4
-"""The step after which a worker falls."""
+"""Step after which a worker crashes."""
 
 
 def loop(config):
-    """What each worker of Ray Train runs: an epoch with a checkpoint after every step. The first time a worker ends as a crash would."""
+    """Train for an epoch in a worker of Ray Train, with a checkpoint after every step. A worker crashes once."""
     torch.set_num_threads(1)
     suffix, data = small.divided(PHOTOS, config["hosts"], token_file=config["token_file"])
     module = torch.nn.parallel.DistributedDataParallel(suffix.eval())
@@ -49,7 +49,7 @@ def loop(config):
         optimizer.step()
         mean = loss.detach()
         torch.distributed.all_reduce(mean)
-        # A step that is done again replaces what it noted.
+        # A repeated step overwrites its note.
         step = len(data) if state["epoch"] else state["step"]
         note = {"loss": float(mean) / context.get_world_size(), "keys": data.source.keys[-1]}
         (folder / f"{step:03}-{rank}.json").write_text(json.dumps(note))
@@ -66,7 +66,7 @@ def loop(config):
 
 
 class Broken:
-    """A source of which every fourth sample is left out."""
+    """A source that skips every fourth sample."""
 
     on_bad_sample = "skip"
 
@@ -78,8 +78,8 @@ class Broken:
         yield numpy.array([[int(samples[place][0])] for place in places], dtype=numpy.float32), places, []
 
 
-@unittest.skipUnless(ray, f"ray cannot be used: {ray or MISSING}")
-@unittest.skipUnless(local_hosts.command(), "the frostline command is not installed, and FROSTLINE names none")
+@unittest.skipUnless(ray, f"cannot import ray: {ray or MISSING}")
+@unittest.skipUnless(local_hosts.command(), "the frostline command is not installed, and FROSTLINE is not set")
 class Ray(unittest.TestCase):
     @classmethod
     def setUpClass(cls):

@@ -1,4 +1,4 @@
-"""Runs each snippet of the package's README and the repository's, in a folder that has what they speak of."""
+"""Runs each snippet of the package's README and of the repository's README in a folder with the files that they use."""
 
 import contextlib
 import io

@@ -1,32 +1,36 @@
-//! The wheel as it is installed: the package's own tests and the snippets of its README, each by the interpreter that has it.
+//! Runs the package's tests and the snippets of the README against the installed wheel, with the interpreter
+//! of the environment that contains the wheel.
 
 #![allow(clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
 use std::process::Command;
 
-/// Runs one of the files beside this one by the interpreter that `variable` names; what it skips is said.
+/// Runs the tests in `file` with the interpreter named by the environment variable `variable`. Fails if all
+/// tests are skipped.
 fn run(variable: &str, file: &str) {
     let python = std::env::var_os(variable);
-    let python = python.unwrap_or_else(|| panic!("{variable} names no interpreter; run cargo xtask test"));
+    let python = python.unwrap_or_else(|| panic!("{variable} is not set; run cargo xtask test"));
     let output = Command::new(python)
         .args(["-W", "ignore", "-m", "unittest", "--verbose", file])
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests"))
-        // Found as users have it: by the package's own means.
+        // The package must find these without help, as on a user's machine.
         .env_remove("ORT_DYLIB_PATH")
         .env_remove("PYTHONPATH")
-        // What is tested is to happen, not to be remembered; tests of kept rows say so.
+        // Tests must compute features, not read them from a cache. Tests of the feature cache set this
+        // variable themselves.
         .env("FROSTLINE_FEATURE_CACHE", "off")
         .output()
-        .expect("the interpreter cannot be started");
+        .expect("cannot start the interpreter");
     let said = String::from_utf8_lossy(&output.stderr);
     println!("{}{said}", String::from_utf8_lossy(&output.stdout));
     assert!(output.status.success(), "{said}");
-    assert!(tested(&said), "nothing was tested, all of it was skipped: {said}");
+    assert!(ran_any_test(&said), "all tests were skipped: {said}");
 }
 
-/// Whether unittest ran any of the tests that it found, as it says at its end: `Ran 3 tests in 0.1s`, `OK (skipped=3)`.
-fn tested(said: &str) -> bool {
+/// Returns true if unittest ran at least one test that was not skipped. Parses the summary, for example `Ran
+/// 3 tests in 0.1s` and `OK (skipped=3)`.
+fn ran_any_test(said: &str) -> bool {
     let number = |from: &str, before: &str| {
         let rest = said.rsplit_once(from).map(|(_, rest)| rest)?;
         let end = rest.find(before)?;
@@ -34,14 +38,14 @@ fn tested(said: &str) -> bool {
     };
     let ran = number("\nRan ", " test").unwrap_or(0);
     let skipped = number("skipped=", ")").or_else(|| number("skipped=", ","));
-    // Parts of a test that are skipped count there, and are no test that was not run.
+    // The number of skipped tests includes skipped subtests. A test with skipped subtests was still run.
     let is_part = |line: &&str| line.starts_with("  ") && line.contains(" ... skipped ");
     let parts = said.lines().filter(is_part).count() as u64;
     ran + parts > skipped.unwrap_or(0)
 }
 
 #[test]
-fn a_run_that_skips_everything_tests_nothing() {
+fn runs_with_only_skipped_tests_are_detected() {
     for (said, expected) in [
         ("..\nRan 2 tests in 0.1s\n\nOK\n", true),
         ("s.\nRan 2 tests in 0.1s\n\nOK (skipped=1)\n", true),
@@ -58,16 +62,16 @@ fn a_run_that_skips_everything_tests_nothing() {
         ("\nRan 0 tests in 0.000s\n\nNO TESTS RAN\n", false),
         ("", false),
     ] {
-        assert_eq!(tested(said), expected, "{said}");
+        assert_eq!(ran_any_test(said), expected, "{said}");
     }
 }
 
-/// `cargo xtask test` builds the wheel and names the interpreter.
+/// `cargo xtask test` builds the wheel and sets the variable.
 mod needs_wheel {
     const PYTHON: &str = "FROSTLINE_WHEEL_PYTHON";
 
     #[test]
-    fn the_package_does_what_it_says() {
+    fn the_client_works() {
         super::run(PYTHON, "test_client.py");
     }
 
@@ -76,7 +80,7 @@ mod needs_wheel {
         use crate::run;
 
         #[test]
-        fn rows_are_kept() {
+        fn features_are_cached() {
             run(PYTHON, "test_kept.py");
         }
 
@@ -97,7 +101,7 @@ mod needs_wheel {
     }
 }
 
-/// With PyTorch, Ray and their trainers, in an environment that has them.
+/// Tests that require PyTorch, Ray and training libraries.
 mod needs_wheel_with_trainers {
     const PYTHON: &str = "FROSTLINE_TRAINERS_PYTHON";
 
@@ -117,7 +121,7 @@ mod needs_wheel_with_trainers {
     }
 
     #[test]
-    fn processes_train_as_one_while_hosts_end_and_begin() {
+    fn processes_train_as_one_while_hosts_stop_and_start() {
         super::run(PYTHON, "test_hosts.py");
     }
 

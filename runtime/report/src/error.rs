@@ -1,31 +1,31 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a run folder cannot be read.
+/// Error returned if a run folder cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// The folder does not exist or is not a run folder.
     #[error("{} is not a run folder: events.jsonl is missing", folder.display())]
     NoRun {
-        /// The path.
+        /// Path of the folder.
         folder: PathBuf,
     },
-    /// Reading failed.
+    /// Reading a file failed.
     #[error("cannot read {}", file.display())]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// The system's reason.
+        /// Error from the operating system.
         source: io::Error,
     },
-    /// A file has invalid content.
+    /// Parsing a file failed.
     #[error("invalid {}, line {line}: {reason}; correct or remove it", file.display())]
     Broken {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// From 1.
+        /// Line number, starting at 1.
         line: u64,
-        /// What is wrong there.
+        /// Description of the problem.
         reason: String,
     },
 }
@@ -46,13 +46,13 @@ impl ReportError {
         }
     }
 
-    /// What serde says of a whole file, which has the line at its end.
+    /// Converts an error in a JSON file. The line is taken from serde.
     pub(crate) fn json(file: &Path, error: &serde_json::Error) -> Self {
         Self::broken(file, error.line().max(1) as u64, reason(error))
     }
 }
 
-/// What serde says without the line it counts, which is always the first where each line is read for itself.
+/// Returns serde's message without the line. If each line is parsed separately, serde always reports line 1.
 pub(crate) fn reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let message = text

@@ -1,9 +1,9 @@
-//! Figures of validation: their names for people, and which of two values is better.
+//! Validation metrics: display names, number formats and comparison of values.
 
 use crate::markup::{percent, significant};
 use crate::run::{Epoch, Figures, Journal};
 
-/// What a run is judged by, the first of these that it has.
+/// Primary metrics by priority.
 const JUDGED_BY: [&str; 5] = [
     "accuracy",
     "mean_average_precision",
@@ -12,7 +12,7 @@ const JUDGED_BY: [&str; 5] = [
     "rmse",
 ];
 
-/// A figure's name for people.
+/// Returns the display name of a metric.
 pub(crate) fn title(name: &str) -> String {
     let known = match name {
         "accuracy" => "Accuracy",
@@ -28,27 +28,27 @@ pub(crate) fn title(name: &str) -> String {
     known.to_owned()
 }
 
-/// A value as people read it.
+/// Formats a value for display.
 pub(crate) fn shown(name: &str, value: f64) -> String {
     if name.ends_with("accuracy") {
         percent(value)
-    } else if is_share(name) && value.is_finite() {
+    } else if is_fraction(name) && value.is_finite() {
         format!("{value:.3}")
     } else {
         significant(value)
     }
 }
 
-/// Whether it lies between 0 and 1.
-pub(crate) fn is_share(name: &str) -> bool {
+/// Returns true if values are between 0 and 1.
+pub(crate) fn is_fraction(name: &str) -> bool {
     name.ends_with("accuracy")
         || name.starts_with("f1")
         || name.ends_with("precision")
         || name.ends_with("recall")
 }
 
-/// Whether less of it is better.
-pub(crate) fn is_error(name: &str) -> bool {
+/// Returns true if lower values are better.
+pub(crate) fn lower_is_better(name: &str) -> bool {
     ["loss", "mae", "rmse", "error"]
         .iter()
         .any(|kind| name.ends_with(kind))
@@ -59,7 +59,7 @@ pub(crate) fn value(figures: &Figures, name: &str) -> Option<f64> {
     found.map(|(_, value)| *value)
 }
 
-/// What a run is judged by; nothing where it was never validated.
+/// Returns the primary metric of a run. Returns `None` if the run was never validated.
 pub(crate) fn primary_metric(journal: &Journal) -> Option<&'static str> {
     let epochs = journal.epochs.first().map(|epoch| epoch.figures.clone());
     let figures = epochs.or_else(|| journal.baseline.map(|baseline| baseline.figures()))?;
@@ -67,13 +67,14 @@ pub(crate) fn primary_metric(journal: &Journal) -> Option<&'static str> {
     judged.or_else(|| figures.first().map(|(name, _)| *name))
 }
 
-/// The epoch that does best by it, the first of equals; by what the run is judged by, that whose weights a job writes.
+/// Returns the epoch with the best value, or the first such epoch. For the primary metric, this is the epoch
+/// whose weights the job writes.
 pub(crate) fn best<'a>(journal: &'a Journal, name: &str) -> Option<(&'a Epoch, f64)> {
     let judged = primary_metric(journal) == Some(name);
     let better = |(epoch, value): &(&Epoch, f64), (best, than): &(&Epoch, f64)| {
         if judged {
             epoch.validation.compare(&best.validation).is_gt()
-        } else if is_error(name) {
+        } else if lower_is_better(name) {
             value < than
         } else {
             value > than

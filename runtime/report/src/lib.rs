@@ -1,8 +1,9 @@
-//! A run folder as things a person looks at: a page that stands alone, a table of its epochs, a file for TensorBoard; and figures as SVG
-//! files, drawn by the same charts.
+//! Reports of run folders as web pages, tables of epochs and TensorBoard files. The same charts draw figures
+//! as SVG files.
 //!
-//! [`Run::read`] takes what a job left, however it ended, and is the only place that reads files. What is made of it is bounded, however
-//! long the job was, and treats every word of the folder as a stranger's: nothing of it can become markup.
+//! [`Run::read`] accepts the folder of any job, including failed ones, and is the only function that reads
+//! files. The size of reports does not depend on the duration of the job. All text in the folder is untrusted
+//! and cannot become markup.
 
 mod chart;
 mod error;

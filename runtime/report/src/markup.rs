@@ -1,9 +1,9 @@
-//! Text of strangers made harmless, and figures as people read them.
+//! Escaping of untrusted text, and number formats for display.
 
-use frostline_tensor::shown_bytes;
+use frostline_tensor::format_bytes;
 
-/// Text for an element or an attribute in quotes. What no document may hold, and what would turn the direction of what follows, is
-/// replaced.
+/// Escapes text for an element or a quoted attribute. Characters that are invalid in documents or change the
+/// text direction are replaced.
 pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -25,7 +25,7 @@ fn turns(letter: char) -> bool {
     matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{fffe}' | '\u{ffff}')
 }
 
-/// At most so many letters, the last of them an ellipsis where some were left out.
+/// Truncates text to `letters` characters including an ellipsis.
 pub(crate) fn shortened(text: &str, letters: usize) -> String {
     if text.chars().nth(letters).is_none() {
         return text.to_owned();
@@ -35,7 +35,8 @@ pub(crate) fn shortened(text: &str, letters: usize) -> String {
     short
 }
 
-/// A name for a small place, of which the end says as much as the beginning.
+/// Shortens a name to `letters` characters by omitting the middle, because the end is often as important as
+/// the beginning.
 pub(crate) fn middle_cut(text: &str, letters: usize) -> String {
     let count = text.chars().count();
     if count <= letters {
@@ -47,10 +48,10 @@ pub(crate) fn middle_cut(text: &str, letters: usize) -> String {
     format!("{begin}…{end}")
 }
 
-/// `none` for what is no number.
+/// Placeholder for missing numbers.
 const NOTHING: &str = "–";
 
-/// Three figures that say something: `0.0123`, `4.57`, `1230`.
+/// Formats a number with three or more significant digits, such as `0.0123`, `4.57` or `1234`.
 pub(crate) fn significant(value: f64) -> String {
     if !value.is_finite() {
         return NOTHING.to_owned();
@@ -67,7 +68,7 @@ pub(crate) fn significant(value: f64) -> String {
     format!("{value:.*}", digits as usize)
 }
 
-/// A number without zeros that say nothing: `2.5`, `10`.
+/// Formats a number without trailing zeros, such as `2.5` or `10`.
 pub(crate) fn plain(value: f64) -> String {
     let text = format!("{value:.6}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
@@ -78,7 +79,7 @@ pub(crate) fn plain(value: f64) -> String {
     }
 }
 
-/// `91.3 %` of a share.
+/// Formats a fraction as a percentage: `91.3 %`.
 pub(crate) fn percent(share: f64) -> String {
     if share.is_finite() {
         format!("{:.1} %", share * 100.0)
@@ -87,16 +88,16 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
-/// Bytes in powers of ten: `28.1 KB`.
+/// Formats bytes in powers of ten: `28.1 KB`.
 pub(crate) fn bytes(count: f64) -> String {
     if count.is_finite() {
-        shown_bytes(count)
+        format_bytes(count)
     } else {
         NOTHING.to_owned()
     }
 }
 
-/// A count with its thousands apart.
+/// Formats a count with thousands separators.
 pub(crate) fn count(of: u64) -> String {
     let digits = of.to_string();
     let mut out = String::new();
@@ -109,7 +110,7 @@ pub(crate) fn count(of: u64) -> String {
     out
 }
 
-/// A duration: `340 ms`, `12.3 s`, `4 min 5 s`, `2 h 10 min`.
+/// Formats a duration, such as `340 ms`, `12.3 s`, `4 min 5 s` or `2 h 10 min`.
 pub(crate) fn duration(seconds: f64) -> String {
     if !seconds.is_finite() || seconds < 0.0 {
         return NOTHING.to_owned();
@@ -136,7 +137,7 @@ pub(crate) fn duration(seconds: f64) -> String {
     }
 }
 
-/// A duration for a small place, in one unit: `340 ms`, `12.5 s`, `1.5 h`.
+/// Formats a duration in a single unit, such as `340 ms`, `12.5 s` or `1.5 h`.
 pub(crate) fn short_duration(seconds: f64) -> String {
     let (scale, unit) = match seconds {
         ..0.0 => (1.0, "s"),

@@ -1,23 +1,24 @@
-//! A run's epochs as a table for other programs.
+//! Table of epochs for other programs.
 
 use crate::Run;
 use crate::figure;
 
-/// The columns before and after the figures of validation, which depend on the task.
+/// Columns before and after the validation metrics, which depend on the task.
 const BEFORE: [&str; 2] = ["epoch", "loss"];
 const AFTER: [&str; 7] = [
     "seconds",
     "waited_seconds",
     "bytes",
     "split",
-    "kept_rows",
+    "cached_rows",
     "fetched_rows",
     "skipped",
 ];
 
-/// A line for each epoch of `run` below a header: `epoch,loss,validation_accuracy,seconds,waited_seconds,bytes,split,kept_rows,fetched_rows,
-/// skipped`, with the figures that its task has. Seconds and bytes are the epoch's own, `skipped` counts from the job's beginning; what is
-/// not known is empty.
+/// Returns a CSV table with a header and a row per epoch:
+/// `epoch,loss,validation_accuracy,seconds,waited_seconds,bytes,split,cached_rows,fetched_rows,skipped`. The
+/// validation metrics depend on the task. All values refer to one epoch, except for `skipped`, which is the
+/// total since the start of the job. Unknown values are empty.
 pub fn metrics_csv(run: &Run) -> String {
     let epochs = &run.journal.epochs;
     let figures = epochs.first().map(|epoch| epoch.figures.as_slice());
@@ -30,7 +31,7 @@ pub fn metrics_csv(run: &Run) -> String {
     let header = BEFORE.map(str::to_owned).into_iter().chain(figures);
     let header: Vec<String> = header.chain(AFTER.map(str::to_owned)).collect();
     let mut table = csv::Writer::from_writer(Vec::new());
-    // Writing to memory cannot fail, and each row is as long as the header.
+    // Writing to memory cannot fail, and all rows have the same length.
     let _ = table.write_record(&header);
     for epoch in epochs {
         let figures = names.iter().map(|name| figure::value(&epoch.figures, name));
@@ -42,7 +43,7 @@ pub fn metrics_csv(run: &Run) -> String {
             number(epoch.waited_seconds),
             epoch.bytes_received.to_string(),
             epoch.split.clone(),
-            epoch.kept_rows.to_string(),
+            epoch.cached_rows.to_string(),
             epoch.fetched_rows.to_string(),
             epoch.skipped.to_string(),
         ]);

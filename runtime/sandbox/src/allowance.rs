@@ -15,8 +15,8 @@ const LOG_LINE: u64 = 128;
 #[derive(Debug)]
 pub struct Allowance {
     limits: Limits,
-    on_spent: OnSpent,
-    memory_source: Option<Source>,
+    on_spent: SpentCallback,
+    memory_source: Option<SharedMemorySource>,
     tensor_bytes: Arc<Counter>,
     object_reads: Counter,
     object_bytes: Counter,
@@ -29,9 +29,9 @@ pub struct Allowance {
 }
 
 /// Callback for spent time, wrapped for `Debug`.
-struct OnSpent(Option<Box<dyn Fn(Spent) + Send + Sync>>);
+struct SpentCallback(Option<Box<dyn Fn(Spent) + Send + Sync>>);
 
-impl std::fmt::Debug for OnSpent {
+impl std::fmt::Debug for SpentCallback {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("OnSpent").field(&self.0.is_some()).finish()
     }
@@ -39,9 +39,9 @@ impl std::fmt::Debug for OnSpent {
 
 /// Wrapped for `Debug`.
 #[derive(Clone)]
-struct Source(Arc<dyn MemorySource>);
+struct SharedMemorySource(Arc<dyn MemorySource>);
 
-impl std::fmt::Debug for Source {
+impl std::fmt::Debug for SharedMemorySource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Source")
     }
@@ -68,7 +68,7 @@ impl Allowance {
     /// Creates an allowance without a memory source. Create one per extraction and share it between the
     /// calls.
     pub fn new(limits: Limits) -> Arc<Self> {
-        Self::build(limits, OnSpent(None), None)
+        Self::build(limits, SpentCallback(None), None)
     }
 
     /// Creates an allowance that reserves the memory of tensors and guests from `memory_source`. `on_spent`
@@ -78,11 +78,15 @@ impl Allowance {
         memory_source: Arc<dyn MemorySource>,
         on_spent: impl Fn(Spent) + Send + Sync + 'static,
     ) -> Arc<Self> {
-        let on_spent = OnSpent(Some(Box::new(on_spent)));
-        Self::build(limits, on_spent, Some(Source(memory_source)))
+        let on_spent = SpentCallback(Some(Box::new(on_spent)));
+        Self::build(limits, on_spent, Some(SharedMemorySource(memory_source)))
     }
 
-    fn build(limits: Limits, on_spent: OnSpent, memory_source: Option<Source>) -> Arc<Self> {
+    fn build(
+        limits: Limits,
+        on_spent: SpentCallback,
+        memory_source: Option<SharedMemorySource>,
+    ) -> Arc<Self> {
         let tensors = limits.tensor_bytes as u64;
         Arc::new(Self {
             limits,
@@ -132,13 +136,12 @@ impl Allowance {
 
     /// Counts CPU time of guest code.
     pub(crate) fn count_cpu(&self, cpu: Duration) {
-        add(&self.cpu_nanos, cpu);
+        add_duration(&self.cpu_nanos, cpu);
         self.report(Spent::Cpu(cpu));
     }
 
-    /// Counts compile time.
     pub(crate) fn count_compiling(&self, time: Duration) {
-        add(&self.compile_nanos, time);
+        add_duration(&self.compile_nanos, time);
         self.report(Spent::Compiling(time));
     }
 
@@ -215,14 +218,14 @@ impl Allowance {
             .saturating_sub(self.object_bytes.used.load(Ordering::Relaxed))
     }
 
-    /// Counts a log line of `bytes` bytes plus [`LOG_LINE`]. Returns false if the line exceeds the limit and
+    /// Counts a log line of `bytes` bytes plus [`MAX_LOG_LINE_BYTES`]. Returns false if the line exceeds the limit and
     /// must be dropped.
     pub(crate) fn count_log(&self, bytes: usize) -> bool {
         self.log_bytes.acquire(bytes as u64 + LOG_LINE).is_ok()
     }
 }
 
-fn add(nanos: &AtomicU64, time: Duration) {
+fn add_duration(nanos: &AtomicU64, time: Duration) {
     let more = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     nanos.fetch_add(more, Ordering::Relaxed);
 }
@@ -281,7 +284,7 @@ mod tests {
     use frostline_tensor::OpError;
 
     #[test]
-    fn a_charge_lasts_as_long_as_it_lives() {
+    fn dropping_a_charge_releases_its_bytes() {
         let allowance = Allowance::new(Limits {
             tensor_bytes: 100,
             ..Limits::default()
@@ -314,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_spent_is_told_as_it_is() {
+    fn spending_is_reported_immediately() {
         let (sender, told) = std::sync::mpsc::channel();
         let allowance = Allowance::with_memory(Limits::default(), Arc::new(Endless), move |spent| {
             sender.send(spent).unwrap();
@@ -337,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_host_read_beyond_the_limit_is_told() {
+    fn host_reads_beyond_the_limit_are_reported() {
         let allowance = Allowance::new(Limits {
             object_bytes: 10,
             ..Limits::default()
@@ -351,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_not_counted() {
+    fn refused_amounts_are_not_counted() {
         let allowance = Allowance::new(Limits {
             object_reads: 3,
             ..Limits::default()

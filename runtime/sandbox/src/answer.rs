@@ -5,15 +5,15 @@ use crate::call::{Call, Extracted, ModelView};
 use crate::error::SandboxError;
 use crate::imports::pixel_spec;
 use crate::nn::code_from_guest;
-use crate::text::{MESSAGE, one_line};
+use crate::text::{MAX_MESSAGE_BYTES, one_line};
 use frostline_tensor::{DType, OpError, PixelSpec, SampleFailure, Shape, Tensor};
 use frostline_wire::{Activation, Description, Pixels, ServedCut};
 use std::collections::HashSet;
 
 /// Maximum length of guest names and versions in bytes. Both appear in tables and messages.
-const NAME: usize = 64;
+const MAX_NAME_BYTES: usize = 64;
 /// Maximum number of dimensions of an activation. ONNX models rarely have more than six.
-const RANK: usize = 8;
+const MAX_RANK: usize = 8;
 
 /// Validates a description: each cut belongs to `model` and appears once, and the pixel spec is valid.
 /// `recipe` is the argument of the guest's last call of `describe-recipe`; it replaces the spec in the
@@ -38,8 +38,8 @@ pub(crate) fn description(
         .collect::<Result<Vec<_>, _>>()?;
     check_cuts(&cuts, model)?;
     Ok(Description {
-        name: one_line(&answer.name, NAME),
-        version: one_line(&answer.version, NAME),
+        name: one_line(&answer.name, MAX_NAME_BYTES),
+        version: one_line(&answer.version, MAX_NAME_BYTES),
         pixels,
         cuts,
         // The caller derives this from the guest's imports.
@@ -62,10 +62,10 @@ fn own_shape(cut: &str, dims: &[u32]) -> Result<Vec<usize>, SandboxError> {
     let wrong = || {
         SandboxError::bad_answer(format!(
             "invalid activation shape {dims:?} at {:?}",
-            one_line(cut, NAME)
+            one_line(cut, MAX_NAME_BYTES)
         ))
     };
-    if dims.len() > RANK || dims.contains(&0) {
+    if dims.len() > MAX_RANK || dims.contains(&0) {
         return Err(wrong());
     }
     let shape: Vec<usize> = dims
@@ -87,7 +87,7 @@ fn check_cuts(cuts: &[ServedCut], model: &ModelView) -> Result<(), SandboxError>
         if model.cut(&cut.name).is_none() {
             return Err(SandboxError::bad_answer(format!(
                 "{:?} is not a cut of the model",
-                one_line(&cut.name, MESSAGE)
+                one_line(&cut.name, MAX_MESSAGE_BYTES)
             )));
         }
         if !seen.insert(&cut.name) {
@@ -101,7 +101,7 @@ fn check_cuts(cuts: &[ServedCut], model: &ModelView) -> Result<(), SandboxError>
 pub(crate) fn failure(failure: bindings::Failure) -> SandboxError {
     SandboxError::Failed(OpError::new(
         code_from_guest(failure.code),
-        one_line(&failure.message, MESSAGE),
+        one_line(&failure.message, MAX_MESSAGE_BYTES),
     ))
 }
 
@@ -146,7 +146,10 @@ fn failures(
             )));
         }
         next = index + 1;
-        let error = OpError::new(code_from_guest(sample.code), one_line(&sample.message, MESSAGE));
+        let error = OpError::new(
+            code_from_guest(sample.code),
+            one_line(&sample.message, MAX_MESSAGE_BYTES),
+        );
         failures.push(SampleFailure { index, error });
     }
     Ok(failures)

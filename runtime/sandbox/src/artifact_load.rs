@@ -17,7 +17,6 @@ use wasmtime::component::Component;
 pub(crate) struct Compiled(Vec<u8>);
 
 impl Compiled {
-    /// Compiles a component.
     pub(crate) fn compile(engine: &Engine, component: &[u8]) -> wasmtime::Result<Self> {
         engine.precompile_component(component).map(Self)
     }

@@ -30,7 +30,7 @@ impl Artifacts {
     pub(crate) fn open(directory: &Path, engine: &Engine, max_bytes: u64) -> Result<Self, SandboxError> {
         let failed = |error: io::Error| {
             let text = format!("cannot cache compiled guests in {}", directory.display());
-            SandboxError::host(Cause::explained(text, error))
+            SandboxError::host(Cause::with_message(text, error))
         };
         Ok(Self {
             folder: PrivateFolder::open(directory).map_err(failed)?,
@@ -45,7 +45,7 @@ impl Artifacts {
         let path = self.folder.path().join(&name);
         let sealed = fs::read(&path).ok()?;
         let Some(compiled) = Compiled::unseal(sealed, &self.folder, &name) else {
-            tracing::warn!(artifact = %path.display(), "a cached guest is corrupt or from another host; recompiling");
+            tracing::warn!(artifact = %path.display(), "recompiling a guest because the cached artifact is corrupt or from another host");
             return None;
         };
         match compiled.load(engine) {
@@ -54,7 +54,7 @@ impl Artifacts {
                 Some(component)
             }
             Err(error) => {
-                tracing::warn!(artifact = %path.display(), %error, "cannot load a cached guest; recompiling");
+                tracing::warn!(artifact = %path.display(), %error, "recompiling a guest because its cached artifact failed to load");
                 None
             }
         }
@@ -126,7 +126,7 @@ impl Artifacts {
 /// Updates the last use, which [`Artifacts::evict`] reads.
 fn touch(path: &Path) {
     if let Err(error) = frostline_sealed::touch(path) {
-        tracing::debug!(artifact = %path.display(), %error, "cannot update the access time of a cached guest");
+        tracing::debug!(artifact = %path.display(), %error, "failed to update the access time of a cached guest");
     }
 }
 

@@ -25,13 +25,13 @@ pub enum GuestPart {
     /// Linear memories.
     #[strum(serialize = "memories")]
     Memories,
-    /// Tables.
+    /// Tables of references, such as functions for indirect calls.
     #[strum(serialize = "tables")]
     Tables,
     /// Global variables.
     #[strum(serialize = "globals")]
     Globals,
-    /// Data segments.
+    /// Data segments, which initialize memories.
     #[strum(serialize = "data segments")]
     DataSegments,
     /// Element segments, which initialize tables.
@@ -77,8 +77,8 @@ pub struct GuestBounds {
     /// Maximum number of functions. Compile time is proportional to this number. The stock guest with 180
     /// functions needs 50 ms, the default 14 s.
     pub functions: u64,
-    /// Maximum number of local variables. Four bytes of Wasm can declare 50,000 variables in a function, for
-    /// which the compiler needs a thousand times as much memory.
+    /// Maximum number of local variables of all functions. Four bytes of Wasm can declare 50,000 variables,
+    /// the maximum of a function, but the compiler needs memory for each of them.
     pub locals: u64,
     /// Maximum number of global variables. Large programs have a thousand.
     pub globals: u64,
@@ -97,11 +97,11 @@ pub struct GuestBounds {
 }
 
 /// Maximum number of linear memories of a guest. The instance pool has a memory for each call.
-pub(crate) const MEMORIES: u32 = 1;
+pub(crate) const MAX_MEMORIES: u32 = 1;
 
 /// Maximum number of tables of a guest. A guest built from a single module needs three, including two in
 /// modules added by wit-component. The rest is for guests linked from multiple modules.
-pub(crate) const TABLES: u32 = 8;
+pub(crate) const MAX_TABLES: u32 = 8;
 
 impl Default for GuestBounds {
     fn default() -> Self {

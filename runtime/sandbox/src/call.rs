@@ -4,36 +4,37 @@ use frostline_tensor::{GraphExecutor, ObjectReader, SampleFailure, SampleLoader,
 use frostline_wire::{Activation, Description, ServedCut};
 use std::sync::Arc;
 
-/// What a guest sees of a model.
+/// View of a model for guests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelView {
-    /// SHA-256 of the model's bytes, lower-case hex; names it in every [`Stage`](frostline_tensor::Stage).
+    /// SHA-256 of the model's bytes in lower-case hexadecimal. Identifies the model in every
+    /// [`Stage`](frostline_tensor::Stage).
     pub sha256: String,
     /// The input tensor's name.
     pub input: String,
     /// Shape of one input sample.
     pub input_shape: Vec<usize>,
-    /// The cuts, in the order of execution.
+    /// Cuts in execution order.
     pub cuts: Vec<CutView>,
 }
 
-/// One cut of a model.
+/// Cut of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CutView {
-    /// The tensor that carries everything across.
+    /// Name of the tensor at the cut.
     pub name: String,
     /// Shape of one sample.
     pub shape: Vec<usize>,
 }
 
 impl ModelView {
-    /// The cut of this name, and its place in the order of execution.
+    /// Returns the cut with this name and its position in execution order.
     pub(crate) fn cut(&self, name: &str) -> Option<(usize, &CutView)> {
         self.cuts.iter().enumerate().find(|(_, cut)| cut.name == name)
     }
 
-    /// Shape of one sample of `tensor`: the input or a cut.
-    pub(crate) fn row(&self, tensor: &str) -> Option<Shape> {
+    /// Returns the sample shape of `tensor`, which must be the input or a cut.
+    pub(crate) fn sample_shape(&self, tensor: &str) -> Option<Shape> {
         if tensor == self.input {
             return Some(Shape::new(self.input_shape.clone()));
         }
@@ -41,7 +42,7 @@ impl ModelView {
     }
 }
 
-/// The parameters of an extraction's guest calls, checked once against the guest's description.
+/// Parameters of guest calls. Checked against the guest's description.
 #[derive(Debug, Clone)]
 pub struct Call {
     pub(crate) model: Arc<ModelView>,
@@ -51,11 +52,11 @@ pub struct Call {
 }
 
 impl Call {
-    /// Activations of `model` at the cut `split`, by a guest that described itself as `description` when given the same
-    /// `parameters`.
+    /// Requests activations of `model` at the cut `split`. `description` is the result of
+    /// [`Guest::describe`](crate::Guest::describe) for the same `parameters`.
     ///
     /// # Errors
-    /// [`SandboxError::NotServed`] when the model has no such cut or the description leaves it out.
+    /// Returns [`SandboxError::NotServed`] if the model has no such cut or the guest does not serve it.
     pub fn new(
         model: Arc<ModelView>,
         description: &Description,
@@ -64,7 +65,7 @@ impl Call {
     ) -> Result<Self, SandboxError> {
         let served = description.cuts.iter().find(|cut| cut.name == split);
         let row = served
-            .and_then(|cut| activation_row(&model, cut))
+            .and_then(|cut| activation_shape(&model, cut))
             .ok_or_else(|| SandboxError::NotServed {
                 guest: description.name.clone(),
                 split: split.to_owned(),
@@ -84,8 +85,8 @@ impl Call {
     }
 }
 
-/// Shape of one activation of `served`, whether the model's own or the guest's.
-pub(crate) fn activation_row(model: &ModelView, served: &ServedCut) -> Option<Shape> {
+/// Returns the shape of an activation at `served`, as defined by the model or the guest.
+pub(crate) fn activation_shape(model: &ModelView, served: &ServedCut) -> Option<Shape> {
     let (_, cut) = model.cut(&served.name)?;
     Some(match &served.activation {
         Activation::Faithful => Shape::new(cut.shape.clone()),
@@ -104,26 +105,28 @@ fn why_not_served(model: &ModelView, description: &Description, split: &str) -> 
     }
 }
 
-/// What a call may use: host operations bound to one tenant's data root, and the extraction's allowance.
+/// Host operations and allowance of a call. The operations are bound to the tenant's data root.
 #[derive(Clone)]
 pub struct CallContext {
     /// Runs the stages of the extraction's model.
     pub executor: Arc<dyn GraphExecutor>,
     /// Reads, decodes and preprocesses samples.
     pub loader: Arc<dyn SampleLoader>,
-    /// Loads augmented samples; `None` where the extraction requests no augmentation.
+    /// Loads augmented samples. `None` if the extraction requests no augmentation.
     pub augmented: Option<Arc<dyn SampleLoader>>,
     /// Reads objects.
     pub objects: Arc<dyn ObjectReader>,
     /// Shared by all calls of one extraction.
     pub allowance: Arc<Allowance>,
-    /// For log lines.
+    /// Labels for log lines.
     pub labels: Labels,
-    /// Called with each line: the level in lower case, and at most 1,024 bytes without control characters.
+    /// Callback for log lines.
     pub on_log_line: Option<OnLogLine>,
 }
 
-/// Callback for the lines that a guest logs: level and text. It says whether a line may go into this process's log too, at the level debug.
+/// Callback for the log lines of a guest. Receives the level in lower case and up to 1,024 bytes of text
+/// without control characters. Returns true if the host may also write the line to its own log, at level
+/// debug.
 pub type OnLogLine = Arc<dyn Fn(&'static str, &str) -> bool + Send + Sync>;
 
 /// Labels of every line the guest logs.
@@ -137,17 +140,18 @@ pub struct Labels {
     pub extraction: String,
 }
 
-/// The checked result of an `extract` call: every sample has a row or a failure.
+/// Validated result of an `extract` call. Contains either an activation or a failure for each sample.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Extracted {
-    /// `f32`, one row per successful sample, in request order.
+    /// `f32` activations of the successful samples in request order.
     pub activations: Tensor,
-    /// The failed samples, by ascending index.
+    /// Failed samples by ascending index.
     pub failed: Vec<SampleFailure>,
 }
 
 impl Extracted {
-    /// Marks all failed samples as host-caused if `host_failed`, since only the guest knows which of them were.
+    /// Marks all failed samples as host-caused if `host_failed`, because only the guest knows which samples
+    /// the host failed.
     pub(crate) fn mark_host_caused(mut self, host_failed: bool) -> Self {
         for failure in &mut self.failed {
             failure.error.host_caused |= host_failed;

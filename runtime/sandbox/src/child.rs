@@ -3,7 +3,7 @@
 use crate::artifact_load::Compiled;
 use crate::compiler::{COMPILED, ChildCompiler, REFUSED};
 use crate::error::{CompileCost, SandboxError};
-use crate::text::{MESSAGE, one_line};
+use crate::text::{MAX_MESSAGE_BYTES, one_line};
 use frostline_tensor::Cause;
 use parking_lot::Mutex;
 use rustix::process::Signal;
@@ -15,8 +15,8 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitSta
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Poll interval for the exit of a child that has closed its output.
-const REAP: Duration = Duration::from_millis(1);
+/// Poll interval for the exit status after the child has closed the output.
+const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Maximum number of bytes read from standard error.
 const STDERR_LIMIT: u64 = 4096;
@@ -26,14 +26,14 @@ const OUT_OF_MEMORY: [&str; 3] = ["memory allocation of", "Cannot allocate memor
 
 /// State of the child process.
 #[derive(Default)]
-struct Slot {
+struct ChildState {
     child: Option<Child>,
     cancelled: bool,
 }
 
 /// Compilation in a child process. Clones refer to the same process.
 #[derive(Clone, Default)]
-pub(crate) struct Compilation(Arc<Mutex<Slot>>);
+pub(crate) struct Compilation(Arc<Mutex<ChildState>>);
 
 /// On drop, kills the child process of a compilation or prevents its start.
 pub(crate) struct KillOnDrop(pub(crate) Compilation);
@@ -59,7 +59,7 @@ impl Compilation {
     ) -> Result<Compiled, SandboxError> {
         let failed = |error: io::Error| {
             let text = format!("cannot run the compiler {}", program.display());
-            SandboxError::host(Cause::explained(text, error))
+            SandboxError::host(Cause::with_message(text, error))
         };
         let pipes = self.start(program, arguments, compiler).map_err(failed)?;
         let (answer, stderr) = pipes.exchange(bytes, compiler.memory_bytes);
@@ -96,7 +96,7 @@ impl Compilation {
             let exited = self.0.lock().child.as_mut().map(Child::try_wait);
             match exited {
                 Some(Ok(Some(status))) => return Ok(status),
-                Some(Ok(None)) => std::thread::sleep(REAP),
+                Some(Ok(None)) => std::thread::sleep(EXIT_POLL_INTERVAL),
                 Some(Err(error)) => return Err(error),
                 None => return Err(io::Error::other("the process was not started")),
             }
@@ -121,7 +121,7 @@ impl Pipes {
 
     /// Sends the guest and returns the answer and the standard error output.
     fn exchange(mut self, bytes: &[u8], most: u64) -> (io::Result<(u8, Vec<u8>)>, Vec<u8>) {
-        // Writing fails if the child exits early. The exit status has the reason.
+        // Writing fails if the child exits early. The exit status gives the reason.
         let _ = self.input.write_all(bytes);
         drop(self.input);
         let answer = read_answer(&mut self.output, most);
@@ -152,7 +152,7 @@ fn refused(reason: &[u8], compiler: &ChildCompiler) -> SandboxError {
     if OUT_OF_MEMORY.iter().any(|words| reason.contains(words)) {
         return memory_exceeded(compiler);
     }
-    SandboxError::not_a_guest(one_line(&reason, MESSAGE))
+    SandboxError::not_a_guest(one_line(&reason, MAX_MESSAGE_BYTES))
 }
 
 fn memory_exceeded(compiler: &ChildCompiler) -> SandboxError {
@@ -164,7 +164,7 @@ fn memory_exceeded(compiler: &ChildCompiler) -> SandboxError {
 
 /// Converts the exit of a child without a valid answer to an error.
 fn exit_error(status: ExitStatus, stderr: &[u8], compiler: &ChildCompiler) -> SandboxError {
-    let stderr = one_line(&String::from_utf8_lossy(stderr), MESSAGE);
+    let stderr = one_line(&String::from_utf8_lossy(stderr), MAX_MESSAGE_BYTES);
     if status.signal() == Some(Signal::XCPU.as_raw()) {
         return SandboxError::TooCostly {
             cost: CompileCost::CpuSeconds,

@@ -1,7 +1,7 @@
 use crate::artifact_load::Compiled;
 use crate::config::SandboxConfig;
 use crate::error::SandboxError;
-use crate::text::{MESSAGE, one_line};
+use crate::text::{MAX_MESSAGE_BYTES, one_line};
 use crate::{engine, upload};
 use frostline_walls::Files;
 use rustix::process::{Resource, Rlimit, nice, setrlimit};
@@ -9,8 +9,8 @@ use std::io::{self, Read, Write};
 use std::process::ExitCode;
 use wasmtime::Engine;
 
-/// Compiles a guest as the main function of a child process. Limits the process, reads the guest from
-/// standard input and writes the answer to standard output. The parent passes the flags `--memory-bytes`,
+/// Main function of a child process for compiling a guest. Limits the process, reads the guest from standard
+/// input and writes the answer to standard output. The parent passes the flags `--memory-bytes`,
 /// `--cpu-seconds` and `--memory-reservation`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChildCompiler {
@@ -18,15 +18,15 @@ pub struct ChildCompiler {
     pub memory_bytes: u64,
     /// Maximum CPU time in seconds.
     pub cpu_seconds: u64,
-    /// Value of [`SandboxConfig::memory_reservation`], which affects compiled code.
+    /// Same as [`SandboxConfig::memory_reservation`]. Affects compiled code.
     pub memory_reservation: u64,
     /// Refuses to compile if a wall (`frostline-walls`) is not available.
     pub require_walls: bool,
 }
 
-/// First byte of an answer that contains machine code.
+/// First byte of an answer with machine code.
 pub(super) const COMPILED: u8 = 0;
-/// First byte of an answer that contains the reason for a refusal.
+/// First byte of an answer with the reason for a refusal.
 pub(super) const REFUSED: u8 = 1;
 
 /// Gives lanes and running guests priority over compilation.
@@ -62,7 +62,11 @@ impl ChildCompiler {
         }
     }
 
-    /// Drops privileges that compilation does not need, such as opening files.
+    /// Limits memory and CPU time, lowers the priority, and drops privileges that compilation does not need,
+    /// such as opening files.
+    ///
+    /// # Errors
+    /// Returns an error if a limit cannot be set, or if walls are required but not available.
     fn confine(&self) -> io::Result<()> {
         frostline_walls::close_inherited()?;
         limit(Resource::Fsize, 0)?;
@@ -70,8 +74,8 @@ impl ChildCompiler {
         limit(Resource::Data, self.memory_bytes)?;
         let time = Rlimit {
             current: Some(self.cpu_seconds),
-            // The hard limit kills the process without a reason. The soft limit sends SIGXCPU, which the
-            // parent recognizes.
+            // The hard limit kills the process without a reason. At the soft limit it receives SIGXCPU, which
+            // the parent recognizes.
             maximum: Some(self.cpu_seconds.saturating_add(1)),
         };
         setrlimit(Resource::Cpu, time)?;
@@ -118,5 +122,5 @@ fn limit(resource: Resource, value: u64) -> io::Result<()> {
 pub(crate) fn compile(engine: &Engine, bytes: &[u8]) -> Result<Compiled, SandboxError> {
     let component = upload::into_component(bytes)?;
     let compiled = Compiled::compile(engine, &component);
-    compiled.map_err(|error| SandboxError::not_a_guest(one_line(&format!("{error:#}"), MESSAGE)))
+    compiled.map_err(|error| SandboxError::not_a_guest(one_line(&format!("{error:#}"), MAX_MESSAGE_BYTES)))
 }

@@ -3,52 +3,58 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How a host runs guests. The defaults suit one machine with a handful of tenants.
+/// Configuration of the sandbox. The defaults suit a machine with a handful of tenants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxConfig {
-    /// Threads that run guest code and nothing else. A guest mostly waits for the host's own work, so as many threads as
-    /// cores let guests that do compute use the machine without starving each other.
+    /// Number of threads for guest code. Guests mostly wait for operations of the host. With a thread per
+    /// core, guests that compute can use the whole machine without starving each other.
     pub guest_threads: usize,
-    /// Guest calls that may run at once; further ones wait for a permit. A tenant holds at most as many permits as it leaves
-    /// free. Each reserves address space (not memory) for one linear memory, see [`Self::memory_reservation`].
+    /// Maximum number of concurrent guest calls. Further calls wait for a permit. Tenants can hold up to half
+    /// of the permits not held by others. Each call reserves address space (not memory) for a linear memory,
+    /// see [`Self::memory_reservation`].
     pub instances: u32,
-    /// The most linear memory one instance may take, in bytes. 64 MiB is thirty times what the stock guest needs and
-    /// holds a dozen decoded photos for a guest that preprocesses bytes itself; pixels loaded by the host do not count.
+    /// Maximum linear memory of an instance in bytes. 64 MiB is thirty times the need of the stock guest, and
+    /// enough for a dozen decoded photos in guests with custom preprocessing. Pixels loaded by the host do
+    /// not count.
     pub memory_bytes: usize,
-    /// Address space reserved for each linear memory, in bytes. With 4 GiB, compiled code needs no bounds checks; lower
-    /// it where address space is scarce (`ulimit -v`), never below [`Self::memory_bytes`].
+    /// Address space reserved for each linear memory in bytes. With 4 GiB, compiled code needs no bounds
+    /// checks. Lower it if address space is scarce (`ulimit -v`), but not below [`Self::memory_bytes`].
     pub memory_reservation: u64,
-    /// The most entries one table of a guest may have; a large Rust program has some thousand functions in its table.
+    /// Maximum number of entries of a table. Large Rust programs have a table with some thousand functions.
     pub table_elements: usize,
-    /// Host-side handles (tensors, graphs, contexts, errors) one instance may hold. An extraction needs about five; a
-    /// thousand lets a guest work sample by sample, and stops one that keeps every handle it gets.
+    /// Maximum number of host-side handles (tensors, graphs, contexts, errors) per instance. An extraction
+    /// needs about five. A thousand allows guests to process samples individually, but stops a guest from
+    /// leaking handles.
     pub handles: usize,
-    /// How often guest code is interrupted to switch guests and check deadlines. Shorter costs more switches; deadlines are exceeded
-    /// by up to one tick.
+    /// Interval at which guest code is interrupted to switch between guests and to check deadlines. Shorter
+    /// intervals cause more switches. Calls can exceed their deadline by up to one tick.
     pub tick: Duration,
-    /// The largest guest that is accepted, in bytes. Guests in Rust take tens of kilobytes; compiling takes time in
-    /// proportion, and cannot be interrupted.
+    /// Maximum size of an uploaded guest in bytes. Guests in Rust have tens of kilobytes. Compile time is
+    /// proportional to the size, and an in-process compilation cannot be interrupted.
     pub upload_bytes: usize,
     /// Bounds of a guest's parts.
     pub bounds: GuestBounds,
-    /// Where guests are compiled.
+    /// Process in which guests are compiled.
     pub compiler: Compiler,
-    /// The most memory a [`Compiler::Child`] may take, in bytes of address space: the program itself takes some hundred
-    /// million, the compiler a hundred times the code of the guest it works on.
+    /// Maximum address space of a [`Compiler::Child`] in bytes. The program needs some hundred megabytes, and
+    /// compilation a hundred times the code size of the guest.
     pub compiler_memory_bytes: u64,
-    /// The most CPU time a [`Compiler::Child`] may take, in seconds. The most functions that a guest may have take 14 s at
-    /// the stock guest's pace: three times that, for slow machines.
+    /// Maximum CPU time of a [`Compiler::Child`] in seconds. A guest with the maximum number of functions
+    /// needs 14 s at the rate of the stock guest. The default triples this for slow machines.
     pub compiler_cpu_seconds: u64,
-    /// How long [`Sandbox::prepare`](crate::Sandbox::prepare) may take, with waiting for other compilations.
+    /// Maximum duration of [`Sandbox::prepare`](crate::Sandbox::prepare), including the time waiting for
+    /// other compilations.
     pub prepare_deadline: Duration,
-    /// How long a guest may take to describe itself: it computes nothing, so this is generous.
+    /// Maximum duration of a description. Guests compute nothing in `describe`, so this is generous.
     pub describe_deadline: Duration,
-    /// How long a call may wait for one of [`Self::instances`].
+    /// Maximum time that a call waits for an instance.
     pub permit_deadline: Duration,
-    /// A directory of this host alone for compiled guests, created when missing. Without it every start recompiles.
+    /// Directory for compiled guests, created if missing. Hosts must not share it. If `None`,
+    /// [`Sandbox::prepare`](crate::Sandbox::prepare) always compiles.
     pub artifacts: Option<PathBuf>,
-    /// The most bytes of compiled guests there; the least recently used are evicted. A compiled guest takes about four
-    /// times its component, so this holds thousands.
+    /// Maximum size of the compiled guests in that directory in bytes. The host evicts the least recently
+    /// used files. A compiled guest is about four times as large as the component, so the default is enough
+    /// for thousands.
     pub artifact_bytes: u64,
 }
 
@@ -76,44 +82,51 @@ impl Default for SandboxConfig {
     }
 }
 
-/// Where guests are compiled.
+/// Process in which guests are compiled.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Compiler {
-    /// In this process, for trusted guests: only the guest's size bounds the cost.
+    /// Compiles in this process. Use this for trusted guests only, since the size of a guest is the only
+    /// bound on the cost.
     #[default]
     InProcess,
-    /// Each guest in a child process, which is killed when it exceeds a limit or its caller is gone.
+    /// Compiles each guest in a child process, which is killed if it exceeds a limit or the request is
+    /// dropped.
     Child {
-        /// The program, by its full path; it runs [`ChildCompiler::run`](crate::ChildCompiler::run).
+        /// Full path of the program. It must call [`ChildCompiler::run`](crate::ChildCompiler::run).
         program: PathBuf,
-        /// Arguments before the flags of [`ChildCompiler`](crate::ChildCompiler).
+        /// Arguments that precede the flags of [`ChildCompiler`](crate::ChildCompiler).
         arguments: Vec<OsString>,
     },
 }
 
-/// What one extraction may use, over all of its calls.
+/// Limits of an extraction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// How long one call of `extract` may take, with all it waits for. A batch of 64 through the slowest of the usual
-    /// networks (ViT-B/16 on two cores) takes 12 s; the rest is for queues before the lanes.
+    /// Maximum duration of an `extract` call, including the time spent waiting. A batch of 64 through the
+    /// slowest common network (ViT-B/16 on two cores) takes 12 s. The rest is for queues before the lanes.
     pub call_deadline: Duration,
-    /// CPU time of guest code, in seconds. A guest that decodes and resizes photos itself takes 0.1 s for each: a request
-    /// of a thousand, three times over. The stock guest takes microseconds.
+    /// Maximum CPU time of guest code in seconds. Guests that decode and resize photos need 0.1 s per photo.
+    /// The default is enough for three thousand photos. The stock guest needs microseconds.
     pub cpu_seconds: u64,
-    /// CPU time of guest code between two of its calls to the host. A grant of 64 photos that the guest preprocesses itself
-    /// takes 6 s; a guest that computes for longer without a host call is stuck.
+    /// Maximum CPU time of guest code between two calls to the host. Preprocessing a grant of 64 photos in
+    /// Wasm takes 6 s. A guest that computes for longer without a call to the host is stuck.
     pub slice: Duration,
-    /// Bytes of tensors alive at any time on the guest's behalf, on the host: inputs, outputs and what the guest made.
-    /// A batch of 64 at VGG's widest cut takes 0.8 GB; half of the default would refuse two calls of it at once.
+    /// Maximum bytes of live host-side tensors, including inputs, outputs and tensors created by the guest. A
+    /// batch of 64 needs 0.8 GB at the widest cut of VGG, so half of the default would be too small for two
+    /// concurrent calls.
     pub tensor_bytes: usize,
-    /// Objects read, by `objects.read` and `images.load` together, and sizes requested. A request has some thousand
-    /// samples; more than ten reads of each is abuse of the store.
+    /// Maximum number of objects read (`objects.read`, `images.load` and the host itself) plus sizes
+    /// requested. Requests have some thousand samples. More than ten reads per sample would be abuse of the
+    /// store.
     pub object_reads: u64,
-    /// Bytes read of objects, by `objects.read`, `images.load` and the host itself. A request of a thousand 4 MB photos read once.
+    /// Maximum bytes read from objects (`objects.read`, `images.load` and the host itself). The default is
+    /// enough to read a thousand 4 MB photos once.
     pub object_bytes: u64,
-    /// Bytes of the activations that all calls return. A thousand photos at VGG's widest cut come to 13 GB.
+    /// Maximum bytes of the activations returned by all calls. A thousand photos at the widest cut of VGG
+    /// have 13 GB.
     pub output_bytes: u64,
-    /// Bytes of log lines, each with 128 for what it takes beside its text; further ones are dropped. Enough for a line a sample.
+    /// Maximum bytes of log lines, with an overhead of 128 bytes per line. Further lines are dropped. The
+    /// default allows a line for every sample.
     pub log_bytes: u64,
 }
 

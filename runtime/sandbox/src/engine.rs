@@ -1,4 +1,4 @@
-use crate::bounds::{MEMORIES, TABLES};
+use crate::bounds::{MAX_MEMORIES, MAX_TABLES};
 use crate::config::SandboxConfig;
 use crate::error::SandboxError;
 use frostline_tensor::Cause;
@@ -8,13 +8,14 @@ use wasmtime::{
     RegallocAlgorithm,
 };
 
-/// Core instances of one guest: as many as tables.
-const CORE_INSTANCES: u32 = TABLES;
+/// Maximum number of core instances of a guest, equal to the number of tables.
+const MAX_CORE_INSTANCES: u32 = MAX_TABLES;
 
-/// The stack of one guest, host and Wasm frames together; address space, committed as used.
+/// Stack size of a guest in bytes, shared by host and Wasm frames. Reserves address space, which is committed
+/// on use.
 const STACK_BYTES: usize = 1 << 20;
 
-/// An engine with the limits of [`SandboxConfig`], and the thread that advances its epoch.
+/// Creates an engine with the limits of [`SandboxConfig`] and starts the thread that advances the epoch.
 pub(crate) fn start(config: &SandboxConfig) -> Result<Engine, SandboxError> {
     let engine = Engine::new(&engine_config(config)).map_err(|error| {
         SandboxError::host(format!(
@@ -26,7 +27,8 @@ pub(crate) fn start(config: &SandboxConfig) -> Result<Engine, SandboxError> {
     Ok(engine)
 }
 
-/// An engine that compiles for the one of [`start`] and has no instance pool. It uses one core, so that CPU time can be limited.
+/// Creates an engine without an instance pool for compiling. The code runs on the engine of [`start`].
+/// Compiles on a single core so that a CPU time limit is meaningful.
 pub(crate) fn compile_only(memory_reservation: u64) -> wasmtime::Result<Engine> {
     let mut engine = code_config(memory_reservation);
     engine.parallel_compilation(false);
@@ -39,7 +41,7 @@ fn engine_config(config: &SandboxConfig) -> Config {
     engine
 }
 
-/// Everything that compiled code depends on.
+/// Returns the settings that affect compiled code.
 fn code_config(memory_reservation: u64) -> Config {
     let mut engine = Config::new();
     if cfg!(debug_assertions) {
@@ -48,7 +50,7 @@ fn code_config(memory_reservation: u64) -> Config {
         engine.cranelift_regalloc_algorithm(RegallocAlgorithm::SinglePass);
     }
     engine.wasm_component_model(true);
-    // Guests compute the same on every host: no relaxed rounding.
+    // Guests must compute the same results on every host.
     engine.relaxed_simd_deterministic(true);
     engine.epoch_interruption(true);
     engine.max_wasm_stack(STACK_BYTES / 2);
@@ -60,19 +62,19 @@ fn code_config(memory_reservation: u64) -> Config {
 fn pool(config: &SandboxConfig) -> PoolingAllocationConfig {
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(config.instances)
-        .total_core_instances(config.instances.saturating_mul(CORE_INSTANCES))
-        .max_core_instances_per_component(CORE_INSTANCES)
+        .total_core_instances(config.instances.saturating_mul(MAX_CORE_INSTANCES))
+        .max_core_instances_per_component(MAX_CORE_INSTANCES)
         .total_memories(config.instances)
-        .max_memories_per_component(MEMORIES)
+        .max_memories_per_component(MAX_MEMORIES)
         .max_memory_size(config.memory_bytes)
-        .total_tables(config.instances.saturating_mul(TABLES))
-        .max_tables_per_component(TABLES)
+        .total_tables(config.instances.saturating_mul(MAX_TABLES))
+        .max_tables_per_component(MAX_TABLES)
         .table_elements(config.table_elements)
         .total_stacks(config.instances);
     pool
 }
 
-/// Advances the epoch every `tick` for as long as the engine lives.
+/// Advances the epoch every `tick` until the engine is dropped.
 fn start_ticking(engine: &Engine, tick: Duration) -> Result<(), SandboxError> {
     let weak = engine.weak();
     let ticking = move || {
@@ -85,7 +87,7 @@ fn start_ticking(engine: &Engine, tick: Duration) -> Result<(), SandboxError> {
         .spawn(ticking)
         .map(drop)
         .map_err(|error| {
-            SandboxError::host(Cause::explained(
+            SandboxError::host(Cause::with_message(
                 "cannot start the thread that interrupts guests",
                 error,
             ))
@@ -107,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_engine_compiles_the_other_runs() {
+    fn both_engines_generate_compatible_code() {
         let config = SandboxConfig {
             instances: 1,
             ..SandboxConfig::default()

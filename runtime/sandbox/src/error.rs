@@ -6,27 +6,27 @@ use frostline_tensor::{Cause, OpError};
 use std::time::Duration;
 use wasmtime::component::ResourceTableError;
 
-/// The longest text of a trap, in bytes: it may repeat what the guest said.
-const TRAP: usize = 1024;
+/// Maximum length of a trap message in bytes. Trap messages can contain text from the guest.
+const MAX_TRAP_BYTES: usize = 1024;
 
-/// The longest text of the parser's that is passed on, in bytes.
-const REASON: usize = 256;
+/// Maximum length of a parser message in bytes.
+const MAX_REASON_BYTES: usize = 256;
 
-/// Why a guest cannot be used, or a call of one failed.
+/// Error of a guest or a guest call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SandboxError {
     /// The bytes are not a WebAssembly guest.
     #[error("invalid guest: {reason}")]
     NotAGuest {
-        /// What the bytes are, and what to do.
+        /// Description of the bytes and advice.
         reason: String,
     },
     /// The guest exceeds the size limit.
     #[error("the guest has {bytes} bytes, the limit of this host is {allowed}")]
     GuestTooLarge {
-        /// Its size.
+        /// Size of the guest in bytes.
         bytes: usize,
-        /// The largest that is accepted.
+        /// Maximum size in bytes.
         allowed: usize,
     },
     /// The guest exceeds a [`GuestBounds`](crate::GuestBounds) limit.
@@ -35,26 +35,26 @@ pub enum SandboxError {
          the limit"
     )]
     TooComplex {
-        /// The part that exceeds its limit.
+        /// Part over the limit.
         part: GuestPart,
-        /// How much was counted before inspection stopped.
+        /// Count when inspection stopped.
         found: u64,
-        /// The limit.
+        /// Maximum count.
         allowed: u64,
     },
-    /// A component with other imports or exports than the world `frozen-prefix`.
+    /// The component has other imports or exports than the world `frozen-prefix`.
     #[error("the component does not implement the world frostline:pushdown/frozen-prefix@0.1.2: {}", other_world(.imports, .exports, .detail))]
     OtherWorld {
         /// Imports that are not available to guests.
         imports: Vec<String>,
         /// Missing exports.
         exports: Vec<String>,
-        /// How the types differ, where only they do.
+        /// Further explanation, such as differences between types. May be empty.
         detail: String,
     },
     /// Compiling exceeded a limit.
     #[error(
-        "compiling the guest takes more than {allowed} {cost}: make the guest smaller, or ask the operator to raise the limit"
+        "compiling the guest needs more than {allowed} {cost}: make the guest smaller, or ask the operator to raise the limit"
     )]
     TooCostly {
         /// The resource.
@@ -62,30 +62,32 @@ pub enum SandboxError {
         /// The limit.
         allowed: u64,
     },
-    /// Compiling, with waiting for other compilations, took too long.
+    /// Compiling, including the time waiting for other compilations, exceeded the deadline.
     #[error("the guest was not compiled within {after:?}: try again, or make the guest smaller")]
     PrepareDeadline {
-        /// The time given.
+        /// Deadline.
         after: Duration,
     },
-    /// No instance became available in time.
-    #[error("no guest instance became available within {after:?}: other calls use them all, try again later")]
+    /// No instance became available before the deadline.
+    #[error(
+        "no guest instance became available within {after:?}; other calls use all instances, try again later"
+    )]
     Busy {
-        /// The time waited.
+        /// Deadline.
         after: Duration,
     },
     /// The guest crashed.
     #[error("the guest trapped: {trap}{}", logged_suffix(.last_words))]
     Trapped {
-        /// What the engine says.
+        /// Trap message of the engine.
         trap: String,
-        /// The last line the guest logged as an error; the SDK logs a panic's message there.
+        /// Last line that the guest logged as an error. The SDK logs panic messages at this level.
         last_words: Option<String>,
     },
-    /// The guest's call took too long.
-    #[error("the guest did not answer within {after:?}")]
+    /// The guest call exceeded the deadline.
+    #[error("the guest timed out after {after:?}")]
     Deadline {
-        /// The time given.
+        /// Deadline.
         after: Duration,
     },
     /// The guest exceeded a limit.
@@ -95,52 +97,52 @@ pub enum SandboxError {
         resource.amount(*allowed, false)
     )]
     Limit {
-        /// The resource.
+        /// Limited resource.
         resource: Resource,
-        /// The amount it would have used.
+        /// Requested amount, including earlier usage.
         wanted: u64,
-        /// The limit.
+        /// Maximum amount.
         allowed: u64,
     },
     /// The guest returned an error.
     #[error("the guest returned an error: {0}")]
     Failed(OpError),
-    /// A host operation failed by the host's own fault, so the guest's own result does not count.
+    /// A host operation failed due to the host. The result of the guest is discarded.
     #[error("a host operation failed during the guest's call: {error}; try again")]
     HostOperation {
-        /// What failed.
+        /// Error of the operation.
         error: OpError,
     },
-    /// The guest's answer violates its interface.
+    /// The answer violates the guest interface.
     #[error("invalid answer of the guest: {reason}")]
     BadAnswer {
-        /// What is wrong with it.
+        /// Description of the violation.
         #[source]
         reason: Cause,
     },
     /// The guest does not serve the requested split.
     #[error("guest {guest} does not serve the split {split:?}: {reason}")]
     NotServed {
-        /// The guest's name for itself.
+        /// Name in the guest's description.
         guest: String,
         /// The requested split.
         split: String,
-        /// What it does serve, or why not.
+        /// Lists the served cuts or explains why the guest serves no cut.
         reason: String,
     },
-    /// The host failed, not the guest.
-    #[error("the sandbox failed: {reason}")]
+    /// The host failed.
+    #[error("internal sandbox error: {reason}")]
     Host {
-        /// What happened.
+        /// Description of the failure.
         #[source]
         reason: Cause,
     },
 }
 
-/// A limited resource of the compiler.
+/// Limited resource of the compiler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompileCost {
-    /// Bytes of memory.
+    /// Bytes of address space.
     MemoryBytes,
     /// Seconds of CPU time.
     CpuSeconds,
@@ -162,7 +164,7 @@ impl SandboxError {
         }
     }
 
-    /// This error, or the host's where a host operation failed before.
+    /// Returns this error, or `host_error` if a host operation failed before.
     pub(crate) fn or_host_error(self, host_error: Option<OpError>) -> Self {
         host_error.map_or(self, |error| Self::HostOperation { error })
     }
@@ -179,7 +181,7 @@ impl SandboxError {
         }
     }
 
-    /// Classifies a trap: an exceeded limit, or a crash of the guest.
+    /// Converts a trap to an exceeded limit or a crash. `handles` is the maximum number of handles.
     pub(crate) fn from_trap(error: &wasmtime::Error, handles: usize, last_words: Option<String>) -> Self {
         if let Some(limit @ Breach::Limit { .. }) = error.downcast_ref::<Breach>() {
             return limit.clone().into();
@@ -196,14 +198,14 @@ impl SandboxError {
             Some(trap) => trap.to_string(),
             None => error.root_cause().to_string(),
         };
-        let trap = one_line(&trap, TRAP);
+        let trap = one_line(&trap, MAX_TRAP_BYTES);
         Self::Trapped { trap, last_words }
     }
 }
 
 impl From<wasmparser::Error> for SandboxError {
     fn from(error: wasmparser::Error) -> Self {
-        Self::not_a_guest(one_line(&error.to_string(), REASON))
+        Self::not_a_guest(one_line(&error.to_string(), MAX_REASON_BYTES))
     }
 }
 
@@ -227,7 +229,7 @@ impl From<Breach> for SandboxError {
 
 impl From<EnterError> for SandboxError {
     fn from(refused: EnterError) -> Self {
-        Self::host(Cause::explained("waiting for a turn failed", refused))
+        Self::host(Cause::with_message("waiting for a turn failed", refused))
     }
 }
 
@@ -247,7 +249,7 @@ fn other_world(imports: &[String], exports: &[String], detail: &str) -> String {
     }
     if !exports.is_empty() {
         parts.push(format!(
-            "it does not export {}; `frostline guest new` creates a project that does",
+            "it does not export {}; `frostline guest new` creates a project with these exports",
             exports.join(", ")
         ));
     } else {

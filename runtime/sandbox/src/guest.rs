@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use wasmtime::Store;
 
-/// A guest that is ready to run. Every call gets an instance of its own, so calls are isolated and concurrent.
+/// Guest that is ready to run. Every call runs in a new instance and is isolated from concurrent calls.
 #[derive(Clone)]
 pub struct Guest {
     shared: Arc<Shared>,
@@ -20,7 +20,7 @@ pub struct Guest {
 
 struct Shared {
     runner: Arc<Runner>,
-    /// The tenant whose turn its descriptions take.
+    /// Tenant in whose turn the guest is described.
     tenant: Arc<str>,
     sha256: String,
     pre: FrozenPrefixPre<CallState>,
@@ -44,25 +44,25 @@ impl Guest {
         }
     }
 
-    /// SHA-256 of the bytes it was made from, lower-case hex.
+    /// SHA-256 of the uploaded bytes in lower-case hexadecimal.
     pub fn sha256(&self) -> &str {
         &self.shared.sha256
     }
 
-    /// The interfaces it imports.
+    /// Names of the imported interfaces.
     pub fn imports(&self) -> Vec<String> {
         world::imports(self.shared.pre.instance_pre().component())
     }
 
-    /// A warning about an import whose calls are refused.
+    /// Warning about an import that the host refuses to execute.
     pub fn refused_import(&self) -> Option<&'static str> {
-        world::imports_load(self.shared.pre.instance_pre().component()).then_some(world::NO_LOAD)
+        world::imports_load(self.shared.pre.instance_pre().component()).then_some(world::LOAD_WARNING)
     }
 
-    /// Describes with default [`Limits`], as [`Self::describe_within`].
+    /// Calls [`Self::describe_within`] with default [`Limits`].
     ///
     /// # Errors
-    /// As [`Self::describe_within`].
+    /// Returns the errors of [`Self::describe_within`].
     pub async fn describe(
         &self,
         model: &Arc<ModelView>,
@@ -72,11 +72,13 @@ impl Guest {
             .await
     }
 
-    /// What the guest does for `model`, given a job's `parameters`. Its CPU time is charged to `allowance`.
+    /// Returns the description of the guest for `model` and the `parameters` of a job. CPU time is charged to
+    /// `allowance`.
     ///
     /// # Errors
-    /// [`SandboxError::Failed`] when the guest returns an error, [`SandboxError::BadAnswer`] when it names a cut that
-    /// the model does not have, and the errors that end a call.
+    /// Returns [`SandboxError::Failed`] if the guest returns an error, [`SandboxError::BadAnswer`] if the
+    /// description is invalid (for example, it names a cut that the model does not have), or the reason why
+    /// the call was ended.
     pub async fn describe_within(
         &self,
         model: &Arc<ModelView>,
@@ -105,16 +107,17 @@ impl Guest {
         Ok(description)
     }
 
-    /// Computes activations of `samples` in one guest call, on an instance of its own.
+    /// Computes activations of `samples` in a single guest call with a new instance.
     ///
-    /// Operations of the host run on the runtime this is polled on, guest code on the sandbox's threads. Dropping the
-    /// future cancels the call, its instance and its queued work.
+    /// Host operations run on the current Tokio runtime, guest code on the threads of the sandbox. Dropping
+    /// the future cancels the call and removes queued work.
     ///
     /// # Errors
-    /// [`SandboxError::Failed`] with the guest's own reason; [`SandboxError::Trapped`], [`SandboxError::Deadline`] and
-    /// [`SandboxError::Limit`] when its call was ended; [`SandboxError::BadAnswer`] when the answer is not one row or
-    /// failure per sample. If a host-caused error came before, [`SandboxError::HostOperation`] replaces any of these, and all failed samples of
-    /// an answer count as host-caused.
+    /// Returns [`SandboxError::Failed`] if the guest returns an error. Returns [`SandboxError::Trapped`],
+    /// [`SandboxError::Deadline`] or [`SandboxError::Limit`] if the call was ended, and
+    /// [`SandboxError::BadAnswer`] if the answer does not contain exactly one activation or failure per
+    /// sample. After a host-caused error, [`SandboxError::HostOperation`] replaces all of these errors, and
+    /// failed samples in a valid answer count as host-caused.
     pub async fn extract(
         &self,
         samples: &[SampleRef],

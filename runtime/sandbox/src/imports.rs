@@ -1,18 +1,18 @@
-//! The host's side of our own interfaces: `objects`, `images`, `log`.
+//! Implements the Frostline interfaces of guests (`objects`, `images`, `log`).
 
 use crate::bindings::frostline::pushdown::{images, log, objects, types};
 use crate::breach::{ImportError, Resource, check_limit};
 use crate::nn::code_for_guest;
 use crate::state::CallState;
-use crate::text::{MESSAGE, check_name, one_line};
+use crate::text::{MAX_MESSAGE_BYTES, check_name, one_line};
 use frostline_tensor::{
     ChannelOrder, Interpolation, Normalization, OpError, PixelFormat, PixelSpec, ResizeMode, SampleFailure,
     SampleLoader, SampleRef, Shape,
 };
 use std::sync::Arc;
 
-/// The longest log line, in bytes; longer ones are truncated.
-const LOG_LINE: usize = 1024;
+/// Maximum length of a log line in bytes. Longer lines are truncated.
+const MAX_LOG_LINE_BYTES: usize = 1024;
 
 impl types::Host for CallState {
     fn convert_failure(&mut self, error: ImportError) -> wasmtime::Result<types::Failure> {
@@ -21,7 +21,7 @@ impl types::Host for CallState {
                 self.record_host_error(&error);
                 Ok(types::Failure {
                     code: code_for_guest(error.code),
-                    message: one_line(&error.message, MESSAGE),
+                    message: one_line(&error.message, MAX_MESSAGE_BYTES),
                 })
             }
             ImportError::Trap(error) => Err(error),
@@ -43,7 +43,8 @@ impl objects::Host for CallState {
         let allowance = &extraction.context.allowance;
         check_name(&key)?;
         allowance.count_reads(1)?;
-        // One byte beyond the limit shows that the read exceeds it; a truncated read would look like the end of the object.
+        // Request an extra byte to make a read beyond a limit fail. The guest would mistake a truncated read
+        // for the end of the object.
         let memory = self.memory_cap as u64;
         let most = allowance
             .object_bytes_remaining()
@@ -89,13 +90,13 @@ impl images::Host for CallState {
     }
 
     fn describe_recipe(&mut self, recipe: types::PixelRecipe) -> Result<(), ImportError> {
-        // Checked with the answer.
+        // The recipe is validated together with the description.
         Ok(CallState::describe_recipe(self, pixel_recipe(&recipe))?)
     }
 }
 
 impl CallState {
-    /// Varied as the extraction asks, if it does.
+    /// Loads augmented pixels if the extraction requests augmentation.
     async fn load_view(
         &mut self,
         samples: Vec<types::Sample>,
@@ -122,7 +123,7 @@ impl CallState {
             check_name(sample.etag.as_deref().unwrap_or_default())?;
         }
         allowance.count_reads(samples.len())?;
-        // Normalized where they are needed, usually by the lane that runs the stage.
+        // Pixels are normalized on demand, usually by the lane that executes the stage.
         let pixels = match format {
             images::PixelFormat::Raw => None,
             images::PixelFormat::Normalized => Some(Normalization::from_spec(&spec)),
@@ -138,7 +139,7 @@ impl CallState {
             .collect();
         let loaded = extraction.on_host(loader.load(samples, spec, PixelFormat::U8));
         let loaded = self.wait_for("loading images", loaded).await?;
-        // The host counted what it read.
+        // The host has recorded the bytes read. Check the sum.
         allowance.count_object_bytes(0)?;
         loaded
             .failed
@@ -193,7 +194,7 @@ fn failed_sample(failure: &SampleFailure) -> types::FailedSample {
 
 impl log::Host for CallState {
     fn write(&mut self, level: log::Level, message: String) -> wasmtime::Result<()> {
-        let line = one_line(&message, LOG_LINE);
+        let line = one_line(&message, MAX_LOG_LINE_BYTES);
         if let log::Level::Error = level {
             self.last_words = Some(line.clone());
         }

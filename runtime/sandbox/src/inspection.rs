@@ -1,5 +1,5 @@
-//! Inspects a guest's bytes before compilation: counts their parts and checks their imports. Reads every section once, follows
-//! no reference, and stops at the first exceeded bound.
+//! Inspects the bytes of a guest before compilation. Counts parts and checks imports. Reads each section a
+//! single time without following references. Stops at the first exceeded bound.
 
 use crate::bounds::GuestPart;
 use crate::config::SandboxConfig;
@@ -9,17 +9,19 @@ use crate::type_nesting;
 use crate::world::Names;
 use wasmparser::{BinaryReader, ComponentTypeRef, Encoding, Imports, Parser, Payload, SectionLimited};
 
-/// Bytes of a page of linear memory.
+/// Bytes per page of linear memory.
 const PAGE: u64 = 1 << 16;
 
-/// Custom sections in which wit-bindgen leaves a core module's interface: components, read when the module becomes one.
+/// Name prefix of custom sections in which wit-bindgen stores the interface of a core module. The sections
+/// contain components, which are read when the module is converted to a component.
 const INTERFACE_SECTION: &str = "component-type";
 
-/// Checks a component or a core module.
+/// Inspects a component or core module.
 ///
 /// # Errors
-/// [`SandboxError::TooComplex`] names the part that exceeds its bound; [`SandboxError::OtherWorld`] unavailable imports and,
-/// of a component, missing exports; [`SandboxError::NotAGuest`] where the bytes are not WebAssembly.
+/// Returns [`SandboxError::TooComplex`] if a part exceeds a bound, [`SandboxError::OtherWorld`] if an import
+/// is unavailable or an export of a component is missing, and [`SandboxError::NotAGuest`] if the bytes are
+/// not WebAssembly.
 pub(crate) fn inspect(bytes: &[u8], config: &SandboxConfig) -> Result<(), SandboxError> {
     let mut inspection = Inspection {
         tally: Tally::new(config),
@@ -28,7 +30,7 @@ pub(crate) fn inspect(bytes: &[u8], config: &SandboxConfig) -> Result<(), Sandbo
     let outermost = inspection.inspect_binary(bytes, 0)?;
     match outermost {
         Encoding::Component => inspection.names.check(),
-        // What a module must export shows when it becomes a component.
+        // Exports of a module are checked after conversion to a component.
         Encoding::Module => inspection.names.check_imports(),
     }
 }
@@ -39,7 +41,7 @@ struct Inspection<'a> {
 }
 
 impl Inspection<'_> {
-    /// Reads the module or component in `bytes`, nested in `outside` others; returns which of the two it is.
+    /// Inspects the module or component in `bytes` at nesting depth `outside`. Returns the kind of binary.
     fn inspect_binary(&mut self, bytes: &[u8], outside: usize) -> Result<Encoding, SandboxError> {
         let mut inside = Vec::new();
         let mut outermost = Encoding::Module;
@@ -59,7 +61,8 @@ impl Inspection<'_> {
                 }
                 Payload::CustomSection(section) => {
                     self.tally.add(GuestPart::CustomBytes, section.data().len())?;
-                    // Of the outermost module only, or a section inside a section would lead ever deeper.
+                    // Accept an interface only in the outermost module. Otherwise sections could be nested
+                    // without limit.
                     let interface = section.name().starts_with(INTERFACE_SECTION);
                     if outside == 0 && inside == [Encoding::Module] && interface {
                         let names = std::mem::take(&mut self.names);
@@ -79,7 +82,8 @@ impl Inspection<'_> {
         Ok(outermost)
     }
 
-    /// Counts what the header of a module's section does not say.
+    /// Inspects a section of a module. Counts items without a count in the section header and records
+    /// imports.
     fn module_section(&mut self, payload: &Payload<'_>, outermost: bool) -> Result<(), SandboxError> {
         match payload {
             Payload::TypeSection(types) => self.types(types)?,
@@ -133,7 +137,8 @@ impl Inspection<'_> {
         Ok(())
     }
 
-    /// Counts what the header of a component's section does not say.
+    /// Inspects a section of a component. Counts items without a count in the section header and records
+    /// imports and exports.
     fn component_section(
         &mut self,
         payload: &Payload<'_>,
@@ -151,7 +156,7 @@ impl Inspection<'_> {
             Payload::ComponentImportSection(imports) => {
                 for import in imports.clone() {
                     let import = import?;
-                    // Names of types stand for what an allowed interface defines; linking checks them.
+                    // Type imports refer to types of available interfaces. Linking checks them.
                     if depth == 1 && !matches!(import.ty, ComponentTypeRef::Type(_)) {
                         self.names.import(import.name.name);
                     }
@@ -176,7 +181,7 @@ impl Inspection<'_> {
     }
 }
 
-/// The part a section holds, and its count.
+/// Returns the kind of part in a section and the number of items.
 fn section_count(payload: &Payload<'_>) -> Option<(GuestPart, u32)> {
     Some(match payload {
         Payload::ImportSection(imports) => (GuestPart::Imports, imports.count()),

@@ -2,15 +2,15 @@ use frostline_tensor::OpError;
 use std::fmt;
 use std::sync::Arc;
 
-/// A source of memory for what guests hold on the host: tensors and linear memory.
+/// Source of memory for tensors and the linear memory of guests.
 pub trait MemorySource: Send + Sync + 'static {
-    /// Reserves `bytes` at once, or not at all.
+    /// Reserves either all of `bytes` or nothing.
     ///
     /// # Errors
-    /// [`OpError`], host-caused where the host is out of memory.
+    /// Returns a host-caused [`OpError`] if the host is out of memory.
     fn reserve(&self, bytes: u64) -> Result<(), OpError>;
 
-    /// Releases `bytes` that were reserved.
+    /// Releases `bytes` reserved bytes.
     fn release(&self, bytes: u64);
 }
 
@@ -21,7 +21,7 @@ pub(crate) struct MemoryReservation {
 }
 
 impl MemoryReservation {
-    /// Zero bytes. Without a source every reservation succeeds.
+    /// Creates an empty reservation. Without a source every reservation succeeds.
     pub(crate) fn empty(source: Option<Arc<dyn MemorySource>>) -> Self {
         Self { source, bytes: 0 }
     }
@@ -31,7 +31,7 @@ impl MemoryReservation {
         self.resize(self.bytes.saturating_add(more))
     }
 
-    /// Grows or shrinks to `bytes`; shrinking cannot fail.
+    /// Grows or shrinks the reservation to `bytes`. Shrinking never fails.
     pub(crate) fn resize(&mut self, bytes: u64) -> Result<(), OpError> {
         if let Some(source) = &self.source {
             if bytes > self.bytes {

@@ -1,4 +1,4 @@
-//! CPU time of guest code, by the clock of the thread it runs on.
+//! Measures the CPU time of guest code with the clock of the executing thread.
 
 use crate::allowance::Allowance;
 use crate::breach::{Breach, Resource};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-/// CPU time of one call, and of its slice since the last host call.
+/// CPU time of a call, in total and since the last call to the host.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     nanos: AtomicU64,
@@ -18,7 +18,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Starts a new slice: the guest called the host.
+    /// Starts a new slice of CPU time. Called when the guest calls the host.
     pub(crate) fn host_call(&self) {
         self.slice_from
             .store(self.nanos.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -45,7 +45,7 @@ impl Meter {
     }
 }
 
-/// Runs a guest call, counts its CPU time, and ends it at the next interruption after a limit is exceeded.
+/// Runs a guest call and counts CPU time. After a limit is exceeded, ends the call at the next interruption.
 pub(crate) async fn metered<T>(
     meter: &Meter,
     allowance: Arc<Allowance>,
@@ -66,7 +66,7 @@ pub(crate) async fn metered<T>(
     .await
 }
 
-/// CPU time this thread has taken since it began.
+/// Returns the CPU time of this thread since it was started.
 pub(crate) fn thread_cpu() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
@@ -82,7 +82,7 @@ fn check_cpu(resource: Resource, used: Duration, allowed: Duration) -> Result<()
     })
 }
 
-/// Whole milliseconds, rounded up, so that an exceeded limit looks exceeded.
+/// Returns whole milliseconds, rounded up so that an exceeded limit always looks exceeded.
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
@@ -93,7 +93,7 @@ mod tests {
     use crate::config::Limits;
 
     #[test]
-    fn a_slice_ends_with_a_call_to_the_host_and_the_sum_goes_on() {
+    fn host_calls_reset_the_slice_but_not_the_total() {
         let allowance = Allowance::new(Limits {
             cpu_seconds: 10,
             slice: Duration::from_secs(3),

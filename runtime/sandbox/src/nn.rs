@@ -1,20 +1,21 @@
-//! The host's side of `wasi:nn`: tensors are handles charged to the extraction, graphs are stages of its model.
+//! Implements `wasi:nn`. Tensors are handles charged to the extraction, and graphs are stages of the model.
 //!
-//! As in the crate wasmtime-wasi-nn, `compute` consumes its inputs, also when it fails, and whatever the engine refuses is
-//! `runtime-error`; the text says why.
+//! `compute` behaves like the crate wasmtime-wasi-nn. It consumes inputs even on failure, and errors of the
+//! engine have the code `runtime-error` with an explanation.
 
 use crate::bindings::wasi::nn::{errors, graph, inference, tensor};
 use crate::breach::{self, Breach, ImportError, check_limit};
 use crate::stage_name;
 use crate::state::{CallState, Graph, GuestTensor};
-use crate::text::{MESSAGE, check_name, one_line};
+use crate::text::{MAX_MESSAGE_BYTES, check_name, one_line};
 use frostline_tensor::{DType, Data, OpError, OpErrorCode, Shape, Stage, Tensor};
 use wasmtime::component::Resource;
 
-/// The most dimensions of a tensor a guest makes: more than any model has, and few enough to repeat in a message.
-const RANK: usize = 16;
+/// Maximum number of dimensions of a tensor created by a guest. Real models have fewer, and a shape of this
+/// length still fits into a message.
+const MAX_RANK: usize = 16;
 
-/// The inner error is returned to the guest, the outer one ends its call.
+/// Result of a `wasi:nn` function. The guest receives the inner error; the outer error ends the call.
 type Answer<T> = wasmtime::Result<Result<T, Resource<OpError>>>;
 
 impl CallState {
@@ -23,8 +24,8 @@ impl CallState {
             Ok(value) => Ok(Ok(value)),
             Err(ImportError::Guest(error)) => {
                 self.record_host_error(&error);
-                // Guests may keep a thousand of them.
-                let message = one_line(&error.message, MESSAGE);
+                // Bounded, since guests may hold a thousand errors.
+                let message = one_line(&error.message, MAX_MESSAGE_BYTES);
                 Ok(Err(self.table.push(OpError { message, ..error })?))
             }
             Err(ImportError::Trap(error)) => Err(error),
@@ -36,7 +37,6 @@ impl CallState {
         Ok(stage_name::resolve(name, &self.extraction()?.model)?)
     }
 
-    /// Runs the stage on its only input.
     async fn run(
         &mut self,
         stage: Stage,
@@ -44,8 +44,11 @@ impl CallState {
     ) -> Result<Vec<inference::NamedTensor>, ImportError> {
         let extraction = self.extraction()?.clone();
         let (name, input) = only_input(&stage, inputs)?;
-        let rows = check_rows(&input.tensor, extraction.model.row(&stage.from), &name)?;
-        let row = extraction.model.row(&stage.to).unwrap_or_else(|| Shape::new([]));
+        let rows = check_rows(&input.tensor, extraction.model.sample_shape(&stage.from), &name)?;
+        let row = extraction
+            .model
+            .sample_shape(&stage.to)
+            .unwrap_or_else(|| Shape::new([]));
         let output = row.batched(rows);
         let bytes = output.bytes(DType::F32.size()).map_err(OpError::from)?;
         let charge = extraction.context.allowance.charge_tensor(bytes)?;
@@ -70,7 +73,8 @@ impl CallState {
     }
 }
 
-/// The reference host answers every failed `compute` with `runtime-error`; limits and deadlines keep their own code.
+/// Replaces the error code by `runtime-error` like the reference host. Keeps the codes of limits and
+/// deadlines.
 fn as_reference_error(error: OpError) -> OpError {
     let code = match error.code {
         code @ (OpErrorCode::Timeout | OpErrorCode::TooLarge) => code,
@@ -88,7 +92,7 @@ fn only_input(stage: &Stage, inputs: Vec<(String, GuestTensor)>) -> Result<(Stri
             stage.from
         ))),
         _ => Err(OpError::runtime(format!(
-            "the stage takes one tensor, {:?}; got {count}",
+            "expected exactly one input, {:?}, got {count}",
             stage.from
         ))),
     }
@@ -121,7 +125,7 @@ impl tensor::HostTensor for CallState {
                 let charge = extraction.context.allowance.charge_tensor(data.len())?;
                 Ok((tensor_of(&dimensions, ty, &data)?, charge))
             });
-        // The interface has no failure for the constructor.
+        // Trap, since the constructor cannot return errors.
         let pushed = created.and_then(|(tensor, charge)| self.push_tensor(tensor, None, charge));
         pushed.map_err(|error| match error {
             ImportError::Guest(error) => {
@@ -158,9 +162,9 @@ impl tensor::HostTensor for CallState {
 }
 
 fn tensor_of(dimensions: &[u32], ty: tensor::TensorType, bytes: &[u8]) -> Result<Tensor, OpError> {
-    if dimensions.len() > RANK {
+    if dimensions.len() > MAX_RANK {
         return Err(OpError::invalid(format!(
-            "a tensor has {} dimensions, at most {RANK} are supported",
+            "a tensor has {} dimensions, at most {MAX_RANK} are supported",
             dimensions.len()
         )));
     }

@@ -1,4 +1,4 @@
-//! Runs guest calls: on threads of their own, each with a permit and a fresh instance.
+//! Runs guest calls on dedicated threads, each with a permit and a new instance.
 
 use crate::bindings::{FrozenPrefix, FrozenPrefixPre};
 use crate::config::SandboxConfig;
@@ -35,15 +35,15 @@ impl Runner {
     pub(crate) async fn permit(&self, tenant: &str) -> Result<Permit, SandboxError> {
         let after = self.config.permit_deadline;
         let permit = {
-            // For callers outside of a runtime.
+            // Required for callers outside of a Tokio runtime.
             let _timers = self.threads.handle().enter();
-            tokio::time::timeout(after, self.instances.enter(tenant, Share::AsManyAsItLeaves))
+            tokio::time::timeout(after, self.instances.enter(tenant, Share::Adaptive))
         };
         let in_time = permit.await.map_err(|_| SandboxError::Busy { after })?;
         Ok(in_time?)
     }
 
-    /// Instantiates `guest` under `permit` and calls it. After a trap the instance is discarded.
+    /// Instantiates `guest` under `permit` and calls it. A trap discards the instance.
     pub(crate) async fn call<T>(
         &self,
         guest: &FrozenPrefixPre<CallState>,
@@ -74,11 +74,12 @@ impl Runner {
         Err(error.or_host_error(instance.take_host_error()))
     }
 
-    /// A store for one call: limited, and interrupted at every tick.
+    /// Creates the store of a call. Sets the resource limits and the interruption at each tick.
     fn store(&self, state: CallState) -> Store<CallState> {
         let mut store = Store::new(&self.engine, state);
         store.limiter(|state| state);
-        // Bounds what one call may pass to the host: a list may name the same megabyte a million times.
+        // Limits the bytes passed to the host in a call. A list can refer to the same megabyte a million
+        // times.
         store.set_hostcall_fuel(self.config.memory_bytes.saturating_mul(2));
         store.set_epoch_deadline(1);
         store.epoch_deadline_async_yield_and_update(1);
@@ -86,28 +87,29 @@ impl Runner {
     }
 }
 
-/// One call's instance and its permit. The instance is dropped first, or the permit's next holder finds the pool full.
+/// Instance of a call with the permit. The field order matters. If the permit were released first, the next
+/// call could find the pool full.
 pub(crate) struct Instance {
     store: Store<CallState>,
     _permit: Permit,
 }
 
 impl Instance {
-    /// The first host-caused error of the call.
+    /// Removes and returns the first host-caused error of the call.
     pub(crate) fn take_host_error(&mut self) -> Option<OpError> {
         self.store.data_mut().take_host_error()
     }
 
-    /// The recipe that a description named beside its answer.
+    /// Removes and returns the recipe passed to `describe-recipe`.
     pub(crate) fn take_recipe(&mut self) -> Option<PixelSpec> {
         self.store.data_mut().take_recipe()
     }
 
-    /// Takes the tensor a guest returned and drops the store with everything else.
+    /// Takes the tensor returned by the guest and drops the rest of the store.
     pub(crate) fn take_tensor(mut self, tensor: Resource<GuestTensor>) -> Result<Tensor, SandboxError> {
         let tensor = self.store.data_mut().table.delete(tensor);
         let tensor = tensor.map_err(|error| {
-            SandboxError::bad_answer(Cause::explained("its tensor handle is invalid", error))
+            SandboxError::bad_answer(Cause::with_message("the tensor handle is invalid", error))
         })?;
         match tensor.pixels {
             Some(pixels) => pixels.apply(&tensor.tensor).map_err(SandboxError::bad_answer),

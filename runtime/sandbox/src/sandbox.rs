@@ -8,7 +8,7 @@ use crate::error::SandboxError;
 use crate::guest::Guest;
 use crate::runner::Runner;
 use crate::state::CallState;
-use crate::text::{MESSAGE, one_line};
+use crate::text::{MAX_MESSAGE_BYTES, one_line};
 use crate::{compiler, upload, world};
 use bytes::Bytes;
 use frostline_batching::{Permit, Share, TurnGate};
@@ -18,13 +18,16 @@ use std::sync::Arc;
 use std::time::Instant;
 use wasmtime::component::{Component, HasSelf, Linker};
 
-/// Concurrent compilations. Each takes a core, and memory of some hundred times the guest's size.
+/// Maximum number of concurrent compilations. A compilation uses a core, and about a hundred times the size
+/// of the guest in memory.
 const COMPILATIONS: usize = 1;
 
-/// Compiled guests loaded concurrently, beside the compilation. Each takes a millisecond.
+/// Maximum number of compiled guests loaded at the same time, in addition to compilations. Loading takes a
+/// millisecond.
 const LOADS: usize = 1;
 
-/// Checks, compiles and runs guests. Cheap to clone; the last clone, with the last [`Guest`], ends its threads.
+/// Checks, compiles and runs guests. Cloning is cheap. The threads end after the last clone and the last
+/// [`Guest`] are dropped.
 #[derive(Clone)]
 pub struct Sandbox {
     inner: Arc<Inner>,
@@ -40,11 +43,11 @@ struct Inner {
 }
 
 impl Sandbox {
-    /// Sets up the engine, its pool of instances and the guests' threads.
+    /// Creates the engine, the instance pool and the threads for guest code.
     ///
     /// # Errors
-    /// [`SandboxError::Host`] when the machine lacks the address space or threads, or the artifact directory cannot be
-    /// used.
+    /// Returns [`SandboxError::Host`] if the machine does not have enough address space or threads, or if the
+    /// artifact directory cannot be used.
     pub fn new(config: SandboxConfig) -> Result<Self, SandboxError> {
         let runner = Runner::start(config)?;
         let mut linker = Linker::new(&runner.engine);
@@ -66,7 +69,8 @@ impl Sandbox {
         })
     }
 
-    /// The same sandbox for one tenant: preparing guests and their descriptions take turns between tenants. (An extraction's tenant is in its [`Labels`](crate::Labels).)
+    /// Returns a handle to the same sandbox for a tenant. Tenants take turns in preparing and describing
+    /// guests. The tenant of an extraction is set in [`Labels`](crate::Labels) instead.
     pub fn for_tenant(&self, tenant: &str) -> Self {
         Self {
             inner: Arc::clone(&self.inner),
@@ -74,32 +78,32 @@ impl Sandbox {
         }
     }
 
-    /// Removes what is cached of guests that are not among `guests`, each a tenant and a SHA-256. Blocks.
+    /// Removes cached artifacts except those of `guests`, pairs of tenant and SHA-256. Blocks.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the operating system's error if the directory cannot be read or a file cannot be removed.
     pub fn retain<'a>(&self, guests: impl IntoIterator<Item = (&'a str, &'a str)>) -> io::Result<()> {
         let artifacts = self.inner.artifacts.as_ref();
         artifacts.map_or(Ok(()), |artifacts| artifacts.retain(guests))
     }
 
-    /// Prepares a guest with default limits, as [`Self::prepare_within`].
+    /// Calls [`Self::prepare_within`] with default limits.
     ///
     /// # Errors
-    /// As [`Self::prepare_within`].
+    /// Returns the errors of [`Self::prepare_within`].
     pub async fn prepare(&self, bytes: impl Into<Bytes>) -> Result<Guest, SandboxError> {
         self.prepare_within(bytes, &Allowance::new(Limits::default()))
             .await
     }
 
-    /// Prepares a guest from the bytes a tenant sent, a component or a core module built with the SDK: checks and compiles
-    /// them, or loads them from the cache. The compiler's time is charged to `allowance`. Dropping the future kills a
-    /// compiler child process.
+    /// Prepares a guest from the bytes sent by a tenant, either a component or a core module built with the
+    /// SDK. Loads the guest from the cache, or checks and compiles it. Compile time is charged to
+    /// `allowance`. Dropping the future kills the compiler process.
     ///
     /// # Errors
-    /// [`SandboxError::NotAGuest`], [`SandboxError::GuestTooLarge`], [`SandboxError::TooComplex`] and
-    /// [`SandboxError::OtherWorld`] say what is wrong with the bytes; [`SandboxError::TooCostly`] that compiling them takes
-    /// too much; [`SandboxError::PrepareDeadline`] that the host had no time for them.
+    /// Returns [`SandboxError::NotAGuest`], [`SandboxError::GuestTooLarge`], [`SandboxError::TooComplex`] or
+    /// [`SandboxError::OtherWorld`] if the bytes are invalid. Returns [`SandboxError::TooCostly`] if
+    /// compilation exceeds a limit, and [`SandboxError::PrepareDeadline`] if the host is too busy.
     pub async fn prepare_within(
         &self,
         bytes: impl Into<Bytes>,
@@ -121,7 +125,7 @@ impl Sandbox {
         bytes: Bytes,
         allowance: &Arc<Allowance>,
     ) -> Result<Prepared, SandboxError> {
-        // A cached guest does not wait for compilations.
+        // Cached guests do not wait for compilations.
         if let Some(prepared) = self.load_in_turn(bytes.clone()).await? {
             return Ok(prepared);
         }
@@ -133,7 +137,7 @@ impl Sandbox {
             let started = Instant::now();
             let prepared = sandbox.compile_once(&bytes, &compilation);
             allowance.count_compiling(started.elapsed());
-            // Held to the end of the compilation, even if its caller is gone.
+            // Hold the permit until compilation ends, even if the caller has left.
             drop(permit);
             prepared
         };
@@ -155,12 +159,12 @@ impl Sandbox {
     }
 
     async fn permit(&self, gate: &Arc<TurnGate>) -> Result<Permit, SandboxError> {
-        Ok(gate.enter(&self.tenant, Share::AsManyAsItLeaves).await?)
+        Ok(gate.enter(&self.tenant, Share::Adaptive).await?)
     }
 
     fn compile_once(&self, bytes: &[u8], compilation: &Compilation) -> Result<Prepared, SandboxError> {
         let sha256 = hex::encode(Sha256::digest(bytes));
-        // Another request may have compiled it meanwhile.
+        // Another request may have compiled the guest in the meantime.
         if let Some(loaded) = self.load(&sha256)? {
             return Ok(loaded);
         }
@@ -171,7 +175,7 @@ impl Sandbox {
         ))
     }
 
-    /// Loads a guest from the cache.
+    /// Loads and links a cached guest. Returns `None` if the cache does not contain it.
     fn load(&self, sha256: &str) -> Result<Option<Prepared>, SandboxError> {
         let Inner {
             runner,
@@ -205,8 +209,8 @@ impl Sandbox {
             }
         };
         let component = compiled.load(&runner.engine);
-        let component =
-            component.map_err(|error| SandboxError::not_a_guest(one_line(&format!("{error:#}"), MESSAGE)))?;
+        let component = component
+            .map_err(|error| SandboxError::not_a_guest(one_line(&format!("{error:#}"), MAX_MESSAGE_BYTES)))?;
         if let Some(artifacts) = artifacts {
             artifacts.store(&self.tenant, sha256, &compiled);
         }
@@ -214,5 +218,5 @@ impl Sandbox {
     }
 }
 
-/// SHA-256 of a guest's bytes, and the guest.
+/// SHA-256 and linked component of a guest.
 type Prepared = (String, FrozenPrefixPre<CallState>);

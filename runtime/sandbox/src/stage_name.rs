@@ -2,18 +2,18 @@ use crate::call::ModelView;
 use frostline_tensor::{OpError, Precision, Stage};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-/// Characters that need no escape in a stage's name. A dot is escaped, because `..` is the separator.
+/// Characters that need no escape in stage names. Dots are escaped because `..` is the separator.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'~');
 
-/// The name of the stage from the model's input to `cut`.
+/// Returns the name of the stage from the model's input to `cut`.
 pub(crate) fn stage_to(cut: &str) -> String {
     utf8_percent_encode(cut, PLAIN).to_string()
 }
 
-/// Parses a stage name of `model`: `to`, or `from..to`, tensor names percent-encoded.
+/// Parses the name of a stage of `model`, either `to` or `from..to` with percent-encoded tensor names.
 ///
 /// # Errors
-/// `not-found` for anything that is no stage of this model; no other model can be named.
+/// Returns `not-found` if this model has no such stage. Names cannot refer to other models.
 pub(crate) fn resolve(name: &str, model: &ModelView) -> Result<Stage, OpError> {
     let (from, to) = match name.split_once("..") {
         Some((from, to)) => (decode(from)?, decode(to)?),
@@ -53,7 +53,7 @@ fn decode(part: &str) -> Result<String, OpError> {
 
 fn no_stage(name: &str, why: &str) -> OpError {
     OpError::not_found(format!(
-        "invalid stage {name:?}: {why}; write a cut, or \"from..to\", percent-encoded"
+        "invalid stage {name:?}: {why}; use a cut or \"from..to\", percent-encoded"
     ))
 }
 
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_a_stage() {
+    fn invalid_stage_names_are_refused() {
         for wrong in ["", "..", "data", "a..b..c", "%ff", "ab/data", "../../etc/passwd"] {
             assert_eq!(
                 resolve(wrong, &model()).unwrap_err().code,

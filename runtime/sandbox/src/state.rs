@@ -15,54 +15,55 @@ use tracing::Instrument;
 use wasmtime::ResourceLimiter;
 use wasmtime::component::ResourceTable;
 
-/// A host tensor that a guest holds a handle to, with its charge.
-#[allow(unreachable_pub, reason = "the generated bindings re-export it")]
+/// Host tensor for which a guest holds a handle.
+#[allow(unreachable_pub, reason = "re-exported by the generated bindings")]
 pub struct GuestTensor {
     pub(crate) tensor: Tensor,
-    /// Set where the tensor holds raw pixels: the guest sees normalized `f32`, which are computed where they are needed.
+    /// Set if the tensor contains raw pixels. The guest sees normalized `f32`, computed on demand.
     pub(crate) pixels: Option<Normalization>,
     pub(crate) charge: Charge,
 }
 
-/// A stage of the extraction's model that a guest holds a handle to; as a graph and as an execution context.
-#[allow(unreachable_pub, reason = "the generated bindings re-export it")]
+/// Stage for which a guest holds a handle. Represents both graphs and execution contexts.
+#[allow(unreachable_pub, reason = "re-exported by the generated bindings")]
 #[derive(Clone)]
 pub struct Graph {
     pub(crate) stage: Stage,
 }
 
-/// The state of one guest call, which the bindings work on.
+/// State of a guest call, used by the bindings.
 pub(crate) struct CallState {
     pub(crate) table: ResourceTable,
     pub(crate) extraction: Option<Extraction>,
-    /// Its CPU time is charged here.
+    /// Allowance to which the call is charged.
     pub(crate) allowance: Arc<Allowance>,
-    /// What its pixels are made by, as a description says.
+    /// Recipe passed to `describe-recipe`.
     recipe: Option<PixelSpec>,
     /// The last line logged as an error.
     pub(crate) last_words: Option<String>,
-    /// The first host-caused error: the call then fails by the host, however the guest handled it.
+    /// First host-caused error. The call then counts as failed by the host, no matter how the guest handled
+    /// the error.
     host_error: Option<OpError>,
-    /// The host operation that the call waits for.
+    /// Name of the host operation in progress.
     pending_operation: Option<&'static str>,
     pub(crate) memory_cap: usize,
-    /// Reserved for its linear memory.
+    /// Reservation for linear memory.
     memory: MemoryReservation,
     pub(crate) meter: Arc<Meter>,
     table_cap: usize,
 }
 
-/// What only calls of `extract` have.
+/// State of an `extract` call.
 #[derive(Clone)]
 pub(crate) struct Extraction {
     pub(crate) context: CallContext,
     pub(crate) model: Arc<ModelView>,
-    /// Runs the host's own input and output, never on guest threads.
+    /// Runtime for host operations, which never run on guest threads.
     pub(crate) host: Handle,
 }
 
 impl CallState {
-    /// State for one call. Without an extraction every host operation is refused.
+    /// Creates the state of a call. Without `extraction`, all host operations are refused.
     pub(crate) fn new(
         config: &SandboxConfig,
         allowance: Arc<Allowance>,
@@ -85,7 +86,8 @@ impl CallState {
         }
     }
 
-    /// The extraction this call belongs to. Every host operation asks for it, so this also starts a new slice of CPU time.
+    /// Returns the extraction of this call, or an error in `describe`. Starts a new slice of CPU time, because every
+    /// operation on objects, images and stages calls this.
     pub(crate) fn extraction(&self) -> Result<&Extraction, OpError> {
         self.meter.host_call();
         let why = "host operations are only available in `extract`, not in `describe`";
@@ -94,7 +96,7 @@ impl CallState {
             .ok_or_else(|| OpError::new(OpErrorCode::UnsupportedOperation, why))
     }
 
-    /// Notes what the guest says in `describe` that its pixels are made by.
+    /// Records the recipe that a guest passes to `describe-recipe`.
     pub(crate) fn describe_recipe(&mut self, recipe: PixelSpec) -> Result<(), OpError> {
         self.meter.host_call();
         if self.extraction.is_some() {
@@ -105,24 +107,24 @@ impl CallState {
         Ok(())
     }
 
-    /// The last recipe that it named.
+    /// Removes and returns the recorded recipe.
     pub(crate) fn take_recipe(&mut self) -> Option<PixelSpec> {
         self.recipe.take()
     }
 
-    /// Records an error returned to the guest, if the host caused it.
+    /// Records an error returned to the guest if it was caused by the host.
     pub(crate) fn record_host_error(&mut self, error: &OpError) {
         if error.host_caused && self.host_error.is_none() {
             self.host_error = Some(error.clone());
         }
     }
 
-    /// The first host-caused error of this call.
+    /// Removes and returns the first host-caused error of this call.
     pub(crate) fn take_host_error(&mut self) -> Option<OpError> {
         self.host_error.take()
     }
 
-    /// Waits for a host operation; `what` names it in messages.
+    /// Waits for a host operation. `what` is the name used in messages.
     pub(crate) async fn wait_for<T>(&mut self, what: &'static str, operation: impl Future<Output = T>) -> T {
         self.pending_operation = Some(what);
         let done = operation.await;
@@ -130,11 +132,11 @@ impl CallState {
         done
     }
 
-    /// The error of a call that exceeded its deadline: the host's fault if a host operation was pending.
+    /// Returns the error for an exceeded deadline. Blames the host if a host operation was pending.
     pub(crate) fn deadline_error(&self, after: Duration) -> SandboxError {
         match self.pending_operation {
             Some(what) => SandboxError::HostOperation {
-                error: OpError::of_host(
+                error: OpError::from_host(
                     OpErrorCode::Timeout,
                     format!("{what} did not finish within the guest's {after:?}"),
                 ),
@@ -161,7 +163,7 @@ impl CallState {
 }
 
 impl GuestTensor {
-    /// The tensor as the guest sees it: pixels as normalized floats.
+    /// Returns the tensor in the form visible to the guest, with pixels as normalized floats.
     pub(crate) fn normalized(&self) -> Result<Cow<'_, Tensor>, OpError> {
         match self.pixels {
             Some(pixels) => Ok(Cow::Owned(pixels.apply(&self.tensor)?)),
@@ -169,14 +171,14 @@ impl GuestTensor {
         }
     }
 
-    /// Its type as the guest sees it.
+    /// Returns the type visible to the guest.
     pub(crate) fn dtype(&self) -> DType {
         self.pixels.map_or(self.tensor.dtype(), |_| DType::F32)
     }
 }
 
 impl Extraction {
-    /// Runs an operation of the host on the host's threads; dropping the future ends it.
+    /// Runs a host operation on the runtime of the host. Dropping the future cancels the operation.
     pub(crate) async fn on_host<T: Send + 'static>(
         &self,
         operation: BoxFuture<Result<T, OpError>>,
@@ -184,7 +186,7 @@ impl Extraction {
         let task = tokio_util::task::AbortOnDropHandle::new(self.host.spawn(operation.in_current_span()));
         task.map(|joined| {
             let message = |error| format!("a host operation failed: {error}");
-            joined.unwrap_or_else(|error| Err(OpError::of_host(OpErrorCode::RuntimeError, message(error))))
+            joined.unwrap_or_else(|error| Err(OpError::from_host(OpErrorCode::RuntimeError, message(error))))
         })
         .await
     }
@@ -192,7 +194,8 @@ impl Extraction {
 
 impl ResourceLimiter for CallState {
     fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        // A guest that is refused memory panics without a reason: a trap names the limit.
+        // Trap instead of refusing memory. A guest without memory would panic without a reason, but the trap
+        // names the limit.
         check_limit(Resource::Memory, desired as u64, self.memory_cap as u64)?;
         if let Err(error) = self.memory.grow(desired.saturating_sub(current) as u64) {
             self.record_host_error(&error);

@@ -1,11 +1,11 @@
-//! Counts the parts of a guest while its bytes are read.
+//! Counts the parts of a guest while reading the bytes.
 
-use crate::bounds::{GuestPart, MEMORIES, TABLES};
+use crate::bounds::{GuestPart, MAX_MEMORIES, MAX_TABLES};
 use crate::config::SandboxConfig;
 use crate::error::SandboxError;
 use std::collections::BTreeMap;
 
-/// The counts so far.
+/// Counts of parts, checked against the bounds.
 pub(crate) struct Tally<'a> {
     config: &'a SandboxConfig,
     found: BTreeMap<GuestPart, u64>,
@@ -19,14 +19,14 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// Counts `more` of a part. Declared counts are added before the items are read, so that an excess is refused at once.
+    /// Adds `more` to the count of a part. Declared counts are added before the items are read, so that
+    /// excess is refused early.
     pub(crate) fn add(&mut self, part: GuestPart, more: impl TryInto<u64>) -> Result<(), SandboxError> {
         let found = self.found.entry(part).or_default();
         *found = found.saturating_add(more.try_into().unwrap_or(u64::MAX));
         check_bound(part, *found, allowed(self.config, part))
     }
 
-    /// Checks a nesting depth.
     pub(crate) fn check_depth(&self, depth: usize) -> Result<(), SandboxError> {
         check_bound(GuestPart::Nesting, depth as u64, self.config.bounds.nesting)
     }
@@ -42,8 +42,8 @@ fn allowed(config: &SandboxConfig, part: GuestPart) -> u64 {
         GuestPart::Imports => bounds.imports,
         GuestPart::Functions => bounds.functions,
         GuestPart::Locals => bounds.locals,
-        GuestPart::Memories => MEMORIES.into(),
-        GuestPart::Tables => TABLES.into(),
+        GuestPart::Memories => MAX_MEMORIES.into(),
+        GuestPart::Tables => MAX_TABLES.into(),
         GuestPart::Globals => bounds.globals,
         GuestPart::DataSegments => bounds.data_segments,
         GuestPart::ElementSegments => bounds.element_segments,

@@ -1,25 +1,27 @@
-//! Sanitises texts from guests for messages, tables and logs.
+//! Sanitizes texts of guests for messages, tables and logs.
 
 use frostline_tensor::OpError;
 
-/// The longest text of a failure, in bytes, on its way to a guest or back: one per sample travels to the trainer.
-pub(crate) const MESSAGE: usize = 1024;
+/// Maximum length of error messages in bytes, both from and to guests. Bounded because the trainer receives a
+/// message for each failed sample.
+pub(crate) const MAX_MESSAGE_BYTES: usize = 1024;
 
-/// The longest name a guest may look up: object stores take keys of 1,024 bytes.
-pub(crate) const NAME: usize = 1024;
+/// Maximum length of a name in bytes. Object stores accept keys of up to 1,024 bytes.
+pub(crate) const MAX_NAME_BYTES: usize = 1024;
 
-/// Bounds a name, since names go into tables and messages.
+/// Checks the length of a name, since names appear in tables and messages.
 pub(crate) fn check_name(name: &str) -> Result<(), OpError> {
-    if name.len() <= NAME {
+    if name.len() <= MAX_NAME_BYTES {
         return Ok(());
     }
     Err(OpError::invalid(format!(
-        "a name has {} bytes, the limit is {NAME}",
+        "a name has {} bytes, the limit is {MAX_NAME_BYTES}",
         name.len()
     )))
 }
 
-/// At most `max` bytes of a text with control characters replaced, so that a guest cannot forge lines or colors.
+/// Truncates `text` to `max` bytes and replaces control characters. This prevents guests from forging lines
+/// or colors.
 pub(crate) fn one_line(text: &str, max: usize) -> String {
     let mut line = String::new();
     for character in text.chars() {

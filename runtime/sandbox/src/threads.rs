@@ -11,23 +11,23 @@ use std::time::Duration;
 use tokio::runtime::{Handle, Runtime};
 use tracing::{Instrument, Span};
 
-/// Threads for guest code alone. A guest that computes for long delays other guests only, and those of other tenants by no
+/// Threads for guest code only. A long computation delays other guests, but guests of other tenants by no
 /// more than a turn.
 pub(crate) struct GuestThreads {
     pool: Arc<TurnPool<Ready>>,
-    /// Its one thread runs timers; `None` only during drop.
+    /// Runtime for timers and blocking work. `None` only during drop.
     runtime: Option<Runtime>,
     handle: Handle,
 }
 
-/// A guest call that is ready to be polled, with its tenant.
+/// Guest call that is ready to be polled, tagged with the tenant.
 type Ready = Runnable<Arc<str>>;
 
 impl GuestThreads {
-    /// Starts `threads` threads; `slice` is about how long guest code runs between interruptions.
+    /// Starts `threads` threads. `slice` is the expected time between interruptions of guest code.
     pub(crate) fn start(threads: usize, slice: Duration) -> Result<Self, SandboxError> {
         let failed = |error: std::io::Error| {
-            SandboxError::host(Cause::explained("cannot start the guest threads", error))
+            SandboxError::host(Cause::with_message("cannot start the guest threads", error))
         };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -50,8 +50,8 @@ impl GuestThreads {
         })
     }
 
-    /// Runs `call` on these threads, in turns with other tenants' calls; dropping the returned future ends it at its next
-    /// interruption.
+    /// Runs `call` on these threads, in turns with the calls of other tenants. Dropping the future ends the
+    /// call at the next interruption.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         tenant: &str,
@@ -76,17 +76,17 @@ impl GuestThreads {
         }
     }
 
-    /// Runs blocking `work` on another thread.
+    /// Runs blocking `work` on a separate thread.
     pub(crate) async fn spawn_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, SandboxError> {
         let span = Span::current();
         let output = self.handle.spawn_blocking(move || span.in_scope(work)).await;
-        output.map_err(|error| SandboxError::host(Cause::explained("a sandbox task failed", error)))
+        output.map_err(|error| SandboxError::host(Cause::with_message("a sandbox task failed", error)))
     }
 
-    /// A runtime with timers, for callers outside of one.
+    /// Runtime handle with timers for callers outside of a Tokio runtime.
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }

@@ -1,4 +1,5 @@
-//! Bounds the nesting of component and instance types without recursion, before the parser reads them recursively.
+//! Checks the nesting of component and instance types without recursion. Must run before the recursive
+//! parser.
 
 use crate::bounds::GuestPart;
 use crate::error::SandboxError;
@@ -11,7 +12,7 @@ use wasmparser::{
 const COMPONENT: u8 = 0x41;
 const INSTANCE: u8 = 0x42;
 
-/// Checks the nesting of a type section at `depth`, and counts nested types.
+/// Checks the nesting of the types in a section at `depth`, and counts nested types.
 pub(crate) fn check(
     mut section: BinaryReader<'_>,
     depth: usize,
@@ -28,7 +29,7 @@ fn check_type(
     depth: usize,
     tally: &mut Tally<'_>,
 ) -> Result<(), SandboxError> {
-    // Remaining declarations of every open type.
+    // Number of remaining declarations of each open type.
     let mut open = Vec::new();
     enter_type(reader, &mut open)?;
     while let Some(remaining) = open.last_mut() {
@@ -44,7 +45,8 @@ fn check_type(
     Ok(())
 }
 
-/// Reads one type; of one that holds declarations only their number, which goes to `open`.
+/// Reads a type. If the type contains declarations, reads only the number of declarations and pushes it to
+/// `open`.
 fn enter_type(reader: &mut BinaryReader<'_>, open: &mut Vec<u32>) -> Result<(), SandboxError> {
     match reader.clone().read_u8()? {
         COMPONENT | INSTANCE => {

@@ -1,25 +1,27 @@
-//! Turns the bytes a tenant sends into a component.
+//! Converts uploaded bytes to a component.
 
 use crate::config::SandboxConfig;
 use crate::error::SandboxError;
 use crate::inspection;
 use std::borrow::Cow;
 
-/// The start of every WebAssembly binary, before two bytes of version and two that distinguish module and component.
+/// Magic number of WebAssembly binaries. Two bytes of version and two bytes that distinguish modules from
+/// components follow.
 const MAGIC: &[u8] = b"\0asm";
 const CORE_MODULE: [u8; 4] = [1, 0, 0, 0];
 
-/// The bytes of a component: as sent, or made from a core module whose interface the SDK left in a custom section. What
-/// [`Sandbox::prepare`](crate::Sandbox::prepare) compiles.
+/// Returns the component that [`Sandbox::prepare`](crate::Sandbox::prepare) compiles. Components are returned
+/// unchanged. Core modules are converted, based on the interface that the SDK stored in a custom section.
 ///
 /// # Errors
-/// [`SandboxError::NotAGuest`], [`SandboxError::GuestTooLarge`], [`SandboxError::TooComplex`] and [`SandboxError::OtherWorld`].
+/// Returns [`SandboxError::NotAGuest`], [`SandboxError::GuestTooLarge`], [`SandboxError::TooComplex`] or
+/// [`SandboxError::OtherWorld`] if the bytes are not an acceptable guest.
 pub fn component<'a>(bytes: &'a [u8], config: &SandboxConfig) -> Result<Cow<'a, [u8]>, SandboxError> {
     check(bytes, config)?;
     into_component(bytes)
 }
 
-/// Checks size, format and parts, without building a component.
+/// Checks size, format and parts without building a component.
 pub(crate) fn check(bytes: &[u8], config: &SandboxConfig) -> Result<(), SandboxError> {
     if bytes.len() > config.upload_bytes {
         return Err(SandboxError::GuestTooLarge {
@@ -33,7 +35,7 @@ pub(crate) fn check(bytes: &[u8], config: &SandboxConfig) -> Result<(), SandboxE
     inspection::inspect(bytes, config)
 }
 
-/// [`component`] of bytes that passed [`check`].
+/// Converts bytes that passed [`check`] to a component.
 pub(crate) fn into_component(bytes: &[u8]) -> Result<Cow<'_, [u8]>, SandboxError> {
     match version(bytes) {
         Some(&CORE_MODULE) => componentise(bytes).map(Cow::Owned),

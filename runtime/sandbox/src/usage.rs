@@ -1,33 +1,34 @@
 use std::time::Duration;
 
-/// What an extraction, or another request of a tenant, used over all its calls; from [`Allowance::usage`](crate::Allowance::usage).
+/// Usage of a request over all guest calls. Returned by [`Allowance::usage`](crate::Allowance::usage).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Guest calls, running ones included.
+    /// Number of guest calls, including running ones.
     pub calls: u64,
-    /// CPU time of guest code; what the host computes for it (decoding, the engine) does not count.
+    /// CPU time of guest code. Does not include work of the host, such as decoding and stage execution.
     pub cpu: Duration,
-    /// Time of the compiler.
+    /// Compile time.
     pub compiling: Duration,
-    /// Bytes of linear memory of the largest instance.
+    /// Maximum size of linear memory in bytes, over all instances.
     pub memory_peak: u64,
-    /// The most bytes of tensors alive at once on the guest's behalf, on the host.
+    /// Maximum bytes of live host-side tensors.
     pub tensor_bytes_peak: u64,
-    /// Objects read, and sizes requested.
+    /// Number of objects read and sizes requested.
     pub object_reads: u64,
-    /// Bytes read by the guest itself; images that the host loads do not count.
+    /// Bytes read from objects, including those recorded with
+    /// [`Allowance::record_object_bytes`](crate::Allowance::record_object_bytes).
     pub object_bytes: u64,
-    /// Bytes of the activations returned.
+    /// Bytes of returned activations.
     pub output_bytes: u64,
-    /// Bytes of log lines kept.
+    /// Bytes of accepted log lines.
     pub log_bytes: u64,
 }
 
-/// Time that was spent on a request.
+/// Time spent on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spent {
     /// CPU time of guest code.
     Cpu(Duration),
-    /// Time of the compiler.
+    /// Compile time.
     Compiling(Duration),
 }

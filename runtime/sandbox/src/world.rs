@@ -1,9 +1,9 @@
-//! Checks a component against the world `frozen-prefix`: its imports must be available and its exports complete.
+//! Checks components against the world `frozen-prefix`. Imports must be available and exports complete.
 
 use crate::bindings::FrozenPrefixPre;
 use crate::error::SandboxError;
 use crate::state::CallState;
-use crate::text::{MESSAGE, one_line};
+use crate::text::{MAX_MESSAGE_BYTES, one_line};
 use std::collections::BTreeSet;
 use wasmtime::Engine;
 use wasmtime::component::types::ComponentItem;
@@ -23,23 +23,23 @@ const IMPORTS: [&str; 8] = [
 
 const EXPORTS: [&str; 2] = ["describe", "extract"];
 
-/// Import modules that wit-component provides: the world's own functions, the guest's exports, and a newer naming scheme
-/// that can only be checked in the component.
-const OWN_MODULES: [&str; 3] = ["$root", "[export]", "cm32p2"];
+/// Import modules handled by wit-component: functions of the world itself, exports of the guest, and a newer
+/// naming scheme that can only be checked in the component.
+const BUILTIN_MODULES: [&str; 3] = ["$root", "[export]", "cm32p2"];
 
-/// The warning for [`imports_load`].
-pub(crate) const NO_LOAD: &str = "its call to wasi:nn `load` will be refused, since models cannot be loaded from bytes: use load-by-name for the \
+/// Warning for [`imports_load`].
+pub(crate) const LOAD_WARNING: &str = "its call to wasi:nn `load` will be refused, since models cannot be loaded from bytes: use load-by-name for the \
     job's model";
 
-/// The longest name in a message, in bytes.
-const NAME: usize = 128;
-/// The most foreign imports in a message: enough to see which library needs them.
-const MAX_FOREIGN: usize = 12;
+/// Maximum length of a name in a message in bytes.
+const MAX_NAME_BYTES: usize = 128;
+/// Maximum number of unavailable imports in a message. Twelve are enough to recognize the library.
+const MAX_UNAVAILABLE: usize = 12;
 
-/// Links `component` with the host's side of the world.
+/// Links `component` with the host functions.
 ///
 /// # Errors
-/// [`SandboxError::OtherWorld`], naming unavailable imports and missing exports.
+/// Returns [`SandboxError::OtherWorld`] with unavailable imports and missing exports.
 pub(crate) fn link(
     engine: &Engine,
     linker: &Linker<CallState>,
@@ -52,26 +52,26 @@ pub(crate) fn link(
         .map_err(|error| SandboxError::OtherWorld {
             imports: Vec::new(),
             exports: Vec::new(),
-            detail: one_line(&format!("{error:#}"), MESSAGE),
+            detail: one_line(&format!("{error:#}"), MAX_MESSAGE_BYTES),
         })
 }
 
-/// The names of a component's imports.
+/// Returns the names of imports.
 pub(crate) fn imports(component: &Component) -> Vec<String> {
     let world = component.component_type();
-    // Names of types stand for what an allowed interface defines; linking checks them.
+    // Type imports refer to types of available interfaces. Linking checks them.
     let needed = world
         .imports(component.engine())
         .filter(|(_, item)| !matches!(item.ty, ComponentItem::Type(_) | ComponentItem::Resource(_)));
     needed.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Whether a component imports `load` of `wasi:nn`, whose calls are refused.
+/// Returns true if the component imports `load` of `wasi:nn`. Calls of this function are refused.
 pub(crate) fn imports_load(component: &Component) -> bool {
     imports_function(component, is_load)
 }
 
-/// Whether a component can load augmented pixels.
+/// Returns true if the component can load augmented pixels.
 pub(crate) fn augments(component: &Component) -> bool {
     imports_function(component, |interface, function| {
         interface.starts_with("frostline:pushdown/images@")
@@ -79,7 +79,8 @@ pub(crate) fn augments(component: &Component) -> bool {
     })
 }
 
-/// Whether a component imports a function that matches `is`, which takes the names of interface and function.
+/// Returns true if the component imports a function for which `is` (called with interface and function name)
+/// returns true.
 fn imports_function(component: &Component, is: impl Fn(&str, &str) -> bool) -> bool {
     let engine = component.engine();
     let world = component.component_type();
@@ -91,12 +92,12 @@ fn imports_function(component: &Component, is: impl Fn(&str, &str) -> bool) -> b
     })
 }
 
-/// Whether an interface is available to guests.
+/// Returns true if guests may import the interface.
 fn is_available(name: &str) -> bool {
     IMPORTS.contains(&name)
 }
 
-/// Of any version of `wasi:nn`, also that of core modules.
+/// Returns true for `load` in any version of `wasi:nn`, including the one for core modules.
 fn is_load(interface: &str, function: &str) -> bool {
     function == "load" && (interface.starts_with("wasi:nn/graph") || interface == "wasi_ephemeral_nn")
 }
@@ -109,33 +110,33 @@ fn check_names(engine: &Engine, component: &Component) -> Result<(), SandboxErro
     for (name, _) in component.component_type().exports(engine) {
         names.export(name);
     }
-    names.loads = imports_load(component);
+    names.imports_nn_load = imports_load(component);
     names.check()
 }
 
-/// Imports and exports of a guest, checked against the world.
+/// Imports and exports of a guest.
 #[derive(Default)]
 pub(crate) struct Names {
-    foreign: BTreeSet<String>,
+    unavailable: BTreeSet<String>,
     exported: [bool; EXPORTS.len()],
-    loads: bool,
+    imports_nn_load: bool,
 }
 
 impl Names {
-    /// An import of a component.
+    /// Records an import of a component.
     pub(crate) fn import(&mut self, name: &str) {
         if !is_available(name) {
-            self.add_foreign(one_line(name, NAME));
+            self.add_unavailable(one_line(name, MAX_NAME_BYTES));
         }
     }
 
-    /// An import of a core module, whose names are wit-bindgen's.
+    /// Records an import of a core module with wit-bindgen's naming.
     pub(crate) fn import_of_module(&mut self, module: &str, name: &str) {
-        self.loads |= is_load(module, name);
-        let known = is_available(module) || OWN_MODULES.iter().any(|own| module.starts_with(own));
+        self.imports_nn_load |= is_load(module, name);
+        let known = is_available(module) || BUILTIN_MODULES.iter().any(|own| module.starts_with(own));
         if !known {
-            let (module, name) = (one_line(module, NAME), one_line(name, NAME));
-            self.add_foreign(if name.is_empty() {
+            let (module, name) = (one_line(module, MAX_NAME_BYTES), one_line(name, MAX_NAME_BYTES));
+            self.add_unavailable(if name.is_empty() {
                 module
             } else {
                 format!("{module}.{name}")
@@ -143,34 +144,46 @@ impl Names {
         }
     }
 
-    /// An export of a component.
+    /// Records an export of a component.
     pub(crate) fn export(&mut self, name: &str) {
         for (exported, expected) in self.exported.iter_mut().zip(EXPORTS) {
             *exported |= expected == name;
         }
     }
 
-    fn add_foreign(&mut self, name: String) {
-        if self.foreign.len() < MAX_FOREIGN {
-            self.foreign.insert(name);
+    fn add_unavailable(&mut self, name: String) {
+        if self.unavailable.len() < MAX_UNAVAILABLE {
+            self.unavailable.insert(name);
         }
     }
 
+    /// Checks imports and exports.
+    ///
     /// # Errors
-    /// [`SandboxError::OtherWorld`] where an import is foreign or an export is missing.
+    /// Returns [`SandboxError::OtherWorld`] if an import is unavailable or an export is missing.
     pub(crate) fn check(self) -> Result<(), SandboxError> {
         let missing = EXPORTS
             .iter()
             .zip(self.exported)
             .filter(|(_, exported)| !exported);
         let exports: Vec<String> = missing.map(|(name, _)| (*name).to_owned()).collect();
-        other_world(self.foreign.into_iter().collect(), exports, self.loads)
+        other_world(
+            self.unavailable.into_iter().collect(),
+            exports,
+            self.imports_nn_load,
+        )
     }
 
+    /// Checks imports only.
+    ///
     /// # Errors
-    /// [`SandboxError::OtherWorld`] where an import is foreign.
+    /// Returns [`SandboxError::OtherWorld`] if an import is unavailable.
     pub(crate) fn check_imports(self) -> Result<(), SandboxError> {
-        other_world(self.foreign.into_iter().collect(), Vec::new(), self.loads)
+        other_world(
+            self.unavailable.into_iter().collect(),
+            Vec::new(),
+            self.imports_nn_load,
+        )
     }
 }
 
@@ -186,7 +199,7 @@ fn other_world(imports: Vec<String>, exports: Vec<String>, loads: bool) -> Resul
         detail.push(format!("available imports: {}", IMPORTS.join(", ")));
     }
     if loads {
-        detail.push(NO_LOAD.to_owned());
+        detail.push(LOAD_WARNING.to_owned());
     }
     let detail = detail.join("; ");
     Err(SandboxError::OtherWorld {

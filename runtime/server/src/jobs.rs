@@ -24,10 +24,10 @@ const REMEMBERED: u64 = 24 * 3600;
 
 /// Recent jobs of all tenants.
 #[derive(Default)]
-pub(crate) struct Jobs(Mutex<Known>);
+pub(crate) struct Jobs(Mutex<JobTable>);
 
 #[derive(Default)]
-struct Known {
+struct JobTable {
     jobs: HashMap<JobKey, Arc<Job>>,
     /// Clocks of active extractions, by extraction id.
     clocks: HashMap<String, Arc<StageClock>>,
@@ -79,7 +79,7 @@ struct Window {
 }
 
 /// Describes a new extraction.
-pub(crate) struct Described {
+pub(crate) struct NewExtraction {
     pub(crate) tenant: String,
     /// Id of the trace, which is used as job id. Without a trace, the extraction is a separate job.
     pub(crate) trace: Option<String>,
@@ -102,8 +102,8 @@ impl Jobs {
     ///
     /// # Errors
     /// Returns [`Refusal::Cancelled`] if an admin cancelled the job.
-    pub(crate) fn enqueue(self: &Arc<Self>, described: Described) -> Result<JobExtraction, Refusal> {
-        let Described {
+    pub(crate) fn enqueue(self: &Arc<Self>, described: NewExtraction) -> Result<JobExtraction, Refusal> {
+        let NewExtraction {
             tenant,
             trace,
             extraction,
@@ -155,7 +155,7 @@ impl Jobs {
     /// # Errors
     /// Returns a [`Refusal`] if there is no such job or more than one.
     pub(crate) fn find(&self, id: &str) -> Result<JobInfo, Refusal> {
-        Ok(self.one(id)?.info())
+        Ok(self.find_job(id)?.info())
     }
 
     /// Cancels the job whose id starts with `id`. Later extractions of this job are refused.
@@ -163,12 +163,12 @@ impl Jobs {
     /// # Errors
     /// Returns the same errors as [`Jobs::find`].
     pub(crate) fn cancel(&self, id: &str) -> Result<JobInfo, Refusal> {
-        let job = self.one(id)?;
+        let job = self.find_job(id)?;
         job.cancel.cancel();
         Ok(job.info())
     }
 
-    fn one(&self, id: &str) -> Result<Arc<Job>, Refusal> {
+    fn find_job(&self, id: &str) -> Result<Arc<Job>, Refusal> {
         let known = self.0.lock();
         let mut found = known.jobs.values().filter(|job| job.key.id.starts_with(id));
         match (found.next(), found.next()) {
@@ -183,7 +183,7 @@ impl Jobs {
     }
 }
 
-impl Known {
+impl JobTable {
     /// Returns the job with this key, creating it if necessary.
     fn job(&mut self, key: JobKey, now: u64) -> Arc<Job> {
         if let Some(job) = self.jobs.get(&key) {
@@ -307,7 +307,7 @@ impl StageClock {
         self.job.progress.lock().images += images;
     }
 
-    /// Returns the times of this extraction.
+    /// Returns the seconds of each stage of this extraction, summed over its images.
     pub(crate) fn seconds(&self) -> StageSeconds {
         self.own.seconds()
     }
@@ -381,7 +381,7 @@ mod tests {
         trace: &str,
         extraction: &str,
     ) -> Result<JobExtraction, Refusal> {
-        jobs.enqueue(Described {
+        jobs.enqueue(NewExtraction {
             tenant: tenant.to_owned(),
             trace: (!trace.is_empty()).then(|| trace.to_owned()),
             extraction: extraction.to_owned(),

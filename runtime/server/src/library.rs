@@ -18,19 +18,19 @@ use std::time::Duration;
 /// Number of granted data roots with open stores and connections.
 const OPEN_STORES: usize = 64;
 
-/// Number of cached shard indexes, which are separate for each tenant and granted root. If tenants shared an
-/// index, response times would reveal which shards another tenant has read.
-const INDEXED: usize = 1024;
+/// Number of stores with cached shard indexes, which are separate for each tenant and granted root. If
+/// tenants shared an index, response times would reveal which shards another tenant has read.
+const CACHED_INDEXES: usize = 1024;
 
 /// Number of guests that stay ready to execute. Reloading a compiled guest needs less than a millisecond.
 const READY_GUESTS: usize = 64;
 
 /// Memory to compile a guest: bytes per byte of the guest, and a fixed number of bytes. The separate compiler
 /// process needs 40 MiB at the start.
-const COMPILING: (u64, u64) = (100, 64 << 20);
+const COMPILE_MEMORY: (u64, u64) = (100, 64 << 20);
 
 /// Maximum time that a guest waits for memory to be compiled.
-const WAIT: Duration = Duration::from_secs(30);
+const COMPILE_MEMORY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Key of a compiled guest. Every tenant compiles its guests at its own expense, so the key includes the
 /// tenant.
@@ -61,8 +61,8 @@ pub(crate) struct Library {
     roots: Arc<RootHealth>,
     stores: Cache<OpenRoot, Store>,
     /// Stores with shard indexes, by tenant and granted root.
-    indexed: Arc<Cache<(String, Root), Store>>,
-    ready: Cache<GuestKey, Guest>,
+    indexed_stores: Arc<Cache<(String, Root), Store>>,
+    ready_guests: Cache<GuestKey, Guest>,
     descriptions: Cache<DescriptionKey, Arc<Description>>,
     memory: Memory,
 }
@@ -89,8 +89,8 @@ impl Library {
             journal,
             partials,
         } = uploads;
-        let indexed = Arc::new(Cache::new(INDEXED));
-        let indexes = Arc::clone(&indexed);
+        let indexed_stores = Arc::new(Cache::new(CACHED_INDEXES));
+        let indexes = Arc::clone(&indexed_stores);
         memory.on_pressure(move |_| {
             // Drop the stores after the lock of the cache is released, because dropping them returns memory.
             let dropped: Vec<_> = indexes.iter().collect();
@@ -105,8 +105,8 @@ impl Library {
             sandbox,
             roots,
             stores: Cache::new(OPEN_STORES),
-            indexed,
-            ready: Cache::new(READY_GUESTS),
+            indexed_stores,
+            ready_guests: Cache::new(READY_GUESTS),
             descriptions: Cache::new(descriptions),
             memory,
         }
@@ -115,8 +115,8 @@ impl Library {
     /// Clears all data that can be recreated: open stores, shard indexes, compiled guests and descriptions.
     pub(crate) fn clear_caches(&self) {
         self.stores.clear();
-        self.indexed.clear();
-        self.ready.clear();
+        self.indexed_stores.clear();
+        self.ready_guests.clear();
         self.descriptions.clear();
     }
 
@@ -144,11 +144,13 @@ impl Library {
     pub(crate) fn store(&self, tenant: &str, granted: &Root, root: &Root) -> Result<Store, Refusal> {
         let granted_to = self.roots.root_for(granted, tenant);
         let of_tenant = || {
-            let opened = self.open(&granted_to).map_err(|error| self.roots.shown(error));
+            let opened = self
+                .open(&granted_to)
+                .map_err(|error| self.roots.for_tenants(error));
             Ok::<_, Refusal>(opened?.with_own_indexes())
         };
         let key = (tenant.to_owned(), granted.clone());
-        let store = self.indexed.get_or_insert_with(&key, of_tenant)?;
+        let store = self.indexed_stores.get_or_insert_with(&key, of_tenant)?;
         match root.relative_to(granted) {
             Some(folder) => Ok(store.below(&folder)?),
             None => Ok(store),
@@ -183,18 +185,19 @@ impl Library {
         allowance: &Arc<Allowance>,
     ) -> Result<Guest, Refusal> {
         let sandbox = self.sandbox.for_tenant(tenant);
-        let (times, beside) = COMPILING;
+        let (times, beside) = COMPILE_MEMORY;
         let room = TenantMemory::new(&self.memory, tenant, Kind::Grant);
         // The compiler process never gets more than this.
         let takes = (bytes.len() as u64).saturating_mul(times).saturating_add(beside);
         let most = self.memory.read(|ledger| ledger.most(Kind::Grant));
-        let _memory = room.reserve(takes.min(most), WAIT).await?;
+        let _memory = room.reserve(takes.min(most), COMPILE_MEMORY_TIMEOUT).await?;
         Ok(sandbox.prepare_within(bytes, allowance).await?)
     }
 
     /// Caches a compiled guest of a tenant.
     pub(crate) fn cache_guest(&self, tenant: &str, guest: Guest) {
-        self.ready.insert(GuestKey::new(tenant, guest.sha256()), guest);
+        self.ready_guests
+            .insert(GuestKey::new(tenant, guest.sha256()), guest);
     }
 
     /// Returns a version of a tenant's guest, compiled if necessary.
@@ -209,7 +212,7 @@ impl Library {
             self.compile(tenant, bytes, allowance).await
         };
         let key = GuestKey::new(tenant, &version.sha256);
-        self.ready.get_or_insert_async(&key, compile).await
+        self.ready_guests.get_or_insert_async(&key, compile).await
     }
 
     /// Returns the guest's description of the model. Each tenant asks the guest once, so that tenants do not

@@ -15,7 +15,7 @@ pub(crate) struct Machine {
     pub(crate) lanes: Arc<Lanes>,
     pub(crate) decoders: DecodePool,
     /// Rows in the largest engine batch of a profile measurement.
-    pub(crate) rows: usize,
+    pub(crate) profile_rows: usize,
     /// Profiles measured on this host.
     pub(crate) profiles: ProfileFolder,
 }
@@ -41,7 +41,7 @@ impl Machine {
             lanes: self.lanes.lanes(),
             threads_per_lane: lanes.threads_per_lane,
             decode_threads: self.decoders.threads(),
-            rows: self.rows,
+            rows: self.profile_rows,
         }
     }
 }

@@ -31,9 +31,7 @@ pub(crate) enum Refusal {
     )]
     NotAdmin,
     /// A read-only admin token was used for a change.
-    #[error(
-        "this admin token is read-only; use the token in the host's admin_token_file"
-    )]
+    #[error("this admin token is read-only; use the token in the host's admin_token_file")]
     ReadOnly,
     /// The token has expired.
     #[error(
@@ -147,7 +145,7 @@ impl Refusal {
 
     /// Creates the refusal for an error caused by the host. Memory shortages, timeouts and refused
     /// credentials are temporary, so the client may retry.
-    fn of_host(error: &OpError, message: String) -> Self {
+    fn from_host_error(error: &OpError, message: String) -> Self {
         match error.code {
             OpErrorCode::TooLarge | OpErrorCode::Timeout => Self::busy(message, MEMORY_RETRY),
             // The store refuses the host's credentials. The operator may have to fix this, or it is
@@ -160,7 +158,7 @@ impl Refusal {
     /// Converts an error of a guest call. If it exceeded a quota, the message names the command that raises
     /// the quota.
     pub(crate) fn extraction(error: SandboxError, tenant: &str) -> Self {
-        match exceeded(&error) {
+        match exceeded_quota(&error) {
             Some((key, ..)) => Self::Guest {
                 message: format!("{error} (frostline admin quota set {tenant} {key}=<number>)"),
             },
@@ -171,7 +169,7 @@ impl Refusal {
     /// Converts an error from a sandbox step outside of guest code. An exceeded quota becomes
     /// [`Refusal::Quota`].
     pub(crate) fn quota(error: SandboxError, tenant: &str) -> Self {
-        match exceeded(&error) {
+        match exceeded_quota(&error) {
             Some((key, requested, limit)) => Self::Quota {
                 tenant: tenant.to_owned(),
                 key,
@@ -210,7 +208,7 @@ impl Refusal {
 
 /// Returns the exceeded quota with the requested amount and the limit, or `None` if no quota bounds the
 /// resource.
-fn exceeded(error: &SandboxError) -> Option<(QuotaKey, u64, u64)> {
+fn exceeded_quota(error: &SandboxError) -> Option<(QuotaKey, u64, u64)> {
     let SandboxError::Limit {
         resource,
         wanted,
@@ -252,7 +250,7 @@ impl From<SandboxError> for Refusal {
                 retry_after: after.clamp(Duration::from_secs(1), Duration::from_secs(10)),
             },
             SandboxError::Host { .. } => Self::Host { message },
-            SandboxError::HostOperation { error } => Self::of_host(&error, message),
+            SandboxError::HostOperation { error } => Self::from_host_error(&error, message),
             _ => Self::Guest { message },
         }
     }
@@ -290,7 +288,7 @@ impl From<OpError> for Refusal {
     fn from(error: OpError) -> Self {
         if error.host_caused {
             let message = error.message.clone();
-            return Self::of_host(&error, message);
+            return Self::from_host_error(&error, message);
         }
         let message = error.message;
         match error.code {
@@ -317,7 +315,7 @@ impl From<ProfileError> for Refusal {
                 Self::NotFound { .. } => Self::NotFound { message },
                 _ => Self::Host { message },
             },
-            ProfileError::Nothing { .. } => Self::Request { message },
+            ProfileError::Missing { .. } => Self::Request { message },
             ProfileError::Deadline { seconds } => Self::Deadline { seconds },
             _ => Self::Host { message },
         }
@@ -330,12 +328,12 @@ mod tests {
 
     /// Returns the refusal for a guest call after a host operation failed with `code`.
     fn refused(code: OpErrorCode) -> Refusal {
-        let error = OpError::of_host(code, "no room");
+        let error = OpError::from_host(code, "no room");
         Refusal::extraction(SandboxError::HostOperation { error }, "acme")
     }
 
     #[test]
-    fn what_the_host_caused_is_never_the_guests() {
+    fn host_errors_are_not_attributed_to_the_guest() {
         for code in [OpErrorCode::TooLarge, OpErrorCode::Timeout] {
             let refusal = refused(code);
             assert!(matches!(refusal, Refusal::Busy { .. }), "{refusal:?}");
@@ -346,7 +344,7 @@ mod tests {
         let own = OpError::new(OpErrorCode::TooLarge, "too large");
         let guest = Refusal::extraction(SandboxError::Failed(own), "acme");
         assert_eq!(guest.class(), ErrorClass::Guest);
-        let pixels = Refusal::from(OpError::of_host(OpErrorCode::Timeout, "slow store"));
+        let pixels = Refusal::from(OpError::from_host(OpErrorCode::Timeout, "slow store"));
         assert_eq!(pixels.class(), ErrorClass::Busy);
     }
 }

@@ -16,7 +16,7 @@ pub(crate) const PROBE_DEADLINE: Duration = Duration::from_secs(4);
 
 /// Minimum interval between log lines about the same root and kind of failure. Each line includes the number
 /// of skipped failures.
-const LOG: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Data root as opened, either for all tenants or for a single tenant with a separate role.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,7 +44,7 @@ pub(crate) struct RootHealth {
 #[derive(Default)]
 struct RootState {
     failing: Option<Failing>,
-    logged: HashMap<Fault, Logged>,
+    logged: HashMap<Fault, LastLogLine>,
 }
 
 #[derive(Clone)]
@@ -55,9 +55,9 @@ struct Failing {
 }
 
 /// Time of the last log line about a failure, and the number of failures skipped since then.
-struct Logged {
+struct LastLogLine {
     at: Instant,
-    left_out: u64,
+    skipped: u64,
 }
 
 impl RootHealth {
@@ -91,7 +91,7 @@ impl RootHealth {
             .open(root.root.as_str(), tenant)
             .inspect_err(|error| self.record(&name, fault(error), error))?;
         let record = move |fault, error: &ObjectError| health.record(&name, fault, error);
-        Ok(if self.stores.lent {
+        Ok(if self.stores.hides_settings {
             store.lend(record)
         } else {
             store.on_fault(record)
@@ -99,8 +99,12 @@ impl RootHealth {
     }
 
     /// Returns the error that tenants may see, without advice about the host's settings.
-    pub(crate) fn shown(&self, error: ObjectError) -> ObjectError {
-        if self.stores.lent { error.lent() } else { error }
+    pub(crate) fn for_tenants(&self, error: ObjectError) -> ObjectError {
+        if self.stores.hides_settings {
+            error.lent()
+        } else {
+            error
+        }
     }
 
     /// Counts a failure, and logs it unless the same failure of this root was logged less than a minute ago.
@@ -108,14 +112,14 @@ impl RootHealth {
         self.errors.count(root, fault);
         let at = Instant::now();
         let before = self.state(root, |state| match state.logged.get_mut(&fault) {
-            Some(last) if at.duration_since(last.at) < LOG => {
-                last.left_out += 1;
+            Some(last) if at.duration_since(last.at) < LOG_INTERVAL => {
+                last.skipped += 1;
                 Err(())
             }
-            _ => Ok(state.logged.insert(fault, Logged { at, left_out: 0 })),
+            _ => Ok(state.logged.insert(fault, LastLogLine { at, skipped: 0 })),
         });
         let Ok(before) = before else { return };
-        let left_out = before.map(|last| last.left_out).filter(|left_out| *left_out > 0);
+        let left_out = before.map(|last| last.skipped).filter(|left_out| *left_out > 0);
         tracing::warn!(root, fault = fault.as_str(), left_out, %error, "data root store failed");
     }
 
@@ -129,8 +133,7 @@ impl RootHealth {
         self.roots.lock().retain(|name, _| names.contains(name));
     }
 
-    /// Records the outcome of a probe.
-    pub(crate) fn probed(&self, root: &str, outcome: Result<(), ObjectError>) {
+    pub(crate) fn record_probe(&self, root: &str, outcome: Result<(), ObjectError>) {
         let recovered = self.state(root, |state| match outcome {
             Ok(()) => state.failing.take(),
             Err(error) => {
@@ -165,7 +168,7 @@ impl RootHealth {
     }
 
     /// Returns all probed roots with true if the last probe succeeded.
-    pub(crate) fn up(&self) -> Vec<(String, bool)> {
+    pub(crate) fn availability(&self) -> Vec<(String, bool)> {
         let roots = self.roots.lock();
         let up = roots
             .iter()
@@ -193,12 +196,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_failure_is_counted_each_time_and_logged_once_a_minute() {
         let health = RootHealth::new(Stores::default(), StoreErrors::default());
-        let left_out = || health.state("s3://photos", |state| state.logged[&Fault::Unreachable].left_out);
+        let left_out = || health.state("s3://photos", |state| state.logged[&Fault::Unreachable].skipped);
         for _ in 0..5 {
             health.record("s3://photos", Fault::Unreachable, &busy());
         }
         assert_eq!(left_out(), 4);
-        tokio::time::advance(LOG).await;
+        tokio::time::advance(LOG_INTERVAL).await;
         health.record("s3://photos", Fault::Unreachable, &busy());
         assert_eq!(
             (
@@ -212,15 +215,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_root_fails_from_its_first_probe_that_failed_until_one_succeeds() {
         let health = RootHealth::new(Stores::default(), StoreErrors::default());
-        health.probed("s3://photos", Err(busy()));
+        health.record_probe("s3://photos", Err(busy()));
         tokio::time::advance(Duration::from_secs(12)).await;
-        health.probed("s3://photos", Err(busy()));
+        health.record_probe("s3://photos", Err(busy()));
         let [failing] = &health.failing()[..] else {
             panic!()
         };
         assert_eq!((failing.fault.as_str(), failing.seconds), ("unreachable", 12));
-        assert_eq!(health.up(), [("s3://photos".to_owned(), false)]);
-        health.probed("s3://photos", Ok(()));
-        assert!(health.failing().is_empty() && health.up()[0].1);
+        assert_eq!(health.availability(), [("s3://photos".to_owned(), false)]);
+        health.record_probe("s3://photos", Ok(()));
+        assert!(health.failing().is_empty() && health.availability()[0].1);
     }
 }

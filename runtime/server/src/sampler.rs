@@ -1,12 +1,13 @@
-//! How many lines a second go to the host's log of what others cause, and how many were left out. Else who can reach the host fills its disk.
+//! Rate limit for log lines that others cause, with a count of the skipped lines. Without a limit, every
+//! client could fill the disk.
 
 use parking_lot::Mutex;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Bounds lines of one kind.
-pub(crate) struct Sampler {
-    a_second: u32,
+/// Limits the rate of log lines.
+pub(crate) struct LogRateLimit {
+    lines_per_second: u32,
     window: Mutex<Option<Window>>,
 }
 
@@ -16,16 +17,17 @@ struct Window {
     left_out: u64,
 }
 
-impl Sampler {
-    /// So many lines a second.
-    pub(crate) const fn new(a_second: u32) -> Self {
+impl LogRateLimit {
+    /// Creates a limit of `lines_per_second` lines per second.
+    pub(crate) const fn new(lines_per_second: u32) -> Self {
         Self {
-            a_second,
+            lines_per_second,
             window: Mutex::new(None),
         }
     }
 
-    /// Whether a line may be logged, and how many before it were not.
+    /// Returns `None` if the line should be skipped. Otherwise returns the number of lines skipped before
+    /// this one, or `Some(None)` if there were none.
     pub(crate) fn sample(&self) -> Option<Option<u64>> {
         let now = Instant::now();
         let mut state = self.window.lock();
@@ -37,7 +39,7 @@ impl Sampler {
         if now.duration_since(window.started) >= Duration::from_secs(1) {
             (window.started, window.lines) = (now, 0);
         }
-        if window.lines >= self.a_second {
+        if window.lines >= self.lines_per_second {
             window.left_out += 1;
             return None;
         }
@@ -52,8 +54,8 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_flood_is_counted_not_logged() {
-        let sampler = Sampler::new(10);
+    async fn lines_beyond_the_limit_are_counted() {
+        let sampler = LogRateLimit::new(10);
         let logged = (0..1000).filter_map(|_| sampler.sample()).count();
         assert_eq!(logged, 10);
         tokio::time::advance(Duration::from_secs(1)).await;

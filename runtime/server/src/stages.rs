@@ -1,4 +1,4 @@
-//! The networks the lanes run: models of this host, cut to the stage asked for.
+//! Source of the networks for lanes. Extracts the requested stage from an uploaded model.
 
 use crate::scheduling::TenantMemory;
 use crate::state::{ModelFacts, StateError, UploadStore};
@@ -11,10 +11,11 @@ use frostline_tensor::{DType, OpError, OpErrorCode, Shape, Stage};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
-/// What a session takes while it opens, in bytes of its model.
-const SESSION: u64 = 2;
+/// Memory to open a session, as a factor of the model's size.
+const SESSION_FACTOR: u64 = 2;
 
-/// Cuts stages out of the models on the shelf. They are not kept: lanes have sessions, and what they open lies prepared on disk.
+/// Extracts stages from uploaded models. The result is not cached, because lanes keep open sessions and
+/// prepared stages are on disk.
 pub(crate) struct ModelStages {
     models: Arc<UploadStore<ModelFacts>>,
     runtime: Handle,
@@ -23,7 +24,7 @@ pub(crate) struct ModelStages {
 }
 
 impl ModelStages {
-    /// Stages of `models`, cut in what lanes may have of `memory`.
+    /// Creates a source of stages from `models`. The work uses memory of the kind for lanes.
     pub(crate) fn new(
         models: Arc<UploadStore<ModelFacts>>,
         runtime: Handle,
@@ -45,14 +46,16 @@ impl StageSource for ModelStages {
             .models
             .find_by_hash(&stage.model)
             .map_or(0, |model| model.bytes);
-        // What is cut out of it is in what the lane reserved for the session, whose process has nothing of it yet.
+        // The lane has already reserved memory for the session. The session's process does not use it yet, so
+        // the reservation covers the extracted stage.
         let _memory = self.room.reserve_blocking(whole)?;
         let blob = self.runtime.block_on(self.models.bytes_of(&stage.model));
         let bytes = blob.map_err(|error| match &error {
             StateError::Gone { .. } => OpError::new(OpErrorCode::NotFound, error.to_string()),
             _ => OpError::runtime(format!("model {}: {}", stage.model, error.tenant_message())),
         })?;
-        // What lies in the state may be from a host that admits more, or from whoever else writes there.
+        // Check the model again: stored models may come from a host with higher limits, or from another
+        // writer.
         let part = Model::admit(bytes, &self.limits)
             .and_then(|model| model.slice(Some(&stage.from), Some(&stage.to)))
             .and_then(|part| part.to_bytes());
@@ -60,18 +63,18 @@ impl StageSource for ModelStages {
             .map_err(|error| OpError::invalid(format!("stage {} to {}: {error}", stage.from, stage.to)))
     }
 
-    /// As the graph says: only cuts in f32 are known.
+    /// Returns the shape of the cut. All cuts in the metadata are f32.
     fn row(&self, stage: &Stage) -> Option<(DType, Shape)> {
         let model = self.models.find_by_hash(&stage.model)?;
         let cut = model.facts.cuts.iter().find(|cut| cut.name == stage.to)?;
         Some((DType::F32, Shape::new(cut.shape.clone())))
     }
 
-    /// As of the whole model, which takes more than a part of it.
+    /// Returns the estimate for the whole model, which is an upper limit for the stage.
     fn guess(&self, stage: &Stage) -> MemoryEstimate {
         let model = self.models.find_by_hash(&stage.model);
         model.map_or_else(MemoryEstimate::default, |model| MemoryEstimate {
-            session: model.bytes.saturating_mul(SESSION),
+            session: model.bytes.saturating_mul(SESSION_FACTOR),
             fixed: model.facts.alive.fixed,
             per_row: model.facts.alive.per_row,
         })

@@ -55,14 +55,14 @@ struct Current {
     /// Digest of both files, to detect changes.
     digest: [u8; 32],
     key: Arc<CertifiedKey>,
-    ends: Option<i64>,
+    expires_at: Option<i64>,
 }
 
 impl Current {
     fn new(digest: [u8; 32], key: CertifiedKey) -> Self {
         Self {
             digest,
-            ends: ends(&key),
+            expires_at: expiry(&key),
             key: Arc::new(key),
         }
     }
@@ -91,8 +91,8 @@ impl Certificate {
     }
 
     /// Returns the expiry of the current certificate in Unix seconds, or `None` if it is not valid X.509.
-    pub(crate) fn ends(&self) -> Option<i64> {
-        self.current.read().ends
+    pub(crate) fn expires_at(&self) -> Option<i64> {
+        self.current.read().expires_at
     }
 
     /// Creates an acceptor for TLS 1.2 and 1.3 that offers HTTP/2 and HTTP/1.1 by ALPN.
@@ -116,7 +116,7 @@ impl ResolvesServerCert for Certificate {
 }
 
 /// Returns the expiry of the first certificate in the chain, as Unix seconds.
-fn ends(key: &CertifiedKey) -> Option<i64> {
+fn expiry(key: &CertifiedKey) -> Option<i64> {
     let (_, certificate) = x509_parser::parse_x509_certificate(key.cert.first()?).ok()?;
     Some(certificate.validity().not_after.timestamp())
 }
@@ -150,16 +150,16 @@ fn certified(files: &TlsFiles, chain: &[u8], key: &[u8]) -> Result<CertifiedKey,
     };
     let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain)
         .collect::<Result<_, _>>()
-        .map_err(|error| content(&files.certificate, Cause::explained("not PEM", error)))?;
+        .map_err(|error| content(&files.certificate, Cause::with_message("not PEM", error)))?;
     if chain.is_empty() {
         return Err(content(&files.certificate, "no certificate in PEM".into()));
     }
     let key = PrivateKeyDer::from_pem_slice(key)
-        .map_err(|error| content(&files.key, Cause::explained("no private key in PEM", error)))?;
+        .map_err(|error| content(&files.key, Cause::with_message("no private key in PEM", error)))?;
     CertifiedKey::from_der(chain, key, &provider()).map_err(|error| {
         content(
             &files.key,
-            Cause::explained("the key does not match the certificate", error),
+            Cause::with_message("the key does not match the certificate", error),
         )
     })
 }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_in_the_files_is_shown_once_both_go_together() {
+    fn changed_files_are_used_once_certificate_and_key_match() {
         let folder = tempfile::tempdir().unwrap();
         let ((old, old_key), (new, new_key)) = (pair(), pair());
         write(folder.path(), Some(&old), Some(&old_key));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn its_end_is_that_of_the_certificate_that_is_shown() {
+    fn expiry_is_that_of_the_current_certificate() {
         let folder = tempfile::tempdir().unwrap();
         let mut parameters = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
         let write_until = |parameters: &rcgen::CertificateParams| {
@@ -224,15 +224,15 @@ mod tests {
         parameters.not_after = rcgen::date_time_ymd(2030, 1, 1);
         write_until(&parameters);
         let certificate = Certificate::read(files(folder.path())).unwrap();
-        assert_eq!(certificate.ends(), Some(1_893_456_000));
+        assert_eq!(certificate.expires_at(), Some(1_893_456_000));
         parameters.not_after = rcgen::date_time_ymd(2031, 1, 1);
         write_until(&parameters);
         assert!(certificate.refresh().unwrap());
-        assert_eq!(certificate.ends(), Some(1_924_992_000));
+        assert_eq!(certificate.expires_at(), Some(1_924_992_000));
     }
 
     #[test]
-    fn what_cannot_be_used_is_named_and_not_shown() {
+    fn unusable_files_are_named_without_their_content() {
         let folder = tempfile::tempdir().unwrap();
         let (certificate, key) = pair();
         let refused = || Certificate::read(files(folder.path())).unwrap_err().to_string();

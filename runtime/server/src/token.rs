@@ -12,7 +12,7 @@ use subtle::ConstantTimeEq;
 const TOKEN_BYTES: usize = 32;
 
 /// Minimum token length in characters: 128 bits in hexadecimal.
-const SHORTEST: usize = 32;
+const MIN_TOKEN_LENGTH: usize = 32;
 
 /// Error when loading or creating a token file.
 #[derive(Debug, thiserror::Error)]
@@ -67,7 +67,7 @@ impl TokenHash {
             path: path.to_owned(),
             reason,
         };
-        if token.len() < SHORTEST {
+        if token.len() < MIN_TOKEN_LENGTH {
             return Err(content("the token is shorter than 32 characters"));
         }
         if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_admins_token_ends_with_its_file() {
+    fn removing_the_file_revokes_the_admin_token() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("admin-token");
         let token = TokenFile::read_or_create(path.clone()).unwrap();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_refused_without_showing_it() {
+    fn an_invalid_token_file_is_refused_without_showing_its_content() {
         let folder = tempfile::tempdir().unwrap();
         for content in [
             "",

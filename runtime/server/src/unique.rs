@@ -1,7 +1,7 @@
-/// What nothing else is called, whichever host named it.
+/// Returns a random id of 16 hexadecimal digits, unique among all hosts.
 ///
 /// # Errors
-/// The system's, when it has no random bytes.
+/// Returns an error if the system provides no random bytes.
 pub(crate) fn unique_id() -> Result<String, getrandom::Error> {
     let mut random = [0_u8; 8];
     getrandom::fill(&mut random)?;

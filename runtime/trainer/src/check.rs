@@ -5,7 +5,7 @@ use crate::plan::split_within;
 use crate::recipe::batch_norm;
 use crate::standard::LinearHead;
 use crate::training::{export, unfreeze};
-use crate::{Job, Policy, SettingError, TrainerError, notes};
+use crate::{Job, Policy, SettingError, TrainerError, model_metadata};
 use frostline_client::SampleFiles;
 use frostline_graph::{Cut, Network};
 use frostline_training::Trainability;
@@ -18,7 +18,7 @@ impl Job {
     /// # Errors
     /// Returns an error if the job is invalid:
     ///
-    /// - [`TrainerError::Setting`], [`TrainerError::Unfollowable`] or [`TrainerError::Terms`] for an invalid
+    /// - [`TrainerError::Setting`], [`TrainerError::InvalidRecipe`] or [`TrainerError::Terms`] for an invalid
     ///   setting
     /// - [`TrainerError::Export`] if the model cannot be written to the requested path
     /// - [`TrainerError::Graph`] or [`TrainerError::Policy`] if the network does not have a requested cut
@@ -37,7 +37,7 @@ impl Job {
         if let Some(out) = &self.spec.out {
             export::check_target(out)?;
         }
-        SettingError::unless(
+        SettingError::require(
             self.spec.out.is_some() || self.run.is_some(),
             "the tuned model's file",
             &"missing",
@@ -59,12 +59,12 @@ impl Job {
             }
         }
         let (unfreeze, epochs) = (&self.spec.unfreeze, self.spec.recipe.epochs);
-        self.spec.unfreeze = unfreeze::within(unfreeze, &network, &self.freeze, epochs)?;
+        self.spec.unfreeze = unfreeze::resolve_cuts(unfreeze, &network, &self.freeze, epochs)?;
         if let Policy::Fixed(Split::Cut(split)) = &self.spec.split {
             check_order(&network, split, self.earliest_freeze())?;
         }
         let own = self.guest.takes() == SampleFiles::All;
-        notes::pixels(&self.model, &network, &self.spec.pixels, own)?;
+        model_metadata::pixels(&self.model, &network, &self.spec.pixels, own)?;
         for phase in self.phases() {
             self.check_trainable(&network, &phase.freeze)?;
             network.frozen_row(&phase.freeze)?;
@@ -95,7 +95,7 @@ impl Job {
         let suffix = self.model.slice(Some(freeze), None)?;
         batch_norm(&self.spec.recipe).check(&suffix).map_err(untrained)?;
         let trainability = Trainability::analyze(&self.model).map_err(untrained)?;
-        let Some(obstacle) = trainability.against(freeze) else {
+        let Some(obstacle) = trainability.obstacle(freeze) else {
             return Ok(());
         };
         let title = |cut: &Cut| network.title(cut).to_owned();

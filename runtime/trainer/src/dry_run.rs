@@ -9,7 +9,7 @@ use std::time::Instant;
 
 /// Validation fraction for planning if the data have no validation part and none was requested. Training
 /// requires an explicit value, but the split depends very little on it.
-const USUAL_SHARE: f64 = 0.2;
+const DEFAULT_VALIDATION: f64 = 0.2;
 
 /// Result of [`plan`].
 #[derive(Debug, Clone, PartialEq)]
@@ -39,10 +39,10 @@ pub async fn plan(job: Job, hosts: impl Into<Hosts>, events: Events) -> Result<P
         Err(TrainerError::Dataset(DatasetError::NotDivided { .. })) if job.spec.validation.is_none() => {
             events(Event::Warning {
                 message: format!(
-                    "the data have no validation part; planned with --validation {USUAL_SHARE}, training requires this option"
+                    "the data have no validation part; planned with --validation {DEFAULT_VALIDATION}, training requires this option"
                 ),
             });
-            job.spec.validation = Some(USUAL_SHARE);
+            job.spec.validation = Some(DEFAULT_VALIDATION);
             prepare(&job, true, &hosts, &events).await?
         }
         prepared => prepared?,
@@ -60,7 +60,7 @@ pub async fn plan(job: Job, hosts: impl Into<Hosts>, events: Events) -> Result<P
     let share = HostLoads::ask(&hosts).await;
     let source = prepared
         .offer
-        .at(&candidate.split, candidate.encoding, flow.request_samples)?;
+        .source_at(&candidate.split, candidate.encoding, flow.request_samples)?;
     let known = || share.engine_batch(&source);
     Ok(PlannedJob {
         summary: Summary {

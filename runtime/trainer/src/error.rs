@@ -190,7 +190,7 @@ pub enum TrainerError {
     Setting(#[from] SettingError),
     /// The recipe does not give a valid training step.
     #[error("invalid recipe: {source}")]
-    Unfollowable {
+    InvalidRecipe {
         /// Error with the name of the setting.
         source: TrainingError,
     },

@@ -15,7 +15,7 @@ pub(crate) struct Features {
     store: Arc<Store>,
     root: String,
     /// Random identifier of this job. Objects without an etag are cached only for this job.
-    run: [u8; 16],
+    job_id: [u8; 16],
     freeze: String,
     rounding: Rounding,
     views: Views,
@@ -24,9 +24,9 @@ pub(crate) struct Features {
 /// Number of cached features of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Coverage {
-    pub(crate) kept: u64,
+    pub(crate) cached: u64,
     /// Number of cacheable features.
-    pub(crate) rows: u64,
+    pub(crate) cacheable: u64,
     /// Disk usage of all cacheable features, in bytes.
     pub(crate) bytes: u64,
     /// True if training samples look the same in later epochs.
@@ -62,11 +62,11 @@ impl Features {
             return Ok(None);
         }
         let (subject, row) = (made.subject(), made.row());
-        let offered = match &job.team {
-            Some(team) => team.offers(&subject.name(&row), events).await,
+        let offered = match &job.shared_store {
+            Some(store) => store.has_features(&subject.name(&row), events).await,
             None => false,
         };
-        let (views, rows, told) = (plan.views, rows_of(plan), Arc::clone(events));
+        let (views, rows, told) = (plan.views, cacheable_features(plan), Arc::clone(events));
         let open = move || {
             if opening == OpenMode::IfPresent && !offered && !cache.has(&subject, &row) {
                 return Ok(Ok(None));
@@ -87,8 +87,8 @@ impl Features {
         match blocking(open).await? {
             Ok(features) => {
                 let features = features.map(Arc::new);
-                if let (Some(features), Some(team)) = (&features, &job.team) {
-                    team.download(features.store(), events).await;
+                if let (Some(features), Some(store)) = (&features, &job.shared_store) {
+                    store.download(features.store(), events).await;
                 }
                 Ok(features)
             }
@@ -106,7 +106,7 @@ impl Features {
         Ok(Self {
             store: Arc::new(store),
             root,
-            run,
+            job_id: run,
             freeze: made.freeze,
             rounding: made.rounding,
             views,
@@ -124,14 +124,14 @@ impl Features {
         if source.view.is_some() && !self.views.repeat() {
             return None;
         }
-        let keys = RowKeys::new(&self.root, source.view.as_ref(), self.run);
+        let keys = RowKeys::new(&self.root, source.view.as_ref(), self.job_id);
         Some(samples.iter().map(|sample| keys.key_of(&sample.sample)).collect())
     }
 
     /// Returns true if the rounding of activations from `source` is precise enough for the store.
     pub(crate) fn accepts(&self, source: &Source) -> bool {
         let rounding = Rounding::for_split(source.encoding, &source.split, &self.freeze);
-        self.rounding.takes(&rounding)
+        self.rounding.accepts(&rounding)
     }
 
     /// Looks up cached features by key.
@@ -152,7 +152,7 @@ impl Features {
 
     /// Emits a warning for each problem of the store. Such problems only slow the job down.
     pub(crate) fn report_problems(&self, events: &Events) {
-        for message in self.store.news() {
+        for message in self.store.take_warnings() {
             events(Event::Warning { message });
         }
     }
@@ -181,7 +181,7 @@ impl Features {
 
     fn count_cached(&self, plan: &FeedPlan) -> Coverage {
         let count = |samples: &Samples, view| {
-            let keys = RowKeys::new(&self.root, view, self.run);
+            let keys = RowKeys::new(&self.root, view, self.job_id);
             let all = (0..samples.len()).filter_map(|index| samples.get(index));
             let all: Vec<RowKey> = all.map(|sample| keys.key_of(&sample.sample)).collect();
             self.store.count(all.iter()) as u64
@@ -192,9 +192,9 @@ impl Features {
             .map(|view| count(&plan.train, view.as_ref()))
             .sum::<u64>();
         Coverage {
-            kept: trained + count(&plan.validation, None),
-            rows: rows_of(plan),
-            bytes: self.store.disk_bytes(rows_of(plan)),
+            cached: trained + count(&plan.validation, None),
+            cacheable: cacheable_features(plan),
+            bytes: self.store.disk_bytes(cacheable_features(plan)),
             repeats: plan.views.repeat(),
         }
     }
@@ -215,7 +215,7 @@ fn too_large(shape: &[usize], plan: &FeedPlan) -> Option<String> {
 }
 
 /// Returns the number of cacheable features for the batches of `plan`.
-pub(crate) fn rows_of(plan: &FeedPlan) -> u64 {
+pub(crate) fn cacheable_features(plan: &FeedPlan) -> u64 {
     let of = |part| plan.samples(part).len() as u64;
     plan.views.cacheable(plan.epochs).len() as u64 * of(Part::Train) + of(Part::Validation)
 }

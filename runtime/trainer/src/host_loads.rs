@@ -10,14 +10,14 @@ use tokio_util::task::AbortOnDropHandle;
 
 /// Polling interval. The load usually changes within seconds to minutes, and a response costs the host only
 /// microseconds.
-const EVERY: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Timeout for a host's response. If the host does not respond, nothing is changed.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Minimum number of open requests per host. With two requests, the host can read samples for the next
 /// request while it computes.
-const FEWEST: usize = 2;
+const MIN_OPEN_REQUESTS: usize = 2;
 
 /// Loads of the responding hosts by address.
 #[derive(Debug, Clone, Default)]
@@ -60,13 +60,13 @@ impl HostLoads {
         let known = self
             .hosts
             .iter()
-            .filter_map(|(_, load)| Some(stage(load, source)?.knee));
+            .filter_map(|(_, load)| Some(stage(load, source)?.efficient_batch));
         known.max().and_then(|rows| usize::try_from(rows).ok())
     }
 
     /// Limits the open requests for `source` at each host to what the tenant's part of the host can process
     /// in a second.
-    fn bound(&self, fetcher: &Fetcher, source: &Source) {
+    fn limit_requests(&self, fetcher: &Fetcher, source: &Source) {
         for (url, load) in &self.hosts {
             if let Some(requests) = open_requests(load, source) {
                 fetcher.allow(url, requests);
@@ -76,17 +76,17 @@ impl HostLoads {
 }
 
 /// Rounds `samples` down to a multiple of the grant size, unless this would be zero.
-pub(crate) fn in_whole_grants(samples: usize, grant: Option<usize>) -> usize {
+pub(crate) fn round_to_grants(samples: usize, grant: Option<usize>) -> usize {
     let rest = samples.checked_rem(grant.unwrap_or(1)).unwrap_or(0);
     if rest < samples { samples - rest } else { samples }
 }
 
 /// Returns the number of requests per second that the tenant's part of the host can process, or `None` if the
-/// host does not report it. The minimum is [`FEWEST`].
+/// host does not report it. The minimum is [`MIN_OPEN_REQUESTS`].
 fn open_requests(load: &Load, source: &Source) -> Option<usize> {
     let rate = load.rows_per_second(stage(load, source)?)?;
     let requests = rate / source.request_samples.max(1) as f64;
-    Some((requests as usize).max(FEWEST))
+    Some((requests as usize).max(MIN_OPEN_REQUESTS))
 }
 
 fn stage<'a>(load: &'a Load, source: &Source) -> Option<&'a StageLoad> {
@@ -116,8 +116,8 @@ impl LoadWatch {
         let asking = tokio::spawn(async move {
             loop {
                 let share = HostLoads::ask(&hosts).await;
-                steering.grant(share.grant());
-                share.bound(&fetcher, &steering.now());
+                steering.round_to_grants(share.grant());
+                share.limit_requests(&fetcher, &steering.current());
                 if let Some(host) = share.without_exact_int8()
                     && let Some(events) = on_saturation.take()
                 {
@@ -125,7 +125,7 @@ impl LoadWatch {
                         message: saturates(host),
                     });
                 }
-                tokio::time::sleep(EVERY).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         });
         Self {
@@ -146,10 +146,10 @@ fn saturates(host: &str) -> String {
 mod tests {
     use super::*;
     use frostline_client::RowKind;
-    use frostline_wire::{Encoding, Pin, Terms};
+    use frostline_wire::{Encoding, Terms, UploadRef};
 
     fn source(split: &str, request_samples: usize) -> Source {
-        let pin = Pin {
+        let pin = UploadRef {
             name: "net".to_owned(),
             sha256: "5e".to_owned(),
         };
@@ -192,7 +192,7 @@ mod tests {
                 model: "5e".to_owned(),
                 from: "data".to_owned(),
                 to: "cut".to_owned(),
-                knee: 4,
+                efficient_batch: 4,
                 seconds_per_row,
             }],
             ..Load::default()
@@ -208,7 +208,7 @@ mod tests {
             (40, None, 40),
             (5, Some(0), 5),
         ] {
-            assert_eq!(in_whole_grants(samples, grant), whole, "{samples} {grant:?}");
+            assert_eq!(round_to_grants(samples, grant), whole, "{samples} {grant:?}");
         }
     }
 
@@ -217,7 +217,7 @@ mod tests {
         let open = |share, seconds| open_requests(&load(share, seconds), &source("cut", 32));
         assert_eq!(open(1.0, 0.005), Some(12));
         assert_eq!(open(0.25, 0.005), Some(3));
-        assert_eq!(open(0.25, 1.0), Some(FEWEST));
+        assert_eq!(open(0.25, 1.0), Some(MIN_OPEN_REQUESTS));
         // No limit applies if the host does not execute layers or does not report the load.
         assert_eq!(open_requests(&load(1.0, 0.005), &source("input", 32)), None);
         assert_eq!(open_requests(&load(1.0, 0.005), &source("other", 32)), None);

@@ -1,5 +1,6 @@
 use crate::{
-    Guest, JobSpec, OnBadSample, ProfileCache, RunFolder, SettingError, Team, TrainerError, notes, whole_file,
+    Guest, JobSpec, OnBadSample, ProfileCache, RunFolder, SettingError, SharedFeatureStore, TrainerError,
+    model_metadata, whole_file,
 };
 use frostline_client::Part;
 use frostline_engine::Device;
@@ -31,7 +32,7 @@ pub struct Job {
     /// Feature cache for later epochs and jobs. If `None`, features are not cached.
     pub features: Option<Cache>,
     /// Feature store shared with other machines. If `None`, features stay on this machine.
-    pub team: Option<Team>,
+    pub shared_store: Option<SharedFeatureStore>,
     /// True if host and trainer are known to use the same cores, as in a single process.
     pub shared_cores: bool,
     /// The run folder. If `None`, the job cannot be resumed.
@@ -54,7 +55,7 @@ impl Job {
             device: Device::Cpu,
             cache: ProfileCache::of_user(),
             features: None,
-            team: None,
+            shared_store: None,
             shared_cores: false,
             run: None,
         }
@@ -74,7 +75,7 @@ impl Job {
             NewHead::Linear => model.with_linear_head(),
         });
         let mut model = model.map_err(|error| TrainerError::file("model", &file, &error))?;
-        notes::read_pixels_beside(&mut model, file.as_ref(), &spec.pixels)?;
+        model_metadata::read_pixels_beside(&mut model, file.as_ref(), &spec.pixels)?;
         let freeze = match spec.freeze.as_deref() {
             Some("none") => model.input_name()?.to_owned(),
             Some(cut) => cut.to_owned(),
@@ -93,7 +94,7 @@ impl Job {
             freeze,
             device,
             cache: ProfileCache::of_user(),
-            team: None,
+            shared_store: None,
             shared_cores: false,
             run: None,
             spec,
@@ -116,12 +117,12 @@ impl Job {
         self.spec.check()?;
         crate::recipe::step_settings(&self.spec.recipe)
             .check()
-            .map_err(|source| TrainerError::Unfollowable { source })?;
+            .map_err(|source| TrainerError::InvalidRecipe { source })?;
         Ok(self.terms().check()?)
     }
 
     /// Paths for the tuned model. The path requested by the user is first, the run folder second.
-    pub(crate) fn targets(&self) -> Vec<PathBuf> {
+    pub(crate) fn output_paths(&self) -> Vec<PathBuf> {
         let in_run = self.run.as_ref().map(RunFolder::model);
         let out = &self.spec.out;
         let mut targets: Vec<PathBuf> = out.iter().cloned().collect();
@@ -141,13 +142,13 @@ pub fn last_cut_before_head(model: &Model) -> Result<String, TrainerError> {
     let cut = cut.ok_or_else(|| SettingError {
         what: "--freeze",
         value: "not given".to_owned(),
-        must: why_no_cut(model, &network).to_owned(),
+        must: explain_missing_cut(model, &network).to_owned(),
     })?;
     Ok(cut.name.clone())
 }
 
 /// Explains a missing default freeze cut, with advice.
-fn why_no_cut(model: &Model, network: &Network) -> &'static str {
+fn explain_missing_cut(model: &Model, network: &Network) -> &'static str {
     let quantized = |node: &NodeProto| {
         let operator = node.op_type.as_str();
         operator.starts_with("QLinear")
@@ -170,7 +171,7 @@ pub fn feature_cache(limit: Option<CacheLimit>, folder: Option<&Path>) -> Option
         Some(CacheLimit::Bytes(bytes)) => Some(bytes),
         None => None,
     };
-    Cache::within(folder.map(Path::to_owned), limit)
+    Cache::with_defaults(folder.map(Path::to_owned), limit)
 }
 
 /// Evaluates a whole model on data. This is the input of `frostline eval`.
@@ -187,9 +188,9 @@ pub struct EvaluationJob {
     /// Data root as seen by the host.
     pub root: String,
     /// Part of the data to measure. `None` selects the samples held out by the model's training. If they are
-    /// unknown, it selects a part like [`Evaluated::Usual`].
+    /// unknown, it selects a part like [`Evaluated::DefaultPart`].
     ///
-    /// [`Evaluated::Usual`]: frostline_client::Evaluated::Usual
+    /// [`Evaluated::DefaultPart`]: frostline_client::Evaluated::DefaultPart
     pub part: Option<Part>,
     /// Layout of the data.
     pub layout: Layout,
@@ -207,7 +208,7 @@ pub struct EvaluationJob {
     pub pixels: PixelFlags,
     /// Device of the trainer.
     pub device: Device,
-    /// Engine threads of the trainer. 0 uses all cores.
+    /// Number of threads in the engine and in the image decoder of the trainer. 0 uses all cores.
     pub threads: usize,
 }
 
@@ -236,7 +237,7 @@ impl EvaluationJob {
     pub(crate) fn check(&self) -> Result<(), TrainerError> {
         SettingError::at_least_one("the batch size", self.batch)?;
         let parameters = self.guest.as_ref().and_then(|guest| guest.parameters.as_deref());
-        self.pixels.check_beside(parameters)?;
+        self.pixels.check_excludes_parameters(parameters)?;
         let writable = |path: &PathBuf| {
             whole_file::check(path).map_err(|source| TrainerError::Predictions {
                 path: path.clone(),

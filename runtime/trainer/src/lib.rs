@@ -21,13 +21,14 @@ mod dry_run;
 mod error;
 mod evaluation;
 mod event;
+mod feature_sharing;
 mod features;
 mod guest;
 mod host_loads;
 mod int8;
 mod job;
 mod measure;
-mod notes;
+mod model_metadata;
 mod offer;
 mod pipeline;
 mod plan;
@@ -38,33 +39,32 @@ mod replan;
 mod setup;
 mod standard;
 mod study;
-mod team;
 #[cfg(test)]
 mod tests;
 mod training;
 mod upload;
 pub use frostline_sealed::whole_file;
 
-pub use checkpoint::{RunFolder, RunState, RunSummary, can_resume, recorded, runs, unfinished};
+pub use checkpoint::{RunFolder, RunState, RunSummary, can_resume, recorded_job, runs, unfinished};
 pub use dry_run::{PlannedJob, plan};
 pub use error::{TrainerError, WrittenModel};
 pub use evaluation::{ClassFigures, ConfusedPair, LabelFigures, Tables, TargetFigures, evaluate};
 pub use event::{Evaluation, Outcome};
+pub use feature_sharing::SharedFeatureStore;
 pub use frostline_job::{
-    ClassWeights, EncodingChoice, Event, Events, Flow, JobSpec, Keep, LearningRates, LossName, Measuring,
-    Objective, OnBadSample, OptimizerName, ParsePolicyError, Policy, Prices, ProfileState, Quality, Received,
-    Recipe, Sampling, Scheduler, SettingError, Shared, Unfreezing,
+    ClassWeights, EncodingChoice, Event, Events, FeatureTransfer, FetchLimits, JobSpec, Keep, LearningRates,
+    LossName, Measuring, Objective, OnBadSample, OptimizerName, ParsePolicyError, Policy, Prices,
+    ProfileState, Quality, Received, Recipe, Sampling, Scheduler, SettingError, Unfreezing,
 };
 pub use guest::Guest;
 pub use int8::{QuantizationJob, quantize};
 pub use job::{EvaluationJob, Job, feature_cache, last_cut_before_head};
 pub use measure::ProfileCache;
-pub use notes::{Int8Note, input_pixels, read_pixels_beside};
+pub use model_metadata::{Int8Note, input_pixels, read_pixels_beside};
 pub use plan::{
     Bottleneck, Cost, Explanation, LinkPoint, Modules, Reuse, Rival, ShortestJob, Simulation,
     SimulationError, Stages, Summary, SummaryRow, Usage, Work,
 };
 pub use predict::{Answer, ClassProbability, LabelAnswer, Prediction, PredictionJob, Predictor, TargetValue};
 pub use study::{HostStudy, StudyJob, study};
-pub use team::Team;
 pub use training::train;

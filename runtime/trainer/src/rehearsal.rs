@@ -6,7 +6,7 @@ use crate::offer::Offer;
 use crate::pipeline::{FeedPlan, Part, Steering};
 use crate::setup::prepare;
 use crate::training::run::{Run, RunParts};
-use crate::{Events, Flow, Job, Policy, SettingError, TrainerError};
+use crate::{Events, FetchLimits, Job, Policy, SettingError, TrainerError};
 use frostline_client::{Hosts, Samples, Weight};
 use frostline_wire::{Encoding, Split};
 use std::collections::VecDeque;
@@ -59,9 +59,9 @@ impl Rehearsal {
         let feed = FeedPlan {
             train: Arc::new(train),
             validation: Arc::default(),
-            looks: false,
+            initial_train_pass: false,
             features: None,
-            largest: [prepared.data.feed.largest[0], Weight::default()],
+            largest_batches: [prepared.data.feed.largest_batches[0], Weight::default()],
             ..prepared.data.feed
         };
         // Keep the middles of all splits loaded, otherwise a leg would have to wait.
@@ -84,7 +84,7 @@ impl Rehearsal {
     pub async fn run(
         &mut self,
         legs: &[Leg],
-        flow: Flow,
+        flow: FetchLimits,
         events: &Events,
         cancel: &CancellationToken,
     ) -> Result<(), TrainerError> {
@@ -93,7 +93,9 @@ impl Rehearsal {
             return Ok(SettingError::at_least_one("the number of steps", 0)?);
         };
         let source = |leg: &Leg| {
-            let source = self.offer.at(&leg.split, leg.encoding, flow.request_samples);
+            let source = self
+                .offer
+                .source_at(&leg.split, leg.encoding, flow.request_samples);
             source.map(Arc::new)
         };
         let course = legs
@@ -104,21 +106,21 @@ impl Rehearsal {
         tokio::select! {
             biased;
             () = cancel.cancelled() => Err(TrainerError::Cancelled),
-            ran = self.go(legs, steering, flow, events) => ran,
+            ran = self.train_legs(legs, steering, flow, events) => ran,
         }
     }
 
-    async fn go(
+    async fn train_legs(
         &mut self,
         legs: &[Leg],
         steering: Steering,
-        flow: Flow,
+        flow: FetchLimits,
         events: &Events,
     ) -> Result<(), TrainerError> {
         let steps: u64 = legs.iter().map(|leg| leg.steps).sum();
         let suffix = match self.suffix.take() {
             Some(suffix) => suffix,
-            None => Suffix::start(self.parts.clone(), Some(&steering.now().split)).await?,
+            None => Suffix::start(self.parts.clone(), Some(&steering.current().split)).await?,
         };
         for leg in legs {
             let split = leg.split.clone();

@@ -16,7 +16,7 @@ const ROUNDING: f64 = 1e-5;
 
 /// Operators allowed around the classifier's matrix product. These operators keep features separate or
 /// average values within a feature.
-const BESIDE: [&str; 11] = [
+const ALLOWED_OPERATORS: [&str; 11] = [
     "Add",
     "AveragePool",
     "Dropout",
@@ -67,7 +67,7 @@ impl LinearHead {
         let is_head = |name: &str| name == head.operator;
         let mut operators = suffix.nodes().iter().map(|node| node.op_type.as_str());
         if let Some(other) =
-            operators.find(|name| !is_head(name) && !BESIDE.contains(name) && *name != "Constant")
+            operators.find(|name| !is_head(name) && !ALLOWED_OPERATORS.contains(name) && *name != "Constant")
         {
             return Err(refused(&format!(
                 "{other} is between the freeze cut and the classifier; freeze up to a later cut"
@@ -120,7 +120,7 @@ impl LinearHead {
             } else {
                 (index % outputs.max(1), index / outputs.max(1))
             };
-            let (mean, scale) = standard.of.get(feature).copied().unwrap_or((0.0, 1.0));
+            let (mean, scale) = standard.per_feature.get(feature).copied().unwrap_or((0.0, 1.0));
             let own = f64::from(*value) * scale;
             folded.push(own as f32);
             moved
@@ -148,7 +148,7 @@ impl LinearHead {
 pub(crate) struct Moments {
     count: f64,
     /// Mean, and sum of squared deviations from the mean.
-    of: Vec<(f64, f64)>,
+    per_feature: Vec<(f64, f64)>,
 }
 
 impl Moments {
@@ -168,10 +168,10 @@ impl Moments {
         if each == 0 {
             return;
         }
-        self.of.resize(features, (0.0, 0.0));
+        self.per_feature.resize(features, (0.0, 0.0));
         let more = (count * each) as f64;
         let total = self.count + more;
-        for (feature, (mean, spread)) in self.of.iter_mut().enumerate() {
+        for (feature, (mean, spread)) in self.per_feature.iter_mut().enumerate() {
             let own = || {
                 values
                     .chunks_exact(each)
@@ -198,7 +198,7 @@ impl Moments {
             (*mean, if varies { 1.0 / deviation } else { 1.0 })
         };
         Standard {
-            of: self.of.iter().map(scale).collect(),
+            per_feature: self.per_feature.iter().map(scale).collect(),
         }
     }
 }
@@ -206,25 +206,25 @@ impl Moments {
 /// Mean and reciprocal of the standard deviation per feature.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Standard {
-    of: Vec<(f64, f64)>,
+    per_feature: Vec<(f64, f64)>,
 }
 
 impl Standard {
     /// Creates a standardization from means and reciprocals of standard deviations.
-    pub(crate) fn new(of: Vec<(f64, f64)>) -> Self {
-        Self { of }
+    pub(crate) fn new(per_feature: Vec<(f64, f64)>) -> Self {
+        Self { per_feature }
     }
 
     /// Returns mean and reciprocal standard deviation for each feature.
     pub(crate) fn features(&self) -> &[(f64, f64)] {
-        &self.of
+        &self.per_feature
     }
 
     /// Standardizes each feature of `rows`, `[rows, features, ..]`.
     pub(crate) fn apply(&self, rows: &Tensor) -> Result<Tensor, TrainerError> {
         let values = rows.as_f32().unwrap_or_default();
-        let each = values.len() / (self.of.len() * rows.rows()?).max(1);
-        let features = values.chunks(each.max(1)).zip(self.of.iter().cycle());
+        let each = values.len() / (self.per_feature.len() * rows.rows()?).max(1);
+        let features = values.chunks(each.max(1)).zip(self.per_feature.iter().cycle());
         let standardized = features.flat_map(|(values, (mean, scale))| {
             values
                 .iter()
@@ -235,13 +235,13 @@ impl Standard {
 
     /// Returns true if `suffix` can be trained on standardized numbers: all operators after the head are
     /// linear.
-    pub(crate) fn fits(suffix: &Model) -> Result<bool, TrainerError> {
+    pub(crate) fn applies_to(suffix: &Model) -> Result<bool, TrainerError> {
         Ok(gain(suffix)?.is_some())
     }
 
     /// Converts the head in `weights` from standardized to original units. With deviation `d` and mean `m`,
     /// the weight becomes `W·d`. Biases become `b·d` plus a shift that moves the output by `m`.
-    pub(crate) fn unfold(
+    pub(crate) fn restore_units(
         &self,
         suffix: &Model,
         weights: &mut [(String, Tensor)],
@@ -260,7 +260,7 @@ impl Standard {
                 .iter_mut()
                 .filter(|(name, _)| name == weight || name == bias)
             {
-                let (outputs, values) = (self.of.len().max(1), tensor.as_f32().unwrap_or_default());
+                let (outputs, values) = (self.per_feature.len().max(1), tensor.as_f32().unwrap_or_default());
                 let run = if name == weight && outputs_first {
                     values.len() / outputs
                 } else {
@@ -269,7 +269,7 @@ impl Standard {
                 let moves = name == bias;
                 let scaled = values.iter().enumerate().map(|(index, value)| {
                     let output = index / run.max(1) % outputs;
-                    let (mean, scale) = self.of.get(output).copied().unwrap_or((0.0, 1.0));
+                    let (mean, scale) = self.per_feature.get(output).copied().unwrap_or((0.0, 1.0));
                     (f64::from(*value) / scale + if moves { mean / gain } else { 0.0 }) as f32
                 });
                 *tensor = Tensor::f32(tensor.shape().clone(), scaled.collect())?;
@@ -291,7 +291,7 @@ fn gain(suffix: &Model) -> Result<Option<f64>, TrainerError> {
             "Constant" => Some(1.0),
             "Mul" => factor(0).or(factor(1)),
             "Div" => factor(1).map(|divisor| 1.0 / divisor),
-            name => (reads(node) || BESIDE.contains(&name)).then_some(1.0),
+            name => (reads(node) || ALLOWED_OPERATORS.contains(&name)).then_some(1.0),
         };
         let Some(factor) = factor else { return Ok(None) };
         gain *= factor;
@@ -332,7 +332,7 @@ mod tests {
         let rows = Tensor::f32([4, 3, 2], values).unwrap();
         let mut again = Moments::default();
         again.add(&moments.standard().apply(&rows).unwrap());
-        for (mean, spread) in again.of {
+        for (mean, spread) in again.per_feature {
             assert!(
                 mean.abs() < 1e-5 && (spread / 8.0 - 1.0).abs() < 1e-4,
                 "{mean}, {spread}"
@@ -340,13 +340,13 @@ mod tests {
         }
         let mut constant = Moments::default();
         constant.add(&Tensor::f32([2, 1], vec![3.0, 3.0]).unwrap());
-        assert_eq!(constant.standard().of, [(3.0, 1.0)]);
+        assert_eq!(constant.standard().per_feature, [(3.0, 1.0)]);
     }
 
     #[test]
     fn the_folded_classifier_scores_features_as_the_other_scores_standardized_ones() {
         let standard = Standard {
-            of: vec![(1.0, 2.0), (-3.0, 0.5)],
+            per_feature: vec![(1.0, 2.0), (-3.0, 0.5)],
         };
         let features = [0.25_f32, 4.0];
         for outputs_first in [true, false] {
@@ -438,7 +438,7 @@ mod tests {
             ],
         );
         let standard = Standard {
-            of: vec![(100.0, 0.5), (-7.0, 4.0)],
+            per_feature: vec![(100.0, 0.5), (-7.0, 4.0)],
         };
         let rows = Tensor::f32([3, 2], vec![0.2, -1.0, 3.0, 0.5, -2.0, 0.0]).unwrap();
         let outputs = |model: &Model| {
@@ -447,13 +447,13 @@ mod tests {
             forward.run(&rows).unwrap()
         };
         for model in [heads(1, &[]), sum, mean, scaled] {
-            assert!(Standard::fits(&model).unwrap());
+            assert!(Standard::applies_to(&model).unwrap());
             let names = model.head_weights().unwrap();
             let weights = names
                 .iter()
                 .map(|name| (name.clone(), model.weight(name).unwrap()));
             let mut weights: Vec<_> = weights.collect();
-            standard.unfold(&model, &mut weights).unwrap();
+            standard.restore_units(&model, &mut weights).unwrap();
             let unfolded = outputs(&model.merge(&weights).unwrap());
             let again = standard.apply(&unfolded).unwrap();
             let (again, before) = (again.as_f32().unwrap(), outputs(&model));
@@ -463,7 +463,7 @@ mod tests {
             }
         }
         let bent = heads(1, &[node("Sigmoid", &["one"], &["bent"])]);
-        assert!(Standard::fits(&bent).is_ok_and(|fits| !fits) || bent.head_weights().is_err());
+        assert!(Standard::applies_to(&bent).is_ok_and(|fits| !fits) || bent.head_weights().is_err());
     }
 
     #[test]

@@ -3,13 +3,13 @@
 use crate::compute::blocking;
 use crate::measure::{mean_size, spread};
 use crate::upload::Upload;
-use crate::{Guest, TrainerError, notes};
+use crate::{Guest, TrainerError, model_metadata};
 use frostline_client::HostClient;
 use frostline_graph::{Cut, Model};
 use frostline_job::PixelFlags;
 use frostline_profile::candidates;
 use frostline_tensor::{PixelSpec, Precision};
-use frostline_wire::{Layout, Pin, Profile, ProfileRequest, RequestedSample};
+use frostline_wire::{Layout, Profile, ProfileRequest, RequestedSample, UploadRef};
 use serde::Serialize;
 
 /// Number of samples for the measurement, which is a host's usual grant.
@@ -41,9 +41,9 @@ pub struct HostStudy {
     pub freeze: String,
     /// Sample shapes at the cuts in the profile.
     pub shapes: Vec<Vec<usize>>,
-    /// Mean object size in bytes.
+    /// Mean size of a sample in bytes, as stored.
     pub object_bytes: u64,
-    /// Number of objects in the data root.
+    /// Number of samples in the data root.
     pub objects: usize,
     /// Bytes of decoded pixels per sample, as sent with the split `input`.
     pub input_bytes: u64,
@@ -65,7 +65,7 @@ pub async fn study(job: StudyJob, client: &HostClient) -> Result<HostStudy, Trai
     let layers = Upload::layers(&job.model_name, job.model, &job.freeze).await?;
     let guest = Upload::guest(&job.guest).await?;
     let pushed = client.push_guest(&guest.name, guest.bytes).await?;
-    let guest = Pin {
+    let guest = UploadRef {
         name: guest.name,
         sha256: pushed.sha256,
     };
@@ -73,13 +73,13 @@ pub async fn study(job: StudyJob, client: &HostClient) -> Result<HostStudy, Trai
     let request = ProfileRequest {
         root: job.root,
         guest,
-        model: Pin {
+        model: UploadRef {
             name: layers.name,
             sha256: pushed.sha256,
         },
         parameters: match job.guest.parameters {
             Some(own) => own,
-            None => notes::recipe(&pixels)?,
+            None => model_metadata::recipe(&pixels)?,
         },
         cuts: cuts.iter().map(|cut| cut.name.clone()).collect(),
         samples: RequestedSample::in_order(&spread(&objects, SAMPLES)),
@@ -102,5 +102,5 @@ pub async fn study(job: StudyJob, client: &HostClient) -> Result<HostStudy, Trai
 fn prepare(model: &Model, freeze: &str, wanted: &PixelFlags) -> Result<(Vec<Cut>, PixelSpec), TrainerError> {
     let network = model.network()?;
     let cuts = candidates(model, &network, freeze)?;
-    Ok((cuts, notes::pixels(model, &network, wanted, true)?.0))
+    Ok((cuts, model_metadata::pixels(model, &network, wanted, true)?.0))
 }

@@ -1,12 +1,12 @@
 //! Uploads of guests and layers, named by content.
 
 use crate::compute::blocking;
-use crate::plan::Layers;
+use crate::plan::LayersLocation;
 use crate::{Event, Events, Guest, Job, TrainerError};
 use bytes::Bytes;
 use frostline_client::{Hosts, UploadKind, Uploaded, content_name};
 use frostline_graph::{GraphError, Model};
-use frostline_wire::{Description, DescriptionRequest, ModelInfo, Pin};
+use frostline_wire::{Description, DescriptionRequest, ModelInfo, UploadRef};
 use sha2::{Digest, Sha256};
 
 /// Content to upload: a guest or the first layers of a network.
@@ -17,13 +17,13 @@ pub(crate) struct Upload {
     pub(crate) sha256: String,
     pub(crate) bytes: Bytes,
     /// A network on all hosts that starts with these layers.
-    within: Option<Whole>,
+    whole: Option<Whole>,
 }
 
 /// A complete network on the hosts.
 #[derive(Clone)]
 struct Whole {
-    pin: Pin,
+    pin: UploadRef,
     bytes: Bytes,
 }
 
@@ -50,13 +50,13 @@ impl Upload {
             name: content_name(name, &sha256),
             sha256,
             bytes,
-            within: None,
+            whole: None,
         }
     }
 
     /// Skips the upload if all hosts have the whole network, for example because an admin published it to all
     /// tenants. This requires the stock guest: other guests could read the layers after the cut.
-    pub(crate) async fn or_within(self, job: &Job, hosts: &Hosts) -> Self {
+    pub(crate) async fn or_whole_network(self, job: &Job, hosts: &Hosts) -> Self {
         if !job.guest.is_stock() {
             return self;
         }
@@ -71,15 +71,18 @@ impl Upload {
         };
         let name = hosts.name_of(&sha256).await;
         let within = name.map(|name| Whole {
-            pin: Pin { name, sha256 },
+            pin: UploadRef { name, sha256 },
             bytes: bytes.into(),
         });
-        Self { within, ..self }
+        Self {
+            whole: within,
+            ..self
+        }
     }
 
     /// Returns true if all hosts have this content.
     pub(crate) async fn is_on(&self, hosts: &Hosts) -> Result<bool, TrainerError> {
-        if self.within.is_some() {
+        if self.whole.is_some() {
             return Ok(true);
         }
         let there = hosts.each(|client| async move { client.model(&self.name).await });
@@ -91,8 +94,12 @@ impl Upload {
     ///
     /// # Errors
     /// Returns [`TrainerError::Client`] if the upload fails.
-    pub(crate) async fn send(&self, hosts: &Hosts, events: &Events) -> Result<(Pin, Layers), TrainerError> {
-        let (pin, uploaded) = match &self.within {
+    pub(crate) async fn send(
+        &self,
+        hosts: &Hosts,
+        events: &Events,
+    ) -> Result<(UploadRef, LayersLocation), TrainerError> {
+        let (pin, uploaded) = match &self.whole {
             Some(Whole { pin, bytes }) => {
                 let whole = hosts.keep(pin, bytes.clone()).await?;
                 let bytes = self.bytes.len() as u64;
@@ -101,7 +108,7 @@ impl Upload {
             None => {
                 let uploaded = hosts.push(self.what, &self.name, self.bytes.clone()).await?;
                 let (name, sha256) = (self.name.clone(), uploaded.sha256.clone());
-                (Pin { name, sha256 }, uploaded)
+                (UploadRef { name, sha256 }, uploaded)
             }
         };
         let Uploaded {
@@ -120,9 +127,9 @@ impl Upload {
             resumed_at,
         });
         let layers = if skipped {
-            Layers::OnHosts
+            LayersLocation::OnHosts
         } else {
-            Layers::Sent { bytes, seconds }
+            LayersLocation::Sent { bytes, seconds }
         };
         Ok((pin, layers))
     }
@@ -131,8 +138,8 @@ impl Upload {
 /// References to a guest and its layers on the hosts.
 #[derive(Debug, Clone)]
 pub(crate) struct OnHosts {
-    pub(crate) guest: Pin,
-    pub(crate) model: Pin,
+    pub(crate) guest: UploadRef,
+    pub(crate) model: UploadRef,
 }
 
 impl OnHosts {
@@ -146,7 +153,7 @@ impl OnHosts {
         layers: &Upload,
         hosts: &Hosts,
         events: &Events,
-    ) -> Result<(Self, Layers), TrainerError> {
+    ) -> Result<(Self, LayersLocation), TrainerError> {
         let (guest, _) = guest.send(hosts, events).await?;
         let (model, layers) = layers.send(hosts, events).await?;
         Ok((Self { guest, model }, layers))

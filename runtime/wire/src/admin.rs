@@ -1,217 +1,220 @@
-//! What `frostline admin` and a host say to each other.
+//! Types of the admin interface between `frostline admin` and hosts.
 
 use crate::MemoryLoad;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A tenant as its host's admin sees it. Times are in seconds since 1970.
+/// Tenant in the admin interface. Times are Unix times in seconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantInfo {
-    /// Its name.
+    /// Tenant name.
     pub name: String,
-    /// When it was added.
+    /// Creation time.
     pub created_at: u64,
-    /// Whether its requests are refused.
+    /// True if requests of the tenant are rejected.
     pub disabled: bool,
-    /// Data roots it may read, each with everything below it.
+    /// Readable data roots. Access includes all objects below these URLs.
     pub data: Vec<String>,
-    /// Its tokens, without their secrets.
+    /// Tokens without secrets.
     pub tokens: Vec<TokenInfo>,
 }
 
-/// A token without its secret.
+/// Public part of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenInfo {
-    /// Which of the tenant's tokens this is: the part before its secret.
+    /// Token id. In a token, it precedes the secret.
     pub id: String,
-    /// When it was made.
+    /// Creation time.
     pub created_at: u64,
-    /// When it ends; `None` for never.
+    /// Expiration time, or `None` if the token does not expire.
     pub expires_at: Option<u64>,
 }
 
-/// A tenant to be added.
+/// Request to add a tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewTenant {
-    /// Its name: `[a-z0-9][a-z0-9._-]{0,62}`.
+    /// Tenant name: `[a-z0-9][a-z0-9._-]{0,62}`.
     pub name: String,
-    /// Data roots it may read.
+    /// Readable data roots.
     pub data: Vec<String>,
-    /// How long its first token lives.
+    /// Lifetime of the first token in seconds. `None` means no expiration.
     #[serde(default)]
     pub token_seconds: Option<u64>,
-    /// Whether roots that do not answer now are taken.
+    /// True to accept data roots that do not respond.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unchecked: bool,
 }
 
-/// What is to be different about a tenant; what is not there stays.
+/// Request to change a tenant. Omitted fields are not changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantChange {
-    /// Data roots it may read, in place of those before.
+    /// New list of data roots. It replaces the previous list.
     #[serde(default)]
     pub data: Option<Vec<String>>,
-    /// Whether its requests are refused.
+    /// True to reject requests of the tenant.
     #[serde(default)]
     pub disabled: Option<bool>,
-    /// Whether roots that do not answer now are taken.
+    /// True to accept data roots that do not respond.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unchecked: bool,
 }
 
-/// A token to be made.
+/// Request to create a token.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewToken {
-    /// How long it lives; `None` for as long as the newest one was given, and `u64::MAX` for no end.
+    /// Lifetime of the token in seconds. `None` uses the lifetime of the newest token, and `u64::MAX` means
+    /// no expiration.
     #[serde(default)]
     pub token_seconds: Option<u64>,
-    /// When the tenant's other tokens end at the latest, in seconds from now; `None` leaves them as they are.
+    /// Maximum remaining lifetime of the tenant's other tokens in seconds. `None` keeps the current
+    /// expiration times.
     #[serde(default)]
     pub others_seconds: Option<u64>,
 }
 
-/// A guest or a model as its host's admin sees it.
+/// Guest or model in the admin interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UploadInfo {
-    /// Whose it is; `None` for a model that all tenants may use.
+    /// Owner, or `None` for shared models.
     pub tenant: Option<String>,
-    /// Its name.
+    /// Upload name.
     pub name: String,
-    /// Whether it is refused.
+    /// True if the upload is disabled.
     pub disabled: bool,
-    /// Its versions, the newest first.
+    /// Versions in descending order of upload time.
     pub versions: Vec<UploadVersion>,
 }
 
-/// A version of a guest or model.
+/// Version of a guest or model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UploadVersion {
-    /// SHA-256 of its bytes, lower-case hex.
+    /// SHA-256 of the content in lower-case hexadecimal.
     pub sha256: String,
-    /// Their number.
+    /// Size in bytes.
     pub bytes: u64,
-    /// When it was uploaded, in seconds since 1970.
+    /// Upload time in seconds since 1970.
     pub uploaded_at: u64,
 }
 
-/// What is to be different about a guest.
+/// Request to change a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestChange {
-    /// Whether it is refused.
+    /// True to disable the guest.
     pub disabled: bool,
 }
 
-/// What goes on at a host.
+/// Current activity of a host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Activity {
-    /// Whether it takes no new work any more.
+    /// True if the host is draining.
     pub stopping: bool,
-    /// Extractions that may run at once.
+    /// Maximum number of concurrent extractions.
     pub places: u64,
-    /// Extractions running.
+    /// Number of running extractions.
     pub running: u64,
-    /// Extractions waiting.
+    /// Number of waiting extractions.
     pub queued: u64,
-    /// Engine lanes.
+    /// Number of lanes.
     pub lanes: u64,
-    /// Batches waiting for a lane.
+    /// Number of engine batches waiting for a lane.
     pub lane_queue: u64,
-    /// Memory the host's process takes, in bytes; `None` where the system does not tell.
+    /// Resident memory of the host process in bytes, or `None` if the system does not report it.
     pub memory_bytes: Option<u64>,
-    /// What it may hold, and holds; `None` from older hosts.
+    /// Memory accounting. Earlier versions omit this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryActivity>,
-    /// What its lanes may hold of a GPU's memory, where they run on one.
+    /// GPU memory of the lanes, if they run on a GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_memory: Option<MemoryLoad>,
-    /// Data roots whose stores do not answer.
+    /// Data roots with failing stores.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failing_roots: Vec<FailingRoot>,
-    /// Who did something since the host started.
+    /// Tenants with activity since the host started.
     pub tenants: Vec<TenantActivity>,
 }
 
-/// A data root whose store does not answer a host.
+/// Data root with a failing store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailingRoot {
-    /// The root.
+    /// URL of the data root.
     pub root: String,
-    /// How it fails, in a word: `busy`, `denied`, `credentials`, `no_bucket`, `unreachable`, `timeout`, `broken` or `failed`.
+    /// Kind of failure. One of `busy`, `denied`, `credentials`, `no_bucket`, `unreachable`, `timeout`,
+    /// `broken` or `failed`.
     pub fault: String,
-    /// Since how many seconds.
+    /// Duration of the failure in seconds.
     pub seconds: u64,
-    /// The last error, and what to check.
+    /// Last error, including a hint.
     pub error: String,
 }
 
-/// What a host and its lanes may hold of memory, and hold.
+/// Memory accounting of a host and all lanes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryActivity {
-    /// Bytes that they may hold.
+    /// Memory budget in bytes.
     pub budget: u64,
-    /// Bytes that they hold.
+    /// Reserved memory in bytes.
     pub held: u64,
-    /// Who waits for some.
+    /// Number of waiting reservations.
     pub waiting: u64,
-    /// Bytes by what they are held for; `base` is what nobody reserved.
+    /// Reserved bytes by kind. `base` is unreserved memory.
     pub kinds: BTreeMap<String, u64>,
 }
 
-/// What one tenant does, and did since the host started.
+/// Activity of a tenant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TenantActivity {
-    /// The tenant.
+    /// Tenant name.
     pub name: String,
-    /// Its extractions running.
+    /// Number of running extractions.
     pub running: u64,
-    /// Its extractions waiting.
+    /// Number of waiting extractions.
     pub queued: u64,
-    /// Extractions that ended, however.
+    /// Number of finished extractions since the host started.
     pub extractions: u64,
-    /// Samples answered.
+    /// Number of answered samples since the host started.
     pub samples: u64,
-    /// Bytes of extractions, probes and listings sent.
+    /// Bytes sent for extractions, probes and listings since the host started.
     pub answer_bytes: u64,
-    /// Seconds of CPU time of the guest code that ran for it.
+    /// CPU time of guest code in seconds.
     pub cpu_seconds: f64,
-    /// Seconds that lanes worked for it.
+    /// Device time in seconds.
     #[serde(default)]
     pub device_seconds: f64,
-    /// Bytes of memory it holds.
+    /// Reserved memory in bytes.
     #[serde(default)]
     pub memory_bytes: u64,
-    /// Seconds that its work waited for a lane lately, at most.
+    /// Longest recent wait for a lane in seconds.
     #[serde(default)]
     pub waited_seconds: f64,
 }
 
-/// Who did what when.
+/// Entry of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
-    /// Seconds since 1970.
+    /// Unix time in seconds.
     pub at: u64,
-    /// The host it was done at.
+    /// Name of the host that handled the request.
     #[serde(default)]
     pub host: String,
-    /// `admin uid <number>`, `admin at <address>` or `tenant <name> at <address>`.
+    /// Caller: `admin uid <number>`, `admin at <address>` or `tenant <name> at <address>`.
     pub who: String,
-    /// What was done, such as `tenant added`.
+    /// Action (example: `tenant added`).
     pub what: String,
-    /// Whose.
+    /// Tenant name.
     pub tenant: String,
-    /// To what, and how.
+    /// Affected object and details.
     pub detail: String,
 }
 
-/// A tenant and its fresh token, which is shown this once.
+/// Tenant with a new token. The token is shown only once.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GivenToken {
-    /// The tenant, the token among its others.
+    /// Tenant, including the new token.
     pub tenant: TenantInfo,
-    /// The token.
+    /// Full token including the secret.
     pub token: String,
 }

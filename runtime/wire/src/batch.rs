@@ -1,4 +1,4 @@
-//! One decoded record batch and its rows.
+//! Decoded record batches.
 
 use crate::rows::row_error;
 use crate::{FrameError, RowFormat, RowValue};
@@ -12,16 +12,16 @@ use arrow_array::{
 };
 use frostline_tensor::OpError;
 
-/// Rows that arrived together. Values are borrowed from the bytes as received, so one row can be copied or decoded straight to
-/// where it belongs.
+/// Decoded record batch. Values are borrowed from the received bytes, so rows can be copied or decoded
+/// directly into the target buffer.
 #[derive(Debug, Clone)]
 pub struct ActivationBatch {
     positions: UInt32Array,
     values: Columns,
-    exact: Option<Exact>,
+    exact: Option<ExactRows>,
     errors: StructArray,
-    /// Rows that are not what was written, ascending.
-    broken: Vec<usize>,
+    /// Indices of rows with wrong checksums, ascending.
+    corrupted: Vec<usize>,
 }
 
 #[derive(Debug, Clone)]
@@ -30,17 +30,17 @@ enum Columns {
     F32(Lists<Float32Type>),
     U8(Lists<UInt8Type>),
     F16(Lists<Float16Type>),
-    Int8(Box<EightBits>),
+    Int8(Box<Int8Columns>),
 }
 
 #[derive(Debug, Clone)]
-struct EightBits {
+struct Int8Columns {
     values: Lists<Int8Type>,
     scales: Lists<Float32Type>,
     offsets: Lists<Float32Type>,
 }
 
-impl EightBits {
+impl Int8Columns {
     fn row(&self, index: usize) -> Option<RowValue<'_>> {
         Some(RowValue::Int8 {
             values: self.values.row(index)?,
@@ -50,17 +50,17 @@ impl EightBits {
     }
 }
 
-/// One sample's answer.
+/// Result for a sample.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row<'a> {
-    /// The client's number for the sample.
+    /// Position of the sample in the request.
     pub position: u32,
-    /// Its activation, or why there is none.
+    /// Result for the sample.
     pub outcome: Result<RowValue<'a>, OpError>,
 }
 
 impl ActivationBatch {
-    /// Of the columns of a batch whose schema was checked to be that of `format`, the one of `checksums` apart.
+    /// Creates a batch from columns. Their schema must be valid for `format`, without the column `checksums`.
     pub(crate) fn new(
         format: &RowFormat,
         columns: &[ArrayRef],
@@ -68,7 +68,7 @@ impl ActivationBatch {
     ) -> Result<Self, FrameError> {
         let mut batch = match (format, columns) {
             (RowFormat::F16(_), [positions, values, exact, errors]) => {
-                let exact = Exact::from_column(exact, format)?;
+                let exact = ExactRows::from_column(exact, format)?;
                 Self::from_columns(
                     positions,
                     Columns::F16(Lists::from_column(values)?),
@@ -77,33 +77,33 @@ impl ActivationBatch {
                 )
             }
             (RowFormat::Int8(_), [positions, values, scales, offsets, exact, errors]) => {
-                let values = Box::new(EightBits {
+                let values = Box::new(Int8Columns {
                     values: Lists::from_column(values)?,
                     scales: Lists::from_column(scales)?,
                     offsets: Lists::from_column(offsets)?,
                 });
-                let exact = Exact::from_column(exact, format)?;
+                let exact = ExactRows::from_column(exact, format)?;
                 Self::from_columns(positions, Columns::Int8(values), Some(exact), errors)
             }
             (_, [positions, values, errors]) => {
                 let values = match format {
                     RowFormat::Object => {
-                        Columns::Objects(values.as_binary_opt::<i64>().ok_or_else(wrong)?.clone())
+                        Columns::Objects(values.as_binary_opt::<i64>().ok_or_else(type_mismatch)?.clone())
                     }
                     RowFormat::F32(_) => Columns::F32(Lists::from_column(values)?),
                     _ => Columns::U8(Lists::from_column(values)?),
                 };
                 Self::from_columns(positions, values, None, errors)
             }
-            _ => Err(wrong()),
+            _ => Err(type_mismatch()),
         }?;
         if let Some(checksums) = checksums {
             let written = checksums
                 .as_primitive_opt::<UInt64Type>()
-                .ok_or_else(wrong)?
+                .ok_or_else(type_mismatch)?
                 .values();
             let pairs = batch.checksums().zip(written).enumerate();
-            batch.broken = pairs
+            batch.corrupted = pairs
                 .filter(|(_, (now, written))| now != *written)
                 .map(|(row, _)| row)
                 .collect();
@@ -115,43 +115,44 @@ impl ActivationBatch {
     fn from_columns(
         positions: &ArrayRef,
         values: Columns,
-        exact: Option<Exact>,
+        exact: Option<ExactRows>,
         errors: &ArrayRef,
     ) -> Result<Self, FrameError> {
         Ok(Self {
             positions: positions
                 .as_primitive_opt::<UInt32Type>()
-                .ok_or_else(wrong)?
+                .ok_or_else(type_mismatch)?
                 .clone(),
             values,
             exact,
-            errors: errors.as_struct_opt().ok_or_else(wrong)?.clone(),
-            broken: Vec::new(),
+            errors: errors.as_struct_opt().ok_or_else(type_mismatch)?.clone(),
+            corrupted: Vec::new(),
         })
     }
 
-    /// How many rows it has.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.positions.len()
     }
 
-    /// Whether it has none; the reader never returns such a batch.
+    /// Returns true if the batch has no rows. Readers never return such batches.
     pub fn is_empty(&self) -> bool {
         self.positions.is_empty()
     }
 
-    /// The rows, as they stand in the batch.
+    /// Returns the rows in the order of the batch.
     ///
     /// # Errors
-    /// [`FrameError::Checksum`] for a row that was changed on its way. [`FrameError::AmbiguousRow`] for one with both an activation and an error, or
-    /// neither: batches from [`ActivationReader`](crate::ActivationReader) have been checked for it.
+    /// Returns [`FrameError::Checksum`] if a row is corrupted. Returns [`FrameError::AmbiguousRow`] if a row
+    /// has both or neither of activation and error. Batches from
+    /// [`ActivationReader`](crate::ActivationReader) contain no ambiguous rows.
     pub fn rows(&self) -> impl Iterator<Item = Result<Row<'_>, FrameError>> {
         self.positions
             .values()
             .iter()
             .enumerate()
             .map(|(index, &position)| {
-                if self.is_broken(index) {
+                if self.is_corrupted(index) {
                     return Err(FrameError::Checksum { position });
                 }
                 let outcome = match (self.value(index), self.exact(index), self.error(index)) {
@@ -164,16 +165,16 @@ impl ActivationBatch {
             })
     }
 
-    /// The position that a row claims.
+    /// Returns the position in the row, which may be corrupted.
     pub(crate) fn position(&self, index: usize) -> u32 {
         self.positions.values().get(index).copied().unwrap_or_default()
     }
 
-    fn is_broken(&self, index: usize) -> bool {
-        self.broken.binary_search(&index).is_ok()
+    fn is_corrupted(&self, index: usize) -> bool {
+        self.corrupted.binary_search(&index).is_ok()
     }
 
-    /// A row's values as computed, where its encoding could not hold them.
+    /// Returns the f32 values if the encoding cannot represent this row.
     pub(crate) fn exact(&self, index: usize) -> Option<&[f32]> {
         self.exact.as_ref()?.row(index)
     }
@@ -190,10 +191,10 @@ impl ActivationBatch {
         }
     }
 
-    /// Refuses scales and offsets that no encoder writes.
+    /// Checks that scales and offsets are valid.
     fn check_scales(&self) -> Result<(), FrameError> {
         let sane = |index| match self.value(index) {
-            _ if self.is_broken(index) => true,
+            _ if self.is_corrupted(index) => true,
             Some(RowValue::Int8 { scales, offsets, .. }) => {
                 scales.iter().all(|scale| scale.is_finite() && *scale >= 0.0)
                     && offsets.iter().all(|offset| offset.is_finite())
@@ -204,7 +205,7 @@ impl ActivationBatch {
             return Ok(());
         }
         Err(FrameError::malformed(
-            "a scale that is not finite, or below zero, or an offset that is not finite",
+            "invalid scales or offsets: values must be finite, and scales nonnegative",
         ))
     }
 
@@ -213,7 +214,7 @@ impl ActivationBatch {
         Some(row_error(code, text))
     }
 
-    /// An error's code and text.
+    /// Returns the code and the message of an error.
     pub(crate) fn error_texts(&self, index: usize) -> Option<[&str; 2]> {
         if self.errors.is_null(index) {
             return None;
@@ -226,14 +227,14 @@ impl ActivationBatch {
     }
 }
 
-/// A column of lists of one length, with their elements.
+/// Column of fixed-size lists.
 #[derive(Debug)]
 struct Lists<T: ArrowPrimitiveType> {
     lists: FixedSizeListArray,
     elements: PrimitiveArray<T>,
 }
 
-/// Not derived, which would ask the same of `T`.
+/// Implemented manually, because the derived implementation requires `T: Clone`.
 impl<T: ArrowPrimitiveType> Clone for Lists<T> {
     fn clone(&self) -> Self {
         Self {
@@ -245,8 +246,12 @@ impl<T: ArrowPrimitiveType> Clone for Lists<T> {
 
 impl<T: ArrowPrimitiveType> Lists<T> {
     fn from_column(column: &ArrayRef) -> Result<Self, FrameError> {
-        let lists = column.as_fixed_size_list_opt().ok_or_else(wrong)?.clone();
-        let elements = lists.values().as_primitive_opt::<T>().ok_or_else(wrong)?.clone();
+        let lists = column.as_fixed_size_list_opt().ok_or_else(type_mismatch)?.clone();
+        let elements = lists
+            .values()
+            .as_primitive_opt::<T>()
+            .ok_or_else(type_mismatch)?
+            .clone();
         Ok(Self { lists, elements })
     }
 
@@ -260,34 +265,35 @@ impl<T: ArrowPrimitiveType> Lists<T> {
     }
 }
 
-/// The rows that travel as they are.
+/// Column `exact` with f32 rows.
 #[derive(Debug, Clone)]
-struct Exact {
+struct ExactRows {
     lists: LargeListArray,
     elements: PrimitiveArray<Float32Type>,
 }
 
-impl Exact {
-    /// The column, whose rows are checked to be as long as those of `format`.
+impl ExactRows {
+    /// Creates the column and checks the row lengths.
     fn from_column(column: &ArrayRef, format: &RowFormat) -> Result<Self, FrameError> {
-        let lists = column.as_list_opt::<i64>().ok_or_else(wrong)?.clone();
+        let lists = column.as_list_opt::<i64>().ok_or_else(type_mismatch)?.clone();
         let elements = lists
             .values()
             .as_primitive_opt::<Float32Type>()
-            .ok_or_else(wrong)?
+            .ok_or_else(type_mismatch)?
             .clone();
         let exact = Self { lists, elements };
         let width = format.width()?;
         let mut lengths = (0..exact.lists.len()).filter_map(|index| Some(exact.row(index)?.len()));
         if lengths.any(|length| Some(length) != width) {
             return Err(FrameError::malformed(
-                "an exact row of another length than its format's",
+                "a row in the column `exact` has a wrong length",
             ));
         }
         Ok(exact)
     }
 
-    /// A row whose place lies outside the elements is empty, and so of the wrong length.
+    /// Returns the values of a row, or an empty slice if the offsets are out of range. The length check then
+    /// rejects it.
     fn row(&self, index: usize) -> Option<&[f32]> {
         if self.lists.is_null(index) {
             return None;
@@ -301,6 +307,6 @@ impl Exact {
     }
 }
 
-fn wrong() -> FrameError {
-    FrameError::malformed("columns of other types than its schema")
+fn type_mismatch() -> FrameError {
+    FrameError::malformed("the column types do not match the schema")
 }

@@ -1,49 +1,53 @@
-//! How large the buffers of a batch can be, from its format and its rows alone.
+//! Upper bounds for the buffer sizes of a batch, computed from format and number of rows.
 
 use crate::{FrameError, RowFormat};
 use arrow_schema::DataType;
 
-/// What a buffer of a batch may be.
+/// Valid sizes of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BufferBound {
-    /// Bytes of one element; its length is a multiple of it.
+    /// Size of an element in bytes. Buffer sizes are multiples of this.
     pub(crate) element: usize,
-    /// Its most bytes, with Arrow's padding.
-    pub(crate) most: usize,
+    /// Maximum size in bytes, including Arrow's padding.
+    pub(crate) max_bytes: usize,
 }
 
 impl RowFormat {
-    /// The buffers a batch of `rows` rows has, in the order of its columns, once decompressed.
+    /// Returns the bounds for the buffers of a batch with `rows` rows after decompression, in column order.
     pub(crate) fn buffers(&self, rows: usize, checksums: bool) -> Result<Vec<BufferBound>, FrameError> {
         let width = self.width()?.unwrap_or(1);
         let mut bounds = Vec::new();
         for field in self.schema(checksums)?.fields() {
-            bound(field.data_type(), rows, width, &mut bounds);
+            add_bounds(field.data_type(), rows, width, &mut bounds);
         }
         Ok(bounds)
     }
 }
 
-/// Adds the bounds of a column's buffers, in Arrow's order. A list of free length has at most `width` elements a row.
-fn bound(column: &DataType, rows: usize, width: usize, bounds: &mut Vec<BufferBound>) {
+/// Adds bounds for the buffers of `column`. The order matches Arrow. Variable-length lists have up to `width`
+/// elements per row.
+fn add_bounds(column: &DataType, rows: usize, width: usize, bounds: &mut Vec<BufferBound>) {
     let mut add = |element: usize, count: usize| {
         let bytes = element.saturating_mul(count);
         let most = bytes.checked_next_multiple_of(64).unwrap_or(bytes);
-        bounds.push(BufferBound { element, most });
+        bounds.push(BufferBound {
+            element,
+            max_bytes: most,
+        });
     };
     add(1, rows.div_ceil(8));
     match column {
         DataType::FixedSizeList(field, length) => {
             let length = usize::try_from(*length).unwrap_or(0);
-            bound(field.data_type(), rows.saturating_mul(length), width, bounds);
+            add_bounds(field.data_type(), rows.saturating_mul(length), width, bounds);
         }
         DataType::LargeList(field) => {
             add(8, rows.saturating_add(1));
-            bound(field.data_type(), rows.saturating_mul(width), width, bounds);
+            add_bounds(field.data_type(), rows.saturating_mul(width), width, bounds);
         }
         DataType::Struct(fields) => fields
             .iter()
-            .for_each(|field| bound(field.data_type(), rows, width, bounds)),
+            .for_each(|field| add_bounds(field.data_type(), rows, width, bounds)),
         DataType::Utf8 => {
             add(4, rows.saturating_add(1));
             add(1, usize::MAX);
@@ -96,7 +100,10 @@ mod tests {
             (1, 64),
             (8, 64),
         ];
-        let actual: Vec<_> = bounds.iter().map(|bound| (bound.element, bound.most)).collect();
+        let actual: Vec<_> = bounds
+            .iter()
+            .map(|bound| (bound.element, bound.max_bytes))
+            .collect();
         assert_eq!(actual, expected);
     }
 }

@@ -1,12 +1,13 @@
-//! What tells whether a row arrived as its writer wrote it.
+//! Row checksums, which detect corrupted rows.
 
 use crate::{ActivationBatch, RowValue};
 use arrow_buffer::ToByteSlice;
 use twox_hash::XxHash3_64;
 
 impl ActivationBatch {
-    /// The checksum of each row: the XXH3 (64 bits) of its bytes, seeded with its position. Of what lies in several columns (values, scales, offsets;
-    /// an error's code and text) each part is seeded with the hash of those before.
+    /// Returns the XXH3 checksum (64 bits) of each row. The seed is the position. If a row has multiple parts
+    /// (values, scales and offsets, or code and message of an error), each part is seeded with the hash of
+    /// the previous parts.
     pub(crate) fn checksums(&self) -> impl Iterator<Item = u64> {
         (0..self.len()).map(|row| self.checksum(row))
     }

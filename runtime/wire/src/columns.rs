@@ -1,4 +1,4 @@
-//! The rows of a tensor as the columns between `position` and `error`.
+//! Conversion of tensors to the columns between `position` and `error`.
 
 use crate::rows::exact_field;
 use crate::{FrameError, RowFormat};
@@ -10,12 +10,13 @@ use frostline_tensor::{Data, exceeds_f16, quantize, to_f16};
 use half::f16;
 use std::sync::Arc;
 
-/// The columns for `values`, whose type and number were checked. Elements that travel as they are are not copied.
+/// Returns the columns for `values`. The caller has checked type and length. Elements are not copied if the
+/// encoding is `f32` or `u8`.
 pub(crate) fn columns(format: &RowFormat, values: Data) -> Result<Vec<ArrayRef>, FrameError> {
     let width = format.width()?.unwrap_or(1);
     match (format, values) {
         (RowFormat::F16(_), Data::F32(values)) => halves(format, &values, width),
-        (RowFormat::Int8(_), Data::F32(values)) => eight_bits(format, &values, width),
+        (RowFormat::Int8(_), Data::F32(values)) => int8_columns(format, &values, width),
         (_, Data::F32(values)) => Ok(vec![list::<Float32Type>(format.column_type()?, values, None)?]),
         (_, Data::U8(values)) => Ok(vec![list::<UInt8Type>(format.column_type()?, values, None)?]),
         (_, other) => Err(FrameError::Rows {
@@ -25,8 +26,8 @@ pub(crate) fn columns(format: &RowFormat, values: Data) -> Result<Vec<ArrayRef>,
     }
 }
 
-/// The columns of one row without an activation: blank elements, as Arrow's layout wants them under a null row.
-pub(crate) fn blank(format: &RowFormat) -> Result<Vec<ArrayRef>, FrameError> {
+/// Returns the columns for a row without an activation. Arrow's layout requires elements even for null rows.
+pub(crate) fn null_row(format: &RowFormat) -> Result<Vec<ArrayRef>, FrameError> {
     let Some(width) = format.width()? else {
         return Ok(vec![new_null_array(&DataType::LargeBinary, 1)]);
     };
@@ -42,8 +43,8 @@ pub(crate) fn blank(format: &RowFormat) -> Result<Vec<ArrayRef>, FrameError> {
         columns.extend([Arc::clone(&zeros), zeros]);
     }
     if format.falls_back() {
-        let mut exact = Exact::default();
-        exact.skip();
+        let mut exact = ExactBuilder::default();
+        exact.push_null();
         columns.push(exact.column()?);
     }
     Ok(columns)
@@ -51,23 +52,23 @@ pub(crate) fn blank(format: &RowFormat) -> Result<Vec<ArrayRef>, FrameError> {
 
 fn halves(format: &RowFormat, values: &[f32], width: usize) -> Result<Vec<ArrayRef>, FrameError> {
     let mut halves = to_f16(values);
-    let mut exact = Exact::default();
+    let mut exact = ExactBuilder::default();
     for (row, half) in values.chunks_exact(width).zip(halves.chunks_exact_mut(width)) {
         if exceeds_f16(row) {
             half.fill(f16::ZERO);
-            exact.keep(row);
+            exact.push_row(row);
         } else {
-            exact.skip();
+            exact.push_null();
         }
     }
     let activation = list::<Float16Type>(format.column_type()?, halves, exact.encoded())?;
     Ok(vec![activation, exact.column()?])
 }
 
-fn eight_bits(format: &RowFormat, values: &[f32], width: usize) -> Result<Vec<ArrayRef>, FrameError> {
+fn int8_columns(format: &RowFormat, values: &[f32], width: usize) -> Result<Vec<ArrayRef>, FrameError> {
     let slices = format.slices();
     let rows = values.len() / width;
-    let mut exact = Exact::default();
+    let mut exact = ExactBuilder::default();
     let mut quantized = vec![0_i8; values.len()];
     let (mut scales, mut offsets) = (vec![0.0; rows * slices], vec![0.0; rows * slices]);
     let places = quantized.chunks_exact_mut(width).zip(
@@ -77,12 +78,12 @@ fn eight_bits(format: &RowFormat, values: &[f32], width: usize) -> Result<Vec<Ar
     );
     for (row, (quantized, (scales, offsets))) in values.chunks_exact(width).zip(places) {
         if quantize_row(row, quantized, scales, offsets) {
-            exact.skip();
+            exact.push_null();
         } else {
             quantized.fill(0);
             scales.fill(0.0);
             offsets.fill(0.0);
-            exact.keep(row);
+            exact.push_row(row);
         }
     }
     Ok(vec![
@@ -93,7 +94,7 @@ fn eight_bits(format: &RowFormat, values: &[f32], width: usize) -> Result<Vec<Ar
     ])
 }
 
-/// Quantizes the slices of one row; `false` as soon as one cannot be.
+/// Quantizes the slices of a row. Returns false if a slice cannot be quantized.
 fn quantize_row(row: &[f32], into: &mut [i8], scales: &mut [f32], offsets: &mut [f32]) -> bool {
     let slice = (row.len() / scales.len().max(1)).max(1);
     let places = into
@@ -108,39 +109,39 @@ fn quantize_row(row: &[f32], into: &mut [i8], scales: &mut [f32], offsets: &mut 
     true
 }
 
-/// The rows an encoding cannot hold, as they are.
+/// Builder for the column `exact`, which contains rows that the encoding cannot represent.
 #[derive(Default)]
-struct Exact {
-    there: Vec<bool>,
+struct ExactBuilder {
+    is_present: Vec<bool>,
     lengths: Vec<usize>,
     elements: Vec<f32>,
 }
 
-impl Exact {
-    /// The next row is encoded, or has failed.
-    fn skip(&mut self) {
-        self.there.push(false);
+impl ExactBuilder {
+    /// Adds an empty row if the row is encoded or failed.
+    fn push_null(&mut self) {
+        self.is_present.push(false);
         self.lengths.push(0);
     }
 
-    /// The next row travels as it is.
-    fn keep(&mut self, row: &[f32]) {
-        self.there.push(true);
+    /// Adds a row as f32.
+    fn push_row(&mut self, row: &[f32]) {
+        self.is_present.push(true);
         self.lengths.push(row.len());
         self.elements.extend_from_slice(row);
     }
 
-    /// Which rows have an activation: those without an exact row.
+    /// Returns the validity of the column `activation`. Rows in the column `exact` are null.
     fn encoded(&self) -> Option<NullBuffer> {
-        self.there
+        self.is_present
             .contains(&true)
-            .then(|| self.there.iter().map(|there| !there).collect())
+            .then(|| self.is_present.iter().map(|there| !there).collect())
     }
 
     fn column(self) -> Result<ArrayRef, FrameError> {
         let offsets = OffsetBuffer::<i64>::from_lengths(self.lengths);
         let values = PrimitiveArray::<Float32Type>::new(ScalarBuffer::from(self.elements), None);
-        let nulls = NullBuffer::from(self.there);
+        let nulls = NullBuffer::from(self.is_present);
         let list = LargeListArray::try_new(exact_field(), offsets, Arc::new(values), Some(nulls));
         Ok(Arc::new(list.map_err(FrameError::encode)?))
     }
@@ -152,7 +153,7 @@ fn list<T: ArrowPrimitiveType>(
     nulls: Option<NullBuffer>,
 ) -> Result<ArrayRef, FrameError> {
     let DataType::FixedSizeList(field, length) = column else {
-        return Err(FrameError::encode(format!("{column} is no column of tensors")));
+        return Err(FrameError::encode(format!("{column} is not a tensor column")));
     };
     let values = PrimitiveArray::<T>::new(ScalarBuffer::from(values), None);
     let list = FixedSizeListArray::try_new(field, length, Arc::new(values), nulls);

@@ -1,47 +1,48 @@
 use frostline_tensor::PixelSpec;
 use serde::{Deserialize, Serialize};
 
-/// What a guest says it does for a model: the answer of its `describe`.
+/// Description of a guest for a model. Returned by the guest's `describe`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Description {
-    /// The guest's own name.
+    /// Name of the guest.
     pub name: String,
-    /// The guest's own version.
+    /// Version of the guest.
     pub version: String,
-    /// Where the network's input comes from.
+    /// Source of the network's input.
     pub pixels: Pixels,
-    /// The cuts it serves for this model.
+    /// Available cuts for this model.
     pub cuts: Vec<ServedCut>,
-    /// Whether it loads augmented pixels where an extraction asks for them.
+    /// True if the guest supports augmentation.
     #[serde(default, skip_serializing_if = "crate::messages::is_false")]
     pub augments: bool,
 }
 
-/// Where the network's input comes from.
+/// Source of the network's input.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pixels {
-    /// The host decodes and preprocesses by this recipe; the trainer can do the same, so `none` and `input` exist.
+    /// The host decodes and preprocesses with this recipe. The trainer can do the same, so the splits `none`
+    /// and `input` are available.
     Spec(PixelSpec),
-    /// The guest makes its own input; only it can.
+    /// The guest computes the input, and trainers cannot reproduce it.
     Own,
 }
 
-/// One cut a guest serves.
+/// Cut supported by a guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServedCut {
-    /// The cut's tensor.
+    /// Tensor name of the cut.
     pub name: String,
-    /// What the guest returns for it.
+    /// Output of the guest at this cut.
     pub activation: Activation,
 }
 
-/// What a guest returns for a cut.
+/// Output of a guest at a cut.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Activation {
-    /// The model's own activations; a middle part may follow.
+    /// The activations of the model. A middle can follow.
     Faithful,
-    /// Something of the guest's, of this shape per sample; it can only stand at the freeze cut.
+    /// Other values with this shape per sample. Only supported at the freeze cut.
     Own(Vec<usize>),
 }

@@ -3,37 +3,37 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// How activations travel; one word everywhere: the values' type, then `+` and the compression if there is one, such as `f32` or
-/// `f16+zstd`.
+/// Encoding of activations. The text form contains the element type and an optional compression after `+`.
+/// Examples are `f32` and `f16+zstd`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Encoding {
-    /// What the elements are on the wire.
+    /// Element type in transit.
     pub values: Values,
-    /// What Arrow does to a batch's buffers.
+    /// Compression of batch buffers.
     pub compression: Compression,
 }
 
-/// What the elements of an activation are on the wire.
+/// Element type of activations in transit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, strum::AsRefStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum Values {
-    /// As computed.
+    /// Original precision.
     #[default]
     F32,
-    /// Pixels before normalization; for the split `input` only, and exact there.
+    /// Pixels before normalization. Only for the split `input`, and lossless.
     U8,
-    /// Half precision; a row with a finite value beyond 65504 travels as `f32`.
+    /// Half precision. Rows with finite values above 65504 are sent as `f32`.
     F16,
-    /// Eight bits between the least and greatest value of a sample, or of each slice of its first axis; a row with NaN or
-    /// infinities travels as `f32`.
+    /// 8 bits between the minimum and maximum of each slice. See [`RowFormat::slices`]. Rows with NaN or
+    /// infinities are sent as `f32`.
     Int8,
 }
 
-/// Arrow's body compression.
+/// Body compression of Arrow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Compression {
-    /// The buffers as they are.
+    /// No compression.
     #[default]
     None,
     /// LZ4 frames.
@@ -42,25 +42,25 @@ pub enum Compression {
     Zstd,
 }
 
-/// A word that names no encoding.
+/// Unknown name of an encoding.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{word:?} is no encoding: take f32, u8, f16 or int8, and add +lz4 or +zstd to compress")]
+#[error("unknown encoding {word:?}: use f32, u8, f16 or int8, optionally followed by +lz4 or +zstd")]
 pub struct UnknownEncoding {
-    /// The word.
+    /// Unknown name, shortened to 40 characters.
     pub word: String,
 }
 
 impl Encoding {
-    /// As computed, uncompressed.
+    /// Original precision, uncompressed.
     pub const F32: Self = Self::plain(Values::F32);
     /// Pixels, uncompressed.
     pub const U8: Self = Self::plain(Values::U8);
     /// Half precision, uncompressed.
     pub const F16: Self = Self::plain(Values::F16);
-    /// Eight bits, uncompressed.
+    /// 8 bits, uncompressed.
     pub const INT8: Self = Self::plain(Values::Int8);
 
-    /// These values, uncompressed.
+    /// Creates an encoding without compression.
     pub const fn plain(values: Values) -> Self {
         Self {
             values,
@@ -68,7 +68,7 @@ impl Encoding {
         }
     }
 
-    /// The same values, compressed so.
+    /// Returns the encoding with another compression.
     pub const fn with(self, compression: Compression) -> Self {
         Self {
             values: self.values,
@@ -78,10 +78,10 @@ impl Encoding {
 }
 
 impl Values {
-    /// All there are.
+    /// All element types.
     pub const ALL: [Self; 4] = [Self::F32, Self::U8, Self::F16, Self::Int8];
 
-    /// The rows of an answer that has samples of `shape` as these values.
+    /// Returns the row format for samples of `shape` with this element type.
     pub fn rows(self, shape: Vec<usize>) -> RowFormat {
         match self {
             Self::F32 => RowFormat::F32(shape),
@@ -93,7 +93,7 @@ impl Values {
 }
 
 impl Compression {
-    /// All there are.
+    /// All compressions.
     pub const ALL: [Self; 3] = [Self::None, Self::Lz4, Self::Zstd];
 
     const fn suffix(self) -> &'static str {
@@ -107,7 +107,7 @@ impl Compression {
 
 impl fmt::Display for Encoding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // As one text, so that a width in a format string holds for it.
+        // Format widths apply to the full name.
         f.pad(&format!("{}{}", self.values.as_ref(), self.compression.suffix()))
     }
 }

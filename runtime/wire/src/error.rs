@@ -1,33 +1,33 @@
 use serde::{Deserialize, Serialize};
 
-/// What a client can do about an error.
+/// Classes of errors, which determine the client's reaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorClass {
-    /// The request cannot be right; asking again gives the same answer.
+    /// The request is invalid. Retrying does not help.
     Request,
-    /// No valid token.
+    /// The token is missing or invalid.
     Unauthorized,
-    /// No such thing, or not for this tenant.
+    /// The resource does not exist or is not accessible.
     NotFound,
-    /// Over a limit that waiting does not lift.
+    /// The request exceeds a limit. Waiting does not help.
     TooLarge,
-    /// The host has no room now: wait for `Retry-After`, then ask again.
+    /// The host is overloaded. Retry after `Retry-After`.
     Busy,
-    /// The host takes nothing new because it is about to stop: ask another at once, or this one after `Retry-After`, when it may be back.
+    /// The host is draining. Use another host, or retry after `Retry-After` if the host is being restarted.
     Stopping,
-    /// The guest failed; its author has to look.
+    /// The guest failed. The problem is in the guest.
     Guest,
-    /// The host failed; asking again may help.
+    /// The host failed. Retrying may help.
     Host,
 }
 
-/// The JSON body of every answer that is not a success.
+/// JSON body of all error responses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct ErrorBody {
-    /// What a client can do about it.
+    /// Class of the error.
     pub class: ErrorClass,
-    /// What happened, to what, and what to do next.
+    /// Cause, affected resource and next step.
     pub message: String,
 }

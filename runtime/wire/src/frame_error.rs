@@ -1,87 +1,87 @@
 use crate::RowFormat;
 use frostline_tensor::Cause;
 
-/// Why rows could not be written into, or read from, an extraction's answer.
+/// Error while writing or reading an extraction's answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Rows given to the writer are not of the format it was made for.
-    #[error("rows of {actual} do not fit an answer of {expected}")]
+    /// The type or shape of rows does not match the writer's format.
+    #[error("expected rows of {expected}, received {actual}")]
     Rows {
-        /// What the answer holds.
+        /// Format of the writer.
         expected: RowFormat,
-        /// What was given.
+        /// Received rows.
         actual: String,
     },
-    /// A row format no Arrow column can hold.
-    #[error("rows of shape {shape:?} cannot travel: {reason}")]
+    /// An Arrow column cannot have this format.
+    #[error("rows of shape {shape:?} are not supported: {reason}")]
     Format {
-        /// Shape of one row.
+        /// Shape of a row.
         shape: Vec<usize>,
-        /// What is wrong with it.
+        /// Reason why the shape is invalid.
         reason: String,
     },
-    /// Arrow refused to encode a batch.
-    #[error("an answer could not be encoded: {detail}")]
+    /// Arrow could not encode a batch.
+    #[error("cannot encode the answer: {detail}")]
     Encode {
-        /// Arrow's error.
+        /// Error of Arrow.
         #[source]
         detail: Cause,
     },
-    /// The bytes are no Arrow stream as this protocol has it.
+    /// The answer is not a valid Arrow stream.
     #[error("the answer is not a valid Arrow stream: {detail}")]
     Malformed {
-        /// What is wrong.
+        /// Details of the problem.
         #[source]
         detail: Cause,
     },
-    /// The stream's columns are not those asked for.
-    #[error("the answer's column {column:?} should be {expected}, it is {actual}")]
+    /// A column differs from the requested format.
+    #[error("column {column:?} of the answer is invalid: expected {expected}, received {actual}")]
     Schema {
-        /// The column.
+        /// Column name.
         column: String,
-        /// What it should be.
+        /// Name, type and tensor shape of the expected column.
         expected: String,
-        /// What it is.
+        /// Name, type and metadata of the received column, up to 300 characters.
         actual: String,
     },
-    /// One message of the stream is larger than the reader allows.
-    #[error("the answer has a message of {bytes} bytes, at most {limit} are allowed")]
+    /// A message of the stream exceeds the reader's limit.
+    #[error("the answer has a message of {bytes} bytes, which exceeds the limit of {limit} bytes")]
     TooLarge {
-        /// Bytes it claims.
+        /// Claimed size in bytes.
         bytes: u64,
-        /// The limit.
+        /// Limit in bytes.
         limit: u64,
     },
-    /// A row for a position that was not asked for.
-    #[error("the answer has a row for position {position}, which was not asked for")]
+    /// Unexpected position.
+    #[error("the answer has a row for position {position}, which was not requested")]
     UnknownPosition {
-        /// The position.
+        /// Position of the row.
         position: u32,
     },
-    /// A second row for one position.
+    /// Multiple rows contain the same position.
     #[error("the answer has more than one row for position {position}")]
     DuplicatePosition {
-        /// The position.
+        /// Position of the rows.
         position: u32,
     },
-    /// A row with both an activation and an error, or with neither.
+    /// A row does not contain exactly one of activation and error.
     #[error("the row for position {position} must have either an activation or an error")]
     AmbiguousRow {
-        /// The position.
+        /// Position of the row.
         position: u32,
     },
-    /// A row is not what its writer wrote; ask again for it.
-    #[error("the row for position {position} was changed on the way: its checksum does not fit")]
+    /// A row was corrupted in transit. Request it again.
+    #[error("the row for position {position} was corrupted in transit: checksum mismatch")]
     Checksum {
-        /// The position it claims.
+        /// Position in the row, which may be corrupted.
         position: u32,
     },
-    /// The stream ended early; ask again for the missing positions.
-    #[error("the answer ended early ({} positions are missing{})", missing.len(), if *end_marker { "" } else { ", and its end marker" })]
+    /// The stream ended early. Request the missing positions again.
+    #[error("the answer is incomplete ({} positions are missing{})", missing.len(), if *end_marker { "" } else { ", and the end marker" })]
     Incomplete {
-        /// The positions without a row, ascending.
+        /// Positions without a row, ascending.
         missing: Vec<u32>,
-        /// Whether Arrow's end-of-stream marker was there.
+        /// True if Arrow's end-of-stream marker was received.
         end_marker: bool,
     },
 }

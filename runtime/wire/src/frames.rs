@@ -1,6 +1,7 @@
-//! The framing of an Arrow IPC stream, pulled apart as chunks arrive: `FFFFFFFF`, metadata length, metadata, body; a
-//! length of zero ends it. Own code, because arrow's stream decoder takes any batch boundary for a good end, decodes
-//! against whatever schema the sender chose, and allocates what the sender claims.
+//! Incremental parser for the framing of Arrow IPC streams. Messages contain `FFFFFFFF`, the metadata length,
+//! metadata and body. A length of 0 ends the stream. This crate does not use arrow's stream decoder, because
+//! it accepts the end of the input after any batch, uses the sender's schema, and allocates memory based on
+//! unverified lengths.
 
 use crate::FrameError;
 use arrow_buffer::{Buffer, MutableBuffer};
@@ -10,10 +11,11 @@ use bytes::{Buf, Bytes};
 const CONTINUATION: [u8; 4] = [0xff; 4];
 const PREFIX: usize = 8;
 
-/// The most metadata one message may have. A schema of ours takes about 1 KB and a batch 600 bytes.
+/// Maximum metadata size of a message in bytes. Schemas in this protocol have about 1 KB, and batches 600
+/// bytes.
 const METADATA_LIMIT: usize = 64 << 10;
 
-/// One message: its flatbuffer and its body.
+/// Message with metadata (a flatbuffer) and body.
 pub(crate) struct Message {
     pub(crate) metadata: Vec<u8>,
     pub(crate) body: Buffer,
@@ -35,7 +37,7 @@ enum State {
     Ended,
 }
 
-/// Cuts a stream of chunks into messages.
+/// Splits a stream of chunks into messages.
 pub(crate) struct Frames {
     state: State,
     body_limit: usize,
@@ -51,12 +53,12 @@ impl Frames {
         }
     }
 
-    /// Whether the end marker was read.
+    /// Returns true if the end marker was received.
     pub(crate) fn ended(&self) -> bool {
         matches!(self.state, State::Ended)
     }
 
-    /// Whether so many more bytes may complete a message.
+    /// Returns true if the next `bytes` bytes can complete a message.
     pub(crate) fn may_complete(&self, bytes: usize) -> bool {
         match &self.state {
             State::Body { wanted, read, .. } => wanted - read.len() <= bytes,
@@ -64,12 +66,12 @@ impl Frames {
         }
     }
 
-    /// The next whole message, or `None` when `chunk` is used up.
+    /// Returns the next complete message, or `None` if all bytes of `chunk` were consumed.
     pub(crate) fn next(&mut self, chunk: &mut Bytes) -> Result<Option<Message>, FrameError> {
         loop {
             let state = std::mem::replace(&mut self.state, State::Ended);
             if matches!(state, State::Ended) && !chunk.is_empty() {
-                return Err(FrameError::malformed("bytes follow its end marker"));
+                return Err(FrameError::malformed("unexpected bytes after the end marker"));
             }
             let (state, message) = self.advance(state, chunk)?;
             self.state = state;
@@ -79,7 +81,7 @@ impl Frames {
         }
     }
 
-    /// Whether the part being read needs no more bytes, so that the state can move on with an empty chunk.
+    /// Returns true if the current part is complete, so the state can advance with an empty chunk.
     fn is_complete(&self) -> bool {
         match &self.state {
             State::Prefix { .. } | State::Ended => false,
@@ -149,7 +151,7 @@ impl Frames {
             .map_err(|error| FrameError::malformed(error.to_string()))?
             .bodyLength();
         let wanted =
-            usize::try_from(claimed).map_err(|_| FrameError::malformed("a body of negative length"))?;
+            usize::try_from(claimed).map_err(|_| FrameError::malformed("the body length is negative"))?;
         if wanted > self.body_limit {
             return Err(FrameError::TooLarge {
                 bytes: wanted as u64,

@@ -1,31 +1,31 @@
-//! What guests logged.
+//! Log lines of guests.
 
 use serde::{Deserialize, Serialize};
 
-/// What a tenant's guest logged on a host lately: `GET /v1/guests/{name}/log`.
+/// Recent log lines of a guest: `GET /v1/guests/{name}/log`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct GuestLog {
-    /// Oldest first.
+    /// Log lines in ascending order of their numbers.
     pub lines: Vec<GuestLine>,
-    /// What to ask `after` for those that follow.
+    /// Value of `after` for the next request.
     pub next: u64,
-    /// Whether there are some that follow already.
+    /// True if more lines are available already.
     pub more: bool,
-    /// Whether the host let go of lines before these for want of room, which were not asked for yet.
+    /// True if the host evicted lines after `after` for lack of space.
     pub dropped: bool,
 }
 
-/// A line that a guest logged.
+/// Log line of a guest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GuestLine {
-    /// Ever more on one host, also after a restart.
+    /// Number of the line. Numbers increase on each host, even after a restart.
     pub number: u64,
-    /// Seconds since 1970.
+    /// Unix time in seconds.
     pub at: f64,
-    /// `debug`, `info`, `warn` or `error`.
+    /// Level (`debug`, `info`, `warn` or `error`).
     pub level: String,
-    /// Which of the host's extractions it was.
+    /// Extraction id.
     pub extraction: String,
-    /// The line, without control characters.
+    /// Text without control characters.
     pub text: String,
 }

@@ -1,42 +1,42 @@
-//! Jobs as a host sees them, and where their time goes.
+//! Host-side view of jobs, including the time spent per stage.
 
-use frostline_tensor::shown_bytes;
+use frostline_tensor::format_bytes;
 use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
 use strum::{EnumCount, EnumIter, IntoEnumIterator};
 
-/// What an image waits for, or is in, between its request and the last byte of its row.
+/// Processing stage of an image. Stages cover the time from the request to the last byte of the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, EnumCount, EnumIter, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum JobStage {
-    /// The extraction waits for its place.
+    /// The extraction waits for a slot.
     Place,
-    /// Waits for memory.
+    /// Waiting for memory.
     Memory,
-    /// Is read from the store.
+    /// Reading from the store.
     Read,
-    /// Is decoded.
+    /// Decoding and preprocessing.
     Decode,
-    /// Waits for a lane.
+    /// Waiting for a lane.
     Lane,
-    /// The network runs.
+    /// Running the network.
     Run,
-    /// Its row is encoded.
+    /// Encoding the row.
     Encode,
-    /// Its row waits until the client takes it.
+    /// Waiting for the client to receive the row.
     Send,
 }
 
 impl JobStage {
-    /// All of them, in the order in which an image goes through them.
+    /// Returns all stages in the order of processing.
     pub fn all() -> impl Iterator<Item = Self> {
         Self::iter()
     }
 
-    /// What goes on, in words.
+    /// Returns a description for display.
     pub fn words(self) -> &'static str {
         match self {
-            Self::Place => "waiting for a place",
+            Self::Place => "waiting for an extraction slot",
             Self::Memory => "waiting for memory",
             Self::Read => "reading objects",
             Self::Decode => "decoding",
@@ -48,7 +48,8 @@ impl JobStage {
     }
 }
 
-/// Seconds that images spent in each stage: of ten images that waited a second each, ten.
+/// Seconds of images per stage, summed over all images. For example, ten images that waited one second each
+/// count as ten seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StageSeconds {
@@ -71,13 +72,13 @@ pub struct StageSeconds {
 }
 
 impl StageSeconds {
-    /// The seconds of one stage.
+    /// Returns the seconds of a stage.
     pub fn seconds_in(&self, stage: JobStage) -> f64 {
         let mut copy = *self;
         *copy.seconds_in_mut(stage)
     }
 
-    /// The seconds of one stage, to be changed.
+    /// Returns a mutable reference to the seconds of a stage.
     pub fn seconds_in_mut(&mut self, stage: JobStage) -> &mut f64 {
         match stage {
             JobStage::Place => &mut self.place,
@@ -91,7 +92,7 @@ impl StageSeconds {
         }
     }
 
-    /// Each stage's part of all, the largest first; none where nothing took any time.
+    /// Returns the fraction of each stage in descending order. Empty if the sum is 0.
     pub fn shares(&self) -> Vec<(JobStage, f64)> {
         let sum: f64 = JobStage::all().map(|stage| self.seconds_in(stage)).sum();
         let mut shares: Vec<_> = JobStage::all()
@@ -102,7 +103,8 @@ impl StageSeconds {
         shares
     }
 
-    /// The largest parts in words: `78 % waiting for a lane, 12 % running the network`; what is below a twentieth is left out.
+    /// Formats the largest fractions. Example: `78 % waiting for a lane, 12 % running the network`. Stages
+    /// below 5 % are omitted.
     pub fn summary(&self) -> String {
         let shares = self.shares();
         let large = shares.iter().filter(|(_, share)| *share >= 0.05);
@@ -121,72 +123,73 @@ impl AddAssign for StageSeconds {
     }
 }
 
-/// A job at one host: all extractions of a tenant that name the same trace, as those of one trainer do.
+/// Job on a host. A job consists of all extractions by a tenant with the same trace. A trainer uses a single
+/// trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobInfo {
-    /// The trace's id, or that of the extraction where it names none.
+    /// Trace id, or extraction id if the request contains no trace.
     pub id: String,
-    /// Whose it is.
+    /// Tenant name.
     pub tenant: String,
-    /// The split of its latest extraction.
+    /// Split of the most recent extraction.
     pub split: String,
-    /// The model of its latest extraction, where it has one.
+    /// Model of the most recent extraction, if any.
     pub model: Option<String>,
-    /// When its first extraction began, in seconds since 1970.
+    /// Start time of the first extraction (Unix seconds).
     pub started_at: u64,
-    /// When its latest extraction began.
+    /// Start time of the most recent extraction (Unix seconds).
     pub active_at: u64,
-    /// Extractions waiting for a place.
+    /// Number of extractions waiting for a slot.
     pub queued: u64,
-    /// Extractions running.
+    /// Number of running extractions.
     pub running: u64,
-    /// Extractions that ended.
+    /// Number of finished extractions.
     pub extractions: u64,
-    /// Images answered.
+    /// Number of answered images.
     pub images: u64,
-    /// Whether an admin has cancelled it.
+    /// True if an admin cancelled the job.
     pub cancelled: bool,
-    /// Where the time of its images went.
+    /// Total image seconds per stage.
     pub seconds: StageSeconds,
 }
 
-/// A job, and who has now what it may be waiting for.
+/// Job with the current holders of the resources that the job may be waiting for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobDetail {
     /// The job.
     #[serde(flatten)]
     pub job: JobInfo,
-    /// The host's lanes.
+    /// Number of lanes.
     pub lanes: u64,
-    /// Tenants with lanes that run for them now, and how many.
+    /// Number of busy lanes by tenant.
     pub lane_holders: Vec<(String, u64)>,
-    /// Bytes of memory that the host may hold.
+    /// Memory budget in bytes.
     pub memory_budget: u64,
-    /// Tenants that hold some, and how many bytes.
+    /// Reserved bytes by tenant.
     pub memory_holders: Vec<(String, u64)>,
-    /// Extractions that may run on the host.
+    /// Maximum number of concurrent extractions on the host.
     pub places: u64,
-    /// Tenants with extractions running now, and how many.
+    /// Number of running extractions by tenant.
     pub place_holders: Vec<(String, u64)>,
 }
 
 impl JobDetail {
-    /// Where its time goes, and who holds what it waits for the most, in words:
-    /// `78 % waiting for a lane, 15 % decoding; tenant beta holds 3 of 4 lanes`.
+    /// Formats the time per stage and the main holder of the resource with the longest wait. Example: `78 %
+    /// waiting for a lane, 15 % decoding; tenant beta holds 3 of 4 lanes now`.
     pub fn summary(&self) -> String {
         let shares = self.job.seconds.shares();
         let Some((most, _)) = shares.first() else {
-            return "no image has been through it yet".to_owned();
+            return "no image has been answered yet".to_owned();
         };
         let (holders, all, unit) = match most {
             JobStage::Lane => (&self.lane_holders, self.lanes, "lanes"),
             JobStage::Memory => (&self.memory_holders, self.memory_budget, "memory"),
-            JobStage::Place => (&self.place_holders, self.places, "places"),
+            JobStage::Place => (&self.place_holders, self.places, "extraction slots"),
             _ => return self.job.seconds.summary(),
         };
         let mut summary = self.job.seconds.summary();
         let shown = |amount: u64| match most {
-            JobStage::Memory => shown_bytes(amount as f64),
+            JobStage::Memory => format_bytes(amount as f64),
             _ => amount.to_string(),
         };
         if let Some((tenant, held)) = holders.iter().max_by_key(|(_, held)| *held) {
@@ -243,7 +246,7 @@ mod tests {
         assert_eq!(
             detail(seconds).summary(),
             "90 % waiting for memory, 8 % waiting for a lane",
-            "nobody holds any"
+            "no tenant holds memory"
         );
         let mut held = detail(seconds);
         held.memory_budget = 8_000_000_000;

@@ -1,5 +1,5 @@
-//! What both tiers share: the requests and answers of the HTTP interface, the Arrow frames activations travel in, and
-//! errors as they cross the network.
+//! Types shared by host and client: requests and answers of the HTTP interface, Arrow frames with
+//! activations, and errors.
 
 mod admin;
 mod batch;
@@ -41,14 +41,14 @@ pub use encoding::{Compression, Encoding, UnknownEncoding, Values};
 pub use error::{ErrorBody, ErrorClass};
 pub use frame_error::FrameError;
 pub use frostline_tensor::{
-    Augmentation, AugmentationError, Layout, LeftOut, ObjectInfo, ObjectPage, OutwardLinks, Precision,
-    SampleRef, Terms, TermsError, View, listing_order,
+    Augmentation, AugmentationError, Layout, ObjectInfo, ObjectPage, OutwardLinks, Precision, SampleRef,
+    SkippedNames, Terms, TermsError, View, listing_order,
 };
 pub use guest_log::{GuestLine, GuestLog};
 pub use jobs::{JobDetail, JobInfo, JobStage, StageSeconds};
 pub use load::{Load, MemoryLoad, StageLoad};
 pub use messages::{
-    CutInfo, DescriptionRequest, ExtractionRequest, GuestInfo, ModelInfo, Pin, RequestedSample,
+    CutInfo, DescriptionRequest, ExtractionRequest, GuestInfo, ModelInfo, RequestedSample, UploadRef,
 };
 pub use profile::{CutProfile, Encoded, Linear, Platform, Profile, ProfileRequest};
 pub use quota::{Quota, QuotaChange, QuotaInfo, QuotaKey, QuotaRange, QuotaUnit, UNLIMITED, UnknownQuota};
@@ -62,10 +62,11 @@ pub use upload::{REPR_DIGEST, UPLOAD_COMPLETE, UPLOAD_OFFSET, digest_of, repr_di
 pub use usage::{DayUsage, Usage};
 pub use writer::{ActivationWriter, RowFailure};
 
-/// The request header that asks for a checksum of each row of an extraction's answer; a host that does not know it gives none.
+/// Name of the request header for row checksums in an extraction's answer. Hosts of earlier versions ignore
+/// this header.
 pub const ROW_CHECKSUM: &str = "row-checksum";
-/// What it asks for.
+/// Value of [`ROW_CHECKSUM`] for XXH3 checksums.
 pub const XXH3: &str = "xxh3";
 
-/// The media type of an extraction's answer: an Arrow IPC stream.
+/// Media type of Arrow IPC streams, used for extractions.
 pub const ARROW_STREAM: &str = "application/vnd.apache.arrow.stream";

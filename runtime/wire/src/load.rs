@@ -1,78 +1,80 @@
-//! How busy a host is, and what of it is a tenant's.
+//! Host load and tenant share.
 
 use serde::{Deserialize, Serialize};
 
-/// How busy a host is, and what of it falls to who asks: `GET /v1/load`. What a host of an earlier version does not tell is absent.
+/// Host load and share of the requesting tenant: `GET /v1/load`. Hosts of earlier versions omit some fields.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Load {
-    /// What the host calls itself: it stays the same when its address does not.
+    /// Name of the host. It does not depend on the address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Extractions waiting.
+    /// Number of waiting extractions.
     pub queued: u64,
-    /// Extractions running.
+    /// Number of running extractions.
     pub running: u64,
-    /// Engine lanes.
+    /// Number of lanes.
     pub lanes: u64,
-    /// Samples answered per second over the last seconds.
+    /// Samples answered per second, averaged over the last seconds.
     pub samples_per_second: f64,
-    /// The tenant's part of device time, 0 to 1: its weight over those of all that are at work, it among them.
+    /// The tenant's part of device time (0 to 1). This is the ratio between the tenant's weight and the sum
+    /// over all tenants with an extraction, including this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
-    /// Seconds that the tenant's work waited for a lane lately, at most.
+    /// Longest recent wait for a lane in seconds, for work of this tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waited_seconds: Option<f64>,
-    /// Samples of one guest call, while memory allows.
+    /// Maximum number of samples per guest call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grant: Option<u64>,
-    /// Whether the processor computes int8 dot products without saturation (VNNI); hosts of earlier versions omit it.
+    /// True if the processor computes int8 dot products without saturation (VNNI). Hosts of earlier versions
+    /// omit this field.
     #[serde(skip_serializing_if = "crate::messages::is_false")]
     pub exact_int8: bool,
-    /// Stages of the tenant's models that have run here.
+    /// Stages of the tenant's models that have been executed on this host.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<StageLoad>,
-    /// What the host and its lanes may hold.
+    /// Memory of the host and all lanes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryLoad>,
-    /// What lanes may hold of a GPU's memory, where they run on one.
+    /// GPU memory of the lanes, if they run on a GPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_memory: Option<MemoryLoad>,
 }
 
-/// What is known of a stage on a host.
+/// Measured performance of a stage on a host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StageLoad {
-    /// SHA-256 of the model, lower-case hex.
+    /// SHA-256 of the model in lower-case hexadecimal.
     pub model: String,
-    /// The tensor it takes.
+    /// Input tensor of the stage.
     pub from: String,
-    /// The cut it makes.
+    /// Cut at the end of the stage.
     pub to: String,
-    /// The least batch that is as quick, by row, as any: what a run of the engine has where so many rows wait.
-    pub knee: u64,
-    /// Seconds of a row on one lane in such a batch.
+    /// Efficient batch size. Engine batches have this size if enough rows are waiting.
+    pub efficient_batch: u64,
+    /// Seconds per row on one lane at this batch size.
     pub seconds_per_row: f64,
 }
 
-/// Bytes of memory that a host accounts for.
+/// Memory accounting of a host in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryLoad {
-    /// What it may hold, lanes included.
+    /// Memory budget, including lanes.
     pub budget: u64,
-    /// What it holds.
+    /// Reserved memory.
     pub held: u64,
 }
 
 impl Load {
-    /// What is known of the stage of `model` that ends at the cut `to`.
+    /// Returns the stage of `model` that ends at the cut `to`, if it is known.
     pub fn stage(&self, model: &str, to: &str) -> Option<&StageLoad> {
         self.stages
             .iter()
             .find(|stage| stage.model == model && stage.to == to)
     }
 
-    /// Rows a second that the tenant's share of the lanes makes of `stage`.
+    /// Returns the rows per second of `stage` on the tenant's share of the lanes.
     pub fn rows_per_second(&self, stage: &StageLoad) -> Option<f64> {
         let rate = self.share? * self.lanes as f64 / stage.seconds_per_row;
         (rate.is_finite() && rate > 0.0).then_some(rate)
@@ -97,7 +99,7 @@ mod tests {
             model: "5e".to_owned(),
             from: "data".to_owned(),
             to: "cut".to_owned(),
-            knee: 8,
+            efficient_batch: 8,
             seconds_per_row,
         };
         let load = Load {

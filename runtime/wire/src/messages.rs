@@ -2,127 +2,129 @@ use crate::{Encoding, Split};
 use frostline_tensor::{ObjectInfo, SampleRef, Terms, View};
 use serde::{Deserialize, Serialize};
 
-/// A guest or model by name and exact content.
+/// Reference to a guest or model by name and content.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Pin {
-    /// The name it was uploaded under: `[a-z0-9][a-z0-9._-]{0,62}`.
+pub struct UploadRef {
+    /// Upload name: `[a-z0-9][a-z0-9._-]{0,62}`.
     pub name: String,
-    /// SHA-256 of its bytes, lower-case hex.
+    /// SHA-256 of the content in lower-case hexadecimal.
     pub sha256: String,
 }
 
-/// A guest on a host.
+/// Guest on a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestInfo {
-    /// Its name.
+    /// Upload name.
     pub name: String,
-    /// SHA-256 of the bytes as uploaded.
+    /// SHA-256 of the uploaded bytes.
     pub sha256: String,
-    /// Their number.
+    /// Size in bytes.
     pub bytes: u64,
-    /// When this version was uploaded, in seconds since 1970.
+    /// Upload time in seconds since 1970.
     pub uploaded_at: u64,
-    /// Whether whoever runs the host has it refused.
+    /// True if the operator of the host disabled the guest.
     #[serde(default, skip_serializing_if = "is_false")]
     pub disabled: bool,
 }
 
-/// A model on a host, as `GET /v1/models/{name}` answers.
+/// Model on a host. Returned by `GET /v1/models/{name}`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelInfo {
-    /// Its name.
+    /// Upload name.
     pub name: String,
-    /// SHA-256 of the bytes as uploaded.
+    /// SHA-256 of the uploaded bytes.
     pub sha256: String,
-    /// Their number.
+    /// Size in bytes.
     pub bytes: u64,
-    /// When this version was uploaded, in seconds since 1970.
+    /// Upload time in seconds since 1970.
     pub uploaded_at: u64,
-    /// The input tensor's name.
+    /// Name of the input tensor.
     pub input: String,
-    /// Shape of one input sample.
+    /// Input shape of a sample.
     pub input_shape: Vec<usize>,
-    /// The cuts, in the order of execution.
+    /// Cuts in execution order.
     pub cuts: Vec<CutInfo>,
-    /// Whether it is one that whoever runs the host offers to all tenants.
+    /// True if the operator of the host offers this model to all tenants.
     #[serde(default, skip_serializing_if = "is_false")]
     pub shared: bool,
 }
 
-/// What is not so is not said: answers stay as they were.
+/// Predicate for omitting fields that are false, so existing answers do not change.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
 pub(crate) fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// One cut of a model.
+/// Cut of a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CutInfo {
-    /// The tensor that carries everything across.
+    /// Name of the tensor at the cut.
     pub name: String,
-    /// Shape of one sample.
+    /// Shape of a sample.
     pub shape: Vec<usize>,
-    /// Bytes of one sample in f32.
+    /// Bytes per sample in f32.
     pub bytes_per_sample: u64,
-    /// Share of the whole model's multiply-adds that lie before the cut, 0 to 1.
+    /// Fraction of multiply-adds before the cut (0 to 1).
     pub compute_share: f64,
 }
 
-/// Asks what a guest does for a model: `POST /v1/descriptions`.
+/// Request to describe a guest: `POST /v1/descriptions`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DescriptionRequest {
-    /// The guest.
-    pub guest: Pin,
-    /// The model.
-    pub model: Pin,
-    /// Passed to the guest as it is; the stock guest takes a JSON `PixelSpec` or an empty string.
+    /// Reference to the guest.
+    pub guest: UploadRef,
+    /// Reference to the model.
+    pub model: UploadRef,
+    /// Text passed to the guest without changes. The stock guest accepts a JSON `PixelSpec` or an empty
+    /// string.
     #[serde(default)]
     pub parameters: String,
 }
 
-/// One pushdown request: `POST /v1/extractions`.
+/// Request for activations: `POST /v1/extractions`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExtractionRequest {
-    /// The data root, as an object store URL the tenant was granted.
+    /// Object store URL of the data root. The tenant must have access.
     pub root: String,
-    /// Where the network is divided.
+    /// Split of the network.
     pub split: Split,
-    /// The guest; not needed for `none`.
+    /// Reference to the guest. Not required for the split `none`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub guest: Option<Pin>,
-    /// The model; not needed for `none`.
+    pub guest: Option<UploadRef>,
+    /// Reference to the model. Not required for the split `none`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub model: Option<Pin>,
-    /// Passed to the guest as it is.
+    pub model: Option<UploadRef>,
+    /// Text passed to the guest without changes.
     #[serde(default)]
     pub parameters: String,
-    /// How activations travel.
+    /// Encoding of activations.
     #[serde(default)]
     pub encoding: Encoding,
-    /// How its runs stand to other work.
+    /// Scheduling and precision.
     #[serde(flatten)]
     pub terms: Terms,
-    /// How pixels are augmented; as they are without it. Where objects travel, whoever decodes them does it.
+    /// Augmentation of pixels, if requested. If raw objects are sent, the client applies the augmentation
+    /// after decoding.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<View>,
-    /// The samples; each position is answered exactly once, in any order.
+    /// Samples. The answer contains a single row for each position, in any order.
     pub samples: Vec<RequestedSample>,
 }
 
-/// One sample of an extraction.
+/// Sample of an extraction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "FlatSample")]
 pub struct RequestedSample {
-    /// The client's number for it, unique in the request.
+    /// Number assigned by the client, unique in the request.
     pub position: u32,
-    /// The object, and the version that is meant.
+    /// Object key and requested version.
     #[serde(flatten)]
     pub sample: SampleRef,
 }
 
 impl RequestedSample {
-    /// `objects` by the positions 0, 1, ...
+    /// Numbers `objects` from 0.
     pub fn in_order(objects: &[ObjectInfo]) -> Vec<Self> {
         let sample = |(position, object): (u32, &ObjectInfo)| Self {
             position,
@@ -132,7 +134,7 @@ impl RequestedSample {
     }
 }
 
-/// A sample as it is read: through serde's `flatten` unknown fields would not be refused.
+/// Deserialization format of a sample. With serde's `flatten`, unknown fields would be accepted.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FlatSample {
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_sample_has_not_is_refused() {
+    fn unknown_sample_fields_are_refused() {
         let text = r#"{"position":7,"key":"a.jpg","size":1}"#;
         let error = serde_json::from_str::<RequestedSample>(text)
             .unwrap_err()

@@ -1,125 +1,130 @@
-//! What running a network takes on one machine, as measured there.
+//! Measured cost of a network on a machine.
 
-use crate::{Pin, RequestedSample};
+use crate::{RequestedSample, UploadRef};
 use frostline_tensor::{Precision, View};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Asks a host to measure a model on its lanes: `POST /v1/profiles`. Answered from store while nothing it depends on has changed.
+/// Request to measure a model on the lanes of a host: `POST /v1/profiles`. The host returns a stored profile
+/// if it is still valid.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProfileRequest {
-    /// The data root the samples are in.
+    /// Data root of the samples.
     pub root: String,
-    /// The guest, which says how samples become the network's input.
-    pub guest: Pin,
-    /// The model.
-    pub model: Pin,
-    /// Passed to the guest as it is.
+    /// Reference to the guest, which defines the preprocessing.
+    pub guest: UploadRef,
+    /// Reference to the model.
+    pub model: UploadRef,
+    /// Text passed to the guest without changes.
     #[serde(default)]
     pub parameters: String,
-    /// The cuts wanted, in the order of execution.
+    /// Cuts to measure, in execution order.
     pub cuts: Vec<String>,
-    /// Real samples to measure sizes and decoding on; a handful is enough.
+    /// Real samples for measuring sizes and decoding. A small number is sufficient.
     pub samples: Vec<RequestedSample>,
-    /// How the job's pixels are augmented, which counts as decoding.
+    /// Augmentation of pixels in the job. It counts as decoding.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<View>,
-    /// How exactly a GPU has to compute.
+    /// Required precision of GPU computations.
     #[serde(default, skip_serializing_if = "Precision::is_full")]
     pub precision: Precision,
-    /// How long the measurement may wait for its turn, in seconds, before it is refused; as long as an extraction may take where this is
-    /// not said.
+    /// Maximum wait in seconds before the measurement starts. The default is the time limit of extractions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_seconds: Option<u64>,
 }
 
-/// What running a network takes on one machine. All seconds are wall time while nothing else runs there, unless it is `disturbed`.
+/// Cost of a network on a machine. All durations are wall times on an idle machine, unless `disturbed` is
+/// set.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
-    /// What the figures hold for.
+    /// Platform for which the measurements are valid.
     pub platform: Platform,
-    /// Fetching an object from its store, one after the other.
+    /// Seconds to read an object from the store, without concurrency.
     pub read_seconds_per_sample: f64,
-    /// Objects that one call reads at a time.
+    /// Number of concurrent reads per call.
     pub reads_at_once: usize,
-    /// What reading an object takes from the computing beside it, with so many read at a time: seconds of the whole machine.
+    /// Compute time lost per object during `reads_at_once` concurrent reads. Measured in seconds of the whole
+    /// machine.
     #[serde(default)]
     pub read_busy_seconds_per_sample: f64,
-    /// Decoding and preprocessing one object on one thread.
+    /// Seconds to decode and preprocess an object on one thread.
     pub decode_seconds_per_sample: f64,
-    /// Decoded pixels on the wire, by encoding's name.
+    /// Encoded pixels by name of the encoding.
     pub input: BTreeMap<String, Encoded>,
-    /// The cuts that were asked for, in the order of execution.
+    /// Requested cuts in execution order.
     pub cuts: Vec<CutProfile>,
-    /// What measuring took.
+    /// Duration of the measurement in seconds.
     pub measured_in_seconds: f64,
-    /// When it was measured, in seconds since 1970.
+    /// Measurement time in seconds since 1970.
     pub measured_at: u64,
-    /// Whether other work went on meanwhile, so that it shows more than it takes. Hosts do not keep such a profile.
+    /// True if other work ran during the measurement, so costs are overestimated. Hosts do not store such
+    /// profiles.
     #[serde(default, skip_serializing_if = "crate::messages::is_false")]
     pub disturbed: bool,
 }
 
-/// What measurements depend on. A profile of another platform says nothing.
+/// Properties that determine measurements. Profiles of different platforms are not comparable.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Platform {
-    /// Processor and number of cores, or the accelerator's name.
+    /// Processor with number of cores, or accelerator.
     pub machine: String,
     /// `cpu` or `cuda:<n>`.
     pub device: String,
-    /// Name and version of the engine's library.
+    /// Name and version of the engine library.
     pub library: String,
-    /// Lanes that compute at once.
+    /// Number of concurrent lanes.
     pub lanes: usize,
-    /// Threads of each.
+    /// Threads per lane.
     pub threads_per_lane: usize,
-    /// Threads that decode.
+    /// Number of decoding threads.
     pub decode_threads: usize,
-    /// Rows of the larger runs that were measured; larger batches are divided.
+    /// Number of samples in the largest measured engine batch. Larger batches are split.
     pub rows: usize,
 }
 
-/// One cut, measured.
+/// Measurements for a cut.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CutProfile {
-    /// Its tensor's name.
+    /// Tensor name of the cut.
     pub name: String,
-    /// From the network's input to here, on one lane with the others idle.
+    /// Seconds from the network input to the cut, on one lane while others are idle.
     pub compute: Linear,
-    /// The same with all lanes busy: seconds of the whole machine for one sample.
+    /// Seconds per sample from the network input to the cut while all lanes are busy. This is the inverse of
+    /// the machine's throughput.
     pub busy_seconds_per_sample: f64,
-    /// Bytes of one sample in f32.
+    /// Bytes per sample in f32.
     pub bytes_per_sample: u64,
-    /// The activations of the samples on the wire, by encoding's name.
+    /// Encoded activations by name of the encoding.
     pub encoded: BTreeMap<String, Encoded>,
-    /// Memory the engine takes to get here: weights and workspace (fixed), activations alive at once (per sample), in bytes.
+    /// Engine memory in bytes up to this cut. `fixed` contains weights and workspace, and `per_sample`
+    /// contains live activations.
     pub memory: Linear,
 }
 
-/// A quantity that grows with the batch: `fixed + per_sample * samples`.
+/// Linear function of the batch size: `fixed + per_sample * samples`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Linear {
-    /// For any batch.
+    /// Constant part.
     pub fixed: f64,
-    /// For each sample of it.
+    /// Increase per sample.
     pub per_sample: f64,
 }
 
 impl Linear {
-    /// The quantity for `samples` samples.
+    /// Returns the value for `samples` samples.
     pub fn at(&self, samples: f64) -> f64 {
         self.per_sample.mul_add(samples, self.fixed)
     }
 }
 
-/// Real samples in one encoding.
+/// Measurements for an encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Encoded {
-    /// Bytes of the answer's body per sample.
+    /// Bytes per sample in the response body.
     pub bytes_per_sample: f64,
-    /// Seconds of one thread to encode a sample.
+    /// Seconds per sample to encode on one thread.
     pub encode_seconds_per_sample: f64,
-    /// Seconds of one thread to decode a sample.
+    /// Seconds per sample to decode on one thread.
     pub decode_seconds_per_sample: f64,
 }

@@ -1,4 +1,4 @@
-//! What a tenant may use of a host.
+//! Resource quotas of tenants.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use strum::{AsRefStr, Display, EnumIter, IntoEnumIterator, VariantNames};
 
-/// A limited resource of a tenant.
+/// Resource with a quota.
 #[derive(
     Debug,
     Clone,
@@ -26,37 +26,37 @@ use strum::{AsRefStr, Display, EnumIter, IntoEnumIterator, VariantNames};
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum QuotaKey {
-    /// Extractions running at once.
+    /// Maximum number of concurrent extractions.
     Running,
-    /// Extractions waiting beyond these.
+    /// Maximum number of waiting extractions.
     Queued,
-    /// Its part of device time beside others': 1 to 100.
+    /// Part of device time relative to other tenants, 1 to 100.
     Weight,
-    /// Uploads being received at once.
+    /// Maximum number of concurrent uploads.
     Uploads,
-    /// Bytes of guests and models kept, all versions together.
+    /// Bytes of stored guests and models, including all versions.
     StoredBytes,
-    /// Seconds one extraction may take, waiting included.
+    /// Maximum duration of an extraction in seconds, including waits.
     WallSeconds,
-    /// Seconds of CPU time of guest code for one extraction.
+    /// Maximum CPU seconds of guest code per extraction.
     CpuSeconds,
-    /// Bytes of tensors alive on the host for one extraction.
+    /// Maximum bytes of live tensors per extraction.
     TensorBytes,
-    /// Objects one extraction may read.
+    /// Maximum number of objects read per extraction.
     ObjectReads,
-    /// Bytes of them one extraction may read.
+    /// Maximum bytes of objects read per extraction.
     ObjectBytes,
-    /// Bytes of one extraction's answer.
+    /// Maximum bytes of an extraction's answer.
     OutputBytes,
-    /// Bytes of log lines of one extraction.
+    /// Maximum bytes of log lines per extraction.
     LogBytes,
-    /// Seconds of device time a day (UTC), over all hosts of a state.
+    /// Device time per day (UTC) in seconds, summed over all hosts with the same state.
     DeviceSecondsPerDay,
-    /// Bytes sent to the tenant a day (UTC), over all hosts of a state.
+    /// Bytes sent to the tenant per day (UTC), summed over all hosts with the same state.
     BytesPerDay,
 }
 
-/// The unit of a [`QuotaKey`].
+/// Unit of a [`QuotaKey`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuotaUnit {
     /// A count.
@@ -67,22 +67,22 @@ pub enum QuotaUnit {
     Seconds,
 }
 
-/// The value of a quota that does not limit.
+/// Value of an unlimited quota.
 pub const UNLIMITED: u64 = u64::MAX;
 
-/// Values by key; a missing key stands for the host's default.
+/// Values by key. Missing keys use the host's default.
 pub type Quota = BTreeMap<QuotaKey, u64>;
 
 impl QuotaKey {
-    /// All keys, in the order they are shown.
+    /// Returns all keys in display order.
     pub fn all() -> impl Iterator<Item = Self> {
         Self::iter()
     }
 
-    /// Validates a value: a weight is 1 to 100, everything else any number.
+    /// Checks a value. Weights range from 1 to 100. Other values are unrestricted.
     ///
     /// # Errors
-    /// [`QuotaRange`].
+    /// Returns [`QuotaRange`] if the value is out of range.
     pub fn check(self, value: u64) -> Result<(), QuotaRange> {
         let range = match self {
             Self::Weight => 1..=100,
@@ -98,7 +98,7 @@ impl QuotaKey {
         })
     }
 
-    /// The unit of its values.
+    /// Returns the unit of the values.
     pub fn unit(self) -> QuotaUnit {
         match self {
             Self::Running | Self::Queued | Self::Weight | Self::Uploads | Self::ObjectReads => {
@@ -115,23 +115,23 @@ impl QuotaKey {
     }
 }
 
-/// A quota value out of range.
+/// Error for quota values outside the valid range.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid {key} {value}: expected {} to {}", range.start(), range.end())]
 pub struct QuotaRange {
-    /// The key.
+    /// Key of the rejected value.
     pub key: QuotaKey,
-    /// The given value.
+    /// Rejected value.
     pub value: u64,
-    /// The allowed range.
+    /// Valid range.
     pub range: RangeInclusive<u64>,
 }
 
-/// An unknown quota key.
+/// Unknown name of a quota.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown quota {word:?}: expected one of {}", QuotaKey::VARIANTS.join(", "))]
 pub struct UnknownQuota {
-    /// The word.
+    /// The unknown name.
     pub word: String,
 }
 
@@ -149,23 +149,23 @@ impl FromStr for QuotaKey {
     }
 }
 
-/// A tenant's quota as its admin sees it.
+/// Quota of a tenant in the admin interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaInfo {
-    /// The key.
+    /// Resource that the quota limits.
     pub key: QuotaKey,
-    /// The tenant's value.
+    /// Value for the tenant.
     pub value: u64,
-    /// The host's default.
+    /// Default of the host.
     pub default: u64,
-    /// Whether the value is set for this tenant.
+    /// True if the value is set for this tenant.
     pub own: bool,
-    /// How much of it is used now, or was today, where that can be said of a tenant.
+    /// Current usage, or usage of the current day. `None` if it cannot be attributed to a tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<u64>,
 }
 
-/// A change of a quota: a value, or `None` for the host's default.
+/// Changes of quotas. `None` resets a quota to the host's default.
 pub type QuotaChange = BTreeMap<QuotaKey, Option<u64>>;
 
 #[cfg(test)]

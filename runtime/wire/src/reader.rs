@@ -1,7 +1,7 @@
-//! The bytes of an Arrow IPC stream, as they arrive, to rows.
+//! Incremental decoder from Arrow IPC streams to rows.
 
 use crate::frames::{Frames, Message};
-use crate::unpacked::{Codec, unpacked};
+use crate::unpacked::{Codec, decompressed_size};
 use crate::{ActivationBatch, Compression, FrameError, RowFormat};
 use arrow_ipc::convert::try_fb_to_schema;
 use arrow_ipc::reader::RecordBatchDecoder;
@@ -12,29 +12,30 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Reads the answer of one extraction. Trusts nothing in it: whatever the bytes say, the outcome is rows for positions
-/// that were asked for, each once, or an error.
+/// Reader for the answer of an extraction. The answer is not trusted: for all inputs, the result is a single
+/// row for each requested position, or an error.
 ///
-/// Memory: the bytes of the message being read (at most `message_limit`), as much again for its decompressed buffers where
-/// they are compressed, plus what [`push`](Self::push) returned and the caller still holds.
+/// The memory usage consists of the current message (up to `message_limit` bytes), the same amount for
+/// decompressed buffers if batches are compressed, and batches returned by [`push`](Self::push).
 pub struct ActivationReader {
     format: RowFormat,
     compression: Compression,
     message_limit: usize,
     frames: Frames,
     schema: Option<SchemaRef>,
-    /// Whether its rows have checksums.
+    /// True if rows have checksums.
     checksums: bool,
-    /// Whether each position asked for was answered.
+    /// Requested positions. The value is true if the row was received.
     answered: BTreeMap<u32, bool>,
     outstanding: usize,
-    /// Rows that were changed on the way; nobody knows for which positions they were.
-    broken: usize,
+    /// Number of corrupted rows. The positions of these rows are unknown.
+    corrupted: usize,
 }
 
 impl ActivationReader {
-    /// A reader for an answer of `format` with one row for each of `positions`. `message_limit` bounds the bytes of one
-    /// record batch, as received and once decompressed: the most a batch of all positions could take is a good choice.
+    /// Creates a reader for an answer in `format` with a row for each of `positions`. `message_limit` is the
+    /// maximum number of bytes per record batch, both before and after decompression.
+    /// [`RowFormat::message_bytes`] returns a suitable value.
     pub fn new(format: RowFormat, positions: impl IntoIterator<Item = u32>, message_limit: usize) -> Self {
         let answered: BTreeMap<u32, bool> = positions.into_iter().map(|position| (position, false)).collect();
         let outstanding = answered.len();
@@ -47,28 +48,28 @@ impl ActivationReader {
             checksums: false,
             answered,
             outstanding,
-            broken: 0,
+            corrupted: 0,
         }
     }
 
-    /// Lets batches be compressed so. Without this a compressed batch is refused.
+    /// Accepts batches with this compression. By default, compressed batches are rejected.
     #[must_use]
     pub fn compressed(mut self, compression: Compression) -> Self {
         self.compression = compression;
         self
     }
 
-    /// Whether so many more bytes may complete a batch, for whose decoding [`push`](Self::push) takes as long as for decompressing
-    /// and checking all of it. Of other bytes it keeps a copy.
-    pub fn may_decode(&self, bytes: usize) -> bool {
+    /// Returns true if the next `bytes` bytes can complete a batch, which [`push`](Self::push) then
+    /// decompresses and checks. Otherwise, it only copies the bytes.
+    pub fn may_complete_batch(&self, bytes: usize) -> bool {
         self.frames.may_complete(bytes)
     }
 
-    /// Takes the next bytes of the body, cut anywhere, and returns the batches they complete.
+    /// Reads the next bytes of the body and returns completed batches. Chunks can have any size.
     ///
     /// # Errors
-    /// Any [`FrameError`] but `Incomplete`. The reader is of no use afterwards; [`missing`](Self::missing) still tells
-    /// what to ask for again.
+    /// Returns a [`FrameError`] other than `Incomplete` if the stream is invalid. After an error, only
+    /// [`missing`](Self::missing) can be called.
     pub fn push(&mut self, mut chunk: Bytes) -> Result<Vec<ActivationBatch>, FrameError> {
         let mut batches = Vec::new();
         while let Some(message) = self.frames.next(&mut chunk)? {
@@ -77,12 +78,13 @@ impl ActivationReader {
         Ok(batches)
     }
 
-    /// To be called when the body has ended.
+    /// Checks that the answer is complete at the end of the body.
     ///
     /// # Errors
-    /// [`FrameError::Incomplete`] when positions lack a row or the stream lacks its end marker. Rows that were changed on the way count as there.
+    /// Returns [`FrameError::Incomplete`] if positions or the end marker are missing. Corrupted rows are
+    /// counted as received.
     pub fn finish(self) -> Result<(), FrameError> {
-        if self.outstanding == self.broken && self.frames.ended() {
+        if self.outstanding == self.corrupted && self.frames.ended() {
             return Ok(());
         }
         Err(FrameError::Incomplete {
@@ -91,7 +93,7 @@ impl ActivationReader {
         })
     }
 
-    /// The positions that have no row yet, ascending.
+    /// Returns the positions without a row, ascending.
     pub fn missing(&self) -> Vec<u32> {
         self.answered
             .iter()
@@ -124,7 +126,7 @@ impl ActivationReader {
                     _ => (None, batch.columns()),
                 };
                 let batch = ActivationBatch::new(&self.format, columns, checksums)?;
-                self.mark(&batch)?;
+                self.record_rows(&batch)?;
                 Ok(Some(batch))
             }
             (_, other) => Err(FrameError::malformed(format!(
@@ -133,16 +135,17 @@ impl ActivationReader {
         }
     }
 
-    /// Refuses what arrow's decoder would panic on or allocate without bound: buffers outside the body, not
-    /// aligned or of broken elements, lengths beyond the rows there can be, buffers that would decompress to more than that.
+    /// Rejects batches for which arrow's decoder would panic or allocate unlimited memory. Such batches have
+    /// buffers outside the body, unaligned or truncated buffers, lengths above the number of rows, or
+    /// oversized buffers after decompression.
     fn check_batch(&self, batch: &BatchHeader<'_>, body: &[u8]) -> Result<(), FrameError> {
-        let missing = self.outstanding.saturating_sub(self.broken);
+        let missing = self.outstanding.saturating_sub(self.corrupted);
         let rows = usize::try_from(batch.length())
             .ok()
             .filter(|&rows| rows > 0 && rows <= missing);
         let rows = rows.ok_or_else(|| {
             FrameError::malformed(format!(
-                "a batch of {} rows where {missing} are missing",
+                "a batch has {} rows, but only {missing} are missing",
                 batch.length()
             ))
         })?;
@@ -151,7 +154,7 @@ impl ActivationReader {
         let nodes = batch.nodes().into_iter().flatten();
         for node in nodes {
             if !length_fits(node.length()) || !(0..=node.length()).contains(&node.null_count()) {
-                return Err(FrameError::malformed("a column longer than its batch"));
+                return Err(FrameError::malformed("a column is longer than the batch"));
             }
         }
         self.check_buffers(batch, rows, body)
@@ -167,20 +170,22 @@ impl ActivationReader {
                 .is_some_and(|counts| !counts.is_empty())
         {
             return Err(FrameError::malformed(
-                "a batch with another number of buffers than its schema has",
+                "the number of buffers does not match the schema",
             ));
         }
         let mut total = 0_usize;
         for (buffer, bound) in buffers.iter().zip(bounds) {
-            let bytes = place(buffer.offset(), buffer.length()).and_then(|place| body.get(place));
-            let size = bytes.and_then(|bytes| unpacked(bytes, codec));
+            let bytes = buffer_range(buffer.offset(), buffer.length()).and_then(|place| body.get(place));
+            let size = bytes.and_then(|bytes| decompressed_size(bytes, codec));
             let Some(size) = size.filter(|size| size.is_multiple_of(bound.element)) else {
-                return Err(FrameError::malformed("a buffer outside its message or unaligned"));
+                return Err(FrameError::malformed(
+                    "a buffer is outside the message or unaligned",
+                ));
             };
-            if size > bound.most {
+            if size > bound.max_bytes {
                 return Err(FrameError::malformed(format!(
-                    "a buffer of {size} bytes where {rows} rows have at most {}",
-                    bound.most
+                    "a buffer has {size} bytes, but for {rows} rows, the maximum is {}",
+                    bound.max_bytes
                 )));
             }
             total = total.saturating_add(size);
@@ -194,12 +199,12 @@ impl ActivationReader {
         Ok(())
     }
 
-    fn mark(&mut self, batch: &ActivationBatch) -> Result<(), FrameError> {
+    fn record_rows(&mut self, batch: &ActivationBatch) -> Result<(), FrameError> {
         for row in batch.rows() {
             let position = match row {
                 Ok(row) => row.position,
                 Err(FrameError::Checksum { .. }) => {
-                    self.broken += 1;
+                    self.corrupted += 1;
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -215,8 +220,8 @@ impl ActivationReader {
     }
 }
 
-/// Where an aligned buffer lies in its body.
-fn place(offset: i64, length: i64) -> Option<Range<usize>> {
+/// Returns the range of an aligned buffer in the body.
+fn buffer_range(offset: i64, length: i64) -> Option<Range<usize>> {
     let (offset, length) = (usize::try_from(offset).ok()?, usize::try_from(length).ok()?);
     offset
         .is_multiple_of(8)

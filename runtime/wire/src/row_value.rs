@@ -1,30 +1,31 @@
 use frostline_tensor::{Affine, dequantize, from_f16};
 use half::f16;
 
-/// The activation of one sample as it traveled, row-major.
+/// Encoded activation of a sample in row-major order.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RowValue<'a> {
-    /// An object's bytes, as stored.
+    /// Raw object bytes.
     Object(&'a [u8]),
-    /// Activations as computed.
+    /// Activations in the original precision.
     F32(&'a [f32]),
     /// Pixels before normalization.
     U8(&'a [u8]),
     /// Activations in half precision.
     F16(&'a [f16]),
-    /// Activations in eight bits: `offset + scale * (value + 128)`, with one scale and offset for each of equally long slices.
+    /// Activations in 8 bits: `offset + scale * (value + 128)`. The row is divided into slices of equal
+    /// length, and each slice has a scale and an offset.
     Int8 {
-        /// The elements.
+        /// Quantized elements.
         values: &'a [i8],
-        /// Each slice's step.
+        /// Scale per slice.
         scales: &'a [f32],
-        /// Each slice's least value.
+        /// Offset per slice, which is the minimum of the slice.
         offsets: &'a [f32],
     },
 }
 
 impl RowValue<'_> {
-    /// Bytes the value takes.
+    /// Returns the size of the value in bytes.
     pub fn byte_len(&self) -> usize {
         match self {
             Self::Object(bytes) | Self::U8(bytes) => bytes.len(),
@@ -38,8 +39,8 @@ impl RowValue<'_> {
         }
     }
 
-    /// Decodes the activation into `into`. `false`, with `into` in no particular state, when it is of another length, or no
-    /// activation but an object or pixels.
+    /// Decodes the activation into `into`. Returns false if the length differs, or if the value is an object
+    /// or pixels. The contents of `into` are then unspecified.
     pub fn read_into(&self, into: &mut [f32]) -> bool {
         match *self {
             Self::Object(_) | Self::U8(_) => false,

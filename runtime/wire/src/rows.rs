@@ -1,4 +1,4 @@
-//! The columns of an extraction's answer, and how a stream's schema is held against them.
+//! Columns of answers, and validation of schemas.
 
 use crate::FrameError;
 use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
@@ -16,17 +16,18 @@ pub(crate) const EXACT: &str = "exact";
 pub(crate) const ERROR: &str = "error";
 pub(crate) const CHECKSUM: &str = "checksum";
 
-/// A slice of a row's first axis gets a scale of its own from this size on; for smaller ones the scales would weigh too much.
+/// Minimum number of elements for a slice with a separate scale. For smaller slices, the scales would add too
+/// many bytes.
 const SLICE: usize = 64;
 
-/// The most bytes an error's code and text take, with Arrow's bookkeeping for its row.
+/// Maximum size of an error's code and message in bytes, including Arrow's overhead per row.
 const ROW_OVERHEAD: u64 = 2 << 10;
 
-/// The most bytes of an Arrow message's own fields.
+/// Maximum overhead of an Arrow message in bytes.
 const MESSAGE_OVERHEAD: u64 = 64 << 10;
 
-/// The canonical extension's name and, as JSON, its metadata. Written here because arrow-schema 60 spells
-/// `permutation` differently from the specification and cannot read back its own text.
+/// Name of the canonical extension type. This module writes its metadata, because arrow-schema 60 uses a
+/// different name for `permutation` than the specification and cannot read its own output.
 /// <https://arrow.apache.org/docs/format/CanonicalExtensions.html#fixed-shape-tensor>
 const FIXED_SHAPE_TENSOR: &str = "arrow.fixed_shape_tensor";
 
@@ -37,18 +38,18 @@ struct TensorMetadata {
     permutation: Option<Vec<usize>>,
 }
 
-/// What the columns of an answer hold; the same for all its rows.
+/// Format of the rows in an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RowFormat {
-    /// The bytes of the object, as stored: split `none`.
+    /// Raw object bytes, for the split `none`.
     Object,
-    /// `f32` of this shape per sample.
+    /// `f32` with this shape per sample.
     F32(Vec<usize>),
-    /// `u8` of this shape per sample: pixels before normalization.
+    /// `u8` pixels with this shape per sample, before normalization.
     U8(Vec<usize>),
-    /// `f16` of this shape per sample, or `f32` for a sample it cannot hold.
+    /// `f16` with this shape per sample. Other rows use `f32`.
     F16(Vec<usize>),
-    /// Eight bits of this shape per sample with scales and offsets, or `f32` for a sample they cannot stand for.
+    /// 8 bits with scales and offsets, with this shape per sample. Other rows use `f32`.
     Int8(Vec<usize>),
 }
 
@@ -65,7 +66,7 @@ impl std::fmt::Display for RowFormat {
 }
 
 impl RowFormat {
-    /// Shape of one row; `None` for objects.
+    /// Returns the shape of a row, or `None` for objects.
     pub fn shape(&self) -> Option<&[usize]> {
         match self {
             Self::Object => None,
@@ -73,10 +74,10 @@ impl RowFormat {
         }
     }
 
-    /// Elements of one row; `None` for objects, whose sizes differ.
+    /// Returns the number of elements in a row, or `None` for objects, which differ in size.
     ///
     /// # Errors
-    /// [`FrameError::Format`] when Arrow cannot count them in 31 bits.
+    /// Returns [`FrameError::Format`] if the number is 0 or exceeds 31 bits.
     pub fn width(&self) -> Result<Option<usize>, FrameError> {
         let Some(shape) = self.shape() else {
             return Ok(None);
@@ -87,29 +88,29 @@ impl RowFormat {
         match elements.filter(|&elements| i32::try_from(elements).is_ok()) {
             Some(0) => Err(FrameError::Format {
                 shape: shape.to_vec(),
-                reason: "it has no elements".to_owned(),
+                reason: "there are no elements".to_owned(),
             }),
             Some(elements) => Ok(Some(elements)),
             None => Err(FrameError::Format {
                 shape: shape.to_vec(),
-                reason: "it has more than 2^31 - 1 elements".to_owned(),
+                reason: "there are more than 2^31 - 1 elements".to_owned(),
             }),
         }
     }
 
-    /// Slices of one row that have a scale and an offset of their own: those of its first axis (channels, tokens) where each
-    /// has at least 64 elements, else the row as a whole.
+    /// Returns the number of slices per row. Each slice has a scale and an offset. Slices correspond to the
+    /// first axis (channels, tokens) if each has at least 64 elements. Otherwise, the whole row is a slice.
     pub fn slices(&self) -> usize {
         match self.shape() {
-            Some([first, rest @ ..]) if !rest.is_empty() && large(rest) => *first,
+            Some([first, rest @ ..]) if !rest.is_empty() && has_separate_scale(rest) => *first,
             _ => 1,
         }
     }
 
-    /// Bytes of one row before compression; `None` for objects.
+    /// Returns the bytes of a row before compression, or `None` for objects.
     ///
     /// # Errors
-    /// As [`RowFormat::width`].
+    /// Returns the same errors as [`RowFormat::width`].
     pub fn row_bytes(&self) -> Result<Option<u64>, FrameError> {
         let scales = (self.slices() as u64).saturating_mul(8);
         Ok(self.width()?.map(|width| match self {
@@ -120,11 +121,11 @@ impl RowFormat {
         }))
     }
 
-    /// The most bytes one row can take in a batch before compression: for `f16` and `int8`, those of a row that travels as
-    /// `f32` beside its unused place. `None` for objects.
+    /// Returns the maximum number of bytes of a row before compression, or `None` for objects. For `f16` and
+    /// `int8`, this includes the f32 values and the unused encoded values.
     ///
     /// # Errors
-    /// As [`RowFormat::width`].
+    /// Returns the same errors as [`RowFormat::width`].
     pub fn largest_row_bytes(&self) -> Result<Option<u64>, FrameError> {
         let exact = if self.falls_back() {
             self.width()?.unwrap_or(0) as u64 * 4
@@ -134,8 +135,9 @@ impl RowFormat {
         Ok(self.row_bytes()?.map(|bytes| bytes.saturating_add(exact)))
     }
 
-    /// The most bytes an answer of `rows` rows takes as one message before compression; `objects` are those of the samples' objects
-    /// together, which [`RowFormat::Object`] sends. A format Arrow cannot hold has no such bound: `u64::MAX`.
+    /// Returns the maximum size in bytes of an answer with `rows` rows as a single message before
+    /// compression. `objects` is the total size of the objects, for [`RowFormat::Object`]. Returns `u64::MAX`
+    /// if Arrow does not support the format.
     pub fn message_bytes(&self, rows: u64, objects: u64) -> u64 {
         let row = self.largest_row_bytes().unwrap_or(Some(u64::MAX));
         let values = row.map_or(objects, |row| row.saturating_mul(rows));
@@ -143,12 +145,12 @@ impl RowFormat {
         values.saturating_add(overhead).saturating_add(MESSAGE_OVERHEAD)
     }
 
-    /// Whether rows the encoding cannot hold travel as `f32`.
+    /// Returns true if rows that do not fit are stored as `f32`.
     pub(crate) fn falls_back(&self) -> bool {
         matches!(self, Self::F16(_) | Self::Int8(_))
     }
 
-    /// The Arrow schema of an answer with these rows, which may have checksums.
+    /// Returns the Arrow schema of an answer.
     pub(crate) fn schema(&self, checksums: bool) -> Result<Schema, FrameError> {
         let mut fields = vec![
             Field::new(POSITION, DataType::UInt32, false),
@@ -195,7 +197,7 @@ impl RowFormat {
         }
     }
 
-    /// The storage type of the activation column.
+    /// Returns the storage type of the column `activation`.
     pub(crate) fn column_type(&self) -> Result<DataType, FrameError> {
         match self.width()? {
             None => Ok(DataType::LargeBinary),
@@ -203,21 +205,21 @@ impl RowFormat {
         }
     }
 
-    /// The type of the columns of scales and offsets.
+    /// Returns the type of the columns `scale` and `offset`.
     pub(crate) fn scales_type(&self) -> Result<DataType, FrameError> {
         self.width()?;
         list_type(DataType::Float32, self.slices())
     }
 
-    /// Refuses a schema other than this format's. Names, types and the tensor's shape count; how a writer spelled its
-    /// metadata does not. Returns whether its rows have checksums.
+    /// Checks a schema against this format. Names, types and tensor shape must match. Other metadata can
+    /// differ. Returns true if the schema contains checksums.
     pub(crate) fn check(&self, schema: &Schema) -> Result<bool, FrameError> {
         let last = schema.fields().last();
         let checksums = last.is_some_and(|field| field.name() == CHECKSUM);
         let expected = self.schema(checksums)?;
         if schema.fields().len() != expected.fields().len() {
             return Err(FrameError::malformed(format!(
-                "it has {} columns, it should have {}",
+                "it has {} columns instead of {}",
                 schema.fields().len(),
                 expected.fields().len()
             )));
@@ -248,8 +250,8 @@ impl RowFormat {
     }
 }
 
-/// Whether a slice of this shape gets a scale of its own.
-fn large(slice: &[usize]) -> bool {
+/// Returns true if slices of this shape have separate scales.
+fn has_separate_scale(slice: &[usize]) -> bool {
     let elements = slice
         .iter()
         .fold(1_usize, |product, &side| product.saturating_mul(side));
@@ -264,23 +266,25 @@ fn list_type(element: DataType, length: usize) -> Result<DataType, FrameError> {
     ))
 }
 
-/// The elements of the `exact` column.
+/// Returns the element field of the column `exact`.
 pub(crate) fn exact_field() -> Arc<Field> {
     Arc::new(Field::new_list_field(DataType::Float32, false))
 }
 
-/// Ends the code of an error that the host caused. A client of a version before reads a code it does not know, which it asks again for.
-const OF_HOST: &str = "@host";
+/// Suffix of error codes for errors caused by the host. Clients of earlier versions do not know these codes,
+/// and retry.
+const HOST_CAUSED_SUFFIX: &str = "@host";
 
-/// The code of a row's error as it travels.
+/// Returns the encoded code of a row's error.
 pub(crate) fn code_of(error: &OpError) -> String {
-    let of_host = if error.host_caused { OF_HOST } else { "" };
+    let of_host = if error.host_caused { HOST_CAUSED_SUFFIX } else { "" };
     format!("{}{of_host}", error.code)
 }
 
-/// The error of a row, from its code and text; a code that this version does not know counts as unknown.
+/// Creates the error of a row from code and message. Codes that this version does not know become
+/// [`OpErrorCode::Unknown`].
 pub(crate) fn row_error(code: &str, text: &str) -> OpError {
-    let (name, host_caused) = match code.strip_suffix(OF_HOST) {
+    let (name, host_caused) = match code.strip_suffix(HOST_CAUSED_SUFFIX) {
         Some(name) => (name, true),
         None => (code, false),
     };

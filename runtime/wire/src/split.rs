@@ -1,14 +1,14 @@
 use serde::{Deserialize, Serialize};
 
-/// Where a job divides the network between host and trainer.
+/// Split of the network between host and trainer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum Split {
-    /// Raw objects travel; the trainer does everything.
+    /// The host sends raw objects. The trainer does all processing.
     None,
-    /// Only decoding and preprocessing are pushed down.
+    /// The host decodes and preprocesses.
     Input,
-    /// The layers up to this cut are pushed down.
+    /// The host also computes the layers up to this cut.
     Cut(String),
 }
 

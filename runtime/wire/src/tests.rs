@@ -1,4 +1,4 @@
-//! Writer against reader: round trips, and streams that are cut, altered or lie.
+//! Tests of writer and reader: round trips, and truncated, modified or malicious streams.
 
 mod checksums;
 mod encodings;
@@ -14,14 +14,14 @@ const LIMIT: usize = 1 << 20;
 #[derive(Debug, Clone)]
 enum Value {
     Object(Vec<u8>),
-    /// As given to the writer, or as decoded.
+    /// Input of the writer, or decoded output.
     F32(Vec<f32>),
     U8(Vec<u8>),
     Failed(OpError),
 }
 
 impl PartialEq for Value {
-    /// By bits, but every NaN is the same.
+    /// Compares bits. All NaN values are equal.
     fn eq(&self, other: &Self) -> bool {
         let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
         match (self, other) {
@@ -110,7 +110,7 @@ fn elements(format: &RowFormat, rows: &Rows) -> Data {
     }
 }
 
-/// Reads `chunks`; the rows that arrived, and how it ended.
+/// Decodes `chunks`. Returns the received rows and the final result.
 fn decode<'a>(
     format: &RowFormat,
     positions: &[u32],
@@ -170,7 +170,7 @@ fn compression() -> impl Strategy<Value = Compression> {
     prop::sample::select(Compression::ALL.to_vec())
 }
 
-/// Usual activations; with zeros; any bits at all.
+/// Typical activations, activations with zeros, and arbitrary bits.
 fn floats(width: usize) -> impl Strategy<Value = Vec<f32>> {
     prop_oneof![
         3 => prop::collection::vec(-1e3_f32..1e3, width),
@@ -200,7 +200,7 @@ fn value(format: RowFormat) -> BoxedStrategy<Value> {
     prop_oneof![4 => good, 1 => failed].boxed()
 }
 
-/// A format and batches of rows with distinct positions.
+/// Generates a format and batches of rows with distinct positions.
 fn answer() -> impl Strategy<Value = (RowFormat, Vec<Rows>)> {
     format().prop_flat_map(|format| {
         let rows = prop::collection::btree_map(any::<u32>(), value(format.clone()), 0..12);

@@ -1,24 +1,24 @@
-//! Where a request belongs in a trace, as W3C's Trace Context has it.
+//! Trace context of requests in the format of W3C Trace Context.
 //! <https://www.w3.org/TR/trace-context/#traceparent-header>
 
 use std::fmt;
 
-/// The header, which the variable of the environment of the same name in capitals stands for where a program is started.
+/// Header name. Started programs receive the same value in the environment variable `TRACEPARENT`.
 pub const TRACEPARENT: &str = "traceparent";
 
-/// The span that something is part of, such as `00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01`.
+/// Parent span of a request. Example: `00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceParent {
-    /// The trace's id, not 0.
+    /// Trace id, not 0.
     pub trace: u128,
-    /// The span's id, not 0.
+    /// Span id, not 0.
     pub span: u64,
-    /// Whether the caller keeps what it measures.
+    /// True if the caller records the trace.
     pub sampled: bool,
 }
 
 impl TraceParent {
-    /// Reads a header; `None` where it is malformed.
+    /// Parses a header. Returns `None` if it is malformed.
     pub fn read(text: &str) -> Option<Self> {
         let mut parts = text.split('-');
         let version = number(parts.next()?, 2)?;
@@ -35,25 +35,25 @@ impl TraceParent {
         })
     }
 
-    /// The trace's id, as logs and headers have it.
+    /// Returns the trace id in hexadecimal, as in headers and logs.
     pub fn trace_id(&self) -> String {
         format!("{:032x}", self.trace)
     }
 
-    /// What the header has after the trace's id: that of the span, and the flags.
+    /// Returns the parts of the header after the trace id, which are span id and flags.
     pub fn span_and_flags(&self) -> String {
         format!("{:016x}-{:02x}", self.span, u8::from(self.sampled))
     }
 }
 
-/// Writes the header.
+/// Formats the header.
 impl fmt::Display for TraceParent {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "00-{}-{}", self.trace_id(), self.span_and_flags())
     }
 }
 
-/// So many hexadecimal digits, of which W3C allows the lower-case ones.
+/// Parses a hexadecimal number with exactly `digits` digits. W3C only allows lower case.
 fn number(text: &str, digits: usize) -> Option<u128> {
     let lower = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     (lower && text.len() == digits)
@@ -68,7 +68,7 @@ mod tests {
     const HEADER: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn what_is_read_is_written() {
+    fn headers_survive_a_round_trip() {
         let read = TraceParent::read(HEADER).unwrap();
         assert_eq!((read.to_string().as_str(), read.sampled), (HEADER, true));
         assert_eq!(read.trace_id(), "4bf92f3577b34da6a3ce929d0e0e4736");

@@ -1,9 +1,9 @@
-//! Amounts as people write them.
+//! Parsers for sizes and durations.
 
-/// Reads a number of bytes, also with KiB, MiB or GiB.
+/// Parses a number of bytes, optionally with the unit KiB, MiB or GiB.
 ///
 /// # Errors
-/// What is expected, in words.
+/// Returns a message if `text` is not a valid size.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let at = text
         .find(|letter: char| !letter.is_ascii_digit())
@@ -21,16 +21,18 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         .zip(unit)
         .and_then(|(number, unit)| number.checked_mul(unit));
     bytes.ok_or_else(|| {
-        format!("invalid size {text:?}: write a number of bytes, also with KiB, MiB or GiB, such as 4GiB")
+        format!(
+            "invalid size {text:?}: use a number of bytes, optionally with KiB, MiB or GiB (example: 4GiB)"
+        )
     })
 }
 
-/// Reads a number and a unit: s, m, h or d.
+/// Parses a duration with the unit s, m, h or d, and returns seconds.
 ///
 /// # Errors
-/// What is expected, in words.
+/// Returns a message if `text` is not a valid duration.
 pub fn parse_seconds(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no time; write a number and s, m, h or d, such as 90d");
+    let wrong = || format!("invalid duration {text:?}: use a number with s, m, h or d (example: 90d)");
     let at = text
         .find(|letter: char| !letter.is_ascii_digit())
         .ok_or_else(wrong)?;
@@ -46,10 +48,10 @@ pub fn parse_seconds(text: &str) -> Result<u64, String> {
     number.checked_mul(unit).ok_or_else(wrong)
 }
 
-/// The same, where a number alone is one of seconds.
+/// Parses a duration like [`parse_seconds`]. The default unit is seconds.
 ///
 /// # Errors
-/// What is expected, in words.
+/// Returns a message if `text` is not a valid duration.
 pub fn parse_seconds_or_number(text: &str) -> Result<u64, String> {
     text.parse().or_else(|_| parse_seconds(text))
 }

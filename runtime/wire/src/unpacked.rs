@@ -1,15 +1,17 @@
-//! What a compressed buffer claims to decompress to, read before anything is decompressed.
+//! Sizes of compressed buffers after decompression, read before decompressing.
 
 use crate::{Compression, FrameError};
 use arrow_ipc::{BodyCompressionMethod, CompressionType, RecordBatch as BatchHeader};
 
-/// Bytes before a compressed buffer: its decompressed length, or -1 when it is not compressed after all.
+/// Size of the prefix of compressed buffers. It contains the decompressed size, or -1 if the buffer is not
+/// compressed.
 const PREFIX: usize = 8;
 
-/// The most a buffer can grow by LZ4, whose format cannot code more than 255 bytes in one; a frame's header makes it less.
+/// Maximum compression ratio of LZ4. The format encodes up to 255 bytes in one, and the frame header reduces
+/// the ratio.
 const LZ4_RATIO: usize = 255;
 
-/// How the buffers of a batch are compressed.
+/// Compression of the buffers in a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Codec {
     Plain,
@@ -18,7 +20,10 @@ pub(crate) enum Codec {
 }
 
 impl Codec {
-    /// The codec of a batch; one that was not asked for is refused.
+    /// Returns the codec of a batch.
+    ///
+    /// # Errors
+    /// Returns an error if the batch is compressed in a different way than requested.
     pub(crate) fn for_batch(batch: &BatchHeader<'_>, asked: Compression) -> Result<Self, FrameError> {
         let Some(compression) = batch.compression() else {
             return Ok(Self::Plain);
@@ -27,15 +32,15 @@ impl Codec {
             (BodyCompressionMethod::BUFFER, CompressionType::LZ4_FRAME, Compression::Lz4) => Ok(Self::Lz4),
             (BodyCompressionMethod::BUFFER, CompressionType::ZSTD, Compression::Zstd) => Ok(Self::Zstd),
             _ => Err(FrameError::malformed(
-                "a compressed batch, which was not asked for",
+                "the compression of the batch was not requested",
             )),
         }
     }
 }
 
-/// Bytes of a buffer once decompressed, as it claims; `None` when it cannot be true. Arrow's decoder allocates as much, then
-/// refuses a buffer that does not come to exactly it.
-pub(crate) fn unpacked(buffer: &[u8], codec: Codec) -> Option<usize> {
+/// Returns the claimed size of a buffer after decompression, or `None` if the claim is impossible. Arrow's
+/// decoder allocates this number of bytes and rejects buffers with a different actual size.
+pub(crate) fn decompressed_size(buffer: &[u8], codec: Codec) -> Option<usize> {
     if codec == Codec::Plain || buffer.is_empty() {
         return Some(buffer.len());
     }
@@ -58,19 +63,22 @@ mod tests {
 
     #[test]
     fn a_buffer_says_what_it_becomes() {
-        assert_eq!(unpacked(&[0; 24], Codec::Plain), Some(24));
-        assert_eq!(unpacked(&[], Codec::Zstd), Some(0));
-        assert_eq!(unpacked(&buffer(-1, 16), Codec::Lz4), Some(16));
-        assert_eq!(unpacked(&buffer(0, 0), Codec::Lz4), Some(0));
-        assert_eq!(unpacked(&buffer(2000, 16), Codec::Lz4), Some(2000));
-        assert_eq!(unpacked(&buffer(1 << 30, 16), Codec::Zstd), Some(1 << 30));
+        assert_eq!(decompressed_size(&[0; 24], Codec::Plain), Some(24));
+        assert_eq!(decompressed_size(&[], Codec::Zstd), Some(0));
+        assert_eq!(decompressed_size(&buffer(-1, 16), Codec::Lz4), Some(16));
+        assert_eq!(decompressed_size(&buffer(0, 0), Codec::Lz4), Some(0));
+        assert_eq!(decompressed_size(&buffer(2000, 16), Codec::Lz4), Some(2000));
+        assert_eq!(
+            decompressed_size(&buffer(1 << 30, 16), Codec::Zstd),
+            Some(1 << 30)
+        );
     }
 
     #[test]
-    fn lies_are_refused() {
-        assert_eq!(unpacked(&[0; 7], Codec::Zstd), None);
-        assert_eq!(unpacked(&buffer(-2, 16), Codec::Zstd), None);
-        assert_eq!(unpacked(&buffer(i64::MIN, 16), Codec::Zstd), None);
-        assert_eq!(unpacked(&buffer(1 << 30, 16), Codec::Lz4), None);
+    fn impossible_sizes_are_refused() {
+        assert_eq!(decompressed_size(&[0; 7], Codec::Zstd), None);
+        assert_eq!(decompressed_size(&buffer(-2, 16), Codec::Zstd), None);
+        assert_eq!(decompressed_size(&buffer(i64::MIN, 16), Codec::Zstd), None);
+        assert_eq!(decompressed_size(&buffer(1 << 30, 16), Codec::Lz4), None);
     }
 }

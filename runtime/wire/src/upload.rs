@@ -1,25 +1,26 @@
-//! The headers of uploads that go on where they broke off, named as in the draft "Resumable Uploads for HTTP"; the digest as in
-//! RFC 9530.
+//! Headers for resumable uploads. The names follow the draft "Resumable Uploads for HTTP", and the digest
+//! follows RFC 9530.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// What the whole upload hashes to: `sha-256=:<base64>:`. With it, a host keeps what came of an upload that breaks off.
+/// Digest of the whole upload: `sha-256=:<base64>:`. Required for resuming an interrupted upload.
 pub const REPR_DIGEST: &str = "repr-digest";
 
-/// How many bytes of an upload the host has; in a `PUT`, where its body goes on.
+/// Number of received bytes. In a `PUT` request, the offset of the body.
 pub const UPLOAD_OFFSET: &str = "upload-offset";
 
-/// `?1` when the host has the whole upload, checked and stored; else `?0`.
+/// `?1` if the whole upload was verified and stored, otherwise `?0`.
 pub const UPLOAD_COMPLETE: &str = "upload-complete";
 
-/// The value of [`REPR_DIGEST`] for a SHA-256 in hex; `None` for what is none.
+/// Returns the value of [`REPR_DIGEST`] for a hexadecimal SHA-256, or `None` if it is malformed.
 pub fn repr_digest(sha256: &str) -> Option<String> {
     let bytes = hex::decode(sha256).ok().filter(|bytes| bytes.len() == 32)?;
     Some(format!("sha-256=:{}:", STANDARD.encode(bytes)))
 }
 
-/// The SHA-256, in lower-case hex, that a value of [`REPR_DIGEST`] names; other algorithms beside it are passed over.
+/// Returns the hexadecimal SHA-256 (lower case) from a value of [`REPR_DIGEST`]. Other algorithms are
+/// ignored.
 pub fn digest_of(value: &str) -> Option<String> {
     let own = |member: &str| {
         let encoded = member.trim().strip_prefix("sha-256=:")?.strip_suffix(':')?;
@@ -35,7 +36,7 @@ mod tests {
 
     #[test]
     fn a_digest_is_written_and_read_as_rfc_9530_says() {
-        // The RFC's own example: the representation {"hello": "world"} and a newline.
+        // Example from the RFC, for the representation {"hello": "world"} with a newline.
         let value = "sha-256=:RK/0qy18MlBSVnWgjwz6lZEWjP/lF5HF9bvEF8FabDg=:";
         let sha256 = digest_of(value).unwrap();
         assert_eq!(
@@ -47,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_sha256_is_none() {
+    fn malformed_digests_are_refused() {
         for value in [
             "",
             "sha-256=",

@@ -1,55 +1,57 @@
-//! What tenants used of a host, for whoever bills them.
+//! Resource usage of tenants for accounting.
 
 use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
 
-/// What was used, failed work included. Bytes and seconds are sums but for `stored_bytes`.
+/// Resource usage, including failed work. Bytes and seconds are sums, except for `stored_bytes`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Usage {
-    /// Time of lanes; rows of several tenants in one run share its time.
+    /// Device time in seconds. Tenants in the same engine batch share its time.
     pub device_seconds: f64,
-    /// CPU time of guest code.
+    /// CPU time of guest code in seconds.
     pub guest_cpu_seconds: f64,
     /// Bytes read from stores.
     pub read_bytes: u64,
-    /// Bytes of extractions, probes and listings sent.
+    /// Bytes sent for extractions, probes and listings.
     pub sent_bytes: u64,
-    /// Images answered, bad ones included.
+    /// Number of answered images, including bad ones.
     pub images: u64,
-    /// Extractions that ended, however.
+    /// Number of finished extractions, including failed ones.
     pub extractions: u64,
-    /// Of these, those that did not come to their end.
+    /// Number of failed extractions.
     pub failed_extractions: u64,
-    /// Measurements of the link.
+    /// Number of link measurements.
     pub probes: u64,
-    /// Pages of listings.
+    /// Number of listing pages.
     pub listings: u64,
-    /// The most bytes of guests and models that were stored at a time; of several days, the sum of each day's.
+    /// Peak size of stored guests and models in bytes. For multiple days, the sum of daily peaks.
     pub stored_bytes: u64,
 }
 
-/// What a tenant used on one day.
+/// Resource usage of a tenant on a day.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DayUsage {
-    /// The day in UTC, such as `2026-11-26`.
+    /// Date in UTC (example: `2026-11-26`).
     pub day: String,
-    /// The tenant.
+    /// Tenant name.
     pub tenant: String,
-    /// What it used.
+    /// Resource usage on this day.
     #[serde(flatten)]
     pub usage: Usage,
 }
 
 impl Usage {
-    /// What another host, or the same one before it was started again, counted on the same day: what is stored is stored once for all.
+    /// Adds usage from the same day, either of another host or before a restart. Hosts share storage, so
+    /// `stored_bytes` is the maximum of both values.
     pub fn add_host(&mut self, other: &Self) {
         let stored = self.stored_bytes.max(other.stored_bytes);
         *self += *other;
         self.stored_bytes = stored;
     }
 
-    /// What was counted since `before`, a reading of the same counters; a counter that is lower began anew.
+    /// Returns the usage since `before`, which is an earlier value of the same counters. Decreased counters
+    /// have been reset, so the full value is returned.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let count = |now: u64, then: u64| now.checked_sub(then).unwrap_or(now);
@@ -130,6 +132,6 @@ mod tests {
             (since.images, since.device_seconds, since.read_bytes),
             (2, 0.25, 0)
         );
-        assert_eq!(since.stored_bytes, 50, "it is no counter");
+        assert_eq!(since.stored_bytes, 50, "this value is not a counter");
     }
 }

@@ -1,6 +1,6 @@
-//! Rows to the bytes of an Arrow IPC stream.
+//! Encoder from rows to Arrow IPC streams.
 
-use crate::columns::{blank, columns};
+use crate::columns::{columns, null_row};
 use crate::rows::{code_of, error_fields};
 use crate::{ActivationBatch, Compression, FrameError, RowFormat};
 use arrow_array::{
@@ -15,50 +15,51 @@ use bytes::Bytes;
 use frostline_tensor::{Data, OpError, Tensor};
 use std::sync::Arc;
 
-/// Level 3, Arrow's own, takes up to twice the time on SqueezeNet's activations and makes none of them smaller by 2 %.
+/// Compression level of Zstandard. Level 3, which is Arrow's default, needs up to twice the time for
+/// SqueezeNet's activations and reduces their size by less than 2 %.
 const ZSTD_LEVEL: i32 = 1;
 
-/// Writes the answer of one extraction. Every method returns the next bytes of the body, in pieces: without compression, the
-/// elements of a tensor that travels as it is are the piece they already were, uncopied.
+/// Writer for the answer of an extraction. All methods return the next bytes of the body as a list of pieces.
+/// Without compression, the elements of f32 and u8 tensors are not copied but returned as a separate piece.
 pub struct ActivationWriter {
     format: RowFormat,
     schema: Arc<Schema>,
     checksums: bool,
     encoder: StreamEncoder,
-    /// The unused elements under a failed row; made once, shared by all of them.
+    /// Blank elements for failed rows. Created once and shared.
     blank: Option<Vec<ArrayRef>>,
 }
 
-/// A sample that has no activation.
+/// Failed sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowFailure {
-    /// The client's number for it.
+    /// Position of the sample in the request.
     pub position: u32,
-    /// Why.
+    /// Error of the sample.
     pub error: OpError,
 }
 
 impl ActivationWriter {
-    /// A writer of rows of `format`, uncompressed.
+    /// Creates a writer for rows of `format` without compression.
     ///
     /// # Errors
-    /// [`FrameError::Format`] for a shape Arrow cannot hold.
+    /// Returns [`FrameError::Format`] if Arrow does not support the shape.
     pub fn new(format: RowFormat) -> Result<Self, FrameError> {
         Self::compressed(format, Compression::None)
     }
 
-    /// A writer of rows of `format` that compresses its batches.
+    /// Creates a writer for rows of `format` with compression.
     ///
     /// # Errors
-    /// [`FrameError::Format`] for a shape Arrow cannot hold.
+    /// Returns [`FrameError::Format`] if Arrow does not support the shape.
     pub fn compressed(format: RowFormat, compression: Compression) -> Result<Self, FrameError> {
         Self::open(format, compression, false)
     }
 
-    /// [`ActivationWriter::compressed`], with a checksum of each row in a column of its own.
+    /// Creates a writer like [`ActivationWriter::compressed`] that adds a column with row checksums.
     ///
     /// # Errors
-    /// [`FrameError::Format`] for a shape Arrow cannot hold.
+    /// Returns [`FrameError::Format`] if Arrow does not support the shape.
     pub fn checked(format: RowFormat, compression: Compression) -> Result<Self, FrameError> {
         Self::open(format, compression, true)
     }
@@ -77,21 +78,22 @@ impl ActivationWriter {
         })
     }
 
-    /// Writes the rows of a batch; `positions` names them in order. `u8` rows are a `u8` tensor, all others are `f32` and are
-    /// encoded here.
+    /// Writes a batch of rows with their `positions`. `u8` rows require a `u8` tensor. All other formats
+    /// require an `f32` tensor, which this method encodes.
     ///
     /// # Errors
-    /// [`FrameError::Rows`] when type, row shape or number of rows differ from what was announced.
+    /// Returns [`FrameError::Rows`] if the type, row shape or number of rows is unexpected.
     pub fn tensor(&mut self, positions: &[u32], rows: Tensor) -> Result<Vec<Bytes>, FrameError> {
         self.check_rows(positions, &rows)?;
         let values = columns(&self.format, rows.into_data())?;
         self.batch(positions, values, None)
     }
 
-    /// Writes raw objects, each with its position. One alone is not copied; the bytes of several are joined into one column buffer.
+    /// Writes raw objects with their positions. A single object is not copied. Multiple objects are copied to
+    /// a common buffer.
     ///
     /// # Errors
-    /// [`FrameError::Rows`] when the answer is not one of objects.
+    /// Returns [`FrameError::Rows`] if the format is not [`RowFormat::Object`].
     pub fn objects(&mut self, rows: &[(u32, Bytes)]) -> Result<Vec<Bytes>, FrameError> {
         if self.format != RowFormat::Object {
             return Err(self.mismatch("object bytes".to_owned()));
@@ -111,11 +113,11 @@ impl ActivationWriter {
         self.batch(&positions, vec![activation], None)
     }
 
-    /// Writes the samples that failed, one record batch each, so that they all share the blank elements Arrow's layout
-    /// wants under a null row.
+    /// Writes failed samples. Each failure is a separate record batch, so all of them can share the blank
+    /// elements required by Arrow's layout.
     ///
     /// # Errors
-    /// [`FrameError::Encode`] with Arrow's text.
+    /// Returns [`FrameError::Encode`] if Arrow fails.
     pub fn failures(&mut self, failures: &[RowFailure]) -> Result<Vec<Bytes>, FrameError> {
         let mut pieces = Vec::new();
         for failure in failures {
@@ -128,10 +130,11 @@ impl ActivationWriter {
         Ok(pieces)
     }
 
-    /// Ends the stream with Arrow's marker. An answer without it is incomplete, so drop the writer when the request fails.
+    /// Ends the stream with Arrow's marker. Answers without the marker are incomplete, so drop the writer if
+    /// the request fails.
     ///
     /// # Errors
-    /// [`FrameError::Encode`] with Arrow's text.
+    /// Returns [`FrameError::Encode`] if Arrow fails.
     pub fn finish(self) -> Result<Vec<Bytes>, FrameError> {
         let pieces = self.encoder.finish().map_err(FrameError::encode)?;
         Ok(pieces.into_iter().map(Bytes::from).collect())
@@ -164,7 +167,7 @@ impl ActivationWriter {
 
     fn blank_row(&mut self) -> Result<Vec<ArrayRef>, FrameError> {
         if self.blank.is_none() {
-            self.blank = Some(blank(&self.format)?);
+            self.blank = Some(null_row(&self.format)?);
         }
         Ok(self.blank.clone().unwrap_or_default())
     }

@@ -1,4 +1,4 @@
-//! Uploads that no compiler would make.
+//! Generates uploads that no compiler would create.
 
 use wasm_encoder::{
     CodeSection, ComponentBuilder, ComponentExportKind, ConstExpr, CustomSection, DataSection, DataSegment,
@@ -7,7 +7,7 @@ use wasm_encoder::{
     TableType, TypeSection, ValType,
 };
 
-/// A module of one type, `() -> ()`.
+/// Creates a module with the type `() -> ()`.
 fn module() -> Module {
     let mut types = TypeSection::new();
     types.ty().function([], []);
@@ -16,7 +16,7 @@ fn module() -> Module {
     module
 }
 
-/// `count` functions that do nothing, with these local variables.
+/// Returns `count` empty functions with local variables `locals`.
 fn functions(count: usize, locals: &[(u32, ValType)]) -> (FunctionSection, CodeSection) {
     let (mut functions, mut code) = (FunctionSection::new(), CodeSection::new());
     let mut body = Function::new(locals.iter().copied());
@@ -172,8 +172,9 @@ pub(crate) fn nested_components() -> Vec<u8> {
     bytes
 }
 
-/// A guest that passes every check and takes the compiler long: one function of millions of instructions, each of which
-/// waits for the one before. It names the right exports, and exports its module under them.
+/// Returns a guest that passes all checks but needs much compile time: a function with 2.8 million
+/// instructions, each dependent on the previous one. It exports a module under the expected names, so that
+/// the exports look complete.
 pub fn slow_to_compile() -> Vec<u8> {
     const STEPS: i64 = 700_000;
     let mut body = Function::new([(1, ValType::I64)]);
@@ -198,8 +199,8 @@ pub fn slow_to_compile() -> Vec<u8> {
     component.finish()
 }
 
-/// The encoder nests by recursion as well, so these are bytes: a section (7) of one type, an instance type (0x42) of one
-/// declaration, which is a type (1), and so on.
+/// Nests instance types. The bytes are written directly because the encoder is recursive. The section (7)
+/// contains a type, which is an instance type (0x42) with a declaration, which is again a type (1).
 pub(crate) fn nested_types() -> Vec<u8> {
     const DEPTH: usize = 100_000;
     let mut section = vec![1];

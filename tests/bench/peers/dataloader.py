@@ -1,13 +1,13 @@
-"""Fine-tuning by PyTorch with a DataLoader that reads photos from S3: a peer of `cargo xtask bench peers`.
+"""Fine-tunes in PyTorch with a DataLoader that reads photos from S3, for `cargo xtask bench peers`.
 
     python dataloader.py --endpoint http://127.0.0.1:5000 --bucket photos --prefix clothing --network resnet18 --batch 32 --steps 20
 
-Every step reads its photos, decodes them in worker processes, runs the frozen layers without gradients and trains the rest. Prints a JSON
-line per step (`step`, `loss`, `t`: seconds since the workers were started) and a last one: `iteration_seconds_median`,
-`iteration_seconds_mean`, `bytes_received` (of the photos trained on; HTTP's own bytes come on top), `steps`, `threads`, `workers`.
+Each step reads photos, decodes them in worker processes, runs the frozen layers without gradients and trains the remaining layers. Prints a
+JSON line per step (`step`, `loss`, `t`: seconds since the start of the workers). The final line contains `iteration_seconds_median`,
+`iteration_seconds_mean`, `bytes_received` (trained photos without HTTP overhead), `steps`, `threads` and `workers`.
 
-Workers deliver in bursts, so an iteration's time is taken over as many steps as there are workers. The steps whose batches were fetched
-ahead while the first one was awaited do not count: the first workers x 2, at most half of all.
+Workers deliver batches in bursts, so iteration times are averaged over a window of `workers` steps. The first steps are excluded because the
+batches were prefetched during startup: 2 x `workers` steps, limited to half of all steps.
 """
 
 import statistics
@@ -19,7 +19,7 @@ from photo_task import PREFETCHED_BATCHES, Photos, Shuffled, Trainer, list_photo
 
 
 def steady_iterations(ends, workers):
-    """Seconds of an iteration, one value for each window of `workers` steps after the warm-up; `ends` are the steps' times."""
+    """Returns the seconds per iteration for each window of `workers` steps after the warm-up. Parameter `ends`: end times of the steps."""
     width = min(max(workers, 1), max(len(ends) // 4, 1))
     warm_up = min(max(workers, 1) * PREFETCHED_BATCHES, len(ends) // 2)
     steady = ends[max(warm_up - 1, 0) :]
@@ -47,7 +47,7 @@ def train(arguments):
 def main():
     arguments = parse_arguments(__doc__)
     if arguments.steps < 2:
-        raise SystemExit("--steps must be at least 2: an iteration is the time between steps")
+        raise SystemExit("--steps must be 2 or more to measure the time between steps")
     ends, received = train(arguments)
     iterations = steady_iterations(ends, arguments.workers)
     report(

@@ -1,17 +1,17 @@
-"""Fine-tuning in two steps, features extracted once to the bucket and then a part trained on them: a peer of `cargo xtask bench peers`.
+"""Extracts features once to a bucket and then fine-tunes on them, for `cargo xtask bench peers`.
 
     python extract_once.py --endpoint http://127.0.0.1:5000 --bucket photos --prefix clothing --network resnet18 --batch 32 --epochs 5
 
-Step one reads every photo, runs the frozen layers and writes their activations back, one f32 .npy object a batch, under
-`features/NETWORK/` (shuffled first, so that each holds a mixture of classes). Step two trains the rest for `--epochs` epochs, reading the activations again in each. Both read with the workers of
-dataloader.py; writing goes on beside the next batch. `--steps N` takes only the first N batches of the data (0: all of them, the default).
+The first phase reads all photos in random order (to mix classes), runs the frozen layers, and writes the activations to `features/NETWORK/`: an
+f32 .npy object per batch, written in parallel with the next batch. The second phase trains the remaining layers for `--epochs` epochs, and reads
+the activations again in each epoch. Both phases read with workers as in dataloader.py. `--steps N` limits the data to N batches (default: 0 for all).
 
-With `--memory` step one keeps the activations in memory instead, and step two takes rows from there in an order of its own in every
-epoch: the best there is where they fit.
+With `--memory`, the first phase keeps the activations in memory, and the second phase shuffles rows in each epoch: the best case if all
+activations fit in memory.
 
-Prints a JSON line per training step (`step`, `loss`, `t`: seconds since step one began) and a last one: `seconds`, `extract_seconds`, `train_seconds`,
-`iteration_seconds` (both, over the training steps), `extract_bytes_received`, `extract_bytes_sent`, `train_bytes_received`, `samples`,
-`epochs`. The feature objects are removed afterwards, unmeasured.
+Prints a JSON line per training step (`step`, `loss`, `t`: seconds since the start of the first phase). The final line contains `seconds`,
+`extract_seconds`, `train_seconds`, `iteration_seconds` (both phases divided by the number of training steps), `extract_bytes_received`,
+`extract_bytes_sent`, `train_bytes_received`, `samples` and `epochs`. Removing the feature objects afterwards is not included in the times.
 """
 
 import concurrent.futures
@@ -26,7 +26,7 @@ from photo_task import Bucket, Photos, Shuffled, Trainer, connect, list_photos, 
 
 
 class Features(torch.utils.data.Dataset):
-    """(activations, labels, bytes read) of each batch that was extracted."""
+    """Dataset of (activations, labels, bytes read) for each extracted batch."""
 
     def __init__(self, arguments, shards):
         self.bucket = Bucket(arguments)
@@ -42,7 +42,7 @@ class Features(torch.utils.data.Dataset):
 
 
 def extract(arguments, prefix, keys, labels):
-    """Writes the activations of every photo; returns ([(key, labels)], bytes received, bytes sent)."""
+    """Writes the activations of all photos. Returns ([(key, labels)], bytes received, bytes sent)."""
     client = connect(arguments.endpoint)
     shards, received, sent = [], 0, 0
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as writer, torch.no_grad():
@@ -63,7 +63,7 @@ def extract(arguments, prefix, keys, labels):
 
 
 def extract_to_memory(arguments, prefix, keys, labels):
-    """(activations, labels) of every photo, and the bytes received."""
+    """Returns (activations, labels, bytes received) for all photos."""
     rows, targets, received = [], [], 0
     with torch.no_grad():
         for photos, classes, sizes in loader(Photos(arguments, keys, labels), arguments, batch_size=arguments.batch):
@@ -74,7 +74,7 @@ def extract_to_memory(arguments, prefix, keys, labels):
 
 
 def train_from_memory(arguments, suffix, rows, labels, start):
-    """Trains on rows in memory."""
+    """Trains on activations in memory."""
     trainer, step = Trainer(suffix, arguments), 0
     for _ in range(arguments.epochs):
         for chosen in torch.randperm(len(rows)).split(arguments.batch):
@@ -84,7 +84,7 @@ def train_from_memory(arguments, suffix, rows, labels, start):
 
 
 def train(arguments, suffix, shards, start):
-    """Trains on the stored activations; returns the bytes received."""
+    """Trains on activations in the bucket. Returns the bytes received."""
     trainer = Trainer(suffix, arguments)
     sampler = Shuffled(len(shards), arguments.epochs * len(shards))
     batches = loader(Features(arguments, shards), arguments, batch_size=None, sampler=sampler)
@@ -99,11 +99,11 @@ def train(arguments, suffix, shards, start):
 def add_arguments(parser):
     parser.set_defaults(steps=0)
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--memory", action="store_true", help="keep the activations in memory, not in the bucket")
+    parser.add_argument("--memory", action="store_true", help="keep the activations in memory instead of the bucket")
 
 
 def shuffled_photos(arguments):
-    """(keys, labels, class names): all photos, or as many as `--steps` batches hold."""
+    """Returns (keys, labels, class names) of all photos in random order, limited to `--steps` batches."""
     keys, labels, classes = list_photos(arguments)
     photos = list(zip(keys, labels))
     random.Random(arguments.seed).shuffle(photos)

@@ -1,11 +1,11 @@
-"""Fine-tunes an ONNX network on photos with PyTorch and the default recipe of `frostline train`: the reference of `bench accuracy`.
+"""Fine-tunes an ONNX network on photos with PyTorch and the default recipe of `frostline train`. Reference for `cargo xtask bench accuracy`.
 
     python tests/bench/peers/fine_tune.py --model squeezenet1_1_pooled.onnx --freeze features --data clothing --seed 0 [--augment]
 
-The network's nodes are run as they stand by torch.nn.functional, those after the freeze cut with gradients; its last Gemm becomes a classifier of
-the photos' classes, its weights from a normal distribution of deviation 0.01. SGD with momentum, half a cosine with a warm-up (Hugging Face's
-get_cosine_schedule_with_warmup), cross-entropy. `--augment` loads training photos by torchvision's RandomResizedCrop and RandomHorizontalFlip, else
-by Resize and CenterCrop. Prints one line of JSON: accuracy of the last epoch, seconds.
+Executes the network's nodes with torch.nn.functional, with gradients after the freeze cut. The last Gemm is replaced by a classifier for the
+photos' classes with normally distributed weights (standard deviation 0.01). Uses SGD with momentum, cross-entropy, and a half-cosine schedule
+with warm-up (get_cosine_schedule_with_warmup in Hugging Face's transformers). With `--augment`, training photos are loaded with torchvision's
+RandomResizedCrop and RandomHorizontalFlip, otherwise with Resize and CenterCrop. Prints a line of JSON: `accuracy` after the last epoch, `seconds`.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def attributes(node):
 
 
 def pads(given, spatial=2):
-    """Symmetric padding as torch takes it."""
+    """Converts ONNX padding to torch. Exits if the padding is asymmetric."""
     given = list(given or [0] * 2 * spatial)
     if given[:spatial] != given[spatial:]:
         sys.exit(f"asymmetric padding {given} is not supported")
@@ -65,7 +65,7 @@ OPERATORS = {
 
 
 class Network:
-    """The nodes of an ONNX file, divided at the freeze cut."""
+    """ONNX nodes before and after the freeze cut."""
 
     def __init__(self, file, freeze, classes):
         graph = onnx.load(file).graph
@@ -80,7 +80,7 @@ class Network:
         self.suffix = [node for node in graph.node if after.intersection(node.output)]
         head = self.suffix[-1]
         if head.op_type != "Gemm":
-            sys.exit(f"{file} ends with {head.op_type}; expected Gemm")
+            sys.exit(f"the last node of {file} is {head.op_type}; expected Gemm")
         shape = [classes, self.weights[head.input[1]].shape[1]]
         self.weights[head.input[1]] = torch.randn(shape) * 0.01
         self.weights[head.input[2]] = torch.zeros(classes)
@@ -177,7 +177,7 @@ def main():
 
 
 def spec_in(model):
-    """The pixel spec in the file's metadata, if it has one."""
+    """Returns the pixel spec from the file's metadata, or an empty dictionary."""
     found = [entry.value for entry in onnx.load(model, load_external_data=False).metadata_props if entry.key == pixels.METADATA_KEY]
     return json.loads(found[0]) if found else {}
 

@@ -1,11 +1,11 @@
-"""PyTorch on a device: the peer of the benchmark `gpu`.
+"""Measures PyTorch on a device, for `cargo xtask bench gpu`.
 
     python gpu.py forward --network resnet50 --precision tf32 --batch 128 --rows 2048 --device cuda:0
     python gpu.py job --network resnet50 --precision f32 --batch 64 --epochs 2 --data photos --device cuda:0
 
-`forward`: images a second of the layers up to the paper's freeze cut, on pixels that are on the device, in the faster memory layout.
-`job`: images a second of the last epoch, from photos in class folders: a DataLoader with a worker per core decodes, the frozen layers
-run on the device, the rest trains there. Prints one line of JSON.
+`forward` measures the layers up to the paper's freeze cut on pixels in device memory, using the faster of two memory layouts. `job` measures the
+last epoch on photos in class folders: a DataLoader decodes with a worker per core, and all layers run on the device. Prints a line of JSON with
+`images_per_second`.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def synchronize(device):
 
 
 def forward(arguments):
-    """Images a second in the faster of two layouts."""
+    """Returns the images per second in the faster memory layout."""
     frozen, _ = split_network(arguments.network, 10)
     dtype = torch.float16 if arguments.precision == "f16" else torch.float32
     frozen = frozen.to(arguments.device, dtype)
@@ -64,7 +64,7 @@ def forward(arguments):
 
 
 def job(arguments):
-    """Images a second of the last epoch."""
+    """Returns the images per second in the last epoch."""
     steps = [transforms.Resize(256), transforms.CenterCrop(224), transforms.ToTensor(), transforms.Normalize(*IMAGENET)]
     photos = torchvision.datasets.ImageFolder(arguments.data, transforms.Compose(steps))
     workers = os.cpu_count()

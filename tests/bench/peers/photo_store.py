@@ -1,11 +1,11 @@
-"""An S3 server (moto) with real photos in a bucket, re-encoded so that each weighs about as much as an ImageNet photo.
+"""Runs an S3 server (moto) with photos in a bucket, re-encoded to about the size of ImageNet photos.
 
     python3 tests/bench/peers/photo_store.py --photos FOLDER --cache FOLDER --train 256 --validation 20
 
-Listens on every address of the network namespace it is started in, on a free port; prints one JSON line when the bucket is full, and
-ends with its standard input. FOLDER holds train/<class>/ and validation/<class>/, or <class>/ alone, of which a tenth is kept to validate.
-The photos lie under s3://photos/set as train/<class>/*.jpg and validation/<class>/*.jpg. Resized photos are kept in the cache folder, so
-only the first run pays for them.
+Listens on all addresses of the current network namespace on a free port. Prints a JSON line when the bucket is ready, and exits when standard
+input closes. FOLDER contains train/<class>/ and validation/<class>/, or only <class>/. In the second case, a tenth of the photos is used for
+validation. The data root is s3://photos/set, with train/<class>/*.jpg and validation/<class>/*.jpg. Resized photos are cached in the folder
+--cache.
 """
 
 import argparse
@@ -22,16 +22,16 @@ from PIL import Image
 
 BUCKET, PREFIX = "photos", "set"
 TARGET_BYTES = 110_000
-# The photos at hand are 400 pixels wide; the mean ImageNet photo is 469 x 387.
+# The available photos are 400 pixels wide. The mean size in ImageNet is 469 x 387.
 SHORT_SIDES = [round(400 * 1.07**step) for step in range(16)]
 QUALITY = 98
 SUFFIXES = (".jpg", ".jpeg", ".png")
-# Of photos that are not divided, every tenth of a class, and one at least.
+# Without a validation folder, every tenth photo in a class (at least one) is used for validation.
 VALIDATION_STEP = 10
 
 
 def resized(file):
-    """The photo enlarged until its JPEG weighs about TARGET_BYTES."""
+    """Returns the photo as JPEG, enlarged to about TARGET_BYTES."""
     photo = Image.open(file).convert("RGB")
     tried = []
     for short_side in SHORT_SIDES:
@@ -46,7 +46,7 @@ def resized(file):
 
 
 def divided(photos):
-    """The photos of each class: {"train": [[path, ..], ..], "validation": [[path, ..], ..]}."""
+    """Returns the photos by part and class: {"train": [[path, ..], ..], "validation": [[path, ..], ..]}."""
 
     def classes(folder):
         folders = sorted(entry for entry in folder.iterdir() if entry.is_dir())
@@ -61,22 +61,22 @@ def divided(photos):
             "validation": [files[::VALIDATION_STEP] for files in every],
         }
     if any(sum(map(bool, part)) < 2 for part in parts.values()):
-        sys.exit(f"{photos} has fewer than two classes of photos; expected train/<class>/ and validation/<class>/, or <class>/")
+        sys.exit(f"{photos} contains fewer than two classes of photos; expected train/<class>/ and validation/<class>/, or <class>/")
     return parts
 
 
 def chosen(classes, count):
-    """`count` photos, as evenly over the classes as they go, always the same ones."""
+    """Selects `count` photos, distributed evenly over the classes. The selection is deterministic."""
     turns = max(len(files) for files in classes)
     in_turn = [files[turn] for turn in range(turns) for files in classes if turn < len(files)]
     return in_turn[:count]
 
 
 def prepare(photos, cache, counts):
-    """Resizes what the cache lacks; returns (key, path) of each photo."""
+    """Resizes photos that are missing in the cache. Returns (key, path) for each photo."""
     prepared = []
     parts = divided(photos)
-    # Of one folder's photos each has a place of its own.
+    # Source folders are cached separately.
     folder = cache / f"jpeg{QUALITY}-{TARGET_BYTES}-{hashlib.sha256(str(photos.resolve()).encode()).hexdigest()[:12]}"
     for part, count in counts.items():
         for file in chosen(parts[part], count):
@@ -99,7 +99,7 @@ def main():
     parser.add_argument("--validation", type=int, default=20)
     arguments = parser.parse_args()
     files = prepare(arguments.photos, arguments.cache, {"train": arguments.train, "validation": arguments.validation})
-    # A line for every request would cost as much as a small one.
+    # Logging a line per request would be as slow as a small request.
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address="0.0.0.0", port=0, verbose=False)
     server.start()

@@ -1,7 +1,7 @@
-"""The fine-tuning task that dataloader.py and extract_once.py share: photos in a bucket, a torchvision network frozen up to the paper's cut.
+"""The fine-tuning task of dataloader.py and extract_once.py: photos in a bucket, and a torchvision network frozen up to the paper's cut.
 
-The network has random weights (time does not depend on them) and a classifier for the bucket's classes. The freeze cut is the one of
-models/zoo/freeze_cuts.json, so the same layers are trained as by Frostline. Needs torch, torchvision, Pillow and boto3.
+The network has random weights, which do not affect times, and a classifier for the bucket's classes. The freeze cut is defined in
+models/zoo/freeze_cuts.json, so the trained layers are the same as in Frostline. Needs torch, torchvision, Pillow and boto3.
 """
 
 import argparse
@@ -23,15 +23,15 @@ PREFETCHED_BATCHES = 2
 
 
 def parse_arguments(description, extend=None):
-    """Arguments of the task; `extend(parser)` adds a peer's own."""
+    """Parses the arguments of the task. Scripts can add arguments with `extend(parser)`."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--endpoint", required=True, help="URL of the S3 server; credentials by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+    parser.add_argument("--endpoint", required=True, help="URL of the S3 server. Set the credentials in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
     parser.add_argument("--bucket", required=True)
-    parser.add_argument("--prefix", default="", help="photos lie in PREFIX/[train/]CLASS/*.jpg")
+    parser.add_argument("--prefix", default="", help="prefix of photos in the form PREFIX/[train/]CLASS/*.jpg")
     parser.add_argument("--network", required=True, choices=list(FREEZE_CUTS))
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--threads", type=int, default=1, help="of torch in the training process")
+    parser.add_argument("--threads", type=int, default=1, help="torch threads in the training process")
     parser.add_argument("--workers", type=int, default=2, help="data processes, each with one S3 client")
     parser.add_argument("--lr", type=float, default=0.001)
     parser.add_argument("--momentum", type=float, default=0.9)
@@ -45,15 +45,15 @@ def parse_arguments(description, extend=None):
 
 
 def connect(endpoint):
-    """An S3 client; one per process, as clients must not cross a fork."""
-    # The peer on a GPU reads a folder, on machines without boto3.
+    """Creates an S3 client. Each process needs a separate client because clients must not be forked."""
+    # gpu.py imports this module on machines without boto3.
     import boto3
 
     return boto3.client("s3", endpoint_url=endpoint)
 
 
 class Bucket:
-    """Reads objects with a client of its own in every process."""
+    """Reads objects with a separate client in each process."""
 
     def __init__(self, arguments):
         self.endpoint, self.name = arguments.endpoint, arguments.bucket
@@ -66,7 +66,7 @@ class Bucket:
 
 
 def list_photos(arguments):
-    """(keys, labels, class names) of the training photos, sorted by key."""
+    """Returns (keys, labels, class names) of the training photos, sorted by key."""
     root = arguments.prefix.strip("/")
     root = f"{root}/" if root else ""
     keys = []
@@ -77,12 +77,12 @@ def list_photos(arguments):
     class_names = [key.split("/")[-2] if "/" in key else "" for key in keys]
     classes = sorted(set(class_names))
     if len(classes) < 2:
-        sys.exit(f"{arguments.bucket}/{root} holds {len(keys)} photos in {len(classes)} classes; expected {root}[train/]CLASS/*.jpg")
+        sys.exit(f"{arguments.bucket}/{root} contains {len(keys)} photos in {len(classes)} classes; expected two classes in {root}[train/]CLASS/*.jpg")
     return keys, [classes.index(name) for name in class_names], classes
 
 
 class Photos(torch.utils.data.Dataset):
-    """(pixels f32[3, 224, 224], label, bytes read) of each photo, by torchvision's recipe for ImageNet."""
+    """Dataset of (pixels f32[3, 224, 224], label, bytes read) with torchvision's transforms for ImageNet."""
 
     def __init__(self, arguments, keys, labels):
         self.bucket = Bucket(arguments)
@@ -100,7 +100,7 @@ class Photos(torch.utils.data.Dataset):
 
 
 class Shuffled(torch.utils.data.Sampler):
-    """`count` indices below `size`: one random order after another, as one long epoch, so that a small data set costs no pauses."""
+    """Yields `count` indices below `size` as a single long epoch of consecutive random orders, to avoid pauses with small data sets."""
 
     def __init__(self, size, count):
         self.size, self.count = size, count
@@ -117,14 +117,14 @@ class Shuffled(torch.utils.data.Sampler):
 
 
 def loader(dataset, arguments, **options):
-    """A DataLoader as its documentation advises for a slow source: persistent worker processes that prefetch."""
+    """Creates a DataLoader as recommended for slow sources: with persistent worker processes that prefetch."""
     if arguments.workers > 0:
         options |= {"num_workers": arguments.workers, "persistent_workers": True, "prefetch_factor": PREFETCHED_BATCHES}
     return torch.utils.data.DataLoader(dataset, **options)
 
 
 class Patches(nn.Module):
-    """The part of a Vision Transformer before its encoder blocks: patches, class token, positions."""
+    """Vision Transformer layers before the encoder blocks: patches, class token and positions."""
 
     def __init__(self, network):
         super().__init__()
@@ -142,12 +142,12 @@ class ClassToken(nn.Module):
 
 
 def within(network, *paths):
-    """(path, module) of the children of the modules at the paths."""
+    """Returns (path, module) for all children of the modules at the paths."""
     return [(f"{path}.{name}", child) for path in paths for name, child in network.get_submodule(path).named_children()]
 
 
 def stages(family, network):
-    """The network as a sequence of (torchvision module path, module)."""
+    """Returns the network as a sequence of (torchvision module path, module)."""
     if family.startswith("resnet"):
         stem = [(name, network.get_submodule(name)) for name in ("conv1", "bn1", "relu", "maxpool")]
         blocks = within(network, "layer1", "layer2", "layer3", "layer4")
@@ -163,7 +163,7 @@ def stages(family, network):
 
 
 def split_network(name, classes):
-    """(frozen part in evaluation mode, part to train with a new classifier)."""
+    """Returns (frozen layers in evaluation mode, trained layers with a new classifier)."""
     paths, modules = zip(*stages(name, torchvision.models.get_model(name, weights=None)))
     cut = paths.index(FREEZE_CUTS[name]["export"]) + 1
     classifier = nn.Linear(modules[-1].in_features, classes)
@@ -172,14 +172,14 @@ def split_network(name, classes):
 
 
 class Trainer:
-    """SGD with momentum on the cross-entropy of the suffix."""
+    """Trains the suffix with SGD and cross-entropy."""
 
     def __init__(self, suffix, arguments):
         self.suffix = suffix
         self.optimizer = torch.optim.SGD(suffix.parameters(), lr=arguments.lr, momentum=arguments.momentum)
 
     def step(self, activations, labels):
-        """One update; returns the loss before it."""
+        """Performs an update and returns the loss before the update."""
         loss = nn.functional.cross_entropy(self.suffix(activations), labels)
         self.optimizer.zero_grad()
         loss.backward()
@@ -188,5 +188,5 @@ class Trainer:
 
 
 def report(**fields):
-    """One JSON object, one line."""
+    """Prints the fields as a line of JSON."""
     print(json.dumps(fields), flush=True)

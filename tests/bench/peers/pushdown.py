@@ -1,10 +1,10 @@
-"""Fine-tuning by the PyTorch loop of dataloader.py, fed by `frostline.torch.pushdown`: a side of `cargo xtask bench python`.
+"""Fine-tunes with the PyTorch loop of dataloader.py and data from `frostline.torch.pushdown`, for `cargo xtask bench python`.
 
     python pushdown.py --endpoint http://127.0.0.1:5000 --bucket photos --network resnet18 --host http://store:8443 --token-file token
 
-The network is frozen up to the same cut, with a classifier for the bucket's classes; split and encoding are planned. Prints a line of JSON a
-step (`step`, `loss`, `t`: seconds since the first batch was asked for) and a last one: `iteration_seconds_median` of the first epoch,
-`later_iteration_seconds_median` of the last of `--epochs`, `split`, `steps` of an epoch.
+The freeze cut is the same as in dataloader.py, with a classifier for the bucket's classes. Split and encoding are planned. Prints a JSON line
+per step (`step`, `loss`, `t`: seconds since the start of the epoch). The final line contains `iteration_seconds_median` (first epoch),
+`later_iteration_seconds_median` (last epoch), `split`, and `steps` (per epoch).
 """
 
 import statistics
@@ -19,7 +19,7 @@ from photo_task import FREEZE_CUTS, Trainer, list_photos, parse_arguments, repor
 
 
 def add_arguments(parser):
-    parser.add_argument("--host", required=True, help="a storage host's address")
+    parser.add_argument("--host", required=True, help="address of a storage host")
     parser.add_argument("--token-file", required=True)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--prefix-precision", default="f32")

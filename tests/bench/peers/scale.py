@@ -1,17 +1,18 @@
-"""Two trainers and two hosts: what `cargo xtask bench scale` measures.
+"""Measures two trainers and two hosts, for `cargo xtask bench scale`.
 
     python scale.py --photos photos [--quick]
 
-ResNet18 (random weights) on photos in a folder, by PyTorch's DistributedDataParallel over gloo, fed by `frostline.torch` from hosts on this
-machine, which are ended and started meanwhile. Needs torch, torchvision, the package frostline and its command. Prints a line of JSON a job (`job`,
-`seconds`, `longest_wait`, ...) and a last one with the figures:
+Trains ResNet18 with random weights on photos in a folder, using PyTorch's DistributedDataParallel over gloo and `frostline.torch` with hosts on
+this machine, which are restarted or killed in some jobs. Needs torch, torchvision, the package frostline and the frostline command. Prints a JSON
+line per job (`job`, `seconds`, `longest_wait`, ...) and a final line with these figures:
 
-* `ddp_loss_difference_max`: between a step of one process and of two;
-* `ddp_speedup_2`: seconds of an epoch of one process over that of two, a thread each, from `layer3` on, where training is most of it;
-* `lost_samples`, `repeated_samples`: of all epochs of all jobs, undisturbed and disturbed;
-* `rolling_restart_stall_seconds`: the longest wait for a batch while both hosts are restarted, one after the other, beyond the longest one of
-  the same job undisturbed; `host_kill_stall_seconds`: the same where one of two hosts is killed;
-* `hosts_2_vs_1`: rows a second of two hosts, a core each, over those of one.
+* `ddp_loss_difference_max`: largest loss difference per step between single-process and two-process jobs
+* `ddp_speedup_2`: speed-up of an epoch by the second process (single-threaded processes, split at `layer2.1` to make training dominant)
+* `lost_samples`, `repeated_samples`: totals over all epochs in all jobs, including jobs with restarts and kills
+* `rolling_restart_stall_seconds`: longest wait for a batch while both hosts restart one by one, minus the longest wait in the same job without
+  restarts
+* `host_kill_stall_seconds`: the same when killing a host
+* `hosts_2_vs_1`: rows per second on two hosts with a core each, relative to a single host
 """
 
 import argparse
@@ -32,9 +33,9 @@ from local_hosts import Host
 from processes import together
 
 LATE = "layer4.0"
-"""The usual split of hosts: most of the work."""
+"""Default freeze cut. Hosts run most of the work."""
 EARLY = "layer2.1"
-"""The split of hosts when training is measured."""
+"""Freeze cut for measuring training. Trainers run most of the work."""
 ROUNDS = 3
 
 
@@ -46,7 +47,7 @@ def divided(job):
 
 
 def noted(data):
-    """Has the keys of all rows noted in the list that is returned, batch by batch."""
+    """Returns a list that will contain the keys of all rows by batch."""
     keys, rows = [], data.source.rows
 
     def noting(samples, batch, view=None):
@@ -62,7 +63,7 @@ def noted(data):
 
 
 def member(job):
-    """Trains for as many epochs as it takes until the file `until` is there: [(losses, waits, keys, seconds) of an epoch]."""
+    """Trains until the file `until` exists, or for an epoch. Returns [(losses, waits, keys, seconds)] by epoch."""
     torch.set_num_threads(1)
     suffix, data = divided(job)
     keys, rank = noted(data), torch.distributed.get_rank()
@@ -74,7 +75,7 @@ def member(job):
         batches, at = iter(torch.utils.data.DataLoader(data, batch_size=None)), time.perf_counter()
         for x, y in batches:
             waits.append(time.perf_counter() - at)
-            # Connections and lanes are there from the first batch on.
+            # Exclude the first batch, which waits for connections and lanes.
             start = start or time.perf_counter()
             loss = fl.mean(torch.nn.functional.cross_entropy(module(x), y, reduction="none"))
             optimizer.zero_grad()
@@ -121,7 +122,9 @@ class Bench:
         }
 
     def job(self, name, world, hosts, disturb=None, freeze=LATE):
-        """Epochs of the first member, once all of a job were counted; `disturb` is called when it is in its second step."""
+        """Runs a job and counts lost and repeated samples. Calls `disturb` after the second step.
+
+        Returns the first member's epochs and the longest wait."""
         settings = self.settings(hosts, freeze)
         if disturb:
             until = self.folder / "until"
@@ -150,7 +153,7 @@ class Bench:
             until.touch()
 
     def rate(self, hosts):
-        """Rows a second, from the first batch on."""
+        """Returns the rows per second after the first batch."""
         _, data = divided(self.settings(hosts))
         rows, start = 0, None
         for x, _ in data:
@@ -172,7 +175,7 @@ def measure(bench, hosts):
     for _ in range(bench.rounds):
         apart.append(bench.rate([first]))
         both.append(bench.rate(hosts))
-    report(job="rows a second", one=round(statistics.median(apart), 1), two=round(statistics.median(both), 1))
+    report(job="rows per second", one=round(statistics.median(apart), 1), two=round(statistics.median(both), 1))
     (alone, *_), _ = bench.job("late, one process", 1, hosts)
     (pair, *_), usual = bench.job("late, two processes", 2, hosts)
     difference = max(abs(one - two) for one, two in zip(alone[0], pair[0], strict=True))
@@ -202,7 +205,7 @@ def report(**fields):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--photos", type=pathlib.Path, required=True, help="DIR/train/CLASS/* and DIR/validation/CLASS/*")
-    parser.add_argument("--quick", action="store_true", help="one round, batches of 16")
+    parser.add_argument("--quick", action="store_true", help="run a single round with batches of 16")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(pathlib.Path(folder), arguments)

@@ -1,13 +1,14 @@
-"""Creates a Python environment in which `import torch` works on the CPU, and prints the path of its interpreter.
+"""Creates a Python environment with a CPU version of PyTorch, and prints the interpreter's path.
 
     python3 tests/bench/peers/setup_torch.py [--venv target/torch] [--vision] [--zoo]
 
-An interpreter that already has torch is used as it is; an environment made earlier is found in a few seconds. PyPI's torch for
-Linux on x86-64 is the CUDA build, and its CUDA libraries weigh gigabytes that a CPU run never calls. So there torch is installed
-without them, and each missing library is replaced by a stub in torch/lib: every symbol torch asks for exists and answers
-"no CUDA device". Needs pip, gcc and readelf (binutils); about 550 MB of download, 1.2 GB of disk. `--vision` adds torchvision and what models/zoo/export.py
-and the S3 peers need (another 90 MB), `--zoo` also timm (3 MB) for models/zoo/classifiers.py, `--trainers` also Ray, Lightning and transformers (180 MB)
-for the tests of the Python package.
+Existing environments and interpreters with torch are used unchanged, after a check that needs a few seconds. On Linux x86-64, PyPI's torch is
+the CUDA build, and the CUDA libraries would add gigabytes that are not used on CPUs. Therefore torch is installed without these libraries, and
+each missing library is replaced by a stub in torch/lib, where all symbols required by torch return "no CUDA device".
+
+Needs pip, gcc and readelf (binutils). Downloads about 550 MB and uses 1.2 GB on disk. `--vision` adds torchvision and the dependencies of
+models/zoo/export.py and the S3 scripts (90 MB), `--zoo` also adds timm (3 MB) for models/zoo/classifiers.py, and `--trainers` also adds Ray,
+Lightning and transformers (180 MB) for the tests of the Python package.
 """
 
 import argparse
@@ -22,7 +23,7 @@ import venv
 TORCH = "torch==2.15.0"
 TORCHVISION = "torchvision==0.29.2"
 TIMM = ["timm==1.0.31", "pyyaml>=6,<7"]
-# Of their dependencies, those that ask for torch are not followed: torch would ask for CUDA's packages.
+# Installed without dependencies because torch would require the CUDA packages.
 TRAINERS = ["lightning==2.6.6", "pytorch-lightning==2.6.6", "torchmetrics==1.9.0", "lightning-utilities==0.15.3"]
 TRAINERS += ["transformers==5.23.0", "accelerate==1.15.0", "torchdata==0.11.0"]
 TRAINER_DEPENDENCIES = ["ray==2.60.0", "pyarrow==26.0.1", "pandas>=2,<4", "pydantic>=2,<3"]
@@ -30,7 +31,7 @@ TRAINER_DEPENDENCIES += ["huggingface_hub", "tokenizers", "safetensors", "regex"
 VISION_DEPENDENCIES = ["onnx>=1.20,<2", "onnxscript==0.7.2", "onnxruntime==1.31.1", "pillow>=11,<14", "boto3>=1.40,<2"]
 PURE_DEPENDENCIES = ["typing_extensions", "sympy", "filelock", "jinja2", "networkx", "fsspec", "numpy"]
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
-# A convolution forward and backward: what the benchmarks need, and more than `import torch` proves.
+# Benchmarks need a convolution with a backward pass, which is a better check than `import torch`.
 CHECK = """
 import torch
 x = torch.randn(2, 3, 8, 8)
@@ -55,7 +56,7 @@ TEXT_FUNCTIONS = re.compile(r"(ErrorString|ErrorName|StatusString|cudnnGetErrorS
 
 
 def works(python, check):
-    """Whether this interpreter passes the check: CHECK trains a convolution with torch on the CPU."""
+    """Returns true if the interpreter passes the check."""
     try:
         return subprocess.run([python, "-c", check], capture_output=True, timeout=300).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
@@ -63,13 +64,13 @@ def works(python, check):
 
 
 def has_torch(python):
-    """Whether torch is installed, without importing it."""
+    """Returns true if torch is installed. Does not import torch."""
     find = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
     return subprocess.run([python, "-c", find], capture_output=True).returncode == 0
 
 
 def undefined_symbols(library):
-    """(name, version or None) of each symbol the library expects from others."""
+    """Yields (name, version or None) for each undefined symbol in the library."""
     table = subprocess.run(["readelf", "-W", "--dyn-syms", library], capture_output=True, text=True, check=True).stdout
     for line in table.splitlines():
         columns = line.split()
@@ -79,7 +80,7 @@ def undefined_symbols(library):
 
 
 def missing_libraries(libraries):
-    """Names of the libraries that neither torch/lib nor the system has."""
+    """Returns the names of required libraries that are missing in torch/lib and on the system."""
     missing = set()
     for library in libraries:
         loaded = subprocess.run(["ldd", library], capture_output=True, text=True).stdout
@@ -88,7 +89,7 @@ def missing_libraries(libraries):
 
 
 def version_owners(library):
-    """The library name behind each symbol version that this library expects."""
+    """Maps symbol versions required by the library to library names."""
     section = subprocess.run(["readelf", "-W", "-V", library], capture_output=True, text=True, check=True).stdout
     owners = {}
     soname = None
@@ -101,7 +102,7 @@ def version_owners(library):
 
 
 def build_stub(folder, soname, symbols):
-    """Compiles one stub library from (name, version or None): each function returns "no device", or a text where torch expects one."""
+    """Compiles a stub library from (name, version or None). Functions return "no device", or a string if torch expects a string."""
     functions = ['.section .rodata', 'text: .asciz "stub: this torch runs on the CPU only"', ".text"]
     versions = {}
     for symbol, version in sorted(symbols, key=str):
@@ -122,7 +123,7 @@ def build_stub(folder, soname, symbols):
 
 
 def stub_cuda(torch_lib):
-    """Puts a stub beside torch's libraries for each CUDA library that is not there; returns their names."""
+    """Creates a stub in torch/lib for each missing CUDA library. Returns the names of the stubs."""
     libraries = [str(path) for path in torch_lib.glob("*.so*")]
     stubs = {soname: set() for soname in missing_libraries(libraries)}
     if not stubs:
@@ -137,13 +138,13 @@ def stub_cuda(torch_lib):
             elif version is None and CUDA_NAME.match(name):
                 anonymous.add((name, None))
     for soname, symbols in stubs.items():
-        # A symbol without a version may come from any library; the stubs without versions all carry them.
+        # Symbols without a version may belong to any library, so all stubs without versioned symbols contain them.
         build_stub(torch_lib, soname, symbols or anonymous)
     return sorted(stubs)
 
 
 def pip_install(python, arguments):
-    """Runs pip; its output is printed only on failure, as it warns about the CUDA packages that are left out on purpose."""
+    """Runs pip. Output is printed only on failure because pip warns about the omitted CUDA packages."""
     command = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *arguments]
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if result.returncode != 0:
@@ -151,7 +152,7 @@ def pip_install(python, arguments):
 
 
 def install_torch(environment):
-    """Creates the environment and installs torch into it; returns its interpreter."""
+    """Creates the environment and installs torch. Returns the interpreter's path."""
     python = str(environment / "bin" / "python")
     if not pathlib.Path(python).exists():
         venv.create(environment, with_pip=True, system_site_packages=True)
@@ -169,20 +170,20 @@ def install_torch(environment):
 
 
 def install_vision(python):
-    """Adds torchvision, which would ask for torch's CUDA packages if its dependencies were followed."""
+    """Installs torchvision without dependencies, which would include the CUDA packages."""
     pip_install(python, VISION_DEPENDENCIES)
     pip_install(python, ["--no-deps", TORCHVISION])
 
 
 def install_zoo(python):
-    """Adds timm; its dependencies for downloading weights are left out, as none are downloaded."""
+    """Installs timm without the dependencies for downloading weights."""
     name, yaml = TIMM
     pip_install(python, [yaml])
     pip_install(python, ["--no-deps", name])
 
 
 def install_trainers(python):
-    """Adds Ray, Lightning and transformers."""
+    """Installs Ray, Lightning and transformers."""
     pip_install(python, TRAINER_DEPENDENCIES)
     pip_install(python, ["--no-deps", *TRAINERS])
 
@@ -190,9 +191,9 @@ def install_trainers(python):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--venv", type=pathlib.Path, default=REPOSITORY / "target" / "torch")
-    parser.add_argument("--vision", action="store_true", help="torchvision, onnx, boto3 as well")
-    parser.add_argument("--zoo", action="store_true", help="all that, and timm")
-    parser.add_argument("--trainers", action="store_true", help="all of --vision, Ray, Lightning and transformers")
+    parser.add_argument("--vision", action="store_true", help="also install torchvision, onnx and boto3")
+    parser.add_argument("--zoo", action="store_true", help="like --vision, and timm")
+    parser.add_argument("--trainers", action="store_true", help="like --vision, and Ray, Lightning and transformers")
     arguments = parser.parse_args()
     environment = arguments.venv.resolve()
     vision = arguments.vision or arguments.zoo or arguments.trainers
@@ -212,7 +213,7 @@ def main():
         install_trainers(python)
     if not works(python, check):
         result = subprocess.run([python, "-c", check], capture_output=True, text=True)
-        sys.exit(f"torch in {environment} does not run: {result.stderr.strip()[-2000:]}\nRemove the folder and try again.")
+        sys.exit(f"torch in {environment} does not work: {result.stderr.strip()[-2000:]}\nremove the folder and try again")
     print(python)
 
 

@@ -1,12 +1,14 @@
-"""Trains the end of a torchvision network in PyTorch: the peer of `cargo xtask bench training`.
+"""Trains the suffix of a torchvision network in PyTorch, for `cargo xtask bench training`.
 
     python training_step.py --suffix resnet18 --batch 8 --threads 2 --onnx suffix.onnx
 
-Makes the suffix with random weights, BatchNorm folded into convolutions where one stands before it, as exporters do; writes it as ONNX, and
-prints one line of JSON: the dimensions of a batch, and which memory layout of convolutions is the faster one here. Then it answers
-each line of its standard input: `times N` with the milliseconds of N steps, `losses N` with the losses of the first N steps from the
-weights in the file, `memory N` with the MB that N steps take in a process of their own (`measure_memory`). A step is forward, cross-entropy, backward and an SGD update with momentum 0.9 on one batch, in evaluation mode: dropout
-is off, BatchNorm uses its stored statistics. Activations and labels are functions of their index (`hashed`, `labels`), which the benchmark computes too.
+Creates the suffix with random weights and writes it as ONNX. BatchNorm is folded into preceding convolutions, as exporters do. Prints a line of
+JSON with the dimensions of a batch and the faster memory layout for convolutions (`dims`, `layout`). Then it answers commands on standard input:
+`times N` with the milliseconds of N steps, `losses N` with the losses of the first N steps from the weights in the file, and `memory N` with the
+MB that N steps use in a separate process (see `measure_memory`).
+
+A step is forward, cross-entropy, backward and an SGD update with momentum 0.9 on a single batch in evaluation mode: dropout is off, and BatchNorm
+uses stored statistics. Activations and labels are functions of the index (`hashed`, `labels`) that the benchmark also computes.
 """
 
 import argparse
@@ -35,7 +37,7 @@ TRIED_STEPS = 3
 
 
 class AfterEncoder(nn.Module):
-    """The end of a vision transformer: its last blocks, the norm, the head on the class token."""
+    """Vision transformer suffix: last blocks, norm, and head on the class token."""
 
     def __init__(self, network, blocks):
         super().__init__()
@@ -51,13 +53,13 @@ def sequence(*parts):
 
 
 def tail(modules, count):
-    """The last `count` of these modules."""
+    """Returns the last `count` modules."""
     modules = list(modules)
     return modules[len(modules) - count :]
 
 
 def classifier(network, features, pool):
-    """Some last features of a network, its pool and its classifier."""
+    """Returns the last `features` feature modules with the pool and the classifier."""
     return sequence(*tail(network.features, features), *pool, nn.Flatten(1), network.classifier)
 
 
@@ -71,7 +73,7 @@ def resnet(network, blocks):
     return sequence(*blocks(network), *flat)
 
 
-# The network, one sample's shape, and what is trained: behind the paper's cut, or one block earlier where it says `earlier`.
+# Network, sample shape, and trained layers after the paper's cut (`earlier`: with an additional block).
 SUFFIXES = {
     "alexnet": ("alexnet", [4096], lambda n: sequence(*tail(n.classifier, 4))),
     "alexnet_earlier": ("alexnet", [256, 13, 13], lambda n: classifier(n, 3, [n.avgpool])),
@@ -92,11 +94,11 @@ SUFFIXES = {
 
 
 def make_suffix(name):
-    """The module, and the shape of one sample. No two tensors are equal and none is zero: exporters would store them once, or not at all."""
+    """Returns the module and the shape of a sample. All tensors are distinct and nonzero because exporters deduplicate or omit others."""
     torch.manual_seed(0)
     network, sample, make = SUFFIXES[name]
     module = make(torchvision.models.get_model(network, weights=None).eval()).eval()
-    # Folding leaves biases that are not trained.
+    # Folding creates biases without gradients.
     module.requires_grad_(True)
     with torch.no_grad():
         for parameter in module.parameters():
@@ -108,7 +110,7 @@ def make_suffix(name):
 
 
 def hashed(count):
-    """Numbers of -1 to 1 by their index: two rounds of multiply and shift."""
+    """Returns numbers from -1 to 1 based on the index, using two rounds of multiply and shift."""
     bits = numpy.arange(count, dtype=numpy.uint32)
     for factor in (0x9E3779B1, 0x85EBCA6B):
         bits = (bits ^ (bits >> 15)) * numpy.uint32(factor)
@@ -149,7 +151,7 @@ class Trainer:
 
 
 def faster(make, image):
-    """A trainer in the faster of the two layouts of convolutions."""
+    """Returns a trainer with the faster memory layout for convolutions."""
     best = None
     for layout in (torch.contiguous_format, torch.channels_last) if image else (torch.contiguous_format,):
         trainer = make(layout)
@@ -161,14 +163,14 @@ def faster(make, image):
 
 
 def megabytes(field):
-    """A field of this process' status."""
+    """Returns a field of this process's status in MB."""
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith(field + ":")) * 1024 / 1e6
 
 
 def measure_memory(path, dims, rate, layout, steps):
-    """The peak of this process' anonymous memory during steps, over what it had before it loaded the module from `path`. A small network was run
-    before that."""
+    """Prints the peak of anonymous memory during the steps minus the anonymous memory before loading the module from `path`. Runs a small network
+    first, so that libraries are loaded."""
     warm = Trainer(nn.Sequential(nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(16, CLASSES)), torch.zeros(2, 4, 4, 4), torch.zeros(2).long(), rate, layout)
     warm.step()
     del warm
@@ -186,7 +188,7 @@ def measure_memory(path, dims, rate, layout, steps):
 
 
 def memory_in_child(module, dims, arguments, layout, steps):
-    """What `measure_memory` prints in a process of its own."""
+    """Returns the output of `measure_memory` in a child process."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "module.pt")
         torch.save(module, path)
@@ -202,11 +204,11 @@ def main():
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rate", type=float, default=0.0001)
-    parser.add_argument("--onnx", help="where to write the suffix")
+    parser.add_argument("--onnx", help="output file for the suffix")
     parser.add_argument("--module", help="measure the memory of steps of this module instead")
-    parser.add_argument("--dims", help="of a batch of the module")
-    parser.add_argument("--layout", help="of the module's convolutions")
-    parser.add_argument("--steps", type=int, help="of the module")
+    parser.add_argument("--dims", help="dimensions of a batch for --module")
+    parser.add_argument("--layout", help="memory layout for --module")
+    parser.add_argument("--steps", type=int, help="number of steps for --module")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.set_num_interop_threads(1)

@@ -1,4 +1,7 @@
-"""Takes rows through the wheel, as often as a line comes in: {"cut"} to {"rows", "seconds"}; the first answer is of the wheel itself."""
+"""Extracts rows through the Python wheel, for `cargo xtask bench python`.
+
+The first line of output describes the wheel (`import_seconds`, `installed_bytes`). Then each input line {"cut"} is answered with {"rows", "seconds"}.
+"""
 
 import json
 import subprocess

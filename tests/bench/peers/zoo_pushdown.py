@@ -1,11 +1,11 @@
-"""Divides networks of models/zoo/classifiers.py by `frostline.torch.pushdown`, runs the frozen layers on a storage host and holds both halves against
-the whole network in plain PyTorch: a side of `cargo xtask bench zoo`.
+"""Divides networks from models/zoo/classifiers.py with `frostline.torch.pushdown`, runs the frozen layers on a storage host, and compares both parts
+with the complete network in plain PyTorch. Used by `cargo xtask bench zoo`.
 
     python zoo_pushdown.py --host http://127.0.0.1:8443 --token-file token --data photos --blocks 3 resnet18 hf_vit
 
-Prints a line of JSON for each network and block: `network`, `block`, and `equal` (true), `refused` (why the division was refused) or `differs` (what
-differs: activations, or the outputs, loss or gradients of the suffix in evaluation or training mode). The activations are those of the host; in
-training mode random operations have equal seeds. The last line has `lane_crashes`, those of the host.
+Prints a JSON line for each network and block with `network`, `block`, and either `equal` (true), `refused` (reason for refusing the division) or
+`differs` (description of different activations, or of a different loss or gradients of the suffix in evaluation or training mode). Activations are
+extracted on the host. Random operations in training mode use the same seeds. The final line contains the host's `lane_crashes`.
 """
 
 import argparse
@@ -25,14 +25,14 @@ import classifiers
 
 BATCH = 4
 TOLERANCE = 1e-3
-"""Largest difference, relative to the largest value: kernels round differently."""
+"""Maximum difference relative to the largest value. Kernels round differently."""
 MOST = 0.8
-"""A child with more of the parameters than this is where the blocks are."""
+"""A child module with at least this share of the parameters contains the blocks."""
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("networks", nargs="*", metavar="NETWORK", help="all unless named")
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", help="networks to check (default: all)")
     parser.add_argument("--host", required=True)
     parser.add_argument("--token-file", required=True)
     parser.add_argument("--data", required=True)
@@ -45,7 +45,7 @@ def size_of(module):
 
 
 def called_modules(model, size):
-    """The modules that `model` calls. Some networks call the parts of a list or of a Sequential themselves."""
+    """Returns the modules called by `model`. Some networks bypass a ModuleList or Sequential and call the children directly."""
     called, hooks = set(), []
     for module in model.modules():
         hooks.append(module.register_forward_hook(lambda module, _, __: called.add(module)))
@@ -57,7 +57,7 @@ def called_modules(model, size):
 
 
 def children_of(module, path, called):
-    """(path, module) of each child that has Parameters, with its children in the place of one that is not called."""
+    """Yields (path, module) for each child with parameters. Replaces uncalled children with the next level of modules."""
     for name, child in module.named_children():
         inner = f"{path}.{name}".lstrip(".")
         if size_of(child) and child in called:
@@ -67,7 +67,7 @@ def children_of(module, path, called):
 
 
 def blocks_of(model, count, size):
-    """The paths of `count` blocks, evenly spaced; the last block or the head is left to train."""
+    """Returns the paths of `count` evenly spaced blocks. The last block or the head remains trainable."""
     called = called_modules(model, size)
     children = list(children_of(model, "", called))
     while True:
@@ -83,13 +83,13 @@ def blocks_of(model, count, size):
 
 def loss_of(output, labels):
     logits = getattr(output, "logits", output)
-    # Some networks have several outputs in training mode.
+    # Some networks have multiple outputs in training mode.
     logits = logits[0] if isinstance(logits, tuple) else logits
     return torch.nn.functional.cross_entropy(logits, labels)
 
 
 def step(module, rows, labels, parameters):
-    """(loss, gradients) of one step from equal seeds."""
+    """Returns (loss, gradients) of a step with a fixed seed."""
     for parameter in parameters:
         parameter.grad = None
     torch.manual_seed(0)
@@ -107,12 +107,12 @@ def distance(ours, theirs):
 
 
 def copied(output):
-    """A copy: what follows a module may change its output in place."""
+    """Copies the output because subsequent modules may change it in place."""
     return torch.utils._pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, output)
 
 
 def plain_step(model, block, images, labels, parameters, training):
-    """The step of the whole network: in evaluation mode up to the block, in the mode `training` from there on."""
+    """Runs a step of the complete network: evaluation mode up to the block, mode `training` for the remaining layers."""
     frozen = {}
     part = model.get_submodule(block)
     note = part.register_forward_hook(lambda _, __, output: frozen.update(output=copied(output)))
@@ -138,7 +138,7 @@ def plain_step(model, block, images, labels, parameters, training):
 
 
 def differences(model, suffix, block, images, rows, labels):
-    """What differs between the divided network and the whole one, in words; `None` if nothing does."""
+    """Describes the difference between the divided and the complete network, or returns `None`."""
     for parameter in model.parameters():
         parameter.requires_grad_(True)
     parameters = list(suffix.parameters())
@@ -152,7 +152,7 @@ def differences(model, suffix, block, images, rows, labels):
             return f"activations differ by {off:.2g}"
         statistics = {name: buffer.clone() for name, buffer in suffix.named_buffers()}
         suffix.train(training)
-        # The rows of plain PyTorch: what the host rounds otherwise would hide what the suffix does otherwise.
+        # Use activations from PyTorch: rounding differences on the host would hide differences in the suffix.
         ours, own = step(suffix, output.detach().clone(), labels, parameters)
         suffix.eval()
         with torch.no_grad():
@@ -177,7 +177,7 @@ def check(name, block, model, images, labels, arguments, common):
         rows, own_labels = first_batch(data)
     except (ValueError, frostline.Error) as error:
         return {"refused": " ".join(str(error).split())}
-    assert torch.equal(labels, own_labels), "both passes have the same order"
+    assert torch.equal(labels, own_labels), "both passes must have the same order"
     why = differences(model, suffix, block, images, rows, labels)
     return {"differs": why} if why else {"equal": True}
 
@@ -189,7 +189,7 @@ def main():
     for name in arguments.networks or [name for name in classifiers.NETWORKS if name != classifiers.MLP]:
         try:
             model, shape = classifiers.build(name)
-        except Exception as error:  # This release of the library has no such network, or builds it otherwise.
+        except Exception as error:  # This release of the library does not support the network.
             print(json.dumps({"network": name, "block": "", "refused": f"cannot build: {error}"}), flush=True)
             continue
         size = shape[-1]

@@ -1,4 +1,5 @@
-//! What fine-tuning a trained network on photos reaches, and whether the exported model gives the same in Python.
+//! Accuracy after fine-tuning a pretrained network on photos, and agreement of the exported model's
+//! predictions in Python.
 
 use crate::few;
 use crate::photos::Pretrained;
@@ -10,12 +11,12 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// What can be run alone.
+/// Parts that can run separately.
 pub(crate) const PARTS: [&str; 3] = ["tuned", "torch", "few"];
 
 const SEEDS: usize = 3;
 
-/// torchvision's two transforms of training photos, as its references for classification have them.
+/// The two transforms for training photos in torchvision's classification references.
 const AUGMENTED: [&str; 2] = ["--random-resized-crop", "--hflip"];
 
 pub(crate) fn run(report: &mut Report) -> Result<()> {
@@ -37,14 +38,14 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Heads by themselves, and the same models in Python.
+/// Trains only heads, and evaluates the resulting models in Python as well.
 fn tuned(report: &mut Report, task: &Task<'_>) -> Result<()> {
     let Task {
         pretrained,
         data,
         epochs,
     } = *task;
-    // Beside a Gemm head on pooled features, the original with its Conv head.
+    // In addition to a Gemm head on pooled features, the original network with a Conv head.
     let original = shared("data/squeezenet1_1.onnx").map(|file| ("squeezenet1_1", file, "52"));
     let jobs = [(pretrained.name, pretrained.file.clone(), pretrained.freeze)];
     println!(
@@ -76,21 +77,21 @@ fn tuned(report: &mut Report, task: &Task<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What is trained, from which cut, and whether training photos are augmented.
+/// A freeze cut with optional augmentation of training photos.
 struct Way {
     name: &'static str,
     freeze: &'static str,
     augmented: bool,
 }
 
-/// What both sides train on.
+/// Task of both sides.
 struct Task<'a> {
     pretrained: &'a Pretrained,
     data: &'a Path,
     epochs: &'a str,
 }
 
-/// The same recipe by PyTorch: means over seeds, of which a quick run has one.
+/// Compares means over several seeds with PyTorch and the same recipe. Quick runs use one seed.
 fn against_torch(report: &mut Report, task: &Task<'_>) -> Result<()> {
     let way = |name, freeze, augmented| Way {
         name,
@@ -128,10 +129,10 @@ fn against_torch(report: &mut Report, task: &Task<'_>) -> Result<()> {
 }
 
 impl Task<'_> {
-    /// Validation accuracy after the last epoch.
+    /// Returns the validation accuracy after the last epoch.
     fn ours(&self, way: &Way, seed: &str) -> Result<f64> {
         let folder = tempfile::tempdir()?;
-        // As the peer does.
+        // Like the PyTorch script.
         let mut flags = vec!["--keep", "last", "--epochs", self.epochs, "--seed", seed];
         if way.augmented {
             flags.extend(AUGMENTED);
@@ -158,7 +159,7 @@ pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// The same model and photos by Python's onnxruntime and Pillow.
+/// Evaluates a model on photos with onnxruntime and Pillow in Python.
 fn python(model: &str, data: &str) -> Result<Value> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/zoo/evaluate.py");
     last_object(Command::new("python3").args([script, "--model", model, "--data", data]))

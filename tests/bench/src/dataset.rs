@@ -1,5 +1,6 @@
-//! What a large data set costs the trainer: names of the shape of ImageNet's, from the first page of the listing to the plan. The requests
-//! alone, answered over loopback from memory and thrown away, are told beside it.
+//! Cost of a large data set for the trainer: object names like those in ImageNet, from the first page of the
+//! listing to the plan. For comparison, the listing requests are also timed alone, over loopback with answers
+//! from memory.
 
 mod listing;
 
@@ -18,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// ImageNet's classes, and as many images of each as it has on average.
+/// The number of classes in ImageNet, and the mean number of images per class.
 const NAMES: Names = Names {
     classes: 1000,
     images: 1280,
@@ -29,14 +30,14 @@ const QUICK: Names = Names {
 };
 const BATCH: usize = 64;
 
-/// What a trainer found out about itself.
+/// Measurement by a trainer process.
 #[derive(Debug, Serialize, Deserialize)]
 struct Measurement {
-    /// Until the data were listed, divided, and their batches known.
+    /// Seconds until the objects are listed and divided into training and validation samples.
     data_seconds: f64,
-    /// Until the splits were weighed that could be planned, with the link's measurement.
+    /// Seconds until the link is measured and the candidate splits are known.
     plan_seconds: f64,
-    /// The most memory it ever had.
+    /// Peak memory in MB.
     peak_mb: f64,
     train: usize,
     validation: usize,
@@ -59,7 +60,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         "{:<44} {:>8.2} s",
         "listed and divided into batches", measured.data_seconds
     );
-    println!("{:<44} {:>8.2} s", "and planned", measured.plan_seconds);
+    println!("{:<44} {:>8.2} s", "ready to plan", measured.plan_seconds);
     println!(
         "{:<44} {:>8.0} MB",
         "peak memory of the trainer", measured.peak_mb
@@ -76,22 +77,22 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The same program as a trainer, so that nothing else counts into its memory.
+/// Runs the measurement in a child process so that the peak memory includes only the trainer.
 fn measure_in_child(url: &str) -> Result<Measurement> {
     let mut trainer = Command::new(std::env::current_exe()?);
     let measured = last_object(trainer.args(["dataset", "--listing", url]))?;
     serde_json::from_value(measured).context("unexpected output of the trainer")
 }
 
-/// What a job tells until it is stopped.
+/// Recorded events of the job.
 #[derive(Default)]
 struct ObservedEvents {
     data: Option<(f64, usize, usize, usize)>,
     planned: Option<f64>,
 }
 
-/// Begins a job on the listing at `url`, and stops it when it knows its data and which splits fit, just before it would run the
-/// network.
+/// Starts a job with the listing at `url` and stops it when data and candidate splits are known, just before
+/// the trainer would run the network.
 fn measure(url: &str) -> Result<Measurement> {
     let model = Model::read(repository().join("models/zoo/demo/backbone.onnx"))?;
     let out = std::env::temp_dir().join("unused.onnx");

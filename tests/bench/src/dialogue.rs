@@ -1,4 +1,4 @@
-//! Programs that answer in lines of JSON.
+//! Programs that answer in JSON lines.
 
 use anyhow::{Context, Result, bail};
 use serde::de::DeserializeOwned;
@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// A running program whose input and output are pipes. It is killed on drop.
+/// A running program with piped input and output. Killed on drop.
 pub(crate) struct Dialogue {
     process: Child,
     questions: ChildStdin,
@@ -20,8 +20,11 @@ impl Dialogue {
             .stdout(Stdio::piped())
             .spawn()
             .with_context(|| format!("cannot start {command:?}"))?;
-        let questions = process.stdin.take().context("the program has no input")?;
-        let answers = process.stdout.take().context("the program has no output")?;
+        let questions = process.stdin.take().context("the program's input is not piped")?;
+        let answers = process
+            .stdout
+            .take()
+            .context("the program's output is not piped")?;
         Ok(Self {
             process,
             questions,
@@ -43,7 +46,7 @@ impl Dialogue {
     pub(crate) fn answer<T: DeserializeOwned>(&mut self) -> Result<T> {
         let mut line = String::new();
         if self.answers.read_line(&mut line)? == 0 {
-            bail!("the program ended; see its output above");
+            bail!("the program ended (see the output above)");
         }
         serde_json::from_str(&line).with_context(|| format!("unexpected answer: {line}"))
     }
@@ -51,7 +54,7 @@ impl Dialogue {
 
 impl Drop for Dialogue {
     fn drop(&mut self) {
-        // Errors mean that it has already ended.
+        // Errors mean that the program has already ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

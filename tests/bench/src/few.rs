@@ -1,4 +1,5 @@
-//! What varying photos in views that come again brings where they are few: the head of a trained network, from 5, 10 and 40 photos a class.
+//! Measures the effect of augmentation with repeated views on small data sets. Trains a pretrained network's
+//! head on 5, 10 and 40 photos per class.
 
 use crate::accuracy::mean;
 use crate::photos::Pretrained;
@@ -8,16 +9,17 @@ use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Photos a class.
+/// Photos per class.
 const COUNTS: [usize; 3] = [5, 10, 40];
 
 const SEEDS: usize = 5;
 
-/// Epochs at the most photos a class; of fewer photos as many more, so that all learn from about as many batches.
+/// Epochs for the largest count. Smaller counts get proportionally more epochs, so that the number of batches
+/// is about the same.
 const EPOCHS: usize = 20;
 const BATCH: &str = "50";
 
-/// By name, with what each says beside the rest.
+/// Name and additional flags.
 const WAYS: [(&str, &[&str]); 2] = [
     ("plain", &[]),
     (
@@ -76,7 +78,8 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// What a job printed that keeps its rows in `folder`, so that none finds another's. The numbers are epochs and seed.
+/// Trains with a feature cache in `folder`, separate from those of other jobs, and returns the events.
+/// `numbers` are epochs and seed.
 fn train_few(
     pretrained: &Pretrained,
     folder: &Path,
@@ -93,7 +96,8 @@ fn train_few(
     train(&pretrained.file, root, pretrained.freeze, folder, &all)
 }
 
-/// Copies `count` training photos of each class, others by each seed as far as there are such, and all validation photos.
+/// Copies all validation photos and `count` training photos per class. Different seeds select different
+/// photos if the class has enough.
 fn choose(photos: &Path, root: &Path, count: usize, seed: usize) -> Result<()> {
     for (part, count) in [("train", count), ("validation", usize::MAX)] {
         for class in listed(&photos.join(part))? {
@@ -110,7 +114,7 @@ fn choose(photos: &Path, root: &Path, count: usize, seed: usize) -> Result<()> {
     Ok(())
 }
 
-/// What lies in a folder, in the order of names.
+/// Returns the paths in a folder, sorted by name.
 fn listed(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder).with_context(|| {
         format!(
@@ -130,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_seed_has_photos_of_its_own() {
+    fn each_seed_selects_different_photos() {
         let folder = tempfile::tempdir().unwrap();
         for class in ["train/a", "train/b", "validation/a"] {
             let class = folder.path().join("all").join(class);

@@ -1,4 +1,5 @@
-//! From nothing to a trained epoch in Python: a fresh environment, the wheel installed by pip, one epoch on the bundled photos.
+//! Time from an empty machine to a trained epoch in Python: a new virtual environment, installation of the
+//! wheel with pip, one epoch on the bundled photos.
 
 use crate::package;
 use crate::report::Report;
@@ -7,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-/// What somebody would type, on the bundled network and photos.
+/// The program a new user would write for the bundled network and photos.
 const EPOCH: &str = r#"
 import sys, frostline
 demo = sys.argv[1]
@@ -15,7 +16,8 @@ done = frostline.Client().train(f"{demo}/backbone.onnx", f"{demo}/photos", freez
 print(f"validation accuracy {done['validation_accuracy']:.3f}")
 "#;
 
-/// Prints each step with its seconds; notes `fresh_venv_seconds`, `fresh_install_seconds`, `fresh_epoch_seconds` and their sum, `fresh_seconds`.
+/// Prints the time of each step. Sets `fresh_venv_seconds`, `fresh_install_seconds`, `fresh_epoch_seconds`
+/// and the sum, `fresh_seconds`.
 pub(crate) fn run(report: &mut Report) -> Result<()> {
     let wheel = package::wheel()?;
     let folder = tempfile::tempdir()?;
@@ -28,7 +30,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     install.arg(&wheel);
     let mut train = Command::new(&python);
     train.args(["-c", EPOCH]).arg(&demo).current_dir(folder.path());
-    // As on a machine where nothing of this repository is.
+    // As on a machine without this repository.
     train.env_remove("ORT_DYLIB_PATH").env_remove("PYTHONPATH");
     let name = Path::new(&wheel)
         .file_name()

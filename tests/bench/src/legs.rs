@@ -1,44 +1,46 @@
-//! Step times of the legs of a run, without the steps at their ends.
+//! Computes the times of legs in a rehearsal. Steps near the start and end are excluded.
 
 use anyhow::{Context, Result, ensure};
-use frostline_trainer::Flow;
+use frostline_trainer::FetchLimits;
 use frostline_trainer::rehearsal::Leg;
 use frostline_wire::{Encoding, Split};
 use std::time::Instant;
 
-/// A trainer that waits for more than this share of the time is not what bounds it.
+/// If the trainer waits for more than this share of the time, it is not the bottleneck.
 const STARVED: f64 = 0.1;
 
-/// The steps of a leg that do not count: until the pipeline is full of its batches, and once the next leg's are in flight.
-fn ramp(flow: Flow) -> (usize, usize) {
+/// Returns the number of steps to exclude at the start, while batches fill the pipeline, and at the end,
+/// while batches for the next leg are in flight.
+fn ramp(flow: FetchLimits) -> (usize, usize) {
     (flow.ahead + 1, flow.ahead)
 }
 
-/// A step that ended.
+/// A finished step.
 #[derive(Debug, Clone)]
-pub(crate) struct Tick {
+pub(crate) struct StepEnd {
     pub(crate) at: Instant,
-    /// Bytes the link had brought by then.
+    /// Bytes received over the link by then.
     pub(crate) received: u64,
-    /// Seconds it waited for its batch.
+    /// Seconds spent waiting for the batch.
     pub(crate) waited: f64,
-    /// Bytes of its batch, without what the network adds.
+    /// Bytes in the batch without network overhead.
     pub(crate) payload: u64,
     pub(crate) split: Split,
 }
 
-/// What a leg's steps took, those at its ends left out.
+/// Step time and bytes of a leg, excluding steps near the start and end.
 #[derive(Debug, Clone)]
 pub(crate) struct LegTimes {
     pub(crate) split: Split,
-    /// Of a step, the mean: batches that travel side by side arrive side by side, so single steps say little.
+    /// Mean seconds per step. Times of single steps have little meaning because batches are fetched in
+    /// parallel and arrive together.
     pub(crate) seconds: f64,
-    /// That the link brought, per step.
+    /// Bytes received over the link per step.
     pub(crate) bytes: f64,
 }
 
-/// A leg of which `steps` steps count, or a few more.
-pub(crate) fn leg(split: &Split, encoding: Encoding, steps: u64, flow: Flow) -> Leg {
+/// Creates a leg in which at least `steps` steps count.
+pub(crate) fn leg(split: &Split, encoding: Encoding, steps: u64, flow: FetchLimits) -> Leg {
     Leg {
         split: split.clone(),
         encoding,
@@ -46,16 +48,17 @@ pub(crate) fn leg(split: &Split, encoding: Encoding, steps: u64, flow: Flow) -> 
     }
 }
 
-/// The steps a leg takes in all of which `counted` count at least: batches that are fetched together arrive together, so the steps from
-/// one arrival to the next count all or not at all.
-pub(crate) fn all_steps(counted: u64, flow: Flow) -> u64 {
+/// Returns the total number of steps for a leg with at least `counted` counted steps. The number is rounded
+/// up: batches are fetched in parallel and arrive together, and only complete groups are counted.
+pub(crate) fn all_steps(counted: u64, flow: FetchLimits) -> u64 {
     let (before, after) = ramp(flow);
     counted.next_multiple_of(flow.ahead as u64 + 1) + (before + after) as u64
 }
 
-/// Bytes on the link for each byte of payload, over a whole run: what HTTP, TCP and Ethernet add.
-pub(crate) fn framing(ticks: &[Tick]) -> f64 {
-    /// Headers of a full Ethernet frame and more; the rest is of batches that nobody trained.
+/// Ratio of bytes on the link to payload over all legs, including the overhead of HTTP, TCP and Ethernet.
+pub(crate) fn framing(ticks: &[StepEnd]) -> f64 {
+    /// Upper bound. Headers in full Ethernet frames add less than this; anything beyond belongs to batches
+    /// that were fetched but not trained.
     const MOST: f64 = 1.1;
     let Some((first, last)) = ticks.first().zip(ticks.last()) else {
         return 1.0;
@@ -66,9 +69,12 @@ pub(crate) fn framing(ticks: &[Tick]) -> f64 {
 }
 
 impl LegTimes {
-    /// The time of a leg's steps. What a starved trainer gets is counted in bytes: batches that travel side by side arrive side by side, so
-    /// that a few steps may hold the bytes of fewer batches, or of more. What a busy one does is counted in steps.
-    pub(crate) fn measure(leg: &Leg, ticks: &[Tick], flow: Flow, framing: f64) -> Result<Self> {
+    /// Computes the time of a leg's steps.
+    ///
+    /// If the trainer is starved, batches are counted by the bytes received: batches are fetched in parallel
+    /// and arrive together, so the bytes received during a few steps may belong to fewer or more batches.
+    /// Otherwise steps are counted.
+    pub(crate) fn measure(leg: &Leg, ticks: &[StepEnd], flow: FetchLimits, framing: f64) -> Result<Self> {
         let (before, after) = ramp(flow);
         for tick in ticks {
             ensure!(
@@ -81,7 +87,11 @@ impl LegTimes {
         let end = ticks.len().saturating_sub(after);
         let counted = ticks.get(before.saturating_sub(1)..end).unwrap_or_default();
         let steps = counted.len().saturating_sub(1) as f64;
-        ensure!(steps > 0.0, "a leg of {} steps is too short", ticks.len());
+        ensure!(
+            steps > 0.0,
+            "a leg of {} steps is too short to be timed",
+            ticks.len()
+        );
         let (first, last) = counted
             .first()
             .zip(counted.last())
@@ -104,8 +114,8 @@ impl LegTimes {
     }
 }
 
-impl Tick {
-    /// Seconds from an earlier one to this.
+impl StepEnd {
+    /// Seconds from an earlier step to this one.
     pub(crate) fn since(&self, earlier: &Self) -> f64 {
         self.at.duration_since(earlier.at).as_secs_f64()
     }
@@ -116,16 +126,16 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    const FLOW: Flow = Flow {
+    const FLOW: FetchLimits = FetchLimits {
         request_samples: 8,
         window: 2,
         ahead: 1,
     };
 
-    /// Steps that ended at these seconds, by when the link had brought so many bytes, of batches of 100.
-    fn ticks(steps: &[(u64, u64)], waited: f64) -> Vec<Tick> {
+    /// Creates steps with batches of 100 bytes. Input: end in seconds, bytes received by then.
+    fn ticks(steps: &[(u64, u64)], waited: f64) -> Vec<StepEnd> {
         let start = Instant::now();
-        let tick = |(second, received): &(u64, u64)| Tick {
+        let tick = |(second, received): &(u64, u64)| StepEnd {
             at: start + Duration::from_secs(*second),
             received: *received,
             waited,
@@ -154,8 +164,8 @@ mod tests {
     }
 
     #[test]
-    fn a_starved_trainer_is_timed_by_what_came() {
-        // Four steps in eight seconds, in which the link brought five batches and their headers.
+    fn a_starved_trainer_is_timed_by_received_bytes() {
+        // Four steps and five received batches with headers in eight seconds.
         let steps = [
             (0, 0),
             (1, 110),

@@ -1,6 +1,7 @@
-//! The same PyTorch loop fed by an S3 DataLoader and by the Python package, over shaped links; and how many lines of a loop are other ones.
+//! Compares a PyTorch loop with an S3 DataLoader and with the Python package, over shaped links. Also counts
+//! the lines that differ between the two loops.
 
-use crate::networks::{Grid, Network, noted};
+use crate::networks::{Grid, Network, skip_untrainable};
 use crate::package::{self, Package};
 use crate::peers::{Peer, PushedDown};
 use crate::report::{Report, geometric_mean, quantile};
@@ -17,10 +18,11 @@ const QUICK_LINKS: [f64; 1] = [50.0];
 /// Steps of the DataLoader's loop; ours runs epochs.
 const STEPS: usize = 16;
 const QUICK_STEPS: usize = 12;
-/// Epochs of the job that is compared. A DataLoader's are all alike.
+/// Epochs of the compared job. With a DataLoader, all epochs are alike.
 const EPOCHS: f64 = 10.0;
 
-/// How many times as fast as a DataLoader, in the first epoch and over a job, with frozen layers in f32 and as `auto` has them.
+/// Speed-up over a DataLoader for the first epoch and for a job, with frozen layers in f32 and in the
+/// precision chosen by `auto`.
 #[derive(Default)]
 struct Ratio {
     first: f64,
@@ -29,7 +31,9 @@ struct Ratio {
     job_auto: f64,
 }
 
-/// Notes `speedup_vs_dataloader` over a job of [`EPOCHS`], `_first_epoch`, and `lines_changed`.
+/// Sets `lines_changed`, `speedup_vs_dataloader` (a job of [`EPOCHS`]) and
+/// `speedup_vs_dataloader_first_epoch`. The suffix `_min` is the minimum, `_auto` uses frozen layers as
+/// chosen by `auto`.
 pub(crate) fn run(report: &mut Report) -> Result<()> {
     let changed = lines_changed()?;
     report.set("lines_changed", changed);
@@ -43,7 +47,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     let mut all = Vec::new();
     for name in NETWORKS {
         let measured = network(report, &tiers, &grid.network(name)?, &python, &package);
-        noted(report, name, measured.map(|ratios| all.extend(ratios)))?;
+        skip_untrainable(report, name, measured.map(|ratios| all.extend(ratios)))?;
     }
     let of = |value: fn(&Ratio) -> f64| all.iter().map(value).collect::<Vec<f64>>();
     for (precision, suffix, first, job) in [
@@ -123,7 +127,8 @@ fn network(
     Ok(ratios)
 }
 
-/// Lines of `pushdown.py` that `plain.py`, the same loop without it, has not; what both say about themselves does not count.
+/// Number of lines in `pushdown.py` that are not in `plain.py`, the same loop without pushdown. Module
+/// docstrings do not count.
 fn lines_changed() -> Result<usize> {
     let folder: PathBuf = [
         env!("CARGO_MANIFEST_DIR"),
@@ -140,7 +145,7 @@ fn lines_changed() -> Result<usize> {
             std::fs::read_to_string(folder.join(name)).with_context(|| format!("cannot read {name}"))?;
         let (_, code) = text
             .rsplit_once("\"\"\"")
-            .with_context(|| format!("{name} has no description"))?;
+            .with_context(|| format!("missing module docstring in {name}"))?;
         anyhow::Ok(code.lines().map(str::to_owned).collect::<Vec<String>>())
     };
     let plain = code("plain.py")?;
@@ -153,7 +158,7 @@ fn lines_changed() -> Result<usize> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn three_lines_of_the_example_are_other_ones() {
+    fn three_lines_of_the_example_differ() {
         assert_eq!(super::lines_changed().unwrap(), 3);
     }
 }

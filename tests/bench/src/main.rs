@@ -1,5 +1,5 @@
-//! Benchmarks: `cargo xtask bench <name> [--quick]`. Each prints a table and writes `target/bench/<name>.json`, flat keys
-//! beside `commit`, `date` and `quick`.
+//! Benchmarks: `cargo xtask bench <name> [--quick]`. Each prints a table and writes
+//! `target/bench/<name>.json`: one flat key per figure, and `commit`, `date` and `quick`.
 
 mod accuracy;
 mod dataset;
@@ -79,7 +79,7 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
     ),
     (
         "overhead",
-        "cost of the sandbox, of HTTP and Arrow, and of lanes in child processes",
+        "throughput with the sandbox, HTTP, Arrow and lanes in child processes, relative to the engine alone",
         overhead::run,
     ),
     (
@@ -89,7 +89,7 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
     ),
     (
         "prefix",
-        "frozen layers in int8 against f32: images a second by a host, agreement of rows, accuracy of a head",
+        "frozen layers in int8 and f32: images per second, similarity of activations, accuracy",
         prefix::run,
     ),
     (
@@ -104,17 +104,17 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
     ),
     (
         "resume",
-        "jobs whose trainer and host are killed at random: identical weights, and time lost",
+        "jobs with random trainer and host kills: equality of weights, lost time",
         resume::run,
     ),
     (
         "scale",
-        "two PyTorch trainers and two hosts: equal losses, speed-up, cost of host restarts; placement on up to 1,000 hosts",
+        "two PyTorch trainers and two hosts: loss difference, speed-up and stalls during restarts; simulated placement on 1,000 hosts",
         scale::run,
     ),
     (
         "start",
-        "seconds from `frostline train` to its first step, on 100, 1,000 and 10,000 local photos",
+        "seconds to the first step of `frostline train` for 100 to 10,000 local photos",
         start::run,
     ),
     (
@@ -134,7 +134,7 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
     ),
 ];
 
-/// The benchmarks that take `--networks`, `--links`, `--parts`, `--suffixes`, `--device` and `--seconds`.
+/// Benchmarks that accept `--networks`. Similar constants follow for the other options.
 const TAKE_NETWORKS: &[&str] = &["gpu", "grid", "peers", "prefix"];
 const TAKE_LINKS: &[&str] = &["grid", "peers"];
 const TAKE_PARTS: &[(&str, &[&str])] = &[
@@ -150,20 +150,21 @@ const TAKE_SUFFIXES: &[&str] = &["training"];
 const TAKE_DEVICE: &[&str] = &["gpu"];
 const TAKE_SECONDS: &[&str] = &["gpu", "grid"];
 
-/// Benchmarks of Frostline; without a name, lists them
+/// Runs a benchmark of Frostline; without a name, lists the benchmarks
 #[derive(Debug, Parser)]
 #[command(name = "frostline-bench")]
 pub(crate) struct Arguments {
     /// The benchmark to run
     name: Option<String>,
-    /// Run a shorter version: five minutes at most, ten for grid and replan
+    /// Run a shorter version: up to five minutes, up to ten for grid and replan
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Folder of photos: `DIR/train/<class>/` and `DIR/validation/<class>/`, or `DIR/<class>/`; default: those of FROSTLINE_SHARED, or
-    /// the demo's
+    /// Folder of photos: `DIR/train/<class>/` and `DIR/validation/<class>/`, or `DIR/<class>/` [default:
+    /// data/clothing in FROSTLINE_SHARED if it exists, otherwise the demo's photos]
     #[arg(long, value_name = "DIR", value_parser = folder)]
     pub(crate) photos: Option<PathBuf>,
-    /// Networks for grid and peers, instead of the default ones; `resnet18-int8` has its frozen layers in int8
+    /// Networks for gpu, grid, peers and prefix instead of the default ones; `resnet18-int8` is ResNet18 with
+    /// its frozen layers in int8
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = networks::named)]
     pub(crate) networks: Vec<String>,
     /// Suffixes of networks for training, instead of the default ones
@@ -175,22 +176,22 @@ pub(crate) struct Arguments {
     /// Parts of accuracy, gpu, peers, prefix, tenants, training or zoo to run; the results go to a separate file
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) parts: Vec<String>,
-    /// Where gpu measures: cuda:0 for the first GPU
+    /// Device for gpu (e.g., cuda:0)
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<Device>,
-    /// Seconds after which gpu and grid begin no other measurement
+    /// Seconds after which gpu and grid start no further measurement
     #[arg(long, value_name = "SECONDS")]
     pub(crate) seconds: Option<u64>,
-    /// Run as the trainer of the benchmark dataset, on the listing at this address
+    /// Run as trainer for the benchmark dataset on the listing at this address
     #[arg(long, value_name = "URL", hide = true)]
     pub(crate) listing: Option<String>,
-    /// Run as a loop of the benchmark tenants, with one batch through this network
+    /// Run a batch through this network for the benchmark tenants
     #[arg(long, value_name = "FILE", hide = true)]
     pub(crate) extract: Option<PathBuf>,
-    /// Run as the training step of this suffix, for its memory
+    /// Measure the memory of this suffix for the benchmark training
     #[arg(long, value_name = "FILE", hide = true, requires = "dims")]
     pub(crate) step: Option<PathBuf>,
-    /// Dimensions of a batch of that step
+    /// Dimensions of a batch for --step
     #[arg(long, value_name = "SIZES", value_delimiter = ',', hide = true)]
     pub(crate) dims: Vec<usize>,
 }
@@ -211,7 +212,7 @@ fn rate(text: &str) -> Result<f64, String> {
     rate.ok_or_else(|| "must be a positive number of Mbit/s".to_owned())
 }
 
-/// Refuses flags and parts that the benchmark does not take.
+/// Checks that the benchmark accepts the given options and parts.
 fn check_flags(name: &str, arguments: &Arguments) -> Result<()> {
     for (flag, given, takers) in [
         ("--networks", !arguments.networks.is_empty(), TAKE_NETWORKS),
@@ -221,7 +222,7 @@ fn check_flags(name: &str, arguments: &Arguments) -> Result<()> {
         ("--seconds", arguments.seconds.is_some(), TAKE_SECONDS),
     ] {
         if given && !takers.contains(&name) {
-            bail!("{name} does not take {flag}; it applies to {}", takers.join(", "));
+            bail!("{flag} does not apply to {name}, only to {}", takers.join(", "));
         }
     }
     let parts = TAKE_PARTS.iter().find(|(taker, _)| *taker == name);
@@ -231,7 +232,10 @@ fn check_flags(name: &str, arguments: &Arguments) -> Result<()> {
         .iter()
         .find(|part| !parts.contains(&part.as_str()))
     {
-        bail!("{name} has no part {other:?}; its parts: [{}]", parts.join(", "));
+        bail!(
+            "unknown part {other:?} for {name} (expected any of [{}])",
+            parts.join(", ")
+        );
     }
     Ok(())
 }
@@ -239,8 +243,8 @@ fn check_flags(name: &str, arguments: &Arguments) -> Result<()> {
 fn main() -> Result<()> {
     let mut given = std::env::args_os().skip(1).peekable();
     let first = given.peek().and_then(|first| first.to_str());
-    if first.is_some_and(frostline_isolation::is_part) {
-        return frostline_isolation::play(given);
+    if first.is_some_and(frostline_isolation::is_simulation) {
+        return frostline_isolation::run_simulation(given);
     }
     let arguments = Arguments::parse();
     let Some(name) = &arguments.name else {
@@ -250,7 +254,7 @@ fn main() -> Result<()> {
         return Ok(());
     };
     let Some((name, _, benchmark)) = BENCHMARKS.iter().find(|(known, ..)| known == name) else {
-        bail!("unknown benchmark {name:?}; run without a name to list them");
+        bail!("unknown benchmark {name:?}; run this program without arguments to list the benchmarks");
     };
     check_flags(name, &arguments)?;
     let mut report = Report::new(name, arguments);

@@ -1,4 +1,4 @@
-//! The networks that are measured, torchvision's with random weights: those change neither shapes nor times.
+//! Networks to measure: torchvision networks with random weights, which affect neither shapes nor times.
 
 use crate::photos::Photos;
 use crate::prefix::quantized;
@@ -13,7 +13,7 @@ use std::io::stderr;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The paper's seven, as torchvision calls them; of a quick run, the first three.
+/// Torchvision names of the seven networks in the HAPI paper. Quick runs use the first [`QUICK`].
 pub(crate) const NETWORKS: [&str; 7] = [
     "alexnet",
     "resnet18",
@@ -25,26 +25,26 @@ pub(crate) const NETWORKS: [&str; 7] = [
 ];
 pub(crate) const QUICK: usize = 3;
 
-/// At the end of the name of a network whose frozen layers are in int8.
+/// Name suffix of networks with int8 layers up to the freeze cut.
 const INT8: &str = "-int8";
 
-/// One of [`NETWORKS`], which may end with [`INT8`].
+/// Parses a name from [`NETWORKS`] with an optional [`INT8`].
 pub(crate) fn named(name: &str) -> Result<String, String> {
     match NETWORKS.contains(&plain(name)) {
         true => Ok(name.to_owned()),
         false => Err(format!(
-            "is none of {}, with or without '{INT8}'",
+            "must be one of {}, optionally with '{INT8}' appended",
             NETWORKS.join(", ")
         )),
     }
 }
 
-/// A network's name, without what says that its frozen layers are in int8.
+/// Strips [`INT8`] from a network name.
 pub(crate) fn plain(name: &str) -> &str {
     name.strip_suffix(INT8).unwrap_or(name)
 }
 
-/// Everything in `grid.toml`.
+/// Contents of `grid.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Grid {
@@ -53,20 +53,19 @@ pub(crate) struct Grid {
     network: Vec<Network>,
 }
 
-/// How much is measured.
+/// Scope of a full or quick run.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Extent {
     pub(crate) networks: Vec<String>,
     pub(crate) links_mbit: Vec<f64>,
     pub(crate) minutes: f64,
-    /// Runs that every candidate has in any case; more, up to three, while time is left.
+    /// Minimum number of runs per candidate. Up to three runs are made if time allows.
     pub(crate) rounds: usize,
-    /// Steps that count in one run of a candidate: at least, at most.
+    /// Minimum and maximum number of counted steps per run.
     pub(crate) steps: [u64; 2],
 }
 
-/// One network and its candidate cuts.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Network {
@@ -89,7 +88,7 @@ impl Grid {
         toml::from_str(include_str!("../grid.toml")).context("tests/bench/grid.toml")
     }
 
-    /// What `report` is to measure: networks and links that were named take the place of the usual ones.
+    /// Scope of this run: networks and links from the command line replace the defaults.
     pub(crate) fn extent(&self, report: &Report) -> Extent {
         let mut extent = if report.quick() { &self.quick } else { &self.full }.clone();
         let (networks, links) = report.named();
@@ -102,7 +101,7 @@ impl Grid {
         extent
     }
 
-    /// The network called `name`, which may end with [`INT8`].
+    /// Returns the network called `name`, which may end with [`INT8`].
     pub(crate) fn network(&self, name: &str) -> Result<Network> {
         let network = self.network.iter().find(|network| network.name == plain(name));
         let network = network.with_context(|| format!("grid.toml has no network {name:?}"))?;
@@ -114,7 +113,8 @@ impl Grid {
 }
 
 impl Network {
-    /// Its file. The first call exports it, and quantizes it with the usual photos where its name says so.
+    /// Returns the network's file. The first call exports the network and, for int8, quantizes it with the
+    /// default photos.
     pub(crate) fn file(&self) -> Result<PathBuf> {
         let Some(plain) = self.name.strip_suffix(INT8) else {
             return exported(&self.name);
@@ -135,7 +135,7 @@ impl Network {
         if quick { self.batch.quick } else { self.batch.full }
     }
 
-    /// The splits to choose from: `none`, `input` and the cuts.
+    /// Returns the candidate splits (`none`, `input` and the cuts).
     pub(crate) fn candidates(&self, quick: bool) -> Vec<Split> {
         let cuts = if quick { &self.quick_cuts } else { &self.cuts };
         let cuts = cuts.iter().map(|cut| Split::Cut(cut.clone()));
@@ -143,11 +143,12 @@ impl Network {
     }
 }
 
-/// Notes that the network `name` was not measured where `measured` says that it cannot be trained, so that others go on.
-pub(crate) fn noted(report: &mut Report, name: &str, measured: Result<()>) -> Result<()> {
+/// Handles the result of measuring a network. If the network cannot be trained, this function reports that
+/// and returns `Ok`, so the benchmark continues with the next network.
+pub(crate) fn skip_untrainable(report: &mut Report, name: &str, measured: Result<()>) -> Result<()> {
     match measured {
         Err(error) if cannot_train(&error) => {
-            println!("{name}: not measured: {error}");
+            println!("{name} skipped: {error}");
             report.set(&format!("{name}_not_measured"), error.to_string());
             Ok(())
         }
@@ -155,7 +156,8 @@ pub(crate) fn noted(report: &mut Report, name: &str, measured: Result<()>) -> Re
     }
 }
 
-/// The file of a network that models/zoo/export.py knows. The first call exports it, and sets PyTorch up where it is missing.
+/// Returns the file for a network from models/zoo/export.py. The first call exports the network and installs
+/// PyTorch if necessary.
 pub(crate) fn exported(name: &str) -> Result<PathBuf> {
     let networks = folder()?.join("networks");
     let file = networks.join(format!("{name}.onnx"));
@@ -177,7 +179,7 @@ pub(crate) fn exported(name: &str) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// A split's name without what every name has.
+/// Strips the parts that are common to all split names.
 pub(crate) fn short(split: &str) -> &str {
     let name = split.strip_suffix("_output_0").unwrap_or(split);
     name.strip_prefix('/').unwrap_or(name)
@@ -204,14 +206,14 @@ mod tests {
             bytes: 3 << 30,
             limit: 2 << 30,
         };
-        noted(&mut report, "vit_b_16", Err(refused.into())).unwrap();
+        skip_untrainable(&mut report, "vit_b_16", Err(refused.into())).unwrap();
         assert!(report.figures().contains_key("vit_b_16_not_measured"));
-        assert!(noted(&mut report, "alexnet", Err(anyhow!("interrupted"))).is_err());
+        assert!(skip_untrainable(&mut report, "alexnet", Err(anyhow!("interrupted"))).is_err());
         assert!(!report.figures().contains_key("alexnet_not_measured"));
     }
 
     #[test]
-    fn an_unknown_network_is_refused_with_those_there_are() {
+    fn an_unknown_network_is_refused_with_the_supported_names() {
         let words = ["bench", "grid", "--networks", "alexnet,resnet81"];
         let refused = Arguments::try_parse_from(words).unwrap_err().to_string();
         assert!(refused.contains("resnet81"), "{refused}");
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_is_measured_though_a_quick_run_has_others() {
+    fn named_networks_and_links_replace_quick_defaults() {
         let report = report(&["--quick", "--networks", "resnet50", "--links", "20"]);
         let extent = Grid::read().unwrap().extent(&report);
         assert_eq!(

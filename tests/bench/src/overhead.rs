@@ -1,6 +1,7 @@
-//! What stands between a trainer and the engine costs: the same decode and prefix driven straight at the engine, through lanes in
-//! processes of their own, through the stock guest, and through hosts with HTTP and Arrow on loopback, whose lanes are in the process
-//! or, as those of `frostline serve`, in others; equally parallel, on the same threads, in turns.
+//! Cost of the layers between a trainer and the engine. The same decoding and prefix run directly on the
+//! engine, on lanes in child processes, through the stock guest, and through hosts with HTTP and Arrow on
+//! loopback, with lanes in this process or in child processes as under `frostline serve`. All have the same
+//! parallelism and threads and run in turns.
 
 mod bare;
 mod rig;
@@ -12,15 +13,15 @@ use rig::WAYS;
 pub(crate) use bare::Bare;
 pub(crate) use rig::{Rig, Way};
 
-/// A network and the cut that its prefix ends at.
+/// A network with the cut at the end of the prefix.
 struct Subject {
     network: &'static str,
     cut: &'static str,
-    /// At the end of the figures' names.
+    /// Suffix of the keys in the report.
     suffix: &'static str,
 }
 
-/// The lightest of the usual networks, of which little comes back; and one of which more comes back than went in.
+/// The lightest common network, with small activations, and a network with activations larger than the input.
 const SUBJECTS: [Subject; 2] = [
     Subject {
         network: "squeezenet1_1",
@@ -59,7 +60,7 @@ async fn measure(report: &mut Report, subject: &Subject) -> Result<()> {
     Ok(())
 }
 
-/// Each way's rate, and the median of what it is of the direct one in the same round.
+/// Shows each way's median rate, and the median ratio to the direct rate in the same round.
 fn show(report: &mut Report, subject: &Subject, rates: &[Vec<f64>; WAYS.len()]) {
     let [direct, ..] = rates;
     println!("{:<44} {:>10} {:>8}", "", "images/s", "ratio");

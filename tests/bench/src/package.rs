@@ -1,4 +1,4 @@
-//! The Python package as it is installed, for interpreters that have PyTorch.
+//! Use of the Python package in interpreters with PyTorch.
 
 use crate::run::binary;
 use anyhow::{Context, Result, bail};
@@ -7,21 +7,21 @@ use std::path::PathBuf;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// The package, unpacked into a folder that goes with it.
+/// The package, unpacked into a folder that is removed on drop.
 pub(crate) struct Package {
     folder: TempDir,
 }
 
-/// The wheel that `cargo xtask bench` built for release.
+/// Path of the wheel built by `cargo xtask bench`.
 pub(crate) fn wheel() -> Result<OsString> {
     std::env::var_os("FROSTLINE_WHEEL")
-        .context("FROSTLINE_WHEEL is not set: run this through `cargo xtask bench`")
+        .context("FROSTLINE_WHEEL is not set; run this benchmark with `cargo xtask bench`")
 }
 
 /// Unpacks the wheel.
 ///
 /// # Errors
-/// When there is none, or it is broken.
+/// Fails if the wheel is missing or cannot be unpacked.
 pub(crate) fn unpacked() -> Result<Package> {
     let wheel = wheel()?;
     let folder = tempfile::tempdir()?;
@@ -36,8 +36,9 @@ pub(crate) fn unpacked() -> Result<Package> {
 }
 
 impl Package {
-    /// Has a program find the package, and the command that was built with this benchmark.
-    pub(crate) fn known_to<'a>(&self, command: &'a mut Command) -> Result<&'a mut Command> {
+    /// Adds the package to the command's `PYTHONPATH`, and the folder of the `frostline` binary to its
+    /// `PATH`.
+    pub(crate) fn add_to_environment<'a>(&self, command: &'a mut Command) -> Result<&'a mut Command> {
         let beside = binary()?.parent().map(PathBuf::from).unwrap_or_default();
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path = std::env::join_paths(std::iter::once(beside).chain(std::env::split_paths(&path)))?;

@@ -1,5 +1,5 @@
-//! The same fine-tuning by PyTorch on the trainer's core, reading the same S3 server over the same link: with a DataLoader, and by
-//! "extract the features once to the bucket, then train a head".
+//! Runs the same fine-tuning in PyTorch on the trainer's core with the same S3 server and link. Two variants:
+//! a DataLoader, and features extracted once to the bucket before training.
 
 use crate::legs::leg;
 use crate::networks::short;
@@ -16,14 +16,14 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How much is measured.
+/// Scope of the measurements.
 struct Extent {
     links: &'static [f64],
-    /// Of Frostline, that count.
+    /// Counted steps of Frostline.
     steps: u64,
-    /// Of the DataLoader, in all.
+    /// Total steps of the DataLoader.
     loader_steps: usize,
-    /// Batches whose features are extracted; enough that start and end weigh little.
+    /// Number of batches to extract features from. Large enough to make start and end insignificant.
     extracted: usize,
 }
 
@@ -40,20 +40,21 @@ const FULL: Extent = Extent {
     extracted: 12,
 };
 
-/// Passes over the features that were extracted once: what pays for extracting and writing them.
+/// Passes over the extracted features, which share the cost of extracting and writing.
 const EPOCHS: usize = 5;
 
-/// Data workers of a DataLoader: as many as there are cores, as its documentation advises, or another that reads while one decodes.
+/// Data workers for a DataLoader. PyTorch's documentation recommends a worker per core; with two, reading and
+/// decoding overlap.
 const WORKERS: [&str; 2] = ["1", "2"];
 
-/// Seconds of one iteration by each.
+/// Seconds per iteration of each side.
 struct Compared {
     ours: f64,
     loader: f64,
     extracted: f64,
 }
 
-/// What can be run alone: steps in steady state, and whole jobs whose frozen layers run once.
+/// Parts that can run separately: steps in steady state, and whole jobs with a feature cache.
 pub(crate) const PARTS: [&str; 2] = ["steps", "jobs"];
 
 pub(crate) fn run(report: &mut Report) -> Result<()> {
@@ -71,7 +72,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
 fn steps(report: &mut Report, rig: &Rig, python: &Path) -> Result<()> {
     let extent = if report.quick() { QUICK } else { FULL };
     println!(
-        "PyTorch: one thread, 1 or 2 data workers, whichever is faster; features extracted once: {} batches, then {EPOCHS} epochs\n",
+        "PyTorch with one thread and 1 or 2 data workers (the faster number); features extracted once for {} batches, then {EPOCHS} epochs\n",
         extent.extracted
     );
     println!(
@@ -116,7 +117,7 @@ fn network(
         let times = trainer.time(&legs, plan.flow())?;
         let peer = Peer { trainer, python };
         let compared = Compared {
-            ours: times.first().context("no leg was timed")?.seconds,
+            ours: times.first().context("the rehearsal timed no leg")?.seconds,
             loader: peer.loader(extent.loader_steps)?,
             extracted: peer.extracted(extent.extracted)?,
         };
@@ -143,24 +144,24 @@ fn network(
     Ok(all)
 }
 
-/// What the Python package's loop takes.
+/// Results of the Python package's loop.
 pub(crate) struct PushedDown {
-    /// Seconds of an iteration of the first epoch.
+    /// Median seconds per iteration in the first epoch.
     pub(crate) first: f64,
-    /// Of the last.
+    /// Median seconds per iteration in the last epoch.
     pub(crate) later: f64,
-    /// As it was planned.
+    /// The planned split.
     pub(crate) split: String,
 }
 
-/// The scripts beside this benchmark, run on the trainer's core.
+/// Runs the scripts in `peers/` on the trainer's core.
 pub(crate) struct Peer<'a> {
     pub(crate) trainer: &'a Trainer<'a>,
     pub(crate) python: &'a Path,
 }
 
 impl Peer<'_> {
-    /// Seconds of an iteration that reads photos by a DataLoader.
+    /// Returns the seconds per iteration with a DataLoader.
     pub(crate) fn loader(&self, steps: usize) -> Result<f64> {
         let steps = steps.to_string();
         let with = |workers: &str| {
@@ -177,13 +178,14 @@ impl Peer<'_> {
         self.last("extract_once.py", &arguments, "iteration_seconds")
     }
 
-    /// Seconds of a job of so many epochs that extracts all photos once, into memory.
+    /// Returns the seconds of a job that extracts all photos once into memory and then trains for this many
+    /// epochs.
     pub(crate) fn whole_from_memory(&self, epochs: u32) -> Result<f64> {
         let epochs = epochs.to_string();
         self.last("extract_once.py", &["--memory", "--epochs", &epochs], "seconds")
     }
 
-    /// The Python package's loop, with cached features from its second epoch on and its frozen layers in `precision`.
+    /// Runs the Python package's loop with frozen layers in `precision`. Later epochs read cached features.
     pub(crate) fn pushed_down(&self, package: &Package, precision: &str) -> Result<PushedDown> {
         let host = self.trainer.host();
         let (url, features) = (host.url(), tempfile::tempdir()?);
@@ -201,7 +203,7 @@ impl Peer<'_> {
             .env("XDG_CACHE_HOME", self.trainer.cache())
             .env_remove("FROSTLINE_FEATURE_CACHE")
             .env("FROSTLINE_FEATURE_FOLDER", features.path());
-        let last = last_object(package.known_to(&mut command)?)?;
+        let last = last_object(package.add_to_environment(&mut command)?)?;
         let split = last.get("split").and_then(Value::as_str).unwrap_or_default();
         Ok(PushedDown {
             first: number(&last, "iteration_seconds_median")?,
@@ -210,16 +212,18 @@ impl Peer<'_> {
         })
     }
 
-    /// `key` in the last line that `script` prints.
+    /// Runs a script and returns the number under `key` in the last line of the output.
     fn last(&self, script: &str, arguments: &[&str], key: &str) -> Result<f64> {
         number(&last_object(&mut self.script(script, arguments)?)?, key)
     }
 
-    /// One of the scripts, told of the task.
+    /// Creates a command for a script, with the arguments that all scripts share.
     fn script(&self, script: &str, arguments: &[&str]) -> Result<Command> {
         let tiers = self.trainer.tiers();
         let root = tiers.data().trim_start_matches("s3://");
-        let (bucket, prefix) = root.split_once('/').context("the data root has no bucket")?;
+        let (bucket, prefix) = root
+            .split_once('/')
+            .context("the data root must be s3://<bucket>/<prefix>")?;
         let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "peers", script].iter().collect();
         let mut command = Command::new(self.python);
         command

@@ -1,14 +1,14 @@
-//! The photos and the trained networks that benchmarks use: those of the repository, unless others are named.
+//! Photos and pretrained networks for benchmarks. The defaults are in the repository.
 
 use crate::run::{shared, source};
 use std::path::{Path, PathBuf};
 
-/// A folder of photos: `train/<class>/*` and `validation/<class>/*`, or `<class>/*` alone.
+/// A photo folder with `train/<class>/*` and `validation/<class>/*`, or only with `<class>/*`.
 #[derive(Debug, Clone)]
 pub(crate) struct Photos(PathBuf);
 
 impl Photos {
-    /// Those in `named`; else the real ones that `FROSTLINE_SHARED` names; else the demo's.
+    /// Selects the first available folder: `named`, `data/clothing` in `FROSTLINE_SHARED`, the demo's photos.
     pub(crate) fn find(named: Option<&Path>) -> Self {
         let named = named.map(Path::to_path_buf);
         let folder = named.or_else(|| shared("data/clothing"));
@@ -19,25 +19,25 @@ impl Photos {
         &self.0
     }
 
-    /// `train` or `validation`; all of them where they are not divided.
+    /// Folder of the part `train` or `validation`; the whole folder if the photos are not divided into parts.
     pub(crate) fn part(&self, part: &str) -> PathBuf {
         let folder = self.0.join(part);
         if folder.is_dir() { folder } else { self.0.clone() }
     }
 }
 
-/// A network with trained weights, to be fine-tuned in earnest.
+/// A network with pretrained weights.
 #[derive(Debug, Clone)]
 pub(crate) struct Pretrained {
     pub(crate) name: &'static str,
     pub(crate) file: PathBuf,
     pub(crate) freeze: &'static str,
-    /// Where its last block begins.
+    /// Cut before the last block.
     pub(crate) last_block: &'static str,
 }
 
 impl Pretrained {
-    /// SqueezeNet 1.1 with ImageNet's weights from `FROSTLINE_SHARED`, or the demo's small backbone without it.
+    /// Selects SqueezeNet 1.1 with ImageNet weights from `FROSTLINE_SHARED`, or the demo's small backbone.
     pub(crate) fn find() -> Self {
         match shared("data/squeezenet1_1_pooled.onnx") {
             Some(file) => Self {
@@ -66,7 +66,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn photos_that_are_not_divided_are_all_of_them() {
+    fn undivided_photos_are_used_for_all_parts() {
         let divided = Photos(demo("photos"));
         assert!(divided.part("train").ends_with("photos/train"));
         let flat = Photos::find(Some(&divided.part("train")));

@@ -1,16 +1,16 @@
-//! Asking `frostline plan` over the two tiers, as a user would.
+//! Runs the command `frostline plan` over the two tiers.
 
 use crate::run::{binary, last_object, text};
 use crate::trainer::Trainer;
 use anyhow::{Context, Result};
-use frostline_trainer::{Flow, Policy, Simulation};
+use frostline_trainer::{FetchLimits, Policy, Simulation};
 use frostline_wire::{Encoding, Split};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Instant;
 
-/// What `frostline plan --json` prints.
+/// Output of `frostline plan --json`.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) split: Split,
@@ -19,9 +19,9 @@ pub(crate) struct Plan {
     window: usize,
     batches_ahead: usize,
     candidates: Vec<Candidate>,
-    /// What choosing took, measuring aside.
+    /// Seconds for choosing the plan, without measuring.
     pub(crate) choosing_seconds: f64,
-    /// All of it, as it was printed.
+    /// Complete output line.
     #[serde(skip)]
     printed: String,
     /// Wall time of the command.
@@ -29,7 +29,7 @@ pub(crate) struct Plan {
     pub(crate) wall_seconds: f64,
 }
 
-/// A split and what is predicted for it; the command prints more.
+/// A split with predictions. Contains only fields used in benchmarks.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Candidate {
     pub(crate) split: Split,
@@ -39,11 +39,12 @@ pub(crate) struct Candidate {
     pub(crate) bytes_per_sample: f64,
 }
 
-/// Passes over the data a plan is asked for: so many that start and end do not matter, since steady steps are what is measured.
+/// Epochs of the job to plan. Only steady steps are measured, so there are enough epochs that the start and
+/// the end of the job have little weight.
 const EPOCHS: &str = "50";
 
 impl Plan {
-    /// The plan among `candidates` over the link as it is now.
+    /// Plans with `candidates` at the current link rate.
     pub(crate) fn ask(trainer: &Trainer, candidates: &[Split]) -> Result<Self> {
         let batch = trainer.batch().to_string();
         let url = trainer.host().url();
@@ -68,31 +69,31 @@ impl Plan {
         })
     }
 
-    pub(crate) fn flow(&self) -> Flow {
-        Flow {
+    pub(crate) fn flow(&self) -> FetchLimits {
+        FetchLimits {
             request_samples: self.request_samples,
             window: self.window,
             ahead: self.batches_ahead,
         }
     }
 
-    /// The predicted seconds of an iteration at every split.
+    /// Predicted seconds of an iteration by split.
     pub(crate) fn predictions(&self) -> BTreeMap<String, f64> {
         let predicted = |candidate: &Candidate| (candidate.split.to_string(), candidate.iteration_seconds);
         self.candidates.iter().map(predicted).collect()
     }
 
-    /// The split that another rule chooses by the same measurements.
+    /// The split that another policy chooses from the same measurements.
     pub(crate) fn by(&self, policy: &Policy) -> Result<Split> {
         let (summary, _) = Simulation::parse(&self.printed)?.plan(policy)?;
         Ok(summary.split)
     }
 
-    /// What it says about `split`.
+    /// The candidate for `split`.
     pub(crate) fn candidate(&self, split: &Split) -> Result<&Candidate> {
         self.candidates
             .iter()
             .find(|candidate| candidate.split == *split)
-            .with_context(|| format!("the plan does not mention '{split}'"))
+            .with_context(|| format!("the plan does not contain candidate '{split}'"))
     }
 }

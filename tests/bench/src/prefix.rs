@@ -1,4 +1,5 @@
-//! Frozen layers in int8 against f32: images a second by a real host, how rows agree, and what a head behind them learns; and rows of a run.
+//! Frozen layers in int8 compared with f32: images per second on a host, similarity of the activations, and
+//! accuracy of a head trained on them. Also the number of rows per engine batch.
 
 mod rows;
 
@@ -11,10 +12,10 @@ use frostline_wire::Profile;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// What can be run alone.
+/// Parts that can run separately.
 pub(crate) const PARTS: [&str; 3] = ["speed", "accuracy", "rows"];
 
-/// Profiles of a network in f32 and in int8, in turns.
+/// Number of profiles per network and precision, measured in turns.
 const ROUNDS: usize = 3;
 
 const SEEDS: usize = 3;
@@ -32,7 +33,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The networks that were named, or the paper's. Each is measured in both precisions.
+/// Networks from the command line, or the paper's. Each is measured in both precisions.
 fn names(report: &Report) -> Vec<String> {
     match (report.named().0, report.quick()) {
         ([], true) => NETWORKS.iter().take(QUICK).map(|&name| name.to_owned()).collect(),
@@ -41,7 +42,7 @@ fn names(report: &Report) -> Vec<String> {
     }
 }
 
-/// The paper's networks up to their freeze cuts. Weights are random, which changes no time.
+/// Measures the paper's networks up to their freeze cuts. The random weights do not affect the times.
 fn speed(report: &mut Report) -> Result<()> {
     let (grid, photos) = (Grid::read()?, report.photos());
     println!(
@@ -85,9 +86,9 @@ fn speed(report: &mut Report) -> Result<()> {
     report.set("int8_speedup_geomean", geomean);
     report.set("int8_speedup_min", least);
     report.set("int8_cosine_min", quantile(&cosines, 0.0));
-    println!("\nfaster {geomean:.2} times in the geometric mean");
+    println!("\nspeed-up in the geometric mean: {geomean:.2}");
     if !taken.is_empty() {
-        println!("where auto takes it, faster at least {least:.2} times");
+        println!("networks that auto quantizes are at least {least:.2} times as fast");
     }
     Ok(())
 }
@@ -96,9 +97,9 @@ fn speed(report: &mut Report) -> Result<()> {
 pub(crate) struct Int8Network {
     file: PathBuf,
     cosine: f64,
-    /// Layers in int8, of all with weights.
+    /// Quantized layers out of all layers with weights.
     layers: String,
-    /// Whether `auto` takes it here.
+    /// True if `auto` would choose int8 here.
     is_taken: bool,
 }
 
@@ -107,7 +108,7 @@ pub(crate) fn quantized(model: &Path, data: &Path, freeze: &str, out: &Path) -> 
     let (model, data, file) = (text(model)?, text(data)?, text(out)?);
     let lines = frostline(&[
         "model",
-        "quantise",
+        "quantize",
         model,
         "--data",
         data,
@@ -125,12 +126,13 @@ pub(crate) fn quantized(model: &Path, data: &Path, freeze: &str, out: &Path) -> 
     Ok(Int8Network {
         file: out.to_owned(),
         cosine: number("cosine"),
-        layers: format!("{} of {}", number("quantised_layers"), number("layers")),
+        layers: format!("{} of {}", number("quantized_layers"), number("layers")),
         is_taken: number("speedup") >= 1.1 && number("cosine") >= 0.99,
     })
 }
 
-/// What a host in a process of its own does of a network's layers up to `freeze`, in runs of the rows that are worth it.
+/// Returns the images per second on a separate host for the layers up to `freeze`, using engine batches with
+/// the efficient number of rows.
 fn images_per_second(model: &Path, data: &Path, freeze: &str) -> Result<f64> {
     let lines = frostline(&[
         "profile",
@@ -148,7 +150,7 @@ fn images_per_second(model: &Path, data: &Path, freeze: &str) -> Result<f64> {
     Ok(rows / cut.compute.at(rows))
 }
 
-/// Heads on a trained network's rows; those of random weights say nothing.
+/// Trains heads on activations of pretrained networks. Random weights would not show a loss of accuracy.
 fn accuracy(report: &mut Report) -> Result<()> {
     let files = [("squeezenet1_1_pooled", "features"), ("squeezenet1_1", "52")];
     let photos = report.photos();
@@ -158,7 +160,7 @@ fn accuracy(report: &mut Report) -> Result<()> {
     let mut losses = Vec::new();
     for (name, freeze) in files {
         let Some(file) = shared(&format!("data/{name}.onnx")) else {
-            println!("{name}: not measured, FROSTLINE_SHARED names no folder with it");
+            println!("{name} skipped: data/{name}.onnx does not exist in FROSTLINE_SHARED");
             continue;
         };
         let mut means = Vec::new();
@@ -185,7 +187,7 @@ fn accuracy(report: &mut Report) -> Result<()> {
     let worst = quantile(&losses, 1.0);
     report.set("accuracy_loss_points_max", worst);
     if !losses.is_empty() {
-        println!("\naccuracy lost: {worst:.2} points at most");
+        println!("\nlargest loss of accuracy: {worst:.2} points");
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 
-/// Value in bytes of a field in a process' status, such as `VmRSS`; `None` if the process has ended.
+/// Returns a field such as `VmRSS` from the process's status in bytes, or `None` if the process has ended.
 pub(crate) fn bytes(process: u32, field: &str) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     bytes_in(&status, field)
@@ -20,7 +20,7 @@ pub(crate) fn proportional(process: u32) -> Option<u64> {
     bytes_in(&rollup, "Pss")
 }
 
-/// The bytes in a line such as `Pss:  12 kB`.
+/// Returns the bytes in a line such as `Pss:  12 kB`.
 fn bytes_in(text: &str, field: &str) -> Option<u64> {
     let kib: u64 = text.lines().find_map(|line| {
         let value = line.strip_prefix(field)?.strip_prefix(':')?;
@@ -34,7 +34,7 @@ mod tests {
     use super::bytes_in;
 
     #[test]
-    fn fields_are_told_from_those_they_begin() {
+    fn fields_are_distinguished_from_longer_names() {
         let text = "Pss_Anon:  1 kB\nPss:   3 kB\n";
         assert_eq!(bytes_in(text, "Pss"), Some(3072));
         assert_eq!(bytes_in(text, "VmRSS"), None);

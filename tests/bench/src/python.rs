@@ -1,6 +1,7 @@
-//! Rows through the Python wheel against rows through the Rust client: the same samples of the same host, in turns, at the pixels
-//! (large rows) and at the freeze cut (small ones). How heavy the wheel is, how long it takes from nothing to
-//! a trained epoch (see `fresh`), and what it brings a loop of PyTorch (see `loops`).
+//! Compares the Python wheel with the Rust client: activations per second for the same samples on the same
+//! host, in turns, at the pixels (large rows) and at the freeze cut (small rows). Also measures the size of
+//! the wheel, the time from an empty environment to a trained epoch (see `fresh`), and the speed-up of a
+//! PyTorch loop (see `loops`).
 
 use crate::dialogue::Dialogue;
 use crate::photos::Pretrained;
@@ -10,12 +11,13 @@ use crate::{fresh, loops, package};
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use frostline_client::{
-    Ahead, Fetcher, HostClient, Hosts, Inquiry, Pass, SampleFiles, Source, Token, UploadKind, content_name,
+    Fetcher, HostClient, Hosts, Inquiry, Pass, PrefetchLimits, SampleFiles, Source, Token, UploadKind,
+    content_name,
 };
 use frostline_e2e::HostProcess;
 use frostline_images::DecodePool;
 use frostline_trainer::Guest;
-use frostline_wire::{Encoding, Layout, ObjectInfo, Pin, Split, Terms};
+use frostline_wire::{Encoding, Layout, ObjectInfo, Split, Terms, UploadRef};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
@@ -23,10 +25,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 const BATCH: usize = 64;
-/// As the wheel's own settings are.
+/// The wheel's defaults.
 const OPEN_REQUESTS: usize = 8;
 const REQUEST_SAMPLES: usize = 32;
-const AHEAD: Ahead = Ahead {
+const AHEAD: PrefetchLimits = PrefetchLimits {
     batches: 3,
     bytes: 1 << 30,
 };
@@ -59,7 +61,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
                 let first = wheel.rate(cut, ours.samples.len())?;
                 (runtime.block_on(ours.rate(&source))?, first)
             };
-            // The first round warms up.
+            // The first round is a warm-up.
             if round > 0 {
                 rust.push(pair.0);
                 python.push(pair.1);
@@ -82,7 +84,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     let megabytes = std::fs::metadata(package::wheel()?)?.len() as f64 / 1e6;
     report.set("wheel_mb", megabytes);
     println!(
-        "\nimported in {:.3} s; the wheel has {megabytes:.1} MB, installed {:.1} MB",
+        "\nimported in {:.3} s; wheel {megabytes:.1} MB, installed {:.1} MB",
         wheel.import_seconds,
         wheel.installed_bytes / 1e6
     );
@@ -91,7 +93,6 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     loops::run(report)
 }
 
-/// The Rust client.
 struct Ours {
     hosts: Hosts,
     fetcher: Fetcher,
@@ -105,7 +106,7 @@ impl Ours {
         let hosts = Hosts::from(client);
         let send = async |kind, name: &str, bytes: Bytes| {
             let sha256 = hosts.push(kind, name, bytes).await?.sha256;
-            anyhow::Ok(Pin {
+            anyhow::Ok(UploadRef {
                 name: name.to_owned(),
                 sha256,
             })
@@ -133,7 +134,7 @@ impl Ours {
         })
     }
 
-    /// Rows a second of one pass.
+    /// Extracts all samples once and returns the rows per second.
     async fn rate(&self, source: &Arc<Source>) -> Result<f64> {
         let since = Instant::now();
         let batches = self.samples.chunks(BATCH).map(Arc::from).collect();
@@ -152,7 +153,7 @@ impl Ours {
     }
 }
 
-/// A Python with the wheel, which takes rows when it is told to.
+/// A Python process with the wheel, which extracts rows on request.
 struct Wheel {
     dialogue: Dialogue,
     import_seconds: f64,
@@ -161,8 +162,9 @@ struct Wheel {
 
 impl Wheel {
     fn start(host: &HostProcess, data: &str, model: &Path) -> Result<Self> {
-        let python = std::env::var_os("FROSTLINE_WHEEL_PYTHON")
-            .context("FROSTLINE_WHEEL_PYTHON is not set: run this through `cargo xtask bench python`")?;
+        let python = std::env::var_os("FROSTLINE_WHEEL_PYTHON").context(
+            "FROSTLINE_WHEEL_PYTHON is not set; run this benchmark with `cargo xtask bench python`",
+        )?;
         let script = frostline_e2e::repository().join("tests/bench/peers/wheel_rows.py");
         let mut command = Command::new(python);
         command
@@ -178,7 +180,7 @@ impl Wheel {
         })
     }
 
-    /// Rows a second of one pass.
+    /// Extracts all samples once and returns the rows per second.
     fn rate(&mut self, cut: &str, samples: usize) -> Result<f64> {
         let done: Value = self.dialogue.ask(json!({ "cut": cut }))?;
         let rows = number(&done, "rows")?;

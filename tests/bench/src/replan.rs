@@ -1,6 +1,6 @@
-//! Jobs whose world changes midway: their time against the best split that could have been fixed, known with hindsight.
+//! Jobs whose link or host slows down midway: their time relative to the best fixed split in hindsight.
 
-use crate::legs::{Tick, leg};
+use crate::legs::{StepEnd, leg};
 use crate::networks::{Network, short};
 use crate::planner::Plan;
 use crate::report::Report;
@@ -9,19 +9,19 @@ use crate::tiers::Brake;
 use crate::trainer::Trainer;
 use anyhow::{Context, Result, ensure};
 use frostline_trainer::rehearsal::Leg;
-use frostline_trainer::{Flow, Policy};
+use frostline_trainer::{FetchLimits, Policy};
 use frostline_wire::{Encoding, Split};
 
 const NETWORK: &str = "resnet18";
 
-/// Before it drops to a fifth, compute decides; after it, bytes do.
+/// Mbit/s. At this rate compute limits the speed, at a fifth of this rate the link does.
 const LINK: f64 = 100.0;
 const LINK_DROPS_TO: f64 = LINK / 5.0;
 
-/// How many times slower the host becomes.
+/// Slow-down factor for the host.
 const SLOWER: u32 = 4;
 
-/// What happens halfway.
+/// Change that happens halfway through a job.
 #[derive(Debug, Clone, Copy)]
 enum Change {
     Link,
@@ -37,16 +37,17 @@ impl Change {
     }
 }
 
-/// How long a job is.
+/// Length of a job.
 struct Extent {
     epochs: u32,
     batch: usize,
-    /// Steps that count when a fixed split is measured.
+    /// Counted steps when a fixed split is measured.
     steps: u64,
 }
 
 impl Extent {
-    /// A quick job is 256 steps in small batches, the better part of a minute: it needs some ten to see a change. There are four.
+    /// Quick runs have four jobs with 256 steps in small batches and a duration of almost a minute. Jobs need
+    /// about ten steps to notice a change.
     fn new(quick: bool, network: &Network) -> Self {
         if quick {
             Self {
@@ -100,32 +101,33 @@ fn measure(report: &mut Report, trainer: &mut Trainer<'_>, extent: &Extent) -> R
     Ok(())
 }
 
-/// A split that could have been fixed, in an encoding.
+/// A fixed split with an encoding.
 #[derive(Debug, Clone, PartialEq)]
-struct Way {
+struct FixedSplit {
     split: Split,
     encoding: Encoding,
 }
 
-impl std::fmt::Display for Way {
+impl std::fmt::Display for FixedSplit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", short(&self.split.to_string()), self.encoding)
     }
 }
 
-/// The candidates in the encodings that suit the link before and after, and how batches are asked for.
-fn ways(trainer: &Trainer<'_>, candidates: &[Split]) -> Result<(Vec<Way>, Flow)> {
+/// Returns the candidates with the encodings planned for both link rates, and the fetch limits planned for
+/// the initial rate.
+fn ways(trainer: &Trainer<'_>, candidates: &[Split]) -> Result<(Vec<FixedSplit>, FetchLimits)> {
     let plan = |mbit| {
         trainer.tiers().link().hold(Some(mbit))?;
         Plan::ask(trainer, candidates)
     };
     let (after, before) = (plan(LINK_DROPS_TO)?, plan(LINK)?);
-    let mut ways: Vec<Way> = Vec::new();
+    let mut ways: Vec<FixedSplit> = Vec::new();
     for (plan, split) in [&before, &after]
         .into_iter()
         .flat_map(|plan| candidates.iter().map(move |split| (plan, split)))
     {
-        let way = Way {
+        let way = FixedSplit {
             split: split.clone(),
             encoding: plan.candidate(split)?.encoding,
         };
@@ -136,23 +138,23 @@ fn ways(trainer: &Trainer<'_>, candidates: &[Split]) -> Result<(Vec<Way>, Flow)>
     Ok((ways, before.flow()))
 }
 
-/// The job that is run again and again.
+/// The job that all runs execute.
 struct Subject<'a, 'b> {
     trainer: &'a mut Trainer<'b>,
-    /// All candidates, in the encodings that suit the link before and after.
-    ways: Vec<Way>,
-    flow: Flow,
-    /// The same for all jobs, so that the adaptive one chooses among those that could have been fixed.
+    /// Candidates with the encodings planned for both link rates.
+    ways: Vec<FixedSplit>,
+    flow: FetchLimits,
+    /// Candidates for all jobs. Adaptive jobs have the same choice as fixed jobs.
     candidates: Vec<Split>,
     epochs: u32,
-    /// The number of steps after which the change comes; at least as many follow.
+    /// Number of steps before the change. The job continues for at least this number of steps.
     halfway: usize,
-    /// That count when a fixed split is measured.
+    /// Counted steps when a fixed split is measured.
     steps: u64,
 }
 
 impl Subject<'_, '_> {
-    /// Seconds of a step in every way, in the world as it is.
+    /// Returns the seconds per step for each fixed split, under the present conditions.
     fn rehearse(&mut self) -> Result<Vec<f64>> {
         let legs: Vec<Leg> = self
             .ways
@@ -163,8 +165,8 @@ impl Subject<'_, '_> {
         Ok(times.iter().map(|leg| leg.seconds).collect())
     }
 
-    /// Brings the change about; what is returned is to be dropped to take it back.
-    fn make(&self, change: Change) -> Result<Option<Brake>> {
+    /// Applies the change. Dropping the returned brake reverts a slow-down of the host.
+    fn apply_change(&self, change: Change) -> Result<Option<Brake>> {
         let tiers = self.trainer.tiers();
         match change {
             Change::Link => tiers.link().hold(Some(LINK_DROPS_TO)).map(|()| None),
@@ -172,13 +174,13 @@ impl Subject<'_, '_> {
         }
     }
 
-    /// The way that would take the least time if it were kept through the change.
-    fn hindsight(&mut self, change: Change, before: &[f64]) -> Result<Way> {
-        let brake = self.make(change)?;
+    /// Returns the fixed split with the shortest predicted job time, including the change.
+    fn hindsight(&mut self, change: Change, before: &[f64]) -> Result<FixedSplit> {
+        let brake = self.apply_change(change)?;
         let after = self.rehearse()?;
         drop(brake);
         self.trainer.tiers().link().hold(Some(LINK))?;
-        let mut best: Option<(&Way, f64)> = None;
+        let mut best: Option<(&FixedSplit, f64)> = None;
         for ((way, before), after) in self.ways.iter().zip(before).zip(after) {
             let seconds = (before + after) * self.halfway as f64;
             println!(
@@ -190,11 +192,11 @@ impl Subject<'_, '_> {
                 best = Some((way, seconds));
             }
         }
-        best.map(|(way, _)| way.clone()).context("no split was measured")
+        best.map(|(way, _)| way.clone()).context("no candidate splits")
     }
 
-    /// The job that may change its split, against the best fixed one.
-    fn adapt(&self, report: &mut Report, change: Change, best: &Way) -> Result<()> {
+    /// Compares an adaptive job with the best fixed split.
+    fn adapt(&self, report: &mut Report, change: Change, best: &FixedSplit) -> Result<()> {
         let fixed = self.run(Policy::Fixed(best.split.clone()), Some(best.encoding), change)?;
         let least = duration(&fixed)?;
         let ticks = self.run(Policy::Auto, None, change)?;
@@ -202,7 +204,7 @@ impl Subject<'_, '_> {
         let splits: Vec<&Split> = ticks.iter().map(|tick| &tick.split).collect();
         let reaction = reaction(&splits, self.halfway);
         let reacted = reaction.map_or_else(
-            || "kept its split after that".to_owned(),
+            || "no change of the split after that".to_owned(),
             |steps| format!("{steps} steps at the old split after that"),
         );
         let (name, visited, ratio) = (change.name(), visited(&splits), seconds / least);
@@ -215,21 +217,21 @@ impl Subject<'_, '_> {
         Ok(())
     }
 
-    /// One job; the change is taken back at its end.
-    fn run(&self, policy: Policy, encoding: Option<Encoding>, change: Change) -> Result<Vec<Tick>> {
+    /// Runs a job and reverts the change at the end.
+    fn run(&self, policy: Policy, encoding: Option<Encoding>, change: Change) -> Result<Vec<StepEnd>> {
         self.trainer.tiers().link().hold(Some(LINK))?;
         let mut brake = None;
         let ticks = self
             .trainer
             .watch(policy, encoding, &self.candidates, self.epochs, |done| {
                 if done == self.halfway {
-                    brake = self.make(change)?;
+                    brake = self.apply_change(change)?;
                 }
                 Ok(())
             })?;
         ensure!(
             ticks.len() >= 2 * self.halfway,
-            "the job had {} steps, of which {} came before the change",
+            "the job ended after {} steps, but at least {} must follow the change",
             ticks.len(),
             self.halfway
         );
@@ -237,21 +239,21 @@ impl Subject<'_, '_> {
     }
 }
 
-/// From the second step on, for the first one waits for sessions to be loaded.
-fn duration(ticks: &[Tick]) -> Result<f64> {
-    let (first, last) = ticks.first().zip(ticks.last()).context("the job had no steps")?;
+/// Seconds from the end of the first step, which waits until sessions are open.
+fn duration(ticks: &[StepEnd]) -> Result<f64> {
+    let (first, last) = ticks.first().zip(ticks.last()).context("no steps recorded")?;
     Ok(last.since(first))
 }
 
-/// Steps after the change that still trained at the split it found, batches that were on their way among them; `None` for a job that kept
-/// its split to the end.
+/// Number of steps after the change that still ran at the old split, including batches in flight. `None` if
+/// the job kept the split until the end.
 fn reaction(splits: &[&Split], halfway: usize) -> Option<usize> {
     let (before, after) = splits.split_at_checked(halfway)?;
     let present = before.last()?;
     after.iter().position(|split| split != present)
 }
 
-/// The splits a job used, in order.
+/// Formats the sequence of splits used by a job.
 fn visited(splits: &[&Split]) -> String {
     let legs = splits.chunk_by(|one, other| one == other);
     let names: Vec<String> = legs

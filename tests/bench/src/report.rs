@@ -1,4 +1,4 @@
-//! A benchmark's figures: a table for people, flat JSON for scripts.
+//! Collects benchmark results in a flat JSON file.
 
 use crate::Arguments;
 use crate::photos::Photos;
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Gathers figures by name.
+/// Collects the figures of a benchmark by key.
 pub(crate) struct Report {
     name: String,
     arguments: Arguments,
@@ -24,59 +24,61 @@ impl Report {
         }
     }
 
-    /// Whether to be done within five minutes.
+    /// True if `--quick` is set.
     pub(crate) fn quick(&self) -> bool {
         self.arguments.quick
     }
 
-    /// The listing to be a trainer on, in a process of the benchmark dataset.
+    /// Listing that this process should train on, if it is a trainer process of the benchmark dataset.
     pub(crate) fn listing(&self) -> Option<&str> {
         self.arguments.listing.as_deref()
     }
 
-    /// The network to run a batch through, in a process of the benchmark tenants.
+    /// Network through which this process should run a batch, if it is a loop process of the benchmark
+    /// tenants.
     pub(crate) fn extract(&self) -> Option<&Path> {
         self.arguments.extract.as_deref()
     }
 
-    /// The suffix to take steps of, and the dimensions of a batch, in a process of the benchmark training.
+    /// Suffix whose step this process should measure and the dimensions of a batch, if it is a step process
+    /// of the benchmark training.
     pub(crate) fn step(&self) -> Option<(&Path, &[usize])> {
         let file = self.arguments.step.as_deref()?;
         Some((file, &self.arguments.dims))
     }
 
-    /// The networks, and the links in Mbit/s, that were named to be measured.
+    /// Networks and links (Mbit/s) named on the command line.
     pub(crate) fn named(&self) -> (&[String], &[f64]) {
         (&self.arguments.networks, &self.arguments.links)
     }
 
-    /// Whether this part of the benchmark is to be run.
+    /// True if this part of the benchmark should run.
     pub(crate) fn has(&self, part: &str) -> bool {
         let parts = &self.arguments.parts;
         parts.is_empty() || parts.iter().any(|named| named == part)
     }
 
-    /// The ends of networks that were named to be measured.
+    /// Suffixes named on the command line.
     pub(crate) fn suffixes(&self) -> &[String] {
         &self.arguments.suffixes
     }
 
-    /// The device to measure on.
+    /// Device to measure.
     pub(crate) fn device(&self) -> Device {
         self.arguments.device.unwrap_or_default()
     }
 
-    /// Seconds after which no other measurement begins, `usual` where none were named.
+    /// Returns the time limit for starting measurements in seconds. The default is `usual`.
     pub(crate) fn seconds_or(&self, usual: u64) -> u64 {
         self.arguments.seconds.unwrap_or(usual)
     }
 
-    /// The photos to measure with.
+    /// Photos to measure with.
     pub(crate) fn photos(&self) -> Photos {
         Photos::find(self.arguments.photos.as_deref())
     }
 
-    /// Notes a figure under a flat key.
+    /// Sets a figure.
     pub(crate) fn set(&mut self, key: &str, value: impl Into<Value>) {
         self.figures.insert(key.to_owned(), value.into());
     }
@@ -86,7 +88,7 @@ impl Report {
         &self.figures
     }
 
-    /// Writes `<name>.json`, of some parts `<name>-<parts>.json`, into the folder named by `FROSTLINE_BENCH_OUT`.
+    /// Writes the figures to `<name>.json`, or `<name>-<parts>.json` if parts were named, in [`folder`].
     pub(crate) fn write(mut self) -> Result<()> {
         let folder = folder()?;
         self.set("commit", commit());
@@ -102,7 +104,8 @@ impl Report {
     }
 }
 
-/// Where results and what benchmarks keep between runs lie: the folder named by `FROSTLINE_BENCH_OUT`.
+/// Creates and returns the folder for results and cached files. The default is `target/bench`. Set by
+/// `FROSTLINE_BENCH_OUT`.
 pub(crate) fn folder() -> Result<PathBuf> {
     let folder =
         PathBuf::from(std::env::var_os("FROSTLINE_BENCH_OUT").unwrap_or_else(|| "target/bench".into()));
@@ -110,17 +113,17 @@ pub(crate) fn folder() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// The commit that is measured, as `cargo xtask bench` says; empty when nobody says.
+/// Measured commit as set by `cargo xtask bench`, or an empty string.
 pub(crate) fn commit() -> String {
     std::env::var("FROSTLINE_BENCH_COMMIT").unwrap_or_default()
 }
 
-/// A figure that the host may not tell.
+/// Formats a figure that the host may not report.
 pub(crate) fn shown(value: Option<f64>) -> String {
     value.map_or("unknown".to_owned(), |value| format!("{value:.3}"))
 }
 
-/// The middle value; of an even number, the mean of the two in the middle.
+/// Median; for an even number of values, the mean of the two middle ones. NaN without values.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -135,7 +138,8 @@ pub(crate) fn median(values: &[f64]) -> f64 {
         .map_or(f64::NAN, |lower| (lower + upper) / 2.0)
 }
 
-/// The value that a share of the values, 0 to 1, do not exceed.
+/// Smallest value such that at least `share` (0 to 1) of all values are less than or equal to it. NaN without
+/// values.
 pub(crate) fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -143,7 +147,7 @@ pub(crate) fn quantile(values: &[f64], share: f64) -> f64 {
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
 }
 
-/// The geometric mean, as ratios want it.
+/// Geometric mean, the right average for ratios. NaN without values.
 pub(crate) fn geometric_mean(values: &[f64]) -> f64 {
     let logarithms: f64 = values.iter().map(|value| value.ln()).sum();
     (logarithms / values.len() as f64).exp()
@@ -161,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_values_that_were_there() {
+    fn quantiles_are_input_values() {
         let values = [5.0, 1.0, 3.0, 2.0, 4.0];
         assert_eq!(
             (

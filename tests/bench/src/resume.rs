@@ -1,4 +1,5 @@
-//! Jobs whose trainer and host are killed at random: are the final weights identical, and how much time is lost?
+//! Kills trainers and hosts at random times during jobs. Checks if the final weights are identical and
+//! measures the lost time.
 
 mod moments;
 
@@ -18,13 +19,13 @@ use std::time::{Duration, Instant};
 
 const SEED: u64 = 15;
 
-/// Threads of every trainer: rounding depends on how sums are divided.
+/// Threads per trainer. The number of threads affects rounding.
 const THREADS: &str = "1";
 
-/// Poll interval of a trainer.
+/// Interval at which trainer processes are polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A trial times out after this many times the reference's time, plus [`TIMEOUT_SECONDS`].
+/// A trial times out after the reference time multiplied by this factor, plus [`TIMEOUT_SECONDS`].
 const TIMEOUT_FACTOR: f64 = 20.0;
 const TIMEOUT_SECONDS: f64 = 120.0;
 
@@ -59,14 +60,14 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     while trials.len() < wanted {
         ensure!(
             attempt < 2 * wanted,
-            "{attempt} jobs ended before the first kill: the reference is slower than they are"
+            "{attempt} jobs finished without a kill because the reference job is slower"
         );
         let reference = references.iter().cycle().nth(trials.len());
         let reference = reference.context("no reference")?;
         let kills = moments.draw(trials.len(), reference.seconds);
         let ran = subject.run(reference.rows, kills, Some(reference.seconds))?;
         attempt += 1;
-        // It was faster than the first kill.
+        // Skip jobs that finished before any kill.
         if ran.killed.is_empty() {
             continue;
         }
@@ -103,7 +104,7 @@ fn same_or_different(alike: bool) -> &'static str {
     if alike { "the same" } else { "DIFFERENT" }
 }
 
-/// The job that is run again and again.
+/// The job that all trials run.
 struct Subject {
     binary: PathBuf,
     pretrained: Pretrained,
@@ -130,14 +131,15 @@ impl Reference {
     }
 }
 
-/// Where later epochs read their features.
+/// Source of features in later epochs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RowSource {
-    /// This machine's disk.
+    /// Feature cache on the trainer's disk.
     Kept,
-    /// The host.
+    /// Host.
     Fetched,
-    /// This machine's disk, of pixels that traveled in half precision and of layers that ran here.
+    /// Feature cache on the trainer's disk; the host sends pixels in f16 and the trainer computes the frozen
+    /// layers.
     Middle,
 }
 
@@ -152,7 +154,7 @@ impl RowSource {
         }
     }
 
-    /// The flags of a job that is frozen up to this cut.
+    /// Command-line flags for a job with this freeze cut.
     fn flags(self, freeze: &str) -> Vec<&str> {
         match self {
             Self::Kept => vec!["--split", freeze, "--encoding", "f32"],
@@ -162,11 +164,11 @@ impl RowSource {
     }
 }
 
-/// The result of a job with kills.
+/// Result of a job with kills.
 struct Trial {
     same: Same,
     kills: usize,
-    /// Seconds that its trainers ran beyond the reference's.
+    /// Additional run time in seconds compared to the reference.
     lost: f64,
 }
 
@@ -197,17 +199,16 @@ impl Trial {
     }
 }
 
-/// A tuned model.
 struct Tuned {
     file: Vec<u8>,
     model: Model,
 }
 
-/// What two models have in common.
+/// Equality of two models.
 struct Same {
-    /// Each weight, bit for bit.
+    /// True if all weights are equal, bit for bit.
     weights: bool,
-    /// Each byte of their files.
+    /// True if the files are equal.
     files: bool,
 }
 
@@ -227,17 +228,17 @@ impl Tuned {
     }
 }
 
-/// A finished job.
 struct JobRun {
-    /// Run time of its trainers.
+    /// Seconds that the trainers ran.
     seconds: f64,
-    /// The kills before its end.
+    /// Kills before the job finished.
     killed: Vec<Kill>,
     tuned: Tuned,
 }
 
 impl Subject {
-    /// Runs the job in a folder and on a host of its own through these kills; `usual` is how long it takes without.
+    /// Runs the job in a new folder and on a new host, with these kills. The timeout depends on `usual`, the
+    /// run time without kills.
     fn run(&self, rows: RowSource, kills: Vec<Kill>, usual: Option<f64>) -> Result<JobRun> {
         let folder = tempfile::tempdir()?;
         let mut setup = Setup {
@@ -258,16 +259,16 @@ impl Subject {
     fn host(&self, folder: &Path, listen: &str) -> Result<HostProcess> {
         let data = text(self.photos.root())?;
         let host = HostProcess::start(&self.binary, folder, data, &["--listen", listen]);
-        host.with_context(|| format!("the host did not start at {listen}"))
+        host.with_context(|| format!("failed to start a host at {listen}"))
     }
 }
 
-/// One job's folder and host.
+/// Folder and host of a job.
 struct Setup<'a> {
     subject: &'a Subject,
     folder: &'a Path,
     rows: RowSource,
-    /// `None` only while another takes its place.
+    /// `None` only while the host is replaced.
     host: Option<HostProcess>,
 }
 
@@ -276,7 +277,7 @@ impl Setup<'_> {
         self.folder.join("tuned.onnx")
     }
 
-    /// Starts trainers until one ends by itself: the seconds they ran, and the kills there were.
+    /// Starts trainers until one finishes the job. Returns the seconds that trainers ran, and the kills.
     fn run_trainers(&mut self, kills: Vec<Kill>, timeout: f64) -> Result<(f64, Vec<Kill>)> {
         let (mut active, mut killed) = (0.0, Vec::new());
         let mut coming = kills.into_iter().peekable();
@@ -303,7 +304,11 @@ impl Setup<'_> {
                         }
                     }
                 }
-                ensure!(ran < timeout, "a trial hangs after {ran:.0} s: {}", self.stderr());
+                ensure!(
+                    ran < timeout,
+                    "trial timed out after {ran:.0} s: {}",
+                    self.stderr()
+                );
                 sleep(POLL_INTERVAL);
             }
             active += started.elapsed().as_secs_f64();
@@ -311,7 +316,7 @@ impl Setup<'_> {
         Ok((active, killed))
     }
 
-    /// Kills the host, and starts it again with the same state, where trainers look for it.
+    /// Kills the host and restarts it at the same address with the same state.
     fn replace_host(&mut self) -> Result<()> {
         let mut host = self.host.take().context("no host")?;
         let address = host.address().to_string();
@@ -320,7 +325,7 @@ impl Setup<'_> {
         Ok(())
     }
 
-    /// The folder of the job's runs.
+    /// Folder of the job's runs.
     fn runs(&self) -> PathBuf {
         self.folder.join("runs")
     }
@@ -330,7 +335,7 @@ impl Setup<'_> {
         Ok(runs.iter().any(|run| run.state == RunState::Finished))
     }
 
-    /// The run to resume; `None` for a job that was killed before its first checkpoint.
+    /// Returns the run to resume, or `None` if the job was killed before the first checkpoint.
     fn resumable_run(&self) -> Result<Option<PathBuf>> {
         let runs = runs(&self.runs())?;
         Ok(runs.into_iter().map(|run| run.path).find(|run| can_resume(run)))
@@ -373,7 +378,7 @@ impl Setup<'_> {
     }
 }
 
-/// A `frostline train` process; it ends when this is dropped.
+/// A `frostline train` process. Killed on drop.
 struct Trainer {
     child: Child,
 }
@@ -383,7 +388,7 @@ impl Trainer {
         Ok(self.child.try_wait()?)
     }
 
-    /// Ends it at once, as `kill -9` does.
+    /// Kills the process like `kill -9`.
     fn kill(&mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;

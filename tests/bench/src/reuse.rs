@@ -1,5 +1,5 @@
-//! Jobs whose frozen layers run once for each image: what later epochs, whole jobs and second jobs take, against streaming objects, PyTorch,
-//! and extracting everything before training.
+//! Jobs that cache features: times of later epochs, whole jobs and second jobs relative to streaming objects,
+//! to PyTorch, and to extracting all features before training.
 
 use crate::legs::leg;
 use crate::networks::short;
@@ -9,42 +9,43 @@ use crate::rig::Rig;
 use crate::trainer::Trainer;
 use anyhow::{Context, Result};
 use frostline_features::Cache;
-use frostline_trainer::Flow;
+use frostline_trainer::FetchLimits;
 use frostline_wire::{Encoding, Split};
 use std::path::Path;
 
-/// The networks, frozen up to the paper's cuts.
+/// Networks, frozen up to the paper's cuts.
 const NETWORKS: [&str; 3] = ["alexnet", "resnet18", "resnet50"];
 /// In Mbit/s.
 const LINKS: [f64; 2] = [20.0, 50.0];
 const QUICK_LINKS: [f64; 1] = [50.0];
-/// Of every job.
+/// Epochs of every job.
 const EPOCHS: u32 = 20;
-/// Of the DataLoader, and of objects that are streamed, to know what an iteration takes; a whole job takes as many times that.
+/// Steps for measuring the iteration time with the DataLoader and with streamed objects. Used to extrapolate
+/// job times.
 const STEPS: usize = 16;
-/// Of objects that are streamed: how batches are asked for.
-const FLOW: Flow = Flow {
+/// Fetch limits for streamed objects.
+const FLOW: FetchLimits = FetchLimits {
     request_samples: 32,
     window: 16,
     ahead: 3,
 };
 
-/// Seconds of each way.
+/// Seconds of each method, and ratios.
 struct Compared {
-    /// A training step's share of a first epoch that is streamed, of one that is kept, and of later ones.
+    /// Seconds per step when objects are streamed.
     streamed: f64,
     later: f64,
     ours: f64,
     pytorch: f64,
     extract_once: f64,
     second: f64,
-    /// The same job without a store.
+    /// Estimated seconds without feature cache.
     unkept: f64,
-    /// A first epoch that keeps its rows over one that does not.
+    /// Training time of a first epoch that fills the cache, relative to one without a cache.
     tax: f64,
-    /// A later epoch's training over the sum of its steps.
+    /// Training time of later epochs relative to the sum of the steps.
     over_steps: f64,
-    /// Bytes a row takes beside its values.
+    /// Bytes per cached feature in addition to the values.
     overhead: f64,
 }
 
@@ -60,7 +61,7 @@ pub(crate) fn run(report: &mut Report, rig: &Rig, python: &Path) -> Result<()> {
         names => names.to_vec(),
     };
     println!(
-        "jobs of {EPOCHS} epochs, planned, from the listing to the tuned model; PyTorch: one thread, 1 or 2 data workers, whichever is faster, by\nan iteration's time; extracting once: into memory, then rows in an order of their own\n"
+        "planned jobs of {EPOCHS} epochs, from the listing to the tuned model\nPyTorch with one thread and 1 or 2 data workers (the faster number), from the time of an iteration\nextracting once: into memory, then shuffled in each epoch\n"
     );
     println!(
         "{:<10} {:>6}  {:<24} {:>8} {:>9} {:>7} {:>9} {:>7} {:>8} {:>8} {:>6} {:>6}",
@@ -120,7 +121,7 @@ fn network(
 ) -> Result<Vec<Compared>> {
     let network = trainer.network().clone();
     let candidates = network.candidates(report.quick());
-    // Both sides are measured before any job is timed: that is done once for many jobs.
+    // Measures both sides before any timed job, because jobs share these measurements.
     trainer.whole(&candidates, 1, None)?;
     let mut all = Vec::new();
     for mbit in links {
@@ -159,7 +160,7 @@ fn report_comparison(report: &mut Report, name: &str, mbit: f64, of: &Compared, 
     }
 }
 
-/// All ways over the link as it is.
+/// Compares all methods over the link at the current rate.
 fn compare(trainer: &mut Trainer<'_>, candidates: &[Split], python: &Path) -> Result<(Compared, Split)> {
     let kept = tempfile::tempdir()?;
     let cache = || Some(Cache::new(kept.path(), u64::MAX));
@@ -168,21 +169,21 @@ fn compare(trainer: &mut Trainer<'_>, candidates: &[Split], python: &Path) -> Re
     let listed = Cache::new(kept.path(), 0).list();
     let store = listed.first().context("the job cached no features")?;
     let second = trainer.whole(candidates, EPOCHS, cache())?;
-    let place = first.place.clone().context("the job has no split")?;
+    let place = first.first_split.clone().context("the job chose no split")?;
     let tax = tax(trainer, &place)?;
     let streamed = leg(&Split::None, Encoding::F32, STEPS as u64, FLOW);
     let streamed = trainer.time(&[streamed], FLOW)?;
-    let streamed = streamed.first().context("no leg was timed")?.seconds;
+    let streamed = streamed.first().context("the rehearsal timed no leg")?.seconds;
     let peer = Peer { trainer, python };
     let (loader, extract_once) = (peer.loader(STEPS)?, peer.whole_from_memory(EPOCHS)?);
     let (later, steps) = (first.later(), first.first().steps as f64);
     let row = store
         .row
         .as_ref()
-        .context("the cached features do not describe their rows")?;
+        .context("missing row format in the feature cache")?;
     let row_bytes = row.bytes()? as f64;
     let rows = store.rows as f64;
-    // A whole job without a store is its first two epochs and as many like the second as there are.
+    // Extrapolate the job time without a feature cache from the second epoch.
     let others = f64::from(EPOCHS) - 2.0;
     let compared = Compared {
         streamed,
@@ -199,8 +200,8 @@ fn compare(trainer: &mut Trainer<'_>, candidates: &[Split], python: &Path) -> Re
     Ok((compared, place.0))
 }
 
-/// Training in an epoch that keeps its rows over one that does not: both divided at one place, since a plan that knows of later epochs may choose
-/// another than one that does not.
+/// Training time of an epoch with a feature cache relative to one without. Both use the same split: plans
+/// with a cache may choose another split because they take later epochs into account.
 fn tax(trainer: &Trainer<'_>, place: &(Split, Encoding)) -> Result<f64> {
     let kept = tempfile::tempdir()?;
     let epoch = |features| {

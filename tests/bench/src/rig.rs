@@ -1,6 +1,6 @@
-//! The two tiers with the networks that are measured on them, one after the other, each on a host of its own.
+//! Measures networks on the two tiers sequentially, each on a separate host.
 
-use crate::networks::{Grid, noted};
+use crate::networks::{Grid, skip_untrainable};
 use crate::report::Report;
 use crate::tiers::Tiers;
 use crate::trainer::Trainer;
@@ -19,7 +19,7 @@ impl Rig {
         })
     }
 
-    /// Measures each of these networks by `measure`. One that cannot be trained is reported, and the others go on.
+    /// Calls `measure` for each of these networks. Reports and skips untrainable networks.
     pub(crate) fn each(
         &self,
         report: &mut Report,
@@ -31,7 +31,7 @@ impl Rig {
             let batch = network.batch(report.quick());
             let measured =
                 Trainer::with_host(&self.tiers, &network, batch, |trainer| measure(report, trainer));
-            noted(report, name, measured)?;
+            skip_untrainable(report, name, measured)?;
         }
         Ok(())
     }

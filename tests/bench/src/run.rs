@@ -1,4 +1,4 @@
-//! Running the `frostline` binary and reading what it reports.
+//! Runs the `frostline` binary and reads its output.
 
 use anyhow::{Context, Result, bail};
 use frostline_e2e::finish;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// `frostline`, built for release beside this benchmark.
+/// Path of the `frostline` release binary in the folder of this program.
 pub(crate) fn binary() -> Result<PathBuf> {
     let here = std::env::current_exe()?;
     let binary = here
@@ -15,20 +15,21 @@ pub(crate) fn binary() -> Result<PathBuf> {
         .join("frostline");
     if !binary.is_file() {
         bail!(
-            "{} is not there: run this through `cargo xtask bench`",
+            "{} does not exist; run this benchmark with `cargo xtask bench`",
             binary.display()
         );
     }
     Ok(binary)
 }
 
-/// A file of this repository: of the copy that `FROSTLINE_SOURCE` names on a machine without it.
+/// Path of a file in this repository, or in the copy named by `FROSTLINE_SOURCE` on a machine without the
+/// repository.
 pub(crate) fn source(path: &str) -> PathBuf {
     let named = std::env::var_os("FROSTLINE_SOURCE").map(PathBuf::from);
     named.unwrap_or_else(frostline_e2e::repository).join(path)
 }
 
-/// A file or folder of the shared real data, where `FROSTLINE_SHARED` names some.
+/// Path of a file or folder in `FROSTLINE_SHARED`, if the variable is set and the path exists.
 pub(crate) fn shared(path: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("FROSTLINE_SHARED")?;
     Some(PathBuf::from(folder).join(path)).filter(|path| path.exists())
@@ -54,7 +55,7 @@ pub(crate) fn train(
     json_lines(command.arg("--runs").arg(folder))
 }
 
-/// Runs a command that prints one JSON object a line.
+/// Runs a command that prints one JSON object per line, and returns the objects.
 pub(crate) fn json_lines(command: &mut Command) -> Result<Vec<Value>> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
@@ -73,7 +74,7 @@ pub(crate) fn last_object(command: &mut Command) -> Result<Value> {
     last.with_context(|| format!("{command:?} printed nothing"))
 }
 
-/// The objects that `frostline admin <arguments>` prints at this socket.
+/// Runs `frostline admin <arguments>` with this socket and returns the objects it prints.
 pub(crate) fn admin(socket: &Path, arguments: &[&str]) -> Result<Vec<Value>> {
     let mut command = Command::new(binary()?);
     command.args(["admin", "--json", "--socket"]).arg(socket);
@@ -84,20 +85,20 @@ pub(crate) fn admin(socket: &Path, arguments: &[&str]) -> Result<Vec<Value>> {
     Ok(run.objects()?)
 }
 
-/// The number under `key` in an object.
+/// Returns the number under `key` in an object.
 pub(crate) fn number(object: &Value, key: &str) -> Result<f64> {
     let found = object.get(key).and_then(Value::as_f64);
     found.with_context(|| format!("no number {key:?} in {object}"))
 }
 
-/// The number under `key` in the last event named `event`.
+/// Returns the number under `key` in the last event named `event`.
 pub(crate) fn last_number(events: &[Value], event: &str, key: &str) -> Result<f64> {
     let named = |value: &&Value| value.get("event").and_then(Value::as_str) == Some(event);
     let last = events.iter().rfind(named);
     number(last.with_context(|| format!("no event {event:?}"))?, key)
 }
 
-/// A path as an argument.
+/// Returns a path as UTF-8, for command lines.
 pub(crate) fn text(path: &Path) -> Result<&str> {
     path.to_str()
         .with_context(|| format!("{} is not UTF-8", path.display()))

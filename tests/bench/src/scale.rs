@@ -1,5 +1,6 @@
-//! Two PyTorch trainers, two hosts: do they come to the same losses, what does the second one of each bring, and what do trainers notice of hosts
-//! that are restarted or die. It also simulates the placement of samples on up to 1,000 hosts (see `placement`).
+//! Two PyTorch trainers and two hosts: difference of the losses, speed-up by the second trainer and the
+//! second host, and stalls of trainers when hosts restart or are killed. Also simulates the placement of
+//! samples on up to 1,000 hosts (see `placement`).
 
 mod placement;
 
@@ -11,7 +12,7 @@ use anyhow::{Context, Result};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What `peers/scale.py` prints last.
+/// Keys in the last line printed by `peers/scale.py`.
 const FIGURES: [&str; 7] = [
     "ddp_loss_difference_max",
     "ddp_speedup_2",
@@ -32,7 +33,9 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         .arg(text(&script)?)
         .args(["--photos", text(photos.root())?]);
     command.args(report.quick().then_some("--quick"));
-    package.known_to(&mut command)?.env("FROSTLINE", binary()?);
+    package
+        .add_to_environment(&mut command)?
+        .env("FROSTLINE", binary()?);
     let printed = json_lines(&mut command)?;
     let (last, jobs) = printed.split_last().context("scale.py printed nothing")?;
     for job in jobs {

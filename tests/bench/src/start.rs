@@ -1,4 +1,5 @@
-//! Seconds from `frostline train` to its first step, on local photos: with the host inside the process, and with one that is measured.
+//! Seconds from the start of `frostline train` to its first step, on local photos: with the host in the
+//! process, and with a separate host, which is measured first.
 
 use crate::photos::Pretrained;
 use crate::report::{Report, median};
@@ -14,7 +15,7 @@ use std::time::Instant;
 const COUNTS: [usize; 3] = [100, 1_000, 10_000];
 const ROUNDS: usize = 3;
 
-/// Notes `start_<where>_<photos>_seconds`, the median of three rounds; nothing is cached from one to the next.
+/// Sets `start_<place>_<photos>_seconds`, the median of three rounds. Each round starts with an empty cache.
 pub(crate) fn run(report: &mut Report) -> Result<()> {
     let photos = files(&report.photos().part("train"))?;
     let counts = if report.quick() { &COUNTS[..2] } else { &COUNTS };
@@ -39,7 +40,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Images below `folder`, with the name of the class each lies in.
+/// Returns the images in the class folders of `folder` with class names.
 fn files(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     let mut files = Vec::new();
     for class in fs::read_dir(folder)? {
@@ -52,7 +53,7 @@ fn files(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     Ok(files)
 }
 
-/// Lays out `count` photos as class folders, each of `photos` several times where there are fewer.
+/// Copies `count` photos into class folders below `root`, repeating `photos` if there are fewer.
 fn copies(photos: &[(String, PathBuf)], root: &Path, count: usize) -> Result<()> {
     for (number, (class, file)) in photos.iter().cycle().take(count).enumerate() {
         let folder = root.join(class);
@@ -62,7 +63,7 @@ fn copies(photos: &[(String, PathBuf)], root: &Path, count: usize) -> Result<()>
     Ok(())
 }
 
-/// Seconds of a job until it reports its first step; then the job is ended.
+/// Returns the seconds until a job reports its first step, and then kills the job.
 fn first_step(root: &Path, flags: &[&str]) -> Result<f64> {
     let (pretrained, folder) = (Pretrained::find(), tempfile::tempdir()?);
     let mut command = Command::new(binary()?);
@@ -71,11 +72,11 @@ fn first_step(root: &Path, flags: &[&str]) -> Result<f64> {
     command.arg(&pretrained.file).arg("--data").arg(root).args(flags);
     command.arg("--runs").arg(folder.path().join("runs"));
     command.arg("--out").arg(folder.path().join("tuned.onnx"));
-    // Nothing that was measured before is known.
+    // An empty cache, so no earlier measurement is reused.
     command.env("XDG_CACHE_HOME", folder.path());
     let since = Instant::now();
     let mut job = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-    let lines = BufReader::new(job.stdout.take().context("the job has no output")?).lines();
+    let lines = BufReader::new(job.stdout.take().context("the job's output is not piped")?).lines();
     let mut seconds = None;
     for line in lines {
         if line?.starts_with(r#"{"event":"step""#) {
@@ -87,6 +88,6 @@ fn first_step(root: &Path, flags: &[&str]) -> Result<f64> {
     job.wait()?;
     match seconds {
         Some(seconds) => Ok(seconds),
-        None => bail!("the job ended before its first step; see its output above"),
+        None => bail!("the job ended without a step (see the output above)"),
     }
 }

@@ -1,10 +1,10 @@
-//! The trainer's side of the two tiers: runs jobs in this process and notes when each step ended.
+//! Trainer side of the two tiers. Runs jobs in this process and records the time of each step.
 
-use crate::legs::{LegTimes, Tick, framing};
+use crate::legs::{LegTimes, StepEnd, framing};
 use crate::networks::Network;
 use crate::tiers::Tiers;
 use crate::training::OPTIMIZER;
-use crate::whole::Whole;
+use crate::whole::JobTimes;
 use anyhow::{Context, Result, bail};
 use frostline_client::{HostClient, Token, UploadKind};
 use frostline_e2e::HostProcess;
@@ -12,7 +12,7 @@ use frostline_features::Cache;
 use frostline_graph::Model;
 use frostline_trainer::rehearsal::{Leg, Rehearsal};
 use frostline_trainer::{
-    EncodingChoice, Event, Events, Flow, Job, LearningRates, Policy, ProfileCache, TrainerError, train,
+    EncodingChoice, Event, Events, FetchLimits, Job, LearningRates, Policy, ProfileCache, TrainerError, train,
 };
 use frostline_training::TrainingGraph;
 use frostline_wire::{Encoding, Split};
@@ -22,7 +22,7 @@ use std::time::Instant;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-/// The step size does not matter for time; a small one keeps random weights from diverging.
+/// Small enough that random weights do not diverge. Step times do not depend on the learning rate.
 const LEARNING_RATE: f32 = 1e-6;
 
 /// A network to train over the two tiers.
@@ -35,11 +35,11 @@ pub(crate) struct Trainer<'a> {
     model: Model,
     batch: usize,
     scratch: TempDir,
-    /// Once the layers are sent.
+    /// Set by [`Trainer::upload`].
     rehearsal: Option<Rehearsal>,
 }
 
-/// That the layers after `freeze` can be trained, before anything is sent or measured.
+/// Checks that the layers after `freeze` can be trained, before anything is sent or measured.
 fn check_suffix(model: &Model, freeze: &str, batch: usize) -> Result<(), TrainerError> {
     let suffix = model.slice(Some(freeze), None)?;
     let built = TrainingGraph::build(&suffix, batch, OPTIMIZER);
@@ -49,7 +49,8 @@ fn check_suffix(model: &Model, freeze: &str, batch: usize) -> Result<(), Trainer
     })
 }
 
-/// Whether `error` says that a network cannot be trained as it was asked for: no fault of the machine, the host or the link.
+/// Returns true if the network cannot be trained as configured. Such errors do not depend on the machine, the
+/// host or the link.
 pub(crate) fn cannot_train(error: &anyhow::Error) -> bool {
     matches!(
         error.downcast_ref(),
@@ -62,11 +63,11 @@ pub(crate) fn cannot_train(error: &anyhow::Error) -> bool {
     )
 }
 
-/// What sending the frozen layers took.
+/// Size and duration of the frozen layers' upload.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Upload {
     pub(crate) bytes: u64,
-    /// To write, hash and send them.
+    /// Seconds for writing, hashing and sending them.
     pub(crate) seconds: f64,
 }
 
@@ -93,7 +94,8 @@ impl<'a> Trainer<'a> {
         })
     }
 
-    /// Has `work` done with the layers of `network` on a host of its own. They are sent before any job is timed, while the link is not held.
+    /// Starts a host, uploads the network's layers and calls `work` with the trainer. The link is unlimited
+    /// during the upload, so no timed job includes it.
     pub(crate) fn with_host<T>(
         tiers: &Tiers,
         network: &Network,
@@ -128,7 +130,7 @@ impl<'a> Trainer<'a> {
         self.batch
     }
 
-    /// Where `frostline` is to keep what it measures about this machine, as `XDG_CACHE_HOME`.
+    /// Cache folder for `frostline` (`XDG_CACHE_HOME`), with measurements of this machine.
     pub(crate) fn cache(&self) -> &Path {
         self.scratch.path()
     }
@@ -159,8 +161,8 @@ impl<'a> Trainer<'a> {
         upload.context("the job sent no model")
     }
 
-    /// One run over all legs; the times of each.
-    pub(crate) fn time(&mut self, legs: &[Leg], flow: Flow) -> Result<Vec<LegTimes>> {
+    /// Runs all legs in one rehearsal and returns the times of each leg.
+    pub(crate) fn time(&mut self, legs: &[Leg], flow: FetchLimits) -> Result<Vec<LegTimes>> {
         let ticks = self.run_legs(legs, flow)?;
         let framing = framing(&ticks);
         let mut rest = ticks.as_slice();
@@ -168,16 +170,16 @@ impl<'a> Trainer<'a> {
         for leg in legs {
             let (own, others) = rest
                 .split_at_checked(leg.steps as usize)
-                .context("the job ended before its steps were done")?;
+                .context("the job ended during a leg")?;
             rest = others;
             times.push(LegTimes::measure(leg, own, flow, framing)?);
         }
         Ok(times)
     }
 
-    /// A step of each leg that does not count: what runs at a split for the first time loads its layers on either side, which takes as long as a
-    /// few steps.
-    pub(crate) fn warm_up(&mut self, legs: &[Leg], flow: Flow) -> Result<()> {
+    /// Runs one unmeasured step of each leg. The first step at a split loads layers on both sides and is
+    /// slower than usual.
+    pub(crate) fn warm_up(&mut self, legs: &[Leg], flow: FetchLimits) -> Result<()> {
         let legs: Vec<Leg> = legs
             .iter()
             .map(|leg| Leg {
@@ -188,13 +190,13 @@ impl<'a> Trainer<'a> {
         self.run_legs(&legs, flow).map(drop)
     }
 
-    /// One run over all legs, step by step.
-    fn run_legs(&mut self, legs: &[Leg], flow: Flow) -> Result<Vec<Tick>> {
+    /// Runs all legs in one rehearsal and returns the steps.
+    fn run_legs(&mut self, legs: &[Leg], flow: FetchLimits) -> Result<Vec<StepEnd>> {
         let mut ticks = Vec::new();
         let mut rehearsal = self
             .rehearsal
             .take()
-            .context("no bytes were sent to the host yet")?;
+            .context("the frozen layers must be uploaded first")?;
         let own = legs.to_vec();
         let rehearsal = self.run(
             |_, events, stop| async move {
@@ -207,8 +209,8 @@ impl<'a> Trainer<'a> {
         Ok(ticks)
     }
 
-    /// A whole job of some epochs by `policy`, which may choose among `candidates`; `after` is called after each step with the number
-    /// of steps done.
+    /// Runs a complete job with `policy` and the splits in `candidates`. `after` is called after each step
+    /// with the number of steps so far.
     pub(crate) fn watch(
         &self,
         policy: Policy,
@@ -216,7 +218,7 @@ impl<'a> Trainer<'a> {
         candidates: &[Split],
         epochs: u32,
         after: impl FnMut(usize) -> Result<()>,
-    ) -> Result<Vec<Tick>> {
+    ) -> Result<Vec<StepEnd>> {
         let mut job = self.job();
         job.spec.split = policy;
         job.spec.encoding = encoding.map_or(EncodingChoice::Auto, EncodingChoice::Fixed);
@@ -230,30 +232,35 @@ impl<'a> Trainer<'a> {
         Ok(ticks)
     }
 
-    /// A whole job of some epochs, its split planned among `candidates` and its rows kept where there is a place for them.
-    pub(crate) fn whole(&self, candidates: &[Split], epochs: u32, features: Option<Cache>) -> Result<Whole> {
+    /// Runs a complete job with a planned split from `candidates`. Features are cached in `features`, if set.
+    pub(crate) fn whole(
+        &self,
+        candidates: &[Split],
+        epochs: u32,
+        features: Option<Cache>,
+    ) -> Result<JobTimes> {
         let mut job = self.job();
         job.spec.candidates = Some(candidates.to_vec());
         self.timed(job, epochs, features)
     }
 
-    /// [`Trainer::whole`], divided at `split` from its first step to its last.
+    /// Like [`Trainer::whole`], with a fixed split and encoding.
     pub(crate) fn whole_at(
         &self,
         (split, encoding): (Split, Encoding),
         epochs: u32,
         features: Option<Cache>,
-    ) -> Result<Whole> {
+    ) -> Result<JobTimes> {
         let mut job = self.job();
         job.spec.split = Policy::Fixed(split);
         job.spec.encoding = EncodingChoice::Fixed(encoding);
         self.timed(job, epochs, features)
     }
 
-    fn timed(&self, mut job: Job, epochs: u32, features: Option<Cache>) -> Result<Whole> {
+    fn timed(&self, mut job: Job, epochs: u32, features: Option<Cache>) -> Result<JobTimes> {
         job.spec.recipe.epochs = epochs;
         job.features = features;
-        let mut whole = Whole::default();
+        let mut whole = JobTimes::default();
         let started = Instant::now();
         self.run(
             |client, events, stop| async move { train(job, client, events, stop).await.map(drop) },
@@ -266,10 +273,11 @@ impl<'a> Trainer<'a> {
         Ok(whole)
     }
 
-    /// Notes each step.
+    /// Records each step in `ticks` and then calls `after` with the number of steps so far. Prints changes of
+    /// plan.
     fn note<'t>(
         &'t self,
-        ticks: &'t mut Vec<Tick>,
+        ticks: &'t mut Vec<StepEnd>,
         mut after: impl FnMut(usize) -> Result<()> + 't,
     ) -> impl FnMut(&Event, Instant) -> Result<()> + 't {
         move |event, at| {
@@ -283,7 +291,7 @@ impl<'a> Trainer<'a> {
                 ..
             } = event
             {
-                ticks.push(Tick {
+                ticks.push(StepEnd {
                     at,
                     received: self.tiers.link().received()?,
                     waited: *waited_seconds,
@@ -296,7 +304,8 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    /// Does `work` on the runtime, and shows every event to `watch` on this thread. Ctrl-C ends it.
+    /// Runs `work` on the runtime and calls `watch` for every event on this thread. Ctrl-C and errors from
+    /// `watch` stop the work.
     fn run<F, T: Send + 'static>(
         &self,
         work: impl FnOnce(HostClient, Events, CancellationToken) -> F,
@@ -371,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suffix_without_gradients_is_told_before_anything_is_sent() {
+    fn a_suffix_without_gradients_is_reported_before_upload() {
         let first = node("Relu", &["x"], &["cut"]);
         let head = |input| node("MatMul", &[input, "fc.weight"], &["logits"]);
         let plain = network(vec![first.clone(), head("cut")]);

@@ -1,48 +1,48 @@
-//! What a whole job took, as its events tell.
+//! Computes the times of a job from events.
 
 use frostline_trainer::Event;
 use frostline_wire::{Encoding, Split};
 
-/// A whole job, epoch by epoch.
+/// Times of a complete job by epoch.
 #[derive(Debug, Default)]
-pub(crate) struct Whole {
-    /// From the listing to the tuned model.
+pub(crate) struct JobTimes {
+    /// Seconds from the listing to the tuned model.
     pub(crate) seconds: f64,
     pub(crate) epochs: Vec<Epoch>,
-    /// Where it was divided at first, and how its activations traveled.
-    pub(crate) place: Option<(Split, Encoding)>,
-    present: Epoch,
+    /// Initial split and encoding.
+    pub(crate) first_split: Option<(Split, Encoding)>,
+    current_epoch: Epoch,
 }
 
-/// An epoch's training steps and its validation.
+/// Seconds spent on training steps in an epoch, divided into waiting for batches and computing.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Epoch {
-    /// With its validation.
+    /// Seconds including validation.
     pub(crate) seconds: f64,
     pub(crate) steps: u64,
     pub(crate) waited: f64,
     pub(crate) computed: f64,
 }
 
-impl Whole {
-    /// Counts what a job tells.
+impl JobTimes {
+    /// Adds an event of the job.
     pub(crate) fn add_event(&mut self, event: &Event) {
         match event {
-            Event::Split { split, encoding, .. } if self.place.is_none() => {
-                self.place = Some((split.clone(), *encoding));
+            Event::Split { split, encoding, .. } if self.first_split.is_none() => {
+                self.first_split = Some((split.clone(), *encoding));
             }
             Event::Step {
                 waited_seconds,
                 computed_seconds,
                 ..
             } => {
-                self.present.steps += 1;
-                self.present.waited += waited_seconds;
-                self.present.computed += computed_seconds;
+                self.current_epoch.steps += 1;
+                self.current_epoch.waited += waited_seconds;
+                self.current_epoch.computed += computed_seconds;
             }
             Event::Epoch { seconds, .. } => {
-                self.present.seconds = *seconds;
-                self.epochs.push(std::mem::take(&mut self.present));
+                self.current_epoch.seconds = *seconds;
+                self.epochs.push(std::mem::take(&mut self.current_epoch));
             }
             _ => {}
         }
@@ -52,7 +52,7 @@ impl Whole {
         self.epochs.first().copied().unwrap_or_default()
     }
 
-    /// The epochs after the first, put together.
+    /// Sum of the epochs after the first.
     pub(crate) fn later(&self) -> Epoch {
         let later = self.epochs.iter().skip(1);
         later.fold(Epoch::default(), |sum, epoch| Epoch {
@@ -65,7 +65,7 @@ impl Whole {
 }
 
 impl Epoch {
-    /// Seconds of its training steps, waits included.
+    /// Seconds of the training steps, including waiting for batches.
     pub(crate) fn training(&self) -> f64 {
         self.waited + self.computed
     }

@@ -2,7 +2,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// The `frostline` binary in the build folder of the running test or benchmark, if it is built.
+/// Returns the `frostline` binary in the build folder of the running test or benchmark, if it is built.
 pub fn frostline_binary() -> Option<PathBuf> {
     let here = std::env::current_exe().ok()?;
     here.ancestors()
@@ -12,33 +12,34 @@ pub fn frostline_binary() -> Option<PathBuf> {
         .find(|binary| binary.is_file())
 }
 
-/// The repository's root.
+/// Returns the root of the repository.
 pub fn repository() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).unwrap_or(here).to_path_buf()
 }
 
-/// The output of a finished command.
+/// Output of a finished command.
 #[derive(Debug)]
 pub struct Finished {
-    /// Its exit code; none when a signal ended it.
+    /// Exit code, or None if a signal ended the process.
     pub code: Option<i32>,
-    /// What it printed on standard output.
+    /// Standard output.
     pub stdout: String,
-    /// What it printed on standard error.
+    /// Standard error.
     pub stderr: String,
 }
 
 impl Finished {
-    /// The objects it printed, one a line.
+    /// Parses the JSON values printed on standard output, one per line.
     ///
     /// # Errors
-    /// If a line is not JSON.
+    /// Returns an error if a line is invalid JSON.
     pub fn objects(&self) -> serde_json::Result<Vec<Value>> {
         self.stdout.lines().map(serde_json::from_str).collect()
     }
 
-    /// The error of a command with `--json`: the object on standard error that has the key `error`.
+    /// Returns the last JSON object on standard error with the key `error`, which commands print if `--json`
+    /// is set.
     pub fn failure(&self) -> Option<Value> {
         let objects = self.stderr.lines().rev();
         objects
@@ -57,10 +58,10 @@ impl From<Output> for Finished {
     }
 }
 
-/// Runs `command` to its end without input.
+/// Runs `command` to completion without input.
 ///
 /// # Errors
-/// When it cannot be started.
+/// Returns an error if the command cannot be started.
 pub fn finish(command: &mut Command) -> std::io::Result<Finished> {
     command.stdin(Stdio::null()).output().map(Finished::from)
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-/// A `frostline serve` process on a free loopback port; it is killed on drop.
+/// A `frostline serve` process on a free loopback port, killed on drop.
 pub struct HostProcess {
     child: Child,
     listening: Listening,
@@ -12,19 +12,19 @@ pub struct HostProcess {
 }
 
 impl HostProcess {
-    /// Starts `binary serve` with its state below `folder`, granting `data`, and waits until it listens.
+    /// Starts `binary serve` with access to `data` and state below `folder`, and waits until it listens.
     ///
     /// # Errors
-    /// If the process cannot be started or ends before it listens; its errors are on stderr.
+    /// Returns an error if the process cannot be started or exits before it listens. Details are on stderr.
     pub fn start(binary: &Path, folder: &Path, data: &str, arguments: &[&str]) -> io::Result<Self> {
         Self::start_as(Command::new(binary), folder, data, arguments)
     }
 
-    /// Like [`start`](Self::start), with a command that executes the binary: with an environment, or behind a wrapper that
-    /// pins it to a core.
+    /// Like [`start`](Self::start), with a command that executes the binary, such as one with environment
+    /// variables or a wrapper that pins it to a core.
     ///
     /// # Errors
-    /// As for [`start`](Self::start).
+    /// Returns the same errors as [`start`](Self::start).
     pub fn start_as(mut command: Command, folder: &Path, data: &str, arguments: &[&str]) -> io::Result<Self> {
         let token_file = folder.join("token");
         let state = folder.join("state");
@@ -48,7 +48,7 @@ impl HostProcess {
     /// Starts a complete `serve --json` command and waits until it listens.
     ///
     /// # Errors
-    /// As for [`start`](Self::start).
+    /// Returns the same errors as [`start`](Self::start).
     pub fn spawn(mut command: Command, token_file: PathBuf) -> io::Result<Self> {
         let mut child = command
             .env("RUST_LOG", "warn")
@@ -69,43 +69,43 @@ impl HostProcess {
         }
     }
 
-    /// Where it listens.
+    /// Returns the address for tenants.
     pub fn address(&self) -> SocketAddr {
         self.listening.address
     }
 
-    /// `http://` or `https://` and where it listens.
+    /// Returns the URL for tenants, with `http` or `https`.
     pub fn url(&self) -> String {
         self.listening.url.clone()
     }
 
-    /// The URL of its remote admin listener, if there is one.
+    /// Returns the URL of the remote admin listener, if enabled.
     pub fn admin_url(&self) -> Option<&str> {
         self.listening.admin_url.as_deref()
     }
 
-    /// The file with its token.
+    /// Returns the path of the token file.
     pub fn token_file(&self) -> &Path {
         &self.token_file
     }
 
-    /// Its process id.
+    /// Returns the process ID.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits until it exits.
+    /// Waits for the process to exit.
     ///
     /// # Errors
-    /// When the process cannot be waited for.
+    /// Returns an error if waiting fails.
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
         self.child.wait()
     }
 
-    /// Kills it, as a crash would.
+    /// Kills the process to simulate a crash.
     ///
     /// # Errors
-    /// When the process cannot be reached.
+    /// Returns an error if the process cannot be killed.
     pub fn kill(&mut self) -> io::Result<()> {
         self.child.kill()?;
         self.child.wait().map(drop)
@@ -118,19 +118,19 @@ impl Drop for HostProcess {
     }
 }
 
-/// The `listening` event of a host.
+/// Contents of a host's `listening` event.
 struct Listening {
     url: String,
     address: SocketAddr,
     admin_url: Option<String>,
 }
 
-/// Reads `{"event":"listening","url":"http://127.0.0.1:PORT",...}`, the first line a host prints with `--json`.
+/// Reads `{"event":"listening","url":"http://127.0.0.1:PORT",...}`, which a host with `--json` prints first.
 fn listening(child: &mut Child) -> io::Result<Listening> {
     let stdout = child
         .stdout
         .take()
-        .ok_or_else(|| io::Error::other("the host has no standard output"))?;
+        .ok_or_else(|| io::Error::other("missing standard output of the host"))?;
     let mut line = String::new();
     BufReader::new(stdout).read_line(&mut line)?;
     let field = |name: &str| {
@@ -147,5 +147,5 @@ fn listening(child: &mut Child) -> io::Result<Listening> {
             address,
             admin_url: field("admin_url"),
         })
-        .ok_or_else(|| io::Error::other(format!("the host ended before it listened, with output {line:?}")))
+        .ok_or_else(|| io::Error::other(format!("the host exited before listening, with output {line:?}")))
 }

@@ -1,5 +1,6 @@
-//! What whole-system tests, benchmarks and the demo stand on: a link of a given rate, a `frostline serve` process that ends
-//! with its owner, and commands run to their end. Standard library only, so that the development commands build in seconds.
+//! Support for whole-system tests, benchmarks and the demo: a link with a given rate, a `frostline serve`
+//! process that stops when dropped, and helpers that run commands. Dependencies are minimal because
+//! development commands should build in seconds.
 
 mod command;
 mod host;

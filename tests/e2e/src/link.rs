@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes one turn of a connection takes. At 5 Mbit/s that is 26 ms of the link: small enough that connections share it
-/// evenly, large enough that 10 Gbit/s costs under 80,000 turns a second.
+/// Maximum chunk size in bytes. At 5 Mbit/s a chunk uses the link for 26 ms: small enough to share it evenly,
+/// large enough that 10 Gbit/s needs fewer than 80,000 writes per second.
 const TURN: usize = 16 * 1024;
 
-/// A relay on loopback that holds all its connections together to a rate in each direction: a slow link in user space,
-/// for machines where nobody may shape real ones.
+/// Simulates a slow link in user space, for machines without permission to shape traffic. It relays loopback
+/// connections and limits the total rate in each direction.
 pub struct Link {
     address: SocketAddr,
     stopping: Arc<AtomicBool>,
@@ -20,15 +20,16 @@ pub struct Link {
 }
 
 impl Link {
-    /// Relays from a free loopback port to `target` at `bits_per_second` in each direction; None does not limit the rate.
+    /// Relays from a free loopback port to `target` at `bits_per_second` in each direction, or without a
+    /// limit if None.
     ///
     /// # Errors
     /// Returns an error if no port can be opened.
     pub fn open(target: SocketAddr, bits_per_second: Option<u64>) -> io::Result<Self> {
-        Self::cut(target, bits_per_second, &[])
+        Self::open_with_cuts(target, bits_per_second, &[])
     }
 
-    /// [`open`](Self::open), but on the port `listen` of the loopback address.
+    /// Like [`open`](Self::open), on the loopback port `listen`.
     ///
     /// # Errors
     /// Returns an error if the port cannot be opened.
@@ -36,12 +37,16 @@ impl Link {
         Self::relay(listen, target, bits_per_second, &[])
     }
 
-    /// [`open`](Self::open), but the connections break one after the other: the first when `cuts[0]` bytes went towards `target` over
-    /// all connections, the next after `cuts[1]` more, and so on.
+    /// Like [`open`](Self::open), but connections break: one when `cuts[0]` bytes were sent to `target` over
+    /// all connections, another after `cuts[1]` more, and so on.
     ///
     /// # Errors
-    /// As for [`open`](Self::open).
-    pub fn cut(target: SocketAddr, bits_per_second: Option<u64>, cuts: &[u64]) -> io::Result<Self> {
+    /// Returns the same errors as [`open`](Self::open).
+    pub fn open_with_cuts(
+        target: SocketAddr,
+        bits_per_second: Option<u64>,
+        cuts: &[u64],
+    ) -> io::Result<Self> {
         Self::relay(0, target, bits_per_second, cuts)
     }
 
@@ -75,17 +80,17 @@ impl Link {
         })
     }
 
-    /// Where clients connect.
+    /// Returns the URL for clients.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Bytes carried towards clients so far, protocol overhead included.
+    /// Returns the number of bytes sent to clients, including protocol overhead.
     pub fn bytes_to_clients(&self) -> u64 {
         self.downstream.carried.load(Ordering::Relaxed)
     }
 
-    /// Bytes carried from clients so far, protocol overhead included.
+    /// Returns the number of bytes received from clients, including protocol overhead.
     pub fn bytes_from_clients(&self) -> u64 {
         self.upstream.carried.load(Ordering::Relaxed)
     }
@@ -94,7 +99,7 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Relaxed);
-        // Wakes the listener, which then sees the flag.
+        // Unblocks the listener, which then checks the flag.
         let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
     }
 }
@@ -131,12 +136,12 @@ fn pump(mut from: TcpStream, mut to: TcpStream, pace: Arc<Pace>) {
     });
 }
 
-/// Hands out the link's time: whoever wants to send waits for the moment everything before has left.
+/// Shares the link's time between connections. A sender waits until all earlier bytes have left.
 struct Pace {
     seconds_per_byte: f64,
-    free_at: Mutex<Instant>,
+    idle_at: Mutex<Instant>,
     carried: AtomicU64,
-    /// How many bytes are carried when a connection breaks, the last first.
+    /// Descending values of `carried` at which connections break.
     breaks_at: Mutex<Vec<u64>>,
 }
 
@@ -152,12 +157,12 @@ impl Pace {
         Self {
             breaks_at: Mutex::new(breaks_at),
             seconds_per_byte,
-            free_at: Mutex::new(Instant::now()),
+            idle_at: Mutex::new(Instant::now()),
             carried: AtomicU64::new(0),
         }
     }
 
-    /// Whether the connection breaks before these bytes.
+    /// True if the connection breaks before these bytes. Removes the reported break.
     fn breaks(&self, bytes: usize) -> bool {
         let mut breaks_at = self.breaks_at.lock();
         let after = self.carried.load(Ordering::Relaxed) + bytes as u64;
@@ -168,7 +173,7 @@ impl Pace {
         self.carried.fetch_add(bytes as u64, Ordering::Relaxed);
         let taken = Duration::from_secs_f64(bytes as f64 * self.seconds_per_byte);
         let done = {
-            let mut free_at = self.free_at.lock();
+            let mut free_at = self.idle_at.lock();
             *free_at = (*free_at).max(Instant::now()) + taken;
             *free_at
         };
@@ -198,10 +203,10 @@ mod tests {
     }
 
     #[test]
-    fn the_pace_is_kept_on_paper() {
+    fn the_pace_delays_bytes() {
         let pace = Pace::new(Some(8_000_000), &[]);
         let start = Instant::now();
         pace.wait_for(20_000);
-        assert!(*pace.free_at.lock() >= start + Duration::from_millis(20));
+        assert!(*pace.idle_at.lock() >= start + Duration::from_millis(20));
     }
 }

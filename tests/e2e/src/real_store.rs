@@ -5,12 +5,12 @@ use std::io;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-/// The variable for the folder of the connection files of `cargo xtask stores`: `<name>.json` for each server.
+/// Environment variable with the folder of connection files (`<name>.json`) that `cargo xtask stores` writes.
 pub const STORES: &str = "FROSTLINE_STORES";
 
-/// The tested operations, in the order of the table; a test records its result with [`RealStore::record`].
+/// Tested operations in the order of the printed table. Tests record results with [`RealStore::record`].
 pub const OPERATIONS: [&str; 13] = [
-    "listed by the thousand",
+    "long listings",
     "read whole and by range",
     "odd keys",
     "replaced since listed",
@@ -18,14 +18,14 @@ pub const OPERATIONS: [&str; 13] = [
     "deleted",
     "wrong credentials",
     "no such bucket",
-    "the main job",
-    "replaced in mid-job",
-    "refused to the job",
+    "training job",
+    "replaced during a job",
+    "job with wrong credentials",
     "state of two hosts",
-    "features shared by a team",
+    "shared features",
 ];
 
-/// An object store that `cargo xtask stores` started.
+/// Object store started by `cargo xtask stores`.
 #[derive(Debug)]
 pub struct RealStore {
     name: String,
@@ -34,14 +34,14 @@ pub struct RealStore {
 }
 
 impl RealStore {
-    /// The server of that name.
+    /// Connects to the server with this name.
     ///
     /// # Errors
-    /// When it does not run.
+    /// Returns an error if the server is not running.
     pub fn running(name: &str) -> io::Result<Self> {
-        let folder = std::env::var_os(STORES)
-            .map(PathBuf::from)
-            .ok_or_else(|| io::Error::other("`cargo xtask stores` runs this test"))?;
+        let folder = std::env::var_os(STORES).map(PathBuf::from).ok_or_else(|| {
+            io::Error::other("FROSTLINE_STORES is not set; run this test with `cargo xtask stores`")
+        })?;
         let connection = fs::read_to_string(folder.join(format!("{name}.json")))?;
         Ok(Self {
             name: name.to_owned(),
@@ -50,14 +50,14 @@ impl RealStore {
         })
     }
 
-    /// A part of its bucket that nothing else uses: `az://bucket/what-<number>`.
+    /// Returns a unique root in the bucket, such as `az://bucket/what-<number>`.
     pub fn root(&self, what: &str) -> String {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let number = since.unwrap_or_default().as_nanos();
         format!("{}/{what}-{number:x}", self.bucket())
     }
 
-    /// Its bucket, as a root.
+    /// Returns the bucket as a data root.
     pub fn bucket(&self) -> &str {
         self.connection
             .get("root")
@@ -65,20 +65,20 @@ impl RealStore {
             .unwrap_or_default()
     }
 
-    /// Its endpoint and credentials, as environment variables.
+    /// Returns the endpoint and credentials as environment variables.
     pub fn settings(&self) -> BTreeMap<String, String> {
         self.variables("settings")
     }
 
-    /// The settings with a wrong secret, if it checks secrets.
+    /// Returns the settings with a wrong secret, or None if the server accepts any secret.
     pub fn wrong_settings(&self) -> Option<BTreeMap<String, String>> {
         let mut settings = self.settings();
         settings.extend(Some(self.variables("wrong")).filter(|wrong| !wrong.is_empty())?);
         Some(settings)
     }
 
-    /// Whether it supports conditional creation.
-    pub fn creates(&self) -> bool {
+    /// True if the server supports conditional creation.
+    pub fn supports_conditional_creation(&self) -> bool {
         self.connection
             .get("creates")
             .and_then(Value::as_bool)
@@ -88,10 +88,10 @@ impl RealStore {
     /// Records the result of one of [`OPERATIONS`].
     ///
     /// # Errors
-    /// If the operation is unknown, or the file cannot be written.
+    /// Returns an error if the operation is unknown or the file cannot be written.
     pub fn record(&self, operation: &str, result: &str) -> io::Result<()> {
         if !OPERATIONS.contains(&operation) {
-            return Err(io::Error::other(format!("'{operation}' is not in the table")));
+            return Err(io::Error::other(format!("unknown operation '{operation}'")));
         }
         let folder = self.folder.join("tried").join(&self.name);
         fs::create_dir_all(&folder)?;

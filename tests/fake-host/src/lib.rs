@@ -1,4 +1,4 @@
-//! A scripted host inside the test process, for tests of clients.
+//! Scripted host inside the test process, for tests of clients.
 #![allow(
     clippy::unwrap_used,
     reason = "only tests use it, and a failed step must fail the test"
@@ -29,34 +29,34 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
-/// What the scripted host answers to one request.
+/// Answer of the scripted host to a request.
 pub enum Reply {
-    /// These pieces, and a clean end.
+    /// Sends these chunks and ends the body.
     Whole(Vec<Bytes>),
-    /// These pieces, then a reset of the stream.
+    /// Sends these chunks and resets the stream.
     Cut(Vec<Bytes>),
-    /// Pieces as the stream yields them.
+    /// Sends the chunks of a stream.
     Stream(BoxStream<'static, Bytes>),
-    /// These pieces, and then the body stalls.
+    /// Sends these chunks and then stalls.
     Stuck(Vec<Bytes>),
-    /// No body, but these headers.
+    /// Sends these headers but no body.
     Head(Vec<(&'static str, String)>),
-    /// This status and body.
+    /// Sends this status and body.
     Answered(u16, Bytes),
-    /// A refusal.
+    /// Refuses with a status, a class and an optional `Retry-After` in seconds.
     Refused(u16, ErrorClass, Option<u64>),
 }
 
 impl Reply {
-    /// This value, as JSON.
+    /// Serializes a value as JSON.
     pub fn json(value: &impl serde::Serialize) -> Self {
         Self::Whole(vec![serde_json::to_vec(value).unwrap().into()])
     }
 }
 
-/// A scripted host in this process.
+/// Scripted host, stopped on drop.
 pub struct FakeHost {
-    /// Its address.
+    /// URL of the host.
     pub url: String,
     calls: Arc<AtomicUsize>,
     sent: Arc<AtomicU64>,
@@ -64,18 +64,19 @@ pub struct FakeHost {
 }
 
 impl FakeHost {
-    /// `script` gets the number of the request, from 0, and the request.
+    /// Starts a host on a free port. `script` is called with the number of the request, from 0, and the
+    /// request.
     pub async fn start(script: impl Fn(usize, &Parts, &[u8]) -> Reply + Send + Sync + 'static) -> Self {
         Self::start_at("127.0.0.1:0", script).await
     }
 
-    /// An address without a listener.
+    /// Returns an address without a listener.
     pub fn free_address() -> String {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.local_addr().unwrap().to_string()
     }
 
-    /// [`FakeHost::start`] at an address. Its connections end with it.
+    /// Like [`FakeHost::start`], at a specific address. Connections end when the host is dropped.
     pub async fn start_at(
         address: &str,
         script: impl Fn(usize, &Parts, &[u8]) -> Reply + Send + Sync + 'static,
@@ -119,18 +120,18 @@ impl FakeHost {
         }
     }
 
-    /// Bytes of bodies sent so far.
+    /// Returns the number of body bytes sent.
     pub fn sent(&self) -> u64 {
         self.sent.load(Ordering::SeqCst)
     }
 
-    /// Requests received so far.
+    /// Returns the number of received requests.
     pub fn calls(&self) -> usize {
         self.calls.load(Ordering::SeqCst)
     }
 }
 
-/// Counts the bytes of a body as they are handed over.
+/// Counts the bytes of sent bodies.
 fn count(response: Response<Body>, sent: Arc<AtomicU64>) -> Response<Body> {
     response.map(|body| {
         let counted = body.map_frame(move |frame| {
@@ -153,7 +154,7 @@ fn respond(reply: Reply) -> Response<Body> {
             .unwrap(),
         Reply::Cut(some) => {
             let reset = stream::once(async {
-                // Lets the pieces go out first, so that the test sees them arrive.
+                // Let the chunks arrive before the reset.
                 tokio::time::sleep(std::time::Duration::from_millis(50)).await;
                 Err(std::io::Error::other("reset"))
             });
@@ -201,19 +202,19 @@ fn respond(reply: Reply) -> Response<Body> {
     }
 }
 
-/// The answer to an extraction: one message a sample, in the order of `positions`.
+/// Answer to an extraction, with a message per sample in the order of calls.
 pub struct Answer {
     writer: ActivationWriter,
     pieces: Vec<Bytes>,
 }
 
 impl Answer {
-    /// An empty answer.
+    /// Creates an empty answer.
     pub fn new(format: RowFormat) -> Self {
         Self::compressed(format, Compression::None)
     }
 
-    /// An empty compressed answer.
+    /// Creates an empty compressed answer.
     pub fn compressed(format: RowFormat, compression: Compression) -> Self {
         Self {
             writer: ActivationWriter::compressed(format, compression).unwrap(),
@@ -221,7 +222,7 @@ impl Answer {
         }
     }
 
-    /// An empty answer with a checksum per row.
+    /// Creates an empty answer with a checksum per row.
     pub fn checked(format: RowFormat) -> Self {
         Self {
             writer: ActivationWriter::checked(format, Compression::None).unwrap(),
@@ -229,45 +230,45 @@ impl Answer {
         }
     }
 
-    /// Adds a row of these values.
+    /// Adds a row with these values.
     pub fn row(self, position: u32, values: Vec<f32>) -> Self {
         self.tensor(position, Tensor::f32([1, values.len()], values).unwrap())
     }
 
-    /// Adds a tensor of one row.
+    /// Adds a tensor with one row.
     pub fn tensor(mut self, position: u32, tensor: Tensor) -> Self {
         self.pieces
             .extend(self.writer.tensor(&[position], tensor).unwrap());
         self
     }
 
-    /// Adds an object.
+    /// Adds a row with the bytes of an object.
     pub fn object(mut self, position: u32, bytes: Bytes) -> Self {
         self.pieces
             .extend(self.writer.objects(&[(position, bytes)]).unwrap());
         self
     }
 
-    /// Adds a failure.
+    /// Adds a row with an error.
     pub fn failure(mut self, position: u32, error: OpError) -> Self {
         self.pieces
             .extend(self.writer.failures(&[RowFailure { position, error }]).unwrap());
         self
     }
 
-    /// Everything so far, without the end marker.
+    /// Returns all chunks without the end marker.
     pub fn unfinished(self) -> Vec<Bytes> {
         self.pieces
     }
 
-    /// Everything so far, and the end marker.
+    /// Appends the end marker and returns the reply.
     pub fn finished(mut self) -> Reply {
         self.pieces.extend(self.writer.finish().unwrap());
         Reply::Whole(self.pieces)
     }
 }
 
-/// The request for an extraction with this body.
+/// Parses the body of an extraction request.
 pub fn extraction(body: &[u8]) -> ExtractionRequest {
     serde_json::from_slice(body).unwrap()
 }

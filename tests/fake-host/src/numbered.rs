@@ -1,23 +1,23 @@
-//! Samples `s0`, `s1`, ..., whose rows contain their numbers.
+//! Samples `s0`, `s1` and so on. Rows contain the number of the sample.
 
 use crate::{Answer, Reply};
 use frostline_wire::{ExtractionRequest, ObjectInfo, RowFormat, SampleRef};
 
-/// Values of a row.
+/// Number of values per row.
 pub const WIDTH: usize = 4;
 
-/// The format of their rows.
+/// Returns the format of the rows.
 pub fn format() -> RowFormat {
     RowFormat::F32(vec![WIDTH])
 }
 
-/// The row of the sample `s<number>`.
+/// Returns the row of the sample `s<number>`.
 pub fn values(key: &str) -> Vec<f32> {
     let number: f32 = key.strip_prefix('s').unwrap().parse().unwrap();
     vec![number, -number, 0.5, number * 2.0]
 }
 
-/// The first `count` of them.
+/// Returns the first `count` samples.
 pub fn samples(count: usize) -> Vec<ObjectInfo> {
     let sample = |i: usize| ObjectInfo {
         sample: SampleRef {
@@ -30,7 +30,7 @@ pub fn samples(count: usize) -> Vec<ObjectInfo> {
     (0..count).map(sample).collect()
 }
 
-/// Answers everything, last position first.
+/// Answers all samples in reverse order of positions.
 pub fn answer_all(request: &ExtractionRequest) -> Reply {
     let rows = request.samples.iter().rev();
     rows.fold(Answer::new(format()), |answer, sample| {

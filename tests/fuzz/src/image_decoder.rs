@@ -1,22 +1,23 @@
-//! Images: what a decoder claims after the headers is what it makes.
+//! Fuzz target for images. Decoded images must have the size and memory stated by the decoder after reading
+//! the headers.
 
 use frostline_images::{DecodeLimits, Undecoded};
 use std::path::Path;
 
-/// Small, so that claims go beyond it often and what stays below is decoded soon.
+/// Small limits that many mutations exceed. Images within the limits are decoded quickly.
 const LIMITS: DecodeLimits = DecodeLimits {
     max_pixels: 1 << 18,
     max_bytes: 1 << 30,
 };
 
-/// Reads the bytes as an image, as they are and as a PNG whose checksums are right, and decodes it.
+/// Decodes the bytes as an image, both unchanged and with corrected PNG checksums.
 ///
 /// # Panics
-/// When an image is over the limits, or another size is decoded than was claimed.
+/// Panics if an image exceeds the limits or the decoded size differs from the header's.
 pub fn image_decoder(data: &[u8]) {
     decode(data);
     let mut mended = data.to_vec();
-    if mend_checksums(&mut mended) {
+    if fix_png_checksums(&mut mended) {
         decode(&mended);
     }
 }
@@ -25,9 +26,9 @@ fn decode(data: &[u8]) {
     let Ok(image) = Undecoded::read(data, &LIMITS) else {
         return;
     };
-    let (width, height, takes) = (image.width(), image.height(), image.takes());
+    let (width, height, takes) = (image.width(), image.height(), image.memory_needed());
     let pixels = u64::from(width) * u64::from(height);
-    assert!(pixels <= LIMITS.max_pixels, "{width}x{height} pixels are let in");
+    assert!(pixels <= LIMITS.max_pixels, "accepted {width}x{height} pixels");
     assert!(takes >= 3 * pixels, "{width}x{height} pixels in {takes} bytes");
     if let Ok(decoded) = image.decode() {
         assert_eq!((decoded.width(), decoded.height()), (width, height));
@@ -35,8 +36,9 @@ fn decode(data: &[u8]) {
     }
 }
 
-/// Makes a PNG's checksums right again, so that changes reach beyond them; whether there was one to mend.
-pub fn mend_checksums(bytes: &mut [u8]) -> bool {
+/// Corrects the checksums of a PNG. Otherwise mutations would not reach the code after the checks. Returns
+/// true if the bytes are a PNG.
+pub fn fix_png_checksums(bytes: &mut [u8]) -> bool {
     let signature = b"\x89PNG\r\n\x1a\n";
     let Some(mut rest) = bytes.starts_with(signature).then(|| bytes.get_mut(8..)).flatten() else {
         return false;
@@ -58,7 +60,7 @@ pub fn mend_checksums(bytes: &mut [u8]) -> bool {
     }
 }
 
-/// The checksum of a PNG's chunk: <https://www.w3.org/TR/png-3/#D-CRCAppendix>.
+/// Computes the checksum of a PNG chunk: <https://www.w3.org/TR/png-3/#D-CRCAppendix>.
 fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, &byte| {
         (0..8).fold(crc ^ u32::from(byte), |c, _| {
@@ -71,7 +73,7 @@ fn crc32(bytes: &[u8]) -> u32 {
     })
 }
 
-/// An image of every kind, and one whose frame header stands where only some readers see it.
+/// Returns an image in each format, and one with a frame header that some decoders miss.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../host-ops/images/tests/fixtures");
     let mut files: Vec<_> = std::fs::read_dir(folder)

@@ -1,4 +1,4 @@
-//! Keys of objects: whatever a client writes, nothing outside its root is read.
+//! Fuzz target for object keys. No key may read anything outside the data root.
 
 use frostline_objects::Store;
 use std::path::Path;
@@ -6,12 +6,12 @@ use std::sync::OnceLock;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-/// What lies outside the root.
+/// Contents of objects outside the root.
 const SECRET: &[u8] = b"another tenant's object";
-/// What lies inside.
+/// Contents of objects in the root.
 const OWN: &[u8] = b"own";
 
-/// A root with an object, links that lead out of it, and a secret beside it.
+/// Data root with objects, links that leave it, and secrets next to it.
 struct Fixture {
     _folder: TempDir,
     store: Store,
@@ -54,26 +54,26 @@ fn links(_: &Path, _: &Path) -> Option<()> {
 
 static FIXTURE: OnceLock<Option<Fixture>> = OnceLock::new();
 
-/// Reads the object of this key, its size, and lists from it.
+/// Reads the object with this key and its size, and lists from this key.
 ///
 /// # Panics
-/// When anything outside the root is read or measured, or the folders for it cannot be made.
+/// Panics if anything outside the root is read, or the fixture cannot be created.
 pub fn key_scoping(data: &[u8]) {
     let key = String::from_utf8_lossy(data);
     let fixture = FIXTURE.get_or_init(Fixture::new).as_ref();
-    assert!(fixture.is_some(), "no temporary folder can be made");
+    assert!(fixture.is_some(), "cannot create a temporary folder");
     let Some(Fixture { store, runtime, .. }) = fixture else {
         return;
     };
     runtime.block_on(async {
         if let Ok(bytes) = store.read(&key).await {
-            assert_eq!(bytes, OWN, "{key:?} read something outside");
+            assert_eq!(bytes, OWN, "{key:?} reads outside the root");
         }
         if let Ok(bytes) = store.read_range(&key, 0..8).await {
-            assert!(OWN.starts_with(&bytes), "{key:?} read something outside");
+            assert!(OWN.starts_with(&bytes), "{key:?} reads outside the root");
         }
         if let Ok(size) = store.size(&key).await {
-            assert_eq!(size, OWN.len() as u64, "{key:?} measured something outside");
+            assert_eq!(size, OWN.len() as u64, "{key:?} returns a size outside the root");
         }
         if let Ok(page) = store.list(Some(&key), 10).await {
             let inside = |key: &str| key.ends_with("b.jpg") && !key.starts_with("up");
@@ -85,7 +85,7 @@ pub fn key_scoping(data: &[u8]) {
     });
 }
 
-/// Keys that lead out, and some that only look so.
+/// Returns keys that leave the root, and keys that only seem to.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let keys = [
         "photos/b.jpg",

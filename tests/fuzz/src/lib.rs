@@ -1,5 +1,6 @@
-//! Fuzz targets for all parsers of untrusted input: functions of arbitrary bytes that panic only if a promise is broken. The ordinary
-//! tests run them on seeds and a fixed number of mutations; libFuzzer (`libfuzzer/`) for any time.
+//! Fuzz targets for all parsers of untrusted input. A target takes arbitrary bytes and panics only if a
+//! guarantee is violated. Ordinary tests run the targets on seeds and a fixed number of mutations. libFuzzer
+//! (`libfuzzer/`) runs them for any time.
 
 mod image_decoder;
 mod key_scoping;
@@ -11,7 +12,7 @@ mod shard_index;
 mod upload_validation;
 mod wire_reader;
 
-pub use image_decoder::{image_decoder, mend_checksums};
+pub use image_decoder::{fix_png_checksums, image_decoder};
 pub use key_scoping::key_scoping;
 pub use model_run::model_run;
 pub use mutation::Mutator;
@@ -21,16 +22,16 @@ pub use shard_index::shard_index;
 pub use upload_validation::upload_validation;
 pub use wire_reader::wire_reader;
 
-/// A fuzz target.
+/// Fuzz target with seeds.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// Its name, also of its binary in `libfuzzer/`.
+    /// Name of the target and its binary in `libfuzzer/`.
     pub name: &'static str,
-    /// The target function, for any bytes.
+    /// Function that accepts any bytes.
     pub run: fn(&[u8]),
     /// Valid inputs to mutate.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Mutations in ordinary tests: some seconds, unoptimized.
+    /// Number of mutations in ordinary tests, which take a few seconds unoptimized.
     pub mutations: usize,
 }
 

@@ -1,26 +1,27 @@
-//! Admission, followed by a run in ONNX Runtime: of tiny networks that the bytes are made into, of all the operators that hosts take.
+//! Fuzz target for admission and execution of networks. It converts bytes to tiny networks of all permitted
+//! operators and runs them in ONNX Runtime.
 
 mod grow;
 
 use frostline_engine::{Interrupt, InterruptCause, Session, SessionOptions};
 use frostline_graph::{Model, ModelLimits};
 use frostline_tensor::Tensor;
-use grow::{INPUT, ROW, grown};
+use grow::{INPUT, ROW, network_from_bytes};
 use prost::Message;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// How long a network of some hundred numbers may run.
-const LONGEST: Duration = Duration::from_secs(20);
+/// Maximum duration of an execution.
+const MAX_DURATION: Duration = Duration::from_secs(20);
 
-/// Makes a network of the bytes, and runs it where a host would.
+/// Converts the bytes to a network, admits it and runs it.
 ///
 /// # Panics
-/// When an admitted network has an empty value, another shape at run time than was computed, runs without end, or gives other bits for the
-/// same input after another run: an output that it leaves unwritten.
+/// Panics if an admitted network has an empty value, shapes differ from the computed ones, an execution
+/// exceeds the time limit, or outputs change after another execution, which indicates uninitialized memory.
 pub fn model_run(data: &[u8]) {
-    let bytes = grown(data).encode_to_vec();
+    let bytes = network_from_bytes(data).encode_to_vec();
     let Ok(model) = Model::admit(bytes.clone().into(), &ModelLimits::default()) else {
         return;
     };
@@ -50,26 +51,30 @@ pub fn model_run(data: &[u8]) {
         assert_eq!(
             again.as_deref().map(bits),
             Some(bits(&before)),
-            "other bits for the same input"
+            "different bits for the same input"
         );
     }
 }
 
-/// Runs it; ends the process where it does not come back, since a kernel cannot be interrupted.
+/// Runs the network. After [`MAX_BYTES`], interrupts it and panics. A kernel that never returns hangs the
+/// target, because it cannot be interrupted.
 fn run(session: &mut Session, input: &Tensor) -> Option<Vec<(String, Tensor)>> {
     let interrupt = Interrupt::new();
     let (ended, end) = mpsc::channel::<()>();
     let watched = interrupt.clone();
     let watch = thread::spawn(move || {
-        let late = end.recv_timeout(LONGEST) == Err(mpsc::RecvTimeoutError::Timeout);
+        let late = end.recv_timeout(MAX_DURATION) == Err(mpsc::RecvTimeoutError::Timeout);
         if late {
-            watched.trigger(InterruptCause::Deadline { limit: LONGEST });
+            watched.trigger(InterruptCause::Deadline { limit: MAX_DURATION });
         }
         late
     });
     let outputs = session.run_until(&[(INPUT, input)], &interrupt).ok();
     drop(ended);
-    assert!(!watch.join().unwrap_or(true), "it ran longer than {LONGEST:?}");
+    assert!(
+        !watch.join().unwrap_or(true),
+        "the execution exceeded {MAX_DURATION:?}"
+    );
     outputs
 }
 
@@ -90,15 +95,15 @@ fn check_shapes(model: &Model, batch: usize, outputs: &[(String, Tensor)]) {
             assert_eq!(
                 tensor.shape().dims(),
                 computed,
-                "{name} at batch {batch} of {nodes:#?}"
+                "{name} at batch {batch} in {nodes:#?}"
             );
-            // Lists of axes and sizes may be empty.
+            // Axes and sizes may be empty lists.
             assert!(computed.len() == 1 || !computed.contains(&0), "{name} is empty");
         }
     }
 }
 
-/// Bytes that begin with each operator once, alone and behind others.
+/// Returns inputs that begin with each operator once.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     grow::seeds()
 }

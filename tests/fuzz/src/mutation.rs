@@ -1,34 +1,35 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// The longest input made, in bytes: more finds nothing more.
-const LONGEST: usize = 1 << 16;
-/// Most changes made to one input.
-const CHANGES: usize = 6;
-/// Bytes at the edges of ranges, of variable-length integers, and of texts.
+/// Maximum input size in bytes. Larger inputs find nothing new.
+const MAX_BYTES: usize = 1 << 16;
+/// Maximum number of changes per input.
+const MAX_CHANGES: usize = 6;
+/// Special characters and bytes at the limits of integer encodings.
 const EDGES: [u8; 12] = [0, 1, 2, 0x0a, b'"', b'.', b'/', 0x7f, 0x80, 0xc0, 0xfe, 0xff];
 
-/// Changes inputs, the same way for the same seed: what a machine without libFuzzer runs. It knows nothing of what the changes reach.
+/// Mutates inputs reproducibly for a given seed. Replaces libFuzzer if it is missing, without coverage
+/// feedback.
 #[derive(Debug)]
 pub struct Mutator {
     random: ChaCha8Rng,
 }
 
 impl Mutator {
-    /// One for each run.
+    /// Creates a mutator. Equal seeds produce equal inputs.
     pub fn new(seed: u64) -> Self {
         Self {
             random: ChaCha8Rng::seed_from_u64(seed),
         }
     }
 
-    /// One of `seeds`, changed in some places.
+    /// Picks one of `seeds` and changes it.
     pub fn next(&mut self, seeds: &[Vec<u8>]) -> Vec<u8> {
         let mut input = self.pick(seeds);
-        for _ in 0..=self.below(CHANGES) {
+        for _ in 0..=self.below(MAX_CHANGES) {
             self.change(&mut input, seeds);
         }
-        input.truncate(LONGEST);
+        input.truncate(MAX_BYTES);
         input
     }
 
@@ -37,12 +38,12 @@ impl Mutator {
         seeds.get(place).cloned().unwrap_or_default()
     }
 
-    /// A number below `bound`; 0 when there is none.
+    /// Returns a number below `bound`, or 0 if `bound` is 0.
     fn below(&mut self, bound: usize) -> usize {
         usize::try_from(self.random.next_u64()).map_or(0, |number| number.checked_rem(bound).unwrap_or(0))
     }
 
-    /// A range within `length` bytes, mostly short.
+    /// Returns a mostly short range within `length` bytes.
     fn range(&mut self, length: usize) -> std::ops::Range<usize> {
         let start = self.below(length);
         let most = if self.below(4) == 0 { length - start } else { 8 };

@@ -1,4 +1,4 @@
-//! The ONNX reader and the check of strangers' models.
+//! Fuzz target for the ONNX reader and the admission of untrusted models.
 
 use bytes::Bytes;
 use frostline_graph::build::{batched, initializer, int, integers, ints, model, node};
@@ -8,13 +8,13 @@ use frostline_graph::{Model, ModelLimits};
 use frostline_tensor::{DType, Tensor};
 use prost::Message;
 
-/// Cuts that are tried of each model; they differ little.
+/// Number of cuts to test per model.
 const CUTS: usize = 3;
 
-/// Reads the bytes as a model, admits it as a stranger's, and cuts it.
+/// Reads the bytes as a model, slices it, and admits it as an untrusted model.
 ///
 /// # Panics
-/// When a part of a model cannot be read again, or a value of an admitted model is larger than its bound.
+/// Panics if a slice cannot be read again, or a value of an admitted model exceeds the computed bound.
 pub fn onnx_reader(data: &[u8]) {
     let file = Bytes::copy_from_slice(data);
     if let Ok(model) = Model::from_bytes(file.clone()) {
@@ -43,19 +43,15 @@ fn cut(model: &Model) {
                 continue;
             };
             let again = Model::from_bytes(bytes.into());
-            assert!(
-                again.is_ok(),
-                "a part that ends at {} cannot be read: {again:?}",
-                cut.name
-            );
+            assert!(again.is_ok(), "cannot read the slice at {}: {again:?}", cut.name);
         }
     }
 }
 
-/// At these batches, two of which the bound was not computed from.
+/// Checks the bound at batches including two that it was not computed from.
 fn check_bound(model: &Model) {
     let footprint = model.footprint();
-    let all = footprint.map(|footprint| footprint.all);
+    let all = footprint.map(|footprint| footprint.total);
     assert!(all.is_ok(), "admitted without a bound: {all:?}");
     for batch in [1, 8, 1009] {
         let (Ok(shapes), Ok(all)) = (model.shapes(batch), &all) else {
@@ -77,7 +73,7 @@ fn check_bound(model: &Model) {
     }
 }
 
-/// Small networks of many operators, and the hostile models that are small.
+/// Returns small networks with many operators, and small hostile models.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     const SMALL: usize = 4096;
     let hostile = frostline_hostile::models()
@@ -92,7 +88,7 @@ fn weight(name: &str, dims: &[usize]) -> Option<frostline_graph::onnx::TensorPro
     Some(initializer(name, &Tensor::f32(dims.to_vec(), values).ok()?))
 }
 
-/// Convolution, pooling, a reshape by shape arithmetic, a classifier.
+/// Creates a network with a convolution, pooling, a reshape by shape arithmetic, and a classifier.
 fn convolutions() -> Option<Vec<u8>> {
     let nodes = vec![
         node("Conv", &["x", "k"], &["c"]).with([ints("pads", &[1, 1, 1, 1]), ints("strides", &[1, 1])]),
@@ -121,7 +117,8 @@ fn convolutions() -> Option<Vec<u8>> {
     Some(model(17, graph).encode_to_vec())
 }
 
-/// A class token expanded to the batch and joined on, products of rows, what attention is made of.
+/// Creates a network with attention: a class token that is expanded to the batch and concatenated, and
+/// products of rows.
 fn attention() -> Option<Vec<u8>> {
     let nodes = vec![
         node("Shape", &["x"], &["s"]),

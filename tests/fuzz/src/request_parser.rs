@@ -1,4 +1,4 @@
-//! What comes over the network: JSON requests, and the headers of uploads.
+//! Fuzz target for network input: JSON requests and headers of uploads.
 
 use frostline_wire::{
     DescriptionRequest, Encoding, ExtractionRequest, ProfileRequest, Split, digest_of, repr_digest,
@@ -6,10 +6,10 @@ use frostline_wire::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Reads the bytes as every request, and as a header.
+/// Parses the bytes as every request and as a header.
 ///
 /// # Panics
-/// When what was read does not survive being written and read again.
+/// Panics if a parsed value changes when written and parsed again.
 pub fn request_parser(data: &[u8]) {
     json::<ExtractionRequest>(data);
     json::<DescriptionRequest>(data);
@@ -39,7 +39,7 @@ fn header(text: &str) {
     assert_eq!(Split::from(split.to_string()), split);
 }
 
-/// Requests as trainers send them, and headers.
+/// Returns requests as sent by trainers, and headers.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let pin = r#"{"name":"m","sha256":"00"}"#;
     let samples = r#"[{"position":0,"key":"a/b.jpg","etag":"\"1\""},{"position":4294967295,"key":"c"}]"#;

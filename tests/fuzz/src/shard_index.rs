@@ -1,4 +1,4 @@
-//! Tar archives as shards: whatever their headers say, what is listed can be read, and is no longer than it was said to be.
+//! Fuzz target for tar shards. For any headers, listed samples must be readable and have the listed size.
 
 use frostline_objects::Store;
 use frostline_tensor::{Layout, SampleRef};
@@ -9,10 +9,10 @@ use tar::{Builder, Header};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-/// The longest key there is, and the longest label.
+/// Maximum length of keys and labels in bytes.
 const LONGEST: [usize; 2] = [1024, 256];
 
-/// Samples that are read of each archive.
+/// Number of samples to read per archive.
 const READ: usize = 4;
 
 struct Fixture {
@@ -22,10 +22,11 @@ struct Fixture {
 
 static FIXTURE: OnceLock<Option<Fixture>> = OnceLock::new();
 
-/// Lists the bytes as a shard, and reads what is listed.
+/// Lists the bytes as a shard and reads samples.
 ///
 /// # Panics
-/// When a sample is read that is longer than the archive or than was said, a name or a label is too long, or there is no temporary folder.
+/// Panics if a sample is longer than the archive or the listed size, a key or a label is too long, or the
+/// fixture cannot be created.
 pub fn shard_index(data: &[u8]) {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let fixture = FIXTURE.get_or_init(|| {
@@ -37,11 +38,11 @@ pub fn shard_index(data: &[u8]) {
                 .ok()?,
         })
     });
-    assert!(fixture.is_some(), "no temporary folder can be made");
+    assert!(fixture.is_some(), "cannot create a temporary folder");
     let Some(Fixture { folder, runtime }) = fixture else {
         return;
     };
-    // A root for each, since a store keeps what it knows of a shard.
+    // Each archive has a new root, because stores cache the index of a shard.
     let root: PathBuf = folder
         .path()
         .join(NUMBER.fetch_add(1, Ordering::Relaxed).to_string());
@@ -64,7 +65,10 @@ async fn read(store: &Store, archive: usize) {
             long.iter().zip(LONGEST).all(|(long, most)| *long <= most),
             "{object:?}"
         );
-        assert!(object.size <= archive as u64, "{object:?} of {archive} bytes");
+        assert!(
+            object.size <= archive as u64,
+            "{object:?} exceeds {archive} bytes"
+        );
     }
     for object in page.objects.iter().take(READ) {
         let SampleRef { key, .. } = &object.sample;
@@ -74,7 +78,8 @@ async fn read(store: &Store, archive: usize) {
     }
 }
 
-/// Shards as WebDataset packs them, by both kinds of long names, cut off, and with a number that is none.
+/// Returns shards in the layout of WebDataset with both formats of long names, complete and truncated, and an
+/// empty archive.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let whole: Vec<Vec<u8>> = [Header::new_ustar, Header::new_gnu]
         .into_iter()

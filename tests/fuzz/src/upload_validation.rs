@@ -1,27 +1,31 @@
-//! The check of a guest's bytes before anything is compiled.
+//! Fuzz target for the check of a guest's bytes before compilation.
 
 use frostline_sandbox::{SandboxConfig, SandboxError, component};
 use std::borrow::Cow;
 
-/// Checks the bytes as a host does, and makes a core module into a component.
+/// Checks the bytes like a host and converts core modules to components.
 ///
 /// # Panics
-/// When what is taken is no WebAssembly, or a component made of a module would not be taken itself, for more than missing exports.
+/// Panics if accepted bytes are not WebAssembly, or a converted component is refused for a reason other than
+/// missing exports.
 pub fn upload_validation(data: &[u8]) {
     let config = SandboxConfig::default();
     let Ok(taken) = component(data, &config) else {
         return;
     };
-    assert!(taken.starts_with(b"\0asm"), "taken without being WebAssembly");
+    assert!(
+        taken.starts_with(b"\0asm"),
+        "accepted bytes without WebAssembly header"
+    );
     if let Cow::Owned(made) = taken {
-        // That exports are missing is found where there is a component to look at.
+        // Missing exports are detected only in components.
         let again = component(&made, &config);
         let known = matches!(again, Ok(Cow::Borrowed(_)) | Err(SandboxError::OtherWorld { .. }));
         assert!(known, "{:?}", again.err());
     }
 }
 
-/// The stock guest, the shortest module and component, one with a section that lies about its length, and texts.
+/// Returns the stock guest, minimal modules and components, a section with an invalid length, and text.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let stock = include_bytes!("../../../guest/prefix/prefix.wasm");
     let short: [&[u8]; 6] = [

@@ -1,14 +1,14 @@
-//! The Arrow frames of answers, in every format and compression, in pieces.
+//! Fuzz target for Arrow frames of answers, in every format and compression, split into chunks.
 
 use bytes::Bytes;
 use frostline_tensor::{OpError, Tensor};
 use frostline_wire::{ActivationReader, ActivationWriter, Compression, RowFailure, RowFormat};
 
-/// Bytes one frame may take.
+/// Maximum size of a frame, in bytes.
 const FRAME: usize = 1 << 16;
-/// Values of a row.
+/// Number of values per row.
 const ROW: usize = 4;
-/// Rows the reader is told of.
+/// Number of requested rows.
 const ROWS: u32 = 3;
 
 const COMPRESSIONS: [Compression; 3] = [Compression::None, Compression::Lz4, Compression::Zstd];
@@ -23,10 +23,10 @@ fn formats() -> [RowFormat; 5] {
     ]
 }
 
-/// Reads the bytes as an answer of each kind.
+/// Reads the bytes as an answer in each format and compression.
 ///
 /// # Panics
-/// When an answer names rows nobody asked for, or one twice, or ends well without all of them.
+/// Panics if a row is unexpected or repeated, or a complete answer misses rows.
 pub fn wire_reader(data: &[u8]) {
     for format in formats() {
         for compression in COMPRESSIONS {
@@ -55,7 +55,7 @@ fn read(data: &[u8], format: &RowFormat, compression: Compression) {
     assert_eq!(seen.len() + missing, ROWS as usize);
 }
 
-/// Whole answers of each kind, with failures and checksums.
+/// Returns complete answers in each format. They contain failures and optional checksums.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let kinds = formats()
         .into_iter()

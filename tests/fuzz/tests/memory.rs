@@ -1,8 +1,9 @@
-//! Decoding takes no more memory than was said before it began. One test, alone in its process: the allocator counts for all threads.
+//! Checks that decoding an image does not exceed the estimated memory. This must be the only test in the
+//! process, because the allocator counts all threads.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
-use frostline_fuzz::{Mutator, TARGETS, mend_checksums};
+use frostline_fuzz::{Mutator, TARGETS, fix_png_checksums};
 use frostline_images::{DecodeLimits, Undecoded};
 use peak_alloc::PeakAlloc;
 
@@ -13,15 +14,15 @@ const LIMITS: DecodeLimits = DecodeLimits {
     max_pixels: 1 << 22,
     max_bytes: 1 << 30,
 };
-/// Mutations of every image, and of images that are made larger.
+/// Number of mutations, for original and for enlarged images.
 const MUTATIONS: usize = 4000;
-/// Where mutations start.
+/// Seed of the mutator.
 const START: u64 = 7;
-/// What reading headers may take beside what it copies of them: tables, and messages of errors.
+/// Memory for reading headers, in addition to copies of their data: tables and error messages.
 const HEADERS: u64 = 512 << 10;
 
 #[test]
-fn decoding_takes_no_more_than_was_said() {
+fn decoding_stays_within_the_estimate() {
     let target = TARGETS
         .iter()
         .find(|target| target.name == "image_decoder")
@@ -35,19 +36,19 @@ fn decoding_takes_no_more_than_was_said() {
     check(&many_codes());
     assert!(
         tightest > 0.25,
-        "what is said is far from what is taken: {tightest}"
+        "the estimates are too high; the largest used fraction is {tightest}"
     );
     let mut mutator = Mutator::new(START);
     for _ in 0..MUTATIONS {
         let mut input = mutator.next(&seeds);
         check(&input);
-        mend_checksums(&mut input);
+        fix_png_checksums(&mut input);
         check(&input);
         check(&mutator.next(&large));
     }
 }
 
-/// Decodes, and gives the share that was used of what was said; 0 where nothing large was decoded.
+/// Decodes an image and returns the used fraction of the estimate, or 0 for small images and errors.
 fn check(bytes: &[u8]) -> f64 {
     let before = MEMORY.current_usage();
     MEMORY.reset_peak_usage();
@@ -66,7 +67,7 @@ fn check(bytes: &[u8]) -> f64 {
         2 * bytes.len() as u64 + HEADERS,
         "reading its headers",
     );
-    let (width, height, takes) = (image.width(), image.height(), image.takes());
+    let (width, height, takes) = (image.width(), image.height(), image.memory_needed());
     MEMORY.reset_peak_usage();
     let whole = image.decode().is_ok();
     let what = format!("decoding {width}x{height} ({whole})");
@@ -74,7 +75,7 @@ fn check(bytes: &[u8]) -> f64 {
     if takes < 4 << 20 {
         return 0.0;
     }
-    println!("{what}: {taken} of {takes} bytes");
+    println!("{what}: peak {taken}, estimate {takes} bytes");
     taken as f64 / takes as f64
 }
 
@@ -84,14 +85,14 @@ fn assert_peak(bytes: &[u8], before: usize, most: u64, what: &str) -> u64 {
         let file = std::env::temp_dir().join(format!("frostline-memory-{}", std::process::id()));
         std::fs::write(&file, bytes).unwrap();
         panic!(
-            "{what} took {taken} bytes of {most}; the image is in {}",
+            "{what} used {taken} of {most} bytes; see the image {}",
             file.display()
         );
     }
     taken
 }
 
-/// The same image with larger claims: sides of `w` by `h`, wherever its format says them.
+/// Returns copies of an image with larger sides in the header.
 fn enlarged(image: &[u8]) -> Vec<Vec<u8>> {
     let sides = [(2048_u16, 2048_u16), (16_384, 256), (64, 16_383)];
     sides
@@ -110,7 +111,7 @@ fn resized(image: &[u8], width: u16, height: u16) -> Option<Vec<u8>> {
     } else if image.starts_with(b"\x89PNG") {
         bytes[16..20].copy_from_slice(&u32::from(width).to_be_bytes());
         bytes[20..24].copy_from_slice(&u32::from(height).to_be_bytes());
-        mend_checksums(&mut bytes);
+        fix_png_checksums(&mut bytes);
     } else if image.starts_with(b"BM") {
         bytes[18..22].copy_from_slice(&u32::from(width).to_le_bytes());
         bytes[22..26].copy_from_slice(&u32::from(height).to_le_bytes());
@@ -118,7 +119,7 @@ fn resized(image: &[u8], width: u16, height: u16) -> Option<Vec<u8>> {
         bytes[6..8].copy_from_slice(&width.to_le_bytes());
         bytes[8..10].copy_from_slice(&height.to_le_bytes());
     } else {
-        // The canvas, and the frames of both kinds.
+        // The canvas and the frames of both formats.
         if let Some(canvas) = place(b"VP8X") {
             bytes[canvas + 12..canvas + 15].copy_from_slice(&(u32::from(width) - 1).to_le_bytes()[..3]);
             bytes[canvas + 15..canvas + 18].copy_from_slice(&(u32::from(height) - 1).to_le_bytes()[..3]);
@@ -141,15 +142,17 @@ fn resized(image: &[u8], width: u16, height: u16) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A lossless WebP of 4 x 4 pixels with 1,024 groups of five codes, each of 12 bytes here and 4 KiB in its decoder.
+/// Creates a lossless WebP of 4 x 4 pixels with 1,024 groups of five codes. Each code has 12 bytes here and 4
+/// KiB in the decoder.
 fn many_codes() -> Vec<u8> {
     let mut bits = Bits::default();
     bits.push(0x2f, 8);
-    // 4 x 4 pixels, no alpha, version 0; no transforms, no color cache, a group for each block of 4 x 4.
+    // 4 x 4 pixels, no alpha, version 0; no transforms, no color cache, one group per block of 4 x 4.
     [(3, 14), (3, 14), (0, 4), (0, 1), (0, 1), (1, 1), (0, 3)]
         .into_iter()
         .for_each(|(value, count)| bits.push(value, count));
-    // The image of groups: no cache; the one symbol 255 as green, 3 as red, and 0 as all else; so its only pixel is 1,023.
+    // The group image has no color cache. Its codes contain one symbol each: 255 for green, 3 for red and 0
+    // for the others. The only pixel is 1,023.
     bits.push(0, 1);
     for symbol in [255, 3] {
         [(1, 1), (0, 1), (1, 1), (symbol, 8)]
@@ -158,13 +161,13 @@ fn many_codes() -> Vec<u8> {
     }
     (0..3).for_each(|_| bits.push(1, 4));
     for _ in 0..1024 * 5 {
-        // Lengths of 1 to 10 are coded in three and four bits.
+        // Lengths 1 to 10 have codes of three and four bits.
         bits.push(0, 1);
         bits.push(10, 4);
         [0, 0, 0, 3, 3, 3, 3, 3, 0, 3, 4, 4, 4, 4]
             .into_iter()
             .for_each(|length| bits.push(length, 3));
-        // 11 symbols: 1, 2, .. 9, 10, 10.
+        // 11 symbols with lengths 1, 2, .. 9, 10, 10.
         [(1, 1), (1, 3), (9, 4)]
             .into_iter()
             .for_each(|(value, count)| bits.push(value, count));
@@ -182,7 +185,7 @@ fn many_codes() -> Vec<u8> {
     [b"RIFF", &sizes[0][..], b"WEBPVP8L", &sizes[1], &bits.bytes].concat()
 }
 
-/// Bits from the lowest of each byte.
+/// Bit stream, lowest bit of each byte first.
 #[derive(Default)]
 struct Bits {
     bytes: Vec<u8>,

@@ -2,13 +2,13 @@ use super::toolchain::{TARGET, Toolchain};
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
 
-/// A component that was built.
+/// Compiled component.
 pub(super) struct Component {
     pub(super) path: PathBuf,
     pub(super) bytes: usize,
 }
 
-/// Compiles every guest and wraps each core module into a component `out/<name>.wasm`.
+/// Compiles all guests and converts the core modules to components in `out/<name>.wasm`.
 pub(super) fn components(root: &Path, toolchain: &Toolchain, out: &Path) -> anyhow::Result<Vec<Component>> {
     let build = out.join("build");
     compile(root, toolchain, &build)?;
@@ -59,7 +59,7 @@ fn core_modules(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        // Cargo keeps a second copy of each example under a name with a hash.
+        // Cargo keeps a second copy of each example with a hash in the name.
         if path.extension().is_some_and(|kind| kind == "wasm") && !stem.contains('-') {
             modules.push(path);
         }
@@ -68,7 +68,7 @@ fn core_modules(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(modules)
 }
 
-/// `frostline_prefix.wasm` becomes the component `prefix.wasm`.
+/// Converts a core module such as `frostline_prefix.wasm` to the component `prefix.wasm`.
 pub(super) fn componentise(core: &Path, out: &Path) -> anyhow::Result<Component> {
     let module = std::fs::read(core)?;
     let component = wit_component::ComponentEncoder::default()

@@ -1,5 +1,5 @@
-//! The interface in C, as wit-bindgen generates it. It is committed as `guest/c/frozen_prefix*`, so that an author in C needs
-//! nothing but clang.
+//! Generates the guest interface in C with wit-bindgen. The result is committed as `guest/c/frozen_prefix*`,
+//! so authors of guests in C only need clang.
 
 use anyhow::{Context, bail};
 use std::path::Path;
@@ -8,7 +8,7 @@ use wit_bindgen_core::wit_parser::Resolve;
 
 const WORLD: &str = "frozen-prefix";
 
-/// Compares the committed files with `guest/wit`; renews them, or fails under `check`, when they differ.
+/// Compares the committed files with `guest/wit`. If they differ, updates them, or fails if `check` is set.
 pub(super) fn check_or_update(root: &Path, check: bool) -> anyhow::Result<()> {
     let folder = root.join("guest/c");
     let mut renewed = Vec::new();
@@ -30,7 +30,8 @@ pub(super) fn check_or_update(root: &Path, check: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A header, a source file, and an object file whose custom section names the world.
+/// Generates a header, a source file and an object file. The object file contains the world in a custom
+/// section.
 fn generate(wit: &Path) -> anyhow::Result<Files> {
     let mut resolve = Resolve::default();
     let (package, _) = resolve.push_dir(wit).context("cannot read guest/wit")?;

@@ -4,17 +4,15 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The guests in C, by folder below `guest/`.
+/// Folders of the guests in C, relative to `guest/`.
 const GUESTS: [&str; 1] = ["examples/c-prefix"];
 
-/// Builds the guests in C, or says in one line that there is no clang for them.
+/// Builds the guests in C. Prints a hint if clang is not installed.
 pub(super) fn components(root: &Path, out: &Path) -> anyhow::Result<Vec<Component>> {
     if let Err(error) = Command::new("clang").arg("--version").output()
         && error.kind() == ErrorKind::NotFound
     {
-        println!(
-            "guests: clang is not installed, so the guests in C are left out (`apt-get install clang lld`)"
-        );
+        println!("guests: clang is not installed, so guests in C are skipped (`apt-get install clang lld`)");
         return Ok(Vec::new());
     }
     GUESTS
@@ -23,7 +21,7 @@ pub(super) fn components(root: &Path, out: &Path) -> anyhow::Result<Vec<Componen
         .collect()
 }
 
-/// As `frostline guest build` does it, with `guest/c` in the place of a project's own copy.
+/// Builds a guest like `frostline guest build`, but uses the files in `guest/c` instead of a project's copy.
 fn build(guest: &Path, folder: &str, out: &Path) -> anyhow::Result<Component> {
     let (folder, kit, build) = (guest.join(folder), guest.join("c"), out.join("build"));
     std::fs::create_dir_all(&build)?;

@@ -1,8 +1,8 @@
 //! `cargo xtask guests`: compiles the guests to WebAssembly components.
 //!
-//! The components are `target/guests/<name>.wasm`. The stock guest is also committed, as `guest/prefix/prefix.wasm` with
-//! the hash of its sources, so that using it needs no Wasm toolchain; this command updates it if the sources have
-//! changed, or fails with `--check`.
+//! Components are written to `target/guests/<name>.wasm`. The stock guest is also committed as
+//! `guest/prefix/prefix.wasm`, along with a hash of the sources, so that users do not need a Wasm toolchain.
+//! If the sources have changed, this command updates the committed files, or fails if `--check` is set.
 
 mod build;
 mod c_bindings;
@@ -14,7 +14,7 @@ use anyhow::{Context, bail};
 use sources::Stamp;
 use std::path::{Path, PathBuf};
 
-const USAGE: &str = "Usage: cargo xtask guests [--check]\n\n  --check  build, but fail if the committed stock guest is older than its sources";
+const USAGE: &str = "Usage: cargo xtask guests [--check]\n\n  --check  fail if committed files are out of date, instead of updating them";
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -29,7 +29,8 @@ fn main() -> anyhow::Result<()> {
     check_or_update_stock_guest(&root, &built, check)
 }
 
-/// Builds every guest, those in Rust only if their sources changed. Returns the folder of the components.
+/// Builds all guests. Skips guests in Rust if the sources have not changed. Returns the folder of the
+/// components.
 fn build_all(root: &Path) -> anyhow::Result<PathBuf> {
     let out = root.join("target/guests");
     for component in c_guests::components(root, &out)? {
@@ -56,19 +57,20 @@ fn build_all(root: &Path) -> anyhow::Result<PathBuf> {
     Ok(out)
 }
 
-/// Compares the committed stock guest with its sources; if they differ, updates it, or fails with `--check`.
+/// Compares the committed stock guest with the sources. If they differ, updates it, or fails if `check` is
+/// set.
 fn check_or_update_stock_guest(root: &Path, built: &Path, check: bool) -> anyhow::Result<()> {
     let sources = sources::hash(&root.join("guest"), &["wit", "sdk", "prefix"])?;
     let committed = root.join("guest/prefix/prefix.wasm");
     let record = root.join("guest/prefix/prefix.wasm.json");
     let current = Stamp::read(&record).is_ok_and(|stamp| stamp.sources == sources) && committed.exists();
     if current {
-        println!("guests: the committed stock guest matches its sources");
+        println!("guests: the committed stock guest is up to date");
         return Ok(());
     }
     if check {
         bail!(
-            "guest/prefix/prefix.wasm is older than its sources; run `cargo xtask guests` and commit it together \
+            "guest/prefix/prefix.wasm does not match its sources; run `cargo xtask guests` and commit it together \
              with guest/prefix/prefix.wasm.json"
         );
     }

@@ -2,11 +2,11 @@ use anyhow::Context;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
-/// What a component was built from, kept beside it.
+/// Sources and compiler of a component, stored in a file next to it.
 pub(super) struct Stamp {
-    /// Hash of the sources, see [`hash`].
+    /// Result of [`hash`].
     pub(super) sources: String,
-    /// The compiler's own version line, for people.
+    /// Version line of the compiler, for information only.
     pub(super) compiler: String,
 }
 
@@ -19,7 +19,7 @@ impl Stamp {
             let value = json.get(name).and_then(serde_json::Value::as_str);
             value
                 .map(str::to_owned)
-                .with_context(|| format!("{} lacks {name}", path.display()))
+                .with_context(|| format!("{} does not contain {name}", path.display()))
         };
         Ok(Self {
             sources: field("sources_sha256")?,
@@ -34,7 +34,8 @@ impl Stamp {
     }
 }
 
-/// SHA-256 over every source file of `folders` below `guest`, with its path, and over the manifest and lock file there.
+/// Returns the SHA-256 of the paths and contents of all source files in `folders`, and of the manifest and
+/// lock file in `guest`.
 pub(super) fn hash(guest: &Path, folders: &[&str]) -> anyhow::Result<String> {
     let mut files = vec![guest.join("Cargo.toml"), guest.join("Cargo.lock")];
     for folder in folders {

@@ -1,34 +1,34 @@
-//! A compiler for wasm32: rustup's if its target is installed, else Debian's, unpacked below `target/` and not
-//! installed.
+//! Finds a compiler for wasm32. Uses rustup's if the target is installed. Otherwise downloads Debian's
+//! compiler and unpacks it in `target/` without installing it.
 
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The target of guests: no operating system, no WASI.
+/// Compilation target of guests. Includes neither an operating system nor WASI.
 pub(super) const TARGET: &str = "wasm32-unknown-unknown";
 
-/// A compiler that can build guests.
 pub(super) enum Toolchain {
-    /// The one in use, with its wasm32 target installed.
+    /// The current toolchain, which has the wasm32 target installed.
     Rustup,
-    /// Another compiler, started by a wrapper script, that links with the installed toolchain's linker.
+    /// Debian's compiler, started by a wrapper script. Uses the linker of the current toolchain.
     Debian {
-        /// The wrapper.
+        /// Path of the wrapper script.
         rustc: PathBuf,
-        /// `rust-lld` of the toolchain in use.
+        /// Path of the current toolchain's `rust-lld`.
         linker: PathBuf,
     },
 }
 
-/// The installed wasm32 target, or Debian's compiler, downloaded on first use.
+/// Returns the current toolchain if it has the wasm32 target, and otherwise Debian's compiler, which is
+/// downloaded on first use.
 pub(super) fn find_or_fetch(root: &Path) -> anyhow::Result<Toolchain> {
     let sysroot = PathBuf::from(output(Command::new(rustc()).args(["--print", "sysroot"]))?);
     if sysroot.join("lib/rustlib").join(TARGET).join("lib").exists() {
         return Ok(Toolchain::Rustup);
     }
     if !cfg!(target_os = "linux") || output(Command::new("apt-get").arg("--version")).is_err() {
-        bail!("no compiler for {TARGET}; run `rustup target add {TARGET}` and try again");
+        bail!("no compiler for {TARGET}: run `rustup target add {TARGET}`");
     }
     let linker = sysroot
         .join("lib/rustlib")
@@ -41,10 +41,10 @@ pub(super) fn find_or_fetch(root: &Path) -> anyhow::Result<Toolchain> {
 }
 
 impl Toolchain {
-    /// Cargo, set up to build for [`TARGET`] below `target_dir` with `flags` for the compiler.
+    /// Returns a cargo command that builds for [`TARGET`] in `target_dir` with compiler flags `flags`.
     ///
-    /// Panic messages contain source paths: those of `sources` and of registry crates are made relative, so that no path
-    /// of the building machine is in a guest.
+    /// Panic messages contain source paths. This command makes the paths of `sources` and registry crates
+    /// relative. Guests must not contain paths of the build machine.
     pub(super) fn cargo(&self, target_dir: &Path, sources: &Path, flags: &[&str]) -> anyhow::Result<Command> {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         for inherited in [
@@ -68,7 +68,7 @@ impl Toolchain {
         Ok(cargo)
     }
 
-    /// The compiler's version line.
+    /// Returns the compiler's version line.
     pub(super) fn version(&self) -> anyhow::Result<String> {
         let rustc = match self {
             Self::Rustup => rustc(),
@@ -78,7 +78,7 @@ impl Toolchain {
     }
 }
 
-/// Flags that remove the paths of `sources` and of cargo's registry from the output.
+/// Returns compiler flags that strip the paths of `sources` and cargo's registry from the output.
 fn neutral_paths(sources: &Path) -> anyhow::Result<Vec<String>> {
     let mut flags = vec![format!("--remap-path-prefix={}=", sources.join("").display())];
     let crates = cargo_home()?.join("registry/src");
@@ -109,7 +109,7 @@ fn host_triple() -> anyhow::Result<String> {
     host.map(str::to_owned).context("rustc -vV printed no host")
 }
 
-/// Standard output of a command that must succeed, trimmed.
+/// Runs a command and returns trimmed standard output. Fails if the command fails.
 fn output(command: &mut Command) -> anyhow::Result<String> {
     let done = command
         .output()
@@ -130,9 +130,10 @@ mod debian {
     use std::path::{Path, PathBuf};
     use std::process::Command;
 
-    /// Debian's compiler with a standard library for wasm32, below `home`; a wrapper script that starts it.
+    /// Prepares Debian's compiler and a standard library for wasm32 in `home`. Returns the wrapper script.
     ///
-    /// Each step leaves its result under its final name only when it is whole, and is skipped when that is there.
+    /// Every step writes to a temporary path first and renames the complete result. Completed steps are
+    /// skipped.
     pub(super) fn compiler(home: &Path, linker: &Path) -> anyhow::Result<PathBuf> {
         fs::create_dir_all(home)?;
         let tree = home.join("debian");
@@ -148,8 +149,8 @@ mod debian {
         Ok(rustc)
     }
 
-    /// Downloads the packages (137 MB) with package lists of our own, so that no rights and no change of the system are
-    /// needed, and unpacks them into `tree`.
+    /// Downloads the packages (137 MB) and unpacks them into `tree`. Uses separate package lists, which needs
+    /// no privileges and does not change the system.
     fn unpack(home: &Path, tree: &Path) -> anyhow::Result<()> {
         println!("guests: downloading Debian's Rust compiler for wasm32 (137 MB, once) ...");
         let apt = Apt::updated(&home.join("apt"))?;
@@ -173,7 +174,7 @@ mod debian {
         Ok(())
     }
 
-    /// apt with lists and cache in a folder of our own.
+    /// apt with a private folder for lists and cache.
     struct Apt {
         options: Vec<String>,
     }
@@ -200,7 +201,8 @@ mod debian {
             command
         }
 
-        /// The compiler and its library source, with the versioned packages they stand on.
+        /// Returns the packages of the compiler and the library source, including required packages with
+        /// versioned names.
         fn packages(&self) -> anyhow::Result<Vec<String>> {
             let needs = [
                 "--recurse",
@@ -226,7 +228,7 @@ mod debian {
         }
     }
 
-    /// A script that starts the unpacked compiler with its own libraries.
+    /// Writes a script that starts the unpacked compiler with the libraries from the packages.
     fn write_wrapper(tree: &Path, rustc: &Path) -> anyhow::Result<()> {
         use std::os::unix::fs::PermissionsExt;
         let library_dirs = fs::read_dir(tree.join("usr/lib"))?
@@ -249,7 +251,7 @@ mod debian {
         Ok(())
     }
 
-    /// Builds the standard library once, from Debian's source of it, and puts it where the compiler looks.
+    /// Builds the standard library from Debian's source and copies it to the compiler's library folder.
     fn build_std(home: &Path, rustc: &Path, linker: &Path, std: &Path) -> anyhow::Result<()> {
         println!("guests: building the standard library for {TARGET} (about a minute, once) ...");
         let krate = home.join("std");

@@ -1,4 +1,4 @@
-//! Control flow: graphs inside nodes.
+//! Models with control flow, which has graphs inside nodes.
 
 use crate::HostileModel;
 use crate::parts::{WIDTH, changed, hostile, network};
@@ -31,7 +31,7 @@ fn row(name: &str) -> frostline_graph::onnx::ValueInfo {
     value(name, data_type::FLOAT, &[Axis::batch(), Axis::Fixed(WIDTH)])
 }
 
-/// A loop of 2^62 turns.
+/// Loop with 2^62 iterations.
 fn endless_loop() -> HostileModel {
     let inside = GraphProto {
         name: "turn".into(),
@@ -90,7 +90,7 @@ fn branches() -> HostileModel {
     )
 }
 
-/// A body in a node that has none, under an attribute that says it is a number.
+/// Graph in an attribute that is declared as an integer. The operator does not expect a graph.
 fn hidden_body() -> HostileModel {
     let hidden = AttributeProto {
         r#type: AttributeType::Int.into(),
@@ -104,7 +104,7 @@ fn hidden_body() -> HostileModel {
     hostile("hidden-body", &proto, &["`r`", "Relu", "control flow"])
 }
 
-/// `inner` as field `number` of a message.
+/// Encodes `inner` as the field `number` of a message.
 fn wrapped(number: u32, inner: &[u8]) -> Vec<u8> {
     let mut outer = Vec::with_capacity(inner.len() + 12);
     encode_key(number, WireType::LengthDelimited, &mut outer);
@@ -113,7 +113,7 @@ fn wrapped(number: u32, inner: &[u8]) -> Vec<u8> {
     outer
 }
 
-/// Bodies in bodies, 2,000 deep: what reads them by recursion runs out of stack.
+/// Graphs nested 2,000 deep. A recursive reader overflows the stack.
 fn nested_bodies() -> HostileModel {
     const DEEP: usize = 2_000;
     const FIELDS: [u32; 3] = [6, 5, 1];
@@ -123,15 +123,15 @@ fn nested_bodies() -> HostileModel {
             file = wrapped(field, &file);
         }
     }
-    // The last is a node, of a graph of a model.
+    // The outermost message is a node in the graph of a model (field 7).
     HostileModel {
         name: "nested-bodies",
         file: wrapped(7, &file),
-        named: &["control flow"],
+        expected_fragments: &["control flow"],
     }
 }
 
-/// Groups, which protobuf has given up and readers still skip by recursion, a million deep.
+/// Groups nested a million deep. Groups are deprecated in protobuf, but readers still skip them recursively.
 fn nested_groups() -> HostileModel {
     const DEEP: usize = 1_000_000;
     let mut file = Vec::with_capacity(2 * DEEP);
@@ -145,6 +145,6 @@ fn nested_groups() -> HostileModel {
     HostileModel {
         name: "nested-groups",
         file,
-        named: &["not an ONNX model", "group"],
+        expected_fragments: &["not an ONNX model", "group"],
     }
 }

@@ -1,4 +1,4 @@
-//! Shape bombs: small files whose values are huge.
+//! Small files with huge values or a huge amount of work.
 
 use crate::HostileModel;
 use crate::parts::{hostile, network};
@@ -48,7 +48,7 @@ pub(crate) fn all() -> Vec<HostileModel> {
     ]
 }
 
-/// A network that adds up `bomb`, which `nodes` make.
+/// Builds a network that sums the value `bomb`, which `nodes` compute.
 fn bomb(
     name: &'static str,
     mut nodes: Vec<NodeProto>,
@@ -59,7 +59,7 @@ fn bomb(
     hostile(name, &network(nodes, weights), named)
 }
 
-/// Dimensions whose product is small when it wraps around.
+/// Dimensions with a small product after overflow.
 fn overflow() -> HostileModel {
     bomb(
         "overflowing-product",
@@ -69,7 +69,7 @@ fn overflow() -> HostileModel {
     )
 }
 
-/// As many elements as the data say.
+/// Number of elements that depends on the data.
 fn sized_by_data() -> HostileModel {
     let nodes = vec![
         node("ReduceMax", &["x"], &["most"]),
@@ -85,7 +85,7 @@ fn sized_by_data() -> HostileModel {
     )
 }
 
-/// What is left of its input is known only from the data: perhaps nothing.
+/// Reshape to a shape that depends on the data and may be empty.
 fn cut_by_data() -> HostileModel {
     let nodes = vec![
         node("Cast", &["x"], &["count"]).with([int("to", 7)]),
@@ -94,7 +94,8 @@ fn cut_by_data() -> HostileModel {
     bomb("cut-by-data", nodes, vec![], &["Reshape", "depends on the data"])
 }
 
-/// A product over an axis of size 0, which ONNX Runtime 1.31 leaves unwritten: what memory held before comes out.
+/// Matrix product over an axis of size 0. ONNX Runtime 1.31 does not initialize the output, so the result
+/// would be uninitialized memory.
 fn unwritten_product() -> HostileModel {
     let nodes = vec![
         node("Unsqueeze", &["x", "one"], &["rows"]),
@@ -108,7 +109,7 @@ fn unwritten_product() -> HostileModel {
     bomb("product-over-nothing", nodes, weights, &["axis of size 0"])
 }
 
-/// Harmless, but for a batch of 8.
+/// Harmless except for a batch of 8.
 fn one_batch() -> HostileModel {
     let nodes = vec![
         node("Shape", &["x"], &["shape"]),
@@ -126,7 +127,7 @@ fn one_batch() -> HostileModel {
     bomb("bomb-at-a-batch-of-8", nodes, weights, &["Equal", "every batch"])
 }
 
-/// Rows times rows: 16 samples are harmless, 100,000 are not.
+/// Quadratic in the batch size: harmless for 16 samples, but not for 100,000.
 fn squared_batch() -> HostileModel {
     let nodes = vec![
         node("Transpose", &["x"], &["columns"]),
@@ -135,7 +136,7 @@ fn squared_batch() -> HostileModel {
     bomb("squared-batch", nodes, vec![], &["MatMul", "square of the batch"])
 }
 
-/// 1,000 values of 16 MB, each of which is allowed.
+/// 1,000 values of 16 MB. Each value is within the limit.
 fn many_values() -> HostileModel {
     let mut nodes = vec![
         node("ReduceSum", &["x"], &["one"]),
@@ -157,7 +158,7 @@ fn many_values() -> HostileModel {
     )
 }
 
-/// Products of constants, 180 billion multiply-adds, which an engine folds when it opens the model.
+/// Products of constants with 180 billion multiply-adds. An engine computes them when it opens the model.
 fn slow_start() -> HostileModel {
     let mut nodes = vec![node("ConstantOfShape", &["square"], &["p0"])];
     for index in 0..400 {
@@ -173,7 +174,8 @@ fn slow_start() -> HostileModel {
     )
 }
 
-/// A pool whose window is larger than most images, at two million places: 600 thousand million elements a row in values of 9 MB.
+/// Pooling with a window larger than most images at two million positions. Needs 600 billion operations per
+/// sample, but the values have only 9 MB.
 fn endless_window() -> HostileModel {
     let window = [ints("kernel_shape", &[512, 512]), ints("pads", &[511; 4])];
     let nodes = vec![
@@ -189,7 +191,7 @@ fn endless_window() -> HostileModel {
     )
 }
 
-/// Products of the samples, 1.7 million million multiply-adds a row in values of 16 MB.
+/// Matrix products with 1.7 trillion multiply-adds per sample. The values have only 16 MB.
 fn endless_products() -> HostileModel {
     let mut nodes = vec![
         node("ReduceSum", &["x"], &["one"]),

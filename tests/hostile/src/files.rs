@@ -1,4 +1,4 @@
-//! Files that lie about what they hold, that ask for other files, or that are small until they are read.
+//! Files with wrong sizes, references to other files, or small files that need much memory.
 
 use crate::HostileModel;
 use crate::parts::{changed, hostile};
@@ -14,28 +14,28 @@ pub(crate) fn all() -> Vec<HostileModel> {
     .map(|(name, place)| external(name, place))
     .into();
     all.extend([
-        lying("weight-larger-than-its-data", |weight| {
+        wrong_size("weight-larger-than-its-data", |weight| {
             weight.dims = vec![1 << 30]
         }),
-        lying("weight-smaller-than-its-data", |weight| weight.dims = vec![1]),
-        lying("weight-of-overflowing-size", |weight| {
+        wrong_size("weight-smaller-than-its-data", |weight| weight.dims = vec![1]),
+        wrong_size("weight-of-overflowing-size", |weight| {
             weight.dims = vec![1 << 62, 1 << 62, 4]
         }),
-        lying("weight-of-negative-size", |weight| weight.dims = vec![-1, -3]),
-        lying("weight-twice", |weight| weight.int64_data = vec![1, 2, 3]),
+        wrong_size("weight-of-negative-size", |weight| weight.dims = vec![-1, -3]),
+        wrong_size("weight-twice", |weight| weight.int64_data = vec![1, 2, 3]),
     ]);
     all.extend([
         million_nodes(),
         million_weights(),
         many_inputs(),
-        many_notes(),
+        many_value_infos(),
         long_name(),
     ]);
-    all.extend([same_names(), circle(), texts()]);
+    all.extend([same_names(), cycle(), string_weight()]);
     all
 }
 
-/// The weight `w`, changed.
+/// Changes the weight `w` of the harmless network.
 fn weight(
     name: &'static str,
     change: impl FnOnce(&mut TensorProto),
@@ -49,7 +49,7 @@ fn weight(
     hostile(name, &proto, named)
 }
 
-fn lying(name: &'static str, change: impl FnOnce(&mut TensorProto)) -> HostileModel {
+fn wrong_size(name: &'static str, change: impl FnOnce(&mut TensorProto)) -> HostileModel {
     weight(name, change, &["`w`", "has an invalid size"])
 }
 
@@ -81,13 +81,13 @@ fn million_nodes() -> HostileModel {
     hostile("million-nodes", &proto, &["nodes", "at most"])
 }
 
-/// Empty weights: 2 bytes in the file, 500 in memory.
+/// Empty weights need 2 bytes in the file, but 500 in memory.
 fn million_weights() -> HostileModel {
     let proto = changed(|graph| graph.initializer = vec![TensorProto::default(); 1_000_000]);
     hostile("million-weights", &proto, &["weights", "at most"])
 }
 
-/// Empty names: 2 bytes in the file, 24 in memory.
+/// Empty names need 2 bytes in the file, but 24 in memory.
 fn many_inputs() -> HostileModel {
     let proto = changed(|graph| {
         let sum = NodeProto {
@@ -99,7 +99,7 @@ fn many_inputs() -> HostileModel {
     hostile("node-of-3-million-inputs", &proto, &["bytes in memory"])
 }
 
-fn many_notes() -> HostileModel {
+fn many_value_infos() -> HostileModel {
     let proto = changed(|graph| graph.value_info = vec![ValueInfo::default(); 2_000_000]);
     hostile("two-million-notes", &proto, &["bytes in memory"])
 }
@@ -114,7 +114,7 @@ fn same_names() -> HostileModel {
     hostile("two-values-of-one-name", &proto, &["`r`"])
 }
 
-fn circle() -> HostileModel {
+fn cycle() -> HostileModel {
     let proto = changed(|graph| {
         graph
             .node
@@ -124,7 +124,7 @@ fn circle() -> HostileModel {
     hostile("circle", &proto, &["`b`", "before"])
 }
 
-fn texts() -> HostileModel {
+fn string_weight() -> HostileModel {
     let become_texts = |weight: &mut TensorProto| {
         weight.data_type = 8;
         weight.raw_data.clear();

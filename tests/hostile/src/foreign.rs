@@ -1,4 +1,4 @@
-//! Operators that are not ONNX's own, and those of its own that no classifier needs.
+//! Operators outside of ONNX's default domain, and ONNX operators that classifiers do not need.
 
 use crate::HostileModel;
 use crate::parts::{changed, hostile, network};
@@ -15,7 +15,7 @@ pub(crate) fn all() -> Vec<HostileModel> {
         operator("random", "RandomNormalLike", &["`r`", "RandomNormalLike"]),
         operator("size-of-result-from-data", "NonZero", &["`r`", "NonZero"]),
         operator("unknown-operator", "Crash", &["`r`", "Crash"]),
-        functions(),
+        recursive_function(),
         training(),
         ancient(),
     ]
@@ -42,8 +42,7 @@ fn operator(name: &'static str, operator: &str, named: &'static [&'static str]) 
     )
 }
 
-/// A function that calls itself.
-fn functions() -> HostileModel {
+fn recursive_function() -> HostileModel {
     let itself = FunctionHead {
         name: "Again".into(),
         domain: "own".into(),

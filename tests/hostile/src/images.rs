@@ -1,7 +1,8 @@
-//! Images whose headers lie.
+//! Images with ambiguous headers.
 
-/// A JPEG of 221 bytes that some readers take for one of 16 x 16 pixels and others for one of 20,000 x 20,000: behind `FFD0`, a marker
-/// without a segment that some give one, stands a frame header that the others skip.
+/// Returns a JPEG of 221 bytes with an ambiguous size. A frame header of 16 x 16 pixels follows the marker
+/// `FFD0`, which has no segment. Readers that expect a segment after this marker skip the frame header and
+/// use the next one, with 20,000 x 20,000 pixels.
 pub fn hidden_frame() -> Vec<u8> {
     let seen = frame(16);
     let hidden = [
@@ -15,11 +16,11 @@ pub fn hidden_frame() -> Vec<u8> {
     .concat();
     let mut jpeg = vec![0xff, 0xd8];
     jpeg.extend(hidden);
-    // A quantization table of ones.
+    // Quantization table with ones.
     jpeg.extend([0xff, 0xdb, 0, 67, 0]);
     jpeg.extend([1; 64]);
     jpeg.extend(frame(20_000));
-    // One code each, of one bit: no difference, and the end of the block.
+    // Huffman tables with a single 1-bit code, for zero difference and end of block.
     for table in [0x00, 0x10] {
         jpeg.extend([0xff, 0xc4, 0, 20, table, 1]);
         jpeg.extend([0; 15]);
@@ -31,7 +32,7 @@ pub fn hidden_frame() -> Vec<u8> {
     jpeg
 }
 
-/// A frame header of one component, `side` pixels a side.
+/// Returns a frame header for an image with a single component and `side` x `side` pixels.
 fn frame(side: u16) -> Vec<u8> {
     let [high, low] = side.to_be_bytes();
     vec![0xff, 0xc0, 0, 11, 8, high, low, high, low, 1, 1, 0x11, 0]

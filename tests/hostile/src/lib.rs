@@ -1,4 +1,5 @@
-//! Hostile models and images, as bytes, for the tests of their readers and for the isolation suite. Guests that misbehave are in `guest/hostile`.
+//! Hostile models and images as bytes, for the tests of parsers and the isolation tests. Misbehaving guests
+//! are in `guest/hostile`.
 
 mod bodies;
 mod bombs;
@@ -9,18 +10,18 @@ mod parts;
 
 pub use images::hidden_frame;
 
-/// A model that every host refuses.
+/// Model that hosts must refuse.
 #[derive(Debug, Clone)]
 pub struct HostileModel {
-    /// Its name, with hyphens.
+    /// Unique name in kebab case.
     pub name: &'static str,
     /// The ONNX file.
     pub file: Vec<u8>,
-    /// Fragments of the refusal.
-    pub named: &'static [&'static str],
+    /// Fragments of the expected error message.
+    pub expected_fragments: &'static [&'static str],
 }
 
-/// All hostile models; some are megabytes large.
+/// Returns all hostile models. Some are megabytes in size.
 pub fn models() -> Vec<HostileModel> {
     [bodies::all(), bombs::all(), files::all(), foreign::all()].concat()
 }

@@ -1,14 +1,14 @@
-//! A harmless network, to put something into.
+//! Harmless network, the base of most hostile models.
 
 use crate::HostileModel;
 use frostline_graph::build::{batched, integers, model, node};
 use frostline_graph::onnx::{GraphProto, ModelProto, NodeProto, TensorProto};
 use prost::Message;
 
-/// Numbers of a sample of the harmless network.
+/// Elements per sample of the harmless network.
 pub(crate) const WIDTH: usize = 4;
 
-/// `x: [batch, 4]` through `nodes`, which give `r`; then `y = x + r`.
+/// Returns the network `y = x + r` with the input `x: [batch, 4]`. `nodes` compute `r`.
 pub(crate) fn network(nodes: Vec<NodeProto>, weights: Vec<TensorProto>) -> ModelProto {
     let mut nodes = nodes;
     nodes.push(node("Add", &["x", "r"], &["y"]));
@@ -23,7 +23,7 @@ pub(crate) fn network(nodes: Vec<NodeProto>, weights: Vec<TensorProto>) -> Model
     model(17, graph)
 }
 
-/// `r = relu(x)`, changed.
+/// Returns the harmless network with `r = relu(x)` after `change`.
 pub(crate) fn changed(change: impl FnOnce(&mut GraphProto)) -> ModelProto {
     let mut proto = network(
         vec![node("Relu", &["x"], &["r"])],
@@ -43,6 +43,6 @@ pub(crate) fn hostile(
     HostileModel {
         name,
         file: proto.encode_to_vec(),
-        named,
+        expected_fragments: named,
     }
 }

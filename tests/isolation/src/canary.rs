@@ -1,7 +1,7 @@
-//! Marks on everything a tenant owns, and a search for marks that others received.
+//! Marks data of tenants and searches for leaked marks.
 //!
-//! All that a tenant receives goes through its [`tap`](crate::tap), and all that the host writes is searched when the scene ends, so a case
-//! cannot forget the check.
+//! Answers to tenants pass through a [`tap`](crate::tap), and files and logs of hosts are searched when the
+//! scene ends. No case can forget the check.
 
 use aho_corasick::AhoCorasick;
 use anyhow::Result;
@@ -10,30 +10,30 @@ use std::collections::BTreeMap;
 use std::fs::{self, DirEntry};
 use std::path::Path;
 
-/// The kind of data that carries a mark.
+/// Kind of marked data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Secret {
     Token,
-    /// The names of its photos.
+    /// Names of photos.
     Key,
-    /// The bytes of its photos.
+    /// Contents of photos.
     Photo,
-    /// What the network makes of them.
+    /// Results of the network.
     Activation,
     Guest,
     Model,
 }
 
-/// Who receives some bytes.
+/// Receiver of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Viewer<'a> {
-    /// A tenant, who may see its own data.
+    /// Tenant that may see only marks of this tenant.
     Tenant(&'a str),
-    /// A reader of metrics, who may see no tenant's data.
-    Anybody,
-    /// The operator, in logs and admin output: names that tenants chose, but no contents.
+    /// Reader of metrics. Metrics must not contain data of tenants.
+    MetricsReader,
+    /// Operator, for logs and admin output. These may contain names chosen by tenants, but no contents.
     Operator,
-    /// The files of a host's state, which contain uploads unchanged.
+    /// State files of the host, including unchanged uploads.
     State,
 }
 
@@ -44,30 +44,30 @@ struct Mark {
     bytes: Vec<u8>,
 }
 
-/// All marks, searched for at once.
+/// Marks and the automaton that finds them.
 #[derive(Default)]
 struct Marks {
     all: Vec<Mark>,
     search: Option<AhoCorasick>,
 }
 
-/// The marks and the leaks that were found.
+/// Marks and detected leaks.
 #[derive(Default)]
 pub(crate) struct Canaries {
     marks: RwLock<Marks>,
-    /// Bytes of leaked marks, by kind and place.
+    /// Leaked bytes by kind and place.
     leaks: Mutex<BTreeMap<String, u64>>,
 }
 
-/// The end of a stream that may contain the beginning of a mark.
+/// End of a stream that may be the beginning of a mark.
 #[derive(Default)]
-pub(crate) struct Pieces(Vec<u8>);
+pub(crate) struct StreamTail(Vec<u8>);
 
 impl Viewer<'_> {
     fn may_see(self, mark: &Mark) -> bool {
         match self {
             Viewer::Tenant(name) => mark.tenant == name,
-            Viewer::Anybody => false,
+            Viewer::MetricsReader => false,
             Viewer::Operator => mark.secret == Secret::Key,
             Viewer::State => matches!(mark.secret, Secret::Key | Secret::Guest | Secret::Model),
         }
@@ -92,7 +92,7 @@ impl Canaries {
         Ok(())
     }
 
-    /// Records the marks in `bytes` that `viewer` must not see.
+    /// Records marks in `bytes` that `viewer` must not see.
     pub(crate) fn inspect(&self, viewer: Viewer<'_>, place: &str, bytes: &[u8]) {
         self.inspect_new(viewer, place, bytes, 0);
     }
@@ -118,13 +118,19 @@ impl Canaries {
         }
     }
 
-    /// [`Canaries::inspect`] for the next piece of a stream.
-    pub(crate) fn inspect_piece(&self, viewer: Viewer<'_>, place: &str, stream: &mut Pieces, piece: &[u8]) {
+    /// Like [`Canaries::inspect`], for the next part of a stream.
+    pub(crate) fn inspect_piece(
+        &self,
+        viewer: Viewer<'_>,
+        place: &str,
+        stream: &mut StreamTail,
+        piece: &[u8],
+    ) {
         let longest = self.marks.read().all.iter().map(|mark| mark.bytes.len()).max();
         let before = stream.0.len();
         stream.0.extend_from_slice(piece);
         self.inspect_new(viewer, place, &stream.0, before);
-        // Keep what may be the beginning of a mark.
+        // Keep a possible beginning of a mark.
         let carried = longest.unwrap_or(0).saturating_sub(1).min(stream.0.len());
         stream.0.drain(..stream.0.len() - carried);
     }
@@ -133,7 +139,7 @@ impl Canaries {
     pub(crate) fn inspect_files(&self, folder: &Path) {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         for entry in entries {
-            // Skips files that were removed meanwhile, and sockets.
+            // Ignore sockets and concurrently removed files.
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() => self.inspect_files(&entry.path()),
                 Ok(kind) if kind.is_file() => self.inspect_file(&entry),
@@ -148,15 +154,15 @@ impl Canaries {
         }
     }
 
-    /// The leaks since the last call.
+    /// Returns leaks since the last call.
     pub(crate) fn take_leaks(&self) -> BTreeMap<String, u64> {
         std::mem::take(&mut *self.leaks.lock())
     }
 }
 
-/// The marks of a row: pieces that no other row contains by chance.
+/// Selects marks from a row: sequences that other rows do not contain by chance.
 pub(crate) fn marks_of(row: &[f32]) -> impl Iterator<Item = Vec<u8>> {
-    // Four numbers with at most one zero; after a ReLU many are zero.
+    // Use four numbers including no more than one zero, because a ReLU outputs many zeros.
     let distinctive = row
         .chunks_exact(4)
         .filter(|four| four.iter().filter(|value| **value != 0.0).count() >= 3);
@@ -165,12 +171,12 @@ pub(crate) fn marks_of(row: &[f32]) -> impl Iterator<Item = Vec<u8>> {
         .map(|four| four.iter().flat_map(|value| value.to_le_bytes()).collect())
 }
 
-/// The mark of a tenant's uploads and photos.
+/// Returns the mark in a tenant's uploads and photos.
 pub(crate) fn text_of(tenant: &str, secret: Secret) -> String {
     format!("canary: {secret:?} of {tenant}.")
 }
 
-/// A JPEG with the mark of its tenant in a comment.
+/// Adds a tenant's mark to a JPEG as a comment.
 pub(crate) fn marked_jpeg(photo: &[u8], tenant: &str) -> Vec<u8> {
     let text = text_of(tenant, Secret::Photo);
     let (start, rest) = photo.split_at(photo.len().min(2));
@@ -190,7 +196,7 @@ mod tests {
             .unwrap();
         canaries.mark("a", Secret::Key, [b"of-a/".to_vec()]).unwrap();
         canaries.mark("b", Secret::Activation, marks_of(&row)).unwrap();
-        let mut stream = Pieces::default();
+        let mut stream = StreamTail::default();
         for piece in pieces {
             canaries.inspect_piece(viewer, "here", &mut stream, piece);
         }
@@ -217,8 +223,12 @@ mod tests {
     }
 
     #[test]
-    fn each_sees_only_what_is_meant_for_it() {
-        for (viewer, bytes) in [(Viewer::Anybody, 15), (Viewer::Operator, 10), (Viewer::State, 10)] {
+    fn viewers_see_only_permitted_marks() {
+        for (viewer, bytes) in [
+            (Viewer::MetricsReader, 15),
+            (Viewer::Operator, 10),
+            (Viewer::State, 10),
+        ] {
             assert_eq!(seen(viewer, &[b"token of a, of-a/"]), bytes, "{viewer:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! A case and its result.
+//! Attacks and their results.
 
 use crate::{Scene, exchange, guests, images, models};
 use anyhow::Result;
@@ -8,60 +8,60 @@ use frostline_hostile::HostileModel;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// The kind of attack.
+/// Kind of attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Class {
+pub enum AttackKind {
     /// A guest.
     Guest,
     /// A model.
     Model,
     /// A sample.
     Image,
-    /// A request or a client.
+    /// A request, or its client.
     Request,
     /// An attempt to exceed the memory budget.
     Memory,
 }
 
-/// An attack and its expected result.
+/// Attack with the expected result.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// Its name in reports.
+    /// Name in reports.
     pub name: String,
-    /// What it does.
-    pub does: String,
-    /// What misbehaves.
-    pub class: Class,
-    /// How it must end.
+    /// Description that begins with a verb.
+    pub description: String,
+    /// Kind of attack.
+    pub class: AttackKind,
+    /// Expected result.
     pub expected: Expected,
-    pub(crate) act: Act,
+    pub(crate) act: Action,
 }
 
-/// How a case must end.
+/// Expected result of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expected {
-    /// What the tenant sees: an HTTP status, `row` for a row with an error, `closed` for a
-    /// connection that ends without an answer, `left` where the tenant left and the host ended what it did for it.
+    /// Result for the tenant: an HTTP status, `row` for a row with an error, `closed` if the connection ends
+    /// without an answer, or `left` if the tenant disconnected and the host ended the work.
     pub code: &'static str,
-    /// Words of the message.
+    /// Words contained in the message.
     pub words: Vec<String>,
 }
 
-/// What the tenant received.
+/// Result for the tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaseResult {
-    /// As in [`Expected::code`].
+    /// Actual value of [`Expected::code`].
     pub code: String,
-    /// The message.
+    /// Error message or body.
     pub message: String,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Act {
+pub(crate) enum Action {
     Guest(&'static Behavior),
     Model(Arc<HostileModel>),
     Image(images::Image),
-    Request(exchange::Ask),
+    Request(exchange::BuildRequest),
     Memory(MemoryAct),
 }
 
@@ -73,21 +73,21 @@ impl Case {
     /// Runs the case as the hostile tenant of the scene.
     ///
     /// # Errors
-    /// If the scene itself fails; refusals of the host are results.
+    /// Returns an error if the scene itself fails. A refusal by the host is a result.
     pub async fn run(&self, scene: &Scene) -> Result<CaseResult> {
         match &self.act {
-            Act::Guest(behavior) => guests::run(scene, behavior).await,
-            Act::Model(model) => models::run(scene, model).await,
-            Act::Image(image) => images::run(scene, *image).await,
-            Act::Request(ask) => exchange::run(scene, *ask).await,
-            Act::Memory(greed) => greed(scene).await,
+            Action::Guest(behavior) => guests::run(scene, behavior).await,
+            Action::Model(model) => models::run(scene, model).await,
+            Action::Image(image) => images::run(scene, *image).await,
+            Action::Request(ask) => exchange::run(scene, *ask).await,
+            Action::Memory(greed) => greed(scene).await,
         }
     }
 
-    /// Whether it ended as expected.
-    pub fn ended_well(&self, seen: &CaseResult) -> bool {
+    /// True if the case ended as expected.
+    pub fn is_expected(&self, seen: &CaseResult) -> bool {
         let Expected { code, words } = &self.expected;
-        // Messages from guests are cut to a line or two.
+        // Messages from guests are limited to a few lines.
         seen.code == *code
             && seen.message.len() < 4000
             && words.iter().all(|word| seen.message.contains(word))
@@ -111,7 +111,7 @@ impl CaseResult {
         }
     }
 
-    /// The result of a refused request.
+    /// Converts an error of the client. Errors other than refusals count as closed connections.
     pub(crate) fn refused(error: &ClientError) -> Self {
         match error {
             ClientError::Refused { status, message, .. } => Self::new(status.as_u16(), message),

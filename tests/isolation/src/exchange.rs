@@ -7,29 +7,29 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// How long an answer may take; a host closes silent connections after a quarter of this.
+/// Timeout of requests and answers. A host closes silent connections after a quarter of this.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long work may continue after a disconnect: a running engine batch is finished.
+/// Maximum time that work continues after a disconnect. A running engine batch is finished.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Creates the bytes of an exchange.
-pub(crate) type Ask = fn(&Scene) -> Result<Sent>;
+pub(crate) type BuildRequest = fn(&Scene) -> Result<RawRequest>;
 
-/// The bytes to send, and what to do afterwards.
-pub(crate) struct Sent {
+/// Bytes to send, and the client's behavior afterwards.
+pub(crate) struct RawRequest {
     pub(crate) bytes: Vec<u8>,
-    pub(crate) then: Then,
+    pub(crate) then: AfterSend,
 }
 
-pub(crate) enum Then {
-    /// Read the answer to its end.
+pub(crate) enum AfterSend {
+    /// Read the answer to the end.
     Read,
-    /// Drop the connection after this time; the host must notice.
-    Leave(Duration),
+    /// Disconnect after this time. The host must notice it.
+    Disconnect(Duration),
 }
 
-/// A request's head with the hostile tenant's token.
+/// Formats the head of a request with the hostile tenant's token.
 pub(crate) fn head(scene: &Scene, method: &str, path: &str, more: &str) -> String {
     let token = scene.token();
     format!(
@@ -37,18 +37,18 @@ pub(crate) fn head(scene: &Scene, method: &str, path: &str, more: &str) -> Strin
     )
 }
 
-pub(crate) fn read(bytes: impl Into<Vec<u8>>) -> Result<Sent> {
-    Ok(Sent {
+pub(crate) fn read(bytes: impl Into<Vec<u8>>) -> Result<RawRequest> {
+    Ok(RawRequest {
         bytes: bytes.into(),
-        then: Then::Read,
+        then: AfterSend::Read,
     })
 }
 
-pub(crate) fn get(scene: &Scene, path: &str) -> Result<Sent> {
+pub(crate) fn get(scene: &Scene, path: &str) -> Result<RawRequest> {
     read(head(scene, "GET", path, ""))
 }
 
-pub(crate) fn post(scene: &Scene, path: &str, body: &[u8]) -> Result<Sent> {
+pub(crate) fn post(scene: &Scene, path: &str, body: &[u8]) -> Result<RawRequest> {
     let head = head(
         scene,
         "POST",
@@ -58,8 +58,8 @@ pub(crate) fn post(scene: &Scene, path: &str, body: &[u8]) -> Result<Sent> {
     read([head.as_bytes(), body].concat())
 }
 
-/// An extraction of raw objects, `samples` as JSON.
-pub(crate) fn extraction(scene: &Scene, samples: &str) -> Result<Sent> {
+/// Builds an extraction of raw objects. `samples` is JSON.
+pub(crate) fn extraction(scene: &Scene, samples: &str) -> Result<RawRequest> {
     let root = serde_json::to_string(&scene.root()?)?;
     post(
         scene,
@@ -68,36 +68,36 @@ pub(crate) fn extraction(scene: &Scene, samples: &str) -> Result<Sent> {
     )
 }
 
-/// Asks for all photos and leaves after a while, without reading.
-pub(crate) fn abandon(scene: &Scene, after: Duration) -> Result<Sent> {
+/// Requests all photos and disconnects after `after` without reading.
+pub(crate) fn abandon(scene: &Scene, after: Duration) -> Result<RawRequest> {
     let sample = |(position, key): (usize, &String)| format!(r#"{{"position":{position},"key":"{key}"}}"#);
     let samples: Vec<String> = scene.photos().iter().enumerate().map(sample).collect();
-    Ok(Sent {
-        then: Then::Leave(after),
+    Ok(RawRequest {
+        then: AfterSend::Disconnect(after),
         ..extraction(scene, &format!("[{}]", samples.join(",")))?
     })
 }
 
-/// One sample, which must come back as a row with an error and nothing of what it names.
-pub(crate) fn key(scene: &Scene, key: &str) -> Result<Sent> {
+/// Requests one sample. The result must be a row with an error, without contents of the named file.
+pub(crate) fn key(scene: &Scene, key: &str) -> Result<RawRequest> {
     extraction(
         scene,
         &format!(r#"[{{"position":0,"key":{}}}]"#, serde_json::to_string(key)?),
     )
 }
 
-pub(crate) fn listing(scene: &Scene, root: &str) -> Result<Sent> {
+pub(crate) fn listing(scene: &Scene, root: &str) -> Result<RawRequest> {
     get(scene, &format!("/v1/objects?root={}", root.replace('/', "%2F")))
 }
 
-pub(crate) async fn run(scene: &Scene, ask: Ask) -> Result<CaseResult> {
+pub(crate) async fn run(scene: &Scene, ask: BuildRequest) -> Result<CaseResult> {
     let sent = ask(scene)?;
     let mut stream = TcpStream::connect(scene.address()?).await?;
-    // The host may have answered and closed before all was sent.
+    // The host may answer and close the connection before reading everything.
     let written = tokio::time::timeout(TIMEOUT, stream.write_all(&sent.bytes))
         .await
-        .context("the host does not read the request")?;
-    if let Then::Leave(after) = sent.then {
+        .context("timed out sending the request")?;
+    if let AfterSend::Disconnect(after) = sent.then {
         written?;
         tokio::time::sleep(after).await;
         drop(stream);
@@ -105,14 +105,14 @@ pub(crate) async fn run(scene: &Scene, ask: Ask) -> Result<CaseResult> {
     }
     let mut answer = Vec::new();
     let end = tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut answer)).await;
-    let _ = end.context("the host neither answers nor closes the connection")?;
-    Ok(seen(&answer))
+    let _ = end.context("timed out waiting for the host to answer or close the connection")?;
+    Ok(parse_result(&answer))
 }
 
-/// Waits until the host has no work for the disconnected tenant.
+/// Waits until no work of the disconnected tenant remains.
 async fn wait_until_idle(scene: &Scene) -> Result<CaseResult> {
     let until = Instant::now() + IDLE_TIMEOUT;
-    while scene.at_work()? {
+    while scene.has_work()? {
         if Instant::now() > until {
             return Ok(CaseResult::new(
                 "at work",
@@ -124,8 +124,9 @@ async fn wait_until_idle(scene: &Scene) -> Result<CaseResult> {
     Ok(CaseResult::new("left", ""))
 }
 
-/// The status and the body; of an extraction's answer, the row's error.
-fn seen(answer: &[u8]) -> CaseResult {
+/// Extracts the status and the body from an answer. For rows, the body is the stream, which contains the
+/// error.
+fn parse_result(answer: &[u8]) -> CaseResult {
     let text = String::from_utf8_lossy(answer);
     let Some(status) = text.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)) else {
         return CaseResult::new("closed", text);
@@ -136,7 +137,7 @@ fn seen(answer: &[u8]) -> CaseResult {
     } else {
         status
     };
-    // A row's error stands in the stream as it is; what the row would hold must not.
+    // Streams contain the error of a row as plain text, but must not contain contents of other files.
     let leaked = ["nobody may read this", "root:"]
         .iter()
         .any(|secret| body.contains(secret));

@@ -1,6 +1,6 @@
-//! Tenants that do nothing forbidden, but more of it than anybody needs.
+//! Floods: permitted requests in excessive number.
 
-use crate::neighbor::{distinct, photos, pin};
+use crate::neighbor::{distinct, photos, upload_ref};
 use crate::scene::{Scene, backbone};
 use anyhow::Result;
 use frostline_trainer::Guest;
@@ -11,10 +11,10 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// One round of a flood, which is gone through again and again.
+/// Runs one round of a flood. Requests differ by the number of the round.
 pub(crate) type Flood = for<'a> fn(&'a Scene, usize) -> Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
 
-/// All floods; each is of a tenant of its own.
+/// All floods. Each is run by a separate tenant.
 pub(crate) const FLOODS: [Flood; 5] = [
     |scene, round| Box::pin(uploads(scene, round)),
     |scene, round| Box::pin(deletions(scene, round)),
@@ -23,13 +23,13 @@ pub(crate) const FLOODS: [Flood; 5] = [
     |scene, _| Box::pin(connections(scene)),
 ];
 
-/// What is asked for at once.
+/// Number of concurrent requests.
 const AT_ONCE: usize = 32;
 
-/// How long connections stay that say nothing, or half of something.
+/// Duration of idle or incomplete connections.
 const STAY: Duration = Duration::from_secs(1);
 
-/// New versions of a guest, each removed as soon as it is there.
+/// Uploads and removes a new version of a guest.
 async fn uploads(scene: &Scene, round: usize) -> Result<()> {
     let client = scene.client()?;
     let guest = distinct(&Guest::stock().bytes, round);
@@ -38,7 +38,7 @@ async fn uploads(scene: &Scene, round: usize) -> Result<()> {
     Ok(())
 }
 
-/// Deletions of what is not there.
+/// Deletes missing guests.
 async fn deletions(scene: &Scene, round: usize) -> Result<()> {
     let client = scene.client()?;
     let mut deleting = JoinSet::new();
@@ -50,7 +50,7 @@ async fn deletions(scene: &Scene, round: usize) -> Result<()> {
     Ok(())
 }
 
-/// Listings of everything, each subfolder as a root of its own.
+/// Lists everything. Half of the requests use a subfolder as data root.
 async fn listings(scene: &Scene) -> Result<()> {
     let (client, root) = (scene.client()?, scene.root()?);
     let mut listing = JoinSet::new();
@@ -63,15 +63,15 @@ async fn listings(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// Measurements of a network.
+/// Requests profiles of a network.
 async fn profiles(scene: &Scene) -> Result<()> {
     let client = scene.client()?;
     let guest = client.push_guest("prefix", Guest::stock().bytes).await?;
     let model = client.push_model("backbone", backbone()?).await?;
     let request = ProfileRequest {
         root: scene.root()?,
-        guest: pin("prefix", &guest.sha256),
-        model: pin("backbone", &model.sha256),
+        guest: upload_ref("prefix", &guest.sha256),
+        model: upload_ref("backbone", &model.sha256),
         parameters: String::new(),
         cuts: vec!["features".to_owned()],
         samples: photos(scene, 4),
@@ -83,12 +83,12 @@ async fn profiles(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// Connections to all hosts, over IPv4 and IPv6.
+/// Opens connections to all hosts, over IPv4 and IPv6.
 async fn connections(scene: &Scene) -> Result<()> {
     let mut open = Vec::new();
     for host in [0, 1] {
         for number in 0..AT_ONCE {
-            let mut stream = TcpStream::connect(scene.on(host).bare_address()?).await?;
+            let mut stream = TcpStream::connect(scene.on(host).direct_address()?).await?;
             if number % 2 == 0 {
                 stream.write_all(b"GET /v1/guests HTT").await?;
             }

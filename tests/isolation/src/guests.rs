@@ -1,7 +1,7 @@
-//! Guests that misbehave: the table of `frostline-behaviors`, on a real host with a small network.
+//! Runs the hostile guests of `frostline-behaviors` on a real host with a small network.
 
-use crate::case::{Act, Case, CaseResult, Class, Expected};
-use crate::neighbor::{photos, pin};
+use crate::case::{Action, AttackKind, Case, CaseResult, Expected};
+use crate::neighbor::{photos, upload_ref};
 use crate::scene::Scene;
 use anyhow::Result;
 use bytes::Bytes;
@@ -13,26 +13,26 @@ use frostline_tensor::Tensor;
 use frostline_wire::{DescriptionRequest, Encoding, ExtractionRequest, RowFormat, Split, Terms};
 use prost::Message;
 
-/// The name all of them are uploaded by; a new version each time.
+/// Name of all uploads. Each guest is a new version.
 const NAME: &str = "guest";
 
-/// Numbers of a sample at the cut, which the guests know.
+/// Values per sample at the cut. The guests know this number.
 const WIDTH: usize = 4;
 
-/// Those that are made here.
+/// Returns cases with generated guests.
 pub(crate) fn made() -> Vec<Case> {
-    let made = |behavior: &&Behavior| matches!(behavior.guest, Source::Made(_));
+    let made = |behavior: &&Behavior| matches!(behavior.guest, Source::Generated(_));
     BEHAVIORS.iter().filter(made).map(case).collect()
 }
 
-/// Those that `cargo xtask guests` compiles.
+/// Returns cases with guests that `cargo xtask guests` compiles.
 pub(crate) fn compiled() -> Vec<Case> {
     let compiled = |behavior: &&Behavior| matches!(behavior.guest, Source::Compiled);
     BEHAVIORS.iter().filter(compiled).map(case).collect()
 }
 
 fn case(behavior: &'static Behavior) -> Case {
-    let expected = match behavior.ends {
+    let expected = match behavior.expected {
         Ending::Refused(words) => Expected::new("400", &[words]),
         Ending::NotDescribed(words)
         | Ending::Limit(words)
@@ -43,21 +43,21 @@ fn case(behavior: &'static Behavior) -> Case {
     };
     Case {
         name: behavior.name.to_owned(),
-        does: behavior.does.to_owned(),
-        class: Class::Guest,
+        description: behavior.description.to_owned(),
+        class: AttackKind::Guest,
         expected,
-        act: Act::Guest(behavior),
+        act: Action::Guest(behavior),
     }
 }
 
 fn bytes(behavior: &Behavior) -> Result<Vec<u8>> {
     match behavior.guest {
-        Source::Made(make) => Ok(make()),
+        Source::Generated(make) => Ok(make()),
         Source::Compiled => Ok(std::fs::read(frostline_needs::built_guest(behavior.name))?),
     }
 }
 
-/// Uploads it, has it describe itself, and extracts two photos with it; whichever the host refuses first is what is seen.
+/// Uploads the guest, calls `describe`, and extracts two photos. The result is the first refusal of the host.
 pub(crate) async fn run(scene: &Scene, behavior: &Behavior) -> Result<CaseResult> {
     let client = scene.client()?;
     let bytes = bytes(behavior)?;
@@ -69,11 +69,11 @@ pub(crate) async fn run(scene: &Scene, behavior: &Behavior) -> Result<CaseResult
 
 async fn attempt(scene: &Scene, client: &HostClient, bytes: Bytes) -> Result<Result<usize, ClientError>> {
     let model = match client.push_model("small", small_network()?).await {
-        Ok(model) => pin("small", &model.sha256),
+        Ok(model) => upload_ref("small", &model.sha256),
         Err(error) => return Ok(Err(error)),
     };
     let guest = match client.push_guest(NAME, bytes).await {
-        Ok(guest) => pin(NAME, &guest.sha256),
+        Ok(guest) => upload_ref(NAME, &guest.sha256),
         Err(error) => return Ok(Err(error)),
     };
     let describe = DescriptionRequest {
@@ -98,7 +98,7 @@ async fn attempt(scene: &Scene, client: &HostClient, bytes: Bytes) -> Result<Res
     Ok(count(client, &request, RowFormat::F32(vec![WIDTH])).await)
 }
 
-/// How many rows an extraction gives.
+/// Counts the rows of an extraction.
 pub(crate) async fn count(
     client: &HostClient,
     request: &ExtractionRequest,
@@ -112,7 +112,7 @@ pub(crate) async fn count(
     Ok(rows)
 }
 
-/// Pixels of 3 x 2 x 2 to a cut `last` of four numbers.
+/// Creates a network from pixels of 3 x 2 x 2 to a cut `last` of four numbers.
 fn small_network() -> Result<Bytes> {
     let weights = |rows: usize, columns: usize| {
         let values: Vec<f32> = (0..rows * columns)

@@ -1,7 +1,8 @@
-//! Samples that are no photos, or pretend to be larger than any: each among good ones, which must come through.
+//! Samples that are not photos or claim to be very large. Each is requested between valid photos, which must
+//! succeed.
 
-use crate::case::{Act, Case, CaseResult, Class, Expected};
-use crate::neighbor::{pin, sample};
+use crate::case::{Action, AttackKind, Case, CaseResult, Expected};
+use crate::neighbor::{sample, upload_ref};
 use crate::scene::{Scene, backbone};
 use anyhow::Result;
 use frostline_graph::Model;
@@ -10,17 +11,17 @@ use frostline_wire::{Encoding, ExtractionRequest, RowFormat, Split, Terms};
 use std::fs;
 use std::path::Path;
 
-/// A file below the data root.
+/// File below the data root.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Image {
     key: &'static str,
     bytes: fn() -> Vec<u8>,
 }
 
-/// What each is, and words of the row's error.
+/// Description, file and a word of the row's error.
 const IMAGES: [(&str, Image, &str); 8] = [
     (
-        "a JPEG whose frame header of 20,000 pixels a side not all readers see",
+        "a JPEG with a frame header of 20,000 pixels per side that some decoders miss",
         Image {
             key: "hidden.jpg",
             bytes: frostline_hostile::hidden_frame,
@@ -28,7 +29,7 @@ const IMAGES: [(&str, Image, &str); 8] = [
         "",
     ),
     (
-        "a PNG of four billion pixels a side in a hundred bytes",
+        "a PNG of two billion pixels per side in a hundred bytes",
         Image {
             key: "bomb.png",
             bytes: png_bomb,
@@ -36,7 +37,7 @@ const IMAGES: [(&str, Image, &str); 8] = [
         "",
     ),
     (
-        "a JPEG of 65,500 pixels a side in a hundred bytes",
+        "a JPEG of 65,500 pixels per side in a hundred bytes",
         Image {
             key: "bomb.jpg",
             bytes: jpeg_bomb,
@@ -44,7 +45,7 @@ const IMAGES: [(&str, Image, &str); 8] = [
         "",
     ),
     (
-        "a JPEG that ends in the middle of its header",
+        "a JPEG with an incomplete header",
         Image {
             key: "cut-off.jpg",
             bytes: cut_off,
@@ -68,7 +69,7 @@ const IMAGES: [(&str, Image, &str); 8] = [
         "",
     ),
     (
-        "a PNG that is nothing but its signature",
+        "a PNG with only a signature",
         Image {
             key: "signature.png",
             bytes: || SIGNATURE.to_vec(),
@@ -90,15 +91,15 @@ const SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
 pub(crate) fn all() -> Vec<Case> {
     let case = |(does, image, words): (&str, Image, &'static str)| Case {
         name: image.key.to_owned(),
-        does: format!("is {does}"),
-        class: Class::Image,
+        description: format!("is {does}"),
+        class: AttackKind::Image,
         expected: Expected::new("row", &[image.key, words]),
-        act: Act::Image(image),
+        act: Action::Image(image),
     };
     IMAGES.into_iter().map(case).collect()
 }
 
-/// Writes them below the data root.
+/// Writes the files below the data root.
 pub(crate) fn write(root: &Path) -> Result<()> {
     for (_, image, _) in IMAGES {
         fs::write(root.join(image.key), (image.bytes)())?;
@@ -106,7 +107,7 @@ pub(crate) fn write(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Extracts it between two photos by the stock guest.
+/// Extracts the file between two photos with the stock guest.
 pub(crate) async fn run(scene: &Scene, image: Image) -> Result<CaseResult> {
     let client = scene.client()?;
     let model = backbone()?;
@@ -123,8 +124,8 @@ pub(crate) async fn run(scene: &Scene, image: Image) -> Result<CaseResult> {
     let request = ExtractionRequest {
         root: scene.root()?,
         split: Split::Cut("features".to_owned()),
-        guest: Some(pin("prefix", &guest.sha256)),
-        model: Some(pin("backbone", &model.sha256)),
+        guest: Some(upload_ref("prefix", &guest.sha256)),
+        model: Some(upload_ref("backbone", &model.sha256)),
         parameters: String::new(),
         encoding: Encoding::F32,
         terms: Terms::default(),
@@ -152,7 +153,7 @@ pub(crate) async fn run(scene: &Scene, image: Image) -> Result<CaseResult> {
     })
 }
 
-/// A header that asks for all the memory there is, and no pixels.
+/// Creates a PNG header with the maximum size and no pixels.
 fn png_bomb() -> Vec<u8> {
     let mut png = SIGNATURE.to_vec();
     png.extend([0, 0, 0, 13]);
@@ -167,7 +168,7 @@ fn png_bomb() -> Vec<u8> {
     png
 }
 
-/// The same in JPEG: a frame of 65,500 pixels a side, and a scan that never comes.
+/// Creates a JPEG with a frame header of 65,500 pixels per side but no scan.
 fn jpeg_bomb() -> Vec<u8> {
     let [high, low] = 65_500_u16.to_be_bytes();
     let frame = [
@@ -182,7 +183,7 @@ fn cut_off() -> Vec<u8> {
     jpeg
 }
 
-/// Bytes behind a signature that look like nothing, and the same each time.
+/// Creates a PNG signature followed by pseudorandom bytes.
 fn noise() -> Vec<u8> {
     let mut state = 0x9e37_79b9_u32;
     let mut next = || {
@@ -195,7 +196,7 @@ fn noise() -> Vec<u8> {
     [SIGNATURE, &words].concat()
 }
 
-/// The checksum of a PNG's chunk: <https://www.w3.org/TR/png-3/#D-CRCAppendix>.
+/// Computes the checksum of a PNG chunk: <https://www.w3.org/TR/png-3/#D-CRCAppendix>.
 fn crc32(bytes: &[u8]) -> u32 {
     let step = |mut crc: u32, byte: &u8| {
         crc ^= u32::from(*byte);

@@ -1,4 +1,4 @@
-//! Simulates a lost lane: a process that enters its walls as every lane does, and then attempts what an attacker would.
+//! Simulates a lost lane: a process that enters its walls like a real lane and then attempts attacks.
 
 use crate::Scene;
 use anyhow::{Context, Result, bail};
@@ -15,32 +15,32 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The first argument of a process that plays a lost lane, and of one that becomes a program without walls.
+/// First arguments of simulation processes.
 const LOST_LANE: &str = "lost-lane";
 const WITHOUT_WALLS: &str = "without-walls";
 
-/// What the process inherits that it should not.
+/// File descriptor that the process inherits by mistake.
 const INHERITED: i32 = 9;
 
-/// What ends a process at a system call that it may not make.
+/// Signal sent to a process after a forbidden system call.
 const SIGSYS: i32 = 31;
 
-/// The targets of attempts.
+/// Targets of the attempts.
 #[derive(Debug, Serialize, Deserialize)]
 struct Target {
     host: u32,
-    /// Another lane.
+    /// Process ID of another lane.
     lane: u32,
     address: SocketAddr,
     token: PathBuf,
     state: PathBuf,
     socket: PathBuf,
-    /// A file in the folder of the lane.
-    lent: PathBuf,
+    /// File in the folder of this lane.
+    lane_file: PathBuf,
 }
 
-/// What a lane may do: shows that it lives to be refused the rest.
-const ALLOWED: Attempt = ("read its own file", |on| fs::read(&on.lent).map(drop));
+/// Allowed operation, which proves that the simulated lane works.
+const ALLOWED: Attempt = ("read its own file", |on| fs::read(&on.lane_file).map(drop));
 
 type Attempt = (&'static str, fn(&Target) -> io::Result<()>);
 
@@ -113,28 +113,28 @@ fn window_of(lane: u32) -> io::Result<()> {
     Err(io::ErrorKind::NotFound.into())
 }
 
-/// The result of an attempt.
+/// Result of an attempt.
 #[derive(Debug)]
 pub struct AttemptResult {
-    /// What was tried.
+    /// Description of the attempt.
     pub what: &'static str,
-    /// The system's error; `None` if the attempt succeeded.
+    /// Error of the system, or `None` if the attempt succeeded.
     pub denied: Option<String>,
 }
 
-/// Has `player` (a program that calls [`play`] with its arguments) try everything on the host of `scene`: as a lane behind its walls, or as
-/// any process of the host's user.
+/// Runs all attempts on the host of `scene`, either as a lane with walls or as an ordinary process of the
+/// host's user. `player` is a program that calls [`run_simulation`] with its arguments.
 ///
 /// # Errors
-/// When it cannot be played.
+/// Returns an error if the simulation fails.
 pub fn lost_lane(player: &Path, scene: &Scene, walled: bool) -> Result<Vec<AttemptResult>> {
     let held = tempfile::tempdir()?;
     let folder = held.path().canonicalize()?;
     let target = target(scene, folder.join("lent"))?;
-    fs::write(&target.lent, "lent")?;
+    fs::write(&target.lane_file, "lent")?;
     let (allowed, _) = ALLOWED;
     if let Some(why) = attempt(player, &target, walled.then_some(folder.as_path()), allowed)? {
-        bail!("the lane cannot {allowed}, so its other attempts prove nothing: {why}");
+        bail!("the simulated lane cannot {allowed}, so denied attempts would prove nothing: {why}");
     }
     let tries = ATTEMPTS.iter().map(|(what, _)| {
         let denied = attempt(player, &target, walled.then_some(folder.as_path()), what)?;
@@ -147,25 +147,25 @@ fn target(scene: &Scene, lent: PathBuf) -> Result<Target> {
     let lanes = scene.children("lanes")?;
     Ok(Target {
         host: scene.process()?,
-        lane: *lanes.first().context("the host has no lane")?,
-        address: scene.bare_address()?,
+        lane: *lanes.first().context("the host did not start any lane")?,
+        address: scene.direct_address()?,
         token: scene.folder().join("token"),
         state: scene.folder().join("state"),
         socket: scene.socket()?,
-        lent,
+        lane_file: lent,
     })
 }
 
-/// Plays the host's part to one process that makes one attempt.
+/// Starts a process for one attempt and acts as the host.
 fn attempt(player: &Path, target: &Target, folder: Option<&Path>, what: &str) -> Result<Option<String>> {
     let (mut ours, theirs) = UnixStream::pair()?;
-    // As whoever starts a host may leave a descriptor open.
+    // Simulates a parent process that leaves a descriptor open.
     let mut command = Command::new("sh");
     command
         .args(["-c", &format!(r#"exec {INHERITED}</dev/null; exec "$0" "$@""#)])
         .arg(player)
         .args([LOST_LANE, what])
-        // As every lane is started.
+        // Every lane is started with this variable.
         .env(frostline_engine::NO_TELEMETRY, "1")
         .arg(serde_json::to_string(target)?)
         .args(folder.is_some().then_some("walled"))
@@ -173,7 +173,7 @@ fn attempt(player: &Path, target: &Target, folder: Option<&Path>, what: &str) ->
         .stdout(Stdio::from(tempfile::tempfile()?))
         .stderr(Stdio::piped());
     let child = command.spawn()?;
-    // Its end is the child's alone.
+    // Close the parent's copy of the child's socket.
     drop(command);
     if let Some(folder) = folder {
         ours.write_all(&start(folder)?)?;
@@ -202,11 +202,11 @@ fn start(folder: &Path) -> Result<Vec<u8>> {
     Ok([&u32::try_from(body.len())?.to_le_bytes()[..], &body].concat())
 }
 
-/// Plays a part by `arguments`: a lost lane, or a host on a kernel without walls.
+/// Runs the simulation selected by `arguments`: a lost lane or a host on a kernel without walls.
 ///
 /// # Errors
-/// When the arguments name no part, or it cannot be played.
-pub fn play(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
+/// Returns an error if the arguments are invalid or the simulation fails.
+pub fn run_simulation(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
     let mut arguments = arguments.into_iter();
     let part = arguments.next().unwrap_or_default();
     match part.to_str() {
@@ -216,8 +216,8 @@ pub fn play(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
     }
 }
 
-/// Whether `argument` names a part of [`play`].
-pub fn is_part(argument: &str) -> bool {
+/// True if `argument` selects a simulation of [`run_simulation`].
+pub fn is_simulation(argument: &str) -> bool {
     [LOST_LANE, WITHOUT_WALLS].contains(&argument)
 }
 
@@ -234,13 +234,14 @@ fn play_lost_lane(arguments: impl Iterator<Item = OsString>) -> Result<()> {
         _ => Some(frostline_engine::enter_lane()?),
     };
     if let Err(error) = attempt(&target) {
-        // Standard error was inherited and is a pipe.
+        // Standard error is an inherited pipe, so the lane may write to it.
         io::stderr().write_all(format!("denied: {error}").as_bytes())?;
     }
     Ok(())
 }
 
-/// A command that becomes `program` as on a kernel that has neither Landlock nor seccomp. `player` as for [`lost_lane`].
+/// Returns a command that runs `program` as on a kernel without Landlock and seccomp. `player` has the same
+/// meaning as for [`lost_lane`].
 pub fn without_walls(player: &Path, program: &Path) -> Command {
     let mut command = Command::new(player);
     command.arg(WITHOUT_WALLS).arg(program);

@@ -1,5 +1,5 @@
-//! All cases at once, by many tenants, on two hosts with one state, over HTTP/1, HTTP/2 and TLS, with floods beside them: and a neighbor's
-//! job on each host, which must come to its right end.
+//! Runs all cases and floods concurrently: many tenants on two hosts with shared state, over HTTP/1, HTTP/2
+//! and TLS. A neighbor's jobs on both hosts must complete correctly meanwhile.
 
 use crate::case::Case;
 use crate::floods::{FLOODS, Flood};
@@ -14,61 +14,62 @@ use std::time::Duration;
 use tokio::sync::watch::{self, Receiver};
 use tokio::task::JoinSet;
 
-/// Tenants that go through all the cases.
+/// Number of case-running tenants.
 const TENANTS: usize = 8;
 
-/// How long the neighbor's speed is taken while it is alone, and each time beside the others.
-const SPAN: Duration = Duration::from_secs(10);
+/// Interval for measuring the neighbor's rate, first alone and then with the other tenants.
+const RATE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What came of it.
+/// Result of a mixture.
 #[derive(Debug, Default)]
 pub struct MixtureReport {
-    /// Cases that were gone through, and floods' rounds.
-    pub acts: usize,
-    /// Bytes that were seen by who must not, by what they were and where.
-    pub foreign: BTreeMap<String, u64>,
-    /// Panics in the hosts' logs.
+    /// Number of completed cases and rounds of floods.
+    pub completed: usize,
+    /// Leaked bytes by kind and place.
+    pub leaks: BTreeMap<String, u64>,
+    /// Number of panics in the hosts' logs.
     pub panics: usize,
-    /// What a host's ledger, or the memory of its processes, was over its budget at most.
+    /// Maximum excess over the budget, in the ledger or the memory of processes, in bytes.
     pub over_budget: u64,
-    /// The neighbor's speed on the host where it was slower, relative to its fair share: what it has alone, divided by all tenants.
+    /// Mean rate of the neighbor relative to a fair share, on the slower host. The fair share is the rate of
+    /// the neighbor alone divided by the number of tenants.
     pub neighbor_ratio: f64,
-    /// The same of the slowest [`SPAN`].
+    /// Like [`MixtureReport::neighbor_ratio`], for the slowest [`RATE_INTERVAL`].
     pub neighbor_slowest_span: f64,
-    /// Extractions that the neighbor began, and those that ended with the very bits they had when it was alone.
+    /// Number of extractions that the neighbor started.
     pub neighbor_began: usize,
-    /// See [`MixtureReport::neighbor_began`].
+    /// Number of extractions with the same activations, bit for bit, as the neighbor alone.
     pub neighbor_finished: usize,
-    /// Why the others did not.
+    /// Errors of failed extractions.
     pub neighbor_failures: Vec<String>,
-    /// What is left of somebody who is gone.
+    /// Memory and processes that remain for disconnected tenants.
     pub left_over: Vec<String>,
 }
 
-/// The neighbor's work on one host.
+/// Results of the neighbor on one host.
 #[derive(Debug, Default)]
-struct Work {
+struct NeighborResults {
     rates: Vec<f64>,
     began: usize,
     failures: Vec<String>,
 }
 
-/// Has tenants do `cases` for `span`.
+/// Runs `cases` and floods for `span`.
 ///
 /// # Errors
-/// When the scene itself fails.
+/// Returns an error if the scene itself fails.
 pub async fn mixture(binary: &Path, cases: &[Case], span: Duration) -> Result<MixtureReport> {
     let scene = Scene::start_crowded(binary, TENANTS + FLOODS.len(), BUDGET).await?;
     let neighbors = [
         Neighbor::start(&scene).await?,
         Neighbor::start(&scene.on(1)).await?,
     ];
-    // Both hosts share one machine.
-    let (first, second) = tokio::join!(alone(&neighbors[0]), alone(&neighbors[1]));
+    // Measured concurrently, because both hosts share one machine.
+    let (first, second) = tokio::join!(rate_alone(&neighbors[0]), rate_alone(&neighbors[1]));
     let alone = [first?, second?];
     let (stop, stopped) = watch::channel(false);
     let (mut actors, mut working, mut watching) = (JoinSet::new(), JoinSet::new(), JoinSet::new());
-    let hostile = scene.everybody().take(TENANTS + FLOODS.len());
+    let hostile = scene.actors().take(TENANTS + FLOODS.len());
     for (number, actor) in hostile.enumerate() {
         let stopped = stopped.clone();
         match number.checked_sub(TENANTS).and_then(|number| FLOODS.get(number)) {
@@ -84,10 +85,10 @@ pub async fn mixture(binary: &Path, cases: &[Case], span: Duration) -> Result<Mi
         watching.spawn(async move { Watch::run(&scene, stopped).await });
     }
     tokio::time::sleep(span).await;
-    // Each of them listens until then.
+    // This cannot fail, because all tasks still listen.
     let _ = stop.send(true);
     let mut mixed = MixtureReport {
-        acts: actors.join_all().await.into_iter().sum(),
+        completed: actors.join_all().await.into_iter().sum(),
         neighbor_ratio: f64::INFINITY,
         neighbor_slowest_span: f64::INFINITY,
         ..MixtureReport::default()
@@ -101,17 +102,17 @@ pub async fn mixture(binary: &Path, cases: &[Case], span: Duration) -> Result<Mi
         mixed.over_budget = mixed.over_budget.max(over);
     }
     mixed.left_over = left_over(&scene).await?;
-    mixed.foreign = scene.foreign()?;
+    mixed.leaks = scene.take_leaks()?;
     mixed.panics = scene.panics()?;
     Ok(mixed)
 }
 
 impl MixtureReport {
-    fn neighbor_worked(&mut self, work: Work, alone: f64) {
+    fn neighbor_worked(&mut self, work: NeighborResults, alone: f64) {
         let fair = alone / (TENANTS + FLOODS.len() + 1) as f64;
         let mean = work.rates.iter().sum::<f64>() / work.rates.len() as f64;
         let slowest = work.rates.iter().copied().fold(f64::INFINITY, f64::min);
-        // Without a whole span there is no speed.
+        // The mean is NaN if no interval was completed.
         self.neighbor_ratio = if mean.is_nan() {
             0.0
         } else {
@@ -124,12 +125,12 @@ impl MixtureReport {
     }
 }
 
-async fn alone(neighbor: &Neighbor) -> Result<f64> {
-    neighbor.rate(SPAN).await
+async fn rate_alone(neighbor: &Neighbor) -> Result<f64> {
+    neighbor.rate(RATE_INTERVAL).await
 }
 
-/// Goes through the cases again and again, from another one than the others; how many it ended. Beside so many others a case may be refused
-/// in other words than alone, so what it sees is not judged here.
+/// Runs cases repeatedly and returns the number of completed cases. Each tenant starts with a different case.
+/// Results are not checked, because errors may differ under load.
 async fn run_cases(scene: Scene, cases: Vec<Case>, number: usize, mut stopped: Receiver<bool>) -> usize {
     let (mut acts, first) = (0, number * cases.len() / TENANTS);
     let act = async {
@@ -144,12 +145,12 @@ async fn run_cases(scene: Scene, cases: Vec<Case>, number: usize, mut stopped: R
     acts
 }
 
-/// Floods, in rounds; how many there were.
+/// Runs a flood repeatedly and returns the number of rounds.
 async fn run_flood(scene: Scene, flood: Flood, mut stopped: Receiver<bool>) -> usize {
     let mut rounds = 0;
     let act = async {
         loop {
-            // A host that refuses floods does right.
+            // Refusing a flood is correct.
             if flood(&scene, rounds).await.is_err() {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -163,29 +164,30 @@ async fn run_flood(scene: Scene, flood: Flood, mut stopped: Receiver<bool>) -> u
     rounds
 }
 
-/// Extracts until it is stopped, and takes its speed.
-async fn work(neighbor: Neighbor, stopped: Receiver<bool>) -> Work {
-    let mut work = Work::default();
+/// Extracts until stopped and records the rate of each interval.
+async fn work(neighbor: Neighbor, stopped: Receiver<bool>) -> NeighborResults {
+    let mut work = NeighborResults::default();
     while !*stopped.borrow() {
         let (began, mut images) = (tokio::time::Instant::now(), 0);
-        while began.elapsed() < SPAN && !*stopped.borrow() {
+        while began.elapsed() < RATE_INTERVAL && !*stopped.borrow() {
             work.began += 1;
-            match neighbor.check_patiently().await {
+            match neighbor.check_with_retries().await {
                 Ok(rows) => images += rows,
                 Err(error) => work.failures.push(format!("{error:#}")),
             }
         }
-        if began.elapsed() >= SPAN {
+        if began.elapsed() >= RATE_INTERVAL {
             work.rates.push(images as f64 / began.elapsed().as_secs_f64());
         }
     }
     work
 }
 
-/// What the hosts still hold, and which processes still work, for tenants that have left.
+/// Returns memory that the hosts still hold for disconnected tenants, and guest compilers that are still
+/// running.
 async fn left_over(scene: &Scene) -> Result<Vec<String>> {
     let mut left = Vec::new();
-    for actor in scene.everybody() {
+    for actor in scene.actors() {
         for host in [0, 1] {
             let actor = actor.on(host);
             left.extend(

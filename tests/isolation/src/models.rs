@@ -1,6 +1,6 @@
-//! Models that no host takes.
+//! Models that a host must refuse.
 
-use crate::case::{Act, Case, CaseResult, Class, Expected};
+use crate::case::{Action, AttackKind, Case, CaseResult, Expected};
 use crate::scene::Scene;
 use anyhow::Result;
 use frostline_hostile::HostileModel;
@@ -13,10 +13,10 @@ pub(crate) fn all() -> Vec<Case> {
 fn case(model: HostileModel) -> Case {
     Case {
         name: model.name.to_owned(),
-        does: "is uploaded as a model".to_owned(),
-        class: Class::Model,
-        expected: Expected::new("400", model.named),
-        act: Act::Model(Arc::new(model)),
+        description: "is uploaded as a model".to_owned(),
+        class: AttackKind::Model,
+        expected: Expected::new("400", model.expected_fragments),
+        act: Action::Model(Arc::new(model)),
     }
 }
 

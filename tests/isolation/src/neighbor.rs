@@ -1,4 +1,4 @@
-//! A tenant that does what everybody does: it extracts activations of its photos, again and again, and looks at what it gets.
+//! Well-behaved tenant that repeatedly extracts activations and checks the results.
 
 use crate::Scene;
 use crate::canary::{Secret, marks_of, text_of};
@@ -8,28 +8,29 @@ use frostline_client::{ClientError, HostClient};
 use frostline_graph::Model;
 use frostline_trainer::Guest;
 use frostline_wire::{
-    Encoding, ExtractionRequest, Layout, Pin, RequestedSample, RowFormat, RowValue, SampleRef, Split, Terms,
+    Encoding, ExtractionRequest, Layout, RequestedSample, RowFormat, RowValue, SampleRef, Split, Terms,
+    UploadRef,
 };
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// What its guest and its model are called, which nobody else may know.
+/// Name of the guest and the model, which other tenants must not learn.
 pub(crate) const NAME: &str = "neighbors";
 
-/// What it calls what it sends for the first time.
+/// Name of new uploads.
 const NEWCOMER: &str = "newcomer";
 
-/// The cut it asks for.
+/// Requested cut.
 const CUT: &str = "features";
 
-/// Photos of one extraction.
+/// Photos per extraction.
 const PHOTOS: u32 = 16;
 
-/// How long the neighbor asks a host that is too busy for it.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// Time to retry at a busy host.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// See the module.
+/// Connection and expected results of the neighbor.
 pub struct Neighbor {
     client: HostClient,
     request: ExtractionRequest,
@@ -38,10 +39,10 @@ pub struct Neighbor {
 }
 
 impl Neighbor {
-    /// Uploads the stock guest and the bundled backbone, and extracts once while nobody else is there.
+    /// Uploads the stock guest and the bundled backbone, and extracts once while the host is idle.
     ///
     /// # Errors
-    /// When the host does not serve it.
+    /// Returns an error if the host does not serve the neighbor.
     pub async fn start(scene: &Scene) -> Result<Self> {
         let scene = &scene.neighbor();
         let client = scene.client()?;
@@ -49,17 +50,17 @@ impl Neighbor {
         model.set_metadata("note", &text_of(scene.name(), Secret::Model));
         let network = model.network()?;
         let model = client.push_model(NAME, model.to_bytes()?.into()).await?;
-        let guest = noted(&Guest::stock().bytes, &text_of(scene.name(), Secret::Guest));
+        let guest = with_note(&Guest::stock().bytes, &text_of(scene.name(), Secret::Guest));
         let guest = client.push_guest(NAME, guest.into()).await?;
         let request = ExtractionRequest {
             root: scene.root()?,
             split: Split::Cut(CUT.to_owned()),
-            guest: Some(pin(NAME, &guest.sha256)),
-            model: Some(pin(NAME, &model.sha256)),
+            guest: Some(upload_ref(NAME, &guest.sha256)),
+            model: Some(upload_ref(NAME, &model.sha256)),
             parameters: String::new(),
             encoding: Encoding::F32,
             terms: Terms {
-                // Rows are the same bit for bit whatever goes on beside them.
+                // Activations are bit-identical with a fixed batch, even if other tenants are active.
                 fixed_batch: Some(PHOTOS as usize),
                 ..Terms::default()
             },
@@ -79,15 +80,15 @@ impl Neighbor {
         }
         ensure!(
             neighbor.expected.len() == neighbor.request.samples.len(),
-            "the neighbor's own photos are broken"
+            "expected activations of all photos of the neighbor"
         );
         Ok(neighbor)
     }
 
-    /// Has whoever acts in the scene receive what is the neighbor's: what it looks like to the suite when a host leaks.
+    /// Sends data of the neighbor to the acting tenant, which the suite must detect as a leak.
     ///
     /// # Errors
-    /// When the host does not serve the neighbor.
+    /// Returns an error if the host does not serve the neighbor.
     pub async fn leak(&self, scene: &Scene) -> Result<()> {
         let client = scene.neighbor().client_at(scene.address()?)?;
         let photos = client.objects(&self.request.root, Layout::Objects).await?;
@@ -99,10 +100,10 @@ impl Neighbor {
         Ok(())
     }
 
-    /// Extracts until `stop`, at least once from beginning to end, and gives the images it got each second.
+    /// Extracts until `stop` is set, but at least once completely. Returns the rate in images per second.
     ///
     /// # Errors
-    /// When an extraction fails, or gives something else than it did at the beginning.
+    /// Returns an error if an extraction fails or the activations differ from the first ones.
     pub async fn work(&self, stop: watch::Receiver<bool>) -> Result<f64> {
         let (started, mut images) = (Instant::now(), 0);
         loop {
@@ -114,10 +115,10 @@ impl Neighbor {
         }
     }
 
-    /// Images each second over some time.
+    /// Measures the rate in images per second.
     ///
     /// # Errors
-    /// As for [`Neighbor::work`].
+    /// Returns the same errors as [`Neighbor::work`].
     pub async fn rate(&self, time: Duration) -> Result<f64> {
         let (started, mut images) = (Instant::now(), 0);
         while started.elapsed() < time {
@@ -126,11 +127,11 @@ impl Neighbor {
         Ok(images as f64 / started.elapsed().as_secs_f64())
     }
 
-    /// The longest that an extraction of one photo takes within some time.
+    /// Extracts one photo repeatedly for `time` and returns the longest duration.
     ///
     /// # Errors
-    /// As for [`Neighbor::work`].
-    pub async fn longest(&self, time: Duration) -> Result<Duration> {
+    /// Returns an error if an extraction fails.
+    pub async fn longest_extraction(&self, time: Duration) -> Result<Duration> {
         let request = ExtractionRequest {
             samples: self.request.samples.iter().take(1).cloned().collect(),
             ..self.request.clone()
@@ -139,17 +140,18 @@ impl Neighbor {
         while started.elapsed() < time {
             let asked = Instant::now();
             let rows = self.extract(&request).await?;
-            ensure!(rows.len() == 1, "the neighbor got no activations");
+            ensure!(rows.len() == 1, "the neighbor received no activations");
             longest = longest.max(asked.elapsed());
         }
         Ok(longest)
     }
 
-    /// From sending a guest and a model that nobody has seen, one `number` each, to the first activations that they give.
+    /// Measures the time from uploading a new guest and model to the first activations. Uploads differ for
+    /// each `number`.
     ///
     /// # Errors
-    /// When the host does not serve them.
-    pub async fn newcomer(&self, number: usize) -> Result<Duration> {
+    /// Returns an error if the host does not serve them.
+    pub async fn time_to_first_activations(&self, number: usize) -> Result<Duration> {
         let guest = distinct(&Guest::stock().bytes, number);
         let mut model = Model::from_bytes(backbone()?)?;
         model.set_metadata("newcomer", &number.to_string());
@@ -158,19 +160,19 @@ impl Neighbor {
         let guest = self.client.push_guest(NEWCOMER, guest.into()).await?;
         let model = self.client.push_model(NEWCOMER, model.into()).await?;
         let request = ExtractionRequest {
-            guest: Some(pin(NEWCOMER, &guest.sha256)),
-            model: Some(pin(NEWCOMER, &model.sha256)),
+            guest: Some(upload_ref(NEWCOMER, &guest.sha256)),
+            model: Some(upload_ref(NEWCOMER, &model.sha256)),
             samples: self.request.samples.iter().take(1).cloned().collect(),
             ..self.request.clone()
         };
         let rows = self.extract(&request).await?;
-        ensure!(rows.len() == 1, "the newcomer got no activations");
+        ensure!(rows.len() == 1, "the newcomer received no activations");
         Ok(started.elapsed())
     }
 
-    /// [`Neighbor::check`], again where the host has no room.
-    pub(crate) async fn check_patiently(&self) -> Result<usize> {
-        let until = Instant::now() + PATIENCE;
+    /// Like [`Neighbor::check`], but retries while the host is busy.
+    pub(crate) async fn check_with_retries(&self) -> Result<usize> {
+        let until = Instant::now() + BUSY_TIMEOUT;
         loop {
             match self.check().await {
                 Err(error) if Instant::now() < until && is_busy(&error) => {
@@ -187,7 +189,7 @@ impl Neighbor {
             let row = rows
                 .get(position)
                 .with_context(|| format!("no row for photo {position}"))?;
-            ensure!(row == expected, "photo {position} has other activations");
+            ensure!(row == expected, "the activations of photo {position} differ");
         }
         Ok(rows.len())
     }
@@ -217,26 +219,26 @@ fn is_busy(error: &anyhow::Error) -> bool {
         .is_some_and(ClientError::is_busy)
 }
 
-/// The same guest with a custom section that tells it from all of other numbers.
+/// Adds a custom section with `number` to a guest.
 pub fn distinct(guest: &[u8], number: usize) -> Vec<u8> {
-    noted(guest, &format!("{number:08}"))
+    with_note(guest, &format!("{number:08}"))
 }
 
-/// The same guest with a custom section that holds a text of less than a hundred bytes.
-fn noted(guest: &[u8], text: &str) -> Vec<u8> {
-    // Section 0, and its bytes: a name of one letter, and the text.
+/// Adds a custom section to a guest. The text must be shorter than 100 bytes.
+fn with_note(guest: &[u8], text: &str) -> Vec<u8> {
+    // Section ID 0, the size, a one-letter name, and the text.
     let head = [0, text.len() as u8 + 2, 1, b'n'];
     [guest, &head, text.as_bytes()].concat()
 }
 
-pub(crate) fn pin(name: &str, sha256: &str) -> Pin {
-    Pin {
+pub(crate) fn upload_ref(name: &str, sha256: &str) -> UploadRef {
+    UploadRef {
         name: name.to_owned(),
         sha256: sha256.to_owned(),
     }
 }
 
-/// The first photos there are.
+/// Returns the first `count` photos.
 pub(crate) fn photos(scene: &Scene, count: u32) -> Vec<RequestedSample> {
     let positions = 0..count;
     positions

@@ -1,30 +1,26 @@
-//! Requests that no honest client sends, byte for byte.
+//! Raw requests that no well-behaved client sends.
 
-use crate::case::{Act, Case, Class, Expected};
-use crate::exchange::{Ask, Sent, Then, abandon, extraction, get, head, key, listing, post, read};
+use crate::case::{Action, AttackKind, Case, Expected};
+use crate::exchange::{
+    AfterSend, BuildRequest, RawRequest, abandon, extraction, get, head, key, listing, post, read,
+};
 use anyhow::Context;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// Name, what it does, what must be seen, how it is made.
-const REQUESTS: &[(&str, &str, &str, &str, Ask)] = &[
-    (
-        "bad-token",
-        "shows a token that is nobody's",
-        "401",
-        "token",
-        |_| {
-            read(
-                "GET /v1/guests HTTP/1.1\r\nHost: host\r\nConnection: close\r\nAuthorization: Bearer nobody\r\n\r\n",
-            )
-        },
-    ),
-    ("no-token", "shows no token", "401", "token", |_| {
+/// Tuples of name, description, expected code, expected word and constructor.
+const REQUESTS: &[(&str, &str, &str, &str, BuildRequest)] = &[
+    ("bad-token", "sends an unknown token", "401", "token", |_| {
+        read(
+            "GET /v1/guests HTTP/1.1\r\nHost: host\r\nConnection: close\r\nAuthorization: Bearer nobody\r\n\r\n",
+        )
+    }),
+    ("no-token", "sends no token", "401", "token", |_| {
         read("GET /v1/guests HTTP/1.1\r\nHost: host\r\nConnection: close\r\n\r\n")
     }),
     (
         "forged-token",
-        "shows its neighbor's token with another secret",
+        "sends the neighbor's token with a different secret",
         "401",
         "token",
         |scene| {
@@ -41,97 +37,101 @@ const REQUESTS: &[(&str, &str, &str, &str, Ask)] = &[
     ),
     (
         "neighbors-guest",
-        "asks for its neighbor's guest",
+        "requests the neighbor's guest",
         "404",
         "unknown guest",
         |scene| get(scene, "/v1/guests/neighbors"),
     ),
     (
         "neighbors-root",
-        "lists its neighbor's data",
+        "lists the neighbor's data",
         "404",
         "not granted",
         |scene| listing(scene, &scene.neighbor().root()?),
     ),
     (
         "neighbors-object",
-        "reads its neighbor's object by way of the folder above both",
+        "reads the neighbor's object through the parent folder",
         "row",
         "key",
         |scene| key(scene, &format!("../{}/text.jpg", scene.neighbor().name())),
     ),
     (
         "neighbors-log",
-        "asks for what its neighbor's guest logged",
+        "requests the log of the neighbor's guest",
         "404",
         "unknown guest",
         |scene| get(scene, "/v1/guests/neighbors/log"),
     ),
     (
         "neighbors-model",
-        "asks for its neighbor's model",
+        "requests the neighbor's model",
         "404",
         "unknown model",
         |scene| get(scene, "/v1/models/neighbors"),
     ),
     (
         "neighbors-profile",
-        "asks for the profile of its neighbor's model",
+        "requests the profile of the neighbor's model",
         "404",
         "unknown model",
         |scene| get(scene, "/v1/profiles/neighbors"),
     ),
     (
         "remove-neighbors",
-        "removes its neighbor's model",
+        "removes the neighbor's model",
         "404",
         "unknown model",
         |scene| read(head(scene, "DELETE", "/v1/models/neighbors", "")),
     ),
     (
         "other-root",
-        "lists a folder it was not granted",
+        "lists a folder outside the grant",
         "404",
         "not granted",
         |scene| listing(scene, "/etc"),
     ),
     (
         "parent-root",
-        "lists the folder above its data",
+        "lists the parent folder of the data root",
         "404",
         "not granted",
         |scene| listing(scene, &format!("{}/..", scene.root()?)),
     ),
     (
         "dotted-root",
-        "lists the folder above its data by way of it",
+        "lists the parent folder through a subfolder",
         "404",
         "not granted",
         |scene| listing(scene, &format!("{}/photos/../..", scene.root()?)),
     ),
-    ("parent-key", "reads above its data", "row", "key", |scene| {
-        key(scene, "../secret")
-    }),
+    (
+        "parent-key",
+        "reads outside the data root",
+        "row",
+        "key",
+        |scene| key(scene, "../secret"),
+    ),
     ("absolute-key", "reads an absolute path", "row", "key", |scene| {
         key(scene, "/etc/passwd")
     }),
     (
         "linked-key",
-        "reads a link that leads out of its data",
+        "reads a link to a file outside the data root",
         "row",
-        "leads out",
+        "outside of the data root",
         |scene| key(scene, "linked"),
     ),
     (
         "piped-key",
-        "reads a pipe that nobody writes to",
+        "reads a pipe without a writer",
         "row",
         "pipe",
         |scene| key(scene, "piped"),
     ),
     (
         "encoded-key",
-        "reads above its data, percent-encoded",
+        "reads outside the data root with a percent-encoded key",
         "row",
         "",
         |scene| key(scene, "%2e%2e/secret"),
@@ -155,17 +155,17 @@ const REQUESTS: &[(&str, &str, &str, &str, Ask)] = &[
     ),
     (
         "same-position",
-        "asks for one position twice",
+        "requests a position twice",
         "400",
         "duplicate",
         |scene| extraction(scene, r#"[{"position":0,"key":"a"},{"position":0,"key":"b"}]"#),
     ),
-    ("no-samples", "asks for nothing", "400", "samples", |scene| {
+    ("no-samples", "requests no samples", "400", "samples", |scene| {
         extraction(scene, "[]")
     }),
     (
         "many-samples",
-        "asks for a hundred thousand samples",
+        "requests 100,000 samples",
         "400",
         "samples",
         |scene| {
@@ -187,13 +187,9 @@ const REQUESTS: &[(&str, &str, &str, &str, Ask)] = &[
         "the limit",
         |scene| post(scene, "/v1/extractions", &b" ".repeat(20 << 20)),
     ),
-    (
-        "unknown-field",
-        "sends a field nobody knows",
-        "400",
-        "",
-        |scene| post(scene, "/v1/extractions", br#"{"rot":"x"}"#),
-    ),
+    ("unknown-field", "sends an unknown field", "400", "", |scene| {
+        post(scene, "/v1/extractions", br#"{"rot":"x"}"#)
+    }),
     (
         "large-header",
         "sends a header of a megabyte",
@@ -211,25 +207,19 @@ const REQUESTS: &[(&str, &str, &str, &str, Ask)] = &[
     ("many-headers", "sends ten thousand headers", "431", "", |scene| {
         read(head(scene, "GET", "/v1/guests", &"X: x\r\n".repeat(10_000)))
     }),
-    (
-        "two-lengths",
-        "says two lengths of its body",
-        "400",
-        "",
-        |scene| {
-            read(
-                head(
-                    scene,
-                    "POST",
-                    "/v1/extractions",
-                    "Content-Length: 5\r\nContent-Length: 6\r\n",
-                ) + "{}{}{}",
-            )
-        },
-    ),
+    ("two-lengths", "declares two body lengths", "400", "", |scene| {
+        read(
+            head(
+                scene,
+                "POST",
+                "/v1/extractions",
+                "Content-Length: 5\r\nContent-Length: 6\r\n",
+            ) + "{}{}{}",
+        )
+    }),
     (
         "length-and-chunks",
-        "says a length and sends chunks, to smuggle a request",
+        "declares a length but sends chunks, to smuggle a request",
         "400",
         "",
         |scene| {
@@ -272,7 +262,7 @@ const REQUESTS: &[(&str, &str, &str, &str, Ask)] = &[
     ),
     (
         "lying-upload",
-        "uploads other bytes than it says",
+        "uploads bytes that differ from the declared hash",
         "400",
         "SHA-256",
         |scene| {
@@ -280,55 +270,60 @@ const REQUESTS: &[(&str, &str, &str, &str, Ask)] = &[
             read(head(scene, "PUT", &path, "Content-Length: 4\r\n") + "\0asm")
         },
     ),
-    ("bad-name", "uploads by a name with slashes", "400", "", |scene| {
-        read(head(scene, "PUT", "/v1/guests/..%2f..%2fetc", "Content-Length: 1\r\n") + "x")
-    }),
+    (
+        "bad-name",
+        "uploads with slashes in the name",
+        "400",
+        "",
+        |scene| read(head(scene, "PUT", "/v1/guests/..%2f..%2fetc", "Content-Length: 1\r\n") + "x"),
+    ),
     (
         "slow-upload",
-        "announces a megabyte, sends a byte, and leaves",
+        "announces a megabyte, sends a byte and disconnects",
         "left",
         "",
         |scene| {
-            Ok(Sent {
+            Ok(RawRequest {
                 bytes: (head(scene, "PUT", "/v1/guests/slow", "Content-Length: 1000000\r\n") + "x").into(),
-                then: Then::Leave(Duration::from_secs(1)),
+                then: AfterSend::Disconnect(Duration::from_secs(1)),
             })
         },
     ),
     (
         "slow-reader",
-        "asks for all photos and reads nothing",
+        "requests all photos without reading the answer",
         "left",
         "",
         |scene| abandon(scene, Duration::from_secs(2)),
     ),
     (
         "abandoned",
-        "asks for all photos and leaves at once",
+        "requests all photos and disconnects immediately",
         "left",
         "",
         |scene| abandon(scene, Duration::ZERO),
     ),
-    ("silent", "connects and says nothing", "closed", "", |_| read("")),
+    ("silent", "connects and sends nothing", "closed", "", |_| read("")),
     (
         "half-a-header",
-        "begins a request and never ends it",
+        "sends an incomplete request",
         "closed",
         "",
         |_| read("GET /v1/guests HTT"),
     ),
-    ("no-http", "speaks something else than HTTP", "400", "", |_| {
+    ("no-http", "uses a protocol other than HTTP", "400", "", |_| {
         read("\u{16}\u{3}\u{1} hello\r\n\r\n")
     }),
 ];
 
 pub(crate) fn all() -> Vec<Case> {
-    let case = |&(name, does, code, words, ask): &(&str, &str, &'static str, &'static str, Ask)| Case {
-        name: name.to_owned(),
-        does: does.to_owned(),
-        class: Class::Request,
-        expected: Expected::new(code, &[words]),
-        act: Act::Request(ask),
-    };
+    let case =
+        |&(name, does, code, words, ask): &(&str, &str, &'static str, &'static str, BuildRequest)| Case {
+            name: name.to_owned(),
+            description: does.to_owned(),
+            class: AttackKind::Request,
+            expected: Expected::new(code, &[words]),
+            act: Action::Request(ask),
+        };
     REQUESTS.iter().map(case).collect()
 }

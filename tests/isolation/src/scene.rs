@@ -1,5 +1,4 @@
-//! A host, its admin, and its tenants: one that misbehaves, within low limits, or several, and their neighbor. All that each of them has
-//! is marked.
+//! Hosts with admins, hostile tenants and a neighbor. All data of tenants is marked.
 
 mod tls;
 mod world;
@@ -18,13 +17,13 @@ use std::time::{Duration, Instant};
 pub(crate) use world::backbone;
 use world::{Host, NEIGHBOR, Tenant, World};
 
-/// How long the second host may take to learn of the tenants; it reads the state every few seconds.
+/// Time within which the second host must know all tenants. It reads the state every few seconds.
 const SECOND_HOST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The tenant that misbehaves.
+/// Name of the hostile tenant. Several hostile tenants have a number appended.
 const HOSTILE: &str = "hostile";
 
-/// What the hostile tenant may use: little, so that it gets there soon.
+/// Low quotas of hostile tenants, which are exceeded quickly.
 const QUOTA: [&str; 5] = [
     "cpu_seconds=1",
     "tensor_bytes=12MiB",
@@ -33,8 +32,8 @@ const QUOTA: [&str; 5] = [
     "output_bytes=1MiB",
 ];
 
-/// A host, or two on one state, with their tenants, one of whom acts. Clones share the hosts. When the last is dropped, the hosts stop, and
-/// leaked data fails the test.
+/// One host, or two hosts with shared state, and tenants. One tenant acts. Clones share the hosts. The hosts
+/// stop when the last clone is dropped, and leaked data fails the test.
 #[derive(Clone)]
 pub struct Scene {
     world: Arc<World>,
@@ -46,17 +45,18 @@ impl Scene {
     /// Starts a host of `binary` (`frostline`) with `arguments`, and adds the tenants.
     ///
     /// # Errors
-    /// When the host does not start, or its admin is not heard.
+    /// Returns an error if the host does not start or an admin command fails.
     pub async fn start(binary: &Path, arguments: &[&str]) -> Result<Self> {
         let scene = Self::unlimited(binary, Command::new(binary), arguments).await?;
         scene.limit()?;
         Ok(scene)
     }
 
-    /// Like [`Scene::start`] with this much memory for the host and its lanes, and no low limits: the hostile tenant may ask for whatever anybody may.
+    /// Like [`Scene::start`] with a memory budget in bytes for the host and its lanes, and with default
+    /// quotas.
     ///
     /// # Errors
-    /// As for [`Scene::start`].
+    /// Returns the same errors as [`Scene::start`].
     pub async fn start_within(binary: &Path, memory: u64) -> Result<Self> {
         let budget = memory.to_string();
         let scene = Self::unlimited(binary, Command::new(binary), &["--memory-budget", &budget]).await?;
@@ -64,27 +64,29 @@ impl Scene {
         Ok(scene)
     }
 
-    /// Like [`Scene::start`] with a host that finds no `/proc`, in a mount namespace of its own. For tests in `needs_unshare`.
+    /// Like [`Scene::start`] without `/proc`, using a separate mount namespace. For tests in `needs_unshare`.
     ///
     /// # Errors
-    /// As for [`Scene::start`].
+    /// Returns the same errors as [`Scene::start`].
     pub async fn start_without_proc(binary: &Path) -> Result<Self> {
         let command = frostline_needs::in_mount_namespace("mount -t tmpfs none /proc", binary);
         Self::unlimited(binary, command, &[]).await
     }
 
-    /// A host that `command` becomes, with `binary` for its admin's commands.
+    /// Like [`Scene::start`] with a host started by `command` and default quotas. `binary` runs the admin
+    /// commands.
     ///
     /// # Errors
-    /// As for [`Scene::start`].
+    /// Returns the same errors as [`Scene::start`].
     pub async fn start_as(binary: &Path, command: Command, arguments: &[&str]) -> Result<Self> {
         Self::unlimited(binary, command, arguments).await
     }
 
-    /// Two hosts on one state, the second of them behind TLS, each with so much memory, and so many hostile tenants.
+    /// Starts two hosts with shared state, the second with TLS, and adds `hostile` hostile tenants. Each host
+    /// has a budget of `memory` bytes.
     ///
     /// # Errors
-    /// As for [`Scene::start`].
+    /// Returns the same errors as [`Scene::start`].
     pub async fn start_crowded(binary: &Path, hostile: usize, memory: u64) -> Result<Self> {
         let (world, budget) = (World::new(binary)?, memory.to_string());
         let budget = ["--memory-budget", budget.as_str()];
@@ -92,7 +94,7 @@ impl Scene {
         hosts.push(tls::host(&world, Command::new(binary), &budget)?);
         let names = (0..hostile).map(|number| format!("{HOSTILE}-{number}"));
         let scene = Self::with(world, hosts, names).await?;
-        for actor in scene.everybody().filter(|actor| actor.name() != NEIGHBOR) {
+        for actor in scene.actors().filter(|actor| actor.name() != NEIGHBOR) {
             actor.limit()?;
             crate::memory::write(&actor.tenant()?.root)?;
         }
@@ -100,14 +102,14 @@ impl Scene {
         Ok(scene)
     }
 
-    /// A host that `command` becomes, of the same `binary` as its admin.
+    /// Starts a host by `command`, without low quotas. `binary` runs the admin commands.
     async fn unlimited(binary: &Path, command: Command, arguments: &[&str]) -> Result<Self> {
         let world = World::new(binary)?;
         let hosts = vec![world.host(command, "", arguments)?];
         Self::with(world, hosts, [HOSTILE.to_owned()]).await
     }
 
-    /// The scene with the neighbor and these hostile tenants, of whom the first acts.
+    /// Creates the scene with the neighbor and these hostile tenants, and selects the first as acting tenant.
     async fn with(
         mut world: World,
         hosts: Vec<Host>,
@@ -125,7 +127,7 @@ impl Scene {
         })
     }
 
-    /// Gives the acting tenant little, so that it gets there soon.
+    /// Sets low quotas for the acting tenant.
     fn limit(&self) -> Result<()> {
         self.admin(&[&["quota", "set", self.name()], QUOTA.as_slice()].concat())?;
         Ok(())
@@ -134,7 +136,7 @@ impl Scene {
     /// Waits until the second host knows all tenants.
     async fn wait_for_second_host(&self) -> Result<()> {
         let until = Instant::now() + SECOND_HOST_TIMEOUT;
-        for actor in self.everybody() {
+        for actor in self.actors() {
             let client = actor.on(1).client()?;
             while let Err(error) = client.guests().await {
                 ensure!(
@@ -147,7 +149,7 @@ impl Scene {
         Ok(())
     }
 
-    /// The scene as the neighbor plays it.
+    /// Returns the scene with the neighbor as acting tenant.
     pub(crate) fn neighbor(&self) -> Self {
         Self {
             actor: self.world.tenants.len() - 1,
@@ -155,8 +157,9 @@ impl Scene {
         }
     }
 
-    /// The scene as each of its tenants plays it, in turns on its hosts; the neighbor is the last.
-    pub(crate) fn everybody(&self) -> impl Iterator<Item = Self> {
+    /// Returns the scene once for each acting tenant, ending with the neighbor. Tenants alternate between the
+    /// hosts.
+    pub(crate) fn actors(&self) -> impl Iterator<Item = Self> {
         (0..self.world.tenants.len()).map(|actor| Self {
             actor,
             host: actor % self.world.hosts.len(),
@@ -164,7 +167,7 @@ impl Scene {
         })
     }
 
-    /// The scene on another of its hosts.
+    /// Returns the scene on another host.
     pub(crate) fn on(&self, host: usize) -> Self {
         Self { host, ..self.clone() }
     }
@@ -177,15 +180,15 @@ impl Scene {
         self.world.hosts.get(self.host).context("no such host")
     }
 
-    /// The name of the acting tenant.
+    /// Name of the acting tenant.
     pub(crate) fn name(&self) -> &str {
         self.tenant().map_or("", |tenant| &tenant.name)
     }
 
-    /// The first object that `frostline admin <arguments>` prints.
+    /// Runs `frostline admin <arguments>` and returns the first printed object.
     ///
     /// # Errors
-    /// If it fails, with its standard error.
+    /// Returns an error with the command's standard error if it fails.
     pub fn admin(&self, arguments: &[&str]) -> Result<Value> {
         let output = self.world.admin(self.host()?, arguments)?;
         self.world
@@ -194,15 +197,15 @@ impl Scene {
         Ok(output)
     }
 
-    /// A client of the acting tenant, with connections of its own.
+    /// Creates a client for the acting tenant, with separate connections.
     ///
     /// # Errors
-    /// When its token cannot be read.
+    /// Returns an error if the token cannot be read.
     pub fn client(&self) -> Result<HostClient> {
         self.client_at(self.address()?)
     }
 
-    /// The same by another way.
+    /// Like [`Scene::client`] with a different address.
     pub(crate) fn client_at(&self, address: SocketAddr) -> Result<HostClient> {
         let tenant = self.tenant()?;
         let file = self.world.folder.path().join(format!("{}.token", tenant.name));
@@ -213,47 +216,47 @@ impl Scene {
         )?)
     }
 
-    /// Marks what nobody but the acting tenant may see.
+    /// Marks secrets of the acting tenant.
     pub(crate) fn mark(&self, secret: Secret, marks: impl IntoIterator<Item = Vec<u8>>) -> Result<()> {
         self.world.canaries.mark(self.name(), secret, marks)
     }
 
-    /// What the hosts wrote to their logs.
+    /// Reads the hosts' logs.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns an error if the log cannot be read.
     pub fn log(&self) -> Result<String> {
         self.world.log()
     }
 
-    /// How often a thread of a host panicked. Panics of guests are logged as JSON and not counted.
+    /// Counts panicked threads of hosts. Panics of guests are logged as JSON and not counted.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns an error if the log cannot be read.
     pub fn panics(&self) -> Result<usize> {
         let panic = |line: &&str| line.starts_with("thread '") && line.contains("panicked");
         Ok(self.log()?.lines().filter(panic).count())
     }
 
-    /// Bytes of leaked marks by kind and place: in answers, logs, metrics, the files of the state, and admin output. The caller must check
-    /// them; leaks that are never read fail the scene when it is dropped.
+    /// Returns the number of leaked bytes by kind and place: in answers, logs, metrics, state files and admin
+    /// output. The caller must check the result. Leaks that are never read fail the scene on drop.
     ///
     /// # Errors
-    /// The system's.
-    pub fn foreign(&self) -> Result<BTreeMap<String, u64>> {
-        self.world.foreign()
+    /// Returns an error if a log or the metrics cannot be read.
+    pub fn take_leaks(&self) -> Result<BTreeMap<String, u64>> {
+        self.world.take_leaks()
     }
 
-    /// Memory of the host and the processes it started, in bytes.
+    /// Returns the resident memory in bytes, including child processes.
     ///
     /// # Errors
-    /// Where there is no `/proc`.
+    /// Returns an error without `/proc`.
     pub fn memory(&self) -> Result<u64> {
         memory_of(self.process()?)
     }
 
-    /// Whether the acting tenant has running or queued extractions.
-    pub(crate) fn at_work(&self) -> Result<bool> {
+    /// True if the acting tenant has running or queued extractions.
+    pub(crate) fn has_work(&self) -> Result<bool> {
         let top = self.admin(&["top", "--once"])?;
         let tenants = top
             .get("tenants")
@@ -266,12 +269,12 @@ impl Scene {
         Ok(number("running") + number("queued") > 0)
     }
 
-    /// The host's process.
+    /// Returns the host's process ID.
     pub(crate) fn process(&self) -> Result<u32> {
         Ok(self.host()?.process.id())
     }
 
-    /// The host's process and all that it started.
+    /// Returns the process IDs of the host and all descendants.
     pub(crate) fn processes(&self) -> Result<Vec<u32>> {
         let mut all = vec![self.process()?];
         let mut next = 0;
@@ -282,36 +285,37 @@ impl Scene {
         Ok(all)
     }
 
-    /// The processes that the host started by this command of `frostline`.
+    /// Returns the host's child processes that run this subcommand of `frostline`. The list is empty without
+    /// `/proc`.
     ///
     /// # Errors
-    /// Where there is no `/proc`.
+    /// Returns an error if the scene has no such host.
     pub fn children(&self, command: &str) -> Result<Vec<u32>> {
         let mut found = children_of(self.process()?);
-        // One that has just ended has no command line.
+        // An exited process has an empty command line.
         let line = |child: &u32| fs::read_to_string(format!("/proc/{child}/cmdline")).unwrap_or_default();
         found.retain(|child| line(child).split('\0').nth(1) == Some(command));
         Ok(found)
     }
 
-    /// Where its state, its log and its tokens lie.
+    /// Returns the folder with state, logs and tokens.
     pub fn folder(&self) -> &Path {
         self.world.folder.path()
     }
 
-    /// Where the host's admin listens.
+    /// Returns the path of the admin socket.
     pub(crate) fn socket(&self) -> Result<PathBuf> {
         Ok(self.host()?.socket.clone())
     }
 
-    /// Where the host listens, as the acting tenant reaches it.
+    /// Returns the address at which the acting tenant reaches the host.
     pub(crate) fn address(&self) -> Result<SocketAddr> {
         let tap = self.tenant()?.taps.get(self.host).context("no such host")?;
         Ok(tap.address)
     }
 
-    /// Where the host listens itself.
-    pub(crate) fn bare_address(&self) -> Result<SocketAddr> {
+    /// Returns the host's address without the tap.
+    pub(crate) fn direct_address(&self) -> Result<SocketAddr> {
         Ok(self.host()?.target.address)
     }
 
@@ -319,18 +323,18 @@ impl Scene {
         self.tenant().map_or("", |tenant| &tenant.token)
     }
 
-    /// Keys of photos below [`Scene::root`].
+    /// Returns the keys of photos below [`Scene::root`].
     pub(crate) fn photos(&self) -> &[String] {
         self.tenant().map_or(&[], |tenant| &tenant.photos)
     }
 
-    /// The data root of the acting tenant, as it was granted.
+    /// Returns the data root granted to the acting tenant.
     pub(crate) fn root(&self) -> Result<String> {
         Ok(text(&self.tenant()?.root)?.to_owned())
     }
 }
 
-/// What a process started. One that has just ended started nothing.
+/// Returns the child processes of a process. The list is empty if the process has exited.
 fn children_of(process: u32) -> Vec<u32> {
     let tasks = fs::read_dir(format!("/proc/{process}/task"))
         .into_iter()

@@ -1,7 +1,7 @@
-//! A tenant whose every row keeps a lane for a minute, in kernels that look for no signal for seconds: products of whole numbers, for which
-//! ONNX Runtime has no fast kernel.
+//! Tenant that blocks lanes for a minute per row. It uses integer matrix products, for which ONNX Runtime has
+//! no fast kernel. They do not check for interruption for seconds.
 
-use crate::neighbor::{photos, pin};
+use crate::neighbor::{photos, upload_ref};
 use crate::scene::{Scene, backbone};
 use anyhow::Result;
 use frostline_graph::Model;
@@ -12,19 +12,19 @@ use frostline_trainer::Guest;
 use frostline_wire::{Encoding, ExtractionRequest, RowFormat, Split, Terms};
 use futures::future::join_all;
 
-/// What it calls what it sends.
+/// Name of the uploads.
 const NAME: &str = "slow";
 
-/// Products of a row, of some seconds each.
+/// Number of matrix products per row. A product runs for seconds.
 const PRODUCTS: usize = 10;
 
-/// Extractions at once: more than there are lanes on most machines.
+/// Number of concurrent extractions. It exceeds the number of lanes on most machines.
 const AT_ONCE: usize = 8;
 
-/// Sends models that differ by a byte, and has all lanes run them, until it is dropped.
+/// Uploads models that differ in a byte and runs them on all lanes, until dropped.
 ///
 /// # Errors
-/// When the host does not take the model.
+/// Returns an error if the host refuses the model.
 pub async fn keep_lanes(scene: &Scene) -> Result<()> {
     let client = scene.client()?;
     let guest = client.push_guest(NAME, Guest::stock().bytes).await?;
@@ -35,8 +35,8 @@ pub async fn keep_lanes(scene: &Scene) -> Result<()> {
         let request = ExtractionRequest {
             root: scene.root()?,
             split: Split::Cut("slow".to_owned()),
-            guest: Some(pin(NAME, &guest.sha256)),
-            model: Some(pin(NAME, &pushed.sha256)),
+            guest: Some(upload_ref(NAME, &guest.sha256)),
+            model: Some(upload_ref(NAME, &pushed.sha256)),
             parameters: String::new(),
             encoding: Encoding::F32,
             terms: Terms::default(),
@@ -44,7 +44,7 @@ pub async fn keep_lanes(scene: &Scene) -> Result<()> {
             samples: photos(scene, 1),
         };
         let extract = async || {
-            // How it ends is the host's to say.
+            // The host may end the extraction with any result.
             if let Ok(mut answer) = client
                 .extract(&request, RowFormat::F32(vec![1, 1, 1]), 1 << 20)
                 .await

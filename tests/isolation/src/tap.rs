@@ -1,6 +1,6 @@
-//! The one way from a tenant to a host: a relay that looks at all that the tenant receives.
+//! Relay from a tenant to a host that inspects all answers.
 
-use crate::canary::{Canaries, Pieces, Viewer};
+use crate::canary::{Canaries, StreamTail, Viewer};
 use anyhow::Result;
 use std::io;
 use std::net::SocketAddr;
@@ -12,27 +12,27 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-/// How long a client may go on sending after the host has answered and closed.
+/// Time that a client may continue to send after the host has answered and closed the connection.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// What is relayed at once.
+/// Buffer size in bytes.
 const PIECE: usize = 64 << 10;
 
-/// Where a host listens, and how it is spoken to.
+/// Address and protocol of a host.
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) address: SocketAddr,
-    /// Of a host behind TLS. Its clients speak plainly to the tap.
+    /// Set for hosts with TLS. Clients connect to the tap without TLS.
     pub(crate) tls: Option<TlsConnector>,
 }
 
-/// See the module. It ends when this is dropped.
+/// Relay that stops on drop.
 pub(crate) struct Tap {
     pub(crate) address: SocketAddr,
     relay: AbortHandle,
 }
 
-/// What a tap does for each of its connections.
+/// State shared by the connections of a tap.
 struct Relay {
     target: Target,
     tenant: String,
@@ -40,7 +40,7 @@ struct Relay {
 }
 
 impl Tap {
-    /// A tap of what `tenant` receives.
+    /// Starts a tap that inspects data for `tenant`.
     pub(crate) async fn open(target: Target, tenant: &str, canaries: &Arc<Canaries>) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -71,7 +71,7 @@ impl Drop for Tap {
 }
 
 impl Relay {
-    /// Whatever ends a connection is for its client to see.
+    /// Relays one connection. The client sees any failure as a closed connection.
     async fn connect(&self, client: TcpStream) -> io::Result<()> {
         let host = TcpStream::connect(self.target.address).await?;
         host.set_nodelay(true)?;
@@ -96,14 +96,14 @@ impl Relay {
                     return io::Result::Ok(());
                 };
                 if listens.write_all(piece).await.is_err() || listens.flush().await.is_err() {
-                    // The host has closed, most likely with an answer in flight.
+                    // The host has closed the connection, most likely with an answer in flight.
                     std::future::pending::<()>().await;
                 }
             }
         };
         let answering = async {
-            let (mut piece, mut stream) = (vec![0; PIECE], Pieces::default());
-            // One that is cut off has ended.
+            let (mut piece, mut stream) = (vec![0; PIECE], StreamTail::default());
+            // An error means that the host reset the connection.
             while let Ok(bytes @ 1..) = answers.read(&mut piece).await {
                 let piece = piece.get(..bytes).unwrap_or_default();
                 let viewer = Viewer::Tenant(&self.tenant);
@@ -114,7 +114,7 @@ impl Relay {
             hears.shutdown().await
         };
         tokio::select! {
-            // The client has left.
+            // The client disconnected.
             left = asking => return left,
             answered = answering => answered?,
         }

@@ -1,4 +1,4 @@
-//! Every case once, with the neighbor at work beside it.
+//! Runs every case while the neighbor extracts.
 
 // Helpers outside `#[test]` functions count as production code to clippy.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -8,7 +8,7 @@ use frostline_isolation::{BUDGET, Case, Neighbor, Scene, Watch, cases, memory_ca
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How long tenants are mixed here.
+/// Duration of the mixture in this test.
 const MIXTURE: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -34,23 +34,23 @@ async fn all_contained(cases: &[Case]) {
         let (stop, stopped) = watch::channel(false);
         let (ended, beside) = tokio::join!(run(case, &scene, stop), neighbor.work(stopped));
         wrong.extend(ended.err());
-        wrong.extend(beside.err().map(|error| beside_of(case, &error)));
+        wrong.extend(beside.err().map(|error| neighbor_failure(case, &error)));
     }
-    none(&wrong, cases.len());
+    assert_none_failed(&wrong, cases.len());
     assert_eq!(scene.panics().unwrap(), 0, "{}", scene.log().unwrap());
     let top = scene.admin(&["top", "--once"]).unwrap();
     let running = top.get("running").and_then(serde_json::Value::as_u64);
-    assert_eq!(running, Some(0), "nothing outlives its extraction");
+    assert_eq!(running, Some(0), "no extraction may continue");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leak_would_be_seen() {
+async fn a_leak_is_detected() {
     let binary = frostline_binary().expect("frostline is not built: run `cargo xtask test`");
     let scene = Scene::start(&binary, &[]).await.unwrap();
     let neighbor = Neighbor::start(&scene).await.unwrap();
-    assert_eq!(scene.foreign().unwrap().len(), 0);
+    assert_eq!(scene.take_leaks().unwrap().len(), 0);
     neighbor.leak(&scene).await.unwrap();
-    let seen = scene.foreign().unwrap();
+    let seen = scene.take_leaks().unwrap();
     for secret in ["Key", "Photo", "Activation"] {
         let mut whose = seen.keys();
         let found = whose.any(|what| what.starts_with(&format!("{secret} of neighbor seen by Tenant")));
@@ -59,15 +59,16 @@ async fn a_leak_would_be_seen() {
     assert_eq!(seen.len(), 3, "{seen:#?}");
 }
 
-/// Everything at once for a while; the benchmark `isolation` does it for ten minutes, and measures the neighbor's speed.
+/// Runs cases and floods concurrently. The benchmark `isolation` does this for ten minutes and also measures
+/// the neighbor's rate.
 async fn none_is_harmed_by_a_mixture_of(cases: &[Case]) {
     let binary = frostline_binary().expect("frostline is not built: run `cargo xtask test`");
     let mixed = mixture(&binary, cases, MIXTURE).await.unwrap();
     println!("{mixed:?}");
-    assert!(mixed.foreign.is_empty(), "{:#?}", mixed.foreign);
+    assert!(mixed.leaks.is_empty(), "{:#?}", mixed.leaks);
     assert!(mixed.left_over.is_empty(), "{:#?}", mixed.left_over);
     assert_eq!((mixed.panics, mixed.over_budget), (0, 0));
-    assert!(mixed.acts > 0 && mixed.neighbor_began > 0);
+    assert!(mixed.completed > 0 && mixed.neighbor_began > 0);
     assert!(
         mixed.neighbor_failures.is_empty(),
         "{:#?}",
@@ -95,36 +96,39 @@ async fn within_budget(cases: &[Case]) {
             seen.anonymous.map(|bytes| bytes >> 20)
         );
         wrong.extend(ended.err());
-        wrong.extend(beside.err().map(|error| beside_of(case, &error)));
+        wrong.extend(beside.err().map(|error| neighbor_failure(case, &error)));
         if seen.held > BUDGET || seen.anonymous.is_none_or(|bytes| bytes > BUDGET) {
-            wrong.push(format!("{}: {seen:?} over a budget of {BUDGET} bytes", case.name));
+            wrong.push(format!(
+                "{}: {seen:?} exceeds the budget of {BUDGET} bytes",
+                case.name
+            ));
         }
     }
-    none(&wrong, cases.len());
+    assert_none_failed(&wrong, cases.len());
     assert_eq!(scene.panics().unwrap(), 0, "{}", scene.log().unwrap());
 }
 
-/// Runs a case, tells who works beside it when it has ended, and says what was wrong.
+/// Runs a case, stops the concurrent tasks, and describes an unexpected result.
 async fn run(case: &Case, scene: &Scene, stop: watch::Sender<bool>) -> Result<(), String> {
     let seen = case.run(scene).await;
-    // Nobody listens any more where they have failed.
+    // Fails if the concurrent tasks have already failed.
     let _ = stop.send(true);
     let name = &case.name;
     match seen {
-        Ok(seen) if case.ended_well(&seen) => Ok(()),
-        Ok(seen) => Err(format!("{name}: {:?}, not {:?}", seen, case.expected)),
+        Ok(seen) if case.is_expected(&seen) => Ok(()),
+        Ok(seen) => Err(format!("{name}: got {:?}, expected {:?}", seen, case.expected)),
         Err(error) => Err(format!("{name}: {error:#}")),
     }
 }
 
-fn beside_of(case: &Case, error: &dyn std::fmt::Display) -> String {
-    format!("{}: its neighbor: {error:#}", case.name)
+fn neighbor_failure(case: &Case, error: &dyn std::fmt::Display) -> String {
+    format!("{}: neighbor: {error:#}", case.name)
 }
 
-fn none(wrong: &[String], cases: usize) {
+fn assert_none_failed(wrong: &[String], cases: usize) {
     assert!(
         wrong.is_empty(),
-        "{} of {cases}:\n{}",
+        "{} of {cases} cases failed:\n{}",
         wrong.len(),
         wrong.join("\n")
     );
@@ -134,18 +138,18 @@ mod needs_unshare {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_host_serves_where_there_is_no_proc() {
+    async fn a_host_serves_without_proc() {
         let binary = frostline_binary().expect("frostline is not built: run `cargo xtask test`");
         let scene = Scene::start_without_proc(&binary).await.unwrap();
         let neighbor = Neighbor::start(&scene).await.unwrap();
         let (_, stop) = watch::channel(true);
         neighbor.work(stop).await.unwrap();
         let top = scene.admin(&["top", "--once"]).unwrap();
-        // 80 % of what a machine is taken to have that does not tell.
+        // 80 % of the memory that a host assumes if the system does not report it.
         assert_eq!(top["memory"]["budget"], (4_u64 << 30) / 5 * 4, "{top}");
         let log = scene.log().unwrap();
         assert!(
-            log.contains("there is no /proc") && log.contains("mount /proc"),
+            log.contains("/proc is not available") && log.contains("mount /proc"),
             "{log}"
         );
     }
@@ -171,7 +175,7 @@ mod needs_walls {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_host_says_which_walls_it_lacks_and_does_not_start_where_they_are_required() {
+    async fn missing_walls_are_reported_and_refused_if_required() {
         let binary = frostline_binary().expect("frostline is not built: run `cargo xtask test`");
         let player = Path::new(PLAYER);
         let scene = Scene::start_as(&binary, without_walls(player, &binary), &[])
@@ -187,7 +191,7 @@ mod needs_walls {
         let refused = Scene::start_as(&binary, command, &["--require-walls"]).await;
         let error = refused.err().unwrap();
         assert!(
-            format!("{error:#}").contains("the host ended before it listened"),
+            format!("{error:#}").contains("the host exited before listening"),
             "{error:#}"
         );
     }
@@ -214,7 +218,7 @@ mod needs_walls {
         assert_private(&scene.folder().join("state"));
     }
 
-    /// For the host's user alone, and all below it.
+    /// Asserts that only the host's user has access to a path and everything below it.
     fn assert_private(path: &Path) {
         let metadata = std::fs::symlink_metadata(path).unwrap();
         let mode = std::os::unix::fs::PermissionsExt::mode(&metadata.permissions());
@@ -225,8 +229,8 @@ mod needs_walls {
         }
     }
 
-    /// What a process that nobody confined is refused all the same: only root may do that to a process that hides.
-    const HIDDEN: [&str; 6] = [
+    /// Attempts that fail even without walls, because the processes hide from all users except root.
+    const DENIED_WITHOUT_WALLS: [&str; 6] = [
         "read the host's environment",
         "open the host's memory",
         "read another lane's window",
@@ -236,11 +240,11 @@ mod needs_walls {
     ];
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn what_a_lost_lane_tries_succeeds_without_walls() {
+    async fn attempts_of_a_lost_lane_succeed_without_walls() {
         let binary = frostline_binary().expect("frostline is not built: run `cargo xtask test`");
         let scene = Scene::start(&binary, &[]).await.unwrap();
         let mut tried = lost_lane(Path::new(PLAYER), &scene, false).unwrap();
-        tried.retain(|tried| tried.denied.is_some() && !HIDDEN.contains(&tried.what));
+        tried.retain(|tried| tried.denied.is_some() && !DENIED_WITHOUT_WALLS.contains(&tried.what));
         assert!(tried.is_empty(), "{tried:?}");
     }
 }
@@ -260,12 +264,12 @@ mod needs_proc {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn no_case_takes_a_host_over_its_budget() {
+    async fn no_case_exceeds_the_memory_budget() {
         within_budget(&memory_cases()).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn no_row_takes_a_host_over_its_budget() {
+    async fn no_row_exceeds_the_memory_budget() {
         within_budget(&row_cases()).await;
     }
 }

@@ -1,5 +1,5 @@
-//! Needs of tests that not every machine meets. A test that uses one of these functions must be in the module that the function names, so
-//! that `cargo xtask test` can skip it; `cargo xtask lint` refuses other uses.
+//! Needs of tests that some machines do not meet. A test that uses one of these functions must be in the
+//! module stated there, so that `cargo xtask test` can skip it; `cargo xtask lint` refuses other uses.
 
 // For tests only: a missing file fails the test.
 #![allow(clippy::expect_used)]
@@ -8,20 +8,23 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A file or folder of the real photos and networks in `FROSTLINE_SHARED`. For tests in `needs_shared`.
+/// Returns the path of a file in the folder of photos and networks that `FROSTLINE_SHARED` names. For tests
+/// in `needs_shared`.
 ///
 /// # Panics
-/// Where the variable is not set.
+/// Panics if the variable is not set.
 pub fn shared_file(name: &str) -> PathBuf {
     let folder = std::env::var_os("FROSTLINE_SHARED");
-    PathBuf::from(folder.expect("FROSTLINE_SHARED is not set; cargo xtask test skips tests that need it"))
-        .join(name)
+    PathBuf::from(
+        folder.expect("FROSTLINE_SHARED is not set; set it, or skip these tests with cargo xtask test"),
+    )
+    .join(name)
 }
 
-/// The component of a guest that `cargo xtask guests` built from source. For tests in `needs_guests`.
+/// Returns the path of a guest component built by `cargo xtask guests`. For tests in `needs_guests`.
 ///
 /// # Panics
-/// Where it is not built.
+/// Panics if the guest is not built.
 pub fn built_guest(name: &str) -> PathBuf {
     let file = guests().join(format!("{name}.wasm"));
     assert!(
@@ -31,7 +34,7 @@ pub fn built_guest(name: &str) -> PathBuf {
     file
 }
 
-/// The component of the stock guest: as built from source, else as committed.
+/// Returns the path of the stock guest: built from source if available, otherwise as committed.
 pub fn stock_guest() -> PathBuf {
     let built = guests().join("prefix.wasm");
     if built.is_file() {
@@ -41,7 +44,8 @@ pub fn stock_guest() -> PathBuf {
     }
 }
 
-/// `program` in a mount namespace of its own, after the shell did `setup` there. For tests in `needs_unshare`.
+/// Returns a command that runs the shell command `setup`, then `program`, in a separate mount namespace. For
+/// tests in `needs_unshare`.
 pub fn in_mount_namespace(setup: &str, program: impl AsRef<OsStr>) -> Command {
     let status = Command::new("unshare").args(["--mount", "true"]).status();
     let as_root = status.is_ok_and(|status| status.success());

@@ -1,6 +1,8 @@
-//! `enlarge-photos FROM TO`: copies a folder of photos, each enlarged until its JPEG file has about 110 kB, the average of ImageNet.
+//! Copies a folder of photos and enlarges each until its JPEG file has about 110 kB, the average in ImageNet.
+//! Usage: `enlarge-photos FROM TO`.
 //!
-//! The bundled photos have 7.6 kB, which no link is too slow for. Photos that are in TO already are kept, so a second run takes no time.
+//! The bundled photos average 7.6 kB, too little to make a link the bottleneck. Photos that already exist in
+//! TO are not enlarged again.
 
 use anyhow::{Context, Result, bail, ensure};
 use frostline_images::{DecodeLimits, RgbImage, decode, is_image_name, resize_and_crop};
@@ -11,20 +13,23 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Mean size of the photos in ImageNet's training set, in bytes.
+/// Mean file size in ImageNet's training set, in bytes.
 const TARGET_BYTES: usize = 110_000;
 
-/// JPEG quality. Enlarged photos are smooth: at the usual 90 to 95 they would need three times the pixels of ImageNet's.
+/// JPEG quality. Enlarged photos are smooth and would need three times ImageNet's number of pixels at the
+/// usual quality of 90 to 95.
 const QUALITY: u8 = 98;
 
-/// Short side of the first attempt, in pixels; the second is computed from the size of its file.
+/// Short side in pixels for the first attempt. The second attempt uses a side computed from the first file's
+/// size.
 const FIRST_SIDE: u32 = 400;
 
-/// Exponent of the short side over the size of the file. Files grow more slowly than areas (where it would be 0.5), as enlarged photos
-/// get smoother: measured on the bundled photos between 400 and 650 pixels.
+/// Exponent of the short side as a function of the file size. It is larger than 0.5 because enlarged photos
+/// are smoother, so files grow more slowly than areas. Measured on the bundled photos between 400 and 650
+/// pixels.
 const SIDE_EXPONENT: f64 = 0.68;
 
-/// Largest short side in pixels, for photos of a single color, which reach no file size.
+/// Maximum short side, in pixels. Photos of a single color never reach the target size.
 const MAX_SIDE: u32 = 1_000;
 
 fn main() -> Result<()> {
@@ -54,7 +59,7 @@ fn main() -> Result<()> {
     })
 }
 
-/// Adds the images below `root`/`folder` to `photos`, as paths relative to `root`.
+/// Adds images below `root`/`folder` to `photos`, as paths relative to `root`.
 fn find_photos(root: &Path, folder: &Path, photos: &mut Vec<PathBuf>) -> Result<()> {
     let path = root.join(folder);
     let entries = fs::read_dir(&path).with_context(|| format!("cannot list {}", path.display()))?;
@@ -75,27 +80,27 @@ fn enlarge_file(from: &Path, to: &Path) -> Result<()> {
         return Ok(());
     }
     let photo = decode(&fs::read(from)?, &DecodeLimits::default())?;
-    let folder = to.parent().context("the file has no folder")?;
+    let folder = to.parent().context("cannot determine the folder of the file")?;
     fs::create_dir_all(folder)?;
     let unfinished = to.with_extension("part");
     fs::write(&unfinished, enlarge(&photo)?)?;
     Ok(fs::rename(unfinished, to)?)
 }
 
-/// The photo as a JPEG of about [`TARGET_BYTES`].
+/// Encodes the photo as a JPEG of about [`TARGET_BYTES`].
 fn enlarge(photo: &RgbImage) -> Result<Vec<u8>> {
-    let first = encoded(photo, FIRST_SIDE)?;
+    let first = encode_scaled(photo, FIRST_SIDE)?;
     let factor = (TARGET_BYTES as f64 / first.len() as f64).powf(SIDE_EXPONENT);
     let side = (f64::from(FIRST_SIDE) * factor).round() as u32;
-    encoded(photo, side.clamp(1, MAX_SIDE))
+    encode_scaled(photo, side.clamp(1, MAX_SIDE))
 }
 
-/// The photo with this short side, as a JPEG.
-fn encoded(photo: &RgbImage, short_side: u32) -> Result<Vec<u8>> {
+/// Scales the photo to this short side and encodes it as JPEG.
+fn encode_scaled(photo: &RgbImage, short_side: u32) -> Result<Vec<u8>> {
     let scale = f64::from(short_side) / f64::from(photo.width().min(photo.height()));
     let scaled = |side: u32| u16::try_from((f64::from(side) * scale) as u64);
-    let width = scaled(photo.width()).context("the photo is too wide")?;
-    let height = scaled(photo.height()).context("the photo is too tall")?;
+    let width = scaled(photo.width()).context("too wide for JPEG")?;
+    let height = scaled(photo.height()).context("too tall for JPEG")?;
     let mut spec = PixelSpec::imagenet(height.into(), width.into());
     spec.resize_mode = ResizeMode::Squash;
     spec.interpolation = Interpolation::Lanczos;

@@ -5,15 +5,16 @@ use crate::{gpu, ort, python, wheel};
 use anyhow::Result;
 use std::process::Command;
 
-/// The benchmarks that need the Python wheel.
+/// Benchmarks that need the Python wheel.
 const WITH_WHEEL: [&str; 3] = ["python", "scale", "zoo"];
 
-/// The benchmarks that need guests built from source.
+/// Benchmarks that need guests built from source.
 const WITH_GUESTS: [&str; 1] = ["isolation"];
 
-/// `cargo xtask bench <name> [--quick]`; the benchmark binary knows the names, and lists them if none is given.
+/// Runs `cargo xtask bench <name> [--quick]`. The benchmark binary validates the name; without one, it lists
+/// the benchmarks.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    // A library with GPU support also runs the benchmarks on the CPU.
+    // The library for GPUs also runs benchmarks on the CPU.
     let library = gpu::probe().or_else(|_| ort::ensure())?;
     let path = python::ensure("tests/requirements.txt", "python")?;
     let is_one_of = |names: &[&str]| {
@@ -39,7 +40,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     ]))?;
     let mut command = Command::new(target().join("release/frostline-bench"));
     if is_one_of(&WITH_WHEEL) {
-        let wheel = wheel::installed(true)?.map_err(anyhow::Error::msg)?;
+        let wheel = wheel::build_and_install(true)?.map_err(anyhow::Error::msg)?;
         command
             .env("FROSTLINE_WHEEL_PYTHON", wheel.python)
             .env("FROSTLINE_WHEEL", wheel.file);
@@ -50,7 +51,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
             .current_dir(root())
             .env("ORT_DYLIB_PATH", library)
             .env("PATH", path)
-            // Each run must do all of its work; benchmarks of the feature cache enable it.
+            // Disable the feature cache so that no run reuses earlier results. Benchmarks of the cache enable
+            // it.
             .env("FROSTLINE_FEATURE_CACHE", "off")
             .env("FROSTLINE_BENCH_OUT", target().join("bench"))
             .env("FROSTLINE_BENCH_COMMIT", commit.unwrap_or_default().trim()),

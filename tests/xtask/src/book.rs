@@ -1,6 +1,8 @@
-//! The documentation site: pages are beside the code they describe, `runtime/docs/SUMMARY.md` lists them, and mdBook renders them.
+//! Assembles the documentation site: pages are stored next to the code, `runtime/docs/SUMMARY.md` lists them,
+//! and mdBook renders them.
 //!
-//! Pages keep their paths below `target/book/src`, so their links to each other stay as they are. Files that they link to are copied.
+//! Pages have the same paths below `target/book/src` as in the repository, so links between them remain
+//! valid. Linked files are copied.
 
 use crate::markdown::{is_relative, links, replace_targets, resolve};
 use crate::workspace::{self, root, target};
@@ -14,7 +16,8 @@ use std::process::Command;
 
 const SUMMARY: &str = "runtime/docs/SUMMARY.md";
 
-/// Without preprocessors, one of which would rename README.md and break links to it, and with flags as they are typed.
+/// mdBook configuration. It disables preprocessors, because one renames README.md and breaks links, and smart
+/// punctuation, because that alters flags.
 const CONFIG: &str = r#"[book]
 title = "Frostline"
 
@@ -33,10 +36,10 @@ enable = true
 level = 0
 "#;
 
-/// Room for tables.
+/// Widens the content for tables.
 const STYLE: &str = ":root { --content-max-width: 920px; }\n";
 
-/// `cargo xtask book`: assembles the pages, and renders them if mdBook is installed.
+/// Runs `cargo xtask book`: assembles the pages and renders them if mdBook is installed.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if !arguments.is_empty() {
         bail!("book takes no arguments");
@@ -59,7 +62,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Writes the summary, its pages and the files that these link to below `source`.
+/// Writes the summary, the pages that it lists and the files that these pages link to below `source`.
 fn assemble(source: &Path) -> Result<()> {
     let summary_path = Path::new(SUMMARY);
     let summary = read(summary_path)?;
@@ -88,11 +91,13 @@ fn assemble(source: &Path) -> Result<()> {
     write(&source.join("SUMMARY.md"), summary)
 }
 
-/// The target of a link of `page` on the site: files are copied there; the summary, which is the site's navigation, and folders without a
-/// listed README lose their link.
+/// Maps a link of `page` to a target on the site, or `None` if only the link's text remains. Linked files are
+/// copied to the site. Links to the summary, which is the site's navigation, and to folders without a listed
+/// README are removed.
 ///
 /// # Errors
-/// For a page that the summary lacks, as the site would not have it either.
+/// Returns an error if the link names a page that the summary does not list, because the site would not
+/// contain that page.
 fn site_target(source: &Path, pages: &BTreeSet<PathBuf>, page: &Path, link: &str) -> Result<Option<String>> {
     if !is_relative(link) {
         return Ok(Some(link.to_owned()));
@@ -130,20 +135,20 @@ fn write(file: &Path, contents: impl AsRef<[u8]>) -> Result<()> {
     fs::write(file, contents).with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// A Jupyter notebook as a page: its text, its code, and the outputs it was committed with.
+/// Converts a Jupyter notebook to a page with text, code and committed outputs.
 fn notebook(text: &str) -> Result<String> {
     let notebook: Value = serde_json::from_str(text).context("a notebook must be JSON")?;
     let mut page = String::new();
     for cell in each(&notebook, "/cells") {
-        let source = joined(cell, "/source");
+        let source = text_field(cell, "/source");
         if cell.pointer("/cell_type").and_then(Value::as_str) == Some("markdown") {
             write!(page, "{source}\n\n")?;
             continue;
         }
         write!(page, "```python\n{source}\n```\n\n")?;
         for output in each(cell, "/outputs") {
-            let picture = joined(output, "/data/image~1jpeg").replace('\n', "");
-            let text = joined(output, "/text") + &joined(output, "/data/text~1plain");
+            let picture = text_field(output, "/data/image~1jpeg").replace('\n', "");
+            let text = text_field(output, "/text") + &text_field(output, "/data/text~1plain");
             if picture.is_empty() {
                 write!(page, "```text\n{}\n```\n\n", text.trim_end())?;
             } else {
@@ -165,8 +170,8 @@ fn each<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> 
         .flatten()
 }
 
-/// A text of a notebook, which may be stored as lines.
-fn joined(value: &Value, pointer: &str) -> String {
+/// Returns a text field of a notebook, which may be stored as a list of lines.
+fn text_field(value: &Value, pointer: &str) -> String {
     match value.pointer(pointer) {
         Some(Value::String(text)) => text.clone(),
         Some(Value::Array(lines)) => lines.iter().filter_map(Value::as_str).collect(),

@@ -1,5 +1,6 @@
-//! The demo: fine-tunes the bundled network on photos behind a slow link twice, once without Frostline's pushdown and cache (every photo
-//! crosses the link in every epoch) and once as Frostline does it by default.
+//! The demo: fine-tunes the bundled network twice on photos behind a slow link. The first job runs without
+//! Frostline's pushdown and cache, so every photo crosses the link in every epoch; the second job uses
+//! Frostline's defaults.
 
 use crate::ort;
 use crate::workspace::{self, SHARED_BUILD, cargo, output, root, target};
@@ -12,23 +13,23 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Rate of the link in each direction. The photos of an epoch (32 MB) take 6.5 s at this rate.
+/// Rate of the link in Mbit/s in each direction. Transferring the photos of an epoch (32 MB) takes 6.5 s.
 const LINK_MBIT: u64 = 40;
 const EPOCHS: usize = 6;
 
 /// Builds the command, prepares the photos and runs the job both ways.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if !arguments.is_empty() {
-        bail!("the demo takes no arguments");
+        bail!("unexpected arguments; usage: cargo xtask demo");
     }
     eprintln!("demo: building frostline; the first build compiles about 500 crates in a few minutes");
     build()?;
     let library = ort::ensure()?;
     let demo = Demo::new(library)?;
     let host = HostProcess::start(&demo.binary, &demo.folder, &path(&demo.photos)?, &[])
-        .context("the host did not start; see its output above")?;
+        .context("cannot start the host; see the output above")?;
     let link = Link::open(host.address(), Some(LINK_MBIT * 1_000_000))?;
-    eprintln!("demo: job 1 of 2, every photo crosses a link of {LINK_MBIT} Mbit/s in every epoch");
+    eprintln!("demo: job 1 of 2, all photos over a link of {LINK_MBIT} Mbit/s in every epoch");
     let streamed = demo.train(
         &host,
         &link,
@@ -110,7 +111,7 @@ impl Demo {
             job.add_event(&event, start.elapsed());
         }
         if !child.wait()?.success() {
-            bail!("the job failed; its error is above, and `cargo xtask demo` starts the demo again");
+            bail!("cannot complete the job; fix the error above and run `cargo xtask demo` again");
         }
         job.seconds = start.elapsed().as_secs_f64();
         Ok(job)
@@ -128,20 +129,21 @@ impl Demo {
     }
 }
 
-/// Measurements of a job, from its events.
+/// Measurements from the events of a job.
 #[derive(Default)]
 struct Job {
-    /// The folder of the run.
+    /// Path of the run folder as reported by the job.
     folder: String,
     split: String,
-    /// Seconds of measuring the link, the trainer and the host, and of planning. A host keeps its measurements for later jobs.
+    /// Seconds spent on measuring the link, the trainer and the host, and on planning. Hosts store their
+    /// measurements for later jobs.
     measuring: f64,
-    /// When measuring began, since the start of the job.
+    /// Time since the start of the job at which measuring began.
     measuring_since: Option<Duration>,
-    /// The validation before the first step.
-    baseline: Part,
-    epochs: Vec<Part>,
-    /// The whole job, from the start of the process to its end.
+    /// Validation before the first step.
+    baseline: PhaseCost,
+    epochs: Vec<PhaseCost>,
+    /// Duration of the whole process.
     seconds: f64,
     bytes: f64,
     accuracy: f64,
@@ -149,7 +151,7 @@ struct Job {
 
 /// Seconds, and bytes that the trainer received.
 #[derive(Default, Clone, Copy)]
-struct Part {
+struct PhaseCost {
     seconds: f64,
     bytes: f64,
 }
@@ -161,7 +163,7 @@ impl Job {
             let value = event.get(name).and_then(Value::as_str);
             value.unwrap_or_default().to_owned()
         };
-        let part = Part {
+        let part = PhaseCost {
             seconds: number("seconds"),
             bytes: number("bytes_received"),
         };
@@ -195,27 +197,28 @@ impl Job {
         }
     }
 
-    /// The first epoch with the validation before it, in which each side reads every photo for the first time.
-    fn first(&self) -> Part {
+    /// Returns the sum of the first epoch and the preceding validation. Both sides read every photo for the
+    /// first time in this period.
+    fn first_epoch(&self) -> PhaseCost {
         let epoch = self.epochs.first().copied().unwrap_or_default();
-        Part {
+        PhaseCost {
             seconds: self.baseline.seconds + epoch.seconds,
             bytes: self.baseline.bytes + epoch.bytes,
         }
     }
 
     /// Mean of the later epochs.
-    fn later(&self) -> Part {
+    fn mean_later_epoch(&self) -> PhaseCost {
         let later = self.epochs.get(1..).unwrap_or_default();
         let count = later.len().max(1) as f64;
-        Part {
+        PhaseCost {
             seconds: later.iter().map(|epoch| epoch.seconds).sum::<f64>() / count,
             bytes: later.iter().map(|epoch| epoch.bytes).sum::<f64>() / count,
         }
     }
 
-    fn whole(&self) -> Part {
-        Part {
+    fn total(&self) -> PhaseCost {
+        PhaseCost {
             seconds: self.seconds,
             bytes: self.bytes,
         }
@@ -223,16 +226,20 @@ impl Job {
 }
 
 fn show(demo: &Demo, streamed: &Job, planned: &Job, report: &Path) {
-    let model = shown(&demo.model);
-    let photos = shown(&demo.photos);
+    let model = relative_path(&demo.model);
+    let photos = relative_path(&demo.photos);
     println!("\nFrostline: {model} fine-tuned on {photos}, {EPOCHS} epochs over {LINK_MBIT} Mbit/s\n");
     println!(
         "                     photos over the link        Frostline (split at '{}')",
         planned.split
     );
-    print_row("first epoch", streamed.first(), planned.first());
-    print_row("later epochs, each", streamed.later(), planned.later());
-    print_row("whole job", streamed.whole(), planned.whole());
+    print_row("first epoch", streamed.first_epoch(), planned.first_epoch());
+    print_row(
+        "later epochs, each",
+        streamed.mean_later_epoch(),
+        planned.mean_later_epoch(),
+    );
+    print_row("whole job", streamed.total(), planned.total());
     println!(
         "  accuracy           {:>8.1} %                   {:>8.1} %",
         streamed.accuracy * 100.0,
@@ -252,7 +259,7 @@ fn show(demo: &Demo, streamed: &Job, planned: &Job, report: &Path) {
     println!("  cargo xtask test                                  # the tests");
 }
 
-fn print_row(name: &str, streamed: Part, planned: Part) {
+fn print_row(name: &str, streamed: PhaseCost, planned: PhaseCost) {
     println!(
         "  {name:<18} {:>8.2} s {:>12}      {:>8.2} s {:>12}   {:>5.1}x faster, {}",
         streamed.seconds,
@@ -275,8 +282,8 @@ fn megabytes(bytes: f64) -> String {
     format!("{:.2} MB", bytes / 1e6)
 }
 
-/// A path below the repository without its prefix.
-fn shown(path: &Path) -> String {
+/// Formats a path relative to the repository, if it is inside.
+fn relative_path(path: &Path) -> String {
     path.strip_prefix(root()).unwrap_or(path).display().to_string()
 }
 

@@ -4,7 +4,7 @@ use crate::workspace::{self, cargo, root, target};
 use anyhow::{Context, Result, bail};
 use std::process::{Command, Stdio};
 
-/// How long each target runs by default.
+/// Default duration of each target, in seconds.
 const SECONDS: u64 = 30;
 /// libFuzzer's limits per input: memory in MiB, seconds, bytes.
 const LIMITS: [&str; 3] = ["-rss_limit_mb=2048", "-timeout=10", "-max_len=65536"];
@@ -69,7 +69,7 @@ fn parse(arguments: &[String]) -> Result<(u64, Vec<String>)> {
     Ok((seconds, names))
 }
 
-/// The targets, by their binaries.
+/// Returns the names of the targets, sorted.
 fn targets() -> Result<Vec<String>> {
     let folder = root().join("tests/fuzz/libfuzzer/fuzz_targets");
     let entries = std::fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))?;
@@ -82,7 +82,7 @@ fn targets() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Runs one target as an ordinary test, with one of its settings.
+/// Runs a target as an ordinary test with an environment variable set.
 fn run_as_test(name: &str, setting: &str, value: &str) -> Result<()> {
     let mut command = cargo();
     command.args([
@@ -107,7 +107,8 @@ fn has_libfuzzer() -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-/// `cargo fuzz` of the nightly toolchain, whatever toolchain runs us.
+/// Returns the command `cargo fuzz` of the nightly toolchain, independent of the toolchain that runs this
+/// program.
 fn nightly() -> Command {
     let mut command = Command::new("rustup");
     command

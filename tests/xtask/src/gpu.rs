@@ -1,40 +1,41 @@
-//! GPU tests are in modules `needs_gpu` and carry `#[ignore]`. They run where there is a GPU; otherwise the reason is reported.
+//! Support for GPU tests, which are in modules named `needs_gpu` and have the attribute `#[ignore]`. They run
+//! if the machine has a GPU; otherwise the reason is reported.
 
 use crate::ort;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How many GPU tests ran, or why none did.
+/// Number of executed GPU tests, or the reason for skipping them.
 pub(crate) type GpuTests = Result<usize, String>;
 
-/// The line that reports it.
-pub(crate) fn line(tests: &GpuTests) -> String {
+/// Formats the result of the GPU tests.
+pub(crate) fn summary_line(tests: &GpuTests) -> String {
     match tests {
         Ok(count) => format!("GPU tests: ran {count}"),
         Err(reason) => format!("GPU tests: NOT RUN ({reason})"),
     }
 }
 
-/// The ONNX Runtime library for GPU tests, downloaded if the machine has a GPU.
+/// Returns the ONNX Runtime library for GPU tests. Downloads it if the machine has a GPU.
 ///
 /// # Errors
-/// What is missing, in one sentence.
+/// Returns the reason this machine cannot run GPU tests, as a sentence.
 pub(crate) fn probe() -> Result<PathBuf, String> {
     if !has_gpu() {
         return Err("this machine has no NVIDIA GPU".to_owned());
     }
     let library = ort::ensure_gpu().map_err(|error| format!("{error:#}"))?;
-    match missing(&library).as_slice() {
+    match missing_libraries(&library).as_slice() {
         [] => Ok(library),
         missing => Err(format!(
-            "missing libraries: {}; install CUDA 13 and cuDNN 9, or add their folders to LD_LIBRARY_PATH",
+            "cannot find {}: install CUDA 13 and cuDNN 9, or add the folders to LD_LIBRARY_PATH",
             missing.join(", ")
         )),
     }
 }
 
-/// By the driver, or by its command where a container hides the driver.
+/// True if the driver lists a GPU, or `nvidia-smi` does. Some containers hide the driver's folder.
 fn has_gpu() -> bool {
     let listed = std::fs::read_dir("/proc/driver/nvidia/gpus").is_ok_and(|mut gpus| gpus.next().is_some());
     listed || {
@@ -43,8 +44,8 @@ fn has_gpu() -> bool {
     }
 }
 
-/// Libraries that the CUDA provider beside `library` is linked with and that are missing.
-fn missing(library: &Path) -> Vec<String> {
+/// Names the shared libraries that the CUDA provider next to `library` links and the loader cannot find.
+fn missing_libraries(library: &Path) -> Vec<String> {
     let output = Command::new("ldd")
         .arg(library.with_file_name(ort::CUDA_PROVIDER))
         .env("LD_LIBRARY_PATH", search_path(library))
@@ -53,7 +54,7 @@ fn missing(library: &Path) -> Vec<String> {
     not_found(&text.unwrap_or_default())
 }
 
-/// Where libraries are looked for: those of ONNX Runtime lie together.
+/// Returns the loader's search path: the folder of ONNX Runtime's libraries, then `LD_LIBRARY_PATH`.
 fn search_path(library: &Path) -> OsString {
     let mut path = library
         .parent()
@@ -66,7 +67,7 @@ fn search_path(library: &Path) -> OsString {
     path
 }
 
-/// The names in lines such as `libcudnn.so.9 => not found`.
+/// Returns the names in lines such as `libcudnn.so.9 => not found`.
 fn not_found(ldd: &str) -> Vec<String> {
     let lines = ldd.lines().filter(|line| line.contains("=> not found"));
     lines
@@ -80,13 +81,16 @@ mod tests {
 
     #[test]
     fn the_line_names_the_number_or_the_reason() {
-        assert_eq!(line(&Ok(3)), "GPU tests: ran 3");
+        assert_eq!(summary_line(&Ok(3)), "GPU tests: ran 3");
         let none = Err("this machine has no NVIDIA GPU".to_owned());
-        assert_eq!(line(&none), "GPU tests: NOT RUN (this machine has no NVIDIA GPU)");
+        assert_eq!(
+            summary_line(&none),
+            "GPU tests: NOT RUN (this machine has no NVIDIA GPU)"
+        );
     }
 
     #[test]
-    fn libraries_that_are_not_there_are_named() {
+    fn missing_libraries_are_named() {
         let ldd = "\tlinux-vdso.so.1 (0x00007ffd)\n\tlibcudnn.so.9 => not found\n\tlibc.so.6 => /lib/libc.so.6 (0x00007f)\n";
         assert_eq!(not_found(ldd), ["libcudnn.so.9"]);
     }

@@ -1,4 +1,5 @@
-//! A folder that tests and measures a GPU on a machine without network, Rust and this repository.
+//! Packs a folder that runs the GPU tests and benchmarks on a machine without network, Rust or this
+//! repository.
 
 use crate::ort;
 use crate::workspace::{self, SHARED_BUILD, cargo, output, root, target};
@@ -9,7 +10,8 @@ use std::process::Command;
 
 const USAGE: &str = "usage: cargo xtask gpu-kit [--cpu] [--photos DIR] [--arch N]";
 
-/// `cargo xtask gpu-kit`: builds the kit in `target/gpu-kit`; with `--cpu` for the CPU, and tries it.
+/// Runs `cargo xtask gpu-kit`: packs the kit into `target/gpu-kit`. With `--cpu`, packs the kit for the CPU
+/// and runs it.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let is_for_cpu = arguments.iter().any(|word| word == "--cpu");
     let mut pack: Vec<&str> = Vec::new();
@@ -44,14 +46,15 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     }
 }
 
-/// Runs the smallest measurements from the kit alone.
+/// Runs the smallest measurements with only the kit's files.
 fn try_on_cpu(kit: &Path) -> Result<()> {
     let python = output(
         Command::new("python3")
             .arg(root().join("tests/bench/peers/setup_torch.py"))
             .arg("--vision"),
     )?;
-    let words = ["all", "--device", "cpu", "--quick", "--seconds", "300", "--from"];
+    // All parts end by themselves, within three minutes on an idle machine; the limit only ends those that hang.
+    let words = ["all", "--device", "cpu", "--quick", "--seconds", "1500", "--from"];
     workspace::run(
         Command::new(python.trim())
             .arg(kit.join("run.py"))
@@ -60,7 +63,8 @@ fn try_on_cpu(kit: &Path) -> Result<()> {
     )
 }
 
-/// The kit's programs and libraries by their names in it. Debug information stays here.
+/// Returns the kit's programs and libraries by path inside the kit. Programs are stripped of debug
+/// information.
 fn files(is_for_cpu: bool) -> Result<Vec<(String, PathBuf)>> {
     let stripped = target().join("gpu-kit-stripped");
     std::fs::create_dir_all(&stripped)?;
@@ -87,7 +91,7 @@ fn files(is_for_cpu: bool) -> Result<Vec<(String, PathBuf)>> {
     Ok(files)
 }
 
-/// A program built for release, or as the tests have it where only the kit is tried.
+/// Builds a program: optimized, or with the profile of the tests if the kit is for the CPU.
 fn program(name: &str, is_tried: bool) -> Result<PathBuf> {
     if is_tried {
         return workspace::program(name);
@@ -96,7 +100,7 @@ fn program(name: &str, is_tried: bool) -> Result<PathBuf> {
     Ok(target().join("release").join(name))
 }
 
-/// The program with the unit tests of `package`.
+/// Builds and returns the unit test executable of `package`.
 fn test_binary(package: &str) -> Result<PathBuf> {
     let mut build = cargo();
     build

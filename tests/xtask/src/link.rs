@@ -1,4 +1,4 @@
-//! A slow link in user space, to try a split without one: relays a loopback port to another at a fixed rate.
+//! Simulates a slow link in user space: relays a loopback port to another address at a fixed rate.
 
 use anyhow::{Context, Result, bail};
 use frostline_e2e::Link;
@@ -7,7 +7,7 @@ use std::thread;
 
 const USAGE: &str = "usage: cargo xtask link PORT TO MBIT, such as: cargo xtask link 8444 127.0.0.1:8443 20";
 
-/// `cargo xtask link PORT TO MBIT`: relays until it is interrupted.
+/// Runs `cargo xtask link PORT TO MBIT`, which relays until interrupted.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let [port, target, rate] = arguments else {
         bail!("{USAGE}");

@@ -1,4 +1,5 @@
-//! Formatting, clippy, the rules of the dependency graph, import cycles, names and phrases, broken links and tables, and a stale reference.
+//! Checks formatting, clippy, dependency rules, import cycles, names and phrases, links, tables and the
+//! generated reference.
 
 use crate::workspace::{self, cargo, has_cargo_command, output, root};
 use crate::{needs, pages, python, reference, structure};
@@ -7,7 +8,8 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 
-/// A large dependency and the one crate that may use it directly. `deny.toml` says the same to cargo-deny.
+/// Large dependencies and the only crate that uses each directly. `deny.toml` has the same rules for
+/// cargo-deny.
 const DIRECT_USERS: [(&str, &str); 4] = [
     ("wasmtime", "frostline-sandbox"),
     ("ort", "frostline-engine"),
@@ -15,7 +17,7 @@ const DIRECT_USERS: [(&str, &str); 4] = [
     ("opentelemetry", "frostline"),
 ];
 
-/// Crates that must not reach others, however indirectly.
+/// Crates with dependencies that they must not have, even indirectly.
 const FORBIDDEN: [(&str, &[&str]); 15] = [
     ("frostline-tensor", &["wasmtime", "ort", "object_store", "hyper"]),
     (
@@ -102,7 +104,7 @@ pub(crate) fn run() -> Result<()> {
     pages::check()?;
     reference::check()?;
     workspace::run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
-    // The code of this command, which `--workspace` leaves out, and its tests.
+    // The code and the tests of this command, which `--workspace` excludes.
     let own = ["--package", "xtask", "--features", "source"];
     workspace::run(
         cargo()
@@ -116,7 +118,8 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Checks licenses, sources and bans with cargo-deny, and known vulnerabilities if the advisory database can be fetched.
+/// Checks licenses, sources and bans with cargo-deny, and known vulnerabilities if the advisory database can
+/// be fetched.
 fn check_dependencies() -> Result<()> {
     let path = cargo_deny()?;
     let deny = |arguments: &[&str]| {
@@ -138,7 +141,8 @@ fn check_dependencies() -> Result<()> {
     workspace::run(&mut deny(&["--offline", "check", "advisories"]))
 }
 
-/// A `PATH` that contains cargo-deny. If it is not installed, a prebuilt one is installed into the build folder.
+/// Returns a `PATH` that contains cargo-deny. If cargo-deny is not installed, installs a prebuilt one into
+/// the build folder.
 fn cargo_deny() -> Result<OsString> {
     if has_cargo_command("deny") {
         return Ok(std::env::var_os("PATH").unwrap_or_default());
@@ -148,7 +152,8 @@ fn cargo_deny() -> Result<OsString> {
 
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// Checks [`DIRECT_USERS`] and [`FORBIDDEN`] on what cargo resolves, development dependencies left out.
+/// Checks [`DIRECT_USERS`] and [`FORBIDDEN`] against cargo's resolved dependency graph, without development
+/// dependencies.
 fn check_graph() -> Result<()> {
     let text = output(
         cargo()
@@ -160,7 +165,9 @@ fn check_graph() -> Result<()> {
     for (dependency, only_user) in DIRECT_USERS {
         for (user, uses) in graph.iter().filter(|(user, _)| is_ours(user)) {
             if uses.contains(dependency) && user != only_user {
-                violations.push(format!("{user} uses {dependency} directly; only {only_user} may"));
+                violations.push(format!(
+                    "{user} must not use {dependency} directly; use {only_user}"
+                ));
             }
         }
     }
@@ -183,7 +190,7 @@ fn is_ours(name: &str) -> bool {
     name.starts_with("frostline") || name == "xtask"
 }
 
-/// Package name to the names it depends on, development dependencies left out.
+/// Maps each package name to the names of direct dependencies, without development dependencies.
 fn dependencies(metadata: &Value) -> Option<Graph> {
     let packages = metadata.get("packages")?.as_array()?;
     let names: BTreeMap<&str, &str> = packages
@@ -242,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_development_dependency_is_not() {
+    fn a_development_dependency_is_not_reached() {
         let graph = dependencies(&metadata("dev")).unwrap();
         assert!(!reachable(&graph, "frostline-trainer").contains("wasmtime"));
     }

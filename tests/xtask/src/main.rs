@@ -37,7 +37,7 @@ Usage: cargo xtask <command>
   demo       run the demo: fine-tune the bundled network on the bundled photos with and without pushdown
   test       run the tests, except long ones
              --all      include long tests: hostile tenants, exhaustive properties, large networks, several hosts
-             --skipped  run only the tests that the last run left out; fail if a test stays skipped that .ci/may-skip does not list
+             --skipped  run only the tests that the previous run skipped; fail if .ci/may-skip does not list a test that is skipped again
              --gpu      fail if the GPU tests cannot run
              other arguments are passed to the test runner
   lint       check formatting, clippy, dependency rules, import cycles, names, links, tables, and licenses with cargo-deny

@@ -1,20 +1,20 @@
-//! Links of Markdown pages, except those in fenced blocks and code spans.
+//! Links in Markdown pages, except those in fenced blocks and code spans.
 
 use anyhow::Result;
 use std::path::{Component, Path, PathBuf};
 
-/// A link: `[text](target)`.
+/// Inline link: `[text](target)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Link<'a> {
-    /// Byte offset of its `[`.
+    /// Byte offset of the opening `[`.
     start: usize,
-    /// Byte offset after its `)`.
+    /// Byte offset after the closing `)`.
     end: usize,
     pub(crate) text: &'a str,
     pub(crate) target: &'a str,
 }
 
-/// All links of a page, in order.
+/// Returns the page's links in order.
 pub(crate) fn links(page: &str) -> Vec<Link<'_>> {
     let mut found = Vec::new();
     let mut fenced = false;
@@ -30,7 +30,7 @@ pub(crate) fn links(page: &str) -> Vec<Link<'_>> {
     found
 }
 
-/// Whether a line begins or ends a fenced block.
+/// True if a line opens or closes a fenced block.
 pub(crate) fn is_fence(line: &str) -> bool {
     line.trim_start().starts_with("```")
 }
@@ -61,10 +61,11 @@ fn links_of_line<'a>(line: &'a str, offset: usize, found: &mut Vec<Link<'a>>) {
     }
 }
 
-/// The page with each target replaced by what `replace` returns; without a target only the text of the link remains.
+/// Replaces each link target by the result of `replace`. If the result is `None`, only the link's text
+/// remains.
 ///
 /// # Errors
-/// The first error of `replace`.
+/// Returns the first error of `replace`.
 pub(crate) fn replace_targets(
     page: &str,
     mut replace: impl FnMut(&str) -> Result<Option<String>>,
@@ -83,12 +84,13 @@ pub(crate) fn replace_targets(
     Ok(replaced)
 }
 
-/// Whether a target names a file of the repository or a heading of the page.
+/// True if a target names a file of the repository or a heading.
 pub(crate) fn is_relative(target: &str) -> bool {
     !target.contains(':')
 }
 
-/// The path that a relative target names, from the repository's root. A heading alone names its page.
+/// Resolves a relative target to a path from the repository's root. A target that is only a heading resolves
+/// to `page`.
 pub(crate) fn resolve(page: &Path, target: &str) -> PathBuf {
     let (path, _) = target.split_once('#').unwrap_or((target, ""));
     if path.is_empty() {

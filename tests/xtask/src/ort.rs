@@ -1,4 +1,5 @@
-//! The ONNX Runtime library of tests, benchmarks and packages: an installed one, or the one that `frostline onnxruntime install` downloads.
+//! Provides the ONNX Runtime library for tests, benchmarks and packages: an installed library or the download
+//! of `frostline onnxruntime install`.
 
 use crate::workspace::{self, output, root, target};
 use anyhow::{Context, Result, bail};
@@ -7,22 +8,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A file in the folder of each library that supports NVIDIA GPUs.
+/// Name of a file that accompanies libraries with support for NVIDIA GPUs.
 pub(crate) const CUDA_PROVIDER: &str = "libonnxruntime_providers_cuda.so";
 
-/// The oldest release whose C interface we use (`api-23`).
+/// Oldest supported minor release, which has the C interface `api-23`.
 const OLDEST_MINOR: u32 = 23;
 
-/// The pinned release for this platform.
-pub(crate) struct Pinned {
+/// ONNX Runtime release pinned for this platform.
+pub(crate) struct PinnedWheel {
     pub(crate) version: String,
     pub(crate) package: String,
     /// SHA-256 of the wheel.
     pub(crate) sha256: String,
 }
 
-/// Reads the list of wheels of `frostline onnxruntime install`.
-pub(crate) fn pinned_wheel() -> Result<Pinned> {
+/// Reads the pinned wheel from the list used by `frostline onnxruntime install`.
+pub(crate) fn pinned_wheel() -> Result<PinnedWheel> {
     let path = root().join("runtime/cli/src/onnxruntime.json");
     let json = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let release: Value = serde_json::from_str(&json)?;
@@ -33,19 +34,19 @@ pub(crate) fn pinned_wheel() -> Result<Pinned> {
             && field(wheel, "arch") == std::env::consts::ARCH
     });
     let wheel = wheel.context("no ONNX Runtime is pinned for this platform")?;
-    Ok(Pinned {
+    Ok(PinnedWheel {
         version: field(&release, "version").to_owned(),
         package: field(wheel, "package").to_owned(),
         sha256: field(wheel, "sha256").to_owned(),
     })
 }
 
-/// A string in an object, empty if it is missing.
+/// Returns a string field of an object, or an empty string if missing.
 fn field<'a>(object: &'a Value, name: &str) -> &'a str {
     object.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// `cargo xtask ort [--gpu]`: prints the path of the library that the tests (or the GPU tests) run with.
+/// Runs `cargo xtask ort [--gpu]`: prints the path of the library for tests or GPU tests.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let library = match words.as_slice() {
@@ -57,25 +58,27 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Finds the library, or downloads it to `target/onnxruntime/`, and returns its path.
+/// Returns the path of the library named by `ORT_DYLIB_PATH`, found in a system folder, or downloaded to
+/// `target/onnxruntime/`, in this order.
 pub(crate) fn ensure() -> Result<PathBuf> {
-    if let Some(named) = named()? {
+    if let Some(named) = library_from_environment()? {
         return Ok(named);
     }
     match system_library() {
         Some(library) => Ok(library),
-        None => pinned(),
+        None => pinned_library(),
     }
 }
 
-/// Downloads the pinned library to `target/onnxruntime/` if it is missing and returns its path.
-pub(crate) fn pinned() -> Result<PathBuf> {
+/// Returns the path of the pinned library. Downloads it to `target/onnxruntime/` if missing.
+pub(crate) fn pinned_library() -> Result<PathBuf> {
     install(&target().join("onnxruntime"), &[])
 }
 
-/// Finds a library that supports GPUs, or downloads it to `target/onnxruntime-gpu/`, and returns its path.
+/// Returns the path of a library with GPU support: `ORT_DYLIB_PATH` if it supports GPUs, otherwise a download
+/// in `target/onnxruntime-gpu/`.
 pub(crate) fn ensure_gpu() -> Result<PathBuf> {
-    if let Some(named) = named()?
+    if let Some(named) = library_from_environment()?
         && named.with_file_name(CUDA_PROVIDER).is_file()
     {
         return Ok(named);
@@ -95,8 +98,11 @@ fn install(folder: &Path, flags: &[&str]) -> Result<PathBuf> {
     Ok(PathBuf::from(printed.trim()))
 }
 
-/// The library that `ORT_DYLIB_PATH` names.
-fn named() -> Result<Option<PathBuf>> {
+/// Returns the library named by `ORT_DYLIB_PATH`, if set.
+///
+/// # Errors
+/// Returns an error if the variable does not name a file.
+fn library_from_environment() -> Result<Option<PathBuf>> {
     let Some(path) = std::env::var_os("ORT_DYLIB_PATH").map(PathBuf::from) else {
         return Ok(None);
     };
@@ -109,7 +115,7 @@ fn named() -> Result<Option<PathBuf>> {
     Ok(Some(path))
 }
 
-/// The newest library in the system's folders, if it is new enough.
+/// Returns the newest library in the system's folders, if it is new enough.
 fn system_library() -> Option<PathBuf> {
     let folders = [
         "/usr/local/lib",

@@ -1,4 +1,5 @@
-//! Checks pages: the file and the heading of each relative link exist, and no blank line divides a table.
+//! Checks Markdown pages: relative links name existing files and headings, and blank lines do not divide
+//! tables.
 
 use crate::markdown::{is_fence, is_relative, links, resolve};
 use crate::workspace::{output, root};
@@ -10,7 +11,7 @@ use std::process::Command;
 /// Checks every tracked page.
 ///
 /// # Errors
-/// Lists the broken links and the rows outside of tables with their pages.
+/// Lists all broken links and all table rows outside of tables.
 pub(crate) fn check() -> Result<()> {
     let listed = output(Command::new("git").args(["ls-files", "*.md"]).current_dir(root()))?;
     let mut broken = Vec::new();
@@ -24,7 +25,7 @@ pub(crate) fn check() -> Result<()> {
         let rows = rows_outside_tables(&text);
         broken.extend(
             rows.iter()
-                .map(|line| format!("{}:{line}: a row that belongs to no table", page.display())),
+                .map(|line| format!("{}:{line}: row outside of a table", page.display())),
         );
     }
     if !broken.is_empty() {
@@ -33,7 +34,7 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// Why a link of `page` is broken, if it is.
+/// Returns the reason a link of `page` is broken, or `None` if the link is valid.
 fn problem(page: &Path, target: &str) -> Result<Option<&'static str>> {
     let file = resolve(page, target);
     if !root().join(&file).exists() {
@@ -51,7 +52,7 @@ fn read(page: &Path) -> Result<String> {
     std::fs::read_to_string(root().join(page)).with_context(|| format!("cannot read {}", page.display()))
 }
 
-/// The anchors of a page's headings.
+/// Returns the anchors of all headings in a page.
 fn anchors(page: &str) -> BTreeSet<String> {
     let mut anchors = BTreeSet::new();
     let mut fenced = false;
@@ -71,7 +72,7 @@ fn anchors(page: &str) -> BTreeSet<String> {
     anchors
 }
 
-/// The anchor that GitHub and mdBook give a heading.
+/// Returns a heading's anchor on GitHub and in mdBook.
 fn anchor(heading: &str) -> String {
     let heading = heading.trim().to_lowercase();
     heading
@@ -81,7 +82,8 @@ fn anchor(heading: &str) -> String {
         .collect()
 }
 
-/// The numbers, from 1, of lines that are written as rows but begin no table and continue none: pages show them as text.
+/// Returns the line numbers, from 1, of table rows after a blank line that do not begin a table. Pages show
+/// them as text.
 fn rows_outside_tables(page: &str) -> Vec<usize> {
     let mut fenced = false;
     let mut lines: Vec<&str> = page

@@ -1,4 +1,4 @@
-//! Jobs on several threads, and values that they share.
+//! Parallel jobs and lazily computed shared values.
 
 use anyhow::{Result, anyhow};
 use std::panic::resume_unwind;
@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// A value that is computed on first use. Concurrent callers wait for the first.
+/// Value or error that is computed on first use. Concurrent callers wait for the first caller.
 pub(crate) struct Lazy<T>(OnceLock<Result<T, String>>);
 
 impl<T> Lazy<T> {

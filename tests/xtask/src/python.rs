@@ -8,14 +8,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-/// Records the requirements that an environment was created for.
+/// File in an environment that stores the installed requirements.
 const MARKER: &str = "installed-requirements.txt";
 
-/// Held while an environment is checked or installed.
+/// Serializes checks and installations of environments.
 static INSTALLING: Mutex<()> = Mutex::new(());
 
-/// Ensures a virtual environment `target/<name>` with the packages of `requirements` (a file of the repository). Returns a `PATH` on
-/// which its interpreter is `python3`.
+/// Creates the virtual environment `target/<name>` with the packages in `requirements` (a file of the
+/// repository), unless it is up to date. Returns a `PATH` on which `python3` is its interpreter.
 pub(crate) fn ensure(requirements: &str, name: &str) -> Result<OsString> {
     let requirements = root().join(requirements);
     let wanted = std::fs::read_to_string(&requirements)
@@ -34,11 +34,12 @@ pub(crate) fn ensure(requirements: &str, name: &str) -> Result<OsString> {
     Ok(std::env::join_paths(folders)?)
 }
 
-/// Installs with the pip outside the environment, because Debian's Python cannot install pip into one.
+/// Installs packages with a pip outside the environment, because Debian's Python cannot install pip into an
+/// environment.
 fn install(environment: &Path, requirements: &Path) -> Result<()> {
     let venv = ["-m", "venv", "--clear", "--without-pip"];
     run(Command::new("python3").args(venv).arg(environment))
-        .context("cannot create a virtual environment; install Python 3 with its module venv")?;
+        .context("cannot create a virtual environment; install Python 3 with the module venv")?;
     let interpreter = environment.join("bin/python3");
     run(pip(&["--python"])
         .arg(interpreter)
@@ -46,13 +47,13 @@ fn install(environment: &Path, requirements: &Path) -> Result<()> {
         .arg(requirements))
     .with_context(|| {
         format!(
-            "cannot install {}; pip 22.3 or later is needed",
+            "cannot install {} (requires pip 22.3 or later)",
             requirements.display()
         )
     })
 }
 
-/// `python3 -m pip` with `arguments`, quiet and without prompts.
+/// Returns the command `python3 -m pip` with `arguments`, quiet and without prompts.
 pub(crate) fn pip(arguments: &[&str]) -> Command {
     let mut command = Command::new("python3");
     command
@@ -75,7 +76,8 @@ pub(crate) fn unpack(wheel: &Path, folder: &Path) -> Result<()> {
         .arg(folder))
 }
 
-/// The SHA-256 of `bytes` in hexadecimal digits. By Python, which is needed anyway, so that this program builds without a crate for it.
+/// Computes the SHA-256 of `bytes` in hexadecimal digits. Uses Python, which is required anyway, to save this
+/// program a dependency.
 pub(crate) fn sha256(bytes: &[u8]) -> Result<String> {
     const SCRIPT: &str = "import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())";
     let mut child = Command::new("python3")

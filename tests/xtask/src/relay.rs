@@ -5,17 +5,17 @@ use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write, stderr, stdout};
 use std::process::{Command, Stdio};
 
-/// A test runner, and where it prints how many tests ran.
+/// Test runner, which determines where and how results are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Runner {
-    /// On standard error: `Summary [   3.2s] 12 tests run: 12 passed, 3 skipped`.
+    /// Prints `Summary [   3.2s] 12 tests run: 12 passed, 3 skipped` to standard error.
     Nextest,
-    /// On standard output, for each program of tests: `test result: ok. 12 passed; 0 failed; ..`.
+    /// Prints `test result: ok. 12 passed; 0 failed; ..` to standard output for each test program.
     Cargo,
 }
 
 impl Runner {
-    /// The number of tests that ran, if `line` is a summary.
+    /// Returns the number of executed tests if `line` is a summary.
     fn count(self, line: &str) -> Option<usize> {
         let number = |text: &str| text.split_whitespace().next_back()?.parse().ok();
         match self {
@@ -33,7 +33,8 @@ impl Runner {
         }
     }
 
-    /// Runs `command`, relays its output, and prints `notice` before the (last) summary. Returns how many tests ran.
+    /// Runs `command`, relays the output, and prints `notice` before the last summary. Returns the number of
+    /// executed tests.
     pub(crate) fn run(self, command: &mut Command, notice: Option<&str>) -> Result<usize> {
         let shown = show(command);
         match self {
@@ -57,7 +58,8 @@ impl Runner {
         Ok(count)
     }
 
-    /// Relays lines as they arrive; lines from a summary on are held back until the next one or the end. Returns how many tests ran.
+    /// Relays lines immediately, but holds back lines from a summary until the next program starts or the
+    /// output ends. Returns the number of executed tests.
     fn relay(self, from: impl Read, to: &mut impl Write, notice: Option<&str>) -> Result<usize> {
         let mut total = 0;
         let mut pending = String::new();
@@ -85,7 +87,7 @@ impl Runner {
     }
 }
 
-/// The text without ANSI escape sequences.
+/// Removes ANSI escape sequences.
 fn plain(text: &str) -> String {
     let mut parts = text.split('\u{1b}');
     let mut plain = parts.next().unwrap_or_default().to_owned();
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_summaries_the_last_stays_last() {
+    fn the_notice_precedes_the_last_summary() {
         let one = "running 1 test\ntest result: ok. 1 passed; 0 failed; 2 ignored\n\n";
         let two = "running 2 tests\ntest result: FAILED. 1 passed; 1 failed; 0 ignored\n\n";
         let (count, shown) = relayed(Runner::Cargo, &format!("{one}{two}"));
@@ -140,10 +142,10 @@ mod tests {
     }
 
     #[test]
-    fn without_a_summary_the_notice_comes_all_the_same() {
+    fn the_notice_is_printed_without_a_summary() {
         assert_eq!(
-            relayed(Runner::Cargo, "error: it does not compile\n"),
-            (0, "error: it does not compile\nNOTICE\n".to_owned())
+            relayed(Runner::Cargo, "error: cannot compile\n"),
+            (0, "error: cannot compile\nNOTICE\n".to_owned())
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Third-party object stores: starts them, runs the tests against them, and prints the results.
+//! Starts third-party object stores, runs the tests against them, and prints a table of results.
 
 use crate::test::{self, Environment};
 use crate::workspace::{root, target};
@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// The servers (the names of their test modules) and their scripts in `tests/stores/`.
+/// Server names, equal to the names of test modules, and scripts in `tests/stores/`.
 const SERVERS: [(&str, &str); 4] = [
     ("azurite", "azurite.py"),
     ("fake_gcs", "fake_gcs.py"),
@@ -20,7 +20,7 @@ const SERVERS: [(&str, &str); 4] = [
     ("moto", "moto_s3.py"),
 ];
 
-/// A server that is stopped on drop.
+/// Running server, stopped on drop.
 struct Server {
     name: &'static str,
     version: String,
@@ -29,14 +29,15 @@ struct Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The script stops its server at the end of its input.
+        // The script stops its server when standard input closes.
         drop(self.child.stdin.take());
         let _ = self.child.wait();
     }
 }
 
-/// `cargo xtask stores [--install] [--serve] [server..]`: starts each available server, runs the tests of real stores against it, and
-/// prints the results. With `--serve` the servers run until Enter is pressed, without tests.
+/// Runs `cargo xtask stores [--install] [--serve] [server..]`: starts each available server, runs the tests
+/// of real stores against it, and prints the results. With `--serve`, the servers run until Enter is pressed,
+/// without tests.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let (flags, named): (Vec<&str>, Vec<&str>) = arguments
         .iter()
@@ -63,7 +64,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         }
     }
     if servers.is_empty() {
-        eprintln!("no server is available: nothing was tested; install them with --install");
+        eprintln!("cannot test: no server is available; install servers with --install");
         return Ok(());
     }
     if flags.contains(&"--serve") {
@@ -86,9 +87,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     ran.map(|count| eprintln!("stores: {count} tests on {} servers passed", servers.len()))
 }
 
-/// Installs and starts a server, and writes its connection file.
+/// Starts a server and writes its connection file. With `install`, installs it first if necessary.
 fn start(name: &'static str, script: &str, folder: &Path, path: &OsStr, install: bool) -> Result<Server> {
-    // A separate environment, as the packages of the others may not be available where this one's are.
+    // fake-gcs-server has a separate environment, because its packages may be unavailable on machines that
+    // can install the others.
     let own = match name {
         "fake_gcs" => Some(python::ensure("tests/stores/requirements.txt", "stores-python")?),
         _ => None,
@@ -110,7 +112,8 @@ fn start(name: &'static str, script: &str, folder: &Path, path: &OsStr, install:
         version: name.to_owned(),
         child,
     };
-    let connection: Value = serde_json::from_str(&line).context("its script failed; see its output above")?;
+    let connection: Value =
+        serde_json::from_str(&line).context("cannot start the server; see the output above")?;
     if let Some(reason) = connection.get("missing").and_then(Value::as_str) {
         bail!("{reason}");
     }
@@ -122,7 +125,7 @@ fn start(name: &'static str, script: &str, folder: &Path, path: &OsStr, install:
     Ok(server)
 }
 
-/// The results: a row per operation, a column per server.
+/// Formats the results with a row per operation and a column per server.
 fn table(servers: &[Server], tried: &Path) -> String {
     let row = |first: &str, cells: &mut dyn Iterator<Item = String>| {
         format!("| {first} | {} |\n", cells.collect::<Vec<_>>().join(" | "))
@@ -132,7 +135,7 @@ fn table(servers: &[Server], tried: &Path) -> String {
     for operation in OPERATIONS {
         let note = |server: &Server| -> PathBuf { tried.join(server.name).join(operation) };
         let cell =
-            |server| fs::read_to_string(note(server)).unwrap_or_else(|_| "not tested, or failed".to_owned());
+            |server| fs::read_to_string(note(server)).unwrap_or_else(|_| "not tested or failed".to_owned());
         text += &row(operation, &mut servers.iter().map(cell));
     }
     text

@@ -1,7 +1,6 @@
-//! The tests, with everything they need.
-//!
-//! A default run covers every crate and every end-to-end path once, in a few minutes. What takes long (hostile tenants, exhaustive
-//! properties, large networks, jobs on several hosts) is in modules named `long` and in the targets of [`LONG_TARGETS`].
+//! A default run covers every crate and end-to-end path in a few minutes. Long tests (hostile tenants,
+//! exhaustive properties, large networks, jobs on several hosts) are in modules named `long` and in
+//! [`LONG_TARGETS`].
 
 use crate::needs::{self, skipped};
 use crate::relay::Runner;
@@ -13,18 +12,18 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
 
-/// The module of tests that a default run leaves out.
+/// Name of modules with tests that default runs skip.
 pub(crate) const LONG: &str = "long";
 
-/// The programs whose unit tests belong to a default run.
+/// Programs with unit tests in a default run.
 const PROGRAMS: [&str; 4] = ["frostline", "enlarge-photos", "frostline-played", "xtask"];
 
-/// The integration tests of a default run.
+/// Integration tests of a default run.
 const TARGETS: [&str; 8] = [
     "e2e", "fuzz", "host", "images", "objects", "report", "sandbox", "wheel",
 ];
 
-/// The targets that a default run does not even compile: a package and a flag of cargo for each.
+/// Targets that default runs do not compile: a package and a flag of cargo.
 const LONG_TARGETS: [(&str, [&str; 2]); 3] = [
     ("frostline-isolation", ["--test", "isolation"]),
     ("frostline-fuzz", ["--test", "memory"]),
@@ -38,7 +37,8 @@ enum Flag {
     All,
     /// Fail if the GPU tests cannot run.
     Gpu,
-    /// Run only the tests that the last run left out; fail if a test stays skipped that `.ci/may-skip` does not list.
+    /// Run only the tests that the previous run skipped; fail if `.ci/may-skip` does not list a test that is
+    /// skipped again.
     Skipped,
 }
 
@@ -53,7 +53,8 @@ impl Flag {
     }
 }
 
-/// Sets up ONNX Runtime and the Python packages, runs the tests whose needs are met, and reports what was left out and how to run it.
+/// Runs `cargo xtask test`: sets up ONNX Runtime and the Python packages, runs all tests whose needs are met,
+/// and reports which tests were skipped and how to run them.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let flags: Vec<Flag> = arguments.iter().filter_map(|word| Flag::parse(word)).collect();
     let words: Vec<&String> = arguments
@@ -61,42 +62,46 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         .filter(|word| Flag::parse(word).is_none())
         .collect();
     let extent = if flags.contains(&Flag::Skipped) {
-        Extent::LeftOut(skipped::read()?)
+        TestSelection::PreviouslySkipped(skipped::read()?)
     } else if flags.contains(&Flag::All) || !words.is_empty() {
-        Extent::All
+        TestSelection::All
     } else {
-        Extent::Default
+        TestSelection::Default
     };
     let environment = set_up(&extent, &words)?;
     let on_gpu = on_gpu(&words, &environment)?;
     if flags.contains(&Flag::Gpu) && on_gpu.is_err() {
-        bail!("{}", gpu::line(&on_gpu));
+        bail!("{}", gpu::summary_line(&on_gpu));
     }
     let Needs { mut unmet, pythons } = needs(&words)?;
     unmet.extend(on_gpu.is_err().then_some(needs::GPU));
     if !words.is_empty() {
-        let notice = gpu::line(&on_gpu);
+        let notice = gpu::summary_line(&on_gpu);
         let (runner, commands) = commands(&extent, &unmet, &words, &environment);
         return run_all(runner, commands, &pythons, &notice);
     }
     let skipped = skipped::list(&unmet, &extent, &environment)?;
-    let notice = format!("{}\n{}", skipped::report(&skipped, &extent), gpu::line(&on_gpu));
+    let notice = format!(
+        "{}\n{}",
+        skipped::report(&skipped, &extent),
+        gpu::summary_line(&on_gpu)
+    );
     let (runner, commands) = commands(&extent, &unmet, &words, &environment);
     let ran = run_all(runner, commands, &pythons, &notice);
     match extent {
-        Extent::LeftOut(_) => skipped::check(&skipped)?,
-        Extent::Default => skipped::write(&[&unmet[..], &[LONG]].concat())?,
-        Extent::All => skipped::write(&unmet)?,
+        TestSelection::PreviouslySkipped(_) => skipped::check(&skipped)?,
+        TestSelection::Default => skipped::write(&[&unmet[..], &[LONG]].concat())?,
+        TestSelection::All => skipped::write(&unmet)?,
     }
     ran
 }
 
-/// Installs ONNX Runtime and the Python packages, and compiles the tests meanwhile.
-fn set_up(extent: &Extent, words: &[&String]) -> Result<Environment> {
+/// Installs ONNX Runtime, then compiles the tests and installs the Python packages in parallel.
+fn set_up(extent: &TestSelection, words: &[&String]) -> Result<Environment> {
     let library = ort::ensure()?;
     let path = thread::scope(|scope| {
         let packages = scope.spawn(|| python::ensure("tests/requirements.txt", "python"));
-        // A failure is reported later, as the reason why the tests of the wheel are skipped.
+        // A failure is reported later as the reason for skipping the tests of the wheel.
         let wheel = scope.spawn(|| is_wheel_wanted(words).then(wheel::missing));
         let mut compile = cargo();
         compile
@@ -113,12 +118,13 @@ fn set_up(extent: &Extent, words: &[&String]) -> Result<Environment> {
     Ok(Environment { library, path })
 }
 
-/// True if the wheel is built: if no test is named, or those of the wheel.
+/// True if the wheel is built: if no tests are named, or tests of the wheel are.
 fn is_wheel_wanted(words: &[&String]) -> bool {
     words.is_empty() || words.iter().any(|word| word.contains("wheel"))
 }
 
-/// Runs the commands one after the other. The notice precedes the summary of the last one.
+/// Runs all commands in sequence, even after a failure, and returns the first error. The notice precedes the
+/// last summary.
 fn run_all(
     runner: Runner,
     commands: Vec<Command>,
@@ -135,26 +141,26 @@ fn run_all(
     failures.into_iter().next().map_or(Ok(()), Err)
 }
 
-/// The environment of the tests.
+/// Environment for tests.
 pub(crate) struct Environment {
-    /// ONNX Runtime.
+    /// Path of the ONNX Runtime library.
     pub(crate) library: PathBuf,
-    /// A `PATH` whose Python has the packages of the tests.
+    /// `PATH` on which Python has the packages for tests.
     pub(crate) path: OsString,
 }
 
-/// The needs that this machine meets and does not meet.
+/// Needs of tests on this machine.
 struct Needs {
-    /// The modules of unmet needs.
+    /// Modules of unmet needs.
     unmet: Vec<&'static str>,
-    /// The environment variables for Python interpreters of met needs.
+    /// Environment variables for met needs: names and paths of Python interpreters.
     pythons: Vec<(&'static str, PathBuf)>,
 }
 
 fn needs(words: &[&String]) -> Result<Needs> {
     let wheel = wheel(words)?;
     let trainers = match &wheel {
-        Ok(_) => wheel::with_trainers()?,
+        Ok(_) => wheel::install_with_torch()?,
         Err(why) => Err(why.clone()),
     };
     let mut unmet = needs::unmet();
@@ -189,48 +195,47 @@ fn on_gpu(words: &[&String], environment: &Environment) -> Result<gpu::GpuTests>
     })
 }
 
-/// The Python interpreter with the wheel, or why there is none.
+/// Returns the Python interpreter with the wheel, or the reason the wheel is missing.
 fn wheel(words: &[&String]) -> Result<Result<PathBuf, String>> {
     if !is_wheel_wanted(words) {
         let when = "the wheel is built if no test is named, or if `wheel` is";
         return Ok(Err(when.to_owned()));
     }
-    Ok(wheel::installed(false)?.map(|installed| installed.python))
+    Ok(wheel::build_and_install(false)?.map(|installed| installed.python))
 }
 
-/// Which tests run.
-pub(crate) enum Extent {
-    /// All but long ones.
+/// Selection of tests.
+pub(crate) enum TestSelection {
+    /// All tests except long ones.
     Default,
-    /// All.
     All,
-    /// Those in these modules and in [`LONG_TARGETS`].
-    LeftOut(Vec<String>),
+    /// Tests in these modules and in [`LONG_TARGETS`].
+    PreviouslySkipped(Vec<String>),
 }
 
-impl Extent {
-    /// The flags that select the targets of cargo to compile and run. Targets are named rather than packages, so that every command selects
-    /// the same features and no dependency is compiled twice.
+impl TestSelection {
+    /// Returns cargo flags that select the targets to compile and run. They name targets instead of packages,
+    /// so that every command selects the same features and compiles each dependency once.
     pub(crate) fn targets(&self) -> Vec<&'static str> {
         let programs = PROGRAMS.iter().flat_map(|name| ["--bin", *name]);
         let tests = TARGETS.iter().flat_map(|name| ["--test", *name]);
         let default = ["--lib"].into_iter().chain(programs).chain(tests);
         match self {
             Self::Default => default.collect(),
-            Self::All | Self::LeftOut(_) => default.chain(long_targets()).collect(),
+            Self::All | Self::PreviouslySkipped(_) => default.chain(long_targets()).collect(),
         }
     }
 }
 
-/// The flags that select [`LONG_TARGETS`].
+/// Returns cargo flags that select [`LONG_TARGETS`].
 pub(crate) fn long_targets() -> impl Iterator<Item = &'static str> {
     LONG_TARGETS.iter().flat_map(|(_, flags)| *flags)
 }
 
-/// The commands that run `extent` without the tests in the modules `unmet`; `words` are passed to the runner, which is nextest if it is
-/// installed, else cargo's own.
+/// Returns commands that run `extent` without the tests in the modules `unmet`. `words` are passed to the
+/// test runner: nextest if installed, otherwise cargo.
 pub(crate) fn commands(
-    extent: &Extent,
+    extent: &TestSelection,
     unmet: &[&'static str],
     words: &[&String],
     environment: &Environment,
@@ -246,7 +251,7 @@ pub(crate) fn commands(
     (runner, commands)
 }
 
-/// Nextest if it is installed, else cargo's own runner, with the beginning of its command.
+/// Returns nextest if installed, otherwise cargo's test runner, with the first arguments of the command.
 fn runner() -> (Runner, Command) {
     let mut command = cargo();
     if has_cargo_command("nextest") {
@@ -263,10 +268,10 @@ fn runner() -> (Runner, Command) {
     (Runner::Cargo, command)
 }
 
-/// The command that runs the GPU tests, which carry `#[ignore]`.
+/// Returns the command for GPU tests, which have the attribute `#[ignore]`.
 fn gpu_tests(words: &[&String], environment: &Environment) -> (Runner, Command) {
     let (runner, mut command) = runner();
-    command.args(Extent::Default.targets());
+    command.args(TestSelection::Default.targets());
     match runner {
         Runner::Nextest => command
             .args(["--run-ignored", "only", "--no-tests", "pass", "-E"])
@@ -280,7 +285,7 @@ fn gpu_tests(words: &[&String], environment: &Environment) -> (Runner, Command) 
     (runner, command)
 }
 
-/// The command that runs the tests of real stores on these servers.
+/// Returns the command for the tests of real stores on `servers`.
 pub(crate) fn store_tests(servers: &[&'static str], environment: &Environment) -> (Runner, Command) {
     let (runner, mut command) = runner();
     command.args(["--test", "e2e", "--test", "objects"]);
@@ -300,34 +305,41 @@ pub(crate) fn store_tests(servers: &[&'static str], environment: &Environment) -
 fn set_environment(command: &mut Command, environment: &Environment) {
     command.env("ORT_DYLIB_PATH", &environment.library);
     command.env("PATH", &environment.path);
-    // Features cached by earlier runs must not affect this one; tests of the feature cache set their own folder.
+    // Features cached by earlier runs must not affect this run; tests of the feature cache set their own
+    // folder.
     command.env("FROSTLINE_FEATURE_CACHE", "off");
     if needs::built_guests().is_dir() {
         command.env("FROSTLINE_GUESTS_DIR", needs::built_guests());
     }
 }
 
-/// How many tests run at once: more than there are cores, since some only wait (for a timeout, or for another process).
+/// Returns the number of test threads. It exceeds the number of cores because some tests mostly wait for a
+/// timeout or another process.
 fn threads() -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     (cores + 2).to_string()
 }
 
-/// Nextest's filter for tests in one of `modules`, separated by `|`.
+/// Formats a nextest filter for tests in `modules`, which are separated by `|`.
 fn in_modules(modules: &str) -> String {
     format!("test(/(^|::)({modules})::/)")
 }
 
-fn nextest(mut command: Command, extent: &Extent, unmet: &[&'static str], words: &[&String]) -> Command {
+fn nextest(
+    mut command: Command,
+    extent: &TestSelection,
+    unmet: &[&'static str],
+    words: &[&String],
+) -> Command {
     command.args(extent.targets());
     let mut filters = Vec::new();
     if !unmet.is_empty() {
         filters.push(format!("not {}", in_modules(&unmet.join("|"))));
     }
     match extent {
-        Extent::Default => filters.push(format!("not {}", in_modules(LONG))),
-        Extent::All => {}
-        Extent::LeftOut(modules) => {
+        TestSelection::Default => filters.push(format!("not {}", in_modules(LONG))),
+        TestSelection::All => {}
+        TestSelection::PreviouslySkipped(modules) => {
             let mut left_out = in_modules(&modules.join("|"));
             for (package, [_, name]) in LONG_TARGETS {
                 left_out += &format!(" | (package({package}) & binary({name}))");
@@ -344,7 +356,7 @@ fn nextest(mut command: Command, extent: &Extent, unmet: &[&'static str], words:
 
 fn cargo_test(
     mut command: Command,
-    extent: &Extent,
+    extent: &TestSelection,
     unmet: &[&'static str],
     words: &[&String],
 ) -> Vec<Command> {
@@ -352,17 +364,17 @@ fn cargo_test(
         .iter()
         .flat_map(|module| ["--skip".to_owned(), format!("{module}::")]);
     match extent {
-        Extent::Default => {
+        TestSelection::Default => {
             command.args(extent.targets()).arg("--").args(skips);
             command.args(["--skip", &format!("{LONG}::")]);
             vec![command]
         }
-        Extent::All => {
+        TestSelection::All => {
             command.args(extent.targets()).arg("--").args(skips).args(words);
             vec![command]
         }
-        Extent::LeftOut(modules) => {
-            // Without the test that all builds share: its tests have run.
+        TestSelection::PreviouslySkipped(modules) => {
+            // [`SHARED_BUILD`] is omitted because it would run tests of the default run again.
             let mut whole = cargo();
             whole
                 .args(["test", "--no-fail-fast", "--workspace"])
@@ -370,7 +382,10 @@ fn cargo_test(
                 .arg("--")
                 .args(skips.clone())
                 .env("RUST_TEST_THREADS", threads());
-            command.args(Extent::Default.targets()).arg("--").args(skips);
+            command
+                .args(TestSelection::Default.targets())
+                .arg("--")
+                .args(skips);
             command.args(modules.iter().map(|module| format!("{module}::")));
             vec![whole, command]
         }

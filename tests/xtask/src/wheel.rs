@@ -1,4 +1,4 @@
-//! The Python wheel, which contains the package, its native extension and the command.
+//! Builds the Python wheel, which contains the package, the native extension and the command.
 
 use crate::dist::{self, Build, EPOCH};
 use crate::python;
@@ -9,10 +9,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The packages that build and test the wheel.
+/// Requirements file for building and testing the wheel.
 const REQUIREMENTS: &str = "runtime/python/tests/requirements.txt";
 
-/// The virtual environment in the build folder.
+/// Name of the virtual environment in the build folder.
 const ENVIRONMENT: &str = "wheel";
 
 /// `cargo xtask wheel [--release]`: builds the wheel and prints its path.
@@ -36,21 +36,19 @@ pub(crate) fn missing() -> Option<String> {
 /// Writes the wheel for `cargo xtask dist` and returns its path.
 pub(crate) fn pack(from: &Build, to: &Path) -> Result<PathBuf> {
     let wheel = build(from.frostline()?, from.release)?;
-    let file = to.join(wheel.file_name().context("a wheel without a name")?);
+    let file = to.join(wheel.file_name().context("invalid path of the wheel")?);
     fs::copy(&wheel, &file)?;
     Ok(file)
 }
 
-/// An installed wheel.
 pub(crate) struct Installed {
-    /// The wheel.
     pub(crate) file: PathBuf,
-    /// Interpreter of the environment that it is installed in.
+    /// Python interpreter of the environment.
     pub(crate) python: PathBuf,
 }
 
 /// Builds and installs the wheel, or returns the reason the environment cannot be created.
-pub(crate) fn installed(release: bool) -> Result<Result<Installed, String>> {
+pub(crate) fn build_and_install(release: bool) -> Result<Result<Installed, String>> {
     if let Some(why) = missing() {
         return Ok(Err(why));
     }
@@ -63,8 +61,9 @@ pub(crate) fn installed(release: bool) -> Result<Result<Installed, String>> {
     Ok(Ok(Installed { file, python }))
 }
 
-/// Installs the latest wheel in the environment with PyTorch. Returns the interpreter, or the reason the environment cannot be used.
-pub(crate) fn with_trainers() -> Result<Result<PathBuf, String>> {
+/// Installs the latest wheel in the PyTorch environment. Returns the interpreter, or an error message if
+/// PyTorch is not installed.
+pub(crate) fn install_with_torch() -> Result<Result<PathBuf, String>> {
     let interpreter = target().join("torch/bin/python");
     let needs = ["-c", "import onnx, onnxscript, torch, torchvision"];
     let check = Command::new(&interpreter).args(needs).output();
@@ -101,19 +100,19 @@ fn build(program: &Path, release: bool) -> Result<PathBuf> {
         environment.assemble(program, &wheels)?;
     }
     let mut built = fs::read_dir(&wheels)?.flatten().map(|entry| entry.path());
-    built.next().context("no wheel was written")
+    built.next().context("the build wrote no wheel")
 }
 
-/// The environment with maturin.
+/// Virtual environment with maturin.
 struct Environment {
-    /// A `PATH` with its programs first.
+    /// `PATH` that begins with [`Self::bin`].
     path: OsString,
-    /// The folder of its programs.
+    /// Folder with the environment's programs.
     bin: PathBuf,
 }
 
 impl Environment {
-    /// Has maturin build the extension for release and the wheel around it.
+    /// Builds an optimized extension and a wheel with maturin.
     fn build(&self, program: &Path, wheels: &Path) -> Result<()> {
         let scripts = package().join("wheel.data/scripts");
         fs::create_dir_all(&scripts).with_context(|| format!("cannot create {}", scripts.display()))?;
@@ -131,8 +130,8 @@ impl Environment {
         run(&mut maturin)
     }
 
-    /// Puts the extension that the tests build into a wheel with maturin's metadata. maturin itself would compile the extension's
-    /// dependencies again, with the features that this package alone selects.
+    /// Assembles a wheel from the extension that the tests build and maturin's metadata. maturin itself would
+    /// recompile the extension's dependencies with the features that this package alone selects.
     fn assemble(&self, program: &Path, wheels: &Path) -> Result<()> {
         run(cargo().arg("build").args(SHARED_BUILD).arg("--lib"))?;
         let tree = target().join("wheel-tree");
@@ -186,12 +185,12 @@ impl Environment {
     }
 }
 
-/// The folder of the Python package.
+/// Returns the folder of the Python package.
 fn package() -> PathBuf {
     root().join("runtime/python")
 }
 
-/// Copies a program, stripped of its symbols (two thirds of its size) if `strip` is available.
+/// Copies a program. If `strip` is available, removes its symbols, which are two thirds of the size.
 fn copy_stripped(program: &Path, to: &Path) -> Result<()> {
     let stripped = Command::new("strip").arg("-o").args([to, program]).status();
     if !stripped.is_ok_and(|status| status.success()) {

@@ -1,17 +1,17 @@
-//! Paths of the workspace, and running other programs.
+//! Workspace paths and helpers that run programs.
 
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The repository's root.
+/// Returns the root of the repository.
 pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).unwrap_or(here).to_path_buf()
 }
 
-/// Cargo's build folder: `CARGO_TARGET_DIR` or `target/`.
+/// Returns cargo's build folder: `CARGO_TARGET_DIR` or `target/`.
 pub(crate) fn target() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(folder) => root().join(folder),
@@ -19,8 +19,9 @@ pub(crate) fn target() -> PathBuf {
     }
 }
 
-/// The cargo that started this program, without the variables that it set to do so: build scripts run again if one of them changes (that of
-/// ring does), so builds by this program and by hand would replace each other.
+/// Returns a command for the cargo that started this program, without the variables that this cargo set. Some
+/// build scripts, such as that of ring, rerun if one of these variables changes, so builds by this program
+/// and by hand would invalidate each other.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
@@ -39,8 +40,9 @@ pub(crate) fn has_cargo_command(name: &str) -> bool {
     version.is_ok_and(|output| output.status.success())
 }
 
-/// The arguments that every build of the workspace starts with. Cargo selects features for what is built together, dependencies of tests
-/// included if a test is; with the same test in every build, all share their dependencies.
+/// Arguments that begin every build of the workspace. Cargo unifies features over everything that is built
+/// together, including dependencies of tests if a test is built. With one test in common, all builds use the
+/// same dependencies.
 pub(crate) const SHARED_BUILD: [&str; 3] = ["--workspace", "--test", "command"];
 
 /// Builds a program and returns its path.
@@ -74,17 +76,18 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
             String::from_utf8_lossy(&output.stderr).trim()
         );
     }
-    String::from_utf8(output.stdout).with_context(|| format!("`{shown}` printed text that is not UTF-8"))
+    String::from_utf8(output.stdout).with_context(|| format!("`{shown}` printed invalid UTF-8"))
 }
 
-/// The target that the compiler builds for by default, such as `x86_64-unknown-linux-gnu`.
+/// Returns the compiler's default target, such as `x86_64-unknown-linux-gnu`.
 pub(crate) fn host_target() -> Result<String> {
     let version = output(Command::new("rustc").arg("-vV").current_dir(root()))?;
     let target = version.lines().find_map(|line| line.strip_prefix("host: "));
     Ok(target.context("rustc -vV printed no host")?.to_owned())
 }
 
-/// Describes the first program that is not installed, with its Debian package. An entry is a program and a package.
+/// Describes the first missing program and the required Debian package. Entries are pairs of a program and a
+/// package.
 pub(crate) fn missing(programs: &[(&str, &str)]) -> Option<String> {
     let (program, package) = programs.iter().find(|(program, _)| !has_program(program))?;
     Some(format!("{program} is not installed (apt-get install {package})"))

@@ -1,7 +1,7 @@
-//! Example: reads objects, decodes and preprocesses them itself, and makes the network's input.
+//! Example: reads, decodes and preprocesses objects in Wasm, and creates the network's input.
 //!
-//! Objects are pictures in the binary PPM format (`P6`). Replace [`ppm`] with a decoder of your own format; any crate that
-//! compiles for `wasm32-unknown-unknown` will do.
+//! Objects are images in the binary PPM format (`P6`). Replace [`ppm`] with a decoder for your format. You
+//! can use any crate that compiles for `wasm32-unknown-unknown`.
 
 mod ppm;
 mod scale;
@@ -11,7 +11,8 @@ use frostline_guest::{
     Pixels, Sample, ServedCut, Tensor, TensorType, objects, stage,
 };
 
-/// The largest object that is read, in bytes. A decoded picture takes as much again; both must fit the guest's memory.
+/// Maximum size of an object in bytes. The decoded image needs as much memory again, and both must fit into
+/// the guest's memory.
 const LARGEST: u64 = 16 << 20;
 
 struct OwnPixels;
@@ -51,18 +52,18 @@ impl FrozenPrefix for OwnPixels {
     }
 }
 
-/// One object as the network takes it: three planes of -1..1.
+/// Loads an object and returns three planes of values between -1 and 1.
 fn network_input(key: &str, height: u32, width: u32) -> Result<Vec<f32>, Failure> {
     let size = objects::size(key)?;
     if size > LARGEST {
         return Err(Failure::new(
             ErrorCode::TooLarge,
-            format!("{size} bytes, this guest reads at most {LARGEST}"),
+            format!("the object has {size} bytes, the limit is {LARGEST}"),
         ));
     }
     let bytes = objects::read(key, 0, size as u32)?;
     let picture = ppm::decode(&bytes)
-        .map_err(|what| Failure::new(ErrorCode::InvalidEncoding, format!("no PPM picture: {what}")))?;
+        .map_err(|what| Failure::new(ErrorCode::InvalidEncoding, format!("invalid PPM image: {what}")))?;
     Ok(scale::to_planes(&picture, height, width))
 }
 
@@ -70,7 +71,7 @@ fn input_size(input: &[u32]) -> Result<(u32, u32), Failure> {
     match input {
         &[3, height, width] => Ok((height, width)),
         other => Err(Failure::invalid(format!(
-            "this guest takes models of RGB images, not {other:?}"
+            "this guest serves models of RGB images, [3, height, width] per sample, not {other:?}"
         ))),
     }
 }

@@ -1,6 +1,7 @@
 use crate::ppm::Picture;
 
-/// Scales a picture to `height` by `width` (bilinear, centers of pixels aligned) and to -1..1, as three planes.
+/// Scales a picture to `height` by `width` (bilinear, with aligned pixel centers) and values to -1..1.
+/// Returns three planes.
 pub(crate) fn to_planes(picture: &Picture<'_>, height: u32, width: u32) -> Vec<f32> {
     let rows: Vec<Between> = (0..height).map(|y| between(y, height, picture.height)).collect();
     let columns: Vec<Between> = (0..width).map(|x| between(x, width, picture.width)).collect();
@@ -18,7 +19,7 @@ pub(crate) fn to_planes(picture: &Picture<'_>, height: u32, width: u32) -> Vec<f
     planes
 }
 
-/// Two neighbors along one axis, and how much of the second is taken.
+/// Two neighbors along an axis and the weight of the second.
 struct Between {
     first: usize,
     second: usize,
@@ -31,7 +32,7 @@ impl Between {
     }
 }
 
-/// Where pixel `to` of `of` lies among `from` pixels.
+/// Returns the position of pixel `to` of `of` in a row or column of `from` pixels.
 fn between(to: u32, of: u32, from: u32) -> Between {
     let at = ((to as f32 + 0.5) * from as f32 / of as f32 - 0.5).clamp(0.0, from as f32 - 1.0);
     let first = at as usize;

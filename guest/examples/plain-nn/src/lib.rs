@@ -1,7 +1,7 @@
-//! Example: computes through plain `wasi:nn`, on objects that are tensors already.
+//! Example: computes through plain `wasi:nn` on objects that contain tensors.
 //!
-//! An object holds one input of the network: `f32`, little-endian, in the order of its shape. Nothing here is about images, so
-//! any network will do.
+//! An object is an input of the network in little-endian `f32` values. Nothing is specific to images, so any
+//! network can be used.
 
 use frostline_guest::bindings::wasi::nn::graph::load_by_name;
 use frostline_guest::{
@@ -42,7 +42,7 @@ impl FrozenPrefix for PlainNn {
         }
         let shape: Vec<u32> = std::iter::once(rows).chain(job.input_shape).collect();
         let batch = Tensor::new(&shape, TensorType::Fp32, &values);
-        // The name says which layers; the batch goes in under the name of the tensor they begin with.
+        // The stage name selects the layers. The batch must have the name of the first layer's input.
         let graph = load_by_name(&job.stage)?;
         let context = graph.init_execution_context()?;
         let outputs = context.compute(vec![(job.input, batch)])?;
@@ -50,32 +50,32 @@ impl FrozenPrefix for PlainNn {
         let Some((_, tensor)) = output else {
             return Err(Failure::new(
                 ErrorCode::RuntimeError,
-                "the graph returned no tensor of the split",
+                "the graph did not return the tensor of the split",
             ));
         };
         Ok(Activations { tensor, failed })
     }
 }
 
-/// The bytes of an object that must be `length` long.
+/// Reads an object, which must have `length` bytes.
 fn read(key: &str, length: u32) -> Result<Vec<u8>, Failure> {
     let size = objects::size(key)?;
     if size != u64::from(length) {
         return Err(Failure::new(
             ErrorCode::InvalidEncoding,
-            format!("it has {size} bytes, one input of the network {length}"),
+            format!("the object has {size} bytes, but an input of the network has {length}"),
         ));
     }
     objects::read(key, 0, length)
 }
 
-/// Bytes of one input.
+/// Returns the number of bytes of an input.
 fn sample_bytes(shape: &[u32]) -> Result<u32, Failure> {
     let bytes = shape.iter().try_fold(4_u32, |bytes, &dim| bytes.checked_mul(dim));
     bytes.ok_or_else(|| {
         Failure::new(
             ErrorCode::TooLarge,
-            "one input of the network is larger than a guest's memory",
+            "an input of the network exceeds the guest's memory",
         )
     })
 }

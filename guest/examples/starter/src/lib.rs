@@ -1,6 +1,7 @@
-//! A guest for photos: it says how they become the network's input, and runs the network up to the split.
+//! A guest for photos. It defines the preprocessing and runs the network up to the split.
 //!
-//! Change [`spec`] to your network's preprocessing. What `describe` promises, `extract` must keep.
+//! Change [`spec`] to the preprocessing of your network. `extract` must be consistent with the result of
+//! `describe`.
 
 use frostline_guest::images::{self, PixelFormat};
 use frostline_guest::{
@@ -10,8 +11,8 @@ use frostline_guest::{
 
 struct Guest;
 
-/// How a photo becomes the network's input: its short side is resized, the center is cut out, colors are scaled to 0..1,
-/// `mean` is subtracted and what remains divided by `std`, for red, green and blue.
+/// Preprocessing of a photo. The host resizes the short side, crops the center, scales colors to 0..1,
+/// subtracts `mean` and divides by `std` for red, green and blue.
 fn spec(input: &[u32]) -> Result<PixelSpec, Failure> {
     let &[3, height, width] = input else {
         return Err(Failure::invalid(format!(
@@ -28,29 +29,30 @@ fn spec(input: &[u32]) -> Result<PixelSpec, Failure> {
 }
 
 impl FrozenPrefix for Guest {
-    /// Is asked once for a model: what the guest does for it. Nothing is read or computed here.
+    /// Describes the guest for a model. Called once per model. Must not read objects or compute anything.
     fn describe(model: ModelView, _parameters: String) -> Result<Description, Failure> {
         let served = |name| ServedCut {
             name,
-            // The model's own activations, so the trainer can run the rest of the model on them.
+            // Activations of the model itself, so the trainer can run the rest of the model.
             activation: Activation::Faithful,
         };
         Ok(Description {
             name: env!("CARGO_PKG_NAME").to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            // The trainer can preprocess in the same way, so the splits `none` and `input` exist as well.
+            // The trainer can compute the same pixels, so the splits `none` and `input` are also available.
             pixels: Pixels::Spec(spec(&model.input_shape)?),
             cuts: model.cuts.into_iter().map(|cut| served(cut.name)).collect(),
         })
     }
 
-    /// Is called again and again, each time with as many samples as the host sees fit, on an instance of its own.
+    /// Computes activations. The host chooses the number of samples and calls this function in a new instance
+    /// each time.
     fn extract(samples: Vec<Sample>, job: Job) -> Result<Activations, Failure> {
-        // The host reads and decodes, and augments where the job asks for it. `pixels` is a handle: the values never enter this
-        // guest's memory.
+        // The host reads and decodes the photos, and augments them if the job requests augmentation. `pixels`
+        // is a handle: the values never enter this guest's memory.
         let loaded = images::load_augmented(&samples, spec(&job.input_shape)?, PixelFormat::Normalized)?;
         let tensor = stage::run(&job.stage, &job.input, loaded.pixels)?;
-        // A photo that could not be read is named; the others go on.
+        // Report the photos that failed to load, and return activations of the others.
         Ok(Activations {
             tensor,
             failed: loaded.failed,

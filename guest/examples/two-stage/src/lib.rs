@@ -1,5 +1,6 @@
-//! Example: a prefix in two stages. It runs the model up to its first cut, could change what lies there, and runs on
-//! from there to the split. Activations stay on the host between the two; [`strongest`] shows how a guest takes a look.
+//! Example: runs the prefix in two stages, up to a first cut and from there to the split. The activations
+//! between the stages stay on the host. A guest can read or replace them. [`strongest`] shows how to read
+//! activations.
 
 use frostline_guest::images::{self, PixelFormat};
 use frostline_guest::log::{self, Level};
@@ -11,13 +12,13 @@ use frostline_guest::{
 struct TwoStage;
 
 impl FrozenPrefix for TwoStage {
-    /// Serves every cut after the first, whose name the user passes as the parameters.
+    /// Serves all cuts after the first one, which is named by the parameters.
     fn describe(model: ModelView, first: String) -> Result<Description, Failure> {
         let spec = pixel_spec(&model.input_shape)?;
         let mut cuts = model.cuts.into_iter();
         if !cuts.any(|cut| cut.name == first) {
             return Err(Failure::invalid(format!(
-                "the parameters must name a cut of the model, {first:?} is none"
+                "the parameters must be the name of a cut of the model, not {first:?}"
             )));
         }
         Ok(Description {
@@ -50,7 +51,8 @@ impl FrozenPrefix for TwoStage {
     }
 }
 
-/// Copies a tensor's elements into the guest's memory; the only costly line here.
+/// Returns the maximum element of a tensor. This is expensive, because it copies the elements into the
+/// guest's memory.
 fn strongest(tensor: &Tensor) -> f32 {
     let bytes = tensor.data();
     let (elements, _) = bytes.as_chunks::<4>();
@@ -63,7 +65,7 @@ fn strongest(tensor: &Tensor) -> f32 {
 fn pixel_spec(input: &[u32]) -> Result<PixelSpec, Failure> {
     let &[3, height, width] = input else {
         return Err(Failure::invalid(format!(
-            "this guest takes models of RGB images, not {input:?}"
+            "this guest serves models of RGB images, [3, height, width] per sample, not {input:?}"
         )));
     };
     Ok(PixelSpec {

@@ -2,76 +2,76 @@
 
 use super::Device;
 use super::decision::{Decision, Part, Run};
-use super::lane::{Doing, Open, Payer, Running};
-use super::place::{Fit, Place, Price, View};
+use super::lane::{LaneActivity, OpenSession, Payer, Running};
+use super::place::{BatchPlacement, EvictionLevel, PlacementInputs, PlacementResult};
 use super::stages::StageId;
-use super::work::Room;
+use super::work::LaneMemory;
 use std::collections::{BTreeMap, HashSet};
 use std::hash::Hash;
 use std::time::Duration;
 
 /// Result of a search through the waiting work items.
-enum Found {
-    Place(Place),
-    Never {
+enum SearchResult {
+    Ready(BatchPlacement),
+    TooLarge {
         work: u64,
         needs: u64,
         most: u64,
     },
     /// No work item can start. Holds the bytes missing for the first one.
-    Nobody(u64),
+    Blocked(u64),
 }
 
 impl<S: Clone + Eq + Hash> Device<S> {
-    /// Returns the next step at the time `now`, with the memory `room`. Call it again until it returns
+    /// Returns the next step at the time `now`, with the memory `room`. Must be repeated until the result is
     /// [`Decision::Wait`].
-    pub fn next(&mut self, now: Duration, room: Room) -> Decision<S> {
+    pub fn next(&mut self, now: Duration, room: LaneMemory) -> Decision<S> {
         if self.idle() == 0 {
             return Decision::Wait {
                 until: None,
                 lacking: 0,
             };
         }
-        let mut view = View {
+        let mut view = PlacementInputs {
             now,
             room,
             limit: u64::MAX,
         };
-        let (mut found, kept) = self.look_due(view);
-        if let Found::Nobody(lacking) = found {
+        let (mut found, kept) = self.find_overdue(view);
+        if let SearchResult::Blocked(lacking) = found {
             view.limit = kept;
-            found = match self.find_runnable(&mut view, Price::Little) {
-                Found::Nobody(_) => self.find_runnable(&mut view, Price::Sessions),
+            found = match self.find_runnable(&mut view, EvictionLevel::EvictUnused) {
+                SearchResult::Blocked(_) => self.find_runnable(&mut view, EvictionLevel::EvictAny),
                 found => found,
             };
-            if let Found::Nobody(less) = &mut found {
+            if let SearchResult::Blocked(less) = &mut found {
                 *less = lacking.max(*less);
             }
         }
         self.decide(now, found)
     }
 
-    fn decide(&mut self, now: Duration, found: Found) -> Decision<S> {
+    fn decide(&mut self, now: Duration, found: SearchResult) -> Decision<S> {
         let chosen = match &found {
-            Found::Place(place) => place.parts.first().map(|(work, _)| *work),
-            Found::Never { work, .. } => Some(*work),
-            Found::Nobody(_) => None,
+            SearchResult::Ready(place) => place.parts.first().map(|(work, _)| *work),
+            SearchResult::TooLarge { work, .. } => Some(*work),
+            SearchResult::Blocked(_) => None,
         };
         let first = self.queue.iter().next().map(|(id, _)| id);
         if let Some(first) = first.filter(|first| chosen != Some(*first)) {
             self.queue.pass(first, now);
         }
         match found {
-            Found::Place(place) => self.act(now, place),
-            Found::Never { work, needs, most } => {
+            SearchResult::Ready(place) => self.act(now, place),
+            SearchResult::TooLarge { work, needs, most } => {
                 self.forget(work);
                 Decision::Refuse { work, needs, most }
             }
-            Found::Nobody(lacking) => {
+            SearchResult::Blocked(lacking) => {
                 let due = self
                     .queue
                     .passed(Duration::MAX)
-                    .map(|(since, _)| since + self.rules.quantum);
+                    .map(|(since, _)| since + self.rules.time_slice);
                 Decision::Wait {
                     until: due.filter(|due| *due > now).min(),
                     lacking,
@@ -80,12 +80,13 @@ impl<S: Clone + Eq + Hash> Device<S> {
         }
     }
 
-    /// Searches the work items that were overtaken for a time slice, which precede all others. Also returns
-    /// the bytes that other work may use while memory is set aside for them.
-    fn look_due(&self, view: View) -> (Found, u64) {
+    /// Searches the overdue work items, which were overtaken for a time slice and precede the rest of the
+    /// queue. Also returns the maximum reservation of other work, because memory is set aside for overdue
+    /// items.
+    fn find_overdue(&self, view: PlacementInputs) -> (SearchResult, u64) {
         let (mut lacking, mut kept, mut limit) = (0, 0, u64::MAX);
         let mut seen = HashSet::new();
-        let before = view.now.checked_sub(self.rules.quantum);
+        let before = view.now.checked_sub(self.rules.time_slice);
         for (since, id) in before.into_iter().flat_map(|before| self.queue.passed(before)) {
             let Some(entry) = self
                 .queue
@@ -94,11 +95,11 @@ impl<S: Clone + Eq + Hash> Device<S> {
             else {
                 continue;
             };
-            match self.fit(id, entry, view, Price::Any) {
-                Fit::Place(place) => return (Found::Place(place), limit),
-                Fit::Never { needs, most } => {
+            match self.fit(id, entry, view, EvictionLevel::Unrestricted) {
+                PlacementResult::Ready(place) => return (SearchResult::Ready(place), limit),
+                PlacementResult::TooLarge { needs, most } => {
                     return (
-                        Found::Never {
+                        SearchResult::TooLarge {
                             work: id,
                             needs,
                             most,
@@ -106,20 +107,20 @@ impl<S: Clone + Eq + Hash> Device<S> {
                         limit,
                     );
                 }
-                Fit::Soon(bytes) => limit = limit.min(self.beside(view, bytes)),
-                Fit::Lacks(0) => {}
-                Fit::Lacks(bytes) => {
+                PlacementResult::AfterClosing(bytes) => limit = limit.min(self.remaining_bytes(view, bytes)),
+                PlacementResult::Blocked(0) => {}
+                PlacementResult::Blocked(bytes) => {
                     lacking = lacking.max(bytes);
                     kept = kept.max(self.least(entry.stage, entry.fixed));
-                    limit = limit.min(self.spare(view.room, kept, since + self.rules.quantum));
+                    limit = limit.min(self.bytes_for_others(view.room, kept, since + self.rules.time_slice));
                 }
             }
         }
-        (Found::Nobody(lacking), limit)
+        (SearchResult::Blocked(lacking), limit)
     }
 
-    /// Returns the first work item, in order, that can start under `price`.
-    fn find_runnable(&self, view: &mut View, price: Price) -> Found {
+    /// Returns the first work item that can start under `price`.
+    fn find_runnable(&self, view: &mut PlacementInputs, price: EvictionLevel) -> SearchResult {
         let mut lacking = None;
         let mut seen = HashSet::new();
         for (id, entry) in self.queue.iter() {
@@ -127,29 +128,35 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 continue;
             }
             match self.fit(id, entry, *view, price) {
-                Fit::Place(place) => return Found::Place(place),
-                Fit::Never { needs, most } => {
-                    return Found::Never {
+                PlacementResult::Ready(place) => return SearchResult::Ready(place),
+                PlacementResult::TooLarge { needs, most } => {
+                    return SearchResult::TooLarge {
                         work: id,
                         needs,
                         most,
                     };
                 }
-                Fit::Soon(bytes) => view.limit = view.limit.min(self.beside(*view, bytes)),
-                Fit::Lacks(bytes) => {
+                PlacementResult::AfterClosing(bytes) => {
+                    view.limit = view.limit.min(self.remaining_bytes(*view, bytes))
+                }
+                PlacementResult::Blocked(bytes) => {
                     lacking.get_or_insert(bytes);
                 }
             }
         }
-        Found::Nobody(lacking.unwrap_or(0))
+        SearchResult::Blocked(lacking.unwrap_or(0))
     }
 
     /// Returns the free and soon free bytes that remain next to a work item that waits for `bytes` of them.
-    fn beside(&self, view: View, bytes: u64) -> u64 {
-        view.room.now.saturating_add(self.coming()).saturating_sub(bytes)
+    fn remaining_bytes(&self, view: PlacementInputs, bytes: u64) -> u64 {
+        view.room
+            .now
+            .saturating_add(self.closing_bytes())
+            .saturating_sub(bytes)
     }
 
-    /// Bytes of the smallest batch of a stage, on a lane with a session if one exists.
+    /// Returns the bytes required for the smallest batch of a stage. Assumes an open session if any lane has
+    /// one.
     fn least(&self, stage: StageId, fixed: Option<usize>) -> u64 {
         let rows = fixed.unwrap_or(1);
         self.stages
@@ -162,7 +169,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
 
     /// Returns the bytes that other work may use while `kept` bytes are set aside for overdue work: the
     /// lanes' memory without them and without the reservations of batches that started at or after `since`.
-    fn spare(&self, room: Room, kept: u64, since: Duration) -> u64 {
+    fn bytes_for_others(&self, room: LaneMemory, kept: u64, since: Duration) -> u64 {
         let running = || self.lanes.iter().filter_map(super::Lane::running);
         let sessions = self
             .lanes
@@ -170,14 +177,14 @@ impl<S: Clone + Eq + Hash> Device<S> {
             .flat_map(|lane| &lane.sessions)
             .map(|open| open.bytes);
         let all = running().map(|running| running.for_run).chain(sessions);
-        let all = all.fold(room.now.saturating_add(self.coming()), u64::saturating_add);
+        let all = all.fold(room.now.saturating_add(self.closing_bytes()), u64::saturating_add);
         let later = running()
             .filter(|running| running.since >= since)
             .map(|running| running.bytes);
         later.fold(all.saturating_sub(kept), u64::saturating_sub)
     }
 
-    fn act(&mut self, now: Duration, place: Place) -> Decision<S> {
+    fn act(&mut self, now: Duration, place: BatchPlacement) -> Decision<S> {
         let elsewhere = place.close.iter().find(|(lane, _)| *lane != place.lane);
         if let Some((lane, _)) = elsewhere {
             let lane = *lane;
@@ -193,7 +200,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
     /// Frees up to `bytes` for others. Returns, per lane, the idle sessions to close; no work waits for them.
     /// [`Device::closed`] must follow for each lane.
     pub fn relieve(&mut self, bytes: u64) -> Vec<(usize, Vec<S>)> {
-        let mut lacking = bytes.saturating_sub(self.coming());
+        let mut lacking = bytes.saturating_sub(self.closing_bytes());
         let mut close: BTreeMap<usize, Vec<StageId>> = BTreeMap::new();
         for open in self.closable(None).into_iter().filter(|open| !open.wanted) {
             if lacking == 0 {
@@ -217,7 +224,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         let held = self.lanes.get(lane).map_or(0, |lane| lane.held);
         let closed = self.close_sessions(lane, stages);
         if let Some(lane) = self.lanes.get_mut(lane) {
-            lane.doing = Doing::Closing(held.saturating_sub(lane.held));
+            lane.doing = LaneActivity::Closing(held.saturating_sub(lane.held));
         }
         closed
     }
@@ -230,7 +237,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         closed.collect()
     }
 
-    fn run(&mut self, now: Duration, place: Place, close: Vec<S>) -> Decision<S> {
+    fn run(&mut self, now: Duration, place: BatchPlacement, close: Vec<S>) -> Decision<S> {
         let nothing = Decision::Wait {
             until: None,
             lacking: 0,
@@ -247,7 +254,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
             rows: place.rows,
             bytes: place.bytes,
             for_run: place.for_run,
-            all: place.all,
+            uses_all_memory: place.uses_all_memory,
             before: lane.map_or(0, |lane| lane.held),
             cold: place.cold,
             open: !place.cold,
@@ -278,8 +285,8 @@ impl<S: Clone + Eq + Hash> Device<S> {
         })
     }
 
-    /// Removes the rows of a batch from the queue. Returns them and the tenants that pay for them.
-    fn take_parts(&mut self, place: &Place) -> (Vec<Part>, Vec<Payer>) {
+    /// Removes the rows of a batch from the queue. Returns the parts and the paying tenants.
+    fn take_parts(&mut self, place: &BatchPlacement) -> (Vec<Part>, Vec<Payer>) {
         let mut left = place.rows;
         let (mut parts, mut payers): (Vec<Part>, Vec<Payer>) = Default::default();
         for (id, rows) in &place.parts {
@@ -310,7 +317,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         match lane.sessions.iter_mut().find(|open| open.stage == running.stage) {
             Some(open) => open.used = now,
             None => {
-                lane.sessions.push(Open {
+                lane.sessions.push(OpenSession {
                     stage: running.stage,
                     bytes: known.needs.session(),
                     kept: 0,
@@ -319,6 +326,6 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 known.lanes.push(index);
             }
         }
-        lane.doing = Doing::Running(running);
+        lane.doing = LaneActivity::Running(running);
     }
 }

@@ -25,7 +25,7 @@ pub enum Decision<S> {
         /// Maximum bytes available.
         most: u64,
     },
-    /// Nothing can start before the next event or the time `until`.
+    /// The caller must wait for the next event or the time `until`.
     Wait {
         /// Time of the next call if no event occurs.
         until: Option<Duration>,
@@ -34,7 +34,7 @@ pub enum Decision<S> {
     },
 }
 
-/// An engine batch: one execution of a stage on a lane.
+/// An engine batch for a stage on a lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run<S> {
     /// Index of the lane.
@@ -47,13 +47,13 @@ pub struct Run<S> {
     pub close: Vec<S>,
     /// Rows of the batch, in this order.
     pub parts: Vec<Part>,
-    /// Number of rows, including padding after those of the parts.
+    /// Rows of the batch, including padding at the end.
     pub rows: usize,
     /// Bytes to reserve in addition to the bytes that the lane holds after closing the sessions.
     pub bytes: u64,
 }
 
-/// A range of rows of a work item.
+/// Range of rows in a work item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
     /// Id of the work item.
@@ -70,20 +70,20 @@ pub struct Verdict {
     /// Row numbers within the work item.
     pub rows: Range<usize>,
     /// Outcome of these rows.
-    pub fate: PartOutcome,
+    pub outcome: PartOutcome,
 }
 
 /// Outcome of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartOutcome {
-    /// The rows were computed.
+    /// The rows are computed.
     Done {
         /// True if the work item is complete. The item was removed.
         last: bool,
     },
     /// The rows wait for another execution.
     Again,
-    /// The work item failed and was removed.
+    /// The work item failed and has been removed.
     Failed,
     /// The batch ran out of memory with all available memory. The work item was removed.
     Refused {
@@ -92,24 +92,24 @@ pub enum PartOutcome {
         /// Bytes available.
         most: u64,
     },
-    /// The work item was removed before the batch ended.
+    /// The work item had already been removed.
     Dropped,
 }
 
 /// Measurements of a stage.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StageFigures {
-    /// Seconds per row in an efficient batch; `None` before the first execution.
+    /// Seconds per row in an efficient batch, if measured.
     pub seconds_per_row: Option<f64>,
     /// Efficient batch: the smallest measured size with a rate within the tolerance of the best rate.
-    pub knee: usize,
+    pub efficient_batch: usize,
     /// Bytes of an open session.
     pub session: u64,
     /// Bytes of an execution, excluding the rows.
     pub fixed: u64,
     /// Additional bytes per row.
     pub per_row: u64,
-    /// Safety margin of reservations, as a fraction of the expected bytes.
+    /// Safety margin of reservations, relative to the expected bytes.
     pub margin: f64,
     /// Number of lanes with a session.
     pub lanes: usize,

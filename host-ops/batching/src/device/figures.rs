@@ -2,8 +2,8 @@
 
 use super::decision::StageFigures;
 use super::needs::Missed;
-use super::stages::Known;
-use super::{Device, Doing};
+use super::stages::StageState;
+use super::{Device, LaneActivity};
 use std::collections::VecDeque;
 use std::hash::Hash;
 use std::time::Duration;
@@ -11,19 +11,19 @@ use std::time::Duration;
 /// Number of recent predictions in the statistics.
 const KEPT: usize = 1024;
 
-/// Maximum number of tenants with recorded device time. The tenant with the least time is dropped first.
+/// Maximum number of tenants with recorded device time. Tenants with the smallest time are dropped first.
 pub(super) const TENANTS: usize = 1024;
 
 /// Accuracy of memory predictions.
 #[derive(Debug, Clone, Default)]
 pub struct Predictions {
     errors: VecDeque<f64>,
-    /// Number of batches that exceeded their reservation or ran out of memory.
+    /// Number of batches that exceeded the reservation, ran out of memory, or ended in an abort that was
+    /// attributed to memory.
     pub misses: u64,
 }
 
-/// 95th percentile of the relative errors of the latest 1,024 predictions, as fractions of the measured
-/// bytes.
+/// 95th percentile of the errors in the latest 1,024 predictions, relative to the measured bytes.
 pub type Error95 = f64;
 
 impl Predictions {
@@ -65,11 +65,12 @@ impl<S: Clone + Eq + Hash> Device<S> {
 
     /// Number of lanes that execute a batch or close sessions.
     pub fn working(&self) -> usize {
-        let working = |lane: &&super::Lane| matches!(lane.doing, Doing::Running(_) | Doing::Closing(_));
+        let working =
+            |lane: &&super::Lane| matches!(lane.doing, LaneActivity::Running(_) | LaneActivity::Closing(_));
         self.lanes.iter().filter(working).count()
     }
 
-    /// Device time of recent tenants.
+    /// Device time per tenant, for up to 1,024 tenants.
     pub fn used(&self) -> impl Iterator<Item = (&str, Duration)> {
         self.used.iter().map(|(tenant, time)| (&**tenant, *time))
     }
@@ -99,12 +100,12 @@ impl<S: Clone + Eq + Hash> Device<S> {
             .map(|known| (&known.stage, self.figures(known)))
     }
 
-    fn figures(&self, known: &Known<S>) -> StageFigures {
-        let knee = known.rate.knee(self.rules.tolerance);
+    fn figures(&self, known: &StageState<S>) -> StageFigures {
+        let efficient = known.rate.efficient_batch(self.rules.tolerance);
         let (fixed, per_row) = known.needs.line();
         StageFigures {
-            seconds_per_row: known.rate.per_row(knee),
-            knee,
+            seconds_per_row: known.rate.per_row(efficient),
+            efficient_batch: efficient,
             session: known.needs.session(),
             fixed,
             per_row,
@@ -114,8 +115,8 @@ impl<S: Clone + Eq + Hash> Device<S> {
         }
     }
 
-    /// Largest number of bytes that one row of a waiting stage requires on a cold lane. The lanes must be
-    /// able to use at least this many bytes.
+    /// Maximum bytes that any waiting stage requires for a single row on a cold lane. The lanes must be able
+    /// to use at least this many bytes.
     pub fn needed(&self) -> u64 {
         let waiting = self.stages.iter().filter(|known| known.waiting > 0);
         waiting.map(|known| known.needs.cold_run(1)).max().unwrap_or(0)

@@ -7,32 +7,31 @@ use std::time::Duration;
 
 #[derive(Debug, Default)]
 pub(super) struct Lane {
-    pub(super) doing: Doing,
-    /// Bytes held by the process, as far as known.
+    pub(super) doing: LaneActivity,
+    /// Last known bytes held by the process.
     pub(super) held: u64,
     /// Bytes held by the process without sessions.
     pub(super) empty: u64,
     /// Open sessions, in order of opening.
-    pub(super) sessions: Vec<Open>,
+    pub(super) sessions: Vec<OpenSession>,
 }
 
-/// An open session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Open {
+pub(super) struct OpenSession {
     pub(super) stage: StageId,
     pub(super) bytes: u64,
     /// Part of `bytes` retained from earlier batches for the next one.
     pub(super) kept: u64,
-    /// Time of the last use.
+    /// Last use.
     pub(super) used: Duration,
 }
 
 #[derive(Debug, Default)]
-pub(super) enum Doing {
-    /// The lane has no process.
+pub(super) enum LaneActivity {
+    /// No process exists.
     #[default]
     Absent,
-    Nothing,
+    Idle,
     Running(Running),
     /// Sessions are being closed. Holds the bytes that this frees.
     Closing(u64),
@@ -48,7 +47,7 @@ pub(super) struct Running {
     pub(super) bytes: u64,
     pub(super) for_run: u64,
     /// True if the reservation is as large as memory allows.
-    pub(super) all: bool,
+    pub(super) uses_all_memory: bool,
     /// Bytes held by the lane when the execution starts, including the open session.
     pub(super) before: u64,
     pub(super) cold: bool,
@@ -59,7 +58,7 @@ pub(super) struct Running {
     pub(super) payers: Vec<Payer>,
 }
 
-/// A tenant and line that pay for rows of a batch.
+/// Payer for some rows of a batch.
 #[derive(Debug, Clone)]
 pub(super) struct Payer {
     pub(super) tenant: Arc<str>,
@@ -77,7 +76,7 @@ impl Running {
 
 impl Lane {
     /// Returns the session of a stage.
-    pub(super) fn session(&self, stage: StageId) -> Option<&Open> {
+    pub(super) fn session(&self, stage: StageId) -> Option<&OpenSession> {
         self.sessions.iter().find(|open| open.stage == stage)
     }
 
@@ -88,16 +87,16 @@ impl Lane {
 
     /// True if the lane has a process.
     pub(super) fn is_there(&self) -> bool {
-        !matches!(self.doing, Doing::Absent)
+        !matches!(self.doing, LaneActivity::Absent)
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        matches!(self.doing, Doing::Nothing)
+        matches!(self.doing, LaneActivity::Idle)
     }
 
     pub(super) fn running(&self) -> Option<&Running> {
         match &self.doing {
-            Doing::Running(running) => Some(running),
+            LaneActivity::Running(running) => Some(running),
             _ => None,
         }
     }

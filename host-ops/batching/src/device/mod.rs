@@ -1,8 +1,8 @@
 //! Selects which rows a lane executes next, the lane and the size of the engine batch, without clocks, locks
 //! or waits. `docs/device.md` documents the rules.
 //!
-//! The owner reports events, with the time since a fixed start, and calls [`Device::next`] after each event
-//! until the result is [`Decision::Wait`]:
+//! The owner reports events and calls [`Device::next`] after each one until the result is [`Decision::Wait`].
+//! Times are relative to a fixed start.
 //!
 //! | event | call |
 //! |---|---|
@@ -31,10 +31,10 @@ mod work;
 
 pub use decision::{Decision, Part, PartOutcome, Run, StageFigures, Verdict};
 pub use figures::{Error95, Predictions};
-pub use work::{DeviceRules, End, MemoryEstimate, QUANTUM, QueueFull, Room, Taken, Work};
+pub use work::{BatchEnd, DeviceRules, LaneMemory, MemoryEstimate, MemoryUsage, QueueFull, TIME_SLICE, Work};
 
-use frostline_tensor::RunTerms;
-use lane::{Doing, Lane};
+use frostline_tensor::ExecutionTerms;
+use lane::{Lane, LaneActivity};
 use queue::{Entry, Queue};
 use stages::{StageId, Stages};
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Scheduler of a device: lanes, sessions, memory and waiting work items. `S` identifies a stage.
+/// Device scheduler. Tracks lanes, sessions, memory and waiting work items. `S` identifies a stage.
 #[derive(Debug)]
 pub struct Device<S> {
     rules: DeviceRules,
@@ -50,7 +50,7 @@ pub struct Device<S> {
     stages: Stages<S>,
     lanes: Vec<Lane>,
     predictions: Predictions,
-    /// Device time per tenant, for a limited number of tenants.
+    /// Device time per tenant; the number of tenants is limited.
     used: BTreeMap<Arc<str>, Duration>,
 }
 
@@ -64,7 +64,7 @@ pub struct Removed {
 /// Returns the line of a work item. Items of the same job and priority share a line and execute one after
 /// another. Executed side by side, they would all finish at the same time: the link would be idle before, and
 /// the lanes would be idle afterwards.
-fn line_of(terms: &RunTerms) -> Arc<str> {
+fn line_of(terms: &ExecutionTerms) -> Arc<str> {
     match terms.terms.priority {
         0 => Arc::clone(&terms.job),
         priority => format!("{priority} {}", terms.job).into(),
@@ -129,12 +129,12 @@ impl<S: Clone + Eq + Hash> Device<S> {
         })
     }
 
-    /// Records that a lane has a new process without sessions, which holds `held` bytes.
+    /// Records a new process of a lane. The process has no sessions and holds `held` bytes.
     pub fn started(&mut self, lane: usize, held: u64) {
         self.lose_sessions(lane);
         if let Some(lane) = self.lanes.get_mut(lane) {
             *lane = Lane {
-                doing: Doing::Nothing,
+                doing: LaneActivity::Idle,
                 held,
                 empty: held,
                 sessions: Vec::new(),
@@ -142,9 +142,9 @@ impl<S: Clone + Eq + Hash> Device<S> {
         }
     }
 
-    /// Records that a lane has a new process without sessions for the batch that it is about to start. The
-    /// process holds `held` bytes. Returns false if the batch cannot start because it relied on an open
-    /// session; the rows must then be scheduled again.
+    /// Records a new process of a lane for the batch about to start. The process has no sessions and holds
+    /// `held` bytes. Returns false if the batch cannot start because it relied on an open session; the rows
+    /// must then be scheduled again.
     pub fn replaced(&mut self, lane: usize, held: u64) -> bool {
         let own = self.lanes.get(lane).and_then(|of| {
             let running = of.running()?;
@@ -155,7 +155,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
             return false;
         };
         (of.held, of.empty) = (held, held);
-        let Some((open, Doing::Running(running))) = own.map(|open| (open, &mut of.doing)) else {
+        let Some((open, LaneActivity::Running(running))) = own.map(|open| (open, &mut of.doing)) else {
             return false;
         };
         running.before = held;
@@ -176,8 +176,8 @@ impl<S: Clone + Eq + Hash> Device<S> {
         }
     }
 
-    /// Records the bytes that an idle lane holds after it released all memory retained for later batches.
-    /// Everything that exceeds the sessions counts as the size of the empty process from then on.
+    /// Records the bytes that an idle lane holds after it released all memory retained for later batches. The
+    /// bytes in excess of the sessions become the size of the empty process.
     pub fn rested(&mut self, lane: usize, held: u64) {
         self.holds(lane, held);
         if let Some(lane) = self.lanes.get_mut(lane).filter(|lane| lane.running().is_none()) {
@@ -189,9 +189,9 @@ impl<S: Clone + Eq + Hash> Device<S> {
     /// Records that a lane closed sessions, and the bytes that the lane still holds, if known.
     pub fn closed(&mut self, lane: usize, held: Option<u64>) {
         if let Some(closing) = self.lanes.get_mut(lane)
-            && matches!(closing.doing, Doing::Closing(_))
+            && matches!(closing.doing, LaneActivity::Closing(_))
         {
-            closing.doing = Doing::Nothing;
+            closing.doing = LaneActivity::Idle;
         }
         if let Some(held) = held {
             self.holds(lane, held);

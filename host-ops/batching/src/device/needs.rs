@@ -1,4 +1,4 @@
-//! Memory model of a stage, learned from measured executions.
+//! Memory model of stages, learned from measured executions.
 
 use super::lane::Running;
 use super::work::MemoryEstimate;
@@ -8,11 +8,11 @@ use std::time::Duration;
 /// Maximum number of row counts with a measurement.
 const POINTS: usize = 24;
 
-/// Factor on the estimate per row before the first measurement. Estimates only include the network's tensors;
+/// Factor on the estimate per row while no measurements exist. Estimates only include the network's tensors;
 /// an engine uses up to 4.4 times as much.
 const FIRST: u64 = 4;
 
-/// Assumed growth of memory from a batch to one with twice the rows, before it is measured: rows squared.
+/// Assumed growth of memory when the number of rows doubles, until measured. Corresponds to rows squared.
 const UNKNOWN_GROWTH: f64 = 4.0;
 
 /// Initial, minimum and maximum safety margin.
@@ -21,7 +21,7 @@ const MARGIN: (f64, f64, f64) = (0.1, 0.05, 1.0);
 /// Factor that narrows the margin after a batch within the reservation.
 const NARROWER: f64 = 0.99;
 
-/// Granularity of measurements: pages and arenas of the allocator.
+/// Granularity of measurements due to pages and arenas of the allocator.
 const SLACK: u64 = 1 << 20;
 
 /// Maximum number of aborts per stage that are attributed to memory. Each one doubles the next reservation.
@@ -36,20 +36,19 @@ pub(super) struct Needs {
     session: Option<u64>,
     runs: BTreeMap<usize, u64>,
     margin: f64,
-    /// Insufficient reservations by number of rows, until a batch with that many rows succeeds.
+    /// Insufficient reservations by number of rows. A successful batch removes the entries with fewer or
+    /// equal rows.
     lacked: BTreeMap<usize, u64>,
-    /// Limit of rows after a failure for lack of memory, and the number of batches that reached the limit
-    /// since.
+    /// Row limit after a batch ran out of memory, with the number of later batches at this limit.
     cap: Option<(usize, u32)>,
-    /// Rows of a batch that failed with all available memory, the bytes available, and the end of the
-    /// refusal.
+    /// Refusal after a failure with all available memory: number of rows, available bytes, and expiry.
     refused: Option<(usize, u64, Duration)>,
     aborts: u32,
 }
 
-/// Bounds of the bytes that a batch used.
+/// Bounds of the bytes used by a batch.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Took {
+pub(super) struct MeasuredBytes {
     pub(super) least: u64,
     pub(super) most: u64,
 }
@@ -88,7 +87,7 @@ impl Needs {
         self.session.unwrap_or(self.guess.session)
     }
 
-    /// Returns the bytes of a batch without rows, and the additional bytes per row.
+    /// Returns the fixed bytes per batch and the additional bytes per row.
     pub(super) fn line(&self) -> (u64, u64) {
         let ends = self.runs.first_key_value().zip(self.runs.last_key_value());
         let Some(((least, &low), (most, &high))) = ends else {
@@ -165,7 +164,7 @@ impl Needs {
 
     /// Returns the bytes required for a batch with `rows` rows if they exceed the available bytes `most`. An
     /// estimate counts only if it exceeds twice the available bytes.
-    pub(super) fn hopeless(&self, rows: usize, most: u64, now: Duration) -> Option<u64> {
+    pub(super) fn required_if_too_large(&self, rows: usize, most: u64, now: Duration) -> Option<u64> {
         if let Some((refused, had, until)) = self.refused
             && rows >= refused
             && most <= had
@@ -233,7 +232,7 @@ impl Needs {
     /// Records that a batch with `rows` rows and a reservation of `reserved` bytes used `took` bytes. With
     /// `cold`, existing measurements remain, because the first execution of a session differs from later
     /// ones.
-    pub(super) fn note_run(&mut self, rows: usize, took: Took, reserved: u64, cold: bool) -> Missed {
+    pub(super) fn note_run(&mut self, rows: usize, took: MeasuredBytes, reserved: u64, cold: bool) -> Missed {
         let known = self.runs.len() > 1 || self.runs.contains_key(&rows);
         let expected = self.expected(rows);
         let bytes = match known {

@@ -1,47 +1,47 @@
-//! Placement of a work item: lane, number of rows, and sessions to evict.
+//! Placement of work items. Selects the lane, the number of rows, and sessions to evict.
 
 use super::queue::Entry;
-use super::stages::{Known, StageId};
-use super::work::Room;
-use super::{Device, Doing};
+use super::stages::{StageId, StageState};
+use super::work::LaneMemory;
+use super::{Device, LaneActivity};
 use std::hash::Hash;
 use std::time::Duration;
 
 /// Evictions that are acceptable to start a work item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Price {
+pub(super) enum EvictionLevel {
     /// Evict only sessions without waiting work. If a lane with a session is soon free, wait for that lane.
-    Little,
+    EvictUnused,
     /// Evict any idle session. If a lane with a session is soon free, open a second session only in free
     /// memory.
-    Sessions,
-    /// No restriction. For work that was overtaken for a time slice.
-    Any,
+    EvictAny,
+    /// Used for overdue work, without restrictions.
+    Unrestricted,
 }
 
 /// Inputs of a placement decision.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct View {
+pub(super) struct PlacementInputs {
     pub(super) now: Duration,
-    pub(super) room: Room,
-    /// Bytes that a batch may use; the rest is set aside for overdue work.
+    pub(super) room: LaneMemory,
+    /// Maximum reservation per batch. The rest is set aside for overdue work.
     pub(super) limit: u64,
 }
 
 #[derive(Debug)]
-pub(super) enum Fit {
+pub(super) enum PlacementResult {
     /// The work item can start after these idle sessions are closed.
-    Place(Place),
+    Ready(BatchPlacement),
     /// The work item can start when the sessions being closed are closed. Holds the required bytes.
-    Soon(u64),
+    AfterClosing(u64),
     /// Bytes missing, or 0 if waiting for a lane is better than opening a session.
-    Lacks(u64),
+    Blocked(u64),
     /// The smallest batch exceeds the available memory.
-    Never { needs: u64, most: u64 },
+    TooLarge { needs: u64, most: u64 },
 }
 
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct BatchPlacement {
     pub(super) lane: usize,
     pub(super) cold: bool,
     pub(super) parts: Vec<(u64, usize)>,
@@ -50,7 +50,7 @@ pub(super) struct Place {
     /// Part of `bytes` for the execution, excluding the session.
     pub(super) for_run: u64,
     /// True if the reservation is as large as memory allows.
-    pub(super) all: bool,
+    pub(super) uses_all_memory: bool,
     pub(super) close: Vec<(usize, StageId)>,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Closable {
 struct Candidate<'a, S> {
     id: u64,
     entry: &'a Entry,
-    known: &'a Known<S>,
+    known: &'a StageState<S>,
     lane: usize,
     cold: bool,
     /// Bytes that the lane's session retained from earlier batches.
@@ -104,31 +104,37 @@ impl<S> Candidate<'_, S> {
 }
 
 impl<S: Clone + Eq + Hash> Device<S> {
-    pub(super) fn fit(&self, id: u64, entry: &Entry, view: View, price: Price) -> Fit {
+    pub(super) fn fit(
+        &self,
+        id: u64,
+        entry: &Entry,
+        view: PlacementInputs,
+        price: EvictionLevel,
+    ) -> PlacementResult {
         let Some(known) = self.stages.get(entry.stage) else {
-            return Fit::Lacks(0);
+            return PlacementResult::Blocked(0);
         };
         let least = entry.fixed.unwrap_or(1);
         let most = self.most(view.room);
-        if let Some(needs) = known.needs.hopeless(least, most, view.now) {
-            return Fit::Never { needs, most };
+        if let Some(needs) = known.needs.required_if_too_large(least, most, view.now) {
+            return PlacementResult::TooLarge { needs, most };
         }
         let warm = known.lanes.iter().copied().find(|lane| self.is_idle(*lane));
         let Some(lane) = warm.or_else(|| self.emptiest()) else {
-            return Fit::Lacks(0);
+            return PlacementResult::Blocked(0);
         };
         if warm.is_none() && self.opens(entry.stage) {
-            return Fit::Lacks(0);
+            return PlacementResult::Blocked(0);
         }
-        let keeps = !self.is_saturated(known) && self.queue.owed(&entry.tenant) <= self.rules.quantum;
+        let keeps = !self.is_saturated(known) && self.queue.owed(&entry.tenant) <= self.rules.time_slice;
         let soon_free = warm.is_none() && !known.lanes.is_empty() && keeps;
-        if soon_free && price == Price::Little {
-            return Fit::Lacks(0);
+        if soon_free && price == EvictionLevel::EvictUnused {
+            return PlacementResult::Blocked(0);
         }
         let mut closable = self.closable(Some((lane, entry.stage)));
         match price {
-            Price::Little => closable.retain(|open| !open.wanted),
-            Price::Sessions if soon_free => closable.clear(),
+            EvictionLevel::EvictUnused => closable.retain(|open| !open.wanted),
+            EvictionLevel::EvictAny if soon_free => closable.clear(),
             _ => {}
         }
         let candidate = Candidate {
@@ -141,27 +147,32 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 .lanes
                 .get(lane)
                 .map_or(0, |lane| lane.cached_bytes(entry.stage)),
-            most: self.reach(view.room, lane, entry.stage),
+            most: self.reachable_bytes(view.room, lane, entry.stage),
         };
         self.fit_on(&candidate, view, &closable)
     }
 
-    fn fit_on(&self, candidate: &Candidate<'_, S>, view: View, closable: &[Closable]) -> Fit {
+    fn fit_on(
+        &self,
+        candidate: &Candidate<'_, S>,
+        view: PlacementInputs,
+        closable: &[Closable],
+    ) -> PlacementResult {
         let needed = candidate.bytes(candidate.least());
         if needed > view.limit {
-            return Fit::Lacks(needed - view.limit);
+            return PlacementResult::Blocked(needed - view.limit);
         }
         let free = view.room.now;
-        let soon = free.saturating_add(self.coming());
+        let soon = free.saturating_add(self.closing_bytes());
         let all: u64 = closable.iter().map(|open| open.bytes).sum();
         let in_all = soon.saturating_add(all);
         if needed > in_all {
-            return Fit::Lacks(needed - in_all);
+            return PlacementResult::Blocked(needed - in_all);
         }
         let Candidate { lane, cold, .. } = *candidate;
         let close = self.to_close(lane, cold, needed.saturating_sub(soon), closable);
         if close.is_empty() && needed > free {
-            return Fit::Soon(needed);
+            return PlacementResult::AfterClosing(needed);
         }
         let within = (free / self.spread()).min(view.limit).max(needed);
         let (parts, rows) = self.batch(candidate, within);
@@ -169,14 +180,14 @@ impl<S: Clone + Eq + Hash> Device<S> {
             true => free.min(view.limit).max(needed),
             false => candidate.bytes(rows),
         };
-        Fit::Place(Place {
+        PlacementResult::Ready(BatchPlacement {
             lane,
             cold,
             parts,
             rows,
             bytes,
             for_run: bytes - candidate.session().min(bytes),
-            all: bytes.saturating_add(candidate.kept) >= candidate.most,
+            uses_all_memory: bytes.saturating_add(candidate.kept) >= candidate.most,
             close,
         })
     }
@@ -195,8 +206,8 @@ impl<S: Clone + Eq + Hash> Device<S> {
         (parts, rows)
     }
 
-    /// Returns the bytes that one batch could use if all sessions were closed.
-    fn most(&self, room: Room) -> u64 {
+    /// Returns the bytes available to a single batch with all sessions closed.
+    fn most(&self, room: LaneMemory) -> u64 {
         let empty: u64 = self.lanes.iter().map(|lane| lane.empty).sum();
         room.most.saturating_sub(empty)
     }
@@ -204,7 +215,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
     /// Returns the bytes that a batch of a stage can use on `lane` now or later, excluding an open session.
     /// While all lanes are idle, only memory that is free or can be freed counts: the rest may be reserved
     /// for the waiting work itself and would never be released.
-    fn reach(&self, room: Room, lane: usize, stage: StageId) -> u64 {
+    fn reachable_bytes(&self, room: LaneMemory, lane: usize, stage: StageId) -> u64 {
         let own = self.lanes.get(lane).and_then(|lane| lane.session(stage));
         let most = self
             .most(room)
@@ -222,9 +233,9 @@ impl<S: Clone + Eq + Hash> Device<S> {
         self.lanes.get(lane).is_some_and(super::Lane::is_idle)
     }
 
-    /// True if a lane is opening a session for the stage. Sessions of a stage are opened one at a time: later
-    /// ones use the measured size of the first, the stage is prepared once, and no memory is reserved for
-    /// lanes that could only wait.
+    /// True if a lane is opening a session for the stage. Sessions of a stage are opened sequentially. Later
+    /// ones benefit from the measured size of the first, the stage is prepared once, and lanes that could
+    /// only wait do not reserve memory.
     fn opens(&self, stage: StageId) -> bool {
         let mut running = self.lanes.iter().filter_map(super::Lane::running);
         running.any(|running| running.stage == stage && !running.open)
@@ -247,19 +258,19 @@ impl<S: Clone + Eq + Hash> Device<S> {
         emptiest.map(|(index, _)| index)
     }
 
-    /// Bytes of the sessions that are being closed.
-    pub(super) fn coming(&self) -> u64 {
+    /// Returns the bytes of sessions being closed.
+    pub(super) fn closing_bytes(&self) -> u64 {
         let closing = self.lanes.iter().map(|lane| match lane.doing {
-            Doing::Closing(bytes) => bytes,
+            LaneActivity::Closing(bytes) => bytes,
             _ => 0,
         });
         closing.sum()
     }
 
     /// True if the waiting work exceeds one time slice on every lane with a session.
-    fn is_saturated(&self, known: &Known<S>) -> bool {
+    fn is_saturated(&self, known: &StageState<S>) -> bool {
         let lanes = u32::try_from(known.lanes.len()).unwrap_or(u32::MAX);
-        known.rate.time(known.waiting) > self.rules.quantum.saturating_mul(lanes)
+        known.rate.time(known.waiting) > self.rules.time_slice.saturating_mul(lanes)
     }
 
     /// Returns the sessions of idle lanes, least recently used first, except the session of stage and lane
@@ -304,11 +315,13 @@ impl<S: Clone + Eq + Hash> Device<S> {
     }
 
     /// Returns the work items of the tenant that can join `id`, and the target number of rows.
-    fn gather(&self, id: u64, entry: &Entry, known: &Known<S>) -> (Vec<(u64, usize)>, usize) {
+    fn gather(&self, id: u64, entry: &Entry, known: &StageState<S>) -> (Vec<(u64, usize)>, usize) {
         let rules = &self.rules;
         let aim = match rules.padded_rows {
             Some(rows) => rows,
-            None => known.rate.aim(rules.quantum, rules.tolerance, rules.most_rows),
+            None => known
+                .rate
+                .target_rows(rules.time_slice, rules.tolerance, rules.most_rows),
         };
         let aim = aim.min(known.needs.most_rows()).max(1);
         let enough = 2 * aim;
@@ -326,8 +339,8 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 }
             }
         }
-        // Divide evenly: a remainder of one row would cost nearly as much as a whole batch if batching is
-        // efficient.
+        // Divide evenly. If batching is efficient, a remainder with a single row would cost nearly as much as
+        // a whole batch.
         let even = rows.div_ceil(rows.div_ceil(aim));
         (parts, if rules.padded_rows.is_some() { aim } else { even })
     }

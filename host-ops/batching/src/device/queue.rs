@@ -1,4 +1,4 @@
-//! Queue of work items, and their order within each tenant.
+//! Queue of work items, ordered by tenant and line.
 
 use super::decision::Part;
 use super::shares::Shares;
@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A work item that waits, executes, or both.
+/// A work item in the queue or in flight.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) tenant: Arc<str>,
@@ -22,9 +22,9 @@ pub(super) struct Entry {
     pub(super) bytes: usize,
     /// Waiting rows, in order.
     pub(super) left: VecDeque<Range<usize>>,
-    /// Number of batches that contain rows of this item.
+    /// Number of batches in flight with rows of this item.
     pub(super) running: usize,
-    /// True after a joined batch failed: the rows are no longer joined with other items.
+    /// True after a joined batch failed. Later batches contain no rows of other items.
     pub(super) apart: bool,
     /// Number of processes lost while executing only this item.
     pub(super) lost: u32,
@@ -84,7 +84,7 @@ pub(super) struct Queue {
     tenants: HashMap<Arc<str>, Tenant>,
     turns: Shares<Arc<str>>,
     bytes: usize,
-    /// Overtaken work items with the time of the first overtaking.
+    /// Overtaken work items, ordered by the time when this began.
     passed: BTreeSet<(Duration, u64)>,
 }
 
@@ -114,8 +114,8 @@ impl Queue {
         self.works.get_mut(&id)
     }
 
-    /// Checks that a tenant may add `more` bytes. A single tenant may use the whole queue. Several tenants
-    /// divide it evenly, and a tenant without work items may always add one.
+    /// Checks whether the queue accepts a work item of `more` bytes. A single tenant can use the whole queue.
+    /// Several tenants divide the limits evenly. The first work item of a tenant is always accepted.
     pub(super) fn check(&self, tenant: &Arc<str>, more: usize, rules: &DeviceRules) -> Result<(), QueueFull> {
         let (own_works, own_bytes) = self
             .tenants
@@ -138,18 +138,18 @@ impl Queue {
         })
     }
 
-    /// Adds a work item at the end of its line.
+    /// Adds a work item at the end of the line.
     pub(super) fn push(&mut self, id: u64, entry: Entry) {
         let tenant = self.tenants.entry(Arc::clone(&entry.tenant)).or_default();
         tenant.works += 1;
         tenant.bytes = tenant.bytes.saturating_add(entry.bytes);
         self.bytes = self.bytes.saturating_add(entry.bytes);
         self.works.insert(id, entry);
-        self.stand(id);
+        self.join_line(id);
     }
 
     /// Adds a work item with waiting rows to its line.
-    fn stand(&mut self, id: u64) {
+    fn join_line(&mut self, id: u64) {
         let Some(entry) = self.works.get(&id).filter(|entry| !entry.left.is_empty()) else {
             return;
         };
@@ -162,8 +162,8 @@ impl Queue {
         self.turns.ready(&entry.tenant, 0, entry.weight);
     }
 
-    /// Removes a work item without waiting rows from its line, and resets its overtaken state.
-    fn step_out(&mut self, id: u64) {
+    /// Removes a work item without waiting rows from the line, and resets the overtaken state.
+    fn leave_line(&mut self, id: u64) {
         let Some(entry) = self.works.get_mut(&id) else {
             return;
         };
@@ -193,7 +193,7 @@ impl Queue {
         let entry = self.works.get_mut(&id)?;
         let rows = entry.next_rows(most)?;
         entry.running += 1;
-        self.step_out(id);
+        self.leave_line(id);
         Some(Part { work: id, rows })
     }
 
@@ -202,7 +202,7 @@ impl Queue {
         if let Some(entry) = self.works.get_mut(&id) {
             entry.put_back(rows);
         }
-        self.stand(id);
+        self.join_line(id);
     }
 
     /// Starts a batch of a tenant with the expected duration `guess`.
@@ -213,7 +213,7 @@ impl Queue {
         }
     }
 
-    /// Ends a batch of a tenant after `time`; `guess` was the expected duration.
+    /// Ends a batch of a tenant, with the actual duration `time` and the expected duration `guess`.
     pub(super) fn end(&mut self, tenant: &Arc<str>, line: &Arc<str>, guess: Duration, time: Duration) {
         self.turns.end(tenant, guess, time);
         if let Some(tenant) = self.tenants.get_mut(tenant) {
@@ -226,7 +226,7 @@ impl Queue {
         if let Some(entry) = self.works.get_mut(&id) {
             entry.left.clear();
         }
-        self.step_out(id);
+        self.leave_line(id);
         let entry = self.works.remove(&id)?;
         self.bytes = self.bytes.saturating_sub(entry.bytes);
         if let Some(tenant) = self.tenants.get_mut(&entry.tenant) {
@@ -246,7 +246,7 @@ impl Queue {
         lines.filter_map(|id| Some((id, self.works.get(&id)?)))
     }
 
-    /// Returns the waiting work items of a tenant, in scheduling order.
+    /// Returns the tenant's waiting work items in scheduling order.
     pub(super) fn entries_of(&self, tenant: &Arc<str>) -> impl Iterator<Item = (u64, &Entry)> {
         let ids = self.tenants.get(tenant).into_iter().flat_map(Tenant::works);
         ids.filter_map(|id| Some((id, self.works.get(&id)?)))
@@ -275,7 +275,7 @@ impl Queue {
         rows
     }
 
-    /// Returns how far a tenant is behind the active tenant with the most device time per weight.
+    /// Returns the difference in device time to the active tenant with the most time per weight.
     pub(super) fn owed(&self, tenant: &Arc<str>) -> Duration {
         self.turns.owed(tenant)
     }

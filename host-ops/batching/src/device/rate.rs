@@ -1,9 +1,9 @@
-//! Measured durations of a stage's batches, and the efficient batch.
+//! Execution rate of a stage and the efficient batch.
 
 use super::recent::Recent;
 use std::time::Duration;
 
-/// Measurements of a size before sizes are compared.
+/// Minimum number of measurements per size for a comparison.
 const ENOUGH: usize = 3;
 
 /// Interval between probes, in batches. Each probe executes a few batches of the sizes next to the efficient
@@ -14,10 +14,10 @@ const ENOUGH: usize = 3;
 const PROBE: u64 = 128;
 const FIRST_PROBE: u64 = 16;
 
-/// Seconds per row before the first measurement: a large network on one core.
+/// Seconds per row without measurements, chosen for a large network on a single core.
 const UNKNOWN: f64 = 0.1;
 
-/// Seconds per row of a stage, by powers of two of the rows.
+/// Seconds per row, grouped by powers of two of the batch size.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rate {
     buckets: Vec<Recent>,
@@ -53,7 +53,7 @@ impl Rate {
     }
 
     /// Returns the efficient batch: the smallest size within `tolerance` of the best rate.
-    pub(super) fn knee(&self, tolerance: f64) -> usize {
+    pub(super) fn efficient_batch(&self, tolerance: f64) -> usize {
         let measured = || {
             let buckets = self.buckets.iter().zip(0_u32..);
             buckets.filter_map(|(recent, power)| Some((recent.median()?, power)))
@@ -67,18 +67,18 @@ impl Rate {
 
     /// Returns the target size of the next batch: the efficient batch or a size to measure, within the time
     /// slice.
-    pub(super) fn aim(&self, quantum: Duration, tolerance: f64, most: usize) -> usize {
-        let knee = self.knee(tolerance);
+    pub(super) fn target_rows(&self, time_slice: Duration, tolerance: f64, most: usize) -> usize {
+        let efficient = self.efficient_batch(tolerance);
         let aim = match self.untried(tolerance) {
             Some(rows) => rows,
             None => match self.since_probe() / ENOUGH as u64 {
-                0 => knee.div_ceil(2),
-                1 => knee * 2,
-                _ => knee,
+                0 => efficient.div_ceil(2),
+                1 => efficient * 2,
+                _ => efficient,
             },
         };
         let within = self.per_row(aim).filter(|seconds| *seconds > 0.0);
-        let within = within.map_or(most, |seconds| (quantum.as_secs_f64() / seconds) as usize);
+        let within = within.map_or(most, |seconds| (time_slice.as_secs_f64() / seconds) as usize);
         aim.min(within).clamp(1, most.max(1))
     }
 
@@ -91,7 +91,7 @@ impl Rate {
         }
     }
 
-    /// Returns the next size to measure. Sizes double while each doubling gains more than the tolerance.
+    /// Returns the next size to measure. Sizes double while the gain exceeds the tolerance.
     fn untried(&self, tolerance: f64) -> Option<usize> {
         let mut before = f64::INFINITY;
         for (recent, power) in self.buckets.iter().zip(0_u32..) {
@@ -112,18 +112,18 @@ impl Rate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::QUANTUM;
+    use crate::device::TIME_SLICE;
 
     /// Returns the state for a network that needs `millis` per row at 1, 2, 4, ... rows, with the last value
     /// for all larger batches.
     fn settled(millis: &[f64]) -> (Rate, usize) {
         let mut rate = Rate::default();
         for _ in 0..FIRST_PROBE * 2 - 1 {
-            let rows = rate.aim(QUANTUM, 0.02, 1024);
+            let rows = rate.target_rows(TIME_SLICE, 0.02, 1024);
             let each = millis.get(rows.ilog2() as usize).or(millis.last()).unwrap();
             rate.note(rows, Duration::from_secs_f64(each * rows as f64 / 1e3));
         }
-        let aim = rate.aim(QUANTUM, 0.02, 1024);
+        let aim = rate.target_rows(TIME_SLICE, 0.02, 1024);
         (rate, aim)
     }
 
@@ -136,10 +136,10 @@ mod tests {
     }
 
     #[test]
-    fn a_run_takes_no_longer_than_a_quantum_where_a_row_allows_it() {
+    fn a_batch_ends_within_a_time_slice_if_one_row_allows_it() {
         assert_eq!(settled(&[1000.0, 600.0]).1, 1);
         let (rate, rows) = settled(&[100.0, 90.0, 80.0, 70.0, 60.0]);
-        assert!(rate.time(rows) <= QUANTUM, "{rows}");
+        assert!(rate.time(rows) <= TIME_SLICE, "{rows}");
         assert!(rows >= 4, "{rows}");
     }
 
@@ -154,12 +154,12 @@ mod tests {
     }
 
     #[test]
-    fn what_else_the_machine_does_decides_no_batch() {
+    fn other_load_does_not_change_the_batch_size() {
         let mut rows_of = [0; 2];
         for host in 0..20 {
             let (mut rate, mut random) = (Rate::default(), Random(host));
             for _ in 0..1000 {
-                let rows = rate.aim(QUANTUM, 0.02, 32);
+                let rows = rate.target_rows(TIME_SLICE, 0.02, 32);
                 let pays = rows <= 2;
                 rows_of[usize::from(pays)] += rows;
                 let alone = rows as f64 * if pays { 0.0153 } else { 0.017 } * (0.95 + random.next() / 10.0);
@@ -183,7 +183,7 @@ mod tests {
     fn what_disturbed_the_first_runs_is_soon_forgotten() {
         let mut rate = Rate::default();
         for run in 0..PROBE {
-            let rows = rate.aim(QUANTUM, 0.02, 1024);
+            let rows = rate.target_rows(TIME_SLICE, 0.02, 1024);
             let each = if run < ENOUGH as u64 {
                 40.0
             } else {
@@ -191,15 +191,15 @@ mod tests {
             };
             rate.note(rows, Duration::from_secs_f64(each * rows as f64 / 1e3));
         }
-        assert_eq!(rate.knee(0.02), 1);
+        assert_eq!(rate.efficient_batch(0.02), 1);
     }
 
     #[test]
-    fn what_was_disturbed_is_tried_again() {
+    fn neighboring_sizes_are_measured_again() {
         let (mut rate, _) = settled(&[10.0]);
         let sizes: Vec<usize> = (0..PROBE)
             .map(|_| {
-                let rows = rate.aim(QUANTUM, 0.02, 1024);
+                let rows = rate.target_rows(TIME_SLICE, 0.02, 1024);
                 let each = if rows == 1 { 10.0 } else { 5.0 };
                 rate.note(rows, Duration::from_secs_f64(each * rows as f64 / 1e3));
                 rows

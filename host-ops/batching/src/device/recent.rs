@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 /// rows into batches that need a tenth more time per row, the median of 15 only 7 %.
 const KEPT: usize = 15;
 
-/// The latest values of a repeated measurement.
+/// Latest values of repeated measurements.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Recent {
     values: VecDeque<f64>,
@@ -23,7 +23,7 @@ impl Recent {
         self.values.len()
     }
 
-    /// Returns the median, or the lower one of the two middle values.
+    /// Returns the median. With an even number of values, this is the lower middle value.
     pub(super) fn median(&self) -> Option<f64> {
         let mut sorted: Vec<f64> = self.values.iter().copied().collect();
         sorted.sort_unstable_by(f64::total_cmp);

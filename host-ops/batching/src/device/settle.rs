@@ -3,26 +3,26 @@
 use super::Device;
 use super::decision::{Part, PartOutcome, Verdict};
 use super::figures::TENANTS;
-use super::lane::{Doing, Running};
-use super::needs::Took;
-use super::work::{End, Taken};
+use super::lane::{LaneActivity, Running};
+use super::needs::MeasuredBytes;
+use super::work::{BatchEnd, MemoryUsage};
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Number of lost processes before a work item is refused; the first loss may be a coincidence.
+/// Number of lost processes at which a work item fails. The first loss can be a coincidence.
 const LOST: u32 = 2;
 
-/// Number of consecutive kills before a work item is refused; further attempts would probably be killed too.
+/// Number of consecutive kills at which a work item fails. Further attempts would probably be killed as well.
 const KILLS: u32 = 5;
 
 impl<S: Clone + Eq + Hash> Device<S> {
-    /// Records that a cold batch has opened the session; `taken` covers the time since the batch started.
-    pub fn opened(&mut self, lane: usize, taken: Taken) {
+    /// Records a session opened by a cold batch. `taken` covers the time since the start of the batch.
+    pub fn opened(&mut self, lane: usize, taken: MemoryUsage) {
         let Some(lane) = self.lanes.get_mut(lane) else {
             return;
         };
-        let Doing::Running(running) = &mut lane.doing else {
+        let LaneActivity::Running(running) = &mut lane.doing else {
             return;
         };
         running.open = true;
@@ -43,21 +43,22 @@ impl<S: Clone + Eq + Hash> Device<S> {
         lane.held = running.before;
     }
 
-    /// True if the batch of a lane that aborted its process may have lacked memory: the reservation was
-    /// limited, and no attempt with all free memory was made yet.
+    /// True if an abort of the lane's process can be caused by insufficient memory: the reservation is
+    /// limited, the work items have not been tried with all free memory, and the stage has not exceeded the
+    /// maximum number of such aborts.
     pub fn may_lack(&self, lane: usize) -> bool {
         let running = self.lanes.get(lane).and_then(super::Lane::running);
         running.is_some_and(|running| {
             let mut works = running.parts.iter().filter_map(|part| self.queue.get(part.work));
             let known = self.stages.get(running.stage);
-            !running.all
+            !running.uses_all_memory
                 && known.is_some_and(|known| known.needs.may_abort())
                 && works.all(|work| !work.aborted)
         })
     }
 
-    /// Records that the batch of a lane ended at the time `now`. Returns the outcome of each part.
-    pub fn ended(&mut self, now: Duration, lane: usize, end: End) -> Vec<Verdict> {
+    /// Records that a lane's batch ended at `now`. Returns the outcome of each part.
+    pub fn ended(&mut self, now: Duration, lane: usize, end: BatchEnd) -> Vec<Verdict> {
         let Some(running) = self.free(lane, end) else {
             return Vec::new();
         };
@@ -68,18 +69,18 @@ impl<S: Clone + Eq + Hash> Device<S> {
         let verdicts = parts.map(|part| Verdict {
             work: part.work,
             rows: part.rows.clone(),
-            fate: self.fate(part, &running, alone, end),
+            outcome: self.fate(part, &running, alone, end),
         });
         verdicts.collect()
     }
 
     /// Marks the lane as idle, or as absent if the process was lost. Returns the ended batch.
-    fn free(&mut self, index: usize, end: End) -> Option<Running> {
+    fn free(&mut self, index: usize, end: BatchEnd) -> Option<Running> {
         let lane = self.lanes.get_mut(index)?;
         let after = if end.is_lost() {
-            Doing::Absent
+            LaneActivity::Absent
         } else {
-            Doing::Nothing
+            LaneActivity::Idle
         };
         if lane.running().is_none() {
             if end.is_lost() {
@@ -88,13 +89,13 @@ impl<S: Clone + Eq + Hash> Device<S> {
             }
             return None;
         }
-        let Doing::Running(running) = std::mem::replace(&mut lane.doing, after) else {
+        let LaneActivity::Running(running) = std::mem::replace(&mut lane.doing, after) else {
             return None;
         };
         if end.is_lost() {
             lane.held = 0;
             self.lose_sessions(index);
-        } else if !running.open && !matches!(end, End::Done { .. }) {
+        } else if !running.open && !matches!(end, BatchEnd::Done { .. }) {
             let held = lane.held;
             self.close_session(index, running.stage);
             self.holds(index, held);
@@ -119,7 +120,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         }
     }
 
-    fn learn(&mut self, lane: usize, running: &Running, end: End, now: Duration) {
+    fn learn(&mut self, lane: usize, running: &Running, end: BatchEnd, now: Duration) {
         let kept = self
             .lanes
             .get(lane)
@@ -128,7 +129,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
             return;
         };
         match end {
-            End::Done { time, taken } => {
+            BatchEnd::Done { time, taken } => {
                 if !running.cold || known.rate.per_row(running.rows).is_none() {
                     known.rate.note(running.rows, time);
                 }
@@ -137,7 +138,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
                         let grown = peak.saturating_sub(running.before);
                         // A batch within the retained memory does not raise the peak, so the used bytes are
                         // unknown.
-                        let took = Took {
+                        let took = MeasuredBytes {
                             least: if grown > 0 { kept + grown } else { 0 },
                             most: kept.saturating_add(grown).saturating_add(taken.spare),
                         };
@@ -149,11 +150,11 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 }
                 self.keep(lane, running, taken.held);
             }
-            End::OutOfMemory { held } => {
+            BatchEnd::OutOfMemory { held } => {
                 self.predictions.misses += 1;
                 known.needs.note_no_memory(running, kept);
-                if running.all {
-                    let forget = now + self.rules.quantum * 120;
+                if running.uses_all_memory {
+                    let forget = now + self.rules.time_slice * 120;
                     known.needs.note_refused(running.rows, running.bytes, forget);
                 }
                 if self.rules.keeps {
@@ -161,7 +162,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 }
                 held.into_iter().for_each(|held| self.holds(lane, held));
             }
-            End::Aborted => {
+            BatchEnd::Aborted => {
                 self.predictions.misses += 1;
                 known.needs.note_no_memory(running, kept);
                 known.needs.note_abort();
@@ -183,13 +184,13 @@ impl<S: Clone + Eq + Hash> Device<S> {
         self.holds(index, held);
     }
 
-    fn fate(&mut self, part: &Part, running: &Running, alone: bool, end: End) -> PartOutcome {
+    fn fate(&mut self, part: &Part, running: &Running, alone: bool, end: BatchEnd) -> PartOutcome {
         let Some(entry) = self.queue.get_mut(part.work) else {
             return PartOutcome::Dropped;
         };
         entry.running = entry.running.saturating_sub(1);
         match end {
-            End::Done { .. } => {
+            BatchEnd::Done { .. } => {
                 (entry.killed, entry.aborted) = (0, false);
                 let last = entry.running == 0 && entry.left.is_empty();
                 if last {
@@ -197,9 +198,9 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 }
                 return PartOutcome::Done { last };
             }
-            End::OutOfMemory { .. } => {
+            BatchEnd::OutOfMemory { .. } => {
                 let least = entry.fixed.unwrap_or(1);
-                if running.all && (running.rows <= least || !running.open) {
+                if running.uses_all_memory && (running.rows <= least || !running.open) {
                     self.forget(part.work);
                     return PartOutcome::Refused {
                         needs: running.bytes.saturating_add(1),
@@ -207,17 +208,17 @@ impl<S: Clone + Eq + Hash> Device<S> {
                     };
                 }
             }
-            End::Failed | End::Lost | End::Killed | End::Aborted => {
+            BatchEnd::Failed | BatchEnd::Lost | BatchEnd::Killed | BatchEnd::Aborted => {
                 entry.apart |= !alone;
-                entry.aborted = end == End::Aborted;
-                entry.lost += u32::from(alone && end == End::Lost);
-                entry.killed += u32::from(alone && end == End::Killed);
-                if alone && (end == End::Failed || entry.lost >= LOST || entry.killed >= KILLS) {
+                entry.aborted = end == BatchEnd::Aborted;
+                entry.lost += u32::from(alone && end == BatchEnd::Lost);
+                entry.killed += u32::from(alone && end == BatchEnd::Killed);
+                if alone && (end == BatchEnd::Failed || entry.lost >= LOST || entry.killed >= KILLS) {
                     self.forget(part.work);
                     return PartOutcome::Failed;
                 }
             }
-            End::OutOfBudget | End::Cancelled => {}
+            BatchEnd::OutOfBudget | BatchEnd::Cancelled => {}
         }
         self.wait(running.stage, part.rows.len());
         self.queue.put_back(part.work, part.rows.clone());

@@ -1,12 +1,12 @@
 //! Division of time among competitors by weight.
 
-use super::QUANTUM;
+use super::TIME_SLICE;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::time::Duration;
 
-/// Time divided by weight, in nanoseconds times [`SCALE`].
+/// Time divided by weight. The unit is a nanosecond divided by [`SCALE`].
 pub(super) type Virtual = u128;
 
 const SCALE: u128 = 1_000_000;
@@ -14,23 +14,24 @@ const SCALE: u128 = 1_000_000;
 /// Fair queue, similar to Linux's completely fair scheduler: the highest rank is first, then the least time
 /// divided by weight, then the oldest last turn.
 ///
-/// A new or returning competitor is credited with one time slice at most: not more, because it had no work
-/// before, and not less, because a competitor with short batches has no work for a moment after each of them.
-/// If it has used more than others, it waits until they have caught up. Idle competitors are forgotten unless
-/// they used more than this credit allows for; all of them are forgotten when nothing is active.
+/// A new or returning competitor starts with a credit of up to one time slice. A larger credit would be
+/// unfair because the competitor had no work before. A smaller one would penalize competitors with short
+/// batches, because they briefly have no work after each batch. A returning competitor with more used time
+/// has to wait. Idle competitors below this level are forgotten, and without active competitors the whole
+/// state is reset.
 #[derive(Debug)]
 pub(super) struct Shares<K> {
     known: HashMap<K, Account>,
     /// Ready competitors in scheduling order.
-    ready: BTreeSet<(Place, K)>,
-    /// Active competitors by used time; `idle` contains the others.
+    ready: BTreeSet<(SchedulingKey, K)>,
+    /// Active competitors by used time; `idle` contains the inactive ones.
     active: BTreeSet<(Virtual, K)>,
     idle: BTreeSet<(Virtual, K)>,
     floor: Virtual,
     turns: u64,
 }
 
-type Place = (Reverse<i32>, Virtual, u64);
+type SchedulingKey = (Reverse<i32>, Virtual, u64);
 
 #[derive(Debug, Clone)]
 struct Account {
@@ -44,7 +45,7 @@ struct Account {
 }
 
 impl Account {
-    fn place(&self) -> Place {
+    fn place(&self) -> SchedulingKey {
         (Reverse(self.rank), self.used, self.last)
     }
 
@@ -76,7 +77,7 @@ impl<K: Clone + Eq + Hash + Ord> Shares<K> {
             if !account.is_active() {
                 account.used = account
                     .used
-                    .max(floor.saturating_sub(over(QUANTUM, account.weight)));
+                    .max(floor.saturating_sub(over(TIME_SLICE, account.weight)));
             }
             account.ready = true;
         });
@@ -98,7 +99,7 @@ impl<K: Clone + Eq + Hash + Ord> Shares<K> {
         });
     }
 
-    /// Ends a turn of `who` after `time`; `guess` was the expected duration.
+    /// Ends a turn of `who`, with the actual duration `time` and the expected duration `guess`.
     pub(super) fn end(&mut self, who: &K, guess: Duration, time: Duration) {
         self.change(who, |account| {
             account.running = account.running.saturating_sub(1);
@@ -122,7 +123,7 @@ impl<K: Clone + Eq + Hash + Ord> Shares<K> {
         Duration::from_nanos(u64::try_from(lacks).unwrap_or(u64::MAX))
     }
 
-    /// Number of competitors that are ready or have a running turn.
+    /// Number of active competitors.
     #[cfg(test)]
     pub(super) fn active(&self) -> usize {
         self.active.len()
@@ -161,7 +162,7 @@ impl<K: Clone + Eq + Hash + Ord> Shares<K> {
             None => *self = Self::default(),
         }
         while let Some((used, who)) = self.idle.first()
-            && *used <= self.floor.saturating_sub(over(QUANTUM, 1))
+            && *used <= self.floor.saturating_sub(over(TIME_SLICE, 1))
         {
             self.known.remove(who);
             self.idle.pop_first();

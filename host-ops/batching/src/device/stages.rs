@@ -14,13 +14,13 @@ pub(super) type StageId = usize;
 #[derive(Debug)]
 pub(super) struct Stages<S> {
     ids: HashMap<S, StageId>,
-    known: Vec<Known<S>>,
+    known: Vec<StageState<S>>,
     uses: u64,
 }
 
 /// Measurements and state of a stage.
 #[derive(Debug)]
-pub(super) struct Known<S> {
+pub(super) struct StageState<S> {
     pub(super) stage: S,
     pub(super) rate: Rate,
     pub(super) needs: Needs,
@@ -33,7 +33,7 @@ pub(super) struct Known<S> {
     used: u64,
 }
 
-impl<S> Known<S> {
+impl<S> StageState<S> {
     fn is_used(&self) -> bool {
         self.works > 0 || !self.lanes.is_empty()
     }
@@ -71,7 +71,7 @@ impl<S: Clone + Eq + Hash> Stages<S> {
         if let Some(id) = self.ids.get(stage) {
             return *id;
         }
-        let new = Known {
+        let new = StageState {
             stage: stage.clone(),
             rate: Rate::default(),
             needs: Needs::new(guess),
@@ -99,19 +99,19 @@ impl<S: Clone + Eq + Hash> Stages<S> {
         id
     }
 
-    pub(super) fn find(&self, stage: &S) -> Option<&Known<S>> {
+    pub(super) fn find(&self, stage: &S) -> Option<&StageState<S>> {
         self.get(*self.ids.get(stage)?)
     }
 
-    pub(super) fn get(&self, id: StageId) -> Option<&Known<S>> {
+    pub(super) fn get(&self, id: StageId) -> Option<&StageState<S>> {
         self.known.get(id)
     }
 
-    pub(super) fn get_mut(&mut self, id: StageId) -> Option<&mut Known<S>> {
+    pub(super) fn get_mut(&mut self, id: StageId) -> Option<&mut StageState<S>> {
         self.known.get_mut(id)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Known<S>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &StageState<S>> {
         self.known.iter()
     }
 }

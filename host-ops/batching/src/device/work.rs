@@ -1,48 +1,48 @@
-//! Input of the device: rules, work items, available memory and results of lanes.
+//! Input of the device, such as rules, work items, available memory and results of lanes.
 
-use frostline_tensor::RunTerms;
+use frostline_tensor::ExecutionTerms;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longest execution of a batch, if one row allows it. Short compared with waits that users notice, and long
-/// compared with the fixed cost of an execution.
-pub const QUANTUM: Duration = Duration::from_millis(500);
+/// Time slice, the maximum duration of engine batches with several rows. Short compared with waits that users
+/// notice, and long compared with the fixed cost of an execution.
+pub const TIME_SLICE: Duration = Duration::from_millis(500);
 
 /// Configuration of a device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DeviceRules {
-    /// Number of lanes. Each executes one batch at a time.
+    /// Number of lanes. Each lane executes one batch at a time.
     pub lanes: usize,
-    /// Longest execution of a batch, if one row allows it, and the longest time for which waiting work may be
-    /// overtaken.
-    pub quantum: Duration,
-    /// Fraction of the best rate that an efficient batch may lose.
+    /// Time slice. Limits the duration of batches with several rows, and the time during which waiting work
+    /// is overtaken.
+    pub time_slice: Duration,
+    /// Tolerated loss of an efficient batch, relative to the best rate.
     pub tolerance: f64,
     /// Maximum number of rows of a batch.
     pub most_rows: usize,
     /// Maximum number of open sessions per lane, regardless of memory.
     pub sessions_per_lane: usize,
-    /// Maximum number of work items in the queue, for all tenants together.
+    /// Maximum number of work items in the queue, summed over the tenants.
     pub works: usize,
     /// Maximum bytes of the queued work items.
     pub bytes: usize,
     /// True if a session retains the memory of earlier batches until closed, like the arena of a GPU. After
     /// running out of memory, such a session is closed, because the arena may be fragmented.
     pub keeps: bool,
-    /// Number of rows of every batch, as far as memory allows; smaller batches are padded. Use this for
-    /// devices that plan kernels again when the number of rows changes. With `None`, batches contain the
-    /// waiting rows, up to the efficient batch.
+    /// Number of rows per batch if memory allows; smaller batches are padded. Use this for devices that plan
+    /// kernels again when the number of rows changes. With `None`, batches contain the waiting rows, up to
+    /// the efficient batch.
     pub padded_rows: Option<usize>,
 }
 
 impl DeviceRules {
-    /// Returns rules for `lanes` lanes, time slices of [`QUANTUM`], a tolerance of 2 % and batches of up to
+    /// Returns rules for `lanes` lanes, time slices of [`TIME_SLICE`], a tolerance of 2 % and batches of up to
     /// 1,024 rows.
     pub fn for_lanes(lanes: usize) -> Self {
         Self {
             lanes,
-            quantum: QUANTUM,
+            time_slice: TIME_SLICE,
             tolerance: 0.02,
             most_rows: 1024,
             sessions_per_lane: 64,
@@ -54,7 +54,7 @@ impl DeviceRules {
     }
 }
 
-/// A work item: rows that a stage has to process.
+/// A work item. Contains rows for a stage.
 #[derive(Debug, Clone)]
 pub struct Work<S> {
     /// Identifier; larger than all earlier ones.
@@ -64,14 +64,14 @@ pub struct Work<S> {
     /// Weight of the tenant relative to other tenants; 0 counts as 1.
     pub weight: u32,
     /// Job of the tenant and terms of execution.
-    pub terms: RunTerms,
+    pub terms: ExecutionTerms,
     /// Stage to execute.
     pub stage: S,
     /// Number of rows.
     pub rows: NonZeroUsize,
     /// Size of the rows in bytes.
     pub bytes: usize,
-    /// Memory estimate of the stage, used before the first measurement.
+    /// Memory estimate of the stage for use without measurements.
     pub guess: MemoryEstimate,
 }
 
@@ -80,7 +80,7 @@ pub struct Work<S> {
 pub struct MemoryEstimate {
     /// Bytes required to open and to hold a session.
     pub session: u64,
-    /// Bytes of an execution, independent of the number of rows.
+    /// Fixed bytes per execution.
     pub fixed: u64,
     /// Additional bytes per row.
     pub per_row: u64,
@@ -88,8 +88,8 @@ pub struct MemoryEstimate {
 
 /// Memory available to the lanes, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
-    /// Free memory, excluding everything that lanes hold or have reserved.
+pub struct LaneMemory {
+    /// Free memory, excluding memory held or reserved by lanes.
     pub now: u64,
     /// Maximum for all lanes together, if no other memory were in use.
     pub most: u64,
@@ -97,25 +97,25 @@ pub struct Room {
 
 /// Memory usage of a lane's process; `None` if not measurable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Taken {
+pub struct MemoryUsage {
     /// Peak bytes held during the reported step.
     pub peak: Option<u64>,
     /// Bytes held now.
     pub held: Option<u64>,
-    /// Bytes held before the step that belong to no session. The step may have reused them, so up to this
-    /// many bytes are missing in the peak.
+    /// Bytes held before the step that belong to no session. The step can have reused these bytes without
+    /// increasing the peak.
     pub spare: u64,
 }
 
 /// Result of an execution.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum End {
-    /// All rows were computed.
+pub enum BatchEnd {
+    /// All rows are computed.
     Done {
         /// Duration of the execution, excluding the time to open a session.
         time: Duration,
         /// Memory usage since the session was open.
-        taken: Taken,
+        taken: MemoryUsage,
     },
     /// Not enough memory to open the session or to execute the batch.
     OutOfMemory {
@@ -133,11 +133,11 @@ pub enum End {
     /// Same as `Lost`, but the process aborted, as native code does after a failed allocation. Memory may
     /// have been insufficient ([`Device::may_lack`](super::Device::may_lack)).
     Aborted,
-    /// The execution was stopped because all its work items were removed.
+    /// The execution stopped because all work items in the batch had been removed.
     Cancelled,
 }
 
-impl End {
+impl BatchEnd {
     /// True if the lane has no process anymore.
     pub(super) fn is_lost(self) -> bool {
         matches!(self, Self::Lost | Self::Killed | Self::Aborted)
@@ -159,7 +159,7 @@ pub struct QueueFull {
     pub tenants: usize,
     /// Queued work items of the tenant.
     pub own_works: usize,
-    /// Bytes of these work items.
+    /// Bytes queued by the tenant.
     pub own_bytes: usize,
     /// Bytes of the rejected work item.
     pub more: usize,

@@ -8,22 +8,22 @@ use std::sync::Arc;
 pub struct Budget {
     /// Bytes that the host may use in total, including lanes.
     pub bytes: u64,
-    /// Bytes kept free for a growing base. Only small requests may use them.
+    /// Bytes kept free for a growing base. Only small requests can use this part.
     pub spare: u64,
-    /// Bytes for small requests. Each tenant may hold a 16th of them, regardless of other reservations and
-    /// waiting requests.
+    /// Bytes for small requests. A tenant can hold up to a 16th. Other reservations and waiting requests do
+    /// not delay small requests.
     pub small: u64,
-    /// Bytes that requests leave free for one grant: the largest grant of a single sample.
+    /// Bytes that requests leave free for grants. Should be the largest grant with a single sample.
     pub grant: u64,
-    /// Bytes that requests and grants leave free for one read: the largest object.
+    /// Bytes that earlier kinds leave free for reads. Should be the size of the largest object.
     pub read: u64,
-    /// Bytes that earlier kinds leave free for one image while decoding: the image that needs the most.
+    /// Bytes that earlier kinds leave free for decoding. Should be the largest requirement of a single image.
     pub decode: u64,
-    /// Bytes that all other kinds leave free for lanes: the minimum that a lane needs.
+    /// Bytes that other kinds leave free for lanes. Should be the minimum required by a lane.
     pub lane: u64,
 }
 
-/// Number of parts of [`Budget::small`]; a tenant may hold one.
+/// Divisor of [`Budget::small`] for the limit per tenant.
 pub(super) const SMALL: u64 = 16;
 
 impl Budget {
@@ -38,7 +38,7 @@ impl Budget {
     }
 }
 
-/// A request for memory: a fixed part and a number of units. Fewer units may be granted.
+/// A request for memory, consisting of a fixed part and units. Fewer units may be granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
     /// Purpose of the memory.
@@ -47,7 +47,7 @@ pub struct Ask {
     pub fixed: u64,
     /// Bytes per unit.
     pub each: u64,
-    /// Number of units; 0 counts as 1. Fewer are granted only if this number can never fit or exceeds the
+    /// Number of units; 0 is treated as 1. Fewer are granted only if this number can never fit or exceeds the
     /// tenant's fair share.
     pub units: usize,
 }
@@ -90,7 +90,7 @@ pub struct Reservation {
     pub(super) units: usize,
 }
 
-/// Refusal of a request that exceeds the available memory, now or permanently.
+/// Refusal because a request exceeds the available memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{needed} bytes of memory are needed, but at most {most} are available for this within the host's memory_budget of {budget}"

@@ -1,8 +1,8 @@
-/// Purposes of reserved memory, in the order in which a job needs them.
+/// Purpose of reserved memory. The variants are ordered by use within a job.
 ///
-/// A holder of one kind of memory may wait for a later kind, never for the same or an earlier one. Each kind
-/// leaves enough free for one job of every later kind. Therefore a job can always proceed, and every waiting
-/// request is served eventually.
+/// While holding memory, a job waits only for later kinds, never for the same or an earlier kind. Each kind
+/// leaves enough memory free for a single use of the later kinds. Therefore some job can always proceed, and
+/// every waiting request is served eventually.
 #[derive(
     Debug,
     Clone,
@@ -18,18 +18,18 @@
 )]
 #[strum(serialize_all = "kebab-case")]
 pub enum Kind {
-    /// Caches. They are evicted when memory is short, and no request waits for them.
+    /// Caches. Evicted when memory is short. Requests never wait for this kind.
     Kept,
-    /// A request while it is read, and data held until the request ends.
+    /// A request body being read, and data held until the request ends.
     Request,
-    /// Memory of a guest call and of the resulting answer.
+    /// A guest call and the resulting answer.
     Grant,
-    /// An object from reading until it is decoded or sent.
+    /// An object between reading and decoding or sending.
     Read,
-    /// An image while it is decoded.
+    /// An image during decoding.
     Decode,
-    /// Sessions and batches of a lane. Lanes do not wait in the ledger; the device scheduler reserves what is
-    /// available.
+    /// Sessions and batches of a lane. Lanes do not wait in the ledger; the device scheduler reserves
+    /// available memory immediately.
     Lane,
 }
 

@@ -1,4 +1,4 @@
-//! Ledger of the host's memory: reservations and waiting requests, without clocks, locks or waits.
+//! Ledger of the host's memory. Contains no clocks, locks or waits.
 
 use super::ask::{Ask, Budget, OutOfBudget, Reservation, SMALL};
 use super::kind::Kind;
@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 /// Reservations and waiting requests.
 ///
-/// Later kinds are served before earlier ones, and no memory is given to earlier kinds while a later one
-/// waits. Within a kind, the tenant with the least memory is first; within a tenant and among equals, the
+/// Later kinds are served before earlier kinds. While a request for a later kind waits, earlier kinds receive
+/// no memory. Within a kind, the tenant with the smallest amount of memory is first; between equals, the
 /// oldest request. A single tenant may hold all memory. Under contention, a tenant receives up to its max-min
-/// fair share of the memory for requests and grants. Requests beyond the share do not block other tenants,
-/// and neither do reads and decodes beyond the memory set aside for them. Small requests never wait.
+/// fair share of the memory for requests and grants. Other tenants are not blocked by requests that exceed
+/// the share, or by reads and decodes that exceed the corresponding parts of the budget. Small requests never
+/// wait.
 #[derive(Debug)]
 pub struct Ledger {
     budget: Budget,
@@ -28,7 +29,7 @@ pub struct Ledger {
 
 #[derive(Debug, Default)]
 struct Holding {
-    /// Bytes of requests and grants, which are divided fairly.
+    /// Bytes of fairly divided kinds, namely requests and grants.
     shared: u64,
     /// Bytes of grants alone.
     grants: u64,
@@ -36,7 +37,8 @@ struct Holding {
     small: u64,
     /// Bytes of all kinds.
     all: u64,
-    /// Maximum of `shared` since it was last 0: the amount that the tenant uses and may request again.
+    /// Maximum of `shared` since the last time this value was 0. The tenant may request the same amount
+    /// again.
     most: u64,
 }
 
@@ -73,19 +75,19 @@ impl Ledger {
         self.base = bytes;
     }
 
-    /// Reserved bytes of this kind.
+    /// Bytes reserved for `kind`.
     pub fn held(&self, kind: Kind) -> u64 {
         self.held.get(kind.index()).copied().unwrap_or(0)
     }
 
-    /// Reserved bytes of all kinds, including the base.
+    /// Bytes reserved in total, including the base.
     pub fn held_in_all(&self) -> u64 {
         self.held
             .iter()
             .fold(self.base, |sum, held| sum.saturating_add(*held))
     }
 
-    /// Reserved bytes of this tenant.
+    /// Bytes reserved by `tenant`.
     pub fn held_by(&self, tenant: &str) -> u64 {
         self.tenants.get(tenant).map_or(0, |holding| holding.all)
     }
@@ -101,7 +103,7 @@ impl Ledger {
     }
 
     /// True if a tenant other than `tenant` waits for memory.
-    pub fn is_wanted_beside(&self, tenant: &str) -> bool {
+    pub fn is_wanted_by_others(&self, tenant: &str) -> bool {
         self.waiting.values().any(|(waiting, _)| **waiting != *tenant)
     }
 
@@ -128,7 +130,7 @@ impl Ledger {
 
     /// Bytes that caches and idle sessions should release: those missing for the next request, or for
     /// restoring [`Budget::spare`].
-    pub fn lacking(&self) -> u64 {
+    pub fn shortage(&self) -> u64 {
         let next = self.first_waiting();
         let (kind, bytes) = next.map_or((Kind::Lane, 0), |(_, _, ask)| (ask.kind, ask.bytes(1)));
         bytes
@@ -192,9 +194,9 @@ impl Ledger {
     }
 
     /// Returns the next request: the latest kind first, then the tenant with the least memory, then the
-    /// oldest request. Requests beyond the tenant's share are skipped. So are reads and decodes beyond the
-    /// memory set aside for them while another tenant waits for memory within its share; otherwise a tenant
-    /// that reads continuously would block that tenant forever.
+    /// oldest request. Requests beyond the tenant's share are skipped. Reads and decodes that exceed the
+    /// corresponding part of the budget are skipped while another tenant waits for memory within the fair
+    /// share. Otherwise a tenant that reads continuously would block that tenant forever.
     fn first_waiting(&self) -> Option<(u64, &Arc<str>, Ask)> {
         let share = self.share();
         let waiting = || self.waiting.values().filter(|(_, ask)| is_shared(ask.kind));
@@ -217,8 +219,8 @@ impl Ledger {
         Some((id, tenant, ask))
     }
 
-    /// True if the request stays within `share`. The first grant of a tenant always does; otherwise tenants
-    /// that only hold requests could wait for each other.
+    /// True if the request stays within `share`. The first grant of a tenant is always accepted, because
+    /// tenants that only hold requests could otherwise deadlock.
     fn within_share(&self, share: u64, tenant: &str, ask: &Ask) -> bool {
         let (shared, grants) = self.shared(tenant);
         let first = shared == 0 || (ask.kind == Kind::Grant && grants == 0);
@@ -230,7 +232,7 @@ impl Ledger {
         held == 0 || held.saturating_add(ask.bytes(1)) <= self.budget.floor(ask.kind)
     }
 
-    /// Returns the tenant's bytes of requests and grants together, and of grants alone.
+    /// Returns the tenant's bytes in requests and grants, and in grants only.
     fn shared(&self, tenant: &str) -> (u64, u64) {
         let holding = self.tenants.get(tenant);
         holding.map_or((0, 0), |holding| (holding.shared, holding.grants))
@@ -252,10 +254,10 @@ impl Ledger {
         (ask.bytes(units) <= self.room(ask.kind)).then_some((id, units))
     }
 
-    /// Returns the max-min fair share of a tenant: memory for requests and grants is divided evenly, and
-    /// unused parts are divided among the other tenants. The demand of a tenant is the sum of its
-    /// reservations and waiting requests, or its earlier maximum if larger. Returns 1 or more, and
-    /// [`u64::MAX`] if no request waits.
+    /// Returns the max-min fair share. The memory for requests and grants is divided evenly, and parts that a
+    /// tenant does not need are divided between the rest. A tenant's demand consists of reservations and
+    /// waiting requests, or of the earlier maximum if larger. Returns 1 or more, and [`u64::MAX`] if no
+    /// request waits.
     fn share(&self) -> u64 {
         if self.waiting.is_empty() {
             return u64::MAX;

@@ -1,4 +1,4 @@
-//! Memory budget of a host: the [`Ledger`], and waiting for memory.
+//! Memory budget of a host with the [`Ledger`] and the queue of waiting requests.
 
 mod ask;
 mod kind;

@@ -15,7 +15,7 @@ const BUDGET: Budget = Budget {
     lane: 200,
 };
 
-/// Kinds in the order in which jobs reserve them, with the maximum of each request.
+/// Kinds in order of reservation, with the maximum size per request.
 const STEPS: [(Kind, u64); 4] = [
     (Kind::Request, 100),
     (Kind::Grant, BUDGET.grant),
@@ -23,7 +23,7 @@ const STEPS: [(Kind, u64); 4] = [
     (Kind::Decode, BUDGET.decode),
 ];
 
-/// Simulated job that reserves memory of each kind in sequence and finally releases everything.
+/// Simulated job that reserves memory for all kinds in sequence and finally releases the whole amount.
 #[derive(Debug)]
 struct Job {
     tenant: &'static str,
@@ -61,8 +61,8 @@ fn check(ledger: &Ledger) {
 }
 
 proptest! {
-    /// Every job that reserves kinds in order, within the memory set aside for them, is served eventually, in
-    /// any order in which other jobs end.
+    /// Jobs that reserve kinds in order, within the budget per kind, are served eventually. Other jobs can
+    /// end in any order.
     #[test]
     fn nobody_waits_for_ever_and_nothing_is_beyond_the_budget(
         jobs in prop::collection::vec(job(), 1..60),
@@ -183,7 +183,7 @@ fn who_reads_on_and_on_keeps_nobody_waiting_for_longer_than_its_reads_take() {
             .collect();
         assert!(
             ledger.room(kind) < 20 && reads.len() > 30,
-            "a single tenant may hold all memory: {ledger:?}"
+            "a single tenant can hold all memory: {ledger:?}"
         );
         ledger.ask(1000, "modest", Ask::exactly(kind, bytes)).unwrap();
         let most = reads.len();
@@ -261,13 +261,13 @@ fn a_growing_base_takes_what_is_spare_and_nothing_new_comes_until_that_is_free()
     ledger.set_base(BUDGET.spare);
     check(&ledger);
     assert_eq!(
-        (ledger.room(Kind::Lane), ledger.lacking()),
+        (ledger.room(Kind::Lane), ledger.shortage()),
         (0, BUDGET.spare),
         "caches should release it"
     );
     let less = lane.bytes - BUDGET.spare;
     ledger.resize(&mut lane, less).unwrap();
-    assert_eq!((ledger.room(Kind::Lane), ledger.lacking()), (0, 0));
+    assert_eq!((ledger.room(Kind::Lane), ledger.shortage()), (0, 0));
     ledger.resize(&mut lane, less - 1).unwrap();
     assert_eq!(ledger.room(Kind::Lane), 1);
 }

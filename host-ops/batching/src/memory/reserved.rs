@@ -10,8 +10,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// Memory budget of a host, including lanes, with the queue of waiting requests. Clones share the same
-/// budget.
+/// The host's memory budget and the queue of waiting requests. The budget includes lanes. Clones share the
+/// same budget.
 #[derive(Clone)]
 pub struct Memory(Arc<Inner>);
 
@@ -26,7 +26,7 @@ struct Inner {
     on_pressure: RwLock<Vec<Box<GiveBack>>>,
 }
 
-/// Reserved bytes of a [`Memory`]; released on drop.
+/// Bytes reserved from [`Memory`] and released on drop.
 #[must_use = "dropping the reservation releases the memory"]
 pub struct Reserved {
     /// `None` only while dropping.
@@ -68,8 +68,8 @@ impl Memory {
         self.ask(tenant, Ask::exactly(kind, bytes)).await
     }
 
-    /// Waits for the memory of a guest call: `fixed` bytes, and `each` bytes for each of up to `samples`
-    /// samples. Dropping the future withdraws the request.
+    /// Waits for the memory required by a guest call. Requests `fixed` bytes and `each` bytes per sample, for
+    /// up to `samples` samples. Dropping the future withdraws the request.
     ///
     /// # Errors
     /// Returns [`OutOfBudget`] immediately if even one sample can never fit.
@@ -168,14 +168,15 @@ impl Memory {
         self.0.on_room.write().push(Box::new(tell));
     }
 
-    /// Registers a callback that receives the number of bytes missing, on the thread of the waiting request.
-    /// It should drop reservations of caches, as far as possible, without waiting.
+    /// Registers a callback that receives the number of missing bytes. It is called on the thread that needs
+    /// memory, sets the base or requests the release. The callback should drop reservations of caches and
+    /// must not wait.
     pub fn on_pressure(&self, give_back: impl Fn(u64) + Send + Sync + 'static) {
         self.0.on_pressure.write().push(Box::new(give_back));
     }
 
     /// Asks caches to release `bytes`, for a caller that does not wait in the ledger.
-    pub fn lack(&self, bytes: u64) {
+    pub fn request_release(&self, bytes: u64) {
         self.0
             .on_pressure
             .read()
@@ -183,10 +184,10 @@ impl Memory {
             .for_each(|give_back| give_back(bytes));
     }
 
-    /// Asks caches to release memory while a request lacks some.
+    /// Asks caches to release memory while a request is short of it.
     fn relieve(&self) {
         for give_back in self.0.on_pressure.read().iter() {
-            match self.read(Ledger::lacking) {
+            match self.read(Ledger::shortage) {
                 0 => return,
                 lacking => give_back(lacking),
             }

@@ -70,7 +70,7 @@ async fn a_tenant_alone_may_hold_all_and_beside_others_its_share() {
 }
 
 #[tokio::test]
-async fn what_is_kept_only_in_case_goes_when_somebody_lacks_memory() {
+async fn caches_are_evicted_under_memory_pressure() {
     let memory = memory(100);
     let cache = Arc::new(parking_lot::Mutex::new(vec![
         memory.try_reserve("", Kind::Kept, 40).unwrap(),

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A limited number of permits for long work. A free permit goes to the tenant with the fewest permits; among
-/// equals, to the one whose work took the least time. Within a tenant, requests are served first come, first
+/// A limited number of permits for long work. The tenant with the fewest permits receives the next free one;
+/// between equals, the tenant with less work time. Within a tenant, requests are served first come, first
 /// served.
 ///
 /// Tenants share the queue in the same way. If it is full, a new request displaces the newest one of the
@@ -21,8 +21,8 @@ pub type TurnGate = Waiters<GateTurns>;
 /// The right to work; released on drop.
 pub type Permit = Held<GateTurns>;
 
-/// Maximum number of entries beyond a full queue, from tenants without a permit or another entry. A single
-/// host serves fewer tenants than this at a time.
+/// Maximum number of excess entries in a full queue, reserved for tenants without permits or other entries. A
+/// single host serves fewer tenants simultaneously.
 pub const NEWCOMERS: usize = 1024;
 
 /// Policy of a [`TurnGate`].
@@ -42,15 +42,15 @@ struct Entrant {
 /// Limits of a tenant at a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
-    /// The tenant may hold as many permits as it leaves free, and queue any number of requests. The first
-    /// tenant gets up to half of the permits and the second one half of the rest, so a new tenant finds a
-    /// free one. A single permit is passed from tenant to tenant.
-    AsManyAsItLeaves,
+    /// Permits are limited to the number that remains free, and queued requests are unlimited. The first
+    /// tenant can use half of the permits, the second tenant half of the rest, and a new tenant finds a free
+    /// permit. A single permit is passed from tenant to tenant.
+    Adaptive,
     /// Fixed limits of permits and queued requests.
     AtMost(Standing),
 }
 
-/// Number of running and queued requests, or their limits.
+/// Counts or limits of running and queued requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Standing {
     /// Requests with a permit.
@@ -62,7 +62,7 @@ pub struct Standing {
 /// Reason for rejecting or dismissing a request for a permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EnterError {
-    /// The tenant has reached its limits of permits and queued requests.
+    /// The tenant has reached the limits for permits and queued requests.
     #[error("the tenant has reached its limit with {} running and {} queued", .0.running, .0.queued)]
     TenantFull(Standing),
     /// The queue is full.
@@ -92,7 +92,7 @@ impl TurnGate {
         self.ask(tenant, share)?.await.ok_or_else(sent_away)
     }
 
-    /// Number of running and queued requests of all tenants.
+    /// Running and queued requests, summed over the tenants.
     pub fn standing(&self) -> Standing {
         self.with_policy(GateTurns::standing)
     }
@@ -102,7 +102,7 @@ impl TurnGate {
         self.with_policy(|gate| gate.own(tenant))
     }
 
-    /// Running and queued requests of every tenant that has any.
+    /// Running and queued requests per tenant, for active tenants.
     pub fn standings(&self) -> BTreeMap<String, Standing> {
         self.with_policy(|gate| {
             let active = gate.turns.accounts().filter(|(_, account)| account.is_active());
@@ -123,17 +123,17 @@ impl Standing {
 }
 
 impl Share {
-    /// Number of permits that a tenant may hold if `free` are free.
+    /// Permit limit of the tenant while `free` permits are free.
     fn permits(self, free: usize) -> usize {
         match self {
-            Self::AsManyAsItLeaves => free,
+            Self::Adaptive => free,
             Self::AtMost(standing) => standing.running,
         }
     }
 
     fn queued(self) -> usize {
         match self {
-            Self::AsManyAsItLeaves => usize::MAX,
+            Self::Adaptive => usize::MAX,
             Self::AtMost(standing) => standing.queued,
         }
     }
@@ -169,7 +169,7 @@ impl GateTurns {
         self.permits.saturating_sub(self.running)
     }
 
-    /// Makes room in a full queue for a request of a tenant with `own` requests.
+    /// Makes room in a full queue for a tenant with `own` requests.
     fn make_room(&mut self, own: Standing) -> Result<(), EnterError> {
         let longest = self.turns.accounts().map(|(_, account)| &account.ready);
         let longest = longest.max_by_key(|ready| (ready.len(), ready.back().map(|last| last.id)));

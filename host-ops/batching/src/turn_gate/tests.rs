@@ -14,7 +14,7 @@ fn halving(permits: usize) -> Arc<TurnGate> {
 
 /// Returns a permit if one is available immediately.
 fn now(gate: &Arc<TurnGate>, tenant: &str) -> Option<Permit> {
-    let entered = gate.enter(tenant, Share::AsManyAsItLeaves).now_or_never();
+    let entered = gate.enter(tenant, Share::Adaptive).now_or_never();
     entered.map(Result::unwrap)
 }
 
@@ -25,7 +25,7 @@ async fn refused(gate: &Arc<TurnGate>, tenant: &str, share: Share) -> EnterError
 #[tokio::test]
 async fn one_at_a_time_and_the_tenant_that_had_less_first() {
     let gate = halving(1);
-    let enter = |tenant| Box::pin(gate.enter(tenant, Share::AsManyAsItLeaves));
+    let enter = |tenant| Box::pin(gate.enter(tenant, Share::Adaptive));
     let first = enter("greedy").await.unwrap();
     let (mut greedy, mut modest) = (enter("greedy"), enter("modest"));
     assert!(poll!(&mut greedy).is_pending() && poll!(&mut modest).is_pending());
@@ -46,7 +46,7 @@ fn who_takes_all_it_can_leaves_as_many_as_it_has() {
     let newcomer = now(&gate, "newcomer");
     assert!(newcomer.is_some());
     drop((second, third, newcomer));
-    assert!(now(&gate, "first").is_none(), "it holds as many permits as are free");
+    assert!(now(&gate, "first").is_none(), "half of the permits are in use");
     drop(first);
     assert_eq!(most("first").len(), 16);
 }
@@ -54,7 +54,7 @@ fn who_takes_all_it_can_leaves_as_many_as_it_has() {
 #[tokio::test]
 async fn who_gives_up_holds_nobody_up_and_is_forgotten_at_once() {
     let gate = halving(1);
-    let enter = || Box::pin(gate.enter("a", Share::AsManyAsItLeaves));
+    let enter = || Box::pin(gate.enter("a", Share::Adaptive));
     let first = enter().await.unwrap();
     let mut gone = enter();
     assert!(poll!(&mut gone).is_pending());
@@ -84,10 +84,7 @@ async fn permits_then_queue_then_full_and_permits_come_free_in_order() {
     let second = second.await.unwrap();
     assert_eq!((gate.standing().running, gate.standing().queued), (1, 0));
     drop(second);
-    assert!(
-        gate.standings().is_empty(),
-        "inactive tenants are forgotten"
-    );
+    assert!(gate.standings().is_empty(), "inactive tenants are forgotten");
 }
 
 #[tokio::test]
@@ -185,7 +182,7 @@ async fn who_has_more_of_a_full_queue_makes_room_for_who_has_less() {
         assert!(poll!(waiting).is_pending());
     }
     assert_eq!((queued("greedy"), queued("modest")), (2, 2));
-    // The newest requests were displaced, and repeated requests gain nothing.
+    // The newest requests were displaced. Repeated requests are refused.
     for waiting in greedy.split_off(2) {
         assert!(matches!(waiting.await, Err(EnterError::Full(_))));
     }
@@ -193,7 +190,10 @@ async fn who_has_more_of_a_full_queue_makes_room_for_who_has_less() {
         assert!(matches!(refused(&gate, tenant, MUCH).await, EnterError::Full(_)));
     }
     drop(first);
-    assert!(modest.remove(0).await.is_ok(), "this tenant has the fewest permits");
+    assert!(
+        modest.remove(0).await.is_ok(),
+        "this tenant has the fewest permits"
+    );
 }
 
 #[derive(Debug, Clone)]
@@ -217,8 +217,8 @@ fn picked<T>(from: &mut Vec<T>, number: usize) -> Option<T> {
 }
 
 proptest! {
-    /// A tenant without requests is always accepted, for any behavior of others, and no request is displaced
-    /// by a tenant with as many entries.
+    /// A tenant without requests is always accepted, regardless of other tenants. Displacement requires fewer
+    /// entries than the displaced tenant.
     #[test]
     fn nobody_inside_keeps_newcomers_out(permits in 1..4_usize, queue in 0..8_usize, events in events()) {
         let mut gate = GateTurns::new(permits, queue);

@@ -32,7 +32,9 @@ pub(super) struct RunEnd<T> {
     pub(super) time: Duration,
 }
 
-/// Private memory of the lane's process in bytes. Mapped files and the window are excluded.
+/// Memory of the lane's process in bytes: device memory if a device's ledger bounds the lanes, otherwise
+/// private memory. Mapped files are excluded. The process reports private memory without the window, which
+/// the host adds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct RunMemory {
     /// Peak usage above the memory held before the execution, including batch and output. `None` if unknown
@@ -41,7 +43,7 @@ pub(super) struct RunMemory {
     /// Memory that the process holds after the execution.
     pub(super) held: u64,
     /// Memory that malloc had retained from earlier executions. Using it does not raise the peak, so the
-    /// actual usage may be higher by this amount.
+    /// actual usage may be higher by this amount. This is 0 for device memory.
     pub(super) spare: u64,
 }
 
@@ -168,10 +170,10 @@ impl<'a> Batch<'a> {
 /// An output that was not copied yet.
 pub(super) struct Output<'a> {
     spec: TensorSpec,
-    place: Place<'a>,
+    place: OutputLocation<'a>,
 }
 
-enum Place<'a> {
+enum OutputLocation<'a> {
     /// In this process.
     Here(&'a [u8]),
     /// In the window of the lane's process.
@@ -185,27 +187,28 @@ impl<'a> Output<'a> {
                 dtype: view.dtype,
                 shape: view.shape.clone(),
             },
-            place: Place::Here(view.bytes),
+            place: OutputLocation::Here(view.bytes),
         }
     }
 
     /// Returns the elements if they are in this process.
     pub(super) fn bytes(&self) -> Option<&[u8]> {
         match self.place {
-            Place::Here(bytes) => Some(bytes),
-            Place::Window(_) => None,
+            OutputLocation::Here(bytes) => Some(bytes),
+            OutputLocation::Window(_) => None,
         }
     }
 
     /// Refers to an output in `window`.
     ///
     /// # Errors
-    /// Returns an error if the window contains fewer bytes.
+    /// Returns an error if the window contains fewer bytes, or if the output exceeds the maximum size of a
+    /// tensor.
     pub(super) fn in_window(window: &'a Window, spec: TensorSpec) -> io::Result<Self> {
         window.check(spec.bytes())?;
         Ok(Self {
             spec,
-            place: Place::Window(window),
+            place: OutputLocation::Window(window),
         })
     }
 
@@ -257,13 +260,13 @@ impl<'a> Output<'a> {
         }
         let from = rows.start * row;
         match self.place {
-            Place::Here(bytes) => {
+            OutputLocation::Here(bytes) => {
                 let rows = bytes.get(from..from + target.len());
                 target.copy_from_slice(rows.unwrap_or_default());
                 Ok(())
             }
-            Place::Window(window) => window.read_at(target, from).map_err(|error| {
-                OpError::of_host(
+            OutputLocation::Window(window) => window.read_at(target, from).map_err(|error| {
+                OpError::from_host(
                     frostline_tensor::OpErrorCode::RuntimeError,
                     format!("cannot read the output of the lane's process: {error}; try again"),
                 )

@@ -144,13 +144,13 @@ impl LanesConfig {
 
     /// Returns the ledger that bounds the lanes: the device's if it is set, otherwise the host's. Returns
     /// `None` if the ledger is unlimited or the lanes run in this process.
-    pub(super) fn bounded(&self) -> Option<&Memory> {
+    pub(super) fn bounding_ledger(&self) -> Option<&Memory> {
         let memory = self.device_memory.as_ref().unwrap_or(&self.memory);
         Some(memory).filter(|memory| self.bounds(memory))
     }
 
     /// Returns the host's ledger if a device's memory bounds the lanes and the host's memory is limited, too.
-    pub(super) fn beside(&self) -> Option<&Memory> {
+    pub(super) fn host_ledger(&self) -> Option<&Memory> {
         let beside = self.device_memory.is_some() && self.bounds(&self.memory);
         Some(&self.memory).filter(|_| beside)
     }
@@ -170,7 +170,7 @@ impl LanesConfig {
 
     /// Replaces zeros that are treated as 1, and removes the limit on session bytes if memory is bounded.
     pub(super) fn checked(self) -> Self {
-        let session_bytes_per_lane = match self.bounded() {
+        let session_bytes_per_lane = match self.bounding_ledger() {
             Some(_) => usize::MAX,
             None => self.session_bytes_per_lane,
         };

@@ -1,7 +1,7 @@
 use super::batch::Output;
 use super::child::ChildLane;
 use super::execute::Sessions;
-use super::order::{Ended, Order};
+use super::order::{Order, OrderResult};
 use super::shared::Shared;
 use super::{LanesConfig, LanesPlace};
 use crate::EngineError;
@@ -20,12 +20,12 @@ const LAST_PAUSE: Duration = Duration::from_secs(10);
 /// the whole process with [`Isolation::Tenant`](super::Isolation::Tenant). Otherwise a kernel that leaves
 /// parts of the output unwritten could reveal earlier contents.
 pub(super) struct Engine {
-    place: Place,
+    place: Backend,
     /// Tenant of the last batch.
     tenant: Option<Arc<str>>,
 }
 
-enum Place {
+enum Backend {
     InProcess { sessions: Sessions, started: bool },
     Child(ChildLane),
 }
@@ -34,11 +34,11 @@ impl Engine {
     /// Creates the engine of lane `index`.
     pub(super) fn new(config: &LanesConfig, index: usize) -> Self {
         let place = match &config.place {
-            LanesPlace::InProcess => Place::InProcess {
+            LanesPlace::InProcess => Backend::InProcess {
                 sessions: Sessions::new(config, true),
                 started: false,
             },
-            LanesPlace::Child(place) => Place::Child(ChildLane::new(index, Arc::new(place.clone()))),
+            LanesPlace::Child(place) => Backend::Child(ChildLane::new(index, Arc::new(place.clone()))),
         };
         Self { place, tenant: None }
     }
@@ -46,14 +46,14 @@ impl Engine {
     /// Ensures that networks can run. Reports the lane as started once they can.
     pub(super) fn prepare(&mut self, shared: &Shared, index: usize) -> Result<(), EngineError> {
         match &mut self.place {
-            Place::InProcess { started: true, .. } => Ok(()),
-            Place::InProcess { started, .. } => {
+            Backend::InProcess { started: true, .. } => Ok(()),
+            Backend::InProcess { started, .. } => {
                 *started = true;
                 shared.absent(index);
                 shared.started(index, None, 0);
                 Ok(())
             }
-            Place::Child(lane) => lane.prepare(shared),
+            Backend::Child(lane) => lane.prepare(shared),
         }
     }
 
@@ -62,7 +62,7 @@ impl Engine {
         let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
         while let Err(error) = self.prepare(shared, index) {
             let pause = backoff.wait();
-            tracing::error!(%error, ?pause, "cannot start a lane's process; retrying");
+            tracing::error!(%error, ?pause, "cannot start the lane process, retrying");
             if !shared.pause(pause) {
                 return false;
             }
@@ -71,23 +71,23 @@ impl Engine {
     }
 
     /// Executes `order` on lane `index`.
-    pub(super) fn run(&mut self, shared: &Shared, index: usize, order: &Order) -> Ended {
+    pub(super) fn run(&mut self, shared: &Shared, index: usize, order: &Order) -> OrderResult {
         let batch = match order.batch() {
             Ok(batch) => batch,
-            Err(error) => return Ended::failed(error),
+            Err(error) => return OrderResult::failed(error),
         };
         if !self.change_tenant(shared, order) {
-            return Ended::OutOfBudget;
+            return OrderResult::OutOfBudget;
         }
         match &mut self.place {
-            Place::InProcess { sessions, .. } => {
+            Backend::InProcess { sessions, .. } => {
                 order.close.iter().for_each(|stage| sessions.close(stage));
                 let run = order.run(&batch, None);
                 let opened = || shared.opened(index);
-                let take = |output: &Output<'_>| Ok(order.hand_out(output));
-                Ended::Ran(sessions.run(shared.source(), &run, &opened, take))
+                let take = |output: &Output<'_>| Ok(order.store_output(output));
+                OrderResult::Ran(sessions.run(shared.source(), &run, &opened, take))
             }
-            Place::Child(lane) => lane.run(shared, order, &batch),
+            Backend::Child(lane) => lane.run(shared, order, &batch),
         }
     }
 
@@ -98,22 +98,22 @@ impl Engine {
             return true;
         }
         match &mut self.place {
-            Place::InProcess { sessions, .. } => {
+            Backend::InProcess { sessions, .. } => {
                 sessions.rest();
                 true
             }
-            Place::Child(lane) => lane.change_tenant(shared),
+            Backend::Child(lane) => lane.change_tenant(shared),
         }
     }
 
     /// Closes the sessions of `stages`. Returns the held bytes if the system reports them.
     pub(super) fn close(&mut self, stages: &[Stage]) -> Option<u64> {
         match &mut self.place {
-            Place::InProcess { sessions, .. } => {
+            Backend::InProcess { sessions, .. } => {
                 stages.iter().for_each(|stage| sessions.close(stage));
                 None
             }
-            Place::Child(lane) => lane.close(stages),
+            Backend::Child(lane) => lane.close(stages),
         }
     }
 
@@ -121,11 +121,11 @@ impl Engine {
     /// them.
     pub(super) fn rest(&mut self) -> Option<u64> {
         match &mut self.place {
-            Place::InProcess { sessions, .. } => {
+            Backend::InProcess { sessions, .. } => {
                 sessions.rest();
                 None
             }
-            Place::Child(lane) => lane.rest(),
+            Backend::Child(lane) => lane.rest(),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::LanesConfig;
 use super::batch::{BatchRun, Opened, Output, RunEnd, RunError, same_rows};
 use super::run::describe;
 use super::source::{Networks, StageModel};
-use crate::binding::{Passage, Staging};
+use crate::binding::{ExecutionInput, Staging};
 use crate::{Interrupt, Session, SessionOptions};
 use frostline_tensor::{OpError, Precision, Stage, Tensor};
 use std::time::Instant;
@@ -111,7 +111,7 @@ impl Sessions {
         if session.output(&stage.to).is_err() {
             return Err(lacks_output(stage).into());
         }
-        let passage = Passage {
+        let passage = ExecutionInput {
             from: &stage.from,
             to: &stage.to,
             batch,
@@ -197,5 +197,8 @@ impl Sessions {
 }
 
 fn lacks_output(stage: &Stage) -> OpError {
-    OpError::not_found(format!("{}: the network does not have this output", describe(stage)))
+    OpError::not_found(format!(
+        "{}: the network does not have this output",
+        describe(stage)
+    ))
 }

@@ -1,7 +1,7 @@
 //! Submissions in progress.
 
 use super::batch::Output;
-use super::run::{Customer, describe};
+use super::run::{Submitter, describe};
 use frostline_tensor::{DType, OpError, OpErrorCode, Shape, ShapeError, Stage, Tensor};
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -13,7 +13,7 @@ pub(super) type Reply = oneshot::Sender<Outcome>;
 
 /// A batch and a network. It runs in one or more engine batches.
 pub(super) struct Job {
-    pub(super) customer: Customer,
+    pub(super) customer: Submitter,
     pub(super) stage: Stage,
     pub(super) batch: Tensor,
     rows: usize,
@@ -32,7 +32,7 @@ impl Job {
     /// Returns an error if `batch` has no row dimension or no elements. Kernels may leave their output
     /// unwritten for empty inputs.
     pub(super) fn new(
-        customer: Customer,
+        customer: Submitter,
         stage: Stage,
         batch: Tensor,
         row: Option<(DType, Shape)>,
@@ -63,7 +63,7 @@ impl Job {
     /// # Errors
     /// Returns an error of the host if the output cannot be allocated, and an error of the network if rows
     /// have another type or shape than expected or than in an earlier batch.
-    pub(super) fn keep(
+    pub(super) fn store_rows(
         &self,
         output: &Output<'_>,
         from: Range<usize>,
@@ -110,7 +110,7 @@ impl Job {
             describe(&self.stage)
         );
         match error {
-            ShapeError::Memory { .. } => OpError::of_host(OpErrorCode::RuntimeError, text),
+            ShapeError::Memory { .. } => OpError::from_host(OpErrorCode::RuntimeError, text),
             _ => OpError::runtime(text),
         }
     }

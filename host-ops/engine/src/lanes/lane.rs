@@ -18,7 +18,7 @@ pub(super) struct Lane {
     /// Reservation for the held bytes and the current batch.
     pub(super) memory: Option<Reserved>,
     /// Reservation in the host's ledger, if `memory` belongs to a device.
-    pub(super) beside: Option<Reserved>,
+    pub(super) host_memory: Option<Reserved>,
 }
 
 pub(super) struct Running {

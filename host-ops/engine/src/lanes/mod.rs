@@ -28,17 +28,18 @@ pub use stats::LaneStats;
 
 use crate::{EngineError, library};
 use frostline_batching::device::StageFigures;
-use frostline_tensor::{BoxFuture, GraphExecutor, OpError, RunTerms, Stage, Tensor};
+use frostline_tensor::{BoxFuture, ExecutionTerms, GraphExecutor, OpError, Stage, Tensor};
 use parking_lot::Mutex;
-use run::Customer;
+use run::Submitter;
 use shared::Shared;
 use std::io;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Lanes: threads with separate sessions. A [`Device`](frostline_batching::Device) selects which rows run on
-/// which lane. It splits large submissions and joins small ones.
+/// Lanes: threads with separate sessions, which can be in child processes. A
+/// [`Device`](frostline_batching::device::Device) selects which rows run on which lane. It splits large
+/// submissions and joins small ones.
 ///
 /// Submissions are queued immediately, even if the future is never polled. Dropping the future removes the
 /// submission from the queue, or ends the engine batch if no other submission has rows in it. A failure only
@@ -53,7 +54,7 @@ pub struct Lanes {
 #[derive(Clone)]
 pub struct TenantLanes {
     shared: Arc<Shared>,
-    customer: Customer,
+    customer: Submitter,
 }
 
 impl Lanes {
@@ -110,7 +111,7 @@ impl Lanes {
     pub fn for_tenant(&self, tenant: &str) -> TenantLanes {
         TenantLanes {
             shared: Arc::clone(&self.shared),
-            customer: Customer::new(tenant),
+            customer: Submitter::new(tenant),
         }
     }
 
@@ -151,10 +152,10 @@ impl TenantLanes {
     /// Returns the same lanes with `terms` for a tenant of this `weight`. Under contention, the tenant
     /// receives `weight` times the device time of a tenant with weight 1. The minimum weight is 1.
     #[must_use]
-    pub fn on_terms(&self, weight: u32, terms: RunTerms) -> Self {
+    pub fn on_terms(&self, weight: u32, terms: ExecutionTerms) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
-            customer: Customer {
+            customer: Submitter {
                 weight: weight.max(1),
                 terms,
                 ..self.customer.clone()
@@ -178,7 +179,9 @@ fn working(wanted: usize, started: &mpsc::Receiver<Result<(), EngineError>>) -> 
     }
     match lacking {
         Some(error) if lanes == 0 => return Err(error),
-        Some(error) => tracing::warn!(%error, lanes, wanted, "started fewer lanes than configured because of too little memory"),
+        Some(error) => {
+            tracing::warn!(%error, lanes, wanted, "started fewer lanes than configured because of too little memory")
+        }
         None => {}
     }
     Ok(lanes)
@@ -193,7 +196,7 @@ impl Drop for Lanes {
 impl GraphExecutor for Lanes {
     /// Submits the batch as the tenant with an empty name.
     fn submit(&self, stage: &Stage, batch: Tensor) -> BoxFuture<Result<Tensor, OpError>> {
-        pending::submit(&self.shared, &Customer::new(""), stage, batch)
+        pending::submit(&self.shared, &Submitter::new(""), stage, batch)
     }
 }
 

@@ -42,7 +42,7 @@ pub(super) struct Part {
 }
 
 /// Result of an order.
-pub(super) enum Ended {
+pub(super) enum OrderResult {
     /// The lane still works. Contains an error for each part whose rows could not be stored.
     Ran(RunEnd<Vec<Option<OpError>>>),
     /// The memory for the batch could not be reserved.
@@ -53,7 +53,7 @@ pub(super) enum Ended {
 
 /// Reason for the end of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LossBy {
+pub(super) enum LossCause {
     /// The network crashed, or the host killed the process after a timeout.
     Run,
     /// The process ended with `SIGABRT`: native code aborted after a failed allocation or assertion.
@@ -66,7 +66,7 @@ pub(super) enum LossBy {
 pub(super) struct Loss {
     /// Text of the operating system or the host.
     pub(super) how: String,
-    pub(super) by: LossBy,
+    pub(super) by: LossCause,
 }
 
 impl Order {
@@ -94,12 +94,12 @@ impl Order {
     }
 
     /// Stores the rows of the output in the job of each part. Returns an error for each part that failed.
-    pub(super) fn hand_out(&self, output: &Output<'_>) -> Vec<Option<OpError>> {
+    pub(super) fn store_output(&self, output: &Output<'_>) -> Vec<Option<OpError>> {
         let mut from = 0;
         let kept = self.parts.iter().map(|part| {
             let rows = from..from + part.rows.len();
             from = rows.end;
-            part.job.keep(output, rows, part.rows.clone()).err()
+            part.job.store_rows(output, rows, part.rows.clone()).err()
         });
         kept.collect()
     }
@@ -112,7 +112,7 @@ impl Order {
     }
 
     /// Returns true if the batch cannot be split into fewer rows.
-    pub(super) fn is_least(&self) -> bool {
+    pub(super) fn is_indivisible(&self) -> bool {
         let fixed = |part: &Part| part.job.customer.terms.terms.fixed_batch.is_some();
         self.rows <= 1 || self.parts.first().is_some_and(fixed)
     }
@@ -125,7 +125,7 @@ impl Order {
     }
 }
 
-impl Ended {
+impl OrderResult {
     /// Creates the result for an error before the execution.
     pub(super) fn failed(error: OpError) -> Self {
         Self::Ran(RunEnd {
@@ -142,12 +142,14 @@ impl Loss {
     pub(super) fn from_status(status: ExitStatus) -> Self {
         let ended_by = status.signal().and_then(Signal::from_named_raw);
         let by = match ended_by {
-            Some(Signal::KILL | Signal::TERM | Signal::INT) => LossBy::Other,
-            Some(Signal::ABORT) => LossBy::Itself,
-            _ => LossBy::Run,
+            Some(Signal::KILL | Signal::TERM | Signal::INT) => LossCause::Other,
+            Some(Signal::ABORT) => LossCause::Itself,
+            _ => LossCause::Run,
         };
         let how = match ended_by {
-            Some(Signal::SYS) => format!("{status}: the process made a system call that networks do not need"),
+            Some(Signal::SYS) => {
+                format!("{status}: the process made a system call that networks do not need")
+            }
             _ => status.to_string(),
         };
         Self { how, by }
@@ -157,7 +159,7 @@ impl Loss {
     pub(super) fn idle() -> Self {
         Self {
             how: "the process ended while idle".to_owned(),
-            by: LossBy::Other,
+            by: LossCause::Other,
         }
     }
 }

@@ -1,5 +1,5 @@
 use super::job::{Job, Outcome};
-use super::run::Customer;
+use super::run::Submitter;
 use super::shared::Shared;
 use frostline_tensor::{BoxFuture, OpError, OpErrorCode, Stage, Tensor};
 use std::future::Future;
@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 /// Queues a submission immediately. The returned future waits for the outcome.
 pub(super) fn submit(
     shared: &Arc<Shared>,
-    customer: &Customer,
+    customer: &Submitter,
     stage: &Stage,
     batch: Tensor,
 ) -> BoxFuture<Outcome> {
@@ -47,9 +47,9 @@ impl Future for Pending {
         let outcome = Pin::new(&mut self.outcome).poll(context);
         outcome.map(|outcome| {
             outcome.unwrap_or_else(|_| {
-                Err(OpError::of_host(
+                Err(OpError::from_host(
                     OpErrorCode::RuntimeError,
-                    "the lane ended before it returned an output",
+                    "lane ended before returning an output",
                 ))
             })
         })

@@ -70,8 +70,8 @@ impl Quarantine {
     }
 
     /// Records that the process crashed while it ran `model` for `tenant`, and `how` it ended.
-    pub(super) fn note(&mut self, now: Instant, tenant: &str, model: &str, how: &str) {
-        self.count(now, tenant);
+    pub(super) fn record_crash(&mut self, now: Instant, tenant: &str, model: &str, how: &str) {
+        self.count_loss(now, tenant);
         let same = |case: &Case| case.tenant == tenant && case.model == model;
         let before = self.cases.iter().position(same);
         let before = before.and_then(|index| self.cases.remove(index));
@@ -88,7 +88,7 @@ impl Quarantine {
     }
 
     /// Counts a lane that was lost because of `tenant`, independent of the model.
-    pub(super) fn count(&mut self, now: Instant, tenant: &str) {
+    pub(super) fn count_loss(&mut self, now: Instant, tenant: &str) {
         self.forget(now);
         let before = self.losses.iter().position(|losses| losses.tenant == tenant);
         let before = before.and_then(|index| self.losses.remove(index));
@@ -147,9 +147,9 @@ mod tests {
     #[test]
     fn two_crashes_put_a_model_away_for_its_tenant_alone() {
         let (mut quarantine, now) = (Quarantine::new(HOUR), Instant::now());
-        quarantine.note(now, "a", "m", "signal: 8");
+        quarantine.record_crash(now, "a", "m", "signal: 8");
         assert_eq!(quarantine.check(now, "a", "m"), None);
-        quarantine.note(now, "a", "m", "signal: 11");
+        quarantine.record_crash(now, "a", "m", "signal: 11");
         let expected = Quarantined {
             crashes: 2,
             how: "signal: 11".to_owned(),
@@ -163,13 +163,13 @@ mod tests {
     #[test]
     fn a_tenant_pauses_longer_with_every_lane_whatever_model_it_was() {
         let (mut quarantine, start) = (Quarantine::new(HOUR), Instant::now());
-        quarantine.note(start, "a", "0", "");
+        quarantine.record_crash(start, "a", "0", "");
         assert_eq!(quarantine.pause(start, "a"), None, "may be a coincidence");
         let mut now = start;
         let mut lost = 1;
         while now < start + HOUR {
             now += quarantine.pause(now, "a").unwrap_or_default();
-            quarantine.note(now, "a", &lost.to_string(), "");
+            quarantine.record_crash(now, "a", &lost.to_string(), "");
             lost += 1;
             assert_eq!(quarantine.check(now, "a", &lost.to_string()), None);
         }
@@ -182,24 +182,24 @@ mod tests {
     #[test]
     fn crashes_are_forgotten_in_time() {
         let (mut quarantine, start) = (Quarantine::new(HOUR), Instant::now());
-        quarantine.note(start, "a", "m", "");
-        quarantine.note(start + HOUR / 2, "a", "m", "");
+        quarantine.record_crash(start, "a", "m", "");
+        quarantine.record_crash(start + HOUR / 2, "a", "m", "");
         let left = quarantine.check(start + HOUR, "a", "m").map(|case| case.left);
         assert_eq!(left, Some(HOUR / 2));
         assert_eq!(quarantine.check(start + HOUR * 3 / 2, "a", "m"), None);
-        quarantine.note(start + HOUR * 3 / 2, "a", "m", "");
+        quarantine.record_crash(start + HOUR * 3 / 2, "a", "m", "");
         assert_eq!(quarantine.check(start + HOUR * 3 / 2, "a", "m"), None);
     }
 
     #[test]
-    fn strangers_cannot_make_it_grow() {
+    fn the_number_of_records_is_limited() {
         let (mut quarantine, now) = (Quarantine::new(HOUR), Instant::now());
         for index in 0..2 * CASES {
-            quarantine.note(now, "a", &index.to_string(), "");
+            quarantine.record_crash(now, "a", &index.to_string(), "");
         }
         assert_eq!(quarantine.cases.len(), CASES);
         for index in 0..2 * TENANTS {
-            quarantine.count(now, &index.to_string());
+            quarantine.count_loss(now, &index.to_string());
         }
         assert_eq!(quarantine.losses.len(), TENANTS);
     }

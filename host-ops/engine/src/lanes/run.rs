@@ -1,23 +1,23 @@
 //! Identity of submissions, and texts about stages.
 
 use crate::EngineError;
-use frostline_tensor::{OpError, RunTerms, Stage};
+use frostline_tensor::{ExecutionTerms, OpError, Stage};
 use std::sync::Arc;
 
 /// Tenant of a submission with scheduling terms.
 #[derive(Debug, Clone)]
-pub(super) struct Customer {
+pub(super) struct Submitter {
     pub(super) tenant: Arc<str>,
     pub(super) weight: u32,
-    pub(super) terms: RunTerms,
+    pub(super) terms: ExecutionTerms,
 }
 
-impl Customer {
+impl Submitter {
     pub(super) fn new(tenant: &str) -> Self {
         Self {
             tenant: tenant.into(),
             weight: 1,
-            terms: RunTerms::default(),
+            terms: ExecutionTerms::default(),
         }
     }
 }

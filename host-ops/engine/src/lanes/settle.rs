@@ -2,23 +2,23 @@
 
 use super::batch::{RunEnd, RunError};
 use super::job::Outcome;
-use super::order::{Ended, Loss, LossBy, Order};
+use super::order::{Loss, LossCause, Order, OrderResult};
 use super::run::describe;
-use super::state::{Phase, State, Told, never_fits, refusal, shutting_down};
+use super::state::{Outcomes, Phase, State, never_fits, refusal, shutting_down};
 use crate::InterruptCause;
-use frostline_batching::device::{End, PartOutcome, Taken, Verdict};
+use frostline_batching::device::{BatchEnd, MemoryUsage, PartOutcome, Verdict};
 use frostline_tensor::{OpError, OpErrorCode, Stage};
 use std::time::Instant;
 
 /// Result for the device, with the errors of all rows or individual parts.
 struct Account {
-    end: End,
+    end: BatchEnd,
     error: Option<OpError>,
     of_parts: Vec<Option<OpError>>,
 }
 
 impl Account {
-    fn new(end: End, error: Option<OpError>) -> Self {
+    fn new(end: BatchEnd, error: Option<OpError>) -> Self {
         Self {
             end,
             error,
@@ -29,21 +29,21 @@ impl Account {
 
 impl State {
     /// Records that lane `index` finished its task. Returns the outcomes for callers.
-    pub(super) fn finish(&mut self, index: usize, ended: Ended, now: Instant) -> Told {
+    pub(super) fn finish(&mut self, index: usize, ended: OrderResult, now: Instant) -> Outcomes {
         let lane = self.lanes.get_mut(index);
         let Some((lane, running)) = lane.and_then(|lane| lane.running.take().map(|running| (lane, running)))
         else {
-            return Told::new();
+            return Outcomes::new();
         };
         lane.busy += now.saturating_duration_since(running.since);
         let order = running.order;
-        let lost = matches!(ended, Ended::Lost(_));
+        let lost = matches!(ended, OrderResult::Lost(_));
         let account = match ended {
-            Ended::Ran(run) => self.ran(index, &order, run),
-            Ended::OutOfBudget => Account::new(End::OutOfBudget, None),
-            Ended::Lost(loss) => self.lost(index, &order, &loss, now),
+            OrderResult::Ran(run) => self.ran(index, &order, run),
+            OrderResult::OutOfBudget => Account::new(BatchEnd::OutOfBudget, None),
+            OrderResult::Lost(loss) => self.lost(index, &order, &loss, now),
         };
-        let mut told: Told = Told::new();
+        let mut told: Outcomes = Outcomes::new();
         for (part, error) in order.parts.iter().zip(account.of_parts) {
             told.extend(error.and_then(|error| self.fail(part.id, |_| error)));
         }
@@ -60,13 +60,13 @@ impl State {
     }
 
     /// Records that lane `index` does not have a process. Unfinished rows return to the queue.
-    pub(super) fn absent(&mut self, index: usize, now: Instant) -> Told {
+    pub(super) fn absent(&mut self, index: usize, now: Instant) -> Outcomes {
         if let Some(lane) = self.lanes.get_mut(index) {
             lane.task = None;
             lane.process = None;
         }
-        let told = self.finish(index, Ended::OutOfBudget, now);
-        self.device.ended(self.time(now), index, End::Killed);
+        let told = self.finish(index, OrderResult::OutOfBudget, now);
+        self.device.ended(self.time(now), index, BatchEnd::Killed);
         told
     }
 
@@ -85,7 +85,7 @@ impl State {
             let held = if self.on_device { peak } else { held };
             base = held.unwrap_or(before);
             self.counts.sessions_opened += 1;
-            self.device.opened(index, Taken { peak, held, spare: 0 });
+            self.device.opened(index, MemoryUsage { peak, held, spare: 0 });
         }
         let peak = run
             .memory
@@ -96,26 +96,30 @@ impl State {
                 self.counts.runs += 1;
                 self.counts.rows += order.parts.iter().map(|part| part.rows.len() as u64).sum::<u64>();
                 self.counts.runs_joined += u64::from(order.is_joined());
-                let (time, taken) = (run.time, Taken { peak, held, spare });
+                let (time, taken) = (run.time, MemoryUsage { peak, held, spare });
                 Account {
-                    end: End::Done { time, taken },
+                    end: BatchEnd::Done { time, taken },
                     error: None,
                     of_parts,
                 }
             }
             // Memory is not bounded here, so waiting for memory would not help.
-            Err(RunError::OutOfMemory(error)) if self.memory.is_none() && order.is_least() => {
-                Account::new(End::Failed, Some(error))
+            Err(RunError::OutOfMemory(error)) if self.memory.is_none() && order.is_indivisible() => {
+                Account::new(BatchEnd::Failed, Some(error))
             }
             Err(RunError::OutOfMemory(error)) => {
                 self.counts.out_of_memory += 1;
                 let stage = describe(&order.stage);
                 tracing::debug!(lane = index, stage, rows = order.rows, reserved = order.bytes, %error, "out of memory; retrying with fewer rows");
-                Account::new(End::OutOfMemory { held }, Some(error))
+                Account::new(BatchEnd::OutOfMemory { held }, Some(error))
             }
             Err(RunError::Failed(error)) => {
                 let wanted = order.parts.iter().any(|part| self.entries.contains_key(&part.id));
-                let end = if wanted { End::Failed } else { End::Cancelled };
+                let end = if wanted {
+                    BatchEnd::Failed
+                } else {
+                    BatchEnd::Cancelled
+                };
                 Account::new(end, Some(error))
             }
         }
@@ -127,11 +131,11 @@ impl State {
         let cause = order.interrupt.cause();
         let (how, stage) = (&loss.how, describe(&order.stage));
         let end = match loss.by {
-            LossBy::Other => End::Killed,
-            LossBy::Itself if self.memory.is_some() && self.device.may_lack(index) => End::Aborted,
-            _ => End::Lost,
+            LossCause::Other => BatchEnd::Killed,
+            LossCause::Itself if self.memory.is_some() && self.device.may_lack(index) => BatchEnd::Aborted,
+            _ => BatchEnd::Lost,
         };
-        self.counts.out_of_memory += u64::from(end == End::Aborted);
+        self.counts.out_of_memory += u64::from(end == BatchEnd::Aborted);
         let mut put_away = None;
         // Cancellation and shutdown do not indicate a faulty model. Blocking other tenants was already
         // counted at the interrupt.
@@ -139,20 +143,20 @@ impl State {
         if !matches!(cause, Some(InterruptCause::Cancelled | InterruptCause::Shutdown)) {
             self.counts.crashes += 1;
             let tenant = order.parts.first().map(|part| &*part.job.customer.tenant);
-            tracing::error!(lane = index, tenant, stage, how, "a lane's process was lost");
+            tracing::error!(lane = index, tenant, stage, how, "lane process lost");
             let alone = order.parts.first().filter(|_| !order.is_joined() && !counted);
-            if let (End::Aborted, Some(part)) = (end, alone) {
-                self.quarantine.count(now, &part.job.customer.tenant);
+            if let (BatchEnd::Aborted, Some(part)) = (end, alone) {
+                self.quarantine.count_loss(now, &part.job.customer.tenant);
             }
-            if let (End::Lost, Some(part)) = (end, alone) {
+            if let (BatchEnd::Lost, Some(part)) = (end, alone) {
                 let tenant = &part.job.customer.tenant;
-                self.quarantine.note(now, tenant, &order.stage.model, how);
+                self.quarantine.record_crash(now, tenant, &order.stage.model, how);
                 put_away = self.quarantine.check(now, tenant, &order.stage.model);
                 self.counts.quarantines += u64::from(put_away.is_some());
             }
         }
         let again = || {
-            OpError::of_host(
+            OpError::from_host(
                 OpErrorCode::RuntimeError,
                 format!("{stage}: the engine's process was lost repeatedly ({how}); try again"),
             )
@@ -168,7 +172,7 @@ impl State {
         now: Instant,
     ) -> Option<(super::job::Reply, Outcome)> {
         let id = verdict.work;
-        match verdict.fate {
+        match verdict.outcome {
             PartOutcome::Done { last: true } => {
                 let entry = self.entries.remove(&id)?;
                 self.counts.jobs_done += 1;
@@ -181,7 +185,7 @@ impl State {
             }
             PartOutcome::Done { last: false } | PartOutcome::Again => {
                 let entry = self.entries.get_mut(&id)?;
-                entry.until = now + self.patience;
+                entry.until = now + self.queue_deadline;
                 None
             }
             PartOutcome::Failed => {
@@ -198,9 +202,9 @@ impl State {
 
     /// After a model was quarantined, refuses the tenant's waiting submissions with that model, or all of
     /// them if the tenant is paused.
-    fn refuse_put_away(&mut self, order: &Order, now: Instant) -> Told {
+    fn refuse_put_away(&mut self, order: &Order, now: Instant) -> Outcomes {
         let Some(part) = order.parts.first().filter(|_| !order.is_joined()) else {
-            return Told::new();
+            return Outcomes::new();
         };
         let (tenant, model) = (&part.job.customer.tenant, &order.stage.model);
         let put_away = self.quarantine.check(now, tenant, model).is_some();

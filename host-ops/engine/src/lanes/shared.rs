@@ -2,9 +2,9 @@
 
 use super::job::{Job, Reply};
 use super::lane::Lane;
-use super::order::{Ended, Task};
+use super::order::{OrderResult, Task};
 use super::source::Networks;
-use super::state::{Deadline, Phase, State, Told};
+use super::state::{Deadline, Outcomes, Phase, State};
 use super::{LaneStats, LanesConfig, StageSource};
 use crate::InterruptCause;
 use frostline_batching::device::StageFigures;
@@ -20,10 +20,10 @@ pub(super) struct Shared {
     networks: Networks,
     state: Mutex<State>,
     /// True while work waits for memory that is reserved elsewhere.
-    lacks: AtomicBool,
-    /// Signaled when a lane may have a new task.
+    waits_for_memory: AtomicBool,
+    /// Signaled when a lane may have a new task, and when the lanes drain or end.
     work: Condvar,
-    /// Signaled when an earlier deadline is set.
+    /// Signaled when an earlier deadline is set, and when the lanes end.
     clock: Condvar,
     /// Signaled when a lane has finished a batch, and when the lanes end.
     finished: Condvar,
@@ -35,7 +35,7 @@ impl Shared {
             state: Mutex::new(State::new(&config, Instant::now())),
             networks: Networks::new(&config, source),
             config,
-            lacks: AtomicBool::new(false),
+            waits_for_memory: AtomicBool::new(false),
             work: Condvar::new(),
             clock: Condvar::new(),
             finished: Condvar::new(),
@@ -46,13 +46,13 @@ impl Shared {
 
     /// Subscribes to changes of the memory ledger.
     fn listen(self: &Arc<Self>) {
-        let Some(memory) = self.config.bounded() else {
+        let Some(memory) = self.config.bounding_ledger() else {
             return;
         };
         let shared = Arc::downgrade(self);
         memory.on_room(move || {
             if let Some(shared) = shared.upgrade()
-                && shared.lacks.load(Ordering::Relaxed)
+                && shared.waits_for_memory.load(Ordering::Relaxed)
             {
                 // Once the lock was held, no lane is between checking for work and waiting.
                 drop(shared.state.lock());
@@ -62,7 +62,7 @@ impl Shared {
         let shared = Arc::downgrade(self);
         memory.on_pressure(move |bytes| {
             if let Some(shared) = shared.upgrade()
-                && !shared.lacks.load(Ordering::Relaxed)
+                && !shared.waits_for_memory.load(Ordering::Relaxed)
             {
                 shared.state.lock().relieve(bytes);
                 shared.work.notify_all();
@@ -128,7 +128,7 @@ impl Shared {
                 return None;
             }
             let now = Instant::now();
-            let lacks = self.lacks.load(Ordering::Relaxed);
+            let lacks = self.waits_for_memory.load(Ordering::Relaxed);
             if idle.is_some_and(|idle| lacks || idle <= now) {
                 return Some(Task::Rest);
             }
@@ -146,21 +146,22 @@ impl Shared {
             let now = Instant::now();
             let deadline = self.to_open(now);
             let decided = state.decide(now, &deadline);
-            self.lacks.store(decided.lacking > 0, Ordering::Relaxed);
-            if decided.begun {
+            self.waits_for_memory
+                .store(decided.lacking > 0, Ordering::Relaxed);
+            if decided.assigned_task {
                 self.wake_clock(state, deadline.until);
                 self.work.notify_all();
             }
             let lack = !asked && decided.lacking > 0;
-            if !lack && decided.told.is_empty() {
-                return decided.again;
+            if !lack && decided.outcomes.is_empty() {
+                return decided.next_decision;
             }
             asked |= lack;
             MutexGuard::unlocked(state, || {
-                tell_all(decided.told);
+                tell_all(decided.outcomes);
                 // Asks other parts of the host to release cached memory.
-                let memory = self.config.bounded().filter(|_| lack);
-                memory.inspect(|memory| memory.lack(decided.lacking));
+                let memory = self.config.bounding_ledger().filter(|_| lack);
+                memory.inspect(|memory| memory.request_release(decided.lacking));
             });
         }
     }
@@ -215,16 +216,16 @@ impl Shared {
     /// # Errors
     /// Returns [`OutOfBudget`] and keeps the reservation if not enough memory is free.
     pub(super) fn book(&self, index: usize, bytes: u64) -> Result<(), OutOfBudget> {
-        let Some(memory) = self.config.bounded() else {
+        let Some(memory) = self.config.bounding_ledger() else {
             return Ok(());
         };
         self.book_in(memory, index, |lane| &mut lane.memory, bytes)
     }
 
     /// Books the host memory of lane `index` if device memory bounds the lanes.
-    pub(super) fn book_beside(&self, index: usize, bytes: Option<u64>) {
-        if let Some((memory, bytes)) = self.config.beside().zip(bytes)
-            && let Err(error) = self.book_in(memory, index, |lane| &mut lane.beside, bytes)
+    pub(super) fn book_host_memory(&self, index: usize, bytes: Option<u64>) {
+        if let Some((memory, bytes)) = self.config.host_ledger().zip(bytes)
+            && let Err(error) = self.book_in(memory, index, |lane| &mut lane.host_memory, bytes)
         {
             tracing::warn!(lane = index, %error, "a lane's process exceeds the host's memory budget");
         }
@@ -287,8 +288,8 @@ impl Shared {
     }
 
     /// Records the result of lane `index` and notifies the callers.
-    pub(super) fn finish(&self, index: usize, ended: Ended) {
-        if let Ended::Ran(end) = &ended {
+    pub(super) fn finish(&self, index: usize, ended: OrderResult) {
+        if let OrderResult::Ran(end) = &ended {
             self.shrink(index, end.memory.map(|memory| memory.held));
         }
         let now = Instant::now();
@@ -351,7 +352,7 @@ impl Shared {
 }
 
 /// Sends outcomes to callers that are still waiting.
-fn tell_all(told: Told) {
+fn tell_all(told: Outcomes) {
     for (reply, outcome) in told {
         drop(reply.send(outcome));
     }

@@ -1,7 +1,7 @@
 use super::batch::BatchRun;
 use super::child::prepare;
 use super::{LanesConfig, LanesPlace};
-use crate::prepared::{Lent, Prepared};
+use crate::prepared::{Prepared, StageGuard};
 use crate::{Device, SessionOptions};
 use bytes::Bytes;
 use frostline_batching::Kind;
@@ -56,19 +56,19 @@ pub(super) struct Networks {
 }
 
 /// A network for a lane's process.
-pub(super) enum Given {
+pub(super) enum ProvidedNetwork {
     Bytes(Bytes),
-    Prepared(Lent),
+    Prepared(StageGuard),
 }
 
 /// Reason for not preparing a stage that does not count as a failure.
-enum NotNow {
+enum PreparationSkipped {
     Refused(OpError),
     /// Not enough memory was free.
     Memory,
 }
 
-impl From<OpError> for NotNow {
+impl From<OpError> for PreparationSkipped {
     fn from(error: OpError) -> Self {
         Self::Refused(error)
     }
@@ -120,23 +120,23 @@ impl Networks {
 
     /// Returns the stage of `run` for a lane in a child process, prepared if possible. The interrupt of `run`
     /// also ends the preparation.
-    pub(super) fn given(&self, run: &BatchRun<'_>) -> Result<Given, OpError> {
+    pub(super) fn given(&self, run: &BatchRun<'_>) -> Result<ProvidedNetwork, OpError> {
         let (stage, interrupt) = (run.stage, run.interrupt);
         let (Some(prepared), LanesPlace::Child(place)) = (&self.prepared, &self.config.place) else {
-            return self.bytes(stage).map(Given::Bytes);
+            return self.bytes(stage).map(ProvidedNetwork::Bytes);
         };
         let (stage, mut bytes) = (&stage.network(), None);
         let lent = prepared.get(stage, |folder| {
             let network = bytes.insert(self.bytes(stage)?);
             // The lane does not use the batch's reservation while the stage is prepared.
-            let takes = prepare::takes(network.len()).saturating_sub(run.reservation.unwrap_or(0));
+            let takes = prepare::reserved_bytes(network.len()).saturating_sub(run.reservation.unwrap_or(0));
             let memory = &self.config.memory;
             let Ok(_memory) = memory.reserve_blocking("", Kind::Lane, takes, WAIT) else {
                 tracing::debug!(
                     takes,
                     "not enough memory to prepare a stage; running from its bytes"
                 );
-                return Err(NotNow::Memory);
+                return Err(PreparationSkipped::Memory);
             };
             let made = prepare::prepare(&self.config, place, network, folder, interrupt);
             match interrupt.cause() {
@@ -145,10 +145,10 @@ impl Networks {
             }
         });
         match (lent, bytes) {
-            (Ok(Some(lent)), _) => Ok(Given::Prepared(lent)),
-            (Err(NotNow::Refused(error)), _) => Err(error),
-            (_, Some(bytes)) => Ok(Given::Bytes(bytes)),
-            (_, None) => self.bytes(stage).map(Given::Bytes),
+            (Ok(Some(lent)), _) => Ok(ProvidedNetwork::Prepared(lent)),
+            (Err(PreparationSkipped::Refused(error)), _) => Err(error),
+            (_, Some(bytes)) => Ok(ProvidedNetwork::Bytes(bytes)),
+            (_, None) => self.bytes(stage).map(ProvidedNetwork::Bytes),
         }
     }
 }

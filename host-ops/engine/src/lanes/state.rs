@@ -9,7 +9,7 @@ use super::run::{about, describe};
 use super::waits::Waits;
 use super::{Begun, LaneStats, LanesConfig, LanesPlace, OnBegin};
 use crate::{EngineError, Interrupt, InterruptCause};
-use frostline_batching::device::{Decision, Device, DeviceRules, MemoryEstimate, Room, Run, Work};
+use frostline_batching::device::{Decision, Device, DeviceRules, LaneMemory, MemoryEstimate, Run, Work};
 use frostline_batching::{Kind, Memory};
 use frostline_tensor::{OpError, OpErrorCode, Stage};
 use std::collections::{HashMap, HashSet};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Outcomes that are sent to callers after the lock is released.
-pub(super) type Told = Vec<(Reply, Outcome)>;
+pub(super) type Outcomes = Vec<(Reply, Outcome)>;
 
 pub(super) struct State {
     pub(super) phase: Phase,
@@ -36,7 +36,7 @@ pub(super) struct State {
     pub(super) on_device: bool,
     pub(super) budget_key: &'static str,
     /// Maximum time a submission waits for a lane.
-    pub(super) patience: Duration,
+    pub(super) queue_deadline: Duration,
     /// Maximum time an engine batch may keep other tenants waiting.
     hold_up: Duration,
     origin: Instant,
@@ -63,11 +63,11 @@ pub(super) struct Entry {
 /// Result of [`State::decide`].
 #[derive(Default)]
 pub(super) struct Decided {
-    pub(super) told: Told,
+    pub(super) outcomes: Outcomes,
     /// True if a lane received a task.
-    pub(super) begun: bool,
+    pub(super) assigned_task: bool,
     /// Time of the next decision if nothing else happens before.
-    pub(super) again: Option<Instant>,
+    pub(super) next_decision: Option<Instant>,
     /// Bytes missing for the next work item.
     pub(super) lacking: u64,
 }
@@ -102,10 +102,10 @@ impl State {
             quarantine: Quarantine::new(quarantine),
             waits: Waits::default(),
             on_begin: config.on_begin.clone(),
-            memory: config.bounded().cloned(),
+            memory: config.bounding_ledger().cloned(),
             on_device: config.device_memory.is_some(),
             budget_key: config.budget_key(),
-            patience: config.queue_deadline,
+            queue_deadline: config.queue_deadline,
             hold_up: config.hold_up,
             origin: now,
             next_id: 0,
@@ -145,7 +145,7 @@ impl State {
             guess,
         };
         let pushed = self.device.push(work);
-        pushed.map_err(|full| OpError::of_host(OpErrorCode::TooLarge, full.to_string()))?;
+        pushed.map_err(|full| OpError::from_host(OpErrorCode::TooLarge, full.to_string()))?;
         let (id, job) = (self.next_id, Arc::new(job));
         self.next_id += 1;
         self.entries.insert(id, Entry { job, reply, until });
@@ -159,7 +159,7 @@ impl State {
             return Some(refusal(stage, &case));
         }
         let left = self.quarantine.pause(now, tenant)?;
-        Some(OpError::of_host(
+        Some(OpError::from_host(
             OpErrorCode::RuntimeError,
             format!(
                 "{}: your models crashed lanes or blocked other tenants, so this host refuses your batches for {} seconds; run the models with ONNX Runtime on your \
@@ -189,20 +189,20 @@ impl State {
         loop {
             match self.device.next(self.time(now), self.room()) {
                 Decision::Run(run) => {
-                    decided.begun = true;
+                    decided.assigned_task = true;
                     self.start_run(run, now, deadline);
                 }
                 Decision::Close { lane, stages } => {
-                    decided.begun = true;
+                    decided.assigned_task = true;
                     self.close(lane, stages);
                 }
                 Decision::Refuse { work, needs, most } => {
                     let key = self.budget_key;
                     let refused = self.fail(work, |job| never_fits(job, needs, most, key));
-                    decided.told.extend(refused);
+                    decided.outcomes.extend(refused);
                 }
                 Decision::Wait { until, lacking } => {
-                    decided.again = until.map(|until| self.origin + until);
+                    decided.next_decision = until.map(|until| self.origin + until);
                     decided.lacking = lacking;
                     return decided;
                 }
@@ -268,7 +268,7 @@ impl State {
     pub(super) fn waited(&self, entry: &Entry, now: Instant) -> Duration {
         let left = entry.until.saturating_duration_since(now);
         let late = now.saturating_duration_since(entry.until);
-        self.patience.saturating_sub(left).saturating_add(late)
+        self.queue_deadline.saturating_sub(left).saturating_add(late)
     }
 
     /// Removes and returns the next task of lane `index`.
@@ -347,17 +347,17 @@ impl State {
     ///
     /// If rows of several submissions are in an overdue engine batch, it is unknown which of them were slow.
     /// These submissions are retried separately.
-    pub(super) fn take_overdue(&mut self, now: Instant) -> Told {
+    pub(super) fn take_overdue(&mut self, now: Instant) -> Outcomes {
         let running = self.running_ids();
         let waited = self
             .entries
             .iter()
             .filter(|(id, entry)| entry.until <= now && !running.contains(id));
         let waited: Vec<u64> = waited.map(|(id, _)| *id).collect();
-        let patience = self.patience;
-        let mut told: Told = waited
+        let deadline = self.queue_deadline;
+        let mut told: Outcomes = waited
             .into_iter()
-            .filter_map(|id| self.fail(id, |job| waited_too_long(&job.stage, patience)))
+            .filter_map(|id| self.fail(id, |job| waited_too_long(&job.stage, deadline)))
             .collect();
         let runs = self.lanes.iter().filter_map(|lane| lane.running.as_ref());
         let running = runs.filter(|running| running.order.interrupt.cause().is_none());
@@ -367,7 +367,7 @@ impl State {
             order.interrupt.trigger(late.clone());
             if let (false, Some(part)) = (order.is_joined(), order.parts.first()) {
                 if let InterruptCause::HeldUp { .. } = late {
-                    self.quarantine.count(now, &part.job.customer.tenant);
+                    self.quarantine.count_loss(now, &part.job.customer.tenant);
                 }
                 told.extend(self.fail(part.id, |job| about(&job.stage, &EngineError::from(late))));
             }
@@ -389,7 +389,7 @@ impl State {
             let tenant = &*entry.job.customer.tenant;
             !served.contains(tenant) && !of_its_own(tenant)
         });
-        let waiting = waiting.filter_map(|entry| entry.until.checked_sub(self.patience));
+        let waiting = waiting.filter_map(|entry| entry.until.checked_sub(self.queue_deadline));
         let held_up = waiting.min().zip(running.opened).map(|(waits, opened)| Deadline {
             until: waits.max(opened) + self.hold_up,
             late: InterruptCause::HeldUp { limit: self.hold_up },
@@ -399,7 +399,7 @@ impl State {
     }
 
     /// Ends all work. Returns the outcomes for callers whose submissions are not running.
-    pub(super) fn end(&mut self) -> Told {
+    pub(super) fn end(&mut self) -> Outcomes {
         self.phase = Phase::Ended;
         let running = self.running_ids();
         let left = self.entries.keys().filter(|id| !running.contains(id));
@@ -422,14 +422,14 @@ impl State {
         self.lanes.iter().flat_map(Lane::ids).collect()
     }
 
-    fn room(&self) -> Room {
+    fn room(&self) -> LaneMemory {
         // Half of the maximum avoids overflows.
-        let free = Room {
+        let free = LaneMemory {
             now: u64::MAX / 2,
             most: u64::MAX / 2,
         };
         self.memory.as_ref().map_or(free, |memory| {
-            memory.read(|ledger| Room {
+            memory.read(|ledger| LaneMemory {
                 now: ledger.room(Kind::Lane),
                 most: ledger.most(Kind::Lane),
             })
@@ -466,12 +466,12 @@ pub(super) fn refusal(stage: &Stage, case: &Quarantined) -> OpError {
 
 fn waited_too_long(stage: &Stage, limit: Duration) -> OpError {
     let stage = describe(stage);
-    OpError::of_host(
+    OpError::from_host(
         OpErrorCode::Timeout,
         format!("{stage}: no lane was free within {limit:?}; try again later"),
     )
 }
 
 pub(super) fn shutting_down() -> OpError {
-    OpError::of_host(OpErrorCode::RuntimeError, InterruptCause::Shutdown.to_string())
+    OpError::from_host(OpErrorCode::RuntimeError, InterruptCause::Shutdown.to_string())
 }

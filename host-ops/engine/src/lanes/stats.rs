@@ -26,7 +26,8 @@ pub struct LaneStats {
     pub runs_joined: u64,
     /// Batches repeated with fewer rows or more memory after running out of memory.
     pub out_of_memory: u64,
-    /// Batches that exceeded the predicted memory.
+    /// Batches that used more memory than reserved, ran out of memory, or ended in an abort that was
+    /// attributed to memory.
     pub memory_misses: u64,
     /// 95th percentile of the error in recent predictions of batch memory, as a fraction of the measured
     /// value. `None` without predictions.

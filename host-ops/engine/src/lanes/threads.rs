@@ -1,7 +1,7 @@
 //! Thread functions of the lanes.
 
 use super::engine::Engine;
-use super::order::{Ended, Order, Task};
+use super::order::{Order, OrderResult, Task};
 use super::shared::Shared;
 use crate::EngineError;
 use frostline_tensor::OpError;
@@ -38,7 +38,7 @@ pub(super) fn lane(shared: &Shared, index: usize, started: Sender<Result<(), Eng
 
 /// Runs an order. A panic fails the order and resets the engine, because its sessions may be in an invalid
 /// state.
-fn run(engine: &mut Engine, shared: &Shared, index: usize, order: &Order) -> Ended {
+fn run(engine: &mut Engine, shared: &Shared, index: usize, order: &Order) -> OrderResult {
     let span = order
         .parts
         .first()
@@ -49,7 +49,7 @@ fn run(engine: &mut Engine, shared: &Shared, index: usize, order: &Order) -> End
         *engine = Engine::new(shared.config(), index);
         let reason = text_of(&*panic);
         tracing::error!(parent: &span, lane = index, reason, "a lane panicked; resetting the lane's engine");
-        Ended::failed(OpError::runtime(format!(
+        OrderResult::failed(OpError::runtime(format!(
             "the engine failed on this batch: {reason}"
         )))
     })

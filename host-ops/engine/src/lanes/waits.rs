@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_tenants_are_remembered_and_no_more() {
+    fn the_number_of_recorded_tenants_is_limited() {
         let mut waits = Waits::default();
         for tenant in 0..2 * TENANTS {
             waits.note(SECOND, &tenant.to_string().into(), SECOND);

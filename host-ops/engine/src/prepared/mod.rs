@@ -12,7 +12,7 @@ mod trial;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use store::{LaneFolder, Lent, Loan, NETWORK, WEIGHTS};
+pub(crate) use store::{LaneFolder, Loan, NETWORK, StageGuard, WEIGHTS};
 pub(crate) use trial::try_out;
 
 use crate::{EngineError, SessionOptions};
@@ -86,7 +86,7 @@ impl Prepared {
         &self,
         stage: &Stage,
         make: impl FnOnce(&Path) -> Result<Result<(), String>, E>,
-    ) -> Result<Option<Lent>, E> {
+    ) -> Result<Option<StageGuard>, E> {
         let name = self.naming.name(stage);
         let _turn = self.turn(&name);
         if let Some(lent) = self.store.find(&name) {

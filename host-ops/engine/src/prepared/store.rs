@@ -29,22 +29,22 @@ pub(crate) struct Store {
     folder: PrivateFolder,
     most_bytes: u64,
     /// Verified stages with the file state at that time.
-    right: Mutex<HashMap<String, Arc<Marks>>>,
+    verified: Mutex<HashMap<String, Arc<FileState>>>,
 }
 
 /// Device, inode, length and modification time of files, which change when a file is written. Link counts and
 /// change times are ignored, because lanes receive hard links.
 #[derive(Debug, PartialEq, Eq)]
-struct Marks(Vec<(u64, u64, u64, i64, i64)>);
+struct FileState(Vec<(u64, u64, u64, i64, i64)>);
 
 /// A prepared stage that is protected from eviction.
 #[derive(Debug)]
-pub(crate) struct Lent {
+pub(crate) struct StageGuard {
     path: PathBuf,
-    _used: Arc<Marks>,
+    _used: Arc<FileState>,
 }
 
-impl Lent {
+impl StageGuard {
     #[cfg(test)]
     pub(crate) fn path(&self) -> &Path {
         &self.path
@@ -61,7 +61,7 @@ pub(crate) struct LaneFolder {
 /// A prepared stage in a lane's folder. Dropping this removes the links.
 pub(crate) struct Loan {
     links: Vec<PathBuf>,
-    lent: Lent,
+    lent: StageGuard,
 }
 
 impl LaneFolder {
@@ -78,7 +78,7 @@ impl LaneFolder {
     }
 
     /// Creates links to the files of a prepared stage under the same names.
-    pub(crate) fn lend(&self, lent: Lent) -> io::Result<Loan> {
+    pub(crate) fn lend(&self, lent: StageGuard) -> io::Result<Loan> {
         let mut loan = Loan {
             links: Vec::new(),
             lent,
@@ -112,32 +112,32 @@ impl Store {
         Ok(Self {
             folder,
             most_bytes,
-            right: Mutex::default(),
+            verified: Mutex::default(),
         })
     }
 
     /// Returns the stage called `name` if it exists and this host wrote it.
-    pub(super) fn find(&self, name: &str) -> Option<Lent> {
+    pub(super) fn find(&self, name: &str) -> Option<StageGuard> {
         let path = self.folder.path().join(name);
         path.exists().then_some(())?;
         match self.check(name, &path) {
             Ok(used) => {
                 drop(frostline_sealed::touch(&path.join(SEAL)));
-                Some(Lent { path, _used: used })
+                Some(StageGuard { path, _used: used })
             }
             Err(error) => {
                 let folder = path.display();
                 tracing::warn!(%folder, %error, "a prepared stage is corrupt or from another host; preparing it again");
-                self.right.lock().remove(name);
+                self.verified.lock().remove(name);
                 drop(fs::remove_dir_all(&path));
                 None
             }
         }
     }
 
-    fn check(&self, name: &str, path: &Path) -> io::Result<Arc<Marks>> {
-        let marks = marks(path)?;
-        let known = self.right.lock().get(name).cloned();
+    fn check(&self, name: &str, path: &Path) -> io::Result<Arc<FileState>> {
+        let marks = file_state(path)?;
+        let known = self.verified.lock().get(name).cloned();
         if let Some(known) = known.filter(|known| **known == marks) {
             return Ok(known);
         }
@@ -149,7 +149,7 @@ impl Store {
             ));
         }
         let marks = Arc::new(marks);
-        self.right.lock().insert(name.to_owned(), Arc::clone(&marks));
+        self.verified.lock().insert(name.to_owned(), Arc::clone(&marks));
         Ok(marks)
     }
 
@@ -161,7 +161,7 @@ impl Store {
     }
 
     /// Stores a prepared stage and evicts others if the size limit is exceeded.
-    pub(super) fn finish(&self, name: &str, prepared: TempDir) -> io::Result<Lent> {
+    pub(super) fn finish(&self, name: &str, prepared: TempDir) -> io::Result<StageGuard> {
         let bytes = size(prepared.path())?;
         if bytes > self.most_bytes {
             let text = format!(
@@ -174,10 +174,10 @@ impl Store {
         fs::write(prepared.path().join(SEAL), tag)?;
         let path = self.folder.path().join(name);
         fs::rename(prepared.path(), &path)?;
-        let used = Arc::new(marks(&path)?);
-        self.right.lock().insert(name.to_owned(), Arc::clone(&used));
+        let used = Arc::new(file_state(&path)?);
+        self.verified.lock().insert(name.to_owned(), Arc::clone(&used));
         self.make_room()?;
-        Ok(Lent { path, _used: used })
+        Ok(StageGuard { path, _used: used })
     }
 
     /// Removes the least recently used stages until the rest fits, except stages that a lane is opening.
@@ -208,7 +208,7 @@ impl Store {
 
     /// Removes a stage. Returns false if a lane is opening it.
     fn remove(&self, name: &str) -> io::Result<bool> {
-        let mut right = self.right.lock();
+        let mut right = self.verified.lock();
         if right.get(name).is_some_and(|used| Arc::strong_count(used) > 1) {
             return Ok(false);
         }
@@ -252,7 +252,7 @@ impl Store {
     }
 }
 
-fn marks(path: &Path) -> io::Result<Marks> {
+fn file_state(path: &Path) -> io::Result<FileState> {
     let mut marks = Vec::new();
     for file in [NETWORK, WEIGHTS] {
         if let Some(file) = existing(fs::symlink_metadata(path.join(file)))? {
@@ -265,7 +265,7 @@ fn marks(path: &Path) -> io::Result<Marks> {
             ));
         }
     }
-    Ok(Marks(marks))
+    Ok(FileState(marks))
 }
 
 fn size(path: &Path) -> io::Result<u64> {

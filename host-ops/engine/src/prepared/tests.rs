@@ -2,7 +2,7 @@
 
 use super::Prepared;
 use super::name::Naming;
-use super::store::{Lent, NETWORK, Store, WEIGHTS};
+use super::store::{NETWORK, StageGuard, Store, WEIGHTS};
 use crate::SessionOptions;
 use frostline_tensor::{Precision, Stage};
 use std::fs;
@@ -26,7 +26,7 @@ fn write(folder: &Path) -> Result<Result<(), String>, ()> {
 }
 
 /// Returns the prepared stage, and whether it had to be prepared.
-fn get(prepared: &Prepared, model: &str) -> (Option<Lent>, bool) {
+fn get(prepared: &Prepared, model: &str) -> (Option<StageGuard>, bool) {
     let mut made = false;
     let lent = prepared.get(&stage(model), |folder| {
         made = true;
@@ -156,7 +156,7 @@ fn what_cannot_be_prepared_runs_from_its_bytes_and_is_not_tried_again_soon() {
 }
 
 #[test]
-fn what_says_nothing_of_the_stage_is_tried_again() {
+fn an_error_unrelated_to_the_stage_is_retried() {
     let folder = tempfile::tempdir().unwrap();
     let prepared = open(folder.path(), 1 << 20);
     let gone = prepared.get(&stage("stage"), |_| Err("the client left"));

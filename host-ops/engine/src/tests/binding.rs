@@ -1,7 +1,7 @@
 //! Executions with buffers that a lane reuses.
 
 use super::networks::{floats, network, node, relu, slow, value, whole};
-use crate::binding::{Passage, Staging};
+use crate::binding::{ExecutionInput, Staging};
 use crate::normalizer::Normalizer;
 use crate::{Device, EngineError, Interrupt, InterruptCause, Session, SessionOptions, values};
 use frostline_graph::onnx::data_type;
@@ -21,7 +21,7 @@ fn run(
     batch: &Tensor,
     interrupt: &Interrupt,
 ) -> Result<(Tensor, usize), EngineError> {
-    let passage = Passage {
+    let passage = ExecutionInput {
         from: "x",
         to: "y",
         batch,
@@ -33,7 +33,7 @@ fn run(
 }
 
 #[test]
-fn what_is_bound_comes_out_as_it_does_unbound() {
+fn bound_outputs_equal_unbound_outputs() {
     let rows = |rows: usize| {
         let values = (0..rows * 4).map(|index| index as f32 - 7.5).collect();
         Tensor::f32([rows, 4], values).unwrap()

@@ -28,7 +28,7 @@ fn held(memory: &Memory) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_asks_for_everything_and_leaves_takes_nothing_along() {
+async fn a_greedy_tenant_that_cancels_releases_all_memory() {
     let memory = budget(1024 * MIB);
     let (_, lanes) = start(within(&memory));
     let greedy = lanes.for_tenant("greedy");
@@ -37,9 +37,7 @@ async fn who_asks_for_everything_and_leaves_takes_nothing_along() {
         .map(|_| greedy.submit(&stage("swollen"), batch(16, 1.0)))
         .collect();
     wait_for(&lanes, |stats| stats.running > 0);
-    let neighbor = lanes
-        .for_tenant("neighbor")
-        .submit(&stage("relu"), batch(2, 1.0));
+    let neighbor = lanes.for_tenant("neighbor").submit(&stage("relu"), batch(2, 1.0));
     drop(asked);
     assert_eq!(neighbor.await, Ok(batch(2, 1.0)));
     let stats = wait_for(&lanes, |stats| {
@@ -81,7 +79,7 @@ async fn idle_sessions_go_when_others_lack_memory() {
     let memory = budget(1024 * MIB);
     let (_, lanes) = start(within(&memory));
     assert!(lanes.submit(&stage("swollen"), batch(1, 1.0)).await.is_ok());
-    memory.lack(1024 * MIB);
+    memory.request_release(1024 * MIB);
     let stats = wait_for(&lanes, |stats| stats.sessions_closed == 1);
     assert_eq!(stats.jobs_failed, 0);
     assert!(lanes.submit(&stage("swollen"), batch(1, 1.0)).await.is_ok());

@@ -118,7 +118,11 @@ async fn a_model_that_crashes_twice_is_put_away_and_others_go_on() {
     }
     assert_eq!(lanes.stats().crashes, 4, "quarantined models do not run");
     let same = neighbor.submit(&stage("divided"), wholes(10)).await;
-    assert_eq!(same, Ok(wholes(-10)), "the model works with another tenant's data");
+    assert_eq!(
+        same,
+        Ok(wholes(-10)),
+        "the model works with another tenant's data"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -151,7 +151,11 @@ async fn pixels_are_normalized_where_the_network_runs(place: LanesPlace) {
             Ok(floats.clone())
         );
     }
-    assert_eq!(source.asked.load(Ordering::Relaxed), 1, "both use the same session");
+    assert_eq!(
+        source.asked.load(Ordering::Relaxed),
+        1,
+        "both use the same session"
+    );
     let wrong = Tensor::new([2, 9], Data::U8(vec![0; 18])).unwrap();
     for batch in [wrong, floats] {
         let error = lanes.submit(&of_pixels, batch).await.unwrap_err();
@@ -376,7 +380,7 @@ async fn lanes_on_an_absent_gpu_do_not_start(place: LanesPlace) {
 mod needs_gpu {
     use super::*;
     use frostline_batching::{Budget, Memory};
-    use frostline_tensor::{Precision, RunTerms, Terms};
+    use frostline_tensor::{ExecutionTerms, Precision, Terms};
 
     /// Runs lanes in this process and in a child process on a GPU, one after another.
     #[tokio::test]
@@ -409,12 +413,12 @@ mod needs_gpu {
             ..Budget::default()
         }));
         let (_, lanes) = start(config);
-        let less = RunTerms {
+        let less = ExecutionTerms {
             terms: Terms {
                 precision: Precision::Tf32,
                 ..Terms::default()
             },
-            ..RunTerms::default()
+            ..ExecutionTerms::default()
         };
         for lanes in [lanes.for_tenant(""), lanes.for_tenant("").on_terms(1, less)] {
             let rows = lanes.submit(&stage("relu"), batch(2, 1.0)).await;

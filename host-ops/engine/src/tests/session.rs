@@ -77,10 +77,7 @@ fn inputs_that_do_not_fit_are_named() {
         assert!(error.to_string().contains("`x` takes f32[?, 3], not"), "{error}");
     }
     let unknown = session.run(&[("z", &good)]).unwrap_err();
-    assert_eq!(
-        unknown.to_string(),
-        "unknown input `z`; the inputs of the model are `x`"
-    );
+    assert_eq!(unknown.to_string(), "unknown input `z`, expected one of `x`");
     assert!(matches!(
         session.run(&[]),
         Err(EngineError::InputCount { times: 0, .. })

@@ -5,7 +5,7 @@ use super::networks::{
 };
 use crate::{LaneStats, Lanes, LanesConfig, LanesPlace, StageSource, TenantLanes};
 use bytes::Bytes;
-use frostline_tensor::{DType, OpError, Precision, RunTerms, Shape, Stage, Tensor, Terms};
+use frostline_tensor::{DType, ExecutionTerms, OpError, Precision, Shape, Stage, Tensor, Terms};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -73,9 +73,9 @@ pub(super) fn in_runs_for(tenant: &str, lanes: &Lanes, rows: usize) -> TenantLan
         fixed_batch: Some(rows),
         ..Terms::default()
     };
-    let terms = RunTerms {
+    let terms = ExecutionTerms {
         terms,
-        ..RunTerms::default()
+        ..ExecutionTerms::default()
     };
     lanes.for_tenant(tenant).on_terms(1, terms)
 }

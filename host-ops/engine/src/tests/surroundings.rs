@@ -99,7 +99,11 @@ async fn without_proc() {
     }
     let stats = wait_for(&lanes, |stats| stats.running == 0);
     assert_eq!((stats.memory_held, stats.crashes, stats.jobs_failed), (0, 0, 0));
-    assert_eq!(folders(&disk.join("stages")), 0, "prepared stages cannot be opened");
+    assert_eq!(
+        folders(&disk.join("stages")),
+        0,
+        "prepared stages cannot be opened"
+    );
 }
 
 mod needs_unshare {

@@ -1,19 +1,19 @@
-//! Changes of colors, value for value as Pillow makes them.
+//! Color operations with the same results as Pillow's.
 
 use super::{Canvas, Rgb};
 
-/// What each value of a channel becomes.
+/// Lookup table for the values of a channel.
 pub(super) type Table = [u8; 256];
 
-/// How often each value of a channel is there.
+/// Number of pixels for each value of a channel.
 pub(super) type Histogram = [u32; 256];
 
-/// The table of a function.
+/// Computes a lookup table from a function.
 pub(super) fn table(of: impl Fn(u8) -> u8) -> Table {
     std::array::from_fn(|value| of(value as u8))
 }
 
-/// Replaces every value by what its channel's table says.
+/// Replaces each value using the lookup table of its channel.
 pub(super) fn look_up(pixels: &mut [Rgb], tables: &[Table; 3]) {
     for pixel in pixels {
         for (value, table) in pixel.iter_mut().zip(tables) {
@@ -22,7 +22,8 @@ pub(super) fn look_up(pixels: &mut [Rgb], tables: &[Table; 3]) {
     }
 }
 
-/// `Image.blend`: `from` at a factor of 0, `to` at 1, and on beyond, cut off to a whole number.
+/// Interpolates like Pillow's `Image.blend`. A factor of 0 returns `from` and 1 returns `to`; larger factors
+/// extrapolate. The result is truncated and clipped to 0..255.
 pub(super) fn blend(from: u8, to: u8, factor: f32) -> u8 {
     if factor == 1.0 {
         return to;
@@ -30,19 +31,19 @@ pub(super) fn blend(from: u8, to: u8, factor: f32) -> u8 {
     (f32::from(from) + factor * (f32::from(to) - f32::from(from))) as u8
 }
 
-/// `convert("L")`: ITU-R 601-2 in 16 bits.
+/// Computes a gray value like Pillow's `convert("L")`, using ITU-R 601-2 in 16-bit fixed point.
 fn gray(&[red, green, blue]: &Rgb) -> u8 {
     let sum = u32::from(red) * 19595 + u32::from(green) * 38470 + u32::from(blue) * 7471;
     ((sum + 0x8000) >> 16) as u8
 }
 
-/// The mean of the gray image, rounded.
+/// Returns the rounded mean of the gray image.
 pub(super) fn mean(pixels: &[Rgb]) -> u8 {
     let sum: u64 = pixels.iter().map(|pixel| u64::from(gray(pixel))).sum();
     (sum as f64 / pixels.len().max(1) as f64 + 0.5) as u8
 }
 
-/// From the gray image on.
+/// Blends from the gray image by `factor`.
 pub(super) fn saturate(pixels: &mut [Rgb], factor: f32) {
     for pixel in pixels {
         let gray = gray(pixel);
@@ -50,7 +51,8 @@ pub(super) fn saturate(pixels: &mut [Rgb], factor: f32) {
     }
 }
 
-/// From the image smoothed by `ImageFilter.SMOOTH` (1 1 1, 1 5 1, 1 1 1, over 13) on, whose border stays as it is.
+/// Blends from a smoothed image by `factor`. The filter is `ImageFilter.SMOOTH` (1 1 1, 1 5 1, 1 1 1, divided
+/// by 13). It does not affect the border.
 pub(super) fn sharpen(canvas: &mut Canvas, factor: f32) {
     let width = canvas.width.max(1);
     let before = canvas.pixels.clone();
@@ -74,10 +76,10 @@ pub(super) fn sharpen(canvas: &mut Canvas, factor: f32) {
             }
         }
     }
-    // Blended with itself, the border is cut off to what it was.
+    // The border is not smoothed, so blending would not change it.
 }
 
-/// How often each value is there, by channel.
+/// Counts the values of each channel.
 pub(super) fn histograms(pixels: &[Rgb]) -> [Histogram; 3] {
     let mut histograms = [[0; 256]; 3];
     for pixel in pixels {
@@ -90,7 +92,7 @@ pub(super) fn histograms(pixels: &[Rgb]) -> [Histogram; 3] {
     histograms
 }
 
-/// `ImageOps.autocontrast` for one channel.
+/// Computes the lookup table of `ImageOps.autocontrast` for a channel.
 pub(super) fn stretched(histogram: Histogram) -> Table {
     let there = |count: &u32| *count > 0;
     let least = histogram.iter().position(there).unwrap_or(0);
@@ -103,7 +105,7 @@ pub(super) fn stretched(histogram: Histogram) -> Table {
     table(|value| (f64::from(value) * scale + offset) as u8)
 }
 
-/// `ImageOps.equalize` for one channel.
+/// Computes the lookup table of `ImageOps.equalize` for a channel.
 pub(super) fn equalized(histogram: Histogram) -> Table {
     let total: u32 = histogram.iter().sum();
     let last = histogram.iter().rev().find(|count| **count > 0);
@@ -119,9 +121,9 @@ pub(super) fn equalized(histogram: Histogram) -> Table {
     })
 }
 
-/// Turns hues: `adjust_hue` through Pillow's HSV of 8 bits, whose rounding is its.
-pub(super) fn turn(pixels: &mut [Rgb], turns: f64) {
-    // A turn back is a turn on, in a byte.
+/// Rotates hues like `adjust_hue`, through Pillow's 8-bit HSV and with the same rounding.
+pub(super) fn rotate_hue(pixels: &mut [Rgb], turns: f64) {
+    // The hue wraps around, so negative rotations are converted to a byte as well.
     let turn = ((turns * 255.0) as i32) as u8;
     for pixel in pixels {
         let [hue, saturation, value] = to_hsv(*pixel);
@@ -129,7 +131,7 @@ pub(super) fn turn(pixels: &mut [Rgb], turns: f64) {
     }
 }
 
-/// Pillow's `rgb2hsv_row`.
+/// Equal to Pillow's `rgb2hsv_row`.
 fn to_hsv([red, green, blue]: Rgb) -> [u8; 3] {
     let most = red.max(green).max(blue);
     let least = red.min(green).min(blue);
@@ -155,7 +157,7 @@ fn to_hsv([red, green, blue]: Rgb) -> [u8; 3] {
     ]
 }
 
-/// Pillow's `hsv2rgb`.
+/// Equal to Pillow's `hsv2rgb`.
 fn from_hsv([hue, saturation, value]: [u8; 3]) -> Rgb {
     if saturation == 0 {
         return [value; 3];

@@ -7,24 +7,25 @@ use frostline_tensor::{
     Augmentation, ChannelOrder, ColorJitter, PixelSpec, RandAugment, RandomErasing, RandomResizedCrop, View,
 };
 
-/// What chance said about one sample.
+/// Random choices for a sample.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Draw {
-    /// What is cut out of the image and resized to the network's input; without one the short side is resized and the center cut out.
+    /// Area of the image to resize to the network's input. `None` resizes the short side and crops the
+    /// center.
     pub crop: Option<Area>,
-    /// Whether left and right are exchanged then.
+    /// True to mirror the image after resizing.
     pub flip: bool,
-    /// What is done to the colors and the shape, one after the other.
+    /// Operations to apply after mirroring, in order.
     pub operations: Vec<Operation>,
-    /// What is painted over in the end, and with what.
+    /// Area and color to fill at the end.
     pub erase: Option<(Area, [u8; 3])>,
 }
 
-/// How often a rectangle that does not fit is drawn anew, as in torchvision.
+/// Number of attempts to draw a rectangle that fits, equal to torchvision's.
 const ATTEMPTS: usize = 10;
 
 impl Draw {
-    /// The draw of `view` for the sample `key`, an image of `width` x `height`.
+    /// Draws the choices of `view` for the sample `key`, an image of `(width, height)`.
     pub fn new(view: &View, key: &str, (width, height): (u32, u32), spec: &PixelSpec) -> Self {
         let Augmentation {
             random_resized_crop,
@@ -36,23 +37,24 @@ impl Draw {
         let random = |transform| Random::new(view, key, transform);
         let mut operations = Vec::new();
         if let Some(rand_augment) = rand_augment {
-            operations.extend(chosen(rand_augment, random("rand_augment"), spec));
+            operations.extend(draw_rand_augment(rand_augment, random("rand_augment"), spec));
         }
         if let Some(jitter) = color_jitter {
-            operations.extend(jittered(jitter, random("color_jitter")));
+            operations.extend(draw_color_jitter(jitter, random("color_jitter")));
         }
         Self {
             crop: random_resized_crop.map(|crop| cut_out(crop, random("random_resized_crop"), width, height)),
             flip: random("hflip").happens(hflip),
             operations,
-            erase: random_erasing.and_then(|erasing| painted(erasing, random("random_erasing"), spec)),
+            erase: random_erasing.and_then(|erasing| draw_erasing(erasing, random("random_erasing"), spec)),
         }
     }
 
-    /// What becomes of `image`, as `u8[3, crop_height, crop_width]`.
+    /// Applies the choices to `image`. The result has the shape `u8[3, crop_height, crop_width]`.
     ///
     /// # Errors
-    /// [`ImageError::Spec`] for a spec that cannot be carried out; [`ImageError::Mismatch`] for a crop that lies outside the image.
+    /// Returns [`ImageError::Spec`] if the spec is invalid, and [`ImageError::Mismatch`] if the crop is not
+    /// within the image.
     pub fn apply(&self, image: &RgbImage, spec: &PixelSpec) -> Result<Vec<u8>, ImageError> {
         let pixels = match self.crop {
             Some(area) => resized(image, area, spec)?,
@@ -73,7 +75,7 @@ impl Draw {
     }
 }
 
-/// `RandomResizedCrop.get_params`.
+/// Draws like `RandomResizedCrop.get_params`.
 fn cut_out(crop: RandomResizedCrop, mut random: Random, width: u32, height: u32) -> Area {
     let whole = f64::from(width) * f64::from(height);
     for _ in 0..ATTEMPTS {
@@ -90,7 +92,7 @@ fn cut_out(crop: RandomResizedCrop, mut random: Random, width: u32, height: u32)
             };
         }
     }
-    // The most of the center that has such a shape.
+    // Largest area with an allowed ratio, in the center.
     let [narrow, wide] = crop.ratio;
     let ratio = f64::from(width) / f64::from(height);
     let side = |length: f64, most: u32| (length.round_ties_even() as u32).clamp(1, most);
@@ -109,8 +111,8 @@ fn cut_out(crop: RandomResizedCrop, mut random: Random, width: u32, height: u32)
     }
 }
 
-/// Width and height of a rectangle whose share of an area `whole` is drawn evenly, and the logarithm of whose ratio of the two is. Logarithm and
-/// exponential are computed the same on every machine.
+/// Returns width and height of a random rectangle. The part of `whole` that it covers and the logarithm of
+/// the aspect ratio are uniform. `libm` makes the logarithm and exponential reproducible across machines.
 fn sides(whole: f64, scale: [f64; 2], ratio: [f64; 2], random: &mut Random) -> (f64, f64) {
     let area = whole * random.between(scale);
     let ratio = libm::exp(random.between(ratio.map(libm::log)));
@@ -118,8 +120,8 @@ fn sides(whole: f64, scale: [f64; 2], ratio: [f64; 2], random: &mut Random) -> (
     (side(area * ratio), side(area / ratio))
 }
 
-/// What `RandAugment` does, drawn as its `forward` does.
-fn chosen(
+/// Draws operations like `RandAugment.forward`.
+fn draw_rand_augment(
     RandAugment { num_ops, magnitude }: RandAugment,
     mut random: Random,
     spec: &PixelSpec,
@@ -134,8 +136,8 @@ fn chosen(
         .collect()
 }
 
-/// `ColorJitter.get_params`, in the order of its permutation.
-fn jittered(jitter: ColorJitter, mut random: Random) -> Vec<Operation> {
+/// Draws factors like `ColorJitter.get_params`, and returns the operations in random order.
+fn draw_color_jitter(jitter: ColorJitter, mut random: Random) -> Vec<Operation> {
     let mut factor = |stray: f64| {
         let factor = random.between([(1.0 - stray).max(0.0), 1.0 + stray]);
         (stray > 0.0).then_some(factor as f32)
@@ -149,22 +151,22 @@ fn jittered(jitter: ColorJitter, mut random: Random) -> Vec<Operation> {
         saturation.map(Operation::Color),
         (jitter.hue > 0.0).then_some(Operation::Hue(turn)),
     ];
-    // Fisher and Yates.
+    // Fisher-Yates shuffle.
     for left in (1..all.len()).rev() {
         all.swap(left, random.below(left as u32 + 1) as usize);
     }
     all.into_iter().flatten().collect()
 }
 
-/// `RandomErasing`, whether and where, and its value before normalization.
-fn painted(erasing: RandomErasing, mut random: Random, spec: &PixelSpec) -> Option<(Area, Rgb)> {
+/// Draws like `RandomErasing`. Returns the area, if any, and the color before normalization.
+fn draw_erasing(erasing: RandomErasing, mut random: Random, spec: &PixelSpec) -> Option<(Area, Rgb)> {
     if !random.happens(erasing.p) {
         return None;
     }
     let (width, height) = (spec.crop_width, spec.crop_height);
     let whole = f64::from(width) * f64::from(height);
     for _ in 0..ATTEMPTS {
-        // It has height to width where the crop has width to height.
+        // The ratio is height to width, in contrast to the crop.
         let (h, w) = sides(whole, erasing.scale, erasing.ratio, &mut random);
         if h < f64::from(height) && w < f64::from(width) {
             let (w, h) = (w as u32, h as u32);
@@ -184,11 +186,11 @@ fn painted(erasing: RandomErasing, mut random: Random, spec: &PixelSpec) -> Opti
     None
 }
 
-/// The pixel that comes nearest to `value` once it is normalized.
+/// Returns the pixel whose normalized value is closest to `value`.
 fn color(value: f64, spec: &PixelSpec) -> Rgb {
     let mut color = [0; 3];
     for ((color, mean), std) in color.iter_mut().zip(spec.mean).zip(spec.std) {
-        // What is out of range is the nearest end.
+        // The conversion saturates values out of range.
         *color = ((value * f64::from(std) + f64::from(mean)) * 255.0).round() as u8;
     }
     if spec.channels == ChannelOrder::Bgr {

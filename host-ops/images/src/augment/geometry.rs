@@ -1,29 +1,28 @@
 use super::{Canvas, Rgb};
 
-/// A rectangle of pixels.
+/// A rectangle in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Area {
-    /// Columns left of it.
+    /// Offset from the left.
     pub left: u32,
-    /// Rows above it.
+    /// Offset from the top.
     pub top: u32,
-    /// Its columns.
+    /// Number of columns.
     pub width: u32,
-    /// Its rows.
+    /// Number of rows.
     pub height: u32,
 }
 
-/// `(a, b, c, d, e, f)`, as Pillow's `Image.transform` takes it.
+/// Affine matrix `(a, b, c, d, e, f)` in the format of Pillow's `Image.transform`.
 pub(super) type Matrix = [f64; 6];
 
-/// Exchanges left and right.
+/// Mirrors an image horizontally.
 pub(super) fn flip(canvas: &mut Canvas) {
     for row in canvas.pixels.chunks_mut(canvas.width.max(1)) {
         row.reverse();
     }
 }
 
-/// Paints an area over.
 pub(super) fn fill(canvas: &mut Canvas, area: Area, color: Rgb) {
     let (left, width) = (area.left as usize, area.width as usize);
     let rows = canvas.pixels.chunks_mut(canvas.width.max(1));
@@ -34,7 +33,7 @@ pub(super) fn fill(canvas: &mut Canvas, area: Area, color: Rgb) {
     }
 }
 
-/// `Image.rotate` by `degrees` against the clock around the center.
+/// Returns the matrix of `Image.rotate`, which rotates counterclockwise around the center.
 pub(super) fn rotation(degrees: f64, width: u32, height: u32) -> Matrix {
     let angle = -degrees.to_radians();
     let (sin, cos) = (libm::sin(angle), libm::cos(angle));
@@ -42,7 +41,8 @@ pub(super) fn rotation(degrees: f64, width: u32, height: u32) -> Matrix {
     [cos, sin, x - cos * x - sin * y, -sin, cos, y + sin * x - cos * y]
 }
 
-/// `Image.transform` by an affine matrix, the nearest pixel, in Pillow's fixed point of 16 bits (`affine_fixed`).
+/// Transforms like `Image.transform` with an affine matrix and nearest pixels, in Pillow's 16-bit fixed point
+/// (`affine_fixed`). Pixels from outside of the image are black.
 pub(super) fn transform(canvas: &mut Canvas, [a, b, c, d, e, f]: Matrix) {
     let fixed = |value: f64| (value * 65536.0 + 0.5).floor() as i64;
     let (right, down) = ([fixed(a), fixed(d)], [fixed(b), fixed(e)]);

@@ -1,4 +1,5 @@
-//! Training images, varied at random: [`Draw`] is what chance said for one sample, and what it makes of the image.
+//! Random augmentation of training images. A [`Draw`] contains the random choices for a sample and applies
+//! them to the image.
 
 mod color;
 mod draw;
@@ -10,10 +11,10 @@ pub use draw::Draw;
 pub use geometry::Area;
 pub use operation::Operation;
 
-/// A pixel: red, green, blue.
+/// A pixel (red, green, blue).
 pub(crate) type Rgb = [u8; 3];
 
-/// An image of these sides, rows from the top.
+/// An image under augmentation, with rows from the top.
 pub(crate) struct Canvas {
     pub(crate) pixels: Vec<Rgb>,
     pub(crate) width: usize,

@@ -3,37 +3,38 @@ use super::color;
 use super::geometry::{self, Matrix};
 use frostline_tensor::Augmentation;
 
-/// One change of an image, as Pillow does it.
+/// An image operation with the same result as Pillow's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Operation {
-    /// Each pixel from where `(a, b, c, d, e, f)` takes its place: `(a x + b y + c, d x + e y + f)`, the nearest, black outside.
+    /// Affine transform. The pixel at `(x, y)` is copied from `(a x + b y + c, d x + e y + f)`, rounded to
+    /// the nearest pixel. Pixels from outside of the image are black.
     Affine(Matrix),
-    /// `ImageEnhance.Brightness`: from black (0) over the image (1) on.
+    /// `ImageEnhance.Brightness`. 0 is black, 1 is the image.
     Brightness(f32),
-    /// `ImageEnhance.Color`: from gray.
+    /// `ImageEnhance.Color`. 0 is the gray image, 1 is the image.
     Color(f32),
-    /// `ImageEnhance.Contrast`: from its mean.
+    /// `ImageEnhance.Contrast`. 0 is the mean of the gray image, 1 is the image.
     Contrast(f32),
-    /// `ImageEnhance.Sharpness`: from a smoothed image.
+    /// `ImageEnhance.Sharpness`. 0 is a smoothed image, 1 is the image.
     Sharpness(f32),
-    /// Hues turned by so many turns.
+    /// Rotation of hues, in turns.
     Hue(f64),
-    /// `ImageOps.posterize`: only so many high bits of each value, at most 8.
+    /// `ImageOps.posterize`. Keeps this number of high bits per value, up to 8.
     Posterize(u32),
-    /// `ImageOps.solarize`: values from this on are inverted.
+    /// `ImageOps.solarize`. Inverts values greater than or equal to the threshold.
     Solarize(f32),
-    /// `ImageOps.autocontrast`: each channel's least value becomes 0, its most 255.
+    /// `ImageOps.autocontrast`. Scales each channel to the range 0 to 255.
     AutoContrast,
-    /// `ImageOps.equalize`: all values as often, as far as that can be.
+    /// `ImageOps.equalize`. Equalizes the histogram of each channel.
     Equalize,
 }
 
 impl Operation {
-    /// How many operations `RandAugment` chooses from; the first is none.
+    /// Number of operations in `RandAugment`, including the identity.
     pub(super) const CHOICES: u32 = 14;
 
-    /// The operation `which` of torchvision's `RandAugment`, in its order, at one of its 31 magnitudes, on an image of `width` x `height`.
-    /// `None` for the first, which does nothing.
+    /// Returns the operation with index `which` in torchvision's `RandAugment`, for one of 31 magnitudes and
+    /// an image of `(width, height)`. Returns `None` for the identity (index 0) and for unknown indices.
     pub fn of_rand_augment(
         which: u32,
         magnitude: u32,
@@ -42,7 +43,7 @@ impl Operation {
     ) -> Option<Self> {
         let along = |end: f32| line(0.0, end, magnitude);
         let signed = |end: f32| if negative { -along(end) } else { along(end) };
-        // The share of an image of 331 pixels that the paper's networks took.
+        // The paper translates images with 331 pixels by up to 150 pixels.
         let shift = |side: u32| f64::from(signed((150.0 / 331.0 * f64::from(side)) as f32).trunc());
         let factor = || 1.0 + signed(0.9);
         Some(match which {
@@ -63,16 +64,13 @@ impl Operation {
         })
     }
 
-    /// Changes `canvas`.
+    /// Applies the operation to `canvas`.
     pub(super) fn apply(self, canvas: &mut Canvas) {
         let pixels = &mut canvas.pixels;
         match self {
             Self::Affine(matrix) => geometry::transform(canvas, matrix),
             Self::Brightness(factor) => {
-                color::look_up(
-                    pixels,
-                    &[color::table(|value| color::blend(0, value, factor)); 3],
-                );
+                color::look_up(pixels, &[color::table(|value| color::blend(0, value, factor)); 3]);
             }
             Self::Contrast(factor) => {
                 let mean = color::mean(pixels);
@@ -83,7 +81,7 @@ impl Operation {
             }
             Self::Color(factor) => color::saturate(pixels, factor),
             Self::Sharpness(factor) => color::sharpen(canvas, factor),
-            Self::Hue(turns) => color::turn(pixels, turns),
+            Self::Hue(turns) => color::rotate_hue(pixels, turns),
             Self::Posterize(bits) => {
                 let kept = 255_u8.checked_shl(8_u32.saturating_sub(bits)).unwrap_or(0);
                 color::look_up(pixels, &[color::table(|value| value & kept); 3]);
@@ -104,7 +102,7 @@ impl Operation {
     }
 }
 
-/// `torch.linspace(start, end, 31)[index]`, in its single precision.
+/// Computes `torch.linspace(start, end, 31)[index]` in single precision.
 fn line(start: f32, end: f32, index: u32) -> f32 {
     let last = *Augmentation::MAGNITUDES.end();
     let step = (end - start) / last as f32;

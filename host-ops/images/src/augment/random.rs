@@ -1,11 +1,12 @@
 use frostline_tensor::View;
 use sha2::{Digest, Sha256};
 
-/// Changes with what a draw means, so that nobody takes one for another.
+/// Domain string. Must change whenever the draws change, so that old and new draws are not confused.
 const DEFINITION: &[u8] = b"frostline augmentation 1\0";
 
-/// Random numbers for one transform of one sample in one view: SHA-256 of these and of a counter, so that they are the same on every machine
-/// and in every version, and other transforms beside it change nothing.
+/// Random numbers for a transform, generated from SHA-256 hashes of the view, the transform's name, the
+/// sample's key and a counter. Numbers are identical on all machines and in all versions. Other transforms do
+/// not affect them.
 pub(super) struct Random {
     beginning: Sha256,
     counter: u64,
@@ -13,7 +14,7 @@ pub(super) struct Random {
 }
 
 impl Random {
-    /// For the transform called `transform`, of the sample `key`.
+    /// Returns the generator for a transform and the sample `key`.
     pub(super) fn new(view: &View, key: &str, transform: &str) -> Self {
         let mut beginning = Sha256::new();
         beginning.update(DEFINITION);
@@ -29,7 +30,7 @@ impl Random {
         }
     }
 
-    /// 64 even bits.
+    /// Returns 64 uniform bits.
     fn word(&mut self) -> u64 {
         if self.words.len() == 0 {
             let block = self.beginning.clone().chain_update(self.counter.to_le_bytes());
@@ -41,23 +42,23 @@ impl Random {
         self.words.next().unwrap_or_default()
     }
 
-    /// Evenly from `[0, 1)`.
+    /// Returns a uniform number in `[0, 1)`.
     pub(super) fn unit(&mut self) -> f64 {
-        // As many bits as a double holds.
+        // `f64` has 53 significant bits.
         (self.word() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Evenly between the two.
+    /// Returns a uniform number between the two bounds.
     pub(super) fn between(&mut self, [least, most]: [f64; 2]) -> f64 {
         least + self.unit() * (most - least)
     }
 
-    /// A whole number below `end`, all alike but for one part in 2^32; 0 where that is 0.
+    /// Returns an integer less than `end`, or 0 if `end` is 0. It is uniform up to a relative error of 2^-32.
     pub(super) fn below(&mut self, end: u32) -> u32 {
         ((u128::from(self.word()) * u128::from(end)) >> 64) as u32
     }
 
-    /// Whether something happens that is so likely.
+    /// Returns true with the given probability.
     pub(super) fn happens(&mut self, likely: f64) -> bool {
         self.unit() < likely
     }

@@ -1,4 +1,4 @@
-//! What is drawn depends on seed, view and key alone, and no image or recipe breaks anything.
+//! Checks that draws depend only on seed, view and key, and that no combination of image and recipe panics.
 
 use crate::{fixture, images};
 use frostline_images::{BatchLoader, DecodeLimits, DecodePool, Draw, LoaderOptions, load, load_augmented};
@@ -31,7 +31,7 @@ fn everything() -> Augmentation {
     }
 }
 
-/// Whoever draws gets this: it must never change while the definition says 1.
+/// Draws must never change while the version in the domain string is 1.
 #[test]
 fn a_draw_is_the_same_for_ever() {
     let spec = PixelSpec::imagenet(224, 224);
@@ -53,7 +53,7 @@ fn a_draw_is_the_same_for_ever() {
             "{seed} {number} {key}"
         );
     }
-    // Each transform draws for itself: without one the others stay.
+    // Each transform has a separate random stream, so removing one does not affect the draws of others.
     let less = Augmentation {
         hflip: 0.0,
         color_jitter: None,
@@ -106,12 +106,12 @@ fn whatever_the_image_a_hostile_recipe_is_refused_and_no_other_panics() {
         assert_eq!(
             load_augmented(&bytes, &spec, &limits, Some(&plain), &name).unwrap(),
             load(&bytes, &spec, &limits).unwrap(),
-            "{name}: nothing is done where nothing is asked for"
+            "{name}: an empty augmentation is equal to none"
         );
     }
 }
 
-/// Batches of any order and size hold the same pixels.
+/// Checks that the order and size of batches do not affect pixels.
 #[tokio::test]
 async fn a_samples_pixels_depend_on_its_key_alone() {
     let spec = PixelSpec::imagenet(16, 16);
@@ -146,11 +146,7 @@ async fn a_samples_pixels_depend_on_its_key_alone() {
             Some(&view(everything())),
             name,
         );
-        assert_eq!(
-            alone.unwrap(),
-            *row,
-            "{name}: as whoever decodes for itself has it"
-        );
+        assert_eq!(alone.unwrap(), *row, "{name}: equal to decoding without a loader");
     }
     let backwards: Vec<String> = names.iter().rev().cloned().collect();
     let mut again = load(&backwards).await;

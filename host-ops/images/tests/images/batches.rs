@@ -1,10 +1,10 @@
-//! Whole batches: order, failures, cancellation, and the same values by every way.
+//! Tests of whole batches: order, failures, cancellation, and equal values from all loading methods.
 
 use crate::fixture;
 use bytes::Bytes;
 use frostline_images::{
-    BatchLimits, BatchLoader, ByteSource, DecodeLimits, DecodePool, DecodeRoom, Guard, Held, LoaderOptions,
-    Undecoded, load, normalize,
+    BatchLimits, BatchLoader, ByteSource, DecodeLimits, DecodePool, DecodeRoom, Guard, LoaderOptions,
+    ReservedBytes, Undecoded, load, normalize,
 };
 use frostline_tensor::{
     BoxFuture, LoadedPixels, OpError, OpErrorCode, PixelFormat, PixelSpec, SampleLoader, SampleRef,
@@ -13,14 +13,14 @@ use futures::FutureExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// The small images by name; a key that starts with `wait` is never answered.
+/// Provides small images by name. Reads of keys that start with `wait` never complete.
 #[derive(Default)]
 pub(crate) struct Fixtures {
     reading: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
 }
 
-/// Counts a read while it lasts.
+/// Counts an active read.
 struct Reading(Arc<AtomicUsize>);
 
 impl Drop for Reading {
@@ -30,7 +30,7 @@ impl Drop for Reading {
 }
 
 impl ByteSource for Fixtures {
-    fn read(&self, sample: SampleRef) -> BoxFuture<Result<Held, OpError>> {
+    fn read(&self, sample: SampleRef) -> BoxFuture<Result<ReservedBytes, OpError>> {
         let now = self.reading.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(now, Ordering::SeqCst);
         let reading = Reading(Arc::clone(&self.reading));
@@ -39,7 +39,7 @@ impl ByteSource for Fixtures {
             tokio::task::yield_now().await;
             match sample.key.as_str() {
                 key if key.starts_with("wait") => std::future::pending().await,
-                "missing.jpg" => Err(OpError::not_found("there is no object 'missing.jpg'")),
+                "missing.jpg" => Err(OpError::not_found("object 'missing.jpg' not found")),
                 "text.jpg" => Ok(Bytes::from_static(b"no image").into()),
                 key => Ok(Bytes::from(fixture(key)).into()),
             }
@@ -124,7 +124,7 @@ async fn no_sample_at_all_is_a_batch_of_no_rows() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_loaded_at_all_fails_as_a_whole() {
+async fn an_oversized_batch_or_an_invalid_spec_fails_the_load() {
     let small = LoaderOptions {
         batch: BatchLimits { max_bytes: 1000 },
         ..LoaderOptions::default()
@@ -172,14 +172,14 @@ async fn reads_overlap_up_to_the_limit_and_end_with_the_load() {
     assert_eq!(reading.load(Ordering::SeqCst), 0);
 }
 
-/// Lends memory, or not, and counts what is out.
+/// Grants or refuses memory, and counts granted bytes.
 struct Lender {
     lends: bool,
     asked: Arc<AtomicU64>,
     out: Arc<AtomicU64>,
 }
 
-/// Some of it.
+/// A counted grant.
 struct Lent(Arc<AtomicU64>, u64);
 
 impl Drop for Lent {
@@ -189,7 +189,7 @@ impl Drop for Lent {
 }
 
 impl DecodeRoom for Lender {
-    fn enter(&self, bytes: u64) -> Result<Guard, OpError> {
+    fn reserve(&self, bytes: u64) -> Result<Guard, OpError> {
         self.asked.fetch_add(bytes, Ordering::SeqCst);
         if !self.lends {
             return Err(OpError::too_large("no memory"));
@@ -199,11 +199,11 @@ impl DecodeRoom for Lender {
     }
 }
 
-/// One small image and one that takes more than is asked for.
+/// Provides a small image, and a large one that requires a reservation.
 struct Sizes(Arc<AtomicU64>);
 
 impl ByteSource for Sizes {
-    fn read(&self, sample: SampleRef) -> BoxFuture<Result<Held, OpError>> {
+    fn read(&self, sample: SampleRef) -> BoxFuture<Result<ReservedBytes, OpError>> {
         let bytes = if sample.key == "large" {
             large()
         } else {
@@ -211,7 +211,7 @@ impl ByteSource for Sizes {
         };
         self.0.fetch_add(1, Ordering::SeqCst);
         let guard: Guard = Box::new(Lent(Arc::clone(&self.0), 1));
-        std::future::ready(Ok(Held {
+        std::future::ready(Ok(ReservedBytes {
             bytes: bytes.into(),
             guard: Some(guard),
         }))
@@ -219,7 +219,7 @@ impl ByteSource for Sizes {
     }
 }
 
-/// A GIF of 4096 x 2048 pixels, of which its frame covers a few.
+/// Returns a GIF of 4096 x 2048 pixels with a small frame.
 fn large() -> Vec<u8> {
     let mut gif = fixture("color.gif");
     gif[6..10].copy_from_slice(&[0, 16, 0, 8]);
@@ -251,13 +251,13 @@ async fn large_images_are_decoded_in_memory_that_is_lent() {
             .unwrap();
         let takes = Undecoded::read(&large(), &DecodeLimits::default())
             .unwrap()
-            .takes();
+            .memory_needed();
         assert!(
             asked.load(Ordering::SeqCst) >= takes,
-            "the small one does not ask"
+            "only the large image reserves memory"
         );
-        assert_eq!(out.load(Ordering::SeqCst), 0, "given back");
-        assert_eq!(objects.load(Ordering::SeqCst), 0, "let go of");
+        assert_eq!(out.load(Ordering::SeqCst), 0, "memory is released");
+        assert_eq!(objects.load(Ordering::SeqCst), 0, "bytes are dropped");
         let failed: Vec<usize> = batch.failed.iter().map(|failure| failure.index).collect();
         assert_eq!(failed, if lends { vec![] } else { vec![1] });
     }

@@ -1,4 +1,4 @@
-//! Whatever the bytes are, there is an image or a clear error, and never a panic.
+//! Checks that arbitrary bytes result in an image or a clear error, and never in a panic.
 
 use crate::{fixture, images};
 use frostline_images::{DecodeLimits, ImageError, Undecoded, decode, load};
@@ -15,7 +15,7 @@ fn decoded(bytes: &[u8]) -> Result<Vec<u8>, ImageError> {
 }
 
 #[test]
-fn what_is_no_image_is_named() {
+fn unrecognized_data_is_described() {
     assert_eq!(decoded(b""), Err(ImageError::Empty));
     let error = decoded(b"II? and more").unwrap_err().to_string();
     assert!(
@@ -91,7 +91,8 @@ fn a_cut_image_is_refused_wherever_it_is_cut() {
         let pixels = decoded(&whole).unwrap();
         for length in 1..whole.len() {
             match decoded(&whole[..length]) {
-                // Only the end marker of a PNG or of runs is missing, or what follows a GIF's first frame, which Pillow does not mind either.
+                // Pillow also accepts these images. The end marker is missing, or data after the first frame
+                // of a GIF.
                 Ok(cut) => assert!(
                     cut == pixels
                         && (name.ends_with(".png") && length + 12 >= whole.len()
@@ -128,7 +129,7 @@ fn a_size_over_the_limit_is_refused_before_it_is_allocated() {
     for (side, bytes) in expected {
         match decode(&bytes, &DecodeLimits::default()) {
             Err(ImageError::TooManyPixels { width, height, .. }) => assert_eq!((width, height), (side, side)),
-            // A PNG's header has a checksum, which the change broke.
+            // The change invalidates the checksum of the PNG header.
             Err(ImageError::Malformed { .. }) if side == 0x7fff_ffff => {}
             other => panic!("{other:?}"),
         }
@@ -151,7 +152,7 @@ fn a_webp_or_gif_over_the_limit_is_refused_before_it_is_allocated() {
     lossy[26..30].copy_from_slice(&[0xff, 0x3f, 0xff, 0x3f]);
     let mut lossless = fixture("lossless.webp");
     lossless[21..25].copy_from_slice(&[0xfe, 0xbf, 0xff, 0x0f]);
-    // The canvas is as small as before, the frame inside it claims to be large.
+    // The canvas has its original size, but the inner frame declares a large one.
     let mut inner = fixture("lossy-alpha.webp");
     let start = inner
         .windows(3)
@@ -176,9 +177,9 @@ fn a_webp_or_gif_over_the_limit_is_refused_before_it_is_allocated() {
 }
 
 #[test]
-fn what_takes_too_much_memory_is_refused_with_both_numbers() {
+fn images_over_the_memory_limit_are_refused_with_both_numbers() {
     let image = fixture("progressive.jpg");
-    let takes = Undecoded::read(&image, &LIMITS).unwrap().takes();
+    let takes = Undecoded::read(&image, &LIMITS).unwrap().memory_needed();
     let limits = |max_bytes| DecodeLimits { max_bytes, ..LIMITS };
     assert!(decode(&image, &limits(takes)).is_ok());
     let error = decode(&image, &limits(takes - 1)).unwrap_err();
@@ -213,7 +214,7 @@ fn a_frame_header_that_only_some_readers_see_hides_no_size() {
     let frame = &image[place..place + 19];
     let mut large = frame.to_vec();
     large[5..9].copy_from_slice(&[0x4e, 0x20, 0x4e, 0x20]);
-    // A restart marker, after which some readers expect a length.
+    // Some readers expect a length after this restart marker.
     let hidden = [&[0xff, 0xd0, 0, 21][..], frame].concat();
     for (first, second) in [(hidden.as_slice(), large.as_slice()), (&large, &hidden)] {
         let bytes = [&image[..place], first, second, &image[place + 19..]].concat();
@@ -221,7 +222,7 @@ fn a_frame_header_that_only_some_readers_see_hides_no_size() {
     }
 }
 
-/// A change to a valid file.
+/// Modification applied to a valid file.
 #[derive(Debug, Clone)]
 enum Change {
     Set(prop::sample::Index, u8),
@@ -262,8 +263,8 @@ fn apply(bytes: &mut Vec<u8>, change: &Change) {
     }
 }
 
-/// A PNG's checksums made right again, so that changes reach beyond them.
-fn mend_checksums(bytes: &mut [u8]) {
+/// Updates the checksums of a PNG to let modified data reach the decoder.
+fn update_checksums(bytes: &mut [u8]) {
     let mut start = 8;
     while let Some(length) = bytes.get(start..start + 4) {
         let length = u32::from_be_bytes(length.try_into().unwrap()) as usize;
@@ -304,7 +305,7 @@ proptest! {
             apply(&mut bytes, change);
         }
         if name.ends_with(".png") {
-            mend_checksums(&mut bytes);
+            update_checksums(&mut bytes);
         }
         let spec = PixelSpec { resize: 16, crop_height: 16, crop_width: 12, ..PixelSpec::imagenet(1, 1) };
         match load(&bytes, &spec, &LIMITS) {

@@ -1,10 +1,10 @@
-//! Every kind of image is what Pillow makes of it.
+//! Compares each kind of image with Pillow.
 
 use crate::{fixture, images};
 use frostline_images::{DecodeLimits, RgbImage, decode, resize_and_crop};
 use frostline_tensor::PixelSpec;
 
-/// A binary PPM of 8 bits as Pillow writes it.
+/// Parses an 8-bit binary PPM written by Pillow.
 fn ppm(name: &str) -> RgbImage {
     let bytes = fixture(name);
     let mut lines = bytes.splitn(4, |&byte| byte == b'\n');
@@ -20,7 +20,7 @@ fn ppm(name: &str) -> RgbImage {
     .unwrap()
 }
 
-/// The largest and the mean difference.
+/// Returns the maximum and mean difference.
 fn difference(ours: &[u8], theirs: &[u8]) -> (u8, f64) {
     assert_eq!(ours.len(), theirs.len());
     let differences = ours.iter().zip(theirs).map(|(a, b)| a.abs_diff(*b));
@@ -44,7 +44,7 @@ fn every_kind_is_decoded_as_pillow_does() {
         );
         let (largest, mean) = difference(image.pixels(), expected.pixels());
         eprintln!("{name}: largest {largest}, mean {mean:.3}");
-        // JPEG decoders may round differently, the standard allows it; all others say what each pixel is.
+        // The standard allows JPEG decoders to round differently. All other formats define exact pixels.
         let allowed = if name.ends_with(".jpg") {
             (4, 1.0)
         } else {

@@ -1,4 +1,4 @@
-//! Images against Pillow, broken images, and whole batches.
+//! Tests of images compared with Pillow, broken images, and whole batches.
 
 // Helpers outside `#[test]` functions count as production code to clippy.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
@@ -13,7 +13,7 @@ mod torchvision;
 
 use std::path::{Path, PathBuf};
 
-/// The folder of small images made by `make.py`.
+/// Returns the folder of small images that `make.py` created.
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
 }
@@ -22,7 +22,7 @@ fn fixture(name: &str) -> Vec<u8> {
     std::fs::read(fixtures().join(name)).unwrap()
 }
 
-/// Every image there: name and bytes, sorted.
+/// Returns the name and bytes of all images in the folder, sorted by name.
 fn images() -> Vec<(String, Vec<u8>)> {
     let names = std::fs::read_dir(fixtures())
         .unwrap()

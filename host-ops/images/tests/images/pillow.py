@@ -1,6 +1,6 @@
-"""What torchvision's Resize(256) and CenterCrop(224) give on Pillow images, with Pillow alone.
+"""Reproduces torchvision's Resize(256) and CenterCrop(224) on Pillow images, using only Pillow.
 
-Reads paths from standard input, writes 3x224x224 bytes for each to standard output.
+Reads paths from standard input and writes 3x224x224 bytes per path to standard output.
 """
 import sys
 

@@ -1,7 +1,7 @@
-"""What timm, transformers and torchvision make of Pillow images by their own configurations, with Pillow alone.
+"""Reproduces preprocessing by timm, transformers and torchvision on Pillow images, using only Pillow.
 
-Reads lines of JSON {"path", "library", "config"} from standard input, writes 3 x height x width bytes for each to standard output: the pixels
-before they are scaled and normalized.
+Reads lines of JSON {"path", "library", "config"} from standard input. For each line, writes 3 x height x width bytes to standard output, which
+are the pixels before scaling and normalization.
 """
 import json
 import math
@@ -28,7 +28,7 @@ def center(image, height, width):
 
 
 def timm(image, config):
-    """`transforms_imagenet_eval`."""
+    """Equal to `transforms_imagenet_eval`."""
     _, height, width = config["input_size"]
     resample = Image.Resampling[config["interpolation"].upper()]
     scale = math.floor(height / config["crop_pct"]), math.floor(width / config["crop_pct"])
@@ -50,7 +50,7 @@ def transformers(image, config):
     size, crop = config["size"], config.get("crop_size")
     resample = Image.Resampling[NAMES[config["resample"]].upper()]
     if "shortest_edge" in size and "crop_pct" in config:
-        # ConvNextImageProcessor.
+        # Equal to ConvNextImageProcessor.
         short = size["shortest_edge"]
         if short >= 384:
             return image.resize((short, short), resample)
@@ -63,7 +63,7 @@ def transformers(image, config):
 
 
 def torchvision(image, config):
-    """`ImageClassification`."""
+    """Equal to `ImageClassification`."""
     resample = Image.Resampling[config["interpolation"].upper()]
     return center(by_short_side(image, config["resize_size"], resample), config["crop_size"], config["crop_size"])
 

@@ -1,4 +1,5 @@
-//! Augmentation against torchvision's own, as `augment.py` recorded it: the same pixels for the same draw, the same distribution of draws.
+//! Compares augmentation with recordings of torchvision made by `augment.py`. Equal draws must give equal
+//! pixels, and draws must have the same distribution.
 
 use crate::augmenting::view;
 use crate::fixture;
@@ -75,12 +76,13 @@ struct Boxes {
     top: Distribution,
 }
 
-/// Values, and the share of torchvision's draws that is not larger.
+/// Values, each with the fraction of torchvision's draws that are less than or equal to it.
 type Distribution = Vec<(f64, f64)>;
 
-/// Draws on either side, and how far two shares of so many may be apart: Kolmogorov and Smirnov's bound for one chance in ten million. The draws
-/// are always the same.
+/// Number of draws in both samples.
 const COUNT: u32 = 20_000;
+/// Maximum distance of the distributions, from the Kolmogorov-Smirnov bound for a false positive rate of one
+/// in ten million. The draws are deterministic.
 const APART: f64 = 0.029;
 
 fn recorded() -> Recorded {
@@ -140,7 +142,8 @@ fn the_same_draw_gives_torchvisions_pixels_within_one_level() {
             .max()
             .unwrap();
         println!("{}: {furthest}", case.name);
-        // The resize rounds a few values differently; all that is done to the colors and the shape is Pillow's to the bit.
+        // Resizing rounds a few values differently. All color and geometric operations must match Pillow
+        // exactly.
         let exact = !case.operations.is_empty() && case.erase.is_none();
         assert!(furthest <= u8::from(!exact), "{}: {furthest}", case.name);
         values += ours.len();
@@ -152,14 +155,14 @@ fn the_same_draw_gives_torchvisions_pixels_within_one_level() {
     );
 }
 
-/// The share of values not larger than each recorded one is torchvision's.
+/// Checks that the fraction of values less than or equal to each recorded value matches torchvision's.
 fn agrees(what: &str, mut values: Vec<f64>, recorded: &Distribution) {
     values.sort_by(f64::total_cmp);
     for (point, share) in recorded {
         let ours = values.partition_point(|value| *value <= point + 1e-9) as f64 / values.len() as f64;
         assert!(
             (ours - share).abs() < APART,
-            "{what}: {ours} of ours and {share} of torchvision's are at most {point}"
+            "{what}: fraction of values up to {point} is {ours}, torchvision has {share}"
         );
     }
 }
@@ -224,7 +227,7 @@ fn erasings_are_distributed_as_torchvisions() {
             random_erasing: Some(erasing),
             ..Augmentation::default()
         };
-        // Where nothing fits, torchvision returns the whole image and leaves it as it is.
+        // If no rectangle fits, torchvision returns the whole image without changing it.
         let whole = Area {
             left: 0,
             top: 0,
@@ -259,7 +262,7 @@ fn colors_are_jittered_as_torchvisions() {
                 Operation::Contrast(factor) => ("contrast", f64::from(*factor)),
                 Operation::Color(factor) => ("saturation", f64::from(*factor)),
                 Operation::Hue(turns) => ("hue", *turns),
-                other => panic!("{other:?} is no jitter"),
+                other => panic!("{other:?} is not a jitter operation"),
             };
             found.entry(word.to_owned()).or_default().push(value);
             found
@@ -275,7 +278,7 @@ fn colors_are_jittered_as_torchvisions() {
     }
 }
 
-/// Of RandAugment everything is equally likely, and so is either sign.
+/// RandAugment selects all operations and both signs with equal probability.
 #[test]
 fn operations_and_signs_are_chosen_alike() {
     let augmentation = Augmentation {
@@ -292,7 +295,8 @@ fn operations_and_signs_are_chosen_alike() {
         *counts.entry(format!("{:?}", draw.operations)).or_default() += 1;
         flips += u32::from(draw.flip);
     }
-    // Identity, posterise, solarise, autocontrast and equalize once, nine others with either sign.
+    // Identity, posterize, solarize, autocontrast and equalize occur once. The other nine operations have
+    // both signs.
     assert_eq!(counts.len(), 5 + 2 * 9);
     for (what, count) in counts {
         let share = f64::from(count) / f64::from(COUNT);

@@ -1,11 +1,11 @@
-//! What the address of a root says.
+//! Parts of a root's address.
 
 use crate::ObjectError;
 use frostline_tensor::Cause;
 use object_store::path::Path;
 use url::Url;
 
-/// `root` as messages may show it: without a user, password or query, where people put credentials.
+/// Returns `root` for messages: without user, password and query, which may contain credentials.
 pub(crate) fn shown(root: &str) -> String {
     let Some((scheme, rest)) = root.split_once("://") else {
         return root.to_owned();
@@ -15,7 +15,7 @@ pub(crate) fn shown(root: &str) -> String {
         .split_once('/')
         .map_or((rest, None), |(host, path)| (host, Some(path)));
     let host = match host.rsplit_once('@') {
-        // The part before the '@' is Hadoop's way to write the container.
+        // In Hadoop's notation the container is before the '@'.
         Some((container, _)) if scheme.starts_with("abfs") && !container.contains(':') => host.to_owned(),
         Some((_, host)) => format!("..@{host}"),
         None => host.to_owned(),
@@ -35,7 +35,7 @@ pub(super) fn prefix(root: &str, url: &Url) -> Result<Path, ObjectError> {
     Path::from_url_path(url.path()).map_err(|error| refused(root, error.to_string()))
 }
 
-/// The bucket or container of `scheme://name/prefix`, which has no room for credentials.
+/// Returns the bucket or container of `scheme://name/prefix`. Refuses addresses with credentials.
 pub(super) fn bucket<'a>(
     root: &str,
     url: &'a Url,
@@ -49,5 +49,5 @@ pub(super) fn bucket<'a>(
         ));
     }
     let name = url.host_str().filter(|name| !name.is_empty());
-    name.ok_or_else(|| refused(root, format!("it names no bucket; write {form}")))
+    name.ok_or_else(|| refused(root, format!("the bucket name is missing; write {form}")))
 }

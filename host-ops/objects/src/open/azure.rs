@@ -9,10 +9,10 @@ use crate::names::Connector;
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use url::{Host, Url};
 
-const UNUSABLE: &str = "its credentials cannot be used; check that AZURE_STORAGE_ACCOUNT_KEY is the account's key as the portal shows \
-                        it (in base64), or AZURE_STORAGE_SAS_TOKEN a whole token, and the other AZURE_* settings";
+const UNUSABLE: &str = "invalid credentials; check that AZURE_STORAGE_ACCOUNT_KEY is the account's key as the portal shows \
+                        it (base64) or AZURE_STORAGE_SAS_TOKEN a complete token, and the other AZURE_* settings";
 
-/// The settings that give credentials.
+/// Settings that provide credentials.
 const CREDENTIALS: [AzureConfigKey; 5] = [
     AzureConfigKey::AccessKey,
     AzureConfigKey::SasKey,
@@ -21,8 +21,9 @@ const CREDENTIALS: [AzureConfigKey; 5] = [
     AzureConfigKey::FederatedTokenFile,
 ];
 
-/// Azure's store with account and credentials from the usual variables (`AZURE_STORAGE_ACCOUNT_NAME`, `AZURE_STORAGE_ACCOUNT_KEY`,
-/// `AZURE_STORAGE_SAS_TOKEN`, ..), else from the machine's managed identity.
+/// Opens Azure's store with account and credentials from the usual variables (`AZURE_STORAGE_ACCOUNT_NAME`,
+/// `AZURE_STORAGE_ACCOUNT_KEY`, `AZURE_STORAGE_SAS_TOKEN`, ..), otherwise from the machine's managed
+/// identity.
 pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opened, ObjectError> {
     let endpoint = ["AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"]
         .into_iter()
@@ -45,12 +46,12 @@ pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opene
     let builder = settings.fold(builder, |builder, (key, value)| builder.with_config(key, value));
     let builder = with_container(root, url, builder)?;
     let credentials = credentials(&builder);
-    // The builder's own words can repeat parts of the key.
+    // Builder errors could expose parts of the key.
     let store = builder.build().map_err(|_| refused(root, UNUSABLE))?;
     Ok(Opened::paged(store, prefix(root, url)?, Kind::Azure, credentials))
 }
 
-/// The container, and the account where the address names it.
+/// Sets the container, and the account if the address contains it.
 fn with_container(
     root: &str,
     url: &Url,
@@ -73,14 +74,14 @@ fn with_container(
     {
         return Err(refused(
             root,
-            "it names no account; set AZURE_STORAGE_ACCOUNT_NAME in the environment of this process",
+            "the account name is missing; set AZURE_STORAGE_ACCOUNT_NAME in the environment of this process",
         ));
     }
     Ok(builder.with_container_name(container))
 }
 
-/// Refuses the address of a server that keeps several accounts, as emulators do, without one of them: it would take the container
-/// for the account.
+/// Refuses an endpoint on `localhost` or an IP address if its path is empty. Such a server, for example an
+/// emulator, expects the account in the path and would read the container as the account.
 fn check_endpoint(root: &str, endpoint: &str, account: Option<&String>) -> Result<(), ObjectError> {
     let Ok(url) = Url::parse(endpoint) else {
         return Ok(());
@@ -95,7 +96,8 @@ fn check_endpoint(root: &str, endpoint: &str, account: Option<&String>) -> Resul
     }
     let address = url.as_str().trim_end_matches('/');
     let account = account.map_or("account", String::as_str);
-    let reason = format!("AZURE_STORAGE_ENDPOINT names no account; set it to {address}/{account}");
+    let reason =
+        format!("AZURE_STORAGE_ENDPOINT does not include the account; set it to {address}/{account}");
     Err(refused(root, reason))
 }
 

@@ -1,4 +1,4 @@
-//! A folder of this machine.
+//! Local folders, as paths or `file://`.
 
 use super::address::refused;
 use super::opened::{Listing, Opened};
@@ -17,7 +17,7 @@ pub(super) fn open(root: &str, folder: PathBuf) -> Result<Opened, ObjectError> {
     if !folder.is_dir() {
         return Err(refused(
             root,
-            "it is a file; name the folder that holds the images",
+            "it is a file; name the folder that contains the images",
         ));
     }
     let folder = LocalFolder::new(folder);

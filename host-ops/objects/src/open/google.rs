@@ -12,13 +12,13 @@ use std::path::Path;
 use std::sync::Arc;
 use url::Url;
 
-/// Where `gcloud auth application-default login` leaves its credentials, below the home.
+/// File of `gcloud auth application-default login`, relative to the home folder.
 const LOGIN: &str = ".config/gcloud/application_default_credentials.json";
 
-const UNUSABLE: &str = "its credentials cannot be used; check that GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT names a \
-                        key file in JSON that this process can read, and the other GOOGLE_* settings";
+const UNUSABLE: &str = "invalid credentials; check that GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT names a \
+                        JSON key file that this process can read, and the other GOOGLE_* settings";
 
-/// The settings that give credentials.
+/// Settings that provide credentials.
 const CREDENTIALS: [GoogleConfigKey; 4] = [
     GoogleConfigKey::ServiceAccount,
     GoogleConfigKey::ServiceAccountKey,
@@ -26,14 +26,15 @@ const CREDENTIALS: [GoogleConfigKey; 4] = [
     GoogleConfigKey::BearerToken,
 ];
 
-/// Google's store with credentials from the usual variables (`GOOGLE_APPLICATION_CREDENTIALS`, `GOOGLE_SERVICE_ACCOUNT`, ..), else
-/// from gcloud's login, else from the machine's service account.
+/// Opens Google's store with credentials from the usual variables (`GOOGLE_APPLICATION_CREDENTIALS`,
+/// `GOOGLE_SERVICE_ACCOUNT`, ..), otherwise from gcloud's login, otherwise from the machine's service
+/// account.
 pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opened, ObjectError> {
     let name = bucket(
         root,
         url,
         "gs://bucket/prefix",
-        "a file that GOOGLE_APPLICATION_CREDENTIALS names",
+        "the file named by GOOGLE_APPLICATION_CREDENTIALS",
     )?;
     let base = variables.get("GOOGLE_BASE_URL").map(String::as_str);
     let plain = plain_http(root, "GOOGLE_BASE_URL", base, variables, "GOOGLE_ALLOW_HTTP")?;
@@ -48,11 +49,11 @@ pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opene
     let unsigned = skipped.is_some_and(|value| is_on(&value));
     let credentials = Credentials::from_flags(unsigned, has_credentials(&builder, variables));
     if unsigned {
-        // `object_store` signs writes all the same, and would ask the machine for its account.
+        // `object_store` signs writes regardless, and would request the account of the machine.
         let bearer = String::new();
         builder = builder.with_credentials(Arc::new(StaticCredentialProvider::new(GcpCredential { bearer })));
     }
-    // The builder's own words can repeat parts of the key.
+    // Builder errors could expose parts of the key.
     let store = builder.build().map_err(|_| refused(root, UNUSABLE))?;
     Ok(Opened::paged(
         store,

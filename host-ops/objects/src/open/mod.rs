@@ -1,4 +1,4 @@
-//! From a URL to a store.
+//! Opens stores by URL.
 
 mod address;
 mod azure;
@@ -23,15 +23,15 @@ use settings::Variables;
 use std::sync::Arc;
 use url::Url;
 
-/// The schemes of the addresses that can be opened.
+/// URL schemes that can be opened.
 const SCHEMES: [&str; 10] = [
     "file", "memory", "s3", "s3a", "gs", "az", "abfs", "abfss", "http", "https",
 ];
 
-/// Whether addresses of this scheme can be opened.
+/// Checks that URLs of this scheme can be opened.
 ///
 /// # Errors
-/// What to use instead.
+/// Returns a message with the supported schemes.
 pub fn check_scheme(scheme: &str) -> Result<(), String> {
     if SCHEMES.contains(&scheme) {
         return Ok(());
@@ -41,7 +41,8 @@ pub fn check_scheme(scheme: &str) -> Result<(), String> {
     ))
 }
 
-/// Opens a path or a URL (see [`crate::Store::open`]); the stores' settings are among `variables`, and an S3's own ones in `own`.
+/// Opens a path or a URL (see [`crate::Store::open`]). Settings come from `variables`. An S3 store can
+/// override them with `own`.
 pub(crate) fn open(root: &str, variables: &Variables, own: Option<&OwnStore>) -> Result<Opened, ObjectError> {
     if !root.contains("://") {
         let folder = std::path::absolute(root).map_err(|error| refused(root, error))?;
@@ -54,7 +55,7 @@ pub(crate) fn open(root: &str, variables: &Variables, own: Option<&OwnStore>) ->
             let folder = url.to_file_path();
             folder::open(
                 root,
-                folder.map_err(|()| refused(root, "it names no absolute path"))?,
+                folder.map_err(|()| refused(root, "the path is not absolute"))?,
             )
         }
         "memory" => Ok(Opened {

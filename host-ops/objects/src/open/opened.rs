@@ -1,4 +1,4 @@
-//! What opening a root gives.
+//! Result of opening a root.
 
 use crate::kind::{Credentials, Kind};
 use crate::local::LocalFolder;
@@ -12,14 +12,14 @@ use std::sync::Arc;
 pub(crate) struct Opened {
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) listing: Listing,
-    /// What stands before every key.
+    /// Prefix of every key.
     pub(crate) prefix: Path,
     pub(crate) kind: Kind,
     pub(crate) credentials: Credentials,
 }
 
 impl Opened {
-    /// A store across a network that is asked for pages of keys.
+    /// Creates a remote store that lists keys in pages.
     pub(super) fn paged(
         store: impl ObjectStore + PaginatedListStore,
         prefix: Path,
@@ -37,16 +37,16 @@ impl Opened {
     }
 }
 
-/// How a page of keys is found.
+/// Method of listing a page of keys.
 #[derive(Clone)]
 pub(crate) enum Listing {
-    /// By walking the folder in the order of keys.
+    /// Walks the folder in key order.
     Folder(LocalFolder),
-    /// By asking the store for a page.
+    /// Requests a page from the store.
     Pages(Arc<dyn PaginatedListStore>),
-    /// By reading the store's listing, which is in order.
+    /// Reads the store's listing, which is in key order.
     Ordered,
-    /// By reading all of a web server's listing, which has neither pages nor an order.
+    /// Reads the complete listing of a web server, which has no pages and is not ordered.
     Whole,
 }
 

@@ -1,4 +1,4 @@
-//! Credentials of one store's own: keys in a file, which may change, and a role that they may take on.
+//! Separate credentials for a store: keys in a file, and a role to assume. The file can change.
 
 use super::address::refused;
 use super::profile::{self, ProfileError};
@@ -20,50 +20,51 @@ use std::time::Duration;
 use tokio::time::Instant;
 use url::Url;
 
-/// How an S3 store is opened that has settings of its own.
+/// Settings of a single S3 store.
 #[derive(Debug, Clone, Default)]
 pub struct OwnStore {
-    /// The bucket, where it is not called as in the root's address.
+    /// The bucket, if its name differs from that in the root's address.
     pub bucket: Option<String>,
-    /// What stands in place of the environment's variables.
+    /// Settings that replace environment variables.
     pub variables: Variables,
-    /// Where its keys are.
+    /// File with the keys.
     pub keys: Option<KeysFile>,
-    /// What its requests are made as.
+    /// Role for requests.
     pub role: Option<Role>,
 }
 
-/// A file with keys, of the form of `~/.aws/credentials`.
+/// File with keys in the `~/.aws/credentials` format.
 #[derive(Debug, Clone)]
 pub struct KeysFile {
     /// The file.
     pub path: PathBuf,
-    /// Whose keys in it.
+    /// The profile in the file.
     pub profile: String,
 }
 
-/// A role to take on.
+/// A role to assume.
 #[derive(Debug, Clone)]
 pub struct Role {
-    /// Its ARN.
+    /// Amazon resource name of the role.
     pub arn: String,
-    /// What the role's owner asks for besides.
+    /// The external ID that the role requires.
     pub external_id: Option<String>,
     /// The token service; `None` for Amazon's in the store's region.
     pub sts: Option<String>,
 }
 
-/// How often the file is looked at.
+/// Minimum interval between checks of the file. It is only checked when a request needs the keys.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How long a role is taken on for, and how long before its end again. An hour is the most that a role may give to another role.
+/// Session duration of an assumed role. Roles assumed by another role are limited to an hour.
 const SESSION: Duration = Duration::from_secs(3600);
+/// Remaining session duration that triggers a new session.
 const BEFORE_ITS_END: Duration = Duration::from_secs(600);
 
-/// The largest answer of a token service that is read; they have some 2 KB.
+/// Maximum size of a token service's answer in bytes. Real answers have some 2 KB.
 const LARGEST_ANSWER: usize = 64 << 10;
 
-/// Keys from a file, read again when it changes.
+/// Keys from a file, reloaded when it changes.
 pub(super) struct FileKeys {
     file: KeysFile,
     state: Mutex<FileState>,
@@ -75,12 +76,14 @@ struct FileState {
     keys: Arc<AwsCredential>,
 }
 
-/// What changes when a file is written or replaced.
+/// Inode, size and modification time, which change when a file is written or replaced.
 type Stamp = (u64, u64, i64, i64);
 
 impl FileKeys {
+    /// Opens a file with keys.
+    ///
     /// # Errors
-    /// [`ObjectError::Root`] for a file without the keys.
+    /// Returns [`ObjectError::Root`] if the file does not contain the keys.
     pub(super) fn open(root: &str, file: &KeysFile) -> Result<Self, ObjectError> {
         let stamp = stamp(file);
         let keys = read(file).map_err(|error| refused(root, error))?;
@@ -127,7 +130,7 @@ impl CredentialProvider for FileKeys {
                         tracing::info!(%file, "reloaded the keys of a store");
                     }
                     Err(error) => {
-                        tracing::warn!(%file, %error, "cannot reload the keys of a store; keeping the current ones");
+                        tracing::warn!(%file, %error, "cannot reload a store's keys; the current keys remain in use");
                     }
                 }
             }
@@ -142,7 +145,7 @@ impl fmt::Debug for FileKeys {
     }
 }
 
-/// Keys of a role, which those of `base` take on for an hour at a time.
+/// Keys of an assumed role, renewed with the keys of `base`.
 pub(super) struct AssumedRole {
     pub(super) role: Role,
     pub(super) region: String,
@@ -153,7 +156,7 @@ pub(super) struct AssumedRole {
 
 pub(super) struct Session {
     until: Instant,
-    /// As whom the role was taken on.
+    /// Keys that assumed the role.
     base: Arc<AwsCredential>,
     keys: Arc<AwsCredential>,
 }
@@ -181,22 +184,22 @@ impl AssumedRole {
         let answer = self.client.execute(request).await.map_err(failed)?;
         let status = answer.status();
         if status != StatusCode::OK {
-            // Its body repeats the request.
+            // The body repeats the request.
             return Err(failed(format!("status code: {status}")));
         }
         let body = answer.into_body().bytes().await.map_err(failed)?;
         let keys = (body.len() <= LARGEST_ANSWER).then(|| keys_of(&body)).flatten();
-        keys.ok_or_else(|| failed("its answer has no keys"))
+        keys.ok_or_else(|| failed("the answer contains no keys"))
     }
 }
 
-/// As `object_store` tells of whoever gives tokens.
+/// Wraps an error in the form in which `object_store` reports those of token services.
 fn failed(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     let source = format!("Error performing token request: {}", why.into()).into();
     Error::Generic { store: "S3", source }
 }
 
-/// The keys in an answer of a token service.
+/// Returns the keys in an answer of a token service.
 fn keys_of(body: &[u8]) -> Option<AwsCredential> {
     let (mut id, mut secret, mut token) = (None, None, None);
     let mut reader = Reader::from_reader(body);

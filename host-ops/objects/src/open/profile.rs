@@ -1,21 +1,21 @@
-//! Profiles of Amazon's tools: `~/.aws/credentials` and `~/.aws/config`.
+//! AWS profiles in `~/.aws/credentials` and `~/.aws/config`.
 //!
-//! Only keys that stand in the files are read. A profile that has its keys from somewhere else (single sign-on, a role, another
-//! program) is named, with the command that turns it into keys. The form of the files:
-//! <https://docs.aws.amazon.com/sdkref/latest/guide/file-format.html>.
+//! Only keys written in the files are supported. A profile with keys from elsewhere (single sign-on, a role,
+//! another program) is refused. The error contains the command to export the keys. The file format is
+//! documented at <https://docs.aws.amazon.com/sdkref/latest/guide/file-format.html>.
 
 use super::settings::Variables;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::PathBuf;
 
-/// The largest file that is read: a profile takes some 200 bytes, and nobody has thousands.
+/// Maximum file size in bytes. Profiles use some 200 bytes each.
 const LARGEST_FILE: u64 = 1 << 20;
 
-/// Settings by which a profile has its keys from elsewhere.
+/// Settings for keys from other sources.
 const ELSEWHERE: [&str; 4] = ["sso_session", "sso_start_url", "role_arn", "credential_process"];
 
-/// What a profile says.
+/// Settings of a profile.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Profile {
     pub(super) keys: Option<Keys>,
@@ -40,26 +40,26 @@ impl std::fmt::Debug for Keys {
 pub(super) enum ProfileError {
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("{} has over {LARGEST_FILE} bytes, which no list of profiles has", path.display())]
+    #[error("{} is larger than {LARGEST_FILE} bytes; check that it is a file of AWS profiles", path.display())]
     Large { path: PathBuf },
     #[error(
         "AWS_PROFILE names '{name}', but neither ~/.aws/credentials nor ~/.aws/config has such a profile"
     )]
     Missing { name: String },
     #[error(
-        "{} has no keys under [{name}]; write aws_access_key_id and aws_secret_access_key there, as in ~/.aws/credentials",
+        "{} has no keys under [{name}]; add aws_access_key_id and aws_secret_access_key in the format of ~/.aws/credentials",
         path.display()
     )]
     NoKeys { path: PathBuf, name: String },
     #[error(
-        "the profile '{name}' has its keys from elsewhere ({setting}); run 'aws configure export-credentials --profile {name} \
-         --format env' and set what it prints"
+        "the profile '{name}' gets its keys from elsewhere ({setting}); run 'aws configure export-credentials --profile {name} \
+         --format env' and set the variables that it prints"
     )]
     Elsewhere { name: String, setting: &'static str },
 }
 
-/// The profile that `AWS_PROFILE` names, or `default`. A file or a default profile that is not there says nothing; that a
-/// profile cannot give keys matters where they are `needed`.
+/// Reads the profile named by `AWS_PROFILE`, or `default`. A missing file or default profile is not an error.
+/// A profile without keys in the files is an error only if they are `needed`.
 pub(super) fn read(variables: &Variables, needed: bool) -> Result<Profile, ProfileError> {
     let named = variables.get("AWS_PROFILE").filter(|name| !name.is_empty());
     let name = named.map_or("default", String::as_str);
@@ -76,7 +76,7 @@ pub(super) fn read(variables: &Variables, needed: bool) -> Result<Profile, Profi
             name: name.to_owned(),
         });
     }
-    // What stands in the credentials file goes before the config file.
+    // Credentials override the config file.
     let mut all = config.unwrap_or_default();
     all.extend(credentials.unwrap_or_default());
     let keys = keys(&mut all);
@@ -94,7 +94,7 @@ pub(super) fn read(variables: &Variables, needed: bool) -> Result<Profile, Profi
     }
 }
 
-/// The keys of one profile of a file.
+/// Returns the keys for a profile in a file.
 pub(super) fn keys_in(path: &std::path::Path, name: &str) -> Result<Keys, ProfileError> {
     let found = settings(Some(path.to_owned()), &[name.to_owned()])?;
     found
@@ -118,7 +118,7 @@ fn file(variables: &Variables, variable: &str, name: &str) -> Option<PathBuf> {
     given.or_else(|| Some(PathBuf::from(variables.get("HOME")?).join(".aws").join(name)))
 }
 
-/// The settings of the first of `sections` that the file has.
+/// Returns the settings in the first of `sections` if the file contains any.
 fn settings(
     path: Option<PathBuf>,
     sections: &[String],
@@ -141,7 +141,7 @@ fn settings(
     Ok(sections.iter().find_map(|section| parse(&text, section)))
 }
 
-/// The settings of a section. Indented lines belong to the nested settings of single services and are passed over.
+/// Returns the settings of a section. Indented lines are nested settings of single services and are ignored.
 fn parse(text: &str, section: &str) -> Option<BTreeMap<String, String>> {
     let mut found = None;
     let mut inside = false;
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_says_nothing_unless_it_was_named() {
+    fn missing_profiles_are_errors_only_if_named() {
         let (_home, variables) = home(&[], None);
         assert_eq!(read(&variables, true).unwrap(), Profile::default());
         assert_eq!(read(&Variables::new(), true).unwrap(), Profile::default());

@@ -1,4 +1,4 @@
-//! `s3://bucket/prefix`: Amazon's S3 and whatever speaks its protocol.
+//! `s3://bucket/prefix`: Amazon S3 and compatible stores.
 
 use super::address::{bucket, prefix, refused};
 use super::opened::Opened;
@@ -14,7 +14,7 @@ use object_store::{Certificate, ClientOptions};
 use std::sync::Arc;
 use url::Url;
 
-/// The settings that give credentials without the machine's own role.
+/// Settings that provide credentials without the machine's role.
 const CREDENTIALS: [AmazonS3ConfigKey; 4] = [
     AmazonS3ConfigKey::AccessKeyId,
     AmazonS3ConfigKey::WebIdentityTokenFile,
@@ -22,8 +22,9 @@ const CREDENTIALS: [AmazonS3ConfigKey; 4] = [
     AmazonS3ConfigKey::ContainerCredentialsFullUri,
 ];
 
-/// S3 with credentials, region and endpoint from the usual variables (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, `AWS_REGION`, ..),
-/// what they leave open from the profile, and the machine's role where there are none.
+/// Opens S3 with credentials, region and endpoint from the usual variables (`AWS_ACCESS_KEY_ID`,
+/// `AWS_ENDPOINT_URL`, `AWS_REGION`, ..), then from the profile, and with the machine's role if neither has
+/// credentials.
 pub(super) fn open(
     root: &str,
     url: &Url,
@@ -79,7 +80,7 @@ pub(super) fn open(
     Ok(Opened::paged(store, prefix(root, url)?, Kind::S3, credentials))
 }
 
-/// `client`, which also trusts the authorities in the file that `AWS_CA_BUNDLE` names.
+/// Adds the authorities in the file named by `AWS_CA_BUNDLE` to those that `client` trusts.
 fn trusting(root: &str, client: ClientOptions, variables: &Variables) -> Result<ClientOptions, ObjectError> {
     let Some(file) = variables.get("AWS_CA_BUNDLE").filter(|file| !file.is_empty()) else {
         return Ok(client);
@@ -93,14 +94,14 @@ fn trusting(root: &str, client: ClientOptions, variables: &Variables) -> Result<
     let pem = std::fs::read(file).map_err(|error| unusable(error.to_string()))?;
     let authorities = Certificate::from_pem_bundle(&pem).map_err(|_| unusable("it is not PEM".to_owned()))?;
     if authorities.is_empty() {
-        return Err(unusable("it has none".to_owned()));
+        return Err(unusable("no certificate found".to_owned()));
     }
     Ok(authorities
         .into_iter()
         .fold(client, ClientOptions::with_root_certificate))
 }
 
-/// Gives requests the keys of the store's own, or of the role that they take on.
+/// Signs requests with the store's own keys or an assumed role.
 fn with_own(
     root: &str,
     builder: AmazonS3Builder,
@@ -132,7 +133,7 @@ fn with_own(
     Ok(builder.with_credentials(Arc::new(assumed)))
 }
 
-/// Fills in from the profile what the environment does not say, as Amazon's own tools do.
+/// Fills in settings that the environment does not contain from the profile, like Amazon's tools.
 fn with_profile(
     root: &str,
     builder: AmazonS3Builder,
@@ -140,7 +141,7 @@ fn with_profile(
 ) -> Result<AmazonS3Builder, ObjectError> {
     let given = is_unsigned(&builder) || has_credentials(&builder);
     let profile = match profile::read(variables, !given) {
-        // Nobody asked for it, and the keys are there.
+        // The profile was not requested, and the keys are known.
         Err(_) if given && !variables.contains_key("AWS_PROFILE") => Profile::default(),
         read => read.map_err(|error| refused(root, error))?,
     };
@@ -217,7 +218,7 @@ mod tests {
         let https = ("AWS_ENDPOINT_URL", "https://store.example");
         let opened = with("s3://photos", &[lab[0], lab[1], https]).unwrap();
         assert_eq!(opened.credentials, Credentials::Given);
-        // A home that cannot be read matters only to those who need it.
+        // An unreadable home folder matters only if keys are needed from it.
         let folder = folder.path().to_str().unwrap();
         let unreadable = ("AWS_SHARED_CREDENTIALS_FILE", folder);
         let keys = [("AWS_ACCESS_KEY_ID", "id"), ("AWS_SECRET_ACCESS_KEY", "key")];

@@ -1,4 +1,4 @@
-//! The settings that the vendors' stores are opened with.
+//! Settings of the vendors' stores.
 
 use super::address::refused;
 use crate::ObjectError;
@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use url::{Host, Url};
 
-/// Settings by name, as an environment has them.
+/// Settings by name, like environment variables.
 pub(crate) type Variables = BTreeMap<String, String>;
 
-/// Those of `variables` that start with `vendor` (such as `AWS_`) and that the vendor's client knows.
+/// Returns the `variables` that start with `vendor` (such as `AWS_`) and are known to the vendor's client.
 pub(super) fn known<K: std::str::FromStr>(variables: &Variables, vendor: &str) -> Vec<(K, String)> {
     let named = variables.iter().filter(|(name, _)| name.starts_with(vendor));
     named
@@ -19,8 +19,8 @@ pub(super) fn known<K: std::str::FromStr>(variables: &Variables, vendor: &str) -
         .collect()
 }
 
-/// Whether plain HTTP has to be allowed for `endpoint`, which `source` gave: on this machine it is, elsewhere where `permission`
-/// is set to say so.
+/// Returns true if `endpoint`, which comes from the setting `source`, needs plain HTTP. Plain HTTP is allowed
+/// on this machine, and elsewhere if the setting `permission` is on.
 pub(super) fn plain_http(
     root: &str,
     source: &str,
@@ -31,8 +31,12 @@ pub(super) fn plain_http(
     let Some(endpoint) = endpoint else {
         return Ok(false);
     };
-    let url = Url::parse(endpoint)
-        .map_err(|error| refused(root, Cause::explained(format!("invalid URL in {source}"), error)))?;
+    let url = Url::parse(endpoint).map_err(|error| {
+        refused(
+            root,
+            Cause::with_message(format!("invalid URL in {source}"), error),
+        )
+    })?;
     if url.scheme() != "http" {
         return Ok(false);
     }
@@ -55,15 +59,15 @@ fn is_true(variables: &Variables, name: &str) -> bool {
     variables.get(name).is_some_and(|value| is_on(value))
 }
 
-/// Whether a switch is on, in the words that the vendors' clients know.
+/// Returns true if a switch is on, in the spellings of the vendors' clients.
 pub(super) fn is_on(value: &str) -> bool {
     ["1", "true", "on", "yes", "y"].contains(&value.to_ascii_lowercase().as_str())
 }
 
-/// A store beside the host connects in milliseconds, one across the world in under a second.
+/// Timeout of a connection attempt. Nearby stores connect in milliseconds, distant stores in under a second.
 pub(super) const CONNECT: Duration = Duration::from_secs(5);
 
-/// The largest photos take that long only over a link that is no use for training.
+/// Timeout of a request. The largest images take this long only over links that are too slow for training.
 pub(super) const REQUEST: Duration = Duration::from_secs(30);
 
 pub(super) fn client() -> ClientOptions {
@@ -72,8 +76,8 @@ pub(super) fn client() -> ClientOptions {
         .with_timeout(REQUEST)
 }
 
-/// Three repetitions within 20 s ride out a store's hiccup or its 503 SlowDown; whoever asked retries beyond that, knowing
-/// more than this layer does.
+/// Returns the retry policy. Three retries within 20 s bridge short failures and 503 SlowDown responses.
+/// Callers with more knowledge retry for longer.
 pub(super) fn retry() -> RetryConfig {
     RetryConfig {
         backoff: BackoffConfig::default(),

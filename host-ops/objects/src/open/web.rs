@@ -1,4 +1,4 @@
-//! `http(s)://host/folder`: a web server, to read from only.
+//! Read-only web servers, as `http(s)://host/folder`.
 
 use super::address::{prefix, refused};
 use super::opened::{Listing, Opened};
@@ -18,23 +18,23 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use url::Url;
 
-/// What allows plain HTTP to another machine.
+/// Setting that allows plain HTTP to another machine.
 const PERMISSION: &str = "FROSTLINE_ALLOW_HTTP";
 
-/// Names the servers, with commas between them, that may have addresses of an inner network.
+/// Setting with a comma-separated list of servers that are allowed to have inner addresses.
 const INNER: &str = "FROSTLINE_INNER_HOSTS";
 
-/// Redirects of one request, within its server.
+/// Maximum number of redirects per request, within the server.
 const REDIRECTS: usize = 5;
 
-/// A web server's folder. Its keys are listed by WebDAV, where the server speaks it.
+/// Opens a folder of a web server. Its keys are listed by WebDAV if the server supports it.
 pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opened, ObjectError> {
     if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
-        let reason = "a web server is read without credentials; write https://host/folder, without user, password and query";
+        let reason = "web servers are read without credentials; write https://host/folder and remove user, password and query";
         return Err(refused(root, reason));
     }
     let plain = plain_http(root, "it", Some(url.as_str()), variables, PERMISSION)?;
-    // Listings name objects by the whole path of their address, so the folder is a prefix like any other.
+    // Listings name objects by the full path of their address, so the folder is an ordinary prefix.
     let mut server = url.clone();
     server.set_path("/");
     server.set_fragment(None);
@@ -53,9 +53,9 @@ pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opene
     })
 }
 
-/// Connects to web servers. Their answers reach whoever may read the root, so none may come from elsewhere: redirects stay on the server,
-/// and a name that resolves to an inner address is refused when it is connected to, whatever it resolved to before. Whoever grants a root
-/// by its address, or as `localhost`, grants that address.
+/// Connects to web servers. Answers are visible to everyone with access to the root, so they must not come
+/// from other servers: redirects stay on the server, and a name is refused if it resolves to an inner address
+/// at the time of the connection. Granting a root by address or as `localhost` grants that address.
 #[derive(Debug)]
 struct WebConnector {
     plain: bool,
@@ -84,7 +84,7 @@ impl HttpConnector for WebConnector {
             .connect_timeout(CONNECT)
             .timeout(REQUEST)
             .https_only(!self.plain)
-            // Sizes and ranges are those of the files.
+            // Sizes and ranges refer to the uncompressed files.
             .no_gzip()
             .no_brotli()
             .no_zstd()
@@ -118,10 +118,10 @@ fn origin(url: &Url) -> String {
     url.origin().ascii_serialization()
 }
 
-/// Resolves names, and refuses inner addresses.
+/// Resolves names and refuses inner addresses.
 #[derive(Debug, Clone)]
 struct Names {
-    /// Those that may have inner addresses.
+    /// Lowercase names with permission for inner addresses.
     inner: Arc<BTreeSet<String>>,
 }
 
@@ -133,7 +133,7 @@ impl Names {
             .partition(|address| !granted && is_inner(address.ip()));
         match (inner.first(), outer.is_empty()) {
             (Some(address), true) => Err(io::Error::other(format!(
-                "{name} has the inner address {}; add it to {INNER} in the environment of this process if its files are to be read",
+                "{name} resolves to the inner address {}; to read its files, add it to {INNER} in the environment of this process",
                 address.ip()
             ))),
             _ => Ok(outer),
@@ -153,8 +153,8 @@ impl Resolve for Names {
     }
 }
 
-/// Whether an address is of this machine or a network around it: loopback, link-local (where clouds serve credentials), private, shared,
-/// multicast or reserved, also inside an IPv6 address that stands for an IPv4 one.
+/// Returns true if the address belongs to this machine or a network around it: loopback, link-local (where
+/// clouds serve credentials), private, shared, multicast or reserved, also if embedded in an IPv6 address.
 fn is_inner(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => {

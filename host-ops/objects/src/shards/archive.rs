@@ -1,58 +1,61 @@
-//! The headers of a tar archive, read from its bytes as they come.
+//! Incremental reader for the headers of a tar archive.
 //!
-//! POSIX.1-2024 `pax` (ustar headers, extended headers) and GNU's long names. An archive is a stranger's: every number in it is
-//! checked before it is used, what is kept in memory is bounded, and every step takes at least a byte, so reading ends.
+//! Supports POSIX.1-2024 `pax` (ustar headers, extended headers) and GNU's long names. Archives are
+//! untrusted. Numbers are checked before use, memory is bounded, and every step consumes at least one byte to
+//! guarantee termination.
 
 use std::mem;
 use tar::{EntryType, Header};
 
-/// Archives are made of blocks of this many bytes.
+/// Block size in bytes.
 const BLOCK: usize = 512;
 
-/// The longest extended header or GNU name: real ones take a few hundred bytes, with extended attributes some thousand.
+/// Maximum size in bytes for extended headers and GNU names. Real ones have a few hundred bytes, or some
+/// thousand with extended attributes.
 const LONGEST_EXTENSION: u64 = 64 * 1024;
 
-/// Why an archive cannot be read.
+/// Error while reading an archive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ArchiveError {
     #[error("not a tar archive, or damaged at byte {at}")]
     Header { at: u64 },
-    #[error("it ends in the middle of a file, at byte {at}")]
+    #[error("the archive ends in the middle of a file at byte {at}")]
     CutOff { at: u64 },
     #[error("an extended header at byte {at} has {size} bytes, over the limit of {LONGEST_EXTENSION}")]
     Extension { at: u64, size: u64 },
-    #[error("it holds a sparse file at byte {at}; pack it without --sparse")]
+    #[error("unsupported sparse file at byte {at}; pack the archive without --sparse")]
     Sparse { at: u64 },
-    #[error("its names and labels take over {limit} bytes; pack fewer samples into a shard")]
+    #[error("names and labels use more than {limit} bytes; pack fewer samples into a shard")]
     TooMany { limit: usize },
 }
 
-/// A regular file of the archive.
+/// A regular file in the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Member {
-    /// Its name, as it stands there.
+    /// Name as written in the archive.
     pub(crate) name: Vec<u8>,
-    /// Bytes of the archive before its content.
+    /// Byte offset of the content in the archive.
     pub(crate) offset: u64,
-    /// Bytes of its content.
+    /// Size of the content in bytes.
     pub(crate) size: u64,
 }
 
-/// Takes what is found.
+/// Receives the files of an archive.
 pub(crate) trait Visitor {
-    /// A file begins. With a number, that many bytes of its content at most are kept for [`Visitor::content`].
+    /// Called at the beginning of a file. If this returns a limit, content of up to that many bytes is
+    /// collected for [`Visitor::content`].
     fn member(&mut self, member: &Member) -> Result<Option<u64>, ArchiveError>;
 
-    /// A file's content, if it is no longer than asked for.
+    /// Called with the content of a file within the limit.
     fn content(&mut self, member: &Member, content: &[u8]) -> Result<(), ArchiveError>;
 }
 
-/// Where in an archive the reading stands.
+/// Parser state of an archive.
 #[derive(Debug)]
 pub(crate) struct ArchiveReader {
     position: u64,
     state: State,
-    /// What extended headers say of the next file.
+    /// Values from extended headers for the next file.
     next: Overrides,
 }
 
@@ -64,25 +67,25 @@ struct Overrides {
 
 #[derive(Debug)]
 enum State {
-    /// In a header, of which this has come.
+    /// Inside a header, with the bytes received so far.
     Header(Vec<u8>),
-    /// In a content that is kept.
+    /// Content is being collected.
     Kept(Kept),
-    /// Before the next header, by this many bytes.
+    /// Number of bytes to skip before the next header.
     Skipped(u64),
-    /// After the last file.
+    /// The end of the archive.
     End,
 }
 
 #[derive(Debug)]
 struct Kept {
-    what: What,
+    what: CollectedKind,
     size: u64,
     bytes: Vec<u8>,
 }
 
 #[derive(Debug)]
-enum What {
+enum CollectedKind {
     Content(Member),
     LongName,
     Extended,
@@ -97,7 +100,7 @@ impl ArchiveReader {
         }
     }
 
-    /// Reads on with the archive's next bytes.
+    /// Reads the next bytes of the archive.
     pub(crate) fn feed(&mut self, mut bytes: &[u8], visitor: &mut impl Visitor) -> Result<(), ArchiveError> {
         while !bytes.is_empty() && !matches!(self.state, State::End) {
             let taken = self.step(bytes, visitor)?;
@@ -107,7 +110,7 @@ impl ArchiveReader {
         Ok(())
     }
 
-    /// Whether the archive ended where one may. Some programs leave out the two empty blocks at the end.
+    /// Checks that the archive is complete. Some programs omit the two empty blocks at the end.
     pub(crate) fn finish(&self) -> Result<(), ArchiveError> {
         match &self.state {
             State::End => Ok(()),
@@ -116,7 +119,7 @@ impl ArchiveReader {
         }
     }
 
-    /// Takes some of `bytes` (there are some), and says how many.
+    /// Consumes the beginning of `bytes`, which must not be empty. Returns the consumed length.
     fn step(&mut self, bytes: &[u8], visitor: &mut impl Visitor) -> Result<usize, ArchiveError> {
         match &mut self.state {
             State::End => Ok(bytes.len()),
@@ -154,7 +157,7 @@ impl ArchiveReader {
         }
     }
 
-    /// What comes after the header `block`, which ends at `end`.
+    /// Parses the header `block`, which ends at offset `end`, and returns the next state.
     fn header(&mut self, block: &[u8], end: u64, visitor: &mut impl Visitor) -> Result<State, ArchiveError> {
         if block.iter().all(|&byte| byte == 0) {
             return Ok(State::End);
@@ -172,9 +175,9 @@ impl ArchiveReader {
                     return Err(ArchiveError::Extension { at, size });
                 }
                 let what = if header.entry_type() == EntryType::XHeader {
-                    What::Extended
+                    CollectedKind::Extended
                 } else {
-                    What::LongName
+                    CollectedKind::LongName
                 };
                 self.keep(what, size, visitor)
             }
@@ -182,12 +185,13 @@ impl ArchiveReader {
             kind => {
                 let overrides = mem::take(&mut self.next);
                 let size = overrides.size.unwrap_or(size);
-                // The whole of it must lie where an offset can say so.
+                // The content must end at an offset that fits into 63 bits.
                 if end.checked_add(size).is_none_or(|end| end > i64::MAX as u64) {
                     return Err(ArchiveError::Header { at });
                 }
                 if !kind.is_file() && !kind.is_contiguous() {
-                    // Global extended headers say nothing of names or sizes that a file would not.
+                    // These headers are not files, so the overrides apply to the next one. Values in global
+                    // headers are ignored.
                     if kind == EntryType::XGlobalHeader || kind == EntryType::GNULongLink {
                         self.next = overrides;
                     }
@@ -199,14 +203,19 @@ impl ArchiveReader {
                     size,
                 };
                 match visitor.member(&member)? {
-                    Some(most) if size <= most => self.keep(What::Content(member), size, visitor),
+                    Some(most) if size <= most => self.keep(CollectedKind::Content(member), size, visitor),
                     _ => Ok(after(padded(size))),
                 }
             }
         }
     }
 
-    fn keep(&mut self, what: What, size: u64, visitor: &mut impl Visitor) -> Result<State, ArchiveError> {
+    fn keep(
+        &mut self,
+        what: CollectedKind,
+        size: u64,
+        visitor: &mut impl Visitor,
+    ) -> Result<State, ArchiveError> {
         let kept = Kept {
             what,
             size,
@@ -221,18 +230,18 @@ impl ArchiveReader {
 
     fn finish_member(&mut self, kept: Kept, visitor: &mut impl Visitor) -> Result<(), ArchiveError> {
         match kept.what {
-            What::Content(member) => visitor.content(&member, &kept.bytes)?,
-            What::LongName => {
+            CollectedKind::Content(member) => visitor.content(&member, &kept.bytes)?,
+            CollectedKind::LongName => {
                 let end = kept.bytes.iter().position(|&byte| byte == 0);
                 let end = end.unwrap_or(kept.bytes.len());
                 self.next.name = kept.bytes.get(..end).map(<[u8]>::to_vec);
             }
-            What::Extended => self.extended(&kept.bytes)?,
+            CollectedKind::Extended => self.extended(&kept.bytes)?,
         }
         Ok(())
     }
 
-    /// Records `<length> <keyword>=<value>\n`.
+    /// Parses records of the form `<length> <keyword>=<value>\n`.
     fn extended(&mut self, mut bytes: &[u8]) -> Result<(), ArchiveError> {
         let at = self.position;
         while !bytes.is_empty() {
@@ -275,12 +284,12 @@ fn at_most(left: u64, there: usize) -> usize {
     usize::try_from(left).unwrap_or(usize::MAX).min(there)
 }
 
-/// `size` with what fills its last block; sizes are at most 2^63.
+/// Rounds `size` up to a multiple of the block size. Supports sizes up to 2^63.
 fn padded(size: u64) -> u64 {
     size.div_ceil(BLOCK as u64).saturating_mul(BLOCK as u64)
 }
 
-/// The sum of a header's bytes, its own field taken for spaces.
+/// Returns the sum of all bytes, counting the checksum field as spaces.
 fn checksum(block: &[u8]) -> u32 {
     let field = 148..156;
     let bytes = block.iter().enumerate();

@@ -1,4 +1,5 @@
-//! Indexes of shards: each is made once for all who ask, and kept as long as there is memory for it.
+//! Cache of shard indexes. Each index is built once for all concurrent requests and cached if memory is
+//! available.
 
 use super::Index;
 use crate::ObjectError;
@@ -14,32 +15,33 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// What the kept indexes of one root may take: a million samples, ImageNet as it stands. What is dropped is read through again.
-const KEPT: u64 = 128 << 20;
+/// Maximum cache memory in bytes, enough for the million samples in ImageNet. Evicted indexes are built
+/// again.
+const MAX_CACHED_BYTES: u64 = 128 << 20;
 
-/// The count the cache is laid out for; it takes more.
+/// Expected number of cached indexes. This is not a limit.
 const USUAL: usize = 256;
 
-/// Shards read through at once; two keep a link busy and leave most reads to samples.
+/// Number of shards read through concurrently. Two keep a link busy and leave most reads to samples.
 const AT_ONCE: usize = 2;
 
-/// How long a shard is read on after the last who asked has left: a client whose request timed out asks again within seconds, and finds it
-/// further on.
+/// Additional duration for reading a shard after the last request was dropped. A client that timed out
+/// retries within seconds and resumes the same build.
 pub(crate) const LINGER: Duration = Duration::from_secs(20);
 
-/// A shard and its version.
+/// Identifies a version of a shard.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct ShardVersion {
-    /// Where it lies in the store, by whatever root it was reached.
+    /// Location in the store, regardless of the root.
     pub(crate) location: String,
     pub(crate) etag: String,
 }
 
-/// An index, and what keeps its memory reserved.
+/// Index with reserved memory.
 pub(crate) struct Held {
     pub(crate) index: Index,
     pub(crate) _memory: Option<Guard>,
-    /// Whether the memory may be held after those who asked have left.
+    /// True if the memory may stay reserved after all requests have ended.
     pub(crate) keep: bool,
 }
 
@@ -54,9 +56,9 @@ impl Deref for Held {
 type Made = Result<Arc<Held>, ObjectError>;
 type Making = BoxFuture<'static, Made>;
 
-/// The indexes of one root's shards.
+/// Shard indexes for a root.
 pub(crate) struct Indexes {
-    kept: Cache<ShardVersion, Arc<Held>, Bytes>,
+    kept: Cache<ShardVersion, Arc<Held>, IndexWeighter>,
     making: Mutex<HashMap<ShardVersion, WeakShared<Making>>>,
     turns: Semaphore,
 }
@@ -68,9 +70,9 @@ impl std::fmt::Debug for Indexes {
 }
 
 #[derive(Debug, Clone)]
-struct Bytes;
+struct IndexWeighter;
 
-impl Weighter<ShardVersion, Arc<Held>> for Bytes {
+impl Weighter<ShardVersion, Arc<Held>> for IndexWeighter {
     fn weight(&self, shard: &ShardVersion, index: &Arc<Held>) -> u64 {
         (shard.location.len() + shard.etag.len() + index.bytes() + 256) as u64
     }
@@ -79,14 +81,14 @@ impl Weighter<ShardVersion, Arc<Held>> for Bytes {
 impl Indexes {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
-            kept: Cache::with_weighter(USUAL, KEPT, Bytes),
+            kept: Cache::with_weighter(USUAL, MAX_CACHED_BYTES, IndexWeighter),
             making: Mutex::default(),
             turns: Semaphore::new(AT_ONCE),
         })
     }
 
-    /// The shard's index, made by `make` if it is not kept. All who ask for it share one making, which ends some seconds after the last of them
-    /// has left.
+    /// Returns the shard's index, built by `make` if it is not cached. Concurrent requests share a build. The
+    /// build is dropped [`LINGER`] after the last request.
     pub(crate) async fn get<F>(self: &Arc<Self>, shard: ShardVersion, make: impl FnOnce() -> F) -> Made
     where
         F: Future<Output = Result<Held, ObjectError>> + Send + 'static,
@@ -125,7 +127,7 @@ impl Indexes {
     }
 }
 
-/// Somebody who waits for an index.
+/// A request that waits for an index. If it is dropped, the build continues for up to [`LINGER`].
 struct Waiting(Option<Shared<Making>>);
 
 impl Drop for Waiting {

@@ -1,37 +1,38 @@
-//! Which samples a shard holds, and where.
+//! Index of the samples in a shard.
 
 use super::archive::{ArchiveError, ArchiveReader, Member, Visitor};
 use super::name::is_image;
 use crate::key;
-use frostline_tensor::LeftOut;
+use frostline_tensor::SkippedNames;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-/// The most memory an index may take: some 150,000 samples with usual names. WebDataset advises shards of 1 GB, some ten thousand
-/// photos, and a stranger's archive of empty files must not take the host's memory.
+/// Maximum memory of an index in bytes: some 150,000 samples with usual names. WebDataset recommends shards
+/// of 1 GB, some ten thousand images, and an untrusted archive of empty files must not use all memory of the
+/// host.
 pub(crate) const LARGEST_INDEX: usize = 16 << 20;
 
-/// What an entry takes beside its name.
+/// Memory per entry in bytes, excluding the name.
 const ENTRY: usize = 64;
 
-/// The longest label: a class's name is a word or two.
+/// Maximum size of a label in bytes. Class names have a word or two.
 const LONGEST_LABEL: u64 = 256;
 
-/// One sample of a shard.
+/// A sample in a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) name: String,
-    /// What its `.cls` file says.
+    /// Content of the `.cls` file.
     pub(crate) label: Option<Arc<str>>,
     pub(crate) offset: u64,
     pub(crate) size: u64,
 }
 
-/// The samples of a shard, ascending by name.
+/// Shard samples in ascending order by name.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Index {
     entries: Vec<Entry>,
-    odd: LeftOut,
+    odd: SkippedNames,
     bytes: usize,
 }
 
@@ -44,24 +45,24 @@ impl Index {
         self.entries.get(at)
     }
 
-    /// The samples with names greater than `name`.
+    /// Returns the samples with names greater than `name`.
     pub(crate) fn after(&self, name: &str) -> &[Entry] {
         let first = self.entries.partition_point(|entry| entry.name.as_str() <= name);
         self.entries.get(first..).unwrap_or_default()
     }
 
-    /// Images whose names cannot be a part of a key.
-    pub(crate) fn odd(&self) -> &LeftOut {
+    /// Returns images with invalid names.
+    pub(crate) fn odd(&self) -> &SkippedNames {
         &self.odd
     }
 
-    /// About how much memory it takes.
+    /// Returns the approximate memory use in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// Makes an [`Index`] of an archive's bytes.
+/// Builds an [`Index`] from the bytes of an archive.
 #[derive(Debug)]
 pub(crate) struct IndexBuilder {
     reader: ArchiveReader,
@@ -76,12 +77,12 @@ impl IndexBuilder {
         }
     }
 
-    /// Reads on with the archive's next bytes.
+    /// Reads the next bytes of the archive.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<(), ArchiveError> {
         self.reader.feed(bytes, &mut self.found)
     }
 
-    /// The index of the archive that was fed whole.
+    /// Returns the index after the whole archive was read.
     pub(crate) fn finish(self) -> Result<Index, ArchiveError> {
         self.reader.finish()?;
         let Found {
@@ -107,12 +108,12 @@ impl IndexBuilder {
 
 #[derive(Debug, Default)]
 struct Found {
-    /// Offset and size by name; of two with one name the later holds, as for tar.
+    /// Offset and size by name. The last file with a name wins, like in tar.
     images: BTreeMap<String, (u64, u64)>,
-    /// By the name without its ending.
+    /// Labels by stem.
     labels: HashMap<String, Arc<str>>,
     classes: HashSet<Arc<str>>,
-    odd: LeftOut,
+    odd: SkippedNames,
     bytes: usize,
 }
 
@@ -166,14 +167,16 @@ impl Visitor for Found {
     }
 }
 
-/// A member's name as part of a key; none if it cannot be one. `tar -c .` writes `./` before every name.
+/// Returns a member's name as part of a key, or `None` if it is invalid. `tar -c .` writes `./` before every
+/// name.
 fn plain(name: &[u8]) -> Option<&str> {
     let name = std::str::from_utf8(name).ok()?;
     let name = name.strip_prefix("./").unwrap_or(name);
     key::checked(name).is_ok().then_some(name)
 }
 
-/// What the files of one sample have in common: all before the first dot of the last segment, as WebDataset has it.
+/// Returns the common part of all file names in a sample. It ends before the first dot in the last segment,
+/// like in WebDataset.
 fn stem(name: &str) -> &str {
     let folder = name.rfind('/').map_or(0, |slash| slash + 1);
     let file = name.get(folder..).unwrap_or_default();
@@ -181,7 +184,7 @@ fn stem(name: &str) -> &str {
     name.get(..length).unwrap_or_default()
 }
 
-/// The stem of a file with a label.
+/// Returns the stem for a label file, or `None` for other files.
 fn label_of(name: &str) -> Option<&str> {
     let stem = stem(name);
     name.get(stem.len()..)

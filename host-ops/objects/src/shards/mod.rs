@@ -1,4 +1,5 @@
-//! Samples inside tar archives, as WebDataset packs them: `docs/shards.md` says what is read and how samples are named.
+//! Samples inside tar archives in the format of WebDataset. `docs/shards.md` describes the format and the
+//! names of samples.
 
 mod archive;
 mod cache;

@@ -1,18 +1,18 @@
-//! How a sample inside a shard is named, and its version.
+//! Keys and versions of samples inside shards.
 
 use frostline_tensor::Layout;
 
-/// What stands between the shard's key and the sample's name. No object's key has an empty segment, so none reads like a
-/// sample's, whatever folders are called.
+/// Separator between the shard's key and the sample's name. Keys of objects have no empty segments, so the
+/// two kinds of keys cannot collide.
 const SEPARATOR: &str = "//";
 
-/// What a shard's key ends with.
+/// File extension of shards.
 const SHARD: &str = ".tar";
 
-/// What the names of images end with, whatever their case.
+/// File extensions of images, matched in any case.
 const IMAGES: [&str; 6] = [".jpg", ".jpeg", ".jpe", ".png", ".webp", ".gif"];
 
-/// A sample's key in its parts: `train-000.tar//00012.jpg`.
+/// Sample key in two parts, for example `train-000.tar//00012.jpg`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SampleName<'a> {
     /// The shard's key.
@@ -22,7 +22,7 @@ pub(crate) struct SampleName<'a> {
 }
 
 impl<'a> SampleName<'a> {
-    /// The parts of a sample's key; none if it is an object's (or nothing at all). Neither part is checked.
+    /// Splits the key of a sample. Returns `None` for other keys. The parts are not validated.
     pub(crate) fn parse(key: &'a str) -> Option<Self> {
         let (shard, member) = key.split_once(SEPARATOR)?;
         is_shard(shard).then_some(Self { shard, member })
@@ -33,18 +33,18 @@ impl<'a> SampleName<'a> {
     }
 }
 
-/// Whether an object is a shard.
+/// Returns true if the object is a shard.
 pub(crate) fn is_shard(key: &str) -> bool {
     ends_with(key, SHARD)
 }
 
-/// Whether a name is an image's.
+/// Returns true if the file is an image.
 pub(crate) fn is_image(name: &str) -> bool {
     IMAGES.iter().any(|ending| ends_with(name, ending))
 }
 
-/// The layout of a root whose first keys these are: shards, if there are archives and no single images beside them. Files about the
-/// data, such as `README.md` or `train-000.idx`, do not matter.
+/// Returns the layout for the first keys in a root. Archives without images mean shards. Files with other
+/// extensions are ignored, for example `README.md` or `train-000.idx`.
 pub(crate) fn layout_of<'a>(keys: impl IntoIterator<Item = &'a str>) -> Layout {
     let (mut shards, mut images) = (false, false);
     for key in keys {
@@ -65,25 +65,25 @@ fn ends_with(name: &str, ending: &str) -> bool {
         .is_some_and(|end| end.eq_ignore_ascii_case(ending))
 }
 
-/// A sample's version: that of its shard, and where in it the sample lies. Whoever has it can read the sample without an index,
-/// and a shard that was replaced is told by its own version.
+/// Sample version: the shard's etag and the sample's byte range. It locates the sample without an index and
+/// detects a replaced shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Version {
     /// The shard's etag.
     pub(crate) shard: String,
-    /// Bytes before the sample.
+    /// Offset of the sample in bytes.
     pub(crate) offset: u64,
-    /// The sample's bytes.
+    /// Size of the sample in bytes.
     pub(crate) size: u64,
 }
 
 impl Version {
-    /// `<the shard's etag>@<offset>+<size>`.
+    /// Returns the etag `<the shard's etag>@<offset>+<size>`.
     pub(crate) fn etag(&self) -> String {
         format!("{}@{}+{}", self.shard, self.offset, self.size)
     }
 
-    /// What [`Version::etag`] wrote; none for anything else.
+    /// Parses the result of [`Version::etag`]. Returns `None` for other etags.
     pub(crate) fn parse(etag: &str) -> Option<Self> {
         let (shard, place) = etag.rsplit_once('@')?;
         let (offset, size) = place.split_once('+')?;

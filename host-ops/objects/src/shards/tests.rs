@@ -1,4 +1,4 @@
-//! Archives as they should be, and as a stranger might send them.
+//! Valid and hostile archives.
 
 use super::{ArchiveError, Index, IndexBuilder};
 use proptest::prelude::*;
@@ -21,7 +21,7 @@ fn pack(files: &[(String, Vec<u8>)]) -> Vec<u8> {
     builder.into_inner().unwrap()
 }
 
-/// The index of an archive that comes in pieces of `piece` bytes.
+/// Indexes an archive that arrives in pieces of `piece` bytes.
 fn index(archive: &[u8], piece: usize) -> Result<Index, ArchiveError> {
     let mut builder = IndexBuilder::new();
     for piece in archive.chunks(piece) {
@@ -30,7 +30,7 @@ fn index(archive: &[u8], piece: usize) -> Result<Index, ArchiveError> {
     builder.finish()
 }
 
-/// Name, label and content of every sample.
+/// Returns the name, label and content for each sample.
 fn samples(archive: &[u8]) -> Vec<(String, Option<String>, Vec<u8>)> {
     let index = index(archive, 4096).unwrap();
     let entries = index.after("").iter().map(|entry| {
@@ -106,7 +106,7 @@ fn extended_headers_name_and_measure() {
 }
 
 #[test]
-fn of_two_with_one_name_the_later_holds() {
+fn the_later_of_two_files_with_one_name_wins() {
     let archive = pack(&[
         file("a.jpg", b"old"),
         file("a.jpg", b"newer"),
@@ -119,7 +119,7 @@ fn of_two_with_one_name_the_later_holds() {
     );
 }
 
-/// An archive of one member with a name that `tar::Builder` would not write.
+/// Returns the header of a member with a name that `tar::Builder` would not write.
 fn raw(name: &[u8], kind: EntryType, size: u64) -> Vec<u8> {
     let mut header = Header::new_old();
     header.as_mut_bytes()[..name.len()].copy_from_slice(name);
@@ -155,7 +155,7 @@ fn names_that_lead_elsewhere_are_no_samples() {
     ] {
         assert_eq!(samples(&raw(b"a.jpg", kind, 0)), [], "{kind:?}");
     }
-    // What is no image would be no sample under any name.
+    // Files other than images are not samples under any name.
     assert_eq!(
         index(&raw(b"../a.json", EntryType::Regular, 0), 512)
             .unwrap()
@@ -185,7 +185,7 @@ fn archives_that_lie_are_refused() {
         let error = index(&raw(b"a.jpg", EntryType::Regular, size), 512).unwrap_err();
         assert!(matches!(error, ArchiveError::Header { at: 0 }), "{size}: {error}");
     }
-    // It does not hold what it says it does.
+    // The archive is shorter than its header states.
     let error = index(&raw(b"a.jpg", EntryType::Regular, 1 << 40), 512).unwrap_err();
     assert!(matches!(error, ArchiveError::CutOff { at: 512 }));
     for kind in [EntryType::XHeader, EntryType::GNULongName] {
@@ -267,7 +267,7 @@ proptest! {
     }
 }
 
-/// Makes headers valid again, so that damage in them is looked at.
+/// Recomputes checksums to let the parser accept damaged headers.
 fn mend_checksums(archive: &mut [u8]) {
     for block in archive.chunks_exact_mut(512) {
         if block.starts_with(b"a.") || block.starts_with(b"././@") || block.starts_with(b"nnn") {

@@ -32,28 +32,30 @@ pub struct Store {
     fetcher: Arc<Fetcher>,
     indexes: Arc<Indexes>,
     room: Room,
-    /// Whether the store was found not to know conditions.
+    /// True if the store was found not to support conditional writes.
     unconditional: Arc<AtomicBool>,
 }
 
 impl Store {
-    /// Opens a path, `file://`, `memory://` (empty, of its own), `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`
-    /// (or `abfss://`) or, to read from only, `https://host/folder`. Credentials, regions and endpoints come from the environment
-    /// (`AWS_*`, `GOOGLE_*`, `AZURE_*`), the vendors' own files or the machine's role; `docs/stores.md` lists them. A store across
-    /// a network is not contacted yet.
+    /// Opens a path, `file://`, `memory://` (a new, empty store), `s3://bucket/prefix`, `gs://bucket/prefix`,
+    /// `az://container/prefix` (or `abfss://`), or `https://host/folder` for reading only. Reads credentials,
+    /// regions and endpoints from the environment (`AWS_*`, `GOOGLE_*`, `AZURE_*`), the vendors'
+    /// configuration files, or the machine's role. See `docs/stores.md`. Remote stores are not contacted yet.
     ///
     /// # Errors
-    /// [`ObjectError::Root`] for an address that cannot be used, [`ObjectError::NoSuchRoot`] for a folder that does not exist.
+    /// Returns [`ObjectError::Root`] if the address cannot be used, and [`ObjectError::NoSuchRoot`] if the
+    /// folder does not exist.
     pub fn open(root: &str) -> Result<Self, ObjectError> {
         let variables = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
         Self::open_with(root, variables)
     }
 
-    /// [`Store::open`] with the stores' settings from `variables` (`AWS_ACCESS_KEY_ID`, `HOME`, ..) in place of the environment.
+    /// Opens a store as [`Store::open`] does, with the settings in `variables` (`AWS_ACCESS_KEY_ID`, `HOME`,
+    /// ..) instead of the environment.
     ///
     /// # Errors
-    /// As [`Store::open`].
+    /// Returns the errors of [`Store::open`].
     pub fn open_with(
         root: &str,
         variables: impl IntoIterator<Item = (String, String)>,
@@ -61,10 +63,10 @@ impl Store {
         Self::from_opened(root, open(root, &variables.into_iter().collect(), None)?)
     }
 
-    /// [`Store::open`] of an S3 store with settings of its own in place of the environment's.
+    /// Opens an S3 store as [`Store::open`] does, with its own settings instead of the environment.
     ///
     /// # Errors
-    /// As [`Store::open`], also for a file without keys.
+    /// Returns the errors of [`Store::open`], and [`ObjectError::Root`] if the key file contains no keys.
     pub fn open_own(root: &str, own: &OwnStore) -> Result<Self, ObjectError> {
         Self::from_opened(root, open(root, &own.variables, Some(own))?)
     }
@@ -101,8 +103,8 @@ impl Store {
         })
     }
 
-    /// The same store, whose objects are read into memory that `room` lends: each from before its first byte until the last of it is
-    /// dropped.
+    /// Returns this store with reads into memory from `room`. Memory is reserved before the first byte of an
+    /// object is read, and released when all bytes are dropped.
     #[must_use]
     pub fn reading_into(&self, room: Arc<dyn ReadRoom>) -> Self {
         Self {
@@ -111,10 +113,11 @@ impl Store {
         }
     }
 
-    /// The part of this root below `folder`, which shares its connections and indexes with all others.
+    /// Returns the part of this root below `folder`. Connections and shard indexes are shared with this
+    /// store.
     ///
     /// # Errors
-    /// [`ObjectError::Key`] for what is no folder's name.
+    /// Returns [`ObjectError::Key`] if `folder` is not a valid key.
     pub fn below(&self, folder: &str) -> Result<Self, ObjectError> {
         let scope = self.scope.below_folder(folder)?;
         let lister = Lister {
@@ -128,7 +131,7 @@ impl Store {
         })
     }
 
-    /// The same store, with indexes of shards of its own.
+    /// Returns this store with a separate cache of shard indexes.
     #[must_use]
     pub fn with_own_indexes(&self) -> Self {
         Self {
@@ -137,13 +140,15 @@ impl Store {
         }
     }
 
-    /// The same store, whose failures `told` hears of: once an operation failed for good, its repetitions included.
+    /// Returns this store with a callback for failures. Calls `told` once per failed operation, after all
+    /// retries.
     #[must_use]
     pub fn on_fault(&self, told: impl Fn(Fault, &ObjectError) + Send + Sync + 'static) -> Self {
         self.watched(OnFault::new(told, false))
     }
 
-    /// The same for others to use: `told` hears what to do about a failure, and they nothing of the settings by which the store is opened.
+    /// Returns this store for other users. `told` receives errors with advice about the settings that open
+    /// the store; the users receive errors without it.
     #[must_use]
     pub fn lend(&self, told: impl Fn(Fault, &ObjectError) + Send + Sync + 'static) -> Self {
         self.watched(OnFault::new(told, true))
@@ -168,42 +173,47 @@ impl Store {
         }
     }
 
-    /// Whether the root answers within `deadline`, at the cost of one request. A web server is not asked. Errors are for who runs this process.
+    /// Checks that the root answers within `deadline`, usually with one request. A web server is not
+    /// contacted. Errors are meant for the operator of this process.
     ///
     /// # Errors
-    /// [`ObjectError`].
+    /// Returns an error if the root does not exist, cannot be reached or does not answer in time, or if the
+    /// store fails.
     pub async fn probe(&self, deadline: Duration) -> Result<(), ObjectError> {
         self.lister.probe(deadline).await
     }
 
-    /// The root as it was given, less credentials.
+    /// Returns the root as given, without credentials.
     pub fn root(&self) -> &str {
         &self.scope.root.shown
     }
 
-    /// Up to `limit` objects (1 to 1,000) with keys greater than `after`, ascending by the keys' bytes. A page may be shorter than
-    /// asked for and still have a next one.
+    /// Lists up to `limit` objects (1 to 1,000) with keys greater than `after`, ascending by the bytes of the
+    /// keys. A page may contain fewer objects even if more follow.
     ///
     /// # Errors
-    /// [`ObjectError`]; [`ObjectError::TooMany`] for a folder with over a million entries, [`ObjectError::NoListing`] for a web server
-    /// that does not list its files.
+    /// Returns [`ObjectError::TooMany`] if a folder has more than a million entries or a web server lists
+    /// more than 100,000 objects, [`ObjectError::NoListing`] if a web server does not list its files, and
+    /// other errors if the store fails.
     pub async fn list(&self, after: Option<&str>, limit: usize) -> Result<ObjectPage, ObjectError> {
         Ok(self.lister.page(after, limit).await?.into())
     }
 
-    /// Creates the object, never replaces one.
+    /// Creates an object without replacing an existing one.
     ///
     /// # Errors
-    /// [`ObjectError::AlreadyThere`], [`ObjectError::ReadOnly`] for a web server, and the store's failures.
+    /// Returns [`ObjectError::AlreadyThere`] if the object exists, [`ObjectError::ReadOnly`] for a web
+    /// server, [`ObjectError::Unsupported`] if the store has no conditional writes, and other errors if the
+    /// key is invalid or the store fails.
     pub async fn put_new(&self, key: &str, bytes: Bytes) -> Result<(), ObjectError> {
         self.put_in_mode(key, bytes, PutMode::Create).await
     }
 
-    /// [`Store::put_new`] of an object whose key says what is in it, so that nothing is lost where two write it at once: a store that does
-    /// not know how to create one only where none is gets it written where none was seen.
+    /// Creates an object with a key that identifies the content. Concurrent writers cannot lose data. If the
+    /// store does not support conditional writes, the object is written if it is not found.
     ///
     /// # Errors
-    /// As [`Store::put_new`].
+    /// Returns the errors of [`Store::put_new`], except that conditional writes are not required.
     pub async fn put_same(&self, key: &str, bytes: Bytes) -> Result<(), ObjectError> {
         if !self.unconditional.load(Ordering::Relaxed) {
             match self.put_new(key, bytes.clone()).await {
@@ -221,10 +231,11 @@ impl Store {
         }
     }
 
-    /// Writes the object, replacing one that is there.
+    /// Writes an object and replaces an existing one.
     ///
     /// # Errors
-    /// [`ObjectError`].
+    /// Returns [`ObjectError::ReadOnly`] for a web server, and other errors if the key is invalid or the
+    /// store fails.
     pub async fn put(&self, key: &str, bytes: Bytes) -> Result<(), ObjectError> {
         self.put_in_mode(key, bytes, PutMode::Overwrite).await
     }
@@ -244,10 +255,11 @@ impl Store {
             .await
     }
 
-    /// Removes the object.
+    /// Removes an object.
     ///
     /// # Errors
-    /// [`ObjectError`]; whether a missing object is one depends on the store.
+    /// Returns [`ObjectError::ReadOnly`] for a web server, and other errors if the key is invalid or the
+    /// store fails. Some stores also return an error for a missing object.
     pub async fn delete(&self, key: &str) -> Result<(), ObjectError> {
         let location = self.writable(key)?;
         self.scope

@@ -1,7 +1,7 @@
-//! Reading objects, whole and in parts.
+//! Reads objects and byte ranges.
 
 use super::Store;
-use crate::fetch::{Wanted, too_large};
+use crate::fetch::{ReadRequest, too_large};
 use crate::shards::SampleName;
 use crate::{Fault, ObjectError};
 use bytes::Bytes;
@@ -9,28 +9,30 @@ use frostline_tensor::SampleRef;
 use object_store::{ObjectMeta, ObjectStoreExt};
 use std::ops::Range;
 
-/// The largest object, in bytes, that [`Store::read`] reads: the largest thing read whole is a model (VGG19's 575 MB is the biggest of the
-/// usual ones), and an object that grows without end must not take the host's memory. Photos are read with limits of their own.
+/// Maximum object size for [`Store::read`], in bytes. The largest objects are models (VGG19, the largest
+/// common one, has 575 MB). The limit protects the host's memory from an object that grows without end.
+/// Images have separate limits.
 pub const LARGEST_READ: u64 = 1 << 30;
 
 impl Store {
-    /// The whole object, of at most 1 GiB.
+    /// Reads a whole object of up to 1 GiB.
     ///
     /// # Errors
-    /// As [`Store::read_sample`].
+    /// Returns the errors of [`Store::read_sample`].
     pub async fn read(&self, key: &str) -> Result<Bytes, ObjectError> {
         self.read_sample(&SampleRef::new(key), LARGEST_READ).await
     }
 
-    /// The version of an object that is meant, whole; one of more than `limit` bytes is not read at all.
+    /// Reads an object in the given version. Objects with more than `limit` bytes are not read.
     ///
     /// # Errors
-    /// [`ObjectError::NotFound`], [`ObjectError::Changed`] when the object has another etag now, [`ObjectError::TooLarge`], and the
-    /// store's failures.
+    /// Returns [`ObjectError::NotFound`] if the object does not exist, [`ObjectError::Changed`] if its etag
+    /// is different, [`ObjectError::TooLarge`] if it exceeds `limit`, [`ObjectError::OutOfBudget`] if no
+    /// memory is available for it, and other errors if the key is invalid or the store fails.
     pub async fn read_sample(&self, sample: &SampleRef, limit: u64) -> Result<Bytes, ObjectError> {
         let SampleRef { key, etag } = sample;
         let Some(sample) = SampleName::parse(key) else {
-            let wanted = Wanted {
+            let wanted = ReadRequest {
                 root: &self.scope.root,
                 key,
                 location: self.scope.checked(key)?,
@@ -40,9 +42,9 @@ impl Store {
                 room: self.room.clone(),
             };
             let read = || self.scope.root.in_time(key, self.fetcher.get(&wanted));
-            return self.judge(read().await, read).await;
+            return self.confirm_refusal(read().await, read).await;
         };
-        let stretch = self.stretch(sample, etag.as_deref()).await?;
+        let stretch = self.locate(sample, etag.as_deref()).await?;
         let size = stretch.range.end - stretch.range.start;
         if size > limit {
             return Err(too_large(key, size, limit));
@@ -50,10 +52,11 @@ impl Store {
         self.part(key, sample.shard, stretch.range, stretch.etag).await
     }
 
-    /// The bytes of `range`, cut off at the object's end.
+    /// Reads the bytes in `range`, truncated at the end of the object.
     ///
     /// # Errors
-    /// [`ObjectError`].
+    /// Returns [`ObjectError::TooLarge`] if the range exceeds [`LARGEST_READ`], and the errors of
+    /// [`Store::read_sample`].
     pub async fn read_range(&self, key: &str, range: Range<u64>) -> Result<Bytes, ObjectError> {
         let size = range.end.saturating_sub(range.start);
         let Some(sample) = SampleName::parse(key) else {
@@ -62,7 +65,7 @@ impl Store {
             }
             return self.part(key, key, range, None).await;
         };
-        let stretch = self.stretch(sample, None).await?;
+        let stretch = self.locate(sample, None).await?;
         let end = stretch
             .range
             .end
@@ -74,21 +77,22 @@ impl Store {
         self.part(key, sample.shard, start..end, stretch.etag).await
     }
 
-    /// The object's size in bytes.
+    /// Returns the size of an object in bytes.
     ///
     /// # Errors
-    /// [`ObjectError`].
+    /// Returns [`ObjectError::NotFound`] if the object does not exist, and other errors if the key is invalid
+    /// or the store fails.
     pub async fn size(&self, key: &str) -> Result<u64, ObjectError> {
         match SampleName::parse(key) {
             None => Ok(self.head(key).await?.size),
             Some(sample) => {
-                let range = self.stretch(sample, None).await?.range;
+                let range = self.locate(sample, None).await?.range;
                 Ok(range.end - range.start)
             }
         }
     }
 
-    /// What the store knows of an object without reading it.
+    /// Returns the metadata of an object.
     pub(super) async fn head(&self, key: &str) -> Result<ObjectMeta, ObjectError> {
         let location = self.scope.checked(key)?;
         let head = async {
@@ -98,7 +102,7 @@ impl Store {
         self.scope.root.in_time(key, head).await
     }
 
-    /// Bytes of `object`, cut off at its end; errors speak of `key`.
+    /// Reads bytes of `object`, truncated at the end. Errors refer to `key`.
     async fn part(
         &self,
         key: &str,
@@ -106,7 +110,7 @@ impl Store {
         range: Range<u64>,
         etag: Option<String>,
     ) -> Result<Bytes, ObjectError> {
-        let wanted = Wanted {
+        let wanted = ReadRequest {
             root: &self.scope.root,
             key,
             location: self.scope.checked(object)?,
@@ -121,7 +125,7 @@ impl Store {
         let read = || {
             self.scope.root.in_time(key, async {
                 match self.fetcher.get(&wanted).await {
-                    // Stores differ in what they say of a range that starts at or after the end.
+                    // Stores give different answers to a range that starts at or after the end.
                     Err(error @ (ObjectError::Store { .. } | ObjectError::Unsupported { .. })) => {
                         match self.store.head(&wanted.location).await {
                             Ok(meta) if range.start >= meta.size => Ok(Bytes::new()),
@@ -132,12 +136,12 @@ impl Store {
                 }
             })
         };
-        self.judge(read().await, read).await
+        self.confirm_refusal(read().await, read).await
     }
 
-    /// What a read gave; one that was refused is told from a root all of which is: there the listing is refused as well. Where it is not,
-    /// the object is read once more, as the refusal may have ended in between.
-    async fn judge<F>(
+    /// Distinguishes a refused object from a refused root by listing the root. If the listing succeeds, the
+    /// object is read once more, because the refusal may have ended in the meantime.
+    async fn confirm_refusal<F>(
         &self,
         read: Result<Bytes, ObjectError>,
         again: impl FnOnce() -> F,

@@ -1,7 +1,7 @@
-//! Samples inside shards: finding them, and listing them.
+//! Finds and lists samples inside shards.
 
 use super::Store;
-use crate::fetch::Wanted;
+use crate::fetch::ReadRequest;
 use crate::hedge::Pulse;
 use crate::list::LARGEST_PAGE;
 use crate::room::Room;
@@ -11,40 +11,46 @@ use crate::shards::{
     is_shard, layout_of,
 };
 use crate::{ObjectError, key};
-use frostline_tensor::{Layout, LeftOut, ObjectInfo, ObjectPage, SampleRef};
+use frostline_tensor::{Layout, ObjectInfo, ObjectPage, SampleRef, SkippedNames};
 use futures::{StreamExt, stream};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A shard is read through in ranges of this many bytes: large beside the 30 ms a store takes to answer, small beside memory.
+/// Range size for reading a shard, in bytes. The size is large compared with a store's latency of 30 ms, and
+/// small compared with memory.
 const RANGE: u64 = 4 << 20;
 
-/// Ranges of one shard that are read at once; they hide each other's waiting.
+/// Concurrent range reads per shard, to hide latency.
 const RANGES_AT_ONCE: usize = 4;
 
-/// How long reading a shard through may take, with the wait for its turn: 24 GB at 40 MB/s.
+/// Time limit for reading a shard through, including the wait for its turn: 24 GB at 40 MB/s.
 const READ_THROUGH: Duration = Duration::from_secs(600);
 
-/// How long a page looks for more samples once it has some. Whoever waits for a page over HTTP waits for a minute or so.
+/// Maximum duration of adding samples to a page that already contains some. HTTP clients wait about a minute
+/// for a page.
 const PAGE_TIME: Duration = Duration::from_secs(15);
 
-/// Where a sample lies.
+/// Location of a sample.
 #[derive(Debug)]
-pub(super) struct Stretch {
-    /// The shard's etag, as far as it is known.
+pub(super) struct SampleRange {
+    /// The shard's etag, if it is known.
     pub(super) etag: Option<String>,
-    /// The sample's bytes in the shard.
+    /// Bytes of the sample in the shard.
     pub(super) range: Range<u64>,
 }
 
 impl Store {
-    /// [`Store::list`] of the samples of a root laid out as `layout`: for shards, of all samples inside them, by shard and then by
-    /// name, with their labels. A shard is read through once, and again when it was replaced.
+    /// Lists the samples of a root with the given layout. For shards, lists the samples inside them with
+    /// their labels, by shard and then by name. A shard is read through to index its samples. It is read
+    /// through again if it was replaced, or if its index is not cached (anymore) because memory was needed
+    /// elsewhere.
     ///
     /// # Errors
-    /// As [`Store::list`], and [`ObjectError::Shard`] for an archive that cannot be read.
+    /// Returns the errors of [`Store::list`], [`ObjectError::Shard`] if an archive cannot be read,
+    /// [`ObjectError::Changed`] if it is replaced during the listing, and [`ObjectError::OutOfBudget`] if no
+    /// memory is available for reading it.
     pub async fn list_as(
         &self,
         layout: Layout,
@@ -55,7 +61,7 @@ impl Store {
         match (layout, after) {
             (Layout::Objects, _) => self.list(after, limit).await,
             (Layout::Shards, _) => self.page_of_samples(after, limit).await,
-            // Later pages go on as the first one began.
+            // Later pages use the layout of the first one.
             (Layout::Auto, Some(last)) if SampleName::parse(last).is_some() => {
                 self.page_of_samples(after, limit).await
             }
@@ -84,7 +90,7 @@ impl Store {
         if let Some(last) = after.and_then(SampleName::parse) {
             match self.shard(last.shard).await {
                 Ok(shard) => page.add_samples(&shard, self.index(&shard).await?.after(last.member)),
-                // Removed since the last page.
+                // The shard was removed since the last page.
                 Err(ObjectError::NotFound { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -92,8 +98,8 @@ impl Store {
         }
         loop {
             let listed = self.lister.page(after_shard.as_deref(), LARGEST_PAGE).await?;
-            page.passed.extend(listed.before);
-            let mut odd = listed.odd.iter().peekable();
+            page.skipped_after.extend(listed.before);
+            let mut odd = listed.skipped.iter().peekable();
             for shard in listed
                 .objects
                 .iter()
@@ -103,29 +109,29 @@ impl Store {
                     return Ok(page.cut_short());
                 }
                 while let Some(odd) = odd.next_if(|odd| odd.name < shard.sample.key) {
-                    odd.count_into(&mut page.passed);
+                    odd.count_into(&mut page.skipped_after);
                 }
                 page.enter(shard, &self.index(shard).await?.index);
             }
-            odd.for_each(|odd| odd.count_into(&mut page.passed));
+            odd.for_each(|odd| odd.count_into(&mut page.skipped_after));
             match listed.next {
                 Some(next) => after_shard = Some(next),
-                // The last shard may hold more than the page takes.
+                // The last shard can exceed the page.
                 None if page.is_full() => return Ok(page.cut_short()),
                 None => return Ok(page.last()),
             }
         }
     }
 
-    /// Where the sample lies: its version says it, else the index of its shard does.
-    pub(super) async fn stretch(
+    /// Locates a sample using the version or, if not available, the index of the shard.
+    pub(super) async fn locate(
         &self,
         sample: SampleName<'_>,
         etag: Option<&str>,
-    ) -> Result<Stretch, ObjectError> {
+    ) -> Result<SampleRange, ObjectError> {
         key::checked(sample.member)?;
         if let Some(version) = etag.and_then(Version::parse) {
-            return Ok(Stretch {
+            return Ok(SampleRange {
                 range: version.offset..version.offset + version.size,
                 etag: Some(version.shard),
             });
@@ -137,10 +143,10 @@ impl Store {
             root: self.scope.root.shown.clone(),
         })?;
         if etag.is_some() {
-            // It is no sample's version: that of something else that had this key.
+            // The etag does not describe a sample. Another object had this key.
             return Err(self.scope.root.changed(&sample.key()));
         }
-        Ok(Stretch {
+        Ok(SampleRange {
             range: entry.offset..entry.offset + entry.size,
             etag: shard.sample.etag,
         })
@@ -151,11 +157,11 @@ impl Store {
         Ok(self.lister.listed(key.to_owned(), meta))
     }
 
-    /// The shard's index, read through where it is not kept.
+    /// Returns the shard's index. Reads the shard through if the index is not cached.
     async fn index(&self, shard: &ObjectInfo) -> Result<Arc<Held>, ObjectError> {
         let version = ShardVersion {
             location: self.scope.checked(&shard.sample.key)?.into(),
-            // Without a version, a shard of another size is another one at least.
+            // Without an etag, only a change of the size is detected.
             etag: shard
                 .sample
                 .etag
@@ -173,12 +179,12 @@ impl Store {
         self.indexes.get(version, make).await
     }
 
-    /// Reads a shard through. The most that takes is reserved before its first byte, all at once: ranges that waited for memory one by one
-    /// could wait for each other.
+    /// Reads a shard through. The maximum memory is reserved before reading, because ranges that reserve
+    /// memory separately could wait for each other.
     async fn read_through(&self, shard: &ObjectInfo) -> Result<Held, ObjectError> {
         let key = &shard.sample.key;
         let ranges = shard.size.min(RANGES_AT_ONCE as u64 * RANGE);
-        // Names lie in the archive, so its index is no larger.
+        // The names are part of the archive, so the index is not larger.
         let most = ranges + shard.size.min(LARGEST_INDEX as u64);
         let reading = self.room.enter(key, most, &Pulse::default()).await?;
         let index = self.read_index(shard).await?;
@@ -199,7 +205,7 @@ impl Store {
             reason: error.into(),
         };
         let ranges = (0..shard.size.div_ceil(RANGE)).map(|number| {
-            let wanted = Wanted {
+            let wanted = ReadRequest {
                 root: &self.scope.root,
                 key,
                 location: location.clone(),
@@ -222,14 +228,14 @@ impl Store {
     }
 }
 
-/// A page of samples as it fills.
+/// A page of samples under construction.
 struct SamplePage {
     limit: usize,
     objects: Vec<ObjectInfo>,
-    /// Names that are no keys, up to the last sample.
-    left_out: LeftOut,
-    /// Those after it: a page that is cut short leaves them to the next one.
-    passed: LeftOut,
+    /// Invalid names up to the last sample.
+    left_out: SkippedNames,
+    /// Invalid names after the last sample. A page that is cut short leaves them to the next page.
+    skipped_after: SkippedNames,
 }
 
 impl SamplePage {
@@ -237,8 +243,8 @@ impl SamplePage {
         Self {
             limit,
             objects: Vec::new(),
-            left_out: LeftOut::default(),
-            passed: LeftOut::default(),
+            left_out: SkippedNames::default(),
+            skipped_after: SkippedNames::default(),
         }
     }
 
@@ -246,26 +252,26 @@ impl SamplePage {
         self.objects.len() == self.limit
     }
 
-    /// Takes the first samples of a shard, and counts what it holds that is none by its name.
+    /// Adds the first samples in a shard and counts invalid names.
     fn enter(&mut self, shard: &ObjectInfo, index: &Index) {
-        self.passed.extend(index.odd().clone());
+        self.skipped_after.extend(index.odd().clone());
         let entries = index.after("");
         let too_long = entries.iter().filter(|entry| sample(shard, entry).is_none());
-        too_long.for_each(|entry| self.passed.add(&entry.name));
+        too_long.for_each(|entry| self.skipped_after.add(&entry.name));
         self.add_samples(shard, entries);
     }
 
-    /// Adds samples of a shard until the page is full.
+    /// Adds samples from a shard until the page is full.
     fn add_samples(&mut self, shard: &ObjectInfo, entries: &[Entry]) {
         let before = self.objects.len();
         let samples = entries.iter().filter_map(|entry| sample(shard, entry));
         self.objects.extend(samples.take(self.limit - before));
         if self.objects.len() > before {
-            self.left_out.extend(std::mem::take(&mut self.passed));
+            self.left_out.extend(std::mem::take(&mut self.skipped_after));
         }
     }
 
-    /// The page, where others follow.
+    /// Returns the page if others follow.
     fn cut_short(self) -> ObjectPage {
         ObjectPage {
             next: self.objects.last().map(|last| last.sample.key.clone()),
@@ -274,9 +280,8 @@ impl SamplePage {
         }
     }
 
-    /// The page, where it is the last.
     fn last(mut self) -> ObjectPage {
-        self.left_out.extend(self.passed);
+        self.left_out.extend(self.skipped_after);
         ObjectPage {
             next: None,
             objects: self.objects,
@@ -285,7 +290,7 @@ impl SamplePage {
     }
 }
 
-/// A sample as listings tell of it; none if its key would be too long.
+/// Returns a sample for a listing, or `None` if the key is too long.
 fn sample(shard: &ObjectInfo, entry: &Entry) -> Option<ObjectInfo> {
     let name = SampleName {
         shard: &shard.sample.key,
@@ -297,7 +302,7 @@ fn sample(shard: &ObjectInfo, entry: &Entry) -> Option<ObjectInfo> {
         size: entry.size,
     });
     let key = name.key();
-    (key.len() <= key::LONGEST).then(|| ObjectInfo {
+    (key.len() <= key::MAX_KEY_LENGTH).then(|| ObjectInfo {
         sample: SampleRef {
             key,
             etag: version.map(|version| version.etag()),

@@ -1,4 +1,4 @@
-//! Google's and Azure's stores, as far as their answers differ from S3's.
+//! Behavior of Google's and Azure's stores that differs from S3's.
 
 use crate::server::{Answer, Server, whole};
 use crate::version;
@@ -27,7 +27,8 @@ fn refusal(status: StatusCode, code: &str) -> Answer {
     )
 }
 
-/// A container `photos` with `set/a.jpg`, in version `one`. Listings of Azure have etags without quotes, headers have them with.
+/// Serves a container `photos` with `set/a.jpg` in version `one`. Azure's listings contain etags without
+/// quotes, headers with quotes.
 async fn serve(request: Request<Incoming>, listing: String) -> io::Result<Answer> {
     let path = request.uri().path().replace("%2F", "/").replace("%2E", ".");
     Ok(match path.trim_start_matches("/account").trim_end_matches('/') {
@@ -127,7 +128,7 @@ async fn googles_store_is_a_store() {
     let base = ("GOOGLE_BASE_URL", url.as_str());
     let unsigned = open("gs://photos/set", &[base, ("GOOGLE_SKIP_SIGNATURE", "1")]);
     behaves(&unsigned).await;
-    // Whoever signs nothing is not asked who the machine is, for a write either.
+    // Unsigned requests do not look up the machine's account, not even for a write.
     unsigned.put_new("new.jpg", Bytes::new()).await.unwrap();
     let wrong = open("gs://photos/set", &[base, ("GOOGLE_BEARER_TOKEN", "wrong")]);
     refuses(&wrong, "GOOGLE_APPLICATION_CREDENTIALS").await;

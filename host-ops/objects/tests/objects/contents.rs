@@ -1,4 +1,4 @@
-//! Objects in memory behind S3's operations: what `s3s` serves.
+//! S3 operations on objects in memory, served by `s3s`.
 
 use bytes::Bytes;
 use s3s::dto::{
@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
-/// The only bucket there is.
+/// The only bucket.
 pub(crate) const BUCKET: &str = "photos";
 
-/// The objects of [`BUCKET`].
+/// Objects of [`BUCKET`].
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Contents(Arc<Mutex<Inner>>);
 
@@ -25,22 +25,22 @@ struct Inner {
     habit: Habit,
 }
 
-/// How listings go on.
+/// Continuation of listings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Habit {
-    /// After the key or the token that is asked for.
+    /// After the requested key or token.
     #[default]
     GoesOn,
-    /// After the token; a key to start after is ignored.
+    /// After the token; the key to start after is ignored.
     StartsOver,
-    /// After the key or the token, by folders: what lies in `a/` comes before `a-1`.
+    /// After the key or token, ordered by folder: objects in `a/` precede `a-1`.
     ByFolder,
-    /// From the beginning, always.
+    /// Always from the beginning.
     NeverMoves,
 }
 
 impl Contents {
-    /// Writes an object, which gets an etag of its own every time.
+    /// Writes an object with a new etag.
     pub(crate) fn put(&self, key: &str, body: impl Into<Bytes>) {
         let mut inner = self.0.lock().unwrap();
         inner.written += 1;

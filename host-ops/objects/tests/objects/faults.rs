@@ -1,4 +1,4 @@
-//! A store that fails for a while, or says something else than before.
+//! Temporary store failures and changed objects.
 
 use crate::server::{Fault, S3Server};
 use bytes::Bytes;
@@ -12,7 +12,7 @@ fn photo() -> Bytes {
     (0..200_000u32).map(|byte| byte as u8).collect()
 }
 
-/// A read whose first requests fail as told, and how many requests it took.
+/// Reads an object whose first requests fail with `faults`. Returns the result and the number of requests.
 async fn read_with(faults: &[Fault]) -> (Result<Bytes, ObjectError>, usize) {
     let server = S3Server::start().await;
     server.contents.put("root/a.jpg", photo());
@@ -22,7 +22,7 @@ async fn read_with(faults: &[Fault]) -> (Result<Bytes, ObjectError>, usize) {
 }
 
 #[tokio::test]
-async fn what_passes_is_tried_again() {
+async fn temporary_failures_are_retried() {
     for faults in [
         vec![Fault::SlowDown, Fault::SlowDown],
         vec![Fault::Reset],
@@ -31,7 +31,7 @@ async fn what_passes_is_tried_again() {
     ] {
         let (read, gets) = read_with(&faults).await;
         assert!(read.unwrap() == photo(), "{faults:?}");
-        // On a slow machine an attempt may be hedged, once.
+        // On a slow machine an attempt may be hedged once.
         let attempts = faults.len() + 1;
         assert!((attempts..=2 * attempts).contains(&gets), "{faults:?}: {gets}");
     }
@@ -47,7 +47,7 @@ async fn a_stall_is_answered_by_a_second_request() {
 }
 
 #[tokio::test]
-async fn what_does_not_pass_is_told_and_never_short() {
+async fn lasting_failures_are_errors_and_never_short_reads() {
     let (read, gets) = read_with(&[Fault::SlowDown; 50]).await;
     let error = read.unwrap_err();
     assert!(
@@ -159,12 +159,16 @@ async fn wrong_credentials_and_missing_buckets_are_told_apart() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_the_objects_only_where_the_rest_can_be_read() {
+async fn a_refusal_is_the_objects_fault_only_if_the_root_can_be_listed() {
     let server = S3Server::start().await;
     server.contents.put("a.jpg", "photo");
     let store = server.open("s3://photos");
     server.fail([Fault::Denied]);
-    assert_eq!(store.read("a.jpg").await.unwrap(), "photo", "it was over at once");
+    assert_eq!(
+        store.read("a.jpg").await.unwrap(),
+        "photo",
+        "the refusal was temporary"
+    );
     server.fail([Fault::Denied; 2]);
     let of_object = OpError::from(store.read("a.jpg").await.unwrap_err());
     assert!(!of_object.host_caused, "{of_object}");
@@ -181,7 +185,7 @@ async fn a_refusal_is_the_objects_only_where_the_rest_can_be_read() {
         assert!(of_root.host_caused, "{of_root}");
         assert!(
             of_root.message.contains("AccessDenied") && !of_root.message.contains("AWS_"),
-            "whom the root is lent has nothing to do with its settings: {of_root}"
+            "errors for a lent root must not mention settings: {of_root}"
         );
     }
     let gone = server.open("s3://nowhere").read("a.jpg").await.unwrap_err();
@@ -202,7 +206,10 @@ async fn who_watches_a_root_is_told_how_it_fails() {
     let (store, deadline) = (watched("s3://photos"), Duration::from_secs(60));
     store.probe(deadline).await.unwrap();
     assert!(store.read("no.jpg").await.unwrap_err().is_not_found());
-    assert!(told.lock().unwrap().is_empty(), "a missing object is no failure");
+    assert!(
+        told.lock().unwrap().is_empty(),
+        "a missing object is not a failure"
+    );
     for fault in [Fault::SlowDown, Fault::Denied, Fault::Reset, Fault::Truncate] {
         server.fail_all(fault);
         store.probe(deadline).await.unwrap_err();

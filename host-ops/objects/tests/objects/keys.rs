@@ -1,4 +1,4 @@
-//! No key leads out of its root, in any kind of store.
+//! Keys cannot leave the root in any store.
 
 use crate::server::S3Server;
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What a tenant might send.
+/// Keys that a malicious tenant might send.
 fn hostile() -> Vec<String> {
     let mut keys: Vec<String> = [
         "",
@@ -64,7 +64,7 @@ async fn refuses_hostile_keys(store: &Store) {
             );
             assert!(
                 error.to_string().len() < 600,
-                "{what} {shown:?} is repeated whole"
+                "{what} {shown:?} is repeated in full"
             );
         }
     }
@@ -86,7 +86,7 @@ async fn keys_stay_inside_every_kind_of_store() {
     let server = S3Server::start().await;
     server.contents.put("secret.txt", "secret");
     refuses_hostile_keys(&server.open("s3://photos/root")).await;
-    assert_eq!(server.gets(), 0, "no such key gets as far as the store");
+    assert_eq!(server.gets(), 0, "invalid keys do not reach the store");
 }
 
 #[tokio::test]
@@ -176,7 +176,7 @@ async fn a_pipe_and_a_socket_are_refused_at_once() {
     let store = Store::open(folder.path().to_str().unwrap()).unwrap();
     for key in ["pipe.jpg", "socket.jpg"] {
         for result in [store.read(key).await.map(drop), store.size(key).await.map(drop)] {
-            // Whoever waited for a writer would end with the operation's deadline.
+            // Waiting for a writer would exceed the deadline.
             assert!(
                 matches!(&result, Err(ObjectError::Store { .. })),
                 "{key}: {result:?}"
@@ -223,7 +223,7 @@ mod long {
         swaps.join().unwrap();
         assert!(
             !folder.path().join("outside/b.jpg").exists(),
-            "nothing was written outside"
+            "the root must contain all written files"
         );
     }
 }

@@ -1,10 +1,10 @@
-//! Thousands of keys.
+//! Listings of thousands of keys.
 
 use crate::contents::Habit;
 use crate::server::S3Server;
 use frostline_objects::{LARGEST_READ, ObjectError, Store};
 
-/// All keys, and how many names were left out, in pages of `limit`.
+/// Lists all keys in pages of `limit`. Returns them with the number of skipped names.
 async fn all(store: &Store, limit: usize) -> (Vec<String>, u64) {
     let (mut keys, mut left_out, mut after) = (Vec::new(), 0, None);
     loop {
@@ -113,7 +113,7 @@ async fn a_store_that_starts_over_for_every_page_gives_each_key_once() {
 
 #[tokio::test]
 async fn a_store_whose_keys_are_not_in_the_order_of_their_bytes_gives_all_of_them() {
-    // All in one answer, and with the order's break between two.
+    // The order breaks inside an answer or between answers.
     for (in_folder, beside) in [(10, 10), (1000, 10), (1500, 1200)] {
         let server = S3Server::start().await;
         server.contents.behave(Habit::ByFolder);
@@ -182,7 +182,7 @@ async fn thousands_of_keys_come_in_pages_that_join_to_all_of_them() {
     }
 }
 
-/// A data set of a tool that keeps the files in a cache: a folder of links to them.
+/// A data set of a tool that stores the files in a cache and links to them.
 #[tokio::test]
 async fn a_folder_of_links_out_of_it_says_so_on_any_page() {
     let cache = tempfile::tempdir().unwrap();
@@ -198,7 +198,7 @@ async fn a_folder_of_links_out_of_it_says_so_on_any_page() {
     }
     let store = Store::open(root.path().to_str().unwrap()).unwrap();
     for limit in [1, 2, 100] {
-        let (mut left_out, mut after) = (frostline_tensor::LeftOut::default(), None);
+        let (mut left_out, mut after) = (frostline_tensor::SkippedNames::default(), None);
         loop {
             let page = store.list(after.as_deref(), limit).await.unwrap();
             left_out.extend(page.left_out);

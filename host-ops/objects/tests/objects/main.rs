@@ -1,4 +1,4 @@
-//! Stores across a network, against servers of this process that fail as real ones do.
+//! Tests of remote stores, against servers in this process that fail like real ones.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,7 +20,7 @@ mod web;
 
 use frostline_tensor::SampleRef;
 
-/// The object in a version, as an etag names it.
+/// Returns a reference to the version of the object with this etag.
 fn version(key: &str, etag: &str) -> SampleRef {
     SampleRef {
         key: key.to_owned(),

@@ -1,14 +1,14 @@
-//! Servers of others, started by `cargo xtask stores`.
+//! Tests against other servers, started by `cargo xtask stores`.
 
 use bytes::Bytes;
 use frostline_e2e::RealStore;
 use frostline_objects::{LARGEST_READ, ObjectError, Store};
 use futures::{StreamExt, stream};
 
-/// More than two pages.
+/// Number of keys in more than two pages.
 const THOUSANDS: usize = 2100;
 
-/// Writes at once, so that filling a bucket does not take minutes.
+/// Concurrent writes, to fill a bucket in seconds.
 const AT_ONCE: usize = 16;
 
 macro_rules! on {
@@ -55,7 +55,7 @@ async fn lists_by_the_thousand(server: &RealStore) {
         .collect();
     let store = open(server, &root);
     fill(&store, keys.clone()).await;
-    // It begins like the root, and lies beside it.
+    // A neighbor with the same prefix.
     fill(&open(server, &format!("{root}-2")), ["a.jpg".to_owned()]).await;
     keys.sort_unstable();
     for limit in [1000, 999] {
@@ -89,7 +89,7 @@ async fn lists_by_the_thousand(server: &RealStore) {
             .is_empty()
     );
     let came = format!("{THOUSANDS} keys in 3 pages");
-    server.record("listed by the thousand", &came).unwrap();
+    server.record("long listings", &came).unwrap();
 }
 
 async fn reads_whole_and_by_range(server: &RealStore) {
@@ -166,7 +166,7 @@ async fn takes_keys_literally(server: &RealStore) {
         }
         assert_eq!(store.read(key).await.unwrap(), key);
     }
-    // Azure takes a backslash for a slash.
+    // Azure reads a backslash as a slash.
     let known: &[&str] = if server.bucket().starts_with("az:") {
         &["back\\slash.jpg"]
     } else {
@@ -223,13 +223,15 @@ async fn tells_what_was_replaced(server: &RealStore) {
         store.read_sample(&again[0].sample, LARGEST_READ).await.unwrap(),
         "other"
     );
-    server.record("replaced since listed", "told, and named").unwrap();
+    server
+        .record("replaced since listed", "refused; the error names the object")
+        .unwrap();
 }
 
 async fn creates_only_once(server: &RealStore) {
     let store = open(server, &server.root("created"));
     let mine = |number: usize| Bytes::from(format!("{number}"));
-    if server.creates() {
+    if server.supports_conditional_creation() {
         let puts = (0..AT_ONCE).map(|number| store.put_new("at once", mine(number)));
         let done: Vec<_> = futures::future::join_all(puts).await;
         let winners: Vec<usize> = (0..AT_ONCE).filter(|number| done[*number].is_ok()).collect();
@@ -249,8 +251,8 @@ async fn creates_only_once(server: &RealStore) {
     let again = store.put_same("same", mine(1)).await.unwrap_err();
     assert!(again.is_already_there(), "{again}");
     assert_eq!(store.read("same").await.unwrap(), mine(1));
-    let came = if server.creates() {
-        format!("one of {AT_ONCE} at once")
+    let came = if server.supports_conditional_creation() {
+        format!("{AT_ONCE} concurrent creates, a single success")
     } else {
         "it answers 501".to_owned()
     };
@@ -267,13 +269,13 @@ async fn deletes(server: &RealStore) {
         assert!(error.is_not_found(), "{error}");
     }
     assert_eq!(store.list(None, 10).await.unwrap().objects.len(), 1);
-    server.record("deleted", "also what is not there").unwrap();
+    server.record("deleted", "also a missing object").unwrap();
 }
 
 async fn refuses_wrong_credentials(server: &RealStore) {
     let Some(settings) = server.wrong_settings() else {
         server
-            .record("wrong credentials", "not tried: it takes any")
+            .record("wrong credentials", "not tried: it accepts any credentials")
             .unwrap();
         return;
     };
@@ -285,8 +287,8 @@ async fn refuses_wrong_credentials(server: &RealStore) {
         store.put("a.jpg", Bytes::new()).await.unwrap_err(),
         store.delete("a.jpg").await.unwrap_err(),
     ];
-    if server.creates() {
-        // What is refused first, the condition or the signature, is up to the server.
+    if server.supports_conditional_creation() {
+        // Some servers check the condition before the signature.
         errors.push(store.put_new("a.jpg", Bytes::new()).await.unwrap_err());
     }
     for error in &errors {
@@ -318,7 +320,7 @@ async fn names_a_bucket_that_is_not_there(server: &RealStore) {
         .into_iter()
         .filter_map(|(what, error)| is_named(error).then_some(what))
         .collect();
-    // This emulator answers 500 to a listing, and as of an object that is not there to the others.
+    // This emulator answers 500 to a listing, and reports a missing object for the other requests.
     let expected: &[&str] = if server.bucket().starts_with("gs:") {
         &[]
     } else {
@@ -326,7 +328,7 @@ async fn names_a_bucket_that_is_not_there(server: &RealStore) {
     };
     assert_eq!(named, expected, "{list:?} {read:?} {put:?}");
     let came = if expected.is_empty() {
-        "failed; the server does not say why"
+        "failed; the server gives no reason"
     } else {
         "named"
     };

@@ -1,4 +1,4 @@
-//! Stores with settings of their own: keys in a file that changes, a role, an authority.
+//! Stores with separate settings: keys in a file that changes, a role, an authority.
 
 use crate::server::{S3Server, Server, whole};
 use frostline_objects::{Fault, KeysFile, ObjectError, OwnStore, Role, Store};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 fn write_keys(path: &Path, id: &str, secret: &str) {
     let text = format!("[default]\naws_access_key_id = {id}\naws_secret_access_key = {secret}\n");
-    // As tools do it: there is never half of it.
+    // Tools replace the file atomically, so that it is never incomplete.
     let staged = path.with_extension("new");
     std::fs::write(&staged, text).unwrap();
     std::fs::rename(staged, path).unwrap();
@@ -57,7 +57,7 @@ async fn keys_in_a_file_are_read_again_when_it_changes() {
             read => break read,
         }
     };
-    assert_eq!(read.unwrap(), "photo", "without being opened again");
+    assert_eq!(read.unwrap(), "photo", "the store was not opened again");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! An S3 server in this process, with faults on demand.
+//! S3 server in this process, with faults on demand.
 
 use crate::contents::Contents;
 use bytes::Bytes;
@@ -22,10 +22,10 @@ use tokio::task::{JoinHandle, JoinSet};
 
 pub(crate) type Answer = Response<UnsyncBoxBody<Bytes, io::Error>>;
 
-/// What goes wrong with a request for an object.
+/// Fault of a request for an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// It goes well.
+    /// The request succeeds.
     None,
     /// 503 SlowDown.
     SlowDown,
@@ -33,22 +33,22 @@ pub(crate) enum Fault {
     Denied,
     /// The connection is reset before the answer.
     Reset,
-    /// Nothing is ever answered.
+    /// No answer is ever sent.
     Stall,
-    /// The first half of the body comes, then nothing more, ever.
+    /// The body stalls halfway.
     StallHalfway,
-    /// The first half of the body comes, then the connection is reset.
+    /// The first half of the body is sent, then the connection is reset.
     Truncate,
 }
 
-/// Listens on a port of its own until dropped.
+/// HTTP server on a separate port, which stops on drop.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     task: JoinHandle<()>,
 }
 
 impl Server {
-    /// Answers every request by `answer`; its error resets the connection.
+    /// Answers every request with `answer`. An error resets the connection.
     pub(crate) async fn start<F>(answer: impl Fn(Request<Incoming>) -> F + Clone + Send + 'static) -> Self
     where
         F: Future<Output = io::Result<Answer>> + Send + 'static,
@@ -58,9 +58,9 @@ impl Server {
         let task = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                // Without it, small answers wait for the client's acknowledgement.
+                // Without this, small answers wait for the client's acknowledgement.
                 stream.set_nodelay(true).unwrap();
-                // Closing is a reset, as from a server that crashes.
+                // Closing a connection resets it, like a server that crashes.
                 stream.set_zero_linger().unwrap();
                 let answer = answer.clone();
                 connections
@@ -77,16 +77,16 @@ impl Drop for Server {
     }
 }
 
-/// What the server was asked for, and how it is to fail.
+/// Requests received and faults to produce.
 #[derive(Debug, Default)]
 struct Script {
     faults: VecDeque<Fault>,
     gets: usize,
-    /// How every request fails, whatever it is for.
+    /// Fault for every request.
     all: Option<Fault>,
 }
 
-/// An S3 server that knows one pair of keys, `id` and `key`.
+/// S3 server that accepts the keys `id` and `key`.
 pub(crate) struct S3Server {
     pub(crate) contents: Contents,
     script: Arc<Mutex<Script>>,
@@ -110,19 +110,19 @@ impl S3Server {
         }
     }
 
-    /// How the next requests for objects (GET, not lists) go, one after another; those after them go well.
+    /// Sets the faults of the next requests for objects (GET, not lists), in order. Later requests succeed.
     pub(crate) fn fail(&self, faults: impl IntoIterator<Item = Fault>) {
         let mut script = self.script.lock().unwrap();
         script.faults = faults.into_iter().collect();
         script.gets = 0;
     }
 
-    /// How every request goes from now on.
+    /// Sets the fault for all further requests.
     pub(crate) fn fail_all(&self, fault: Fault) {
         self.script.lock().unwrap().all = Some(fault);
     }
 
-    /// Requests for objects since the last [`S3Server::fail`].
+    /// Returns the number of requests for objects since the last [`S3Server::fail`].
     pub(crate) fn gets(&self) -> usize {
         self.script.lock().unwrap().gets
     }

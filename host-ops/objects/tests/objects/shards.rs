@@ -1,4 +1,4 @@
-//! Samples inside tar archives, in a folder and in a bucket.
+//! Samples inside tar archives in folders and buckets.
 
 use crate::server::{Fault, S3Server};
 use bytes::Bytes;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Notify;
 
-/// An archive of `count` labeled photos, each with content of its own.
+/// Returns an archive of `count` labeled photos with different contents.
 fn shard(first: usize, count: usize) -> Bytes {
     let mut builder = tar::Builder::new(Vec::new());
     for number in first..first + count {
@@ -67,7 +67,7 @@ async fn serves_shards(store: &Store) {
     });
     futures::future::join_all(reads).await;
 
-    // Without a version, the shard's index says where the sample lies.
+    // Without a version, the sample is located by the shard's index.
     let key = "train-001.tar//00077.jpg";
     assert_eq!(store.read(key).await.unwrap(), photo(77));
     assert_eq!(store.size(key).await.unwrap(), photo(77).len() as u64);
@@ -100,7 +100,7 @@ async fn serves_shards(store: &Store) {
         let put = store.put(hostile, Bytes::new()).await;
         assert!(matches!(put, Err(ObjectError::Key { .. })), "{hostile}: {put:?}");
     }
-    // As single objects, the archives are what there is.
+    // With the layout of objects, the archives themselves are listed.
     assert_eq!(all(store, Layout::Objects, 2).await.len(), 4);
 }
 
@@ -138,22 +138,26 @@ async fn a_shard_is_read_through_once() {
     let (server, store) = bucket().await;
     server.fail([Fault::SlowDown, Fault::Truncate]);
     let objects = all(&store, Layout::Auto, 10).await;
-    assert_eq!(server.gets(), 3 + 2, "one range each, two of them tried again");
+    assert_eq!(server.gets(), 3 + 2, "three ranges and two retries");
     let fresh = server.open("s3://photos/root");
     server.fail([]);
     let sample = &objects[100];
     fresh.read_sample(&sample.sample, LARGEST_READ).await.unwrap();
-    assert_eq!(server.gets(), 1, "a version says where the sample lies");
+    assert_eq!(
+        server.gets(),
+        1,
+        "the version contains the position of the sample"
+    );
 }
 
-/// Memory that counts what it has lent.
+/// Memory that counts the lent bytes.
 #[derive(Default)]
 struct Counted {
     lent: Arc<AtomicU64>,
     most: AtomicU64,
 }
 
-/// Bytes that are lent until this is dropped.
+/// Lent bytes, returned on drop.
 struct Lent(Arc<AtomicU64>, u64);
 
 impl Drop for Lent {
@@ -171,11 +175,11 @@ impl Counted {
 }
 
 impl ReadRoom for Counted {
-    fn enter(&self, bytes: u64) -> BoxFuture<Result<Guard, OpError>> {
+    fn reserve(&self, bytes: u64) -> BoxFuture<Result<Guard, OpError>> {
         Box::pin(std::future::ready(Ok(self.lend(bytes))))
     }
 
-    fn keep(&self, bytes: u64) -> Option<Guard> {
+    fn try_reserve(&self, bytes: u64) -> Option<Guard> {
         Some(self.lend(bytes))
     }
 }
@@ -196,10 +200,10 @@ async fn a_shard_is_read_through_once_from_whatever_folder_and_in_memory_that_is
     );
     assert_eq!((first.len(), second.len(), third.len()), (180, 180, 180));
     assert_eq!(third[0].sample.key, "root/train-000.tar//00000.jpg");
-    assert_eq!(server.gets() - before, 3, "one range of each shard");
+    assert_eq!(server.gets() - before, 3, "a single range per shard");
     assert!(
         room.most.load(Ordering::SeqCst) >= 2 * size,
-        "the range and what it may hold"
+        "the range and the maximum index"
     );
     let kept = room.lent.load(Ordering::SeqCst);
     assert!(kept > 0 && kept < size, "the indexes: {kept}");
@@ -220,14 +224,14 @@ async fn a_shard_that_nobody_waits_for_is_read_no_further() {
     room.gone.notified().await;
 }
 
-/// Memory that nobody gets.
+/// Memory that never becomes available.
 #[derive(Default)]
 struct Never {
     asked: Notify,
     gone: Arc<Notify>,
 }
 
-/// Tells when it is dropped.
+/// Sends a notification on drop.
 struct Told(Arc<Notify>);
 
 impl Drop for Told {
@@ -237,7 +241,7 @@ impl Drop for Told {
 }
 
 impl ReadRoom for Never {
-    fn enter(&self, _: u64) -> BoxFuture<Result<Guard, OpError>> {
+    fn reserve(&self, _: u64) -> BoxFuture<Result<Guard, OpError>> {
         self.asked.notify_one();
         let told = Told(Arc::clone(&self.gone));
         Box::pin(async move {
@@ -246,7 +250,7 @@ impl ReadRoom for Never {
         })
     }
 
-    fn keep(&self, _: u64) -> Option<Guard> {
+    fn try_reserve(&self, _: u64) -> Option<Guard> {
         None
     }
 }
@@ -298,7 +302,7 @@ async fn a_damaged_shard_is_named() {
     ));
 }
 
-/// An archive of empty files.
+/// Returns an archive of empty files.
 fn named(names: &[&str]) -> Bytes {
     let mut archive = Vec::new();
     for name in names {
@@ -313,7 +317,7 @@ fn named(names: &[&str]) -> Bytes {
 }
 
 #[tokio::test]
-async fn what_is_no_key_is_counted_once_whatever_pages_hold() {
+async fn invalid_names_are_counted_once_for_any_page_size() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let files = [

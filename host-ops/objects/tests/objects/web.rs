@@ -1,4 +1,4 @@
-//! Web servers: with WebDAV's listing, and without.
+//! Web servers with and without WebDAV listings.
 
 use crate::server::{Answer, Server, whole};
 use crate::version;
@@ -11,7 +11,7 @@ use std::io;
 
 const PHOTO: &[u8] = b"0123456789";
 
-/// What the server of a test can do beyond serving whole files.
+/// Optional abilities of the test server.
 #[derive(Debug, Clone, Copy)]
 struct Abilities {
     lists: bool,
@@ -24,7 +24,7 @@ fn answer(status: StatusCode, body: impl Into<Bytes>) -> Answer {
     answer
 }
 
-/// `/photos/b 1.jpg` and `/photos/a/2.jpg`.
+/// Serves `/photos/b 1.jpg` and `/photos/a/2.jpg`.
 async fn serve(request: Request<Incoming>, abilities: Abilities) -> io::Result<Answer> {
     let path = request.uri().path();
     let range = request.headers().get(RANGE).filter(|_| abilities.ranges);
@@ -40,7 +40,7 @@ async fn serve(request: Request<Incoming>, abilities: Abilities) -> io::Result<A
             found
         }
         ("GET" | "HEAD", moved) if moved.starts_with("/photos/moved/") => {
-            // Where to stands in the path.
+            // The path contains the target of the redirect.
             let to = moved.trim_start_matches("/photos/moved/").replace("%3A", ":");
             let mut found = answer(StatusCode::FOUND, "");
             found
@@ -108,7 +108,7 @@ async fn a_webdav_server_is_a_store_to_read_from() {
     );
     assert_eq!(store.read_range("a/2.jpg", 2..5).await.unwrap(), "234");
     assert_eq!(store.size("a/2.jpg").await.unwrap(), 10);
-    // This server passes over the condition; the etag of its answer tells.
+    // This server ignores the condition, but the etag in its answer differs.
     assert!(matches!(
         store.read_sample(&version("a/2.jpg", "two"), LARGEST_READ).await,
         Err(ObjectError::Changed { .. })

@@ -21,7 +21,7 @@ fn reads_list(operator: &str, slot: usize) -> bool {
 /// Checks a node whose outputs are known to `probes`.
 pub(super) fn check(node: &NodeProto, probes: &Probes) -> Result<(), Inadmissible> {
     let operator = node.standard_operator().unwrap_or_default();
-    let refuse = |tensor: &str| Inadmissible::Empty {
+    let refuse = |tensor: &str| Inadmissible::EmptyAxis {
         node: shown(node.label()),
         operator: shown(operator),
         tensor: shown(tensor),

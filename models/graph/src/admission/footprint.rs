@@ -4,22 +4,22 @@ use super::{empty, growth};
 use crate::kinds::{Kind, Kinds};
 use crate::onnx::NodeProto;
 use crate::operators;
-use crate::values::{Line, Probes, SIZES};
+use crate::values::{Line, PROBE_BATCHES, Probes};
 use crate::{GraphError, Model};
 use std::collections::{HashMap, HashSet};
 
 /// Upper bound on a number of bytes that grows with the batch. It is `fixed + per_sample * batch`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Size {
+pub struct MemoryBound {
     /// Bytes that do not depend on the batch.
     pub fixed: u64,
     /// Bytes for each sample.
     pub per_sample: u64,
 }
 
-impl Size {
-    /// Returns the size for a single sample.
-    pub(crate) fn of_one(self) -> u64 {
+impl MemoryBound {
+    /// Returns the total for a batch of one sample: `fixed + per_sample`.
+    pub(crate) fn for_one_sample(self) -> u64 {
         self.fixed.saturating_add(self.per_sample)
     }
 
@@ -44,22 +44,22 @@ impl Size {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Footprint {
     /// The largest single value.
-    pub largest: Size,
+    pub largest: MemoryBound,
     /// The largest sum of values alive at the same time. Nodes are assumed to execute in the file's order,
     /// and values to be freed after the last reader.
-    pub alive: Size,
+    pub alive: MemoryBound,
     /// All values together. This is the memory used if no value is freed, or if nodes execute in the worst
     /// order.
-    pub all: Size,
+    pub total: MemoryBound,
 }
 
 impl Model {
     /// Returns an upper bound on the memory of the network's values, for every batch.
     ///
     /// # Errors
-    /// Returns [`Inadmissible::UnknownSize`] if a size depends on the data, [`Inadmissible::Batch`] if a size
-    /// does not grow linearly with the batch, [`Inadmissible::Empty`] if a node computes with an axis of size
-    /// 0, [`GraphError::Shape`] if the inputs of a node do not fit its operator, and
+    /// Returns [`Inadmissible::UnknownSize`] if a size depends on the data, [`Inadmissible::NonlinearGrowth`]
+    /// if a size does not grow linearly with the batch, [`Inadmissible::EmptyAxis`] if a node computes with
+    /// an axis of size 0, [`GraphError::Shape`] if the inputs of a node do not fit its operator, and
     /// [`GraphError::InputShape`] if the shape of the input is unknown.
     pub fn footprint(&self) -> Result<Footprint, GraphError> {
         walk(self, &mut |_, _, _| Ok(()))
@@ -72,16 +72,16 @@ pub(crate) fn check(model: &Model, limits: &ModelLimits) -> Result<Footprint, Gr
     let (mut before, mut row) = (0_u64, 0_u64);
     let footprint = walk(model, &mut |node, size, work| {
         let (name, operator) = (|| shown(node.label()), || shown(&node.op_type));
-        if size.of_one() > limits.value_bytes {
+        if size.for_one_sample() > limits.value_bytes {
             return Err(Inadmissible::ValueSize {
                 node: name(),
                 operator: operator(),
-                bytes: size.of_one(),
+                bytes: size.for_one_sample(),
                 limit: limits.value_bytes,
             });
         }
-        before = before.saturating_add(work.before);
-        row = row.saturating_add(work.row);
+        before = before.saturating_add(work.at_open);
+        row = row.saturating_add(work.per_sample);
         if before > limits.constant_work {
             return Err(Inadmissible::ConstantWork {
                 node: name(),
@@ -89,21 +89,21 @@ pub(crate) fn check(model: &Model, limits: &ModelLimits) -> Result<Footprint, Gr
                 limit: limits.constant_work,
             });
         }
-        if row > limits.row_work {
+        if row > limits.sample_work {
             return Err(Inadmissible::RowWork {
                 node: name(),
                 operator: operator(),
-                limit: limits.row_work,
+                limit: limits.sample_work,
             });
         }
         Ok(())
     })?;
     for (what, size, limit) in [
         ("at the same time", footprint.alive, limits.alive_bytes),
-        ("in total", footprint.all, limits.all_bytes),
+        ("in total", footprint.total, limits.total_bytes),
     ] {
-        if size.of_one() > limit {
-            let bytes = size.of_one();
+        if size.for_one_sample() > limit {
+            let bytes = size.for_one_sample();
             return Err(Inadmissible::Footprint { what, bytes, limit }.into());
         }
     }
@@ -113,21 +113,21 @@ pub(crate) fn check(model: &Model, limits: &ModelLimits) -> Result<Footprint, Gr
 /// Multiply-adds required to compute a value.
 struct Work {
     /// Cost when an engine opens the model.
-    before: u64,
+    at_open: u64,
     /// Cost for each sample.
-    row: u64,
+    per_sample: u64,
 }
 
 /// Calls `each` with every output's size and work.
 fn walk(
     model: &Model,
-    each: &mut impl FnMut(&NodeProto, Size, Work) -> Result<(), Inadmissible>,
+    each: &mut impl FnMut(&NodeProto, MemoryBound, Work) -> Result<(), Inadmissible>,
 ) -> Result<Footprint, GraphError> {
     let mut probes = Probes::start(model)?;
     let mut memory = Memory::start(model, &probes)?;
     for (index, node) in model.nodes().iter().enumerate() {
         probes.step(node)?;
-        growth::check(node, &probes).map_err(|why| Inadmissible::Batch {
+        growth::check(node, &probes).map_err(|why| Inadmissible::NonlinearGrowth {
             node: shown(node.label()),
             operator: shown(&node.op_type),
             why,
@@ -146,11 +146,11 @@ fn walk(
 /// Memory while the nodes execute in order.
 struct Memory<'a> {
     footprint: Footprint,
-    alive: Size,
+    alive: MemoryBound,
     kinds: Kinds,
     last_reader: HashMap<&'a str, usize>,
     /// Elements and bytes of all computed values.
-    made: HashMap<&'a str, (Size, Size)>,
+    values: HashMap<&'a str, (MemoryBound, MemoryBound)>,
 }
 
 impl<'a> Memory<'a> {
@@ -163,14 +163,16 @@ impl<'a> Memory<'a> {
         last_reader.extend(outputs.map(|output| (output.name.as_str(), usize::MAX)));
         let mut memory = Self {
             footprint: Footprint::default(),
-            alive: Size::default(),
+            alive: MemoryBound::default(),
             kinds: Kinds::infer(model),
             last_reader,
-            made: HashMap::new(),
+            values: HashMap::new(),
         };
         for weight in &model.graph().initializer {
             let elements = known_elements(&weight.name, probes).unwrap_or_default();
-            memory.made.insert(&weight.name, (elements, Size::default()));
+            memory
+                .values
+                .insert(&weight.name, (elements, MemoryBound::default()));
         }
         for input in model.inputs() {
             let unknown = || GraphError::InputShape {
@@ -185,13 +187,18 @@ impl<'a> Memory<'a> {
 
     /// Returns the number of elements of an output. For statistics and indices after the first output, whose
     /// shapes are not inferred, the number of elements of the input is an upper bound.
-    fn elements_of(&self, name: &str, node: &NodeProto, probes: &Probes) -> Result<Size, Inadmissible> {
+    fn elements_of(
+        &self,
+        name: &str,
+        node: &NodeProto,
+        probes: &Probes,
+    ) -> Result<MemoryBound, Inadmissible> {
         if let Some(elements) = known_elements(name, probes) {
             return Ok(elements);
         }
         let beside = node.output_name(0) != Some(name);
         let shrinks = beside && operators::find(node).is_some_and(|operator| operator.shrinks);
-        let input = node.input_name(0).and_then(|name| self.made.get(name));
+        let input = node.input_name(0).and_then(|name| self.values.get(name));
         match input {
             Some((elements, _)) if shrinks => Ok(*elements),
             _ => Err(Inadmissible::UnknownSize {
@@ -202,19 +209,19 @@ impl<'a> Memory<'a> {
     }
 
     /// Records a computed value and returns the number of bytes.
-    fn make(&mut self, name: &'a str, elements: Size, probes: &Probes) -> Size {
+    fn make(&mut self, name: &'a str, elements: MemoryBound, probes: &Probes) -> MemoryBound {
         /// Bytes of the widest supported type, used for values of unknown type.
         const WIDEST: usize = 8;
         let width = weights::element_bytes(probes.data_type(name)).unwrap_or(WIDEST);
         let bytes = elements.times(width as u64);
-        self.made.insert(name, (elements, bytes));
+        self.values.insert(name, (elements, bytes));
         self.alive = self.alive.with(bytes, u64::saturating_add);
         let footprint = &mut self.footprint;
-        if bytes.of_one() > footprint.largest.of_one() {
+        if bytes.for_one_sample() > footprint.largest.for_one_sample() {
             footprint.largest = bytes;
         }
         footprint.alive = footprint.alive.with(self.alive, u64::max);
-        footprint.all = footprint.all.with(bytes, u64::saturating_add);
+        footprint.total = footprint.total.with(bytes, u64::saturating_add);
         bytes
     }
 
@@ -225,17 +232,23 @@ impl<'a> Memory<'a> {
         clippy::cast_sign_loss,
         clippy::cast_precision_loss
     )]
-    fn work(&self, name: &str, elements: Size, node: &NodeProto, probes: &Probes) -> Work {
+    fn work(&self, name: &str, elements: MemoryBound, node: &NodeProto, probes: &Probes) -> Work {
         if self.kinds.get(name) == Kind::Constant {
             let before = crate::cost::work(node, probes) as u64;
-            return Work { before, row: 0 };
+            return Work {
+                at_open: before,
+                per_sample: 0,
+            };
         }
         // Scale the work down from the probed batch to a single sample, in proportion to the number of
         // elements.
-        let batch = elements.per_sample.saturating_mul(SIZES.0 as u64);
-        let part = elements.of_one() as f64 / (elements.fixed.saturating_add(batch).max(1)) as f64;
+        let batch = elements.per_sample.saturating_mul(PROBE_BATCHES.0 as u64);
+        let part = elements.for_one_sample() as f64 / (elements.fixed.saturating_add(batch).max(1)) as f64;
         let row = (crate::cost::time(node, probes) * part) as u64;
-        Work { before: 0, row }
+        Work {
+            at_open: 0,
+            per_sample: row,
+        }
     }
 
     /// Frees the values that node `index` is the last to read, and outputs without readers. Values derived
@@ -250,9 +263,9 @@ impl<'a> Memory<'a> {
             .filter(|name| self.kinds.get(name) != Kind::Constant)
         {
             let bytes = self
-                .made
+                .values
                 .get(name.as_str())
-                .map_or(Size::default(), |made| made.1);
+                .map_or(MemoryBound::default(), |made| made.1);
             self.alive = self.alive.with(bytes, u64::saturating_sub);
         }
     }
@@ -260,10 +273,10 @@ impl<'a> Memory<'a> {
 
 /// Returns the number of elements of a value with a known shape, whose axes have been found to grow linearly
 /// with the batch.
-fn known_elements(name: &str, probes: &Probes) -> Option<Size> {
+fn known_elements(name: &str, probes: &Probes) -> Option<MemoryBound> {
     let (small, large) = probes.both(name);
     let (small, large) = (small.dims.as_ref()?, large.dims.as_ref()?);
-    let mut open = Line { times: 0, plus: 1 };
+    let mut open = Line { slope: 0, offset: 1 };
     let mut rest = 1_u64;
     for (&small, &large) in small.iter().zip(large) {
         if small == large {
@@ -272,9 +285,9 @@ fn known_elements(name: &str, probes: &Probes) -> Option<Size> {
             open = Line::through(i64::try_from(small).ok()?, i64::try_from(large).ok()?)?;
         }
     }
-    let elements = Size {
-        fixed: u64::try_from(open.plus).unwrap_or(0),
-        per_sample: u64::try_from(open.times).unwrap_or(0),
+    let elements = MemoryBound {
+        fixed: u64::try_from(open.offset).unwrap_or(0),
+        per_sample: u64::try_from(open.slope).unwrap_or(0),
     };
     Some(elements.times(rest))
 }

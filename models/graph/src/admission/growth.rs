@@ -9,7 +9,7 @@ pub(super) fn check(node: &NodeProto, probes: &Probes) -> Result<(), Why> {
     let operator = operators::find(node);
     let growth = Growth::from_probes(node, probes);
     operator.map_or(Ok(()), |operator| (operator.growth)(&growth))?;
-    if !growth.moves() {
+    if !growth.depends_on_batch() {
         return Ok(());
     }
     for (slot, name) in node.output.iter().enumerate() {
@@ -47,7 +47,7 @@ fn check_dims(value: Pair<'_>) -> Result<(), Why> {
     let grows = |axis: &usize| {
         let size = |dims: &[usize]| dims.get(*axis).and_then(|&size| i64::try_from(size).ok());
         let line = Line::through(size(small)?, size(large)?)?;
-        (line.times > 0 && line.times.checked_add(line.plus)? > 0).then_some(())
+        (line.slope > 0 && line.slope.checked_add(line.offset)? > 0).then_some(())
     };
     if open.iter().all(|axis| grows(axis).is_some()) {
         Ok(())

@@ -30,7 +30,7 @@ pub struct ModelLimits {
     pub alive_bytes: u64,
     /// Bytes per sample for all values together. Engines choose the order of nodes and may keep more values
     /// alive than the file's order requires. DenseNet-121 uses 175 MB in total, and ViT-B/16 uses 485 MB.
-    pub all_bytes: u64,
+    pub total_bytes: u64,
     /// Multiply-adds on weights alone. An engine performs them when it opens the model; at the limit, this
     /// takes some seconds on a single core. Exports that transpose or scale their weights process 140 million
     /// elements once or twice in VGG.
@@ -38,7 +38,7 @@ pub struct ModelLimits {
     /// Work per sample. The unit is a multiply-add or the equivalent time. A core performs about 120 billion
     /// per second. VGG-19, the heaviest common network, needs 36 billion at 224x224 pixels and 20 times that
     /// at 1024x1024. At the default, a sample can block other tenants for ten seconds.
-    pub row_work: u64,
+    pub sample_work: u64,
     /// Number of cuts. The deepest common network contains 44 cuts, and ResNet-1001 contains about 500. They
     /// use memory as long as the model is stored.
     pub cuts: usize,
@@ -59,9 +59,9 @@ impl Default for ModelLimits {
             description_bytes: 64 << 20,
             value_bytes: 512 << 20,
             alive_bytes: 1 << 30,
-            all_bytes: 8 << 30,
+            total_bytes: 8 << 30,
             constant_work: 10_000_000_000,
-            row_work: 1_200_000_000_000,
+            sample_work: 1_200_000_000_000,
             cuts: 2048,
             cut_bytes: 256 << 10,
         }

@@ -9,7 +9,7 @@ mod structure;
 mod survey;
 mod weights;
 
-pub use footprint::{Footprint, Size};
+pub use footprint::{Footprint, MemoryBound};
 pub use limits::ModelLimits;
 pub use refusal::Inadmissible;
 
@@ -67,7 +67,7 @@ impl Network {
 
 /// First cut at which a host refuses the layers.
 #[derive(Debug)]
-pub struct Refused {
+pub struct RefusedCut {
     /// Index of the cut in the given list. The layers up to this cut or a later cut are refused.
     pub first: usize,
     /// Reason for the refusal.
@@ -78,7 +78,7 @@ impl Model {
     /// Returns the first of `cuts`, given in order of execution, for which [`Model::admit`] refuses the
     /// layers up to the cut, or `None` if it accepts all. The function performs a binary search, which
     /// assumes that adding layers to a refused network does not make it acceptable.
-    pub fn refused(&self, cuts: &[Cut], limits: &ModelLimits) -> Option<Refused> {
+    pub fn first_refused_cut(&self, cuts: &[Cut], limits: &ModelLimits) -> Option<RefusedCut> {
         let refusal = |place: usize| {
             let cut = cuts.get(place)?;
             let layers = self.slice(None, Some(&cut.name));
@@ -93,7 +93,7 @@ impl Model {
                 None => taken = middle + 1,
             }
         }
-        Some(Refused { first, why })
+        Some(RefusedCut { first, why })
     }
 
     /// Checks this model as [`Model::admit`] would check its bytes.

@@ -2,7 +2,7 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Inadmissible {
     /// The number of parts exceeds a limit.
-    #[error("{place} has {count} {what}; at most {limit} are allowed")]
+    #[error("{place} has {count} {what}, but at most {limit} are allowed")]
     Count {
         /// Name of the model, node or weight.
         place: String,
@@ -104,7 +104,7 @@ pub enum Inadmissible {
         why: &'static str,
     },
     /// The length or the characters of a name are invalid.
-    #[error("the name `{start}` {why}; rename it")]
+    #[error("the name `{start}` {why}; choose a different name")]
     Name {
         /// Beginning of the name.
         start: String,
@@ -112,8 +112,8 @@ pub enum Inadmissible {
         why: String,
     },
     /// Two parts, such as weights or inputs, have the same name.
-    #[error("two {what} have the name `{name}`; export the network again")]
-    Twice {
+    #[error("duplicate name `{name}` for two {what}; export the network again")]
+    DuplicateName {
         /// Kind of the two parts.
         what: &'static str,
         /// The common name.
@@ -151,7 +151,7 @@ pub enum Inadmissible {
         "node `{node}` ({operator}) computes with `{tensor}`, which has an axis of size 0; remove the node, or export the network for its \
          intended image size"
     )]
-    Empty {
+    EmptyAxis {
         /// Name of the node.
         node: String,
         /// Operator of the node.
@@ -175,7 +175,7 @@ pub enum Inadmissible {
         "node `{node}` ({operator}) {why}, so its size cannot be bounded for every batch; export the network with only its \
          first axis dynamic"
     )]
-    Batch {
+    NonlinearGrowth {
         /// Name of the node.
         node: String,
         /// Operator of the node.

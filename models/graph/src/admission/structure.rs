@@ -34,7 +34,10 @@ fn check_parts(model: &ModelProto) -> Result<(), Inadmissible> {
         return holds("training graphs", "export it for inference");
     }
     if !model.configuration.is_empty() {
-        return holds("a configuration of devices", "export it without device placement");
+        return holds(
+            "a configuration of devices",
+            "export the model without device placement",
+        );
     }
     if model
         .graph
@@ -55,7 +58,7 @@ fn opset(model: &ModelProto) -> Result<i64, Inadmissible> {
         .map(|set| set.version);
     let (version, second) = (versions.next().unwrap_or(0), versions.next());
     if second.is_some() {
-        return Err(Inadmissible::Twice {
+        return Err(Inadmissible::DuplicateName {
             what: "operator sets",
             name: "ai.onnx".into(),
         });
@@ -112,7 +115,7 @@ fn distinct<'a>(what: &'static str, names: impl Iterator<Item = &'a str>) -> Res
     let mut seen = HashSet::new();
     for name in names {
         if !seen.insert(name) {
-            return Err(Inadmissible::Twice {
+            return Err(Inadmissible::DuplicateName {
                 what,
                 name: shown(name),
             });
@@ -131,7 +134,7 @@ fn check_name(name: &str, limits: &ModelLimits) -> Result<(), Inadmissible> {
     match name.len() {
         0 => refused("is missing, but every input, output and weight needs one".into()),
         bytes if bytes > limits.name_bytes => refused(format!(
-            "has {bytes} bytes, but at most {} are allowed",
+            "has {bytes} bytes, but the limit is {}",
             limits.name_bytes
         )),
         _ if name.chars().any(char::is_control) => refused("contains control characters".into()),
@@ -171,7 +174,7 @@ fn check_node(node: &NodeProto, version: i64, limits: &ModelLimits) -> Result<()
         .try_for_each(|attribute| check_attribute(node, attribute, limits))
 }
 
-/// Accepts only listed operators in a version that has them.
+/// Accepts only listed operators of the standard domain that exist in operator set `version`.
 fn check_operator(node: &NodeProto, version: i64) -> Result<(), Inadmissible> {
     let (name, operator) = (shown(node.label()), shown(&node.op_type));
     if node.standard_operator().is_none() {
@@ -215,7 +218,7 @@ fn check_attribute(
     match AttributeType::try_from(attribute.r#type) {
         Ok(AttributeType::Float | AttributeType::Int | AttributeType::Floats | AttributeType::Ints) => {}
         Ok(AttributeType::String | AttributeType::Tensor) => {}
-        _ => return refused("has an unsupported kind"),
+        _ => return refused("is of an unsupported kind"),
     }
     if holds_other(attribute) {
         return refused("contains graphs, sparse tensors, or lists of texts or tensors");

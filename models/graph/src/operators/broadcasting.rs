@@ -3,7 +3,9 @@
 use super::operator::HeadPart::Bias;
 use super::operator::{LiteralRule, Operator};
 use crate::onnx::data_type;
-use crate::values::{Context, Growth, Line, Literal, RowUse, RowView, Ruled, Samples, Value, broadcast_dims};
+use crate::values::{
+    Context, Growth, Line, Literal, RowUse, RowView, RuleResult, Samples, Value, broadcast_dims,
+};
 use std::cmp::Ordering;
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -43,10 +45,10 @@ pub(super) const OPERATORS: &[Operator] = &[
         .straight(keeps_order),
     broadcasting("Mod", 10)
         .literal(remainder)
-        .straight(|growth| growth.divides(|line, divisor| line.times.checked_rem(divisor) == Some(0))),
+        .straight(|growth| growth.divides(|line, divisor| line.slope.checked_rem(divisor) == Some(0))),
     broadcasting("Mul", 1)
         .literal(|context, dims| arithmetic(context, dims, i64::checked_mul, |a, b| Some(a * b)))
-        .straight(|growth| growth.moving().len() <= 1)
+        .straight(|growth| growth.batch_dependent_slots().len() <= 1)
         .weights(0..2),
     comparing("Or", 1)
         .literal(|context, dims| integers(context, dims, |a, b| Some(i64::from(a != 0 || b != 0)))),
@@ -65,7 +67,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     broadcasting("Where", 9)
         .shape(|context| broadcast(context, context.data_type(1)))
         .literal(chosen)
-        .straight(|growth| !growth.moving().contains(&0)),
+        .straight(|growth| !growth.batch_dependent_slots().contains(&0)),
     comparing("Xor", 1),
 ];
 
@@ -98,7 +100,7 @@ const fn ordering(name: &'static str, since: i64, literal: LiteralRule) -> Opera
 }
 
 /// Broadcasts all inputs to one shape.
-fn broadcast(context: &Context<'_>, data_type: i32) -> Ruled<Vec<Value>> {
+fn broadcast(context: &Context<'_>, data_type: i32) -> RuleResult<Vec<Value>> {
     let dims = context
         .all_dims()?
         .into_iter()
@@ -112,9 +114,9 @@ fn aligned(view: &RowView<'_>) -> Option<Samples> {
     let mut found: Option<Samples> = None;
     for slot in 0..view.node.input.len() {
         match view.input(slot) {
-            None | Some(RowUse::Same) => {}
+            None | Some(RowUse::Independent) => {}
             Some(RowUse::Mixed) => return None,
-            Some(RowUse::Apart(samples)) => {
+            Some(RowUse::PerSample(samples)) => {
                 let samples = samples.on(samples.axis + rank.checked_sub(view.rank(slot)?)?);
                 if found.is_some_and(|found| found != samples) {
                     return None;

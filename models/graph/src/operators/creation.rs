@@ -4,7 +4,7 @@ use super::operator::Operator;
 use super::repetition::filled;
 use crate::onnx::data_type;
 use crate::values::{
-    Context, Growth, Line, Literal, MOST_ELEMENTS, Ruled, Unresolved, Value, Why, axis_of, from_end,
+    Context, Growth, Line, Literal, MOST_ELEMENTS, RuleResult, Unresolved, Value, Why, axis_of, from_end,
     literal_differs, mismatch, product, signed,
 };
 
@@ -23,7 +23,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         .reads_shape(true),
 ];
 
-fn constant(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn constant(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let node = context.node;
     let known = |data_type, dims, literal| Ok(vec![Value::known(data_type, dims, literal)]);
     if let Some(tensor) = node.tensor("value") {
@@ -51,7 +51,7 @@ fn constant(context: &Context<'_>) -> Ruled<Vec<Value>> {
     Err(Unresolved::Unknown)
 }
 
-fn constant_of_shape(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn constant_of_shape(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let dims = context.known_integers(0)?;
     let dims: Option<Vec<usize>> = dims.iter().map(|&dim| usize::try_from(dim).ok()).collect();
     let dims = dims.map_or_else(|| mismatch("a negative size"), Ok)?;
@@ -69,7 +69,7 @@ fn constant_of_shape_literal(context: &Context<'_>, dims: &[usize]) -> Option<Li
 }
 
 /// `OneHot` adds an axis of `depth` classes.
-fn one_hot(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn one_hot(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let mut dims = context.dims(0)?.to_vec();
     let depth = context.integer(1)?.ok_or(Unresolved::Unknown)?;
     let axis = axis_of(context.node.int("axis").unwrap_or(-1), dims.len() + 1)?;
@@ -80,7 +80,7 @@ fn one_hot(context: &Context<'_>) -> Ruled<Vec<Value>> {
     Ok(vec![Value::with_shape(context.data_type(2), dims)])
 }
 
-fn range(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn range(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let number = |slot| context.integer(slot)?.ok_or(Unresolved::Unknown);
     let (start, limit, delta): (i64, i64, i64) = (number(0)?, number(1)?, number(2)?);
     if delta == 0 {
@@ -101,24 +101,24 @@ fn range(context: &Context<'_>) -> Ruled<Vec<Value>> {
 
 /// Requires a fixed start and a step of 1. The end must not be before the start for any batch.
 fn range_growth(growth: &Growth<'_>) -> Result<(), Why> {
-    if !growth.moves() {
+    if !growth.depends_on_batch() {
         return Ok(());
     }
     let fixed_start = !literal_differs(growth.input(0));
-    let step = growth.line(2).filter(|line| line.times == 0);
+    let step = growth.line(2).filter(|line| line.slope == 0);
     let span = growth
         .line(1)
         .zip(growth.line(0))
         .and_then(|(limit, start)| limit.minus(start));
     let forward = span.and_then(Line::sign).is_some_and(|sign| sign >= 0);
-    if fixed_start && forward && step.is_some_and(|step| step.plus == 1) {
+    if fixed_start && forward && step.is_some_and(|step| step.offset == 1) {
         return Ok(());
     }
     Err("counts to an end that depends on the batch, not in steps of 1 from a fixed start")
 }
 
 /// Returns the dimensions of the input. Since operator set 15, attributes can select some of them.
-fn shape(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn shape(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let dims = context.dims(0)?;
     let rank = signed(dims.len());
     let place = |value| usize::try_from(from_end(value, rank).clamp(0, rank)).unwrap_or_default();
@@ -138,7 +138,7 @@ fn shape(context: &Context<'_>) -> Ruled<Vec<Value>> {
     )])
 }
 
-fn size(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn size(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let count = signed(product(context.dims(0)?)?);
     let literal = Literal::Integers(vec![count]);
     Ok(vec![Value::known(data_type::INT64, vec![], literal)])

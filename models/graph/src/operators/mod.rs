@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_and_not_taken_is_meant() {
+    fn only_these_known_operators_are_refused() {
         let all = FAMILIES.iter().copied().flatten();
         let mut missing: Vec<&str> = all
             .filter(|operator| operator.versions.is_none())

@@ -1,10 +1,10 @@
 use crate::onnx::NodeProto;
-use crate::values::{Context, Growth, Literal, RowView, Ruled, Samples, Sizes, Value, Why};
+use crate::values::{Context, Growth, Literal, RowView, RuleResult, Samples, Sizes, Value, Why};
 use std::ops::Range;
 
 /// Computes the outputs of a node from its inputs: element types, dimensions, and elements if they follow
 /// from the attributes.
-pub(crate) type ShapeRule = fn(&Context<'_>) -> Ruled<Vec<Value>>;
+pub(crate) type ShapeRule = fn(&Context<'_>) -> RuleResult<Vec<Value>>;
 
 /// Computes the elements of a node's first output with these dimensions from the elements of the inputs.
 pub(crate) type LiteralRule = fn(&Context<'_>, &[usize]) -> Option<Literal>;
@@ -67,9 +67,11 @@ pub(crate) struct Operator {
 pub enum Effort {
     /// Negligible. Examples are Relu, Cast and Reshape.
     Passing,
-    /// Small, but not negligible if its windows overlap.
+    /// Negligible if the output has the size of the input, otherwise a noticeable part of the prefix. Used
+    /// for pools.
     Pooling,
-    /// Not negligible.
+    /// Never negligible. Used for matrix products, convolutions and all operators without another effort,
+    /// including unknown ones.
     Computing,
 }
 
@@ -101,7 +103,7 @@ impl Operator {
             taps: |_| 1.0,
             effort: Effort::Computing,
             growth: |_| Ok(()),
-            straight: |growth| growth.moving().is_empty(),
+            straight: |growth| growth.batch_dependent_slots().is_empty(),
             shrinks: false,
             weights: 0..0,
             numbers: false,

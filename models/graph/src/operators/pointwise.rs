@@ -5,7 +5,7 @@ use super::operator::Effort::Passing;
 use super::operator::HeadPart::Tail;
 use super::operator::Operator;
 use crate::onnx::data_type;
-use crate::values::{Context, Literal, RowView, Ruled, Samples, Value, as_integer, as_number};
+use crate::values::{Context, Literal, RowView, RuleResult, Samples, Value, as_integer, as_number};
 
 pub(super) const OPERATORS: &[Operator] = &[
     pointwise("Abs", 1).literal(|context, _| either(context, i64::wrapping_abs, f64::abs)),
@@ -36,7 +36,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     pointwise("HardSwish", 14).effort(Passing),
     pointwise("Identity", 1)
         .literal(|context, _| context.literal(0).cloned())
-        .straight(|growth| growth.only_first_moves())
+        .straight(|growth| growth.only_first_depends_on_batch())
         .rearranges(true)
         .effort(Passing)
         .head(Tail),
@@ -74,11 +74,11 @@ const fn pointwise(name: &'static str, since: i64) -> Operator {
 }
 
 /// Returns the shape of the first input with another element type.
-fn of_type(context: &Context<'_>, data_type: i32) -> Ruled<Vec<Value>> {
+fn of_type(context: &Context<'_>, data_type: i32) -> RuleResult<Vec<Value>> {
     Ok(vec![Value::with_shape(data_type, context.dims(0)?.to_vec())])
 }
 
-fn truth(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn truth(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     of_type(context, data_type::BOOL)
 }
 
@@ -134,7 +134,7 @@ fn target(context: &Context<'_>) -> i32 {
     to.unwrap_or_default()
 }
 
-fn cast(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn cast(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     of_type(context, target(context))
 }
 
@@ -157,7 +157,7 @@ fn cast_literal(context: &Context<'_>, _: &[usize]) -> Option<Literal> {
 }
 
 /// Returns the output and the mask, which have the same shape.
-fn dropout(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn dropout(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let mut outputs = context.same_output()?;
     outputs.extend(truth(context)?);
     Ok(outputs)

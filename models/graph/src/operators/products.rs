@@ -4,8 +4,8 @@ use super::operator::HeadPart::{Layer, Product};
 use super::operator::Operator;
 use crate::equation::Equation;
 use crate::values::{
-    Context, RowUse, RowView, Ruled, Samples, Sizes, Unresolved, Value, as_number, broadcast_dims, mismatch,
-    signed,
+    Context, RowUse, RowView, RuleResult, Samples, Sizes, Unresolved, Value, as_number, broadcast_dims,
+    mismatch, signed,
 };
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -31,7 +31,7 @@ pub(super) const OPERATORS: &[Operator] = &[
 ];
 
 /// Multiplies two matrices, each optionally transposed, and adds a third that is broadcast to the product.
-fn gemm(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn gemm(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let matrix = |slot, flag: &str| match (context.dims(slot)?, context.node.int(flag).unwrap_or(0)) {
         (&[rows, columns], 0) => Ok((rows, columns)),
         (&[rows, columns], _) => Ok((columns, rows)),
@@ -69,7 +69,7 @@ fn gemm_products(sizes: &Sizes<'_>) -> f64 {
 
 /// Implements the rules of NumPy. Leading axes are broadcast. A vector becomes a matrix with a single row or
 /// column, which is removed from the result.
-fn matmul(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn matmul(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let (left, right) = (context.dims(0)?, context.dims(1)?);
     let (left_lead, rows, depth) = match left {
         [depth] => (&[][..], None, *depth),
@@ -111,7 +111,7 @@ fn matmul_rows(view: &RowView<'_>) -> Option<Samples> {
 
 /// Returns the dimensions `[batch, heads, tokens, width]` for queries, keys or values. If the input has three
 /// axes, the last axis contains all heads.
-fn heads(context: &Context<'_>, slot: usize, count: &str) -> Ruled<[usize; 4]> {
+fn heads(context: &Context<'_>, slot: usize, count: &str) -> RuleResult<[usize; 4]> {
     let heads = usize::try_from(context.node.int(count).unwrap_or(1)).unwrap_or(0);
     match *context.dims(slot)? {
         [batch, heads, tokens, width] => Ok([batch, heads, tokens, width]),
@@ -123,7 +123,7 @@ fn heads(context: &Context<'_>, slot: usize, count: &str) -> Ruled<[usize; 4]> {
 }
 
 /// Infers only the result, not the cached keys and values or the scores.
-fn attention(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn attention(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     if (4..context.node.input.len()).any(|slot| context.node.input_name(slot).is_some()) {
         return Err(Unresolved::Unknown);
     }
@@ -131,7 +131,11 @@ fn attention(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let key = heads(context, 1, "kv_num_heads")?;
     let [_, groups, keys, width] = heads(context, 2, "kv_num_heads")?;
     if key != [batch, groups, keys, depth] || groups == 0 || !count.is_multiple_of(groups) {
-        return mismatch(format!("queries {:?} do not match keys {:?} and their values", context.dims(0)?, context.dims(1)?));
+        return mismatch(format!(
+            "queries {:?} do not match keys {:?} and their values",
+            context.dims(0)?,
+            context.dims(1)?
+        ));
     }
     context.output(match context.dims(0)?.len() {
         3 => vec![batch, tokens, count.saturating_mul(width)],
@@ -147,7 +151,7 @@ fn attention_rows(view: &RowView<'_>) -> Option<Samples> {
 }
 
 /// Returns the equation and the lengths of the axes.
-fn einsum_parts(context: &Context<'_>) -> Ruled<(Equation, Vec<(char, usize)>)> {
+fn einsum_parts(context: &Context<'_>) -> RuleResult<(Equation, Vec<(char, usize)>)> {
     let all = context.all_dims()?;
     let ranks: Vec<usize> = all.iter().map(|dims| dims.len()).collect();
     let text = context.node.text("equation").unwrap_or_default();
@@ -167,7 +171,7 @@ fn einsum_parts(context: &Context<'_>) -> Ruled<(Equation, Vec<(char, usize)>)> 
     Ok((equation, lengths))
 }
 
-fn einsum_dims(context: &Context<'_>) -> Ruled<Vec<usize>> {
+fn einsum_dims(context: &Context<'_>) -> RuleResult<Vec<usize>> {
     let (equation, lengths) = einsum_parts(context)?;
     let length = |letter: &char| lengths.iter().find(|(known, _)| known == letter);
     Ok(equation
@@ -178,7 +182,7 @@ fn einsum_dims(context: &Context<'_>) -> Ruled<Vec<usize>> {
         .collect())
 }
 
-fn einsum(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn einsum(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     context.output(einsum_dims(context)?)
 }
 
@@ -189,9 +193,9 @@ fn einsum_rows(view: &RowView<'_>) -> Option<Samples> {
     let mut found: Option<(char, Samples)> = None;
     for (slot, letters) in equation.operands.iter().enumerate() {
         let samples = match view.input(slot)? {
-            RowUse::Same => continue,
+            RowUse::Independent => continue,
             RowUse::Mixed => return None,
-            RowUse::Apart(samples) => samples,
+            RowUse::PerSample(samples) => samples,
         };
         let letter = *letters.get(samples.axis)?;
         if found.is_some_and(|(other, same)| other != letter || same.on(0) != samples.on(0)) {

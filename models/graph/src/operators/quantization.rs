@@ -3,7 +3,7 @@
 use super::operator::Effort::Passing;
 use super::operator::Operator;
 use crate::onnx::data_type;
-use crate::values::{Context, Ruled, Unresolved, Value, mismatch};
+use crate::values::{Context, RuleResult, Unresolved, Value, mismatch};
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("DequantizeLinear", 10, dequantized)
@@ -17,7 +17,7 @@ pub(super) const OPERATORS: &[Operator] = &[
 ];
 
 /// Returns integers of the zero point's type, by default unsigned bytes.
-fn quantized(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn quantized(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let named = || {
         context
             .node
@@ -32,12 +32,12 @@ fn quantized(context: &Context<'_>) -> Ruled<Vec<Value>> {
 }
 
 /// Returns numbers of the scale's type.
-fn dequantized(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn dequantized(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     scaled(context, context.data_type(1))
 }
 
 /// Returns the shape of the first input. Supports a single scale and a scale per slice of an axis.
-fn scaled(context: &Context<'_>, code: i32) -> Ruled<Vec<Value>> {
+fn scaled(context: &Context<'_>, code: i32) -> RuleResult<Vec<Value>> {
     let dims = context.dims(0)?;
     match context.dims(1)? {
         [] | [1] => {}

@@ -3,7 +3,9 @@
 use super::operator::HeadPart::Tail;
 use super::operator::Operator;
 use crate::onnx::data_type;
-use crate::values::{Context, Growth, Literal, RowView, Ruled, Samples, Unresolved, Value, axes_of, axis_of};
+use crate::values::{
+    Context, Growth, Literal, RowView, RuleResult, Samples, Unresolved, Value, axes_of, axis_of,
+};
 
 pub(super) const OPERATORS: &[Operator] = &[
     extreme("ArgMax", 1),
@@ -51,7 +53,7 @@ fn keeps_dims(context: &Context<'_>) -> bool {
 }
 
 /// Returns the axes of a reduction. If the list is missing or empty, all axes are reduced.
-fn reduced_axes(context: &Context<'_>, rank: usize) -> Ruled<Vec<usize>> {
+fn reduced_axes(context: &Context<'_>, rank: usize) -> RuleResult<Vec<usize>> {
     let axes = context.attribute_or_input("axes", 1)?;
     match axes {
         None | Some([]) if context.node.int("noop_with_empty_axes") == Some(1) => Ok(Vec::new()),
@@ -71,7 +73,7 @@ fn without(dims: &[usize], axes: &[usize], keep: bool) -> Vec<usize> {
     kept.collect()
 }
 
-fn reduced(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn reduced(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let dims = context.dims(0)?;
     let axes = reduced_axes(context, dims.len())?;
     context.output(without(dims, &axes, keeps_dims(context)))
@@ -106,10 +108,10 @@ fn to_one(
 /// Returns true if no more than one factor depends on the batch.
 fn one_moves(growth: &Growth<'_>) -> bool {
     let lines = growth.lines(0);
-    lines.is_some_and(|lines| lines.iter().filter(|line| line.times != 0).count() <= 1)
+    lines.is_some_and(|lines| lines.iter().filter(|line| line.slope != 0).count() <= 1)
 }
 
-fn arg_extreme(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn arg_extreme(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let dims = context.dims(0)?;
     let axis = context.axis(0)?;
     let dims = without(dims, &[axis], keeps_dims(context));
@@ -129,7 +131,7 @@ fn summed_rows(view: &RowView<'_>) -> Option<Samples> {
     (axis != samples.axis).then_some(samples)
 }
 
-fn top_k(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn top_k(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let mut dims = context.dims(0)?.to_vec();
     let axis = context.axis(-1)?;
     let count = context

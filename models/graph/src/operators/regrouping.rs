@@ -5,8 +5,8 @@ use super::operator::Effort::Passing;
 use super::operator::HeadPart::Tail;
 use super::operator::{Operator, ShapeRule};
 use crate::values::{
-    Context, Growth, Literal, RowView, Ruled, SLIDES, Samples, Value, Why, at, axes_of, axis_of, mismatch,
-    product, replaced, strides, unsigned,
+    Context, Growth, Literal, RowView, RuleResult, SLIDES, Samples, Value, Why, at, axes_of, axis_of,
+    mismatch, product, replaced, strides, unsigned,
 };
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -20,7 +20,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("Transpose", 1, transpose)
         .literal(transposed)
         .rows(transpose_rows)
-        .straight(|growth| growth.only_first_moves())
+        .straight(|growth| growth.only_first_depends_on_batch())
         .shrinks(true)
         .rearranges(true)
         .effort(Passing),
@@ -32,7 +32,7 @@ const fn regrouping(name: &'static str, since: i64, shape: ShapeRule) -> Operato
     Operator::new(name, since, shape)
         .literal(|context, _| context.literal(0).cloned())
         .rows(regrouped)
-        .straight(|growth| growth.only_first_moves())
+        .straight(|growth| growth.only_first_depends_on_batch())
         .shrinks(true)
         .rearranges(true)
         .effort(Passing)
@@ -50,7 +50,7 @@ fn regrouped(view: &RowView<'_>) -> Option<Samples> {
     Samples::placed(&view.output_dims()?, outside)
 }
 
-fn flatten(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn flatten(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let dims = context.dims(0)?;
     let axis = match context.node.int("axis").unwrap_or(1) {
         axis if usize::try_from(axis) == Ok(dims.len()) => dims.len(),
@@ -60,7 +60,7 @@ fn flatten(context: &Context<'_>) -> Ruled<Vec<Value>> {
     context.output(vec![product(rows)?, product(columns)?])
 }
 
-fn reshape(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn reshape(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let dims = context.dims(0)?;
     let target = context.setting("shape", 1)?;
     let copy_zero = context.node.int("allowzero").unwrap_or(0) == 0;
@@ -87,7 +87,7 @@ fn reshape(context: &Context<'_>) -> Ruled<Vec<Value>> {
     }
 }
 
-fn squeeze(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn squeeze(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let dims = context.dims(0)?;
     let axes: Vec<usize> = match context.attribute_or_input("axes", 1)? {
         // ONNX Runtime ignores an empty list and squeezes all axes of size 1, including a batch of 1.
@@ -111,7 +111,7 @@ fn squeeze_growth(growth: &Growth<'_>) -> Result<(), Why> {
     if open && !named { Err(SLIDES) } else { Ok(()) }
 }
 
-fn unsqueeze(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn unsqueeze(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let dims = context.dims(0)?;
     let axes = context.setting("axes", 1)?;
     let rank = dims.len() + axes.len();
@@ -130,7 +130,7 @@ fn unsqueeze(context: &Context<'_>) -> Ruled<Vec<Value>> {
 }
 
 /// Returns the input axis of each output axis.
-fn permutation(context: &Context<'_>, rank: usize) -> Ruled<Vec<usize>> {
+fn permutation(context: &Context<'_>, rank: usize) -> RuleResult<Vec<usize>> {
     let Some(order) = context.node.ints("perm") else {
         return Ok((0..rank).rev().collect());
     };
@@ -141,10 +141,15 @@ fn permutation(context: &Context<'_>, rank: usize) -> Ruled<Vec<usize>> {
     Ok(order)
 }
 
-fn transpose(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn transpose(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let dims = context.dims(0)?;
     let order = permutation(context, dims.len())?;
-    context.output(order.iter().map(|&axis| at(dims, axis)).collect::<Ruled<_>>()?)
+    context.output(
+        order
+            .iter()
+            .map(|&axis| at(dims, axis))
+            .collect::<RuleResult<_>>()?,
+    )
 }
 
 fn transposed(context: &Context<'_>, dims: &[usize]) -> Option<Literal> {
@@ -163,15 +168,18 @@ fn transpose_rows(view: &RowView<'_>) -> Option<Samples> {
 
 /// Returns `[n, c, h, w]` and the side length of the blocks of positions that are converted to channels or
 /// back.
-fn blocked(context: &Context<'_>) -> Ruled<([usize; 4], usize)> {
+fn blocked(context: &Context<'_>) -> RuleResult<([usize; 4], usize)> {
     let block = context.node.int("blocksize").unwrap_or_default();
     match (context.dims(0)?.try_into(), usize::try_from(block)) {
         (Ok(dims), Ok(block)) if block > 0 => Ok((dims, block)),
-        _ => mismatch(format!("{:?} cannot be divided into blocks of {block}", context.dims(0)?)),
+        _ => mismatch(format!(
+            "{:?} cannot be divided into blocks of {block}",
+            context.dims(0)?
+        )),
     }
 }
 
-fn depth_to_space(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn depth_to_space(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let ([n, c, h, w], block) = blocked(context)?;
     if !c.is_multiple_of(block.saturating_mul(block)) {
         return mismatch(format!("{c} channels cannot be divided into blocks of {block}"));
@@ -180,10 +188,12 @@ fn depth_to_space(context: &Context<'_>) -> Ruled<Vec<Value>> {
     context.output(vec![n, c / block / block, h, w])
 }
 
-fn space_to_depth(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn space_to_depth(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let ([n, c, h, w], block) = blocked(context)?;
     if !h.is_multiple_of(block) || !w.is_multiple_of(block) {
-        return mismatch(format!("{h}x{w} positions cannot be divided into blocks of {block}"));
+        return mismatch(format!(
+            "{h}x{w} positions cannot be divided into blocks of {block}"
+        ));
     }
     let c = c.saturating_mul(block).saturating_mul(block);
     context.output(vec![n, c, h / block, w / block])

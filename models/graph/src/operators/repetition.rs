@@ -2,15 +2,15 @@
 
 use super::operator::Operator;
 use crate::values::{
-    Context, Dim, Growth, RowUse, RowView, Ruled, Samples, Unresolved, Value, Why, as_number, broadcast_dims,
-    mismatch, signed, sizes_of, unsigned,
+    Context, Dim, Growth, RowUse, RowView, RuleResult, Samples, Unresolved, Value, Why, as_number,
+    broadcast_dims, mismatch, signed, sizes_of, unsigned,
 };
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("Expand", 8, expand)
         .literal(|context, dims| context.stretched(0, dims))
         .rows(expand_rows)
-        .straight(|growth| growth.only_first_moves())
+        .straight(|growth| growth.only_first_depends_on_batch())
         .weights(0..1),
     scaling("Resize", 10),
     Operator::new("Tile", 1, tile)
@@ -42,7 +42,7 @@ pub(super) fn filled(view: &RowView<'_>) -> Option<Samples> {
     batch.map(Samples::plain)
 }
 
-fn expand(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn expand(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let target = context.known_integers(1)?;
     let target: Vec<usize> = sizes_of(target)?;
     context.output(broadcast_dims(context.dims(0)?, &target)?)
@@ -51,22 +51,22 @@ fn expand(context: &Context<'_>) -> Ruled<Vec<Value>> {
 /// Broadcasts the input. If the input has no samples, such as a class token, all samples become equal.
 fn expand_rows(view: &RowView<'_>) -> Option<Samples> {
     match view.input(0)? {
-        RowUse::Apart(samples) => {
+        RowUse::PerSample(samples) => {
             let added = view.output_dims()?.len().checked_sub(view.rank(0)?)?;
             Some(samples.on(samples.axis + added))
         }
-        RowUse::Same => filled(view),
+        RowUse::Independent => filled(view),
         RowUse::Mixed => None,
     }
 }
 
-fn tile(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn tile(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let repeats = context.known_integers(1)?;
     let pairs = context.dims(0)?.iter().zip(repeats);
     context.output(
         pairs
             .map(|(&dim, &times)| Ok(dim.saturating_mul(unsigned(times)?)))
-            .collect::<Ruled<_>>()?,
+            .collect::<RuleResult<_>>()?,
     )
 }
 
@@ -74,8 +74,8 @@ fn tile(context: &Context<'_>) -> Ruled<Vec<Value>> {
 /// samples become equal.
 fn tiled_rows(view: &RowView<'_>) -> Option<Samples> {
     match view.input(0)? {
-        RowUse::Apart(_) => axis_kept(view),
-        RowUse::Same => filled(view),
+        RowUse::PerSample(_) => axis_kept(view),
+        RowUse::Independent => filled(view),
         RowUse::Mixed => None,
     }
 }
@@ -102,8 +102,9 @@ fn scales(context: &Context<'_>) -> Option<Vec<f64>> {
     Some(scales.numbers())
 }
 
-/// Infers `Resize` and `Upsample` with constant sizes or scales.
-fn resize(context: &Context<'_>) -> Ruled<Vec<Value>> {
+/// Infers `Resize` and `Upsample` if the sizes or scales are known. The attribute `axes` and other aspect
+/// ratio policies than `stretch` are not supported.
+fn resize(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let dims = context.dims(0)?;
     if context.node.attribute("axes").is_some()
         || context

@@ -3,8 +3,8 @@
 use super::operator::Operator;
 use super::repetition::axis_kept;
 use crate::values::{
-    Context, Growth, Literal, RowUse, RowView, Ruled, SLIDES, Samples, Unresolved, Value, Why, at, axes_of,
-    axis_of, from_end, mismatch, replaced, signed, sizes_of, strides, unsigned,
+    Context, Growth, Literal, RowUse, RowView, RuleResult, SLIDES, Samples, Unresolved, Value, Why, at,
+    axes_of, axis_of, from_end, mismatch, replaced, signed, sizes_of, strides, unsigned,
 };
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -16,7 +16,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("Gather", 1, gather)
         .literal(gathered)
         .rows(gather_rows)
-        .straight(|growth| growth.only_first_moves())
+        .straight(|growth| growth.only_first_depends_on_batch())
         .weights(0..1),
     Operator::new("GatherElements", 11, |context| {
         context.output(context.dims(1)?.to_vec())
@@ -31,7 +31,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         .literal(sliced)
         .rows(slice_rows)
         .growth(slice_growth)
-        .straight(|growth| growth.only_first_moves())
+        .straight(|growth| growth.only_first_depends_on_batch())
         .shrinks(true),
     Operator::new("Split", 1, split)
         .rows(split_rows)
@@ -46,7 +46,7 @@ const fn in_place(name: &'static str, since: i64) -> Operator {
     Operator::new(name, since, |context| context.same_output()).shrinks(true)
 }
 
-fn concat(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn concat(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let all = context.all_dims()?;
     let first = *all.first().ok_or(Unresolved::Unknown)?;
     let axis = axis_of(context.node.int("axis").unwrap_or(1), first.len())?;
@@ -95,7 +95,7 @@ struct Cut {
 }
 
 /// Returns the axes that a `Slice` changes, with starts and ends clamped as specified by ONNX.
-fn slice_cuts(context: &Context<'_>) -> Ruled<Vec<Cut>> {
+fn slice_cuts(context: &Context<'_>) -> RuleResult<Vec<Cut>> {
     let dims = context.dims(0)?;
     let starts = context.setting("starts", 1)?;
     let ends = context.setting("ends", 2)?;
@@ -117,7 +117,7 @@ fn slice_cuts(context: &Context<'_>) -> Ruled<Vec<Cut>> {
     Ok(cuts)
 }
 
-fn cut(axis: usize, size: usize, start: i64, end: i64, step: i64) -> Ruled<Cut> {
+fn cut(axis: usize, size: usize, start: i64, end: i64, step: i64) -> RuleResult<Cut> {
     let size = signed(size);
     let place = |value| from_end(value, size);
     let (start, span) = match step {
@@ -141,7 +141,7 @@ fn cut(axis: usize, size: usize, start: i64, end: i64, step: i64) -> Ruled<Cut> 
     })
 }
 
-fn slice(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn slice(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let cuts = slice_cuts(context)?;
     let dims = cuts.iter().fold(context.dims(0)?.to_vec(), |dims, cut| {
         replaced(&dims, cut.axis, cut.count)
@@ -191,7 +191,7 @@ fn slice_growth(growth: &Growth<'_>) -> Result<(), Why> {
     }
 }
 
-fn gather(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn gather(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let (dims, indices) = (context.dims(0)?, context.dims(1)?);
     let axis = context.axis(0)?;
     let (before, after) = dims.split_at_checked(axis).unwrap_or((dims, &[]));
@@ -212,18 +212,18 @@ fn gathered(context: &Context<'_>, _: &[usize]) -> Option<Literal> {
 fn gather_rows(view: &RowView<'_>) -> Option<Samples> {
     let (axis, index_rank) = (view.axis(0)?, view.rank(1)?);
     match (view.input(0)?, view.input(1)?) {
-        (RowUse::Apart(samples), RowUse::Same) if samples.axis < axis => Some(samples),
-        (RowUse::Apart(samples), RowUse::Same) if samples.axis > axis => {
+        (RowUse::PerSample(samples), RowUse::Independent) if samples.axis < axis => Some(samples),
+        (RowUse::PerSample(samples), RowUse::Independent) if samples.axis > axis => {
             Some(samples.on(samples.axis + index_rank - 1))
         }
-        (RowUse::Same, RowUse::Apart(samples)) => Some(samples.on(samples.axis + axis)),
+        (RowUse::Independent, RowUse::PerSample(samples)) => Some(samples.on(samples.axis + axis)),
         _ => None,
     }
 }
 
 /// Data and indices share the first `batch_dims` axes. The size of the last axis of the indices is the number
 /// of axes that an index selects from.
-fn gather_nd(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn gather_nd(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let (dims, indices) = (context.dims(0)?, context.dims(1)?);
     let Some((&depth, places)) = indices.split_last() else {
         return mismatch("indices without an axis");
@@ -238,7 +238,7 @@ fn gather_nd(context: &Context<'_>) -> Ruled<Vec<Value>> {
     }
 }
 
-fn split(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn split(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let dims = context.dims(0)?;
     let axis = context.axis(0)?;
     let size = at(dims, axis)?;
@@ -274,7 +274,7 @@ fn split_growth(growth: &Growth<'_>) -> Result<(), Why> {
 }
 
 /// Returns the padding before and after each axis.
-fn pads(context: &Context<'_>, rank: usize) -> Ruled<Vec<(i64, i64)>> {
+fn pads(context: &Context<'_>, rank: usize) -> RuleResult<Vec<(i64, i64)>> {
     let pads = context.setting("pads", 1)?;
     let axes: Vec<usize> = match context.integers(3)? {
         Some(axes) => axes_of(axes, rank)?,
@@ -293,13 +293,13 @@ fn pads(context: &Context<'_>, rank: usize) -> Ruled<Vec<(i64, i64)>> {
     Ok(all)
 }
 
-fn pad(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn pad(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let dims = context.dims(0)?;
     let padded = dims
         .iter()
         .zip(pads(context, dims.len())?)
         .map(|(&dim, (before, after))| unsigned(signed(dim).saturating_add(before).saturating_add(after)));
-    context.output(padded.collect::<Ruled<_>>()?)
+    context.output(padded.collect::<RuleResult<_>>()?)
 }
 
 fn pad_rows(view: &RowView<'_>) -> Option<Samples> {

@@ -5,7 +5,7 @@ use super::operator::Effort::Pooling;
 use super::operator::HeadPart::{Layer, Tail};
 use super::operator::Operator;
 use crate::onnx::{NodeProto, data_type};
-use crate::values::{Context, Growth, Ruled, SLIDES, Unresolved, Value, Why, mismatch, signed};
+use crate::values::{Context, Growth, RuleResult, SLIDES, Unresolved, Value, Why, mismatch, signed};
 
 pub(super) const OPERATORS: &[Operator] = &[
     pool("AveragePool", 1).effort(Pooling).head(Tail),
@@ -57,7 +57,7 @@ struct Window {
 }
 
 /// Returns `values[axis]` of an attribute, or `default` if the attribute is omitted.
-fn setting(context: &Context<'_>, name: &str, axis: usize, default: i64) -> Ruled<i64> {
+fn setting(context: &Context<'_>, name: &str, axis: usize, default: i64) -> RuleResult<i64> {
     match context.node.ints(name) {
         None | Some([]) => Ok(default),
         Some(values) => values
@@ -67,7 +67,7 @@ fn setting(context: &Context<'_>, name: &str, axis: usize, default: i64) -> Rule
     }
 }
 
-fn positive(context: &Context<'_>, name: &str, axis: usize) -> Ruled<usize> {
+fn positive(context: &Context<'_>, name: &str, axis: usize) -> RuleResult<usize> {
     let value = setting(context, name, axis, 1)?;
     match usize::try_from(value) {
         Ok(value) if value > 0 => Ok(value),
@@ -75,7 +75,7 @@ fn positive(context: &Context<'_>, name: &str, axis: usize) -> Ruled<usize> {
     }
 }
 
-fn window(context: &Context<'_>, axis: usize, axes: usize, kernel: usize) -> Ruled<Window> {
+fn window(context: &Context<'_>, axis: usize, axes: usize, kernel: usize) -> RuleResult<Window> {
     let pads = (
         setting(context, "pads", axis, 0)?,
         setting(context, "pads", axis + axes, 0)?,
@@ -101,7 +101,7 @@ impl Window {
 
     /// Returns the number of window positions along an axis of `size`. If `round_up` is set, the last window
     /// can extend past the end.
-    fn places(&self, size: usize, auto_pad: &str, round_up: bool) -> Ruled<usize> {
+    fn places(&self, size: usize, auto_pad: &str, round_up: bool) -> RuleResult<usize> {
         if auto_pad.starts_with("SAME") {
             return Ok(size.div_ceil(self.stride));
         }
@@ -130,27 +130,27 @@ impl Window {
 }
 
 /// Splits `[batch, channels, ...]`.
-fn parts(dims: &[usize]) -> Ruled<(usize, usize, &[usize])> {
+fn parts(dims: &[usize]) -> RuleResult<(usize, usize, &[usize])> {
     match dims {
         [batch, channels, spatial @ ..] => Ok((*batch, *channels, spatial)),
         _ => mismatch(format!("input {dims:?} has no channels")),
     }
 }
 
-fn group(context: &Context<'_>) -> Ruled<usize> {
+fn group(context: &Context<'_>) -> RuleResult<usize> {
     match usize::try_from(context.node.int("group").unwrap_or(1)) {
         Ok(group) if group > 0 => Ok(group),
         _ => mismatch("group must be positive"),
     }
 }
 
-fn misfit<T>(context: &Context<'_>) -> Ruled<T> {
+fn misfit<T>(context: &Context<'_>) -> RuleResult<T> {
     let (input, weight) = (context.dims(0)?, context.dims(1)?);
     mismatch(format!("input {input:?}, weight {weight:?}"))
 }
 
 /// `Conv`: input `[n, c, ...]`, weight `[m, c / group, ...]`.
-fn convolution(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn convolution(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let (batch, channels, spatial) = parts(context.dims(0)?)?;
     let (filters, depth, kernel) = parts(context.dims(1)?)?;
     if depth.checked_mul(group(context)?) != Some(channels) || kernel.len() != spatial.len() {
@@ -165,7 +165,7 @@ fn convolution(context: &Context<'_>) -> Ruled<Vec<Value>> {
 }
 
 /// `ConvTranspose`: input `[n, c, ...]`, weight `[c, m / group, ...]`.
-fn transposed_convolution(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn transposed_convolution(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let (batch, channels, spatial) = parts(context.dims(0)?)?;
     let (depth, filters, kernel) = parts(context.dims(1)?)?;
     if depth != channels || kernel.len() != spatial.len() {
@@ -200,7 +200,7 @@ fn convolution_growth(growth: &Growth<'_>) -> Result<(), Why> {
 }
 
 /// Infers the outputs of `MaxPool` (values and indices), `AveragePool` and `LpPool`.
-fn pooled(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn pooled(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let (batch, channels, spatial) = parts(context.dims(0)?)?;
     let auto_pad = context.node.text("auto_pad").unwrap_or("NOTSET");
     let round_up = context.node.int("ceil_mode") == Some(1);
@@ -216,7 +216,7 @@ fn pooled(context: &Context<'_>) -> Ruled<Vec<Value>> {
 }
 
 /// Returns a single value per channel. All axes after the channels get the size 1.
-fn pooled_globally(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn pooled_globally(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let (batch, channels, spatial) = parts(context.dims(0)?)?;
     let dims = [batch, channels]
         .into_iter()

@@ -210,7 +210,10 @@ fn attributes_are_numbers_short_texts_and_tensors() {
     };
     refused(&with(kind), &["`alpha`", "kind"]);
     refused(&with(ints("long", &[0; 5000])), &["`long`", "too many numbers"]);
-    refused(&with(text("long", &"a".repeat(2000))), &["`long`", "length limit"]);
+    refused(
+        &with(text("long", &"a".repeat(2000))),
+        &["`long`", "length limit"],
+    );
     let twice = in_relu(|relu| relu.attribute.extend([int("a", 1), int("a", 2)]));
     refused(&twice, &["two attributes", "`a`"]);
     let mut lying = tensor("value", &noisy(1, &[2]));
@@ -260,12 +263,7 @@ fn weights_hold_what_they_claim() {
 
 #[test]
 fn tensors_hold_numbers() {
-    for (code, word) in [
-        (8, "texts"),
-        (14, "complex"),
-        (0, "untyped"),
-        (23, "type 23"),
-    ] {
+    for (code, word) in [(8, "texts"), (14, "complex"), (0, "untyped"), (23, "type 23")] {
         let refusal = refused(&in_weight(|weight| weight.data_type = code), &["`k`", word]);
         assert!(matches!(refusal, Inadmissible::ElementType { .. }));
         let end = in_graph(|graph| {
@@ -350,7 +348,7 @@ fn everything_is_counted() {
 
 /// Small files that would need much memory after decoding.
 #[test]
-fn what_would_grow_is_refused_before_it_is_read() {
+fn files_that_expand_are_refused_before_decoding() {
     let empty_nodes = in_graph(|graph| graph.node = vec![NodeProto::default(); 1_000_000]);
     refused(&empty_nodes, &["16385 nodes"]);
     let inputs = in_relu(|relu| relu.input = vec![String::new(); 4_000_000]);

@@ -82,7 +82,7 @@ fn a_class_token_is_repeated_for_every_sample() {
 }
 
 #[test]
-fn what_cannot_be_opened_is_refused_by_name() {
+fn batches_that_cannot_be_opened_are_refused_by_name() {
     let larger = fixed(8, vec![node("Relu", &["x"], &["y"])], vec![], &[8, 4, 6]);
     let error = opened(&larger).unwrap_err();
     assert!(

@@ -20,7 +20,7 @@ fn between(nodes: Vec<NodeProto>, weights: Vec<TensorProto>) -> ModelProto {
 
 /// Without input elements, some kernels of ONNX Runtime do not write the output or do not terminate.
 #[test]
-fn nothing_is_computed_from_nothing() {
+fn computing_with_axes_of_size_zero_is_refused() {
     let no_rows = initializer("none", &Tensor::f32(vec![1, 0, 4], vec![]).unwrap());
     let unwritten = vec![
         node("Slice", &["x", "zero", "zero", "one"], &["left"]),
@@ -32,7 +32,7 @@ fn nothing_is_computed_from_nothing() {
         &between(unwritten, vec![no_rows]),
         &["`left`", "Slice", "axis of size 0"],
     );
-    assert!(matches!(refusal, Inadmissible::Empty { .. }));
+    assert!(matches!(refusal, Inadmissible::EmptyAxis { .. }));
     let endless = in_graph(|graph| {
         let none = node("Slice", &["x", "zero", "zero", "one"], &["none"]);
         graph.node[0].input[0] = "none".to_owned();
@@ -62,7 +62,7 @@ fn nothing_is_computed_from_nothing() {
 
 /// The axis is not empty for large batches, but has the size 0 for a small batch.
 #[test]
-fn no_batch_leaves_an_axis_empty() {
+fn axes_that_are_empty_for_a_batch_are_refused() {
     let shorter = |by: i64| {
         let nodes = vec![
             node("Shape", &["x"], &["shape"]),

@@ -53,7 +53,7 @@ fn bytes_survive_reading_and_writing() {
 }
 
 #[test]
-fn what_is_no_model_is_refused() {
+fn invalid_files_are_refused() {
     for bytes in [
         &b""[..],
         b"\xff\xd8\xff\xe0 a photo",
@@ -191,7 +191,7 @@ fn weights_elsewhere_are_refused() {
 }
 
 #[test]
-fn what_is_not_committed_leaves_what_was_there() {
+fn uncommitted_files_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("large.onnx");
     std::fs::write(&path, "an earlier model").unwrap();

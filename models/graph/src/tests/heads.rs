@@ -150,7 +150,9 @@ fn classes_that_are_kept_score_as_before_wherever_they_stand() {
     for (name, model) in heads().into_iter().chain([("two heads", distilled())]) {
         let tuned = model.replace_head(4, 9).unwrap();
         let old = run(&tuned, &rows);
-        let next = tuned.keep_head(&[Some(3), None, Some(0), Some(2)], 1).unwrap();
+        let next = tuned
+            .replace_head_keeping(&[Some(3), None, Some(0), Some(2)], 1)
+            .unwrap();
         let new = run(&next, &rows);
         let pairs = old
             .as_f32()
@@ -161,7 +163,7 @@ fn classes_that_are_kept_score_as_before_wherever_they_stand() {
             assert_eq!([new[0], new[2], new[3]], [old[3], old[0], old[2]], "{name}");
             assert_ne!(new[1], old[1], "{name}");
         }
-        let error = tuned.keep_head(&[Some(4)], 1).unwrap_err().to_string();
+        let error = tuned.replace_head_keeping(&[Some(4)], 1).unwrap_err().to_string();
         assert!(error.contains("does not contain class 4"), "{name}: {error}");
     }
 }

@@ -23,7 +23,7 @@ fn chain(nodes: usize, length: usize) -> Model {
 }
 
 #[test]
-fn what_is_kept_of_the_cuts_is_bounded() {
+fn memory_for_cuts_is_bounded() {
     let limits = ModelLimits::default();
     let check = |nodes, length| chain(nodes, length).network().unwrap().check_cuts(&limits);
     check(1000, 20).unwrap();
@@ -49,7 +49,7 @@ mod needs_shared {
     #[test]
     fn real_networks_take_a_twentieth_of_the_work_that_a_row_may() {
         let limits = ModelLimits {
-            row_work: ModelLimits::default().row_work / 20,
+            sample_work: ModelLimits::default().sample_work / 20,
             ..ModelLimits::default()
         };
         for name in [

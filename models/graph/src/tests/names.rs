@@ -129,13 +129,13 @@ fn layers_are_refused_from_the_first_cut_behind_what_hosts_do_not_take() {
     let limits = ModelLimits::default();
     let mut model = network(|node, _| node);
     let cuts = model.network().unwrap().cuts;
-    assert!(model.refused(&cuts, &limits).is_none());
+    assert!(model.first_refused_cut(&cuts, &limits).is_none());
     let mut graph = model.graph().clone();
     graph.node[3].attribute.push(int("strange", 1));
     let second = graph.node[3].attribute[0].clone();
     graph.node[3].attribute.push(second);
     model = model.with_graph(graph).unwrap();
-    let refused = model.refused(&cuts, &limits).unwrap();
+    let refused = model.first_refused_cut(&cuts, &limits).unwrap();
     assert_eq!(cuts[refused.first].name, "relu_2");
     assert!(refused.why.to_string().contains("strange"), "{}", refused.why);
 }

@@ -1,4 +1,4 @@
-use super::{Literal, Ruled, Unresolved, Value, axis_of};
+use super::{Literal, RuleResult, Unresolved, Value, axis_of};
 use crate::onnx::{NodeProto, TensorProto};
 use crate::{GraphError, Model};
 use std::collections::HashMap;
@@ -73,25 +73,25 @@ impl<'a> Context<'a> {
     }
 
     /// Returns the dimensions of the input at `slot`.
-    pub(crate) fn dims(&self, slot: usize) -> Ruled<&'a [usize]> {
+    pub(crate) fn dims(&self, slot: usize) -> RuleResult<&'a [usize]> {
         self.input(slot)
             .and_then(|value| value.dims.as_deref())
             .ok_or(Unresolved::Unknown)
     }
 
     /// Returns the dimensions of all inputs, not counting omitted inputs.
-    pub(crate) fn all_dims(&self) -> Ruled<Vec<&'a [usize]>> {
+    pub(crate) fn all_dims(&self) -> RuleResult<Vec<&'a [usize]>> {
         let there = (0..self.node.input.len()).filter(|&slot| self.node.input_name(slot).is_some());
         there.map(|slot| self.dims(slot)).collect()
     }
 
     /// Returns a single output with the element type of the first input.
-    pub(crate) fn output(&self, dims: Vec<usize>) -> Ruled<Vec<Value>> {
+    pub(crate) fn output(&self, dims: Vec<usize>) -> RuleResult<Vec<Value>> {
         Ok(vec![Value::with_shape(self.data_type(0), dims)])
     }
 
     /// Returns a single output with the element type and dimensions of the first input.
-    pub(crate) fn same_output(&self) -> Ruled<Vec<Value>> {
+    pub(crate) fn same_output(&self) -> RuleResult<Vec<Value>> {
         self.output(self.dims(0)?.to_vec())
     }
 
@@ -106,7 +106,7 @@ impl<'a> Context<'a> {
     }
 
     /// Returns the integers of an optional input, or `None` if the node omits it.
-    pub(crate) fn integers(&self, slot: usize) -> Ruled<Option<&'a [i64]>> {
+    pub(crate) fn integers(&self, slot: usize) -> RuleResult<Option<&'a [i64]>> {
         if self.node.input_name(slot).is_none() {
             return Ok(None);
         }
@@ -115,23 +115,24 @@ impl<'a> Context<'a> {
     }
 
     /// Returns the first integer of an optional input.
-    pub(crate) fn integer(&self, slot: usize) -> Ruled<Option<i64>> {
+    pub(crate) fn integer(&self, slot: usize) -> RuleResult<Option<i64>> {
         Ok(self.integers(slot)?.and_then(|values| values.first()).copied())
     }
 
     /// Returns the integers of a required input.
-    pub(crate) fn known_integers(&self, slot: usize) -> Ruled<&'a [i64]> {
+    pub(crate) fn known_integers(&self, slot: usize) -> RuleResult<&'a [i64]> {
         self.integers(slot)?.ok_or(Unresolved::Unknown)
     }
 
-    /// Returns the node's `axis` as an axis of the first input.
-    pub(crate) fn axis(&self, default: i64) -> Ruled<usize> {
+    /// Returns the node's `axis`, or `default` if it is omitted, as an axis of the first input. Negative
+    /// values count from the end.
+    pub(crate) fn axis(&self, default: i64) -> RuleResult<usize> {
         axis_of(self.node.int("axis").unwrap_or(default), self.dims(0)?.len())
     }
 
     /// Returns integers that are an attribute in older operator sets and an input in newer ones, or `None` if
     /// the node omits both.
-    pub(crate) fn attribute_or_input(&self, name: &str, slot: usize) -> Ruled<Option<&'a [i64]>> {
+    pub(crate) fn attribute_or_input(&self, name: &str, slot: usize) -> RuleResult<Option<&'a [i64]>> {
         match self.node.ints(name) {
             Some(values) => Ok(Some(values)),
             None => self.integers(slot),
@@ -139,7 +140,7 @@ impl<'a> Context<'a> {
     }
 
     /// Returns the same as [`Self::attribute_or_input`] for a required setting.
-    pub(crate) fn setting(&self, name: &str, slot: usize) -> Ruled<&'a [i64]> {
+    pub(crate) fn setting(&self, name: &str, slot: usize) -> RuleResult<&'a [i64]> {
         self.attribute_or_input(name, slot)?.ok_or(Unresolved::Unknown)
     }
 }

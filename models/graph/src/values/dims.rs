@@ -8,9 +8,9 @@ pub(crate) enum Unresolved {
     Mismatch(String),
 }
 
-pub(crate) type Ruled<T> = Result<T, Unresolved>;
+pub(crate) type RuleResult<T> = Result<T, Unresolved>;
 
-pub(crate) fn mismatch<T>(why: impl Into<String>) -> Ruled<T> {
+pub(crate) fn mismatch<T>(why: impl Into<String>) -> RuleResult<T> {
     Err(Unresolved::Mismatch(why.into()))
 }
 
@@ -18,12 +18,12 @@ pub(crate) fn signed(value: usize) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-pub(crate) fn unsigned(value: i64) -> Ruled<usize> {
+pub(crate) fn unsigned(value: i64) -> RuleResult<usize> {
     usize::try_from(value).or_else(|_| mismatch(format!("invalid size {value}")))
 }
 
 /// Converts sizes, which must not be negative.
-pub(crate) fn sizes_of(sizes: &[i64]) -> Ruled<Vec<usize>> {
+pub(crate) fn sizes_of(sizes: &[i64]) -> RuleResult<Vec<usize>> {
     sizes.iter().map(|&size| unsigned(size)).collect()
 }
 
@@ -37,23 +37,26 @@ pub(crate) fn from_end(place: i64, size: i64) -> i64 {
 }
 
 /// Returns the index of `axis` in a tensor of this rank; negative axes count from the end.
-pub(crate) fn axis_of(axis: i64, rank: usize) -> Ruled<usize> {
+pub(crate) fn axis_of(axis: i64, rank: usize) -> RuleResult<usize> {
     match usize::try_from(from_end(axis, signed(rank))) {
         Ok(index) if index < rank => Ok(index),
-        _ => mismatch(format!("axis {axis} is out of range for a tensor with {rank} axes")),
+        _ => mismatch(format!(
+            "axis {axis} is out of range for a tensor with {rank} axes"
+        )),
     }
 }
 
 /// Applies [`axis_of`] to all `axes`.
-pub(crate) fn axes_of(axes: &[i64], rank: usize) -> Ruled<Vec<usize>> {
+pub(crate) fn axes_of(axes: &[i64], rank: usize) -> RuleResult<Vec<usize>> {
     axes.iter().map(|&axis| axis_of(axis, rank)).collect()
 }
 
 /// Returns the size of `axis`.
-pub(crate) fn at(dims: &[usize], axis: usize) -> Ruled<usize> {
-    dims.get(axis)
-        .copied()
-        .map_or_else(|| mismatch(format!("axis {axis} is out of range for {dims:?}")), Ok)
+pub(crate) fn at(dims: &[usize], axis: usize) -> RuleResult<usize> {
+    dims.get(axis).copied().map_or_else(
+        || mismatch(format!("axis {axis} is out of range for {dims:?}")),
+        Ok,
+    )
 }
 
 /// Returns `dims` with `axis` set to `size`.
@@ -64,8 +67,7 @@ pub(crate) fn replaced(dims: &[usize], axis: usize, size: usize) -> Vec<usize> {
         .collect()
 }
 
-/// Returns the product of `dims`.
-pub(crate) fn product(dims: &[usize]) -> Ruled<usize> {
+pub(crate) fn product(dims: &[usize]) -> RuleResult<usize> {
     let product = dims.iter().try_fold(1_usize, |all, &dim| all.checked_mul(dim));
     product.map_or_else(
         || mismatch(format!("the number of elements of {dims:?} overflows")),
@@ -75,7 +77,7 @@ pub(crate) fn product(dims: &[usize]) -> Ruled<usize> {
 
 /// Returns the broadcast shape of two tensors. The shapes are aligned at the last axis, and axes of size 1
 /// are stretched.
-pub(crate) fn broadcast_dims(left: &[usize], right: &[usize]) -> Ruled<Vec<usize>> {
+pub(crate) fn broadcast_dims(left: &[usize], right: &[usize]) -> RuleResult<Vec<usize>> {
     let rank = left.len().max(right.len());
     let padded = |dims: &[usize]| -> Vec<usize> {
         std::iter::repeat_n(1, rank - dims.len())
@@ -88,7 +90,9 @@ pub(crate) fn broadcast_dims(left: &[usize], right: &[usize]) -> Ruled<Vec<usize
             (a, b) if a == b => Ok(a),
             (1, b) => Ok(b),
             (a, 1) => Ok(a),
-            _ => mismatch(format!("incompatible shapes for broadcasting: {left:?} and {right:?}")),
+            _ => mismatch(format!(
+                "incompatible shapes for broadcasting: {left:?} and {right:?}"
+            )),
         })
         .collect()
 }

@@ -3,7 +3,7 @@
 //! line. A model that compares its batch with a number or divides by it may be small for the two sizes and
 //! huge for the next.
 
-use super::probes::{Probes, SIZES};
+use super::probes::{PROBE_BATCHES, Probes};
 use super::{Context, Literal, Value};
 use crate::onnx::NodeProto;
 
@@ -16,46 +16,52 @@ pub(crate) const SLIDES: Why = "cuts or slides along an axis that depends on the
 /// Linear function of the batch, `times * batch + plus`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Line {
-    pub(crate) times: i64,
-    pub(crate) plus: i64,
+    pub(crate) slope: i64,
+    pub(crate) offset: i64,
 }
 
 impl Line {
     /// Returns the line through the values at both batch sizes, or `None` if the slope is not an integer.
     pub(crate) fn through(small: i64, large: i64) -> Option<Self> {
-        let (first, second) = (i64::try_from(SIZES.0).ok()?, i64::try_from(SIZES.1).ok()?);
+        let (first, second) = (
+            i64::try_from(PROBE_BATCHES.0).ok()?,
+            i64::try_from(PROBE_BATCHES.1).ok()?,
+        );
         let (rise, run) = (large.checked_sub(small)?, second.checked_sub(first)?);
         let times = rise
             .checked_div(run)
             .filter(|times| times.checked_mul(run) == Some(rise))?;
         let plus = small.checked_sub(times.checked_mul(first)?)?;
-        Some(Self { times, plus })
+        Some(Self {
+            slope: times,
+            offset: plus,
+        })
     }
 
     pub(crate) fn minus(self, other: Self) -> Option<Self> {
         Some(Self {
-            times: self.times.checked_sub(other.times)?,
-            plus: self.plus.checked_sub(other.plus)?,
+            slope: self.slope.checked_sub(other.slope)?,
+            offset: self.offset.checked_sub(other.offset)?,
         })
     }
 
     /// Returns the sign of the values if it is the same for every batch size from 1.
     pub(crate) fn sign(self) -> Option<i64> {
-        let first = self.times.checked_add(self.plus)?;
+        let first = self.slope.checked_add(self.offset)?;
         let sign = first.signum();
-        (self.times == 0 || (sign != 0 && sign == self.times.signum())).then_some(sign)
+        (self.slope == 0 || (sign != 0 && sign == self.slope.signum())).then_some(sign)
     }
 
     /// Returns true if the value is 0 for some batch size from 1, but not for all.
     pub(crate) fn crosses_zero(self) -> bool {
-        let root = self.plus.checked_neg().filter(|_| self.times != 0);
+        let root = self.offset.checked_neg().filter(|_| self.slope != 0);
         root.is_some_and(|root| {
-            root.checked_rem(self.times) == Some(0) && root.checked_div(self.times) >= Some(1)
+            root.checked_rem(self.slope) == Some(0) && root.checked_div(self.slope) >= Some(1)
         })
     }
 
     pub(crate) fn is_multiple_of(self, divisor: i64) -> bool {
-        [self.times, self.plus]
+        [self.slope, self.offset]
             .iter()
             .all(|part| part.checked_rem(divisor) == Some(0))
     }
@@ -120,12 +126,13 @@ impl<'a> Growth<'a> {
     }
 
     /// Returns true if any input depends on the batch.
-    pub(crate) fn moves(&self) -> bool {
-        (0..self.node.input.len()).any(|slot| self.dims_differ(slot)) || !self.moving().is_empty()
+    pub(crate) fn depends_on_batch(&self) -> bool {
+        (0..self.node.input.len()).any(|slot| self.dims_differ(slot))
+            || !self.batch_dependent_slots().is_empty()
     }
 
     /// Returns the slots of inputs whose elements depend on the batch.
-    pub(crate) fn moving(&self) -> Vec<usize> {
+    pub(crate) fn batch_dependent_slots(&self) -> Vec<usize> {
         let slots = 0..self.node.input.len();
         slots.filter(|&slot| literal_differs(self.input(slot))).collect()
     }
@@ -163,8 +170,8 @@ impl<'a> Growth<'a> {
     }
 
     /// Returns true if the elements of all inputs except the first are independent of the batch.
-    pub(crate) fn only_first_moves(&self) -> bool {
-        self.moving().iter().all(|&slot| slot == 0)
+    pub(crate) fn only_first_depends_on_batch(&self) -> bool {
+        self.batch_dependent_slots().iter().all(|&slot| slot == 0)
     }
 
     /// Returns true if only the first input depends on the batch, and `fits` holds for all pairs of an
@@ -173,10 +180,10 @@ impl<'a> Growth<'a> {
         let (Some(left), Some(right)) = (self.lines(0), self.lines(1)) else {
             return false;
         };
-        self.moving() == [0]
+        self.batch_dependent_slots() == [0]
             && left
                 .iter()
-                .all(|&line| right.iter().all(|divisor| fits(line, divisor.plus)))
+                .all(|&line| right.iter().all(|divisor| fits(line, divisor.offset)))
     }
 
     /// Returns true if `fits` holds for the difference of each pair of elements. If an input has a single

@@ -14,12 +14,12 @@ mod value;
 
 pub(crate) use context::{Context, Values};
 pub(crate) use dims::{
-    Ruled, Unresolved, at, axes_of, axis_of, broadcast_dims, from_end, mismatch, product, replaced, signed,
-    sizes_of, unsigned,
+    RuleResult, Unresolved, at, axes_of, axis_of, broadcast_dims, from_end, mismatch, product, replaced,
+    signed, sizes_of, unsigned,
 };
 pub(crate) use growth::{Growth, Line, Pair, SLIDES, Why, lines, literal_differs, open_axes};
 pub(crate) use literal::{Literal, MOST_ELEMENTS, as_integer, as_number, strides};
-pub(crate) use probes::{Dim, Probes, SIZES};
+pub(crate) use probes::{Dim, PROBE_BATCHES, Probes};
 pub(crate) use row_use::{RowUse, RowUses, Samples};
 pub(crate) use row_view::RowView;
 pub(crate) use sizes::Sizes;

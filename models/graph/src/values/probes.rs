@@ -6,7 +6,7 @@ use crate::{GraphError, Model};
 
 /// The two batch sizes. The numbers are primes and larger than most axes, so fixed axes rarely have these
 /// sizes. They are small enough to avoid overflow in real networks.
-pub(crate) const SIZES: (usize, usize) = (1009, 2003);
+pub(crate) const PROBE_BATCHES: (usize, usize) = (1009, 2003);
 
 /// Size of an axis, or an integer in a shape, as a function of the batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,8 +37,8 @@ pub(crate) struct Probes {
 impl Probes {
     pub(crate) fn start(model: &Model) -> Result<Self, GraphError> {
         Ok(Self {
-            small: Values::start(model, SIZES.0)?,
-            large: Values::start(model, SIZES.1)?,
+            small: Values::start(model, PROBE_BATCHES.0)?,
+            large: Values::start(model, PROBE_BATCHES.1)?,
         })
     }
 
@@ -114,8 +114,9 @@ fn relate(small: usize, large: usize) -> Option<Dim> {
     if small == large {
         return Some(Dim::Fixed(small));
     }
-    let factor = small / SIZES.0;
-    let is_factor =
-        small.is_multiple_of(SIZES.0) && large.is_multiple_of(SIZES.1) && large / SIZES.1 == factor;
+    let factor = small / PROBE_BATCHES.0;
+    let is_factor = small.is_multiple_of(PROBE_BATCHES.0)
+        && large.is_multiple_of(PROBE_BATCHES.1)
+        && large / PROBE_BATCHES.1 == factor;
     is_factor.then_some(Dim::Batch(factor))
 }

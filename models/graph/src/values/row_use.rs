@@ -74,9 +74,9 @@ fn fixed_product<'a>(dims: impl IntoIterator<Item = &'a Dim>) -> Option<usize> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RowUse {
     /// Does not depend on the samples or on the batch size.
-    Same,
-    /// The samples are independent.
-    Apart(Samples),
+    Independent,
+    /// The elements of a sample, at this position, depend only on that sample.
+    PerSample(Samples),
     /// Samples may be mixed.
     Mixed,
 }
@@ -88,7 +88,7 @@ pub(crate) struct RowUses(HashMap<String, RowUse>);
 impl RowUses {
     /// Adds the inputs. The first axis is the batch.
     pub(crate) fn start<'a>(inputs: impl Iterator<Item = &'a str>) -> Self {
-        let apart = RowUse::Apart(Samples::plain(0));
+        let apart = RowUse::PerSample(Samples::plain(0));
         Self(inputs.map(|name| (name.to_owned(), apart)).collect())
     }
 
@@ -98,6 +98,6 @@ impl RowUses {
 
     /// Returns the row use of a value. Values without a producer are weights.
     pub(crate) fn get(&self, name: &str) -> RowUse {
-        self.0.get(name).copied().unwrap_or(RowUse::Same)
+        self.0.get(name).copied().unwrap_or(RowUse::Independent)
     }
 }

@@ -16,14 +16,14 @@ impl<'a> RowView<'a> {
     /// Returns the sample axis of an input, or `None` if the samples are mixed or missing.
     pub(crate) fn samples(&self, slot: usize) -> Option<Samples> {
         match self.input(slot)? {
-            RowUse::Apart(samples) => Some(samples),
-            RowUse::Same | RowUse::Mixed => None,
+            RowUse::PerSample(samples) => Some(samples),
+            RowUse::Independent | RowUse::Mixed => None,
         }
     }
 
     /// Returns true if an input is omitted or the same for every batch.
     pub(crate) fn is_parameter(&self, slot: usize) -> bool {
-        matches!(self.input(slot), None | Some(RowUse::Same))
+        matches!(self.input(slot), None | Some(RowUse::Independent))
     }
 
     /// Returns the sample axis of the first input if all other inputs are parameters.

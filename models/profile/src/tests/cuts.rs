@@ -1,4 +1,4 @@
-//! Candidates and memory on the seven networks.
+//! Tests of candidates and memory, based on seven networks.
 
 use crate::candidates::MOST_CANDIDATES;
 use crate::{candidates, efficient_rows, memory};
@@ -17,7 +17,7 @@ const NETWORKS: [&str; 7] = [
     "vit_b_16",
 ];
 
-/// A skeleton network. Only tests in a module `needs_shared` may ask for it.
+/// Reads a skeleton network. Only call this in modules named `needs_shared`.
 fn skeleton(name: &str) -> (Model, Network) {
     let path = frostline_needs::shared_file(&format!("models/skeletons/{name}.onnx"));
     let model = Model::read(path).unwrap();
@@ -35,7 +35,7 @@ fn names(model: &Model, network: &Network, freeze: &str) -> Vec<String> {
     cuts.into_iter().map(|cut| cut.name).collect()
 }
 
-/// A product with a matrix of 4 x 4 for each of so many positions of a row.
+/// Creates a model that multiplies each of `positions` vectors by a 4 x 4 matrix.
 fn product(positions: usize) -> Model {
     let weight = Tensor::f32([4, 4], vec![0.1; 16]).unwrap();
     let graph = GraphProto {
@@ -107,7 +107,7 @@ fn memory_counts_weights_once_and_tensors_while_they_live() {
     let bytes = Bytes::from(Model::from_proto(proto).unwrap().to_bytes().unwrap());
     let model = Model::from_bytes(bytes).unwrap();
     let found = memory(&model, &["a".to_owned(), "c".to_owned()]).unwrap();
-    // Up to `a`: x and a, 8 floats each. Up to `c` nothing larger ever lives.
+    // Up to `a`, x and a are live (16 floats). Up to `c`, the maximum is the same.
     assert_eq!((found[0].fixed, found[0].per_sample), (0.0, 64.0));
     assert_eq!((found[1].fixed, found[1].per_sample), (64.0, 64.0));
     assert!(memory(&model, &["nowhere".to_owned()]).is_err());
@@ -147,7 +147,8 @@ mod needs_shared {
                     cuts.len()
                 );
                 assert_eq!(cuts.last().unwrap().name, freeze, "{name}.{opset}");
-                // Whatever is left out, the smallest tensor before any depth is still offered at no more compute than a cheap operator's.
+                // Each omitted cut has an alternative that is not larger and adds up to 8 % of the
+                // computation.
                 for cut in network.cuts.iter().take_while(|cut| cut.name != freeze) {
                     let better = cuts.iter().any(|kept| {
                         kept.bytes_per_sample <= cut.bytes_per_sample
@@ -182,7 +183,7 @@ mod needs_shared {
     #[test]
     fn the_freeze_cut_stays_whatever_follows_it() {
         let (model, network) = skeleton("resnet18.opset20");
-        // A convolution's output, which its activation beats.
+        // Output of a convolution. The following activation would be a better candidate.
         let freeze = &network.cuts[0].name;
         assert_eq!(names(&model, &network, freeze), [freeze.as_str()]);
         assert!(candidates(&model, &network, "nowhere").is_err());
@@ -193,7 +194,7 @@ mod needs_shared {
         let (model, network) = skeleton("vgg19.opset20");
         let first = network.cuts[1].name.clone();
         let found = memory(&model, &[first]).unwrap();
-        // 64 x 224 x 224 floats twice: a convolution's output, and its activation.
+        // Two tensors with 64 x 224 x 224 floats, which are the output of a convolution and the activation.
         assert_eq!(found[0].per_sample, 2.0 * 4.0 * 64.0 * 224.0 * 224.0);
     }
 }

@@ -1,27 +1,27 @@
-//! Measuring against an engine whose times are known: it sets the clock on itself.
+//! Tests with an engine that advances the clock by known durations.
 
-use crate::measure::measure_by;
-use crate::{Batches, MeasuredModel, Measurement, ProfileError, Rules, measure};
+use crate::measure::measure_with_clock;
+use crate::{Batches, MeasureOptions, MeasuredModel, Measurement, ProfileError, measure};
 use frostline_tensor::{BoxFuture, GraphExecutor, OpError, Precision, Stage, Tensor};
 use frostline_wire::{CutProfile, Linear};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Seconds of an engine's segments, and what it adds.
+/// Engine with configurable durations.
 struct Engine {
-    /// Seconds of each of the cuts `a`, `b`, `c` behind the one before: fixed and per sample.
+    /// Seconds between consecutive cuts `a`, `b` and `c`, as fixed part and part per sample.
     segments: [(f64, f64); 3],
-    /// Seconds every run takes beside, such as copying its ends.
+    /// Additional seconds per execution, such as for copying inputs and outputs.
     overhead: f64,
-    /// How much longer a run takes while another one runs.
+    /// Factor for executions that overlap with others.
     crowded: f64,
-    /// The end of a stage that fails.
+    /// Output of the failing stage, if any.
     broken: Option<&'static str>,
     time: Arc<Mutex<Time>>,
     log: Arc<Mutex<Vec<(String, String, usize)>>>,
 }
 
-/// Runs that are submitted together take the time of one.
+/// Clock state. Concurrent executions are counted once.
 #[derive(Default)]
 struct Time {
     now: f64,
@@ -44,7 +44,7 @@ impl Time {
 
 const CUTS: [&str; 3] = ["a", "b", "c"];
 
-/// Elements of a row at each cut.
+/// Row sizes of the cuts in elements.
 const WIDTHS: [usize; 3] = [8, 4, 2];
 
 fn engine() -> Engine {
@@ -111,11 +111,11 @@ fn pixels(rows: usize) -> Tensor {
     Tensor::f32([rows, 3], vec![0.5; rows * 3]).unwrap()
 }
 
-async fn profile(engine: Engine, rules: Rules) -> Result<Measurement, ProfileError> {
+async fn profile(engine: Engine, rules: MeasureOptions) -> Result<Measurement, ProfileError> {
     let time = Arc::clone(&engine.time);
     let clock = move || Duration::from_secs_f64(time.lock().unwrap().now);
     let executor: Arc<dyn GraphExecutor> = Arc::new(engine);
-    measure_by(&clock, &subject(&CUTS), &pixels(5), &executor, &rules).await
+    measure_with_clock(&clock, &subject(&CUTS), &pixels(5), &executor, &rules).await
 }
 
 #[track_caller]
@@ -140,7 +140,7 @@ fn assert_compute(cut: &CutProfile, fixed: f64, per_sample: f64) {
 
 #[tokio::test]
 async fn fixed_and_slope_of_every_prefix_come_back() {
-    let measured = profile(engine(), Rules::default()).await.unwrap();
+    let measured = profile(engine(), MeasureOptions::default()).await.unwrap();
     assert_eq!(measured.batches, Batches { small: 2, large: 16 });
     let names: Vec<&str> = measured.cuts.iter().map(|cut| cut.name.as_str()).collect();
     assert_eq!(names, CUTS);
@@ -151,20 +151,20 @@ async fn fixed_and_slope_of_every_prefix_come_back() {
         assert_eq!(cut.bytes_per_sample, 4 * width as u64);
         assert!(cut.encoded["f32"].bytes_per_sample >= 4.0 * width as f64);
         assert_eq!(cut.memory.at(2.0), 120.0);
-        // One lane that is busy is one that is alone.
+        // With a single lane, busy and idle durations are equal.
         let alone = cut.compute.at(16.0) / 16.0;
         assert!((cut.busy_seconds_per_sample - alone).abs() < 1e-6);
     }
 }
 
 #[tokio::test]
-async fn what_segments_add_is_taken_off_again() {
+async fn segment_overhead_is_subtracted() {
     let slow_ends = Engine {
         overhead: 0.050,
         ..engine()
     };
-    let measured = profile(slow_ends, Rules::default()).await.unwrap();
-    // The whole runs once, so it carries the overhead of one run, not of three.
+    let measured = profile(slow_ends, MeasureOptions::default()).await.unwrap();
+    // The prefix time contains the overhead of a single execution.
     let last = measured.cuts[2].compute.at(16.0);
     assert!((last - (0.050 + 0.030 + 16.0 * 0.007)).abs() < 1e-6, "{last}");
     assert!(
@@ -181,9 +181,9 @@ async fn all_lanes_busy_is_measured_with_all_lanes_busy() {
         crowded: 1.5,
         ..engine()
     };
-    let rules = Rules {
+    let rules = MeasureOptions {
         lanes: 2,
-        ..Rules::default()
+        ..MeasureOptions::default()
     };
     let measured = profile(crowded, rules).await.unwrap();
     for cut in &measured.cuts {
@@ -200,7 +200,7 @@ async fn slow_networks_are_measured_with_smaller_batches_and_fewer_times() {
         ..engine()
     };
     let log = Arc::clone(&slow.log);
-    let measured = profile(slow, Rules::default()).await.unwrap();
+    let measured = profile(slow, MeasureOptions::default()).await.unwrap();
     assert_eq!(measured.batches, Batches { small: 1, large: 8 });
     assert_compute(&measured.cuts[2], 0.0, 0.5);
     let runs = |to: &str| {
@@ -208,7 +208,7 @@ async fn slow_networks_are_measured_with_smaller_batches_and_fewer_times() {
         let of = |(from, end, rows): &&(String, String, usize)| from != "pixels" && end == to && *rows == 8;
         log.iter().filter(of).count()
     };
-    // One that does not count, then three while there is time, two later.
+    // The warm-up is followed by three repetitions. After the time limit, there are only two.
     assert_eq!((runs("b"), runs("c")), (4, 3));
 }
 
@@ -218,11 +218,11 @@ async fn a_stage_that_fails_is_named() {
         broken: Some("b"),
         ..engine()
     };
-    let error = profile(broken, Rules::default()).await.unwrap_err();
+    let error = profile(broken, MeasureOptions::default()).await.unwrap_err();
     assert_eq!(error.to_string(), "cannot measure 'a' to 'b': out of order");
 }
 
-/// An engine that never answers.
+/// Engine that never responds.
 struct Stuck;
 
 impl GraphExecutor for Stuck {
@@ -234,9 +234,9 @@ impl GraphExecutor for Stuck {
 #[tokio::test]
 async fn an_engine_that_does_not_answer_is_an_error_at_the_deadline() {
     let executor: Arc<dyn GraphExecutor> = Arc::new(Stuck);
-    let rules = Rules {
+    let rules = MeasureOptions {
         deadline: Duration::from_millis(20),
-        ..Rules::default()
+        ..MeasureOptions::default()
     };
     let error = measure(&subject(&CUTS), &pixels(1), &executor, &rules).await;
     assert!(matches!(error, Err(ProfileError::Deadline { .. })));
@@ -245,12 +245,12 @@ async fn an_engine_that_does_not_answer_is_an_error_at_the_deadline() {
 #[tokio::test]
 async fn nothing_to_measure_is_refused() {
     let executor: Arc<dyn GraphExecutor> = Arc::new(engine());
-    let rules = Rules::default();
+    let rules = MeasureOptions::default();
     let no_cuts = measure(&subject(&[]), &pixels(1), &executor, &rules).await;
-    assert!(matches!(no_cuts, Err(ProfileError::Nothing { what: "cut" })));
+    assert!(matches!(no_cuts, Err(ProfileError::Missing { what: "cut" })));
     let no_samples = measure(&subject(&CUTS), &pixels(0), &executor, &rules).await;
     assert!(matches!(
         no_samples,
-        Err(ProfileError::Nothing { what: "sample" })
+        Err(ProfileError::Missing { what: "sample" })
     ));
 }

@@ -1,4 +1,4 @@
-//! Tests of the parts together.
+//! Tests of multiple modules.
 
 mod cuts;
 mod measuring;

@@ -3,7 +3,7 @@ use crate::{Range, WeightBits};
 use proptest::prelude::*;
 
 fn over(least: f32, greatest: f32) -> Affine {
-    Affine::over(Range { least, greatest })
+    Affine::from_range(Range { least, greatest })
 }
 
 #[test]

@@ -209,7 +209,10 @@ fn a_network_that_cannot_be_quantized_is_refused() {
         QuantizationError::NotFinite { .. }
     ));
     let tail = network(17).slice(Some("product"), None).unwrap();
-    assert!(matches!(refused_tail(&tail), QuantizationError::Nothing));
+    assert!(matches!(
+        refused_tail(&tail),
+        QuantizationError::NoQuantizableLayer
+    ));
 }
 
 fn refused_tail(tail: &Model) -> QuantizationError {

@@ -1,4 +1,4 @@
-//! Smooth and hard activations beyond ReLU, each with the slope PyTorch gives it at its kinks.
+//! Smooth and hard activations other than ReLU, with the slopes of PyTorch at kinks.
 
 use super::arithmetic::{accumulate, operand};
 use super::elementwise::{ones_where, unary};
@@ -8,7 +8,7 @@ use crate::emitter::Emitter;
 use crate::tape::{Tape, Value};
 use frostline_graph::build;
 
-/// `positive` where `tensor` is above 0, `other` elsewhere.
+/// Selects `positive` where `tensor` is above 0, and `other` elsewhere.
 fn where_positive(emit: &mut Emitter, tensor: &str, positive: &str, other: &str) -> String {
     let zero = emit.scalar(0.0);
     let above = emit.node("Greater", &[tensor, &zero], vec![]);
@@ -20,7 +20,7 @@ fn plus(emit: &mut Emitter, tensor: &str, number: f64) -> String {
     emit.add(tensor, &number)
 }
 
-/// `max(0, min(1, alpha·x + beta))`; flat at both bounds.
+/// Emits `max(0, min(1, alpha·x + beta))`. The slope is 0 at both bounds.
 pub(super) fn hard_sigmoid(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let (alpha, beta) = (call.float("alpha", 0.2), call.float("beta", 0.5));
     let forward = move |emit: &mut Emitter, x: &str| hard_step(emit, x, alpha, beta);
@@ -43,7 +43,8 @@ fn hard_step(emit: &mut Emitter, x: &str, alpha: f64, beta: f64) -> String {
     emit.node("HardSigmoid", &[x], settings)
 }
 
-/// `x · h` with `h = hard_sigmoid(x)` of `alpha` 1/6: the slope is `h`, and between -3 and 3 `x/6` more, which is `h - 1/2` there.
+/// Emits `x · h` with `h = hard_sigmoid(x)` and `alpha = 1/6`. The slope is `h`, plus `x/6 = h - 1/2` between
+/// -3 and 3.
 pub(super) fn hard_swish(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let gate = |emit: &mut Emitter, x: &str| hard_step(emit, x, 1.0 / 6.0, 0.5);
     let forward = move |emit: &mut Emitter, x: &str| {
@@ -63,7 +64,7 @@ pub(super) fn hard_swish(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Trai
     })
 }
 
-/// `x · sigmoid(alpha·x)`, PyTorch's SiLU: the slope is `s + alpha·y·(1 - s)`.
+/// Emits `x · sigmoid(alpha·x)`, the SiLU of PyTorch. The slope is `s + alpha·y·(1 - s)`.
 pub(super) fn swish(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let alpha = call.float("alpha", 1.0);
     let forward = move |emit: &mut Emitter, x: &str| {
@@ -86,7 +87,7 @@ fn gate(emit: &mut Emitter, x: &str, alpha: f64) -> String {
     emit.node("Sigmoid", &[&scaled], vec![])
 }
 
-/// `x · t` with `t = tanh(softplus(x))`: the slope is `t + x·(1 - t²)·sigmoid(x)`.
+/// Emits `x · t` with `t = tanh(softplus(x))`. The slope is `t + x·(1 - t²)·sigmoid(x)`.
 pub(super) fn mish(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let bend = |emit: &mut Emitter, x: &str| {
         let soft = emit.node("Softplus", &[x], vec![]);
@@ -109,7 +110,7 @@ pub(super) fn mish(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
     })
 }
 
-/// `alpha·(exp(x) - 1)` below 0.
+/// Emits `alpha·(exp(x) - 1)` below 0.
 pub(super) fn elu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let alpha = call.float("alpha", 1.0);
     let forward = move |emit: &mut Emitter, x: &str| {
@@ -119,7 +120,7 @@ pub(super) fn elu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingErr
     exponential(tape, call, forward, [1.0, 1.0, alpha])
 }
 
-/// `alpha·(exp(x / alpha) - 1)` below 0: an ELU between two scalings.
+/// Emits `alpha·(exp(x / alpha) - 1)` below 0, as an ELU between two scalings.
 pub(super) fn celu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let alpha = call.float("alpha", 1.0);
     let forward = move |emit: &mut Emitter, x: &str| {
@@ -130,7 +131,7 @@ pub(super) fn celu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
     exponential(tape, call, forward, [1.0, 1.0 / alpha, 1.0])
 }
 
-/// `gamma·alpha·(exp(x) - 1)` below 0, `gamma·x` above.
+/// Emits `gamma·alpha·(exp(x) - 1)` below 0 and `gamma·x` above.
 pub(super) fn selu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let alpha = call.float("alpha", 1.673_263_2);
     let gamma = call.float("gamma", 1.050_701);
@@ -142,7 +143,8 @@ pub(super) fn selu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
     exponential(tape, call, forward, [gamma, 1.0, gamma * alpha])
 }
 
-/// What is exponential below 0: its slope is `factor·y + offset` there, and `above` above.
+/// Emits a function that is exponential below 0, with the slope `factor·y + offset` below 0 and `above`
+/// above.
 fn exponential(
     tape: &mut Tape,
     call: &Call<'_>,
@@ -158,7 +160,7 @@ fn exponential(
     })
 }
 
-/// `ln(1 + exp(x))`.
+/// Emits `ln(1 + exp(x))`.
 pub(super) fn softplus(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let forward = |emit: &mut Emitter, x: &str| emit.node("Softplus", &[x], vec![]);
     unary(tape, call, forward, |emit, at| {
@@ -167,7 +169,7 @@ pub(super) fn softplus(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Traini
     })
 }
 
-/// `x / (1 + |x|)`: the slope is `(1 - |y|)²`.
+/// Emits `x / (1 + |x|)`. The slope is `(1 - |y|)²`.
 pub(super) fn softsign(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let forward = |emit: &mut Emitter, x: &str| emit.node("Softsign", &[x], vec![]);
     unary(tape, call, forward, |emit, at| {
@@ -179,7 +181,7 @@ pub(super) fn softsign(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Traini
     })
 }
 
-/// A slope below 0 that is a weight: one, or one for each channel.
+/// Applies a trained slope below 0, either one for all channels or one per channel.
 pub(super) fn prelu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let (input, slope) = (call.value(0)?, call.value(1)?);
     let full = call.output_shape().to_vec();

@@ -4,36 +4,35 @@ use crate::TrainingError;
 use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
 
-/// How an operand stretches to the shape of the result.
+/// Broadcasting of an operand to the shape of the result.
 #[derive(Clone, Copy, PartialEq)]
-enum Fit {
+enum Broadcast {
     Same,
-    /// One number per channel.
+    /// A number per channel.
     Channels,
-    /// One number per image and channel, as squeeze-and-excitation makes them.
+    /// A number per image and channel, for example in squeeze-and-excitation.
     Images,
-    /// One number.
     Scalar,
     Other,
 }
 
-fn fit(operand: &[usize], full: &[usize]) -> Fit {
+fn broadcast(operand: &[usize], full: &[usize]) -> Broadcast {
     let leading = full.len().saturating_sub(operand.len());
     let aligned = std::iter::repeat_n(&1, leading).chain(operand);
     if operand == full {
-        Fit::Same
+        Broadcast::Same
     } else if operand.iter().all(|dim| *dim == 1) {
-        Fit::Scalar
+        Broadcast::Scalar
     } else if aligned
         .zip(full)
         .enumerate()
         .all(|(axis, (dim, full))| *dim == if axis == 1 { *full } else { 1 })
     {
-        Fit::Channels
+        Broadcast::Channels
     } else if operand.len() == full.len() && is_per_image(operand, full) {
-        Fit::Images
+        Broadcast::Images
     } else {
-        Fit::Other
+        Broadcast::Other
     }
 }
 
@@ -42,14 +41,14 @@ fn is_per_image(operand: &[usize], full: &[usize]) -> bool {
     full.starts_with(own) && places.iter().all(|dim| *dim == 1)
 }
 
-/// Both operands of a node, in the form the node is computed in.
+/// Operands of a binary node in a common form.
 #[derive(Clone)]
 struct Pair {
     left: Value,
     right: Value,
     form: Form,
     full: Vec<usize>,
-    /// The tensors of `left` and `right`.
+    /// Tensors of `left` and `right`.
     l: String,
     r: String,
 }
@@ -72,9 +71,12 @@ impl Pair {
     }
 }
 
-/// The form in which operands that stretch to the shape `full` are computed with: rows where they keep to channels.
+/// Returns a common form for operands with broadcasting to the shape `full`. Rows support equal shapes and
+/// broadcasting by channel, by image or from scalars.
 pub(super) fn common_form(tape: &Tape, values: &[&Value], full: &[usize]) -> Form {
-    let stretches = values.iter().any(|value| fit(value.shape(), full) == Fit::Other);
+    let stretches = values
+        .iter()
+        .any(|value| broadcast(value.shape(), full) == Broadcast::Other);
     if full.len() <= 2 || stretches {
         Form::Standard
     } else {
@@ -83,7 +85,7 @@ pub(super) fn common_form(tape: &Tape, values: &[&Value], full: &[usize]) -> For
 }
 
 impl Pair {
-    /// The sum, where one operand is a product of matrices and the other a bias of its columns.
+    /// Emits the sum if one operand is a matrix product and the other a bias of the columns.
     fn biased(&self, tape: &mut Tape) -> Option<String> {
         let (full, columns) = (self.full.as_slice(), *self.full.last()?);
         let fits = |bias: &Value, rows: &Value| bias.shape() == [columns] && rows.shape() == full;
@@ -95,13 +97,13 @@ impl Pair {
     }
 }
 
-/// `value` so that it broadcasts against the result in `form`.
+/// Returns `value` as a tensor that broadcasts to the result in `form`.
 pub(super) fn operand(tape: &mut Tape, value: &Value, full: &[usize], form: Form) -> String {
-    if form == Form::Standard || fit(value.shape(), full) == Fit::Same {
+    if form == Form::Standard || broadcast(value.shape(), full) == Broadcast::Same {
         return tape.tensor(value, form);
     }
     let standard = tape.standard(value);
-    if fit(value.shape(), full) == Fit::Images {
+    if broadcast(value.shape(), full) == Broadcast::Images {
         let [images, positions, channels] = apart(full);
         let one = tape.emit.reshape(&standard, &[images, 1, channels]);
         let all = tape.emit.expand(&one, &[images, positions, channels]);
@@ -110,32 +112,32 @@ pub(super) fn operand(tape: &mut Tape, value: &Value, full: &[usize], form: Form
     tape.emit.reshape(&standard, &[value.elements()])
 }
 
-/// Images, positions and channels of a shape.
+/// Returns the numbers of images, positions and channels in a shape.
 fn apart(full: &[usize]) -> [usize; 3] {
     let size = |axis: usize| full.get(axis).copied().unwrap_or(1);
     [size(0), full.iter().skip(2).product(), size(1)]
 }
 
-/// Accumulates into `value` a gradient that `tensor` holds in the shape of the result and in `form`.
+/// Accumulates into `value` a gradient in `tensor` with the shape of the result and the form `form`.
 pub(super) fn accumulate(tape: &mut Tape, value: &Value, tensor: String, full: &[usize], form: Form) {
-    let reduced = match (form, fit(value.shape(), full)) {
-        (_, Fit::Same) => return tape.accumulate_tensor(value, form, tensor),
-        (Form::Standard, _) | (_, Fit::Other) => reduce_to(tape, &tensor, full, value.shape()),
-        (_, Fit::Channels) => {
+    let reduced = match (form, broadcast(value.shape(), full)) {
+        (_, Broadcast::Same) => return tape.accumulate_tensor(value, form, tensor),
+        (Form::Standard, _) | (_, Broadcast::Other) => reduce_to(tape, &tensor, full, value.shape()),
+        (_, Broadcast::Channels) => {
             let [images, positions, _] = apart(full);
             tape.emit.sum_of_rows(&tensor, images * positions)
         }
-        (_, Fit::Images) => {
+        (_, Broadcast::Images) => {
             let by_image = tape.emit.reshape(&tensor, &apart(full));
             tape.emit.sum(&by_image, [1], false)
         }
-        (_, Fit::Scalar) => tape.emit.sum(&tensor, [0, 1], false),
+        (_, Broadcast::Scalar) => tape.emit.sum(&tensor, [0, 1], false),
     };
     let reduced = tape.emit.reshape(&reduced, value.shape());
     tape.accumulate_tensor(value, Form::Standard, reduced);
 }
 
-/// Sums `tensor` of shape `from` over the axes along which a tensor of shape `to` was broadcast.
+/// Sums `tensor` of shape `from` over the broadcast axes of a tensor of shape `to`.
 pub(super) fn reduce_to(tape: &mut Tape, tensor: &str, from: &[usize], to: &[usize]) -> String {
     if from == to {
         return tensor.to_owned();
@@ -178,7 +180,7 @@ pub(super) fn add(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingErr
     Ok(output)
 }
 
-/// `left` and what broadcasts onto it.
+/// Adds a tensor that broadcasts to `left`.
 pub(super) fn sum(tape: &mut Tape, left: &Value, right: &Value) -> Value {
     let (l, r) = (tape.standard(left), tape.standard(right));
     let sum = tape.emit.add(&l, &r);

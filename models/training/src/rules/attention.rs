@@ -1,4 +1,4 @@
-//! Attention as one operator: the products, mask and softmax it stands for.
+//! Attention as a single operator, emitted as products, mask and softmax.
 
 use super::arithmetic;
 use super::linear::multiplied;
@@ -8,8 +8,9 @@ use crate::TrainingError;
 use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
 
-/// Queries, keys and values as `[batch, heads, tokens, width]`, or as `[batch, tokens, heads * width]` with the number of heads. Queries that
-/// share a key lie one behind the other, so they are rows of one product.
+/// Queries, keys and values have the shape `[batch, heads, tokens, width]`, or `[batch, tokens, heads *
+/// width]` with the number of heads as an attribute. Queries with the same key are adjacent, so they form the
+/// rows of a single product.
 pub(super) fn attention(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     check(call)?;
     let flat = call.value(0)?.rank() == 3;
@@ -17,7 +18,7 @@ pub(super) fn attention(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Train
     let key = heads(tape, call, 1, "kv_num_heads")?;
     let value = heads(tape, call, 2, "kv_num_heads")?;
     let (&[batch, count, queries, width], &[_, groups, keys, _]) = (query.shape(), key.shape()) else {
-        return Err(call.unsupported("its operands have neither three nor four axes"));
+        return Err(call.unsupported("queries and keys must have three or four axes"));
     };
     let rows = count / groups.max(1) * queries;
     let factor = call.float("scale", (1.0 / (width as f64).sqrt()) as f32);
@@ -30,7 +31,7 @@ pub(super) fn attention(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Train
     let scores = if call.int("is_causal", 0) == 0 {
         scores
     } else {
-        looking_back(tape, &scores, queries, keys)
+        causal(tape, &scores, queries, keys)
     };
     let shares = shares(tape, scores, 3);
     let shares = reshaped(tape, &shares, &[batch, groups, rows, keys]);
@@ -44,20 +45,20 @@ pub(super) fn attention(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Train
     Ok(reshaped(tape, &joined, call.output_shape()))
 }
 
-/// Refuses what no classifier has.
+/// Refuses features that classifiers do not use.
 fn check(call: &Call<'_>) -> Result<(), TrainingError> {
     if call.int("qk_matmul_output_mode", 0) != 0 {
-        return Err(call.unsupported("it gives its scores as well"));
+        return Err(call.unsupported("the output of scores is not supported"));
     }
     let others = (4..call.node.input.len()).any(|slot| call.node.input_name(slot).is_some());
     if others || call.float("softcap", 0.0) != 0.0 {
-        return Err(call.unsupported("it keeps earlier keys, pads them or caps its scores"));
+        return Err(call.unsupported("past keys, padded keys and capped scores are not supported"));
     }
     Ok(())
 }
 
-/// The scores, where a query looks at no key behind its own place.
-fn looking_back(tape: &mut Tape, scores: &Value, queries: usize, keys: usize) -> Value {
+/// Masks the scores of keys after the position of the query.
+fn causal(tape: &mut Tape, scores: &Value, queries: usize, keys: usize) -> Value {
     let places = (0..queries).flat_map(|query| (0..keys).map(move |key| key > query));
     let mask: Vec<f64> = places
         .map(|behind| if behind { f64::NEG_INFINITY } else { 0.0 })
@@ -67,7 +68,7 @@ fn looking_back(tape: &mut Tape, scores: &Value, queries: usize, keys: usize) ->
     arithmetic::sum(tape, scores, &Value::new(&dims, Form::Standard, mask, false))
 }
 
-/// The operand in `slot` with an axis of heads.
+/// Returns the operand in `slot` with an axis for heads.
 fn heads(tape: &mut Tape, call: &Call<'_>, slot: usize, count: &str) -> Result<Value, TrainingError> {
     let operand = call.value(slot)?;
     let &[batch, tokens, width] = operand.shape() else {
@@ -88,7 +89,7 @@ fn scaled(tape: &mut Tape, input: &Value, factor: f64) -> Value {
     output
 }
 
-/// The scores with the mask added, or with nothing but minus infinity where a mask of truth values does not hold.
+/// Adds the mask to the scores. A boolean mask becomes 0 for true and minus infinity for false.
 fn masked(tape: &mut Tape, call: &Call<'_>, scores: Value) -> Result<Value, TrainingError> {
     if call.node.input_name(3).is_none() {
         return Ok(scores);

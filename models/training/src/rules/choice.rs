@@ -1,4 +1,4 @@
-//! Where, Max and Min: each element is one of several.
+//! Rules of Where, Max and Min.
 
 use super::arithmetic::reduce_to;
 use crate::TrainingError;
@@ -6,7 +6,7 @@ use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
 use frostline_graph::build;
 
-/// Accumulates into `value` a gradient of the shape of the result.
+/// Accumulates into `value` a gradient with the shape of the result.
 fn accumulate(tape: &mut Tape, value: &Value, gradient: &str, full: &[usize]) {
     let reduced = reduce_to(tape, gradient, full, value.shape());
     tape.accumulate_tensor(value, Form::Standard, reduced);
@@ -30,7 +30,7 @@ pub(super) fn select(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Training
     Ok(output)
 }
 
-/// Max and Min of any number of operands; equal ones share the gradient, as in PyTorch's `maximum`.
+/// Emits Max and Min of any number of operands. Like in `torch.maximum`, equal elements share the gradient.
 pub(super) fn extreme(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let slots = 0..call.node.input.len();
     let values = slots

@@ -1,10 +1,11 @@
-//! Conv as matrix products over gathered rows.
+//! Conv by matrix products of gathered rows.
 //!
-//! With the input as rows `[n, positions, c]`, one `Gather` along the positions lays out what every kernel tap sees at
-//! every output position; read as `[n·outputs, taps·c]`, one Gemm with the weight `[m, taps·c]` is the convolution, and
-//! one Gemm of the output's gradient with the very same matrix is the weight's gradient. The input's gradient is the
-//! mirror image: gather the output's gradient as `[n·positions, taps·m]`, one Gemm with the weight as `[taps·m, c]`; with
-//! a stride, positions reached by the same taps form one such product each, so no work is spent on zeros.
+//! The input is stored as rows `[n, positions, c]`. A `Gather` along the positions collects the inputs of all
+//! kernel taps at all output positions. Read as `[n·outputs, taps·c]`, a Gemm with the weight `[m, taps·c]`
+//! is the convolution, and a Gemm of the output's gradient with the same matrix is the gradient of the
+//! weight. The gradient of the input is computed in the opposite direction: the gradient of the output is
+//! gathered as `[n·positions, taps·m]`, followed by a Gemm with the weight as `[taps·m, c]`. With a stride,
+//! positions with the same taps form a separate product, so no time is spent on zeros.
 
 use super::parts::{gather_padded, join, parts, split};
 use super::tiled::bias_gradient;
@@ -19,7 +20,7 @@ struct Convolution {
     input: Value,
     weight: Value,
     windows: Windows,
-    /// How many images each part of the batch has.
+    /// Numbers of images in the parts of the batch.
     parts: Vec<usize>,
 }
 
@@ -49,7 +50,7 @@ pub(super) fn conv(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
     tape.on_backward(&output, move |tape, gradient| {
         let rows = tape.rows(gradient);
         bias_gradient(tape, bias, gradient);
-        // One after the other: what the one takes is gone when the other begins.
+        // Delay the second gradient until the memory of the first is free.
         let rows = match conv.input.is_differentiable() {
             true => {
                 let gradient = conv.input_gradient(tape, &rows);
@@ -59,7 +60,7 @@ pub(super) fn conv(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
             false => rows,
         };
         if conv.weight.is_differentiable() {
-            tape.loosely(|tape| conv.weight_gradient(tape, &rows));
+            tape.with_hidden_shapes(|tape| conv.weight_gradient(tape, &rows));
         }
     });
     Ok(output)
@@ -78,7 +79,7 @@ impl Convolution {
         self.windows.taps()
     }
 
-    /// The weight as `[m, taps·c]`.
+    /// Returns the weight as `[m, taps·c]`.
     fn matrix(&self, tape: &mut Tape) -> String {
         let rows = tape.rows(&self.weight);
         tape.emit.reshape(&rows, &self.matrix_dims())
@@ -88,7 +89,7 @@ impl Convolution {
         [self.filters(), self.taps() * self.channels()]
     }
 
-    /// The output as `[n·outputs, m]`.
+    /// Returns the output as `[n·outputs, m]`.
     fn forward(&self, tape: &mut Tape, bias: Option<&Value>) -> String {
         let matrix = self.matrix(tape);
         let bias = bias.map(|bias| tape.standard(bias));
@@ -103,12 +104,13 @@ impl Convolution {
         join(tape, products)
     }
 
-    /// Of an image.
+    /// Returns the unrolled size of an image.
     fn unrolled_bytes(&self) -> usize {
         self.windows.outputs() * self.taps() * self.channels() * size_of::<f32>()
     }
 
-    /// What each tap sees at each output position, `[n·outputs, taps·c]`, for each part of the batch.
+    /// Returns the inputs of all taps at all output positions, `[n·outputs, taps·c]`, for the parts of the
+    /// batch.
     fn unroll(&self, tape: &mut Tape) -> Vec<String> {
         let (windows, channels) = (&self.windows, self.channels());
         let rows = tape.rows(&self.input);
@@ -127,7 +129,8 @@ impl Convolution {
         parts.into_iter().zip(&self.parts).map(unroll).collect()
     }
 
-    /// Unrolls the input once more: what the forward pass unrolled would be its largest tensor, for as many taps as there are.
+    /// Computes the gradient of the weight from an input that is unrolled again. The unrolled input of the
+    /// forward pass is not kept, because it is larger than the input by the number of taps.
     fn weight_gradient(&self, tape: &mut Tape, rows: &str) {
         let unrolled = self.unroll(tape);
         let parts = split(tape, rows, &self.parts, self.windows.outputs(), self.filters());
@@ -136,7 +139,7 @@ impl Convolution {
             let part = tape
                 .emit
                 .reshape(part, &[images * self.windows.outputs(), self.filters()]);
-            // Flipping the small matrix first is faster than letting Gemm read it transposed.
+            // Transposing the small matrix first is faster than a Gemm with a transposed operand.
             let flipped = tape.emit.transpose(&part, [1, 0]);
             let inputs: Vec<&str> = [flipped.as_str(), unrolled]
                 .into_iter()
@@ -153,7 +156,7 @@ impl Convolution {
         }
     }
 
-    /// Accumulates the input's gradient, which it returns.
+    /// Accumulates and returns the gradient of the input.
     fn input_gradient(&self, tape: &mut Tape, rows: &str) -> String {
         if self.windows.is_identity() {
             let matrix = self.matrix(tape);
@@ -162,7 +165,7 @@ impl Convolution {
             return gradient;
         }
         let (taps, filters, channels) = (self.taps(), self.filters(), self.channels());
-        tape.emit.set_loose(true);
+        tape.emit.set_shapes_hidden(true);
         let by_tap = tape.taps(&self.weight);
         let by_tap = tape.emit.reshape(&by_tap, &[taps, filters, channels]);
         let parts = split(tape, rows, &self.parts, self.windows.outputs(), filters);
@@ -184,9 +187,9 @@ impl Convolution {
                 tape.emit
                     .reshape(&product, &[*images, phase.positions.len(), channels])
             };
-            gradients.push(spread(tape, part, &self.windows, product));
+            gradients.push(window_gradient(tape, part, &self.windows, product));
         }
-        tape.emit.set_loose(false);
+        tape.emit.set_shapes_hidden(false);
         let gradient = join(tape, gradients);
         let gradient = tape
             .emit
@@ -196,10 +199,10 @@ impl Convolution {
     }
 }
 
-/// The gradient of windows with respect to what they saw: for each phase, gathers the windows' gradients
-/// (`[n, outputs, m]`) that reach its positions, lets `combine` turn `[n, positions·taps, m]` into `[n, positions, c]`,
-/// and puts the phases' positions in order.
-pub(super) fn spread(
+/// Computes the gradient of the input of windows. For every phase, it gathers the gradients `[n, outputs, m]`
+/// of the windows that read the positions, calls `combine` to turn `[n, positions·taps, m]` into `[n,
+/// positions, c]`, and restores the order of positions.
+pub(super) fn window_gradient(
     tape: &mut Tape,
     gradient: &str,
     windows: &Windows,

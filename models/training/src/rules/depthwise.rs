@@ -1,9 +1,11 @@
-//! Conv with as many groups as channels, as one small matrix product a channel.
+//! Depthwise Conv by small matrix products per channel.
 //!
-//! A channel's kernel, spread over a block of positions, is a matrix `[sees, makes]`: most of its entries are not zero where the block is a 7 x 7
-//! map or a tile of a larger one, and a batched MatMul over channels is some twenty times as fast as visiting taps. Spreading is a product with a
-//! constant matrix of zeros and ones, so the weight's gradient is two products, and the input's one, each the other's mirror image. Measured on 960
-//! channels, 7 x 7, kernel 5 x 5, batch 32, two threads: 0.9 ms forward where ONNX Runtime's Conv takes 13.6.
+//! A channel's kernel, spread over a block of positions, is a matrix `[sees, makes]`. Most entries are
+//! nonzero if the block is a 7 x 7 map or a tile of a larger one, and a batched MatMul over channels is about
+//! twenty times as fast as a loop over taps. Spreading is a product with a constant matrix of zeros and ones.
+//! Therefore the gradient of the weight is two products and the gradient of the input one, all with the same
+//! matrices transposed. With 960 channels, 7 x 7 positions, a 5 x 5 kernel, batches of 32 and two threads,
+//! the forward pass takes 0.9 ms, compared to 13.6 ms for Conv in ONNX Runtime.
 
 use super::parts::gather_padded;
 use super::tiled::{self, Tiled};
@@ -13,8 +15,9 @@ use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
 use frostline_graph::build;
 
-/// Entries of a spreading matrix: kernels of 31 x 31 have more, and blocks do not pay for them.
-const MOST_SPREAD: usize = 1 << 23;
+/// Maximum number of entries in a spreading matrix. Larger kernels, such as 31 x 31, are faster without
+/// blocks.
+const MAX_MATRIX_ENTRIES: usize = 1 << 23;
 
 struct Depthwise {
     input: Value,
@@ -22,9 +25,9 @@ struct Depthwise {
     blocks: Blocks,
 }
 
-/// Whether blocks pay for such windows.
-pub(super) fn pays(blocks: &Blocks) -> bool {
-    blocks.taps() * blocks.sees() * blocks.makes() <= MOST_SPREAD
+/// Returns true if blocks are faster for these windows.
+pub(super) fn is_faster(blocks: &Blocks) -> bool {
+    blocks.taps() * blocks.sees() * blocks.makes() <= MAX_MATRIX_ENTRIES
 }
 
 pub(super) fn conv(tape: &mut Tape, call: &Call<'_>, blocks: Blocks) -> Result<Value, TrainingError> {
@@ -42,12 +45,12 @@ impl Depthwise {
         self.input.channels()
     }
 
-    /// Blocks of all images.
+    /// Returns the number of blocks in all images.
     fn count(&self) -> usize {
         self.blocks.count() * self.input.batch()
     }
 
-    /// Each channel's kernel over a block, `[c, sees, makes]`.
+    /// Returns the kernels of all channels, spread over a block, `[c, sees, makes]`.
     fn kernels(&self, tape: &mut Tape) -> String {
         let weight = tape.standard(&self.weight);
         let dims = [self.channels(), self.blocks.taps()];
@@ -58,13 +61,13 @@ impl Depthwise {
         tape.emit.reshape(&kernels, &dims)
     }
 
-    /// The constant `[taps, sees·makes]`.
+    /// Returns the constant `[taps, sees·makes]`.
     fn spread(&self, tape: &mut Tape) -> String {
         let (taps, places) = (self.blocks.taps(), self.blocks.sees() * self.blocks.makes());
-        tape.emit.floats(&[taps, places], &self.blocks.spread())
+        tape.emit.floats(&[taps, places], &self.blocks.tap_matrix())
     }
 
-    /// Rows `[n·positions, c]` at the positions of `pattern`, as `[c, blocks·n, places]`.
+    /// Gathers rows `[n·positions, c]` at the positions of `pattern` as `[c, blocks·n, places]`.
     fn by_block(&self, tape: &mut Tape, rows: &str, pattern: &[usize], positions: usize) -> String {
         let places = pattern.len() / self.blocks.count().max(1);
         let mut rows = rows.to_owned();
@@ -82,7 +85,7 @@ impl Depthwise {
             .reshape(&channels, &[self.channels(), self.count(), places])
     }
 
-    /// `[c, blocks·n, places]` as `[n, blocks·places, c]`.
+    /// Rearranges `[c, blocks·n, places]` to `[n, blocks·places, c]`.
     fn by_image(&self, tape: &mut Tape, blocks: &str, places: usize) -> String {
         let flat = tape
             .emit
@@ -116,17 +119,17 @@ impl Tiled for Depthwise {
         self.kernels(tape)
     }
 
-    /// What each block sees, `[c, blocks·n, sees]`.
-    fn seen(&self, tape: &mut Tape) -> String {
+    /// Returns the inputs of all blocks, `[c, blocks·n, sees]`.
+    fn input_tiles(&self, tape: &mut Tape) -> String {
         let rows = tape.rows(&self.input);
-        self.by_block(tape, &rows, &self.blocks.seen(), self.blocks.inputs())
+        self.by_block(tape, &rows, &self.blocks.input_positions(), self.blocks.inputs())
     }
 
-    /// The output as `[n·outputs, c]`.
+    /// Returns the output as `[n·outputs, c]`.
     fn forward(&self, tape: &mut Tape, seen: &str, kernels: &str) -> String {
         let made = tape.emit.node("MatMul", &[seen, kernels], vec![]);
         let mut made = self.by_image(tape, &made, self.blocks.makes());
-        let placed = self.blocks.placed();
+        let placed = self.blocks.output_indices();
         if !placed
             .iter()
             .copied()
@@ -138,13 +141,14 @@ impl Tiled for Depthwise {
         tape.emit.reshape(&made, &[rows, self.channels()])
     }
 
-    /// The output's gradient at what each block makes, `[c, blocks·n, makes]`.
-    fn made(&self, tape: &mut Tape, rows: &str) -> String {
-        self.by_block(tape, rows, &self.blocks.made(), self.blocks.outputs())
+    /// Returns the gradients of all block outputs, `[c, blocks·n, makes]`.
+    fn gradient_tiles(&self, tape: &mut Tape, rows: &str) -> String {
+        self.by_block(tape, rows, &self.blocks.output_positions(), self.blocks.outputs())
     }
 
     fn weight_gradient(&self, tape: &mut Tape, made: &str, seen: &str) -> String {
-        // A Transpose before a MatMul would be merged with that of the rows into one that takes longer than both.
+        // With MatMul, ONNX Runtime would merge the additional Transpose with the Transpose of the rows, and
+        // the result is slower than both.
         let sum = vec![build::text("equation", "cns,cnm->csm")];
         let kernels = tape.emit.node("Einsum", &[seen, made], sum);
         let places = self.blocks.sees() * self.blocks.makes();
@@ -162,7 +166,7 @@ impl Tiled for Depthwise {
         let mut seen = self.by_image(tape, &seen, self.blocks.sees());
         let (batch, inputs, channels) = (self.input.batch(), self.blocks.inputs(), self.channels());
         if self.blocks.count() > 1 {
-            let (seers, most) = self.blocks.seers();
+            let (seers, most) = self.blocks.input_indices();
             let gathered = gather_padded(tape, &seen, &seers, self.blocks.count() * self.blocks.sees());
             let gathered = tape.emit.reshape(&gathered, &[batch, inputs, most, channels]);
             seen = tape.emit.sum(&gathered, [2], false);

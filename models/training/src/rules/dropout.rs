@@ -1,8 +1,9 @@
-//! Dropout that somebody asked for: an exporter takes it away, since it does nothing at inference.
+//! Dropout from the settings. Exporters remove dropout from the network, because it does nothing during
+//! inference.
 
 use crate::tape::{Form, Tape, Value};
 
-/// The shape of a mask for `value` in the form it has.
+/// Returns the shape of a mask for `value` in the current form.
 pub(crate) fn mask_dims(tape: &Tape, value: &Value) -> Vec<usize> {
     match tape.preferred_form(&[value]) {
         Form::Standard => value.shape().to_vec(),
@@ -10,7 +11,7 @@ pub(crate) fn mask_dims(tape: &Tape, value: &Value) -> Vec<usize> {
     }
 }
 
-/// `value` times a mask of the shape that [`mask_dims`] says.
+/// Multiplies `value` by a mask with the shape from [`mask_dims`].
 pub(crate) fn dropout(tape: &mut Tape, value: &Value, mask: String) -> Value {
     let form = tape.preferred_form(&[value]);
     let x = tape.tensor(value, form);

@@ -1,4 +1,4 @@
-//! Einsum, operand after operand: sums over what stands nowhere else, and products of matrices between transposes.
+//! Einsum by sums over axes without further use and matrix products between transposes, operand by operand.
 
 use super::linear::multiplied;
 use super::movement::{reshaped, transposed};
@@ -8,7 +8,7 @@ use crate::call::Call;
 use crate::tape::{Tape, Value};
 use frostline_graph::equation::Equation;
 
-/// A value with a letter for each of its axes.
+/// Value with a letter for every axis.
 struct Term {
     letters: Vec<char>,
     value: Value,
@@ -24,7 +24,7 @@ pub(super) fn einsum(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Training
     let parsed = Equation::parse(equation, &ranks);
     let odd = || {
         call.unsupported(format!(
-            "its equation '{equation}' names an axis twice in one place"
+            "invalid equation '{equation}', or an axis that occurs twice in a term"
         ))
     };
     let Equation { operands, output } = parsed.ok_or_else(odd)?;
@@ -41,7 +41,7 @@ pub(super) fn einsum(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Training
 }
 
 impl Term {
-    /// With its axes in the order of `letters`.
+    /// Returns the value with the axes in the order of `letters`.
     fn arranged(&self, tape: &mut Tape, letters: &[char]) -> Value {
         let places = letters.iter();
         let axes = places.filter_map(|letter| self.letters.iter().position(|other| other == letter));
@@ -54,7 +54,7 @@ impl Term {
     }
 }
 
-/// Without the axes that nobody wants.
+/// Sums over all axes except the `wanted` axes.
 fn summed(tape: &mut Tape, term: Term, wanted: &dyn Fn(&char) -> bool) -> Term {
     let places = term.letters.iter().enumerate();
     let gone: Vec<usize> = places
@@ -67,7 +67,7 @@ fn summed(tape: &mut Tape, term: Term, wanted: &dyn Fn(&char) -> bool) -> Term {
     }
 }
 
-/// Of two, with the axes that are `wanted` later.
+/// Multiplies two terms and keeps the axes that are `wanted` later.
 fn product(tape: &mut Tape, left: Term, right: Term, wanted: &dyn Fn(&char) -> bool) -> Term {
     let others = right.letters.clone();
     let left = summed(tape, left, &|letter| wanted(letter) || others.contains(letter));

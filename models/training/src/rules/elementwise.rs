@@ -1,4 +1,4 @@
-//! Operators that work on every element alone.
+//! Rules of elementwise operators.
 
 use crate::TrainingError;
 use crate::call::Call;
@@ -6,14 +6,15 @@ use crate::emitter::{Emitter, Float};
 use crate::tape::{Tape, Value};
 use frostline_graph::build;
 
-/// What a backward pass may use: the tensors of the input, the output, and the output's gradient.
+/// Tensors available to a backward pass: the input, the output and the gradient of the output.
 pub(super) struct Tensors<'a> {
     pub(super) x: &'a str,
     pub(super) y: &'a str,
     pub(super) dy: &'a str,
 }
 
-/// `forward` makes y of x; `backward` makes the gradient of x. Both in whatever form x has.
+/// Emits an elementwise operator in the current form of the input. `forward` computes y from x, and
+/// `backward` the gradient of x.
 pub(super) fn unary(
     tape: &mut Tape,
     call: &Call<'_>,
@@ -32,22 +33,23 @@ pub(super) fn unary(
     Ok(output)
 }
 
-/// `dy` where `condition` holds, zero elsewhere. ONNX Runtime's `Where` takes twice as long.
+/// Selects `dy` where `condition` is true and zero elsewhere. `Where` is half as fast in ONNX Runtime.
 fn only_where(emit: &mut Emitter, condition: &str, dy: &str) -> String {
     let ones = ones_where(emit, condition);
     emit.mul(dy, &ones)
 }
 
-/// 1 where `condition` holds, 0 elsewhere.
+/// Converts `condition` to 1 for true and 0 for false.
 pub(super) fn ones_where(emit: &mut Emitter, condition: &str) -> String {
     let to = build::int("to", emit.float.data_type().into());
     emit.node("Cast", &[condition], vec![to])
 }
 
-/// 1 where a tensor without negative numbers is positive, 0 elsewhere.
+/// Converts a tensor without negative numbers to 1 for positive numbers and 0 for zero.
 fn ones_where_positive(emit: &mut Emitter, tensor: &str) -> String {
     match emit.float {
-        // One pass where Greater and Cast are two: cut off at 1 whatever is no denormal number. ONNX Runtime has it for f32 alone.
+        // A single pass instead of Greater and Cast: the factor saturates all normal positive numbers at 1.
+        // ONNX Runtime only supports this operator in `f32`.
         Float::F32 => {
             let settings = vec![build::float("alpha", f32::MAX), build::float("beta", 0.0)];
             emit.node("HardSigmoid", &[tensor], settings)
@@ -81,7 +83,7 @@ pub(super) fn leaky_relu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Trai
     })
 }
 
-/// Nothing flows where the input lies at or beyond a bound, as in PyTorch's `hardtanh` and `relu6`.
+/// The gradient is zero for inputs at or outside of a bound, like in PyTorch's `hardtanh` and `relu6`.
 pub(super) fn clip(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let (low, high) = clip_bounds(call)?;
     let forward = move |emit: &mut Emitter, x: &str| {
@@ -101,7 +103,7 @@ pub(super) fn clip(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
     })
 }
 
-/// The bounds of a Clip: attributes before operator set 11, inputs since.
+/// Returns the bounds of a Clip. Bounds are attributes before operator set 11 and inputs since then.
 fn clip_bounds(call: &Call<'_>) -> Result<(Option<f64>, Option<f64>), TrainingError> {
     if call.opset() < 11 {
         let bound = |name| call.node.float(name).map(f64::from);

@@ -1,4 +1,4 @@
-//! Functions of one number: roots, powers, exponentials, and the Gaussian's.
+//! Roots, powers, exponentials and the Gaussian error function.
 
 use super::elementwise::{Tensors, unary};
 use crate::TrainingError;
@@ -7,7 +7,7 @@ use crate::emitter::Emitter;
 use crate::tape::{Tape, Value};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};
 
-/// The operator of the node itself forward, `backward` for the gradient.
+/// Emits the operator of the node in the forward pass, and `backward` for the gradient.
 fn function(
     tape: &mut Tape,
     call: &Call<'_>,
@@ -54,7 +54,8 @@ pub(super) fn sqrt(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
     })
 }
 
-/// The slope is `2 / sqrt(pi) * exp(-x^2)`. Dividing by `exp(x^2)` spares a sign, and gives 0 where that is infinite.
+/// The slope is `2 / sqrt(pi) * exp(-x^2)`. Division by `exp(x^2)` saves a negation and gives 0 if the
+/// exponential is infinite.
 pub(super) fn erf(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     function(tape, call, |emit, at| {
         let square = emit.mul(at.x, at.x);
@@ -111,7 +112,7 @@ fn half_of_one_plus(emit: &mut Emitter, sum: &str, dy: &str) -> String {
     emit.mul(dy, &slope)
 }
 
-/// With an exponent that is one stored number.
+/// Pow with a single stored exponent.
 pub(super) fn pow(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let exponent = match call.constant_floats(1) {
         Ok(numbers) => numbers,
@@ -120,7 +121,7 @@ pub(super) fn pow(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingErr
             .map(|whole| whole.into_iter().map(|n| n as f64).collect()),
     };
     let Some(&[exponent]) = exponent.as_deref() else {
-        return Err(call.unsupported("its exponent is not a single number"));
+        return Err(call.unsupported("the exponent must be a single number"));
     };
     let raise = |emit: &mut Emitter, x: &str, exponent: f64| {
         let exponent = emit.scalar(exponent);

@@ -1,8 +1,9 @@
-//! Conv in groups of several channels, which do not meet.
+//! Conv in groups with more than a single channel.
 //!
-//! A product per group is small, so the forward pass is ONNX Runtime's own Conv and the input's gradient its ConvTranspose, which
-//! visit each element of a kernel once. The weight's gradient is a sum over all images and positions: what every tap sees is
-//! gathered group by group, as in an ordinary convolution, and each group makes one matrix product of a batched MatMul.
+//! Matrix products per group would be small. Therefore the forward pass uses Conv in ONNX Runtime and the
+//! gradient of the input uses ConvTranspose, which visit every element of a kernel a single time. The
+//! gradient of the weight is a sum over all images and positions. As in an ordinary convolution, the inputs
+//! of all taps are gathered, but by group, and a batched MatMul computes the products of all groups.
 
 use super::depthwise;
 use super::parts::{gather_padded, parts, split};
@@ -21,10 +22,11 @@ struct Grouped {
     groups: usize,
 }
 
-/// A Conv of several groups. Where each has a single channel, it is one of [`depthwise`].
+/// Emits a Conv with several groups, in [`depthwise`] if every group has a single channel and blocks pay off.
 ///
 /// # Errors
-/// [`TrainingError::Unsupported`] in f64, which ONNX Runtime's Conv does not take.
+/// Returns [`TrainingError::Unsupported`] in `f64`, because Conv in ONNX Runtime does not support it, except
+/// for convolutions in [`depthwise`].
 pub(super) fn conv(
     tape: &mut Tape,
     call: &Call<'_>,
@@ -34,7 +36,7 @@ pub(super) fn conv(
     let (input, weight, bias) = (call.value(0)?, call.value(1)?, call.optional(2));
     if groups == input.channels() && groups == weight.batch() {
         let blocks = windows.blocks();
-        if depthwise::pays(&blocks) {
+        if depthwise::is_faster(&blocks) {
             return depthwise::conv(tape, call, blocks);
         }
     }
@@ -75,7 +77,7 @@ impl Grouped {
         self.input.channels()
     }
 
-    /// Input channels a group.
+    /// Returns the number of input channels in a group.
     fn depth(&self) -> usize {
         self.channels() / self.groups.max(1)
     }
@@ -113,7 +115,7 @@ impl Grouped {
         }
     }
 
-    /// `[groups, filters a group, taps·depth]` of images `[images, positions, channels]`.
+    /// Computes `[groups, filters per group, taps·depth]` from images `[images, positions, channels]`.
     fn by_group(&self, tape: &mut Tape, x: &str, dy: &str, images: usize) -> String {
         let (windows, groups, depth) = (&self.windows, self.groups, self.depth());
         let filters = self.filters() / groups.max(1);
@@ -130,7 +132,7 @@ impl Grouped {
         tape.emit.node("MatMul", &[&dy, &seen], vec![])
     }
 
-    /// Accumulates what [`Self::by_group`] made, as the weight lies: `[filters, depth, taps]`.
+    /// Accumulates a result of [`Self::by_group`] in the layout of the weight, `[filters, depth, taps]`.
     fn accumulate(&self, tape: &mut Tape, total: &str) {
         let dims = [self.filters(), self.windows.taps(), self.depth()];
         let by_tap = tape.emit.reshape(total, &dims);

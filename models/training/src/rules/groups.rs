@@ -1,4 +1,4 @@
-//! InstanceNormalization and GroupNormalization: each sample is normalized by itself, channel by channel or group by group.
+//! InstanceNormalization and GroupNormalization, which normalize every sample by channel or by group.
 
 use super::standard::Standardized;
 use crate::TrainingError;
@@ -14,18 +14,20 @@ pub(super) fn group_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Va
     let channels = call.value(0)?.channels();
     let groups = usize::try_from(call.int("num_groups", 0)).unwrap_or(0);
     if groups == 0 || channels % groups != 0 {
-        return Err(call.unsupported(format!("{channels} channels do not make {groups} groups")));
+        return Err(call.unsupported(format!(
+            "{channels} channels cannot be divided into {groups} groups"
+        )));
     }
     normalize(tape, call, groups)
 }
 
-/// Scale and bias have a number for each channel, or (before operator set 21) for each group.
+/// Normalizes by group. Scale and bias have an element per channel or, before operator set 21, per group.
 fn normalize(tape: &mut Tape, call: &Call<'_>, groups: usize) -> Result<Value, TrainingError> {
     let (input, scale, bias) = (call.value(0)?, call.value(1)?, call.value(2)?);
     let (batch, row) = (input.batch(), input.elements() / input.batch().max(1));
     let lines = scale.elements().max(1);
     if bias.elements() != lines || row % lines != 0 {
-        return Err(call.unsupported("its scale and bias do not fit its channels"));
+        return Err(call.unsupported("scale and bias do not match the channels"));
     }
     let grouped = [batch, groups, row / groups.max(1)];
     let affine = [batch, lines, row / lines];

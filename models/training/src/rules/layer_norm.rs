@@ -1,4 +1,4 @@
-//! LayerNormalization and RMSNormalization: each row is divided by its deviation, then scaled and shifted.
+//! LayerNormalization and RMSNormalization: every row is divided by the deviation, then scaled and shifted.
 
 use super::arithmetic::reduce_to;
 use crate::TrainingError;
@@ -7,13 +7,13 @@ use crate::emitter::Float;
 use crate::tape::{Form, Tape, Value};
 use frostline_graph::build;
 
-/// The axes of a row, and what scales and shifts it.
+/// Operands and axes of the normalization.
 #[derive(Clone)]
 struct Rows {
     input: Value,
     scale: Option<Value>,
     bias: Option<Value>,
-    /// The first axis of a row.
+    /// First normalized axis.
     axis: usize,
     epsilon: f64,
 }
@@ -40,8 +40,9 @@ impl Rows {
         self.axis..self.input.rank()
     }
 
-    /// `dx = (g - mean(g) - x * mean(g * x)) / deviation` with `g = dy * scale`, where `x` is the normalized input: the gradient
-    /// through a normalization, as in Ba et al., Layer Normalization (2016). Without the first mean it is that of RMSNormalization.
+    /// Accumulates the gradients of scale, bias and input. With `g = dy * scale` and the normalized input
+    /// `x`, the gradient of the input is `(g - mean(g) - x * mean(g * x)) / deviation`, as in Ba et al.,
+    /// Layer Normalization (2016). RMSNormalization has no first mean.
     fn backward(&self, tape: &mut Tape, dy: &str, of: &Normalized) {
         let Normalized {
             normal,
@@ -80,12 +81,12 @@ impl Rows {
     }
 }
 
-/// What a normalization made of its rows.
+/// Normalized input before scale and bias.
 struct Normalized {
     normal: String,
-    /// One over their deviations.
+    /// Reciprocal of the deviations.
     inverse: String,
-    /// Whether their means were taken away.
+    /// True if the means were subtracted.
     centered: bool,
 }
 
@@ -106,14 +107,15 @@ pub(super) fn layer_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Va
     let attributes = attributes();
     tape.on_backward(&output, move |tape, gradient| {
         let dy = tape.standard(gradient);
-        // once more, now neither scaled nor shifted: cheaper than keeping it
+        // Normalize again, without scale and bias, which is cheaper than keeping the result of the forward
+        // pass.
         let ones = vec![1.0; rows.row().iter().product()];
         let ones = tape.emit.floats(rows.row(), &ones);
         let outputs = tape
             .emit
             .node_many("LayerNormalization", &[&x, &ones], attributes, 3);
         if let [normal, _, inverse] = outputs.as_slice() {
-            // ONNX gives statistics in f32
+            // ONNX computes statistics in `f32`.
             let to = build::int("to", tape.emit.float.data_type().into());
             let inverse = match tape.emit.float {
                 Float::F32 => inverse.clone(),

@@ -9,7 +9,7 @@ use crate::tape::{Form, Tape, Value};
 use frostline_graph::build;
 use frostline_graph::onnx::AttributeProto;
 
-/// A matrix operand: the tensor, and whether it is read transposed.
+/// Matrix operand: the tensor, and true if it is read transposed.
 type Operand<'a> = (&'a str, bool);
 
 fn product(
@@ -29,7 +29,7 @@ fn attributes(alpha: f64, flip_left: bool, flip_right: bool) -> Vec<AttributePro
     ]
 }
 
-/// Accumulates the gradient of a matrix that is a plain product.
+/// Accumulates the gradient of a matrix and registers it as a plain product.
 fn accumulate_product(tape: &mut Tape, matrix: &Value, gradient: String) {
     if let &[rows, columns] = matrix.shape() {
         tape.emit.note_product(&gradient, [rows, columns]);
@@ -100,7 +100,7 @@ pub(super) fn matmul(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Training
     Ok(reshaped(tape, &result, call.output_shape()))
 }
 
-/// The product of matrices, whose leading axes broadcast to those of `shape`.
+/// Multiplies matrices. Leading axes broadcast to `shape`.
 pub(super) fn multiplied(tape: &mut Tape, left: Value, right: Value, shape: &[usize]) -> Value {
     if right.rank() == 2 {
         multiplied_by_matrix(tape, left, right, shape)
@@ -109,7 +109,7 @@ pub(super) fn multiplied(tape: &mut Tape, left: Value, right: Value, shape: &[us
     }
 }
 
-/// All rows of `left`, whatever its leading axes, times one matrix.
+/// Multiplies all rows of `left` by a single matrix.
 fn multiplied_by_matrix(tape: &mut Tape, left: Value, right: Value, shape: &[usize]) -> Value {
     let inner = left.shape().last().copied().unwrap_or(1);
     let outer = right.shape().last().copied().unwrap_or(1);
@@ -157,12 +157,11 @@ fn multiplied_in_batches(tape: &mut Tape, left: Value, right: Value, shape: &[us
     output
 }
 
-/// Swaps the last two axes.
 fn flip_matrices(emit: &mut Emitter, tensor: &str, rank: usize) -> String {
     emit.transpose(tensor, (0..rank - 2).chain([rank - 1, rank - 2]))
 }
 
-/// Accumulates the gradient of `value` whose leading axes were broadcast to `batch`.
+/// Accumulates the gradient of a value with leading axes that were broadcast to `batch`.
 fn accumulate_matrices(tape: &mut Tape, value: &Value, gradient: String, batch: &[usize]) {
     let matrix = value.shape().get(value.rank() - 2..).unwrap_or_default();
     let full = [batch, matrix].concat();

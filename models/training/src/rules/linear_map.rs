@@ -1,9 +1,10 @@
-//! Linear maps along single axes: a product with a small constant matrix, whose transpose carries the gradient back.
+//! Linear maps along single axes: a product with a small constant matrix in the forward pass, and with the
+//! transpose in the backward pass.
 
 use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
 
-/// How the elements along one axis come of those before: `weights[out][in]`.
+/// Linear map along an axis by the matrix `weights[out][in]`.
 pub(super) struct Map {
     axis: usize,
     inputs: usize,
@@ -12,7 +13,7 @@ pub(super) struct Map {
 }
 
 impl Map {
-    /// For each output, the inputs it is made of and their shares.
+    /// Creates a map from the inputs of every output, with weights.
     pub(super) fn new(axis: usize, inputs: usize, parts: Vec<Vec<(usize, f64)>>) -> Self {
         let mut weights = vec![0.0; inputs * parts.len()];
         for (row, parts) in weights.chunks_mut(inputs.max(1)).zip(&parts) {
@@ -30,7 +31,8 @@ impl Map {
         }
     }
 
-    /// `tensor` of shape `dims`, which becomes that of the result, mapped, or with `back` by the transpose.
+    /// Applies the map to `tensor` with shape `dims`, or the transpose if `back` is set. `dims` becomes the
+    /// shape of the result.
     fn apply(&self, tape: &mut Tape, tensor: &str, dims: &mut [usize], back: bool) -> String {
         let (from, to) = if back {
             (self.outputs, self.inputs)
@@ -64,7 +66,7 @@ impl Map {
     }
 }
 
-/// Emits the node as one map after another.
+/// Emits the node as a sequence of maps.
 pub(super) fn mapped(tape: &mut Tape, call: &Call<'_>, input: Value, maps: Vec<Map>) -> Value {
     if maps.is_empty() {
         return input;

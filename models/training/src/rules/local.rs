@@ -1,12 +1,12 @@
-//! LRN: each element is scaled down by its neighbors in other channels.
+//! LRN, which scales every element down by the neighbors in other channels.
 
 use crate::TrainingError;
 use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
 use std::ops::RangeInclusive;
 
-/// `y = x · b^-beta`, where `b = bias + alpha/size · (the squares of the channels around, summed)`. The sum is a product with
-/// a band of ones, channels by channels.
+/// Emits `y = x · b^-beta` with `b = bias + alpha/size · sum`, where `sum` adds the squares of the
+/// neighboring channels. The sum is a product with a band matrix over channels.
 pub(super) fn lrn(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
     let (size, channels) = (call.int("size", 1).max(1), input.channels());
@@ -37,7 +37,7 @@ pub(super) fn lrn(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingErr
     Ok(output)
 }
 
-/// A matrix with `share` where the row lies so many places behind the column, 0 elsewhere.
+/// Returns a matrix with `share` if row minus column is in `places`, and 0 elsewhere.
 fn band(channels: usize, places: RangeInclusive<i64>, share: f64) -> Vec<f64> {
     let all = (0..channels).flat_map(|row| (0..channels).map(move |column| (row, column)));
     all.map(|(row, column)| f64::from(places.contains(&(row as i64 - column as i64))) * share)

@@ -1,5 +1,6 @@
-//! The one table of gradients: a rule per operator emits its forward pass and leaves on the tape what its backward pass will
-//! emit. What else is known of an operator, its weights among it, stands in the table of `frostline_graph`.
+//! Gradient rules. The rule of an operator emits the forward pass and records the backward pass on the tape.
+//! All other properties of operators, including the operands that are weights, are in the table of
+//! `frostline_graph`.
 
 mod activations;
 mod arithmetic;
@@ -38,13 +39,13 @@ use crate::TrainingError;
 use crate::call::Call;
 use crate::tape::{Tape, Value};
 
-/// Emits the forward pass of a node and returns its output.
+/// Emits the forward pass of a node and returns the output.
 type Rule = fn(&mut Tape, &Call<'_>) -> Result<Value, TrainingError>;
 
-/// [`Rule`] of an operator with several outputs.
+/// Emits the forward pass of a node with several outputs and returns the outputs.
 type RuleOfMany = fn(&mut Tape, &Call<'_>) -> Result<Vec<Value>, TrainingError>;
 
-/// ONNX's own operators that have a gradient.
+/// Standard ONNX operators that have a gradient.
 pub(crate) const RULES: &[(&str, Rule)] = &[
     ("Abs", functions::abs),
     ("Add", arithmetic::add),
@@ -123,17 +124,17 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("Where", choice::select),
 ];
 
-/// Those with several outputs.
+/// Standard ONNX operators with several outputs that have a gradient.
 pub(crate) const RULES_OF_MANY: &[(&str, RuleOfMany)] = &[("Split", selection::split)];
 
-/// Whether the operator of a node has a rule.
+/// Returns true if the operator of the node has a rule.
 pub(crate) fn exists(call: &Call<'_>) -> bool {
     let names = RULES.iter().map(|(name, _)| *name);
     let mut names = names.chain(RULES_OF_MANY.iter().map(|(name, _)| *name));
     names.any(|name| Some(name) == call.node.standard_operator())
 }
 
-/// Emits a node by the rule of its operator and returns its outputs.
+/// Emits a node by the rule of the operator and returns the outputs.
 pub(crate) fn forward(tape: &mut Tape, call: &Call<'_>) -> Result<Vec<Value>, TrainingError> {
     let operator = call.node.standard_operator();
     if let Some((_, rule)) = RULES.iter().find(|(name, _)| Some(*name) == operator) {

@@ -1,29 +1,28 @@
-//! Operators that move elements without changing them.
+//! Operators that only move elements.
 
 use crate::TrainingError;
 use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
 
-/// Identity, and Dropout, which is one where nothing is drawn.
+/// Identity and Dropout. Dropout in a network does nothing during inference.
 pub(super) fn keep(_: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     call.value(0)
 }
 
-/// Only to the type that everything has.
+/// Cast to the floating-point type of the network only.
 pub(super) fn cast(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     if call.int("to", 0) == i64::from(tape.emit.float.data_type()) {
         call.value(0)
     } else {
-        Err(call.unsupported("it casts to another type than the network computes in"))
+        Err(call.unsupported("only casts to the floating-point type of the network are supported"))
     }
 }
 
-/// Reshape, Flatten, Squeeze and Unsqueeze: the shapes are known, so all are one reshape.
+/// Reshape, Flatten, Squeeze and Unsqueeze. All of them are a reshape to a known shape.
 pub(super) fn reshape(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     Ok(reshaped(tape, &call.value(0)?, call.output_shape()))
 }
 
-/// `input` with the same elements in another shape.
 pub(super) fn reshaped(tape: &mut Tape, input: &Value, shape: &[usize]) -> Value {
     if input.shape() == shape {
         return input.clone();
@@ -51,7 +50,6 @@ pub(super) fn transpose(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Train
     Ok(transposed(tape, &input, permutation))
 }
 
-/// `input` with its axes in the order of `permutation`.
 pub(super) fn transposed(tape: &mut Tape, input: &Value, permutation: Vec<usize>) -> Value {
     if permutation.iter().copied().eq(0..input.rank()) {
         return input.clone();
@@ -99,7 +97,7 @@ pub(super) fn concat(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Training
     Ok(output)
 }
 
-/// How blocks of channels become blocks of places: the axes in between, `[n, .., ..]`, and how they are exchanged.
+/// Intermediate shape and axis order for exchanging blocks of channels with blocks of positions.
 struct Blocks {
     apart: [usize; 6],
     order: [usize; 6],
@@ -108,7 +106,7 @@ struct Blocks {
 pub(super) fn depth_to_space(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let (input, block) = (call.value(0)?, block(call)?);
     let &[n, c, h, w] = input.shape() else {
-        return Err(call.unsupported("its input is no image"));
+        return Err(call.unsupported("the input must have four axes"));
     };
     let depth = c / (block * block);
     let blocks = if call.node.text("mode") == Some("CRD") {
@@ -128,7 +126,7 @@ pub(super) fn depth_to_space(tape: &mut Tape, call: &Call<'_>) -> Result<Value, 
 pub(super) fn space_to_depth(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let (input, block) = (call.value(0)?, block(call)?);
     let &[n, c, h, w] = input.shape() else {
-        return Err(call.unsupported("its input is no image"));
+        return Err(call.unsupported("the input must have four axes"));
     };
     let blocks = Blocks {
         apart: [n, c, h / block, block, w / block, block],
@@ -140,7 +138,7 @@ pub(super) fn space_to_depth(tape: &mut Tape, call: &Call<'_>) -> Result<Value, 
 fn block(call: &Call<'_>) -> Result<usize, TrainingError> {
     let size = usize::try_from(call.int("blocksize", 0)).ok();
     size.filter(|size| *size > 0)
-        .ok_or_else(|| call.unsupported("its blocks have no size"))
+        .ok_or_else(|| call.unsupported("the attribute blocksize must be positive"))
 }
 
 fn exchanged(tape: &mut Tape, call: &Call<'_>, input: Value, blocks: Blocks) -> Value {

@@ -1,4 +1,5 @@
-//! BatchNormalization: scale and bias are trained; mean and variance stay as they are stored, or are those of the batch.
+//! BatchNormalization. Scale and bias are trained. Mean and variance are either stored or computed from the
+//! batch.
 
 use super::standard::Standardized;
 use crate::TrainingError;
@@ -42,7 +43,7 @@ fn by_stored_statistics(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Train
         let dy = tape.tensor(gradient, form);
         let total = tape.sum_per_channel(&dy, gradient, form);
         if scale.is_differentiable() {
-            // sum(dy * (x - mean)) * inverse, without another tensor of x's size
+            // Equal to sum(dy * (x - mean)) * inverse, without another tensor of the size of x.
             let along = tape.emit.mul(&dy, &x);
             let along = tape.sum_per_channel(&along, gradient, form);
             let across = tape.emit.mul(&total, &mean);
@@ -59,7 +60,8 @@ fn by_stored_statistics(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Train
     Ok(output)
 }
 
-/// The stored mean of each channel, and one over its deviation: as they are by now, where they move.
+/// Returns the stored channel means and the reciprocals of the deviations. If statistics move, the current
+/// values come from the slots.
 fn stored(
     tape: &mut Tape,
     call: &Call<'_>,
@@ -81,20 +83,21 @@ fn stored(
     Ok((SlotKind::Statistic.input(mean), inverse))
 }
 
-/// The mean of each channel that is in the file, and one over its deviation.
+/// Returns the channel means in the file and the reciprocals of the deviations.
 fn statistics(call: &Call<'_>, rank: usize, channels: usize) -> Result<(Vec<f64>, Vec<f64>), TrainingError> {
     let (Some(mean), Some(variance)) = (call.constant_floats(3)?, call.constant_floats(4)?) else {
         return Err(call.unsupported("it has no stored mean and variance"));
     };
     if rank < 2 || mean.len() != channels || variance.len() != channels {
-        return Err(call.unsupported("its statistics do not fit its channels"));
+        return Err(call.unsupported("mean and variance do not match the channels"));
     }
     let epsilon = call.float("epsilon", 1e-5);
     let inverse = variance.iter().map(|variance| 1.0 / (variance + epsilon).sqrt());
     Ok((mean, inverse.collect()))
 }
 
-/// Normalizes by mean and variance over all but the channels, and moves the stored ones towards them.
+/// Normalizes with mean and variance over all axes except for the channels, and updates the stored
+/// statistics.
 fn by_batch_statistics(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let (input, scale, bias) = (call.value(0)?, call.value(1)?, call.value(2)?);
     let (rank, channels) = (input.rank(), input.channels());
@@ -134,7 +137,7 @@ fn by_batch_statistics(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Traini
     Ok(output)
 }
 
-/// `momentum · stored + (1 - momentum) · batch`, the variance as of a sample of `count` elements.
+/// Emits `momentum · stored + (1 - momentum) · batch`. The variance is the unbiased one for `count` elements.
 fn move_statistics(tape: &mut Tape, call: &Call<'_>, batch: &Standardized, count: f64) {
     let momentum = call.float("momentum", 0.9);
     let unbiased = count / (count - 1.0);

@@ -1,4 +1,5 @@
-//! Pad: with a constant, where its mirror image carries the gradient back, or with what the tensor has itself, a linear map.
+//! Pad. The gradient of a constant padding is a padding with negated widths. Paddings with elements of the
+//! tensor are linear maps.
 
 use super::linear_map::{Map, mapped};
 use crate::TrainingError;
@@ -21,14 +22,18 @@ pub(super) fn pad(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingErr
         let places = -before..*length as i64 + after;
         let parts = places.map(|place| mirrored(mode, place, *length as i64).map(|place| vec![(place, 1.0)]));
         let parts = parts.collect::<Option<Vec<_>>>();
-        let parts =
-            parts.ok_or_else(|| call.unsupported(format!("it pads an axis of {length} by '{mode}'")))?;
+        let parts = parts.ok_or_else(|| {
+            call.unsupported(format!(
+                "padding an axis of length {length} in mode '{mode}' is not supported"
+            ))
+        })?;
         maps.push(Map::new(axis, *length, parts));
     }
     Ok(mapped(tape, call, input, maps))
 }
 
-/// Where what lies at `place` outside an axis of `length` is taken from.
+/// Returns the position that is copied to the position `place`, both relative to the start of an axis with
+/// length `length`. Returns `None` for an unknown mode, or if a reflection leaves the axis.
 fn mirrored(mode: &str, place: i64, length: i64) -> Option<usize> {
     let last = length - 1;
     let inside = match mode {
@@ -67,7 +72,7 @@ fn constant_pad(
     Ok(output)
 }
 
-/// What is added before and after each of `rank` axes: all beginnings, then all ends.
+/// Returns the padding before and after every axis: first all beginnings, then all ends.
 fn paddings(call: &Call<'_>, rank: usize) -> Result<Vec<i64>, TrainingError> {
     let stated = match call.node.ints("pads") {
         Some(pads) => pads.to_vec(),
@@ -81,7 +86,7 @@ fn paddings(call: &Call<'_>, rank: usize) -> Result<Vec<i64>, TrainingError> {
         None => (0..rank).collect(),
     };
     if stated.len() != 2 * axes.len() {
-        return Err(call.unsupported(format!("its pads {stated:?} do not fit {} axes", axes.len())));
+        return Err(call.unsupported(format!("the pads {stated:?} do not match {} axes", axes.len())));
     }
     let mut pads = vec![0; 2 * rank];
     let (begins, ends) = stated.split_at(axes.len());

@@ -1,12 +1,13 @@
-//! A batch that is worked through in parts, so that what a part takes is bounded.
+//! Processing of batches in parts with bounded memory.
 
 use crate::tape::Tape;
 
-/// How many bytes an unrolled matrix may take before the batch is worked through in parts. A part of 16 MiB keeps a
-/// matrix product as busy as one of 64; the matrix of a whole batch of a 56 x 56 layer would take half a gigabyte.
+/// Maximum size of an unrolled matrix in bytes. Larger batches are processed in parts. Matrix products are
+/// equally efficient with 16 MiB and 64 MiB. Without parts, the matrix for a 56 x 56 layer would need half a
+/// gigabyte.
 const UNROLLED_BYTES: usize = 16 << 20;
 
-/// Gathers along axis 1 of `[n, length, c]`; the index `length` stands for zeros.
+/// Gathers along axis 1 of `[n, length, c]`. The index `length` selects zeros.
 pub(super) fn gather_padded(tape: &mut Tape, tensor: &str, pattern: &[usize], length: usize) -> String {
     let padded = if pattern.contains(&length) {
         tape.emit.append_zeros(tensor)
@@ -16,7 +17,7 @@ pub(super) fn gather_padded(tape: &mut Tape, tensor: &str, pattern: &[usize], le
     tape.emit.gather(&padded, pattern.iter().copied(), 1)
 }
 
-/// Rows `[n·positions, c]` as `[images, positions, c]` for each part of the batch.
+/// Splits rows `[n·positions, c]` into `[images, positions, c]` for all parts of the batch.
 pub(super) fn split(
     tape: &mut Tape,
     rows: &str,
@@ -34,7 +35,7 @@ pub(super) fn split(
     }
 }
 
-/// Joins the parts of a batch.
+/// Concatenates the parts of a batch.
 pub(super) fn join(tape: &mut Tape, mut parts: Vec<String>) -> String {
     if parts.len() == 1 {
         parts.swap_remove(0)
@@ -43,7 +44,8 @@ pub(super) fn join(tape: &mut Tape, mut parts: Vec<String>) -> String {
     }
 }
 
-/// Splits `batch` images into parts of equal size (the last may be smaller), each at most [`UNROLLED_BYTES`] unrolled.
+/// Divides `batch` images into parts of equal size (the last may be smaller), each with up to
+/// [`UNROLLED_BYTES`] unrolled. A single image can exceed the limit.
 pub(super) fn parts(batch: usize, bytes_per_image: usize) -> Vec<usize> {
     let most = (UNROLLED_BYTES / bytes_per_image.max(1)).clamp(1, batch.max(1));
     let even = batch.div_ceil(batch.div_ceil(most).max(1)).max(1);

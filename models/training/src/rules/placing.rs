@@ -2,27 +2,32 @@ use crate::emitter::Emitter;
 use frostline_graph::build;
 use std::collections::BTreeSet;
 
-/// Positions that were taken along an axis, none of them twice.
-pub(super) struct Places {
+/// Selected positions along an axis.
+pub(super) struct Selection {
     pub(super) axis: usize,
-    /// The axis's length.
+    /// Length of the axis.
     pub(super) length: usize,
-    /// The positions, in the order they were taken.
-    pub(super) kept: Vec<usize>,
+    /// Selected positions in order of selection.
+    pub(super) positions: Vec<usize>,
 }
 
-impl Places {
+impl Selection {
     pub(super) fn are_distinct(&self) -> bool {
-        self.kept.iter().collect::<BTreeSet<_>>().len() == self.kept.len()
+        self.positions.iter().collect::<BTreeSet<_>>().len() == self.positions.len()
     }
 
-    /// Puts what was taken back where it was, zeros elsewhere. `dims` is the tensor's shape, before and after.
+    /// Moves the selected elements back to the original positions, with zeros elsewhere. `dims` is the shape
+    /// of the tensor before and after. The positions must be distinct.
     pub(super) fn put_back(&self, emit: &mut Emitter, tensor: &str, dims: &mut [usize]) -> String {
-        let first = self.kept.first().copied().unwrap_or(0);
-        let run = self.kept.iter().copied().eq(first..first + self.kept.len());
+        let first = self.positions.first().copied().unwrap_or(0);
+        let run = self
+            .positions
+            .iter()
+            .copied()
+            .eq(first..first + self.positions.len());
         let (before, after) = match run {
-            true => (first, self.length - first - self.kept.len()),
-            false => (0, usize::from(self.kept.len() < self.length)),
+            true => (first, self.length - first - self.positions.len()),
+            false => (0, usize::from(self.positions.len() < self.length)),
         };
         let padded = match (before, after) {
             (0, 0) => tensor.to_owned(),
@@ -34,12 +39,12 @@ impl Places {
         if run {
             return padded;
         }
-        let place = |position| self.kept.iter().position(|kept| *kept == position);
-        let order = (0..self.length).map(|position| place(position).unwrap_or(self.kept.len()));
+        let place = |position| self.positions.iter().position(|kept| *kept == position);
+        let order = (0..self.length).map(|position| place(position).unwrap_or(self.positions.len()));
         emit.gather(&padded, order, self.axis as i64)
     }
 
-    /// Zeros before and after along the axis.
+    /// Pads the axis with zeros.
     fn pad(&self, emit: &mut Emitter, tensor: &str, [before, after]: [usize; 2], rank: usize) -> String {
         let at = |wanted: usize, size: usize| move |axis: usize| if axis == wanted { size as i64 } else { 0 };
         let pads = (0..rank)

@@ -1,6 +1,6 @@
 //! MaxPool, GlobalMaxPool and AveragePool.
 
-use super::convolution::spread;
+use super::convolution::window_gradient;
 use super::parts::gather_padded;
 use crate::TrainingError;
 use crate::call::Call;
@@ -9,14 +9,16 @@ use crate::windows::{Phase, Windows};
 use frostline_graph::build;
 use frostline_graph::onnx::{AttributeProto, data_type};
 
-/// The forward pass also gives the flat index of every maximum; the backward pass adds each gradient there.
+/// The forward pass also returns the flat index of every maximum. The backward pass adds the gradients at
+/// these indices.
 pub(super) fn max_pool(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let attributes = call.node.attribute.iter();
     let attributes = attributes.filter(|attribute| attribute.name != "storage_order");
-    most(tape, call, attributes.cloned().collect())
+    max_pool_with(tape, call, attributes.cloned().collect())
 }
 
-/// A zero made of `indices`: a constant would be expanded when the session is opened, and stay.
+/// Emits a zero that depends on `indices`. A constant would be expanded when the session is opened, and stay
+/// in memory.
 fn zero_of(tape: &mut Tape, indices: &str) -> String {
     let (first, to) = (tape.emit.integer(0), tape.emit.float.data_type().into());
     let first = tape
@@ -26,18 +28,22 @@ fn zero_of(tape: &mut Tape, indices: &str) -> String {
     tape.emit.sub(&first, &first)
 }
 
-/// One window over all positions.
+/// Emits a MaxPool with a single window over all positions.
 pub(super) fn global_max_pool(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
     let kernel: Vec<i64> = input.spatial().iter().map(|size| *size as i64).collect();
-    most(tape, call, vec![build::ints("kernel_shape", &kernel)])
+    max_pool_with(tape, call, vec![build::ints("kernel_shape", &kernel)])
 }
 
-fn most(tape: &mut Tape, call: &Call<'_>, attributes: Vec<AttributeProto>) -> Result<Value, TrainingError> {
+fn max_pool_with(
+    tape: &mut Tape,
+    call: &Call<'_>,
+    attributes: Vec<AttributeProto>,
+) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
     let x = tape.standard(&input);
     let (result, indices) = tape.emit.node_pair("MaxPool", &[&x], attributes);
-    // Indices live until the backward pass, half as large.
+    // Indices stay in memory until the backward pass, so store them in 32 bits if possible.
     let indices = if input.elements() <= i32::MAX as usize {
         let to = build::int("to", data_type::INT32.into());
         tape.emit.node("Cast", &[&indices], vec![to])
@@ -84,7 +90,7 @@ pub(super) fn average_pool(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Tr
     tape.on_backward_to(input, &output, Form::Rows, move |tape, rows| {
         let images = tape.emit.reshape(rows, &[batch, windows.outputs(), channels]);
         let shared = tape.emit.mul(&images, &shares);
-        let spread = spread(tape, &shared, &windows, |tape, gathered, phase: &Phase| {
+        let spread = window_gradient(tape, &shared, &windows, |tape, gathered, phase: &Phase| {
             let seen = [batch, phase.positions.len(), phase.taps.len(), channels];
             let seen = tape.emit.reshape(gathered, &seen);
             tape.emit.sum(&seen, [2], false)

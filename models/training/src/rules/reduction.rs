@@ -20,7 +20,8 @@ pub(super) fn reduce_mean(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Tra
     }
 }
 
-/// The axes a reduction takes, ascending; `None` where it takes none and so keeps its input.
+/// Returns the axes of a reduction in ascending order, or `None` if the node reduces nothing and returns the
+/// input.
 fn axes(call: &Call<'_>, input: &Value) -> Result<Option<Vec<usize>>, TrainingError> {
     let named = call.axes(1, input.rank())?.filter(|axes| !axes.is_empty());
     if named.is_none() && call.int("noop_with_empty_axes", 0) != 0 {
@@ -31,7 +32,7 @@ fn axes(call: &Call<'_>, input: &Value) -> Result<Option<Vec<usize>>, TrainingEr
     Ok(Some(axes))
 }
 
-/// `shape` with `axes` of length 1.
+/// Returns `shape` with the length 1 for `axes`.
 fn kept_dims(shape: &[usize], axes: &[usize]) -> Vec<usize> {
     let lengths = shape.iter().enumerate();
     lengths
@@ -39,7 +40,7 @@ fn kept_dims(shape: &[usize], axes: &[usize]) -> Vec<usize> {
         .collect()
 }
 
-/// What a backward pass may use; `y` and `dy` have the reduced axes with length 1.
+/// Tensors available to a backward pass. The reduced axes of `y` and `dy` have length 1.
 struct Reduced<'a> {
     x: &'a str,
     y: &'a str,
@@ -47,7 +48,8 @@ struct Reduced<'a> {
     axes: &'a [usize],
 }
 
-/// The operator of the node itself forward; `backward` makes what broadcasts to the gradient of the input.
+/// Emits the operator of the node in the forward pass. `backward` computes a tensor that broadcasts to the
+/// gradient of the input.
 fn reduce(
     tape: &mut Tape,
     call: &Call<'_>,
@@ -84,7 +86,7 @@ pub(super) fn reduce_sum(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Trai
     reduce(tape, call, |_, at| at.dy.to_owned())
 }
 
-/// `input` summed over `axes`, which go.
+/// Sums `input` over `axes` and removes the axes.
 pub(super) fn total(tape: &mut Tape, input: Value, axes: Vec<usize>) -> Value {
     if axes.is_empty() {
         return input;
@@ -105,7 +107,7 @@ pub(super) fn total(tape: &mut Tape, input: Value, axes: Vec<usize>) -> Value {
     output
 }
 
-/// The largest or the smallest; equal ones share the gradient, as in PyTorch's `amax`.
+/// Emits ReduceMax or ReduceMin. Like in `torch.amax`, equal elements share the gradient.
 pub(super) fn reduce_extreme(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     reduce(tape, call, |emit, at| {
         let chosen = emit.node("Equal", &[at.x, at.y], vec![]);
@@ -124,7 +126,7 @@ pub(super) fn reduce_l1(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Train
     })
 }
 
-/// Nothing flows into a row of zeros, as in PyTorch's `norm`.
+/// Like in `torch.norm`, rows of zeros have the gradient zero.
 pub(super) fn reduce_l2(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     reduce(tape, call, |emit, at| {
         let least = emit.scalar(f32::MIN_POSITIVE.into());
@@ -169,7 +171,7 @@ fn mean(tape: &mut Tape, call: &Call<'_>, input: Value, axes: Vec<usize>) -> Val
     output
 }
 
-/// The mean over all positions of a value in rows.
+/// Emits the mean over all positions in the rows form.
 fn mean_of_rows(tape: &mut Tape, call: &Call<'_>, input: Value) -> Value {
     let (batch, positions, channels) = (input.batch(), input.positions(), input.channels());
     let rows = tape.rows(&input);

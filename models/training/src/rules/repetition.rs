@@ -1,4 +1,4 @@
-//! Expand and Tile: operators that repeat elements.
+//! Rules of Expand and Tile.
 
 use super::arithmetic::reduce_to;
 use crate::TrainingError;
@@ -30,7 +30,7 @@ pub(super) fn tile(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
     let output = call.output(Form::Standard, y);
     let dims = input.shape().to_vec();
     tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
-        // each axis as repetitions and what is repeated
+        // Split every axis into the repetitions and the repeated elements.
         let split: Vec<usize> = repeats
             .iter()
             .zip(&dims)

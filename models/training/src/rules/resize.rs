@@ -1,4 +1,4 @@
-//! Resize, a linear map along each axis.
+//! Resize by linear maps along the axes.
 
 use super::linear_map::{Map, mapped};
 use crate::TrainingError;
@@ -22,7 +22,7 @@ pub(super) fn resize(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Training
     Ok(mapped(tape, call, input, maps))
 }
 
-/// By how much each axis grows: as the node says where it does, else the ratio of the lengths.
+/// Returns the scales of all axes. The default is the ratio of the lengths.
 fn scales(call: &Call<'_>, input: &Value) -> Result<Vec<f64>, TrainingError> {
     let slot = if call.opset() < 11 { 1 } else { 2 };
     let stated = match call.node.input_name(slot) {
@@ -46,8 +46,9 @@ fn scales(call: &Call<'_>, input: &Value) -> Result<Vec<f64>, TrainingError> {
     Ok(scales)
 }
 
-/// The inputs that the output at `place` is made of, and their shares (ONNX's definition of Resize): a kernel around the place it comes
-/// from, wider by as much as it shrinks where it smooths.
+/// Returns the inputs of the output at `place`, with weights, according to the definition of Resize in ONNX.
+/// The kernel is centered at the source position. With `antialias`, a kernel for downscaling is wider by the
+/// inverse scale.
 fn sources(
     call: &Call<'_>,
     place: usize,
@@ -82,7 +83,9 @@ fn sources(
             let far = move |x: f64| ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a;
             Ok(around(2.0, &|x| if x <= 1.0 { near(x) } else { far(x) }))
         }
-        other => Err(call.unsupported(format!("its mode is '{other}'"))),
+        other => Err(call.unsupported(format!(
+            "mode '{other}' is not supported, nor is 'nearest' with antialias"
+        ))),
     }
 }
 
@@ -123,6 +126,8 @@ fn position(
         "asymmetric" => Ok(place / scale),
         "align_corners" if outputs > 1.0 => Ok(place * (inputs - 1.0) / (outputs - 1.0)),
         "align_corners" => Ok(0.0),
-        other => Err(call.unsupported(format!("its coordinates are '{other}'"))),
+        other => Err(call.unsupported(format!(
+            "coordinate_transformation_mode '{other}' is not supported"
+        ))),
     }
 }

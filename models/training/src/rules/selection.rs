@@ -1,6 +1,6 @@
-//! Gather, GatherElements, Slice and Split: operators that take some of the elements.
+//! Gather, GatherElements, GatherND, Slice and Split, which select elements.
 
-use super::placing::Places;
+use super::placing::Selection;
 use crate::TrainingError;
 use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
@@ -15,7 +15,7 @@ pub(super) fn split(tape: &mut Tape, call: &Call<'_>) -> Result<Vec<Value>, Trai
         .filter_map(|shape| shape.get(axis).copied())
         .collect();
     if lengths.len() != call.node.output.len() || Some(&lengths.iter().sum()) != input.shape().get(axis) {
-        return Err(call.unsupported("the sizes of its parts are not known"));
+        return Err(call.unsupported("the lengths of the parts are unknown"));
     }
     let form = if axis == 1 && input.rank() > 2 {
         tape.preferred_form(&[&input])
@@ -42,7 +42,7 @@ pub(super) fn split(tape: &mut Tape, call: &Call<'_>) -> Result<Vec<Value>, Trai
 
 pub(super) fn slice(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
-    let missing = || call.unsupported("where it cuts is not known");
+    let missing = || call.unsupported("starts or ends are missing");
     let ints = |name: &str, slot: usize| match call.node.ints(name) {
         Some(values) => Ok(Some(values.to_vec())),
         None => call.constant_ints(slot),
@@ -60,7 +60,11 @@ pub(super) fn slice(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingE
         let length = input.shape().get(axis).copied().unwrap_or(1);
         let kept = sliced_positions(length as i64, *start, *end, *step);
         if kept.iter().copied().ne(0..length) {
-            places.push(Places { axis, length, kept });
+            places.push(Selection {
+                axis,
+                length,
+                positions: kept,
+            });
         }
     }
     if places.is_empty() {
@@ -81,7 +85,7 @@ pub(super) fn slice(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingE
     Ok(output)
 }
 
-/// The positions along an axis that a slice keeps, in its order.
+/// Returns the selected positions of a slice along an axis, in order of selection.
 fn sliced_positions(length: i64, start: i64, end: i64, step: i64) -> Vec<usize> {
     let from_end = |place: i64| {
         if place < 0 {
@@ -101,7 +105,8 @@ fn sliced_positions(length: i64, start: i64, end: i64, step: i64) -> Vec<usize> 
         .collect()
 }
 
-/// Places known when the graph is written are put back by Pad or Gather; others by ScatterElements, which adds up repetitions.
+/// The backward pass uses Pad or Gather if the positions are known and distinct, and otherwise
+/// ScatterElements, which adds repeated positions.
 pub(super) fn gather(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
     let axis = call.axis(call.int("axis", 0), input.rank())?;
@@ -117,12 +122,12 @@ pub(super) fn gather(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Training
     let dims = input.shape().to_vec();
     tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
         let dy = tape.emit.reshape(dy, &[outer, count, inner]);
-        let places = kept.map(|kept| Places {
+        let places = kept.map(|kept| Selection {
             axis: 1,
             length,
-            kept,
+            positions: kept,
         });
-        let dx = match places.filter(Places::are_distinct) {
+        let dx = match places.filter(Selection::are_distinct) {
             Some(places) => places.put_back(&mut tape.emit, &dy, &mut [outer, count, inner]),
             None => {
                 let column = tape.emit.reshape(&indices, &[1, count, 1]);
@@ -135,13 +140,14 @@ pub(super) fn gather(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Training
     Ok(output)
 }
 
-/// How many elements lie outside and inside an axis.
+/// Returns the number of elements before and after an axis.
 fn around(dims: &[usize], axis: usize) -> (usize, usize) {
     let (before, after) = dims.split_at_checked(axis).unwrap_or((dims, &[]));
     (before.iter().product(), after.iter().skip(1).product())
 }
 
-/// Indices as positions, those from the end counted from the start.
+/// Converts indices to positions. Negative indices count from the end. Returns `None` if an index is out of
+/// range.
 fn positions(indices: &[i64], length: usize) -> Option<Vec<usize>> {
     let counted = |index: &i64| if *index < 0 { index + length as i64 } else { *index };
     let positions = indices.iter().map(|index| usize::try_from(counted(index)).ok());
@@ -150,7 +156,8 @@ fn positions(indices: &[i64], length: usize) -> Option<Vec<usize>> {
         .collect()
 }
 
-/// Adds `updates` to zeros of shape `dims` where `indices`, of the updates' shape, say along `axis`.
+/// Adds `updates` to zeros of shape `dims` at the positions `indices` along `axis`. Indices and updates have
+/// the same shape.
 fn scatter(tape: &mut Tape, indices: &str, updates: &str, dims: &[usize], axis: usize) -> String {
     let nothing = tape.emit.scalar(0.0);
     let zeros = tape.emit.expand(&nothing, dims);
@@ -173,13 +180,14 @@ pub(super) fn gather_elements(tape: &mut Tape, call: &Call<'_>) -> Result<Value,
     Ok(output)
 }
 
-/// Only with one index an element: the newer exporter writes a lookup along the first axis so.
+/// Only supports a single index per element. The newer PyTorch exporter emits lookups along the first axis in
+/// this way.
 pub(super) fn gather_nd(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
     let name = call.node.input_name(1).unwrap_or_default();
     let depth = call.source.shapes.dims(name).and_then(<[usize]>::last);
     if depth != Some(&1) || call.int("batch_dims", 0) != 0 {
-        return Err(call.unsupported("it looks up along several axes"));
+        return Err(call.unsupported("only lookups along the first axis are supported"));
     }
     let (indices, x) = (call.plain(1)?.to_owned(), tape.standard(&input));
     let y = tape.emit.node("GatherND", &[&x, &indices], vec![]);

@@ -1,4 +1,4 @@
-//! Softmax inside the suffix, as in attention, and LogSoftmax.
+//! Softmax inside of the suffix, for example in attention, and LogSoftmax.
 
 use super::movement::reshaped;
 use crate::TrainingError;
@@ -7,7 +7,7 @@ use crate::emitter::Emitter;
 use crate::tape::{Form, Tape, Value};
 use frostline_graph::build;
 
-/// Makes the gradient of the input of the output, its gradient and the axis.
+/// Emits the gradient of the input, given the output, the gradient of the output and the axis.
 type Backward = fn(&mut Emitter, &str, &str, usize) -> String;
 
 pub(super) fn softmax(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
@@ -30,12 +30,12 @@ fn softmax_backward(emit: &mut Emitter, y: &str, dy: &str, axis: usize) -> Strin
     emit.mul(&centered, y)
 }
 
-/// The softmax of `input` along `axis`.
+/// Returns the softmax of `input` along `axis`.
 pub(super) fn shares(tape: &mut Tape, input: Value, axis: usize) -> Value {
     over_axis(tape, input, "Softmax", axis, softmax_backward)
 }
 
-/// Before operator set 13 these ran over all axes from `axis` on.
+/// Before operator set 13, these operators run over all axes from `axis` to the last.
 fn along(
     tape: &mut Tape,
     call: &Call<'_>,

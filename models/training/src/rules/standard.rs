@@ -1,13 +1,13 @@
-//! What normalizations share: a tensor brought to mean 0 and variance 1 over some of its axes, and its gradient.
+//! Standardization to mean 0 and variance 1 over some axes, shared by normalizations.
 
 use crate::emitter::Emitter;
 
-/// `hat = (x - mean) · inverse`, where `inverse = 1 / sqrt(variance + epsilon)`, and what its gradient needs.
+/// Standardized tensor `hat = (x - mean) · inverse` with `inverse = 1 / sqrt(variance + epsilon)`.
 pub(super) struct Standardized {
     pub(super) hat: String,
-    /// Over the axes, kept with length 1.
+    /// Mean over the axes, which stay with length 1.
     pub(super) mean: String,
-    /// Of all elements, not of a sample of them.
+    /// Biased variance.
     pub(super) variance: String,
     inverse: String,
     axes: Vec<usize>,
@@ -32,7 +32,8 @@ impl Standardized {
         }
     }
 
-    /// The gradient of `x` from that of `hat`: `inverse · (d - mean(d) - hat · mean(d · hat))`.
+    /// Returns the gradient of `x` from the gradient `d` of `hat`: `inverse · (d - mean(d) - hat · mean(d ·
+    /// hat))`.
     pub(super) fn gradient(&self, emit: &mut Emitter, d: &str) -> String {
         let along = emit.mul(d, &self.hat);
         let along = emit.mean(&along, self.axes.iter().copied(), true);

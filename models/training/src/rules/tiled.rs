@@ -1,45 +1,45 @@
-//! Convolutions whose output falls into parts that are made alike, each of the part of the input that it sees: the course of both passes.
+//! Schedule of both passes of convolutions that compute the output in equal tiles.
 
 use super::parts::{join, parts, split};
 use crate::TrainingError;
 use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
 
-/// How parts are seen and made; all of it is linear in the input and in the weight.
+/// A convolution by tiles. All functions are linear in the input and in the weight.
 pub(super) trait Tiled: 'static {
-    /// How the weight's gradient lies.
+    /// Form of the weight's gradient.
     const GRADIENT: Form;
 
     fn input(&self) -> &Value;
 
     fn weight(&self) -> &Value;
 
-    /// Positions of the output.
+    /// Returns the number of output positions per image.
     fn outputs(&self) -> usize;
 
-    /// The weight as what parts see is multiplied with it.
+    /// Returns the weight as the right operand of the forward product.
     fn forward_kernels(&self, tape: &mut Tape) -> String;
 
-    /// The weight as what parts make is multiplied with it.
+    /// Returns the weight as the right operand of the product for the gradient of the input.
     fn backward_kernels(&self, tape: &mut Tape) -> String;
 
-    /// What parts see of the input.
-    fn seen(&self, tape: &mut Tape) -> String;
+    /// Returns the input of all tiles.
+    fn input_tiles(&self, tape: &mut Tape) -> String;
 
-    /// What parts make of it, as rows `[n·outputs, m]`.
+    /// Returns the output as rows `[n·outputs, m]`.
     fn forward(&self, tape: &mut Tape, seen: &str, kernels: &str) -> String;
 
-    /// The output's gradient, `[n·outputs, m]`, at what parts make.
-    fn made(&self, tape: &mut Tape, rows: &str) -> String;
+    /// Returns the gradient of the output by tile, from `[n·outputs, m]`.
+    fn gradient_tiles(&self, tape: &mut Tape, rows: &str) -> String;
 
-    /// The weight's gradient, in [`Self::GRADIENT`].
+    /// Returns the gradient of the weight in the form [`Self::GRADIENT`].
     fn weight_gradient(&self, tape: &mut Tape, made: &str, seen: &str) -> String;
 
-    /// The input's gradient, `[n·positions, c]`.
+    /// Returns the gradient of the input, `[n·positions, c]`.
     fn input_gradient(&self, tape: &mut Tape, made: &str, kernels: &str) -> String;
 }
 
-/// Accumulates a bias' gradient of the output's.
+/// Accumulates the gradient of the bias.
 pub(super) fn bias_gradient(tape: &mut Tape, bias: Option<Value>, gradient: &Value) {
     if let Some(bias) = bias.filter(Value::is_differentiable) {
         let rows = tape.rows(gradient);
@@ -48,9 +48,10 @@ pub(super) fn bias_gradient(tape: &mut Tape, bias: Option<Value>, gradient: &Val
     }
 }
 
-/// A Conv in tiles, a part of the batch after another, each of at most [`UNROLLED_BYTES`](super::parts) where an image has
-/// `image_bytes`: `make` takes the part's input. What tiles see, and the kernels that they are multiplied with, are several times the input
-/// and the weight, so both are made again for the backward pass.
+/// Emits a Conv by tiles for the parts of the batch in sequence. A part has up to
+/// [`UNROLLED_BYTES`](super::parts), given `image_bytes` per image. `make` creates the convolution for the
+/// input of a part. The inputs of tiles and the kernels for them are several times larger than input and
+/// weight, so the backward pass computes both again.
 pub(super) fn conv<T: Tiled>(
     tape: &mut Tape,
     call: &Call<'_>,
@@ -60,12 +61,13 @@ pub(super) fn conv<T: Tiled>(
     let (input, bias) = (call.value(0)?, call.optional(2));
     let images = parts(input.batch(), image_bytes);
     let tiled: Vec<T> = inputs(tape, &input, &images).into_iter().map(make).collect();
-    // Written before what is seen they run after it: the layers before have run then, which would otherwise run beside them.
+    // Emitted before `seen`, the kernels are computed after it and therefore after the preceding layers.
+    // Otherwise the kernels would be in memory while those layers run.
     let kernels = tiled.first().map(|tiled| tiled.forward_kernels(tape));
     let kernels = kernels.unwrap_or_default();
     let mut made = Vec::new();
     for part in &tiled {
-        let seen = part.seen(tape);
+        let seen = part.input_tiles(tape);
         let mut rows = part.forward(tape, &seen, &kernels);
         if let Some(bias) = &bias {
             let bias = tape.standard(bias);
@@ -78,7 +80,7 @@ pub(super) fn conv<T: Tiled>(
     tape.on_backward(&output, move |tape, gradient| {
         bias_gradient(tape, bias, gradient);
         let rows = tape.rows(gradient);
-        let gradient = tape.loosely(|tape| backward(tape, &tiled, &images, &rows));
+        let gradient = tape.with_hidden_shapes(|tape| backward(tape, &tiled, &images, &rows));
         if let Some(rows) = gradient {
             let dims = [input.batch() * input.positions(), input.channels()];
             let rows = tape.emit.reshape(&rows, &dims);
@@ -88,7 +90,7 @@ pub(super) fn conv<T: Tiled>(
     Ok(output)
 }
 
-/// The input's images as the input of each part.
+/// Splits the images of the input into the parts of the batch.
 fn inputs(tape: &mut Tape, input: &Value, images: &[usize]) -> Vec<Value> {
     if images.len() == 1 {
         return vec![input.clone()];
@@ -104,8 +106,9 @@ fn inputs(tape: &mut Tape, input: &Value, images: &[usize]) -> Vec<Value> {
     parts.zip(images).map(part).collect()
 }
 
-/// Accumulates the weight's gradient by the output's, and returns the input's where one is wanted. One part runs after another, and the input's
-/// gradient before the weight's, so that what one takes is gone when the next begins; what parts make is made again for that.
+/// Accumulates the gradient of the weight and returns the gradient of the input, if needed. Parts run in
+/// sequence, and the gradient of the input runs before the gradient of the weight, to free memory before the
+/// next computation. For this, the gradient of the output is split into tiles twice.
 fn backward<T: Tiled>(tape: &mut Tape, tiled: &[T], images: &[usize], rows: &str) -> Option<String> {
     let first = tiled.first()?;
     let (outputs, filters) = (first.outputs(), first.weight().batch());
@@ -116,7 +119,7 @@ fn backward<T: Tiled>(tape: &mut Tape, tiled: &[T], images: &[usize], rows: &str
         let kernels = first.backward_kernels(tape);
         let gradient = |((part, rows), images): ((&T, &String), &usize)| {
             let rows = tape.emit.reshape(rows, &dims(images));
-            let made = part.made(tape, &rows);
+            let made = part.gradient_tiles(tape, &rows);
             part.input_gradient(tape, &made, &kernels)
         };
         let gradients = parts().map(gradient).collect();
@@ -125,12 +128,12 @@ fn backward<T: Tiled>(tape: &mut Tape, tiled: &[T], images: &[usize], rows: &str
     if first.weight().is_differentiable() {
         let mut before = gradient.clone();
         for ((part, rows), images) in parts() {
-            let seen = part.seen(tape);
+            let seen = part.input_tiles(tape);
             let rows = match &before {
                 Some(before) => tape.emit.reshape_after(rows, &dims(images), before),
                 None => tape.emit.reshape(rows, &dims(images)),
             };
-            let made = part.made(tape, &rows);
+            let made = part.gradient_tiles(tape, &rows);
             let gradient = part.weight_gradient(tape, &made, &seen);
             tape.accumulate_tensor(part.weight(), T::GRADIENT, gradient);
             let sum = tape.gradient(part.weight());

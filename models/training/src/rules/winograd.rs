@@ -1,10 +1,12 @@
-//! Conv with a kernel of 3 x 3 and stride 1 in fewer multiplications: Winograd's F(2x2, 3x3), as in Lavin and Gray, Fast Algorithms for
-//! Convolutional Neural Networks (2015).
+//! Conv with a 3 x 3 kernel and stride 1 in fewer multiplications: Winograd's F(2x2, 3x3), as in Lavin and
+//! Gray, Fast Algorithms for Convolutional Neural Networks (2015).
 //!
-//! A tile of 4 x 4 input positions makes 2 x 2 of the output: `Aᵀ((G w Gᵀ) ⊙ (Bᵀ x B))A`, summed over channels in between. Applied to rows and
-//! columns at once, each of the three transforms is one product with a constant matrix of 16 columns or rows, and the sum over channels a batched
-//! MatMul of 16 matrices: 16 multiplications instead of 36. All of it is linear, so the backward pass is the same transforms transposed, around
-//! two such MatMuls. Activations lie as `[positions, n, c]`, so that tiles are gathered along the first axis.
+//! The 2 x 2 output positions of a tile are computed from 4 x 4 input positions as `Aᵀ((G w Gᵀ) ⊙ (Bᵀ x
+//! B))A`. The elementwise product is summed over channels before the output transform. Each of the three
+//! transforms applies to rows and columns at once, as a product with a constant matrix with 16 rows or
+//! columns. The sum over channels is a batched MatMul of 16 matrices, with 16 multiplications instead of 36.
+//! Since all steps are linear, the backward pass consists of the transposed transforms around two such
+//! MatMuls. Activations are stored as `[positions, n, c]` to gather tiles from the first axis.
 
 use super::tiled::{self, Tiled};
 use crate::TrainingError;
@@ -12,7 +14,8 @@ use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
 use crate::tiles::Tiles;
 
-/// Places in a tile, as it is seen and as it is made.
+/// Number of input positions in a tile. `BLOCK_POSITIONS` is the number of output positions, `TAPS` the number of kernel
+/// taps.
 const SEEN: usize = 16;
 const MADE: usize = 4;
 const TAPS: usize = 9;
@@ -39,7 +42,7 @@ struct Winograd {
 
 pub(super) fn conv(tape: &mut Tape, call: &Call<'_>, tiles: Tiles) -> Result<Value, TrainingError> {
     let (input, weight) = (call.value(0)?, call.value(1)?);
-    // A tile sees 16 positions, and makes as many products.
+    // Tiles contain 16 input positions and 16 products.
     let channels = input.channels().max(weight.batch());
     let image_bytes = SEEN * tiles.count() * channels * size_of::<f32>();
     tiled::conv(tape, call, image_bytes, |input| Winograd {
@@ -62,12 +65,12 @@ impl Winograd {
         self.input.channels()
     }
 
-    /// Tiles of all images.
+    /// Returns the number of tiles in all images.
     fn columns(&self) -> usize {
         self.tiles.count() * self.images()
     }
 
-    /// Rows `[n·positions, c]` as `[positions, n·c]`.
+    /// Rearranges rows `[n·positions, c]` to `[positions, n·c]`.
     fn by_position(&self, tape: &mut Tape, rows: &str, positions: usize, channels: usize) -> String {
         let images = self.images();
         tape.swap(
@@ -77,7 +80,7 @@ impl Winograd {
         )
     }
 
-    /// The other way round.
+    /// Rearranges `[positions, n·c]` to rows `[n·positions, c]`.
     fn by_image(&self, tape: &mut Tape, tensor: &str, positions: usize, channels: usize) -> String {
         let images = self.images();
         tape.swap(
@@ -103,13 +106,13 @@ impl Tiled for Winograd {
         self.tiles.outputs()
     }
 
-    /// The transformed kernels, `[16, c, m]`.
+    /// Returns the transformed kernels, `[16, c, m]`.
     fn forward_kernels(&self, tape: &mut Tape) -> String {
         let kernels = self.backward_kernels(tape);
         tape.emit.transpose(&kernels, [0, 2, 1])
     }
 
-    /// The transformed kernels, `[16, m, c]`.
+    /// Returns the transformed kernels, `[16, m, c]`.
     fn backward_kernels(&self, tape: &mut Tape) -> String {
         let taps = tape.taps(&self.weight);
         let taps = tape
@@ -120,18 +123,18 @@ impl Tiled for Winograd {
             .reshape(&kernels, &[SEEN, self.filters(), self.channels()])
     }
 
-    /// The transformed tiles of the input, `[16, tiles·n, c]`.
-    fn seen(&self, tape: &mut Tape) -> String {
+    /// Returns the transformed tiles of the input, `[16, tiles·n, c]`.
+    fn input_tiles(&self, tape: &mut Tape) -> String {
         let rows = tape.rows(&self.input);
         let (positions, channels) = (self.tiles.inputs(), self.channels());
         let by_position = self.by_position(tape, &rows, positions, channels);
-        let gathered = gather(tape, &by_position, &self.tiles.seen(), positions);
+        let gathered = gather(tape, &by_position, &self.tiles.input_positions(), positions);
         let gathered = tape.emit.reshape(&gathered, &[SEEN, self.columns() * channels]);
         let seen = transformed(tape, &INPUT, false, &gathered);
         tape.emit.reshape(&seen, &[SEEN, self.columns(), channels])
     }
 
-    /// The output as `[n·outputs, m]`.
+    /// Returns the output as `[n·outputs, m]`.
     fn forward(&self, tape: &mut Tape, seen: &str, kernels: &str) -> String {
         let filters = self.filters();
         let products = tape.emit.node("MatMul", &[seen, kernels], vec![]);
@@ -139,15 +142,15 @@ impl Tiled for Winograd {
         let made = transformed(tape, &OUTPUT, false, &products);
         let tiles = MADE * self.tiles.count();
         let made = tape.emit.reshape(&made, &[tiles, self.images(), filters]);
-        let by_position = tape.emit.gather(&made, self.tiles.placed(), 0);
+        let by_position = tape.emit.gather(&made, self.tiles.output_indices(), 0);
         self.by_image(tape, &by_position, self.tiles.outputs(), filters)
     }
 
-    /// The transformed tiles of the output's gradient, `[16, tiles·n, m]`.
-    fn made(&self, tape: &mut Tape, rows: &str) -> String {
+    /// Returns the transformed tiles of the output's gradient, `[16, tiles·n, m]`.
+    fn gradient_tiles(&self, tape: &mut Tape, rows: &str) -> String {
         let (positions, filters) = (self.tiles.outputs(), self.filters());
         let by_position = self.by_position(tape, rows, positions, filters);
-        let gathered = gather(tape, &by_position, &self.tiles.made(), positions);
+        let gathered = gather(tape, &by_position, &self.tiles.output_positions(), positions);
         let gathered = tape.emit.reshape(&gathered, &[MADE, self.columns() * filters]);
         let made = transformed(tape, &OUTPUT, true, &gathered);
         tape.emit.reshape(&made, &[SEEN, self.columns(), filters])
@@ -170,7 +173,7 @@ impl Tiled for Winograd {
         let seen = transformed(tape, &INPUT, true, &products);
         let width = self.images() * channels;
         let seen = tape.emit.reshape(&seen, &[SEEN * self.tiles.count(), width]);
-        let gathered = tape.emit.gather(&seen, self.tiles.seers(), 0);
+        let gathered = tape.emit.gather(&seen, self.tiles.input_indices(), 0);
         let gathered = tape.emit.reshape(&gathered, &[MADE, positions * width]);
         let sum = tape.emit.sum(&gathered, [0], false);
         let sum = tape.emit.reshape(&sum, &[positions, width]);
@@ -180,7 +183,7 @@ impl Tiled for Winograd {
     }
 }
 
-/// Picks rows of a matrix of `length` of them; the index `length` stands for zeros.
+/// Selects rows of a matrix with `length` rows. The index `length` selects zeros.
 fn gather(tape: &mut Tape, matrix: &str, pattern: &[usize], length: usize) -> String {
     let padded = if pattern.contains(&length) {
         let pads = tape.emit.ints([0, 0, 1, 0]);
@@ -191,7 +194,7 @@ fn gather(tape: &mut Tape, matrix: &str, pattern: &[usize], length: usize) -> St
     tape.emit.gather(&padded, pattern.iter().copied(), 0)
 }
 
-/// The product of `factor`, applied to rows and columns of a tile at once, and the matrix `tiles`.
+/// Applies `factor` to rows and columns of all tiles in the matrix `tiles`.
 fn transformed<const N: usize>(
     tape: &mut Tape,
     factor: &[[f64; N]],

@@ -1,4 +1,4 @@
-//! Activations against central differences, also at rows of a convolution.
+//! Gradients of activations, compared with central differences, also in rows after a convolution.
 
 use super::harness::{Net, check};
 use frostline_graph::build::{float, node};
@@ -6,7 +6,7 @@ use frostline_graph::onnx::NodeProto;
 
 const IMAGE: [usize; 3] = [2, 6, 5];
 
-/// `node` on an image whose elements reach from -4 to 4, so that it passes all its kinks.
+/// Checks `node` on an image with elements from -4 to 4, which cover all kinks.
 fn activation(node: NodeProto) {
     let net = Net::new(&IMAGE)
         .weight("a", &IMAGE)

@@ -1,4 +1,4 @@
-//! Dropout where it was asked for.
+//! Dropout from the settings.
 
 use super::harness::{Batch, Net, PLAIN, Trained, random};
 use crate::{Dropout, StepSettings, TrainingGraph};
@@ -24,14 +24,14 @@ fn net() -> Net {
 }
 
 #[test]
-fn what_was_dropped_gets_no_gradient_and_each_step_drops_anew() {
+fn dropped_elements_get_no_gradient_and_masks_differ_per_step() {
     let model = net().model();
     let batch = Batch::random(&model, 1, 1);
     let mut trained = Trained::new(&model, 1, dropping("h", 0.25));
     let state = trained.initial();
     let mut kept = || -> Vec<bool> {
         let gradients = trained.gradients(&state, &batch);
-        // The probe's gradient is zero just where the head's rows have none.
+        // The gradients of the probe and the head are zero for the same features.
         let probe: Vec<bool> = gradients[0].iter().map(|slope| *slope != 0.0).collect();
         let head: Vec<bool> = gradients[1].chunks(3).map(|row| row[0] != 0.0).collect();
         assert_eq!(probe, head);
@@ -46,13 +46,14 @@ fn what_was_dropped_gets_no_gradient_and_each_step_drops_anew() {
 }
 
 #[test]
-fn what_is_kept_is_scaled() {
+fn remaining_elements_are_scaled() {
     let model = net().model();
     let batch = Batch::random(&model, 1, 1);
     let plain = Trained::new(&model, 1, PLAIN).first_gradients(&batch);
     let dropped = Trained::new(&model, 1, dropping("x", 0.5)).first_gradients(&batch);
     assert_eq!(plain.len(), dropped.len());
-    // The head's gradient is what it reads times the slope of its logits, the same for each row.
+    // The gradient of the head is the activation times the gradient of the logits, which is the same for all
+    // rows.
     let ratio = |row: usize| dropped[1][row * 3] / plain[1][row * 3];
     let ratios: Vec<f64> = (0..400).map(ratio).filter(|ratio| *ratio != 0.0).collect();
     assert!(ratios.iter().all(|ratio| (ratio - ratios[0]).abs() < 1e-9));
@@ -108,7 +109,7 @@ fn a_mask_is_of_its_step_and_its_seed_alone() {
         );
     }
     assert_eq!(draw(2), masks);
-    // The update draws nothing.
+    // Updates do not read masks.
     let update = TrainingGraph::update(&model, &settings).unwrap();
     assert!(update.model.inputs().all(|input| !input.name.starts_with("mask")));
 }

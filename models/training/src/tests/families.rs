@@ -1,5 +1,5 @@
-//! Fifty steps of small networks of each family, as both of PyTorch's exporters write them, against the losses PyTorch had
-//! (`families/record.py`).
+//! Fifty steps of small networks of each family, exported by both PyTorch exporters, compared with losses
+//! recorded in PyTorch (`families/record.py`).
 
 use super::harness::{Batch, Trained};
 use crate::{BatchNorm, Optimizer, StepSettings};
@@ -12,14 +12,14 @@ const BATCHES: usize = 4;
 const CLASSES: i64 = 3;
 const ROW: [usize; 3] = [3, 12, 12];
 
-/// The largest difference of a loss, as a share of it.
+/// Maximum relative error of a loss.
 const WITHIN: f64 = 1e-4;
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/tests/families")
 }
 
-/// The batches of `record.py`.
+/// Returns the batches of `record.py`.
 fn batches() -> Vec<Batch> {
     let size: usize = ROW.iter().product();
     let mut state = 1_i64;
@@ -40,7 +40,7 @@ fn batches() -> Vec<Batch> {
     (0..BATCHES).map(|_| batch()).collect()
 }
 
-/// What `record.py` trained with: the settings and the rate.
+/// Returns the settings and the learning rate of `record.py`.
 fn recipe(optimizer: &str, norms: &str) -> (StepSettings, f64) {
     let (optimizer, rate) = match optimizer {
         "sgd" => (
@@ -73,7 +73,7 @@ fn recipe(optimizer: &str, norms: &str) -> (StepSettings, f64) {
     (settings, rate)
 }
 
-/// Trains `network` as each exporter wrote it, and compares.
+/// Trains `network` from all exports and compares the losses.
 fn check(network: &str) {
     let recorded = std::fs::read_to_string(folder().join("losses.txt")).unwrap();
     let runs = recorded
@@ -93,12 +93,12 @@ fn check(network: &str) {
             assert_eq!(expected.len(), 50, "{network}, {exporter}");
             let (step, error) = furthest(&model, &settings, rate, &expected);
             println!(
-                "agreement over 50 steps of {network} {exporter}, {} {}: {error:.1e}",
+                "maximum error in 50 steps of {network} {exporter}, {} {}: {error:.1e}",
                 run[1], run[2]
             );
             assert!(
                 error < WITHIN,
-                "{network}, {exporter}, {} {}: {error:e} at step {step}",
+                "{network} {exporter}, {} {}: error {error:e} in step {step}",
                 run[1],
                 run[2]
             );
@@ -106,7 +106,7 @@ fn check(network: &str) {
     }
 }
 
-/// Where the losses lie furthest from the expected ones, and how far.
+/// Returns the step with the largest relative error and this error.
 fn furthest(model: &Model, settings: &StepSettings, rate: f64, expected: &[f64]) -> (usize, f64) {
     let batches = batches();
     let mut trained = Trained::new(model, ROWS, settings);

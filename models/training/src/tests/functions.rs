@@ -1,4 +1,4 @@
-//! Functions, choices and reductions against central differences, in f64.
+//! Gradients of functions, choices and reductions, compared with central differences in `f64`.
 
 use super::harness::{Net, check, check_in_f32, random, tensor, values};
 use frostline_graph::build::{int, ints, node, text};
@@ -7,12 +7,12 @@ use frostline_tensor::DType;
 
 const ROW: [usize; 3] = [2, 4, 3];
 
-/// `h` is the probed row, `y` what the node makes of it.
+/// Applies the node to the probed row `h`. The result is `y`.
 fn row(node: NodeProto, features: usize) -> Net {
     Net::new(&ROW).probed(&ROW).node(node).classified("y", features)
 }
 
-/// As [`row`], but `h` is positive.
+/// Like [`row`], with positive elements in `h`.
 fn positive(node: NodeProto) -> Net {
     Net::new(&ROW)
         .weight("probe", &ROW)

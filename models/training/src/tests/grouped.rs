@@ -1,4 +1,5 @@
-//! Convolutions in groups: against central differences in f32, and against the same convolution in one group.
+//! Grouped convolutions, compared with central differences in `f32` and with an equal convolution in a single
+//! group.
 
 use super::harness::{Batch, Net, PLAIN, Trained, check_in_f32, random, tensor, values};
 use crate::TrainingGraph;
@@ -13,7 +14,7 @@ struct Shape {
     groups: usize,
     filters: usize,
     kernel: [usize; 2],
-    /// Output positions.
+    /// Number of output positions.
     positions: usize,
 }
 
@@ -30,7 +31,7 @@ fn net(shape: &Shape, attributes: &[AttributeProto], groups: usize, weight: &Ten
         .classified("y", shape.filters * shape.positions)
 }
 
-/// The weight of one group that does the same: zero where channels do not meet.
+/// Converts a grouped weight to an equal weight with a single group, filled with zeros.
 fn dense(weight: &Tensor, groups: usize) -> Tensor {
     let &[filters, depth, height, width] = weight.shape().dims() else {
         panic!("no kernel")

@@ -1,4 +1,5 @@
-//! Builds small networks in f64, runs training graphs through the engine, and compares gradients with differences.
+//! Builds small networks in `f64`, executes training graphs in the engine, and compares gradients with
+//! central differences.
 
 use crate::{Optimizer, StateSlot, StepSettings, TrainingGraph};
 use frostline_engine::{Session, SessionOptions};
@@ -16,7 +17,7 @@ pub(super) const PLAIN: Optimizer = Optimizer::Sgd {
     weight_decay: 0.0,
 };
 
-/// Random numbers between -1 and 1.
+/// Returns random numbers between -1 and 1.
 pub(super) fn random(shape: &[usize], dtype: DType, seed: u64) -> Tensor {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut number = || f64::from(rng.next_u32()) / f64::from(u32::MAX) * 2.0 - 1.0;
@@ -44,7 +45,7 @@ pub(super) fn tensor(shape: &[usize], dtype: DType, values: Vec<f64>) -> Tensor 
     Tensor::new(shape, data).unwrap()
 }
 
-/// A network under construction; its output is called `logits`.
+/// Network under construction with the output `logits`.
 pub(super) struct Net {
     graph: GraphProto,
     opset: i64,
@@ -52,7 +53,7 @@ pub(super) struct Net {
 }
 
 impl Net {
-    /// Takes rows of shape `row`.
+    /// Creates a network in `f64` for rows with the shape `row`.
     pub(super) fn new(row: &[usize]) -> Self {
         Self::of(row, DType::F64)
     }
@@ -112,12 +113,13 @@ impl Net {
         self.node(build::node(operator, inputs, &[output]))
     }
 
-    /// Multiplies the input by a weight of the same shape, so that the gradient of what follows shows up in it.
+    /// Multiplies the input by a weight of the same shape, which receives the gradient of the following
+    /// layers.
     pub(super) fn probed(self, row: &[usize]) -> Self {
         self.weight("probe", row).op("Mul", &["x", "probe"], "h")
     }
 
-    /// Flattens `tensor` with `features` numbers a row and classifies it.
+    /// Flattens `tensor` to `features` numbers per row and classifies it.
     pub(super) fn classified(self, tensor: &str, features: usize) -> Self {
         self.weight("head", &[features, 3])
             .op("Flatten", &[tensor], "flat")
@@ -129,7 +131,6 @@ impl Net {
     }
 }
 
-/// One batch.
 #[derive(Clone)]
 pub(super) struct Batch {
     pub(super) activations: Tensor,
@@ -165,18 +166,18 @@ impl Batch {
     }
 }
 
-/// A training graph in the engine.
+/// Training graph with an open session.
 pub(super) struct Trained {
     pub(super) graph: TrainingGraph,
     session: Session,
     steps: u64,
 }
 
-/// What a step gave.
+/// Result of a step.
 pub(super) struct Step {
     pub(super) loss: f64,
     pub(super) logits: Tensor,
-    /// The next state, in the slots' order.
+    /// Next state in the order of the slots.
     pub(super) state: Vec<Tensor>,
 }
 
@@ -210,7 +211,7 @@ impl Trained {
         self.step_with(state, batch, rate, 0.0)
     }
 
-    /// A step after which averages keep `decay` of themselves; its masks are those of the next number.
+    /// Performs a step in which averages decay by `decay`. The masks belong to the number of steps so far.
     pub(super) fn step_with(&mut self, state: &[Tensor], batch: &Batch, rate: f64, decay: f64) -> Step {
         let masks: Vec<Tensor> = self
             .graph
@@ -247,7 +248,8 @@ impl Trained {
         }
     }
 
-    /// The gradient of every slot at `state`: what a plain step of rate 1 subtracts.
+    /// Returns the gradients of all slots at `state`, the difference of a plain step with the learning rate
+    /// 1.
     pub(super) fn gradients(&mut self, state: &[Tensor], batch: &Batch) -> Vec<Vec<f64>> {
         let next = self.step(state, batch, 1.0).state;
         let difference = |(before, after)| {
@@ -260,14 +262,14 @@ impl Trained {
         state.iter().zip(&next).map(difference).collect()
     }
 
-    /// [`Self::gradients`] at the initial state.
+    /// Returns the gradients at the initial state.
     pub(super) fn first_gradients(mut self, batch: &Batch) -> Vec<Vec<f64>> {
         let state = self.initial();
         self.gradients(&state, batch)
     }
 }
 
-/// `state` with one number moved by `by`.
+/// Returns `state` with `by` added to an element.
 fn moved(state: &[Tensor], slot: usize, element: usize, by: f64) -> Vec<Tensor> {
     let mut state = state.to_vec();
     let mut numbers = values(&state[slot]);
@@ -276,28 +278,28 @@ fn moved(state: &[Tensor], slot: usize, element: usize, by: f64) -> Vec<Tensor> 
     state
 }
 
-/// How far differences step, and how far a gradient may lie from them: absolutely, and as a share of it.
+/// Step size of the differences, and absolute and relative tolerance of gradients.
 struct Exactness {
     step: f64,
     absolute: f64,
     relative: f64,
 }
 
-/// In f64.
 const EXACT: Exactness = Exactness {
     step: 1e-5,
     absolute: 1e-7,
     relative: 1e-5,
 };
 
-/// In f32 a loss has seven digits, and a step that shows in them bends the curve.
+/// Tolerance in `f32`: losses have seven digits, and larger steps are affected by curvature.
 const ROUGH: Exactness = Exactness {
     step: 1e-2,
     absolute: 2e-4,
     relative: 1e-2,
 };
 
-/// Compares the gradient of every weight of an f64 model, at up to `most` elements each, with central differences.
+/// Compares the gradients of all weights of an `f64` model with central differences, at up to `most` elements
+/// per weight.
 pub(super) fn check_elements(model: &Model, rows: usize, most: usize) {
     compare(model, &StepSettings::from(PLAIN), rows, most, &EXACT);
 }
@@ -314,7 +316,7 @@ fn compare(model: &Model, settings: &StepSettings, rows: usize, most: usize, exa
         }
         assert!(
             gradient.iter().any(|number| *number != 0.0),
-            "{name}: no gradient at all"
+            "found only zero gradients for {name}"
         );
         let stride = gradient.len().div_ceil(most).max(1);
         for element in (0..gradient.len()).step_by(stride) {
@@ -334,14 +336,15 @@ fn compare(model: &Model, settings: &StepSettings, rows: usize, most: usize, exa
     }
 }
 
-/// [`check_elements`] at 40 elements a weight, batches of 3; and the scores against those of the network itself.
+/// Compares gradients with central differences at 40 elements per weight and batches of 3. In `f32`, also
+/// compares the logits with the network.
 pub(super) fn check(net: Net) {
     let model = net.model();
     check_elements(&model, 3, 40);
     check_scores(&of_type(&model, DType::F32));
 }
 
-/// Compares the scores of a step with what the engine makes of the network's own operators.
+/// Compares the logits of a step with the logits of the network in the engine.
 fn check_scores(model: &Model) {
     let batch = Batch::random(model, 3, 7);
     let mut trained = Trained::new(model, 3, PLAIN);
@@ -361,22 +364,22 @@ fn check_scores(model: &Model) {
     }
 }
 
-/// [`check`] with other settings.
+/// Compares gradients like [`check`], with other settings and without the logits.
 pub(super) fn check_with(net: Net, settings: &StepSettings) {
     compare(&net.model(), settings, 3, 40, &EXACT);
 }
 
-/// [`check_with`] in batches of so many rows.
+/// Like [`check_with`], with batches of `rows` rows.
 pub(super) fn check_rows(net: Net, settings: &StepSettings, rows: usize) {
     compare(&net.model(), settings, rows, 40, &EXACT);
 }
 
-/// [`check`] of an f32 network, as far as its digits go.
+/// Compares gradients like [`check`] in `f32`, with a larger tolerance and without the logits.
 pub(super) fn check_in_f32(net: Net) {
     compare(&net.model(), &StepSettings::from(PLAIN), 3, 40, &ROUGH);
 }
 
-/// The names of the weights that are trained.
+/// Returns the names of the trained weights and statistics.
 pub(super) fn weights(slots: &[StateSlot]) -> Vec<&str> {
     slots
         .iter()
@@ -384,12 +387,12 @@ pub(super) fn weights(slots: &[StateSlot]) -> Vec<&str> {
         .collect()
 }
 
-/// `model` with everything that is f32 made f64.
+/// Converts all `f32` tensors of `model` to `f64`.
 pub(super) fn in_f64(model: &Model) -> Model {
     of_type(model, DType::F64)
 }
 
-/// `model` with everything of floating point made `dtype`.
+/// Converts all floating-point tensors of `model` to `dtype`.
 fn of_type(model: &Model, dtype: DType) -> Model {
     let floats = [data_type::FLOAT, data_type::DOUBLE];
     let code = frostline_graph::tensors::code_of(dtype);

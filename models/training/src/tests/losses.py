@@ -1,4 +1,4 @@
-"""Prints what losses.rs expects: losses and their gradients by PyTorch, in f64."""
+"""Prints the expected losses and gradients in losses.rs, computed by PyTorch in f64."""
 
 import torch
 from torch.nn import functional

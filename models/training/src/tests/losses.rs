@@ -1,4 +1,4 @@
-//! Losses against PyTorch's values, which `losses.py` prints, and their gradients against differences.
+//! Losses and gradients, compared with values from PyTorch (`losses.py`).
 
 use super::harness::{Batch, Net, Trained, tensor, values};
 use crate::{Loss, Optimizer, StepSettings, TrainingError, TrainingGraph};
@@ -11,7 +11,8 @@ const PROBABILITIES: [f64; 12] = [0.7, 0.3, 0.0, 0.0, 0.0, 1.0, 0.2, 0.2, 0.6, 0
 const YES: [f64; 12] = [1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0, 0.0];
 const WEIGHTS: [f64; 3] = [1.0, 2.0, 0.5];
 
-/// The logits are a weight, so that a plain step of rate 1 subtracts the loss' gradient from them.
+/// Network with the logits as a weight, so that a plain step with the learning rate 1 subtracts the gradient
+/// of the loss.
 fn model() -> Model {
     Net::new(&[3])
         .stored("logit", &tensor(&[4, 3], DType::F64, LOGITS.to_vec()))
@@ -19,7 +20,7 @@ fn model() -> Model {
         .model()
 }
 
-/// Loss and gradient.
+/// Returns loss and gradient.
 fn of(loss: Loss) -> (f64, Vec<f64>) {
     let labels = match &loss {
         Loss::CrossEntropy { mixed: false, .. } => Tensor::i64([4], CLASSES.to_vec()).unwrap(),

@@ -1,4 +1,4 @@
-//! Which batches a CPU divides.
+//! Division of batches on a CPU.
 
 use super::harness::{Net, PLAIN};
 use crate::{BatchNorm, CpuSteps, StepSettings};
@@ -6,7 +6,7 @@ use frostline_graph::Model;
 use frostline_graph::build::{ints, node};
 use frostline_tensor::DType;
 
-/// Two convolutions with a norm between them, of images of 32 x 32.
+/// Two convolutions with a norm in between, for images of 32 x 32.
 fn net(channels: usize) -> Model {
     let conv = |weight: &str, input: &str, output: &str| {
         node("Conv", &[input, weight], &[output]).with([ints("pads", &[1, 1, 1, 1])])
@@ -27,25 +27,25 @@ fn net(channels: usize) -> Model {
 }
 
 #[test]
-fn a_batch_is_divided_until_its_tensors_take_what_the_state_takes_or_little() {
+fn large_batches_are_divided() {
     let of = |channels, batch| CpuSteps::of_batch(&net(channels), batch, &PLAIN.into()).unwrap();
     let (small, large) = (of(4, 64), of(32, 512));
     assert_eq!(small.rows, 64);
     assert!(!small.settings.accumulates);
     assert!(large.rows < 512 && large.settings.accumulates);
     let memory = large.memory.unwrap();
-    assert!(memory.alive <= 64 << 20, "{memory:?}");
+    assert!(memory.peak <= 64 << 20, "{memory:?}");
     assert_eq!(memory.waiting, (512 - large.rows) as u64 * 32 * 32 * 32 * 4);
     assert_eq!(
         [1, 2].map(|times| of(32, times * large.rows).rows),
         [large.rows; 2]
     );
-    // Each micro-batch reads all weights.
+    // Since every micro-batch reads all weights, division stops at 8 rows.
     assert_eq!([100, 15].map(|batch| of(256, batch).rows), [13, 15]);
 }
 
 #[test]
-fn a_batch_whose_statistics_normalize_stays_whole() {
+fn batch_statistics_prevent_division() {
     let settings = StepSettings {
         batch_norm: BatchNorm::Updated,
         ..PLAIN.into()

@@ -1,4 +1,5 @@
-//! Suffixes of real networks: the photos' SqueezeNet and the ResNet18 skeletons, in f64, weight by weight.
+//! Suffixes of real networks in `f64`: the SqueezeNet of the photos and the ResNet18 skeletons. Gradients are
+//! compared weight by weight.
 
 use super::harness::{Batch, PLAIN, Trained, in_f64, random, tensor, values, weights};
 use crate::TrainingGraph;
@@ -8,14 +9,14 @@ use frostline_needs::shared_file;
 use frostline_tensor::{DType, Tensor};
 use std::path::Path;
 
-/// The suffix behind `cut`, with a head for five classes.
+/// Returns the suffix after `cut` with a head for five classes.
 fn suffix(model: &Model, cut: &str) -> Model {
     model.replace_head(5, 1).unwrap().slice(Some(cut), None).unwrap()
 }
 
-/// Moves each weight along a random direction and compares the loss's slope with the gradient's.
+/// Moves each weight along a random direction and compares the slope of the loss with the gradient.
 fn check_directions(model: &Model, rows: usize) {
-    // So many weights move at once that a larger step would push some ReLU over its kink.
+    // Since many weights move together, a larger step would push some ReLU over the kink.
     const STEP: f64 = 1e-8;
     let model = in_f64(model);
     let mut trained = Trained::new(&model, rows, PLAIN);
@@ -51,7 +52,7 @@ fn check_directions(model: &Model, rows: usize) {
     }
 }
 
-/// Checks the suffixes behind `cuts`; every weight of the suffix must be among the trained ones.
+/// Checks the suffixes after `cuts`. All weights of a suffix must be trained.
 fn check_cuts(model: &Model, cuts: &[&str]) {
     for cut in cuts {
         let suffix = suffix(model, cut);
@@ -66,7 +67,7 @@ fn check_cuts(model: &Model, cuts: &[&str]) {
     }
 }
 
-/// A skeleton with random weights of He's variance.
+/// Fills a skeleton with random weights with He's variance.
 fn filled(skeleton: Model) -> Model {
     let mut proto = skeleton.into_proto();
     for (seed, stored) in proto.graph.as_mut().unwrap().initializer.iter_mut().enumerate() {
@@ -97,7 +98,7 @@ fn skeleton(shared: &Path, export: &str) -> Model {
     Model::read(shared.join("models/skeletons").join(export)).unwrap()
 }
 
-/// Trains ViT-B/16 behind `cut`: all `weights` of it move, and the loss goes down.
+/// Trains ViT-B/16 after `cut`. All `count` weights must change and the loss must decrease.
 fn train_vit(model: &Model, cut: &str, count: usize) {
     let suffix = filled(suffix(model, cut));
     let mut trained = Trained::new(&suffix, 2, PLAIN);
@@ -117,7 +118,7 @@ fn train_vit(model: &Model, cut: &str, count: usize) {
     assert!(losses[2] < losses[0], "behind {cut}: {losses:?}");
 }
 
-/// A ResNet18 and its cuts.
+/// Returns a ResNet18 and the cuts of the network.
 fn resnet18(shared: &Path, export: &str) -> (Model, Vec<Cut>) {
     let model = filled(skeleton(shared, export));
     let cuts = model.network().unwrap().cuts;

@@ -1,4 +1,4 @@
-//! Normalizations of a sample or a batch, against central differences.
+//! Gradients of normalizations over a sample or a batch, compared with central differences.
 
 use super::harness::{Batch, Net, PLAIN, Trained, check, check_rows, check_with, tensor, values, weights};
 use crate::{BatchNorm, StepSettings, TrainingGraph};
@@ -64,11 +64,11 @@ fn local_response_normalization() {
     };
     check(net(3));
     check(net(5));
-    // The engine has no kernel of its own for even sizes.
+    // The engine does not support even sizes.
     super::harness::check_elements(&net(2).model(), 3, 40);
 }
 
-/// A batch normalization of `input` with 4 channels.
+/// Adds a batch normalization of `input` with 4 channels.
 fn batch_norm(net: Net, input: &str) -> Net {
     let variance = tensor(&[4], DType::F64, vec![0.5, 1.0, 1.5, 2.0]);
     let node = node(
@@ -181,7 +181,7 @@ fn a_single_row_is_normalized_by_the_stored_statistics_and_leaves_them() {
 }
 
 #[test]
-fn a_single_row_is_normalized_by_the_statistics_as_they_have_become() {
+fn a_single_row_is_normalized_by_the_updated_statistics() {
     let net = || batch_norm(Net::new(&[4]).probed(&[4]), "h").classified("y", 4);
     let model = net().model();
     let settings = by(BatchNorm::Updated);
@@ -241,7 +241,9 @@ fn nothing_to_update_is_refused() {
         .op("MatMul", &["x", "w"], "logits");
     let error = TrainingGraph::build(&net.model(), 3, by(BatchNorm::Updated)).unwrap_err();
     assert!(
-        error.to_string().contains("no BatchNormalization with statistics"),
+        error
+            .to_string()
+            .contains("no BatchNormalization with statistics"),
         "{error}"
     );
 }

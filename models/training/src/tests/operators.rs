@@ -1,4 +1,4 @@
-//! Every rule against central differences, in f64.
+//! Gradients of all rules, compared with central differences in `f64`.
 
 use super::harness::{Net, check, check_elements, random, tensor, values};
 use frostline_graph::build::{self, float, int, ints, node, text};
@@ -7,7 +7,7 @@ use frostline_tensor::{DType, Tensor};
 
 const IMAGE: [usize; 3] = [2, 6, 5];
 
-/// `h` is the probed image, `y` what the node makes of it, with `features` numbers a row.
+/// Applies the node to the probed image `h`. The result is `y`, with `features` numbers per row.
 fn image(node: NodeProto, features: usize) -> Net {
     Net::new(&IMAGE)
         .probed(&IMAGE)
@@ -257,7 +257,7 @@ fn a_weight_behind_a_transpose() {
     check(net.op("MatMul", &["x", "wt"], "logits"));
 }
 
-/// A weight away from zero, so that a quotient stays tame.
+/// Returns a weight away from zero, for well-conditioned quotients.
 fn divisor(shape: &[usize]) -> Tensor {
     let numbers = values(&random(shape, DType::F64, 3))
         .into_iter()

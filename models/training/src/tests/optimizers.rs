@@ -1,4 +1,4 @@
-//! Updates against the formulas of `torch.optim`, step by step.
+//! Updates of optimizers, compared with the formulas of `torch.optim` step by step.
 
 use super::harness::{Batch, Net, PLAIN, Trained, values};
 use crate::Optimizer;
@@ -16,7 +16,8 @@ fn net() -> Model {
         .model()
 }
 
-/// Runs `steps` steps and hands `reference` each step's number, rate, weights before, gradient and weights after.
+/// Performs five steps. `reference` receives step number, learning rate, weight index, weight before the step
+/// and gradient, and returns the expected weight after the step.
 fn compare(optimizer: Optimizer, mut reference: impl FnMut(usize, f64, usize, &[f64], &[f64]) -> Vec<f64>) {
     let model = net();
     let mut plain = Trained::new(&model, 4, PLAIN);
@@ -37,7 +38,7 @@ fn compare(optimizer: Optimizer, mut reference: impl FnMut(usize, f64, usize, &[
             assert_eq!(actual.len(), expected.len());
             for (expected, actual) in expected.iter().zip(actual) {
                 let error = (expected - actual).abs();
-                // Gemm takes momentum and decay as attributes, which are f32.
+                // Gemm reads momentum and decay from attributes, which are `f32`.
                 assert!(
                     error < 1e-7,
                     "step {step}, weight {index}: {actual} instead of {expected}"

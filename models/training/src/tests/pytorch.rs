@@ -1,5 +1,5 @@
-//! Fifty steps of small networks, as both of torch's exporters write them, against PyTorch's: `recorded/record.py` made the
-//! files. Hosts admit each of them.
+//! Fifty steps of small networks, exported by both PyTorch exporters, compared with losses recorded in
+//! PyTorch (`recorded/record.py`). All exports must pass admission.
 
 use super::harness::{Batch, Trained, tensor};
 use crate::Optimizer;
@@ -11,7 +11,7 @@ const RATE: f64 = 0.05;
 const ROWS: usize = 4;
 const STEPS: usize = 50;
 
-/// The rows that `record.py` trains with.
+/// Returns the batch of `record.py`.
 fn batch(model: &Model) -> Batch {
     let shapes = model.shapes(ROWS).unwrap();
     let dims = shapes.dims(&model.inputs().next().unwrap().name).unwrap();
@@ -52,7 +52,7 @@ fn compare(network: &str, exports: &[&str]) {
             );
             (state, furthest) = (done.state, furthest.max(error));
         }
-        println!("agreement over 50 steps of {network} {export}: {furthest:.1e}");
+        println!("maximum error in 50 steps of {network} {export}: {furthest:.1e}");
     }
 }
 

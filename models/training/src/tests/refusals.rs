@@ -1,4 +1,4 @@
-//! What cannot be trained is refused by name, with advice.
+//! Refusals of untrainable suffixes.
 
 use super::harness::{Net, PLAIN};
 use crate::TrainingGraph;

@@ -1,4 +1,4 @@
-//! Pad, Resize, pools and block moves against central differences.
+//! Gradients of Pad, Resize, pools and block moves, compared with central differences.
 
 use super::harness::{Net, check, tensor};
 use frostline_graph::build::{float, int, ints, node, text};
@@ -94,7 +94,7 @@ fn global_max_pool() {
 }
 
 #[test]
-fn windows_that_hang_over_count_what_lies_in_the_padding() {
+fn overhanging_windows_count_only_the_padding() {
     for include in [0, 1] {
         let pool = node("AveragePool", &["h"], &["y"]).with([
             ints("kernel_shape", &[3, 3]),

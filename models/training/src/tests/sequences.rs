@@ -1,4 +1,4 @@
-//! What transformers are made of, against central differences, in f64.
+//! Gradients of transformer operators, compared with central differences in `f64`.
 
 use super::harness::{Net, PLAIN, check, tensor};
 use crate::TrainingGraph;
@@ -8,7 +8,7 @@ use frostline_tensor::DType;
 
 const TOKENS: [usize; 2] = [5, 4];
 
-/// `h` are the probed tokens, `y` what the node makes of them.
+/// Applies the node to the probed tokens `h`. The result is `y`.
 fn tokens(node: NodeProto, features: usize) -> Net {
     Net::new(&TOKENS)
         .probed(&TOKENS)
@@ -30,12 +30,12 @@ fn layer_normalization() {
 }
 
 #[test]
-fn a_norm_takes_no_more_than_is_selected_of_it() {
+fn selections_move_before_norms() {
     for (norm, axis, places, comes_first) in [
         (-1, 1, &[3_i64][..], "Gather"),
         (2, 1, &[3, 1], "Gather"),
         (2, -2, &[-1], "Gather"),
-        // Cut out of what is normalized.
+        // Selection along a normalized axis.
         (1, 1, &[3], "LayerNormalization"),
         (-1, 2, &[3], "LayerNormalization"),
     ] {
@@ -57,7 +57,7 @@ fn a_norm_takes_no_more_than_is_selected_of_it() {
         check(net());
         let graph = TrainingGraph::build(&net().model(), 2, PLAIN).unwrap();
         let operators = graph.model.nodes().iter().map(|node| node.op_type.as_str());
-        // A Gather of one element begins every step.
+        // Skip the Gather of a single element at the beginning of the step.
         let mut found = operators.filter(|name| ["Gather", "LayerNormalization"].contains(name));
         let first = found.nth(1);
         assert_eq!(first, Some(comes_first), "norm {norm}, selection {axis}");
@@ -257,8 +257,8 @@ fn attention_that_looks_back_or_shares_keys() {
 }
 
 #[test]
-fn what_is_computed_ahead_of_the_data_needs_no_rule() {
-    // a mask from Range, Mod and Equal, and a factor from the width of a head
+fn values_independent_of_the_data_need_no_rule() {
+    // Mask from Range, Mod and Equal, and factor from the width of a head.
     let net = Net::new(&TOKENS)
         .probed(&TOKENS)
         .op("Shape", &["x"], "shape")

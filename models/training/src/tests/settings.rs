@@ -1,4 +1,5 @@
-//! What a step does with gradients beside the optimizer's formula: clipping, several batches an update, rates of their own, averages.
+//! Settings other than the optimizer: clipping, several batches per update, learning rate factors and
+//! averages.
 
 use super::harness::{Batch, Net, PLAIN, Trained, random, values};
 use crate::{Loss, Optimizer, StepSettings, TrainingGraph};
@@ -113,7 +114,7 @@ fn several_batches_make_the_update_of_one_large_one() {
     }
 }
 
-/// The state after one update of `sizes` batches that have the first rows of `batch` in turn.
+/// Returns the state after a single update from consecutive parts of `batch` with `sizes` rows.
 fn updated(model: &Model, settings: &StepSettings, batch: &Batch, sizes: &[usize]) -> Vec<Tensor> {
     let settings = StepSettings {
         accumulates: true,
@@ -132,14 +133,14 @@ fn updated(model: &Model, settings: &StepSettings, batch: &Batch, sizes: &[usize
 }
 
 #[test]
-fn three_batches_of_seven_are_one_of_twenty_one_by_whatever_loss() {
+fn three_batches_of_seven_equal_one_of_twenty_one_for_all_losses() {
     let model = net();
     let of_classes = Batch::random(&model, 21, 4);
     let of_values = Batch {
         labels: random(&[21, 3], DType::F64, 5),
         ..of_classes.clone()
     };
-    // Batches of seven have each class in other numbers.
+    // The batches of seven contain the classes in different proportions.
     let weighted = Loss::CrossEntropy {
         label_smoothing: 0.1,
         class_weights: Some(vec![0.1, 1.0, 7.0]),
@@ -172,7 +173,7 @@ fn weights_have_the_learning_rates_they_are_given() {
     let batch = Batch::random(&model, 4, 1);
     for optimizer in [MOMENTUM, ADAMW] {
         let settings = StepSettings {
-            rates: [("head".to_owned(), 0.25), ("b".to_owned(), 0.0)].into(),
+            rate_factors: [("head".to_owned(), 0.25), ("b".to_owned(), 0.0)].into(),
             ..optimizer.into()
         };
         let mut own = Trained::new(&model, 4, &settings);
@@ -223,7 +224,7 @@ fn weights_that_join_later_count_their_own_steps() {
     let mut fresh = Trained::new(&model, 4, ADAMW);
     let first = fresh.step(&fresh.initial(), &batch, 0.1).state;
     let settings = StepSettings {
-        joined: [("w".to_owned(), 1)].into(),
+        step_counters: [("w".to_owned(), 1)].into(),
         ..ADAMW.into()
     };
     let mut joined = Trained::new(&model, 4, settings);

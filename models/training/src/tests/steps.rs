@@ -1,4 +1,4 @@
-//! Whole steps: short batches, layouts, and a loss that goes down.
+//! Tests of complete steps.
 
 use super::harness::{Batch, Net, PLAIN, Trained, random, values, weights};
 use crate::Optimizer;
@@ -150,7 +150,7 @@ fn a_separable_task_is_learnt() {
             0.03,
         ),
     ];
-    // class = which of three patterns was added to the noise
+    // The class is the index of the pattern added to the noise.
     let patterns = random(&[3, 72], DType::F32, 11);
     let noise = random(&[12, 72], DType::F32, 12);
     let mix = |row: usize| {

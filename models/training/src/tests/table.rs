@@ -1,4 +1,5 @@
-//! Every operator with a gradient has its row in the graph's table: version, shape, rows, work and growth.
+//! Properties of differentiable operators in the operator table of the graph: version, shape, rows, work and
+//! growth.
 
 use super::harness::{Net, PLAIN, weights};
 use crate::TrainingGraph;
@@ -10,7 +11,7 @@ use frostline_tensor::Tensor;
 
 const IMAGE: [usize; 3] = [2, 6, 5];
 
-/// A network in which `operator` makes `y` of `h`.
+/// Returns a network in which `operator` computes `y` from `h`.
 fn example(operator: &str) -> Net {
     let net = |inputs: &[&str], attributes: Vec<AttributeProto>, features| {
         let inputs = [&["h"], inputs].concat();
@@ -88,19 +89,19 @@ fn example(operator: &str) -> Net {
     }
 }
 
-/// Blocks of two by two moved between channels and places.
+/// Moves blocks of 2 x 2 between channels and positions.
 fn moved(operator: &str, row: &[usize; 3]) -> Net {
     let blocks = node(operator, &["h"], &["y"]).with([int("blocksize", 2)]);
     let features = row.iter().product();
     Net::new(row).probed(row).node(blocks).classified("y", features)
 }
 
-/// The scales of an image twice as high and wide.
+/// Returns the scales for doubling height and width.
 fn doubled() -> Tensor {
     Tensor::f32([4], vec![1.0, 1.0, 2.0, 2.0]).unwrap()
 }
 
-/// A network that adds what `operator` looks up in a weight.
+/// Returns a network that adds elements which `operator` looks up in a weight.
 fn looked_up(operator: &str) -> Net {
     Net::new(&IMAGE)
         .probed(&IMAGE)
@@ -117,7 +118,7 @@ fn looked_up(operator: &str) -> Net {
 }
 
 #[test]
-fn what_has_a_gradient_is_admitted_cut_weighed_and_trained() {
+fn differentiable_operators_are_admitted_and_trained() {
     let many = RULES_OF_MANY.iter().map(|(operator, _)| operator);
     for operator in RULES.iter().map(|(operator, _)| operator).chain(many) {
         let bytes = example(operator).model().to_bytes().unwrap();
@@ -127,8 +128,8 @@ fn what_has_a_gradient_is_admitted_cut_weighed_and_trained() {
         let network = model.network().unwrap();
         let share = |name| network.cut(name).map(|cut| cut.compute_share);
         match (share("h"), share("y")) {
-            (Ok(before), Ok(after)) => assert!(before < after, "{operator} has no work"),
-            other => panic!("{operator} mixes rows, or its shape is not known: {other:?}"),
+            (Ok(before), Ok(after)) => assert!(before < after, "missing work of operator {operator}"),
+            other => panic!("operator {operator} mixes rows or has an unknown shape: {other:?}"),
         }
         TrainingGraph::build(&model, 3, PLAIN)
             .unwrap_or_else(|error| panic!("{operator} is not trained: {error}"));
@@ -136,7 +137,7 @@ fn what_has_a_gradient_is_admitted_cut_weighed_and_trained() {
 }
 
 #[test]
-fn the_graphs_table_says_what_is_a_weight() {
+fn the_operator_table_defines_weights() {
     let net = Net::new(&[4])
         .weight("w", &[4, 1])
         .weight("bias", &[1])

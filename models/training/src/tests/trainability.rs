@@ -1,11 +1,11 @@
-//! What is said of cuts without building anything is what building says.
+//! `Trainability`, compared with building training graphs.
 
 use super::harness::{Net, PLAIN};
 use crate::{Trainability, TrainingGraph};
 use frostline_graph::Model;
 use frostline_tensor::DType;
 
-/// An operator that is known and has no gradient, between two weights on either side.
+/// Returns a network with two undifferentiable operators between weights.
 fn barred() -> Model {
     Net::of(&[4], DType::F32)
         .weight("first", &[4, 4])
@@ -23,22 +23,22 @@ fn barred() -> Model {
 }
 
 #[test]
-fn every_cut_is_judged_as_building_judges_it() {
+fn analysis_agrees_with_building_for_every_cut() {
     let model = barred();
     let trainability = Trainability::analyze(&model).unwrap();
     let network = model.network().unwrap();
     for cut in network.cuts.iter().filter(|cut| cut.before_head) {
         let suffix = model.slice(Some(&cut.name), None).unwrap();
         let built = TrainingGraph::build(&suffix, 2, PLAIN);
-        let judged = trainability.against(&cut.name);
+        let judged = trainability.obstacle(&cut.name);
         assert!(judged.is_some() || built.is_ok(), "{}: {judged:?}", cut.name);
     }
-    assert!(trainability.against("x").is_some());
-    assert_eq!(trainability.against("free").map(ToString::to_string), None);
-    // Nothing behind it is trained before the second weight, so no gradient comes to the operator between.
-    assert!(trainability.against("between").is_none());
+    assert!(trainability.obstacle("x").is_some());
+    assert_eq!(trainability.obstacle("free").map(ToString::to_string), None);
+    // The first weight after this cut is `third`, so the Tan before it does not need a gradient.
+    assert!(trainability.obstacle("between").is_none());
     assert_eq!(trainability.earliest(&network).unwrap().name, "between");
-    let named = trainability.against("before").unwrap().to_string();
+    let named = trainability.obstacle("before").unwrap().to_string();
     assert!(named.contains("operator Tan (node 'tan_2')"), "{named}");
 }
 
@@ -51,7 +51,7 @@ fn a_network_of_known_operators_is_trained_from_its_input() {
         .classified("r", 4);
     let model = net.model();
     let trainability = Trainability::analyze(&model).unwrap();
-    assert!(trainability.against("x").is_none());
+    assert!(trainability.obstacle("x").is_none());
     assert_eq!(
         trainability.earliest(&model.network().unwrap()).unwrap().name,
         "m"

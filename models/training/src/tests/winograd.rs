@@ -1,4 +1,4 @@
-//! Winograd's way against central differences, and against the other way of convolving.
+//! Winograd's algorithm, compared with central differences and with the other convolution algorithm.
 
 use super::harness::{Batch, Net, PLAIN, Trained, check_with, values};
 use crate::winograd::faster_by_winograd;
@@ -20,7 +20,7 @@ fn by_winograd(optimizer: Optimizer, weights: &[&str]) -> StepSettings {
     }
 }
 
-/// Two convolutions of 3 x 3 by the weights `w` and `v`, the second without a bias.
+/// Returns two 3 x 3 convolutions with the weights `w` and `v`, the second one without a bias.
 fn net(dtype: DType, [height, width]: [usize; 2], pads: [i64; 4]) -> Net {
     let row = [2, height, width];
     Net::of(&row, dtype)
@@ -52,7 +52,7 @@ fn gradients_are_those_of_differences() {
 }
 
 #[test]
-fn one_way_and_the_other_train_alike() {
+fn both_convolution_algorithms_train_alike() {
     let model = both(DType::F32, [7, 7]);
     let batch = Batch::random(&model, 5, 3);
     let weights_after = |winograd: &[&str]| {
@@ -92,7 +92,7 @@ fn a_kernel_that_is_used_twice_gets_both_gradients() {
 }
 
 #[test]
-fn weights_that_it_is_not_for_are_left_as_they_are() {
+fn unsuitable_weights_are_not_affected() {
     let model = both(DType::F32, [6, 6]);
     let plain = Trained::new(&model, 2, PLAIN).graph;
     let named = Trained::new(&model, 2, by_winograd(PLAIN, &["b", "head", "nothing"])).graph;
@@ -121,6 +121,6 @@ fn the_rule_chooses_by_channels_and_tiles() {
         let chosen = faster_by_winograd(&model, batch).unwrap();
         chosen.into_iter().collect::<Vec<_>>().join(" ")
     };
-    // 16 tiles a sample, and 4 behind the stride.
+    // The layers have 16 tiles per sample, and 4 after the stride.
     assert_eq!([7, 8, 31, 32].map(chosen), ["", "w", "w", "late w"]);
 }

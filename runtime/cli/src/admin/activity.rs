@@ -1,4 +1,4 @@
-//! `frostline admin top`, `drain` and `audit`.
+//! `frostline admin top`, `drain` and `audit`, which show the load, drain a host and show the audit log.
 
 use super::console::confirm;
 use crate::output::{bytes, clear, is_terminal, print_each, print_json, print_table, stdout};
@@ -10,7 +10,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 /// Refresh interval of the activity.
-pub(super) const LOOK: Duration = Duration::from_secs(1);
+pub(super) const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Shows the current activity with rates since the previous refresh until it is interrupted. The output is
 /// printed only once if standard output is not a terminal, unless `json` is set.
@@ -19,7 +19,7 @@ pub(super) async fn top(client: &AdminClient, once: bool, json: bool) -> Result<
     let mut before: Activity = client.get("/v1/activity", &[]).await?;
     let mut seen = Instant::now();
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(REFRESH_INTERVAL).await;
         let now: Activity = client.get("/v1/activity", &[]).await?;
         let seconds = seen.elapsed().as_secs_f64();
         seen = Instant::now();
@@ -43,7 +43,7 @@ pub(super) async fn drain(client: &AdminClient, yes: bool, json: bool) -> Result
         if !json {
             tell!("{} extractions are still running", activity.running);
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(REFRESH_INTERVAL).await;
         activity = client.get("/v1/activity", &[]).await?;
     }
     if json {

@@ -33,7 +33,9 @@ pub(super) fn explained(error: anyhow::Error, remote: bool) -> anyhow::Error {
             anyhow!("the host's response was interrupted: {reason}")
         }
         Ok(ClientError::Protocol { reason, .. }) => {
-            anyhow!("cannot read the host's response; compare the versions of this command and the host: {reason}")
+            anyhow!(
+                "cannot read the host's response; compare the versions of this command and the host: {reason}"
+            )
         }
         Ok(error) => error.into(),
         Err(error) => error,

@@ -1,6 +1,6 @@
-//! `frostline admin job` and `frostline admin top --jobs`.
+//! `frostline admin job` and `frostline admin top --jobs`, which show and cancel the jobs on a host.
 
-use super::activity::LOOK;
+use super::activity::REFRESH_INTERVAL;
 use super::console::{confirm, done};
 use crate::arguments::JobAdmin;
 use crate::output::{clear, is_terminal, print_each, print_json, print_table};
@@ -40,7 +40,7 @@ pub(super) async fn top(client: &AdminClient, once: bool, json: bool) -> Result<
     let mut before: Vec<JobInfo> = client.get("/v1/jobs", &[]).await?;
     let mut seen = Instant::now();
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(REFRESH_INTERVAL).await;
         let jobs: Vec<JobInfo> = client.get("/v1/jobs", &[]).await?;
         let seconds = seen.elapsed().as_secs_f64();
         seen = Instant::now();

@@ -1,4 +1,4 @@
-//! `frostline admin`.
+//! `frostline admin`, which administers a host through its admin interface.
 
 mod activity;
 mod client;

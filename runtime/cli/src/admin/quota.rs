@@ -1,4 +1,4 @@
-//! `frostline admin quota`.
+//! `frostline admin quota`, which shows and changes the quotas of a tenant.
 
 use crate::arguments::Quota;
 use crate::output::{bytes, print_each, print_table};

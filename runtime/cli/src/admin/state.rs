@@ -101,6 +101,8 @@ fn changes(restored: &RestoreReport) {
         say!("not in the backup, dropped: {document}");
     }
     for tenant in &restored.without_tokens {
-        say!("tenant {tenant} has no valid token; create a token with frostline admin tenant rotate {tenant}");
+        say!(
+            "tenant {tenant} has no valid token; create a token with frostline admin tenant rotate {tenant}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! `frostline admin tenant`.
+//! `frostline admin tenant`, which manages tenants, their data roots and their tokens.
 
 use super::console::{confirm, done};
 use crate::arguments::Tenant;

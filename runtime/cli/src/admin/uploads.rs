@@ -1,4 +1,5 @@
-//! `frostline admin guest` and `frostline admin model`.
+//! `frostline admin guest` and `frostline admin model`, which manage the uploads of tenants and shared
+//! models.
 
 use super::console::{confirm, done};
 use crate::arguments::{GuestAdmin, ModelAdmin, OwnUpload, Upload};

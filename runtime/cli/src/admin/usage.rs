@@ -1,4 +1,4 @@
-//! `frostline admin usage`.
+//! `frostline admin usage`, which shows the resource usage of tenants as a table, CSV or JSON.
 
 use crate::arguments::Usage as UsageFlags;
 use crate::output::{bytes, print_each, print_table, stdout};

@@ -116,7 +116,7 @@ pub(crate) struct Usage {
     /// Show only this tenant
     #[arg(long, value_name = "NAME")]
     pub(crate) tenant: Option<String>,
-    /// First day in UTC [default: the first day of this month]
+    /// First day in UTC [default: the first day of the month that contains --to]
     #[arg(long, value_name = "YYYY-MM-DD", value_parser = day)]
     pub(crate) from: Option<NaiveDate>,
     /// Last day in UTC (inclusive) [default: the current day]
@@ -319,7 +319,11 @@ fn quota(text: &str) -> Result<(QuotaKey, Option<u64>), String> {
     if value == "default" {
         return Ok((key, None));
     }
-    let wrong = || format!("invalid quota {text:?}: the value must be a number (bytes may use KiB, MiB or GiB) or default");
+    let wrong = || {
+        format!(
+            "invalid quota {text:?}: the value must be a number (bytes may use KiB, MiB or GiB) or default"
+        )
+    };
     let number = match key.unit() {
         QuotaUnit::Bytes => size(value).ok(),
         _ => value.parse().ok(),

@@ -1,4 +1,4 @@
-//! `frostline extract`.
+//! Arguments of `frostline extract`.
 
 use super::features::FeatureCache;
 use super::job::Inputs;

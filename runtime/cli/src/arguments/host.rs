@@ -83,7 +83,8 @@ pub(crate) struct Serve {
     /// Maximum GPU memory for the lanes, such as 8GiB [default: 90 % of the free memory]
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub(crate) device_memory_budget: Option<u64>,
-    /// Engine worker threads
+    /// Number of engine lanes, which compute batches concurrently [default: one per core, or a single lane
+    /// for a GPU]
     #[arg(long)]
     pub(crate) lanes: Option<usize>,
     /// Isolation between tenants. With shared, a lane process clears the memory before the next tenant. With

@@ -10,7 +10,7 @@ use std::str::FromStr;
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct Sweep {
     /// Recipe setting, or `freeze`, with underscores.
-    pub(crate) what: String,
+    pub(crate) setting: String,
     pub(crate) values: Vec<String>,
 }
 
@@ -45,13 +45,13 @@ impl FromStr for Sweep {
             });
         }
         let sweep = Self {
-            what,
+            setting: what,
             values: values.split(',').map(|value| value.trim().to_owned()).collect(),
         };
         for (place, value) in sweep.values.iter().enumerate() {
             sweep.set(&mut JobSpec::default(), value)?;
             if sweep.values.iter().take(place).any(|before| before == value) {
-                return Err(format!("{} has the value {value} twice", sweep.what));
+                return Err(format!("{} has the value {value} twice", sweep.setting));
             }
         }
         Ok(sweep)
@@ -63,7 +63,7 @@ impl Sweep {
     /// variants use the same validation images even if the sweep changes the seed.
     pub(crate) fn set(&self, job: &mut JobSpec, value: &str) -> Result<(), String> {
         job.validation_seed = Some(job.division_seed());
-        let flag = format!("--{}={value}", self.what.replace('_', "-"));
+        let flag = format!("--{}={value}", self.setting.replace('_', "-"));
         let wrong = |error: &clap::Error| {
             let text = error.to_string();
             let why = text.lines().next().unwrap_or_default();
@@ -76,7 +76,7 @@ impl Sweep {
 
 impl fmt::Display for Sweep {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "{}={}", self.what, self.values.join(","))
+        write!(to, "{}={}", self.setting, self.values.join(","))
     }
 }
 
@@ -103,7 +103,7 @@ mod tests {
     fn values_are_those_of_the_setting() {
         let sweep: Sweep = "lr=0.1, 0.03".parse().unwrap();
         assert_eq!(
-            (sweep.what.as_str(), sweep.values.as_slice()),
+            (sweep.setting.as_str(), sweep.values.as_slice()),
             ("lr", &["0.1".to_owned(), "0.03".to_owned()][..])
         );
         assert_eq!(sweep.to_string().parse::<Sweep>().unwrap(), sweep);

@@ -48,7 +48,8 @@ pub(super) async fn run(flags: &CheckGuest, json: bool) -> Result<()> {
     }
 }
 
-/// Runs the upload checks until the first failure.
+/// Runs the upload checks of the guest and, if given, of the model, then calls `describe` with the model.
+/// Stops at the first failure, which is part of the result.
 async fn judge(guest: Vec<u8>, model: Option<&LocalModel>, parameters: &str) -> Result<Verdict> {
     let config = SandboxConfig::default();
     let mut verdict = Verdict {
@@ -69,7 +70,7 @@ async fn judge(guest: Vec<u8>, model: Option<&LocalModel>, parameters: &str) -> 
     let started = Instant::now();
     let prepared = sandbox.prepare(guest).await;
     let compiled = format!("in {:.2} s", started.elapsed().as_secs_f64());
-    let failed = prepared.as_ref().err().map(at);
+    let failed = prepared.as_ref().err().map(check_of);
     verdict.passes(&failed, "size", size);
     verdict.passes(&failed, "form", form.to_owned());
     if let Ok(guest) = &prepared {
@@ -108,7 +109,7 @@ impl Verdict {
 
     fn fails(&mut self, error: &SandboxError) {
         self.checks.push(Check {
-            check: at(error),
+            check: check_of(error),
             ok: false,
             detail: error.to_string(),
         });
@@ -148,7 +149,7 @@ impl Verdict {
 }
 
 /// Returns the name of the check that fails with this error.
-fn at(error: &SandboxError) -> &'static str {
+fn check_of(error: &SandboxError) -> &'static str {
     match error {
         SandboxError::GuestTooLarge { .. } => "size",
         SandboxError::OtherWorld { imports, exports, .. } if imports.is_empty() && !exports.is_empty() => {
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_guest_fails_where_a_host_would_stop() {
+    async fn invalid_guests_fail_at_the_same_check_as_on_a_host() {
         assert_eq!(checks(b"import torch").await, [("size", true), ("form", false)]);
         // An empty component.
         assert_eq!(
@@ -233,7 +234,7 @@ mod tests {
             cost: CompileCost::MemoryBytes,
             allowed: 1,
         };
-        assert_eq!(at(&costly), "compile");
+        assert_eq!(check_of(&costly), "compile");
     }
 
     #[tokio::test]

@@ -24,7 +24,11 @@ pub(super) fn run(flags: &NewGuest, json: bool) -> Result<()> {
         Language::Rust => "Rust",
         Language::C => "C",
     };
-    say!("created the {language} guest {} in {}", flags.name, folder.display());
+    say!(
+        "created the {language} guest {} in {}",
+        flags.name,
+        folder.display()
+    );
     say!("next: frostline guest build {}", folder.display());
     Ok(())
 }

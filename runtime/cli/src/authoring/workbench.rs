@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use frostline_engine::{Device, Lanes, LanesConfig, StageSource, TenantLanes};
 use frostline_graph::Model;
-use frostline_images::{BatchLoader, ByteSource, DecodePool, Held, LoaderOptions};
+use frostline_images::{BatchLoader, ByteSource, DecodePool, LoaderOptions, ReservedBytes};
 use frostline_objects::{LARGEST_READ, Store};
 use frostline_sandbox::{Allowance, CallContext, CutView, Labels, Limits, ModelView};
 use frostline_tensor::{BoxFuture, OpError, SampleRef, Stage};
@@ -15,7 +15,6 @@ use frostline_trainer::last_cut_before_head;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Reads the file of a guest.
 pub(super) fn read_guest(file: &Path) -> Result<Vec<u8>> {
     std::fs::read(file).with_context(|| format!("cannot read the guest {}", file.display()))
 }
@@ -135,7 +134,7 @@ impl Workbench {
 struct Objects(Arc<Store>);
 
 impl ByteSource for Objects {
-    fn read(&self, sample: SampleRef) -> BoxFuture<Result<Held, OpError>> {
+    fn read(&self, sample: SampleRef) -> BoxFuture<Result<ReservedBytes, OpError>> {
         let store = Arc::clone(&self.0);
         Box::pin(async move { Ok(store.read_sample(&sample, LARGEST_READ).await?.into()) })
     }

@@ -16,7 +16,10 @@ pub(super) async fn all(access: Access<'_>, data: Option<&str>) -> Vec<Finding> 
     let mut findings = Vec::new();
     if let Some(file) = access.token_file {
         match Token::read(file) {
-            Ok(_) => findings.push(Finding::works("token", format!("{} contains a token", file.display()))),
+            Ok(_) => findings.push(Finding::works(
+                "token",
+                format!("{} contains a token", file.display()),
+            )),
             Err(error) => {
                 let advice = "write the token from the host's admin to this file, on a single line";
                 findings.push(Finding::fails("token", error.to_string(), advice));
@@ -35,11 +38,7 @@ pub(super) async fn all(access: Access<'_>, data: Option<&str>) -> Vec<Finding> 
             return findings;
         }
         Err(_) => {
-            findings.push(late(
-                "host",
-                "finding the hosts",
-                "check the DNS name",
-            ));
+            findings.push(late("host", "finding the hosts", "check the DNS name"));
             return findings;
         }
     };
@@ -117,7 +116,9 @@ fn refused(error: &ClientError) -> Finding {
             );
         }
         Some(ErrorClass::Stopping) => "the host is shutting down; try again later",
-        Some(ErrorClass::Busy) => "the host is busy or has received too many invalid tokens from this machine; try again later",
+        Some(ErrorClass::Busy) => {
+            "the host is busy or has received too many invalid tokens from this machine; try again later"
+        }
         Some(_) => "ask the host's admin to check its log",
         None if said.contains("certificate") || said.contains("UnknownIssuer") => {
             return Finding::fails(

@@ -1,8 +1,8 @@
 //! `frostline doctor`, which checks the requirements of a job or a host and suggests fixes.
 
 mod finding;
-mod here;
 mod hosts;
+mod machine;
 
 use crate::arguments::Doctor;
 use crate::host::{Access, data_url};
@@ -13,15 +13,15 @@ use frostline_server::{HostSettings, ProbeResult, probe_config};
 use std::path::Path;
 
 pub(crate) async fn run(flags: Doctor, json: bool) -> Result<()> {
-    let mut findings = here::engine(flags.device).await;
+    let mut findings = machine::engine(flags.device).await;
     match &flags.config {
         Some(file) => findings.extend(serving(file).await),
-        None => findings.push(here::walls(flags.device.unwrap_or_default(), false)),
+        None => findings.push(machine::walls(flags.device.unwrap_or_default(), false)),
     }
     let data = flags.data.as_deref().map(data_url).transpose()?;
     if flags.host.host.is_empty() {
         findings.push(match &data {
-            Some(root) => here::store(root, flags.host.follow_links.as_deref()).await,
+            Some(root) => machine::store(root, flags.host.follow_links.as_deref()).await,
             None => Finding::skipped("data", "--data is not set"),
         });
     } else {
@@ -54,15 +54,12 @@ async fn serving(file: &Path) -> Vec<Finding> {
     let (require_walls, config) = match read() {
         Ok(config) => config,
         Err(error) => {
-            let advice = "see the section Configuration in runtime/server/docs/http.md";
+            let advice = "see runtime/docs/reference/settings.md";
             return vec![Finding::fails("config", format!("{error:#}"), advice)];
         }
     };
-    let mut findings = vec![Finding::works(
-        "config",
-        format!("{} is valid", file.display()),
-    )];
-    findings.push(here::walls(config.device, require_walls));
+    let mut findings = vec![Finding::works("config", format!("{} is valid", file.display()))];
+    findings.push(machine::walls(config.device, require_walls));
     let examined = probe_config(&config).await.into_iter();
     findings.extend(examined.map(|ProbeResult { what, outcome }| match outcome {
         Ok(found) => Finding::works(what, found),
@@ -79,7 +76,11 @@ fn advice(what: &str) -> &'static str {
         "data" => {
             "check the root, and the credentials to list and read objects in the host's environment or in [store.BUCKET] (host-ops/objects/docs/stores.md)"
         }
-        "tls" => "use PEM files that contain the certificate chain, starting with the host's certificate, and the private key",
-        _ => "the file must be readable by the host's user, and contain a single line of 32 or more characters",
+        "tls" => {
+            "use PEM files that contain the certificate chain, starting with the host's certificate, and the private key"
+        }
+        _ => {
+            "the file must be readable by the host's user, and contain a single line of 32 or more characters"
+        }
     }
 }

@@ -90,7 +90,7 @@ impl Batches {
             source,
         } = remote.clone();
         Self {
-            pass: Pass::new(fetcher, hosts, source, fetched, super::AHEAD),
+            pass: Pass::new(fetcher, hosts, source, fetched, super::PREFETCH),
             cached,
             waiting,
             remote,
@@ -170,7 +170,9 @@ impl Batches {
     /// Returns messages about cache problems since the last call.
     pub(super) fn news(&self) -> Vec<String> {
         let cached = self.cached.as_ref();
-        cached.map(|cached| cached.store.news()).unwrap_or_default()
+        cached
+            .map(|cached| cached.store.take_warnings())
+            .unwrap_or_default()
     }
 }
 

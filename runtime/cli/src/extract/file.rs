@@ -19,7 +19,7 @@ const LEVEL: i32 = 1;
 /// Target size of a row group in bytes. Writers and readers keep a whole row group in memory.
 const GROUP: usize = 64 << 20;
 
-/// Format of an output file.
+/// Format of an output file, determined by the extension of `--out`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     /// Arrow's file format, uncompressed, so that it can be mapped into memory.
@@ -126,7 +126,7 @@ fn cannot(path: &Path) -> String {
 mod tests {
     use super::*;
     use crate::extract::cached::BatchRows;
-    use crate::extract::rows::{Place, Rows};
+    use crate::extract::rows::{Rows, SampleAnnotation};
     use arrow_array::Array;
     use frostline_client::{Fetched, Part, Transfer};
     use frostline_tensor::Tensor;
@@ -154,7 +154,7 @@ mod tests {
         let rows = Rows::new(&[2, 3]).unwrap();
         let mut file = RowFile::create(path, Format::from_extension(path).unwrap(), rows.schema()).unwrap();
         for count in [2, 1] {
-            let place = Place {
+            let place = SampleAnnotation {
                 part: Some(Part::Test),
                 label: Some("cat".to_owned()),
             };

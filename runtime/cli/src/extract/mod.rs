@@ -1,4 +1,4 @@
-//! `frostline extract`.
+//! `frostline extract`, which writes the activations of labeled images to a file.
 
 mod cached;
 mod file;
@@ -14,7 +14,8 @@ use bytes::Bytes;
 use cached::{BatchRows, Batches, CachedRows, Remote};
 use file::{Format, RowFile};
 use frostline_client::{
-    Ahead, Fetcher, Hosts, Inquiry, LabelTable, Listing, SampleFiles, Source, Task, UploadKind, content_name,
+    Fetcher, Hosts, Inquiry, LabelTable, Listing, PrefetchLimits, SampleFiles, Source, Task, UploadKind,
+    content_name,
 };
 use frostline_engine::library_version;
 use frostline_features::{Provenance, Rounding};
@@ -22,8 +23,8 @@ use frostline_graph::Model;
 use frostline_images::DecodePool;
 use frostline_job::{Event, PixelFlags};
 use frostline_trainer::{Guest, OnBadSample, input_pixels, last_cut_before_head};
-use frostline_wire::{ObjectInfo, Pin, Split};
-use rows::{Place, Rows};
+use frostline_wire::{ObjectInfo, Split, UploadRef};
+use rows::{Rows, SampleAnnotation};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
@@ -35,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 /// Limit of open requests per host, like in a job.
 const OPEN_REQUESTS: usize = 8;
 /// Number of batches to fetch while a batch is written, with a memory limit. Writing is faster than fetching.
-const AHEAD: Ahead = Ahead {
+const PREFETCH: PrefetchLimits = PrefetchLimits {
     batches: 3,
     bytes: 1 << 30,
 };
@@ -57,7 +58,7 @@ struct Done {
 }
 
 pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> Result<()> {
-    let asked = Asked::read(&flags, json)?;
+    let asked = ExtractionInput::read(&flags, json)?;
     let connection = Connection::open(Access::from_flags(&flags.host)?, &asked.root, &flags.device).await?;
     let reporter = Arc::new(Reporter::beside(json));
     let extracting = extract(&flags, asked, connection.hosts(), &reporter);
@@ -89,7 +90,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
 }
 
 /// Input of an extraction.
-struct Asked {
+struct ExtractionInput {
     /// The data root.
     root: String,
     format: Format,
@@ -100,14 +101,14 @@ struct Asked {
     guest: Guest,
 }
 
-impl Asked {
+impl ExtractionInput {
     fn read(flags: &Flags, json: bool) -> Result<Self> {
         let format = Format::from_extension(&flags.out)?;
         file::check(&flags.out)?;
         let pixels = flags.pixels.settings()?;
         let (model, cut) = model_and_cut(flags, &pixels)?;
         let mut guest = Guest::read(flags.guest.as_deref(), flags.parameters.as_deref())?;
-        pixels.check_beside(flags.parameters.as_deref())?;
+        pixels.check_excludes_parameters(flags.parameters.as_deref())?;
         // A custom guest without parameters gets no recipe, unless preprocessing flags are set.
         if guest.is_stock() || !pixels.is_empty() {
             let (recipe, source) = input_pixels(&model, &pixels)?;
@@ -195,13 +196,18 @@ fn model_and_cut(flags: &Flags, pixels: &PixelFlags) -> Result<(Model, String)> 
     Ok((headed, cut))
 }
 
-async fn send(hosts: &Hosts, kind: UploadKind, name: &str, bytes: Bytes) -> Result<Pin> {
+async fn send(hosts: &Hosts, kind: UploadKind, name: &str, bytes: Bytes) -> Result<UploadRef> {
     let name = content_name(name, &hex::encode(Sha256::digest(&bytes)));
     let sha256 = hosts.push(kind, &name, bytes).await?.sha256;
-    Ok(Pin { name, sha256 })
+    Ok(UploadRef { name, sha256 })
 }
 
-async fn extract(flags: &Flags, asked: Asked, hosts: Hosts, reporter: &Arc<Reporter>) -> Result<Done> {
+async fn extract(
+    flags: &Flags,
+    asked: ExtractionInput,
+    hosts: Hosts,
+    reporter: &Arc<Reporter>,
+) -> Result<Done> {
     let since = Instant::now();
     let (samples, places) = listed(flags, &asked, &hosts, reporter).await?;
     let inquiry = asked.send(&hosts, flags).await?;
@@ -252,10 +258,10 @@ async fn extract(flags: &Flags, asked: Asked, hosts: Hosts, reporter: &Arc<Repor
 /// Returns the samples, and for each key the split and the label from the location or the table.
 async fn listed(
     flags: &Flags,
-    asked: &Asked,
+    asked: &ExtractionInput,
     hosts: &Hosts,
     reporter: &Reporter,
-) -> Result<(Vec<ObjectInfo>, HashMap<String, Place>)> {
+) -> Result<(Vec<ObjectInfo>, HashMap<String, SampleAnnotation>)> {
     let listing = hosts.listing(&asked.root, flags.inputs.layout).await?;
     // Other guests may read any file.
     let files = match flags.guest {
@@ -293,10 +299,10 @@ fn check_bad(batch: &BatchRows, on_bad_sample: OnBadSample, reporter: &Reporter)
 }
 
 /// Returns all samples, and for each key the split and the label from the location.
-fn samples(listing: &Listing, files: SampleFiles) -> (Vec<ObjectInfo>, HashMap<String, Place>) {
+fn samples(listing: &Listing, files: SampleFiles) -> (Vec<ObjectInfo>, HashMap<String, SampleAnnotation>) {
     let placed = listing.placed(files);
     let places = placed.iter().map(|placed| {
-        let place = Place {
+        let place = SampleAnnotation {
             part: placed.part,
             label: placed.class.map(str::to_owned),
         };
@@ -309,7 +315,7 @@ fn samples(listing: &Listing, files: SampleFiles) -> (Vec<ObjectInfo>, HashMap<S
 }
 
 /// Replaces splits and labels by those in the table `file`.
-fn relabel(places: &mut HashMap<String, Place>, file: &Path, root: &str) -> Result<()> {
+fn relabel(places: &mut HashMap<String, SampleAnnotation>, file: &Path, root: &str) -> Result<()> {
     let name = file.display().to_string();
     let bytes = std::fs::read(file).with_context(|| format!("cannot read the labels table '{name}'"))?;
     let table = LabelTable::parse(&name, &bytes, Task::Classes)?;
@@ -318,11 +324,11 @@ fn relabel(places: &mut HashMap<String, Place>, file: &Path, root: &str) -> Resu
     }
     for (key, place) in places {
         *place = match table.get(key) {
-            Some((part, class)) => Place {
+            Some((part, class)) => SampleAnnotation {
                 part,
                 label: Some(class.to_owned()),
             },
-            None => Place {
+            None => SampleAnnotation {
                 part: None,
                 label: None,
             },
@@ -342,7 +348,7 @@ mod tests {
         let file = folder.path().join("labels.csv");
         let relabeled = |text: &str| {
             std::fs::write(&file, text).unwrap();
-            let place = || Place {
+            let place = || SampleAnnotation {
                 part: Some(Part::Train),
                 label: Some("folder".to_owned()),
             };

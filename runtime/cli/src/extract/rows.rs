@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Split and label of a sample.
-pub(super) struct Place {
+pub(super) struct SampleAnnotation {
     pub(super) part: Option<Part>,
     /// The class.
     pub(super) label: Option<String>,
@@ -51,7 +51,11 @@ impl Rows {
     }
 
     /// Creates the record batch of a batch. `places` contains split and label by key.
-    pub(super) fn batch(&self, rows: &BatchRows, places: &HashMap<String, Place>) -> Result<RecordBatch> {
+    pub(super) fn batch(
+        &self,
+        rows: &BatchRows,
+        places: &HashMap<String, SampleAnnotation>,
+    ) -> Result<RecordBatch> {
         let (keys, values) = rows.rows();
         let places = || keys.iter().map(|key| places.get(*key));
         let splits = places().map(|place| place?.part.map(Part::name));

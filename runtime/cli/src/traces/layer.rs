@@ -61,7 +61,7 @@ pub(crate) struct ExportLayer {
 }
 
 /// Recorded values of an open span.
-struct Recorded {
+struct SpanRecord {
     start: SystemTime,
     /// Span id of a request on a host.
     id: SpanId,
@@ -79,7 +79,7 @@ impl ExportLayer {
         filter_fn(exported).with_max_level_hint(LevelFilter::DEBUG)
     }
 
-    fn export(&self, kind: SpanKind, recorded: &Recorded) {
+    fn export(&self, kind: SpanKind, recorded: &SpanRecord) {
         let parent = recorded.parent();
         let id = match kind {
             // Skip requests without a valid token and probes, which could displace other spans in the queue.
@@ -104,7 +104,7 @@ impl ExportLayer {
     }
 
     /// Exports a stage of the work for `request`, if the request belongs to a trace.
-    fn export_stage(&self, stage: &Recorded, request: &Recorded) {
+    fn export_stage(&self, stage: &SpanRecord, request: &SpanRecord) {
         let Some(caller) = request.parent() else { return };
         let parent = TraceParent {
             span: u64::from_be_bytes(request.id.to_bytes()),
@@ -132,7 +132,7 @@ fn kind(metadata: &Metadata<'_>) -> Option<SpanKind> {
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for ExportLayer {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: layer::Context<'_, S>) {
-        let mut recorded = Recorded {
+        let mut recorded = SpanRecord {
             start: SystemTime::now(),
             id: RandomIdGenerator::default().new_span_id(),
             fields: BTreeMap::new(),
@@ -145,7 +145,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for ExportLayer {
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: layer::Context<'_, S>) {
         if let Some(span) = context.span(id)
-            && let Some(recorded) = span.extensions_mut().get_mut::<Recorded>()
+            && let Some(recorded) = span.extensions_mut().get_mut::<SpanRecord>()
         {
             values.record(recorded);
         }
@@ -154,7 +154,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for ExportLayer {
     fn on_close(&self, id: Id, context: layer::Context<'_, S>) {
         if let Some(span) = context.span(&id)
             && let Some(kind) = kind(span.metadata())
-            && let Some(recorded) = span.extensions_mut().remove::<Recorded>()
+            && let Some(recorded) = span.extensions_mut().remove::<SpanRecord>()
         {
             if kind != SpanKind::Internal {
                 return self.export(kind, &recorded);
@@ -162,7 +162,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for ExportLayer {
             let mut above = span.scope().skip(1);
             let request = above.find(|span| self::kind(span.metadata()) == Some(SpanKind::Server));
             if let Some(request) = request
-                && let Some(request) = request.extensions().get::<Recorded>()
+                && let Some(request) = request.extensions().get::<SpanRecord>()
             {
                 self.export_stage(&recorded, request);
             }
@@ -170,7 +170,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for ExportLayer {
     }
 }
 
-impl Recorded {
+impl SpanRecord {
     fn text(&self, field: &str) -> String {
         let value = self.fields.get(field).map(Value::as_str);
         value.unwrap_or_default().into_owned()
@@ -220,7 +220,7 @@ impl Recorded {
     }
 }
 
-impl Visit for Recorded {
+impl Visit for SpanRecord {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         self.fields.insert(field.name(), format!("{value:?}").into());
     }

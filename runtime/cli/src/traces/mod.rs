@@ -7,7 +7,7 @@ mod layer;
 pub(crate) use layer::ExportLayer;
 
 use crate::arguments::Command;
-use frostline_client::belong_to;
+use frostline_client::set_trace_parent;
 use frostline_wire::TraceParent;
 use layer::{Ids, context_in};
 use opentelemetry::KeyValue;
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Timeout for sending the last spans at the end of a command. Reachable collectors respond faster.
-const FAREWELL: Duration = Duration::from_secs(3);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Trace export of a command.
 pub(crate) struct Traces {
@@ -66,7 +66,7 @@ impl Traces {
         ExportLayer::new(self.tracer.clone())
     }
 
-    /// Ends the job's span and sends the remaining spans, for up to [`FAREWELL`].
+    /// Ends the job's span and sends the remaining spans, for up to [`SHUTDOWN_TIMEOUT`].
     pub(crate) fn finish(mut self, failed: bool) {
         if let Some(mut job) = self.job.take() {
             if failed {
@@ -74,10 +74,12 @@ impl Traces {
             }
             job.end();
         }
-        let sent = self.provider.shutdown_with_timeout(FAREWELL);
+        let sent = self.provider.shutdown_with_timeout(SHUTDOWN_TIMEOUT);
         if sent.is_err() && !self.warned.swap(true, Ordering::Relaxed) {
-            let seconds = FAREWELL.as_secs();
-            tracing::warn!("the collector did not accept the last traces within {seconds} s; these traces are lost");
+            let seconds = SHUTDOWN_TIMEOUT.as_secs();
+            tracing::warn!(
+                "the collector did not accept the last traces within {seconds} s; these traces are lost"
+            );
         }
     }
 }
@@ -102,7 +104,7 @@ fn start_job_span(tracer: &SdkTracer, name: &'static str) -> Span {
     let starter = std::env::var("TRACEPARENT").ok();
     let starter = starter.and_then(|text| TraceParent::read(&text));
     let span = tracer.build_with_context(SpanBuilder::from_name(name), &context_in(starter));
-    belong_to(parent_of(span.span_context()));
+    set_trace_parent(parent_of(span.span_context()));
     span
 }
 

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// The exit code, and what was found: check and state.
+/// Returns the exit code, the checks with their states, and the whole output.
 fn doctor(arguments: &[&str]) -> (Option<i32>, Vec<(String, String)>, String) {
     let output = frostline(&[&["--json", "doctor"], arguments].concat());
     let text = String::from_utf8(output.stdout).unwrap();
@@ -68,7 +68,7 @@ impl Drop for Served {
 }
 
 #[test]
-fn what_works_of_a_host_is_told_and_what_does_not_with_what_to_do() {
+fn doctor_reports_host_checks_with_advice_for_failures() {
     let folder = tempfile::tempdir().unwrap();
     let served = Served::start(folder.path());
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -80,7 +80,7 @@ fn what_works_of_a_host_is_told_and_what_does_not_with_what_to_do() {
     }
     assert_eq!(code, Some(0), "{text}");
 
-    // By its name too, among which a host may be that does not answer.
+    // The name may also resolve to an address where no host is listening.
     let named = served.url.replace("http://127.0.0.1", "dns+http://localhost");
     let (_, found, text) = doctor(&["--host", &named, "--token-file", &token]);
     assert!(is(&found, "host", "works"), "{text}");
@@ -98,7 +98,7 @@ fn what_works_of_a_host_is_told_and_what_does_not_with_what_to_do() {
     let (code, found, _) = doctor(&["--host", &served.url, "--token-file", &at("absent")]);
     assert!(code == Some(1) && is(&found, "token", "fails"));
 
-    // A host has kept what it was told; a guest that is none is told apart.
+    // A missing guest is distinguished from a guest without a log.
     let logs = frostline(&[
         "guest",
         "logs",
@@ -116,7 +116,7 @@ fn what_works_of_a_host_is_told_and_what_does_not_with_what_to_do() {
 }
 
 #[test]
-fn what_a_configuration_needs_is_tried_without_leaving_anything() {
+fn doctor_checks_a_configuration_without_leaving_files() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let write = |text: &str| {
@@ -149,7 +149,7 @@ fn what_a_configuration_needs_is_tried_without_leaving_anything() {
     assert!(code == Some(1) && is(&found, "config", "fails"), "{text}");
 }
 
-/// Files below a folder.
+/// Returns the number of files below a folder.
 fn walk(folder: &Path) -> usize {
     let entries = std::fs::read_dir(folder)
         .unwrap()
@@ -160,7 +160,7 @@ fn walk(folder: &Path) -> usize {
 }
 
 #[test]
-fn a_reader_that_has_what_it_wants_is_no_failure() {
+fn a_closed_output_pipe_is_not_a_failure() {
     let folder = tempfile::tempdir().unwrap();
     let (model, runs) = (backbone(), folder.path().to_str().unwrap());
     let commands: &[&[&str]] = &[

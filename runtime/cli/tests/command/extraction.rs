@@ -1,11 +1,11 @@
-//! `frostline extract` beside the cache of features, and with labels from a table.
+//! Tests `frostline extract` with the feature cache and with labels from a table.
 
 use super::{backbone, repository};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Two classes of two photos, and the folder of the cache beside them.
+/// Two classes with two photos each, and a folder for the cache.
 struct Scene(tempfile::TempDir);
 
 impl Scene {
@@ -19,7 +19,8 @@ impl Scene {
                     let from = format!("models/zoo/demo/photos/{part}/{class}/{photo}");
                     let photo = folder.join(photo);
                     std::fs::copy(repository(&from), &photo).unwrap();
-                    // A file that has just changed may change again: its rows are not cached for others.
+                    // Features of recently modified files are not shared with other jobs, because the files
+                    // may change again.
                     let file = std::fs::File::options().write(true).open(photo).unwrap();
                     file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
                 }
@@ -58,7 +59,7 @@ impl Scene {
     }
 }
 
-/// The files of rows below `cache`.
+/// Returns the files with cached features in `cache`.
 fn rows(cache: &Path) -> Vec<PathBuf> {
     let stores = std::fs::read_dir(cache).unwrap();
     let rows = stores.map(|store| store.unwrap().path().join("rows"));
@@ -76,7 +77,7 @@ fn rows_are_computed_once_for_jobs_and_extractions() {
     assert!(second["bytes_received"].as_u64() < first["bytes_received"].as_u64());
     assert!(scene.read("first.arrow") == scene.read("second.arrow"));
 
-    // A job finds them as well.
+    // A job also uses the cached features.
     let job = [
         "--freeze", "features", "--epochs", "1", "--batch", "2", "--split", "features",
     ];
@@ -92,7 +93,7 @@ fn rows_are_computed_once_for_jobs_and_extractions() {
         (&8.into(), &8.into())
     );
 
-    // Rows that fail their checksum are computed again.
+    // Features with a wrong checksum are computed again.
     for file in rows(&scene.path("cache")) {
         let damaged: Vec<u8> = std::fs::read(&file)
             .unwrap()

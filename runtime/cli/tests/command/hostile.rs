@@ -1,11 +1,11 @@
-//! A host that means harm, as the command sees it.
+//! Tests the command with a malicious host.
 
 use super::{STEERING, backbone, frostline};
 use frostline_fake_host::{FakeHost, Reply};
 use frostline_wire::{ErrorBody, ErrorClass, ObjectPage};
 use std::process::Output;
 
-/// What `frostline train` says to a host that lists so.
+/// Runs `frostline train` with a host that returns this listing.
 fn trained_at(listing: impl Fn(usize) -> Reply + Send + Sync + 'static) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let token = folder.path().join("token");

@@ -1,10 +1,10 @@
-//! What models say of images: `predict` and `eval`.
+//! Tests `frostline predict` and `frostline eval`.
 
 use super::{backbone, frostline, repository};
 use serde_json::Value;
 use std::path::Path;
 
-/// The demo's network with names for its outputs.
+/// Writes the demo network with names for the outputs.
 pub(super) fn named_network(folder: &Path) -> String {
     let mut model = frostline_graph::Model::read(backbone()).unwrap();
     let outputs = model.network().unwrap().output.shape.dims()[0];
@@ -80,7 +80,8 @@ fn an_evaluation_prints_tables_and_writes_its_predictions() {
     let model = named_network(folder.path());
     let photos = folder.path().join("photos");
     let mut images = 0;
-    // Classes of the network by name: it has never seen them, so most are wrong.
+    // The classes have names of the network's outputs, but the network was not trained on these photos, so
+    // most predictions are wrong.
     for (class, of) in [("kind 0", "cat"), ("kind 7", "stars")] {
         std::fs::create_dir_all(photos.join(class)).unwrap();
         for number in 0..2 {
@@ -120,7 +121,7 @@ fn an_evaluation_prints_tables_and_writes_its_predictions() {
         shown.contains("PRECISION") && shown.contains("most confused"),
         "{shown}"
     );
-    // What one says is what the other says.
+    // Both commands predict the same classes.
     let first = said["confusion"][0]["predicted"].as_u64().unwrap();
     let of_first = frostline(&["predict", "--json", "--top", "1", "--model", &model, photos]);
     let of_first = String::from_utf8(of_first.stdout).unwrap();
@@ -138,7 +139,7 @@ fn an_evaluation_prints_tables_and_writes_its_predictions() {
 }
 
 #[test]
-fn what_makes_pixels_says_how_and_by_what() {
+fn preprocessing_and_its_source_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let model = named_network(folder.path());
     let data = folder.path().join("data");
@@ -158,7 +159,7 @@ fn what_makes_pixels_says_how_and_by_what() {
         let text = String::from_utf8_lossy(&said.stderr);
         assert!(said.status.success(), "{words:?}: {text}");
         assert!(
-            text.contains("pixels     short side 144") && text.contains("(as the model says)"),
+            text.contains("pixels     short side 144") && text.contains("(from the model)"),
             "{text}"
         );
         assert!(text.contains("notes.txt"), "{text}");
@@ -177,7 +178,7 @@ fn what_makes_pixels_says_how_and_by_what() {
     let both = frostline(&[&extract, &["--mean", "0,0,0", "--parameters", "{}"][..]].concat());
     let text = String::from_utf8_lossy(&both.stderr);
     assert!(
-        !both.status.success() && text.contains("leave out --pixels"),
+        !both.status.success() && text.contains("remove --pixels"),
         "{text}"
     );
 }

@@ -1,4 +1,4 @@
-//! Data of tools that keep files in a cache and link to them.
+//! Tests data folders with links to files in the cache of another tool.
 
 use super::images::named_network;
 use super::{frostline, repository};
@@ -38,7 +38,7 @@ fn links_out_of_the_data_are_named_and_followed_on_demand() {
     let text = doctor(&[]);
     assert!(text.contains("2 links lead out"), "{text}");
     let text = doctor(&["--follow-links", repo.to_str().unwrap()]);
-    assert!(text.contains("kind 0/0.jpg be read"), "{text}");
+    assert!(text.contains("kind 0/0.jpg can be read"), "{text}");
     let (ended, text) = eval(&["--follow-links", repo.to_str().unwrap()]);
     assert!(ended && !text.contains("skipped"), "{text}");
 

@@ -1,15 +1,15 @@
-//! Reports of runs that have ended.
+//! Tests reports of finished runs.
 
 use super::frostline;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// A folder with the events of a job of one epoch.
+/// Creates the folder of a run with a single epoch.
 fn ended_run(folder: &Path, name: &str) -> PathBuf {
     let run = folder.join(name);
     std::fs::create_dir(&run).unwrap();
     let epoch = serde_json::json!({"event": "epoch", "epoch": 1, "loss": 0.5, "validation_accuracy": 0.75, "bytes_received": 9,
-        "validation_bytes_received": 0, "seconds": 1.0, "waited_seconds": 0.5, "split": "none", "skipped": 0, "kept_rows": 0, "fetched_rows": 3,
+        "validation_bytes_received": 0, "seconds": 1.0, "waited_seconds": 0.5, "split": "none", "skipped": 0, "cached_rows": 0, "fetched_rows": 3,
         "at": 2.0});
     std::fs::write(run.join("events.jsonl"), format!("{epoch}\n")).unwrap();
     run
@@ -46,7 +46,7 @@ fn a_report_is_written_into_the_runs_folder_and_a_comparison_where_it_is_wanted(
     assert_eq!(said["report"], target.to_str().unwrap());
     assert_eq!(said["runs"], serde_json::json!(["first", "second"]));
     assert_eq!(said["bytes"], std::fs::metadata(&target).unwrap().len());
-    // Nothing is left beside it.
+    // No temporary file remains.
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3);
 }
 

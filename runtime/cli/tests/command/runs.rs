@@ -1,4 +1,4 @@
-//! Runs that are interrupted, killed and gone on with.
+//! Tests runs that are interrupted, killed and resumed.
 
 use super::{backbone, failure, frostline, repository};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// A reproducible job of a few seconds whose runs lie in `folder`.
+/// Returns a reproducible job that needs a few seconds and writes to `folder`.
 fn train(folder: &Path, more: &[&str]) -> Command {
     let photos = repository("models/zoo/demo/photos");
     let mut command = Command::new(env!("CARGO_BIN_EXE_frostline"));
@@ -28,7 +28,7 @@ fn train(folder: &Path, more: &[&str]) -> Command {
     command
 }
 
-/// Sends `signal` to a job once it tells what is `wanted`; with all that it told.
+/// Sends `signal` to a job after an event for which `wanted` returns true. Returns the output and all events.
 pub(super) fn signaled(
     mut command: Command,
     signal: &str,
@@ -53,7 +53,7 @@ pub(super) fn signaled(
     (output, told)
 }
 
-/// The step of this number.
+/// Matches the event of the step with this number.
 fn step(number: u64) -> impl Fn(&Value) -> bool {
     move |event| event["event"] == "step" && event["step"] == number
 }
@@ -117,7 +117,7 @@ fn a_job_that_was_interrupted_or_killed_goes_on_to_the_same_model() {
         assert!(text.contains(words), "{text}");
     }
 
-    // All else is as the folder says, wherever it is typed.
+    // All other settings are read from the folder of the run, independently of the working directory.
     let mut bare = Command::new(env!("CARGO_BIN_EXE_frostline"));
     bare.current_dir(folder.path());
     bare.args(["train", "--json", "--resume", "--runs", "broken"]);
@@ -136,10 +136,10 @@ fn a_job_that_was_interrupted_or_killed_goes_on_to_the_same_model() {
         "{table}"
     );
 
-    // Now there is none left.
+    // No unfinished run remains.
     let bare = frostline(&["train", "--json", "--resume", "--runs", broken.to_str().unwrap()]);
     let text = failure(&bare)["error"].as_str().unwrap().to_owned();
-    assert!(text.contains("there is no unfinished run in"), "{text}");
+    assert!(text.contains("no unfinished run in"), "{text}");
     let none = train(&broken, &["--resume"]).output().unwrap();
     let text = failure(&none)["error"].as_str().unwrap().to_owned();
     assert!(
@@ -188,7 +188,7 @@ fn a_job_that_is_printed_is_one_again() {
     assert!(said.contains("job.json") && said.contains("epoch"), "{said}");
 }
 
-/// Copies the folders of classes, but for `brick`, the first.
+/// Copies all class folders except `brick`, the first class. Returns the number of validation images.
 fn without_brick(from: &Path, to: &Path) -> usize {
     let mut copied = 0;
     for part in ["train", "validation"] {
@@ -223,7 +223,7 @@ fn a_job_starts_from_the_classes_that_another_one_tuned() {
         .count()
         + validated;
 
-    // No step of this rate changes a weight, so what it scores is what the other job learnt.
+    // The rate is too low to change a weight, so the score is that of the other job's model.
     let starts = |model: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_frostline"));
         command.args(["train", "--json", "--data", fewer.to_str().unwrap()]);
@@ -237,7 +237,7 @@ fn a_job_starts_from_the_classes_that_another_one_tuned() {
     assert!(text.contains("left out of the model: brick"), "{text}");
     let [before, after] = [&tuned, &listed(&next).remove(0)].map(|run| run["best"].as_f64().unwrap());
     let right = |accuracy: f64, of: usize| (accuracy * of as f64).round() as usize;
-    // With one class less to take it for, an image that was right is right.
+    // Correct predictions stay correct if the model has fewer classes.
     assert!(
         right(after, validated) + (all - validated) >= right(before, all),
         "{before} of {all}, {after} of {validated}"
@@ -245,7 +245,7 @@ fn a_job_starts_from_the_classes_that_another_one_tuned() {
 
     let said = failure(&starts(&["--model", &backbone(), "--head", "keep"]));
     let said = said["error"].as_str().unwrap();
-    assert!(said.contains("does not name its classes"), "{said}");
+    assert!(said.contains("contains no class names"), "{said}");
     let said = failure(&starts(&["--init-from", folder.path().to_str().unwrap()]));
     assert!(
         said["error"].as_str().unwrap().contains("no tuned.onnx"),
@@ -254,7 +254,7 @@ fn a_job_starts_from_the_classes_that_another_one_tuned() {
 }
 
 #[test]
-fn what_a_model_was_trained_on_before_validates_nothing() {
+fn earlier_training_images_are_not_used_for_validation() {
     let folder = tempfile::tempdir().unwrap();
     let [first, next, more] = ["first", "next", "more"].map(|name| folder.path().join(name));
     let photos = repository("models/zoo/demo/photos/train");
@@ -284,7 +284,8 @@ fn what_a_model_was_trained_on_before_validates_nothing() {
     ));
     let said = said["error"].as_str().unwrap();
     assert!(
-        said.contains("validation images; use --validation") && said.contains("--validation-seed 0, the division"),
+        said.contains("validation images; use --validation")
+            && said.contains("--validation-seed 0, the division"),
         "{said}"
     );
     let same = run(&next, &photos, &init);
@@ -292,9 +293,9 @@ fn what_a_model_was_trained_on_before_validates_nothing() {
     assert!(
         !String::from_utf8(same.stdout)
             .unwrap()
-            .contains("data have changed")
+            .contains("data has changed")
     );
-    // An image more of a class divides that class anew.
+    // An additional image changes the division of its class.
     let brick = more.join("brick");
     std::fs::create_dir_all(&brick).unwrap();
     for class in std::fs::read_dir(&photos).unwrap().map(Result::unwrap) {
@@ -309,7 +310,7 @@ fn what_a_model_was_trained_on_before_validates_nothing() {
     assert!(
         String::from_utf8(changed.stdout)
             .unwrap()
-            .contains("data have changed")
+            .contains("data has changed")
     );
 }
 
@@ -319,10 +320,10 @@ mod long {
     #[test]
     fn a_job_that_failed_says_how_to_go_on_and_a_plan_is_kept() {
         let folder = tempfile::tempdir().unwrap();
-        // Nothing can be written where a folder is in the way, which shows when the model is to take its place.
+        // A folder at the output path prevents writing the model at the end.
         let out = folder.path().join("out.onnx");
         let runs = folder.path().join("runs");
-        // With a link that is given, the host in the process is planned for like any other.
+        // With an explicit link rate, splits are planned for the embedded host as for a remote host.
         let planned = ["--split", "auto", "--link-bytes-per-second", "1e6"];
         let planned = [&planned[..], &["--out", out.to_str().unwrap()]].concat();
         let mut command = train(&runs, &planned);
@@ -355,7 +356,7 @@ mod long {
         let folder = tempfile::tempdir().unwrap();
         let runs = folder.path().join("runs");
         let features = folder.path().join("features");
-        // Nothing but the flag says so.
+        // Only the flag disables the cache.
         let without = |mut command: Command| {
             command.env_remove("FROSTLINE_FEATURE_CACHE");
             command.env("FROSTLINE_FEATURE_FOLDER", &features);

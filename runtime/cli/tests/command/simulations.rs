@@ -1,9 +1,10 @@
-//! Plans and hosts that are simulated.
+//! Tests simulated plans.
 
 use super::{failure, frostline};
 use serde_json::Value;
 
-/// Two splits of a job: on 8 Mbit/s the cut is the better one, on 8 Gbit/s none is.
+/// Two splits of a job. The split at the cut is faster with 8 Mbit/s, and the split none is faster with 8
+/// Gbit/s.
 const MEASURED: &str = r#"{"link_bytes_per_second":1e6,"batch":10,"iterations":8,"candidates":[
     {"split":"none","host_seconds":0.1,"trainer_seconds":1,"bytes":9e6},
     {"split":"features","host_seconds":1.5,"trainer_seconds":0.5,"bytes":1e6}]}"#;
@@ -80,7 +81,7 @@ fn a_simulation_minimizes_the_cost_at_given_prices() {
     assert_eq!(time["first_epoch"]["bytes"], 8e6);
     assert_eq!(time["candidates"][0]["job"]["bytes"], 72e6);
     assert!(time["job"].get("cost").is_none());
-    // A host's core-hour so dear that its layers cost more than the trainer's longer wait.
+    // A core-hour of the host is so expensive that the cost of the prefix exceeds the cost of a longer job.
     let cost = object(&priced("cost", "host=36,trainer=0.36,gb=0.09"));
     assert_eq!(cost["split"], "none");
     assert_eq!(cost["shortest"]["split"], "features");
@@ -128,7 +129,7 @@ fn a_simulation_tells_what_epochs_from_kept_rows_take() {
     let file = file.to_str().unwrap();
     let text = frostline(&["plan", "--simulate", file]);
     let text = String::from_utf8_lossy(&text.stdout);
-    // No step is given: half a second, the least that the trainer does.
+    // The file contains no step duration, so the smallest trainer time of the candidates is used.
     let told = "epochs from the 2nd on take 4.00 s from the feature cache (1.2 GB)";
     assert!(text.contains(told), "{text}");
     let planned = frostline(&["plan", "--json", "--simulate", file]);

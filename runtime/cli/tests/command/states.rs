@@ -1,4 +1,4 @@
-//! `frostline admin state`, on a state that was recorded.
+//! Tests `frostline admin state` with a recorded state.
 
 use super::frostline;
 use serde_json::Value;
@@ -41,7 +41,7 @@ fn a_state_is_backed_up_verified_and_restored() {
     );
     assert_eq!(report(&state(&["verify", &new]))["versions"], 5);
 
-    // A backup that lost something says what, and fails.
+    // A backup with missing bytes is reported and fails.
     let blobs = Path::new(&backup).join("blobs/guests/acme");
     let blob = std::fs::read_dir(blobs).unwrap().next().unwrap().unwrap();
     std::fs::remove_file(blob.path()).unwrap();

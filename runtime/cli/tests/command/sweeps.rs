@@ -1,4 +1,4 @@
-//! Sweeps that do not go as they should: what they came to is written all the same.
+//! Tests sweeps with failures and interruptions, whose results are still written.
 
 use super::runs::signaled;
 use super::{backbone, repository};
@@ -7,7 +7,8 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// A sweep of a few seconds a variant whose runs lie in `folder`, and the best model in `folder/best.onnx`.
+/// Returns a sweep that needs a few seconds for each variant. Runs are written to `folder` and the best model
+/// to `folder/best.onnx`.
 fn sweep(folder: &Path, more: &[&str]) -> Command {
     let photos = repository("models/zoo/demo/photos");
     let mut command = Command::new(env!("CARGO_BIN_EXE_frostline"));
@@ -44,13 +45,13 @@ fn events(output: &Output) -> Vec<Value> {
         .collect()
 }
 
-/// Why it failed, behind what it warned of.
+/// Returns the error, which follows the warnings.
 fn failure(output: &Output) -> Value {
     let said = String::from_utf8_lossy(&output.stderr);
     serde_json::from_str(said.lines().last().unwrap()).unwrap()
 }
 
-/// What the sweep came to, whose model and report are there.
+/// Returns the result of a sweep, and checks that the model and the report exist.
 fn swept(events: &[Value]) -> &Value {
     let sweep = events.last().unwrap();
     assert_eq!(sweep["event"], "sweep", "{sweep}");
@@ -70,7 +71,7 @@ fn a_variant_that_fails_leaves_the_others_their_model_and_report() {
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
         let event: Value = serde_json::from_str(&line.unwrap()).unwrap();
         if event["variant"] == "lr=0.05" {
-            // Nothing can be written where a folder is in the way.
+            // A folder at the path of the model prevents writing.
             std::fs::create_dir_all(Path::new(event["run"].as_str().unwrap()).join("tuned.onnx")).unwrap();
         }
         told.push(event);
@@ -98,7 +99,8 @@ mod long {
     #[test]
     fn a_variant_that_diverges_late_has_its_best_epoch_and_the_others_go_on() {
         let folder = tempfile::tempdir().unwrap();
-        // Every step takes three times each weight away: weights double, with changing signs, whatever the data say.
+        // Each step subtracts three times the weight, so weights double and change their signs regardless of
+        // the data.
         let more = ["--lr", "0.01", "--epochs", "40", "--sweep", "weight_decay=300,0"];
         let output = sweep(folder.path(), &more)
             .args(["--patience", "40"])
@@ -141,7 +143,7 @@ mod long {
         let states: Vec<_> = rows.iter().map(|row| row["state"].as_str().unwrap()).collect();
         assert_eq!(states, ["finished", "interrupted"]);
 
-        // Its folder, or a bare --resume, goes on with it: the finished variant stays as it is.
+        // `--resume` continues the sweep without training the finished variant again.
         let mut command = Command::new(env!("CARGO_BIN_EXE_frostline"));
         let resumed = command
             .args(["train", "--json", "--resume", "--runs"])
@@ -159,7 +161,7 @@ mod long {
         );
         assert_eq!(again[0]["accuracy"], rows[0]["accuracy"]);
 
-        // The runs are listed, and make one report with others.
+        // The runs are listed and can be combined in a report.
         let run = |words: &[&str]| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_frostline"));
             command.args(words).output().unwrap()

@@ -1,7 +1,7 @@
 use super::division::{Division, OneSided, Parts, check_images};
 use super::folders::{Classes, Folders, SampleFiles, is_hidden};
 use super::samples::{Row, Samples, Values};
-use super::{DatasetError, LabelTable, LeftOut, Listing, Part, Task};
+use super::{DatasetError, LabelTable, Listing, Part, SkippedObjects, Task};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ pub struct Dataset {
     /// Samples to test the tuned model with, limited to trained classes. Empty if there is no test part.
     pub test: Arc<Samples>,
     /// Objects that are not in any of the parts.
-    pub left_out: LeftOut,
+    pub left_out: SkippedObjects,
     /// Classes that exist in only one of the training and validation parts.
     pub one_sided: Vec<OneSided>,
 }
 
-/// Maximum number of keys in [`LeftOut`].
+/// Maximum number of keys in [`SkippedObjects`].
 const NAMED: usize = 5;
 
 /// Selection of the samples to evaluate.
@@ -33,7 +33,7 @@ const NAMED: usize = 5;
 pub enum Evaluated<'a> {
     /// The default selection: validation samples if available, otherwise test samples, otherwise training
     /// samples. If the data have no parts, all samples are selected.
-    Usual,
+    DefaultPart,
     /// The specified part.
     Part(Part),
     /// Samples with these keys, from all parts.
@@ -120,7 +120,7 @@ impl Dataset {
     /// Returns the sorted names of the class folders that [`Dataset::to_evaluate`] uses by default.
     pub fn class_folders(listing: &Listing, files: SampleFiles) -> Vec<String> {
         let folders = Folders::sort(listing, files);
-        let part = folders.evaluated();
+        let part = folders.default_part();
         folders.into_part(part).into_keys().map(str::to_owned).collect()
     }
 
@@ -136,7 +136,7 @@ impl Dataset {
         classes: &[String],
         files: SampleFiles,
         evaluated: Evaluated<'_>,
-    ) -> Result<(Samples, LeftOut), DatasetError> {
+    ) -> Result<(Samples, SkippedObjects), DatasetError> {
         let listing = Arc::new(listing);
         let folders = Folders::sort(&listing, files);
         let (part, samples) = chosen(root, &listing, folders, evaluated)?;
@@ -163,11 +163,11 @@ impl Dataset {
         names: &[String],
         files: SampleFiles,
         evaluated: Evaluated<'_>,
-    ) -> Result<(Samples, LeftOut), DatasetError> {
+    ) -> Result<(Samples, SkippedObjects), DatasetError> {
         let (listing, table) = (Arc::new(listing), table.ordered(names)?);
         let folders = Folders::of_table(&listing, &table, files)?;
         match evaluated {
-            Evaluated::Usual => folders.check_evaluated(&table, folders.evaluated())?,
+            Evaluated::DefaultPart => folders.check_evaluated(&table, folders.default_part())?,
             Evaluated::Part(part) => folders.check_evaluated(&table, Some(part))?,
             Evaluated::Keys(_) => {}
         }
@@ -197,7 +197,7 @@ fn chosen<'a>(
     evaluated: Evaluated<'_>,
 ) -> Result<(Option<Part>, Classes<'a>), DatasetError> {
     let part = match evaluated {
-        Evaluated::Usual => folders.evaluated(),
+        Evaluated::DefaultPart => folders.default_part(),
         Evaluated::Part(part) if !folders.parts.contains_key(&part) => {
             return Err(DatasetError::NoPart {
                 root: root.to_owned(),
@@ -275,14 +275,14 @@ fn valued<const PARTS: usize>(table: LabelTable, parts: [Samples; PARTS]) -> [Sa
 
 impl Listing {
     /// Returns the visible objects that are not samples according to their names.
-    pub fn left_out(&self, files: SampleFiles) -> LeftOut {
+    pub fn left_out(&self, files: SampleFiles) -> SkippedObjects {
         let placed: HashSet<&str> = self
             .placed(files)
             .iter()
             .map(|placed| placed.object.key)
             .collect();
         let keys = self.iter().map(|(_, object)| object.key);
-        let mut left_out = LeftOut::default();
+        let mut left_out = SkippedObjects::default();
         for key in keys.filter(|key| !placed.contains(key)) {
             note(&mut left_out, key);
         }
@@ -291,7 +291,7 @@ impl Listing {
 }
 
 /// Adds an object to `left_out`, unless it is hidden or a labels table.
-fn note(left_out: &mut LeftOut, key: &str) {
+fn note(left_out: &mut SkippedObjects, key: &str) {
     if key == LabelTable::KEY || is_hidden(key) {
         return;
     }
@@ -307,14 +307,14 @@ fn left_out<R: AsRef<[Row]>>(
     listing: &Listing,
     parts: &[R],
     asked: impl Fn(Option<Part>) -> bool,
-) -> LeftOut {
+) -> SkippedObjects {
     let mut used = vec![false; listing.len()];
     for row in parts.iter().flat_map(|rows| rows.as_ref()) {
         if let Some(used) = used.get_mut(row.object as usize) {
             *used = true;
         }
     }
-    let mut left_out = LeftOut::default();
+    let mut left_out = SkippedObjects::default();
     for ((_, object), used) in listing.iter().zip(used) {
         if !used && asked(Part::of_key(object.key)) {
             note(&mut left_out, object.key);

@@ -223,7 +223,7 @@ impl<'a> Folders<'a> {
 
     /// Returns the default part to evaluate. This is validation, test or train, in this order of preference.
     /// Returns `None` if there are no parts.
-    pub(crate) fn evaluated(&self) -> Option<Part> {
+    pub(crate) fn default_part(&self) -> Option<Part> {
         let mut parts = [Part::Validation, Part::Test, Part::Train].into_iter();
         parts.find(|part| self.parts.contains_key(part))
     }

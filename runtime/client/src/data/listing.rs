@@ -1,4 +1,4 @@
-use frostline_wire::{LeftOut, ObjectInfo, ObjectPage, SampleRef};
+use frostline_wire::{ObjectInfo, ObjectPage, SampleRef, SkippedNames};
 use std::collections::HashMap;
 
 /// Packed list of the objects under a data root. An object needs 32 bytes in addition to the key and version,
@@ -12,7 +12,7 @@ pub struct Listing {
     labels: Vec<String>,
     numbers: HashMap<String, u32>,
     /// Invalid names under the root, and links to targets outside the root.
-    pub(crate) no_keys: LeftOut,
+    pub(crate) no_keys: SkippedNames,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,7 +16,7 @@ pub use dataset::{Dataset, Evaluated};
 pub use division::{Division, OneSided};
 pub use error::{DatasetError, LabelsError};
 pub use folders::{Placed, SampleFiles};
-use frostline_job::{LeftOut, Task};
+use frostline_job::{SkippedObjects, Task};
 pub use listing::{Listed, Listing};
 pub use part::Part;
 pub use samples::Samples;

@@ -108,9 +108,7 @@ impl<'a> Reading<'a> {
             }
             match self.table.task {
                 Task::Classes if field.is_empty() => {
-                    return Err(
-                        refused("missing class") + "; enter one, or remove the line and the object"
-                    );
+                    return Err(refused("missing class") + "; enter one, or remove the line and the object");
                 }
                 Task::Classes => self.of_rows.push(field.to_owned()),
                 Task::Labels => self.table.values.push(flag(field).map_err(|why| refused(&why))?),
@@ -150,7 +148,9 @@ fn check_columns(name: &str, columns: &[String], task: Task) -> Result<(), Label
     };
     let names = columns.iter().skip(1).filter(|column| *column != SPLIT).count();
     if names == 0 {
-        return refused("it needs a column with keys and a column with labels, separated by commas".to_owned());
+        return refused(
+            "it needs a column with keys and a column with labels, separated by commas".to_owned(),
+        );
     }
     if columns.iter().any(String::is_empty) {
         return refused(
@@ -180,9 +180,7 @@ fn flag(field: &str) -> Result<f32, String> {
         ("true" | "True" | "TRUE", _) => Ok(1.0),
         ("false" | "False" | "FALSE", _) => Ok(0.0),
         (_, Ok(value)) if value == 0.0 || value == 1.0 => Ok(value),
-        _ => Err(format!(
-            "invalid value '{field}' (expected 0 or 1)"
-        )),
+        _ => Err(format!("invalid value '{field}' (expected 0 or 1)")),
     }
 }
 
@@ -300,7 +298,11 @@ mod tests {
                 Classes,
                 ["line 3", "duplicate key 'a', first used in line 2"],
             ),
-            ("file,label\na,dog\nb, \n", Classes, ["line 3", "missing class for 'b'"]),
+            (
+                "file,label\na,dog\nb, \n",
+                Classes,
+                ["line 3", "missing class for 'b'"],
+            ),
             (
                 "file,label\n,dog\nb,cat\n",
                 Classes,
@@ -324,7 +326,11 @@ mod tests {
                 Classes,
                 ["line 3", "invalid part 'tset'"],
             ),
-            ("file,label,split\na,cat,\n", Classes, ["line 2", "invalid part ''"]),
+            (
+                "file,label,split\na,cat,\n",
+                Classes,
+                ["line 2", "invalid part ''"],
+            ),
             ("file\na\n", Classes, ["line 1", "commas"]),
             ("", Classes, ["line 1", "commas"]),
             ("file,label\na,cat\n", Classes, ["labels.csv", "at least two"]),

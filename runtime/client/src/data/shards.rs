@@ -4,7 +4,6 @@ use super::Part;
 use super::listing::Listed;
 use frostline_wire::listing_order;
 
-/// A sample in a shard.
 pub(crate) struct ShardSample<'a> {
     /// Part according to the shard's key.
     pub(crate) part: Option<Part>,

@@ -1,5 +1,5 @@
 use super::buffer::BatchBuffer;
-use super::exchange::{Ask, Exchange};
+use super::exchange::{Exchange, HostRequest};
 use super::{RowKind, Transfer, Weight};
 use crate::blocking::blocking;
 use crate::extraction::Step;
@@ -33,7 +33,11 @@ impl From<ClientError> for Failure {
 
 impl Exchange {
     /// Opens one extraction for the missing samples and receives rows until the stream ends or fails.
-    pub(super) async fn attempt(&self, ask: &mut Ask, transfer: &mut Transfer) -> Result<(), Failure> {
+    pub(super) async fn attempt(
+        &self,
+        ask: &mut HostRequest,
+        transfer: &mut Transfer,
+    ) -> Result<(), Failure> {
         let window = self.memory.windows.window_for(ask.host.url());
         let _open = window.open().await;
         if !self.hosts.may_be_asked(&ask.host) {
@@ -50,7 +54,7 @@ impl Exchange {
         match ended {
             Ok(()) => {
                 window.went_well();
-                ask.host.did_well(begun);
+                ask.host.record_success(begun);
             }
             Err(_) => {
                 let wasted = hosts.bytes_received();
@@ -58,13 +62,13 @@ impl Exchange {
             }
         }
         if matches!(ended, Ok(()) | Err(Failure::Silence(_))) {
-            self.memory.patience.saw(&self.source.split, silence.longest);
+            self.memory.stragglers.record(&self.source.split, silence.longest);
         }
         // Rows that arrived before an error count, so decode them in any case.
         while let Some(decoded) = decoding.join_next().await {
             match decoded {
                 Ok((position, Ok(()))) => ask.pending.arrived(position),
-                Ok((position, Err(error))) => ask.pending.spoiled(position, error),
+                Ok((position, Err(error))) => ask.pending.mark_bad(position, error),
                 Err(_) => {}
             }
         }
@@ -76,7 +80,7 @@ impl Exchange {
     async fn receive(
         &self,
         client: &HostClient,
-        ask: &mut Ask,
+        ask: &mut HostRequest,
         silence: &mut Silence<'_>,
         decoding: &mut JoinSet<Decoded>,
     ) -> Result<Transfer, Failure> {
@@ -105,7 +109,7 @@ impl Exchange {
     /// Copies rows into the batch and passes objects to the decoders.
     async fn place_rows(
         &self,
-        ask: &mut Ask,
+        ask: &mut HostRequest,
         batches: Vec<ActivationBatch>,
         decoding: &mut JoinSet<Decoded>,
     ) -> Result<(), ClientError> {
@@ -123,7 +127,7 @@ impl Exchange {
                     decoding.spawn(decode(decoders, buffer, position, crop));
                 }
                 Arrival::Altered => ask.pending.altered(),
-                Arrival::Nothing(reason) => {
+                Arrival::Invalid(reason) => {
                     return Err(ClientError::Protocol {
                         host: ask.host.url().to_owned(),
                         reason: reason.into(),
@@ -146,7 +150,7 @@ enum Arrival {
     /// The row has a wrong checksum.
     Altered,
     /// The row is invalid. Later rows were not read.
-    Nothing(String),
+    Invalid(String),
 }
 
 /// Copies or widens every row into the batch.
@@ -160,12 +164,12 @@ fn place(batches: &[ActivationBatch], buffer: &BatchBuffer, rows: RowKind) -> Ve
                     Arrival::Object(row.position, bytes.to_vec(), spec)
                 }
                 (Ok(value), _) if buffer.set(row.position as usize, value) => Arrival::Row(row.position),
-                _ => Arrival::Nothing(format!("a row of the wrong type at position {}", row.position)),
+                _ => Arrival::Invalid(format!("a row of the wrong type at position {}", row.position)),
             },
             Err(FrameError::Checksum { .. }) => Arrival::Altered,
-            Err(error) => Arrival::Nothing(error.to_string()),
+            Err(error) => Arrival::Invalid(error.to_string()),
         };
-        let last = matches!(row, Arrival::Nothing(_));
+        let last = matches!(row, Arrival::Invalid(_));
         arrivals.push(row);
         if last {
             break;
@@ -187,7 +191,7 @@ struct Silence<'a> {
 const COMPARISON: Duration = Duration::from_millis(500);
 
 impl<'a> Silence<'a> {
-    fn new(exchange: &'a Exchange, ask: &Ask) -> Self {
+    fn new(exchange: &'a Exchange, ask: &HostRequest) -> Self {
         let mut tried = ask.tried.clone();
         tried.insert(ask.host.index);
         Self {
@@ -221,7 +225,7 @@ impl<'a> Silence<'a> {
     }
 
     fn limit(&self) -> Option<Duration> {
-        let patience = &self.exchange.memory.patience;
+        let patience = &self.exchange.memory.stragglers;
         let limit = patience.limit(&self.exchange.source.split, self.given_up);
         limit.filter(|_| !self.exchange.hosts.candidates(&self.tried).is_empty())
     }
@@ -247,18 +251,18 @@ async fn decode(
 
 /// Converts transient sample failures and corrupt rows of an attempt into a failure, so that the samples are
 /// requested again.
-pub(super) fn passing(ask: &mut Ask) -> Option<Failure> {
+pub(super) fn passing(ask: &mut HostRequest) -> Option<Failure> {
     let host = ask.host.url().to_owned();
     let rows = ask.pending.take_altered();
     if rows > 0 {
-        return Some(Failure::Samples(ClientError::Altered { host, rows }));
+        return Some(Failure::Samples(ClientError::CorruptRows { host, rows }));
     }
     let error = ask.pending.take_passing()?;
     let kind = (error.host_caused, error.code);
     let reason = error.into();
     Some(Failure::Samples(match kind {
         (true, OpErrorCode::Security) => ClientError::DataAccessDenied { host, reason },
-        (true, _) => ClientError::Lacking { host, reason },
+        (true, _) => ClientError::RowsUnavailable { host, reason },
         (false, _) => ClientError::Interrupted { host, reason },
     }))
 }

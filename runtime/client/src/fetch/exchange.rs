@@ -1,7 +1,7 @@
 use super::Source;
 use super::buffer::BatchBuffer;
-use super::patience::Patience;
 use super::request::Pending;
+use super::straggler::StragglerDetector;
 use super::window::Windows;
 use crate::Hosts;
 use crate::hosts::Member;
@@ -12,20 +12,20 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 /// Fetcher state shared by all batches.
-pub(super) struct Memory {
+pub(super) struct FetcherState {
     pub(super) windows: Windows,
-    pub(super) patience: Patience,
+    pub(super) stragglers: StragglerDetector,
     pub(super) policy: RetryPolicy,
     pub(super) decoders: DecodePool,
     /// Body bytes of incomplete answers.
     pub(super) interrupted: AtomicU64,
 }
 
-impl Memory {
+impl FetcherState {
     pub(super) fn new(open_requests: usize, policy: RetryPolicy, decoders: DecodePool) -> Self {
         Self {
             windows: Windows::new(open_requests),
-            patience: Patience::new(policy.patience),
+            stragglers: StragglerDetector::new(policy.stragglers),
             policy,
             decoders,
             interrupted: AtomicU64::new(0),
@@ -35,14 +35,14 @@ impl Memory {
 
 /// Batch in flight.
 pub(super) struct Exchange {
-    pub(super) memory: Arc<Memory>,
+    pub(super) memory: Arc<FetcherState>,
     pub(super) hosts: Hosts,
     pub(super) source: Arc<Source>,
     pub(super) buffer: Arc<BatchBuffer>,
 }
 
 /// Samples to request from a host in a single extraction.
-pub(super) struct Ask {
+pub(super) struct HostRequest {
     pub(super) host: Arc<Member>,
     pub(super) pending: Pending,
     pub(super) attempts: Attempts,

@@ -2,7 +2,7 @@
 
 use super::Transfer;
 use super::attempt::{Failure, passing};
-use super::exchange::{Ask, Exchange};
+use super::exchange::{Exchange, HostRequest};
 use super::request::Pending;
 use crate::hosts::{Member, Placement};
 use crate::retry::{Attempts, Decision};
@@ -14,17 +14,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Outcome of an [`Ask`].
-struct Asked {
+/// Outcome of a [`HostRequest`].
+struct RequestOutcome {
     /// Bad samples, by index in the batch.
     bad: Vec<(usize, OpError)>,
     transfer: Transfer,
     /// Requests for the missing samples, to send to other hosts now.
-    moved: Vec<Ask>,
+    moved: Vec<HostRequest>,
 }
 
 /// Next attempt for missing samples, including the required wait.
-enum Again {
+enum NextAttempt {
     SameHost(Duration),
     AnyHost(Duration),
 }
@@ -53,14 +53,14 @@ impl Exchange {
     }
 
     /// Groups the batch by host and splits each group into requests of `request_samples`.
-    fn first_asks(&self, samples: &Arc<[ObjectInfo]>) -> Result<Vec<Ask>, ClientError> {
+    fn first_asks(&self, samples: &Arc<[ObjectInfo]>) -> Result<Vec<HostRequest>, ClientError> {
         let all = Pending::new(Arc::clone(samples), 0..samples.len() as u32);
         let placed = self.place(&all, &BTreeSet::new())?;
         let (mut asks, seen) = (Vec::new(), self.hosts.seen());
         for (host, pending) in placed {
             let positions: Vec<u32> = pending.samples().map(|(position, _)| position).collect();
             for part in positions.chunks(self.source.request_samples) {
-                asks.push(Ask {
+                asks.push(HostRequest {
                     host: Arc::clone(&host),
                     pending: Pending::new(Arc::clone(samples), part.iter().copied()),
                     attempts: Attempts::new(self.memory.policy, seen),
@@ -73,7 +73,7 @@ impl Exchange {
     }
 
     /// Repeats attempts until all samples are present or have to be requested elsewhere.
-    async fn ask(self: Arc<Self>, mut ask: Ask) -> Result<Asked, ClientError> {
+    async fn ask(self: Arc<Self>, mut ask: HostRequest) -> Result<RequestOutcome, ClientError> {
         let (mut transfer, mut moved) = (Transfer::default(), Vec::new());
         while ask.pending.len() > 0 {
             let before = ask.pending.len();
@@ -86,8 +86,8 @@ impl Exchange {
                 break;
             }
             match self.after(&mut ask, failure, arrived)? {
-                Again::SameHost(wait) => tokio::time::sleep(wait).await,
-                Again::AnyHost(wait) => {
+                NextAttempt::SameHost(wait) => tokio::time::sleep(wait).await,
+                NextAttempt::AnyHost(wait) => {
                     tokio::time::sleep(wait).await;
                     moved = self.moved(&ask)?;
                     break;
@@ -95,7 +95,7 @@ impl Exchange {
             }
         }
         let bad = ask.pending.into_bad().into_iter();
-        Ok(Asked {
+        Ok(RequestOutcome {
             bad: bad.map(|(position, error)| (position as usize, error)).collect(),
             transfer,
             moved,
@@ -124,9 +124,9 @@ impl Exchange {
             .ok_or(ClientError::Ended { part: "set of hosts" })
     }
 
-    fn moved(&self, ask: &Ask) -> Result<Vec<Ask>, ClientError> {
+    fn moved(&self, ask: &HostRequest) -> Result<Vec<HostRequest>, ClientError> {
         let placed = self.place(&ask.pending, &ask.tried)?.into_iter();
-        let moved = placed.map(|(host, pending)| Ask {
+        let moved = placed.map(|(host, pending)| HostRequest {
             host,
             pending,
             attempts: ask.attempts.clone(),
@@ -139,20 +139,25 @@ impl Exchange {
     /// Decides after an attempt that delivered `arrived` rows and left some missing. If an untried host is
     /// available, the samples move there immediately. Otherwise, they are retried after a wait, or the fetch
     /// fails.
-    fn after(&self, ask: &mut Ask, failure: Failure, arrived: usize) -> Result<Again, ClientError> {
+    fn after(
+        &self,
+        ask: &mut HostRequest,
+        failure: Failure,
+        arrived: usize,
+    ) -> Result<NextAttempt, ClientError> {
         let host = ask.host.url().to_owned();
         let error = match failure {
-            Failure::Host(error) if error.may_pass() => {
-                ask.host.failed(&error);
+            Failure::Host(error) if error.may_succeed_elsewhere() => {
+                ask.host.record_failure(&error);
                 error
             }
             Failure::Host(error) if error.is_busy() => {
                 self.memory.windows.window_for(&host).was_busy();
-                return self.wait(ask, error, arrived).map(Again::SameHost);
+                return self.wait(ask, error, arrived).map(NextAttempt::SameHost);
             }
-            Failure::Host(error) => return self.wait(ask, error, arrived).map(Again::SameHost),
+            Failure::Host(error) => return self.wait(ask, error, arrived).map(NextAttempt::SameHost),
             Failure::Samples(error) => error,
-            Failure::LeftOut => return Ok(Again::AnyHost(Duration::ZERO)),
+            Failure::LeftOut => return Ok(NextAttempt::AnyHost(Duration::ZERO)),
             Failure::Silence(silence) => {
                 ask.given_up += 1;
                 ask.tried.insert(ask.host.index);
@@ -160,33 +165,35 @@ impl Exchange {
                     ask.tried.clear();
                 }
                 ask.attempts.moves(arrived);
-                let reason = format!(
-                    "no data for {:.1} s, longer than usual",
-                    silence.as_secs_f64()
-                );
+                let reason = format!("no data for {:.1} s, longer than usual", silence.as_secs_f64());
                 self.report_retry(ask, &reason, Duration::ZERO, None);
-                return Ok(Again::AnyHost(Duration::ZERO));
+                return Ok(NextAttempt::AnyHost(Duration::ZERO));
             }
         };
         ask.tried.insert(ask.host.index);
         if !self.hosts.candidates(&ask.tried).is_empty() {
             ask.attempts.moves(arrived);
             self.report_retry(ask, &error.to_string(), Duration::ZERO, None);
-            return Ok(Again::AnyHost(Duration::ZERO));
+            return Ok(NextAttempt::AnyHost(Duration::ZERO));
         }
         ask.tried.clear();
-        self.wait(ask, error, arrived).map(Again::AnyHost)
+        self.wait(ask, error, arrived).map(NextAttempt::AnyHost)
     }
 
     /// Returns the wait before the next attempt.
     ///
     /// # Errors
     /// Returns [`ClientError::Lost`] if the retry limit is reached, or `error` if retrying cannot help.
-    fn wait(&self, ask: &mut Ask, error: ClientError, arrived: usize) -> Result<Duration, ClientError> {
+    fn wait(
+        &self,
+        ask: &mut HostRequest,
+        error: ClientError,
+        arrived: usize,
+    ) -> Result<Duration, ClientError> {
         let seen = self.hosts.seen();
         match ask.attempts.after(&error, arrived, seen) {
             Decision::Again(wait) => {
-                let left = ask.attempts.left(seen.now);
+                let left = ask.attempts.outage_time_left(seen.now);
                 self.report_retry(ask, &error.to_string(), wait, left);
                 Ok(wait)
             }
@@ -206,7 +213,7 @@ impl Exchange {
         }
     }
 
-    fn report_retry(&self, ask: &Ask, reason: &str, wait: Duration, left: Option<Duration>) {
+    fn report_retry(&self, ask: &HostRequest, reason: &str, wait: Duration, left: Option<Duration>) {
         self.hosts.notify(Notice::Retry {
             host: ask.host.url().to_owned(),
             lost: ask.pending.len(),

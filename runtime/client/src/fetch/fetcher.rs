@@ -1,5 +1,5 @@
 use super::buffer::BatchBuffer;
-use super::exchange::{Exchange, Memory};
+use super::exchange::{Exchange, FetcherState};
 use super::{Source, Transfer};
 use crate::retry::RetryPolicy;
 use crate::{ClientError, Hosts};
@@ -43,7 +43,7 @@ use std::sync::atomic::Ordering;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Fetcher(Arc<Memory>);
+pub struct Fetcher(Arc<FetcherState>);
 
 /// Result of a fetch.
 pub struct Fetched {
@@ -65,7 +65,7 @@ impl Fetcher {
     }
 
     pub(crate) fn with(open_requests: usize, policy: RetryPolicy, decoders: DecodePool) -> Self {
-        Self(Arc::new(Memory::new(open_requests, policy, decoders)))
+        Self(Arc::new(FetcherState::new(open_requests, policy, decoders)))
     }
 
     /// Limits the requests in flight at the host with the address `host`. The limit is clamped between 1 and

@@ -4,7 +4,7 @@ use super::{RowKind, Source};
 use crate::{ClientError, Hosts};
 use frostline_tensor::PixelSpec;
 use frostline_wire::{
-    Activation, Description, DescriptionRequest, Encoding, ModelInfo, Pin, Pixels, Split, Terms, Values,
+    Activation, Description, DescriptionRequest, Encoding, ModelInfo, Pixels, Split, Terms, UploadRef, Values,
 };
 
 /// Request for rows by a caller that does not know the network. [`Inquiry::source`] asks the hosts for the
@@ -14,9 +14,9 @@ pub struct Inquiry {
     /// The data root that keys are relative to.
     pub root: String,
     /// Guest that computes the rows. Not needed at the split `none`.
-    pub guest: Option<Pin>,
+    pub guest: Option<UploadRef>,
     /// Model that the guest executes. Not needed at the split `none`.
-    pub model: Option<Pin>,
+    pub model: Option<UploadRef>,
     /// Parameters passed to the guest. The stock guest accepts a [`PixelSpec`] as JSON, or an empty string.
     pub parameters: String,
     /// Encoding of the rows. Ignored at the split `none`, because objects are sent unchanged.
@@ -89,8 +89,8 @@ impl Inquiry {
         &self,
         hosts: &Hosts,
         split: &Split,
-        guest: &Pin,
-        model: &Pin,
+        guest: &UploadRef,
+        model: &UploadRef,
     ) -> Result<(RowKind, Vec<usize>), InquiryError> {
         let request = DescriptionRequest {
             guest: guest.clone(),
@@ -124,7 +124,7 @@ impl Inquiry {
         &self,
         hosts: &Hosts,
         description: &Description,
-        model: &Pin,
+        model: &UploadRef,
         cut: &str,
     ) -> Result<Vec<usize>, InquiryError> {
         let served = description.cuts.iter().find(|served| served.name == cut);

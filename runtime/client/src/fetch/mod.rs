@@ -7,15 +7,15 @@ mod failover;
 mod fetcher;
 mod inquiry;
 mod pass;
-mod patience;
 mod request;
 mod source;
+mod straggler;
 mod transfer;
 mod window;
 
 pub use fetcher::{Fetched, Fetcher};
 pub use inquiry::{Inquiry, InquiryError};
-pub use pass::{Ahead, Pass, Passed};
-pub(crate) use patience::PatiencePolicy;
+pub use pass::{Pass, Passed, PrefetchLimits};
 pub use source::{RowKind, Source, Weight};
+pub(crate) use straggler::StragglerPolicy;
 pub use transfer::Transfer;

@@ -9,7 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 /// Prefetch limits of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ahead {
+pub struct PrefetchLimits {
     /// Maximum number of batches to fetch ahead of the current one.
     pub batches: usize,
     /// Maximum total memory in bytes of the batches in flight ([`Source::batch_bytes`]). At least one batch
@@ -48,7 +48,7 @@ impl Pass {
         hosts: Hosts,
         source: Arc<Source>,
         batches: VecDeque<Arc<[ObjectInfo]>>,
-        ahead: Ahead,
+        ahead: PrefetchLimits,
     ) -> Self {
         let bytes = |batch: &Arc<[ObjectInfo]>| source.batch_bytes(Weight::sum(batch.iter()));
         let most = batches.iter().map(bytes).max().unwrap_or(0).max(1);
@@ -109,7 +109,7 @@ mod tests {
         let client = HostClient::new(&host.url, None).unwrap();
         let setting = start_with(client.into(), source(RowKind::Values), retry());
         let batches = samples(count).chunks(8).map(Arc::from).collect();
-        let ahead = Ahead { batches: 2, bytes };
+        let ahead = PrefetchLimits { batches: 2, bytes };
         Pass::new(setting.fetcher, setting.hosts, setting.source, batches, ahead)
     }
 

@@ -85,12 +85,12 @@ impl Pending {
             self.passing = Some(error);
             return;
         }
-        self.spoiled(position, error);
+        self.mark_bad(position, error);
     }
 
     /// Marks the sample at `position` as bad. Reports include the key of a bad sample, so the key is removed
     /// from the start of the error message.
-    pub(super) fn spoiled(&mut self, position: u32, mut error: OpError) {
+    pub(super) fn mark_bad(&mut self, position: u32, mut error: OpError) {
         self.missing.remove(&position);
         let key = format!("{}: ", self.key(position));
         if let Some(message) = error.message.strip_prefix(&key) {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_divided_and_keeps_its_failures() {
+    fn dividing_missing_samples_keeps_failure_counts() {
         let mut pending = Pending::new(batch(6), 1..6);
         pending.arrived(2);
         pending.failed(3, OpError::new(OpErrorCode::Timeout, "slow store"));
@@ -189,7 +189,7 @@ mod tests {
     fn what_the_host_caused_never_makes_a_sample_bad() {
         let mut pending = Pending::new(batch(1), 0..1);
         for _ in 0..100 {
-            pending.failed(0, OpError::of_host(OpErrorCode::TooLarge, "the queue is full"));
+            pending.failed(0, OpError::from_host(OpErrorCode::TooLarge, "the queue is full"));
             assert!(pending.take_passing().is_some_and(|error| error.host_caused));
         }
         assert_eq!(pending.len(), 1);
@@ -199,8 +199,8 @@ mod tests {
     #[test]
     fn a_bad_sample_is_named_once() {
         let mut pending = Pending::new(batch(2), 0..2);
-        pending.spoiled(1, OpError::new(OpErrorCode::InvalidArgument, "1: no JPEG"));
-        pending.spoiled(
+        pending.mark_bad(1, OpError::new(OpErrorCode::InvalidArgument, "1: no JPEG"));
+        pending.mark_bad(
             0,
             OpError::new(OpErrorCode::InvalidArgument, "the object '0' is gone"),
         );

@@ -1,6 +1,7 @@
 use frostline_tensor::PixelSpec;
 use frostline_wire::{
-    Compression, Encoding, ExtractionRequest, ObjectInfo, Pin, RequestedSample, RowFormat, Split, Terms, View,
+    Compression, Encoding, ExtractionRequest, ObjectInfo, RequestedSample, RowFormat, Split, Terms,
+    UploadRef, View,
 };
 
 /// Description of the rows to request from hosts, and of the conversion into a tensor.
@@ -13,9 +14,9 @@ pub struct Source {
     /// Encoding of the rows in transit.
     pub encoding: Encoding,
     /// Guest that computes the rows. `None` at the split `none`.
-    pub guest: Option<Pin>,
+    pub guest: Option<UploadRef>,
     /// Model whose layers the guest executes, if any.
-    pub model: Option<Pin>,
+    pub model: Option<UploadRef>,
     /// Parameters passed to the guest.
     pub parameters: String,
     /// Priority, fixed batch size and precision for engine batches.

@@ -99,7 +99,8 @@ impl Discovery {
         let looking = (self.lookup)(self.name.clone(), self.port);
         let found = timeout(LOOKUP, looking).await;
         let found = found.map_err(|_| unreachable(format!("DNS lookup timed out for {}", self.name)))?;
-        let found = found.map_err(|error| unreachable(format!("DNS lookup failed for {}: {error}", self.name)))?;
+        let found =
+            found.map_err(|error| unreachable(format!("DNS lookup failed for {}: {error}", self.name)))?;
         let found: BTreeSet<SocketAddr> = found.into_iter().collect();
         if found.is_empty() {
             return Err(unreachable(format!("{} has no address", self.name)));

@@ -32,7 +32,7 @@ pub(super) struct Fleet {
     /// Answers of the hosts before this job.
     pub(super) before: u64,
     /// Answers of former members.
-    of_gone: AtomicU64,
+    departed_answers: AtomicU64,
     /// Checks of unavailable hosts, by host index. Dropping the fleet cancels them.
     checks: Lock<BTreeMap<usize, AbortOnDropHandle<()>>>,
     /// Task that follows the DNS name. Dropping the fleet cancels the task.
@@ -40,22 +40,22 @@ pub(super) struct Fleet {
 }
 
 /// Host description without job state.
-pub(super) struct Known {
+pub(super) struct HostDescription {
     pub(super) client: HostClient,
     /// Name that the host reports, if known.
     pub(super) name: Option<Arc<str>>,
     /// True if the host was found by a DNS name.
-    pub(super) found: bool,
+    pub(super) from_dns: bool,
     /// True if the host may be used without a check.
     pub(super) up: bool,
 }
 
-impl Known {
+impl HostDescription {
     pub(super) fn given(client: HostClient) -> Self {
         Self {
             client,
             name: None,
-            found: false,
+            from_dns: false,
             up: true,
         }
     }
@@ -63,7 +63,7 @@ impl Known {
 
 impl Fleet {
     pub(super) fn new(
-        known: Vec<Known>,
+        known: Vec<HostDescription>,
         trace: Option<Trace>,
         meter: ByteMeter,
         notices: Notices,
@@ -85,7 +85,7 @@ impl Fleet {
                 .iter()
                 .map(|known| known.client.seen().answers)
                 .fold(0, u64::wrapping_add),
-            of_gone: AtomicU64::new(0),
+            departed_answers: AtomicU64::new(0),
             checks: Lock::default(),
             following: Lock::default(),
         };
@@ -95,7 +95,7 @@ impl Fleet {
         fleet
     }
 
-    fn member(&self, known: Known, alone: bool) -> Arc<Member> {
+    fn member(&self, known: HostDescription, alone: bool) -> Arc<Member> {
         let health = match known.up {
             true => Health::new(self.waits),
             false => Health::joining(self.waits),
@@ -109,12 +109,12 @@ impl Fleet {
             name: Lock::new(known.name),
             health: Lock::new(health),
             notices: Arc::clone(&self.notices),
-            alone: alone && !known.found,
-            found: known.found,
-            missing: AtomicU32::new(0),
+            alone: alone && !known.from_dns,
+            from_dns: known.from_dns,
+            missed_lookups: AtomicU32::new(0),
             joined: AtomicBool::new(known.up),
             uploads: Arc::clone(&self.uploads),
-            has: tokio::sync::Mutex::default(),
+            uploaded: tokio::sync::Mutex::default(),
             doubtful: AtomicBool::new(false),
         })
     }
@@ -124,7 +124,11 @@ impl Fleet {
     }
 
     /// Removes the members for which `stay` is false and adds `join`. Returns the removed members.
-    pub(super) fn change(&self, stay: impl Fn(&Member) -> bool, join: Vec<Known>) -> Vec<Arc<Member>> {
+    pub(super) fn change(
+        &self,
+        stay: impl Fn(&Member) -> bool,
+        join: Vec<HostDescription>,
+    ) -> Vec<Arc<Member>> {
         let joining: Vec<_> = join.into_iter().map(|known| self.member(known, false)).collect();
         let mut members = self.members.lock();
         let (mut staying, leaving): (Vec<_>, Vec<_>) = members.drain(..).partition(|member| stay(member));
@@ -133,7 +137,7 @@ impl Fleet {
         drop(members);
         for member in &leaving {
             let answers = member.client.seen().answers;
-            self.of_gone.fetch_add(answers, Ordering::Relaxed);
+            self.departed_answers.fetch_add(answers, Ordering::Relaxed);
             self.checks.lock().remove(&member.index);
         }
         leaving
@@ -143,7 +147,7 @@ impl Fleet {
     pub(super) fn answers(&self) -> u64 {
         let members = self.members();
         let answers = members.iter().map(|member| member.client.seen().answers);
-        answers.fold(self.of_gone.load(Ordering::Relaxed), u64::wrapping_add)
+        answers.fold(self.departed_answers.load(Ordering::Relaxed), u64::wrapping_add)
     }
 
     /// Registers an upload that all hosts must have. Replaces an earlier upload of the same kind and name.
@@ -155,14 +159,14 @@ impl Fleet {
         uploads.push(upload);
         drop(uploads);
         if replaces {
-            self.members().iter().for_each(|member| member.doubt());
+            self.members().iter().for_each(|member| member.distrust_uploads());
         }
     }
 
     /// Removes the last registered upload. Uploads are verified before the next request to any host.
     pub(super) fn withdraw(&self) {
         self.uploads.lock().pop();
-        self.members().iter().for_each(|member| member.doubt());
+        self.members().iter().for_each(|member| member.distrust_uploads());
     }
 
     /// Removes hosts that are missing from the DNS name if a current host reports the same name, because the

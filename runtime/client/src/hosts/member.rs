@@ -1,4 +1,4 @@
-use super::fleet::Known;
+use super::fleet::HostDescription;
 use super::health::Health;
 use crate::{ClientError, HostClient, HostState, Notice, Notices, UploadKind, Uploaded};
 use bytes::Bytes;
@@ -35,15 +35,15 @@ pub(crate) struct Member {
     pub(super) alone: bool,
     /// True if the host was found by a DNS name. Such a host is identified by the reported name, because the
     /// address may change.
-    pub(super) found: bool,
+    pub(super) from_dns: bool,
     /// Number of consecutive lookups without the host's address.
-    pub(super) missing: AtomicU32,
+    pub(super) missed_lookups: AtomicU32,
     /// True once the host has been available for requests.
     pub(super) joined: AtomicBool,
     /// Uploads that all hosts must have.
     pub(super) uploads: Arc<Lock<Vec<Upload>>>,
     /// Upload outcomes. This list may be shorter than `uploads`.
-    pub(super) has: tokio::sync::Mutex<Vec<Uploaded>>,
+    pub(super) uploaded: tokio::sync::Mutex<Vec<Uploaded>>,
     /// True if uploads may be missing on the host after a failure.
     pub(super) doubtful: AtomicBool,
 }
@@ -54,11 +54,11 @@ impl Member {
     }
 
     /// Returns the description of this host for another job.
-    pub(super) fn known(&self) -> Known {
-        Known {
+    pub(super) fn known(&self) -> HostDescription {
+        HostDescription {
             client: self.client.clone(),
             name: self.name.lock().clone(),
-            found: self.found,
+            from_dns: self.from_dns,
             up: self.joined.load(Ordering::Relaxed),
         }
     }
@@ -73,15 +73,15 @@ impl Member {
     /// only be absent from a random subset of the addresses.
     pub(super) fn is_named(&self, named: bool) -> bool {
         if named {
-            self.missing.store(0, Ordering::Relaxed);
+            self.missed_lookups.store(0, Ordering::Relaxed);
             return true;
         }
-        self.missing.fetch_add(1, Ordering::Relaxed) + 1 < MISSING && self.is_up()
+        self.missed_lookups.fetch_add(1, Ordering::Relaxed) + 1 < MISSING && self.is_up()
     }
 
     /// Returns true if the host was missing from the last lookup.
     pub(super) fn is_missing(&self) -> bool {
-        self.missing.load(Ordering::Relaxed) > 0
+        self.missed_lookups.load(Ordering::Relaxed) > 0
     }
 
     pub(super) fn is_up(&self) -> bool {
@@ -93,11 +93,11 @@ impl Member {
     }
 
     /// Records a failure. Unless it is the only one, the host is not used for a while.
-    pub(crate) fn failed(&self, error: &ClientError) {
+    pub(crate) fn record_failure(&self, error: &ClientError) {
         if self.alone {
             return;
         }
-        self.doubt();
+        self.distrust_uploads();
         let was_up = self.health.lock().failed(Instant::now());
         if was_up {
             self.notify(HostState::Down, error.to_string(), None);
@@ -105,12 +105,12 @@ impl Member {
     }
 
     /// Records that uploads may be missing on the host.
-    pub(super) fn doubt(&self) {
+    pub(super) fn distrust_uploads(&self) {
         self.doubtful.store(true, Ordering::Relaxed);
     }
 
     /// Records a successful request that began at `begun`.
-    pub(crate) fn did_well(&self, begun: Instant) {
+    pub(crate) fn record_success(&self, begun: Instant) {
         let (was_down, is_up) = {
             let mut health = self.health.lock();
             (health.did_well(begun), health.is_up())
@@ -145,7 +145,7 @@ impl Member {
     /// Sends the uploads that the host does not have or may have lost. Returns the outcomes of all uploads.
     /// If nothing is pending, no request is sent.
     pub(crate) async fn catch_up(&self) -> Result<Vec<Uploaded>, ClientError> {
-        let mut has = self.has.lock().await;
+        let mut has = self.uploaded.lock().await;
         if self.doubtful.swap(false, Ordering::Relaxed) {
             has.clear();
         }
@@ -179,14 +179,14 @@ impl Member {
     pub(super) async fn check_again(&self) {
         let begun = Instant::now();
         match self.prepare().await {
-            Ok(()) => self.did_well(begun),
-            Err(error) => self.failed(&error),
+            Ok(()) => self.record_success(begun),
+            Err(error) => self.record_failure(&error),
         }
     }
 
     async fn prepare(&self) -> Result<(), ClientError> {
         self.client.ready().await?;
-        if self.found {
+        if self.from_dns {
             let name = self.client.name().await?;
             *self.name.lock() = name.map(Into::into);
         }

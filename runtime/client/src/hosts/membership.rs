@@ -1,9 +1,9 @@
 //! Hosts that join and leave a job according to a DNS name.
 
 use super::discovery::Discovery;
-use super::fleet::{Fleet, Known};
+use super::fleet::{Fleet, HostDescription};
 use super::{Hosts, Member, Waits};
-use crate::client::unheard;
+use crate::client::ignore_notices;
 use crate::meter::ByteMeter;
 use crate::{ClientError, Deadlines, HostClient, Token, Trust};
 use futures::future::join_all;
@@ -63,7 +63,13 @@ impl Hosts {
         let addresses = discovery.addresses().await?;
         let known = addresses.into_iter().map(|address| known(&discovery, address));
         let known = join_all(known.collect::<Result<Vec<_>, _>>()?.into_iter().map(introduced)).await;
-        let mut fleet = Fleet::new(known, None, ByteMeter::default(), unheard(), Waits::default());
+        let mut fleet = Fleet::new(
+            known,
+            None,
+            ByteMeter::default(),
+            ignore_notices(),
+            Waits::default(),
+        );
         fleet.discovery = Some(Arc::new(discovery));
         Ok(Self::from_fleet(fleet))
     }
@@ -81,23 +87,23 @@ impl Hosts {
     pub(crate) async fn look_again(&self) {
         if let Some(discovery) = &self.fleet.discovery {
             let found = discovery.addresses().await;
-            self.fleet.follows(discovery, found);
+            self.fleet.apply_lookup(discovery, found);
         }
     }
 }
 
 /// Creates a host that has not joined.
-fn known(discovery: &Discovery, address: SocketAddr) -> Result<Known, ClientError> {
-    Ok(Known {
+fn known(discovery: &Discovery, address: SocketAddr) -> Result<HostDescription, ClientError> {
+    Ok(HostDescription {
         client: discovery.client(address)?,
         name: None,
-        found: true,
+        from_dns: true,
         up: false,
     })
 }
 
 /// Asks a host for a name. A host that answers may be used immediately.
-async fn introduced(mut known: Known) -> Known {
+async fn introduced(mut known: HostDescription) -> HostDescription {
     if let Ok(Ok(name)) = timeout(FIRST, known.client.name()).await {
         known.name = name.map(Into::into);
         known.up = true;
@@ -123,13 +129,17 @@ impl Fleet {
             return false;
         };
         *looked = true;
-        self.follows(discovery, discovery.addresses().await);
+        self.apply_lookup(discovery, discovery.addresses().await);
         let known = |member: &Arc<Member>| asked.iter().any(|known| known.index == member.index);
         !self.members().iter().all(known)
     }
 
     /// Updates the members to the result of a lookup. Failed lookups are ignored.
-    pub(super) fn follows(&self, discovery: &Discovery, found: Result<BTreeSet<SocketAddr>, ClientError>) {
+    pub(super) fn apply_lookup(
+        &self,
+        discovery: &Discovery,
+        found: Result<BTreeSet<SocketAddr>, ClientError>,
+    ) {
         // An error of the lookup is not reported. If the hosts fail as well, their errors are.
         if let Ok(found) = found {
             let urls: BTreeSet<String> = found.iter().map(|address| discovery.url_of(*address)).collect();
@@ -154,7 +164,7 @@ async fn follow(discovery: Arc<Discovery>, fleet: Weak<Fleet>) {
     loop {
         let found = discovery.addresses().await;
         let Some(fleet) = fleet.upgrade() else { return };
-        fleet.follows(&discovery, found);
+        fleet.apply_lookup(&discovery, found);
         drop(fleet);
         sleep(AGAIN).await;
     }

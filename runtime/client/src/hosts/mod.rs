@@ -17,15 +17,15 @@ pub(crate) use member::Member;
 pub(crate) use placement::Placement;
 pub use placement::place;
 
-use crate::client::unheard;
+use crate::client::ignore_notices;
 use crate::meter::ByteMeter;
-use crate::retry::Seen;
+use crate::retry::HostActivity;
 use crate::trace::Trace;
 use crate::{ClientError, HostClient, Listing, Notice, Notices, UploadKind, Uploaded};
 use bytes::Bytes;
-use fleet::{Fleet, Known};
+use fleet::{Fleet, HostDescription};
 use frostline_wire::StageSeconds;
-use frostline_wire::{Description, DescriptionRequest, Layout, LeftOut, ModelInfo, Pin};
+use frostline_wire::{Description, DescriptionRequest, Layout, ModelInfo, SkippedNames, UploadRef};
 use futures::future::join_all;
 use member::Upload;
 use std::collections::BTreeSet;
@@ -57,12 +57,12 @@ impl Hosts {
         if let Some(twice) = clients.iter().find(|client| !seen.insert(client.url())) {
             return Err(refused(twice.url(), "duplicate host; list each host only once"));
         }
-        let known = clients.into_iter().map(Known::given).collect();
+        let known = clients.into_iter().map(HostDescription::given).collect();
         Ok(Self::from_fleet(Fleet::new(
             known,
             None,
             ByteMeter::default(),
-            unheard(),
+            ignore_notices(),
             Waits::default(),
         )))
     }
@@ -91,10 +91,7 @@ impl Hosts {
         let known = self.fleet.members().iter().map(|member| member.known()).collect();
         let trace = Trace::of_job();
         if let Some(trace) = &trace {
-            tracing::info!(
-                trace = trace.id(),
-                "started the trace of the job's requests"
-            );
+            tracing::info!(trace = trace.id(), "started the trace of the job's requests");
         }
         let mut fleet = Fleet::new(known, trace, self.meter.child(), notices, waits);
         fleet.discovery.clone_from(&self.fleet.discovery);
@@ -113,8 +110,8 @@ impl Hosts {
     }
 
     /// Returns the current host activity.
-    pub(crate) fn seen(&self) -> Seen {
-        Seen {
+    pub(crate) fn seen(&self) -> HostActivity {
+        HostActivity {
             answers: self.fleet.answers(),
             now: tokio::time::Instant::now(),
         }
@@ -191,7 +188,7 @@ impl Hosts {
     pub async fn listing(&self, root: &str, layout: Layout) -> Result<Listing, ClientError> {
         let listing = self.first(|client| async move { client.listing(root, layout).await });
         let listing = listing.await?;
-        let LeftOut { count, names, links } = listing.no_keys.clone();
+        let SkippedNames { count, names, links } = listing.no_keys.clone();
         if count > 0 {
             self.notify(Notice::NoKeys { count, names });
         }
@@ -245,7 +242,7 @@ impl Hosts {
     ///
     /// # Errors
     /// Returns the errors of [`Hosts::push`].
-    pub async fn keep(&self, model: &Pin, bytes: Bytes) -> Result<Uploaded, ClientError> {
+    pub async fn keep(&self, model: &UploadRef, bytes: Bytes) -> Result<Uploaded, ClientError> {
         self.give(Upload {
             what: UploadKind::Model,
             name: model.name.clone(),
@@ -283,14 +280,14 @@ impl Hosts {
                 let begun = Instant::now();
                 match work(self.client(member)).await {
                     Ok(answer) => {
-                        member.did_well(begun);
+                        member.record_success(begun);
                         self.is_back(awaited);
                         return Ok(answer);
                     }
-                    Err(error) => last = Some(telling(last, self.leave_out(member, error)?)),
+                    Err(error) => last = Some(prefer_draining(last, self.leave_out(member, error)?)),
                 }
             }
-            if last.as_ref().is_some_and(ClientError::may_pass)
+            if last.as_ref().is_some_and(ClientError::may_succeed_elsewhere)
                 && self.fleet.others(&asked, &mut looked).await
             {
                 continue;
@@ -322,17 +319,17 @@ impl Hosts {
             for (member, answer) in asked.iter().zip(answers) {
                 match answer {
                     Ok(answer) => {
-                        member.did_well(begun);
+                        member.record_success(begun);
                         brought.push(answer);
                     }
-                    Err(error) => last = Some(telling(last, self.leave_out(member, error)?)),
+                    Err(error) => last = Some(prefer_draining(last, self.leave_out(member, error)?)),
                 }
             }
             if !brought.is_empty() {
                 self.is_back(awaited);
                 return Ok(brought);
             }
-            if last.as_ref().is_some_and(ClientError::may_pass)
+            if last.as_ref().is_some_and(ClientError::may_succeed_elsewhere)
                 && self.fleet.others(&asked, &mut looked).await
             {
                 continue;
@@ -353,8 +350,8 @@ impl Hosts {
     /// Marks a host as failed if another host may succeed. Busy hosts remain in use. Returns `Err` if the
     /// error is final.
     fn leave_out(&self, member: &Member, error: ClientError) -> Result<ClientError, ClientError> {
-        if error.may_pass() {
-            member.failed(&error);
+        if error.may_succeed_elsewhere() {
+            member.record_failure(&error);
         } else if !error.is_busy() {
             return Err(error);
         }
@@ -375,7 +372,7 @@ impl Hosts {
 
 /// Selects the error to act on. Prefers the error of a draining host, because the caller waits for draining
 /// hosts.
-fn telling(before: Option<ClientError>, error: ClientError) -> ClientError {
+fn prefer_draining(before: Option<ClientError>, error: ClientError) -> ClientError {
     let stopping = before.filter(|before| before.is_stopping() && !error.is_stopping());
     stopping.unwrap_or(error)
 }
@@ -383,8 +380,8 @@ fn telling(before: Option<ClientError>, error: ClientError) -> ClientError {
 impl From<HostClient> for Hosts {
     fn from(client: HostClient) -> Self {
         let meter = client.meter().clone();
-        let known = vec![Known::given(client)];
-        Self::from_fleet(Fleet::new(known, None, meter, unheard(), Waits::default()))
+        let known = vec![HostDescription::given(client)];
+        Self::from_fleet(Fleet::new(known, None, meter, ignore_notices(), Waits::default()))
     }
 }
 

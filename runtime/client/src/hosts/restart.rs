@@ -1,7 +1,7 @@
 //! Waits for restarting or unavailable hosts.
 
 use super::Hosts;
-use crate::retry::{Attempts, Decision, RetryPolicy, Seen};
+use crate::retry::{Attempts, Decision, HostActivity, RetryPolicy};
 use crate::{ClientError, HostState};
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ impl Hosts {
         &self,
         awaited: &mut Option<Attempts>,
         last: Option<ClientError>,
-        seen: Seen,
+        seen: HostActivity,
     ) -> Result<(), ClientError> {
         let now = self.seen();
         let gone = |error: &ClientError| {
-            error.is_absence() && now.answers == seen.answers && now.answers != self.fleet.before
+            error.indicates_outage() && now.answers == seen.answers && now.answers != self.fleet.before
         };
         let may_return = |error: &ClientError| error.is_stopping() || gone(error);
         if awaited.is_none() && last.as_ref().is_some_and(may_return) {
@@ -31,7 +31,9 @@ impl Hosts {
         match (decision, last) {
             (Decision::Again(wait), Some(error)) => {
                 let reason = format!("{error}; retrying in {:.1} s", wait.as_secs_f64());
-                let left = awaited.as_ref().and_then(|attempts| attempts.left(now.now));
+                let left = awaited
+                    .as_ref()
+                    .and_then(|attempts| attempts.outage_time_left(now.now));
                 self.tell_of(HostState::Down, reason, left);
                 tokio::time::sleep(wait).await;
                 Ok(())

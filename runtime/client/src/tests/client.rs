@@ -2,8 +2,8 @@ use crate::{ClientError, Deadlines, HostClient, Token, Trust};
 use bytes::Bytes;
 use frostline_fake_host::{Answer, FakeHost, Reply};
 use frostline_wire::{
-    Compression, ErrorClass, ExtractionRequest, GuestInfo, GuestLog, Layout, LeftOut, ObjectInfo, ObjectPage,
-    OutwardLinks, RequestedSample, RowFormat, SampleRef, Split, Terms,
+    Compression, ErrorClass, ExtractionRequest, GuestInfo, GuestLog, Layout, ObjectInfo, ObjectPage,
+    OutwardLinks, RequestedSample, RowFormat, SampleRef, SkippedNames, Split, Terms,
 };
 use http::Method;
 use sha2::{Digest, Sha256};
@@ -35,7 +35,7 @@ async fn a_listing_is_read_page_by_page_and_counted() {
             }),
             "root=s3%3A%2F%2Fbucket%2Fa+b&layout=auto&after=a" => Reply::json(&ObjectPage {
                 objects: vec![object("b")],
-                left_out: LeftOut {
+                left_out: SkippedNames {
                     count: 7,
                     names: vec!["a//b".to_owned()],
                     links: OutwardLinks {
@@ -59,7 +59,7 @@ async fn a_listing_is_read_page_by_page_and_counted() {
     assert_eq!(client.bytes_received(), epoch.bytes_received());
     assert_eq!(client.metered().bytes_received(), 0);
     let listing = client.listing("s3://bucket/a b", Layout::Auto).await.unwrap();
-    let no_keys = LeftOut {
+    let no_keys = SkippedNames {
         count: 7,
         names: vec!["a//b".to_owned()],
         links: OutwardLinks {
@@ -303,7 +303,10 @@ fn answers_are_not_decoded_on_the_threads_of_the_network() {
             let before = client.bytes_received();
             let mut next = std::pin::pin!(answer.next());
             while client.bytes_received() == before {
-                assert!(futures::poll!(&mut next).is_pending(), "decoded on a network thread");
+                assert!(
+                    futures::poll!(&mut next).is_pending(),
+                    "decoded on a network thread"
+                );
                 tokio::task::yield_now().await;
             }
         }

@@ -1,7 +1,7 @@
 //! Shared connections: windows, streams larger than a window, and links that limit each connection.
 
 use super::fetching::{answer_all, assert_complete, retry, samples, source, start_with, take};
-use crate::fetch::PatiencePolicy;
+use crate::fetch::StragglerPolicy;
 use crate::retry::RetryPolicy;
 use crate::{HostClient, Link, RowKind, Source};
 use bytes::Bytes;
@@ -61,9 +61,9 @@ async fn the_slowest_of_large_answers_holds_back_no_other() {
         ..source(RowKind::Values)
     };
     let policy = RetryPolicy {
-        patience: PatiencePolicy {
-            needed: usize::MAX,
-            ..PatiencePolicy::default()
+        stragglers: StragglerPolicy {
+            min_history: usize::MAX,
+            ..StragglerPolicy::default()
         },
         ..retry()
     };

@@ -43,7 +43,7 @@ fn evaluated(objects: Vec<ObjectInfo>, classes: &[&str]) -> Result<crate::Sample
         Listing::from_iter(objects),
         &classes,
         SampleFiles::Images,
-        Evaluated::Usual,
+        Evaluated::DefaultPart,
     );
     evaluated.map(|(samples, _)| samples)
 }
@@ -289,7 +289,7 @@ fn an_evaluation_leaves_out_nothing_of_folders_it_was_not_asked_for() {
         listing,
         &["cat".to_owned()],
         SampleFiles::Images,
-        Evaluated::Usual,
+        Evaluated::DefaultPart,
     )
     .unwrap();
     assert_eq!(
@@ -507,7 +507,7 @@ fn a_table_says_values_and_parts_are_folders() {
         table(text, Task::Numbers),
         &names,
         SampleFiles::Images,
-        Evaluated::Usual,
+        Evaluated::DefaultPart,
     );
     assert_eq!(values(&found.unwrap().0), [[6.0, 5.0]]);
     // Evaluation needs no lines for other parts, unlike training.
@@ -526,7 +526,7 @@ fn a_table_says_values_and_parts_are_folders() {
         only,
         &names,
         SampleFiles::Images,
-        Evaluated::Usual,
+        Evaluated::DefaultPart,
     );
     assert_eq!(found.unwrap().0.len(), 1);
 }

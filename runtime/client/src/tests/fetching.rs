@@ -171,7 +171,7 @@ async fn what_the_host_caused_is_asked_again_however_often_and_makes_no_sample_b
         if number >= 8 {
             return answer_all(&request);
         }
-        let lacking = OpError::of_host(OpErrorCode::TooLarge, "no memory for a batch");
+        let lacking = OpError::from_host(OpErrorCode::TooLarge, "no memory for a batch");
         let rows = request
             .samples
             .iter()
@@ -190,7 +190,7 @@ async fn what_the_host_caused_is_asked_again_however_often_and_makes_no_sample_b
 async fn a_host_that_never_has_room_is_not_waited_for_for_ever() {
     let host = FakeHost::start(|_, _, body| {
         let request = extraction(body);
-        let lacking = OpError::of_host(OpErrorCode::Timeout, "all lanes are busy");
+        let lacking = OpError::from_host(OpErrorCode::Timeout, "all lanes are busy");
         let rows = request
             .samples
             .iter()
@@ -201,19 +201,19 @@ async fn a_host_that_never_has_room_is_not_waited_for_for_ever() {
     })
     .await;
     let policy = RetryPolicy {
-        busy_patience: Duration::from_millis(20),
+        max_busy_wait: Duration::from_millis(20),
         ..retry()
     };
     let client = HostClient::new(&host.url, None).unwrap();
     let setting = start_with(client.into(), source(RowKind::Values), policy);
     let error = take(&setting, 2).await.unwrap_err();
-    assert!(matches!(error, ClientError::Lacking { .. }), "{error}");
+    assert!(matches!(error, ClientError::RowsUnavailable { .. }), "{error}");
     assert!(error.to_string().contains("all lanes are busy"), "{error}");
 }
 
 /// Answers every sample of a request with a refusal by the store.
 fn refused_by_store(body: &[u8]) -> Reply {
-    let expired = OpError::of_host(OpErrorCode::Security, "the store refuses access (ExpiredToken)");
+    let expired = OpError::from_host(OpErrorCode::Security, "the store refuses access (ExpiredToken)");
     let failed = |rows: Answer, position| rows.failure(position, expired.clone());
     let positions = extraction(body).samples.into_iter().map(|sample| sample.position);
     positions.fold(Answer::new(format()), failed).finished()
@@ -234,7 +234,7 @@ async fn a_host_that_is_not_let_at_the_data_for_a_while_costs_nothing() {
 async fn a_host_that_is_not_let_at_the_data_for_good_ends_the_fetch_and_makes_no_sample_bad() {
     let host = FakeHost::start(|_, _, body| refused_by_store(body)).await;
     let policy = RetryPolicy {
-        busy_patience: Duration::from_millis(20),
+        max_busy_wait: Duration::from_millis(20),
         ..retry()
     };
     let client = HostClient::new(&host.url, None).unwrap();

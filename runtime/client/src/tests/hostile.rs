@@ -6,7 +6,7 @@ use frostline_fake_host::{FakeHost, Reply};
 use frostline_tensor::PixelSpec;
 use frostline_wire::{
     Activation, CutInfo, Description, DescriptionRequest, ErrorBody, ErrorClass, GuestLine, GuestLog, Layout,
-    LeftOut, ModelInfo, ObjectInfo, ObjectPage, Pin, Pixels, SampleRef, ServedCut,
+    ModelInfo, ObjectInfo, ObjectPage, Pixels, SampleRef, ServedCut, SkippedNames, UploadRef,
 };
 use futures::{StreamExt, stream};
 use std::time::Duration;
@@ -87,10 +87,10 @@ async fn texts_of_megabytes_are_refused() {
     let names = listing_host(move |number| ObjectPage {
         objects: vec![object(format!("{number:09}"))],
         next: Some(format!("{number:09}")),
-        left_out: LeftOut {
+        left_out: SkippedNames {
             count: u64::MAX,
             names: vec![long()],
-            ..LeftOut::default()
+            ..SkippedNames::default()
         },
     });
     let next = listing_host(move |number| ObjectPage {
@@ -111,10 +111,10 @@ async fn what_was_left_out_may_be_counted_without_end() {
     let host = listing_host(|number| ObjectPage {
         objects: vec![object(format!("{number:09}"))],
         next: (number < 3).then(|| format!("{number:09}")),
-        left_out: LeftOut {
+        left_out: SkippedNames {
             count: u64::MAX,
             names: vec!["a".to_owned()],
-            ..LeftOut::default()
+            ..SkippedNames::default()
         },
     })
     .await;
@@ -267,7 +267,7 @@ async fn rows_that_no_machine_holds_are_refused() {
         })
     })
     .await;
-    let pin = || Pin {
+    let pin = || UploadRef {
         name: "a".to_owned(),
         sha256: String::new(),
     };

@@ -1,7 +1,7 @@
 //! Failover between hosts, and stragglers.
 
 use super::fetching::{answer_all, assert_complete, format, retry, source, start_with, take, values};
-use crate::fetch::PatiencePolicy;
+use crate::fetch::StragglerPolicy;
 use crate::retry::RetryPolicy;
 use crate::{ClientError, HostClient, HostState, Hosts, Notice, RowKind, UploadKind};
 use frostline_fake_host::{Answer, FakeHost, Reply, extraction};
@@ -182,9 +182,9 @@ async fn what_hosts_refuse_is_not_sent_again_with_the_samples() {
 /// A policy that gives up a request after 50 ms of silence, or four times the median.
 fn impatient() -> RetryPolicy {
     RetryPolicy {
-        patience: PatiencePolicy {
-            least: Duration::from_millis(50),
-            ..PatiencePolicy::default()
+        stragglers: StragglerPolicy {
+            min_limit: Duration::from_millis(50),
+            ..StragglerPolicy::default()
         },
         ..retry()
     }

@@ -5,7 +5,7 @@ use crate::hosts::{Lookup, MISSING};
 use crate::{ClientError, Deadlines, HostState, Hosts, Notice, RowKind, Trust, UploadKind};
 use bytes::Bytes;
 use frostline_fake_host::{FakeHost, Reply, extraction};
-use frostline_wire::{ErrorClass, Load, ModelInfo, Pin};
+use frostline_wire::{ErrorClass, Load, ModelInfo, UploadRef};
 use http::Method;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -133,7 +133,11 @@ async fn a_host_joins_a_job_and_leaves_it_as_the_name_says() {
     assert_complete(&take(&setting, 40).await.unwrap(), 40);
     let (of_a, of_b) = (a.asked(), b.asked());
     assert!(!of_a.is_empty() && !of_b.is_empty());
-    assert_eq!(of_a.len() + of_b.len(), 40, "objects must not be requested from both hosts");
+    assert_eq!(
+        of_a.len() + of_b.len(),
+        40,
+        "objects must not be requested from both hosts"
+    );
 
     *answer.lock().unwrap() = Some(vec![b.address()]);
     for _ in 0..MISSING {
@@ -178,7 +182,10 @@ async fn hosts_stay_where_each_answer_of_their_name_has_others_of_them() {
         let (of_a, of_b) = (a.asked(), b.asked());
         assert!(!of_a.is_empty() && !of_b.is_empty(), "turn {turn}");
     }
-    assert!(setting.notices.lock().unwrap().is_empty(), "unexpected host change");
+    assert!(
+        setting.notices.lock().unwrap().is_empty(),
+        "unexpected host change"
+    );
 }
 
 #[tokio::test]
@@ -328,7 +335,7 @@ async fn a_model_that_was_found_on_the_hosts_is_given_to_one_that_joins_without_
     let setting = start_with(found(&answer).await.unwrap(), source(RowKind::Values), retry());
     let name = setting.hosts.name_of("ab").await.unwrap();
     let (pin, bytes) = (
-        Pin {
+        UploadRef {
             name,
             sha256: "ab".to_owned(),
         },

@@ -1,6 +1,5 @@
 //! Integration tests, mostly against a scripted host.
 
-mod absence;
 mod checksums;
 mod client;
 mod connections;
@@ -9,6 +8,7 @@ pub(crate) mod fetching;
 mod hostile;
 mod hosts;
 mod members;
+mod outages;
 mod parts;
 mod restarts;
 mod tokens;

@@ -38,7 +38,7 @@ fn parts_have_several_names_and_a_test_part_stays_apart() {
         found.map(|(samples, left_out)| (rows(&samples).len(), left_out.first))
     };
     assert_eq!(
-        evaluated(&divided_already, Evaluated::Usual).unwrap(),
+        evaluated(&divided_already, Evaluated::DefaultPart).unwrap(),
         (2, Vec::new())
     );
     assert_eq!(
@@ -48,7 +48,7 @@ fn parts_have_several_names_and_a_test_part_stays_apart() {
         4
     );
     assert_eq!(
-        evaluated(&divided_already[..5], Evaluated::Usual).unwrap(),
+        evaluated(&divided_already[..5], Evaluated::DefaultPart).unwrap(),
         (1, Vec::new())
     );
     let some = HashSet::from(["training/dog/1.jpg".to_owned(), "test/cat/5.jpg".to_owned()]);

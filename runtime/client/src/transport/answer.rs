@@ -37,7 +37,7 @@ impl Answer {
     pub(crate) async fn json<T: serde::de::DeserializeOwned>(self, path: &str) -> Result<T, ClientError> {
         let peer = Arc::clone(&self.peer);
         let bytes = self.whole().await?;
-        serde_json::from_slice(&bytes).map_err(|error| peer.protocol(Cause::explained(path, error)))
+        serde_json::from_slice(&bytes).map_err(|error| peer.protocol(Cause::with_message(path, error)))
     }
 
     pub(crate) async fn whole(mut self) -> Result<Bytes, ClientError> {

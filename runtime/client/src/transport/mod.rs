@@ -13,7 +13,7 @@ pub use connections::Connector;
 
 use crate::address::any_of;
 use crate::meter::ByteMeter;
-use crate::retry::Seen;
+use crate::retry::HostActivity;
 use crate::trace::Trace;
 use crate::{ClientError, Deadlines, Token, Trust};
 use bytes::Bytes;
@@ -158,8 +158,8 @@ impl Transport {
     }
 
     /// Returns the current host activity.
-    pub(crate) fn seen(&self) -> Seen {
-        Seen {
+    pub(crate) fn seen(&self) -> HostActivity {
+        HostActivity {
             answers: self.host.answers.load(Ordering::SeqCst),
             now: Instant::now(),
         }

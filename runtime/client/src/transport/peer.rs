@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_read_too_slowly_is_told_what_to_do() {
+    async fn a_slow_reader_is_advised_to_request_fewer_samples() {
         let told = told_of(h2::Reason::ENHANCE_YOUR_CALM).await;
         assert!(told.contains("ask for fewer samples at once"), "{told}");
         let told = told_of(h2::Reason::INTERNAL_ERROR).await;

@@ -1,4 +1,4 @@
-//! What rows depend on.
+//! Tests of the inputs that determine the values.
 
 use crate::{Exactly, Form, Provenance, Rounding};
 use frostline_tensor::PixelSpec;
@@ -51,8 +51,8 @@ fn each_input_has_rows_of_its_own() {
         name(|rows| rows.parameters = "other words".to_owned()),
         name(|rows| rows.rounding = Rounding::HalfBeforeLayers),
         name(|rows| rows.rounding = Rounding::Half),
-        name(|rows| rows.rounding = Rounding::Eight("layer2.0".to_owned())),
-        name(|rows| rows.rounding = Rounding::Eight("layer3.0".to_owned())),
+        name(|rows| rows.rounding = Rounding::Int8("layer2.0".to_owned())),
+        name(|rows| rows.rounding = Rounding::Int8("layer3.0".to_owned())),
         name(|rows| rows.precision = Precision::Tf32),
         name(|rows| rows.fixed_batch = Some(16)),
         name(|rows| rows.library = "1.32.0".to_owned()),
@@ -130,7 +130,7 @@ fn rows_lie_as_exactly_as_they_came() {
             eight("a"),
             eight("b"),
         ]
-        .map(|rows| store.takes(&rows))
+        .map(|rows| store.accepts(&rows))
     });
     assert_eq!(
         takes,
@@ -146,7 +146,7 @@ fn rows_lie_as_exactly_as_they_came() {
 #[test]
 fn a_relative_folder_that_is_not_there_yet_has_a_cache() {
     for folder in ["not-there", "not/there/yet"] {
-        let cache = crate::Cache::within(Some(folder.into()), None).unwrap();
+        let cache = crate::Cache::with_defaults(Some(folder.into()), None).unwrap();
         assert!(cache.path().is_absolute() && cache.limit() > 0, "{folder}");
     }
 }

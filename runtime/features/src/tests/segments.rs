@@ -1,9 +1,9 @@
-//! Rows as machines share them.
+//! Tests of sharing rows between machines.
 
 use super::*;
 use crate::{BrokenSegment, Segment, SegmentForm};
 
-/// A segment of the rows 0 to 3 of a store.
+/// Returns a segment with the rows 0 to 2 of a store.
 fn segment(store: &Store) -> Segment {
     let keys = keys([0, 1, 2]);
     keep(store, &[0, 1, 2]);
@@ -23,8 +23,8 @@ fn own(numbers: impl IntoIterator<Item = usize>) -> Vec<RowKey> {
 #[test]
 fn rows_travel_from_one_machine_to_another() {
     for form in [Form::F32, Form::F16] {
-        let (here, there) = (Place::new(), Place::new());
-        let open = |place: &Place| {
+        let (here, there) = (TestCache::new(), TestCache::new());
+        let open = |place: &TestCache| {
             let cache = place.cache(1 << 20);
             cache
                 .open(&subject("freeze"), &row(form), 10, place.told())
@@ -40,17 +40,17 @@ fn rows_travel_from_one_machine_to_another() {
         assert_eq!(form.keys(&bytes[..form.head_bytes(3)], 3), Ok(keys([0, 1, 2])));
         keep(&other, &[1]);
         let taken = form.check(&name, bytes).unwrap();
-        assert_eq!(other.take_in(&taken), 2);
+        assert_eq!(other.import(&taken), 2);
         assert_eq!(found(&other, &[0, 1, 2, 3]), [0, 1, 2]);
-        // What another made is no different from what was made here.
+        // Downloaded rows are identical to computed ones.
         assert_eq!(other.segment(&keys([0, 1, 2])), store.segment(&keys([0, 1, 2])));
-        assert_eq!(other.take_in(&taken), 0);
+        assert_eq!(other.import(&taken), 0);
     }
 }
 
 #[test]
 fn each_row_is_shared_once_and_those_of_one_job_never() {
-    let place = Place::new();
+    let place = TestCache::new();
     let store = place.open();
     keep(&store, &[2, 0]);
     store.keep(own([3, 4]).into_iter().map(Some).collect(), tensor(&[3, 4]));
@@ -65,7 +65,7 @@ fn each_row_is_shared_once_and_those_of_one_job_never() {
 
 #[test]
 fn every_bit_of_a_segment_counts() {
-    let place = Place::new();
+    let place = TestCache::new();
     let store = place.open();
     let (form, sent) = (store.segments(), segment(&store));
     let (name, bytes) = (sent.name(), sent.into_bytes());
@@ -88,7 +88,7 @@ fn every_bit_of_a_segment_counts() {
 
 #[test]
 fn a_segment_of_others_is_passed_over() {
-    let place = Place::new();
+    let place = TestCache::new();
     let store = place.open();
     let (form, sent) = (store.segments(), segment(&store));
     let (name, bytes) = (sent.name(), sent.into_bytes());
@@ -107,7 +107,7 @@ fn a_segment_of_others_is_passed_over() {
     for odd in ["about", "x.rows", &name[1..], &name.to_uppercase()] {
         assert_eq!(form.rows(odd, size), Err(BrokenSegment::Name), "{odd}");
     }
-    let many = (form.head_bytes(form.most_rows() + 1) + form.row_bytes * (form.most_rows() + 1)) as u64;
+    let many = (form.head_bytes(form.max_rows() + 1) + form.row_bytes * (form.max_rows() + 1)) as u64;
     for bytes in [0, 47, 48, size - 1, size + 1, many, u64::MAX] {
         assert_eq!(form.rows(&name, bytes), Err(BrokenSegment::Length { bytes }));
     }
@@ -115,17 +115,17 @@ fn a_segment_of_others_is_passed_over() {
 
 #[test]
 fn rows_for_which_there_is_no_room_are_not_taken() {
-    let (here, there) = (Place::new(), Place::new());
+    let (here, there) = (TestCache::new(), TestCache::new());
     let sent = segment(&here.open());
     let small = there.open_within(2 * ROW, "freeze", 0);
-    assert_eq!((small.free_rows(), small.take_in(&sent)), (2, 0));
+    assert_eq!((small.free_rows(), small.import(&sent)), (2, 0));
     drop(small);
-    assert_eq!(there.open().take_in(&sent), 3);
+    assert_eq!(there.open().import(&sent), 3);
 }
 
 #[test]
 fn one_of_a_machines_jobs_shares() {
-    let place = Place::new();
+    let place = TestCache::new();
     let (first, second) = (place.open(), place.open());
     assert!(first.shares() && !second.shares() && first.shares());
     drop(first);
@@ -133,7 +133,7 @@ fn one_of_a_machines_jobs_shares() {
 }
 
 #[test]
-fn what_people_read_holds_no_credentials() {
+fn public_descriptions_have_no_credentials() {
     for (data, shown) in [
         ("s3://photos/a/b", "s3://photos/a/b"),
         (
@@ -150,7 +150,7 @@ fn what_people_read_holds_no_credentials() {
             made_by: serde_json::json!({"parameters": "geheim"}),
             ..subject("freeze")
         };
-        let text = String::from_utf8(subject.shown(&row(Form::F32))).unwrap();
+        let text = String::from_utf8(subject.public_description(&row(Form::F32))).unwrap();
         assert!(!text.contains("geheim"), "{text}");
         let about: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(about["data"], shown);

@@ -1,8 +1,8 @@
-"""Frostline: fine-tune vision models on images in an object store, with the frozen layers run where the images are.
+"""Frostline: fine-tune vision models on images in an object store, and run the frozen layers next to the images.
 
-* :class:`Client`: hosts, with the words of the ``frostline`` command.
-* :func:`pixels`: how images become a network's input.
-* :class:`Error` and its subclasses: what can go wrong.
+* :class:`Client`: access to hosts, with the operations of the ``frostline`` command.
+* :func:`pixels`: preprocessing recipes for images.
+* :class:`Error`: base class of the errors.
 """
 
 from ._client import Client, Object, Upload, pixels

@@ -1,4 +1,4 @@
-"""Hosts, with the words of the command."""
+"""Access to hosts, with the operations of the command."""
 
 from __future__ import annotations
 
@@ -23,42 +23,43 @@ class Object(NamedTuple):
     """A sample under a data root."""
 
     key: str
-    """Its key, relative to the root."""
+    """Key relative to the root."""
     etag: str | None
-    """The version that is meant; a read of another one fails."""
+    """Version of the object. Reading another version fails."""
     size: int
-    """Bytes."""
+    """Size in bytes."""
     label: str | None
-    """Its class, by its shard or the folder it lies in."""
+    """Class according to the shard or the folder."""
     part: str | None
-    """``train``, ``validation`` or ``test``, where its folder or shard is called so."""
+    """``train``, ``validation`` or ``test`` according to the name of the folder or shard."""
 
 
 class Upload(NamedTuple):
     """A model or a guest on the hosts."""
 
     name: str
-    """What it is called there."""
+    """Name on the hosts."""
     sha256: str
-    """Of its bytes, lower-case hex."""
+    """SHA-256 of the content in lowercase hex."""
     bytes: int
-    """Their number."""
+    """Size in bytes."""
     skipped: bool
-    """Whether all hosts had it, so that nothing was sent."""
+    """True if nothing was sent, because all hosts had it already."""
 
 
 class Client:
-    """One or more hosts that serve the same data, as a tenant uses them.
+    """Client of one or more hosts that serve the same data to one tenant.
 
-    Without ``hosts`` a host is started on this machine when it is first needed, one for each data root; it ends with this process.
-    Holds settings and nothing else: it may be pickled, and used after a fork. Every call may raise :class:`frostline.Error`.
+    Without ``hosts``, a host is started on this machine for each data root on first use. It exits with this process.
+    A client holds only settings, so it can be pickled and used after a fork. Every method can raise
+    :class:`frostline.Error`.
 
-    :param hosts: addresses, such as ``["https://store-1:8443"]``; each object is read at one of them, and when one fails the others
-        do its work.
-    :param token: the token for them; it is shown nowhere, but travels where this object is pickled.
-    :param token_file: a file with it instead, which is read again when a host refuses it.
-    :param ca: a file with the certificates, in PEM, that they are to be trusted by; by default those the system trusts.
-    :param device: where a host that is started here computes: ``cpu`` or ``cuda:0``.
+    :param hosts: Addresses of the hosts, for example ``["https://store-1:8443"]``. Each object is read at one host.
+        If a host fails, the other hosts take over its work.
+    :param token: Token for the hosts. It is never displayed, but is part of a pickled client.
+    :param token_file: File with the token. It is read again if a host refuses the token.
+    :param ca: File with trusted certificates in PEM. Defaults to the certificates of the system.
+    :param device: Device of hosts started on this machine: ``cpu`` or ``cuda:0``.
     """
 
     def __init__(
@@ -71,10 +72,10 @@ class Client:
         device: str = "cpu",
     ) -> None:
         if token is not None and token_file is not None:
-            raise SettingsError("token and token_file are both given; one of them is enough")
+            raise SettingsError("token and token_file are both set; pass only one")
         self._hosts = [hosts] if isinstance(hosts, str) else list(hosts or [])
         if not self._hosts and (token or token_file or ca):
-            raise SettingsError("token, token_file and ca are for hosts, and none is given")
+            raise SettingsError("token, token_file and ca require hosts; pass hosts= as well")
         self._token = token
         self._token_file = None if token_file is None else os.fspath(token_file)
         self._ca = None if ca is None else os.fspath(ca)
@@ -88,9 +89,10 @@ class Client:
         return self.__dict__ | {"_native": {}}
 
     def config(self, data: str | os.PathLike[str]) -> dict[str, Any]:
-        """How ``data`` is reached, as plain settings for other processes: starts a host here where none is given.
+        """Return plain settings to reach ``data`` from other processes.
 
-        Forked and spawned workers that get it use the same host. It holds the token.
+        Starts a host on this machine if the client has no hosts. Forked and spawned workers with these settings use
+        the same host. The settings include the token.
         """
         data = _url(data)
         reach = {"hosts": self._hosts, "token": self._token, "token_file": self._token_file, "ca": self._ca}
@@ -103,16 +105,18 @@ class Client:
 
     def _reach(self, data: str | os.PathLike[str] | None) -> _native.Hosts:
         if data is None and not self._hosts:
-            raise SettingsError("without hosts, data is needed: it says which of the hosts on this machine is meant")
+            raise SettingsError("data is required if no hosts are set, to select a host on this machine")
         config = self.config(data or "")
         key = json.dumps(config["hosts"])
         del config["data"]
         return self._native.setdefault(key, _native.Hosts(config))
 
     def objects(self, data: str | os.PathLike[str], layout: str = "auto") -> list[Object]:
-        """The samples under a data root, ascending by key: images by their names, hidden ones left out.
+        """List the samples under a data root in ascending order of keys.
 
-        :param data: a path, ``s3://bucket/prefix``, ``gs://``, ``az://`` or ``https://``.
+        Images are recognized by name. Hidden files are skipped.
+
+        :param data: A path, ``s3://bucket/prefix``, ``gs://``, ``az://`` or ``https://``.
         :param layout: ``auto``, ``objects`` or ``shards`` (tar archives).
         """
         return [Object(*each) for each in self._reach(data).objects(_url(data), layout)]
@@ -124,10 +128,11 @@ class Client:
         *,
         data: str | os.PathLike[str] | None = None,
     ) -> Upload:
-        """Uploads a network, an ONNX file or its bytes, to every host that has it not.
+        """Upload a network to every host that does not have it.
 
-        :param name: what to call it there; by default the file's name and the first digits of its hash.
-        :param data: which host on this machine is meant, where no hosts are given.
+        :param model: Path or content of an ONNX file.
+        :param name: Name on the hosts. Defaults to the file name with the first digits of the hash.
+        :param data: Data root that selects a host on this machine. Required if the client has no hosts.
         """
         content, stem = _content(model, "model")
         return Upload(*self._reach(data).push({"guest": False, "stem": stem, "name": name}, content))
@@ -139,7 +144,12 @@ class Client:
         *,
         data: str | os.PathLike[str] | None = None,
     ) -> Upload:
-        """Uploads a guest (a component or core module), by default the stock one, to every host that has it not."""
+        """Upload a guest (a component or core module) to every host that does not have it.
+
+        :param guest: Path or content of a guest. Defaults to the stock guest.
+        :param name: Name on the hosts. Defaults to the file name with the first digits of the hash.
+        :param data: Data root that selects a host on this machine. Required if the client has no hosts.
+        """
         hosts = self._reach(data)
         if guest is None:
             return Upload(*hosts.push_stock_guest(name))
@@ -147,8 +157,11 @@ class Client:
         return Upload(*hosts.push({"guest": True, "stem": stem, "name": name}, content))
 
     def load(self, data: str | os.PathLike[str] | None = None) -> dict[str, dict[str, Any]]:
-        """How busy each host is, by its address: ``queued`` and ``running`` extractions, ``lanes``, ``samples_per_second``,
-        and what falls to this tenant. Of a host that does not answer, ``{"error": text}``."""
+        """Return the load of each host by address.
+
+        A load includes ``queued`` and ``running`` extractions, ``lanes``, ``samples_per_second`` and the part of this
+        tenant. If a host does not answer, its value is ``{"error": text}``.
+        """
         answers = self._reach(data).load()
         return {url: json.loads(text) if answered else {"error": text} for url, answered, text in answers}
 
@@ -168,54 +181,62 @@ class Client:
         feature_cache: int | str | None = "off",
         **options: Any,
     ) -> pyarrow.RecordBatchReader:
-        """Activations of samples at a cut, as a reader of record batches of at most ``batch`` rows, in the order asked for.
+        """Read the activations of samples at a cut, in record batches of up to ``batch`` rows.
 
-        Columns: ``key`` (string), ``split`` (``train``, ``validation``, ``test`` or null), ``label`` (string or null: its class), ``activation`` (fixed-shape tensor of float32, of the shape
-        that one sample has at the cut: ``tensor.to_numpy_ndarray()`` is ``[rows, *shape]``). Rows are never null. Whoever reads to the
-        end has all of them: where something fails, the reader raises.
+        Rows are in the requested order. The columns are ``key`` (string), ``split`` (``train``, ``validation``, ``test``
+        or null), ``label`` (class as a string, or null) and ``activation`` (fixed-shape tensor of float32 with the shape
+        of one sample at the cut; ``tensor.to_numpy_ndarray()`` returns ``[rows, *shape]``). Activations are never null.
+        The reader raises an exception on failure, so reading to the end yields all rows.
 
-        :param model: an ONNX file, its bytes, or what :meth:`push_model` returned; ``None`` at the cut ``none``.
-        :param cut: the tensor's name, or the module's as ``frostline model show`` lists it; ``input`` for normalized pixels made on
-            the hosts, ``none`` for the same made here.
-        :param keys: which samples; by default all under ``data``.
-        :param guest: another guest than the stock one.
-        :param parameters: what the guest is told; for the stock one :func:`frostline.pixels`, by default what the model's metadata says, else
-            ImageNet's.
-        :param encoding: how rows travel: ``f32``, ``f16`` or ``int8``, each with ``+lz4`` or ``+zstd``.
-        :param on_bad_sample: ``fail`` raises :class:`frostline.BadSample`, ``skip`` leaves it out.
-        :param feature_cache: disk that rows may take to be kept on this machine for the next call, in bytes or as ``"4GiB"``; ``None`` for half
-            of what it has free, as ``frostline train`` has it.
-        :param options: others of :class:`frostline._native.Stream`, such as ``priority``, ``ahead``, ``fixed_batch``.
+        :param model: Path or content of an ONNX file, or the result of :meth:`push_model`. Can be ``None`` at the cut
+            ``none``.
+        :param cut: Name of a tensor. If ``model`` is a path, the name of a module in ``frostline model show`` is also
+            accepted. The cut ``input`` returns normalized pixels from the hosts, ``none`` the same pixels computed on
+            this machine.
+        :param keys: Samples to read. Defaults to all samples under ``data``.
+        :param guest: Guest to use instead of the stock guest.
+        :param parameters: Parameters of the guest. For the stock guest, a recipe from :func:`frostline.pixels`. Defaults
+            to the recipe in the metadata of ``model``, or ImageNet's.
+        :param encoding: Encoding in transit: ``f32``, ``f16`` or ``int8``, optionally with ``+lz4`` or ``+zstd``.
+        :param on_bad_sample: ``fail`` raises :class:`frostline.BadSample`, ``skip`` omits the sample.
+        :param feature_cache: Disk limit for cached activations on this machine, in bytes or as ``"4GiB"``. Later calls
+            reuse cached activations. ``None`` uses the environment variable ``FROSTLINE_FEATURE_CACHE``, or half of the free disk
+            space, as in ``frostline train``.
+        :param options: Further settings of :class:`frostline._native.Stream`, such as ``priority``, ``ahead`` and
+            ``fixed_batch``.
         """
         if on_bad_sample not in ("fail", "skip"):
-            raise SettingsError(f"on_bad_sample is 'fail' or 'skip', not {on_bad_sample!r}")
+            raise SettingsError(f"on_bad_sample must be 'fail' or 'skip', not {on_bad_sample!r}")
         from . import _source
 
         listed = self.objects(data, layout) if keys is None else [_object(key) for key in keys]
         config = self.config(data)
         network = None
         if cut != "none" or model is not None:
-            pushed = model if isinstance(model, Upload) else self.push_model(_given(model, cut), data=data)
+            pushed = model if isinstance(model, Upload) else self.push_model(_required(model, cut), data=data)
             helper = guest if isinstance(guest, Upload) else self.push_guest(guest, data=data)
             config |= {"model": (pushed.name, pushed.sha256), "guest": (helper.name, helper.sha256)}
             if isinstance(model, (str, os.PathLike)):
                 config["model_file"] = os.path.abspath(model)
-                cut = _tensor(model, cut)
+                cut = _resolve_cut(model, cut)
             network = model
             if not parameters and guest is None and not isinstance(model, Upload):
-                # As `frostline extract`: a tuned model says how its input is made.
-                _, parameters = _native.layers(_given(model, cut), "input")
+                # Same as `frostline extract`: the metadata of a tuned model contain the recipe.
+                _, parameters = _native.layers(_required(model, cut), "input")
                 if not parameters:
-                    raise SettingsError("the stock guest cannot make this network's input: pass guest=, or parameters=")
+                    raise SettingsError("the stock guest cannot prepare this network's input; pass guest= or parameters=")
         stream = config | options | {"parameters": parameters, "encoding": encoding}
         kept = _source.kept(feature_cache, network, cut, len(listed), stock=guest is None)
         return _reader(_source.Source(stream, cut, on_bad_sample=on_bad_sample, kept=kept), listed, batch)
 
     def plan(self, model: str | os.PathLike[str], data: str | os.PathLike[str], *, timeout: float | None = 1800, **flags: Any) -> dict[str, Any]:
-        """Where a job would divide the network, and why: what ``frostline plan --json`` prints. Measures unless that was done before.
+        """Choose the split of a job, and return the output of ``frostline plan --json``.
 
-        :param timeout: seconds it may take.
-        :param flags: the command's, such as ``freeze="layer4.0"``, ``batch=64``; ``True`` gives a flag without a value, a list repeats it.
+        Measures the network unless a stored profile is still valid.
+
+        :param timeout: Time limit in seconds.
+        :param flags: Flags of the command, such as ``freeze="layer4.0"`` and ``batch=64``. ``True`` sets a flag without
+            a value, and a list repeats the flag.
         """
         return self._command("plan", {"model": model, "data": data} | flags, timeout, None)
 
@@ -228,18 +249,22 @@ class Client:
         timeout: float | None = 1800,
         **flags: Any,
     ) -> dict[str, Any]:
-        """Quantizes a network's layers up to a cut to int8; returns what ``frostline model quantize --json`` prints.
+        """Quantize the layers up to a cut to int8, and return the output of ``frostline model quantize --json``.
 
-        :param out: the ONNX file to write.
-        :param timeout: seconds it may take.
-        :param flags: the command's, such as ``freeze="layer4.0"``, ``prefix_precision="auto"``, ``allow_imprecise=True``.
+        :param out: ONNX file to write.
+        :param timeout: Time limit in seconds.
+        :param flags: Flags of the command, such as ``freeze="layer4.0"``, ``prefix_precision="auto"`` and
+            ``allow_imprecise=True``.
         """
         return self._command("model quantize", {"data": data, "out": out, "device": None} | flags, timeout, None, os.fspath(model))
 
     def profile(
         self, model: str | os.PathLike[str], data: str | os.PathLike[str], *, timeout: float | None = 1800, **flags: Any
     ) -> dict[str, Any]:
-        """What a network takes at each place it could be divided: what ``frostline profile --json`` prints (bytes, seconds)."""
+        """Measure the cost of a network at each possible cut, and return the output of ``frostline profile --json``.
+
+        Sizes are in bytes and times in seconds.
+        """
         return self._command("profile", {"model": model, "data": data} | flags, timeout, None)
 
     def train(
@@ -252,15 +277,17 @@ class Client:
         timeout: float | None = None,
         **flags: Any,
     ) -> dict[str, Any]:
-        """Fine-tunes a network as ``frostline train`` does, in a process of its own; returns its last event, ``done``.
+        """Fine-tune a network with ``frostline train`` in a child process, and return the last event, ``done``.
 
-        Ctrl-C leaves a checkpoint and the best model so far, and raises ``KeyboardInterrupt``.
+        Ctrl-C writes a checkpoint and the best model so far, and raises ``KeyboardInterrupt``.
 
-        :param out: where to write the tuned ONNX model; it lies in the run's folder, ``runs/``, in any case.
-        :param on_event: gets each event as a dictionary as it comes: ``split``, ``step``, ``epoch`` and others, by its ``event``.
-        :param timeout: seconds it may take; by default as long as the job does.
-        :param flags: the command's, such as ``freeze="layer4.0"``, ``epochs=20``, ``lr=0.01``; ``True`` gives a flag without a value, a
-            list repeats it.
+        :param out: Additional path for the tuned ONNX model. The model is always written to the run's folder in
+            ``runs/``.
+        :param on_event: Called with each event as a dictionary, for example ``split``, ``step`` or ``epoch``. The key
+            ``event`` contains the kind.
+        :param timeout: Time limit in seconds. Defaults to no limit.
+        :param flags: Flags of the command, such as ``freeze="layer4.0"``, ``epochs=20`` and ``lr=0.01``. ``True`` sets a
+            flag without a value, and a list repeats the flag.
         """
         return self._command("train", {"model": model, "data": data, "out": out} | flags, timeout, on_event)
 
@@ -291,12 +318,22 @@ def pixels(
     fill: tuple[int, int, int] = (0, 0, 0),
     channels: str = "rgb",
 ) -> str:
-    """How an image becomes a network's input, in torchvision's terms, as the stock guest is told (``parameters``): the short side is
-    resized to ``resize`` pixels, the center cropped to ``crop`` (height, width), each channel scaled to 0..1, less ``mean``, divided by ``std``.
+    """Return a preprocessing recipe in torchvision's terms, for the ``parameters`` of the stock guest.
 
-    ``interpolation``: ``nearest``, ``bilinear``, ``bicubic`` or ``lanczos``, all but the first antialiased. ``resize_mode``: ``short``; ``squash``
-    to the crop's shape, with ``resize`` as its short side; ``pad`` into that shape, with ``fill`` around. ``channels``: ``rgb`` or ``bgr``, the
-    order of ``mean`` and ``std``. A network for -1..1 has 0.5 as ``mean`` and ``std``, one for 0..255 has 1/255 as ``std``."""
+    The short side is resized to ``resize`` pixels, the center is cropped, each channel is scaled to 0..1, and ``mean``
+    is subtracted before the division by ``std``. For input in -1..1, use 0.5 as ``mean`` and ``std``. For input in
+    0..255, use 0 as ``mean`` and 1/255 as ``std``.
+
+    :param resize: Length of the short side in pixels.
+    :param crop: Size of the crop in pixels, as a number or (height, width).
+    :param mean: Mean of each channel.
+    :param std: Standard deviation of each channel.
+    :param interpolation: ``nearest``, ``bilinear``, ``bicubic`` or ``lanczos``. All except ``nearest`` are antialiased.
+    :param resize_mode: ``short`` preserves the aspect ratio. ``squash`` resizes to the shape of the crop, with a short
+        side of ``resize`` pixels. ``pad`` fits the image into this shape and adds borders.
+    :param fill: Color of the borders.
+    :param channels: ``rgb`` or ``bgr``, the channel order of the input, ``mean`` and ``std``.
+    """
     height, width = (crop, crop) if isinstance(crop, int) else crop
     recipe = {"resize": resize, "crop_height": height, "crop_width": width, "mean": list(mean), "std": list(std)}
     said = {"interpolation": interpolation, "resize_mode": resize_mode, "fill": list(fill), "channels": channels}
@@ -305,7 +342,7 @@ def pixels(
 
 
 def _url(data: str | os.PathLike[str]) -> str:
-    """As a host is to open it, which may run in another folder."""
+    """Make a path absolute, because a host can run in another folder."""
     data = os.fspath(data)
     return data if "://" in data else os.path.abspath(data)
 
@@ -317,14 +354,14 @@ def _content(what: str | os.PathLike[str] | bytes, stem: str) -> tuple[bytes, st
         return file.read(), os.path.splitext(os.path.basename(what))[0]
 
 
-def _given(model: str | os.PathLike[str] | bytes | None, cut: str) -> str | os.PathLike[str] | bytes:
+def _required(model: str | os.PathLike[str] | bytes | None, cut: str) -> str | os.PathLike[str] | bytes:
     if model is None:
-        raise SettingsError(f"the cut {cut!r} needs a model; only at 'none' there is none")
+        raise SettingsError(f"the cut {cut!r} requires a model; only 'none' works without one")
     return model
 
 
-def _tensor(model: str | os.PathLike[str], cut: str) -> str:
-    """The tensor that a module's output is, where a cut is named by its module."""
+def _resolve_cut(model: str | os.PathLike[str], cut: str) -> str:
+    """Resolve the name of a tensor or module to the name of the tensor."""
     if cut in ("none", "input"):
         return cut
     from ._command import run

@@ -1,4 +1,4 @@
-"""Runs the ``frostline`` command and reads what it says."""
+"""Execution of the ``frostline`` command."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from typing import IO, Any
 from ._errors import CommandError
 from ._program import environment, program
 
-_KEPT = 200
-"""Lines of standard error that are kept: the last one says why it failed."""
-_END = 30.0
-"""Seconds that an interrupted command may take to write what it has."""
+_STDERR_LINES = 200
+"""Maximum number of buffered lines of standard error. The last line contains the error message."""
+_EXIT_TIMEOUT = 30.0
+"""Timeout in seconds for the exit of an interrupted command, which first writes its results."""
 
 
 def words(flags: dict[str, Any]) -> list[str]:
-    """``{"batch": 64, "host": ["a", "b"], "augment": True, "out": None}`` as one would type it."""
+    """Convert flags such as ``{"batch": 64, "host": ["a", "b"], "augment": True, "out": None}`` to arguments."""
     typed: list[str] = []
     for name, value in flags.items():
         flag = "--" + name.replace("_", "-")
@@ -42,9 +42,9 @@ def run(
     timeout: float | None = None,
     on_event: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
-    """Runs the command with ``--json`` and returns the last object it prints; ``on_event`` gets each as it comes.
+    """Run the command with ``--json``, call ``on_event`` with each printed object, and return the last object.
 
-    ``secret`` is a token, which the command reads from a pipe: it is in no file and on no command line.
+    ``secret`` is a token. The command reads it from a pipe, so that it appears neither in a file nor in the arguments.
     """
     last: dict[str, Any] = {}
     with contextlib.closing(_events(arguments, secret, timeout)) as events:
@@ -66,24 +66,24 @@ def _events(arguments: list[str], secret: str | None, timeout: float | None) -> 
     try:
         process = subprocess.Popen(
             [program(), *arguments, "--json", "--until-input-ends"],
-            # Held open here: when this process is gone, however that came, the job ends as by Ctrl-C.
+            # The command treats the end of input like Ctrl-C. The pipe closes if this process exits for any reason.
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environment(),
             pass_fds=inherited,
-            # Ctrl-C comes here and is passed on once.
+            # Ctrl-C reaches only this process, which forwards it once.
             start_new_session=True,
         )
     finally:
         for descriptor in inherited:
             os.close(descriptor)
     assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-    said: deque[bytes] = deque(maxlen=_KEPT)
-    hearing = threading.Thread(target=said.extend, args=(process.stderr,), daemon=True)
-    hearing.start()
+    stderr_lines: deque[bytes] = deque(maxlen=_STDERR_LINES)
+    stderr_reader = threading.Thread(target=stderr_lines.extend, args=(process.stderr,), daemon=True)
+    stderr_reader.start()
     overdue = threading.Event()
-    watch = threading.Timer(timeout, _give_up, (process, overdue)) if timeout is not None else None
+    watch = threading.Timer(timeout, _on_timeout, (process, overdue)) if timeout is not None else None
     since = time.monotonic()
     if watch is not None:
         watch.daemon = True
@@ -93,50 +93,50 @@ def _events(arguments: list[str], secret: str | None, timeout: float | None) -> 
             yield json.loads(line)
         code = process.wait()
     except BaseException:
-        # What it still says must not stop it from ending.
+        # Continue to read the output, because a full pipe would block the command.
         threading.Thread(target=_drain, args=(process.stdout,), daemon=True).start()
         _interrupt(process)
         raise
     finally:
         if watch is not None:
             watch.cancel()
-        hearing.join(_END)
+        stderr_reader.join(_EXIT_TIMEOUT)
         process.stderr.close()
         process.stdin.close()
     process.stdout.close()
     if code != 0 or overdue.is_set():
         if overdue.is_set():
-            raise CommandError(f"frostline {arguments[0]} was ended after {time.monotonic() - since:.0f} s", kind="timeout", code=code)
-        raise _failure(arguments[0], code, said)
+            raise CommandError(f"frostline {arguments[0]} timed out after {time.monotonic() - since:.0f} s", kind="timeout", code=code)
+        raise _failure(arguments[0], code, stderr_lines)
 
 
-def _drain(said: IO[bytes]) -> None:
-    with said:
-        for _ in said:
+def _drain(output: IO[bytes]) -> None:
+    with output:
+        for _ in output:
             pass
 
 
-def _failure(word: str, code: int, said: deque[bytes]) -> CommandError:
-    for line in reversed(said):
+def _failure(word: str, code: int, stderr_lines: deque[bytes]) -> CommandError:
+    for line in reversed(stderr_lines):
         try:
             failure = json.loads(line)
             return CommandError(failure["error"], kind=failure["kind"], code=failure["code"], hint=failure.get("hint"))
         except (ValueError, KeyError, TypeError):
             continue
-    last = said[-1].decode(errors="replace").strip() if said else "it said nothing"
-    return CommandError(f"frostline {word} ended with {code}: {last}", code=code)
+    last = stderr_lines[-1].decode(errors="replace").strip() if stderr_lines else "no error message"
+    return CommandError(f"frostline {word} exited with code {code}: {last}", code=code)
 
 
-def _give_up(process: subprocess.Popen[bytes], overdue: threading.Event) -> None:
+def _on_timeout(process: subprocess.Popen[bytes], overdue: threading.Event) -> None:
     overdue.set()
     _interrupt(process)
 
 
 def _interrupt(process: subprocess.Popen[bytes]) -> None:
-    """As Ctrl-C would; ends it after a while in any case."""
+    """Send the signal of Ctrl-C, and kill the process if it does not exit in time."""
     process.send_signal(signal.SIGINT)
     try:
-        process.wait(_END)
+        process.wait(_EXIT_TIMEOUT)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

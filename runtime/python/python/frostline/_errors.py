@@ -1,65 +1,65 @@
-"""What can go wrong, as classes."""
+"""Exception classes."""
 
 from __future__ import annotations
 
 
 class Error(Exception):
-    """Anything that Frostline could not do. The text says what happened, to whom, and what to do next."""
+    """Base class of all errors. The message contains the reason, the affected host or file, and the next step."""
 
 
 class SettingsError(Error, ValueError):
-    """What was asked for cannot be: an address, a token, a cut or a setting is wrong. Asking again gives the same."""
+    """An address, a token, a cut or a setting is invalid. A retry fails in the same way."""
 
 
 class Unreachable(Error):
-    """A host does not answer, fell silent, or was cut off, however often it was tried."""
+    """A host does not answer, or the connection is interrupted, after all retries."""
 
 
 class Refused(Error):
-    """A host said no."""
+    """A host refused the request."""
 
     def __init__(self, message: str = "", *, kind: str = "", status: int = 0) -> None:
         super().__init__(message)
         self.kind = kind
-        """What can be done about it: request, unauthorized, not-found, too-large, busy, stopping, guest or host."""
+        """Class of the refusal: request, unauthorized, not-found, too-large, busy, stopping, guest or host."""
         self.status = status
-        """The HTTP status."""
+        """HTTP status, or 0 if unknown."""
 
 
 class Busy(Refused):
-    """A host has no room now, or is about to stop: ask later."""
+    """A host has no free capacity or is draining. Retry later."""
 
 
 class NotFound(Refused):
-    """A host has no such data root, model or guest, or not for this token."""
+    """The data root, model or guest does not exist on the host, or the token has no access to it."""
 
 
 class Denied(Refused):
-    """A host does not know the token."""
+    """A host does not accept the token."""
 
 
 class Lost(Error):
-    """Samples did not arrive, however often they were asked for."""
+    """Samples are missing after all retries."""
 
     def __init__(self, message: str = "", *, samples: int = 0, first: str = "") -> None:
         super().__init__(message)
         self.samples = samples
-        """How many are missing."""
+        """Number of missing samples, or 0 if unknown."""
         self.first = first
-        """The key of one of them."""
+        """Key of the first missing sample."""
 
 
 class BadSample(Error):
-    """A sample cannot be used: an image that is none, say."""
+    """A sample cannot be used, for example because it is not an image."""
 
     def __init__(self, message: str = "", *, key: str = "") -> None:
         super().__init__(message)
         self.key = key
-        """The sample's key."""
+        """Key of the sample."""
 
 
 class ProtocolError(Error):
-    """A host sent something that is not understood; versions may differ."""
+    """A host sent an invalid answer. The versions may differ."""
 
 
 class CommandError(Error):
@@ -68,8 +68,8 @@ class CommandError(Error):
     def __init__(self, message: str = "", *, kind: str = "failed", code: int = 1, hint: str | None = None) -> None:
         super().__init__(message if hint is None else f"{message} ({hint})")
         self.kind = kind
-        """``usage``, ``interrupted``, ``timeout``, ``failed``, or what a host says of it (see :class:`Refused`)."""
+        """``usage``, ``interrupted``, ``timeout``, ``failed``, or the class of a refusal (see :class:`Refused`)."""
         self.code = code
-        """Its exit code; negative for the signal that ended it."""
+        """Exit code, or the negative number of the signal that killed the command."""
         self.hint = hint
-        """What to do about it, where that is known."""
+        """Next step, if known."""

@@ -1,4 +1,4 @@
-"""The embedded host: a storage host on this machine, a process that ends with the one that started it."""
+"""The embedded host: a child process that serves data on this machine and exits with its parent."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from typing import NamedTuple
 from ._errors import Error, Unreachable
 from ._program import environment, program
 
-_START = 60.0
-"""Seconds it may take to listen: it compiles nothing before."""
-_END = 5.0
-"""Seconds it may take to end; what it still runs belongs to nobody."""
-_SAID = 20
-"""Lines of its standard error that are kept to be shown."""
+_START_TIMEOUT = 60.0
+"""Timeout in seconds for the start of the host, which does not compile anything."""
+_EXIT_TIMEOUT = 5.0
+"""Timeout in seconds for the exit of the host. Work in progress is discarded."""
+_STDERR_LINES = 20
+"""Maximum number of buffered lines of standard error, for messages."""
 
 
 class Embedded(NamedTuple):
@@ -35,7 +35,7 @@ _starting = threading.Lock()
 
 
 def embedded(data: str, device: str) -> Embedded:
-    """The host of this process that may read ``data``, started if there is none."""
+    """Return the host of this process that serves ``data``, and start it if necessary."""
     key = (os.getpid(), data, device)
     with _starting:
         running = _running.get(key)
@@ -48,53 +48,53 @@ def embedded(data: str, device: str) -> Embedded:
 class _Process:
     def __init__(self, data: str, device: str) -> None:
         self.owner = os.getpid()
-        self.said: deque[str] = deque(maxlen=_SAID)
+        self.stderr_lines: deque[str] = deque(maxlen=_STDERR_LINES)
         self.folder = Path(tempfile.mkdtemp(prefix="frostline-"))
         atexit.register(self.end)
         token_file = self.folder / "token"
         words = ["serve", "--json", "--until-input-ends", "--ephemeral", "--listen", "127.0.0.1:0", "--data", data, "--device", device]
         self.process = subprocess.Popen(
             [program(), *words, "--state", str(self.folder), "--token-file", str(token_file)],
-            # Held open here and in forked workers: when the last of them is gone, it ends.
+            # The host exits at the end of input, when this process and all forked workers have closed the pipe.
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environment(),
             start_new_session=True,
         )
-        self.hearing = threading.Thread(target=self._hear, daemon=True)
-        self.hearing.start()
+        self.stderr_reader = threading.Thread(target=self._read_stderr, daemon=True)
+        self.stderr_reader.start()
         try:
-            url = self._listening()
+            url = self._read_address()
         except BaseException:
             self.end()
             raise
         self.reached = Embedded(url, str(token_file))
 
-    def _hear(self) -> None:
+    def _read_stderr(self) -> None:
         assert self.process.stderr is not None
         for line in self.process.stderr:
-            self.said.append(line.decode(errors="replace").strip())
+            self.stderr_lines.append(line.decode(errors="replace").strip())
 
-    def _listening(self) -> str:
-        """Its address, which is the first thing it says."""
+    def _read_address(self) -> str:
+        """Read the address from the first line of output."""
         assert self.process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
-            ready = selector.select(_START)
+            ready = selector.select(_START_TIMEOUT)
         line = self.process.stdout.readline() if ready else b""
         if not line:
-            said = ""
+            message = ""
             if not ready:
-                raise Unreachable(f"the embedded host did not listen within {_START:.0f} s")
-            self.process.wait(_END)
-            self.hearing.join(_END)
-            for text in self.said:
+                raise Unreachable(f"the embedded host did not listen within {_START_TIMEOUT:.0f} s")
+            self.process.wait(_EXIT_TIMEOUT)
+            self.stderr_reader.join(_EXIT_TIMEOUT)
+            for text in self.stderr_lines:
                 try:
-                    said = json.loads(text)["error"]
+                    message = json.loads(text)["error"]
                 except (ValueError, KeyError, TypeError):
-                    said = said or text
-            raise Error(f"cannot start the embedded host: {said or 'it ended without a word'}")
+                    message = message or text
+            raise Error(f"cannot start the embedded host: {message or 'no error message'}")
         return str(json.loads(line)["url"])
 
     def end(self) -> None:
@@ -105,20 +105,20 @@ class _Process:
         if process is not None:
             process.terminate()
             try:
-                process.wait(_END)
+                process.wait(_EXIT_TIMEOUT)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            self.hearing.join(_END)
+            self.stderr_reader.join(_EXIT_TIMEOUT)
             for pipe in (process.stdin, process.stdout, process.stderr):
                 pipe.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _forget() -> None:
-    """A lock that another thread held at a fork would never be free in the child."""
+def _replace_lock() -> None:
+    """Replace the lock after a fork. If another thread held it, it would never be released in the child."""
     global _starting
     _starting = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_replace_lock)

@@ -9,37 +9,45 @@ __version__: str
 
 class Batch(TypedDict):
     data: NDArray[numpy.float32]
-    """Rows ``[len(keys), *shape of one sample]``, C order, writable, its memory nobody else's."""
+    """Activations ``[len(keys), *shape of one sample]`` in C order. Writable, and not shared with other arrays."""
     keys: list[str]
-    """Those that worked, in the order asked for."""
+    """Keys of the usable samples in the requested order."""
     index: list[int]
-    """Their places among all keys that were given to :meth:`Stream.rows`."""
+    """Indices of the usable samples in the ``keys`` of :meth:`Stream.rows`."""
     failed: list[tuple[str, str]]
-    """Those that did not, with the reason."""
+    """Keys of the failed samples, with the reason."""
 
 @final
 class Hosts:
     def __init__(self, config: Mapping[str, Any]) -> None: ...
     def objects(self, data: str, layout: str) -> list[tuple[str, str | None, int, str | None, str | None]]: ...
     def push(self, upload: Mapping[str, Any], content: bytes) -> tuple[str, str, int, bool]:
-        """``upload``: ``guest``, whether it is one or a model; ``name``, or None for one by its content, after ``stem``."""
+        """Upload a guest or a model, and return (name, sha256, bytes, skipped).
+
+        ``upload`` contains ``guest`` (true for a guest, false for a model), ``name`` and ``stem``. If ``name`` is None,
+        the name is ``stem`` with the first digits of the hash.
+        """
 
     def push_stock_guest(self, name: str | None = None) -> tuple[str, str, int, bool]: ...
     def load(self) -> list[tuple[str, bool, str]]: ...
 
 @final
 class Stream:
-    """Rows at a cut, for any number of passes. Nothing is sent before :meth:`rows`; may be pickled, and used after a fork.
+    """Source of activations at a cut, for any number of passes.
 
-    ``config`` is what :meth:`frostline.Client.config` returns and
+    A stream sends no requests before :meth:`rows` or :meth:`shape`. It can be pickled and used after a fork.
 
-    * ``model``, ``guest``: ``(name, sha256)`` of uploads; left out only for the cut ``none``.
-    * ``parameters`` (``""``), ``encoding`` (``"f32"``): as for :meth:`frostline.Client.extract`.
-    * ``model_file``, ``guest_file``: paths; hosts that come back without them are given them again.
-    * ``open_requests`` (8): at once at each host; ``request_samples`` (32): samples of one at most.
-    * ``ahead`` (3): batches under way while one is used; ``memory`` (1 GiB): bytes that all of them may hold.
-    * ``threads``: that decode here; by default one for each core.
-    * ``priority``, ``fixed_batch``, ``precision``: as the command's flags.
+    ``config`` is the result of :meth:`frostline.Client.config` with these settings (defaults in parentheses):
+
+    * ``model``, ``guest``: ``(name, sha256)`` of uploads. Optional only for the cut ``none``.
+    * ``parameters`` (``""``), ``encoding`` (``"f32"``): See :meth:`frostline.Client.extract`.
+    * ``model_file``, ``guest_file``: Local files, which are uploaded again if a host loses them.
+    * ``open_requests`` (8): Maximum number of requests in flight per host.
+    * ``request_samples`` (32): Maximum number of samples per request.
+    * ``ahead`` (3): Maximum number of prefetched batches.
+    * ``memory`` (1 GiB): Memory limit of the batches in flight in bytes.
+    * ``threads``: Number of threads that decode images on this machine. Defaults to the number of cores.
+    * ``priority``, ``fixed_batch``, ``precision``: See the flags of the command.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None: ...
@@ -51,81 +59,115 @@ class Stream:
         *,
         view: Mapping[str, Any] | None = None,
     ) -> Rows:
-        """Batches of ``batch`` rows (the last may have fewer), the first of ``keys[:batch]`` and so on, in this order; or of as many as
-        ``batch`` says of each.
+        """Return batches of activations in the order of ``keys``.
 
-        ``keys`` are keys, ``(key, etag)``, or :class:`frostline.Object`. ``view`` says how pixels are augmented. A sample that fails
-        leaves its batch smaller, and an error ends the pass.
+        Failed samples are omitted from the batch. An error ends the pass.
+
+        :param keys: Keys, ``(key, etag)`` or :class:`frostline.Object`.
+        :param cut: The cut.
+        :param batch: Number of samples per batch (the last batch can be smaller), or a list with the size of each batch.
+        :param view: Augmentation of the images, with the keys ``augmentation``, ``seed`` and ``number``.
         """
 
     def shape(self, cut: str) -> list[int]:
-        """The shape of one sample at the cut."""
+        """Return the shape of a sample's activations at the cut."""
 
 @final
 class Rows(Iterator[Batch]):
-    """One pass; belongs to the process that asked for it."""
+    """Batches of a pass, for use in the process that called :meth:`Stream.rows`."""
 
     def __iter__(self) -> Rows: ...
     def __next__(self) -> Batch: ...
     def __len__(self) -> int:
-        """Batches left."""
+        """Return the number of remaining batches."""
 
     def close(self) -> None:
-        """Cancels what is under way."""
+        """Cancel the requests in flight, and end the pass."""
 
 @final
 class Kept:
-    """Rows on this machine's disk that are made in one way; may be used after a fork, and by many processes at once. ``frostline train`` finds them
-    too, and they find its rows.
+    """Store of cached features on this machine's disk.
 
-    ``config``: ``folder``, ``None`` for the user's own; ``limit`` in bytes, ``None`` for half of what the disk has free; ``stream``, what :class:`Stream`
-    takes; ``split``, where rows come from; how many ``rows`` to make room for; ``made``: ``freeze``, where they are kept; ``layers`` and ``usual`` of
-    :func:`layers`; ``library``, the version of ONNX Runtime here; ``shape`` of a row. Samples are ``(key, etag)`` or longer; those without an etag are found by the
-    process that kept them alone.
+    A store can be used after a fork, and by multiple processes at once. It is shared with ``frostline train``. Samples
+    are ``(key, etag)`` or longer tuples. Features of samples without an etag are visible only to the process that
+    cached them.
+
+    ``config`` contains:
+
+    * ``folder``: Cache folder. ``None`` selects the user's cache folder.
+    * ``limit``: Limit in bytes. ``None`` selects half of the free disk space.
+    * ``stream``: Settings of the :class:`Stream`.
+    * ``split``: Split from which hosts send activations.
+    * ``rows``: Expected number of rows. Older stores are evicted to make room for them.
+    * ``made``: Inputs that determine the features: ``freeze`` (freeze cut), ``layers`` and ``usual`` (from
+      :func:`layers`), ``library`` (ONNX Runtime version of this process) and ``shape`` (of a row).
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None: ...
     def has(self, samples: Sequence[tuple[Any, ...]]) -> list[bool]:
-        """Which of them have a row, also by what other processes kept until now."""
+        """Check which samples have cached features, including features written by other processes."""
 
     def read(self, samples: Sequence[tuple[Any, ...]]) -> tuple[NDArray[numpy.float32], list[int]]:
-        """(rows ``[found, *shape]``, which of the samples they are of, ascending). A row that is not what was written is not found."""
+        """Return cached features ``[found, *shape]`` and the ascending indices of their samples.
+
+        Features with a wrong checksum count as missing.
+        """
 
     def keep(self, samples: Sequence[tuple[Any, ...]], rows: NDArray[numpy.float32]) -> None:
-        """Keeps a copy of these rows. Does not wait for the disk."""
+        """Queue a copy of these features for writing, without waiting for the disk."""
 
     def settle(self) -> list[str]:
-        """Waits until they are written, or cannot be; returns what there is to tell of that."""
+        """Wait until all queued features are written or have failed.
+
+        Returns messages about problems since the last call.
+        """
 
 def feature_limit(word: str) -> int | None:
-    """Bytes that a word such as ``4GiB`` allows; None for ``off``."""
+    """Parse a limit such as ``4GiB`` and return it in bytes, or None for ``off``."""
 
 def layers(network: str | bytes | os.PathLike[str], cut: str) -> tuple[str, str]:
-    """(a hash of the layers before ``cut``, ``""`` where that is ``none`` or ``input``; the recipe for the network's input where nobody says one: its own, else ImageNet's)."""
+    """Return a hash of the layers before ``cut`` and the default recipe for the network's input.
+
+    The hash is empty at the cuts ``none`` and ``input``. The recipe is JSON from the model's metadata, or ImageNet's. It
+    is empty if only a guest can prepare the input.
+    """
 
 def stated_pixels(config: str) -> str:
-    """The recipe, as JSON, that a configuration of timm or transformers states; `SettingsError` for one that hosts cannot follow."""
+    """Convert a configuration of timm or transformers to a recipe as JSON.
+
+    Raises `SettingsError` if hosts do not support the preprocessing.
+    """
 
 class Part(TypedDict):
     keys: list[str]
     etags: list[str | None]
     sizes: NDArray[numpy.int64]
     labels: NDArray[numpy.int64] | NDArray[numpy.float32]
-    """Of each sample its class; else the values of one sample after those of another."""
+    """Class of each sample. For other tasks, the concatenated values of all samples."""
 
 class Dataset(TypedDict):
     classes: list[str]
-    """Names of classes, sorted, or of the values."""
+    """Sorted class names. For other tasks, the names of the values."""
     train: Part
     validation: Part
     test: Part
     left_out: tuple[int, list[str]]
+    """Number of omitted objects, and the first few keys."""
     warnings: list[str]
-    """How many objects are none of them, and the keys of the first."""
+    """Messages about classes that are missing in the training or validation part."""
 
 def dataset(hosts: Hosts, root: str, wanted: Mapping[str, Any]) -> Dataset:
-    """Samples divided as ``frostline train`` does. ``wanted``: ``layout``; ``labels``, a CSV file or None; ``task``: ``classes``, ``labels`` or
-    ``numbers``; ``validation``, a share or None; ``seed``; ``any_files``, whether others than images are samples."""
+    """List and divide the samples under ``root`` in the same way as ``frostline train``.
+
+    ``wanted`` contains:
+
+    * ``layout``: ``auto``, ``objects`` or ``shards``.
+    * ``labels``: CSV file with labels, or None.
+    * ``task``: ``classes``, ``labels`` or ``numbers``.
+    * ``validation``: Fraction of the samples to use for validation, or None.
+    * ``seed``: Seed of the random division.
+    * ``any_files``: Whether files other than images are samples.
+    """
 
 def order(count: int, seed: int, epoch: int) -> NDArray[numpy.uint32]:
-    """``range(count)`` in the order of an epoch of ``frostline train``, counted from 1."""
+    """Return ``range(count)`` in the order of an epoch of ``frostline train``. Epochs are counted from 1."""

@@ -1,4 +1,4 @@
-"""The ``frostline`` command that comes with this package, and the ONNX Runtime it loads."""
+"""Locations of the ``frostline`` command in this package and of ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LIBRARY = "ORT_DYLIB_PATH"
 
 
 def program() -> str:
-    """Where the command lies: where this package was installed with it, else on the ``PATH``."""
+    """Return the path of the command that was installed with this package, or of the command on the ``PATH``."""
     from importlib.metadata import PackageNotFoundError, files
 
     try:
@@ -31,7 +31,10 @@ def program() -> str:
 
 
 def environment() -> dict[str, str]:
-    """This process' environment, with ONNX Runtime's library as the package ``onnxruntime`` brings it, unless one is named."""
+    """Return the environment variables for the command.
+
+    Sets ``ORT_DYLIB_PATH`` to the library in the package ``onnxruntime``, unless the variable is already set.
+    """
     variables = dict(os.environ)
     if not variables.get(_LIBRARY):
         library = _library()
@@ -43,7 +46,7 @@ def environment() -> dict[str, str]:
 def _library() -> Path | None:
     from importlib.util import find_spec
 
-    # Found without being imported: it is no business of this process.
+    # Locate the package without an import, because this process does not use it.
     spec = find_spec("onnxruntime")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         capi = Path(folder) / "capi"

@@ -1,4 +1,4 @@
-"""Which samples there are, in a form that is small and travels between processes."""
+"""Compact, picklable lists of samples."""
 
 import hashlib
 import logging
@@ -13,28 +13,36 @@ LOG = logging.getLogger("frostline")
 
 
 class Samples:
-    """Labeled samples in the order of the listing. Keys and versions lie in two arrays, about as many bytes as their texts."""
+    """Labeled samples in the order of the listing.
+
+    Keys and versions are stored in two arrays, which need about as many bytes as the text.
+    """
 
     def __init__(self, keys, etags, sizes, labels):
-        """`keys`: texts; `etags`: a text or None for each; `sizes`: in bytes; `labels`: int64 `[n]`, or float32 `[n, k]` where a table says `k`
-        values of each."""
+        """Create a list of samples.
+
+        :param keys: Keys as strings.
+        :param etags: Versions as strings or None.
+        :param sizes: Sizes in bytes.
+        :param labels: int64 `[n]`, or float32 `[n, k]` if a table contains `k` values per sample.
+        """
         self._keys = numpy.array([key.encode() for key in keys], dtype=bytes)
         self._etags = numpy.array([(etag or "").encode() for etag in etags], dtype=bytes)
         self._sizes = numpy.asarray(sizes, dtype=numpy.int64)
         self.labels = numpy.asarray(labels)
         if not len(self._keys) == len(self._etags) == len(self._sizes) == len(self.labels):
-            raise ValueError(f"{len(self._keys)} keys, {len(self._etags)} versions, {len(self._sizes)} sizes and {len(self.labels)} labels")
+            raise ValueError(f"the lists have different lengths: {len(self._keys)} keys, {len(self._etags)} versions, {len(self._sizes)} sizes and {len(self.labels)} labels")
 
     def __len__(self):
         return len(self._keys)
 
     def take(self, indices):
-        """[(key, version or None, size)] of these samples."""
+        """Return [(key, version or None, size)] of the samples with these indices."""
         parts = (self._keys[indices].tolist(), self._etags[indices].tolist(), self._sizes[indices].tolist())
         return [(key.decode(), etag.decode() or None, size) for key, etag, size in zip(*parts)]
 
     def digest(self):
-        """SHA-256 of keys, versions, sizes and labels, as hexadecimal digits: another one is another listing."""
+        """Return the SHA-256 of keys, versions, sizes and labels in hex, which identifies the listing."""
         digest = hashlib.sha256()
         for part in (self._keys, self._etags, self._sizes, self.labels):
             digest.update(f"{part.dtype} {part.shape}\n".encode())
@@ -43,18 +51,22 @@ class Samples:
 
 
 def listed(config, **wanted):
-    """(training samples, validation samples, test samples, names of classes or values) of the data that `config` of a `Client` names, by the rules of
-    `frostline train`. `wanted`: `layout`, `labels`, `task`, `validation`, `seed` and `any_files`, see `_native.pyi`.
+    """List and divide the samples of a data root according to the rules of `frostline train`.
+
+    Returns (training samples, validation samples, test samples, names of classes or values).
+
+    :param config: Result of `Client.config`.
+    :param wanted: `layout`, `labels`, `task`, `validation`, `seed` and `any_files`; see `_native.pyi`.
     """
     reach = {key: value for key, value in config.items() if key != "data"}
     try:
         found = _native.dataset(_native.Hosts(reach), config["data"], wanted)
     except SettingsError as error:
-        # The command's flags are arguments here.
+        # Messages refer to flags of the command, which are arguments here.
         raise SettingsError(re.sub(r"--([a-z]+) ([\d.]+)", r"\1=\2", str(error))) from None
     count, first = found["left_out"]
     if count:
-        LOG.warning("left out of %s, as they are no samples: %d, such as %s", config["data"], count, ", ".join(first))
+        LOG.warning("%s: omitted %d objects that are not samples, for example %s", config["data"], count, ", ".join(first))
     for warning in found["warnings"]:
         LOG.warning("%s: %s", config["data"], warning)
     return *(_part(found[part], wanted["task"]) for part in ("train", "validation", "test")), found["classes"]

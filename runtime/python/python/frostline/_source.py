@@ -1,4 +1,4 @@
-"""Where rows at the freeze cut come from: this machine's disk, or hosts up to the split and this process from there."""
+"""Sources of features: the cache on this machine's disk, or hosts up to the split and this process after it."""
 
 import dataclasses
 import functools
@@ -16,10 +16,14 @@ LOG = logging.getLogger("frostline")
 
 
 def kept(feature_cache, network, cut, count, stock=True):
-    """What rows of `count` samples at the freeze cut `cut` are kept by, for a `Source`; `None` where they are not.
+    """Return the cache settings of a `Source`, or `None` if features are not cached.
 
-    `feature_cache`: bytes as `--feature-cache` has them, or `None` for what the environment says, or half of what the disk has free. `network`: the
-    layers as a file or bytes; what hosts have under a hash otherwise; or `None`. `stock`: whether the guest is the stock one.
+    :param feature_cache: Limit in the format of `--feature-cache`. `None` uses the environment variable
+        `FROSTLINE_FEATURE_CACHE`, or half of the free disk space.
+    :param network: Path or content of an ONNX file with the layers, an `Upload`, or `None`.
+    :param cut: The freeze cut.
+    :param count: Expected number of samples.
+    :param stock: Whether the guest is the stock guest.
     """
     words = feature_cache if feature_cache is not None else os.environ.get("FROSTLINE_FEATURE_CACHE") or None
     limit = None if words is None else _native.feature_limit(str(words))
@@ -29,7 +33,7 @@ def kept(feature_cache, network, cut, count, stock=True):
         try:
             layers, usual = _native.layers(network, cut)
         except frostline.Error as error:
-            LOG.warning("rows are not kept for later epochs: %s", error)
+            LOG.warning("features are not cached for later epochs: %s", error)
             return None
     else:
         layers, usual = "" if network is None or cut in ("none", "input") else f"{network.sha256} up to {cut}", ""
@@ -47,28 +51,34 @@ def _version(name):
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """How rows are made. Configuration only, so that it travels to other processes; connections are opened by `rows`, in each its own."""
+    """Settings to compute features.
+
+    A source is picklable. Each process opens its own connections in `rows`.
+    """
 
     stream: dict
-    """What `frostline._native.Stream` takes."""
+    """Settings of `frostline._native.Stream`."""
     split: str
-    """Where hosts stop: `none`, `input` or a cut's tensor."""
+    """The split: `none`, `input` or the tensor of a cut."""
     middle: bytes | None = None
-    """The layers from the split to the freeze cut as an ONNX model, where these are not the same place."""
+    """Layers from the split to the freeze cut as an ONNX model, unless both are the same."""
     threads: int = 0
-    """Threads that run them; 0 takes all cores."""
+    """Number of threads for these layers. 0 uses all cores."""
     on_bad_sample: str = "fail"
-    """`fail`, or `skip`: a sample that cannot be used is left out, and told of in the log of this package."""
+    """`fail` raises an exception for a bad sample, `skip` omits it."""
     row: tuple | None = None
-    """The shape of one row, where it is known."""
+    """Shape of a row, if known."""
     kept: dict | None = None
-    """What rows are kept by, see `kept`."""
+    """Cache settings from `kept`."""
 
     def __repr__(self):
         return f"Source(split={self.split!r}, hosts={self.stream.get('hosts')!r})"
 
     def shape(self):
-        """The shape of one row. Asks a host, where it is not known and these end at the freeze cut."""
+        """Return the shape of a row.
+
+        Queries a host if the shape is unknown and hosts compute all frozen layers.
+        """
         if self.row is not None:
             return list(self.row)
         if not self.middle:
@@ -76,14 +86,19 @@ class Source:
         return _session(self.middle, 1).get_outputs()[0].shape[1:]
 
     def rows(self, samples, batch, view=None):
-        """(rows float32 `[n, *shape]`, their places among `samples`, failures) of every `batch` of the samples [(key, version, size)], in their order.
+        """Yield (rows, indices, failures) for each batch of samples, in order.
 
-        `n` is what of the batch could be used. Rows that are kept are not made again; those of a `view` never are.
+        Rows are float32 `[n, *shape]`, where `n` is the number of usable samples in the batch. The indices refer to
+        `samples`. Failures are [(key, reason)]. Cached features are not computed again. Features of a `view` are never
+        cached.
+
+        :param samples: [(key, version, size)].
+        :param batch: Number of samples per batch.
         """
         store = self._store() if view is None else None
         if store is None:
             return self._made(samples, batch, view)
-        return self._through(store, samples, batch)
+        return self._cached_rows(store, samples, batch)
 
     def _store(self):
         if self.kept is None:
@@ -93,8 +108,8 @@ class Source:
         where = {"folder": folder, "stream": self.stream, "split": self.split, "made": made}
         return _opened(json.dumps(self.kept | where, sort_keys=True))
 
-    def _through(self, store, samples, batch):
-        """`rows`, those that `store` has from there, the others kept in it."""
+    def _cached_rows(self, store, samples, batch):
+        """Yield the same as `rows`, and read features from `store` or add them to it."""
         there = store.has(samples)
         batches = [range(first, min(first + batch, len(samples))) for first in range(0, len(samples), batch)]
         lacking = [place for place, has in enumerate(there) if not has]
@@ -107,17 +122,17 @@ class Source:
                 if known:
                     data, found = store.read([samples[place] for place in known])
                     parts.append((data, [known[place] for place in found], []))
-                    # What was not what had been written is made again.
+                    # Rows with a wrong checksum are computed again.
                     gone = [place for place in known if place not in set(parts[-1][1])]
                     parts += self._kept_of(store, samples, gone, [len(gone)] if gone else [])
-                yield _joined(parts)
+                yield _merged(parts)
         finally:
             made.close()
             for news in store.settle():
                 LOG.warning("%s", news)
 
     def _kept_of(self, store, samples, places, sizes):
-        """Rows of the samples at `places`, in batches of `sizes`, each kept."""
+        """Compute and cache the features of the samples with the indices `places`, in batches of `sizes`."""
         if not sizes:
             return
         for data, index, failed in self._made([samples[place] for place in places], sizes):
@@ -126,50 +141,50 @@ class Source:
             yield data, found, failed
 
     def _made(self, samples, batch, view=None):
-        """`rows` by hosts and this process; `batch` may be the size of each."""
+        """Yield the same as `rows` without the cache. `batch` can also be a list of batch sizes."""
         run = _middle(self.middle, self.threads) if self.middle else None
         rows = self._open().rows(samples, self.split, batch, view=view)
         try:
             for got in rows:
                 if self.on_bad_sample == "fail":
-                    refuse_bad(got["failed"], "leave it out, or with on_bad_sample='skip'")
+                    refuse_bad(got["failed"], "remove it, or pass on_bad_sample='skip'")
                 data = got["data"]
                 yield (run(data) if run else data), got["index"], got["failed"]
         finally:
             rows.close()
 
     def _open(self):
-        # On another machine the files are not there that hosts are given again from.
+        # Files to upload again may not exist on another machine.
         gone = [name for name in ("model_file", "guest_file") if not os.path.exists(self.stream.get(name) or "")]
         return _stream(json.dumps({name: value for name, value in self.stream.items() if name not in gone}))
 
 
 def refuse_bad(failed, advice):
-    """Raises `frostline.BadSample` for the first of the samples [(key, reason)] that failed."""
+    """Raise `frostline.BadSample` for the first of the failed samples [(key, reason)]."""
     for key, reason in failed:
         raise frostline.BadSample(f"the sample '{key}' cannot be used: {reason}; {advice}", key=key)
 
 
 @functools.lru_cache(maxsize=2)
 def _stream(settings):
-    """This process' connections, for all passes over rows that are made so."""
+    """Return the connections of this process for these settings."""
     return _native.Stream(json.loads(settings))
 
 
 @functools.lru_cache(maxsize=4)
 def _opened(settings):
-    """This process' store of rows; `None` where it cannot be: that is told, and costs the rows only."""
+    """Return the feature store of this process, or `None` with a warning if it cannot be opened."""
     opened = _native.Kept(json.loads(settings))
     try:
         opened.has([])
     except frostline.Error as error:
-        LOG.warning("rows are not kept for later epochs: %s", error)
+        LOG.warning("features are not cached for later epochs: %s", error)
         return None
     return opened
 
 
-def _joined(parts):
-    """One batch of its parts, by ascending places."""
+def _merged(parts):
+    """Merge the parts of a batch in ascending order of indices."""
     if len(parts) == 1:
         return parts[0]
     places = numpy.concatenate([numpy.asarray(found, dtype=numpy.int64) for _, found, _ in parts])
@@ -179,12 +194,12 @@ def _joined(parts):
 
 
 def _middle(model, threads):
-    """A function from rows at the split to rows at the freeze cut."""
+    """Return a function that computes the layers from the split to the freeze cut."""
     session = _session(model, threads)
     (entry,), (end,) = session.get_inputs(), session.get_outputs()
 
     def run(rows):
-        # Not all kernels take no rows at all.
+        # Some kernels do not accept an empty batch.
         if not len(rows):
             return numpy.empty((0, *end.shape[1:]), numpy.float32)
         return session.run([end.name], {entry.name: rows})[0]
@@ -197,6 +212,6 @@ def _session(model, threads):
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
-    # The threads of a step that trains need the cores that spinning ones would hold.
+    # Spinning threads would occupy cores that the training step needs.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

@@ -1,31 +1,36 @@
-"""Activations as a Ray dataset, for embeddings and whatever else `map_batches` does with them.
+"""Activations as a Ray dataset, for embeddings and other uses of `map_batches`.
 
     suffix, data = frostline.torch.pushdown(model, "s3://photos/clothing", hosts=[...], freeze="avgpool")
     rows = ray.data.read_datasource(frostline.ray.ActivationsDatasource(data))
 
-Tested with Ray 2.60; what a read task is may change with its minor versions. To train, take the `Activations` in each worker of Ray Train instead:
-they keep the order and the batches.
+Tested with Ray 2.60. The interface of read tasks can change with minor versions of Ray. For training, use the `Activations` in each worker of Ray
+Train instead, which preserve order and batches.
 """
 
 import numpy
 from ray.data import Datasource, ReadTask
 from ray.data.block import BlockAccessor, BlockMetadata
 
-# What one read task holds at once is a few batches of this many rows.
+# Rows per block. A read task holds a few blocks in memory.
 ROWS = 64
 
 
 class ActivationsDatasource(Datasource):
-    """The samples of `data`, each once, in the order of the listing: `activations` float32 of one shape, `label` and `key`, none of them null.
+    """All samples of `data` in the order of the listing.
 
-    A sample that cannot be used ends the reading, or with `on_bad_sample="skip"` has no row.
+    The columns are `activations` (float32, all with the same shape), `label` and `key`, without nulls. A bad sample
+    raises an exception, or has no row with `on_bad_sample="skip"`.
     """
 
     def __init__(self, data, rows=ROWS):
-        """`data`: an `Activations`; `rows`: the most rows of a block."""
+        """Create a datasource.
+
+        :param data: An `Activations` dataset.
+        :param rows: Maximum number of rows per block.
+        """
         super().__init__()
         if rows < 1:
-            raise ValueError(f"rows is {rows}; it must be at least 1")
+            raise ValueError(f"invalid rows {rows}; it must be at least 1")
         self._source, self._samples, self._rows = data.source, data.samples, rows
 
     def get_name(self):
@@ -42,9 +47,9 @@ class ActivationsDatasource(Datasource):
 
     def _task(self, part, size, limit):
         source, rows = self._source, self._rows
-        # A task carries its own samples only.
+        # Send only the samples of this part to the task.
         samples, labels = self._samples.take(part), self._samples.labels[part]
-        # Ray counts a dataset by this, without reading it: of samples that may be left out nobody knows how many rows there are.
+        # Ray uses this number to count rows without reading them. It is unknown if samples can be skipped.
         rows_there = None if source.on_bad_sample == "skip" else len(part)
         metadata = BlockMetadata(num_rows=rows_there, size_bytes=size, exec_stats=None, input_files=None)
         return ReadTask(lambda: _blocks(source, samples, labels, rows), metadata, per_task_row_limit=limit)

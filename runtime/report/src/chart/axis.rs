@@ -1,4 +1,4 @@
-/// From the least to the greatest value, with ticks at round numbers.
+/// Range of values with ticks at round numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Axis {
     pub(crate) low: f64,
@@ -8,14 +8,14 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// An axis on which all of `low..=high` lies, with about `most` ticks.
+    /// Creates an axis that contains `low..=high`, with about `most` ticks.
     pub(crate) fn rounded(low: f64, high: f64, most: u32) -> Self {
         let (low, high) = if !(high - low).is_finite() {
             (0.0, 1.0)
         } else if low < high {
             (low, high)
         } else {
-            // A single value stands in the middle.
+            // Center a single value.
             (low - low.abs().max(1.0) * 0.05, high + high.abs().max(1.0) * 0.05)
         };
         let step = tick(high - low, most);
@@ -26,7 +26,7 @@ impl Axis {
         Self::linear(low, high, step)
     }
 
-    /// An axis of whole numbers from `low` to just `high`.
+    /// Creates an axis of integers that ends exactly at `high`.
     pub(crate) fn whole(low: f64, high: f64, most: u32) -> Self {
         let high = high.max(low + 1.0);
         Self::linear(low, high, tick(high - low, most).max(1.0))
@@ -43,7 +43,7 @@ impl Axis {
         }
     }
 
-    /// A logarithmic axis of positive values, with ticks at `steps` times each power of ten.
+    /// Creates a logarithmic axis of positive values. The ticks are `steps` multiplied by each power of ten.
     pub(crate) fn logarithmic(low: f64, high: f64, steps: &[f64]) -> Self {
         let powers = low.log10().floor() as i32..=high.log10().ceil() as i32;
         let ticks = powers.flat_map(|power| steps.iter().map(move |step| step * 10_f64.powi(power)));
@@ -56,7 +56,7 @@ impl Axis {
         }
     }
 
-    /// The same axis where nothing lies beyond `low..=high`.
+    /// Limits the axis to `low..=high`.
     pub(crate) fn within(mut self, low: f64, high: f64) -> Self {
         let (low, high) = (self.low.max(low), self.high.min(high));
         if low < high {
@@ -68,7 +68,7 @@ impl Axis {
         self
     }
 
-    /// Where a value lies, from 0 to 1.
+    /// Returns the position between 0 and 1.
     pub(crate) fn share(&self, value: f64) -> f64 {
         let share = if self.logarithmic {
             (value.max(f64::MIN_POSITIVE) / self.low).ln() / (self.high / self.low).ln()
@@ -83,12 +83,12 @@ impl Axis {
     }
 }
 
-/// The distance of ticks, one, two or five times a power of ten, of which at most `most` fit.
+/// Returns the distance of ticks for up to `most` intervals: 1, 2, 5 or 10 times a power of ten.
 fn tick(range: f64, most: u32) -> f64 {
     let least = (range / f64::from(most.max(1))).max(f64::MIN_POSITIVE);
     let power = 10_f64.powf(least.log10().floor());
     let steps = [1.0, 2.0, 5.0].map(|step| step * power);
-    // What was computed to be a step may miss it by a rounding.
+    // Allow for rounding errors.
     let fits = steps.into_iter().find(|step| *step >= least * (1.0 - 1e-9));
     fits.unwrap_or(power * 10.0)
 }
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_range_has_an_axis_too() {
+    fn degenerate_ranges_have_an_axis() {
         for (low, high) in [
             (0.5, 0.5),
             (0.0, 0.0),

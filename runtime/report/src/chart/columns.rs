@@ -1,4 +1,4 @@
-//! Columns of parts that add up, one for each epoch.
+//! Charts with a stacked column for each epoch.
 
 use super::axis::Axis;
 use super::frame::Frame;
@@ -13,31 +13,31 @@ const FRAME: Frame = Frame {
     top: 12.0,
     bottom: 42.0,
 };
-/// Columns that are told apart; of more, neighbors are taken together.
+/// Maximum number of columns. If there are more, neighbors are joined.
 const MOST: usize = 80;
 
 pub(crate) struct Columns<'a> {
-    /// What the chart shows, in a sentence.
+    /// Title of the chart.
     pub(crate) title: &'a str,
-    /// Below the axis.
+    /// Caption of the horizontal axis.
     pub(crate) across: &'a str,
-    /// What each part is.
+    /// Names of the parts.
     pub(crate) names: [&'a str; 2],
-    /// Each column's number and parts, the lowest first.
+    /// Number and parts of each column, starting at the bottom.
     pub(crate) columns: &'a [(f64, [f64; 2])],
-    /// How a height reads beside the axis, and where somebody points at it.
+    /// Formats heights at the axis. `shown` formats heights in tooltips.
     pub(crate) ticked: fn(f64) -> String,
     pub(crate) shown: fn(f64) -> String,
 }
 
-/// Neighbors taken together: the first and the last number, and the mean of each part.
+/// Joined columns with a range of numbers and the mean of each part.
 struct JoinedColumn {
     from: f64,
     to: f64,
     parts: [f64; 2],
 }
 
-/// The chart; nothing where all columns are empty.
+/// Draws the chart. Returns `None` if all columns are empty.
 pub(crate) fn columns(chart: &Columns) -> Option<String> {
     let joined = joined(chart.columns);
     let heights = joined.iter().map(|column| column.parts.iter().sum());
@@ -88,7 +88,7 @@ fn joined(columns: &[(f64, [f64; 2])]) -> Vec<JoinedColumn> {
     columns.chunks(per).filter_map(join).collect()
 }
 
-/// Where a column's parts are drawn on each other.
+/// Position and scale of a column.
 struct Stack<'a> {
     chart: &'a Columns<'a>,
     up: &'a Axis,

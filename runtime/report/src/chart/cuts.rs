@@ -5,53 +5,54 @@ use super::sheet::{self, LegendEntry};
 use super::{COLORS, Mark, fill, stroke};
 use crate::markup::{bytes, escaped, plain};
 
-/// The place of each kind of value: its color.
+/// Color of each kind of value.
 const SIZE: usize = 0;
 const COMPUTE: usize = 1;
 const OBJECT: usize = 2 + COLORS;
 const INPUT: usize = 3 + COLORS;
 
-/// The longest name of a cut that is written out.
+/// Maximum length of a cut's name in characters.
 const LONGEST: usize = 26;
 
-/// The least distance of two names, so that they do not run into each other.
+/// Minimum distance between names to avoid overlaps.
 const APART: f64 = 15.0;
 
-/// A cut of a network as it is drawn.
+/// Measured costs at a cut.
 #[derive(Debug, Clone)]
 pub struct Cut {
-    /// Its tensor.
+    /// Name of the cut.
     pub name: String,
-    /// The bytes of a sample there.
+    /// Size of the activation per sample in bytes.
     pub bytes: u64,
-    /// The milliseconds that a sample's computation takes up to there.
+    /// Compute time per sample up to the cut in milliseconds.
     pub milliseconds: f64,
 }
 
-/// A network's cuts: bars for the bytes of a sample at each, logarithmic, and a line for the compute up to there.
+/// Figure of a network's cuts. Bars show the bytes per sample on a logarithmic scale, and a line shows the
+/// compute time.
 #[derive(Debug)]
 pub struct Cuts<'a> {
-    /// What the figure shows, in a sentence.
+    /// Title of the figure.
     pub title: &'a str,
-    /// What was measured where.
+    /// Subtitle that describes the measurement.
     pub subtitle: &'a str,
-    /// From the first to the last.
+    /// Cuts in the order of the network.
     pub cuts: &'a [Cut],
-    /// What a stored object weighs.
+    /// Size of a stored object in bytes.
     pub object_bytes: u64,
-    /// What its pixels weigh.
+    /// Size of the object's pixels in bytes.
     pub input_bytes: u64,
 }
 
-/// The figure as an SVG file.
+/// Draws the figure as an SVG file.
 pub fn cuts(chart: &Cuts) -> String {
-    let place = place(chart);
+    let place = plot_area(chart);
     let frame = &place.frame;
     let mut out = sheet::open_svg(frame, chart.title, chart.subtitle, &entries(chart));
     for tick in place.up.ticks() {
         frame.level(&mut out, place.up.share(tick), &bytes(tick).replace(".0 ", " "));
     }
-    frame.beside(&mut out, Side::Left, "bytes a sample (f32, logarithmic)");
+    frame.axis_caption(&mut out, Side::Left, "bytes a sample (f32, logarithmic)");
     bars(&mut out, chart, &place);
     for (weight, color) in [(chart.object_bytes, OBJECT), (chart.input_bytes, INPUT)] {
         let ends = [0.0, place.across.high].map(|end| (end, weight as f64));
@@ -73,10 +74,10 @@ fn entries(chart: &Cuts) -> [LegendEntry; 4] {
     ]
 }
 
-/// A column for each cut, numbered from 0, and bytes upwards.
-fn place(chart: &Cuts) -> PlotArea {
+/// Creates axes with a column for each cut and a logarithmic scale for bytes.
+fn plot_area(chart: &Cuts) -> PlotArea {
     let letters = chart.cuts.iter().map(|cut| cut.name.chars().count());
-    // Names stand askew.
+    // Names are rotated.
     let bottom = 36.0 + letters.max().unwrap_or(0).min(LONGEST) as f64 * 4.6;
     let sizes = || {
         let own = chart.cuts.iter().map(|cut| cut.bytes as f64);
@@ -115,7 +116,7 @@ fn bars(out: &mut String, chart: &Cuts, place: &PlotArea) {
             bytes(cut.bytes as f64),
             cut.milliseconds
         ));
-        // Counted from the last, which is the freeze cut.
+        // Count from the freeze cut at the end, so that it always has a name.
         if (last - index).is_multiple_of(named) {
             out.push_str(&format!(
                 r#"<text transform="translate({:.1} {:.1}) rotate(-40)" text-anchor="end" font-size="12">{}</text>"#,
@@ -128,7 +129,7 @@ fn bars(out: &mut String, chart: &Cuts, place: &PlotArea) {
     out.push('\n');
 }
 
-/// The line, and its own axis at the right end.
+/// Draws the compute time with a separate axis on the right.
 fn compute(out: &mut String, chart: &Cuts, place: &PlotArea) {
     let most = chart.cuts.iter().map(|cut| cut.milliseconds).fold(1e-3, f64::max);
     let place = PlotArea {
@@ -144,7 +145,9 @@ fn compute(out: &mut String, chart: &Cuts, place: &PlotArea) {
             plain(tick)
         ));
     }
-    place.frame.beside(out, Side::Right, "milliseconds a sample");
+    place
+        .frame
+        .axis_caption(out, Side::Right, "milliseconds a sample");
     let points = chart.cuts.iter().enumerate();
     let points: Vec<(f64, f64)> = points
         .map(|(index, cut)| (index as f64 + 0.5, cut.milliseconds))
@@ -153,12 +156,12 @@ fn compute(out: &mut String, chart: &Cuts, place: &PlotArea) {
         name: "compute".to_owned(),
         points,
         place: COMPUTE,
-        behind: false,
+        in_background: false,
     };
     place.curve(out, &series, plain);
 }
 
-/// The end of a long name, which tells the layers apart.
+/// Shortens a long name to the end, which identifies the layer.
 fn shortened(name: &str) -> String {
     let count = name.chars().count();
     if count <= LONGEST {
@@ -189,7 +192,7 @@ mod tests {
         })
     }
 
-    /// That attribute of each bar.
+    /// Returns the values of an attribute for all bars.
     fn of_bars(svg: &str, name: &str) -> Vec<f64> {
         let bars = svg
             .split('<')
@@ -227,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_cuts_so_many_are_named_as_have_room() {
+    fn only_as_many_names_as_fit_are_drawn() {
         let many: Vec<Cut> = (0..200)
             .map(|index| cut(&format!("block{index}"), 9, 1.0))
             .collect();

@@ -1,6 +1,6 @@
 use crate::markup::escaped;
 
-/// A chart's size and the margins around its field.
+/// Size of a chart and margins around the plot area.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Frame {
     pub(crate) width: f64,
@@ -12,27 +12,27 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Where a share of the field's width lies.
+    /// Returns the position for a fraction of the plot area's width.
     pub(crate) fn x(&self, share: f64) -> f64 {
         self.left + share * (self.edge() - self.left)
     }
 
-    /// Where a share of the field's height lies, counted from below.
+    /// Returns the position for a fraction of the plot area's height, starting at the bottom.
     pub(crate) fn y(&self, share: f64) -> f64 {
         self.base() - share * (self.base() - self.top)
     }
 
-    /// The field's lower end.
+    /// Returns the lower edge of the plot area.
     pub(crate) fn base(&self) -> f64 {
         self.height - self.bottom
     }
 
-    /// The field's right end.
+    /// Returns the right edge of the plot area.
     pub(crate) fn edge(&self) -> f64 {
         self.width - self.right
     }
 
-    /// A line across the field, with its label beside the left axis.
+    /// Draws a horizontal line with a label at the left axis.
     pub(crate) fn level(&self, out: &mut String, share: f64, label: &str) {
         let y = self.y(share);
         out.push_str(&format!(
@@ -45,14 +45,14 @@ impl Frame {
         ));
     }
 
-    /// A mark on the lower axis, with its label below.
+    /// Draws a tick with a label at the lower axis.
     pub(crate) fn mark(&self, out: &mut String, share: f64, label: &str) {
         let (x, base) = (self.x(share), self.base());
         out.push_str(&format!(r#"<path class="axis" d="M{x:.1} {base}v4"/>"#));
         self.below(out, x, label);
     }
 
-    /// A label below the lower axis.
+    /// Draws a label below the lower axis.
     pub(crate) fn below(&self, out: &mut String, x: f64, label: &str) {
         out.push_str(&format!(
             r#"<text class="tick" x="{x:.1}" y="{:.1}" text-anchor="middle">{}</text>"#,
@@ -61,7 +61,7 @@ impl Frame {
         ));
     }
 
-    /// The lower axis, with its caption at the chart's lower end.
+    /// Draws the lower axis with a caption.
     pub(crate) fn foot(&self, out: &mut String, caption: &str) {
         let (base, edge) = (self.base(), self.edge());
         out.push_str(&format!(
@@ -73,8 +73,8 @@ impl Frame {
         ));
     }
 
-    /// A caption along the left axis, or along the right end.
-    pub(crate) fn beside(&self, out: &mut String, side: Side, caption: &str) {
+    /// Draws a caption next to the left or right axis.
+    pub(crate) fn axis_caption(&self, out: &mut String, side: Side, caption: &str) {
         let (x, turn) = match side {
             Side::Left => (18.0, -90),
             Side::Right => (self.width - 18.0, 90),

@@ -1,4 +1,4 @@
-//! Curves over one axis.
+//! Line charts.
 
 use super::axis::Axis;
 use super::frame::Frame;
@@ -14,39 +14,42 @@ const FRAME: Frame = Frame {
     top: 12.0,
     bottom: 42.0,
 };
-/// Pairs of points of a curve: more than a chart has pixels at its usual size.
+/// Number of intervals for downsampling. Each has up to two points, which is more than one point per pixel.
 const PARTS: usize = 300;
-/// Points of a curve that get a dot each.
+/// Maximum number of points drawn as dots.
 const DOTS: usize = 40;
 
 pub(crate) struct Series {
     pub(crate) name: String,
-    /// From left to right.
+    /// Points from left to right.
     pub(crate) points: Vec<(f64, f64)>,
-    /// Its color's place.
+    /// Index of the color.
     pub(crate) place: usize,
-    /// Whether it stands behind the others, as a thin line.
-    pub(crate) behind: bool,
+    /// True for a thin line in the background.
+    pub(crate) in_background: bool,
 }
 
 pub(crate) struct Lines<'a> {
-    /// What the chart shows, in a sentence.
+    /// Title of the chart.
     pub(crate) title: &'a str,
-    /// Below the axis.
+    /// Caption of the horizontal axis.
     pub(crate) across: &'a str,
-    /// Whether what goes from left to right is counted.
+    /// True if horizontal values are integers.
     pub(crate) counted: bool,
     pub(crate) series: &'a [Series],
-    /// What no value exceeds, where that is known: an axis does not either.
+    /// Limits of the vertical axis, such as 0 and 1 for fractions.
     pub(crate) limits: (f64, f64),
-    /// How a value on the left axis reads.
+    /// Formats values on the vertical axis.
     pub(crate) shown: fn(f64) -> String,
 }
 
-/// The chart; nothing where no series has a point.
+/// Draws the chart. Returns `None` if no series has a finite point.
 pub(crate) fn lines(chart: &Lines) -> Option<String> {
     let of = |behind: bool| {
-        let series = chart.series.iter().filter(move |series| series.behind == behind);
+        let series = chart
+            .series
+            .iter()
+            .filter(move |series| series.in_background == behind);
         series.flat_map(|series| series.points.iter().copied())
     };
     let all = || {
@@ -75,14 +78,18 @@ pub(crate) fn lines(chart: &Lines) -> Option<String> {
     }
     FRAME.foot(&mut out, chart.across);
     for behind in [true, false] {
-        for series in chart.series.iter().filter(|series| series.behind == behind) {
+        for series in chart
+            .series
+            .iter()
+            .filter(|series| series.in_background == behind)
+        {
             place.curve(&mut out, series, chart.shown);
         }
     }
     Some(end(out))
 }
 
-/// Where the values of a chart lie.
+/// Frame and axes of a chart.
 pub(super) struct PlotArea {
     pub(super) frame: Frame,
     pub(super) across: Axis,
@@ -108,11 +115,11 @@ impl PlotArea {
         let points = series.points.iter().copied();
         let points: Vec<(f64, f64)> = points.filter(|(x, y)| x.is_finite() && y.is_finite()).collect();
         let points = thinned(&points, PARTS);
-        let weight = if series.behind { " behind" } else { "" };
+        let weight = if series.in_background { " behind" } else { "" };
         if points.len() > 1 {
             out.push_str(&self.line(&points, &format!("{}{weight}", stroke(series.place))));
         }
-        if points.len() > DOTS || series.behind {
+        if points.len() > DOTS || series.in_background {
             return;
         }
         for (x, y) in points {
@@ -136,15 +143,16 @@ fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     })
 }
 
-/// The heights that are shown. Of curves in the background the highest hundredth may stand out: one bad batch would flatten all the others.
+/// Returns the vertical range. Up to 1 % of the points in the background may exceed the range, so that an
+/// outlier does not flatten all curves.
 fn heights<I: Iterator<Item = (f64, f64)>>(chart: &Lines, all: &impl Fn() -> I) -> Option<(f64, f64)> {
     let (low, high) = range(all().map(|(_, y)| y))?;
-    let front = chart.series.iter().filter(|series| !series.behind);
+    let front = chart.series.iter().filter(|series| !series.in_background);
     let front = front.flat_map(|series| series.points.iter().map(|(_, y)| *y));
     let mut behind: Vec<f64> = chart
         .series
         .iter()
-        .filter(|series| series.behind)
+        .filter(|series| series.in_background)
         .flat_map(|series| series.points.iter().map(|(_, y)| *y))
         .filter(|y| y.is_finite())
         .collect();
@@ -176,7 +184,7 @@ mod tests {
             name: "a<b".to_owned(),
             points,
             place: 0,
-            behind,
+            in_background: behind,
         }
     }
 

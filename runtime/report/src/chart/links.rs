@@ -5,33 +5,33 @@ use super::sheet::{self, LegendEntry};
 use super::{Mark, stroke};
 use crate::markup::{escaped, plain};
 
-/// The best split over a link of some speed.
+/// Best split for a link rate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkPoint {
-    /// What the link moves.
+    /// Link rate in bytes per second.
     pub bytes_per_second: f64,
     /// The best split.
     pub split: String,
-    /// How many times as long the job takes with `none`.
+    /// Speed-up of the job relative to `none`.
     pub speed_up: f64,
 }
 
-/// What pushdown is worth over links of any speed: the best split's speed-up over `none`, both axes logarithmic.
+/// Figure of the speed-up by link rate. Compares the best split with `none` on logarithmic axes.
 #[derive(Debug)]
 pub struct Links<'a> {
-    /// What the figure shows, in a sentence.
+    /// Title of the figure.
     pub title: &'a str,
-    /// How it was measured.
+    /// Subtitle that describes the measurement.
     pub subtitle: &'a str,
-    /// From the slowest link to the fastest.
+    /// Points by increasing link rate.
     pub points: &'a [LinkPoint],
-    /// The bytes per second of the link that was measured, which is marked.
+    /// Measured link rate in bytes per second, which is marked.
     pub measured: f64,
 }
 
 /// The figure as an SVG file.
 pub fn links(chart: &Links) -> String {
-    let place = place(chart.points);
+    let place = plot_area(chart.points);
     let frame = &place.frame;
     let splits = splits(chart.points);
     let mut out = sheet::open_svg(frame, chart.title, chart.subtitle, &entries(&splits));
@@ -41,7 +41,7 @@ pub fn links(chart: &Links) -> String {
     for tick in place.across.ticks() {
         frame.mark(&mut out, place.across.share(tick), &rate(tick));
     }
-    frame.beside(&mut out, Side::Left, "speed-up over no pushdown (predicted)");
+    frame.axis_caption(&mut out, Side::Left, "speed-up over no pushdown (predicted)");
     frame.foot(&mut out, "link between the storage host and the trainer");
     measured(&mut out, &place, chart.measured);
     let pairs = chart.points.iter().zip(chart.points.iter().skip(1));
@@ -58,7 +58,7 @@ pub fn links(chart: &Links) -> String {
     sheet::finish(out)
 }
 
-/// Each split once, in the order in which they are the best.
+/// Returns the distinct splits in order of appearance.
 fn splits(points: &[LinkPoint]) -> Vec<&str> {
     let mut splits = Vec::new();
     for point in points {
@@ -78,8 +78,8 @@ fn entries(splits: &[&str]) -> Vec<LegendEntry> {
     splits.iter().enumerate().map(entry).collect()
 }
 
-/// Bytes per second from left to right, speed-ups from 1 upwards.
-fn place(points: &[LinkPoint]) -> PlotArea {
+/// Creates axes for link rates and for speed-ups of 1 or more.
+fn plot_area(points: &[LinkPoint]) -> PlotArea {
     const STEPS: [f64; 6] = [1.0, 1.5, 2.0, 3.0, 5.0, 7.0];
     let slowest = points.first().map_or(125e3, |point| point.bytes_per_second);
     let fastest = points.last().map_or(125e7, |point| point.bytes_per_second);
@@ -89,7 +89,7 @@ fn place(points: &[LinkPoint]) -> PlotArea {
         .collect::<Vec<_>>()
         .into_iter();
     let top = ticks.find(|tick| *tick >= most * 1.02).unwrap_or(most).max(1.5);
-    // Over many powers of ten only as many as have room.
+    // Use fewer ticks if the axis covers several powers of ten.
     let steps = if top > 30.0 { &[1.0, 2.0, 5.0][..] } else { &STEPS };
     PlotArea {
         frame: sheet::frame(470.0, 52.0),
@@ -107,7 +107,7 @@ fn rate(bytes_per_second: f64) -> String {
     }
 }
 
-/// A dashed line where the link is that the plan was made for.
+/// Marks the link rate of the plan with a dashed line.
 fn measured(out: &mut String, place: &PlotArea, rate: f64) {
     if !(place.across.low..=place.across.high).contains(&rate) {
         return;
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn the_scale_begins_at_no_speed_up() {
-        let place = place(&[point(1.0, "a", 4.0), point(1e4, "none", 1.0)]);
+        let place = plot_area(&[point(1.0, "a", 4.0), point(1e4, "none", 1.0)]);
         assert_eq!(
             (place.y(1.0), place.y(5.0)),
             (place.frame.base(), place.frame.top)

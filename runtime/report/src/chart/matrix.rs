@@ -1,25 +1,26 @@
-//! Counts of pairs as shades.
+//! Confusion matrix with shaded cells.
 
 use super::frame::Frame;
 use super::{end, open_svg};
 use crate::markup::{count, escaped, middle_cut, percent};
 
-/// Classes of which all pairs can be shown.
+/// Maximum number of classes in a matrix.
 pub(crate) const FULL: usize = 100;
-/// Classes up to which each cell says its count.
+/// Maximum number of classes for cells with printed counts.
 const WRITTEN: usize = 20;
-/// Letters of a class' name at an axis.
+/// Maximum length of class names at an axis in characters.
 const LETTERS: usize = 16;
 
 pub(crate) struct Matrix<'a> {
-    /// What the chart shows, in a sentence.
+    /// Title of the chart.
     pub(crate) title: &'a str,
     pub(crate) names: &'a [&'a str],
-    /// `(row, column, count)`; a row adds up to its samples.
+    /// Row, column and number of samples.
     pub(crate) cells: &'a [(usize, usize, u64)],
 }
 
-/// The chart: rows are shades of what a class was taken for. At most [`FULL`] names.
+/// Draws the matrix. Each row is a true class, and shades show the fraction of the row. Names after the first
+/// [`FULL`] are ignored.
 pub(crate) fn matrix(chart: &Matrix) -> String {
     let classes = chart.names.len().clamp(1, FULL);
     let cell = match classes {
@@ -35,7 +36,7 @@ pub(crate) fn matrix(chart: &Matrix) -> String {
         .max()
         .unwrap_or(0);
     let size = if cell < 14.0 { 9.0 } else { 12.0 };
-    // The names, on the wide side, and the word before them.
+    // Estimated width of the names and the axis title.
     let margin = longest.min(LETTERS) as f64 * size * 0.64 + 34.0;
     let side = cell * classes as f64;
     let (width, height) = (margin + side + 6.0, margin + side + 6.0);
@@ -48,7 +49,7 @@ pub(crate) fn matrix(chart: &Matrix) -> String {
         bottom: 6.0,
     };
     let mut out = open_svg("matrix", &frame, chart.title);
-    // As large as it is drawn, however wide the page: letters stay readable, and the page around it scrolls.
+    // Use a fixed size instead of the page's width to keep text readable. The container scrolls.
     out = out.replacen(
         "<svg ",
         &format!(r#"<svg width="{width:.0}" height="{height:.0}" style="font-size:{size}px" "#),
@@ -73,7 +74,7 @@ pub(crate) fn matrix(chart: &Matrix) -> String {
     }
     let middle = margin + side / 2.0;
     out.push_str(&format!(
-        r#"<text class="word" x="{middle:.1}" y="14" text-anchor="middle">taken for</text><text class="word" transform="translate(14 {middle:.1}) rotate(-90)" text-anchor="middle">is</text>"#
+        r#"<text class="word" x="{middle:.1}" y="14" text-anchor="middle">predicted</text><text class="word" transform="translate(14 {middle:.1}) rotate(-90)" text-anchor="middle">true</text>"#
     ));
     cells(&mut out, chart, classes, margin, cell);
     end(out)
@@ -94,10 +95,10 @@ fn cells(out: &mut String, chart: &Matrix, classes: usize, margin: f64, cell: f6
         let name = |place: usize| escaped(chart.names.get(place).copied().unwrap_or_default());
         let (x, y) = (margin + cell * *column as f64, margin + cell * *row as f64);
         let class = if row == column { "right" } else { "wrong" };
-        // Mistakes are few among many: they are told apart at the pale end.
+        // Increase the contrast of small fractions, because mistakes are rare.
         let shade = share.powf(0.6).mul_add(0.92, 0.08);
         out.push_str(&format!(
-            r#"<rect class="{class}" x="{x:.1}" y="{y:.1}" width="{:.1}" height="{:.1}" fill-opacity="{shade:.2}"><title>{} taken for {}: {} of {} ({})</title></rect>"#,
+            r#"<rect class="{class}" x="{x:.1}" y="{y:.1}" width="{:.1}" height="{:.1}" fill-opacity="{shade:.2}"><title>{} predicted as {}: {} of {} ({})</title></rect>"#,
             cell - 1.0,
             cell - 1.0,
             name(*row),
@@ -132,7 +133,7 @@ mod tests {
             svg.matches("class=\"right\"").count() + svg.matches("class=\"wrong\"").count(),
             2
         );
-        assert!(svg.contains("a&amp;b taken for c: 1 of 6"), "{svg}");
+        assert!(svg.contains("a&amp;b predicted as c: 1 of 6"), "{svg}");
         let names = vec!["n"; 5000];
         let large = matrix(&Matrix {
             title: "t",

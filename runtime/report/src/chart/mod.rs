@@ -1,5 +1,5 @@
-//! Charts as SVG inside a page: colors are the page's, chosen by class, so that they follow its scheme; every chart has a title that is
-//! read out, and says no more than the tables beside it.
+//! Charts as SVG inside a page. CSS classes select the colors, so charts follow the page's color scheme.
+//! Every chart has a title for screen readers. All data of charts are also available in tables.
 
 mod axis;
 mod columns;
@@ -22,10 +22,10 @@ pub(crate) use strip::{area, marks, spans};
 use crate::markup::escaped;
 use frame::Frame;
 
-/// Colors that are told apart; what comes later is told apart by dashes.
+/// Number of distinct colors. Further series use dashes.
 pub(crate) const COLORS: usize = 6;
 
-/// How a legend shows a series.
+/// Symbol of a series in a legend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mark {
     Box,
@@ -51,17 +51,17 @@ impl Mark {
     }
 }
 
-/// The classes of an area in the color of that place.
+/// Returns the CSS class for an area.
 fn fill(place: usize) -> String {
     format!("f{}", place % COLORS)
 }
 
-/// The classes of a line in the color of that place, dashed from the second round of colors on.
+/// Returns the CSS classes for a line. Lines are dashed if colors repeat.
 fn stroke(place: usize) -> String {
     format!("l{} d{}", place % COLORS, place / COLORS % 3)
 }
 
-/// Says what each color stands for; it wraps where a page is narrow. Entries are a series' place and its name.
+/// Returns a legend that wraps on narrow pages. Entries contain the color and the name of a series.
 pub(crate) fn legend(mark: Mark, entries: &[(usize, &str)]) -> String {
     let entry = |(place, name): &(usize, &str)| {
         format!(
@@ -75,7 +75,7 @@ pub(crate) fn legend(mark: Mark, entries: &[(usize, &str)]) -> String {
     format!(r#"<ul class="legend">{entries}</ul>"#)
 }
 
-/// A chart's beginning: its size, its title for those who do not see it, and for those who point at it.
+/// Starts a chart. The title is used by screen readers and as a tooltip.
 fn open_svg(class: &str, frame: &Frame, title: &str) -> String {
     format!(
         r#"<svg class="{class}" viewBox="0 0 {} {}" role="img"><title>{}</title>"#,

@@ -1,10 +1,12 @@
-//! A chart as a file of its own: paper, title, legend and style, without fonts or scripts from elsewhere, readable on light and dark pages.
+//! Charts as standalone files with background, title, legend and style. They do not depend on external fonts
+//! or scripts, and support light and dark pages.
 
 use super::frame::Frame;
 use super::{COLORS, Mark, end};
 use crate::markup::escaped;
 
-/// The same for every chart, with room for the title, the line below it and the legend above, and for two axes beside.
+/// Returns the frame of a chart, with space for the title, the subtitle and the legend at the top, and for
+/// axes on both sides.
 pub(super) fn frame(height: f64, bottom: f64) -> Frame {
     Frame {
         width: 960.0,
@@ -19,14 +21,13 @@ pub(super) fn frame(height: f64, bottom: f64) -> Frame {
 const LIGHT: [&str; COLORS] = ["#0072b2", "#c65102", "#00805c", "#9c3f86", "#7a6200", "#545b64"];
 const DARK: [&str; COLORS] = ["#5ab4f0", "#f0913e", "#43c79c", "#e28fcb", "#d6bf4f", "#b4bcc6"];
 
-/// What the legend says of a color.
 pub(super) struct LegendEntry {
     pub(super) mark: Mark,
     pub(super) place: usize,
     pub(super) text: String,
 }
 
-/// The file's beginning, up to where the chart is drawn.
+/// Starts a file. The chart itself is drawn afterwards.
 pub(super) fn open_svg(frame: &Frame, title: &str, subtitle: &str, entries: &[LegendEntry]) -> String {
     let Frame {
         width, height, left, ..
@@ -43,14 +44,14 @@ pub(super) fn open_svg(frame: &Frame, title: &str, subtitle: &str, entries: &[Le
     out
 }
 
-/// Ends what [`begin`] began.
+/// Completes a file started by [`open_svg`].
 pub(super) fn finish(out: String) -> String {
     end(out) + "\n"
 }
 
-/// In rows from left to right below the title.
+/// Draws the legend in rows below the title.
 fn legend(out: &mut String, frame: &Frame, entries: &[LegendEntry]) {
-    /// What a letter takes at this size, on the wide side.
+    /// Estimated maximum width of a character.
     const LETTER: f64 = 7.0;
     let (mut x, mut y) = (frame.left, 70.0);
     for entry in entries {
@@ -69,7 +70,7 @@ fn legend(out: &mut String, frame: &Frame, entries: &[LegendEntry]) {
     out.push('\n');
 }
 
-/// A viewer that prefers dark pages gets a dark paper; one that knows no such rule the light one.
+/// Returns the style sheet. Viewers that do not support color schemes use the light colors.
 fn style() -> String {
     let scheme = |ink: &str, soft: &str, line: &str, paper: &str, colors: [&str; COLORS]| {
         let series = colors.iter().enumerate().map(|(place, color)| {

@@ -1,10 +1,10 @@
-//! Strips of a timeline: as wide as the page lets them be, so they hold no letters.
+//! Strips of a timeline. They contain no text, because they are stretched to the width of the page.
 
 use super::COLORS;
 use crate::facts::Span;
 use crate::markup::escaped;
 
-/// A strip's units from left to right: a whole number for each part of a timeline, so that neighbors meet.
+/// Width of a strip in SVG units. This is a multiple of the number of intervals to avoid gaps.
 const WIDE: f64 = 1200.0;
 
 fn strip(class: &str, title: &str, inside: &str) -> String {
@@ -14,7 +14,7 @@ fn strip(class: &str, title: &str, inside: &str) -> String {
     )
 }
 
-/// Shares of each part, stacked from below; what is missing to 1 stays empty.
+/// Draws stacked fractions for each interval. The rest of an interval is empty.
 pub(crate) fn area(class: &str, title: &str, layers: &[(usize, &[f64])]) -> String {
     let mut inside = String::new();
     let mut below = vec![0.0; layers.first().map_or(0, |(_, parts)| parts.len())];
@@ -36,7 +36,7 @@ pub(crate) fn area(class: &str, title: &str, layers: &[(usize, &[f64])]) -> Stri
     strip(class, title, &inside)
 }
 
-/// Stretches of the job, each in the color and as opaque as `look` says of it.
+/// Draws periods of the job. `look` returns the color, the opacity and the tooltip.
 pub(crate) fn spans(title: &str, spans: &[Span], look: impl Fn(&Span) -> (usize, f64, String)) -> String {
     let mut inside = String::new();
     for span in spans {
@@ -53,7 +53,7 @@ pub(crate) fn spans(title: &str, spans: &[Span], look: impl Fn(&Span) -> (usize,
     strip("low", title, &inside)
 }
 
-/// Points in time, at shares of it.
+/// Draws marks at the given fractions of the job's time.
 pub(crate) fn marks(title: &str, place: usize, at: &[(f64, &str)]) -> String {
     let mut inside = String::new();
     for (share, words) in at {

@@ -1,9 +1,10 @@
-//! Fewer points that look the same.
+//! Downsampling of curves.
 
-/// At most `2 * parts` of `points`, which go from left to right.
+/// Reduces `points` to a maximum of `2 * parts`. The points must be ordered from left to right.
 ///
-/// The points are divided into `parts` runs of equal length, and of each the lowest and the highest is kept, in the order in which they
-/// stand. Peaks stay what they are, at the price of means: a noisy curve looks as noisy as it is. As many points as that or fewer stay as they are.
+/// The points are divided into `parts` ranges of equal length. The minimum and maximum of each range are
+/// returned in the original order. This preserves peaks and noise, but not the mean. Shorter curves are
+/// returned unchanged.
 pub(crate) fn thinned(points: &[(f64, f64)], parts: usize) -> Vec<(f64, f64)> {
     if points.len() <= 2 * parts {
         return points.to_vec();

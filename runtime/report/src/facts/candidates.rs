@@ -1,11 +1,11 @@
-//! What a plan predicted beside what was measured.
+//! Comparison of predicted and measured times.
 
 use crate::run::{Candidate, Journal, Plan};
 
-/// Candidates that are shown beside those that were chosen or measured.
+/// Number of the best candidates. Chosen and measured candidates are always included.
 const SHOWN: usize = 12;
 
-/// A candidate, and the steps that were divided as it says.
+/// A candidate with the measured step time.
 #[derive(Debug)]
 pub(crate) struct CandidateComparison<'a> {
     pub(crate) candidate: &'a Candidate,
@@ -15,12 +15,13 @@ pub(crate) struct CandidateComparison<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct MeasuredSplit {
-    /// Median of what a step waited and computed.
+    /// Median time of a step, including the wait for the batch.
     pub(crate) seconds: f64,
     pub(crate) steps: usize,
 }
 
-/// The candidates of `plan`, the shortest job first: the best, the chosen one, and those that were measured.
+/// Returns the candidates of `plan` by increasing job time: the best ones, the chosen one, and all with
+/// measurements.
 pub(crate) fn compare_candidates<'a>(plan: &'a Plan, journal: &Journal) -> Vec<CandidateComparison<'a>> {
     let mut ranked: Vec<&Candidate> = plan.candidates.iter().collect();
     let cost = |candidate: &Candidate| {
@@ -37,7 +38,8 @@ pub(crate) fn compare_candidates<'a>(plan: &'a Plan, journal: &Journal) -> Vec<C
         .iter()
         .filter_map(|split| Some((split.as_str(), measured_at(journal, split)?)))
         .collect();
-    // A split is measured in one encoding: that of its best candidate, unless another was chosen.
+    // Steps do not record the encoding. A measurement is assigned to the chosen candidate of the split, or to
+    // the best candidate if none was chosen.
     let mut taken = Vec::new();
     let mut rows: Vec<CandidateComparison> = Vec::new();
     for candidate in &ranked {
@@ -66,10 +68,10 @@ pub(crate) fn compare_candidates<'a>(plan: &'a Plan, journal: &Journal) -> Vec<C
     rows
 }
 
-/// Steps count whose rows were all fetched: with kept ones an iteration is another one.
+/// Measures the steps at a split. Steps with cached features are faster and do not count.
 fn measured_at(journal: &Journal, split: &str) -> Option<MeasuredSplit> {
     let steps = journal.steps.sampled().iter();
-    let fetched = steps.filter(|step| !step.kept && journal.steps.split(step) == split);
+    let fetched = steps.filter(|step| !step.has_cached_features && journal.steps.split(step) == split);
     let mut times: Vec<f64> = fetched
         .map(|step| f64::from(step.waited) + f64::from(step.computed))
         .collect();

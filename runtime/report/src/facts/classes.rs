@@ -1,26 +1,28 @@
-//! Precision, recall and confusion of each class.
+//! Precision, recall and confusion by class.
 
 use crate::run::{ClassPredictions, Dataset};
 use std::collections::HashMap;
 
-/// What became of the samples of each class. Precision, recall and F1 as scikit-learn has them, but not a number where it says 0 because
-/// there is nothing to divide by.
+/// Classification results. Precision, recall and F1 are the same as in scikit-learn, except that they are NaN
+/// instead of 0 if the denominator is 0.
 #[derive(Debug)]
 pub(crate) struct Classes {
-    /// In the order of the model's outputs, where the data set names them.
+    /// Classes in the order of the model's outputs. Classes unknown to the data set follow in alphabetical
+    /// order.
     pub(crate) classes: Vec<Class>,
-    /// `(class, taken for, samples)` by places in `classes`; those that were right as well.
+    /// Pairs of true and predicted class with the number of samples, including correct predictions. Classes
+    /// are indices into `classes`.
     pub(crate) pairs: Vec<(usize, usize, u64)>,
     pub(crate) samples: u64,
     pub(crate) right: u64,
-    /// Of those whose rank is known, the share with the true label among the first five.
+    /// Top-five accuracy over samples with a known rank.
     pub(crate) top_five: Option<f64>,
 }
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Class {
     pub(crate) name: String,
-    /// Samples that are of it, that were taken for it, and that are both.
+    /// Number of samples with this true class, with this predicted class, and with both.
     pub(crate) support: u64,
     pub(crate) predicted: u64,
     pub(crate) right: u64,
@@ -90,7 +92,7 @@ impl Classes {
         }
     }
 
-    /// The pairs that were mixed up, the most frequent first.
+    /// Returns the confused pairs, the most frequent first.
     pub(crate) fn confused(&self) -> Vec<(&Class, &Class, u64)> {
         let mut wrong: Vec<_> = self.pairs.iter().filter(|(is, taken, _)| is != taken).collect();
         wrong.sort_by_key(|(is, taken, count)| (std::cmp::Reverse(*count), *is, *taken));
@@ -100,7 +102,7 @@ impl Classes {
         named.collect()
     }
 
-    /// Mean over the classes that any sample is of; what cannot be divided counts 0 there.
+    /// Returns the mean over all classes with samples. Undefined values are replaced by 0.
     pub(crate) fn mean(&self, figure: impl Fn(&Class) -> f64) -> f64 {
         let present = self.classes.iter().filter(|class| class.support > 0);
         let (sum, count) = present.fold((0.0, 0_u64), |(sum, count), class| {

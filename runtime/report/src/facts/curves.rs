@@ -1,8 +1,8 @@
-//! Points over epochs: an epoch's figure stands at its end, a step's loss within it.
+//! Points of curves over epochs. Epochs have points at the end, and steps have points within the epoch.
 
 use crate::run::{Epoch, Journal, Step};
 
-/// `(epoch, figure)` of each epoch that has one.
+/// Returns `(epoch, value)` for each epoch with a finite value.
 pub(crate) fn epoch_series(journal: &Journal, figure: impl Fn(&Epoch) -> Option<f64>) -> Vec<(f64, f64)> {
     let points = journal.epochs.iter().filter_map(|epoch| {
         let value = figure(epoch).filter(|value| value.is_finite())?;
@@ -11,7 +11,7 @@ pub(crate) fn epoch_series(journal: &Journal, figure: impl Fn(&Epoch) -> Option<
     points.collect()
 }
 
-/// `(epochs trained, loss)` of each step that was kept.
+/// Returns `(epochs trained, loss)` for each sampled step.
 pub(crate) fn step_series(journal: &Journal) -> Vec<(f64, f64)> {
     let usual = journal.dataset.steps_per_epoch;
     let mut points = Vec::with_capacity(journal.steps.sampled().len());

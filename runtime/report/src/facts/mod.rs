@@ -1,4 +1,4 @@
-//! What follows from what a run folder says.
+//! Values derived from the contents of a run folder.
 
 mod candidates;
 mod classes;

@@ -1,14 +1,14 @@
-//! The job's time in even parts: how much of each was spent waiting and computing, and what arrived in it.
+//! Timeline of a job in equal intervals: waiting, computing and received bytes.
 
 use crate::run::{Journal, MomentKind, Step};
 
-/// Parts that a job is divided into: a few pixels each.
+/// Number of intervals.
 pub(crate) const PARTS: usize = 300;
 
-/// A stretch of the job with a value of its own.
+/// A period of the job with a value.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Span {
-    /// Shares of the job's time.
+    /// Start and end as fractions of the job's time.
     pub(crate) from: f64,
     pub(crate) to: f64,
     pub(crate) value: f64,
@@ -17,25 +17,26 @@ pub(crate) struct Span {
 
 #[derive(Debug)]
 pub(crate) struct Timeline {
-    /// Of all of it, in seconds.
+    /// Total time in seconds.
     pub(crate) seconds: f64,
-    /// Share of each part that steps waited, and that they computed. What is missing to 1 is neither: measuring, validation, writing.
+    /// Waiting and computing time as fractions of each interval. The remaining time is measuring, validation
+    /// and writing.
     pub(crate) waited: Vec<f64>,
     pub(crate) computed: Vec<f64>,
-    /// Bytes a second that training steps' batches brought.
+    /// Bytes received per second by training steps.
     pub(crate) bytes: Vec<f64>,
-    /// Splits in use, by place in the journal's list.
+    /// Splits in use. The values are indices into the journal's list.
     pub(crate) splits: Vec<Span>,
-    /// Share of rows that came from the store, by epoch.
+    /// Fraction of cached features by epoch.
     pub(crate) kept: Vec<Span>,
-    /// How many hosts were left out.
+    /// Number of unavailable hosts.
     pub(crate) down: Vec<Span>,
 }
 
 impl Timeline {
-    /// None of a job without steps, or without time.
+    /// Computes the timeline. Returns `None` if the job has no steps or no duration.
     pub(crate) fn from_journal(journal: &Journal) -> Option<Self> {
-        let seconds = journal.ended;
+        let seconds = journal.duration;
         if journal.steps.sampled().is_empty() || seconds <= 0.0 {
             return None;
         }
@@ -62,7 +63,7 @@ impl Timeline {
             }
         }
         for (waited, computed) in line.waited.iter_mut().zip(&mut line.computed) {
-            // Where one step stands for many, or times overlap, there is no more than all of it.
+            // Limit the sum to 1, because each step represents omitted steps, and times may overlap.
             let sum = (*waited + *computed).max(1.0);
             (*waited, *computed) = (*waited / sum, *computed / sum);
         }
@@ -70,7 +71,7 @@ impl Timeline {
     }
 }
 
-/// Adds what of `from..to` lies in each part, as a share of the part.
+/// Adds the overlap of `from..to` with each interval as a fraction of the interval.
 fn spread(parts: &mut [f64], part: f64, from: f64, to: f64, weight: f64) {
     let (from, to) = (from.max(0.0) / part, to.max(0.0) / part);
     let first = from as usize;
@@ -103,9 +104,9 @@ fn splits(journal: &Journal, seconds: f64) -> Vec<Span> {
 }
 
 fn cached_spans(journal: &Journal, seconds: f64) -> Vec<Span> {
-    let any = journal.epochs.iter().any(|epoch| epoch.kept_rows > 0);
+    let any = journal.epochs.iter().any(|epoch| epoch.cached_rows > 0);
     let spans = journal.epochs.iter().filter_map(|epoch| {
-        let (kept, fetched) = (epoch.kept_rows, epoch.fetched_rows);
+        let (kept, fetched) = (epoch.cached_rows, epoch.fetched_rows);
         let share = kept as f64 / (kept + fetched).max(1) as f64;
         any.then(|| Span {
             from: ((epoch.at - epoch.seconds) / seconds).clamp(0.0, 1.0),
@@ -121,7 +122,7 @@ fn down(journal: &Journal, seconds: f64) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     let mut count = 0_u32;
     let mut since = 0.0;
-    let end = journal.ended;
+    let end = journal.duration;
     let changes = journal.moments.iter().filter_map(|moment| match moment.kind {
         MomentKind::HostDown => Some((moment.at, true)),
         MomentKind::HostUp => Some((moment.at, false)),
@@ -142,7 +143,7 @@ fn down(journal: &Journal, seconds: f64) -> Vec<Span> {
     bounded(spans)
 }
 
-/// Of more spans than there are parts, those that are seen best: the longest.
+/// Limits the number of spans by removing the shortest ones.
 fn bounded(mut spans: Vec<Span>) -> Vec<Span> {
     if spans.len() > PARTS {
         spans.sort_by(|left, right| (right.to - right.from).total_cmp(&(left.to - left.from)));

@@ -1,9 +1,9 @@
-use super::table::{Cell, LETTERS, Row, bar, more, shown, table};
+use super::table::{Cell, LETTERS, Row, add_omitted_note, bar, select_rows, table};
 use crate::chart::{FULL, Matrix, matrix};
 use crate::facts::{Class, Classes};
 use crate::markup::{count, percent, shortened};
 
-/// Pairs that are mixed up most: beside a matrix, and instead of one.
+/// Maximum number of confused pairs below a matrix, and without a matrix.
 const PAIRS: (usize, usize) = (10, 40);
 
 pub(super) fn section(out: &mut String, classes: &Classes) {
@@ -35,7 +35,7 @@ fn confusion(out: &mut String, classes: &Classes) {
             cells: &classes.pairs,
         });
         out.push_str(&format!(
-            r#"<figure><h3>Confusion matrix</h3><div class="scroll">{chart}</div><figcaption>A row is a class and is shaded by the share of its images: what was right in blue, on the diagonal; what was mixed up in orange.</figcaption></figure>"#
+            r#"<figure><h3>Confusion matrix</h3><div class="scroll">{chart}</div><figcaption>Rows are true classes, and the shade of a cell is the share of the row. Correct predictions are blue, and wrong predictions are orange.</figcaption></figure>"#
         ));
     }
     let confused = classes.confused();
@@ -63,18 +63,19 @@ fn confusion(out: &mut String, classes: &Classes) {
     };
     out.push_str(open);
     let header = [
-        ("Is", false),
-        ("Taken for", false),
+        ("True class", false),
+        ("Predicted class", false),
         ("Images", true),
-        ("Of its class", true),
+        ("Share of class", true),
     ];
     out.push_str(&table(&header, &rows));
-    more(out, rows.len(), confused.len() as u64, "pairs");
+    add_omitted_note(out, rows.len(), confused.len() as u64, "pairs");
     out.push_str(close);
 }
 
 fn per_class(out: &mut String, classes: &Classes) {
-    // What nobody can judge stands last.
+    // If there are too many classes, those with the lowest F1 are shown. Classes without samples have no F1
+    // and are omitted first.
     let worth = |class: &Class| {
         if class.support > 0 {
             class.f1()
@@ -82,7 +83,7 @@ fn per_class(out: &mut String, classes: &Classes) {
             f64::INFINITY
         }
     };
-    let shown = shown(&classes.classes, worth);
+    let shown = select_rows(&classes.classes, worth);
     let mut rows: Vec<Row> = shown.iter().map(|class| row(class)).collect();
     let mean = |figure: fn(&Class) -> f64| Cell::Number(percent(classes.mean(figure)));
     rows.push(Row {
@@ -106,11 +107,11 @@ fn per_class(out: &mut String, classes: &Classes) {
         ("", false),
     ];
     out.push_str(&table(&header, &rows));
-    more(
+    add_omitted_note(
         out,
         shown.len(),
         classes.classes.len() as u64,
-        "classes, those with the least F1,",
+        "classes, the lowest F1 first",
     );
 }
 

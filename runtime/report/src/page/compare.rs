@@ -1,9 +1,9 @@
 //! Several runs side by side.
 
-use super::curves::{figure_of, hundredths, of_figure};
+use super::curves::{add_figure, hundredths, metric_series};
 use super::headline::lowered;
 use super::shell;
-use super::table::{Cell, Row, more, table};
+use super::table::{Cell, Row, add_omitted_note, table};
 use crate::Run;
 use crate::chart::{Lines, Mark, Series, legend, lines};
 use crate::facts::epoch_series;
@@ -11,10 +11,11 @@ use crate::figure;
 use crate::markup::{bytes, duration, escaped, middle_cut, percent, plain, shortened, significant};
 use std::collections::BTreeSet;
 
-/// Runs that are drawn and whose settings are compared, and runs in the table.
+/// Maximum number of runs in charts and in the comparison of settings, and maximum number of runs in the
+/// table.
 const DRAWN: usize = 12;
 const LISTED: usize = 100;
-/// Settings that differ.
+/// Maximum number of settings in the table.
 const SETTINGS: usize = 200;
 
 pub(super) fn page(runs: &[Run]) -> String {
@@ -35,7 +36,7 @@ pub(super) fn page(runs: &[Run]) -> String {
     out
 }
 
-/// Short names that still tell runs apart.
+/// Returns short and distinct names of the runs.
 fn names(runs: &[Run]) -> Vec<String> {
     let short = |run: &Run| middle_cut(&run.name, 40);
     let mut seen = BTreeSet::new();
@@ -50,7 +51,7 @@ fn names(runs: &[Run]) -> Vec<String> {
     named.collect()
 }
 
-/// What all of them are judged by: the first run's figure.
+/// Returns the metric for the comparison, which is the primary metric of the first validated run.
 fn judged(runs: &[Run]) -> Option<&str> {
     runs.iter().find_map(|run| figure::primary_metric(&run.journal))
 }
@@ -67,14 +68,14 @@ fn figures(out: &mut String, runs: &[Run]) {
         ("Epochs", true),
         ("Time", true),
         ("Received", true),
-        ("From store", true),
+        ("Cached", true),
         ("Split", false),
     ];
     let best = runs
         .iter()
         .filter_map(|run| figure::best(&run.journal, name).map(|(_, value)| value));
     let best = best.reduce(|left, right| {
-        if figure::is_error(name) {
+        if figure::lower_is_better(name) {
             left.min(right)
         } else {
             left.max(right)
@@ -88,7 +89,7 @@ fn figures(out: &mut String, runs: &[Run]) {
         .collect();
     out.push_str("<section><h2>Results</h2>");
     out.push_str(&table(&header, &rows));
-    more(out, rows.len(), runs.len() as u64, "runs");
+    add_omitted_note(out, rows.len(), runs.len() as u64, "runs");
     out.push_str("</section>");
 }
 
@@ -104,7 +105,7 @@ fn row(run: &Run, short: String, name: &str, best: Option<f64>) -> Row {
         || journal.epochs.iter().map(|epoch| epoch.bytes_received).sum(),
         |done| done.bytes_received,
     );
-    let kept: u64 = journal.epochs.iter().map(|epoch| epoch.kept_rows).sum();
+    let kept: u64 = journal.epochs.iter().map(|epoch| epoch.cached_rows).sum();
     let fetched: u64 = journal.epochs.iter().map(|epoch| epoch.fetched_rows).sum();
     let done = if journal.done.is_some() {
         ""
@@ -120,7 +121,10 @@ fn row(run: &Run, short: String, name: &str, best: Option<f64>) -> Row {
             Cell::Number(significant(epoch.map_or(f64::NAN, |epoch| epoch.loss))),
             Cell::Number(journal.epochs.len().to_string()),
             Cell::Number(duration(
-                journal.done.as_ref().map_or(journal.ended, |done| done.seconds),
+                journal
+                    .done
+                    .as_ref()
+                    .map_or(journal.duration, |done| done.seconds),
             )),
             Cell::Number(bytes(received as f64)),
             Cell::Number(percent(kept as f64 / (kept + fetched) as f64)),
@@ -130,7 +134,7 @@ fn row(run: &Run, short: String, name: &str, best: Option<f64>) -> Row {
     }
 }
 
-/// Runs as curves that have the same colors in every chart.
+/// Runs with the same colors in all charts.
 struct Curves<'a> {
     runs: &'a [Run],
     names: &'a [String],
@@ -143,13 +147,13 @@ impl Curves<'_> {
             name: name.clone(),
             points: points(run),
             place,
-            behind: false,
+            in_background: false,
         })
         .collect()
     }
 }
 
-/// A chart with its heading; `across` says what is below it, and whether that is counted.
+/// Adds a chart with a heading. `across` is the caption of the horizontal axis, and true for integers.
 fn draw(out: &mut String, heading: &str, across: (&str, bool), series: &[Series], share: bool) {
     let chart = lines(&Lines {
         title: heading,
@@ -163,7 +167,7 @@ fn draw(out: &mut String, heading: &str, across: (&str, bool), series: &[Series]
         },
         shown: if share { hundredths } else { plain },
     });
-    figure_of(out, heading, chart, "", "");
+    add_figure(out, heading, chart, "", "");
 }
 
 fn curves(out: &mut String, runs: &[Run], all: usize) {
@@ -173,8 +177,8 @@ fn curves(out: &mut String, runs: &[Run], all: usize) {
     out.push_str(&format!(r#"<section><h2>Curves</h2>{key}<div class="grid2">"#));
     let curves = Curves { runs, names };
     if let Some(name) = judged(runs) {
-        let (title, share) = (figure::title(name), figure::is_share(name));
-        let by_epoch = curves.series(|run| of_figure(&run.journal, name));
+        let (title, share) = (figure::title(name), figure::is_fraction(name));
+        let by_epoch = curves.series(|run| metric_series(&run.journal, name));
         draw(
             out,
             &format!("{title} over epochs"),
@@ -194,7 +198,7 @@ fn curves(out: &mut String, runs: &[Run], all: usize) {
     let losses = curves.series(|run| epoch_series(&run.journal, |epoch| Some(epoch.loss)));
     draw(out, "Training loss over epochs", ("epoch", true), &losses, false);
     out.push_str("</div>");
-    more(out, runs.len(), all as u64, "runs");
+    add_omitted_note(out, runs.len(), all as u64, "runs");
     out.push_str("</section>");
 }
 
@@ -235,6 +239,6 @@ fn settings(out: &mut String, runs: &[Run]) {
         })
         .collect();
     out.push_str(&table(&header, &rows));
-    more(out, rows.len(), differing.len() as u64, "settings");
+    add_omitted_note(out, rows.len(), differing.len() as u64, "settings");
     out.push_str("</section>");
 }

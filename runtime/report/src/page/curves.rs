@@ -1,4 +1,4 @@
-use super::table::{Cell, Row, more, table};
+use super::table::{Cell, Row, add_omitted_note, table};
 use crate::Run;
 use crate::chart::{Lines, Mark, Series, legend, lines};
 use crate::facts::{epoch_series, step_series};
@@ -6,9 +6,9 @@ use crate::figure;
 use crate::markup::{bytes, duration, escaped, percent, plain, significant};
 use crate::run::{Epoch, Journal};
 
-/// Charts of figures beside that of the loss.
+/// Maximum number of charts for metrics, in addition to the loss.
 const CHARTS: usize = 4;
-/// Epochs in the table.
+/// Maximum number of epochs in the table.
 const ROWS: usize = 200;
 
 pub(super) fn section(out: &mut String, run: &Run) {
@@ -26,8 +26,8 @@ pub(super) fn section(out: &mut String, run: &Run) {
     out.push_str("</section>");
 }
 
-/// A chart with its legend and what has to be said of it.
-pub(super) fn figure_of(out: &mut String, heading: &str, chart: Option<String>, key: &str, caption: &str) {
+/// Adds a chart with a heading, a legend and a caption, if there is a chart.
+pub(super) fn add_figure(out: &mut String, heading: &str, chart: Option<String>, key: &str, caption: &str) {
     let Some(chart) = chart else {
         return;
     };
@@ -41,35 +41,35 @@ pub(super) fn figure_of(out: &mut String, heading: &str, chart: Option<String>, 
 fn loss(out: &mut String, journal: &Journal) {
     let series = [
         Series {
-            name: "mean of an epoch".to_owned(),
+            name: "mean per epoch".to_owned(),
             points: epoch_series(journal, |epoch| Some(epoch.loss)),
             place: 0,
-            behind: false,
+            in_background: false,
         },
         Series {
-            name: "of each step".to_owned(),
+            name: "per step".to_owned(),
             points: step_series(journal),
             place: 5,
-            behind: true,
+            in_background: true,
         },
     ];
     let chart = lines(&Lines {
-        title: "Training loss over epochs, with the loss of each step behind it",
+        title: "Training loss over epochs, with the loss of steps in the background",
         across: "epoch",
         counted: true,
         series: &series,
         limits: (f64::NEG_INFINITY, f64::INFINITY),
         shown: plain,
     });
-    let key = legend(Mark::Line, &[(0, "mean of an epoch"), (5, "of each step")]);
-    figure_of(out, "Training loss", chart, &key, "");
+    let key = legend(Mark::Line, &[(0, "mean per epoch"), (5, "per step")]);
+    add_figure(out, "Training loss", chart, &key, "");
 }
 
-/// Figures that share an axis: shares of 1, errors in the unit of what is predicted, and each other one for itself.
+/// Groups metrics by axis: fractions, errors in the unit of the target, and each other metric separately.
 fn groups(journal: &Journal) -> Vec<Vec<&'static str>> {
     let figures = journal.epochs.first().map(|epoch| epoch.figures.as_slice());
     let names = figures.unwrap_or_default().iter().map(|(name, _)| *name);
-    let (shares, others): (Vec<_>, Vec<_>) = names.partition(|name| figure::is_share(name));
+    let (shares, others): (Vec<_>, Vec<_>) = names.partition(|name| figure::is_fraction(name));
     let (errors, others): (Vec<_>, Vec<_>) = others
         .into_iter()
         .partition(|name| ["mae", "rmse"].contains(name));
@@ -85,12 +85,12 @@ fn validation(out: &mut String, journal: &Journal, names: &[&str]) {
         .enumerate()
         .map(|(place, name)| Series {
             name: figure::title(name),
-            points: of_figure(journal, name),
+            points: metric_series(journal, name),
             place,
-            behind: false,
+            in_background: false,
         })
         .collect();
-    let share = names.first().is_some_and(|name| figure::is_share(name));
+    let share = names.first().is_some_and(|name| figure::is_fraction(name));
     let heading = match names {
         [name] => format!("{} on validation images", figure::title(name)),
         _ => "On validation images".to_owned(),
@@ -116,7 +116,7 @@ fn validation(out: &mut String, journal: &Journal, names: &[&str]) {
     } else {
         String::new()
     };
-    figure_of(out, &heading, chart, &key, &best(journal, names));
+    add_figure(out, &heading, chart, &key, &best(journal, names));
 }
 
 fn best(journal: &Journal, names: &[&str]) -> String {
@@ -132,8 +132,8 @@ fn best(journal: &Journal, names: &[&str]) -> String {
     found.collect::<Vec<_>>().join("; ")
 }
 
-/// A figure over epochs, from before the first on.
-pub(super) fn of_figure(journal: &Journal, name: &str) -> Vec<(f64, f64)> {
+/// Returns a metric by epoch, starting with the value before training.
+pub(super) fn metric_series(journal: &Journal, name: &str) -> Vec<(f64, f64)> {
     let before = journal.baseline.as_ref();
     let before = before.and_then(|baseline| figure::value(&baseline.figures(), name));
     let before = before.filter(|value| value.is_finite()).map(|value| (0.0, value));
@@ -151,16 +151,16 @@ fn epochs(out: &mut String, journal: &Journal) {
         return;
     };
     let names: Vec<&str> = first.figures.iter().map(|(name, _)| *name).collect();
-    let stored = all.iter().any(|epoch| epoch.kept_rows > 0);
+    let stored = all.iter().any(|epoch| epoch.cached_rows > 0);
     let titles: Vec<String> = names.iter().map(|name| figure::title(name)).collect();
     let mut header = vec![("Epoch", true), ("Loss", true)];
     header.extend(titles.iter().map(|title| (title.as_str(), true)));
     header.extend([("Time", true), ("Waited", true), ("Received", true)]);
-    header.extend(stored.then_some(("From store", true)));
+    header.extend(stored.then_some(("Cached", true)));
     header.push(("Split", false));
     let best = figure::primary_metric(journal).and_then(|name| figure::best(journal, name));
     let best = best.map(|(epoch, _)| epoch.epoch);
-    // The best one and, of many, the last.
+    // The best epoch and the last epochs.
     let late = all.len().saturating_sub(ROWS);
     let shown = all
         .iter()
@@ -174,7 +174,7 @@ fn epochs(out: &mut String, journal: &Journal) {
         .collect();
     out.push_str("<details><summary>All metrics by epoch</summary>");
     out.push_str(&table(&header, &rows));
-    more(out, rows.len(), all.len() as u64, "epochs");
+    add_omitted_note(out, rows.len(), all.len() as u64, "epochs");
     out.push_str("</details>");
 }
 
@@ -191,7 +191,7 @@ fn cells(epoch: &Epoch, names: &[&str], stored: bool) -> Vec<Cell> {
     cells.push(Cell::Number(percent(epoch.waited_seconds / epoch.seconds)));
     cells.push(Cell::Number(bytes(epoch.bytes_received as f64)));
     if stored {
-        let (kept, fetched) = (epoch.kept_rows, epoch.fetched_rows);
+        let (kept, fetched) = (epoch.cached_rows, epoch.fetched_rows);
         cells.push(Cell::Number(percent(
             kept as f64 / (kept + fetched).max(1) as f64,
         )));

@@ -1,13 +1,13 @@
-use super::table::{Cell, Row, more, table};
+use super::table::{Cell, Row, add_omitted_note, table};
 use crate::Run;
 use crate::facts::Classes;
 use crate::figure;
 use crate::markup::{bytes, count, duration, escaped, percent, shortened};
 use crate::run::{Journal, MomentKind};
 use frostline_job::Task;
-use frostline_job::folder::Ending;
+use frostline_job::folder::FinalState;
 
-/// Letters of a class' name or a split in a line.
+/// Maximum length of a split in characters.
 const LETTERS: usize = 60;
 
 pub(super) fn section(out: &mut String, run: &Run, classes: Option<&Classes>) {
@@ -30,7 +30,7 @@ pub(super) fn section(out: &mut String, run: &Run, classes: Option<&Classes>) {
         .filter(|classes| classes.classes.len() > 5)
         .and_then(|of| of.top_five)
     {
-        tile(out, "Top-5 accuracy", &percent(top_five), "of the written model");
+        tile(out, "Top-5 accuracy", &percent(top_five), "final model");
     }
     time(out, journal);
     traffic(out, journal);
@@ -44,22 +44,22 @@ pub(super) fn section(out: &mut String, run: &Run, classes: Option<&Classes>) {
     bad(out, journal);
 }
 
-/// What became of a run that did not come to its end.
+/// Describes the state of an unfinished run.
 fn state(run: &Run) -> String {
     let epochs = match run.journal.epochs.last() {
-        None => "before its first epoch ended".to_owned(),
+        None => "before completing an epoch".to_owned(),
         Some(last) => format!("after epoch {}", last.epoch),
     };
     match &run.ending {
-        Some(Ending::Failed { error }) => format!("This job failed {epochs}: {error}."),
-        Some(Ending::Interrupted) => {
+        Some(FinalState::Failed { error }) => format!("This job failed {epochs}: {error}."),
+        Some(FinalState::Interrupted) => {
             format!("This job was interrupted {epochs}; frostline train --resume continues it.")
         }
         _ => format!("This job is still running, or was killed {epochs}."),
     }
 }
 
-/// The images that were skipped, and why.
+/// Adds a table of skipped images with errors.
 fn bad(out: &mut String, journal: &Journal) {
     if journal.bad.is_empty() {
         return;
@@ -80,7 +80,7 @@ fn bad(out: &mut String, journal: &Journal) {
         count(journal.bad_count)
     ));
     out.push_str(&table(&[("Image", false), ("Error", false)], &rows));
-    more(out, rows.len(), journal.bad_count, "images");
+    add_omitted_note(out, rows.len(), journal.bad_count, "images");
     out.push_str("</details>");
 }
 
@@ -105,7 +105,7 @@ fn about(journal: &Journal) -> String {
     )
 }
 
-/// What the run is judged by at its best epoch, and the other figures there.
+/// Adds all metrics of the best epoch, starting with the primary metric.
 fn judged(out: &mut String, journal: &Journal) {
     let Some(name) = figure::primary_metric(journal) else {
         return;
@@ -138,7 +138,7 @@ fn judged(out: &mut String, journal: &Journal) {
     tile(out, "Loss", &figure::shown("loss", epoch.loss), &loss);
 }
 
-/// What the written model is worth on images that nothing was chosen by.
+/// Adds the metrics of the written model on the test part, which was not used for any selection.
 fn tested(out: &mut String, journal: &Journal) {
     let Some((quality, samples)) = journal.test else {
         return;
@@ -154,7 +154,7 @@ fn tested(out: &mut String, journal: &Journal) {
     }
 }
 
-/// The first letter small, unless the word is an abbreviation.
+/// Converts the first letter to lowercase, unless the word is an abbreviation.
 pub(super) fn lowered(title: &str) -> String {
     let mut letters = title.chars();
     match (letters.next(), letters.next()) {
@@ -171,7 +171,7 @@ fn time(out: &mut String, journal: &Journal) {
     let seconds = journal
         .done
         .as_ref()
-        .map_or(journal.ended, |done| done.seconds.max(0.0));
+        .map_or(journal.duration, |done| done.seconds.max(0.0));
     let mut times: Vec<f64> = journal.epochs.iter().map(|epoch| epoch.seconds).collect();
     times.sort_by(f64::total_cmp);
     let middle = times.get(times.len() / 2).copied();
@@ -184,7 +184,7 @@ fn time(out: &mut String, journal: &Journal) {
 fn traffic(out: &mut String, journal: &Journal) {
     let epochs = journal.epochs.iter().map(|epoch| epoch.bytes_received).sum();
     let received = journal.done.as_ref().map_or(epochs, |done| done.bytes_received);
-    let kept: u64 = journal.epochs.iter().map(|epoch| epoch.kept_rows).sum();
+    let kept: u64 = journal.epochs.iter().map(|epoch| epoch.cached_rows).sum();
     let fetched: u64 = journal.epochs.iter().map(|epoch| epoch.fetched_rows).sum();
     let words = if kept > 0 {
         format!(
@@ -241,7 +241,7 @@ fn tile(out: &mut String, name: &str, value: &str, words: &str) {
     out.push_str("</div>");
 }
 
-/// Words in which a percent sign stays beside its number.
+/// Escapes text and prevents line breaks before percent signs.
 fn together(words: &str) -> String {
     escaped(words).replace(" %", "\u{a0}%")
 }

@@ -1,4 +1,4 @@
-use super::table::{Cell, LETTERS, Row, bar, more, shown, table};
+use super::table::{Cell, LETTERS, Row, add_omitted_note, bar, select_rows, table};
 use crate::markup::{count, percent, shortened};
 use crate::run::{LabelScore, Labels};
 
@@ -10,12 +10,12 @@ pub(super) fn section(out: &mut String, labels: &Labels) {
         "<section><h2>Labels</h2><p>The written model on {} validation images. A label is predicted above a probability of 0.5.</p>",
         count(labels.samples)
     ));
-    // What nobody can judge stands last.
+    // Labels without images cannot be rated and follow at the end.
     let worth = |label: &LabelScore| match label.counts.support {
         0 => f64::INFINITY,
         _ => label.counts.f1(),
     };
-    let shown = shown(&labels.scores, worth);
+    let shown = select_rows(&labels.scores, worth);
     let mut rows: Vec<Row> = shown.iter().map(|label| row(label)).collect();
     rows.push(means(labels));
     let header = [
@@ -28,11 +28,11 @@ pub(super) fn section(out: &mut String, labels: &Labels) {
         ("", false),
     ];
     out.push_str(&table(&header, &rows));
-    more(
+    add_omitted_note(
         out,
         shown.len(),
         labels.scores.len() as u64,
-        "labels, those with the least F1,",
+        "labels, the lowest F1 first",
     );
     out.push_str("</section>");
 }
@@ -54,7 +54,8 @@ fn row(label: &LabelScore) -> Row {
     }
 }
 
-/// As the run's own figures have them: F1 over all labels, average precision over those that any image has.
+/// Returns the means in the same way as the run's metrics: F1 over all labels, and average precision over
+/// labels with images.
 fn means(labels: &Labels) -> Row {
     let over = |figure: fn(&LabelScore) -> Option<f64>| {
         let known: Vec<f64> = labels.scores.iter().filter_map(figure).collect();
@@ -74,7 +75,7 @@ fn means(labels: &Labels) -> Row {
     }
 }
 
-/// A share, which is not a number where there is nothing to divide by.
+/// Returns NaN instead of the fraction if the denominator is 0.
 fn share(share: f64, of: usize) -> f64 {
     if of == 0 { f64::NAN } else { share }
 }

@@ -3,7 +3,7 @@ use crate::run::{Measure, Mistake};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// Letters of what is so and of what was predicted.
+/// Maximum length of labels and predictions in characters.
 const LETTERS: usize = 60;
 
 pub(super) fn section(out: &mut String, mistakes: &[Mistake]) {
@@ -14,13 +14,13 @@ pub(super) fn section(out: &mut String, mistakes: &[Mistake]) {
         Measure::Class { .. } => "Wrong predictions with the highest confidence.",
         Measure::Labels { .. } => "Images with the most wrong labels, then the largest loss.",
         Measure::Number { .. } => {
-            "Images with the largest error. Errors of several targets compare by the RMSE of each."
+            "Images with the largest error. Errors of several targets are compared relative to the RMSE."
         }
     };
     let without = match mistakes.iter().filter(|mistake| mistake.image.is_none()).count() {
         0 => String::new(),
         count => format!(
-            " {count} of {} have no image: too large, or not received when the job ended.",
+            " {count} of {} images are missing, because they were too large or not received before the job ended.",
             mistakes.len()
         ),
     };
@@ -53,7 +53,7 @@ fn figure(out: &mut String, mistake: &Mistake) {
     ));
 }
 
-/// What stands below an image, made harmless.
+/// Escaped text below an image.
 struct Caption {
     label: String,
     predicted: String,
@@ -92,7 +92,7 @@ fn labels(names: &str) -> String {
     if names.is_empty() { "no label" } else { names }.to_owned()
 }
 
-/// A number with the figures that say something; what is none as it came.
+/// Rounds a number for display. Other text is returned unchanged.
 fn rounded(number: &str) -> String {
     number.parse().map_or_else(|_| number.to_owned(), significant)
 }

@@ -1,4 +1,4 @@
-//! The page: one file without scripts that asks no network for anything.
+//! Report as a single file without scripts or network access.
 
 mod classes;
 mod compare;
@@ -19,11 +19,11 @@ use crate::facts::Classes;
 use crate::run::Predictions;
 use frostline_job::Task;
 
-/// A page that shows a run or, of several, how they differ. Its size is bounded, however long the jobs were: some megabytes with images, at
-/// most one without.
+/// Returns a page for a single run, or a comparison of several runs. The size does not depend on the duration
+/// of jobs: up to 1 MB without images, and some megabytes with images.
 ///
-/// Long curves keep the lowest and the highest point of each of 300 parts; of what is listed the most telling part is shown, and how much
-/// there is besides. Of more than twelve runs the first twelve are drawn.
+/// Curves keep the minimum and maximum of each of 300 intervals. Long tables show the most relevant rows and
+/// the total count. If there are more than twelve runs, only the first twelve are drawn.
 pub fn html(runs: &[Run]) -> String {
     match runs {
         [run] => single(run),

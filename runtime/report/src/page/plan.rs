@@ -1,4 +1,4 @@
-use super::table::{Cell, Row, more, table};
+use super::table::{Cell, Row, add_omitted_note, table};
 use crate::Run;
 use crate::chart::{Mark, legend};
 use crate::facts::{CandidateComparison, compare_candidates};
@@ -11,7 +11,7 @@ pub(super) fn section(out: &mut String, run: &Run) {
     let rows = compare_candidates(plan, &run.journal);
     out.push_str("<section><h2>Plan</h2>");
     out.push_str(&format!(
-        "<p>Split at <strong>{}</strong> in {} by the rule {}, over a link of {}/s. {}</p>",
+        "<p>Split at <strong>{}</strong> in {} by the policy {}, over a link of {}/s. {}</p>",
         escaped(&shortened(&plan.split, 80)),
         escaped(&plan.encoding),
         escaped(&shortened(&plan.policy, 80)),
@@ -23,7 +23,7 @@ pub(super) fn section(out: &mut String, run: &Run) {
     let shown: Vec<Row> = rows.iter().map(|row| candidate_row(row, longest)).collect();
     let header = [
         ("Split", false),
-        ("An iteration", false),
+        ("Iteration", false),
         ("Predicted", true),
         ("Measured", true),
         ("Steps", true),
@@ -31,19 +31,19 @@ pub(super) fn section(out: &mut String, run: &Run) {
         ("Host", true),
         ("Link", true),
         ("Trainer", true),
-        ("An image", true),
+        ("Bytes per image", true),
         ("Whole job", true),
     ];
     out.push_str(&table(&header, &shown));
-    more(out, shown.len(), plan.candidates.len() as u64, "candidates");
+    add_omitted_note(out, shown.len(), plan.candidates.len() as u64, "candidates");
     out.push_str(
-        "<p class=\"soft\">The shortest predicted job stands first. Predicted spreads the job's beginning and end over all iterations; measured is the median \
-         of what steps at that split waited and computed whose features were all fetched. Bars that fade are longer than shown.</p></section>",
+        "<p class=\"soft\">Rows are sorted by predicted job time. Predicted times include a share of the start and the end of the job. Measured times are the median \
+         of waiting and computing over the steps at the split without cached features. Faded bars are longer than shown.</p></section>",
     );
 }
 
-/// The seconds of a whole bar: those of the longest, but of no more than five times the shortest, next to which the others could not be
-/// told apart.
+/// Returns the time of a full bar in seconds. This is the longest time, unless it exceeds five times the
+/// shortest, because short times would be indistinguishable.
 fn scale(rows: &[CandidateComparison]) -> f64 {
     let times = || {
         let times = rows.iter().flat_map(|row| {
@@ -56,10 +56,10 @@ fn scale(rows: &[CandidateComparison]) -> f64 {
     times().fold(0.0, f64::max).min(shortest * 5.0)
 }
 
-/// How the chosen split turned out.
+/// Compares the prediction for the chosen split with the measurement.
 fn verdict(rows: &[CandidateComparison], predicted: f64) -> String {
     let measured = rows.iter().find(|row| row.chosen).and_then(|row| row.measured);
-    let said = format!("Predicted {} an iteration", duration(predicted));
+    let said = format!("Predicted {} per iteration", duration(predicted));
     match measured {
         Some(measured) if predicted > 0.0 => {
             let off = (measured.seconds / predicted - 1.0) * 100.0;
@@ -68,7 +68,7 @@ fn verdict(rows: &[CandidateComparison], predicted: f64) -> String {
             format!("{said}; measured {seconds}, {:.0} % {word}.", off.abs())
         }
         _ => format!(
-            "{said}; no training batch was fetched at that split alone, without features from the cache."
+            "{said}; not measured, because no batch at the split was fetched without cached features."
         ),
     }
 }
@@ -79,7 +79,7 @@ fn bar(place: usize, seconds: f64, whole: f64) -> String {
     } else {
         0.0
     };
-    // What has no room fades out.
+    // Bars that exceed the scale fade out.
     let over = if share > 1.0 { " over" } else { "" };
     format!(
         r#"<span class="bar b{place}{over}" style="width:{:.1}%"></span>"#,

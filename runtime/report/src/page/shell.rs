@@ -1,10 +1,10 @@
 use crate::markup::escaped;
 
-/// Nothing but what stands in the page itself is shown, and nothing of it runs.
+/// Policy that forbids scripts and external content.
 const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
 
-/// The page up to where its contents begin.
+/// Returns the beginning of a page.
 pub(super) fn open_page(title: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/><meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\"/>\

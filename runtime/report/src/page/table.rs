@@ -1,29 +1,28 @@
-//! Tables, which scroll for themselves where a page is narrow.
+//! Tables that scroll horizontally on narrow pages.
 
 use crate::markup::escaped;
 
-/// Rows of a table of classes, labels or numbers; of more, those that do worst.
+/// Maximum number of classes, labels or numbers in a table.
 const ROWS: usize = 200;
-/// Letters of a name in a table.
+/// Maximum length of a name in characters.
 pub(super) const LETTERS: usize = 80;
 
-/// A cell.
 pub(super) enum Cell {
-    /// Words.
+    /// Text, which is escaped.
     Text(String),
-    /// A figure, to the right.
+    /// Number, which is escaped and aligned to the right.
     Number(String),
-    /// Markup that is made of checked parts.
+    /// Trusted markup.
     Raw(String),
 }
 
-/// A row, and whether it is the one to look at.
+/// A row, highlighted if it is the best.
 pub(super) struct Row {
     pub(super) cells: Vec<Cell>,
     pub(super) best: bool,
 }
 
-/// `header` says of each column whether its cells are figures.
+/// Returns a table. `header` contains the names of columns, and whether they are numeric.
 pub(super) fn table(header: &[(&str, bool)], rows: &[Row]) -> String {
     let mut out = String::from(r#"<div class="scroll"><table><thead><tr>"#);
     for (name, number) in header {
@@ -34,7 +33,7 @@ pub(super) fn table(header: &[(&str, bool)], rows: &[Row]) -> String {
     for row in rows {
         out.push_str(if row.best { r#"<tr class="best">"# } else { "<tr>" });
         for (place, cell) in row.cells.iter().enumerate() {
-            // What the row is about stands first.
+            // The first cell is the heading of the row.
             let (element, scope) = if place == 0 {
                 ("th", r#" scope="row""#)
             } else {
@@ -55,7 +54,7 @@ pub(super) fn table(header: &[(&str, bool)], rows: &[Row]) -> String {
     out
 }
 
-/// A share as a bar; none where it is no number.
+/// Returns a bar for a fraction. The bar is empty if the fraction is not finite.
 pub(super) fn bar(share: f64) -> Cell {
     let width = if share.is_finite() { share * 100.0 } else { 0.0 };
     Cell::Raw(format!(
@@ -63,8 +62,9 @@ pub(super) fn bar(share: f64) -> Cell {
     ))
 }
 
-/// Those that a table has rows for: all in their order, or of too many those that are `worth` least, the least first.
-pub(super) fn shown<T>(all: &[T], worth: impl Fn(&T) -> f64) -> Vec<&T> {
+/// Returns all items in order. If there are too many, returns the items with the lowest `worth` in ascending
+/// order.
+pub(super) fn select_rows<T>(all: &[T], worth: impl Fn(&T) -> f64) -> Vec<&T> {
     let mut shown: Vec<&T> = all.iter().collect();
     if all.len() > ROWS {
         shown.sort_by(|left, right| worth(left).total_cmp(&worth(right)));
@@ -73,11 +73,11 @@ pub(super) fn shown<T>(all: &[T], worth: impl Fn(&T) -> f64) -> Vec<&T> {
     shown
 }
 
-/// What there is besides the rows that are shown.
-pub(super) fn more(out: &mut String, shown: usize, all: u64, what: &str) {
+/// Adds the number of shown items and the total, if items are omitted.
+pub(super) fn add_omitted_note(out: &mut String, shown: usize, all: u64, what: &str) {
     if (shown as u64) < all {
         out.push_str(&format!(
-            r#"<p class="soft">{shown} of {} {what} are shown.</p>"#,
+            r#"<p class="soft">Showing {shown} of {} {what}.</p>"#,
             crate::markup::count(all)
         ));
     }

@@ -1,4 +1,4 @@
-use super::table::{Cell, LETTERS, Row, more, shown, table};
+use super::table::{Cell, LETTERS, Row, add_omitted_note, select_rows, table};
 use crate::markup::{count, shortened, significant};
 use crate::run::{TargetScore, Targets};
 use frostline_job::scores::Errors;
@@ -11,7 +11,7 @@ pub(super) fn section(out: &mut String, targets: &Targets) {
         "<section><h2>Targets</h2><p>The written model on {} validation images. Mean is that of the true values.</p>",
         count(targets.samples)
     ));
-    let shown = shown(&targets.scores, |target| target.errors.r2());
+    let shown = select_rows(&targets.scores, |target| target.errors.r2());
     let mut rows: Vec<Row> = shown.iter().map(|target| row(target)).collect();
     if targets.scores.len() > 1 {
         rows.push(means(targets));
@@ -24,11 +24,11 @@ pub(super) fn section(out: &mut String, targets: &Targets) {
         ("Mean", true),
     ];
     out.push_str(&table(&header, &rows));
-    more(
+    add_omitted_note(
         out,
         shown.len(),
         targets.scores.len() as u64,
-        "targets, those with the least R²,",
+        "targets, the lowest R² first",
     );
     out.push_str("</section>");
 }
@@ -44,7 +44,7 @@ fn row(target: &TargetScore) -> Row {
     }
 }
 
-/// As the run's own figures have them.
+/// Returns the means in the same way as the run's metrics.
 fn means(targets: &Targets) -> Row {
     let over = |figure: fn(&Errors) -> f64| {
         let sum: f64 = targets.scores.iter().map(|target| figure(&target.errors)).sum();

@@ -1,14 +1,15 @@
-use super::table::{Cell, Row, more, table};
+use super::table::{Cell, Row, add_omitted_note, table};
 use crate::chart::{Mark, area, legend, marks, spans};
 use crate::facts::{Span, Timeline};
 use crate::markup::{bytes, duration, escaped, percent, shortened};
 use crate::run::{Journal, Moment, MomentKind};
 
-/// Marks of a lane, and moments that are told in words.
+/// Maximum number of marks in a strip, and maximum number of events in the table.
 const MARKS: usize = 300;
 const TOLD: usize = 60;
 
-/// Times below the lanes, at most, so that they have room on a phone; and the seconds that they may lie apart.
+/// Maximum number of labels below the timeline, limited by the width of phones, and distances between labels
+/// in seconds.
 const TIMES: f64 = 5.0;
 const STEPS: [f64; 20] = [
     0.01, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0,
@@ -50,7 +51,7 @@ pub(super) fn section(out: &mut String, journal: &Journal) {
     out.push_str("</section>");
 }
 
-/// Round times below the lanes.
+/// Adds round times below the timeline.
 fn times(out: &mut String, seconds: f64) {
     let step = STEPS
         .into_iter()
@@ -85,13 +86,10 @@ fn received(out: &mut String, line: &Timeline) {
         return;
     }
     let shares: Vec<f64> = line.bytes.iter().map(|rate| rate / most).collect();
-    let title = format!(
-        "Bytes of training batches over the job, at most {}/s",
-        bytes(most)
-    );
+    let title = format!("Bytes of training batches over the job, up to {}/s", bytes(most));
     lane(
         out,
-        &format!("link, to {}/s", bytes(most)),
+        &format!("link, up to {}/s", bytes(most)),
         &area("mid", &title, &[(0, &shares)]),
     );
 }
@@ -127,21 +125,13 @@ fn stretches(out: &mut String, journal: &Journal, line: &Timeline) {
         };
         lane(
             out,
-            "from store",
-            &spans(
-                "Share of activations from the feature cache, by epoch",
-                &line.kept,
-                look,
-            ),
+            "cached",
+            &spans("Share of activations from the feature cache", &line.kept, look),
         );
     }
     if !line.down.is_empty() {
         let look = |span: &Span| (5, 1.0, format!("{} hosts down", span.value));
-        lane(
-            out,
-            "hosts down",
-            &spans("Times when hosts were down", &line.down, look),
-        );
+        lane(out, "hosts down", &spans("Unavailable hosts", &line.down, look));
     }
 }
 
@@ -182,7 +172,7 @@ fn events(out: &mut String, journal: &Journal, line: &Timeline) {
     }
 }
 
-/// The moments in words, those that are rare first to stay.
+/// Adds a table of events. If there are too many, retries are omitted first.
 fn write_moments(out: &mut String, journal: &Journal) {
     let rare = |moment: &&Moment| moment.kind != MomentKind::Retry;
     let mut shown: Vec<&Moment> = journal.moments.iter().filter(rare).take(TOLD).collect();
@@ -204,11 +194,11 @@ fn write_moments(out: &mut String, journal: &Journal) {
         })
         .collect();
     out.push_str("<details><summary>Events</summary>");
-    out.push_str(&table(&[("At", true), ("What", false), ("", false)], &rows));
+    out.push_str(&table(&[("Time", true), ("Event", false), ("", false)], &rows));
     let all = journal.moments.iter().map(|moment| moment.kind);
     let retries = journal.count(MomentKind::Retry);
     let all = all.filter(|kind| *kind != MomentKind::Retry).count() as u64 + retries;
-    more(out, rows.len(), all, "events");
+    add_omitted_note(out, rows.len(), all, "events");
     out.push_str("</details>");
 }
 
@@ -218,7 +208,7 @@ fn word(kind: MomentKind) -> &'static str {
         MomentKind::Replan => "replan",
         MomentKind::Unfreeze => "unfreeze",
         MomentKind::HostDown => "host down",
-        MomentKind::HostUp => "host back",
+        MomentKind::HostUp => "host up",
         MomentKind::Retry => "retry",
         MomentKind::Store => "store",
         MomentKind::Warning => "warning",

@@ -1,4 +1,4 @@
-use super::curves::figure_of;
+use super::curves::add_figure;
 use crate::chart::{Columns, Mark, columns, legend};
 use crate::markup::{bytes, count, duration, escaped, percent, short_duration};
 use crate::run::Journal;
@@ -26,7 +26,7 @@ fn time(out: &mut String, journal: &Journal) {
         (f64::from(epoch.epoch), [epoch.seconds - waited, waited])
     });
     let chart = columns(&Columns {
-        title: "Seconds of each epoch: waiting for batches, and other",
+        title: "Seconds per epoch spent waiting for batches, and other time",
         across: "epoch",
         names: ["other", "waiting for batches"],
         columns: &of.collect::<Vec<_>>(),
@@ -34,7 +34,7 @@ fn time(out: &mut String, journal: &Journal) {
         shown: duration,
     });
     let key = legend(Mark::Box, &[(0, "other"), (1, "waiting for batches")]);
-    figure_of(out, "Time of an epoch", chart, &key, "");
+    add_figure(out, "Time per epoch", chart, &key, "");
 }
 
 fn traffic(out: &mut String, journal: &Journal) {
@@ -43,14 +43,14 @@ fn traffic(out: &mut String, journal: &Journal) {
         .iter()
         .map(|epoch| (f64::from(epoch.epoch), [epoch.bytes_received as f64, 0.0]));
     let chart = columns(&Columns {
-        title: "Bytes received in each epoch, validation included",
+        title: "Bytes received per epoch, including validation",
         across: "epoch",
         names: ["received", ""],
         columns: &of.collect::<Vec<_>>(),
         ticked: |amount| bytes(amount).replace(".0 ", " "),
         shown: bytes,
     });
-    figure_of(out, "Bytes of an epoch, validation included", chart, "", "");
+    add_figure(out, "Bytes per epoch, including validation", chart, "", "");
 }
 
 fn reuse(out: &mut String, journal: &Journal) {
@@ -58,7 +58,7 @@ fn reuse(out: &mut String, journal: &Journal) {
         .epochs
         .iter()
         .map(|epoch| {
-            let rows = [epoch.kept_rows, epoch.fetched_rows].map(|rows| rows as f64);
+            let rows = [epoch.cached_rows, epoch.fetched_rows].map(|rows| rows as f64);
             (f64::from(epoch.epoch), rows)
         })
         .collect();
@@ -71,7 +71,7 @@ fn reuse(out: &mut String, journal: &Journal) {
             (kept + one, fetched + other)
         });
     let chart = columns(&Columns {
-        title: "Activations of each epoch: from the feature cache, and fetched",
+        title: "Activations per epoch from the feature cache, and fetched activations",
         across: "epoch",
         names: ["from the cache", "fetched"],
         columns: &stored,
@@ -80,17 +80,17 @@ fn reuse(out: &mut String, journal: &Journal) {
     });
     let key = legend(Mark::Box, &[(0, "from the cache"), (1, "fetched")]);
     let caption = format!(
-        "{} of all activations came from the feature cache.",
+        "{} of the activations were cached.",
         percent(kept / (kept + fetched))
     );
-    figure_of(out, "Activations of an epoch", chart, &key, &caption);
+    add_figure(out, "Activations per epoch", chart, &key, &caption);
 }
 
 fn rows_of(rows: f64) -> String {
     count(rows.max(0.0).round() as u64)
 }
 
-/// What the job received, by what it was for.
+/// Adds the received bytes by purpose.
 fn purposes(out: &mut String, received: &Received) {
     let uses = [
         ("training", received.training),

@@ -1,16 +1,16 @@
-//! Files of a run, with bounds.
+//! Reading of files with size limits.
 
 use crate::ReportError;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::Path;
 
-/// A line of events at most: the names of 100,000 classes have room.
+/// Maximum length of a line in bytes. This is enough for the names of 100,000 classes.
 const LINE: u64 = 16 << 20;
-/// A file that is read in one piece at most.
+/// Maximum size of a file read into memory in bytes.
 pub(crate) const WHOLE: u64 = 64 << 20;
 
-/// A file's bytes; `None` where there is no such file.
+/// Reads a file of up to `most` bytes. Returns `None` if the file does not exist.
 pub(crate) fn whole(file: &Path, most: u64) -> Result<Option<Vec<u8>>, ReportError> {
     let unreadable = |error| ReportError::unreadable(file, error);
     let opened = match File::open(file) {
@@ -29,7 +29,8 @@ pub(crate) fn whole(file: &Path, most: u64) -> Result<Option<Vec<u8>>, ReportErr
     Ok(Some(bytes))
 }
 
-/// Hands each line that is not empty to `take`. What it says of the last one is left out where that does not end: it was cut off.
+/// Calls `take` for each nonempty line. If the last line is not terminated, its error is ignored, because the
+/// write was interrupted.
 pub(crate) fn lines(
     file: &Path,
     mut take: impl FnMut(&[u8]) -> Result<(), String>,

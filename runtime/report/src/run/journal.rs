@@ -3,46 +3,47 @@ use super::steps::{Steps, TrainedStep};
 use crate::ReportError;
 use crate::error::reason;
 use crate::markup::bytes;
-use frostline_job::{Event, HostState, Logged, Notice, Quality, Received, Shared, Task};
+use frostline_job::{Event, FeatureTransfer, HostState, LoggedEvent, Notice, Quality, Received, Task};
 use std::path::Path;
 
-/// Epochs that are kept; more than any job of a day has.
+/// Maximum number of epochs, more than a job reaches within a day.
 const EPOCHS: usize = 100_000;
-/// Moments of a kind that are kept, and the letters of each.
+/// Maximum number of moments per kind, and maximum length of texts in characters.
 const MOMENTS: usize = 1000;
 const LETTERS: usize = 400;
-/// Bad samples that are kept by name.
+/// Maximum number of bad samples listed by key.
 const BAD: usize = 100;
-/// How far `at` may fall back, in seconds, before the job is taken to have been started anew.
+/// Decrease of `at` in seconds that indicates a restart of the job.
 const SLACK: f64 = 5.0;
 
-/// What `events.jsonl` says.
+/// Contents of `events.jsonl`.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
     pub(crate) dataset: Dataset,
     pub(crate) chosen: Option<ChosenSplit>,
     pub(crate) baseline: Option<Quality>,
-    /// Of the written model on the test part, and how many images that has.
+    /// Quality of the written model on the test part, with the number of images.
     pub(crate) test: Option<(Quality, usize)>,
     pub(crate) steps: Steps,
-    /// By their numbers, each once.
+    /// Epochs in ascending order without duplicates.
     pub(crate) epochs: Vec<Epoch>,
     pub(crate) moments: Vec<Moment>,
-    /// Moments by kind, those that are not kept included.
+    /// Number of moments by kind, including omitted ones.
     counts: [u64; KINDS.len()],
     pub(crate) bad: Vec<BadSample>,
     pub(crate) bad_count: u64,
     pub(crate) done: Option<JobResult>,
     /// Seconds from the job's beginning to its last event.
-    pub(crate) ended: f64,
-    /// What is added to `at`: the time of earlier starts, where a resumed job counts from its own.
+    pub(crate) duration: f64,
+    /// Offset added to `at`: the total time of earlier starts, because resumed jobs count from their own
+    /// start.
     before: f64,
 }
 
-/// Figures on the validation samples by their names, such as `accuracy`.
+/// Validation metrics by name, such as `accuracy`.
 pub(crate) type Figures = Vec<(&'static str, f64)>;
 
-/// The data, as they were listed.
+/// Data set as listed by the hosts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Dataset {
     pub(crate) task: Task,
@@ -52,17 +53,17 @@ pub(crate) struct Dataset {
     pub(crate) steps_per_epoch: u64,
 }
 
-/// Where the network was divided in the beginning.
+/// Split at the start of the job.
 #[derive(Debug, Clone)]
 pub(crate) struct ChosenSplit {
     pub(crate) split: String,
     pub(crate) encoding: String,
 }
 
-/// An epoch that ended.
+/// A finished epoch.
 #[derive(Debug, Clone)]
 pub(crate) struct Epoch {
-    /// Seconds from the job's beginning to its end.
+    /// Seconds from the start of the job to the end of the epoch.
     pub(crate) at: f64,
     pub(crate) epoch: u32,
     pub(crate) loss: f64,
@@ -73,7 +74,7 @@ pub(crate) struct Epoch {
     pub(crate) waited_seconds: f64,
     pub(crate) split: String,
     pub(crate) skipped: u64,
-    pub(crate) kept_rows: u64,
+    pub(crate) cached_rows: u64,
     pub(crate) fetched_rows: u64,
 }
 
@@ -83,7 +84,6 @@ pub(crate) struct BadSample {
     pub(crate) message: String,
 }
 
-/// What the job came to.
 #[derive(Debug, Clone)]
 pub(crate) struct JobResult {
     pub(crate) split: String,
@@ -92,10 +92,10 @@ pub(crate) struct JobResult {
     pub(crate) seconds: f64,
 }
 
-/// Something worth a mark on the job's timeline.
+/// An event with a mark on the timeline.
 #[derive(Debug)]
 pub(crate) struct Moment {
-    /// Seconds from the job's beginning.
+    /// Seconds from the start of the job.
     pub(crate) at: f64,
     pub(crate) kind: MomentKind,
     pub(crate) text: String,
@@ -128,13 +128,12 @@ impl Journal {
     pub(crate) fn read(file: &Path) -> Result<Self, ReportError> {
         let mut journal = Self::default();
         files::lines(file, |line| {
-            let logged = Logged::parse(line).map_err(|error| reason(&error))?;
+            let logged = LoggedEvent::parse(line).map_err(|error| reason(&error))?;
             journal.add(logged)
         })?;
         Ok(journal)
     }
 
-    /// How many moments of a kind there were.
     pub(crate) fn count(&self, kind: MomentKind) -> u64 {
         let place = KINDS.iter().position(|known| *known == kind);
         place
@@ -143,7 +142,7 @@ impl Journal {
             .unwrap_or(0)
     }
 
-    fn add(&mut self, logged: Logged) -> Result<(), String> {
+    fn add(&mut self, logged: LoggedEvent) -> Result<(), String> {
         let at = logged.at.filter(|at| at.is_finite() && *at >= 0.0);
         let Some(event) = logged.event else {
             self.clock(at, 0.0);
@@ -164,7 +163,7 @@ impl Journal {
         self.add_event(at, event)
     }
 
-    /// Stores an event that is more than a mark on the timeline.
+    /// Stores the contents of events that are more than a mark on the timeline.
     fn add_event(&mut self, at: f64, event: Event) -> Result<(), String> {
         match event {
             Event::Dataset {
@@ -228,7 +227,7 @@ impl Journal {
                 waited_seconds,
                 computed_seconds,
                 bytes_received,
-                kept_rows,
+                cached_rows,
                 ..
             } => {
                 self.steps.add(&TrainedStep {
@@ -240,7 +239,7 @@ impl Journal {
                     waited_seconds,
                     computed_seconds,
                     bytes_received,
-                    kept_rows,
+                    cached_rows,
                 });
                 Ok(())
             }
@@ -253,7 +252,7 @@ impl Journal {
                 waited_seconds,
                 split,
                 skipped,
-                kept_rows,
+                cached_rows,
                 fetched_rows,
                 ..
             } => self.epoch(Epoch {
@@ -267,25 +266,26 @@ impl Journal {
                 waited_seconds,
                 split: split.to_string(),
                 skipped,
-                kept_rows,
+                cached_rows,
                 fetched_rows,
             }),
             _ => Ok(()),
         }
     }
 
-    /// Seconds from the beginning of the job's first start: never less than before. Without a time, what `took` so long ends when it can have.
+    /// Converts `at` to seconds since the first start of the job. Results never decrease. An event without a
+    /// time is assumed to follow the previous event after `took` seconds.
     fn clock(&mut self, at: Option<f64>, took: f64) -> f64 {
         let took = if took.is_finite() { took.max(0.0) } else { 0.0 };
-        let own = at.map_or(self.ended + took, |at| at + self.before);
-        if own + SLACK < self.ended {
-            let missing = self.ended - self.before;
+        let own = at.map_or(self.duration + took, |at| at + self.before);
+        if own + SLACK < self.duration {
+            let missing = self.duration - self.before;
             self.before += missing;
-            self.ended = own + missing;
+            self.duration = own + missing;
         } else {
-            self.ended = self.ended.max(own);
+            self.duration = self.duration.max(own);
         }
-        self.ended
+        self.duration
     }
 
     fn epoch(&mut self, epoch: Epoch) -> Result<(), String> {
@@ -315,7 +315,7 @@ impl Journal {
     }
 }
 
-/// What is said of an event on the timeline.
+/// Returns the mark on the timeline for an event.
 fn moment(event: &Event) -> Option<(MomentKind, String)> {
     Some(match event {
         Event::Split {
@@ -355,7 +355,7 @@ fn moment(event: &Event) -> Option<(MomentKind, String)> {
             ..
         } => {
             let text = format!(
-                "{kept} of {rows} features cached; all take {}",
+                "{kept} of {rows} features cached; all need {}",
                 bytes(*needed as f64)
             );
             (MomentKind::Store, text)
@@ -364,8 +364,8 @@ fn moment(event: &Event) -> Option<(MomentKind, String)> {
             what, rows, store, ..
         } => {
             let way = match what {
-                Shared::Taken => "downloaded from",
-                Shared::Sent => "uploaded to",
+                FeatureTransfer::Taken => "downloaded from",
+                FeatureTransfer::Sent => "uploaded to",
             };
             let text = format!("{rows} features {way} {store}");
             (MomentKind::Store, text)
@@ -390,7 +390,7 @@ fn notice_moment(notice: &Notice) -> Option<(MomentKind, String)> {
             host, lost, reason, ..
         } => Some((
             MomentKind::Retry,
-            format!("{host} is asked again for {lost} images: {reason}"),
+            format!("retrying {lost} images of {host}: {reason}"),
         )),
         _ => None,
     }
@@ -403,7 +403,7 @@ mod tests {
     fn journal(lines: &[&str]) -> Journal {
         let mut journal = Journal::default();
         for line in lines {
-            journal.add(Logged::parse(line.as_bytes()).unwrap()).unwrap();
+            journal.add(LoggedEvent::parse(line.as_bytes()).unwrap()).unwrap();
         }
         journal
     }
@@ -422,14 +422,14 @@ mod tests {
         let epoch = |number: u32, accuracy: &str| {
             format!(
                 r#"{{"event":"epoch","epoch":{number},"loss":null,"validation_accuracy":{accuracy},"validation_bytes_received":3,
-                "bytes_received":9,"seconds":1.0,"waited_seconds":0.5,"split":"none","skipped":0,"kept_rows":4,"fetched_rows":0}}"#
+                "bytes_received":9,"seconds":1.0,"waited_seconds":0.5,"split":"none","skipped":0,"cached_rows":4,"fetched_rows":0}}"#
             )
         };
         let lines = [epoch(1, "0.5"), epoch(2, "0.6"), epoch(2, "null")];
         let journal = journal(&lines.each_ref().map(String::as_str));
         assert_eq!(journal.epochs.len(), 2);
         let last = journal.epochs.last().unwrap();
-        assert!(last.loss.is_nan() && last.kept_rows == 4);
+        assert!(last.loss.is_nan() && last.cached_rows == 4);
         let [(name, figure)] = last.figures.as_slice() else {
             panic!("{:?}", last.figures)
         };
@@ -449,7 +449,7 @@ mod tests {
         let line = r#"{"event":"retry","host":"h","lost":32,"attempt":1,"wait_seconds":2,"reason":"h answered 429: busy"}"#;
         let journal = journal(&[line]);
         let text = &journal.moments.first().unwrap().text;
-        assert_eq!(text, "h is asked again for 32 images: h answered 429: busy");
+        assert_eq!(text, "retrying 32 images of h: h answered 429: busy");
     }
 
     #[test]
@@ -462,10 +462,10 @@ mod tests {
             folder: "features".into(),
         };
         let shared = Event::Shared {
-            what: Shared::Taken,
+            what: FeatureTransfer::Taken,
             rows: 5,
             bytes: 2048,
-            store: "s3://team/rows".to_owned(),
+            store: "s3://vision/rows".to_owned(),
         };
         let lines = [features, shared].map(|event| serde_json::to_string(&event).unwrap());
         let journal = journal(&lines.each_ref().map(String::as_str));
@@ -476,7 +476,7 @@ mod tests {
             .map(|moment| moment.text.as_str())
             .collect();
         assert!(
-            told[0].starts_with("3 of 9 features") && told[1].contains("downloaded from s3://team/rows"),
+            told[0].starts_with("3 of 9 features") && told[1].contains("downloaded from s3://vision/rows"),
             "{told:?}"
         );
     }

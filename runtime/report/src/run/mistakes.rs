@@ -3,33 +3,33 @@ use crate::ReportError;
 use serde::Deserialize;
 use std::path::{Component, Path};
 
-/// Mistakes that are shown.
+/// Maximum number of mistakes.
 const MOST: usize = 48;
-/// Bytes of an image, and of all of them.
+/// Maximum size per image and in total in bytes.
 const IMAGE: u64 = 256 << 10;
 const IMAGES: usize = 4 << 20;
-/// Bytes of the list.
+/// Maximum size of the list in bytes.
 const LIST: u64 = 4 << 20;
 
-/// A sample that the model got wrong.
+/// A sample with a wrong prediction.
 #[derive(Debug)]
 pub(crate) struct Mistake {
     pub(crate) key: String,
     pub(crate) label: String,
     pub(crate) predicted: String,
     pub(crate) measure: Measure,
-    /// Its small image and that one's media type, where there is one that a page may show.
+    /// Media type and contents of the image. `None` if it cannot be shown.
     pub(crate) image: Option<(&'static str, Vec<u8>)>,
 }
 
-/// What the worst are chosen by; not a number where the folder does not say.
+/// Ranking measure of a mistake. Unknown values are NaN.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Measure {
-    /// The probability of the predicted class.
+    /// Probability of the predicted class.
     Class { probability: f64 },
-    /// How many labels are wrong, and the loss.
+    /// Number of wrong labels, and the loss.
     Labels { wrong: u64, loss: f64 },
-    /// The number that is farthest off, and by how much.
+    /// Target with the largest error, and the error.
     Number { target: String, error: f64 },
 }
 
@@ -71,7 +71,7 @@ impl ListedMistake {
     }
 }
 
-/// The mistakes that the folder lists, the worst first.
+/// Reads the listed mistakes, starting with the worst.
 pub(crate) fn read(folder: &Path) -> Result<Vec<Mistake>, ReportError> {
     let file = folder.join(frostline_job::folder::MISTAKES_LIST);
     let Some(bytes) = files::whole(&file, LIST)? else {
@@ -96,7 +96,8 @@ pub(crate) fn read(folder: &Path) -> Result<Vec<Mistake>, ReportError> {
     Ok(mistakes.collect())
 }
 
-/// An image that lies in the folder itself and is of a kind that browsers show; one that is not is left out, as it is one of many.
+/// Reads an image in the folder. Returns `None` if the name contains a path, or the image is missing, too
+/// large or neither JPEG nor PNG.
 fn image(folder: &Path, name: &str, left: &mut usize) -> Option<(&'static str, Vec<u8>)> {
     let mut parts = Path::new(name).components();
     let (Some(Component::Normal(name)), None) = (parts.next(), parts.next()) else {

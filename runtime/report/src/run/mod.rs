@@ -1,4 +1,4 @@
-//! What a run folder says, read.
+//! Parsing of run folders.
 
 mod files;
 mod journal;
@@ -16,21 +16,23 @@ pub(crate) use settings::Settings;
 pub(crate) use steps::Step;
 
 use crate::ReportError;
-use frostline_job::folder::{self as layout, Ending};
+use frostline_job::folder::{self as layout, FinalState};
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-/// A run as read from its folder.
+/// Contents of a run folder.
 ///
-/// Takes at most some tens of megabytes: of very long jobs not every step is kept, of mistakes not every image.
+/// A run needs up to some tens of megabytes of memory, because steps of very long jobs are sampled and images
+/// are limited.
 #[derive(Debug)]
 pub struct Run {
     pub(crate) name: String,
-    /// When it began, in seconds since 1970, as its last event and the file's time say.
+    /// Unix time of the start in seconds, calculated from the last event and the modification time of the
+    /// file.
     pub(crate) started: f64,
     pub(crate) settings: Settings,
-    /// How it ended; `None` of one that runs, or was killed.
-    pub(crate) ending: Option<Ending>,
+    /// Final state. `None` if the job is running or was killed.
+    pub(crate) ending: Option<FinalState>,
     pub(crate) journal: Journal,
     pub(crate) plan: Option<Plan>,
     pub(crate) predictions: Option<Predictions>,
@@ -38,10 +40,12 @@ pub struct Run {
 }
 
 impl Run {
-    /// Reads `folder`, whose `events.jsonl` alone has to be there; a last line that was cut off in it is left out.
+    /// Reads a run. Only `events.jsonl` is required. If its last line is incomplete, the line is ignored.
     ///
     /// # Errors
-    /// [`ReportError::NoRun`] without that file, else what is broken, by file and line.
+    /// Returns [`ReportError::NoRun`] if `events.jsonl` is missing. Otherwise, returns
+    /// [`ReportError::Unreadable`] or [`ReportError::Broken`] for the first file that cannot be read or
+    /// parsed.
     pub fn read(folder: &Path) -> Result<Self, ReportError> {
         let events = folder.join(layout::EVENTS);
         if !events.is_file() {
@@ -54,8 +58,8 @@ impl Run {
         let named = whole.as_deref().unwrap_or(folder).file_name();
         Ok(Self {
             name: named.map_or_else(|| "run".to_owned(), |name| name.to_string_lossy().into_owned()),
-            started: modified(&events)? - journal.ended,
-            ending: layout::ending(folder),
+            started: modified(&events)? - journal.duration,
+            ending: layout::final_state(folder),
             settings: Settings::read(&folder.join(layout::CONFIG))?,
             plan: Plan::read(&folder.join(layout::PLAN))?,
             predictions: Predictions::read(&folder.join(layout::PREDICTIONS))?,
@@ -64,7 +68,7 @@ impl Run {
         })
     }
 
-    /// The folder's name.
+    /// Returns the name of the folder.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -3,10 +3,10 @@ use crate::ReportError;
 use serde::Deserialize;
 use std::path::Path;
 
-/// Candidates that are kept.
+/// Maximum number of candidates.
 const CANDIDATES: usize = 4096;
 
-/// What `frostline plan --json` printed.
+/// Contents of `plan.json`, as printed by `frostline plan --json`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) split: String,
@@ -22,7 +22,7 @@ pub(crate) struct Plan {
     pub(crate) candidates: Vec<Candidate>,
 }
 
-/// One way to divide the network, and what it was predicted to take.
+/// A candidate for the split, with predictions.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Candidate {
     pub(crate) split: String,
@@ -54,7 +54,7 @@ impl Plan {
         Ok(Some(plan))
     }
 
-    /// Whether this is the one that was chosen.
+    /// Returns true if this candidate was chosen.
     pub(crate) fn chose(&self, candidate: &Candidate) -> bool {
         candidate.split == self.split && candidate.encoding == self.encoding
     }

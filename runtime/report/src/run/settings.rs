@@ -3,20 +3,20 @@ use crate::ReportError;
 use serde_json::Value;
 use std::path::Path;
 
-/// Settings that are kept, and the letters of each.
+/// Maximum number of settings, and maximum length of names and values in characters.
 const MOST: usize = 500;
 const LETTERS: usize = 300;
-/// How deep objects are followed; deeper ones are shown as JSON.
+/// Maximum depth of objects. Deeper objects are shown as JSON.
 const DEPTH: usize = 6;
 
-/// When the run began, in seconds since 1970.
+/// Unix time of the start of the run in seconds.
 const CREATED: &str = "created";
 
-/// `config.json` as paths and values: `recipe.lr` and `0.1`.
+/// Contents of `config.json` as paths and values, such as `recipe.lr` and `0.1`.
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) rows: Vec<(String, String)>,
-    /// Whether there are more than are kept.
+    /// True if settings were omitted.
     pub(crate) cut: bool,
 }
 
@@ -62,7 +62,7 @@ impl Settings {
     }
 }
 
-/// Words without quotes, lists of them with commas, everything else as JSON.
+/// Formats a value for display. Strings have no quotes, flat lists use commas, and other values are JSON.
 fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,12 +1,12 @@
-/// Steps that are kept. Charts show fewer.
+/// Maximum number of stored steps. Charts show fewer.
 const MOST: usize = 1 << 18;
-/// Splits that are told apart: no network has as many cuts that a job would change between.
+/// Maximum number of distinct splits. Jobs use far fewer.
 const SPLITS: usize = 256;
 
 /// A training step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Step {
-    /// Seconds from the job's beginning to its end.
+    /// Seconds from the start of the job to the end of the step.
     pub(crate) at: f64,
     pub(crate) epoch: u32,
     pub(crate) step: u64,
@@ -14,16 +14,16 @@ pub(crate) struct Step {
     pub(crate) waited: f32,
     pub(crate) computed: f32,
     pub(crate) bytes: f32,
-    /// Whether any of its rows was kept before: then it took less than the split takes.
-    pub(crate) kept: bool,
-    /// Its split's place in [`Steps::splits`].
+    /// True if the batch contains cached features, which makes the step faster.
+    pub(crate) has_cached_features: bool,
+    /// Index of the split in [`Steps::splits`].
     pub(crate) split: u16,
 }
 
-/// A training step, as its event tells it.
+/// Contents of a step event.
 #[derive(Debug, Clone)]
 pub(crate) struct TrainedStep {
-    /// Seconds from the job's beginning to its end.
+    /// Seconds from the start of the job to the end of the step.
     pub(crate) at: f64,
     pub(crate) epoch: u32,
     pub(crate) step: u64,
@@ -32,13 +32,13 @@ pub(crate) struct TrainedStep {
     pub(crate) waited_seconds: f64,
     pub(crate) computed_seconds: f64,
     pub(crate) bytes_received: u64,
-    pub(crate) kept_rows: u64,
+    pub(crate) cached_rows: u64,
 }
 
-/// The steps of a job, in their order.
+/// Steps of a job in order.
 ///
-/// Once there are too many, only those are kept whose number is a multiple of [`Steps::stride`], which doubles as often as it has to.
-/// What a job that was resumed did again counts as it was done last.
+/// If there are too many steps, only multiples of [`Steps::stride`] are stored, and the stride doubles as
+/// often as necessary. Steps repeated by a resumed job replace the earlier ones.
 #[derive(Debug)]
 pub(crate) struct Steps {
     kept: Vec<Step>,
@@ -71,12 +71,12 @@ impl Steps {
         &self.splits
     }
 
-    /// How many steps each kept one stands for.
+    /// Returns the number of steps that each stored step represents.
     pub(crate) fn stride(&self) -> u64 {
         self.stride
     }
 
-    /// The name of a step's split.
+    /// Returns the name of a step's split.
     pub(crate) fn split(&self, step: &Step) -> &str {
         self.splits
             .get(usize::from(step.split))
@@ -98,7 +98,7 @@ impl Steps {
             waited: seconds(event.waited_seconds),
             computed: seconds(event.computed_seconds),
             bytes: event.bytes_received as f32,
-            kept: event.kept_rows > 0,
+            has_cached_features: event.cached_rows > 0,
             split: self.place(&event.split),
         };
         self.kept.push(step);
@@ -121,7 +121,7 @@ impl Steps {
     }
 }
 
-/// What is no duration took none.
+/// Converts a duration. Invalid durations are replaced by 0.
 fn seconds(of: f64) -> f32 {
     if of.is_finite() { of.max(0.0) as f32 } else { 0.0 }
 }
@@ -140,7 +140,7 @@ mod tests {
             waited_seconds: f64::NAN,
             computed_seconds: 1.0,
             bytes_received: 0,
-            kept_rows: 0,
+            cached_rows: 0,
         }
     }
 
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_again_counts_once() {
+    fn repeated_steps_count_once() {
         let mut steps = Steps::default();
         for (step, loss) in [(1, 9.0), (2, 8.0), (3, 7.0), (2, 6.0), (3, 5.0)] {
             steps.add(&event(step, loss));

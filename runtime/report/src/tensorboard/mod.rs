@@ -1,4 +1,4 @@
-//! A run as TensorBoard reads it.
+//! Export to TensorBoard.
 
 mod record;
 
@@ -6,12 +6,17 @@ use crate::Run;
 use crate::run::{Epoch, Journal};
 use record::Events;
 
-/// The contents of a TensorBoard event file of `run`; TensorBoard finds it by a name that contains `tfevents`.
+/// Returns the contents of a TensorBoard event file for `run`. TensorBoard opens files with `tfevents` in the
+/// name.
 ///
-/// Scalars stand at the number of the step, those of an epoch at its last step: `step/loss`, `step/waited_seconds` and
-/// `step/computed_seconds`; `epoch/loss`, `epoch/seconds`, `epoch/waited_seconds`, `epoch/bytes_received`, `epoch/images_per_second`,
-/// `epoch/skipped`, `epoch/kept_rows` and `epoch/fetched_rows`; `validation/accuracy` or what else the task has, from before the first
-/// step on. What is no number is left out. Of jobs with more than a quarter of a million steps evenly spread ones are told.
+/// Scalars use the step number, and scalars of an epoch the number of the last step:
+///
+/// * `step/loss`, `step/waited_seconds`, `step/computed_seconds`
+/// * `epoch/loss`, `epoch/seconds`, `epoch/waited_seconds`, `epoch/bytes_received`,
+///   `epoch/images_per_second`, `epoch/skipped`, `epoch/cached_rows`, `epoch/fetched_rows`
+/// * `validation/accuracy` or the other metrics of the task, including the validation before training
+///
+/// Only finite values are written. For jobs with more than 250,000 steps, steps are sampled evenly.
 pub fn tensorboard(run: &Run) -> Vec<u8> {
     let mut events = Events::new(run.started);
     let journal = &run.journal;
@@ -51,7 +56,7 @@ fn add_epoch(events: &mut Events, started: f64, step: u64, epoch: &Epoch, journa
             journal.dataset.train as f64 / epoch.seconds,
         ),
         ("epoch/skipped", epoch.skipped as f64),
-        ("epoch/kept_rows", epoch.kept_rows as f64),
+        ("epoch/cached_rows", epoch.cached_rows as f64),
         ("epoch/fetched_rows", epoch.fetched_rows as f64),
     ] {
         events.scalar(at, step, name, value);

@@ -1,6 +1,7 @@
-//! The file's format: `tensorboard.Event` messages in TFRecord frames, each with its length and checksums.
+//! File format: `tensorboard.Event` messages in TFRecord frames with lengths and checksums.
 
-/// The messages' fields, by number and wire type (0 varint, 1 eight bytes, 2 with a length, 5 four bytes).
+/// Message fields, encoded as number and wire type (0: varint, 1: eight bytes, 2: length-delimited, 5: four
+/// bytes).
 mod field {
     pub(super) const WALL_TIME: u8 = 1 << 3 | 1;
     pub(super) const STEP: u8 = 2 << 3;
@@ -11,13 +12,13 @@ mod field {
     pub(super) const SIMPLE_VALUE: u8 = 2 << 3 | 5;
 }
 
-/// A file that is being written.
+/// An event file in memory.
 pub(super) struct Events {
     bytes: Vec<u8>,
 }
 
 impl Events {
-    /// The first record says what the file is. `at` is in seconds since 1970.
+    /// Creates a file with the initial version record at the given Unix time in seconds.
     pub(super) fn new(at: f64) -> Self {
         let mut events = Self { bytes: Vec::new() };
         let mut event = event(at);
@@ -26,7 +27,7 @@ impl Events {
         events
     }
 
-    /// A value at a step; NaN is skipped.
+    /// Adds a value at a step, unless it is not finite.
     pub(super) fn scalar(&mut self, at: f64, step: u64, tag: &str, value: f64) {
         if !value.is_finite() {
             return;
@@ -48,7 +49,7 @@ impl Events {
         self.bytes
     }
 
-    /// Length, its checksum, the message, its checksum.
+    /// Appends a message with its length and two checksums.
     fn record(&mut self, message: &[u8]) {
         let length = (message.len() as u64).to_le_bytes();
         self.bytes.extend(length);
@@ -78,12 +79,13 @@ fn varint(to: &mut Vec<u8>, mut value: u64) {
     to.push(value as u8);
 }
 
-/// A checksum as TFRecord stores it, so that one of data that hold checksums is no worse.
+/// Returns the masked checksum required by TFRecord. Masking keeps checksums effective for data that include
+/// checksums.
 fn masked(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// CRC-32C (Castagnoli), bit by bit: records are short.
+/// Computes CRC-32C (Castagnoli) bit by bit. A faster algorithm is not necessary for short records.
 fn crc32c(bytes: &[u8]) -> u32 {
     let sum = bytes.iter().fold(u32::MAX, |sum, byte| {
         (0..8).fold(sum ^ u32::from(*byte), |sum, _| {
@@ -97,7 +99,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// Expected: RFC 3720, B.4, and the check value of CRC-32C's definition.
+    /// Expected values are from RFC 3720, B.4, and the definition of CRC-32C.
     #[test]
     fn the_checksum_is_castagnolis() {
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);

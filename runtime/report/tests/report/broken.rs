@@ -1,4 +1,4 @@
-//! Folders that are not as they should be.
+//! Tests of incomplete and malformed run folders.
 
 use crate::sample::Sample;
 use frostline_report::{ReportError, Run, html, metrics_csv, tensorboard};
@@ -18,7 +18,7 @@ fn append(file: &Path, bytes: &[u8]) {
     file.write_all(bytes).unwrap();
 }
 
-/// The file, the line and the reason of a refusal.
+/// Returns the file, the line and the reason of an error.
 fn refused(run: &Path) -> (String, u64, String) {
     match Run::read(run) {
         Err(ReportError::Broken { file, line, reason }) => (
@@ -31,7 +31,7 @@ fn refused(run: &Path) -> (String, u64, String) {
 }
 
 #[test]
-fn what_is_no_run_is_refused_by_name() {
+fn other_folders_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     for of in [folder.path().to_owned(), folder.path().join("none")] {
         let error = Run::read(&of).unwrap_err();
@@ -64,19 +64,18 @@ fn a_job_that_ended_before_its_first_step_has_a_page_too() {
         assert!(!tensorboard(&read).is_empty());
         let page = html(&[read]);
         assert!(
-            page.contains("still running, or was killed before its first epoch ended")
-                && !page.contains("NaN"),
+            page.contains("still running, or was killed before completing an epoch") && !page.contains("NaN"),
             "{page}"
         );
     }
     for (ending, words) in [
         (
             r#"{"state": "interrupted"}"#,
-            "was interrupted before its first epoch ended",
+            "was interrupted before completing an epoch",
         ),
         (
             r#"{"state": "failed", "error": "the loss is not finite"}"#,
-            "failed before its first epoch ended: the loss is not finite.",
+            "failed before completing an epoch: the loss is not finite.",
         ),
     ] {
         fs::write(run.join("end.json"), ending).unwrap();

@@ -1,13 +1,13 @@
-//! Pages as a browser lays them out.
+//! Tests of the layout in a browser.
 
-/// Chromium alone may be asked for in this module, which is left out where there is none.
+/// Tests that require Chromium. They are skipped if it is not installed.
 mod needs_chromium {
     use crate::sample::{Sample, add_mistakes};
     use frostline_report::{Run, html};
     use std::path::Path;
     use std::process::Command;
 
-    /// Tells how far a page reaches to the right, in a frame as wide as a phone: windows cannot be as narrow.
+    /// Measures the width of a page in a frame. Browser windows cannot be as narrow as a phone.
     const FRAME: &str = r#"<!DOCTYPE html><html><body><iframe id="page" src="page.html" width="390" height="800"></iframe><p id="found"></p><script>
 const page = document.getElementById('page');
 page.onload = () => {
@@ -17,7 +17,7 @@ page.onload = () => {
 };
 </script></body></html>"#;
 
-    /// The page as it stands once its frame is laid out.
+    /// Returns the DOM after the frame was laid out.
     fn laid_out(folder: &Path, page: &str) -> String {
         std::fs::write(folder.join("page.html"), page).unwrap();
         std::fs::write(folder.join("frame.html"), FRAME).unwrap();

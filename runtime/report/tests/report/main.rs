@@ -1,4 +1,4 @@
-//! Runs as their folders tell them, and what is made of them.
+//! Tests of reports for sample and malformed run folders.
 
 #![allow(
     clippy::unwrap_used,

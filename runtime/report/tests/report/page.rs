@@ -1,4 +1,4 @@
-//! What a page is, and what it never becomes.
+//! Tests of the page's contents, escaping and size.
 
 use crate::sample::{Sample, add_mistakes};
 use frostline_report::{Run, html};
@@ -16,7 +16,8 @@ fn page(sample: &Sample) -> String {
     html(&[read(sample, folder.path(), "run")])
 }
 
-/// The elements' names, once the page is known to be well formed: what a browser repairs silently, it would show elsewhere.
+/// Returns the names of all elements, and verifies that the page is well-formed. Browsers would repair
+/// malformed pages silently.
 fn elements(page: &str) -> Vec<String> {
     let mut reader = Reader::from_str(page);
     let (mut names, mut depth) = (Vec::new(), 0);
@@ -59,7 +60,7 @@ fn assert_alone(page: &str) {
         "<iframe",
         "javascript:",
     ] {
-        // Addresses that a job names are words.
+        // URLs from the job may appear as text.
         let found = page.match_indices(outside).filter(|(at, _)| {
             let before = &page[at.saturating_sub(6)..*at];
             before.ends_with("=\"") || !outside.starts_with("http")
@@ -83,7 +84,7 @@ fn a_page_has_everything_that_the_folder_tells() {
         "Timeline",
         "Plan",
         "Bytes by purpose",
-        "Activations of an epoch",
+        "Activations per epoch",
         "Configuration",
         "features.7",
         "recipe.weight_decay",
@@ -123,7 +124,7 @@ fn every_task_has_its_figures() {
     elements(&numbers);
 }
 
-/// A run's page of such predictions and mistakes.
+/// Returns the page of a run with the given predictions and mistakes.
 fn judged_page(task: &'static str, predictions: &str, mistakes: &serde_json::Value) -> String {
     let folder = tempfile::tempdir().unwrap();
     let sample = Sample {
@@ -151,7 +152,8 @@ fn assert_row(page: &str, name: &str, cells: &[&str]) {
 
 #[test]
 fn labels_have_a_row_each_and_the_worst_images() {
-    // "warm" is found in one of two images that have it, and once in one that has not; ranked yes, no, yes.
+    // The label "warm" is found in one of two images, and there is a false positive. The ranking is positive,
+    // negative, positive.
     let page = judged_page(
         "labels",
         "key,label:warm,predicted:warm,probability:warm,label:<cold>,predicted:<cold>,probability:<cold>\n\
@@ -175,7 +177,7 @@ fn labels_have_a_row_each_and_the_worst_images() {
 
 #[test]
 fn numbers_have_a_row_each_and_the_worst_images() {
-    // Errors 1 and -3 around ages whose mean is 4, each 2 away from it; sizes are met.
+    // The ages 2 and 6 have the errors 1 and -3. All sizes are correct.
     let page = judged_page(
         "numbers",
         "key,label:age,predicted:age,label:size,predicted:size\na,2,3,1,1\nb,6,3,2,2\n",
@@ -195,7 +197,7 @@ fn the_best_epoch_is_the_one_with_the_best_figure() {
     let epoch = |number: u32, rmse: &str| {
         format!(
             "{{\"event\":\"epoch\",\"epoch\":{number},\"loss\":1.0,\"validation_mae\":1.0,\"validation_rmse\":{rmse},\"validation_r2\":0.5,\
-             \"bytes_received\":1,\"validation_bytes_received\":0,\"kept_rows\":0,\"fetched_rows\":1,\"seconds\":1.0,\"waited_seconds\":0.0,\"split\":\"none\",\"skipped\":0,\"at\":{number}}}\n"
+             \"bytes_received\":1,\"validation_bytes_received\":0,\"cached_rows\":0,\"fetched_rows\":1,\"seconds\":1.0,\"waited_seconds\":0.0,\"split\":\"none\",\"skipped\":0,\"at\":{number}}}\n"
         )
     };
     let text = [
@@ -214,7 +216,7 @@ fn the_best_epoch_is_the_one_with_the_best_figure() {
 }
 
 #[test]
-fn words_of_strangers_stay_words() {
+fn untrusted_text_is_escaped() {
     let evil = "</title></style><script>alert(1)</script><img src=x onerror=alert(1)>\"'&\u{202e}\u{0}";
     let folder = tempfile::tempdir().unwrap();
     let mut sample = Sample::clothing();
@@ -240,7 +242,7 @@ fn words_of_strangers_stay_words() {
         serde_json::json!({"event": "bad_sample", "key": evil, "message": evil}),
         serde_json::json!({"event": "replan", "step": 1, "from": evil, "to": evil, "encoding": "f16", "reason": evil}),
         serde_json::json!({"event": "epoch", "epoch": 21, "loss": 1.0, "validation_<b>": 1.0, "validation_accuracy": 0.5, "bytes_received": 1,
-            "validation_bytes_received": 0, "seconds": 1.0, "waited_seconds": 0.5, "split": evil, "skipped": 0, "kept_rows": 0, "fetched_rows": 1}),
+            "validation_bytes_received": 0, "seconds": 1.0, "waited_seconds": 0.5, "split": evil, "skipped": 0, "cached_rows": 0, "fetched_rows": 1}),
     ] {
         let file = run.join("events.jsonl");
         let text = fs::read_to_string(&file).unwrap() + &event.to_string() + "\n";
@@ -302,7 +304,7 @@ fn several_runs_are_compared() {
     ] {
         assert!(page.contains(said), "{said}");
     }
-    // What is the same in both is not among what differs.
+    // Equal settings are not listed.
     assert!(!page.contains("recipe.momentum"));
     assert!(page.contains("class=\"best\""));
     assert!(html(&[]).contains("No runs to compare"));
@@ -321,7 +323,7 @@ fn more_runs_than_colors_are_told_apart_by_dashes_and_named_once() {
         .collect();
     let page = html(&runs);
     assert!(
-        page.contains("l0 d1") && page.contains("same (12)") && page.contains("12 of 14 runs are shown"),
+        page.contains("l0 d1") && page.contains("same (12)") && page.contains("Showing 12 of 14 runs."),
         "{page}"
     );
 }
@@ -333,13 +335,13 @@ fn a_plan_stands_beside_what_was_measured_without_kept_rows() {
     let step = |epoch: u32, step: u32, waited: f64, kept: u32| {
         format!(
             "{{\"event\":\"step\",\"epoch\":{epoch},\"step\":{step},\"loss\":1.0,\"split\":\"a\",\"waited_seconds\":{waited},\
-             \"computed_seconds\":0.5,\"bytes_received\":1,\"rows\":1,\"kept_rows\":{kept},\"at\":{step}}}\n"
+             \"computed_seconds\":0.5,\"bytes_received\":1,\"rows\":1,\"cached_rows\":{kept},\"at\":{step}}}\n"
         )
     };
     let epoch = |epoch: u32, kept: u32| {
         format!(
             "{{\"event\":\"epoch\",\"epoch\":{epoch},\"loss\":1.0,\"validation_accuracy\":0.5,\"bytes_received\":1,\"validation_bytes_received\":0,\
-             \"seconds\":2.0,\"waited_seconds\":0.0,\"split\":\"a\",\"skipped\":0,\"kept_rows\":{kept},\"fetched_rows\":0,\"at\":{}}}\n",
+             \"seconds\":2.0,\"waited_seconds\":0.0,\"split\":\"a\",\"skipped\":0,\"cached_rows\":{kept},\"fetched_rows\":0,\"at\":{}}}\n",
             epoch * 3
         )
     };
@@ -347,7 +349,7 @@ fn a_plan_stands_beside_what_was_measured_without_kept_rows() {
         step(1, 1, 9.0, 0),
         step(1, 2, 1.5, 0),
         step(1, 3, 1.5, 0),
-        // The rows of its validation were kept from before the first step.
+        // The validation before training cached these features.
         epoch(1, 2),
         step(2, 4, 0.0, 1),
         step(2, 5, 0.0, 1),
@@ -362,7 +364,7 @@ fn a_plan_stands_beside_what_was_measured_without_kept_rows() {
     fs::write(run.join("plan.json"), plan.to_string()).unwrap();
     let page = html(&[Run::read(run).unwrap()]);
     assert!(
-        page.contains("Predicted 1.6 s an iteration; measured 2.0 s, 25 % more."),
+        page.contains("Predicted 1.6 s per iteration; measured 2.0 s, 25 % more."),
         "{page}"
     );
     assert!(

@@ -1,32 +1,32 @@
-//! Run folders as a job would leave them, always the same.
+//! Deterministic run folders, similar to those of real jobs.
 
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What a sample run is like.
+/// Configuration of a sample run.
 pub(crate) struct Sample {
     /// `classes`, `labels` or `numbers`.
     pub(crate) task: &'static str,
     /// Names of classes, labels or numbers.
     pub(crate) classes: Vec<String>,
-    /// Epochs, and steps of each.
+    /// Number of epochs.
     pub(crate) epochs: u32,
-    /// Steps of an epoch.
+    /// Number of steps per epoch.
     pub(crate) steps: u64,
-    /// Whether rows are kept from the first epoch on.
+    /// True if features are cached from the first epoch on.
     pub(crate) reuse: bool,
-    /// The learning rate in its configuration.
+    /// Learning rate.
     pub(crate) rate: f64,
-    /// Whether its hosts fall, its split changes, and more.
+    /// True for failing hosts, a split change and other events.
     pub(crate) eventful: bool,
-    /// Draws numbers.
+    /// Seed of the random numbers.
     pub(crate) seed: u64,
 }
 
 impl Sample {
-    /// A run over photos of clothes.
+    /// Returns a run with photos of clothing.
     pub(crate) fn clothing() -> Self {
         let classes = [
             "dress",
@@ -52,7 +52,7 @@ impl Sample {
         }
     }
 
-    /// Writes `<folder>/<name>` and returns it.
+    /// Writes the run to `<folder>/<name>` and returns the path.
     pub(crate) fn write(&self, folder: &Path, name: &str) -> PathBuf {
         let run = folder.join(name);
         fs::create_dir_all(&run).unwrap();
@@ -130,13 +130,13 @@ impl Sample {
                     &mut out,
                     at,
                     json!({"event": "step", "epoch": epoch, "step": step, "loss": loss as f32, "split": split,
-                    "waited_seconds": waited, "computed_seconds": computed, "bytes_received": bytes, "rows": 64, "kept_rows": 0}),
+                    "waited_seconds": waited, "computed_seconds": computed, "bytes_received": bytes, "rows": 64, "cached_rows": 0}),
                 );
                 if self.eventful && step == self.steps / 2 {
                     line(
                         &mut out,
                         at,
-                        json!({"event": "host", "host": "https://store-2:8443", "state": "down", "reason": "it does not answer"}),
+                        json!({"event": "host", "host": "https://store-2:8443", "state": "down", "reason": "connection timed out"}),
                     );
                     line(
                         &mut out,
@@ -149,7 +149,7 @@ impl Sample {
                     line(
                         &mut out,
                         at,
-                        json!({"event": "host", "host": "https://store-2:8443", "state": "up", "reason": "it answers"}),
+                        json!({"event": "host", "host": "https://store-2:8443", "state": "up", "reason": "reachable again"}),
                     );
                 }
             }
@@ -157,7 +157,7 @@ impl Sample {
             let (kept, fetched) = if stored { (train - 3, 3) } else { (0, train) };
             let mut ended = json!({"event": "epoch", "epoch": epoch, "loss": sum / self.steps as f64, "bytes_received": if stored { 310_000 } else { 330_000_000 },
                 "validation_bytes_received": 0, "seconds": at - began, "waited_seconds": waits, "split": split, "skipped": u32::from(self.eventful)});
-            ended["kept_rows"] = json!(kept);
+            ended["cached_rows"] = json!(kept);
             ended["fetched_rows"] = json!(fetched);
             self.figures(&mut ended, progress, draw);
             line(&mut out, at, ended);
@@ -173,7 +173,7 @@ impl Sample {
         out
     }
 
-    /// What happens after some epochs.
+    /// Writes the events that follow certain epochs.
     fn between(&self, out: &mut String, at: f64, epoch: u32, line: &impl Fn(&mut String, f64, Value)) {
         if epoch == 1 {
             line(
@@ -184,7 +184,7 @@ impl Sample {
             line(
                 out,
                 at,
-                json!({"event": "bad_sample", "key": "train/hat/broken <1>.jpg", "message": "no JPEG"}),
+                json!({"event": "bad_sample", "key": "train/hat/broken <1>.jpg", "message": "invalid JPEG"}),
             );
         }
         if epoch == self.epochs / 3 {
@@ -192,7 +192,7 @@ impl Sample {
                 out,
                 at,
                 json!({"event": "replan", "step": 1, "from": "features.12", "to": "features.7", "encoding": "int8",
-                "reason": "the link moves half of what was measured; saves 21 % of what is left"}),
+                "reason": "the link is half as fast as measured; saves 21 % of the remaining time"}),
             );
         }
         if epoch == self.epochs / 2 {
@@ -230,7 +230,7 @@ impl Sample {
         for place in 0..count * 60 {
             let is = (place % count) as usize;
             let sure = draw.next();
-            // Neighbors are mixed up, some classes more than others.
+            // Neighboring classes are confused with increasing probability.
             let right = draw.next() > 0.05 + 0.25 * (is as f64 / count as f64);
             let taken = if right {
                 is
@@ -253,7 +253,8 @@ impl Sample {
 }
 
 impl Sample {
-    /// Predictions of labels or numbers: two of three labels are right, a number is up to a half off.
+    /// Returns predictions of labels or numbers. Two of three labels are correct, and errors of numbers are
+    /// up to 0.5.
     fn values(&self, labels: bool, draw: &mut Draw) -> String {
         let mut out = String::from("key");
         for name in &self.classes {
@@ -282,7 +283,7 @@ impl Sample {
     }
 }
 
-/// Adds images, the given ones, that were taken for something else.
+/// Adds a mistake for each of the images.
 pub(crate) fn add_mistakes(run: &Path, images: &[PathBuf]) {
     let folder = run.join("mistakes");
     fs::create_dir_all(&folder).unwrap();
@@ -316,11 +317,11 @@ fn plan() -> Value {
         "bottleneck": "host", "batch": 64, "iterations": 1200, "candidates": candidates})
 }
 
-/// A generator of numbers (Steele, Lea and Flood 2014).
+/// SplitMix64 random number generator (Steele, Lea and Flood 2014).
 struct Draw(u64);
 
 impl Draw {
-    /// From 0 to just below 1.
+    /// Returns a number from 0 to 1, exclusive.
     fn next(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! What other programs read.
+//! Tests of formats for other programs.
 
 use crate::sample::Sample;
 use frostline_report::{Run, metrics_csv, tensorboard};
@@ -11,19 +11,19 @@ fn metrics_are_a_table_by_epoch() {
     let run = folder.path();
     let text = "\
         {\"event\":\"epoch\",\"epoch\":1,\"loss\":0.5,\"validation_accuracy\":0.25,\"bytes_received\":10,\"validation_bytes_received\":4,\
-        \"seconds\":2.5,\"waited_seconds\":1.0,\"split\":\"a,\\\"b\\\"\",\"skipped\":0,\"kept_rows\":0,\"fetched_rows\":8,\"at\":3}\n\
+        \"seconds\":2.5,\"waited_seconds\":1.0,\"split\":\"a,\\\"b\\\"\",\"skipped\":0,\"cached_rows\":0,\"fetched_rows\":8,\"at\":3}\n\
         {\"event\":\"epoch\",\"epoch\":2,\"loss\":null,\"validation_accuracy\":0.75,\"bytes_received\":0,\"validation_bytes_received\":0,\"seconds\":0.5,\"waited_seconds\":0.0,\
-        \"split\":\"none\",\"skipped\":1,\"kept_rows\":7,\"fetched_rows\":1,\"at\":4}\n";
+        \"split\":\"none\",\"skipped\":1,\"cached_rows\":7,\"fetched_rows\":1,\"at\":4}\n";
     std::fs::write(run.join("events.jsonl"), text).unwrap();
     assert_eq!(
         metrics_csv(&Run::read(run).unwrap()),
-        "epoch,loss,validation_accuracy,seconds,waited_seconds,bytes,split,kept_rows,fetched_rows,skipped\n\
+        "epoch,loss,validation_accuracy,seconds,waited_seconds,bytes,split,cached_rows,fetched_rows,skipped\n\
          1,0.5,0.25,2.5,1,10,\"a,\"\"b\"\"\",0,8,0\n\
          2,,0.75,0.5,0,0,none,7,1,1\n"
     );
 }
 
-/// Prints what TensorBoard finds in a folder: `{tag: [[step, value, wall time], ..]}`.
+/// Prints the scalars that TensorBoard finds in a folder: `{tag: [[step, value, wall time], ..]}`.
 const READER: &str = "
 import json, sys
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -65,12 +65,12 @@ fn tensorboard_reads_the_file() {
     assert_eq!(series("epoch/loss")[0][0], sample.steps);
     for tag in [
         "epoch/images_per_second",
-        "epoch/kept_rows",
+        "epoch/cached_rows",
         "step/waited_seconds",
     ] {
         series(tag);
     }
-    // Each value is that of the events, in single precision, at its time after the beginning.
+    // Values match the events in single precision, and times match except for the start time.
     let events = std::fs::read_to_string(run.join("events.jsonl")).unwrap();
     let events = events
         .lines()

@@ -35,7 +35,7 @@ async fn a_compiled_guest_is_kept_and_runs_after_a_restart() {
     let before = fs::read(&file).unwrap();
     let guest = sandbox(&home).prepare(bytes).await.unwrap();
     assert_eq!(guest.describe(&model(), "").await.unwrap().name, "prefix");
-    // Compiled a second time it would have been sealed and written again.
+    // A second compilation would have sealed and written the file again.
     assert_eq!(compiled(&home), std::slice::from_ref(&file));
     assert_eq!(fs::read(&file).unwrap(), before);
     assert_eq!(
@@ -45,7 +45,7 @@ async fn a_compiled_guest_is_kept_and_runs_after_a_restart() {
 }
 
 #[tokio::test]
-async fn what_was_compiled_for_guests_that_are_gone_goes() {
+async fn retain_removes_artifacts_of_other_guests() {
     let (bytes, directory) = (stock(), tempfile::tempdir().unwrap());
     let sandbox = sandbox(directory.path());
     let mut sha256 = String::new();
@@ -59,7 +59,7 @@ async fn what_was_compiled_for_guests_that_are_gone_goes() {
     assert_eq!(
         compiled(directory.path()),
         [kept],
-        "it was that of the tenant that stays"
+        "the remaining tenant's artifact is still cached"
     );
     sandbox.retain([]).unwrap();
     assert_eq!(compiled(directory.path()), Vec::<PathBuf>::new());
@@ -89,7 +89,7 @@ mod needs_guests {
     use super::*;
 
     #[tokio::test]
-    async fn an_artifact_of_another_guest_is_not_taken_for_this_one() {
+    async fn an_artifact_of_another_guest_is_rejected() {
         let (honest, other) = (stock(), built("trap"));
         let directory = tempfile::tempdir().unwrap();
         let first = sandbox(directory.path());
@@ -106,7 +106,7 @@ mod needs_guests {
     }
 
     #[tokio::test]
-    async fn room_is_made_by_removing_what_was_used_longest_ago() {
+    async fn artifacts_over_the_size_limit_are_evicted() {
         let (first, second) = (stock(), built("trap"));
         let directory = tempfile::tempdir().unwrap();
         let sandbox = Sandbox::new(SandboxConfig {
@@ -145,11 +145,11 @@ mod long {
     }
 
     #[tokio::test]
-    async fn a_tenant_finds_only_what_it_had_compiled_itself() {
+    async fn tenants_do_not_share_artifacts() {
         let (bytes, directory) = (stock(), tempfile::tempdir().unwrap());
         let sandbox = sandbox(directory.path());
         for (tenant, artifacts) in [("acme", 1), ("globex", 2), ("acme", 2)] {
-            // In a sandbox that keeps nothing but on disk.
+            // This sandbox caches nothing in memory.
             let of_tenant = sandbox.for_tenant(tenant);
             of_tenant.prepare(bytes.clone()).await.unwrap();
             assert_eq!(compiled(directory.path()).len(), artifacts, "{tenant}");

@@ -1,4 +1,4 @@
-//! Every behavior of the table, in a sandbox with a faked host and low limits.
+//! Runs all hostile guests in a sandbox with a fake host and low limits.
 
 use crate::fakes::{Summing, context, model, samples, small};
 use crate::files;
@@ -18,58 +18,60 @@ fn limits() -> Limits {
     }
 }
 
-/// How far a guest came.
-enum Came {
+/// Outcome of a guest, with the phase of the failure.
+enum Outcome {
     NotPrepared(SandboxError),
     NotDescribed(SandboxError),
     Extracted(Result<Extracted, SandboxError>, Usage),
 }
 
-async fn come(sandbox: &Sandbox, bytes: Vec<u8>) -> Came {
+async fn run_guest(sandbox: &Sandbox, bytes: Vec<u8>) -> Outcome {
     let guest = match sandbox.prepare(bytes).await {
         Ok(guest) => guest,
-        Err(error) => return Came::NotPrepared(error),
+        Err(error) => return Outcome::NotPrepared(error),
     };
     let description = match guest
         .describe_within(&model(), "", &Allowance::new(limits()))
         .await
     {
         Ok(description) => description,
-        Err(error) => return Came::NotDescribed(error),
+        Err(error) => return Outcome::NotDescribed(error),
     };
     let call = Call::new(model(), &description, "last", "").unwrap();
     let context = context(Arc::new(Summing::default()), limits());
     let allowance = Arc::clone(&context.allowance);
     let extracted = guest.extract(&samples(&["1", "2"]), &call, context).await;
-    assert_eq!(allowance.tensor_bytes(), 0, "what it held is given back");
-    Came::Extracted(extracted, allowance.usage())
+    assert_eq!(allowance.tensor_bytes(), 0, "tensor memory is released");
+    Outcome::Extracted(extracted, allowance.usage())
 }
 
-fn check(behavior: &Behavior, came: Came) -> Result<(), String> {
-    let (as_it_should, message) = match (&behavior.ends, &came) {
+fn check(behavior: &Behavior, came: Outcome) -> Result<(), String> {
+    let (as_it_should, message) = match (&behavior.expected, &came) {
         (
             Ending::Refused(_),
-            Came::NotPrepared(error @ (SandboxError::TooComplex { .. } | SandboxError::OtherWorld { .. })),
+            Outcome::NotPrepared(error @ (SandboxError::TooComplex { .. } | SandboxError::OtherWorld { .. })),
         ) => (true, error.to_string()),
-        (Ending::NotDescribed(_), Came::NotDescribed(error)) => (true, error.to_string()),
-        (Ending::Limit(_), Came::Extracted(Err(error @ SandboxError::Limit { wanted, allowed, .. }), _)) => {
-            (wanted > allowed, error.to_string())
-        }
-        (Ending::Trapped(_), Came::Extracted(Err(error @ SandboxError::Trapped { .. }), _))
-        | (Ending::BadAnswer(_), Came::Extracted(Err(error @ SandboxError::BadAnswer { .. }), _))
-        | (Ending::Failed(_), Came::Extracted(Err(error @ SandboxError::Failed(_)), _)) => {
+        (Ending::NotDescribed(_), Outcome::NotDescribed(error)) => (true, error.to_string()),
+        (
+            Ending::Limit(_),
+            Outcome::Extracted(Err(error @ SandboxError::Limit { wanted, allowed, .. }), _),
+        ) => (wanted > allowed, error.to_string()),
+        (Ending::Trapped(_), Outcome::Extracted(Err(error @ SandboxError::Trapped { .. }), _))
+        | (Ending::BadAnswer(_), Outcome::Extracted(Err(error @ SandboxError::BadAnswer { .. }), _))
+        | (Ending::Failed(_), Outcome::Extracted(Err(error @ SandboxError::Failed(_)), _)) => {
             (true, error.to_string())
         }
-        (Ending::Served, Came::Extracted(Ok(extracted), usage)) => (
+        (Ending::Served, Outcome::Extracted(Ok(extracted), usage)) => (
             extracted.activations.shape().dims() == [2, 4] && usage.calls == 1,
             String::new(),
         ),
-        (_, Came::NotPrepared(error) | Came::NotDescribed(error) | Came::Extracted(Err(error), _)) => {
-            (false, error.to_string())
-        }
-        (_, Came::Extracted(Ok(_), _)) => (false, "it was served".to_owned()),
+        (
+            _,
+            Outcome::NotPrepared(error) | Outcome::NotDescribed(error) | Outcome::Extracted(Err(error), _),
+        ) => (false, error.to_string()),
+        (_, Outcome::Extracted(Ok(_), _)) => (false, "the guest was served".to_owned()),
     };
-    let words = match behavior.ends {
+    let words = match behavior.expected {
         Ending::Refused(words)
         | Ending::NotDescribed(words)
         | Ending::Limit(words)
@@ -78,19 +80,19 @@ fn check(behavior: &Behavior, came: Came) -> Result<(), String> {
         | Ending::Failed(words) => words,
         Ending::Served => "",
     };
-    // Whatever a guest says, its tenant reads a line or two of it.
+    // Long texts from guests must be truncated.
     if as_it_should && message.contains(words) && message.len() < 3_000 {
         return Ok(());
     }
     let message: String = message.chars().take(500).collect();
     Err(format!(
         "{} should end {:?}: {message}",
-        behavior.name, behavior.ends
+        behavior.name, behavior.expected
     ))
 }
 
-async fn end_as_the_table_says(bytes: impl Fn(&Behavior) -> Option<Vec<u8>>) {
-    // CPU time ends those that spin, however little of it a busy machine gives them.
+async fn check_table(bytes: impl Fn(&Behavior) -> Option<Vec<u8>>) {
+    // The CPU time limit ends the guests that loop, even on a busy machine.
     let config = SandboxConfig {
         describe_deadline: Duration::from_secs(600),
         ..small()
@@ -98,7 +100,7 @@ async fn end_as_the_table_says(bytes: impl Fn(&Behavior) -> Option<Vec<u8>>) {
     let (sandbox, mut wrong) = (Sandbox::new(config).unwrap(), Vec::new());
     for behavior in BEHAVIORS {
         if let Some(bytes) = bytes(behavior) {
-            wrong.extend(check(behavior, come(&sandbox, bytes).await).err());
+            wrong.extend(check(behavior, run_guest(&sandbox, bytes).await).err());
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -106,8 +108,8 @@ async fn end_as_the_table_says(bytes: impl Fn(&Behavior) -> Option<Vec<u8>>) {
 
 #[tokio::test]
 async fn every_upload_ends_as_the_table_says() {
-    end_as_the_table_says(|behavior| match behavior.guest {
-        Source::Made(make) => Some(make()),
+    check_table(|behavior| match behavior.guest {
+        Source::Generated(make) => Some(make()),
         Source::Compiled => None,
     })
     .await;
@@ -118,8 +120,8 @@ mod needs_guests {
 
     #[tokio::test]
     async fn every_guest_ends_as_the_table_says() {
-        end_as_the_table_says(|behavior| match behavior.guest {
-            Source::Made(_) => None,
+        check_table(|behavior| match behavior.guest {
+            Source::Generated(_) => None,
             Source::Compiled => Some(files::built(behavior.name)),
         })
         .await;

@@ -1,11 +1,12 @@
-//! Compilers that go wrong, played by the shell. (The real one is tested with the whole program.)
+//! Faulty compilers, simulated by shell scripts. Other tests run the real compiler as part of the whole
+//! program.
 
 use crate::fakes::small;
 use crate::files::stock;
 use frostline_sandbox::{CompileCost, Compiler, Sandbox, SandboxConfig, SandboxError};
 use std::time::Duration;
 
-/// A sandbox whose compiler is this script.
+/// Creates a sandbox with the script as the compiler.
 fn sandbox(script: &str, prepare_deadline: Duration) -> Sandbox {
     let arguments = ["-c", script, "compiler"].map(Into::into);
     Sandbox::new(SandboxConfig {
@@ -48,10 +49,10 @@ async fn a_compiler_that_takes_too_much_is_told_from_one_that_fails() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_none_is_not_taken_for_one() {
+async fn invalid_answers_are_rejected() {
     let bytes = stock();
     for script in [
-        // Nothing; a length that is not kept; a status that does not exist; no machine code.
+        // Empty answer; wrong length; unknown status; invalid machine code.
         "cat > /dev/null",
         r"cat > /dev/null; printf '\000\377\377\377\377\000\000\000\000abc'",
         r"cat > /dev/null; printf '\007\001\000\000\000\000\000\000\000a'",
@@ -72,12 +73,12 @@ async fn an_answer_that_is_none_is_not_taken_for_one() {
 }
 
 #[tokio::test]
-async fn a_compiler_that_hangs_is_ended_and_holds_up_nobody() {
+async fn a_hanging_compiler_is_killed_and_does_not_block_others() {
     let bytes = stock();
     let after = Duration::from_millis(300);
     let sandbox = sandbox("exec sleep 600", after);
     for _ in 0..2 {
-        // The second would wait for the first one's turn if that had not been ended.
+        // The second compilation would wait for the first if that was still running.
         let ended = sandbox.prepare(bytes.clone()).await.err().unwrap();
         assert_eq!(ended, SandboxError::PrepareDeadline { after });
     }

@@ -1,5 +1,5 @@
-//! One guest that computes through plain `wasi:nn`, on the reference host (the crate wasmtime-wasi-nn, over our engine)
-//! and on ours: the same tensors, the same error codes.
+//! Runs a guest that uses plain `wasi:nn` on the reference host (the crate wasmtime-wasi-nn with our engine)
+//! and on our host. Both must return the same tensors and error codes.
 
 use crate::fakes::{context, samples, sandbox};
 use crate::files::built;
@@ -13,18 +13,19 @@ use frostline_tensor::{BoxFuture, DType, Data, GraphExecutor, OpError, OpErrorCo
 use prost::Message;
 use std::sync::{Arc, Mutex};
 
-/// What the guest saw: the tensor of the run that works, and the error code of each that cannot.
+/// Results reported by the guest. Contains the tensor of the successful attempt and the error codes of the
+/// failed attempts.
 #[derive(Debug, PartialEq)]
-struct Seen {
+struct GuestReport {
     dims: Vec<usize>,
     bytes: Vec<u8>,
     codes: Vec<OpErrorCode>,
 }
 
-/// Samples that make the guest try everything: two rows and five attempts.
+/// Samples for all attempts of the guest: two rows and five failing attempts.
 const SAMPLES: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
 
-async fn on_our_host(bytes: Vec<u8>) -> Seen {
+async fn on_our_host(bytes: Vec<u8>) -> GuestReport {
     let cut = CutView {
         name: "y".to_owned(),
         shape: vec![2],
@@ -42,7 +43,7 @@ async fn on_our_host(bytes: Vec<u8>) -> Seen {
         .extract(&samples(&SAMPLES), &call, context(executor, Limits::default()))
         .await
         .unwrap();
-    Seen {
+    GuestReport {
         dims: extracted.activations.shape().dims().to_vec(),
         bytes: extracted.activations.as_bytes().to_vec(),
         codes: extracted
@@ -53,7 +54,7 @@ async fn on_our_host(bytes: Vec<u8>) -> Seen {
     }
 }
 
-/// Our engine, with the network of this test.
+/// Our engine with the network of this test.
 struct Engine(Mutex<Session>);
 
 impl Engine {
@@ -81,7 +82,7 @@ impl GraphExecutor for Engine {
     }
 }
 
-/// `y = max(x · w, 0)`, rows of 3 to rows of 2.
+/// Returns the network `y = max(x · w, 0)`, with rows of 3 and 2 elements.
 fn network() -> Vec<u8> {
     let node = |op: &str, inputs: &[&str], output: &str| NodeProto {
         op_type: op.to_owned(),
@@ -141,7 +142,7 @@ fn rows_of(name: &str, width: i64) -> ValueInfo {
 }
 
 mod reference {
-    use super::{DType, Data, Engine, OpErrorCode, SAMPLES, Seen, Tensor};
+    use super::{DType, Data, Engine, GuestReport, OpErrorCode, SAMPLES, Tensor};
     use std::sync::Arc;
     use wasmtime::component::{Component, HasSelf, Linker, ResourceTable};
     use wasmtime::{Config, Store};
@@ -180,7 +181,7 @@ mod reference {
         }
     }
 
-    pub(super) fn on_the_reference(bytes: &[u8]) -> Seen {
+    pub(super) fn on_the_reference(bytes: &[u8]) -> GuestReport {
         let engine = wasmtime::Engine::new(Config::new().wasm_component_model(true)).unwrap();
         let mut linker = Linker::<State>::new(&engine);
         wasmtime_wasi_nn::wit::add_to_linker(&mut linker, |state| {
@@ -189,7 +190,7 @@ mod reference {
         .unwrap();
         let mut store = Store::new(&engine, state());
         let component = Component::new(&engine, bytes).unwrap();
-        // Panics go to the log; nothing else of ours is within the guest's reach.
+        // The guest logs panics. All other Frostline interfaces are unavailable.
         log::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state).unwrap();
         types::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state).unwrap();
         let guest = bindings::FrozenPrefix::instantiate(&mut store, &component, &linker).unwrap();
@@ -209,7 +210,7 @@ mod reference {
         };
         let answer = guest.call_extract(&mut store, &samples, &job).unwrap().unwrap();
         let tensor = store.data_mut().table.delete(answer.tensor).unwrap();
-        Seen {
+        GuestReport {
             dims: tensor.dimensions.iter().map(|&dim| dim as usize).collect(),
             bytes: tensor.data,
             codes: answer
@@ -241,7 +242,7 @@ mod reference {
         }
     }
 
-    /// The test backend; the reference crate's own wants another version of ort.
+    /// Backend for the reference host. The backend included in the crate needs another version of ort.
     #[derive(Clone)]
     struct OverOurEngine(Arc<Engine>);
 
@@ -254,11 +255,11 @@ mod reference {
 
     impl BackendExecutionContext for OverOurEngine {
         fn set_input(&mut self, _: Id, _: &GuestTensor) -> Result<(), BackendError> {
-            unreachable!("the interface of components has no set_input")
+            unreachable!("components cannot call set_input")
         }
 
         fn get_output(&mut self, _: Id) -> Result<GuestTensor, BackendError> {
-            unreachable!("the interface of components has no get_output")
+            unreachable!("components cannot call get_output")
         }
 
         fn compute(
@@ -290,7 +291,7 @@ mod reference {
         let dtype = match held.ty {
             TensorType::Fp32 => DType::F32,
             TensorType::I32 => DType::I32,
-            other => panic!("the guest makes no {other:?}"),
+            other => panic!("unexpected tensor type {other:?}"),
         };
         let dims: Vec<usize> = held.dimensions.iter().map(|&dim| dim as usize).collect();
         Tensor::new(dims, Data::from_bytes(dtype, &held.data).unwrap()).unwrap()

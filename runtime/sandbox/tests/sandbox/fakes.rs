@@ -7,7 +7,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Cuts `first` of shape `[2]` and `last` of shape `[4]`, after an input of 3 x 2 x 2.
+/// Returns a model with an input of 3 x 2 x 2 and the cuts `/first/Relu` of shape `[2]` and `last` of shape
+/// `[4]`.
 pub(crate) fn model() -> Arc<ModelView> {
     let cut = |name: &str, shape: &[usize]| CutView {
         name: name.to_owned(),
@@ -25,7 +26,7 @@ pub(crate) fn sandbox() -> Sandbox {
     Sandbox::new(small()).unwrap()
 }
 
-/// Room for eight calls on one thread, of which one tenant may have four.
+/// Configuration with a single guest thread and eight permits. Tenants can hold up to four permits.
 pub(crate) fn small() -> SandboxConfig {
     SandboxConfig {
         guest_threads: 1,
@@ -43,7 +44,7 @@ pub(crate) fn samples(keys: &[&str]) -> Vec<SampleRef> {
         .collect()
 }
 
-/// A context over fakes, with `limits`.
+/// Returns a context with fake operations and `limits`.
 pub(crate) fn context(executor: Arc<dyn GraphExecutor>, limits: Limits) -> CallContext {
     CallContext {
         executor,
@@ -60,7 +61,8 @@ pub(crate) fn context(executor: Arc<dyn GraphExecutor>, limits: Limits) -> CallC
     }
 }
 
-/// Turns each row of its input into `width` times the row's sum, of pixels that of the bytes, and remembers the stages it ran.
+/// Computes the sum of each input row (of the bytes, if the input is pixels) and repeats it `width` times.
+/// Records the executed stages.
 #[derive(Default)]
 pub(crate) struct Summing {
     pub(crate) stages: Mutex<Vec<(String, String)>>,
@@ -86,7 +88,7 @@ impl GraphExecutor for Summing {
     }
 }
 
-/// Never ends, and counts how many of its runs were dropped.
+/// Never finishes. Counts started and dropped executions.
 #[derive(Default)]
 pub(crate) struct Stuck {
     pub(crate) started: Arc<AtomicUsize>,
@@ -113,12 +115,12 @@ impl GraphExecutor for Stuck {
     }
 }
 
-/// Lets a run go on only when `calls` of them are there at once.
-pub(crate) struct Together {
+/// Delays executions until all of those expected by the barrier are running.
+pub(crate) struct BarrierExecutor {
     pub(crate) barrier: Arc<tokio::sync::Barrier>,
 }
 
-impl GraphExecutor for Together {
+impl GraphExecutor for BarrierExecutor {
     fn submit(&self, _: &Stage, batch: Tensor) -> BoxFuture<Result<Tensor, OpError>> {
         let (barrier, rows) = (Arc::clone(&self.barrier), batch.rows().unwrap());
         Box::pin(async move {
@@ -128,7 +130,7 @@ impl GraphExecutor for Together {
     }
 }
 
-/// Fails as an engine does.
+/// Fails like an engine.
 pub(crate) struct Failing;
 
 impl GraphExecutor for Failing {
@@ -137,13 +139,13 @@ impl GraphExecutor for Failing {
     }
 }
 
-/// Fails as a host does that has no lane free.
+/// Fails like a host without a free lane.
 pub(crate) struct Full;
 
 impl GraphExecutor for Full {
     fn submit(&self, _: &Stage, _: Tensor) -> BoxFuture<Result<Tensor, OpError>> {
         Box::pin(async {
-            Err(OpError::of_host(
+            Err(OpError::from_host(
                 OpErrorCode::TooLarge,
                 "the lanes' queue is full",
             ))
@@ -151,7 +153,8 @@ impl GraphExecutor for Full {
     }
 }
 
-/// Fills the pixels of sample `7` with sevens; a sample whose key is no number is broken.
+/// Fills the pixels of a sample with the number in the key. A sample without a number in the key fails to
+/// load.
 #[derive(Default)]
 pub(crate) struct Loader;
 
@@ -163,7 +166,7 @@ impl SampleLoader for Loader {
         format: PixelFormat,
     ) -> BoxFuture<Result<LoadedPixels, OpError>> {
         Box::pin(async move {
-            // Input and output need the caller's runtime; guests' threads are no place for it.
+            // Loading must use the caller's runtime instead of the guest threads.
             assert_ne!(std::thread::current().name(), Some("guest"));
             assert_eq!(format, PixelFormat::U8);
             let width: usize = spec.sample_shape().iter().product();
@@ -188,7 +191,7 @@ impl SampleLoader for Loader {
     }
 }
 
-/// Every object has a million bytes, and a number for a key.
+/// Store with numbers as keys and a million bytes per object.
 pub(crate) struct Objects;
 
 impl ObjectReader for Objects {

@@ -1,4 +1,4 @@
-use crate::fakes::{Failing, Full, Stuck, Summing, Together, context, model, samples, sandbox, small};
+use crate::fakes::{BarrierExecutor, Failing, Full, Stuck, Summing, context, model, samples, sandbox, small};
 use crate::files::{built, stock};
 use frostline_sandbox::{Call, Extracted, Limits, Sandbox, SandboxError};
 use frostline_tensor::{OpErrorCode, PixelSpec};
@@ -41,7 +41,7 @@ async fn the_stock_guest_takes_a_recipe_and_says_what_is_wrong_with_one() {
     assert_eq!(described.pixels, Pixels::Spec(spec));
 
     for (parameters, words) in [
-        ("{", "no pixel recipe"),
+        ("{", "invalid pixel recipe"),
         (r#"{"resize":5}"#, "missing field `crop_height`"),
         (&recipe.replace("resize", "resise"), "unknown field `resise`"),
         (
@@ -55,7 +55,7 @@ async fn the_stock_guest_takes_a_recipe_and_says_what_is_wrong_with_one() {
         assert_eq!(error.code, OpErrorCode::InvalidArgument);
         assert!(error.message.contains(words), "{error}");
     }
-    // What only the host can judge is judged by the host.
+    // The guest accepts this value, but the host rejects it.
     let zero = recipe.replace("[1,1,2]", "[0,1,1]");
     assert!(matches!(
         guest.describe(&model(), &zero).await,
@@ -88,12 +88,12 @@ async fn rows_come_in_order_and_broken_samples_are_named() {
         *executor.stages.lock().unwrap(),
         [("data".to_owned(), "last".to_owned())]
     );
-    // All it was charged for is given back.
+    // All charges are released.
     assert_eq!(context.allowance.tensor_bytes(), 0);
 }
 
 #[tokio::test]
-async fn a_call_without_one_good_sample_asks_no_engine() {
+async fn a_call_without_valid_samples_does_not_run_the_engine() {
     let bytes = stock();
     let guest = sandbox().prepare(bytes).await.unwrap();
     let call = Call::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
@@ -110,7 +110,7 @@ async fn a_call_without_one_good_sample_asks_no_engine() {
 }
 
 #[tokio::test]
-async fn an_engines_own_words_reach_the_caller() {
+async fn engine_errors_reach_the_caller() {
     let bytes = stock();
     let guest = sandbox().prepare(bytes).await.unwrap();
     let call = Call::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
@@ -128,7 +128,7 @@ async fn an_engines_own_words_reach_the_caller() {
     assert!(error.message.contains("out of cheese"));
 }
 
-/// What a call of `guest`, told `parameters`, comes to where no lane is free.
+/// Runs `guest` with `parameters` on a host with no free lane.
 async fn without_lanes(guest: Vec<u8>, parameters: &str) -> Result<Extracted, SandboxError> {
     let guest = sandbox().prepare(guest).await.unwrap();
     let description = guest.describe(&model(), parameters).await.unwrap();
@@ -138,7 +138,7 @@ async fn without_lanes(guest: Vec<u8>, parameters: &str) -> Result<Extracted, Sa
 }
 
 #[track_caller]
-fn assert_host_lacked(ended: Result<Extracted, SandboxError>) {
+fn assert_queue_full(ended: Result<Extracted, SandboxError>) {
     let Err(SandboxError::HostOperation { error }) = ended else {
         panic!("{ended:?}")
     };
@@ -146,8 +146,8 @@ fn assert_host_lacked(ended: Result<Extracted, SandboxError>) {
 }
 
 #[tokio::test]
-async fn what_the_host_caused_is_not_the_guests() {
-    assert_host_lacked(without_lanes(stock(), "").await);
+async fn host_failures_are_not_blamed_on_the_guest() {
+    assert_queue_full(without_lanes(stock(), "").await);
 }
 
 #[tokio::test]
@@ -156,7 +156,7 @@ async fn calls_of_one_extraction_run_at_once() {
     let guest = sandbox().prepare(bytes).await.unwrap();
     let call = Call::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
     let barrier = Arc::new(tokio::sync::Barrier::new(3));
-    let context = context(Arc::new(Together { barrier }), Limits::default());
+    let context = context(Arc::new(BarrierExecutor { barrier }), Limits::default());
     let keys = samples(&["1"]);
     let extract = || guest.extract(&keys, &call, context.clone());
     let (one, two, three) = tokio::join!(extract(), extract(), extract());
@@ -185,7 +185,7 @@ async fn dropping_a_call_removes_its_work_and_frees_its_permit() {
         tokio::task::yield_now().await;
     }
     task.abort();
-    // The only permit there is becomes free again.
+    // Cancellation releases the only permit.
     let next = guest
         .extract(
             &samples(&["1"]),
@@ -203,7 +203,7 @@ async fn a_call_that_waits_too_long_for_the_host_is_not_the_guests_fault() {
     let bytes = stock();
     let guest = sandbox().prepare(bytes).await.unwrap();
     let call = Call::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
-    // A slow machine may take longer than the first until the guest asks for anything.
+    // On a slow machine, the shortest deadline can expire before the guest calls the host.
     for after in [50, 500, 5_000, 50_000].map(Duration::from_millis) {
         let limits = Limits {
             call_deadline: after,
@@ -225,7 +225,7 @@ async fn a_call_that_waits_too_long_for_the_host_is_not_the_guests_fault() {
         assert_eq!(dropped.load(Ordering::SeqCst), 1);
         return;
     }
-    panic!("the guest never asked for anything");
+    panic!("the guest never called the executor");
 }
 
 #[tokio::test]
@@ -254,8 +254,8 @@ mod needs_guests {
     use super::*;
 
     #[tokio::test]
-    async fn what_the_host_caused_is_not_the_guests_whatever_it_makes_of_it() {
-        assert_host_lacked(without_lanes(built("hide-errors"), "panic").await);
+    async fn host_failures_are_not_blamed_on_a_guest_that_hides_them() {
+        assert_queue_full(without_lanes(built("hide-errors"), "panic").await);
         let hidden = without_lanes(built("hide-errors"), "").await.unwrap();
         assert_eq!(hidden.failed.len(), 2);
         assert!(hidden.failed.iter().all(|failure| failure.error.host_caused));

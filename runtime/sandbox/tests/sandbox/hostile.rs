@@ -11,16 +11,16 @@ async fn extract(bytes: Vec<u8>, keys: &[&str], context: CallContext) -> Result<
     guest.extract(&samples(keys), &call, context).await
 }
 
-fn within(limits: Limits) -> CallContext {
+fn context_with_limits(limits: Limits) -> CallContext {
     context(Arc::new(Summing::default()), limits)
 }
 
-/// What the call of a guest that goes over a limit ended with.
-async fn limit_passed(bytes: Vec<u8>, limits: Limits) -> Resource {
-    let context = within(limits);
+/// Runs a guest that exceeds a limit and returns the exceeded resource.
+async fn exceeded_limit(bytes: Vec<u8>, limits: Limits) -> Resource {
+    let context = context_with_limits(limits);
     let allowance: Arc<Allowance> = Arc::clone(&context.allowance);
     let ended = extract(bytes, &["1", "2"], context).await;
-    assert_eq!(allowance.tensor_bytes(), 0, "what it held is given back");
+    assert_eq!(allowance.tensor_bytes(), 0, "tensor memory is released");
     match ended {
         Err(SandboxError::Limit {
             resource,
@@ -40,7 +40,7 @@ async fn pixels_beyond_the_budget_are_not_even_loaded() {
         tensor_bytes: 2 * 3 * 2 * 2 - 1,
         ..Limits::default()
     };
-    assert_eq!(limit_passed(stock(), limits).await, Resource::TensorBytes);
+    assert_eq!(exceeded_limit(stock(), limits).await, Resource::TensorBytes);
 }
 
 mod needs_guests {
@@ -48,7 +48,7 @@ mod needs_guests {
 
     #[tokio::test]
     async fn a_panic_reaches_the_caller_with_its_text() {
-        let ended = extract(built("trap"), &["1", "2"], within(Limits::default())).await;
+        let ended = extract(built("trap"), &["1", "2"], context_with_limits(Limits::default())).await;
         let Err(error @ SandboxError::Trapped { .. }) = ended else {
             panic!("{ended:?}")
         };
@@ -70,24 +70,24 @@ mod needs_guests {
         let spinning = spin.extract(
             &keys,
             &call,
-            within(Limits {
+            context_with_limits(Limits {
                 call_deadline: after,
                 ..Limits::default()
             }),
         );
         let mut spinning = std::pin::pin!(spinning);
-        // One thread for both: the honest guest's calls are answered while the other spins.
+        // Both guests share a thread. The calls of the honest guest must succeed while the other guest loops.
         let neighbors = async {
             for _ in 0..3 {
                 honest
-                    .extract(&keys, &call, within(Limits::default()))
+                    .extract(&keys, &call, context_with_limits(Limits::default()))
                     .await
                     .unwrap();
             }
         };
         tokio::select! {
             biased;
-            ended = &mut spinning => panic!("it ended first: {ended:?}"),
+            ended = &mut spinning => panic!("the looping guest ended before the honest one: {ended:?}"),
             () = neighbors => {}
         }
         assert_eq!(spinning.await, Err(SandboxError::Deadline { after }));
@@ -96,7 +96,7 @@ mod needs_guests {
     #[tokio::test]
     async fn a_guest_gets_no_more_memory_than_its_cap() {
         assert_eq!(
-            limit_passed(built("grow"), Limits::default()).await,
+            exceeded_limit(built("grow"), Limits::default()).await,
             Resource::Memory
         );
     }
@@ -107,13 +107,13 @@ mod needs_guests {
             tensor_bytes: 8 << 20,
             ..Limits::default()
         };
-        assert_eq!(limit_passed(built("leak"), limits).await, Resource::TensorBytes);
+        assert_eq!(exceeded_limit(built("leak"), limits).await, Resource::TensorBytes);
     }
 
     #[tokio::test]
     async fn handles_are_counted_even_of_empty_tensors() {
         assert_eq!(
-            limit_passed(built("leak-small"), Limits::default()).await,
+            exceeded_limit(built("leak-small"), Limits::default()).await,
             Resource::Handles
         );
     }
@@ -125,7 +125,7 @@ mod needs_guests {
             ..Limits::default()
         };
         assert_eq!(
-            limit_passed(built("read-too-much"), limits).await,
+            exceeded_limit(built("read-too-much"), limits).await,
             Resource::ObjectReads
         );
     }
@@ -137,14 +137,19 @@ mod needs_guests {
             ..Limits::default()
         };
         assert_eq!(
-            limit_passed(built("read-too-much"), limits).await,
+            exceeded_limit(built("read-too-much"), limits).await,
             Resource::ObjectBytes
         );
     }
 
     #[tokio::test]
     async fn model_bytes_from_a_guest_are_refused() {
-        let ended = extract(built("load-bytes"), &["1"], within(Limits::default())).await;
+        let ended = extract(
+            built("load-bytes"),
+            &["1"],
+            context_with_limits(Limits::default()),
+        )
+        .await;
         let Err(SandboxError::Failed(error)) = ended else {
             panic!("{ended:?}")
         };
@@ -153,7 +158,12 @@ mod needs_guests {
 
     #[tokio::test]
     async fn a_wrong_count_of_rows_is_noticed() {
-        let ended = extract(built("too-many-rows"), &["1", "2"], within(Limits::default())).await;
+        let ended = extract(
+            built("too-many-rows"),
+            &["1", "2"],
+            context_with_limits(Limits::default()),
+        )
+        .await;
         let reason = "3 rows and 0 failed samples for 2 samples".into();
         assert_eq!(ended, Err(SandboxError::BadAnswer { reason }));
     }
@@ -163,7 +173,7 @@ mod needs_guests {
         let ended = extract(
             built("lie-about-failures"),
             &["1", "2"],
-            within(Limits::default()),
+            context_with_limits(Limits::default()),
         )
         .await;
         let Err(SandboxError::BadAnswer { reason }) = ended else {
@@ -174,7 +184,12 @@ mod needs_guests {
 
     #[tokio::test]
     async fn a_flood_of_log_lines_is_cut_off_and_harms_nothing() {
-        let done = extract(built("flood-log"), &["1", "2"], within(Limits::default())).await;
+        let done = extract(
+            built("flood-log"),
+            &["1", "2"],
+            context_with_limits(Limits::default()),
+        )
+        .await;
         assert_eq!(done.unwrap().activations.shape().dims(), [2, 4]);
     }
 
@@ -195,10 +210,10 @@ mod needs_guests {
                 .contains("no such cut")
         );
 
-        // Activations of the guest's own have the shape it says, not the model's.
+        // Activations have the shape described by the guest instead of the model's shape.
         let call = Call::new(model(), &described, "last", "").unwrap();
         let extracted = guest
-            .extract(&samples(&["1"]), &call, within(Limits::default()))
+            .extract(&samples(&["1"]), &call, context_with_limits(Limits::default()))
             .await
             .unwrap();
         assert_eq!(extracted.activations.shape().dims(), [1, 7]);

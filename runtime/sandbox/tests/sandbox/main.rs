@@ -1,5 +1,5 @@
-//! Real guests in the sandbox, with a host that is faked behind its traits; and in the conformance test with a real
-//! engine.
+//! Tests of the sandbox with real guests. The host is a fake, except in the conformance test, which uses a
+//! real engine.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -15,6 +15,6 @@ mod fakes;
 mod files;
 mod honest;
 mod hostile;
+mod recipes;
 mod turns;
 mod uploads;
-mod recipes;

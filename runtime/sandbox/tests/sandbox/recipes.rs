@@ -1,4 +1,4 @@
-//! How the stock guest loads pixels: as the extraction requests, by a whole recipe.
+//! Tests how the stock guest loads pixels with augmentation and complete recipes.
 
 use crate::fakes::{Loader, Summing, context, model, samples, sandbox};
 use crate::files::stock;
@@ -9,7 +9,7 @@ use frostline_tensor::{
 use frostline_wire::Pixels;
 use std::sync::Arc;
 
-/// Pixels as [`Loader`] has them, brighter by a hundred.
+/// Adds 100 to the pixels of [`Loader`].
 struct Brighter;
 
 impl SampleLoader for Brighter {
@@ -29,7 +29,8 @@ impl SampleLoader for Brighter {
     }
 }
 
-/// The sum of a sample's pixels, with an augmentation and without; and whether the guest says that it augments.
+/// Returns the pixel sums with and without augmentation. The last value is true if the guest supports
+/// augmentation.
 async fn sums(bytes: Vec<u8>) -> (f32, f32, bool) {
     let guest = sandbox().prepare(bytes).await.unwrap();
     let description = guest.describe(&model(), "").await.unwrap();

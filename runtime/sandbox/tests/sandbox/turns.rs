@@ -1,4 +1,4 @@
-//! Who is served when a tenant asks for all there is.
+//! Fairness between tenants when a tenant uses all resources.
 
 use crate::fakes::model;
 use crate::files::{built, stock};
@@ -6,10 +6,10 @@ use frostline_sandbox::{Allowance, Limits, Sandbox, SandboxConfig};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Calls at once: as many as a host runs.
+/// Number of concurrent calls (the default of hosts).
 const PERMITS: u32 = 32;
 
-/// No deadline and no limit comes to anybody's help.
+/// Disables deadlines and limits.
 const FOREVER: Duration = Duration::from_secs(24 * 3600);
 
 fn sandbox() -> Sandbox {
@@ -23,7 +23,7 @@ fn sandbox() -> Sandbox {
     .unwrap()
 }
 
-fn endless() -> Arc<Allowance> {
+fn unlimited() -> Arc<Allowance> {
     Allowance::new(Limits {
         cpu_seconds: FOREVER.as_secs(),
         slice: FOREVER,
@@ -40,20 +40,20 @@ mod needs_guests {
         let sandbox = sandbox();
         let spin = sandbox.for_tenant("greedy").prepare(spin).await.unwrap();
         let honest = sandbox.for_tenant("modest").prepare(honest).await.unwrap();
-        let (model, allowance) = (model(), endless());
+        let (model, allowance) = (model(), unlimited());
         let ask = || Box::pin(spin.describe_within(&model, "", &allowance));
         let mut flood: Vec<_> = (0..2 * PERMITS).map(|_| ask()).collect();
-        // Each takes its permit, or waits for one, before it is polled again.
+        // The first poll acquires a permit or queues the call.
         for call in &mut flood {
             assert!(futures::poll!(call).is_pending());
         }
-        let own = endless();
+        let own = unlimited();
         let described = honest.describe_within(&model, "", &own).await.unwrap();
         assert_eq!(described.name, "prefix");
         for call in &mut flood {
-            assert!(futures::poll!(call).is_pending(), "it never ends");
+            assert!(futures::poll!(call).is_pending(), "endless call ended");
         }
-        // Each pays for itself, whoever made the guest ready.
+        // Each request is charged for its own CPU time, no matter which request prepared the guest.
         assert!(own.usage().cpu > Duration::ZERO);
         drop(flood);
         while Arc::strong_count(&allowance) > 1 {
@@ -66,7 +66,7 @@ mod needs_guests {
     async fn a_guest_that_is_compiled_already_waits_for_no_compilation() {
         let (other, honest) = (built("trap"), stock());
         let home = tempfile::tempdir().unwrap();
-        // The compiler is this: it is asked for code and never gives any.
+        // This compiler never answers.
         let sandbox = |compiler| {
             Sandbox::new(SandboxConfig {
                 artifacts: Some(home.path().to_owned()),
@@ -90,7 +90,7 @@ mod needs_guests {
         let mut compiling = Box::pin(greedy.prepare(other));
         tokio::select! {
             biased;
-            _ = &mut compiling => panic!("it never ends"),
+            _ = &mut compiling => panic!("endless compilation ended"),
             ready = modest.prepare(honest) => assert!(ready.is_ok()),
         }
     }

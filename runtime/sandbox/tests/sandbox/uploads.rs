@@ -10,7 +10,7 @@ async fn refused(bytes: &[u8]) -> SandboxError {
 }
 
 #[tokio::test]
-async fn what_is_no_guest_is_said_in_its_own_words() {
+async fn invalid_uploads_are_described() {
     for (bytes, words) in [
         (&b""[..], "empty"),
         (b"import torch\n", "text file"),
@@ -25,9 +25,9 @@ async fn what_is_no_guest_is_said_in_its_own_words() {
     }
 }
 
-/// A core module that imports `load`, as those do that were written for other hosts.
+/// A core module for another host that imports `load`.
 #[tokio::test]
-async fn a_module_of_another_wasi_nn_is_told_what_it_cannot_have() {
+async fn a_module_for_legacy_wasi_nn_is_refused_with_advice() {
     let module = b"\0asm\x01\0\0\0\x01\x04\x01\x60\0\0\x02\x1a\x01\x11wasi_ephemeral_nn\x04load\0\0";
     let text = refused(module).await.to_string();
     assert!(
@@ -40,7 +40,7 @@ async fn a_module_of_another_wasi_nn_is_told_what_it_cannot_have() {
 
 #[tokio::test]
 async fn an_empty_component_lacks_the_exports() {
-    // A core module becomes a component first.
+    // The host converts core modules to components before checking exports.
     for bytes in [b"\0asm\x0d\0\x01\0", b"\0asm\x01\0\0\0"] {
         let error = refused(bytes).await;
         assert!(
@@ -53,7 +53,7 @@ mod needs_guests {
     use super::*;
 
     #[tokio::test]
-    async fn a_component_of_another_world_is_told_what_is_too_much_and_what_is_missing() {
+    async fn a_component_of_another_world_is_refused() {
         let error = refused(&built("other-world")).await;
         let SandboxError::OtherWorld { imports, exports, .. } = &error else {
             panic!("{error:?}")
@@ -65,7 +65,7 @@ mod needs_guests {
     }
 
     #[tokio::test]
-    async fn a_guest_that_would_load_model_bytes_is_told_that_hosts_take_none() {
+    async fn a_guest_that_imports_load_gets_a_warning() {
         let guest = sandbox().prepare(built("load-bytes")).await.unwrap();
         assert!(guest.refused_import().unwrap().contains("load-by-name"));
         let guest = sandbox().prepare(stock()).await.unwrap();

@@ -62,7 +62,7 @@ impl Books {
     }
 
     /// Returns the usage of a tenant on `day` on this host and, if known, on other hosts.
-    pub(super) fn on(&self, day: Day, tenant: &str) -> Usage {
+    pub(super) fn usage_on(&self, day: Day, tenant: &str) -> Usage {
         let own = self.days.get(&day).and_then(|usages| usages.get(tenant));
         let others = self.others.as_ref().filter(|(known, _)| *known == day);
         let others = others.and_then(|(_, usages)| usages.get(tenant));
@@ -97,7 +97,7 @@ mod tests {
         assert!(books.take_changed().is_empty(), "nothing is new");
         books.count(day, images(9));
         books.count(next, images(12));
-        let today = books.on(next, "acme");
+        let today = books.usage_on(next, "acme");
         assert_eq!(
             (today.images, today.stored_bytes),
             (3, 120),
@@ -107,9 +107,13 @@ mod tests {
         assert_eq!(taken[&day], images(9), "the previous day is written as well");
         books.return_changed([day]);
         books.forget_before(next);
-        assert_eq!(books.take_changed()[&day], images(9), "written again after a failure");
+        assert_eq!(
+            books.take_changed()[&day],
+            images(9),
+            "written again after a failure"
+        );
         books.forget_before(next);
-        assert_eq!(books.on(day, "acme"), Usage::default());
+        assert_eq!(books.usage_on(day, "acme"), Usage::default());
     }
 
     #[test]
@@ -118,8 +122,8 @@ mod tests {
         let mut books = Books::default();
         books.count(day, images(5));
         books.set_others(day, images(7));
-        assert_eq!(books.on(day, "acme").images, 12);
-        assert_eq!(books.on(day, "other"), Usage::default());
-        assert_eq!(books.on(next, "acme").images, 0);
+        assert_eq!(books.usage_on(day, "acme").images, 12);
+        assert_eq!(books.usage_on(day, "other"), Usage::default());
+        assert_eq!(books.usage_on(next, "acme").images, 0);
     }
 }

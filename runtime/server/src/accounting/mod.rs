@@ -23,17 +23,17 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 /// Interval at which counters are read. A tenant can exceed a daily budget by the work of this time.
-const READ: Duration = Duration::from_secs(2);
+const COUNT_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Interval at which usage is written. If a host is killed, the usage of this interval is lost, plus the
 /// usage during a write.
 const WRITE: Duration = Duration::from_secs(30);
 
 /// Timeout of a write. Counting must continue even if the store hangs.
-const PATIENCE: Duration = Duration::from_secs(20);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Days of usage that are kept: a year, plus a month to close the books.
-const KEPT: u64 = 400;
+const RETENTION_DAYS: u64 = 400;
 
 /// See the module documentation.
 pub(crate) struct Accounts {
@@ -56,7 +56,7 @@ impl Accounts {
     /// Returns the usage of a tenant today. The usage of this host is up to two seconds old, that of other
     /// hosts up to a minute.
     pub(crate) fn today_of(&self, tenant: &str) -> Usage {
-        self.books.lock().on(Day::at(now()), tenant)
+        self.books.lock().usage_on(Day::at(now()), tenant)
     }
 
     /// Reads the stored usage of all tenants from the day `from` to the day `to`, both included.
@@ -98,7 +98,7 @@ impl Accounts {
             self.books.lock().set_others(day, others);
             Ok::<_, StateError>(())
         };
-        let written = timeout(PATIENCE, writing).await;
+        let written = timeout(WRITE_TIMEOUT, writing).await;
         let mut books = self.books.lock();
         books.return_changed(left.into_keys());
         books.forget_before(day);
@@ -106,7 +106,7 @@ impl Accounts {
             Ok(written) => written.map_err(|error| error.to_string()),
             Err(_) => Err(format!(
                 "the state did not answer within {} s",
-                PATIENCE.as_secs()
+                WRITE_TIMEOUT.as_secs()
             )),
         }
     }
@@ -117,7 +117,7 @@ pub(crate) async fn account(service: Arc<Service>, stop: CancellationToken) {
     let accounts = &service.operations.accounts;
     let (mut written, mut swept, mut failing) = (Instant::now(), None, false);
     loop {
-        let stopping = timeout(READ, stop.cancelled()).await.is_ok();
+        let stopping = timeout(COUNT_INTERVAL, stop.cancelled()).await.is_ok();
         let day = Day::at(now());
         accounts.count(day, || counters(&service));
         if written.elapsed() < WRITE && !stopping {
@@ -130,10 +130,7 @@ pub(crate) async fn account(service: Arc<Service>, stop: CancellationToken) {
                 "the most recent usage of tenants is lost because it could not be written to the state"
             ),
             Err(error) if !failing => {
-                tracing::warn!(
-                    error,
-                    "cannot write usage to the state; retrying later"
-                );
+                tracing::warn!(error, "cannot write usage to the state; retrying later");
                 failing = true;
             }
             Ok(()) if failing => {
@@ -146,9 +143,13 @@ pub(crate) async fn account(service: Arc<Service>, stop: CancellationToken) {
             return;
         }
         if swept != Some(day) && !failing {
-            let sweeping = timeout(PATIENCE, stored::sweep(&accounts.store, day.before(KEPT))).await;
+            let sweeping = timeout(
+                WRITE_TIMEOUT,
+                stored::sweep(&accounts.store, day.before(RETENTION_DAYS)),
+            )
+            .await;
             if let Ok(Err(error)) = sweeping {
-                tracing::warn!(%error, "cannot remove usage older than {KEPT} days from the state");
+                tracing::warn!(%error, "cannot remove usage older than {RETENTION_DAYS} days from the state");
             }
             swept = Some(day);
         }

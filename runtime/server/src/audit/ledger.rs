@@ -12,7 +12,7 @@ pub(super) const WAITING: usize = 1024;
 const AT_ONCE: usize = 8;
 
 /// Number of days searched first, because most queries are about recent entries.
-const LATELY: u64 = 7;
+const RECENT_DAYS: u64 = 7;
 
 /// Audit entries of admins or of tenants in the shared state. Each host run writes separate objects. An
 /// object contains a few entries, formatted as JSON lines.
@@ -117,7 +117,7 @@ impl Ledger {
         wanted: impl Fn(&AuditEntry) -> bool,
     ) -> Result<Vec<AuditEntry>, StateError> {
         let mut days = Vec::new();
-        for first in [LATELY, self.kept_days] {
+        for first in [RECENT_DAYS, self.kept_days] {
             let keys = self
                 .folder
                 .keys(store, Some(today.before(first)), |_| true)

@@ -16,7 +16,7 @@ use frostline_wire::AuditEntry;
 use futures::future::join;
 use ledger::Ledger;
 use parking_lot::Mutex;
-use rates::{A_MINUTE, Place, Rates};
+use rates::{MAX_PER_MINUTE, RateDecision, Rates};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,10 +37,9 @@ const TENANTS_KEPT: u64 = 40;
 const WRITE: Duration = Duration::from_secs(30);
 
 /// Timeout of a write, which delays the answer to an admin and the shutdown of a host.
-const PATIENCE: Duration = Duration::from_secs(5);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Timeout of a read.
-const READING: Duration = Duration::from_secs(30);
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Maximum length of a detail in bytes. Names and reasons are far shorter.
 const DETAIL: usize = 1000;
@@ -90,13 +89,18 @@ impl Audit {
         if counted.left_out > 0 {
             note(
                 LEFT_OUT,
-                format!("{} dropped: limit of {A_MINUTE} per minute exceeded", counted.left_out),
+                format!(
+                    "{} dropped: limit of {MAX_PER_MINUTE} per minute exceeded",
+                    counted.left_out
+                ),
             );
         }
-        match counted.place {
-            Place::Within => note(what, detail.into()),
-            Place::FirstBeyond => note(LEFT_OUT, format!("limit of {A_MINUTE} per minute exceeded")),
-            Place::Beyond => {}
+        match counted.decision {
+            RateDecision::Within => note(what, detail.into()),
+            RateDecision::FirstBeyond => {
+                note(LEFT_OUT, format!("limit of {MAX_PER_MINUTE} per minute exceeded"))
+            }
+            RateDecision::Beyond => {}
         }
     }
 
@@ -124,9 +128,9 @@ impl Audit {
             entries.extend(self.tenants.last(store, today, limit, wanted).await?);
             Ok::<_, StateError>(entries)
         };
-        let mut entries = timeout(READING, both)
+        let mut entries = timeout(READ_TIMEOUT, both)
             .await
-            .map_err(|_| late(READING))?
+            .map_err(|_| late(READ_TIMEOUT))?
             .map_err(|error| error.to_string())?;
         entries.sort_by_key(|entry| entry.at);
         Ok(entries.split_off(entries.len().saturating_sub(limit)))
@@ -138,7 +142,9 @@ impl Audit {
             self.entry("host", LEFT_OUT, "", detail)
         };
         let writing = ledger.write(&self.store, &self.run, left_out);
-        let written = timeout(PATIENCE, writing).await.map_err(|_| late(PATIENCE))?;
+        let written = timeout(WRITE_TIMEOUT, writing)
+            .await
+            .map_err(|_| late(WRITE_TIMEOUT))?;
         written.map_err(|error| error.to_string())
     }
 
@@ -187,7 +193,7 @@ pub(crate) async fn keep_audit(service: Arc<Service>, stop: CancellationToken) {
         }
         swept = Some(day);
         for ledger in [&audit.admins, &audit.tenants] {
-            let sweeping = timeout(READING, ledger.sweep(&audit.store, day)).await;
+            let sweeping = timeout(READ_TIMEOUT, ledger.sweep(&audit.store, day)).await;
             if let Ok(Err(error)) = sweeping {
                 let folder = ledger.folder().0;
                 tracing::warn!(%error, folder, "cannot remove old audit entries from the state");
@@ -202,6 +208,6 @@ fn warn_of(written: Result<(), String>) {
     }
 }
 
-fn late(patience: Duration) -> String {
-    format!("the state did not answer within {} s", patience.as_secs())
+fn late(timeout: Duration) -> String {
+    format!("the state did not answer within {} s", timeout.as_secs())
 }

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 
 /// Maximum number of recorded actions per tenant and minute. A script that uploads a model for each of its
 /// jobs stays below; a client that uploads and removes in a loop must not fill the audit log.
-pub(super) const A_MINUTE: u32 = 60;
+pub(super) const MAX_PER_MINUTE: u32 = 60;
 
 /// Number of tenants being counted. If it is reached, tenants without an action in the current minute are
 /// removed.
@@ -22,11 +22,11 @@ struct Rate {
 pub(super) struct Counted {
     /// Actions in the tenant's previous active minute that were not recorded.
     pub(super) left_out: u32,
-    pub(super) place: Place,
+    pub(super) decision: RateDecision,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum RateDecision {
     Within,
     FirstBeyond,
     Beyond,
@@ -41,16 +41,19 @@ impl Rates {
         let rate = self.0.entry(tenant.to_owned()).or_insert(fresh);
         let mut left_out = 0;
         if rate.minute != minute {
-            left_out = rate.acts.saturating_sub(A_MINUTE);
+            left_out = rate.acts.saturating_sub(MAX_PER_MINUTE);
             *rate = Rate { minute, acts: 0 };
         }
         rate.acts = rate.acts.saturating_add(1);
         let place = match rate.acts {
-            acts if acts <= A_MINUTE => Place::Within,
-            acts if acts == A_MINUTE + 1 => Place::FirstBeyond,
-            _ => Place::Beyond,
+            acts if acts <= MAX_PER_MINUTE => RateDecision::Within,
+            acts if acts == MAX_PER_MINUTE + 1 => RateDecision::FirstBeyond,
+            _ => RateDecision::Beyond,
         };
-        Counted { left_out, place }
+        Counted {
+            left_out,
+            decision: place,
+        }
     }
 }
 
@@ -62,14 +65,17 @@ mod tests {
     fn acts_beyond_a_minutes_are_counted() {
         let mut rates = Rates::default();
         let mut count = |tenant: &str, minute| rates.count(tenant, minute);
-        let counted = |left_out, place| Counted { left_out, place };
-        for _ in 0..A_MINUTE {
-            assert_eq!(count("acme", 7), counted(0, Place::Within));
+        let counted = |left_out, place| Counted {
+            left_out,
+            decision: place,
+        };
+        for _ in 0..MAX_PER_MINUTE {
+            assert_eq!(count("acme", 7), counted(0, RateDecision::Within));
         }
-        assert_eq!(count("acme", 7), counted(0, Place::FirstBeyond));
-        assert_eq!(count("acme", 7), counted(0, Place::Beyond));
-        assert_eq!(count("other", 7), counted(0, Place::Within));
-        assert_eq!(count("acme", 8), counted(2, Place::Within));
-        assert_eq!(count("acme", 9), counted(0, Place::Within));
+        assert_eq!(count("acme", 7), counted(0, RateDecision::FirstBeyond));
+        assert_eq!(count("acme", 7), counted(0, RateDecision::Beyond));
+        assert_eq!(count("other", 7), counted(0, RateDecision::Within));
+        assert_eq!(count("acme", 8), counted(2, RateDecision::Within));
+        assert_eq!(count("acme", 9), counted(0, RateDecision::Within));
     }
 }

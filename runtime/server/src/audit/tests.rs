@@ -91,7 +91,7 @@ async fn old_days_are_found_after_a_quiet_week_and_removed_in_the_end() {
 }
 
 #[tokio::test]
-async fn a_backup_gets_what_it_lacks() {
+async fn a_backup_copies_missing_entries() {
     let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (from, to) = (audit(here.path(), "one"), audit(there.path(), "copy"));
     for what in ["tenant added", "tenant removed"] {

@@ -103,7 +103,7 @@ impl Caller {
         &self,
         work: impl Future<Output = Result<T, Refusal>>,
     ) -> Result<T, Refusal> {
-        let wall = self.tenant().allowed.wall();
+        let wall = self.tenant().quota.wall();
         let seconds = wall.as_secs();
         tokio::select! {
             outcome = timeout(wall, work) => outcome.map_err(|_| Refusal::Deadline { seconds })?,

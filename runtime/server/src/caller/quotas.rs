@@ -10,7 +10,7 @@ use frostline_batching::Kind;
 use frostline_engine::TenantLanes;
 use frostline_objects::{ReadRoom, Store};
 use frostline_sandbox::Allowance;
-use frostline_tensor::{BoxFuture, OpError, RunTerms, Terms};
+use frostline_tensor::{BoxFuture, ExecutionTerms, OpError, Terms};
 use frostline_wire::QuotaKey;
 use futures::FutureExt;
 use prometheus_client::metrics::counter::Counter;
@@ -22,7 +22,7 @@ impl Caller {
     /// # Errors
     /// Returns [`Refusal::Quota`] if the limit is exceeded.
     pub(crate) fn check_quota(&self, key: QuotaKey, requested: u64) -> Result<(), Refusal> {
-        let limit = self.tenant().allowed.get(key);
+        let limit = self.tenant().quota.get(key);
         if requested <= limit {
             return Ok(());
         }
@@ -45,7 +45,7 @@ impl Caller {
             (QuotaKey::DeviceSecondsPerDay, today.device_seconds as u64),
             (QuotaKey::BytesPerDay, today.sent_bytes),
         ] {
-            let limit = tenant.allowed.get(key);
+            let limit = tenant.quota.get(key);
             if used >= limit {
                 return Err(Refusal::Budget {
                     tenant: tenant.name.clone(),
@@ -66,7 +66,7 @@ impl Caller {
         let stored = self.guests().bytes().saturating_add(self.models().bytes());
         let (requested, limit) = (
             stored.saturating_add(more),
-            self.tenant().allowed.get(QuotaKey::StoredBytes),
+            self.tenant().quota.get(QuotaKey::StoredBytes),
         );
         if requested <= limit {
             return Ok(());
@@ -130,19 +130,19 @@ impl Caller {
     /// Like [`allowance`](Self::allowance), with memory from `tensors`.
     pub(crate) fn allowance_with(&self, tensors: &Arc<TensorMemory>) -> Arc<Allowance> {
         let on_spent = self.metrics().on_spent(&self.tenant().name);
-        let limits = self.tenant().allowed.limits();
+        let limits = self.tenant().quota.limits();
         Allowance::with_memory(limits, Arc::clone(tensors) as _, on_spent)
     }
 
     /// Returns the host's lanes for the extraction `id` of `job`, submitting with `terms`.
     pub(crate) fn lanes(&self, id: &str, job: &str, terms: Terms) -> TenantLanes {
         let tenant = self.tenant();
-        let terms = RunTerms {
+        let terms = ExecutionTerms {
             extraction: id.into(),
             job: job.into(),
             terms,
         };
-        tenant.executor.on_terms(tenant.allowed.weight(), terms)
+        tenant.executor.on_terms(tenant.quota.weight(), terms)
     }
 
     /// Waits for the tenant's turn to list data, which can include reading whole shards.
@@ -150,7 +150,9 @@ impl Caller {
     /// # Errors
     /// Returns [`Refusal::Busy`] if the queue is full, or [`Refusal::Stopping`] if the host stops.
     pub(crate) async fn listing_permit(&self) -> Result<Permit, Refusal> {
-        let Tenant { name, allowed, .. } = self.tenant();
+        let Tenant {
+            name, quota: allowed, ..
+        } = self.tenant();
         self.scheduling().listing_permit(name, allowed.permits()).await
     }
 
@@ -159,7 +161,9 @@ impl Caller {
     /// # Errors
     /// Returns [`Refusal::Busy`] if the queue is full, or [`Refusal::Stopping`] if the host stops.
     pub(crate) async fn description_permit(&self) -> Result<Permit, Refusal> {
-        let Tenant { name, allowed, .. } = self.tenant();
+        let Tenant {
+            name, quota: allowed, ..
+        } = self.tenant();
         self.scheduling()
             .description_permit(name, allowed.permits())
             .await
@@ -173,8 +177,8 @@ struct MeteredRoom {
 }
 
 impl ReadRoom for MeteredRoom {
-    fn enter(&self, bytes: u64) -> BoxFuture<Result<Box<dyn Send + Sync>, OpError>> {
-        let (entering, read) = (self.memory.enter(bytes), self.read.clone());
+    fn reserve(&self, bytes: u64) -> BoxFuture<Result<Box<dyn Send + Sync>, OpError>> {
+        let (entering, read) = (ReadRoom::reserve(&self.memory, bytes), self.read.clone());
         async move {
             let guard = entering.await?;
             for counter in &read {
@@ -185,7 +189,7 @@ impl ReadRoom for MeteredRoom {
         .boxed()
     }
 
-    fn keep(&self, bytes: u64) -> Option<Box<dyn Send + Sync>> {
-        self.memory.keep(bytes)
+    fn try_reserve(&self, bytes: u64) -> Option<Box<dyn Send + Sync>> {
+        ReadRoom::try_reserve(&self.memory, bytes)
     }
 }

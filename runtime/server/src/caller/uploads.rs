@@ -4,7 +4,7 @@ use super::Caller;
 use crate::refusal::Refusal;
 use crate::state::{Facts, FindResult, ModelFacts, OwnedUploads, SHARED, StoredVersion};
 use frostline_sandbox::{Allowance, CutView, Guest, ModelView};
-use frostline_wire::{Description, Pin};
+use frostline_wire::{Description, UploadRef};
 use std::sync::Arc;
 
 impl Caller {
@@ -58,7 +58,7 @@ impl Caller {
     ///
     /// # Errors
     /// Returns a [`Refusal`] if the guest is unknown, if its SHA-256 differs, or if it is disabled.
-    pub(crate) fn find_guest(&self, pin: &Pin) -> Result<Arc<StoredVersion<()>>, Refusal> {
+    pub(crate) fn find_guest(&self, pin: &UploadRef) -> Result<Arc<StoredVersion<()>>, Refusal> {
         let stored = resolve_pin(self.guests().find(&pin.name, Some(&pin.sha256)), "guest", pin)?;
         tracing::Span::current().record("guest", &pin.name);
         self.check_guest_enabled(&pin.name)?;
@@ -66,7 +66,7 @@ impl Caller {
     }
 
     /// Returns the referenced guest, compiled if necessary. The caller must hold a permit.
-    pub(crate) async fn guest(&self, pin: &Pin, allowance: &Arc<Allowance>) -> Result<Guest, Refusal> {
+    pub(crate) async fn guest(&self, pin: &UploadRef, allowance: &Arc<Allowance>) -> Result<Guest, Refusal> {
         let version = self.find_guest(pin)?;
         self.library()
             .guest(&self.tenant().name, &version, allowance)
@@ -74,7 +74,7 @@ impl Caller {
     }
 
     /// Resolves a model reference to the model as guests see it.
-    pub(crate) fn model(&self, pin: &Pin) -> Result<Arc<ModelView>, Refusal> {
+    pub(crate) fn model(&self, pin: &UploadRef) -> Result<Arc<ModelView>, Refusal> {
         let (found, _) = self.find_model(&pin.name, Some(&pin.sha256));
         let stored = resolve_pin(found, "model", pin)?;
         let facts = &stored.facts;
@@ -117,9 +117,9 @@ impl Caller {
 fn resolve_pin<F: Facts>(
     found: FindResult<F>,
     what: &str,
-    pin: &Pin,
+    pin: &UploadRef,
 ) -> Result<Arc<StoredVersion<F>>, Refusal> {
-    let Pin { name, sha256 } = pin;
+    let UploadRef { name, sha256 } = pin;
     match found {
         FindResult::Version(stored) => Ok(stored),
         FindResult::Missing => Err(Refusal::not_found(format!(

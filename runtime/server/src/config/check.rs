@@ -82,10 +82,10 @@ impl HostSettings {
             queued: in_range("extractions.queued", self.extractions.queued, 0, 100_000)?,
             grant: in_range("extractions.grant", self.extractions.grant, 1, 4096)?,
             calls: or(calls, lanes + 2),
-            wall: Duration::from_secs(seconds),
+            extraction_timeout: Duration::from_secs(seconds),
             drain: Duration::from_secs(in_range("drain", self.drain, 0, 86_400)?),
             memory_budget,
-            lowered,
+            lowered_limits: lowered,
             limits,
             quota: checked_quota(self.quota)?,
         })
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_a_device_is_one_of_a_gpu() {
+    fn a_device_memory_budget_requires_a_gpu() {
         let budget = |engine: &str| HostConfig::from_toml(&format!("[engine]\n{engine}"));
         let gpu = |bytes: u64| budget(&format!("device = \"cuda:0\"\ndevice_memory_budget = {bytes}"));
         assert_eq!(gpu(8 << 30).unwrap().device_memory_budget, Some(8 << 30));
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_this_host_alone_lies_beside_a_state_that_is_a_directory() {
+    fn local_defaults_to_a_state_directory() {
         let local = |text: &str| HostConfig::from_toml(text).unwrap().local;
         assert_eq!(local("state = \"/srv/state\""), PathBuf::from("/srv/state"));
         assert_eq!(
@@ -284,7 +284,7 @@ mod tests {
             (
                 config.memory_budget,
                 config.drain.as_secs(),
-                config.wall.as_secs()
+                config.extraction_timeout.as_secs()
             ),
             (4 << 30, 120, 60)
         );
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_http_leaves_the_machine_only_when_told_so() {
+    fn plain_http_beyond_loopback_requires_the_setting() {
         let open = "listen = \"0.0.0.0:7433\"\n";
         assert!(matches!(
             HostConfig::from_toml(open),
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn admins_from_afar_take_tls_even_on_loopback() {
+    fn remote_admins_require_tls_even_on_loopback() {
         let admin = "admin_listen = \"127.0.0.1:0\"\n";
         assert!(matches!(
             HostConfig::from_toml(admin),

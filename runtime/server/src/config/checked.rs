@@ -26,7 +26,8 @@ impl StateLocation {
     ///
     /// # Errors
     ///
-    /// Returns a [`ConfigError`] for a `file:` URL that does not name a directory.
+    /// Returns a [`ConfigError`] for a `file:` URL that cannot be converted to a path, for example because it
+    /// contains a host name. Does not check that the directory exists.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         if !text.contains("://") {
             return Ok(Self::Directory(PathBuf::from(text)));
@@ -81,7 +82,7 @@ pub struct HostConfig {
     /// Maximum memory in bytes for the host and all lanes together.
     pub memory_budget: u64,
     /// Descriptions of limits that were lowered to fit the memory budget.
-    pub lowered: Vec<String>,
+    pub lowered_limits: Vec<String>,
     /// Address of the metrics port. `None` disables the port.
     pub metrics_listen: Option<MetricsListen>,
     /// File with the token of the configured tenant. A missing file is created on start.
@@ -116,7 +117,7 @@ pub struct HostConfig {
     /// Maximum number of concurrent guest calls of an extraction.
     pub calls: usize,
     /// Maximum duration of an extraction, including the time in the queue.
-    pub wall: Duration,
+    pub extraction_timeout: Duration,
     /// Maximum time for running work to finish after a stop is requested.
     pub drain: Duration,
     /// Limits on client requests and stored data.

@@ -93,14 +93,14 @@ impl Limits {
 
 impl Limits {
     /// Returns the window size with which all connections together use `bytes`, within the bounds.
-    pub(super) fn window_of(&self, bytes: u64) -> u32 {
+    pub(super) fn window_for(&self, bytes: u64) -> u32 {
         let each = bytes / (self.connections as u64).max(1);
         let each = u32::try_from(each).unwrap_or(u32::MAX);
         each.clamp(SMALLEST_WINDOW, LARGEST_WINDOW)
     }
 
     /// Returns the bytes that all connection windows can hold together.
-    pub(crate) fn windows(&self) -> u64 {
+    pub(crate) fn total_window_bytes(&self) -> u64 {
         u64::from(self.window).saturating_mul(self.connections as u64)
     }
 }

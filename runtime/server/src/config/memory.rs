@@ -9,18 +9,18 @@ const MIB: u64 = 1 << 20;
 
 /// Minimum memory budget: 100 MiB for the host process, 160 MiB for one lane with a small network, 64 MiB to
 /// decode a photo, 32 MiB for a grant.
-const LEAST: u64 = 384 * MIB;
+const MIN_BUDGET: u64 = 384 * MIB;
 
 /// Divisor of the budget for the flow control windows of all connections.
-const WINDOWS: u64 = 32;
+const WINDOW_DIVISOR: u64 = 32;
 
 /// Divisor of the budget for growth of the host process between two measurements, without the flow control
 /// windows.
-const SPARE: u64 = 64;
+const SPARE_DIVISOR: u64 = 64;
 
 /// Divisor of the budget for memory that is exclusive to small requests. The part of a tenant fits 2,000
 /// samples with a budget of 512 MiB and 15,000 samples with 4 GiB.
-const SMALL: u64 = 128;
+const SMALL_REQUEST_DIVISOR: u64 = 128;
 
 /// Assumed memory if `/proc` is missing: the minimum for the usual networks.
 const DEFAULT_MEMORY: u64 = 4096 * MIB;
@@ -44,11 +44,11 @@ fn budget_within(written: Option<u64>, available: u64) -> Result<u64, ConfigErro
             available / MIB
         )));
     }
-    if budget < LEAST {
+    if budget < MIN_BUDGET {
         return Err(wrong(format!(
-            "a host needs at least {LEAST} bytes ({} MiB): for the host process, one lane, one image being decoded and one grant; give it more \
+            "a host needs at least {MIN_BUDGET} bytes ({} MiB): for the host process, one lane, one image being decoded and one grant; give it more \
              memory",
-            LEAST / MIB
+            MIN_BUDGET / MIB
         )));
     }
     Ok(budget)
@@ -113,7 +113,7 @@ impl Limits {
         lower("image decoding bytes", &mut self.decode.max_bytes, budget / 6);
         lower("model bytes", &mut self.model_bytes, budget / 5);
         lower("guest bytes", &mut self.guest_bytes, budget / 16);
-        self.window = self.window_of(budget / WINDOWS);
+        self.window = self.window_for(budget / WINDOW_DIVISOR);
         (self, lowered)
     }
 
@@ -121,8 +121,8 @@ impl Limits {
     pub(crate) fn budget(&self, bytes: u64) -> Budget {
         Budget {
             bytes,
-            spare: bytes / SPARE + self.windows(),
-            small: bytes / SMALL,
+            spare: bytes / SPARE_DIVISOR + self.total_window_bytes(),
+            small: bytes / SMALL_REQUEST_DIVISOR,
             // An object without decoding, or a grant with a single sample.
             grant: self.object_bytes,
             read: self.object_bytes,
@@ -150,7 +150,7 @@ mod tests {
     const MEMINFO: (&str, &str) = ("proc/meminfo", "MemFree: 1 kB\nMemTotal:       8192 kB\n");
 
     #[test]
-    fn the_least_of_the_machine_and_all_groups_above_counts() {
+    fn available_memory_is_the_minimum_of_machine_and_cgroups() {
         let available = |files: &[(&str, &str)]| available_memory(root(files).path());
         assert_eq!(available(&[]), DEFAULT_MEMORY);
         assert_eq!(available(&[MEMINFO]), 8192 << 10);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_that_cannot_be_is_refused_with_both_numbers() {
+    fn an_impossible_budget_is_refused_with_both_numbers() {
         let available = 8192 * MIB;
         assert_eq!(budget_within(None, available).unwrap(), available / 5 * 4);
         assert_eq!(budget_within(Some(available), available).unwrap(), available);
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn limits_fit_the_budget_and_leave_room_for_grants() {
-        for budget in [LEAST, 1 << 30, 4 << 30, 64 << 30] {
+        for budget in [MIN_BUDGET, 1 << 30, 4 << 30, 64 << 30] {
             let (limits, lowered) = Limits::default().lowered_to(budget);
             let Budget {
                 read, decode, lane, ..
@@ -197,7 +197,10 @@ mod tests {
             assert_eq!(lowered.is_empty(), budget > 4 << 30, "{lowered:?}");
         }
         let (limits, _) = Limits::default().lowered_to(4 << 30);
-        assert_eq!((limits.window, limits.windows()), (512 << 10, 128 << 20));
+        assert_eq!(
+            (limits.window, limits.total_window_bytes()),
+            (512 << 10, 128 << 20)
+        );
         assert!(limits.decode.max_bytes > 61_000_000 * 11, "full-frame cameras");
     }
 }

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_network_holds_its_addresses_alone() {
+    fn a_network_contains_only_its_addresses() {
         let networks = ["10.0.0.0/8", "192.0.2.1", "fd00::/8"].map(str::to_owned);
         let networks = Networks::parse(&networks).unwrap();
         let contains = |text: &str| networks.contains(text.parse().unwrap());

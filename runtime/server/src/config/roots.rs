@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use url::Url;
 
 /// Forbidden system folders. Subfolders are forbidden too.
-const SYSTEM: [&str; 4] = ["boot", "etc", "proc", "sys"];
+const FORBIDDEN_FOLDERS: [&str; 4] = ["boot", "etc", "proc", "sys"];
 
 /// Forbidden system folders with subfolders that can be data roots.
-const SYSTEM_ROOTS: [&str; 6] = ["dev", "home", "root", "run", "usr", "var"];
+const FORBIDDEN_TOP_FOLDERS: [&str; 6] = ["dev", "home", "root", "run", "usr", "var"];
 
 /// Data roots that are granted to a tenant. A grant includes everything below the root.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,8 +119,8 @@ impl Root {
         let path: Vec<&str> = self.path.iter().map(String::as_str).collect();
         let of_system = match path.as_slice() {
             [] => true,
-            [top] => SYSTEM.contains(top) || SYSTEM_ROOTS.contains(top),
-            [top, ..] => SYSTEM.contains(top),
+            [top] => FORBIDDEN_FOLDERS.contains(top) || FORBIDDEN_TOP_FOLDERS.contains(top),
+            [top, ..] => FORBIDDEN_FOLDERS.contains(top),
         };
         if scheme == "file" && of_system {
             return Err("system folders are not allowed; name the folder that contains the data".to_owned());
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_beside_or_above_is_not() {
+    fn paths_next_to_or_above_a_root_are_refused() {
         for root in [
             "/srv/photos2",
             "/srv",
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_store_serves_and_what_is_the_systems_is_refused() {
+    fn unsupported_schemes_and_system_folders_are_refused() {
         for root in [
             "s4://x",
             "ftp://host/x",
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn one_place_has_one_spelling() {
+    fn equivalent_roots_have_the_same_url() {
         let spelling = |text: &str| Root::parse(text).unwrap().as_str().to_owned();
         assert_eq!(spelling("/srv/photos/"), "file:///srv/photos");
         assert_eq!(spelling("/srv/photos/a/../"), "file:///srv/photos");

@@ -86,7 +86,7 @@ pub struct HostSettings {
 /// Default of `drain`. Most extractions need only seconds, and the trainer requests missing samples from
 /// another host. The value is lower than 90 s, the time after which service managers kill a process by
 /// default.
-const DRAIN: u64 = 60;
+const DEFAULT_DRAIN: u64 = 60;
 
 impl Default for HostSettings {
     fn default() -> Self {
@@ -103,7 +103,7 @@ impl Default for HostSettings {
             token_file: None,
             data: Vec::new(),
             memory_budget: None,
-            drain: DRAIN,
+            drain: DEFAULT_DRAIN,
             isolation: Isolation::Shared,
             require_walls: false,
             plain_http_beyond_loopback: false,
@@ -162,7 +162,7 @@ pub struct StoreSettings {
     pub plain_http: bool,
 }
 
-/// `[engine]`
+/// Section `[engine]`: device, lanes and threads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EngineSettings {
@@ -199,7 +199,7 @@ impl Default for EngineSettings {
     }
 }
 
-/// `[extractions]`
+/// Section `[extractions]`: concurrency and duration of extractions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExtractionSettings {
@@ -240,7 +240,7 @@ impl Default for ExtractionSettings {
     }
 }
 
-/// `[limits]`
+/// Section `[limits]`. The defaults are explained in [`Limits`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitSettings {

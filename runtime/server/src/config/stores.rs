@@ -8,10 +8,10 @@ use std::ffi::OsString;
 use url::Url;
 
 /// Placeholder for the tenant's name in a role.
-const TENANT: &str = "{tenant}";
+const TENANT_PLACEHOLDER: &str = "{tenant}";
 
 /// Environment variables with credentials, which remain valid for stores without a keys file.
-const WHO: [&str; 12] = [
+const CREDENTIAL_VARIABLES: [&str; 12] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
@@ -32,7 +32,7 @@ pub struct Stores {
     by_bucket: BTreeMap<String, StoreSettings>,
     /// True if the users of the stores do not operate the host, so error messages must not reveal its
     /// settings.
-    pub lent: bool,
+    pub hides_settings: bool,
 }
 
 impl Stores {
@@ -44,7 +44,7 @@ impl Stores {
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
         let stores = Self::checked(HostSettings::from_toml(text)?.store)?;
         Ok(Self {
-            lent: false,
+            hides_settings: false,
             ..stores
         })
     }
@@ -86,7 +86,7 @@ impl Stores {
         }
         Ok(Self {
             by_bucket: settings,
-            lent: true,
+            hides_settings: true,
         })
     }
 
@@ -97,7 +97,7 @@ impl Stores {
     /// Returns the error of [`Store::open`].
     pub(crate) fn open(&self, root: &str, tenant: &str) -> Result<Store, ObjectError> {
         match self.settings(root) {
-            Some(settings) => Store::open_own(root, &settings.own(tenant, std::env::vars_os())),
+            Some(settings) => Store::open_own(root, &settings.for_tenant(tenant, std::env::vars_os())),
             None => Store::open(root),
         }
     }
@@ -106,7 +106,10 @@ impl Stores {
     pub(crate) fn is_by_tenant(&self, root: &str) -> bool {
         self.settings(root).is_some_and(|settings| {
             let texts = [&settings.role, &settings.external_id];
-            texts.into_iter().flatten().any(|text| text.contains(TENANT))
+            texts
+                .into_iter()
+                .flatten()
+                .any(|text| text.contains(TENANT_PLACEHOLDER))
         })
     }
 
@@ -121,8 +124,10 @@ impl Stores {
 impl StoreSettings {
     /// Returns the settings to open the store for a tenant, with the variables of `environment` that remain
     /// valid.
-    fn own(&self, tenant: &str, environment: impl Iterator<Item = (OsString, OsString)>) -> OwnStore {
-        let stays = |name: &str| !name.starts_with("AWS_") || (self.keys.is_none() && WHO.contains(&name));
+    fn for_tenant(&self, tenant: &str, environment: impl Iterator<Item = (OsString, OsString)>) -> OwnStore {
+        let stays = |name: &str| {
+            !name.starts_with("AWS_") || (self.keys.is_none() && CREDENTIAL_VARIABLES.contains(&name))
+        };
         let mut variables: BTreeMap<String, String> = environment
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .filter(|(name, _)| stays(name))
@@ -142,7 +147,7 @@ impl StoreSettings {
             .into_iter()
             .filter_map(|(name, value)| Some((name.to_owned(), value?)));
         variables.extend(set);
-        let of_tenant = |text: &String| text.replace(TENANT, tenant);
+        let of_tenant = |text: &String| text.replace(TENANT_PLACEHOLDER, tenant);
         OwnStore {
             bucket: self.bucket.clone(),
             variables,
@@ -168,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buckets_settings_stand_in_place_of_the_environments() {
+    fn bucket_settings_replace_environment_variables() {
         let stores = stores(
             "[store.photos]\nregion = \"eu-west-1\"\nkeys = \"/k\"\n[store.scans]\nrole = \"arn:{tenant}\"\nexternal_id = \"id-{tenant}\"\n",
         )
@@ -177,7 +182,7 @@ mod tests {
             let set = ["AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "HOME"];
             set.into_iter().map(|name| (name.into(), "set".into()))
         };
-        let own = |root: &str| stores.settings(root).unwrap().own("acme", environment());
+        let own = |root: &str| stores.settings(root).unwrap().for_tenant("acme", environment());
         let photos = own("s3://photos/clothing");
         let names: Vec<&str> = photos.variables.keys().map(String::as_str).collect();
         assert_eq!(names, ["AWS_REGION", "HOME"]);
@@ -197,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_go_together_is_refused_by_name() {
+    fn conflicting_settings_are_refused_by_name() {
         for wrong in [
             "endpoint = \"https://id:geheim@host\"",
             "proxy = \"http://id:geheim@host\"",

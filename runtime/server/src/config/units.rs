@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
     untagged,
     expecting = "expected a number, or a text with a unit, such as \"4GiB\" or \"60s\""
 )]
-enum Written {
+enum Amount {
     Number(u64),
     Text(String),
 }
 
-impl Written {
+impl Amount {
     fn read(self, parse: fn(&str) -> Result<u64, String>) -> Result<u64, String> {
         match self {
             Self::Number(number) => Ok(number),
@@ -26,7 +26,7 @@ impl Written {
 }
 
 pub(super) fn bytes<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    Written::deserialize(from)?
+    Amount::deserialize(from)?
         .read(parse_size)
         .map_err(D::Error::custom)
 }
@@ -36,13 +36,13 @@ pub(super) fn optional_bytes<'de, D: Deserializer<'de>>(from: D) -> Result<Optio
 }
 
 pub(super) fn seconds<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    let written = Written::deserialize(from)?;
+    let written = Amount::deserialize(from)?;
     written.read(parse_seconds_or_number).map_err(D::Error::custom)
 }
 
 pub(super) fn quota<'de, D: Deserializer<'de>>(from: D) -> Result<Quota, D::Error> {
-    let written: BTreeMap<QuotaKey, Written> = BTreeMap::deserialize(from)?;
-    let read = |(key, written): (QuotaKey, Written)| {
+    let written: BTreeMap<QuotaKey, Amount> = BTreeMap::deserialize(from)?;
+    let read = |(key, written): (QuotaKey, Amount)| {
         let value = written.read(match key.unit() {
             QuotaUnit::Bytes => parse_size,
             QuotaUnit::Seconds => parse_seconds_or_number,

@@ -1,4 +1,5 @@
-//! The calls of an extraction: for every grant one, and for every object that is sent as it is.
+//! Guest calls for an extraction. Each grant is processed by a separate call. Objects sent unchanged are read
+//! without grants.
 
 use super::check::CheckedExtraction;
 use super::size::GrantSize;
@@ -21,18 +22,20 @@ use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
-/// Rows by call, in the order the calls end; dropping it cancels them all.
+/// Rows per call, ordered by completion. Dropping the stream cancels all calls.
 pub(super) type Calls = BoxStream<'static, Result<CallRows, Refusal>>;
 
-/// The longest a call may take, before the host ends it and takes its grant back: the slowest of the usual networks (VGG19, 0.36 s a
-/// sample on one thread) needs 6 s for 16 samples, and reading them over a bad link some more; a guest ten times as slow still finishes.
+/// Maximum duration of a call. After this time the host ends the call and releases the grant. VGG19, the
+/// slowest of the usual networks, needs 0.36 s per sample on one thread, so 16 samples need 6 s plus the time
+/// to read them over a slow link. The limit also allows guests with a tenth of this speed.
 const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long an extraction waits for its first grant. Later ones wait longer, since they may wait for its own client to read.
+/// Maximum time that an extraction waits for the first grant. Later grants may take longer, because the
+/// extraction may be waiting for its own client to read.
 const FIRST_GRANT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What the calls of one extraction share.
-struct Shared {
+/// State shared by all calls.
+struct ExtractionState {
     caller: Caller,
     work: Work,
     kind: SplitKind,
@@ -40,15 +43,18 @@ struct Shared {
     size: Option<GrantSize>,
     tensors: Arc<TensorMemory>,
     allowance: Arc<Allowance>,
-    /// Whether a grant was had.
+    /// True if a grant was received.
     has_grant: AtomicBool,
     remaining: Mutex<std::vec::IntoIter<RequestedSample>>,
 }
 
-/// The calls of an extraction: for every grant one, several at once, so that reading, computing and encoding overlap. Objects that are sent
-/// as they are come one by one, each into memory of its own.
-/// Each is a task of its own, so it goes on while the client is slow; no further one is started then, because nobody takes the results.
-pub(super) fn calls(
+/// Starts the calls for an extraction. Several grants are processed concurrently, so reading, computing and
+/// encoding overlap. Objects sent unchanged need no grant; each call reads a single object and reserves
+/// memory during the read.
+///
+/// Calls are separate tasks, which continue while the client reads slowly. No further calls start in the
+/// meantime, because the results are not consumed.
+pub(super) fn start_calls(
     caller: Caller,
     checked: CheckedExtraction,
     kind: SplitKind,
@@ -58,7 +64,7 @@ pub(super) fn calls(
         Some(_) => caller.config().calls,
         None => READS_AT_ONCE,
     };
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(ExtractionState {
         caller,
         work: checked.work,
         kind,
@@ -76,7 +82,7 @@ pub(super) fn calls(
         let task = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&shared).run_next().in_current_span()));
         let task = async move {
             task.await
-                .unwrap_or_else(|error| Err(Refusal::host(format!("a guest call failed: {error}"))))
+                .unwrap_or_else(|error| Err(Refusal::host(format!("guest call failed: {error}"))))
         };
         Some((task, shared))
     });
@@ -86,11 +92,12 @@ pub(super) fn calls(
         .boxed()
 }
 
-impl Shared {
-    /// Waits for a grant and calls with its samples; `None` when other calls took the last ones meanwhile.
+impl ExtractionState {
+    /// Waits for a grant and runs a call with its samples. Returns `None` if other calls took the last
+    /// samples in the meantime.
     async fn run_next(self: Arc<Self>) -> Result<Option<CallRows>, Refusal> {
         if let Some(guest) = self.work.guest() {
-            // An admin may have disabled it since the extraction began.
+            // An admin may have disabled the guest after the start of the extraction.
             self.caller.check_guest_enabled(guest)?;
         }
         let grant = match &self.size {
@@ -116,7 +123,7 @@ impl Shared {
         self.allowance.check_object_bytes().map_err(exceeded)?;
         drop(cover);
         if let Some((size, mut grant)) = grant {
-            // A grant lives until its rows are sent. Less is never refused.
+            // The reservation is held until the rows are sent. Shrinking a reservation never fails.
             let row_memory = size.row_memory(rows.bytes()).min(grant.memory.bytes());
             grant.memory.resize(row_memory).ok();
             rows.memory = Some(grant.memory);
@@ -129,20 +136,22 @@ impl Shared {
         Ok(Some(rows))
     }
 
-    /// Waits for the next grant.
+    /// Waits for the next grant. The size depends on the current measurements of the stage.
     async fn wait_for_grant(&self, size: &GrantSize) -> Result<Grant, Refusal> {
         let stages = self.caller.machine().lanes.stage_figures().into_iter();
         let mut figures = stages.filter(|(stage, _)| size.stage.as_ref() == Some(stage));
         let figures = figures.next().map(|(_, figures)| figures);
         let samples = self.remaining.lock().len().clamp(1, size.samples(figures));
         let limit = if self.has_grant.load(Ordering::Relaxed) {
-            self.caller.tenant().allowed.wall()
+            self.caller.tenant().quota.wall()
         } else {
             FIRST_GRANT_TIMEOUT
         };
         let room = self.caller.memory(Kind::Grant);
         let started = Instant::now();
-        let grant = room.grant(samples, size.fixed, size.per_sample, limit).await;
+        let grant = room
+            .grant(samples, size.bytes_per_call, size.bytes_per_sample, limit)
+            .await;
         let waits = &self.caller.metrics().queue_waits;
         let waited = started.elapsed();
         waits.observe(Queue::Memory, waited);

@@ -1,6 +1,6 @@
-//! From a request as sent to one that can be carried out.
+//! Validation of extraction requests.
 
-use super::size::{GrantSize, bytes};
+use super::size::{GrantSize, sample_bytes};
 use super::work::{LoaderSource, Meters, Work};
 use crate::caller::Caller;
 use crate::config::Limits;
@@ -13,34 +13,35 @@ use frostline_objects::Store;
 use frostline_sandbox::{Allowance, Call, CallContext, Guest, Labels, ModelView};
 use frostline_tensor::{Normalization, PixelFormat, Precision, SampleLoader, Stage};
 use frostline_wire::{
-    AugmentationError, Description, Encoding, ExtractionRequest, JobStage, Pin, Pixels, QuotaKey,
-    RequestedSample, RowFormat, Split, TermsError, Values, View,
+    AugmentationError, Description, Encoding, ExtractionRequest, JobStage, Pixels, QuotaKey, RequestedSample,
+    RowFormat, Split, TermsError, UploadRef, Values, View,
 };
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes that a guest takes to describe itself: its linear memory.
+/// Bytes to reserve for the linear memory of a guest that describes itself.
 const DESCRIBE_MEMORY: u64 = 2 << 20;
 
-/// How long it waits for that.
+/// Maximum time to wait for [`DESCRIBE_MEMORY`].
 const MEMORY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A request that can be carried out.
+/// A validated extraction request.
 pub(super) struct CheckedExtraction {
     pub(super) work: Work,
     pub(super) rows: RowFormat,
     pub(super) encoding: Encoding,
     pub(super) samples: Vec<RequestedSample>,
-    /// What its calls ask for; objects are read into memory of their own.
+    /// Memory requirements of the grants. `None` if objects are sent unchanged: memory is then reserved per
+    /// object.
     pub(super) size: Option<GrantSize>,
-    /// What these cover of what its guest makes the host hold.
+    /// Accounting for tensors held on behalf of the guest. Grants cover part of this memory.
     pub(super) tensors: Arc<TensorMemory>,
-    /// What it may use, and has used.
+    /// Quotas of the extraction and the amounts used so far.
     pub(super) allowance: Arc<Allowance>,
 }
 
-/// Holds a request against what this host has, grants and allows, as far as no guest needs to be asked for that.
+/// Checks limits, quotas and data grants, and that the model and the guest exist. The guest is not called.
 pub(super) fn precheck(caller: &Caller, request: &ExtractionRequest) -> Result<(), Refusal> {
     check_samples(&request.samples, &caller.config().limits)?;
     caller.store(&request.root, Kind::Read)?;
@@ -52,13 +53,22 @@ pub(super) fn precheck(caller: &Caller, request: &ExtractionRequest) -> Result<(
         caller.check_quota(QuotaKey::ObjectReads, request.samples.len() as u64)?;
     }
     if request.split != Split::None {
-        caller.model(require_pin(request.model.as_ref(), "model", &request.split)?)?;
-        caller.find_guest(require_pin(request.guest.as_ref(), "guest", &request.split)?)?;
+        caller.model(require_upload_ref(
+            request.model.as_ref(),
+            "model",
+            &request.split,
+        )?)?;
+        caller.find_guest(require_upload_ref(
+            request.guest.as_ref(),
+            "guest",
+            &request.split,
+        )?)?;
     }
     Ok(())
 }
 
-/// Holds the request of the extraction `id`, which has its permit, against what its guest says it does.
+/// Validates the request of extraction `id`, which already has a permit, against the description of the
+/// guest.
 pub(super) async fn check(
     caller: &Caller,
     id: String,
@@ -71,13 +81,14 @@ pub(super) async fn check(
         allowance: Arc::clone(&allowance),
         clock: Arc::clone(clock),
     };
-    // What is sent as it was read lives until it is sent, and is shared fairly like all that waits for a client.
+    // Unchanged objects remain in memory until sent. The memory is therefore divided fairly between tenants,
+    // as for grants.
     let kind = match &request.split {
         Split::None => Kind::Grant,
         Split::Input | Split::Cut(_) => Kind::Read,
     };
     let store = caller.store(&request.root, kind)?;
-    read_objects(caller, &allowance, &request)?;
+    count_host_reads(caller, &allowance, &request)?;
     let most = caller.config().grant;
     let sized = |stage: Option<Stage>, input: u64, row: &[usize]| {
         Some(GrantSize::new(stage, input, row, &request, most))
@@ -101,7 +112,7 @@ pub(super) async fn check(
                 ..stage(&model, &description, cut)
             };
             let width = stage.pixels.map_or(size_of::<f32>(), |_| size_of::<u8>());
-            let input = bytes(&model.input_shape, width);
+            let input = sample_bytes(&model.input_shape, width);
             let call = Call::new(model, &description, cut, &request.parameters)?;
             let row = call.row().dims().to_vec();
             let (size, rows) = (sized(Some(stage), input, &row), request.encoding.values.rows(row));
@@ -120,8 +131,12 @@ pub(super) async fn check(
     })
 }
 
-/// Counts the objects that the host reads where no guest asks for them.
-fn read_objects(caller: &Caller, allowance: &Allowance, request: &ExtractionRequest) -> Result<(), Refusal> {
+/// Counts the objects that the host reads without a call of the guest.
+fn count_host_reads(
+    caller: &Caller,
+    allowance: &Allowance,
+    request: &ExtractionRequest,
+) -> Result<(), Refusal> {
     let reads = match &request.split {
         Split::None | Split::Input => request.samples.len(),
         Split::Cut(_) => 0,
@@ -130,7 +145,7 @@ fn read_objects(caller: &Caller, allowance: &Allowance, request: &ExtractionRequ
     read.map_err(|error| Refusal::quota(error, &caller.tenant().name))
 }
 
-/// What is computed up to `cut`, in full precision.
+/// Returns the stage up to `cut` in full precision.
 fn stage(model: &ModelView, description: &Description, cut: &str) -> Stage {
     Stage {
         model: model.sha256.clone(),
@@ -144,7 +159,8 @@ fn stage(model: &ModelView, description: &Description, cut: &str) -> Stage {
     }
 }
 
-/// Objects travel as they are, and most of them are compressed images; only pixels are whole numbers of eight bits.
+/// Rejects encodings that the split does not support. Objects are sent unchanged because most files are
+/// compressed images. Only pixels have integer values of 8 bits.
 fn check_encoding(encoding: Encoding, split: &Split) -> Result<(), Refusal> {
     match split {
         Split::None if encoding != Encoding::F32 => Err(Refusal::request(format!(
@@ -157,7 +173,8 @@ fn check_encoding(encoding: Encoding, split: &Split) -> Result<(), Refusal> {
     }
 }
 
-/// A recipe that is absurd is refused before anything runs; where objects travel as they are there is nothing to augment.
+/// Rejects invalid augmentations before any work starts. The split `none` supports no augmentation, because
+/// objects are sent unchanged.
 pub(crate) fn check_view(view: Option<&View>, split: &Split) -> Result<(), Refusal> {
     let Some(view) = view else {
         return Ok(());
@@ -172,7 +189,8 @@ pub(crate) fn check_view(view: Option<&View>, split: &Split) -> Result<(), Refus
     }
 }
 
-/// Refuses to augment by a guest that makes its own pixels, or was built before there was anything to ask for.
+/// Rejects augmentation if the guest computes its own input, or was built for an interface version without
+/// augmentation.
 fn check_augments(request: &ExtractionRequest, description: &Description) -> Result<(), Refusal> {
     if request.view.is_none() || description.augments {
         return Ok(());
@@ -188,7 +206,7 @@ pub(crate) fn check_samples(samples: &[RequestedSample], limits: &Limits) -> Res
     if samples.is_empty() || samples.len() > limits.samples {
         let (count, limit) = (samples.len(), limits.samples);
         return Err(Refusal::request(format!(
-            "the request has {count} samples, allowed are 1 to {limit}; split it into several requests"
+            "the request has {count} samples, but 1 to {limit} are allowed; split it into several requests"
         )));
     }
     let mut positions = HashSet::with_capacity(samples.len());
@@ -207,7 +225,11 @@ pub(crate) fn check_samples(samples: &[RequestedSample], limits: &Limits) -> Res
     Ok(())
 }
 
-fn require_pin<'a>(pin: Option<&'a Pin>, what: &str, split: &Split) -> Result<&'a Pin, Refusal> {
+fn require_upload_ref<'a>(
+    pin: Option<&'a UploadRef>,
+    what: &str,
+    split: &Split,
+) -> Result<&'a UploadRef, Refusal> {
     pin.ok_or_else(|| {
         Refusal::request(format!(
             "the split {split} requires a {what}: its name and SHA-256"
@@ -215,17 +237,21 @@ fn require_pin<'a>(pin: Option<&'a Pin>, what: &str, split: &Split) -> Result<&'
     })
 }
 
-/// The guest and model of a request, and what the one does for the other.
+/// Returns the guest and the model of a request, and the guest's description for this model.
 async fn describe_guest(
     caller: &Caller,
     request: &ExtractionRequest,
     allowance: &Arc<Allowance>,
     tensors: &Arc<TensorMemory>,
 ) -> Result<(Guest, Arc<ModelView>, Arc<Description>), Refusal> {
-    let model = caller.model(require_pin(request.model.as_ref(), "model", &request.split)?)?;
-    let guest = require_pin(request.guest.as_ref(), "guest", &request.split)?;
+    let model = caller.model(require_upload_ref(
+        request.model.as_ref(),
+        "model",
+        &request.split,
+    )?)?;
+    let guest = require_upload_ref(request.guest.as_ref(), "guest", &request.split)?;
     let guest = caller.guest(guest, allowance).await?;
-    // Waited for like a grant, that who asks for the first time gets its share too.
+    // Memory for grants is divided fairly, so the first request of a tenant also gets a share.
     let memory = caller
         .memory(Kind::Grant)
         .reserve(DESCRIBE_MEMORY, MEMORY_TIMEOUT)
@@ -277,7 +303,7 @@ fn loader(caller: &Caller, store: Arc<Store>, view: Option<View>, meters: &Meter
     ))
 }
 
-/// What the guest's calls may use.
+/// Creates the context in which the guest's calls run.
 fn context(
     caller: &Caller,
     store: Arc<Store>,
@@ -324,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn encodings_are_held_against_the_split() {
+    fn encodings_are_checked_against_the_split() {
         let ok = |word: &str, split: &str| check_encoding(word.parse().unwrap(), &Split::from(split)).is_ok();
         for word in ["f32", "f32+lz4", "f16", "f16+zstd", "int8", "int8+lz4"] {
             assert!(ok(word, "features") && ok(word, "input"), "{word}");

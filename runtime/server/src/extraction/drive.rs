@@ -1,10 +1,10 @@
 //! Drives an extraction: admission, grants, calls, encoding, sending.
 
-use super::calls::{Calls, calls};
+use super::calls::{Calls, start_calls};
 use super::check;
 use super::encoder::Encoder;
 use crate::caller::Caller;
-use crate::jobs::{Described, JobExtraction, StageClock};
+use crate::jobs::{JobExtraction, NewExtraction, StageClock};
 use crate::metrics::{Outcome, Queue, SplitKind};
 use crate::refusal::Refusal;
 use crate::scheduling::Permit;
@@ -19,33 +19,32 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 use tracing::Instrument;
 
-/// A piece of an answer.
+/// Chunk of an answer.
 pub(crate) enum Piece {
-    /// More of the stream.
     Rows(Vec<Bytes>),
-    /// The last of it, and what all of it took. An answer that never gets this is aborted.
+    /// Final rows and timing. Without this part, the answer is aborted.
     End(Vec<Bytes>, Timing),
 }
 
-/// What an answer took.
+/// Timing of an answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Timing {
-    /// How long the host worked on it.
+    /// Time for the whole answer, including the wait for a permit but not for the client.
     pub(crate) work: Duration,
-    /// Where the time of its images went.
+    /// Time spent on the images per stage.
     pub(crate) stages: StageSeconds,
 }
 
-/// Rows as bytes of an answer.
+/// Encoded rows of a chunk and the number of images.
 struct EncodedRows {
     pieces: Vec<Bytes>,
     images: u64,
 }
 
-/// An extraction whose first rows are there.
+/// An extraction whose first rows have been computed.
 pub(crate) struct Extraction {
     caller: Caller,
-    /// The guest whose code it runs.
+    /// Name of the guest. Only set for splits at a cut.
     guest: Option<String>,
     kind: SplitKind,
     in_job: JobExtraction,
@@ -53,30 +52,29 @@ pub(crate) struct Extraction {
     calls: Calls,
     encoder: Encoder,
     permit: Permit,
-    /// What the request takes, until it ends.
+    /// Memory of the request, held until the extraction ends.
     memory: Reserved,
     deadline: Instant,
-    /// When its client began to wait for its turn.
+    /// When the client began to wait for a permit.
     started: Instant,
-    /// How long the host worked for the first rows.
+    /// Duration from `started` to the first rows, including the wait for a permit.
     until_first: Duration,
 }
 
-/// What a client asks for.
 pub(crate) struct ClientRequest {
     pub(crate) request: ExtractionRequest,
-    /// The trace that it belongs to.
+    /// Id of the client's trace, which is used as job id.
     pub(crate) trace: Option<String>,
-    /// Whether its rows are to have checksums.
+    /// True if the rows should have checksums.
     pub(crate) checksums: bool,
 }
 
 impl Extraction {
-    /// Holds a request against what there is, waits for its turn and then for its first rows. Dropping this future cancels everything that
-    /// was started.
+    /// Validates a request, then waits for a permit and for the first rows. Dropping this future cancels all
+    /// work that was started.
     ///
     /// # Errors
-    /// [`Refusal`] for all that fails until then.
+    /// Returns a [`Refusal`] if the request is refused, or fails before the first rows are available.
     pub(crate) async fn start(
         caller: Caller,
         client_request: ClientRequest,
@@ -95,7 +93,7 @@ impl Extraction {
             Split::None | Split::Input => None,
         };
         let too_long = |_| Refusal::Deadline {
-            seconds: tenant.allowed.wall().as_secs(),
+            seconds: tenant.quota.wall().as_secs(),
         };
         let mut in_job = enqueue(&caller, &id, &client_request)?;
         let images = request.samples.len();
@@ -103,7 +101,7 @@ impl Extraction {
         let entering = caller
             .scheduling()
             .extractions
-            .enter(&tenant.name, tenant.allowed.permits());
+            .enter(&tenant.name, tenant.quota.permits());
         let permit = timeout_at(deadline, entering).await.map_err(too_long)??;
         let waits = &caller.metrics().queue_waits;
         waits.observe(Queue::Extraction, started.elapsed());
@@ -113,7 +111,7 @@ impl Extraction {
         let started_calls = tokio::select! {
             started_calls = timeout_at(deadline, first) => started_calls.map_err(too_long).flatten(),
             cancelled = clock.cancelled() => Err(cancelled),
-            refusal = caller.wait_until_refused(|| may_go_on(&caller, guest.as_deref())) => Err(refusal),
+            refusal = caller.wait_until_refused(|| check_may_continue(&caller, guest.as_deref())) => Err(refusal),
         };
         let refused = |_: &Refusal| {
             caller
@@ -137,7 +135,7 @@ impl Extraction {
         })
     }
 
-    /// Sends all rows in a task of its own, which ends when nobody receives them any more.
+    /// Sends all rows in a separate task. The task ends early if the receiver of `pieces` is dropped.
     pub(crate) fn send(self, pieces: mpsc::Sender<Piece>) {
         let work = self.caller.scheduling().work.clone();
         work.spawn(self.run(pieces).in_current_span());
@@ -160,7 +158,7 @@ impl Extraction {
                 Ok(Err(_)) if pieces.is_closed() => Outcome::ClientGone,
                 Ok(Err(error)) => {
                     if let Some(left_out) = caller.tenant().log_lines.sample() {
-                        tracing::error!(%error, left_out, "extraction failed after its answer had started");
+                        tracing::error!(%error, left_out, "extraction failed during the answer");
                     }
                     Outcome::Failed
                 }
@@ -169,7 +167,7 @@ impl Extraction {
             () = pieces.closed() => Outcome::ClientGone,
             () = caller.scheduling().end.cancelled() => Outcome::HostStopped,
             _ = clock.cancelled() => Outcome::Dismissed,
-            _ = caller.wait_until_refused(|| may_go_on(caller, self.guest.as_deref())) => Outcome::Dismissed,
+            _ = caller.wait_until_refused(|| check_may_continue(caller, self.guest.as_deref())) => Outcome::Dismissed,
         };
         drop((self.permit, self.memory, self.in_job));
         let (metrics, took) = (caller.metrics(), self.started.elapsed());
@@ -183,10 +181,10 @@ impl Extraction {
     }
 }
 
-/// The extraction as part of its job.
+/// Adds the extraction to a job.
 fn enqueue(caller: &Caller, id: &str, client_request: &ClientRequest) -> Result<JobExtraction, Refusal> {
     let ClientRequest { request, trace, .. } = client_request;
-    caller.jobs().enqueue(Described {
+    caller.jobs().enqueue(NewExtraction {
         tenant: caller.tenant().name.clone(),
         trace: trace.clone(),
         extraction: id.to_owned(),
@@ -195,14 +193,14 @@ fn enqueue(caller: &Caller, id: &str, client_request: &ClientRequest) -> Result<
     })
 }
 
-/// Whether an extraction that runs code of this guest, if of any, may go on.
-fn may_go_on(caller: &Caller, guest: Option<&str>) -> Result<(), Refusal> {
+/// Returns an error if a running extraction must end. `guest` is the guest that executes, if any.
+fn check_may_continue(caller: &Caller, guest: Option<&str>) -> Result<(), Refusal> {
     caller.check_access()?;
     caller.check_budgets()?;
     guest.map_or(Ok(()), |guest| caller.check_guest_enabled(guest))
 }
 
-/// Begins the calls of an extraction that has its permit, and waits for the first rows.
+/// Starts the calls of an extraction with a permit, and waits for the first rows.
 async fn first_rows(
     caller: &Caller,
     id: String,
@@ -213,12 +211,13 @@ async fn first_rows(
     let checked = check::check(caller, id, client_request.request, clock).await?;
     let (rows, encoding) = (checked.rows.clone(), checked.encoding);
     let encoder = Encoder::new(caller.clone(), rows, encoding, client_request.checksums)?;
-    let mut calls = calls(caller.clone(), checked, kind, Arc::clone(clock));
+    let mut calls = start_calls(caller.clone(), checked, kind, Arc::clone(clock));
     let (first, encoder) = next_rows(&mut calls, encoder, clock).await?;
     Ok((first, encoder, calls))
 }
 
-/// The next rows, encoded; `None` after the last. Meanwhile the calls under way go on.
+/// Waits for the next rows and encodes them. Returns `None` after the last rows. Other calls continue during
+/// the encoding.
 async fn next_rows(
     calls: &mut Calls,
     encoder: Encoder,

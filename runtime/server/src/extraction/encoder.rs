@@ -1,4 +1,4 @@
-//! Rows to the bytes of an answer, away from the threads that serve HTTP where it takes long.
+//! Encoding of rows. Slow encodings run on decode threads instead of the threads that serve HTTP.
 
 use super::size::is_zero_copy;
 use super::work::CallRows;
@@ -11,13 +11,15 @@ use frostline_images::DecodePool;
 use frostline_wire::{ActivationWriter, Encoding, FrameError, QuotaKey, RowFormat};
 use std::sync::Arc;
 
-/// Encodes the rows of one extraction, in turn. It goes along with the rows to the thread that encodes them, and comes back.
+/// Encodes the rows of an extraction sequentially. For slow encodings, the encoder moves to a decode thread
+/// together with the rows, and is returned with the result.
 pub(super) struct Encoder {
     writer: ActivationWriter,
-    /// Where to convert and compress; `None` when the values travel as they are, which takes no time.
+    /// Threads for conversion and compression. `None` if values are sent unchanged, which needs almost no
+    /// time.
     threads: Option<DecodePool>,
     caller: Caller,
-    /// Of the answer so far.
+    /// Encoded bytes of the answer so far.
     bytes: u64,
 }
 
@@ -42,16 +44,17 @@ impl Encoder {
         })
     }
 
-    /// The bytes of these rows in the answer. What they take is given back when the last of them is sent or dropped.
+    /// Encodes rows. Their memory is released when the last of the returned pieces is sent or dropped.
     ///
     /// # Errors
-    /// [`Refusal::Quota`] where they make the answer larger than it may be.
+    /// Returns [`Refusal::Quota`] if the answer exceeds the tenant's quota of output bytes, and a refusal
+    /// caused by the host if the rows cannot be encoded.
     pub(super) async fn rows(self, mut rows: CallRows) -> Result<(Vec<Bytes>, Self), Refusal> {
         let memory = rows.memory.take();
         let (mut pieces, mut encoder) = self.encode(rows).await?;
         let more: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
         if let Some(mut memory) = memory {
-            // Less is never refused.
+            // Shrinking a reservation never fails.
             memory.resize(more.min(memory.bytes())).ok();
             pieces = attach_reservation(pieces, &Arc::new(memory));
         }
@@ -66,16 +69,16 @@ impl Encoder {
         };
         let encode = move || rows.encode(&mut self.writer).map(|pieces| (pieces, self));
         let encoded = threads.run(encode).await;
-        Ok(encoded.map_err(|error| Refusal::host(format!("cannot encode rows: {error}")))??)
+        Ok(encoded.map_err(|error| Refusal::host(format!("failed to encode rows: {error}")))??)
     }
 
-    /// The end of the answer.
+    /// Returns the end of the answer.
     pub(super) fn finish(self) -> Result<Vec<Bytes>, FrameError> {
         self.writer.finish()
     }
 }
 
-/// The same pieces, each of which keeps `memory` until it is dropped, wherever it waits by then.
+/// Attaches `memory` to the pieces. The memory is released after the last piece is dropped.
 fn attach_reservation(pieces: Vec<Bytes>, memory: &Arc<Reserved>) -> Vec<Bytes> {
     pieces
         .into_iter()

@@ -1,4 +1,4 @@
-//! Extractions: the path from a request that was read to the pieces of its answer. [`Extraction::start`] is worth reading first.
+//! Extractions, from a parsed request to the pieces of the answer. Start reading at [`Extraction::start`].
 
 mod calls;
 mod check;

@@ -1,65 +1,70 @@
-//! How many samples a grant has, and the memory they take.
+//! Number of samples per grant, and the memory to reserve for them.
 
-use frostline_batching::device::{QUANTUM, StageFigures};
+use frostline_batching::device::{StageFigures, TIME_SLICE};
 use frostline_tensor::{Shape, Stage, Terms};
 use frostline_wire::{Encoding, ExtractionRequest, Values};
 
-/// Samples of a grant of a network whose time is not known yet: to a CPU the size hardly matters (SqueezeNet on one thread: 6.3 ms a sample
-/// alone, 7.0 in a batch of 16), so what counts is that a call's own cost, tens of microseconds, vanishes beside 0.1 s of work.
+/// Samples per grant for a stage without measurements. On a CPU, the number has little effect on the rate:
+/// SqueezeNet on one thread needs 6.3 ms for a single sample, and 7.0 ms per sample in a batch of 16. The
+/// work for 16 samples is about 0.1 s, compared with tens of microseconds for a call.
 pub(crate) const DEFAULT_GRANT: usize = 16;
 
-/// What a call takes beside its samples: its stack, the handles, and the linear memory of a guest like the stock one (1 MiB).
-const CALL: u64 = 2 << 20;
+/// Bytes of a call without samples, for the stack, the handles, and linear memory similar to the stock guest
+/// (1 MiB).
+const BYTES_PER_CALL: u64 = 2 << 20;
 
-/// What a grant asks for.
+/// Size of the grants of an extraction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct GrantSize {
-    /// Most samples.
-    most: usize,
+    /// Maximum number of samples.
+    max_samples: usize,
     terms: Terms,
-    /// What is computed, where anything is.
+    /// The executed stage, if any.
     pub(super) stage: Option<Stage>,
-    /// Bytes of a call, whatever its samples.
-    pub(super) fixed: u64,
-    /// Bytes of a sample: what goes in, what comes out, and that encoded.
-    pub(super) per_sample: u64,
-    /// Whether rows are encoded beside what they were.
+    /// Bytes per call, independent of the number of samples.
+    pub(super) bytes_per_call: u64,
+    /// Bytes per sample: the input, the row and the encoded row.
+    pub(super) bytes_per_sample: u64,
+    /// True if encoding copies the rows.
     copies: bool,
 }
 
 impl GrantSize {
-    /// For rows of `row` made from `input` bytes a sample by `stage`, that travel and are computed as the `request` says; of `most` samples.
+    /// Creates the size for rows of shape `row` that `stage` computes from `input` bytes per sample. The
+    /// `request` determines the encoding and the terms, and `max_samples` is the maximum number of samples.
     pub(super) fn new(
         stage: Option<Stage>,
         input: u64,
         row: &[usize],
         request: &ExtractionRequest,
-        most: usize,
+        max_samples: usize,
     ) -> Self {
         let (encoding, terms) = (request.encoding, request.terms);
         let copies = !is_zero_copy(encoding);
         let width = if encoding.values == Values::U8 { 1 } else { 4 };
-        let row = bytes(row, width);
+        let row = sample_bytes(row, width);
         let rows = if copies { row.saturating_mul(2) } else { row };
         Self {
-            most,
+            max_samples,
             terms,
             stage,
-            fixed: CALL,
-            per_sample: input.saturating_add(rows),
+            bytes_per_call: BYTES_PER_CALL,
+            bytes_per_sample: input.saturating_add(rows),
             copies,
         }
     }
 
-    /// Samples of the next grant, at least 1, by what is known of its stage: as many as a lane takes a quantum for (so that it is not given
-    /// less than it would take, and no tenant holds memory for more), in whole batches, which are fixed or the knee.
+    /// Returns the size of the next grant in samples, 1 or more. `known` contains the measurements of the
+    /// stage. A grant contains a time slice of work for a lane: less would leave the lane idle, and more
+    /// would hold memory without benefit. The number is a multiple of the fixed batch size, or else of the
+    /// efficient batch if that fits.
     pub(super) fn samples(&self, known: Option<StageFigures>) -> usize {
-        let knee = known.map_or(1, |known| known.knee.max(1));
+        let knee = known.map_or(1, |known| known.efficient_batch.max(1));
         let seconds = known.and_then(|known| known.seconds_per_row);
         let quantum = seconds.map_or(DEFAULT_GRANT, |seconds| {
-            (QUANTUM.as_secs_f64() / seconds.max(1e-6)) as usize
+            (TIME_SLICE.as_secs_f64() / seconds.max(1e-6)) as usize
         });
-        let target = quantum.max(knee).clamp(1, self.most.max(1));
+        let target = quantum.max(knee).clamp(1, self.max_samples.max(1));
         let batch = self.terms.fixed_batch.unwrap_or(knee).max(1);
         match target / batch {
             0 if self.terms.fixed_batch.is_none() => target,
@@ -67,7 +72,7 @@ impl GrantSize {
         }
     }
 
-    /// What rows of so many bytes take until they are sent.
+    /// Returns the bytes to reserve until `bytes` bytes of rows are sent.
     pub(super) fn row_memory(&self, bytes: usize) -> u64 {
         let bytes = bytes as u64;
         if self.copies {
@@ -78,14 +83,14 @@ impl GrantSize {
     }
 }
 
-/// Whether rows are sent as they were computed, uncopied.
+/// True if rows are sent as computed, without a copy.
 pub(super) fn is_zero_copy(encoding: Encoding) -> bool {
     matches!(encoding, Encoding::F32 | Encoding::U8)
 }
 
-/// Bytes of one sample of `shape`, whose elements have so many.
-pub(super) fn bytes(shape: &[usize], width: usize) -> u64 {
-    // A shape that is too large to count was refused before.
+/// Returns the size in bytes of a sample of `shape`, with `width` bytes per element.
+pub(super) fn sample_bytes(shape: &[usize], width: usize) -> u64 {
+    // Larger shapes are rejected before this point.
     Shape::new(shape.to_vec())
         .bytes(width)
         .map_or(u64::MAX, |bytes| bytes as u64)
@@ -117,7 +122,7 @@ mod tests {
     fn known(seconds: f64, knee: usize) -> Option<StageFigures> {
         Some(StageFigures {
             seconds_per_row: Some(seconds),
-            knee,
+            efficient_batch: knee,
             session: 0,
             fixed: 0,
             per_row: 0,
@@ -128,10 +133,10 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_has_what_goes_in_comes_out_and_is_encoded() {
+    fn grant_memory_includes_input_rows_and_encoded_rows() {
         let of = |encoding: &str, bytes| {
             (
-                size(encoding, None).per_sample,
+                size(encoding, None).bytes_per_sample,
                 size(encoding, None).row_memory(bytes),
             )
         };
@@ -141,19 +146,23 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_keeps_a_lane_busy_for_a_quantum_in_whole_batches() {
+    fn a_grant_fills_a_time_slice_with_complete_batches() {
         let samples = |known| size("f32", None).samples(known);
         assert_eq!(samples(None), DEFAULT_GRANT);
         assert_eq!(samples(known(0.2, 1)), 2, "VGG19");
         assert_eq!(samples(known(0.02, 4)), 24, "six batches of four");
-        assert_eq!(samples(known(0.2, 8)), 8, "the knee, though it takes longer");
+        assert_eq!(
+            samples(known(0.2, 8)),
+            8,
+            "the efficient batch, although it exceeds a time slice"
+        );
         assert_eq!(samples(known(1e-9, 1)), 64);
         assert_eq!(samples(known(10.0, 1)), 1);
         assert_eq!(samples(known(10.0, 100)), 64);
     }
 
     #[test]
-    fn a_fixed_batch_is_granted_whole() {
+    fn grants_are_multiples_of_a_fixed_batch() {
         let samples = |rows, known| size("f32", Some(rows)).samples(known);
         assert_eq!(
             (samples(5, None), samples(16, None), samples(40, None)),

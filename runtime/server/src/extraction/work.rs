@@ -1,4 +1,4 @@
-//! What one grant's samples are turned into: objects, pixels or activations.
+//! Conversion of a grant's samples to objects, pixels or activations.
 
 use crate::caller::Caller;
 use crate::jobs::StageClock;
@@ -6,7 +6,7 @@ use crate::metrics::Metrics;
 use crate::refusal::Refusal;
 use bytes::Bytes;
 use frostline_batching::Reserved;
-use frostline_images::{ByteSource, Held};
+use frostline_images::{ByteSource, ReservedBytes};
 use frostline_objects::Store;
 use frostline_sandbox::{Allowance, Call, CallContext, Guest, SandboxError};
 use frostline_tensor::{
@@ -19,10 +19,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Objects of one grant being read at a time: a store answers in some 30 ms, and more only hold memory.
+/// Objects that an extraction reads concurrently for the split `none`. A store answers within about 30 ms,
+/// and more reads would only use memory.
 pub(crate) const READS_AT_ONCE: usize = 8;
 
-/// How samples become rows; the same for all calls of an extraction.
+/// Conversion of samples to rows, shared by all calls of an extraction.
 #[derive(Clone)]
 pub(super) enum Work {
     /// Split `none`.
@@ -41,21 +42,21 @@ pub(super) enum Work {
     },
 }
 
-/// What one call came to.
+/// Result of a call.
 pub(super) struct CallRows {
-    values: Values,
+    values: RowValues,
     failed: Vec<RowFailure>,
-    /// What they take; objects bring it with them.
+    /// Reservation for the rows. Not set for objects, since the reservation is attached to the bytes.
     pub(super) memory: Option<Reserved>,
 }
 
-enum Values {
+enum RowValues {
     Objects(Vec<(u32, Bytes)>),
     Tensor(Vec<u32>, Tensor),
 }
 
 impl Work {
-    /// The guest whose code it runs.
+    /// The guest whose code runs, if any.
     pub(super) fn guest(&self) -> Option<&str> {
         match self {
             Self::Activations { context, .. } => Some(&context.labels.guest),
@@ -63,14 +64,15 @@ impl Work {
         }
     }
 
-    /// Turns samples into rows. A sample that fails becomes a row with an error; only what fails as a whole is refused.
+    /// Converts samples to rows. A sample that fails becomes a row with an error. Returns an error only if
+    /// the whole call fails.
     pub(super) async fn call(self, samples: Vec<RequestedSample>) -> Result<CallRows, Refusal> {
         let (positions, samples): (Vec<u32>, Vec<SampleRef>) = samples
             .into_iter()
             .map(|requested| (requested.position, requested.sample))
             .unzip();
         match self {
-            Self::Objects(source) => Ok(objects(&source, &positions, samples).await),
+            Self::Objects(source) => Ok(read_objects(&source, &positions, samples).await),
             Self::Pixels { loader, spec, format } => {
                 let loaded = loader.load(samples, spec, format).await?;
                 Ok(CallRows::from_tensor(&positions, loaded.pixels, loaded.failed))
@@ -90,7 +92,7 @@ impl Work {
 }
 
 impl CallRows {
-    /// Rows of a tensor that has one for each sample but the failed ones.
+    /// Creates rows from a tensor that contains a row for each sample without a failure.
     fn from_tensor(positions: &[u32], tensor: Tensor, failed: Vec<SampleFailure>) -> Self {
         let bad: std::collections::HashSet<usize> = failed.iter().map(|failure| failure.index).collect();
         let good = positions
@@ -105,42 +107,42 @@ impl CallRows {
             })
         });
         Self {
-            values: Values::Tensor(good, tensor),
+            values: RowValues::Tensor(good, tensor),
             failed: failed.collect(),
             memory: None,
         }
     }
 
-    /// How many rows are good, and how many are not.
+    /// Numbers of successful and failed rows.
     pub(super) fn counts(&self) -> (u64, u64) {
         let good = match &self.values {
-            Values::Objects(rows) => rows.len(),
-            Values::Tensor(positions, _) => positions.len(),
+            RowValues::Objects(rows) => rows.len(),
+            RowValues::Tensor(positions, _) => positions.len(),
         };
         (good as u64, self.failed.len() as u64)
     }
 
-    /// Bytes of what was computed.
+    /// Size in bytes of the rows before encoding.
     pub(super) fn bytes(&self) -> usize {
         match &self.values {
-            Values::Objects(rows) => rows.iter().map(|(_, bytes)| bytes.len()).sum(),
-            Values::Tensor(_, tensor) => tensor.byte_len(),
+            RowValues::Objects(rows) => rows.iter().map(|(_, bytes)| bytes.len()).sum(),
+            RowValues::Tensor(_, tensor) => tensor.byte_len(),
         }
     }
 
-    /// The bytes of these rows in an answer.
+    /// Returns the bytes of these rows in an answer.
     pub(super) fn encode(self, writer: &mut ActivationWriter) -> Result<Vec<Bytes>, FrameError> {
         let mut pieces = match self.values {
-            Values::Objects(rows) => writer.objects(&rows)?,
-            Values::Tensor(positions, _) if positions.is_empty() => Vec::new(),
-            Values::Tensor(positions, tensor) => writer.tensor(&positions, tensor)?,
+            RowValues::Objects(rows) => writer.objects(&rows)?,
+            RowValues::Tensor(positions, _) if positions.is_empty() => Vec::new(),
+            RowValues::Tensor(positions, tensor) => writer.tensor(&positions, tensor)?,
         };
         pieces.extend(writer.failures(&self.failed)?);
         Ok(pieces)
     }
 }
 
-async fn objects(source: &LoaderSource, positions: &[u32], samples: Vec<SampleRef>) -> CallRows {
+async fn read_objects(source: &LoaderSource, positions: &[u32], samples: Vec<SampleRef>) -> CallRows {
     let reads = samples
         .into_iter()
         .zip(positions.to_vec())
@@ -157,23 +159,23 @@ async fn objects(source: &LoaderSource, positions: &[u32], samples: Vec<SampleRe
         }
     }
     CallRows {
-        values: Values::Objects(rows),
+        values: RowValues::Objects(rows),
         failed,
         memory: None,
     }
 }
 
-/// A data root as image loading and guests see it; how long reads take is counted.
+/// A data root for image loading and guests. Measures the duration of reads.
 #[derive(Clone)]
 pub(super) struct LoaderSource {
     store: Arc<Store>,
-    /// Bytes of an object.
-    limit: u64,
+    /// Maximum size of an object in bytes.
+    max_object_bytes: u64,
     metrics: Arc<Metrics>,
     meters: Meters,
 }
 
-/// What counts what an extraction does.
+/// Counters of an extraction.
 #[derive(Clone)]
 pub(super) struct Meters {
     pub(super) allowance: Arc<Allowance>,
@@ -184,18 +186,18 @@ impl LoaderSource {
     pub(super) fn new(caller: &Caller, store: Arc<Store>, meters: &Meters) -> Self {
         Self {
             store,
-            limit: caller.config().limits.object_bytes,
+            max_object_bytes: caller.config().limits.object_bytes,
             metrics: Arc::clone(caller.metrics()),
             meters: meters.clone(),
         }
     }
 
     async fn sample(&self, sample: &SampleRef) -> Result<Bytes, OpError> {
-        // Who asked is refused all the same once it is told; what is not read costs nothing.
+        // The quota error is also reported for the whole call. Failing early here saves further reads.
         let exceeded = |error: SandboxError| OpError::new(OpErrorCode::TooLarge, error.to_string());
         self.meters.allowance.check_object_bytes().map_err(exceeded)?;
         let started = Instant::now();
-        let bytes = self.store.read_sample(sample, self.limit).await?;
+        let bytes = self.store.read_sample(sample, self.max_object_bytes).await?;
         let took = started.elapsed();
         self.metrics.read_seconds.observe(took);
         self.meters.allowance.record_object_bytes(bytes.len() as u64);
@@ -205,7 +207,7 @@ impl LoaderSource {
 }
 
 impl ByteSource for LoaderSource {
-    fn read(&self, sample: SampleRef) -> BoxFuture<Result<Held, OpError>> {
+    fn read(&self, sample: SampleRef) -> BoxFuture<Result<ReservedBytes, OpError>> {
         let source = self.clone();
         async move { Ok(source.sample(&sample).await?.into()) }.boxed()
     }

@@ -92,7 +92,7 @@ pub(super) async fn service(
     let build = build(&config, &machine);
     let roots = RootHealth::new(config.stores.clone(), metrics.store_errors.clone());
     let journal = Arc::clone(&state.journal);
-    let present = present(&scheduling, &machine, journal, certificate, Arc::clone(&roots));
+    let present = host_snapshot(&scheduling, &machine, journal, certificate, Arc::clone(&roots));
     Ok(Service {
         tenants: Tenants::new(token, &config, state.tenants, Arc::clone(&machine.lanes)),
         throttle: TokenThrottle::new(),
@@ -133,7 +133,7 @@ fn build(config: &HostConfig, machine: &Machine) -> Build {
 }
 
 /// Returns a function that takes a snapshot of the host for the metrics.
-fn present(
+fn host_snapshot(
     scheduling: &Scheduling,
     machine: &Machine,
     journal: Arc<Journal>,
@@ -144,7 +144,7 @@ fn present(
     let (extractions, lanes) = (Arc::clone(&scheduling.extractions), Arc::clone(&machine.lanes));
     let memory = scheduling.memory.clone();
     move || {
-        let (standing, lanes) = (extractions.standing(), lanes.stats());
+        let (standing, lanes) = (extractions.counts(), lanes.stats());
         HostSnapshot {
             queued: standing.queued,
             running: standing.running,
@@ -152,8 +152,10 @@ fn present(
             lanes,
             decode_threads,
             state_age: journal.age(),
-            roots_up: roots.up(),
-            certificate_ends: certificate.as_ref().and_then(|certificate| certificate.ends()),
+            roots_up: roots.availability(),
+            certificate_expiry: certificate
+                .as_ref()
+                .and_then(|certificate| certificate.expires_at()),
         }
     }
 }
@@ -224,7 +226,7 @@ fn machine(
         lanes: Arc::new(Lanes::start(lanes, Arc::new(stages))?),
         decoders: DecodePool::start(config.decode_threads)
             .map_err(|source| StartError::Threads { source })?,
-        rows: config
+        profile_rows: config
             .device
             .padded_rows()
             .unwrap_or_else(|| config.grant.min(DEFAULT_GRANT)),

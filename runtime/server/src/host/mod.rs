@@ -35,10 +35,10 @@ use tokio_util::task::TaskTracker;
 use upkeep::{Refreshed, probe_roots, prune, refresh, sweep};
 
 /// Memory that must be available for grants: 16 photos as pixels, and the same amount for activations.
-const LEAST_GRANT: u64 = 20 << 20;
+const MIN_GRANT_BYTES: u64 = 20 << 20;
 
 /// Time limit for closing connections after the work is done.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A storage host.
 #[derive(Debug, Clone, Copy)]
@@ -98,8 +98,8 @@ impl Host {
         let config = &host.service.config;
         let (device, memory_budget) = (config.device, config.memory_budget);
         tracing::info!(%address, encrypted, %device, memory_budget, "serving");
-        if !config.lowered.is_empty() {
-            let lowered = config.lowered.join(", ");
+        if !config.lowered_limits.is_empty() {
+            let lowered = config.lowered_limits.join(", ");
             tracing::info!(lowered, "limits were lowered to fit memory_budget");
         }
         Ok(host)
@@ -118,10 +118,10 @@ fn base(service: &Service) -> Result<Option<BaseMemory>, StartError> {
     let memory = &service.scheduling.memory;
     let base = BaseMemory::new(memory.clone());
     let (room, base_bytes) = memory.read(|ledger| (ledger.room(Kind::Grant), ledger.base()));
-    if room < LEAST_GRANT {
+    if room < MIN_GRANT_BYTES {
         return Err(StartError::Memory {
             budget: service.config.memory_budget,
-            needed: service.config.memory_budget - room + LEAST_GRANT,
+            needed: service.config.memory_budget - room + MIN_GRANT_BYTES,
             base: base_bytes,
         });
     }
@@ -164,7 +164,7 @@ impl RunningHost {
         );
         if let Some((tokens, bound)) = listeners.admin {
             let routes = http::remote_admin_routes(service(), tokens);
-            open(bound, routes, tls.clone(), http::ADMINS);
+            open(bound, routes, tls.clone(), http::MAX_ADMIN_CONNECTIONS);
         }
         if let Some(bound) = listeners.metrics {
             let plain = self
@@ -173,7 +173,12 @@ impl RunningHost {
                 .metrics_listen
                 .is_some_and(|listen| listen.plain);
             let tls = tls.filter(|_| !plain);
-            open(bound, http::metrics_routes(service()), tls, http::ADMINS);
+            open(
+                bound,
+                http::metrics_routes(service()),
+                tls,
+                http::MAX_ADMIN_CONNECTIONS,
+            );
         }
         if let Some(listener) = listeners.admin_socket {
             let (stop, connections) = (self.stop.clone(), self.connections.clone());
@@ -238,7 +243,7 @@ impl RunningHost {
     /// `deadline`; then everything is cancelled. This returns immediately if nothing is running.
     pub async fn shutdown(self, deadline: Duration) {
         let until = Instant::now() + deadline;
-        let standing = self.service.scheduling.extractions.standing();
+        let standing = self.service.scheduling.extractions.counts();
         let (running, queued, drain_seconds) = (standing.running, standing.queued, deadline.as_secs());
         tracing::info!(
             running,
@@ -253,7 +258,7 @@ impl RunningHost {
             .is_ok();
         self.stop.cancel();
         self.connections.close();
-        let closed = timeout_at(until.max(Instant::now() + LAST_WORDS), self.connections.wait())
+        let closed = timeout_at(until.max(Instant::now() + CLOSE_TIMEOUT), self.connections.wait())
             .await
             .is_ok();
         if !finished || !closed {
@@ -262,14 +267,20 @@ impl RunningHost {
         self.service.scheduling.end.cancel();
         self.connections.wait().await;
         // Cancelled uploads still have to write the received bytes to disk.
-        if timeout_at(Instant::now() + LAST_WORDS, self.service.scheduling.work.wait())
-            .await
-            .is_err()
+        if timeout_at(
+            Instant::now() + CLOSE_TIMEOUT,
+            self.service.scheduling.work.wait(),
+        )
+        .await
+        .is_err()
         {
             tracing::warn!("some work did not stop after cancellation");
         }
         let lanes = Arc::clone(&self.service.machine.lanes);
-        if spawn_blocking(move || lanes.shutdown(LAST_WORDS)).await.is_err() {
+        if spawn_blocking(move || lanes.shutdown(CLOSE_TIMEOUT))
+            .await
+            .is_err()
+        {
             tracing::error!("cannot shut down the lanes because the task panicked");
         }
         if let Err(error) = self.service.operations.audit.write().await {

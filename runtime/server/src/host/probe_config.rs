@@ -89,7 +89,7 @@ async fn data(config: &HostConfig, root: &str) -> Result<String, String> {
 }
 
 fn until(certificate: &Certificate) -> Result<String, String> {
-    let Some(ends) = certificate.ends() else {
+    let Some(ends) = certificate.expires_at() else {
         return Ok("the certificate matches the private key".to_owned());
     };
     let days = (ends - i64::try_from(frostline_profile::now()).unwrap_or(i64::MAX)) / DAY;

@@ -27,8 +27,8 @@ impl Listeners {
             Some(listen) => {
                 let read = |path: &PathBuf| TokenFile::read_or_create(path.clone()).map(Arc::new);
                 let tokens = AdminTokens {
-                    all: read(&config.admin_token_file)?,
-                    read: config.admin_read_token_file.as_ref().map(read).transpose()?,
+                    full: read(&config.admin_token_file)?,
+                    read_only: config.admin_read_token_file.as_ref().map(read).transpose()?,
                 };
                 Some((tokens, bind(listen).await?))
             }

@@ -50,7 +50,9 @@ impl Refreshed {
                     tracing::info!(file = %token.path().display(), "reloaded the token")
                 }
                 Ok(false) => {}
-                Err(error) => tracing::warn!(%error, "cannot reload the token, so the current one stays in use"),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot reload the token, so the current one stays in use")
+                }
             }
         }
     }
@@ -82,7 +84,8 @@ pub(super) async fn probe_roots(service: Arc<Service>, stop: CancellationToken) 
             let configured = configured.map(|root| health.root_for(root, CONFIGURED));
             let roots: BTreeSet<OpenRoot> = configured.chain(library.open_roots()).collect();
             health.retain(&roots);
-            let probe = async |root: &OpenRoot| health.probed(&root.to_string(), library.probe(root).await);
+            let probe =
+                async |root: &OpenRoot| health.record_probe(&root.to_string(), library.probe(root).await);
             join_all(roots.iter().map(probe)).await;
         }
     };

@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use tokio::sync::mpsc;
 
 /// Pieces smaller than this are joined. Most pieces of a record batch have only a few bytes.
-const SMALL: usize = 16 << 10;
+const JOIN_BELOW: usize = 16 << 10;
 
 /// Maximum frame size in bytes. Larger pieces are split to let a slow client hold back the rest.
 const FRAME: usize = 256 << 10;
@@ -155,7 +155,7 @@ fn joined(pieces: Vec<Bytes>) -> VecDeque<Bytes> {
     let mut joined = VecDeque::new();
     let mut small = BytesMut::new();
     for piece in pieces {
-        if piece.len() < SMALL {
+        if piece.len() < JOIN_BELOW {
             small.extend_from_slice(&piece);
         } else {
             joined.push_back(small.split().freeze());
@@ -211,19 +211,31 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_reads_slowly_keeps_its_rows_while_nobody_wants_the_memory_and_not_for_ever() {
+    async fn a_slow_client_is_aborted_when_others_need_memory_or_after_the_deadline() {
         let memory = Memory::new(Budget {
             bytes: 100,
             ..Budget::default()
         });
-        assert_eq!(minutes(&memory).await, 13, "ten minutes for the extraction and two more");
+        assert_eq!(
+            minutes(&memory).await,
+            13,
+            "ten minutes for the extraction and two more"
+        );
         let _held = memory.try_reserve("slow", Kind::Grant, 60).unwrap();
         let mut own = pin!(memory.reserve("slow", Kind::Grant, 50));
         assert!(poll!(&mut own).is_pending());
-        assert_eq!(minutes(&memory).await, 13, "work of the same tenant does not count");
+        assert_eq!(
+            minutes(&memory).await,
+            13,
+            "work of the same tenant does not count"
+        );
         let mut others = pin!(memory.reserve("other", Kind::Grant, 50));
         assert!(poll!(&mut others).is_pending());
-        assert_eq!(minutes(&memory).await, 3, "a minute for a stall and a minute at the minimum rate");
+        assert_eq!(
+            minutes(&memory).await,
+            3,
+            "a minute for a stall and a minute at the minimum rate"
+        );
     }
 
     #[tokio::test]

@@ -29,7 +29,7 @@ use tower::ServiceExt;
 
 /// Maximum number of concurrent streams on an HTTP/2 connection. A trainer opens a handful, and the rest is
 /// available to listings.
-const STREAMS: u32 = 128;
+const MAX_STREAMS: u32 = 128;
 
 /// Maximum read buffer of an HTTP/1.1 connection in bytes. It holds headers, and body data until a handler
 /// reads it.
@@ -39,7 +39,7 @@ const READ_AHEAD: usize = 64 << 10;
 const SEND_BUFFER: usize = 1 << 20;
 
 /// Maximum number of concurrent admin connections per listener.
-pub(crate) const ADMINS: usize = 16;
+pub(crate) const MAX_ADMIN_CONNECTIONS: usize = 16;
 
 /// Interval between pings on HTTP/2 connections, and the timeout for an answer.
 const PING: Duration = Duration::from_secs(20);
@@ -149,7 +149,7 @@ pub(crate) async fn serve_admin(
     stop: CancellationToken,
     connections: TaskTracker,
 ) {
-    let permits = Arc::new(Semaphore::new(ADMINS));
+    let permits = Arc::new(Semaphore::new(MAX_ADMIN_CONNECTIONS));
     loop {
         let accept = async {
             let permit = Arc::clone(&permits).acquire_owned().await.ok()?;
@@ -357,7 +357,7 @@ fn protocol(limits: &Limits) -> Builder<TokioExecutor> {
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS)
+        .max_concurrent_streams(MAX_STREAMS)
         .initial_stream_window_size(limits.window / 2)
         .initial_connection_window_size(limits.window)
         .max_send_buf_size(SEND_BUFFER)

@@ -6,9 +6,9 @@ use super::strangers::truncate;
 use crate::caller::Caller;
 use crate::metrics::RequestLabels;
 use crate::refusal::Refusal;
-use crate::sampler::Sampler;
+use crate::sampler::LogRateLimit;
 use crate::service::Service;
-use crate::tenants::SlowedDown;
+use crate::tenants::ThrottleReport;
 use axum::Extension;
 use axum::extract::{FromRequestParts, MatchedPath, Request, State};
 use axum::middleware::Next;
@@ -85,7 +85,7 @@ pub(super) fn throttle(service: &Service, from: IpAddr) -> Result<(), Refusal> {
         return Err(Refusal::busy(message, wait));
     }
     let tried = throttle.record(from, now);
-    if let Some(SlowedDown { tried, left_out }) = tried {
+    if let Some(ThrottleReport { tried, left_out }) = tried {
         let left_out = (left_out > 0).then_some(left_out);
         tracing::warn!(%from, tried, left_out, "throttling a network after many invalid tokens");
     }
@@ -130,7 +130,11 @@ fn route(request: &Request) -> Option<&str> {
 ///
 /// For requests without a valid token, method and path are truncated and only a sample of the answers is
 /// logged.
-pub(super) async fn span(State(strangers): State<Arc<Sampler>>, request: Request, next: Next) -> Response {
+pub(super) async fn span(
+    State(strangers): State<Arc<LogRateLimit>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let caller = caller_of(request.headers());
     let span = tracing::error_span!(
         "request",

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 /// The first grant decides the status. A failure until then becomes an error response, and a later failure
 /// aborts the body. Dropping this future or the body cancels the extraction.
 pub(super) async fn extract(caller: Caller, request: Request) -> Result<Response, Refusal> {
-    let deadline = Instant::now() + caller.tenant().allowed.wall();
+    let deadline = Instant::now() + caller.tenant().quota.wall();
     let checksums = request
         .headers()
         .get(ROW_CHECKSUM)

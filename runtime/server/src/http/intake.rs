@@ -24,11 +24,11 @@ use tracing::Instrument;
 
 /// Write buffer in bytes: a quarter of the default HTTP/2 stream window. A fast client is not delayed by a
 /// write for each frame.
-const WRITE: usize = 256 << 10;
+const WRITE_BUFFER: usize = 256 << 10;
 
 /// Memory per byte of an upload during the check, for the upload itself and for the parsed form. Weights are
 /// not copied.
-const TAKES: u64 = 2;
+const MEMORY_PER_BYTE: u64 = 2;
 
 /// Complete upload in memory with SHA-256 and reservations.
 pub(super) struct Upload {
@@ -149,7 +149,7 @@ pub(super) async fn receive(
         what,
         limit,
         bytes: offset,
-        file: BufWriter::with_capacity(WRITE, File::from_std(file)),
+        file: BufWriter::with_capacity(WRITE_BUFFER, File::from_std(file)),
         claim,
     };
     let body = request.into_body();
@@ -225,9 +225,8 @@ impl UploadReceiver {
             };
             let Some(frame) = frame else { return Ok(()) };
             let what = self.what;
-            let frame = frame.map_err(|error| {
-                Refusal::request(format!("uploading {what} was interrupted: {error}"))
-            })?;
+            let frame = frame
+                .map_err(|error| Refusal::request(format!("uploading {what} was interrupted: {error}")))?;
             if let Ok(piece) = frame.into_data() {
                 self.write_piece(&piece).await?;
             }
@@ -278,7 +277,9 @@ impl UploadReceiver {
         let tenant = self.sender.as_ref().map_or("", |sender| &sender.tenant().name);
         let room = TenantMemory::new(&self.service.scheduling.memory, tenant, Kind::Request);
         let stall = self.service.config.limits.stall;
-        let memory = room.reserve(self.bytes.saturating_mul(TAKES), stall).await?;
+        let memory = room
+            .reserve(self.bytes.saturating_mul(MEMORY_PER_BYTE), stall)
+            .await?;
         let (file, length) = (self.file.into_inner().into_std().await, self.bytes);
         let read = spawn_blocking(move || hashed(file, length)).await?;
         let (bytes, sha256) = read.map_err(disk)?;

@@ -17,11 +17,11 @@ use tokio::time::timeout;
 
 /// Maximum bytes to read from a body only to deliver the answer. This covers guests and JSON requests, but
 /// not large models.
-const MOST: u64 = 16 << 20;
+const MAX_BYTES: u64 = 16 << 20;
 
 /// Maximum time to read the rest of a body. The connection is then closed, and a slower client may miss the
 /// answer.
-const LONGEST: Duration = Duration::from_secs(5);
+const MAX_TIME: Duration = Duration::from_secs(5);
 
 /// Reads the rest of the body before a 4xx response. HTTP/1.1 connections are closed after a response that
 /// precedes the end of the request. A client that is still sending could then lose the response and only see
@@ -31,11 +31,11 @@ pub(super) async fn linger(request: Request, next: Next) -> Response {
         return next.run(request).await;
     }
     let (parts, body) = request.into_parts();
-    let shared = Shared(Arc::new(Mutex::new(body)));
+    let shared = SharedBody(Arc::new(Mutex::new(body)));
     let rest = Body::new(shared.clone());
     let response = next.run(Request::from_parts(parts, Body::new(shared))).await;
     if response.status().is_client_error() {
-        let _ = timeout(LONGEST, read(rest)).await;
+        let _ = timeout(MAX_TIME, read(rest)).await;
     }
     response
 }
@@ -44,7 +44,7 @@ async fn read(mut body: Body) {
     let mut read = 0;
     while let Some(Ok(frame)) = body.frame().await {
         read += frame.data_ref().map_or(0, |piece| piece.len() as u64);
-        if read >= MOST {
+        if read >= MAX_BYTES {
             return;
         }
     }
@@ -52,9 +52,9 @@ async fn read(mut body: Body) {
 
 /// Request body that the handler reads first, and [`linger`] afterwards.
 #[derive(Clone)]
-struct Shared(Arc<Mutex<Body>>);
+struct SharedBody(Arc<Mutex<Body>>);
 
-impl HttpBody for Shared {
+impl HttpBody for SharedBody {
     type Data = Bytes;
     type Error = axum::Error;
 

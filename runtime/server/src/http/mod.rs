@@ -25,10 +25,10 @@ mod upload_room;
 mod uploads;
 
 pub(crate) use admin::{AdminTokens, admin_routes, remote_admin_routes};
-pub(crate) use connections::{ADMINS, Port, serve, serve_admin};
+pub(crate) use connections::{MAX_ADMIN_CONNECTIONS, Port, serve, serve_admin};
 
 use crate::refusal::Refusal;
-use crate::sampler::Sampler;
+use crate::sampler::LogRateLimit;
 use crate::service::Service;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -83,7 +83,7 @@ pub(crate) fn routes(service: Arc<Service>) -> Router {
         .layer(from_fn(linger::linger))
         .layer(from_fn_with_state(Arc::clone(&service), envelope::observe))
         .layer(from_fn_with_state(
-            Arc::new(Sampler::new(strangers::A_SECOND)),
+            Arc::new(LogRateLimit::new(strangers::LINES_PER_SECOND)),
             envelope::span,
         ))
         // Handlers enforce separate limits for request bodies.

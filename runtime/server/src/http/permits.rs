@@ -27,7 +27,7 @@ pub(super) struct Permits {
 
 #[derive(Default)]
 struct ConnectionTable {
-    next: u64,
+    last_id: u64,
     /// Open connections in the order of arrival.
     connected: BTreeMap<u64, Connected>,
 }
@@ -69,8 +69,8 @@ impl Permits {
                 taken.revoke.cancel();
             }
         }
-        state.next += 1;
-        let (id, revoke) = (state.next, CancellationToken::new());
+        state.last_id += 1;
+        let (id, revoke) = (state.last_id, CancellationToken::new());
         let taken = Connected {
             network,
             tenant: None,
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn who_crowds_goes_before_others_who_are_older() {
+    fn a_crowding_network_loses_permits_before_older_strangers() {
         let permits = Permits::new(8);
         let quiet = connect(&permits, "198.51.100.1");
         let beside = connect(&permits, "192.0.2.2");
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn one_customer_has_half_and_a_site_three_quarters_whoever_they_are() {
+    fn limits_of_customers_and_sites_include_tenants() {
         let permits = Permits::new(8);
         let tenant = |address: &str, name: &str| {
             let permit = connect(&permits, address);
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_has_just_come_keeps_its_permit_unless_its_own_network_crowds() {
+    async fn a_new_stranger_is_protected_unless_its_network_crowds() {
         let permits = Permits::new(8);
         let slow = connect(&permits, "198.51.100.1");
         let many: Vec<_> = (0..50)

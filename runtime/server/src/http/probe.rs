@@ -12,7 +12,7 @@ use std::convert::Infallible;
 use std::sync::LazyLock;
 
 /// Maximum number of bytes per probe. On a link with 1.3 Gbit/s, they need a twentieth of a second.
-const MOST: usize = 8 << 20;
+const MAX_BYTES: usize = 8 << 20;
 /// Bytes per piece. Clients measure the time between pieces, so pieces are small enough to receive several
 /// within a tenth of a second on a slow link.
 const PIECE: usize = 16 << 10;
@@ -35,8 +35,10 @@ pub(super) async fn probe(caller: Caller, request: Request) -> Result<Response, 
     let amount = Query::<Amount>::try_from_uri(request.uri());
     let Query(Amount { bytes }) =
         amount.map_err(|error| Refusal::request(format!("{error}; use /v1/probe?bytes=<number>")))?;
-    if bytes > MOST {
-        return Err(Refusal::request(format!("a probe is limited to {MOST} bytes")));
+    if bytes > MAX_BYTES {
+        return Err(Refusal::request(format!(
+            "a probe is limited to {MAX_BYTES} bytes"
+        )));
     }
     caller.check_budgets()?;
     let (counters, tenant) = (&caller.metrics().tenants, &caller.tenant().name);

@@ -49,7 +49,7 @@ impl ReadDeadline {
         );
         let wanted = || {
             self.memory
-                .read(|ledger: &Ledger| ledger.is_wanted_beside(&self.tenant))
+                .read(|ledger: &Ledger| ledger.is_wanted_by_others(&self.tenant))
         };
         now > self.since.max(self.deadline) + enough || now > self.since + enough && wanted()
     }

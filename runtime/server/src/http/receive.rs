@@ -19,19 +19,19 @@ use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// Initial reservation in bytes for a body without a declared length.
-const FIRST: u64 = 64 << 10;
+const INITIAL_BYTES: u64 = 64 << 10;
 
 /// Memory per byte of JSON, for the text and the parsed form. A sample of 35 bytes becomes three numbers, two
 /// strings and list entries with a total of 100 bytes.
-const TAKES: u64 = 4;
+const MEMORY_PER_BYTE: u64 = 4;
 
 /// Maximum time that a request waits for memory. During this time the request may fill the window of the
 /// connection, so other requests on it wait too.
-const WAIT: Duration = Duration::from_secs(10);
+const MEMORY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Minimum number of bytes in the stall timeout, unless the body ends: 4 KB/s for a timeout of 60 s. Without
 /// it, a client that sends a byte per minute could hold a reservation for days.
-const LEAST: u64 = 256 << 10;
+const MIN_PROGRESS: u64 = 256 << 10;
 
 /// Progress of a body.
 pub(super) struct BodyPace {
@@ -65,7 +65,7 @@ impl BodyPace {
         if let Some(Ok(frame)) = &frame {
             self.bytes += frame.data_ref().map_or(0, |piece| piece.len() as u64);
         }
-        if self.bytes >= LEAST {
+        if self.bytes >= MIN_PROGRESS {
             (self.since, self.bytes) = (Instant::now(), 0);
         }
         Ok(frame)
@@ -98,16 +98,16 @@ pub(crate) async fn json<T: DeserializeOwned>(
     let parsed = serde_json::from_slice(&bytes)
         .map_err(|error| Refusal::request(format!("invalid request: {error}")))?;
     // Shrinking a reservation cannot fail.
-    memory.resize(bytes.len() as u64 * (TAKES - 1)).ok();
+    memory.resize(bytes.len() as u64 * (MEMORY_PER_BYTE - 1)).ok();
     Ok((parsed, memory))
 }
 
 /// Waits for a permit to receive one more body from the tenant.
 async fn body_permit(caller: &Caller) -> Result<SemaphorePermit<'_>, Refusal> {
-    let permit = timeout(WAIT, caller.tenant().bodies.acquire()).await;
+    let permit = timeout(MEMORY_TIMEOUT, caller.tenant().bodies.acquire()).await;
     let full = |_| {
         let message = "too many concurrent requests of this tenant; send fewer requests at the same time";
-        Refusal::busy(message, WAIT)
+        Refusal::busy(message, MEMORY_TIMEOUT)
     };
     permit.map_err(full)?.map_err(|_| Refusal::Stopping)
 }
@@ -139,8 +139,10 @@ async fn collect(
     room: &TenantMemory,
 ) -> Result<(Bytes, Reserved), Refusal> {
     let limit = limits.request_bytes as u64;
-    let mut expected = length.unwrap_or(FIRST);
-    let mut memory = room.reserve(expected.saturating_mul(TAKES), WAIT).await?;
+    let mut expected = length.unwrap_or(INITIAL_BYTES);
+    let mut memory = room
+        .reserve(expected.saturating_mul(MEMORY_PER_BYTE), MEMORY_TIMEOUT)
+        .await?;
     let capacity = usize::try_from(expected).unwrap_or_default();
     let (mut bytes, mut pace) = (BytesMut::with_capacity(capacity), BodyPace::new(limits.stall));
     loop {
@@ -160,7 +162,7 @@ async fn collect(
         }
         if total > expected {
             expected = total.saturating_mul(2).min(limit);
-            let wanted = expected.saturating_mul(TAKES);
+            let wanted = expected.saturating_mul(MEMORY_PER_BYTE);
             memory.resize(wanted).map_err(|_| room.refusal(wanted))?;
         }
         bytes.extend_from_slice(&piece);
@@ -228,12 +230,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_drips_is_given_up_and_one_that_comes_slowly_is_not() {
+    async fn a_body_below_the_minimum_rate_is_refused() {
         let second = Duration::from_secs(1);
         let dripping = received(1000, 1, second).await;
         assert_eq!(dripping, Err(Refusal::Stalled { seconds: 60 }));
         assert_eq!(received(1, 1, 61 * second).await, dripping);
-        let least = LEAST as usize;
+        let least = MIN_PROGRESS as usize;
         assert_eq!(received(100, least / 50, second).await, Ok(100 * (least / 50)));
         assert_eq!(received(50, 1, second).await, Ok(50), "the body ends in time");
     }

@@ -1,7 +1,7 @@
 //! HTTP status of every refusal. No other file maps failures to a status.
 
 use crate::refusal::Refusal;
-use crate::sampler::Sampler;
+use crate::sampler::LogRateLimit;
 use axum::response::{IntoResponse, Response};
 use frostline_wire::{ErrorBody, ErrorClass, UPLOAD_OFFSET};
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -12,7 +12,7 @@ use std::time::Duration;
 const RESTART: Duration = Duration::from_secs(5);
 
 /// Limits log lines about failed requests, which a tenant could cause in large numbers.
-static FAILURES: Sampler = Sampler::new(4);
+static FAILURES: LogRateLimit = LogRateLimit::new(4);
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// `?root=&after=&layout=&limit=`
+/// Query of an object listing.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ListingQuery {
@@ -38,16 +38,16 @@ struct ListingQuery {
 const PAGE: usize = 1000;
 
 /// Memory per listed object in bytes, for the key, the etag and the JSON text.
-const LISTED: u64 = 1024;
+const MEMORY_PER_OBJECT: u64 = 1024;
 
 /// Memory per byte of model metadata in a list. It covers a copy of the metadata, and the JSON text in a
 /// buffer that doubles.
-const TEXT: u64 = 5;
+const MEMORY_PER_METADATA_BYTE: u64 = 5;
 
 /// Maximum time that a listing waits for memory.
-const LISTING: Duration = Duration::from_secs(10);
+const MEMORY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// `?sha256=&after=&limit=`
+/// Query of a list of guests or models. `sha256` selects models and has no effect on guests.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PageQuery {
@@ -70,8 +70,11 @@ impl PageQuery {
 /// Lists the newest versions of all guests, sorted by name. `?limit=` and `?after=` select a page.
 pub(super) async fn list_guests(caller: Caller, uri: Uri) -> Result<Response, Refusal> {
     let guests = query::<PageQuery>(&uri)?.select(caller.guests().names());
-    let memory = (guests.len() as u64).saturating_mul(LISTED);
-    let memory = caller.memory(Kind::Request).reserve(memory, LISTING).await?;
+    let memory = (guests.len() as u64).saturating_mul(MEMORY_PER_OBJECT);
+    let memory = caller
+        .memory(Kind::Request)
+        .reserve(memory, MEMORY_TIMEOUT)
+        .await?;
     let info = |named: NamedUpload<()>| {
         let newest = named.versions.last()?;
         Some(newest.info(&named.name, named.disabled))
@@ -103,8 +106,11 @@ pub(super) async fn list_models(caller: Caller, uri: Uri) -> Result<Response, Re
     let models: Vec<_> = models.collect();
     let bytes = models
         .iter()
-        .map(|(_, (version, _))| TEXT * version.facts.memory_bytes() + LISTED);
-    let memory = caller.memory(Kind::Request).reserve(bytes.sum(), LISTING).await?;
+        .map(|(_, (version, _))| MEMORY_PER_METADATA_BYTE * version.facts.memory_bytes() + MEMORY_PER_OBJECT);
+    let memory = caller
+        .memory(Kind::Request)
+        .reserve(bytes.sum(), MEMORY_TIMEOUT)
+        .await?;
     let info = |(name, (version, shared)): &(String, (Arc<StoredVersion<ModelFacts>>, bool))| {
         version.info(name, *shared)
     };
@@ -140,7 +146,10 @@ pub(super) async fn guest_log(
     uri: Uri,
 ) -> Result<Response, Refusal> {
     let LogQuery { after } = query(&uri)?;
-    let memory = caller.memory(Kind::Request).reserve(ANSWER, LISTING).await?;
+    let memory = caller
+        .memory(Kind::Request)
+        .reserve(ANSWER, MEMORY_TIMEOUT)
+        .await?;
     let lines = &caller.service().operations.lines;
     if let Some(log) = lines.read(caller.owner(), &name, after, since_1970()) {
         return json_response(&log, memory);
@@ -210,8 +219,11 @@ pub(super) async fn list_objects(caller: Caller, uri: Uri) -> Result<Response, R
     }
     let store = caller.store(&listing.root, Kind::Read)?;
     let _turn = caller.listing_permit().await?;
-    let memory = (limit as u64).saturating_mul(LISTED);
-    let memory = caller.memory(Kind::Request).reserve(memory, LISTING).await?;
+    let memory = (limit as u64).saturating_mul(MEMORY_PER_OBJECT);
+    let memory = caller
+        .memory(Kind::Request)
+        .reserve(memory, MEMORY_TIMEOUT)
+        .await?;
     let page = store.list_as(listing.layout, listing.after.as_deref(), limit);
     let json = serde_json::to_vec(&page.await?).map_err(Refusal::host)?;
     let (counters, tenant) = (&caller.metrics().tenants, &caller.tenant().name);
@@ -239,7 +251,7 @@ pub(super) async fn describe(caller: Caller, request: Request) -> Result<Json<De
 
 /// Shows the load of the host and the tenant's share.
 pub(super) async fn load(caller: Caller) -> Json<Load> {
-    let Standing { running, queued } = caller.scheduling().extractions.standing();
+    let Standing { running, queued } = caller.scheduling().extractions.counts();
     let memory = caller.scheduling().memory.read(|ledger| MemoryLoad {
         budget: ledger.budget().bytes,
         held: ledger.held_in_all(),
@@ -280,7 +292,7 @@ fn stages(caller: &Caller) -> Vec<StageLoad> {
         .into_iter()
         .filter_map(|(Stage { model, from, to, .. }, figures)| {
             Some(StageLoad {
-                knee: figures.knee as u64,
+                efficient_batch: figures.efficient_batch as u64,
                 seconds_per_row: figures.seconds_per_row?,
                 model,
                 from,
@@ -293,10 +305,10 @@ fn stages(caller: &Caller) -> Vec<StageLoad> {
 /// Returns the caller's part of device time next to all tenants with an extraction.
 fn share(caller: &Caller) -> f64 {
     let (own, tenants) = (caller.tenant(), &caller.service().tenants);
-    let others = caller.scheduling().extractions.standings().into_keys();
+    let others = caller.scheduling().extractions.counts_by_tenant().into_keys();
     let others = others.filter(|name| *name != own.name);
-    let weights = others.filter_map(|name| Some(tenants.allowed(&name)?.weight()));
-    let own = f64::from(own.allowed.weight());
+    let weights = others.filter_map(|name| Some(tenants.quota(&name)?.weight()));
+    let own = f64::from(own.quota.weight());
     own / (own + weights.map(f64::from).sum::<f64>())
 }
 

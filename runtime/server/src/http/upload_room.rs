@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 /// Retry delay if the space for uploads is full.
-const LATER: Duration = Duration::from_secs(5);
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// Permit for a concurrent upload, and the tenant's upload space.
 pub(super) struct TenantUploadSlot {
@@ -40,10 +40,10 @@ impl TenantUploadSlot {
             let message = format!(
                 "{name} has {} concurrent uploads, its limit; retry later, or ask the operator to raise the quota (frostline admin quota \
                  set {name} uploads=<number>)",
-                tenant.allowed.get(QuotaKey::Uploads),
+                tenant.quota.get(QuotaKey::Uploads),
                 name = tenant.name
             );
-            Refusal::busy(message, LATER)
+            Refusal::busy(message, RETRY_DELAY)
         };
         Ok(Self {
             permit: permit.map_err(full)?,
@@ -85,7 +85,7 @@ async fn acquire_bytes(
     limit: Duration,
 ) -> Result<OwnedSemaphorePermit, Refusal> {
     let reserve = Arc::clone(room).acquire_many_owned(upload_units(bytes));
-    let full = |_| Refusal::busy("the host's space for uploads is full; retry later", LATER);
+    let full = |_| Refusal::busy("the host's space for uploads is full; retry later", RETRY_DELAY);
     let reserved = timeout(limit, reserve).await.map_err(full)?;
     reserved.map_err(|_| Refusal::Stopping)
 }

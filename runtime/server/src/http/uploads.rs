@@ -6,7 +6,7 @@ use super::references::{checked_name, sha256, version};
 use crate::caller::Caller;
 use crate::refusal::Refusal;
 use crate::service::Service;
-use crate::state::{Alive, Facts, FindResult, ModelFacts, StoredVersion, Unknown};
+use crate::state::{ActivationMemory, Facts, FindResult, ModelFacts, StoredVersion, Unknown};
 use axum::Json;
 use axum::extract::{Path, Request};
 use axum::response::{IntoResponse, Response};
@@ -89,7 +89,7 @@ async fn store_model(
     let tenant = caller.tenant();
     let check = ModelCheck {
         tenant: &tenant.name,
-        queued: tenant.allowed.permits().queued,
+        queued: tenant.quota.permits().queued,
     };
     let facts = check.facts(caller.service(), upload).await?;
     let _storing = tenant.storing.lock().await;
@@ -220,7 +220,7 @@ fn facts(bytes: Bytes, limits: &ModelLimits, cancelled: &CancellationToken) -> R
         input: network.input.name.clone(),
         input_shape: network.input.shape.dims().to_vec(),
         cuts: cuts.collect(),
-        alive: Alive {
+        alive: ActivationMemory {
             fixed: alive.fixed,
             per_row: alive.per_sample,
             unknown: Unknown::new(),

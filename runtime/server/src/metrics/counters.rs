@@ -26,13 +26,13 @@ pub(crate) struct Metrics {
     pub(crate) upload_bytes: Counter,
     pub(crate) connections: Gauge,
     pub(crate) connections_refused: Counter,
-    pub(crate) call_seconds: Seconds,
-    pub(crate) extraction_seconds: Seconds,
+    pub(crate) call_seconds: SecondsHistogram,
+    pub(crate) extraction_seconds: SecondsHistogram,
     pub(crate) queue_waits: QueueWaits,
     pub(crate) store_errors: StoreErrors,
-    pub(crate) read_seconds: Seconds,
+    pub(crate) read_seconds: SecondsHistogram,
     read_bytes: Counter,
-    decode_seconds: Seconds,
+    decode_seconds: SecondsHistogram,
     guest_cpu: SecondsCounter,
     compiling: SecondsCounter,
     /// Rate of samples for `/v1/load`.
@@ -41,9 +41,9 @@ pub(crate) struct Metrics {
 
 /// Histogram of durations in seconds.
 #[derive(Clone)]
-pub(crate) struct Seconds(Histogram);
+pub(crate) struct SecondsHistogram(Histogram);
 
-impl Default for Seconds {
+impl Default for SecondsHistogram {
     fn default() -> Self {
         Self(histogram())
     }
@@ -56,7 +56,7 @@ pub(super) fn histogram() -> Histogram {
     ])
 }
 
-impl Seconds {
+impl SecondsHistogram {
     pub(crate) fn observe(&self, took: Duration) {
         self.0.observe(took.as_secs_f64());
     }

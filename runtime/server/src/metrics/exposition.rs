@@ -28,7 +28,7 @@ pub(crate) struct HostSnapshot {
     /// Availability of each probed data root.
     pub(crate) roots_up: Vec<(String, bool)>,
     /// Expiry of the certificate in Unix seconds.
-    pub(crate) certificate_ends: Option<i64>,
+    pub(crate) certificate_expiry: Option<i64>,
 }
 
 /// Build information, which is constant while the host runs.
@@ -135,7 +135,7 @@ impl<F: Fn() -> HostSnapshot + Send + Sync + 'static> Collector for HostCollecto
         let help = "Age of this host's copy of the shared state";
         let whole = encoder.encode_descriptor("state_age", help, seconds, MetricType::Gauge)?;
         ConstGauge::new(snapshot.state_age.as_secs_f64()).encode(whole)?;
-        if let Some(ends) = snapshot.certificate_ends {
+        if let Some(ends) = snapshot.certificate_expiry {
             let help = "Expiry of the host's certificate in Unix seconds";
             let name = "certificate_expiry_timestamp";
             let whole = encoder.encode_descriptor(name, help, seconds, MetricType::Gauge)?;

@@ -74,7 +74,6 @@ pub(super) struct RootLabels {
     pub(super) fault: &'static str,
 }
 
-/// Tenant label.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct TenantLabels {
     tenant: String,

@@ -81,6 +81,6 @@ fn snapshot() -> HostSnapshot {
         decode_threads: 2,
         roots_up: vec![("s3://photos".to_owned(), true)],
         state_age: Duration::from_millis(750),
-        certificate_ends: Some(1_800_000_000),
+        certificate_expiry: Some(1_800_000_000),
     }
 }

@@ -34,7 +34,6 @@ impl StoreErrors {
         self.by_root.get_or_create(&RootLabels { root, fault }).inc();
     }
 
-    /// Returns the number of failures of a root with this fault.
     #[cfg(test)]
     pub(crate) fn failures(&self, root: &str, fault: Fault) -> u64 {
         let (root, fault) = (root.to_owned(), fault.as_str());

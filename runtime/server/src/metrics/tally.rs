@@ -7,14 +7,12 @@ use prometheus_client::registry::{Registry, Unit};
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
 
-/// Counter of seconds.
 pub(super) type SecondsCounter = Counter<f64, AtomicU64>;
 
 // Help texts of metrics that exist for the host and by tenant.
 pub(super) const GUEST_CPU: &str = "CPU time of guest code";
 pub(super) const COMPILING: &str = "Time spent compiling guests and checking models";
 
-/// Counters by tenant.
 #[derive(Default)]
 pub(crate) struct TenantCounters {
     extractions: Family<TenantLabels, Counter>,
@@ -63,12 +61,10 @@ impl TenantCounters {
         self.listings.get_or_create(&self.labels(tenant)).inc();
     }
 
-    /// Returns the counter for bytes sent to a tenant.
     pub(crate) fn sent_bytes_of(&self, tenant: &str) -> Counter {
         self.sent_bytes.get_or_create(&self.labels(tenant)).clone()
     }
 
-    /// Returns the counter for bytes read for a tenant.
     pub(super) fn read_bytes_of(&self, tenant: &str) -> Counter {
         self.read_bytes.get_or_create(&self.labels(tenant)).clone()
     }

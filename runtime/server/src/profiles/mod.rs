@@ -1,4 +1,4 @@
-//! Profiles: what a model takes on this host, measured on its lanes and kept.
+//! Profiles contain the measured costs of a model on the lanes of this host, and are stored.
 
 mod reading;
 mod samples;
@@ -10,14 +10,16 @@ use crate::state::FindResult;
 use crate::tenants::Tenant;
 use frostline_wire::{Platform, Profile, ProfileRequest};
 use std::time::Duration;
-use task::Task;
+use task::ProfileTask;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-/// The longest one may measure, reading its samples included: twice what the figures themselves may take.
-const MEASURING: Duration = Duration::from_secs(120);
+/// Maximum duration of a measurement, including the time to read samples. The limit is twice the deadline of
+/// the measurement on the lanes.
+const MEASURE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The newest profile of the newest model of that name.
+/// Returns the newest profile of the newest version of the model `name`. Only profiles for the current
+/// platform count.
 pub(crate) async fn newest(caller: &Caller, name: &str) -> Result<Profile, Refusal> {
     let (FindResult::Version(model), _) = caller.find_model(name, None) else {
         return Err(Refusal::not_found(format!("unknown model {name:?}")));
@@ -40,27 +42,30 @@ pub(crate) async fn newest(caller: &Caller, name: &str) -> Result<Profile, Refus
     })
 }
 
-/// Measures what a request asks for, unless it was measured before and nothing it depends on has changed.
+/// Measures the profile that `request` describes. Returns a stored profile if it is still valid for the same
+/// inputs.
 pub(crate) async fn profile(caller: &Caller, request: ProfileRequest) -> Result<Profile, Refusal> {
     caller.check_budgets()?;
     let wait = request.wait_seconds.map(Duration::from_secs);
-    let task = Task::check(caller, request).await?;
+    let task = ProfileTask::check(caller, request).await?;
     if let Some(stored) = task.stored(caller).await? {
         return Ok(stored);
     }
-    let Tenant { name, allowed, .. } = caller.tenant();
+    let Tenant {
+        name, quota: allowed, ..
+    } = caller.tenant();
     let turn = caller
         .scheduling()
         .measurement_turn(name, allowed.permits(), wait)
         .await?;
-    // Whoever was before us may have asked the same.
+    // The previous request may have measured the same profile.
     if let Some(stored) = task.stored(caller).await? {
         return Ok(stored);
     }
-    let mut profile = timeout(MEASURING, task.measure(caller))
+    let mut profile = timeout(MEASURE_TIMEOUT, task.measure(caller))
         .await
         .map_err(|_| Refusal::Deadline {
-            seconds: MEASURING.as_secs(),
+            seconds: MEASURE_TIMEOUT.as_secs(),
         })??;
     profile.disturbed = turn.disturbed();
     drop(turn);

@@ -1,5 +1,5 @@
-//! What reading objects takes from the computing beside it: nothing where a store answers from afar and cores are many, up to a store's
-//! whole work where it runs on the host's own cores.
+//! Measures the slowdown of computing while objects are read. The cost is zero for a remote store and a host
+//! with many cores, and up to the full work of the store if it runs on the cores of the host.
 
 use crate::extraction::READS_AT_ONCE;
 use crate::refusal::Refusal;
@@ -12,76 +12,76 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// Seconds one measurement computes for, that the reads beside it are many.
-const SPAN: f64 = 0.2;
+/// Target duration of a computation in seconds. Many reads finish during this time.
+const MEASURED_SECONDS: f64 = 0.2;
 
-/// Measurements without reads and with them, in turns.
-const TURNS: usize = 4;
+/// Number of measurements with and without reads.
+const REPETITIONS: usize = 4;
 
-/// Computing to measure beside.
-pub(super) struct Beside<'a> {
+/// Computation that runs concurrently with reads.
+pub(super) struct ReadingCost<'a> {
     pub(super) executor: &'a Arc<dyn GraphExecutor>,
     pub(super) stage: Stage,
-    /// Real samples.
     pub(super) rows: &'a Tensor,
     pub(super) lanes: usize,
-    /// Seconds of the whole machine for one sample with all lanes busy.
+    /// Inverse of the rate with all lanes busy, in wall-clock seconds per sample.
     pub(super) seconds_per_sample: f64,
-    /// Wall seconds of one read with nothing beside it, which is the most it can take.
+    /// Seconds of a read without concurrent work. This is the upper limit of the cost.
     pub(super) read_seconds: f64,
 }
 
-/// Computing without reads, and with them.
+/// Measured durations, alone and next to concurrent reads.
 #[derive(Debug, Clone, Copy)]
-struct Turn {
-    /// Seconds.
+struct ComputeTimes {
+    /// Seconds without reads.
     alone: f64,
-    /// Seconds.
-    beside: f64,
-    /// Objects read meanwhile.
+    /// Seconds with reads.
+    with_reads: f64,
+    /// Objects read in the meantime.
     reads: usize,
 }
 
-impl Beside<'_> {
-    /// Seconds of the whole machine that reading one of `samples` takes from the computing.
-    pub(super) async fn cost(
+impl ReadingCost<'_> {
+    /// Returns the slowdown of computing per read sample, in wall-clock seconds with all lanes busy. Returns
+    /// 0 if an object cannot be read.
+    pub(super) async fn measure(
         &self,
         store: &Store,
         samples: &[RequestedSample],
         object_bytes: u64,
     ) -> Result<f64, Refusal> {
-        let (rows, passes) = self.extent()?;
+        let (rows, passes) = self.rows_and_passes()?;
         let batch = self.rows.slice_rows(0, rows).map_err(Refusal::host)?;
         self.compute(&batch, 1).await?;
-        let mut turns = Vec::with_capacity(TURNS);
-        for _ in 0..TURNS {
+        let mut turns = Vec::with_capacity(REPETITIONS);
+        for _ in 0..REPETITIONS {
             let alone = self.compute(&batch, passes).await?;
             let read = AtomicUsize::new(0);
             let beside = tokio::select! {
                 biased;
                 seconds = self.compute(&batch, passes) => seconds?,
-                // They end at an object that cannot be read: nothing is learnt then.
+                // Reads end only if an object cannot be read. The cost is then unknown.
                 () = keep_reading(store, samples, object_bytes, &read) => return Ok(0.0),
             };
-            turns.push(Turn {
+            turns.push(ComputeTimes {
                 alone,
-                beside,
+                with_reads: beside,
                 reads: read.into_inner(),
             });
         }
         Ok(per_read(&turns).min(self.read_seconds))
     }
 
-    /// Rows of a batch and batches one after the other that take about [`SPAN`].
-    fn extent(&self) -> Result<(usize, usize), Refusal> {
+    /// Returns the rows per batch, and the number of consecutive batches for a single measurement.
+    fn rows_and_passes(&self) -> Result<(usize, usize), Refusal> {
         let most = self.rows.rows().map_err(Refusal::host)?;
         let row = (self.seconds_per_sample * self.lanes.max(1) as f64).max(1e-6);
-        let rows = ((SPAN / row) as usize).clamp(1, most.max(1));
-        let passes = (SPAN / (row * rows as f64)).ceil().clamp(1.0, 1000.0);
+        let rows = ((MEASURED_SECONDS / row) as usize).clamp(1, most.max(1));
+        let passes = (MEASURED_SECONDS / (row * rows as f64)).ceil().clamp(1.0, 1000.0);
         Ok((rows, passes as usize))
     }
 
-    /// Seconds of so many batches on every lane.
+    /// Returns the seconds that `passes` batches need on every lane.
     async fn compute(&self, batch: &Tensor, passes: usize) -> Result<f64, OpError> {
         let started = Instant::now();
         for _ in 0..passes {
@@ -97,7 +97,8 @@ impl Beside<'_> {
     }
 }
 
-/// Reads `samples` over and over, as many at once as extractions do, and counts them; until one cannot be read.
+/// Reads `samples` repeatedly and counts the reads, with [`READS_AT_ONCE`] concurrent reads. Returns after a
+/// failed read.
 async fn keep_reading(store: &Store, samples: &[RequestedSample], object_bytes: u64, read: &AtomicUsize) {
     let read_one = |index: usize| {
         let (store, asked) = (store.clone(), samples.get(index).cloned());
@@ -117,12 +118,13 @@ async fn keep_reading(store: &Store, samples: &[RequestedSample], object_bytes: 
     objects.for_each(count).await;
 }
 
-/// Seconds that one read takes. Of every figure the least: whatever else goes on in a machine only adds to it.
-fn per_read(turns: &[Turn]) -> f64 {
+/// Returns the seconds per read. Uses the minimum of the measurements, because other load can only increase
+/// them.
+fn per_read(turns: &[ComputeTimes]) -> f64 {
     let least = |values: &mut dyn Iterator<Item = f64>| values.min_by(f64::total_cmp).unwrap_or(0.0);
     let alone = least(&mut turns.iter().map(|turn| turn.alone));
     let read = turns.iter().filter(|turn| turn.reads > 0);
-    least(&mut read.map(|turn| (turn.beside - alone) / turn.reads as f64)).max(0.0)
+    least(&mut read.map(|turn| (turn.with_reads - alone) / turn.reads as f64)).max(0.0)
 }
 
 #[cfg(test)]
@@ -131,7 +133,8 @@ mod tests {
     use frostline_tensor::{BoxFuture, Precision, SampleRef};
     use futures::FutureExt;
 
-    /// Counts batches; each takes a few turns of the scheduler, that reads come in between, and those after so many never end.
+    /// Counts batches. A batch yields to the scheduler several times to let reads run. Batches after the
+    /// first `end` never finish.
     struct Fake {
         submitted: AtomicUsize,
         end: usize,
@@ -152,7 +155,8 @@ mod tests {
         }
     }
 
-    /// What reading `keys` costs, and the batches submitted for that, of which `end` end; one object is there, 'a'.
+    /// Returns the cost of reading `keys` and the number of submitted batches. Only the first `end` batches
+    /// finish, and only the object 'a' exists.
     async fn cost(keys: &[&str], end: usize) -> (f64, usize) {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a"), [1; 100]).unwrap();
@@ -170,35 +174,35 @@ mod tests {
             pixels: None,
             precision: Precision::Full,
         };
-        let beside = Beside {
+        let beside = ReadingCost {
             executor: &executor,
             stage,
             rows: &rows,
             lanes: 1,
-            seconds_per_sample: SPAN / 2.0 / 50.0,
+            seconds_per_sample: MEASURED_SECONDS / 2.0 / 50.0,
             read_seconds: 1.0,
         };
-        assert_eq!(beside.extent().unwrap(), (2, 50));
+        assert_eq!(beside.rows_and_passes().unwrap(), (2, 50));
         let sample = |key: &&str| RequestedSample {
             position: 0,
             sample: SampleRef::new(*key),
         };
         let samples: Vec<RequestedSample> = keys.iter().map(sample).collect();
-        let cost = beside.cost(&store, &samples, 1000).await.unwrap();
+        let cost = beside.measure(&store, &samples, 1000).await.unwrap();
         (cost, fake.submitted.load(Ordering::Relaxed))
     }
 
     #[tokio::test]
-    async fn every_turn_computes_twice() {
+    async fn every_repetition_computes_with_and_without_reads() {
         let (cost, batches) = cost(&["a"], usize::MAX).await;
         assert!((0.0..=1.0).contains(&cost), "{cost}");
-        assert_eq!(batches, 1 + 2 * TURNS * 50);
+        assert_eq!(batches, 1 + 2 * REPETITIONS * 50);
     }
 
     #[tokio::test]
-    async fn what_cannot_be_read_ends_it() {
+    async fn an_unreadable_object_ends_the_measurement() {
         for keys in [&[][..], &["b"]] {
-            // The batch beside the first reads never ends: only the reads do.
+            // The batch next to the first reads never finishes, so only the failed read ends the measurement.
             let alone = 1 + 50;
             let (cost, batches) = cost(keys, alone).await;
             assert_eq!(cost, 0.0);
@@ -207,8 +211,12 @@ mod tests {
     }
 
     #[test]
-    fn noise_only_adds() {
-        let turn = |alone, beside, reads| Turn { alone, beside, reads };
+    fn the_minimum_excludes_noise() {
+        let turn = |alone, beside, reads| ComputeTimes {
+            alone,
+            with_reads: beside,
+            reads,
+        };
         let quiet = turn(1.0, 2.0, 10);
         assert!((per_read(&[quiet]) - 0.1).abs() < 1e-9);
         let turns = [turn(1.0, 9.0, 10), quiet, turn(5.0, 2.5, 10), turn(1.0, 1.0, 0)];

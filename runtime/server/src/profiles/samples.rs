@@ -1,4 +1,4 @@
-//! Real samples: one after the other read and decoded, both timed.
+//! Reads and decodes real samples sequentially and measures both.
 
 use crate::config::Limits;
 use crate::refusal::Refusal;
@@ -10,18 +10,18 @@ use frostline_tensor::{Data, PixelSpec, Shape, Tensor, View};
 use frostline_wire::RequestedSample;
 use std::time::Instant;
 
-/// Samples as the network takes them, and what getting there took.
+/// Samples as network input. The times are means per sample.
 pub(super) struct Samples {
-    /// `u8[n, 3, h, w]`
+    /// Pixels before normalization, `u8[n, 3, h, w]`.
     pub(super) bytes: Tensor,
-    /// `f32[n, 3, h, w]`
+    /// Normalized pixels, `f32[n, 3, h, w]`.
     pub(super) pixels: Tensor,
     pub(super) read_seconds: f64,
     pub(super) decode_seconds: f64,
 }
 
-/// Where samples are read and decoded, and how.
-pub(super) struct Reader<'a> {
+/// Source of the samples, and the settings for reading and decoding.
+pub(super) struct SampleReader<'a> {
     pub(super) store: &'a Store,
     pub(super) decoders: &'a DecodePool,
     pub(super) spec: PixelSpec,
@@ -30,9 +30,12 @@ pub(super) struct Reader<'a> {
     pub(super) room: &'a TenantMemory,
 }
 
-/// Reads and decodes `samples`. One that cannot be used is left out; the last one's error is told when none can.
-pub(super) async fn samples(reader: Reader<'_>, samples: &[RequestedSample]) -> Result<Samples, Refusal> {
-    let Reader {
+/// Reads and decodes `samples`. Samples that fail are skipped. If all fail, the last error is returned.
+pub(super) async fn samples(
+    reader: SampleReader<'_>,
+    samples: &[RequestedSample],
+) -> Result<Samples, Refusal> {
+    let SampleReader {
         store,
         decoders,
         spec,
@@ -52,15 +55,15 @@ pub(super) async fn samples(reader: Reader<'_>, samples: &[RequestedSample]) -> 
             }
         };
         reads.push(started.elapsed().as_secs_f64());
-        let takes = Undecoded::read(&object, &limit).map_or(0, |image| image.takes());
-        let _memory = if takes >= LoaderOptions::ASKS_FROM {
+        let takes = Undecoded::read(&object, &limit).map_or(0, |image| image.memory_needed());
+        let _memory = if takes >= LoaderOptions::RESERVATION_THRESHOLD {
             Some(room.reserve(takes, limits.stall).await?)
         } else {
             None
         };
         let key = sample.key.clone();
         let decode = move || timed(|| load_augmented(&object, &spec, &limit, view.as_ref(), &key));
-        match decoders.run(decode).await.map_err(lost)? {
+        match decoders.run(decode).await.map_err(decode_failed)? {
             Ok((crop, took)) => {
                 decodes.push(took);
                 crops.extend(crop);
@@ -75,19 +78,20 @@ pub(super) async fn samples(reader: Reader<'_>, samples: &[RequestedSample]) -> 
     let shape = Shape::new(spec.sample_shape()).batched(decodes.len());
     let bytes = Tensor::new(shape, Data::U8(crops)).map_err(Refusal::host)?;
     Ok(Samples {
-        pixels: normalize(&bytes, &spec).map_err(lost)?,
+        pixels: normalize(&bytes, &spec).map_err(decode_failed)?,
         bytes,
-        read_seconds: mean_but_first(&reads),
-        decode_seconds: mean_but_first(&decodes),
+        read_seconds: mean_without_first(&reads),
+        decode_seconds: mean_without_first(&decodes),
     })
 }
 
-fn lost(error: impl std::fmt::Display) -> Refusal {
+fn decode_failed(error: impl std::fmt::Display) -> Refusal {
     Refusal::host(format!("cannot decode a sample for the profile: {error}"))
 }
 
-/// The mean, without the first where there are more: it pays for connections and cold caches.
-fn mean_but_first(seconds: &[f64]) -> f64 {
+/// Returns the mean. If there are more values, the first is excluded because of new connections and cold
+/// caches.
+fn mean_without_first(seconds: &[f64]) -> f64 {
     let counted = match seconds {
         [_, rest @ ..] if !rest.is_empty() => rest,
         all => all,
@@ -100,9 +104,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_of_several_is_not_counted() {
-        assert_eq!(mean_but_first(&[9.0, 1.0, 3.0]), 2.0);
-        assert_eq!(mean_but_first(&[9.0]), 9.0);
-        assert_eq!(mean_but_first(&[]), 0.0);
+    fn the_mean_excludes_the_first_of_several_values() {
+        assert_eq!(mean_without_first(&[9.0, 1.0, 3.0]), 2.0);
+        assert_eq!(mean_without_first(&[9.0]), 9.0);
+        assert_eq!(mean_without_first(&[]), 0.0);
     }
 }

@@ -1,7 +1,7 @@
-//! From a request as sent to a profile.
+//! Validation and measurement of profile requests.
 
-use super::reading::Beside;
-use super::samples::{Reader, Samples, samples};
+use super::reading::ReadingCost;
+use super::samples::{SampleReader, Samples, samples};
 use crate::caller::Caller;
 use crate::config::Limits;
 use crate::extraction::{READS_AT_ONCE, check_samples, check_view};
@@ -11,45 +11,50 @@ use frostline_batching::{Kind, Reserved};
 use frostline_engine::Device;
 use frostline_graph::Model;
 use frostline_objects::Store;
-use frostline_profile::{MeasuredModel, Rules, efficient_rows, encoded_pixels, measure, memory, now};
+use frostline_profile::{
+    MeasureOptions, MeasuredModel, efficient_rows, encoded_pixels, measure, memory, now,
+};
 use frostline_sandbox::ModelView;
 use frostline_tensor::{DType, GraphExecutor, PixelSpec, Precision, Stage};
 use frostline_wire::{
-    Activation, Augmentation, CutProfile, Description, Linear, Pin, Pixels, Platform, Profile,
-    ProfileRequest, Split,
+    Activation, Augmentation, CutProfile, Description, Linear, Pixels, Platform, Profile, ProfileRequest,
+    Split, UploadRef,
 };
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::task::spawn_blocking;
 
-/// Samples of one profile: a grant or two; more say nothing new about sizes and decoding.
-const SAMPLES: usize = 32;
+/// Maximum number of samples in a profile. This is the size of one or two grants; more samples do not improve
+/// the figures for sizes and decoding.
+const MAX_SAMPLES: usize = 32;
 
-/// Cuts of one profile: more than the deepest usual network has blocks; each takes two runs of a part of the network.
-const CUTS: usize = 64;
+/// Maximum number of cuts in a profile. The deepest of the usual networks has fewer blocks. Measuring a cut
+/// costs two partial executions of the network.
+const MAX_CUTS: usize = 64;
 
-/// Whose profile of which model: the images of one tenant show in its figures, and are of no other's concern.
+/// Returns the subject of stored profiles. It contains the tenant, because the figures depend on images of
+/// the tenant and must not be visible to others.
 pub(super) fn subject(caller: &Caller, sha256: &str) -> String {
     format!("{}/{sha256}", caller.tenant().name)
 }
 
-/// A profile that can be measured.
-pub(super) struct Task {
+/// A validated profile request.
+pub(super) struct ProfileTask {
     request: ProfileRequest,
     view: Arc<ModelView>,
     store: Arc<Store>,
     spec: PixelSpec,
-    /// How exactly this host computes it.
+    /// Precision that this host uses for the request.
     precision: Precision,
 }
 
-/// What a stored profile depends on beside the model.
+/// Inputs of a stored profile, apart from the model.
 #[derive(Serialize)]
 struct Key<'a> {
     platform: &'a Platform,
     root: &'a str,
-    guest: &'a Pin,
+    guest: &'a UploadRef,
     parameters: &'a str,
     cuts: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,19 +63,19 @@ struct Key<'a> {
     precision: Precision,
 }
 
-/// What is known of a model before it runs.
-struct Counted {
-    /// Of the runs that are measured.
+/// Properties of the model, computed from the graph.
+struct ModelAnalysis {
+    /// Rows per measured engine batch.
     rows: usize,
-    /// The cuts with the memory it takes to get there.
+    /// Cuts with the memory required to reach them.
     cuts: Vec<(String, Linear)>,
 }
 
-impl Task {
-    /// Holds a request against what this host has, grants and allows.
+impl ProfileTask {
+    /// Validates a request against the models, guests, data and quotas of the tenant.
     pub(super) async fn check(caller: &Caller, request: ProfileRequest) -> Result<Self, Refusal> {
         let limits = Limits {
-            samples: SAMPLES,
+            samples: MAX_SAMPLES,
             ..caller.config().limits
         };
         check_samples(&request.samples, &limits)?;
@@ -113,7 +118,7 @@ impl Task {
         &self.request.model.name
     }
 
-    /// What was measured for the same before, if it still holds.
+    /// Returns the stored profile for the same inputs, if still valid.
     pub(super) async fn stored(&self, caller: &Caller) -> Result<Option<Profile>, Refusal> {
         let machine = caller.machine();
         let (folder, subject) = (machine.profiles.clone(), subject(caller, &self.view.sha256));
@@ -121,7 +126,7 @@ impl Task {
         Ok(spawn_blocking(move || folder.get(&subject, &key)).await?)
     }
 
-    /// Keeps a profile. One that cannot be kept is measured again next time.
+    /// Stores a profile. If this fails, a warning is logged and the next request measures again.
     pub(super) async fn store(&self, caller: &Caller, profile: &Profile) -> Result<(), Refusal> {
         let (folder, subject) = (
             caller.machine().profiles.clone(),
@@ -150,7 +155,7 @@ impl Task {
     /// Measures on the host's lanes.
     pub(super) async fn measure(&self, caller: &Caller) -> Result<Profile, Refusal> {
         let started = Instant::now();
-        let Counted { rows, cuts } = self.counted(caller).await?;
+        let ModelAnalysis { rows, cuts } = self.analyze_model(caller).await?;
         let subject = MeasuredModel {
             model: self.view.sha256.clone(),
             input: self.view.input.clone(),
@@ -158,7 +163,7 @@ impl Task {
             cuts,
         };
         let _memory = self.reserve(caller).await?;
-        let reader = Reader {
+        let reader = SampleReader {
             store: &self.store,
             decoders: &caller.machine().decoders.for_tenant(&caller.tenant().name),
             spec: self.spec,
@@ -169,10 +174,10 @@ impl Task {
         let samples = samples(reader, &self.request.samples).await?;
         let (bytes, pixels) = (samples.bytes.clone(), samples.pixels.clone());
         let input = spawn_blocking(move || encoded_pixels(&bytes, &pixels)).await??;
-        let rules = Rules {
+        let rules = MeasureOptions {
             batch: rows,
             lanes: caller.config().lanes,
-            ..Rules::default()
+            ..MeasureOptions::default()
         };
         let executor: Arc<dyn GraphExecutor> = Arc::clone(&caller.tenant().executor) as _;
         let measured = measure(&subject, &samples.pixels, &executor, &rules).await?;
@@ -194,7 +199,7 @@ impl Task {
         })
     }
 
-    /// Memory for its samples: as bytes, as numbers, and as batches of both made to measure with.
+    /// Reserves memory for the samples as bytes and floats, and for batches of both during the measurement.
     async fn reserve(&self, caller: &Caller) -> Result<Reserved, Refusal> {
         let sample: usize = self.spec.sample_shape().iter().product();
         let copies = 2 * (1 + size_of::<f32>());
@@ -205,7 +210,7 @@ impl Task {
         room.reserve(bytes as u64, caller.config().limits.stall).await
     }
 
-    /// Seconds of the whole machine that reading a sample takes from computing.
+    /// Returns the slowdown of computing per read sample, in wall-clock seconds with all lanes busy.
     async fn reading_cost(
         &self,
         caller: &Caller,
@@ -214,7 +219,7 @@ impl Task {
         cuts: &[CutProfile],
     ) -> Result<f64, Refusal> {
         let config = caller.config();
-        let beside = Beside {
+        let beside = ReadingCost {
             executor,
             stage: Stage {
                 model: self.view.sha256.clone(),
@@ -230,13 +235,13 @@ impl Task {
         };
         let samples = &self.request.samples;
         beside
-            .cost(&self.store, samples, config.limits.object_bytes)
+            .measure(&self.store, samples, config.limits.object_bytes)
             .await
     }
 
-    /// What the model says of itself.
-    async fn counted(&self, caller: &Caller) -> Result<Counted, Refusal> {
-        let Pin { name, sha256 } = &self.request.model;
+    /// Analyzes the model without executing it.
+    async fn analyze_model(&self, caller: &Caller) -> Result<ModelAnalysis, Refusal> {
+        let UploadRef { name, sha256 } = &self.request.model;
         let takes = match caller.find_model(name, Some(sha256)).0 {
             FindResult::Version(model) => model.bytes.saturating_mul(2),
             FindResult::Missing | FindResult::OtherVersion(_) => 0,
@@ -245,7 +250,7 @@ impl Task {
         let _memory = caller.memory(Kind::Grant).reserve(takes, stall).await?;
         let bytes = caller.library().models.bytes_of(&self.view.sha256).await?;
         let cuts = self.request.cuts.clone();
-        let (most, device) = (caller.machine().rows, caller.config().device);
+        let (most, device) = (caller.machine().profile_rows, caller.config().device);
         let count = move || {
             let model = Model::from_bytes(bytes)?;
             let network = model.network()?;
@@ -258,7 +263,7 @@ impl Task {
                 }
             }
             let memory = memory(&model, &cuts)?;
-            Ok(Counted {
+            Ok(ModelAnalysis {
                 rows: match device {
                     Device::Cpu => efficient_rows(&model, most)?,
                     Device::Cuda(_) => most,
@@ -270,11 +275,11 @@ impl Task {
     }
 }
 
-/// The cuts must be the model's, in its order, and served as they are.
+/// Checks that the cuts exist in the model, are in execution order, and are served unchanged by the guest.
 fn check_cuts(cuts: &[String], model: &ModelView, description: &Description) -> Result<(), Refusal> {
-    if cuts.is_empty() || cuts.len() > CUTS {
+    if cuts.is_empty() || cuts.len() > MAX_CUTS {
         return Err(Refusal::request(format!(
-            "the request has {} cuts, allowed are 1 to {CUTS}",
+            "the request has {} cuts, but 1 to {MAX_CUTS} are allowed",
             cuts.len()
         )));
     }
@@ -282,7 +287,7 @@ fn check_cuts(cuts: &[String], model: &ModelView, description: &Description) -> 
     for name in cuts {
         let position = model.cuts.iter().position(|cut| cut.name == *name);
         if position.is_none() {
-            return Err(Refusal::request(format!("the model has no cut '{name}'")));
+            return Err(Refusal::request(format!("unknown cut '{name}' of the model")));
         }
         if position <= before {
             return Err(Refusal::request(format!(
@@ -293,7 +298,7 @@ fn check_cuts(cuts: &[String], model: &ModelView, description: &Description) -> 
         let served = description.cuts.iter().find(|served| served.name == *name);
         if served.is_none_or(|served| served.activation != Activation::Faithful) {
             return Err(Refusal::request(format!(
-                "guest {} does not serve the model's own activations at the cut '{name}'; omit it",
+                "guest {} does not serve unchanged activations at the cut '{name}'; omit this cut",
                 description.name
             )));
         }

@@ -1,4 +1,4 @@
-//! Admission control: permits, a bounded queue, and refusals with a time to retry.
+//! Admission control with permits, a bounded queue, and a retry time in refusals.
 
 use crate::refusal::Refusal;
 use frostline_batching::{EnterError, Share, Standing, TurnGate};
@@ -10,19 +10,20 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-/// Bounds of `Retry-After`, in seconds: less is a busy loop, more leaves permits idle.
-const RETRY: (u64, u64) = (1, 30);
+/// Bounds of `Retry-After` in seconds. With a smaller value clients poll, and with a larger value permits
+/// stay idle.
+const RETRY_BOUNDS: (u64, u64) = (1, 30);
 
-/// Assumed duration for a tenant without recent ones.
+/// Assumed duration for a tenant without recent measurements.
 const DEFAULT_DURATION: Duration = Duration::from_secs(1);
 
-/// Tenants whose durations are remembered.
-const TENANTS: usize = 1024;
+/// Number of tenants with recorded durations.
+const RECORDED_TENANTS: usize = 1024;
 
-/// A bounded number of permits, and a bounded queue before them.
+/// A bounded number of permits with a bounded queue.
 pub(crate) struct Admission {
-    /// What is admitted, as a plural noun for messages.
-    what: &'static str,
+    /// Plural noun for the admitted requests, used in messages.
+    noun: &'static str,
     gate: Arc<TurnGate>,
     /// Recent duration by tenant.
     recent: Cache<String, Duration>,
@@ -39,22 +40,24 @@ pub(crate) struct Permit {
 }
 
 impl Admission {
-    /// `permits` for `what` (extractions) with `queued` waiting for them. `tracker` counts the holders.
+    /// Creates `permits` permits with room for `queued` waiting requests. `what` is the plural used in
+    /// messages. `tracker` counts running and waiting requests.
     pub(super) fn new(what: &'static str, permits: usize, queued: usize, tracker: TaskTracker) -> Arc<Self> {
         Arc::new(Self {
-            what,
+            noun: what,
             gate: TurnGate::open(permits, queued),
-            recent: Cache::new(TENANTS),
+            recent: Cache::new(RECORDED_TENANTS),
             tracker,
         })
     }
 
-    /// Waits for a permit; `allowed` bounds the tenant's permits and queue.
+    /// Waits for a permit. `allowed` limits the permits and the queue of the tenant.
     ///
     /// # Errors
-    /// [`Refusal::Busy`] when the tenant's queue or the host's is full, [`Refusal::Stopping`] when the host shuts down.
+    /// - Returns [`Refusal::Busy`] if the queue of the tenant or of the host is full.
+    /// - Returns [`Refusal::Stopping`] if the host shuts down.
     pub(crate) async fn enter(self: &Arc<Self>, tenant: &str, allowed: Standing) -> Result<Permit, Refusal> {
-        // Before the wait, so that a shutdown also waits for requests that are just being admitted.
+        // Register before waiting, so a shutdown also waits for requests that are being admitted.
         let token = self.tracker.token();
         let permit = self.gate.enter(tenant, Share::AtMost(allowed)).await;
         Ok(Permit {
@@ -75,31 +78,32 @@ impl Admission {
         self.gate.closed()
     }
 
-    /// Running and queued, in all.
-    pub(crate) fn standing(&self) -> Standing {
+    /// Numbers of running and queued requests.
+    pub(crate) fn counts(&self) -> Standing {
         self.gate.standing()
     }
 
-    /// Running and queued by tenant.
-    pub(crate) fn standings(&self) -> BTreeMap<String, Standing> {
+    /// Numbers of running and queued requests per tenant.
+    pub(crate) fn counts_by_tenant(&self) -> BTreeMap<String, Standing> {
         self.gate.standings()
     }
 
-    /// Permits requested so far.
+    /// Number of permits requested since the start.
     pub(super) fn requested(&self) -> u64 {
         self.gate.asked()
     }
 
-    /// When a refused tenant should retry: when, at its present rate, half of its queue is served.
+    /// Returns the time after which a refused tenant should retry: the expected time to serve half of the
+    /// tenant's queue.
     pub(super) fn retry_after(&self, tenant: &str) -> Duration {
         let own = self.gate.standing_of(tenant);
         let each = self.recent.get(tenant).unwrap_or(DEFAULT_DURATION).as_secs_f64();
         let seconds = each * (own.queued as f64 / 2.0 + 1.0) / own.running.max(1) as f64;
-        Duration::from_secs((seconds.ceil() as u64).clamp(RETRY.0, RETRY.1))
+        Duration::from_secs((seconds.ceil() as u64).clamp(RETRY_BOUNDS.0, RETRY_BOUNDS.1))
     }
 
     fn refusal(&self, tenant: &str, error: EnterError) -> Refusal {
-        let what = self.what;
+        let what = self.noun;
         match error {
             EnterError::Closed => Refusal::Stopping,
             EnterError::TenantFull(now) => {
@@ -113,7 +117,7 @@ impl Admission {
             EnterError::Full(now) => {
                 let Standing { running, queued } = now;
                 let message = format!(
-                    "the host's queue is full: {running} {what} running, {queued} queued, and {tenant} has its fair share; retry later"
+                    "the queue of the host is full: {running} {what} running, {queued} queued, and {tenant} has its fair share; retry later"
                 );
                 Refusal::busy(message, self.retry_after(tenant))
             }
@@ -144,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_sent_away_is_told_why_and_when_to_come_back() {
+    async fn refusals_contain_the_reason_and_a_retry_time() {
         let admission = Admission::new("extractions", 1, 1, TaskTracker::new());
         let first = admission.enter("greedy", ONE).await.unwrap();
         let mut second = Box::pin(admission.enter("greedy", ONE));
@@ -159,16 +163,19 @@ mod tests {
             let Refusal::Busy { retry_after, .. } = refusal else {
                 panic!("{refusal}")
             };
-            assert!(retry_after >= Duration::from_secs(RETRY.0));
+            assert!(retry_after >= Duration::from_secs(RETRY_BOUNDS.0));
         }
         let mut newcomer = Box::pin(admission.enter("newcomer", ONE));
-        assert!(poll!(&mut newcomer).is_pending(), "it has nothing here yet");
+        assert!(
+            poll!(&mut newcomer).is_pending(),
+            "a tenant without requests can always queue"
+        );
         drop(first);
         assert!(newcomer.await.is_ok() && second.await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_tenant_comes_back_when_its_own_are_done() {
+    async fn the_retry_time_depends_on_the_tenants_own_durations() {
         let admission = Admission::new("extractions", 2, 4, TaskTracker::new());
         for (tenant, seconds) in [("slow", 20), ("quick", 1)] {
             let permit = admission.enter(tenant, ONE).await.unwrap();
@@ -184,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn stopping_sends_the_queue_away_and_keeps_what_runs() {
+    async fn draining_refuses_the_queue_and_keeps_permits_valid() {
         let tracker = TaskTracker::new();
         let admission = Admission::new("extractions", 1, 4, tracker.clone());
         let first = admission.enter("a", ONE).await.unwrap();

@@ -4,28 +4,31 @@ use frostline_batching::{Kind, Memory};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// Sampling interval: meanwhile a network of 1 Gbit/s brings 30 MB, which the budget's spare covers.
+/// Sampling interval. During this time a network of 1 Gbit/s delivers 30 MB, which is less than the spare
+/// part of the budget.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// A decrease is applied by an eighth per sample: memory that is reserved but not used yet hides some of the base for a second.
+/// Divisor for decreases of the base. It decreases by an eighth of the difference per sample, because
+/// reserved memory that is not yet in use hides a part of the base for a second.
 const DECAY: u64 = 8;
 
-/// A base that has grown by this fraction of the budget since the start consists of caches, which are evicted then.
+/// Divisor of the budget for cached memory. If the base has grown further since the start, caches are
+/// evicted.
 const CACHE_FRACTION: u64 = 4;
 
-/// The least time between two evictions.
+/// Minimum time between two evictions.
 const EVICTION_INTERVAL: Duration = Duration::from_secs(10);
 
-/// See the module.
+/// Measured base of the process.
 pub(crate) struct BaseMemory {
     memory: Memory,
-    /// The base before the first reservation.
+    /// Base before the first reservation.
     idle: u64,
     base: u64,
 }
 
 impl BaseMemory {
-    /// Measures the base before anything is reserved.
+    /// Measures the initial base. Call this function before the first reservation.
     pub(crate) fn new(memory: Memory) -> Self {
         let idle = anonymous_bytes().unwrap_or(0);
         let base = Self {
@@ -37,7 +40,7 @@ impl BaseMemory {
         base
     }
 
-    /// Updates the base until `stop`, and calls `evict` when caches hold too much of the budget.
+    /// Updates the base until `stop` is cancelled. Calls `evict` if caches use too much of the budget.
     pub(crate) async fn watch(mut self, stop: CancellationToken, evict: impl Fn() + Send) {
         let mut evicted = Instant::now();
         while tokio::time::timeout(INTERVAL, stop.cancelled()).await.is_err() {
@@ -46,7 +49,7 @@ impl BaseMemory {
             if self.caches_exceed() && evicted.elapsed() > EVICTION_INTERVAL {
                 tracing::info!(
                     base = self.base,
-                    "evicting caches: they hold a quarter of memory_budget"
+                    "evicting caches, which use a quarter of memory_budget"
                 );
                 evict();
                 evicted = Instant::now();
@@ -74,7 +77,7 @@ impl BaseMemory {
     }
 }
 
-/// Anonymous memory of this process, from /proc.
+/// Returns the anonymous memory of this process according to `/proc`.
 fn anonymous_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let kib = |name: &str| -> Option<u64> {
@@ -90,7 +93,7 @@ mod tests {
     use frostline_batching::Budget;
 
     #[test]
-    fn what_is_measured_beyond_what_is_reserved_counts_at_once_and_goes_slowly() {
+    fn the_base_grows_immediately_and_decays_slowly() {
         let memory = Memory::new(Budget {
             bytes: 6400,
             ..Budget::default()

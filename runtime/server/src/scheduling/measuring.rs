@@ -1,4 +1,4 @@
-//! Who measures next.
+//! Queue for profile measurements.
 
 use super::admission::{Admission, Permit};
 use crate::refusal::Refusal;
@@ -7,23 +7,24 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard};
 
-/// The right to measure, which one request at a time has. Who waits for it has a permit to run already, so it never waits for somebody
-/// else's extractions; and since of each tenant one request waits for it, tenants take turns.
+/// Grants the right to measure to a single request at a time. A waiting request already has a permit to run,
+/// so extractions of other tenants cannot delay it further. Tenants take turns, because only one request per
+/// tenant waits here.
 pub(super) struct MeasurementQueue {
-    /// Tenants' profiles on their way, one of each.
+    /// Requests for profiles, limited to one per tenant.
     queue: Arc<Admission>,
-    /// So that two profiles do not measure each other; goes to who has waited the longest.
-    one: Mutex<()>,
+    /// Prevents concurrent measurements. The longest waiting request is next.
+    measuring: Mutex<()>,
 }
 
-/// Whoever measures now, until this is dropped.
+/// The right to measure, released on drop.
 pub(crate) struct MeasurementTurn<'a> {
-    // They end in this order: the next one measures, then permits come free.
-    _one: MutexGuard<'a, ()>,
+    // The drop order matters: first the next request measures, then the permits become free.
+    _measuring: MutexGuard<'a, ()>,
     _running: Permit,
-    _line: Permit,
+    _queue_permit: Permit,
     extractions: &'a Admission,
-    /// How many had asked to run when it began, where nobody else was at work.
+    /// Requested permits at the start, if no other extraction was running.
     requested_at_start: Option<u64>,
 }
 
@@ -31,14 +32,15 @@ impl MeasurementQueue {
     pub(super) fn new(queue: Arc<Admission>) -> Self {
         Self {
             queue,
-            one: Mutex::default(),
+            measuring: Mutex::default(),
         }
     }
 
-    /// Waits for a turn to measure, as one of the `extractions`; dropping the future gives it up.
+    /// Waits for the right to measure, as one of the `extractions`. Dropping the future withdraws the
+    /// request.
     ///
     /// # Errors
-    /// As [`Admission::enter`].
+    /// Returns the same errors as [`Admission::enter`].
     pub(super) async fn acquire<'a>(
         &'a self,
         extractions: &'a Arc<Admission>,
@@ -52,18 +54,18 @@ impl MeasurementQueue {
         let line = self.queue.enter(tenant, one).await?;
         let running = extractions.enter(tenant, allowed).await?;
         Ok(MeasurementTurn {
-            _one: self.one.lock().await,
+            _measuring: self.measuring.lock().await,
             _running: running,
-            _line: line,
+            _queue_permit: line,
             extractions,
-            requested_at_start: (extractions.standing().running <= 1).then(|| extractions.requested()),
+            requested_at_start: (extractions.counts().running <= 1).then(|| extractions.requested()),
         })
     }
 
-    /// What is said to who would not wait longer.
+    /// Returns the refusal for a request that waited until the timeout.
     pub(super) fn timed_out(&self, tenant: &str, waited: Duration) -> Refusal {
         let message = format!(
-            "the host was busy for {} s and could not start measuring; retry later, or continue without a profile",
+            "the measurement did not start within {} s because the host is busy; retry later, or continue without a profile",
             waited.as_secs()
         );
         Refusal::busy(message, self.queue.retry_after(tenant))
@@ -71,7 +73,7 @@ impl MeasurementQueue {
 }
 
 impl MeasurementTurn<'_> {
-    /// Whether anything else ran, or wanted to, since it began.
+    /// True if other extractions were running or have been requested since the start.
     pub(crate) fn disturbed(&self) -> bool {
         self.requested_at_start != Some(self.extractions.requested())
     }

@@ -1,4 +1,5 @@
-//! Who runs and who waits: extractions, profiles and questions to guests; and the memory that all of them may hold.
+//! Scheduling of extractions, profiles, listings and descriptions. Also contains the memory budget of the
+//! host.
 
 mod admission;
 mod base;
@@ -23,34 +24,35 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Requests at once that ask guests something outside of extractions: an honest one answers in microseconds, so a few are plenty.
-const DESCRIPTIONS: usize = 8;
+/// Concurrent calls of guests outside of extractions. A few are sufficient, since a regular guest answers in
+/// microseconds.
+const MAX_DESCRIPTIONS: usize = 8;
 
-/// Listings at once. Each takes a thread while it walks a folder, or waits for a store; a tenant has half of them at most, so that one with a
-/// folder of a million files, or shards to read through, keeps no other waiting.
-const LISTINGS: usize = 16;
+/// Concurrent listings. A listing occupies a thread while reading a folder, or waits for a store. A tenant
+/// can use half of the permits, so a folder with a million files or many shards does not delay other tenants.
+const MAX_LISTINGS: usize = 16;
 
-/// Models of strangers that are checked at once: one of a tenant's, so that the next tenant's waits for no queue of them.
+/// Concurrent checks of uploaded models. Limited to one per tenant, so a tenant with many models does not
+/// delay others.
 const MODEL_CHECKS: usize = 2;
 
-/// See the module.
+/// Queues and memory of the host.
 pub(crate) struct Scheduling {
-    /// Extractions, and whoever measures beside them.
+    /// Extractions and profile measurements.
     pub(crate) extractions: Arc<Admission>,
-    /// Who asks guests something outside of extractions.
+    /// Calls of guests outside of extractions.
     descriptions: Arc<Admission>,
-    /// Who lists data.
     listings: Arc<Admission>,
-    /// Whose uploaded models are checked.
+    /// Checks of uploaded models.
     model_checks: Arc<Admission>,
     measurements: MeasurementQueue,
-    /// All memory that the host and its lanes may hold.
+    /// Memory budget of the host and the lanes.
     pub(crate) memory: Memory,
-    /// Bytes of uploads being received, in the units of [`upload_units`].
+    /// Bytes of uploads in progress; [`upload_units`] converts bytes to permits.
     pub(crate) uploads: Arc<Semaphore>,
-    /// Everything that must be done before the host may go.
+    /// Tasks that must finish before the host stops.
     pub(crate) work: TaskTracker,
-    /// Ends what runs, wherever it is.
+    /// Cancels all running work.
     pub(crate) end: CancellationToken,
 }
 
@@ -60,8 +62,8 @@ impl Scheduling {
         let admission = |what, permits| Admission::new(what, permits, config.queued, work.clone());
         Self {
             extractions: admission("extractions", config.running),
-            descriptions: admission("descriptions", DESCRIPTIONS),
-            listings: admission("listings", LISTINGS),
+            descriptions: admission("descriptions", MAX_DESCRIPTIONS),
+            listings: admission("listings", MAX_LISTINGS),
             model_checks: admission("uploaded models", MODEL_CHECKS),
             measurements: MeasurementQueue::new(admission("profiles", usize::MAX)),
             memory: Memory::new(config.limits.budget(config.memory_budget)),
@@ -71,7 +73,7 @@ impl Scheduling {
         }
     }
 
-    /// Takes nothing new; what runs goes on to its end.
+    /// Refuses new requests and queued extractions. Running requests finish.
     pub(crate) fn drain(&self) {
         self.extractions.drain();
     }
@@ -80,25 +82,27 @@ impl Scheduling {
         self.extractions.is_draining()
     }
 
-    /// Waits for the tenant's turn to ask guests something outside of an extraction. Half of the permits is all that one may have.
+    /// Waits for a permit to call guests outside of an extraction. A tenant can have up to half of the
+    /// permits.
     ///
     /// # Errors
-    /// [`Refusal::Busy`] and [`Refusal::Stopping`].
+    /// Returns [`Refusal::Busy`] if a queue is full, and [`Refusal::Stopping`] if the host shuts down.
     pub(crate) async fn description_permit(
         &self,
         tenant: &str,
         allowed: Standing,
     ) -> Result<Permit, Refusal> {
-        self.enter(&self.descriptions, DESCRIPTIONS / 2, tenant, allowed)
+        self.enter(&self.descriptions, MAX_DESCRIPTIONS / 2, tenant, allowed)
             .await
     }
 
-    /// Waits for the tenant's turn to list its data. Half of the permits is all that one may have.
+    /// Waits for a permit to list data. A tenant can have up to half of the permits.
     ///
     /// # Errors
-    /// [`Refusal::Busy`] and [`Refusal::Stopping`].
+    /// Returns [`Refusal::Busy`] if a queue is full, and [`Refusal::Stopping`] if the host shuts down.
     pub(crate) async fn listing_permit(&self, tenant: &str, allowed: Standing) -> Result<Permit, Refusal> {
-        self.enter(&self.listings, LISTINGS / 2, tenant, allowed).await
+        self.enter(&self.listings, MAX_LISTINGS / 2, tenant, allowed)
+            .await
     }
 
     async fn enter(
@@ -114,19 +118,20 @@ impl Scheduling {
         admission.enter(tenant, Standing { running, ..allowed }).await
     }
 
-    /// Waits for the tenant's turn to have an uploaded model checked.
+    /// Waits for a permit to check an uploaded model. `queued` limits the waiting checks of the tenant.
     ///
     /// # Errors
-    /// [`Refusal::Busy`] and [`Refusal::Stopping`].
+    /// Returns [`Refusal::Busy`] if a queue is full, and [`Refusal::Stopping`] if the host shuts down.
     pub(crate) async fn model_check_permit(&self, tenant: &str, queued: usize) -> Result<Permit, Refusal> {
         self.enter(&self.model_checks, 1, tenant, Standing { running: 1, queued })
             .await
     }
 
-    /// Waits for the tenant's turn to measure, `longest` at most; dropping the future gives it up.
+    /// Waits for the right to measure, up to `longest` if set. Dropping the future withdraws the request.
     ///
     /// # Errors
-    /// [`Refusal::Busy`] and [`Refusal::Stopping`].
+    /// Returns [`Refusal::Busy`] if a queue is full or the time expires, and [`Refusal::Stopping`] if the
+    /// host shuts down.
     pub(crate) async fn measurement_turn(
         &self,
         tenant: &str,

@@ -1,4 +1,4 @@
-//! The host's memory as those see it that read, decode and compute for a tenant.
+//! Access to the memory budget for reading, decoding and computing on behalf of a tenant.
 
 use crate::refusal::Refusal;
 use bytes::Bytes;
@@ -11,16 +11,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long a read or a decode waits for memory. Both come free as soon as some other image is done; who waits for longer is told to come
-/// back, well before the store's deadline.
-const TIMEOUT: Duration = Duration::from_secs(20);
+/// Maximum time that a read or a decode waits for memory. Memory becomes free as soon as another image is
+/// finished. After this time the client is asked to retry, well before the deadline of the store.
+const MEMORY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// When to come back who found no memory: what holds it is sent within seconds, or its client is slow.
+/// Retry time if no memory is free. Usually memory is released within seconds, except if a client is slow.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
 type Guard = Box<dyn Send + Sync>;
 
-/// Memory of one kind, for one tenant.
+/// Reserves memory for a tenant and a purpose.
 #[derive(Clone)]
 pub(crate) struct TenantMemory {
     ledger: Memory,
@@ -29,7 +29,7 @@ pub(crate) struct TenantMemory {
 }
 
 impl TenantMemory {
-    /// Of `tenant`; of nobody where the host does something for itself or for an admin.
+    /// Creates access for `tenant`. Use the empty name for work of the host or of an admin.
     pub(crate) fn new(memory: &Memory, tenant: &str, kind: Kind) -> Self {
         Self {
             ledger: memory.clone(),
@@ -38,10 +38,11 @@ impl TenantMemory {
         }
     }
 
-    /// Reserves `bytes`, waiting up to `limit`.
+    /// Reserves `bytes` bytes, waiting up to `limit`.
     ///
     /// # Errors
-    /// [`Refusal::Memory`] at once for more than there can ever be, [`Refusal::Busy`].
+    /// - Returns [`Refusal::Memory`] immediately if this many bytes can never be available.
+    /// - Returns [`Refusal::Busy`] if they do not become available in time.
     pub(crate) async fn reserve(&self, bytes: u64, limit: Duration) -> Result<Reserved, Refusal> {
         let reserving = self.ledger.reserve(&self.tenant, self.kind, bytes);
         match timeout(limit, reserving).await {
@@ -50,10 +51,11 @@ impl TenantMemory {
         }
     }
 
-    /// Reserves memory for up to `samples` samples, waiting up to `limit`.
+    /// Reserves memory for up to `samples` samples, with `fixed` bytes in total and `each` bytes per sample.
+    /// Waits up to `limit`.
     ///
     /// # Errors
-    /// As [`Self::reserve`].
+    /// Returns the same errors as [`Self::reserve`].
     pub(crate) async fn grant(
         &self,
         samples: usize,
@@ -68,27 +70,28 @@ impl TenantMemory {
         }
     }
 
-    /// [`Self::reserve`] for threads, with the error of an operation.
+    /// Same as [`Self::reserve`], for threads. Waits up to 20 seconds.
     ///
     /// # Errors
-    /// [`OpError`], of the host unless there can never be so many.
+    /// Returns an [`OpError`]. The error is caused by the host, unless this many bytes can never be
+    /// available.
     pub(crate) fn reserve_blocking(&self, bytes: u64) -> Result<Reserved, OpError> {
         let reserved = self
             .ledger
-            .reserve_blocking(&self.tenant, self.kind, bytes, TIMEOUT);
+            .reserve_blocking(&self.tenant, self.kind, bytes, MEMORY_TIMEOUT);
         reserved.map_err(|_| self.shortage(bytes))
     }
 
-    /// Reserves `bytes` without waiting.
+    /// Reserves `bytes` bytes without waiting.
     ///
     /// # Errors
-    /// As [`Self::reserve`].
+    /// Returns the same errors as [`Self::reserve`].
     pub(crate) fn try_reserve(&self, bytes: u64) -> Result<Reserved, Refusal> {
         let reserved = self.ledger.try_reserve(&self.tenant, self.kind, bytes);
         reserved.map_err(|_| self.refusal(bytes))
     }
 
-    /// The refusal for `bytes` that could not be reserved.
+    /// Returns the refusal for `bytes` bytes that could not be reserved.
     pub(crate) fn refusal(&self, bytes: u64) -> Refusal {
         let error = self.shortage(bytes);
         let message = error.message;
@@ -99,7 +102,7 @@ impl TenantMemory {
         }
     }
 
-    /// Why `bytes` cannot be reserved: more than ever possible, or not now.
+    /// Returns the reason why `bytes` bytes are not available: either never, or only at present.
     pub(crate) fn shortage(&self, bytes: u64) -> OpError {
         let (most, room, budget) = self.ledger.read(|ledger| {
             let room = ledger.room(self.kind);
@@ -115,21 +118,21 @@ impl TenantMemory {
                 "{no_room}; request less at once, or ask the operator to raise memory_budget"
             ));
         }
-        OpError::of_host(
+        OpError::from_host(
             OpErrorCode::TooLarge,
             format!(
-                "the host is out of memory: {bytes} bytes requested, {room} free of a memory_budget of {budget}; retry later"
+                "the host is out of memory: {bytes} bytes requested, {room} available within memory_budget ({budget}); retry later"
             ),
         )
     }
 }
 
 impl ReadRoom for TenantMemory {
-    fn enter(&self, bytes: u64) -> BoxFuture<Result<Guard, OpError>> {
+    fn reserve(&self, bytes: u64) -> BoxFuture<Result<Guard, OpError>> {
         let memory = self.clone();
         async move {
             let reserving = memory.ledger.reserve(&memory.tenant, memory.kind, bytes);
-            match timeout(TIMEOUT, reserving).await {
+            match timeout(MEMORY_TIMEOUT, reserving).await {
                 Ok(Ok(reserved)) => Ok(Box::new(reserved) as Guard),
                 Ok(Err(_)) | Err(_) => Err(memory.shortage(bytes)),
             }
@@ -137,20 +140,20 @@ impl ReadRoom for TenantMemory {
         .boxed()
     }
 
-    fn keep(&self, bytes: u64) -> Option<Guard> {
+    fn try_reserve(&self, bytes: u64) -> Option<Guard> {
         let reserved = self.ledger.try_reserve(&self.tenant, Kind::Kept, bytes);
         reserved.ok().map(|reserved| Box::new(reserved) as Guard)
     }
 }
 
 impl DecodeRoom for TenantMemory {
-    fn enter(&self, bytes: u64) -> Result<Guard, OpError> {
+    fn reserve(&self, bytes: u64) -> Result<Guard, OpError> {
         self.reserve_blocking(bytes)
             .map(|reserved| Box::new(reserved) as Guard)
     }
 }
 
-/// A piece of an answer, and what keeps it reserved.
+/// Bytes of an answer with the reservation.
 struct ReservedBytes {
     piece: Bytes,
     _memory: Arc<Reserved>,
@@ -162,7 +165,7 @@ impl AsRef<[u8]> for ReservedBytes {
     }
 }
 
-/// The same bytes, which keep `memory` until they are dropped, wherever they wait by then.
+/// Attaches `memory` to the bytes, so the memory stays reserved until they are dropped.
 pub(crate) fn with_reservation(piece: Bytes, memory: &Arc<Reserved>) -> Bytes {
     let memory = Arc::clone(memory);
     Bytes::from_owner(ReservedBytes {

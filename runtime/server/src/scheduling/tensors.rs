@@ -1,4 +1,4 @@
-//! Memory for what a guest makes the host hold in its calls.
+//! Memory for tensors that the host holds on behalf of guests.
 
 use super::room::TenantMemory;
 use frostline_batching::Reserved;
@@ -7,8 +7,9 @@ use frostline_tensor::OpError;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// Lends what the grants of one extraction cover, and beyond that what the host has free: a guest that holds more tensors than usual, or
-/// larger ones, takes no more than there is.
+/// Accounts for the tensors of an extraction. Tensors first use the memory of the grants, then the free
+/// memory of the host. A guest that holds more or larger tensors than usual is limited to the available
+/// memory.
 pub(crate) struct TensorMemory {
     room: TenantMemory,
     state: Mutex<TensorUsage>,
@@ -16,14 +17,14 @@ pub(crate) struct TensorMemory {
 
 #[derive(Default)]
 struct TensorUsage {
-    /// Bytes that grants cover.
+    /// Bytes covered by grants.
     covered: u64,
     used: u64,
-    /// What is used beyond.
-    reserved: Option<Reserved>,
+    /// Reservation for bytes beyond `covered`.
+    excess: Option<Reserved>,
 }
 
-/// What a grant covers, until this is dropped.
+/// Covered memory of a grant, until dropped.
 pub(crate) struct GrantCover {
     tensors: Arc<TensorMemory>,
     bytes: u64,
@@ -37,11 +38,11 @@ impl TensorMemory {
         })
     }
 
-    /// A grant covers `bytes` more.
+    /// Adds `bytes` bytes of a grant to the covered memory.
     pub(crate) fn cover(self: &Arc<Self>, bytes: u64) -> GrantCover {
         let mut state = self.state.lock();
         state.covered = state.covered.saturating_add(bytes);
-        // Less is never refused.
+        // Shrinking a reservation never fails.
         self.adjust(&mut state).ok();
         GrantCover {
             tensors: Arc::clone(self),
@@ -49,14 +50,14 @@ impl TensorMemory {
         }
     }
 
-    /// Reserves just what is used beyond what is covered.
+    /// Reserves the bytes in use beyond the covered bytes.
     fn adjust(&self, state: &mut TensorUsage) -> Result<(), OpError> {
         let beyond = state.used.saturating_sub(state.covered);
-        match &mut state.reserved {
-            _ if beyond == 0 => state.reserved = None,
+        match &mut state.excess {
+            _ if beyond == 0 => state.excess = None,
             Some(reserved) => reserved.resize(beyond).map_err(|_| self.room.shortage(beyond))?,
             None => {
-                state.reserved = Some(
+                state.excess = Some(
                     self.room
                         .try_reserve(beyond)
                         .map_err(|_| self.room.shortage(beyond))?,
@@ -90,7 +91,8 @@ impl Drop for GrantCover {
     fn drop(&mut self) {
         let mut state = self.tensors.state.lock();
         state.covered = state.covered.saturating_sub(self.bytes);
-        // What other calls use beyond their grants was lent by this one: the measured base has it where there is no room.
+        // The tensors of other calls may now exceed the cover. If no memory is free for the excess, only the
+        // measured base includes it.
         self.tensors.adjust(&mut state).ok();
     }
 }
@@ -105,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grants_cover_is_lent_and_beyond_that_what_is_free() {
+    fn tensors_use_covered_memory_and_then_free_memory() {
         let memory = Memory::new(Budget {
             bytes: 100,
             ..Budget::default()
@@ -118,7 +120,7 @@ mod tests {
         tensors.reserve(30).unwrap();
         assert_eq!(held(&memory), 80);
         let busy = tensors.reserve(30).unwrap_err();
-        assert!(busy.host_caused, "others may give some back: {busy}");
+        assert!(busy.host_caused, "memory may become free: {busy}");
         let never = tensors.reserve(1000).unwrap_err();
         assert!(
             !never.host_caused && never.message.contains("memory_budget"),

@@ -5,7 +5,7 @@
 
 use super::documents::Replica;
 use super::error::StateError;
-use super::journal::{Journal, Kind};
+use super::journal::{DocumentKind, Journal};
 use super::log::{Change, Log, Position};
 use super::record::{FORMAT, Unknown};
 use super::snapshot::{self, Document};
@@ -97,7 +97,7 @@ struct Blob {
 
 /// The fields of tenant documents used here.
 #[derive(Serialize, Deserialize)]
-struct Entry {
+struct TenantDocument {
     disabled: bool,
     tokens: Vec<Value>,
     #[serde(flatten)]
@@ -213,7 +213,7 @@ impl Contents {
                 root: store.root().to_owned(),
             });
         }
-        let replica = |kind| Arc::new(Replica::<Value>::new(kind)) as Arc<dyn Kind>;
+        let replica = |kind| Arc::new(Replica::<Value>::new(kind)) as Arc<dyn DocumentKind>;
         let kinds = ["guests", "models", TENANTS].map(replica);
         let journal = Journal::open(Arc::clone(store), kinds.to_vec()).await?;
         let (position, documents) = journal.documents().await?;
@@ -316,7 +316,7 @@ impl Document {
     }
 
     /// Parses a tenant document.
-    fn entry(&self) -> Result<Entry, StateError> {
+    fn entry(&self) -> Result<TenantDocument, StateError> {
         if self.format > FORMAT {
             return Err(StateError::Newer {
                 kind: TENANTS,

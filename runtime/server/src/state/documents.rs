@@ -5,7 +5,7 @@
 //! is killed, either the old or the new document is in place.
 
 use super::error::StateError;
-use super::journal::{Dump, Journal, Kind};
+use super::journal::{DocumentKind, Dump, Journal};
 use super::record::FORMAT;
 use super::snapshot::Document;
 use parking_lot::RwLock;
@@ -33,7 +33,7 @@ impl<T> Replica<T> {
     }
 }
 
-impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Kind for Replica<T> {
+impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> DocumentKind for Replica<T> {
     fn kind(&self) -> &'static str {
         self.kind
     }
@@ -125,8 +125,8 @@ impl<T: Serialize + DeserializeOwned + PartialEq + Send + Sync + 'static> Docume
     /// is changed. If the content stays equal, nothing is written.
     ///
     /// # Errors
-    /// Returns the error of `change`, or [`StateError::Unsure`] if the change may have been applied. After
-    /// any other error the document is unchanged.
+    /// Returns the error of `change`, or [`StateError::OutcomeUnknown`] if the change may have been applied.
+    /// After any other error the document is unchanged.
     pub(crate) async fn update<E: From<StateError>>(
         &self,
         name: &str,
@@ -146,7 +146,7 @@ impl<T: Serialize + DeserializeOwned + PartialEq + Send + Sync + 'static> Docume
                     self.journal.check_readable(self.replica.kind, name),
                 )
             };
-            let (position, (before, readable)) = self.journal.at(before).await;
+            let (position, (before, readable)) = self.journal.read_at_position(before).await;
             readable?;
             let content = change(before.as_deref())?.map(Arc::new);
             if before == content {

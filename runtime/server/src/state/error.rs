@@ -14,7 +14,7 @@ pub enum StateError {
     #[error(
         "cannot access the host's state: {error}; the change may have been applied: check, and repeat it if not"
     )]
-    Unsure {
+    OutcomeUnknown {
         /// Error of the store.
         error: ObjectError,
     },
@@ -71,9 +71,7 @@ pub enum StateError {
         root: String,
     },
     /// The location already contains a different backup.
-    #[error(
-        "'{root}' already contains a different or newer backup; choose an empty folder or prefix"
-    )]
+    #[error("'{root}' already contains a different or newer backup; choose an empty folder or prefix")]
     OtherState {
         /// The location.
         root: String,
@@ -176,7 +174,7 @@ impl StateError {
     pub(crate) fn tenant_message(&self) -> String {
         let message = match self {
             Self::Store(_) => "the host's state is unavailable and nothing was changed; retry later",
-            Self::Unsure { .. } => {
+            Self::OutcomeUnknown { .. } => {
                 "the host's state could not be written; the change may have been applied: check, and repeat it if not"
             }
             _ => return self.to_string(),

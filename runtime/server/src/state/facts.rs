@@ -14,14 +14,14 @@ pub(crate) struct ModelFacts {
     /// Memory used by activations during execution, estimated from the graph. Zero for models uploaded to
     /// older versions, which did not store it.
     #[serde(default)]
-    pub(crate) alive: Alive,
+    pub(crate) alive: ActivationMemory,
     #[serde(flatten)]
     pub(crate) unknown: Unknown,
 }
 
 /// Peak size of live activations in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Alive {
+pub(crate) struct ActivationMemory {
     /// Bytes independent of the batch size.
     pub(crate) fixed: u64,
     /// Bytes per sample of the batch.

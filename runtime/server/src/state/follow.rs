@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Interval at which the host checks for new changes. All hosts should see a change within three seconds.
-const NEWS: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Interval at which the host checks for newer snapshots and compacts the log if necessary.
 const REVIEW: Duration = Duration::from_secs(60);
@@ -19,8 +19,8 @@ const LONGEST: Duration = Duration::from_secs(16);
 /// Follows the changes of other hosts until `stop` is cancelled. While the state cannot be read, the host
 /// continues with the last known state.
 pub(crate) async fn follow(journal: Arc<Journal>, stop: CancellationToken) {
-    let (mut pause, mut review) = (NEWS, Instant::now() + REVIEW);
-    let mut backoff = Backoff::new(NEWS, LONGEST);
+    let (mut pause, mut review) = (POLL_INTERVAL, Instant::now() + REVIEW);
+    let mut backoff = Backoff::new(POLL_INTERVAL, LONGEST);
     while tokio::time::timeout(pause, stop.cancelled()).await.is_err() {
         let far = Instant::now() >= review;
         let read = match far {
@@ -29,10 +29,10 @@ pub(crate) async fn follow(journal: Arc<Journal>, stop: CancellationToken) {
         };
         match read {
             Ok(()) => {
-                if pause > NEWS {
+                if pause > POLL_INTERVAL {
                     tracing::info!("the host's state is available again");
                 }
-                pause = NEWS;
+                pause = POLL_INTERVAL;
                 backoff.reset();
                 if far {
                     review = Instant::now() + REVIEW;

@@ -34,7 +34,7 @@ const KEPT: u64 = 1000;
 
 /// Timeout for the lock to append a change. An append takes about a tenth of a second, or a minute if the
 /// store stalls.
-const PATIENCE: Duration = Duration::from_secs(60);
+const APPEND_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Warning about records in [`Journal::unread`].
 const UNREAD: &str = "ignoring a record of the host's state written by a newer version of frostline; upgrade this host to use it";
@@ -43,8 +43,8 @@ const UNREAD: &str = "ignoring a record of the host's state written by a newer v
 const TRIES: usize = 8;
 
 /// The journal's interface to all documents with the same kind.
-pub(super) trait Kind: Send + Sync {
-    /// Returns the name of the kind.
+pub(super) trait DocumentKind: Send + Sync {
+    /// Returns `guests`, `models` or `tenants`.
     fn kind(&self) -> &'static str;
 
     /// Returns the number of documents.
@@ -67,7 +67,7 @@ pub(super) type Dump = Box<dyn FnOnce() -> Result<Vec<Document>, serde_json::Err
 pub(crate) struct Journal {
     store: Arc<Store>,
     log: Log,
-    kinds: Vec<Arc<dyn Kind>>,
+    kinds: Vec<Arc<dyn DocumentKind>>,
     /// Unreadable records by kind and name, written by a newer version. They are neither served nor changed,
     /// but included in snapshots.
     unread: parking_lot::Mutex<BTreeMap<(String, String), Document>>,
@@ -83,7 +83,10 @@ pub(crate) struct Journal {
 
 impl Journal {
     /// Loads the newest snapshot and the changes after it.
-    pub(super) async fn open(store: Arc<Store>, kinds: Vec<Arc<dyn Kind>>) -> Result<Self, StateError> {
+    pub(super) async fn open(
+        store: Arc<Store>,
+        kinds: Vec<Arc<dyn DocumentKind>>,
+    ) -> Result<Self, StateError> {
         let journal = Self {
             log: Log::new(Arc::clone(&store)),
             store,
@@ -96,7 +99,7 @@ impl Journal {
         };
         let mut position = journal.position.lock().await;
         journal.load(&mut position).await?;
-        journal.read_on(&mut position).await?;
+        journal.read_to_end(&mut position).await?;
         drop(position);
         Ok(journal)
     }
@@ -123,7 +126,7 @@ impl Journal {
         if *self.read.lock() >= asked {
             return Ok(());
         }
-        self.read_on(&mut position).await
+        self.read_to_end(&mut position).await
     }
 
     /// Like [`catch_up`](Self::catch_up), but also detects that this host is too far behind to read the next
@@ -131,13 +134,13 @@ impl Journal {
     pub(super) async fn review(&self) -> Result<(), StateError> {
         let mut position = self.position.lock().await;
         let newer = snapshot::newest(&self.store, Some(position.number)).await?;
-        if newer.is_none() && !self.is_there(&position).await? {
+        if newer.is_none() && !self.contains(&position).await? {
             tracing::warn!("the host's state was replaced by an older copy; reloading");
             self.load(&mut position).await?;
         } else if newer.is_some() {
             self.load(&mut position).await?;
         }
-        self.read_on(&mut position).await
+        self.read_to_end(&mut position).await
     }
 
     /// Waits for the lock to append a change.
@@ -149,7 +152,7 @@ impl Journal {
         kind: &'static str,
         name: &str,
     ) -> Result<MutexGuard<'_, ()>, StateError> {
-        let turn = tokio::time::timeout(PATIENCE, self.adding.lock()).await;
+        let turn = tokio::time::timeout(APPEND_TIMEOUT, self.adding.lock()).await;
         turn.map_err(|_| StateError::Contended {
             kind,
             name: name.to_owned(),
@@ -157,7 +160,7 @@ impl Journal {
     }
 
     /// Calls `read` and returns the result, together with the last applied change.
-    pub(super) async fn at<T>(&self, read: impl FnOnce() -> T) -> (Position, T) {
+    pub(super) async fn read_at_position<T>(&self, read: impl FnOnce() -> T) -> (Position, T) {
         let position = self.position.lock().await;
         (position.clone(), read())
     }
@@ -187,7 +190,7 @@ impl Journal {
             self.log.remove(number).await?;
             let mut position = self.position.lock().await;
             self.load(&mut position).await?;
-            self.read_on(&mut position).await?;
+            self.read_to_end(&mut position).await?;
             return Ok(false);
         }
         let mut position = self.position.lock().await;
@@ -204,14 +207,14 @@ impl Journal {
     /// for days, the changes at this position might have been removed as outdated, and creating one there has
     /// no effect.
     async fn follows(&self, before: &Position) -> Result<bool, StateError> {
-        self.is_there(before).await.map_err(|error| match error {
-            StateError::Store(error) => StateError::Unsure { error },
+        self.contains(before).await.map_err(|error| match error {
+            StateError::Store(error) => StateError::OutcomeUnknown { error },
             error => error,
         })
     }
 
     /// Checks that the state still contains this change, or starts with it.
-    async fn is_there(&self, position: &Position) -> Result<bool, StateError> {
+    async fn contains(&self, position: &Position) -> Result<bool, StateError> {
         match position.number {
             0 => snapshot::is_first(&self.store, &position.mark).await,
             _ => self.log.holds(position).await,
@@ -220,7 +223,7 @@ impl Journal {
 
     /// Reads changes up to the end of the log. Starts with a single read and then doubles the number of
     /// concurrent reads.
-    async fn read_on(&self, position: &mut Position) -> Result<(), StateError> {
+    async fn read_to_end(&self, position: &mut Position) -> Result<(), StateError> {
         let (mut at_once, mut began) = (1, Instant::now());
         loop {
             let first = position.number + 1;
@@ -371,7 +374,7 @@ impl Journal {
             let unread: Vec<Document> = self.unread.lock().values().cloned().collect();
             (dumps, unread)
         };
-        let (position, (dumps, unread)) = self.at(dumps).await;
+        let (position, (dumps, unread)) = self.read_at_position(dumps).await;
         let dump = || {
             let dumps = dumps.into_iter().map(|dump| dump());
             dumps.collect::<Result<Vec<_>, _>>()
@@ -384,7 +387,7 @@ impl Journal {
 }
 
 /// Fills `kinds` with documents and returns the unreadable ones.
-fn fill(kinds: &[Arc<dyn Kind>], documents: Vec<Document>) -> Vec<Document> {
+fn fill(kinds: &[Arc<dyn DocumentKind>], documents: Vec<Document>) -> Vec<Document> {
     let (documents, mut unread): (Vec<_>, Vec<_>) = documents
         .into_iter()
         .partition(|document| document.format <= FORMAT);

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::sync::Arc;
 
-/// Folder of the log.
 const FOLDER: &str = "log";
 
 /// Number of keys per listing request, the maximum of S3.
@@ -30,7 +29,7 @@ pub(super) struct Change {
     pub(super) format: u32,
     /// Random mark used by a host to recognize the changes it created.
     pub(super) mark: String,
-    /// Kind of the document.
+    /// `guests`, `models` or `tenants`. Empty for an entry without effect.
     pub(super) kind: String,
     /// Name of the document.
     pub(super) name: String,
@@ -75,7 +74,7 @@ impl Log {
     /// existing object. The mark is used to check whether this is the same change.
     ///
     /// # Errors
-    /// Returns [`StateError::Unsure`] if it is not known whether the change was created.
+    /// Returns [`StateError::OutcomeUnknown`] if it is not known whether the change was created.
     pub(super) async fn create(&self, number: u64, change: &Change) -> Result<bool, StateError> {
         let key = key(number);
         let json = serde_json::to_vec(change).map_err(|error| StateError::broken(&key, error))?;
@@ -88,16 +87,16 @@ impl Log {
                     return match (self.read(number).await.map_err(unsure)?, lost) {
                         (Some(there), _) => Ok(there.mark == change.mark),
                         // The object is not visible yet, but it might be the one from an earlier attempt.
-                        (None, Some(error)) => Err(StateError::Unsure { error }),
+                        (None, Some(error)) => Err(StateError::OutcomeUnknown { error }),
                         (None, None) => Ok(false),
                     };
                 }
                 Err(error) if may_have_been_done(&error) => lost = Some(error),
                 Err(error) if lost.is_none() => return Err(error.into()),
-                Err(error) => return Err(StateError::Unsure { error }),
+                Err(error) => return Err(StateError::OutcomeUnknown { error }),
             }
         }
-        lost.map_or(Ok(false), |error| Err(StateError::Unsure { error }))
+        lost.map_or(Ok(false), |error| Err(StateError::OutcomeUnknown { error }))
     }
 
     /// Checks that the change at `position` still exists. Changes are removed in order, so in this case a
@@ -152,7 +151,7 @@ fn may_have_been_done(error: &ObjectError) -> bool {
 
 fn unsure(error: StateError) -> StateError {
     match error {
-        StateError::Store(error) => StateError::Unsure { error },
+        StateError::Store(error) => StateError::OutcomeUnknown { error },
         error => error,
     }
 }

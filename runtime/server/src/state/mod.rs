@@ -27,7 +27,7 @@ pub(crate) use daily::DailyFolder;
 pub(crate) use day::Day;
 pub(crate) use documents::Documents;
 pub use error::StateError;
-pub(crate) use facts::{Alive, ModelFacts};
+pub(crate) use facts::{ActivationMemory, ModelFacts};
 pub(crate) use follow::{compact, follow};
 pub(crate) use journal::Journal;
 pub(crate) use leftovers::PartialLimits;

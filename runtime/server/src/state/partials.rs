@@ -18,10 +18,10 @@ use tokio_util::sync::CancellationToken;
 /// An upload without progress for this time is superseded by another request for the same bytes, which most
 /// likely comes from the same client after a lost connection. At 1 Mbit/s, a working upload should receive a
 /// chunk every 125 ms.
-const SILENT: Duration = Duration::from_secs(2);
+const STALLED_AFTER: Duration = Duration::from_secs(2);
 
 /// Time limit for a superseded upload to write the received bytes to disk.
-const GIVING_WAY: Duration = Duration::from_secs(5);
+const SUPERSEDE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Reason an upload cannot start or continue.
 #[derive(Debug, thiserror::Error)]
@@ -44,13 +44,13 @@ pub(crate) enum ClaimError {
 }
 
 /// When to retry if another request is uploading the same bytes.
-const SOON: Duration = Duration::from_secs(1);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 impl From<ClaimError> for Refusal {
     fn from(error: ClaimError) -> Self {
         match error {
             ClaimError::Offset { has } => Self::Offset { has },
-            ClaimError::InProgress | ClaimError::Superseded => Self::busy(error.to_string(), SOON),
+            ClaimError::InProgress | ClaimError::Superseded => Self::busy(error.to_string(), RETRY_AFTER),
             ClaimError::Disk(_) => Self::host(error),
         }
     }
@@ -71,7 +71,7 @@ struct ActiveUpload {
     /// Size of the complete upload.
     bytes: u64,
     /// When the last bytes arrived.
-    moved: Instant,
+    last_progress: Instant,
     /// Cancelled to stop the upload.
     stop: CancellationToken,
     /// Cancelled when the upload has stopped.
@@ -172,7 +172,7 @@ impl Partials {
     }
 
     async fn wait_for_claim(&self, name: String, sha256: &str, bytes: u64) -> Result<Claim, ClaimError> {
-        let until = tokio::time::Instant::now() + GIVING_WAY;
+        let until = tokio::time::Instant::now() + SUPERSEDE_TIMEOUT;
         loop {
             let ended = match self.0.try_claim(&name, bytes) {
                 Ok(stop) => {
@@ -201,7 +201,7 @@ impl Shared {
     fn try_claim(&self, name: &str, bytes: u64) -> Result<CancellationToken, Option<CancellationToken>> {
         let mut held = self.active.lock();
         if let Some(other) = held.get(name) {
-            if other.moved.elapsed() < SILENT {
+            if other.last_progress.elapsed() < STALLED_AFTER {
                 return Err(None);
             }
             other.stop.cancel();
@@ -212,7 +212,7 @@ impl Shared {
             name.to_owned(),
             ActiveUpload {
                 bytes,
-                moved: Instant::now(),
+                last_progress: Instant::now(),
                 stop: stop.clone(),
                 ended: CancellationToken::new(),
             },
@@ -272,7 +272,7 @@ impl Claim {
     /// Records the arrival of bytes.
     pub(crate) fn record_progress(&self) {
         if let Some(held) = self.shared.active.lock().get_mut(&self.name) {
-            held.moved = Instant::now();
+            held.last_progress = Instant::now();
         }
     }
 
@@ -385,8 +385,13 @@ mod tests {
         );
         let refused = partials.claim("acme", SHA, 0, 6).await.map(drop);
         assert!(matches!(refused, Err(ClaimError::InProgress)));
-        partials.0.active.lock().get_mut(&first.name).unwrap().moved =
-            Instant::now().checked_sub(SILENT).unwrap();
+        partials
+            .0
+            .active
+            .lock()
+            .get_mut(&first.name)
+            .unwrap()
+            .last_progress = Instant::now().checked_sub(STALLED_AFTER).unwrap();
         let holder = tokio::spawn(async move {
             first.stop().cancelled().await;
             drop((first, file));

@@ -29,7 +29,7 @@ async fn create_twice(store: &Store, key: &str) -> Result<(), StateError> {
         Ok(()) => {}
         // The store's client retried the request because a response was lost.
         Err(error) if error.is_already_there() => {}
-        Err(error) if error.is_passing() => return Err(error.into()),
+        Err(error) if error.is_temporary() => return Err(error.into()),
         Err(error @ (ObjectError::Store { .. } | ObjectError::Unsupported { .. })) => {
             return Err(unconditional(store, key, error).await);
         }

@@ -69,7 +69,7 @@ async fn while_unavailable<T>(mut open: impl AsyncFnMut() -> Result<T, StateErro
     let mut backoff = Backoff::new(SHORTEST, LONGEST);
     loop {
         let error = match open().await {
-            Err(StateError::Store(error)) if error.is_passing() => error,
+            Err(StateError::Store(error)) if error.is_temporary() => error,
             opened => return opened,
         };
         let wait = backoff.wait();

@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::task::spawn_blocking;
 
-/// Folder of the snapshots.
 const FOLDER: &str = "snapshots";
 
 /// Number of keys per listing request. Two snapshots of 100,000 documents consist of about 60 objects.

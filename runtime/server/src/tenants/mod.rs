@@ -9,17 +9,17 @@ mod throttle;
 mod token;
 
 pub(crate) use quota::TenantQuota;
-pub(crate) use record::{Denied, MOST_TOKENS, TenantRecord};
-pub(crate) use throttle::{SlowedDown, TokenThrottle};
+pub(crate) use record::{Denied, MAX_TOKENS, TenantRecord};
+pub(crate) use throttle::{ThrottleReport, TokenThrottle};
 pub(crate) use token::{IssuedToken, PresentedToken, StoredToken};
 
 use crate::config::{DataRoots, HostConfig, upload_units};
 use crate::guest_logs::Owner;
-use crate::sampler::Sampler;
+use crate::sampler::LogRateLimit;
 use crate::state::Documents;
 use crate::token::{TokenFile, TokenHash};
 use frostline_engine::{Lanes, TenantLanes};
-use frostline_tensor::RunTerms;
+use frostline_tensor::ExecutionTerms;
 use frostline_wire::QuotaKey;
 use quick_cache::sync::Cache;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub(crate) struct Tenant {
     pub(crate) owner: Owner,
     /// Data roots the tenant may read.
     pub(crate) data: DataRoots,
-    pub(crate) allowed: TenantQuota,
+    pub(crate) quota: TenantQuota,
     /// Permits for concurrent uploads.
     pub(crate) uploads: Arc<Semaphore>,
     /// Permits for request bodies being received.
@@ -59,31 +59,31 @@ pub(crate) struct Tenant {
     /// Held while the stored bytes are counted and an upload is added to them.
     pub(crate) storing: Mutex<()>,
     /// Limits the lines about its requests in the host's log.
-    pub(crate) log_lines: Sampler,
+    pub(crate) log_lines: LogRateLimit,
     /// Limits the lines of guests in the host's log. They are only written at level debug.
-    pub(crate) guest_lines: Sampler,
+    pub(crate) guest_lines: LogRateLimit,
     /// Submits to the host's lanes on behalf of this tenant.
     pub(crate) executor: Arc<TenantLanes>,
 }
 
 impl Tenant {
-    fn new(owner: Owner, data: DataRoots, allowed: TenantQuota, room: u64, lanes: &Lanes) -> Self {
+    fn new(owner: Owner, data: DataRoots, quota: TenantQuota, room: u64, lanes: &Lanes) -> Self {
         let name = &owner.tenant;
-        let uploads = allowed.number(QuotaKey::Uploads).min(Semaphore::MAX_PERMITS);
+        let uploads = quota.number(QuotaKey::Uploads).min(Semaphore::MAX_PERMITS);
         let executor = lanes
             .for_tenant(name)
-            .on_terms(allowed.weight(), RunTerms::default());
+            .on_terms(quota.weight(), ExecutionTerms::default());
         Self {
             name: name.clone(),
             owner,
             data,
-            allowed,
+            quota,
             uploads: Arc::new(Semaphore::new(uploads)),
             bodies: Semaphore::new(BODIES),
             upload_room: Arc::new(Semaphore::new(upload_units(room) as usize)),
             storing: Mutex::default(),
-            log_lines: Sampler::new(LOG_LINES),
-            guest_lines: Sampler::new(GUEST_LINES),
+            log_lines: LogRateLimit::new(LOG_LINES),
+            guest_lines: LogRateLimit::new(GUEST_LINES),
             executor: Arc::new(executor),
         }
     }
@@ -216,9 +216,9 @@ impl Tenants {
     }
 
     /// Returns the quota of a tenant, or `None` if the tenant does not exist.
-    pub(crate) fn allowed(&self, name: &str) -> Option<TenantQuota> {
+    pub(crate) fn quota(&self, name: &str) -> Option<TenantQuota> {
         if name == CONFIGURED {
-            return Some(self.configured.allowed.clone());
+            return Some(self.configured.quota.clone());
         }
         let record = self.records.get(name)?;
         Some(TenantQuota::for_added(&record.quota.values, &self.config))

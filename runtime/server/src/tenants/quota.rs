@@ -17,7 +17,7 @@ const STORED_BYTES: u64 = 8 << 30;
 /// Effective quota of one tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TenantQuota {
-    own: Quota,
+    overrides: Quota,
     defaults: Quota,
 }
 
@@ -49,7 +49,7 @@ impl TenantQuota {
             (QuotaKey::Weight, WEIGHT),
             (QuotaKey::Uploads, UPLOADS),
             (QuotaKey::StoredBytes, STORED_BYTES),
-            (QuotaKey::WallSeconds, config.wall.as_secs()),
+            (QuotaKey::WallSeconds, config.extraction_timeout.as_secs()),
             (QuotaKey::CpuSeconds, limits.cpu_seconds),
             (QuotaKey::TensorBytes, limits.tensor_bytes as u64),
             (QuotaKey::ObjectReads, limits.object_reads),
@@ -62,14 +62,14 @@ impl TenantQuota {
         // Values in `[quota]` of the configuration apply to every tenant without its own value.
         defaults.extend(&config.quota);
         Self {
-            own: own.clone(),
+            overrides: own.clone(),
             defaults,
         }
     }
 
     /// Returns the limit for `key`.
     pub(crate) fn get(&self, key: QuotaKey) -> u64 {
-        let value = self.own.get(&key).or_else(|| self.defaults.get(&key));
+        let value = self.overrides.get(&key).or_else(|| self.defaults.get(&key));
         value.copied().unwrap_or(0)
     }
 
@@ -115,7 +115,7 @@ impl TenantQuota {
             key,
             value: self.get(key),
             default: self.defaults.get(&key).copied().unwrap_or(0),
-            own: self.own.contains_key(&key),
+            own: self.overrides.contains_key(&key),
             used: used(key),
         };
         QuotaKey::all().map(info).collect()

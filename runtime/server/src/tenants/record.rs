@@ -7,7 +7,7 @@ use frostline_wire::Quota;
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of tokens per tenant. A tenant can use a token per program and rotate them independently.
-pub(crate) const MOST_TOKENS: usize = 32;
+pub(crate) const MAX_TOKENS: usize = 32;
 
 /// A tenant as stored in the shared state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,7 +113,7 @@ impl TenantRecord {
     /// Returns [`Denied`] if the token does not admit the caller.
     pub(crate) fn admit(&self, shown: &PresentedToken<'_>, now: u64) -> Result<(), Denied> {
         let token = self.tokens.iter().find(|token| token.id == shown.id);
-        self.check_token(token.filter(|token| token.is(shown)), now)
+        self.check_token(token.filter(|token| token.matches(shown)), now)
     }
 
     /// Checks that a request admitted by the token with this id can continue.

@@ -18,7 +18,7 @@ const WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(
 const RESET_AFTER: Duration = Duration::from_secs(900);
 
 /// Minimum time between two log lines about throttled addresses.
-const TELL: Duration = Duration::from_secs(10);
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Number of tracked addresses. A client with more addresses still has to guess a secret of 256 bits.
 const ADDRESSES: usize = 4096;
@@ -26,19 +26,19 @@ const ADDRESSES: usize = 4096;
 /// Bad tokens by address.
 pub(crate) struct TokenThrottle {
     tried: Cache<IpAddr, BadTokens>,
-    told: Mutex<Told>,
+    last_report: Mutex<LastReport>,
 }
 
 /// Time of the last report about a throttled address, and the bad tokens to include in the next report.
 #[derive(Default)]
-struct Told {
+struct LastReport {
     at: Option<Instant>,
     left_out: u64,
 }
 
 /// A report about a throttled address.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct SlowedDown {
+pub(crate) struct ThrottleReport {
     /// Bad tokens from this address.
     pub(crate) tried: u32,
     /// Bad tokens from throttled addresses since the last report.
@@ -55,7 +55,7 @@ impl TokenThrottle {
     pub(crate) fn new() -> Self {
         Self {
             tried: Cache::new(ADDRESSES),
-            told: Mutex::default(),
+            last_report: Mutex::default(),
         }
     }
 
@@ -70,8 +70,8 @@ impl TokenThrottle {
     }
 
     /// Records a bad token from `address`. Returns a report for the log if the address is throttled, at most
-    /// once per [`TELL`] for all addresses together.
-    pub(crate) fn record(&self, address: IpAddr, now: Instant) -> Option<SlowedDown> {
+    /// once per [`REPORT_INTERVAL`] for all addresses together.
+    pub(crate) fn record(&self, address: IpAddr, now: Instant) -> Option<ThrottleReport> {
         let recent = |bad: &BadTokens| now.duration_since(bad.last) < RESET_AFTER;
         let before = self.tried.get(&address).filter(recent).map_or(0, |bad| bad.count);
         let count = before.saturating_add(1);
@@ -79,13 +79,13 @@ impl TokenThrottle {
         if count <= FREE_ATTEMPTS {
             return None;
         }
-        let mut told = self.told.lock();
-        if told.at.is_some_and(|at| now.duration_since(at) < TELL) {
+        let mut told = self.last_report.lock();
+        if told.at.is_some_and(|at| now.duration_since(at) < REPORT_INTERVAL) {
             told.left_out += 1;
             return None;
         }
         told.at = Some(now);
-        Some(SlowedDown {
+        Some(ThrottleReport {
             tried: count,
             left_out: std::mem::take(&mut told.left_out),
         })
@@ -135,14 +135,17 @@ mod tests {
         for _ in 0..FREE_ATTEMPTS {
             assert_eq!(record(Duration::ZERO), None);
         }
-        let told = |tried, left_out| Some(SlowedDown { tried, left_out });
+        let told = |tried, left_out| Some(ThrottleReport { tried, left_out });
         assert_eq!(record(Duration::ZERO), told(FREE_ATTEMPTS + 1, 0));
-        assert_eq!((record(Duration::ZERO), record(TELL / 2)), (None, None));
-        assert_eq!(record(TELL), told(FREE_ATTEMPTS + 4, 2));
+        assert_eq!(
+            (record(Duration::ZERO), record(REPORT_INTERVAL / 2)),
+            (None, None)
+        );
+        assert_eq!(record(REPORT_INTERVAL), told(FREE_ATTEMPTS + 4, 2));
     }
 
     #[test]
-    fn time_forgives() {
+    fn a_quiet_address_is_not_throttled() {
         let (throttle, now) = (TokenThrottle::new(), Instant::now());
         for _ in 0..20 {
             throttle.record(HERE, now);

@@ -103,7 +103,7 @@ impl StoredToken {
     }
 
     /// Compares with a presented token in constant time.
-    pub(crate) fn is(&self, shown: &PresentedToken<'_>) -> bool {
+    pub(crate) fn matches(&self, shown: &PresentedToken<'_>) -> bool {
         hash(shown.text).as_bytes().ct_eq(self.sha256.as_bytes()).into()
     }
 
@@ -125,8 +125,8 @@ mod tests {
         let [one, other] = [0, 1].map(|_| IssuedToken::issue("acme_eu", 10, Some(20)).unwrap());
         let shown = PresentedToken::parse(&one.text).unwrap();
         assert_eq!((shown.tenant, shown.id), ("acme_eu", one.stored.id.as_str()));
-        assert!(one.stored.is(&shown));
-        assert!(!other.stored.is(&shown));
+        assert!(one.stored.matches(&shown));
+        assert!(!other.stored.matches(&shown));
         assert!(!one.stored.has_expired(19) && one.stored.has_expired(20));
         assert!(
             !IssuedToken::issue("a", 0, None)

@@ -1,4 +1,4 @@
-//! What tenants used, over hosts and restarts, and what ends when a day's budget is used up.
+//! Usage of tenants across hosts and restarts, and enforcement of daily budgets.
 
 use crate::client::{Client, End, body, rows};
 use crate::fixtures::{network, stock_guest};
@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
 
-/// What `tenant` used, as an admin of this host is told.
+/// Returns the usage of `tenant` according to the admin API of this host.
 async fn usage(test: &TestHost, tenant: &str) -> Usage {
     let path = format!("/v1/usage?from=2020-01-01&tenant={tenant}");
     let days: Vec<DayUsage> =
@@ -22,7 +22,7 @@ async fn usage(test: &TestHost, tenant: &str) -> Usage {
     sum
 }
 
-/// Extracts `samples` photos up to a cut; the bytes of the answer.
+/// Extracts `samples` photos up to a cut and returns the size of the answer in bytes.
 async fn extract(test: &TestHost, client: &Client, samples: u32) -> u64 {
     let (guest, model) = client.upload().await;
     let mut request = test.request("flat", samples);
@@ -30,7 +30,7 @@ async fn extract(test: &TestHost, client: &Client, samples: u32) -> u64 {
     let answer = client.extract(&request).await;
     assert_eq!(answer.status(), StatusCode::OK);
     let bytes = body(answer).await.len() as u64;
-    test.ended().await;
+    test.wait_until_ended().await;
     bytes
 }
 
@@ -40,8 +40,8 @@ async fn get(client: &Client, path: &str) -> u64 {
     body(answer).await.len() as u64
 }
 
-/// A second host on the state of the first.
-async fn beside(first: &TestHost, local: &Path) -> TestHost {
+/// Starts a second host with the state of the first.
+async fn second_host(first: &TestHost, local: &Path) -> TestHost {
     TestHost::with(|settings| {
         settings.state = first.folder.path().join("state").to_str().unwrap().to_owned();
         settings.data = vec![first.root()];
@@ -51,7 +51,7 @@ async fn beside(first: &TestHost, local: &Path) -> TestHost {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_tenant_used_adds_up_over_hosts_and_restarts() {
+async fn usage_is_summed_over_hosts_and_restarts() {
     let mut first = TestHost::start().await;
     let photos: usize = first.photos(6).iter().map(|photo| photo.len()).sum();
     let acme = first.tenant("acme", &[]).await;
@@ -74,22 +74,22 @@ async fn what_a_tenant_used_adds_up_over_hosts_and_restarts() {
     assert_eq!(usage(&first, "other").await, Usage::default());
 
     let local = tempfile::tempdir().unwrap();
-    let second = beside(&first, local.path()).await;
+    let second = second_host(&first, local.path()).await;
     let there = second.client_of(&acme.token);
     sent += get(&there, "/v1/probe?bytes=500").await;
     let host = first.host.take().unwrap();
     host.shutdown(Duration::from_secs(10)).await;
-    let first = TestHost::on(first.folder, |_| ()).await;
+    let first = TestHost::start_in(first.folder, |_| ()).await;
     for test in [&second, &first] {
         let all = usage(test, "acme").await;
         assert_eq!((all.images, all.probes, all.sent_bytes), (6, 2, sent));
-        assert_eq!(all.stored_bytes, stored, "it is stored once");
+        assert_eq!(all.stored_bytes, stored, "uploads are stored once");
         assert!(all.device_seconds >= used.device_seconds, "{all:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_day_that_is_none_is_refused() {
+async fn an_invalid_day_is_refused() {
     let test = TestHost::start().await;
     let (status, answer) = test
         .ask_admin(Method::GET, "/v1/usage?from=yesterday", &Value::Null)
@@ -97,7 +97,7 @@ async fn a_day_that_is_none_is_refused() {
     assert_eq!(status, StatusCode::BAD_REQUEST);
     assert!(
         String::from_utf8_lossy(&answer).contains("2026-11-26"),
-        "it says how to write it"
+        "the message shows the expected format"
     );
 }
 
@@ -105,10 +105,10 @@ async fn a_day_that_is_none_is_refused() {
 async fn work_ends_when_the_budget_of_a_day_is_used_up_on_any_host() {
     let test = TestHost::start().await;
     let acme = test.tenant("acme", &[(QuotaKey::BytesPerDay, 1000)]).await;
-    let request = test.large();
+    let request = test.large_request();
     let unread = acme.extract(&request).await;
     assert_eq!(unread.status(), StatusCode::OK);
-    test.ended().await;
+    test.wait_until_ended().await;
     let (_, end) = rows(RowFormat::Object, &request, unread).await;
     assert_eq!(end, End::Aborted);
     let (status, error) = acme.extract_refused(&request).await;
@@ -140,10 +140,10 @@ async fn work_ends_when_the_budget_of_a_day_is_used_up_on_any_host() {
     assert!(of("bytes_per_day")["used"].as_u64().unwrap() > 1000);
     assert_eq!(of("stored_bytes")["used"], 0);
 
-    // Another host hears of it when it reads the state's usage, which it does at the latest when it is asked.
+    // Another host learns about the usage when it reads the state, at the latest for this request.
     usage(&test, "acme").await;
     let local = tempfile::tempdir().unwrap();
-    let second = beside(&test, local.path()).await;
+    let second = second_host(&test, local.path()).await;
     usage(&second, "acme").await;
     let (status, _) = second
         .client_of(&acme.token)

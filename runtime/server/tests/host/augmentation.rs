@@ -1,18 +1,16 @@
-//! Augmented pixels: the same wherever and however often they are asked for.
+//! Augmentation is deterministic across hosts and requests.
 
 use crate::client::{Client, End, Rows, rows};
-use crate::fixtures::pin;
+use crate::fixtures::upload_ref;
 use crate::support::TestHost;
 use frostline_images::{DecodeLimits, load_augmented};
 use frostline_tensor::{
     Augmentation, ColorJitter, PixelSpec, RandAugment, RandomErasing, RandomResizedCrop, View,
 };
 use frostline_wire::{
-    Description, DescriptionRequest, Encoding, ErrorClass, ExtractionRequest, Pin, Precision, ProfileRequest,
-    RowFormat,
+    Encoding, ErrorClass, ExtractionRequest, Precision, ProfileRequest, RowFormat, UploadRef,
 };
 use http::{Method, StatusCode};
-use std::path::Path;
 
 const PHOTOS: u32 = 9;
 
@@ -36,7 +34,7 @@ fn view(number: u32) -> View {
     }
 }
 
-fn pixels(test: &TestHost, (guest, model): (Pin, Pin), view: Option<View>) -> ExtractionRequest {
+fn pixels(test: &TestHost, (guest, model): (UploadRef, UploadRef), view: Option<View>) -> ExtractionRequest {
     let mut request = test.request("input", PHOTOS);
     (request.guest, request.model) = (Some(guest), Some(model));
     (request.encoding, request.view) = (Encoding::U8, view);
@@ -54,7 +52,7 @@ async fn bytes(client: &Client, request: &ExtractionRequest) -> Rows {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_view_is_the_same_on_every_host_in_every_request_and_at_home() {
+async fn augmentation_is_deterministic_across_hosts_and_requests() {
     let (one, other) = (TestHost::start().await, TestHost::start().await);
     let photos = one.photos(PHOTOS);
     other.photos(PHOTOS);
@@ -72,7 +70,7 @@ async fn a_view_is_the_same_on_every_host_in_every_request_and_at_home() {
     assert_eq!(bytes(&one.client, &request).await, rows, "asked again");
     let elsewhere = pixels(&other, other.upload().await, Some(view(1)));
     assert_eq!(bytes(&other.client, &elsewhere).await, rows, "on another host");
-    // One by one, backwards, and by other positions.
+    // Request the samples individually, in reverse order and with other positions.
     for (index, sample) in request.samples.iter().enumerate().rev() {
         let mut alone = sample.clone();
         alone.position = 7;
@@ -92,12 +90,12 @@ async fn a_view_is_the_same_on_every_host_in_every_request_and_at_home() {
     };
     let (next, plain) = (bytes(&one.client, &next).await, bytes(&one.client, &plain).await);
     assert!(rows != next && rows != plain && next != plain);
-    one.idle().await;
+    one.wait_until_idle().await;
 }
 
-/// The guest's cut holds the activations of just the pixels that the split `input` sends.
+/// The cut `active` contains the activations of exactly the pixels that the split `input` sends.
 #[tokio::test(flavor = "multi_thread")]
-async fn guests_load_what_the_request_asks_for() {
+async fn guests_load_augmented_pixels() {
     let test = TestHost::start().await;
     test.photos(PHOTOS);
     let pins = test.upload().await;
@@ -115,12 +113,12 @@ async fn guests_load_what_the_request_asks_for() {
     }
     request.view = None;
     assert_ne!(bytes(&test.client, &request).await, active);
-    test.idle().await;
+    test.wait_until_idle().await;
 }
 
-/// Before anything runs, and in words that say what to do.
+/// Invalid requests are refused before any work starts, with a hint.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_augmented_is_refused() {
+async fn invalid_augmentation_is_refused() {
     let test = TestHost::start().await;
     test.photos(PHOTOS);
     let (guest, model) = test.upload().await;
@@ -161,7 +159,7 @@ async fn what_cannot_be_augmented_is_refused() {
         ..good.clone()
     };
     refused(&none, "omit it").await;
-    test.idle().await;
+    test.wait_until_idle().await;
 }
 
 mod needs_guests {
@@ -178,12 +176,16 @@ mod needs_guests {
             .send(Method::PUT, "/v1/guests/own", component.clone())
             .await;
         assert_eq!(answer.status(), StatusCode::CREATED);
-        let guest = pin("own", &component);
+        let guest = upload_ref("own", &component);
         let mut request = test.request("active", PHOTOS);
         (request.guest, request.model) = (Some(guest), Some(model));
         (request.encoding, request.view) = (Encoding::F32, Some(view(1)));
         let (status, error) = test.client.extract_refused(&request).await;
         assert_eq!(status, StatusCode::BAD_REQUEST);
-        assert!(error.message.contains("does not support augmentation"), "{}", error.message);
+        assert!(
+            error.message.contains("does not support augmentation"),
+            "{}",
+            error.message
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! A bucket, `photos`, that fails as it is told to; its refusals repeat what they were asked with, as those of S3 do.
+//! A fake bucket `photos` with configurable failures. As with S3, error responses repeat the request.
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
@@ -13,32 +13,35 @@ use std::sync::{Arc, Mutex};
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// How it answers.
+/// Behavior of the bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mood {
+pub(crate) enum Behavior {
     Fine,
-    /// 503 SlowDown.
+    /// 503 SlowDown for all requests.
     Busy,
-    /// 403 AccessDenied, to all.
+    /// 403 AccessDenied for all requests.
     Denied,
-    /// 403 AccessDenied, to who reads an object.
+    /// 403 AccessDenied when reading objects; listing succeeds.
     Private,
-    /// 404 NoSuchBucket.
+    /// 404 NoSuchBucket for all requests.
     Gone,
 }
 
-/// Listens until dropped.
+/// HTTP server that stops on drop.
 pub(crate) struct Bucket {
     pub(crate) address: SocketAddr,
-    mood: Arc<Mutex<Mood>>,
+    mood: Arc<Mutex<Behavior>>,
     task: JoinHandle<()>,
 }
 
 impl Bucket {
-    /// With one object, `set/0.png`.
+    /// Starts a bucket with a single object, `set/0.png`.
     pub(crate) async fn start(photo: Bytes) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (address, mood) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Mood::Fine)));
+        let (address, mood) = (
+            listener.local_addr().unwrap(),
+            Arc::new(Mutex::new(Behavior::Fine)),
+        );
         let felt = Arc::clone(&mood);
         let task = tokio::spawn(async move {
             let mut connections = JoinSet::new();
@@ -54,7 +57,7 @@ impl Bucket {
         Self { address, mood, task }
     }
 
-    pub(crate) fn feel(&self, mood: Mood) {
+    pub(crate) fn set_behavior(&self, mood: Behavior) {
         *self.mood.lock().unwrap() = mood;
     }
 
@@ -69,17 +72,17 @@ impl Drop for Bucket {
     }
 }
 
-fn answer(mood: Mood, request: &Request<Incoming>, photo: &Bytes) -> Response<Full<Bytes>> {
+fn answer(mood: Behavior, request: &Request<Incoming>, photo: &Bytes) -> Response<Full<Bytes>> {
     let lists = request
         .uri()
         .query()
         .is_some_and(|query| query.contains("list-type"));
     let refused = match mood {
-        Mood::Fine => None,
-        Mood::Busy => Some((StatusCode::SERVICE_UNAVAILABLE, "SlowDown")),
-        Mood::Private if lists => None,
-        Mood::Denied | Mood::Private => Some((StatusCode::FORBIDDEN, "AccessDenied")),
-        Mood::Gone => Some((StatusCode::NOT_FOUND, "NoSuchBucket")),
+        Behavior::Fine => None,
+        Behavior::Busy => Some((StatusCode::SERVICE_UNAVAILABLE, "SlowDown")),
+        Behavior::Private if lists => None,
+        Behavior::Denied | Behavior::Private => Some((StatusCode::FORBIDDEN, "AccessDenied")),
+        Behavior::Gone => Some((StatusCode::NOT_FOUND, "NoSuchBucket")),
     };
     let (status, body) = match refused {
         Some((status, code)) => {

@@ -1,9 +1,11 @@
-//! A client of a host, and what it reads.
+//! HTTP client for the tests.
 
-use crate::fixtures::{network, pin, stock_guest};
+use crate::fixtures::{network, stock_guest, upload_ref};
 use bytes::Bytes;
 use frostline_tensor::OpError;
-use frostline_wire::{ActivationReader, ErrorBody, ExtractionRequest, FrameError, Pin, RowFormat, RowValue};
+use frostline_wire::{
+    ActivationReader, ErrorBody, ExtractionRequest, FrameError, RowFormat, RowValue, UploadRef,
+};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -14,7 +16,7 @@ use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long anything may take before a test is called stuck.
+/// Timeout for any step of a test.
 pub(crate) const STUCK: Duration = Duration::from_secs(60);
 
 #[derive(Clone)]
@@ -31,14 +33,14 @@ impl Client {
     }
 
     /// Uploads the stock guest and the small network.
-    pub(crate) async fn upload(&self) -> (Pin, Pin) {
+    pub(crate) async fn upload(&self) -> (UploadRef, UploadRef) {
         let guest = stock_guest();
         let model = network().to_bytes().unwrap();
         for (path, bytes) in [("/v1/guests/prefix", &guest), ("/v1/models/tiny", &model)] {
             let answer = self.send(Method::PUT, path, bytes.clone()).await;
             assert_eq!(answer.status(), StatusCode::CREATED, "{:?}", body(answer).await);
         }
-        (pin("prefix", &guest), pin("tiny", &model))
+        (upload_ref("prefix", &guest), upload_ref("tiny", &model))
     }
 
     pub(crate) async fn send(
@@ -117,10 +119,10 @@ pub(crate) async fn body(answer: Response<Incoming>) -> Bytes {
         .to_bytes()
 }
 
-/// Rows of an answer by position: bytes, little-endian, or the error.
+/// Rows by position. Values are little-endian bytes.
 pub(crate) type Rows = BTreeMap<u32, Result<Vec<u8>, OpError>>;
 
-/// How an answer ended.
+/// End of an answer.
 #[derive(Debug, PartialEq)]
 pub(crate) enum End {
     Clean,
@@ -128,7 +130,7 @@ pub(crate) enum End {
     Bad(FrameError),
 }
 
-/// Reads an answer as a trainer would.
+/// Reads an answer in the same way as a trainer.
 pub(crate) async fn rows(
     format: RowFormat,
     request: &ExtractionRequest,
@@ -147,7 +149,7 @@ pub(crate) async fn rows(
         let Ok(frame) = frame else {
             return (rows, End::Aborted);
         };
-        // Trailers come last, and say how long the host worked.
+        // The last frame contains the trailers with the time that the host needed.
         let Ok(data) = frame.into_data() else { continue };
         let batches = match reader.push(data) {
             Ok(batches) => batches,

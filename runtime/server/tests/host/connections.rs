@@ -1,4 +1,4 @@
-//! Who may keep a connection, for how long, and who goes when there are too many.
+//! Limits on the number and duration of connections.
 
 use crate::client::{End, STUCK, body, rows};
 use crate::support::TestHost;
@@ -14,13 +14,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 
-/// Long enough that a test which waits for it is stuck.
+/// Timeout that tests never reach.
 const NEVER: Duration = Duration::from_secs(24 * 3600);
 
-/// Short enough that no test waits long for it.
+/// Timeout for tests in which it expires.
 const SOON: Duration = Duration::from_millis(200);
 
-/// One HTTP/2 connection that gives signs of life all the time.
+/// An HTTP/2 connection that sends pings continuously.
 struct Connection {
     sender: SendRequest<Empty<Bytes>>,
     running: JoinHandle<hyper::Result<()>>,
@@ -31,7 +31,7 @@ impl Connection {
         Self::with_window(test, from, None).await
     }
 
-    /// `window` is how much of each answer the host may send before more is asked for.
+    /// Opens a connection with a flow control window of `window` bytes per stream.
     async fn with_window(test: &TestHost, from: &str, window: Option<u32>) -> Self {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
@@ -67,12 +67,12 @@ impl Connection {
 
     async fn ended(self) {
         let ended = tokio::time::timeout(STUCK, self.running).await;
-        let _ = ended.expect("the connection was kept").unwrap();
+        let _ = ended.expect("the connection remained open").unwrap();
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_probe_comes_in_pieces_that_arrive_one_after_another_on_a_slow_link() {
+async fn a_probe_is_sent_in_small_frames() {
     let test = TestHost::start().await;
     let mut connection = Connection::open(&test, "127.0.0.2").await;
     let answer = connection.ask(&test, "/v1/probe?bytes=100000", Some(&test.client.token));
@@ -86,7 +86,7 @@ async fn a_probe_comes_in_pieces_that_arrive_one_after_another_on_a_slow_link() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn strangers_leave_room_for_whoever_has_a_token() {
+async fn connections_without_a_token_leave_room_for_tenants() {
     let test = TestHost::with(|settings| settings.limits.connections = 8).await;
     let mut strangers = Vec::new();
     let crowd = async |strangers: &mut Vec<Connection>| {
@@ -102,7 +102,7 @@ async fn strangers_leave_room_for_whoever_has_a_token() {
     let mut tenant = Connection::open(&test, "127.0.0.4").await;
     let answer = tenant.ask(&test, "/v1/load", token).await.unwrap();
     assert_eq!(answer.status(), StatusCode::OK);
-    // More come than the host has places for, and the tenant keeps its own.
+    // The number of connections exceeds the limit again, and the tenant keeps the connection.
     crowd(&mut strangers).await;
     let answer = tenant.ask(&test, "/v1/load", token).await.unwrap();
     assert_eq!(answer.status(), StatusCode::OK);
@@ -112,7 +112,7 @@ async fn strangers_leave_room_for_whoever_has_a_token() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_address_does_not_take_all_places_even_with_a_token() {
+async fn connections_per_address_are_limited_even_with_a_token() {
     let test = TestHost::with(|settings| settings.limits.connections = 8).await;
     let token = Some(test.client.token.as_str());
     let mut tenants = Vec::new();
@@ -126,7 +126,7 @@ async fn one_address_does_not_take_all_places_even_with_a_token() {
     let address = test.host.as_ref().unwrap().address();
     let mut fifth = socket.connect(address).await.unwrap();
     let closed = tokio::time::timeout(STUCK, fifth.read_u8()).await;
-    assert!(closed.expect("it was taken").is_err());
+    assert!(closed.expect("the connection remained open").is_err());
     let metrics = body(test.client.send(Method::GET, "/metrics", "").await).await;
     let metrics = String::from_utf8(metrics.to_vec()).unwrap();
     assert!(
@@ -136,17 +136,17 @@ async fn one_address_does_not_take_all_places_even_with_a_token() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stranger_that_asks_for_nothing_goes_whatever_signs_of_life_it_gives() {
+async fn idle_connections_without_a_token_are_closed_despite_pings() {
     let test = TestHost::limited(
         |_| (),
         |config| (config.limits.header_time, config.limits.stall) = (SOON, NEVER),
     )
     .await;
     let mut asked = Connection::open(&test, "127.0.0.1").await;
-    // Where this machine is slow it may be gone before it has asked.
+    // On a slow machine, the host may close the connection before this request.
     let _ = asked.ask(&test, "/healthz", None).await;
     asked.ended().await;
-    // An answer that is never taken is nothing that is waited for either.
+    // An answer that the client never reads does not extend the timeout.
     let mut untaken = Connection::with_window(&test, "127.0.0.1", Some(0)).await;
     let answer = untaken.ask(&test, "/healthz", None).await;
     untaken.ended().await;
@@ -154,7 +154,7 @@ async fn a_stranger_that_asks_for_nothing_goes_whatever_signs_of_life_it_gives()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tenants_connection_goes_when_it_asks_for_nothing() {
+async fn idle_connections_of_tenants_are_closed() {
     let test = TestHost::limited(
         |_| (),
         |config| (config.limits.header_time, config.limits.stall) = (NEVER, SOON),
@@ -166,20 +166,20 @@ async fn a_tenants_connection_goes_when_it_asks_for_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_reads_nothing_of_an_answer_loses_its_place_and_the_connection() {
+async fn an_unread_answer_is_aborted_after_the_stall_timeout() {
     for http2 in [false, true] {
         let test = TestHost::limited(|_| (), |config| config.limits.stall = SOON).await;
-        let request = test.large();
+        let request = test.large_request();
         let client = if http2 { test.http2() } else { test.client.clone() };
         let unread = client.extract(&request).await;
-        test.ended().await;
+        test.wait_until_ended().await;
         let (_, end) = rows(RowFormat::Object, &request, unread).await;
         assert_eq!(end, End::Aborted);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_with_nothing_to_do_stops_at_once_whoever_holds_a_connection() {
+async fn an_idle_host_stops_despite_open_connections() {
     let mut test = TestHost::start().await;
     let silent = TcpSocket::new_v4().unwrap();
     let silent = silent
@@ -191,12 +191,12 @@ async fn a_host_with_nothing_to_do_stops_at_once_whoever_holds_a_connection() {
     let stopping = test.host.take().unwrap().shutdown(NEVER);
     tokio::time::timeout(STUCK, stopping)
         .await
-        .expect("it waits for strangers");
+        .expect("shutdown waits for clients without a token");
     drop((silent, answer));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_says_nothing_at_the_admins_socket_takes_no_place_there_for_long() {
+async fn silent_connections_to_the_admin_socket_are_closed() {
     let test = TestHost::limited(|_| (), |config| config.limits.stall = SOON).await;
     let socket = test.folder.path().join("admin.sock");
     let mut silent = Vec::new();
@@ -204,11 +204,11 @@ async fn whoever_says_nothing_at_the_admins_socket_takes_no_place_there_for_long
         silent.push(tokio::net::UnixStream::connect(&socket).await.unwrap());
     }
     let asked = tokio::time::timeout(STUCK, test.running()).await;
-    assert_eq!(asked.expect("no place was given back"), 0);
+    assert_eq!(asked.expect("idle admin connections were not closed"), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_comes_by_a_trusted_proxy_is_told_apart_by_what_it_says() {
+async fn a_trusted_proxy_announces_client_addresses() {
     let test = TestHost::with(|settings| settings.proxy_protocol_from = vec!["127.0.0.1".to_owned()]).await;
     let address = test.client.base.trim_start_matches("http://").to_owned();
     let ask = async |proxied: &str| {
@@ -216,14 +216,14 @@ async fn who_comes_by_a_trusted_proxy_is_told_apart_by_what_it_says() {
         let request =
             "GET /v1/load HTTP/1.1\r\nhost: a\r\nauthorization: Bearer wrong\r\nconnection: close\r\n\r\n";
         let sent = format!("{proxied}{request}");
-        // Of a connection that is closed at once nothing may be taken.
+        // The host may close the connection immediately and read nothing.
         stream.write_all(sent.as_bytes()).await.ok();
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await.ok();
         String::from_utf8(answer).unwrap()
     };
     let here = "PROXY TCP4 192.0.2.1 192.0.2.9 1 2\r\n";
-    // Bad tokens slow down the client that shows them, and no other behind the proxy.
+    // Invalid tokens only throttle the client that sent them, not others behind the same proxy.
     for _ in 0..20 {
         ask(here).await;
     }
@@ -234,5 +234,5 @@ async fn who_comes_by_a_trusted_proxy_is_told_apart_by_what_it_says() {
     );
     let other = ask("PROXY TCP4 192.0.2.2 192.0.2.9 1 2\r\n").await;
     assert!(other.starts_with("HTTP/1.1 401"), "{other}");
-    assert_eq!(ask("").await, "", "without a header nobody is served");
+    assert_eq!(ask("").await, "", "connections without proxy header are closed");
 }

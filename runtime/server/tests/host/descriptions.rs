@@ -1,13 +1,13 @@
-//! What a guest says it does: who pays for the answer, and who reads of it.
+//! Descriptions of guests: CPU accounting, and visibility of tenants in metrics.
 
 use crate::client::{Client, body};
-use crate::fixtures::pin;
+use crate::fixtures::upload_ref;
 use crate::metrics::{metrics, operator, value};
 use crate::support::TestHost;
-use frostline_wire::{Description, DescriptionRequest, ErrorClass, Pin, QuotaKey};
+use frostline_wire::{Description, DescriptionRequest, ErrorClass, QuotaKey, UploadRef};
 use http::{Method, StatusCode};
 
-async fn describe(client: &Client, (guest, model): (Pin, Pin)) -> Description {
+async fn describe(client: &Client, (guest, model): (UploadRef, UploadRef)) -> Description {
     let request = DescriptionRequest {
         guest,
         model,
@@ -20,10 +20,10 @@ async fn describe(client: &Client, (guest, model): (Pin, Pin)) -> Description {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_asks_pays_and_only_the_hosts_own_port_names_them() {
+async fn descriptions_count_for_the_requesting_tenant() {
     let test = TestHost::with(|settings| settings.metrics_listen = Some("127.0.0.1:0".to_owned())).await;
     let (acme, bolt) = (test.tenant("acme", &[]).await, test.tenant("bolt", &[]).await);
-    // The same guest: one tenant had it compiled, the other made it ready last.
+    // Both tenants upload the same guest. It is compiled for `acme`, and loaded most recently for `bolt`.
     let (asked, other) = (acme.upload().await, bolt.upload().await);
     let operator = operator(&test);
     let cpu = |tenant: &str| format!("frostline_tenant_guest_cpu_seconds_total{{tenant=\"{tenant}\"}}");
@@ -32,7 +32,7 @@ async fn whoever_asks_pays_and_only_the_hosts_own_port_names_them() {
     let text = metrics(&operator).await;
     let of_acme = value(&text, &cpu("acme"));
     assert!(of_acme > 0.0);
-    assert_eq!(value(&text, &cpu("bolt")), 0.0, "it asked nothing");
+    assert_eq!(value(&text, &cpu("bolt")), 0.0, "bolt has sent no request");
 
     assert_eq!(describe(&bolt, other).await.name, "prefix");
     let text = metrics(&operator).await;
@@ -51,7 +51,7 @@ mod needs_guests {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_guest_that_describes_itself_without_end_uses_up_its_tenants_quota() {
+    async fn an_endless_description_exhausts_the_cpu_quota() {
         let spin = std::fs::read(frostline_needs::built_guest("spin-in-describe")).unwrap();
         let test = TestHost::start().await;
         let tenant = test.tenant("greedy", &[(QuotaKey::CpuSeconds, 0)]).await;
@@ -59,7 +59,7 @@ mod needs_guests {
         let answer = tenant.send(Method::PUT, "/v1/guests/spin", spin.clone()).await;
         assert_eq!(answer.status(), StatusCode::CREATED);
         let request = DescriptionRequest {
-            guest: pin("spin", &spin),
+            guest: upload_ref("spin", &spin),
             model,
             parameters: String::new(),
         };

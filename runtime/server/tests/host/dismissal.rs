@@ -1,7 +1,7 @@
-//! What runs ends soon after its token, tenant or guest is not good any more.
+//! Running requests end soon after the token, the tenant or the guest becomes invalid.
 
 use crate::client::{Client, End, STUCK, body, rows};
-use crate::fixtures::{network, pin, sample, stock_guest};
+use crate::fixtures::{network, sample, stock_guest, upload_ref};
 use crate::support::TestHost;
 use bytes::Bytes;
 use frostline_graph::onnx::GraphProto;
@@ -15,14 +15,14 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// So that nothing but the dismissal ends what these tests begin.
-fn patient(config: &mut HostConfig) {
+/// Disables the timeouts that would also end the requests in these tests.
+fn disable_timeouts(config: &mut HostConfig) {
     config.limits.stall = Duration::from_secs(24 * 3600);
-    config.wall = config.limits.stall;
+    config.extraction_timeout = config.limits.stall;
 }
 
-/// An extraction of the tenant that nobody reads.
-async fn begun(test: &TestHost, token: &str, request: &ExtractionRequest) -> Response<Incoming> {
+/// Starts an extraction of the tenant without reading the answer.
+async fn start_unread(test: &TestHost, token: &str, request: &ExtractionRequest) -> Response<Incoming> {
     let unread = test.client_of(token).extract(request).await;
     assert_eq!(unread.status(), StatusCode::OK);
     assert_eq!(test.running().await, 1);
@@ -36,8 +36,8 @@ async fn refused(client: &Client, request: &ExtractionRequest, class: ErrorClass
 
 #[tokio::test(flavor = "multi_thread")]
 async fn extractions_end_with_their_token_or_tenant() {
-    let test = TestHost::limited(|_| (), patient).await;
-    let request = test.large();
+    let test = TestHost::limited(|_| (), disable_timeouts).await;
+    let request = test.large_request();
     let others = json!({"others_seconds": 0});
     let disable = json!({"disabled": true});
     let cases: [(&str, Method, &str, &Value); 4] = [
@@ -47,11 +47,11 @@ async fn extractions_end_with_their_token_or_tenant() {
         ("removed", Method::DELETE, "", &Value::Null),
     ];
     for (name, method, path, change) in cases {
-        let (token, id) = test.add(name).await;
-        let unread = begun(&test, &token, &request).await;
+        let (token, id) = test.add_tenant(name).await;
+        let unread = start_unread(&test, &token, &request).await;
         let path = format!("/v1/tenants/{name}{}", path.replace("ID", &id));
         test.admin(method, &path, change).await;
-        test.ended().await;
+        test.wait_until_ended().await;
         let (_, end) = rows(RowFormat::Object, &request, unread).await;
         assert_eq!(end, End::Aborted, "{name}");
         refused(&test.client_of(&token), &request, ErrorClass::Unauthorized).await;
@@ -59,42 +59,42 @@ async fn extractions_end_with_their_token_or_tenant() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn extractions_end_when_another_host_is_told_so() {
-    let told = TestHost::limited(|_| (), patient).await;
+async fn extractions_end_when_another_host_revokes_the_token() {
+    let told = TestHost::limited(|_| (), disable_timeouts).await;
     let local = tempfile::tempdir().unwrap();
     let test = TestHost::limited(
         |settings| {
             settings.state = told.folder.path().join("state").to_str().unwrap().to_owned();
             settings.local = Some(local.path().to_owned());
         },
-        patient,
+        disable_timeouts,
     )
     .await;
-    let (token, id) = told.add("acme").await;
+    let (token, id) = told.add_tenant("acme").await;
     let data = json!({"data": [test.root()]});
     told.admin(Method::PATCH, "/v1/tenants/acme", &data).await;
-    let request = test.large();
+    let request = test.large_request();
     let knows = async {
         while test.client_of(&token).extract(&request).await.status() != StatusCode::OK {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        test.ended().await;
+        test.wait_until_ended().await;
     };
     tokio::time::timeout(STUCK, knows)
         .await
-        .expect("the tenant is not known");
-    let unread = begun(&test, &token, &request).await;
+        .expect("the tenant is unknown on the second host");
+    let unread = start_unread(&test, &token, &request).await;
     told.admin(
         Method::DELETE,
         &format!("/v1/tenants/acme/tokens/{id}"),
         &Value::Null,
     )
     .await;
-    test.ended().await;
+    test.wait_until_ended().await;
     drop(unread);
 }
 
-/// A network whose activations no socket buffer holds.
+/// A network with activations that exceed all socket buffers.
 fn wide() -> Model {
     let graph = GraphProto {
         name: "wide".to_owned(),
@@ -108,9 +108,9 @@ fn wide() -> Model {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn extractions_end_when_their_guest_is_disabled() {
-    let test = TestHost::limited(|_| (), patient).await;
+    let test = TestHost::limited(|_| (), disable_timeouts).await;
     test.photos(1);
-    let (token, _) = test.add("acme").await;
+    let (token, _) = test.add_tenant("acme").await;
     let (guest, model) = (stock_guest(), wide().to_bytes().unwrap());
     let client = test.client_of(&token);
     for (path, bytes) in [("/v1/guests/prefix", &guest), ("/v1/models/wide", &model)] {
@@ -119,20 +119,23 @@ async fn extractions_end_when_their_guest_is_disabled() {
     }
     let mut request = test.request("active", 0);
     request.samples = (0..100).map(|position| sample(position, "0.png")).collect();
-    (request.guest, request.model) = (Some(pin("prefix", &guest)), Some(pin("wide", &model)));
-    let unread = begun(&test, &token, &request).await;
+    (request.guest, request.model) = (
+        Some(upload_ref("prefix", &guest)),
+        Some(upload_ref("wide", &model)),
+    );
+    let unread = start_unread(&test, &token, &request).await;
     let disable = json!({"disabled": true});
     test.admin(Method::PATCH, "/v1/tenants/acme/guests/prefix", &disable)
         .await;
-    test.ended().await;
+    test.wait_until_ended().await;
     drop(unread);
     refused(&client, &request, ErrorClass::Unauthorized).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_ends_with_its_token() {
-    let test = TestHost::limited(|_| (), patient).await;
-    let (token, id) = test.add("acme").await;
+    let test = TestHost::limited(|_| (), disable_timeouts).await;
+    let (token, id) = test.add_tenant("acme").await;
     let mut upload = TcpStream::connect(test.host.as_ref().unwrap().address())
         .await
         .unwrap();
@@ -152,7 +155,9 @@ async fn an_upload_ends_with_its_token() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(STUCK, received).await.expect("nothing came");
+    tokio::time::timeout(STUCK, received)
+        .await
+        .expect("the host received no bytes");
     test.admin(
         Method::DELETE,
         &format!("/v1/tenants/acme/tokens/{id}"),
@@ -161,22 +166,22 @@ async fn an_upload_ends_with_its_token() {
     .await;
     let mut status = [0; 12];
     let read = tokio::time::timeout(STUCK, upload.read_exact(&mut status)).await;
-    read.expect("the upload goes on").unwrap();
+    read.expect("the upload was not refused").unwrap();
     assert_eq!(&status, b"HTTP/1.1 401");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_configured_tenant_runs_ends_when_the_token_in_its_file_is_replaced() {
-    let test = TestHost::limited(|_| (), patient).await;
-    let request = test.large();
+async fn extractions_end_when_the_token_file_changes() {
+    let test = TestHost::limited(|_| (), disable_timeouts).await;
+    let request = test.large_request();
     let old = test.client.token.clone();
-    let unread = begun(&test, &old, &request).await;
+    let unread = start_unread(&test, &old, &request).await;
     let new = "a".repeat(64);
     let file = test.host.as_ref().unwrap().token_file();
     std::fs::write(file, &new).unwrap();
-    test.ended().await;
+    test.wait_until_ended().await;
     let (_, end) = rows(RowFormat::Object, &request, unread).await;
     assert_eq!(end, End::Aborted);
     refused(&test.client_of(&old), &request, ErrorClass::Unauthorized).await;
-    drop(begun(&test, &new, &request).await);
+    drop(start_unread(&test, &new, &request).await);
 }

@@ -1,5 +1,5 @@
 use crate::client::{Client, End, Rows, rows};
-use crate::fixtures::{network, pin, sample};
+use crate::fixtures::{network, sample, upload_ref};
 use crate::support::TestHost;
 use bytes::Bytes;
 use frostline_engine::{Session, SessionOptions};
@@ -10,12 +10,12 @@ use http::StatusCode;
 
 const PHOTOS: u32 = 11;
 
-/// The photo's pixels before normalization, computed without a host.
+/// Expected pixels before normalization, computed without a host.
 fn crop(photo: &Bytes) -> Vec<u8> {
     frostline_images::load(photo, &PixelSpec::imagenet(8, 8), &DecodeLimits::default()).unwrap()
 }
 
-/// What `cut` of the network gives for a photo, computed without a host.
+/// Expected activations at `cut`, computed without a host.
 fn expected(photo: &Bytes, cut: &str) -> Vec<u8> {
     let batch = Tensor::new([1, 3, 8, 8], Data::U8(crop(photo))).unwrap();
     let pixels = frostline_images::normalize(&batch, &PixelSpec::imagenet(8, 8)).unwrap();
@@ -53,14 +53,14 @@ fn assert_within(tolerance: f32, actual: &[u8], expected: &[u8]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_encoding_gives_the_same_activations_as_closely_as_it_can() {
+async fn every_encoding_is_within_its_tolerance() {
     let test = TestHost::start().await;
     let photos = test.photos(PHOTOS);
     let (guest, model) = test.upload().await;
     for split in ["input", "active", "flat"] {
         let shape = if split == "flat" { vec![3] } else { vec![3, 8, 8] };
         for compression in Compression::ALL {
-            // Half a step of a range of at most 5 is 0.01.
+            // The range of the values is up to 5, so half an int8 step is 0.01.
             for (values, tolerance) in [(Values::F32, 1e-5), (Values::F16, 5e-4), (Values::Int8, 0.01)] {
                 let mut request = test.request(split, PHOTOS);
                 (request.guest, request.model) = (Some(guest.clone()), Some(model.clone()));
@@ -73,11 +73,11 @@ async fn every_encoding_gives_the_same_activations_as_closely_as_it_can() {
             }
         }
     }
-    test.idle().await;
+    test.wait_until_idle().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_split_gives_what_computing_at_home_gives_over_both_protocols() {
+async fn every_split_matches_local_results_over_both_protocols() {
     let test = TestHost::start().await;
     let photos = test.photos(PHOTOS);
     let (guest, model) = test.upload().await;
@@ -105,14 +105,17 @@ async fn every_split_gives_what_computing_at_home_gives_over_both_protocols() {
             );
         }
     }
-    test.idle().await;
+    test.wait_until_idle().await;
     let load = test.load().await;
     assert!(load.samples_per_second > 0.0);
-    assert_eq!(load.share, Some(1.0), "nobody else is there");
+    assert_eq!(load.share, Some(1.0), "no other tenant is active");
     let active = load.stage(&model.sha256, "active").unwrap();
-    assert!(active.knee > 0 && active.seconds_per_row > 0.0);
+    assert!(active.efficient_batch > 0 && active.seconds_per_row > 0.0);
     assert!(load.grant.is_some_and(|samples| samples > 0));
-    assert!(load.waited_seconds.is_some(), "its work waited, if for no time");
+    assert!(
+        load.waited_seconds.is_some(),
+        "the wait is reported even if it is zero"
+    );
     assert!(load.memory.is_some_and(|memory| memory.held <= memory.budget));
 }
 
@@ -144,7 +147,7 @@ async fn a_bad_sample_is_a_row_with_an_error_whatever_the_split() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_of_nothing_but_errors_is_an_answer() {
+async fn an_answer_with_only_errors_ends_cleanly() {
     let test = TestHost::start().await;
     let (guest, model) = test.upload().await;
     let mut request = test.request("flat", 9);
@@ -199,12 +202,12 @@ async fn requests_that_cannot_be_right_are_refused_before_anything_runs() {
         ),
         (&|r| r.guest = None, StatusCode::BAD_REQUEST, "guest"),
         (
-            &|r| r.model = Some(pin("absent", b"")),
+            &|r| r.model = Some(upload_ref("absent", b"")),
             StatusCode::NOT_FOUND,
             "PUT /v1/models/absent",
         ),
         (
-            &|r| r.model = Some(pin("tiny", b"")),
+            &|r| r.model = Some(upload_ref("tiny", b"")),
             StatusCode::CONFLICT,
             "upload yours again",
         ),

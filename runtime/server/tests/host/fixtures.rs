@@ -4,7 +4,7 @@ use bytes::Bytes;
 use frostline_graph::onnx::GraphProto;
 use frostline_graph::{Model, build};
 use frostline_tensor::{SampleRef, Tensor};
-use frostline_wire::{Pin, RequestedSample};
+use frostline_wire::{RequestedSample, UploadRef};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 
@@ -19,8 +19,8 @@ pub(crate) fn stock_guest() -> Vec<u8> {
     std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest/prefix/prefix.wasm")).unwrap()
 }
 
-pub(crate) fn pin(name: &str, bytes: &[u8]) -> Pin {
-    Pin {
+pub(crate) fn upload_ref(name: &str, bytes: &[u8]) -> UploadRef {
+    UploadRef {
         name: name.to_owned(),
         sha256: hex::encode(Sha256::digest(bytes)),
     }

@@ -1,9 +1,9 @@
-//! What guests logged, for the tenants whose they are.
+//! Log lines of guests are visible to the owner only.
 
 use crate::client::{Client, body};
-use crate::fixtures::pin;
+use crate::fixtures::upload_ref;
 use crate::support::TestHost;
-use frostline_wire::{ErrorClass, GuestLog, Pin};
+use frostline_wire::{ErrorClass, GuestLog, UploadRef};
 use http::{Method, StatusCode};
 
 async fn log(client: &Client, query: &str) -> GuestLog {
@@ -12,17 +12,17 @@ async fn log(client: &Client, query: &str) -> GuestLog {
     log
 }
 
-async fn push(client: &Client, bytes: &[u8]) -> Pin {
+async fn push(client: &Client, bytes: &[u8]) -> UploadRef {
     let answer = client.send(Method::PUT, "/v1/guests/noisy", bytes.to_vec()).await;
     assert_eq!(answer.status(), StatusCode::CREATED);
-    pin("noisy", bytes)
+    upload_ref("noisy", bytes)
 }
 
 mod needs_guests {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_tenant_reads_what_its_own_guests_logged_and_nobody_else_does() {
+    async fn guest_logs_are_visible_to_the_owner_only() {
         let noisy = std::fs::read(frostline_needs::built_guest("long-log-line")).unwrap();
         let test = TestHost::start().await;
         test.photos(2);
@@ -30,7 +30,7 @@ mod needs_guests {
         let (_, model) = acme.upload().await;
         let guest = push(&acme, &noisy).await;
         push(&bolt, &noisy).await;
-        assert!(log(&acme, "").await.lines.is_empty(), "it was not run yet");
+        assert!(log(&acme, "").await.lines.is_empty(), "the guest has not run yet");
 
         let mut request = test.request("classes", 2);
         (request.guest, request.model) = (Some(guest), Some(model));
@@ -49,7 +49,7 @@ mod needs_guests {
 
         assert!(
             log(&bolt, "").await.lines.is_empty(),
-            "another's guest of the same name"
+            "log lines are separate per tenant, even for equal names"
         );
         let path = "/v1/guests/noisy/log";
         let (status, error) = test.client.refused(Method::GET, path, "").await;
@@ -63,7 +63,7 @@ mod needs_guests {
             StatusCode::UNAUTHORIZED
         );
 
-        // Who has the name of a tenant that is gone does not read what that one's guests logged.
+        // A new tenant with the name of a removed one does not see the old log.
         let gone = test.ask_admin(Method::DELETE, "/v1/tenants/acme", &()).await.0;
         assert_eq!(gone, StatusCode::NO_CONTENT);
         let acme = test.tenant("acme", &[]).await;

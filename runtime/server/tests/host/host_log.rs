@@ -1,6 +1,6 @@
-//! How much one tenant makes a host write to its log.
+//! Limits on the log lines that a tenant can cause.
 
-use crate::support::{TestHost, done_alone};
+use crate::support::{TestHost, rerun_in_own_process};
 use futures::future::join_all;
 use http::{Method, StatusCode};
 use parking_lot::Mutex;
@@ -12,10 +12,10 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Bytes a second.
+/// Maximum rate in bytes per second.
 const MOST: u64 = 65_536;
 
-/// The log of this process, as a host writes it by default.
+/// Captures the log of this process with the default levels of a host.
 fn capture() -> Arc<Mutex<Vec<u8>>> {
     struct Log(Arc<Mutex<Vec<u8>>>);
     impl io::Write for Log {
@@ -39,7 +39,7 @@ fn capture() -> Arc<Mutex<Vec<u8>>> {
     log
 }
 
-/// What the log grew by since it was empty and `started`, held against what it may.
+/// Asserts that the log grew by no more than [`MAX_BYTES`] since `started`, and is not empty.
 fn assert_bounded(log: &Mutex<Vec<u8>>, started: Instant) {
     let (bytes, seconds) = (log.lock().len() as u64, started.elapsed().as_secs() + 1);
     assert!(bytes <= MOST * seconds, "{bytes} bytes in {seconds} s");
@@ -48,7 +48,7 @@ fn assert_bounded(log: &Mutex<Vec<u8>>, started: Instant) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_requests_are_counted_not_logged() {
-    if done_alone("host_log::many_requests_are_counted_not_logged") {
+    if rerun_in_own_process("host_log::many_requests_are_counted_not_logged") {
         return;
     }
     let log = capture();
@@ -66,11 +66,13 @@ async fn many_requests_are_counted_not_logged() {
 mod needs_guests {
     use super::*;
     use crate::client::body;
-    use crate::fixtures::pin;
+    use crate::fixtures::upload_ref;
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_guest_that_logs_without_end_is_not_in_the_hosts_log() {
-        if done_alone("host_log::needs_guests::a_guest_that_logs_without_end_is_not_in_the_hosts_log") {
+        if rerun_in_own_process(
+            "host_log::needs_guests::a_guest_that_logs_without_end_is_not_in_the_hosts_log",
+        ) {
             return;
         }
         let log = capture();
@@ -84,7 +86,7 @@ mod needs_guests {
             .await;
         assert_eq!(answer.status(), StatusCode::CREATED);
         let mut request = test.request("classes", 2);
-        (request.guest, request.model) = (Some(pin("noisy", &noisy)), Some(model));
+        (request.guest, request.model) = (Some(upload_ref("noisy", &noisy)), Some(model));
         log.lock().clear();
         let started = Instant::now();
         let answer = test.client.extract(&request).await;

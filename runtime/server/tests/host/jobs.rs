@@ -1,4 +1,4 @@
-//! Jobs as an admin sees them, and the end of one.
+//! Listing and cancelling jobs as an admin.
 
 use crate::client::{Client, End, body, rows};
 use crate::support::TestHost;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
-/// An extraction that says what trace it belongs to.
+/// Sends an extraction with a trace id.
 async fn extract(client: &Client, request: &ExtractionRequest) -> Response<Incoming> {
     let parent = format!("00-{TRACE}-00f067aa0ba902b7-01");
     let body = serde_json::to_vec(request).unwrap();
@@ -25,7 +25,7 @@ async fn job(test: &TestHost, id: &str) -> JobDetail {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_time_of_a_jobs_images_is_told_by_stage() {
+async fn a_job_shows_the_time_of_images_by_stage() {
     let test = TestHost::start().await;
     let (guest, model) = test.upload().await;
     test.photos(6);
@@ -36,7 +36,7 @@ async fn the_time_of_a_jobs_images_is_told_by_stage() {
         assert_eq!(answer.status(), StatusCode::OK);
         body(answer).await;
     }
-    test.ended().await;
+    test.wait_until_ended().await;
     let detail = job(&test, &TRACE[..8]).await;
     let JobInfo {
         id,
@@ -60,17 +60,13 @@ async fn the_time_of_a_jobs_images_is_told_by_stage() {
     body(unnamed).await;
     let jobs: Vec<JobInfo> =
         serde_json::from_value(test.admin(Method::GET, "/v1/jobs", &Value::Null).await).unwrap();
-    assert_eq!(
-        jobs.len(),
-        2,
-        "an extraction that names no trace is a job of its own"
-    );
+    assert_eq!(jobs.len(), 2, "extractions without trace id are separate jobs");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancelled_job_ends_and_others_go_on() {
+async fn cancelling_a_job_does_not_affect_others() {
     let test = TestHost::start().await;
-    let request = test.large();
+    let request = test.large_request();
     let (unread, other) = (
         extract(&test.client, &request).await,
         test.client.extract(&request).await,
@@ -90,7 +86,11 @@ async fn a_cancelled_job_ends_and_others_go_on() {
     );
     assert!(job(&test, TRACE).await.job.cancelled);
     let (_, end) = rows(RowFormat::Object, &request, other).await;
-    assert_eq!(end, End::Clean, "it belongs to no cancelled job");
+    assert_eq!(
+        end,
+        End::Clean,
+        "this extraction does not belong to the cancelled job"
+    );
     let (status, _) = test.ask_admin(Method::GET, "/v1/jobs/none", &Value::Null).await;
     assert_eq!(status, StatusCode::NOT_FOUND);
 }

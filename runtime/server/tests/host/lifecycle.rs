@@ -16,12 +16,12 @@ async fn host(change: impl FnOnce(&mut HostSettings)) -> (TestHost, ExtractionRe
         change(settings);
     })
     .await;
-    let request = test.large();
+    let request = test.large_request();
     (test, request)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_queue_sends_away_and_a_client_that_leaves_makes_room() {
+async fn a_full_queue_refuses_until_a_client_disconnects() {
     for http2 in [false, true] {
         let (test, request) = host(|_| ()).await;
         let client = if http2 { test.http2() } else { test.client.clone() };
@@ -32,7 +32,7 @@ async fn a_full_queue_sends_away_and_a_client_that_leaves_makes_room() {
         let wait: u64 = answer.headers()["retry-after"].to_str().unwrap().parse().unwrap();
         assert!((1..=30).contains(&wait));
         drop(unread);
-        test.idle().await;
+        test.wait_until_idle().await;
         let answer = test.client.extract(&request).await;
         let (rows, end) = rows(RowFormat::Object, &request, answer).await;
         assert_eq!(end, End::Clean);
@@ -41,7 +41,7 @@ async fn a_full_queue_sends_away_and_a_client_that_leaves_makes_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_in_the_queue_is_served_when_a_place_is_free() {
+async fn a_queued_request_starts_when_a_permit_is_free() {
     let (test, request) = host(|settings| settings.extractions.queued = 1).await;
     let unread = test.client.extract(&request).await;
     let second = tokio::spawn({
@@ -61,7 +61,7 @@ async fn an_extraction_past_its_deadline_is_aborted_and_never_ends_cleanly() {
         let (test, request) = host(|settings| settings.extractions.seconds = 1).await;
         let client = if http2 { test.http2() } else { test.client.clone() };
         let unread = client.extract(&request).await;
-        test.idle().await;
+        test.wait_until_idle().await;
         let (rows, end) = rows(RowFormat::Object, &request, unread).await;
         assert_eq!(end, End::Aborted);
         assert!(rows.len() < OBJECTS);
@@ -106,7 +106,7 @@ async fn at_the_deadline_of_a_shutdown_answers_are_aborted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_cannot_work_does_not_start() {
+async fn a_host_does_not_start_with_an_unusable_state_folder() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("file"), "x").unwrap();
     let settings = HostSettings {
@@ -124,7 +124,7 @@ async fn a_host_that_cannot_work_does_not_start() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_that_does_not_start_leaves_no_port_open() {
     let folder = tempfile::tempdir().unwrap();
-    // An address of the loopback that nobody else takes a port of, so that this one stays free.
+    // No other program uses this loopback address, so the port stays free.
     let free = std::net::TcpListener::bind("127.61.7.43:0").unwrap();
     let address = free.local_addr().unwrap();
     drop(free);
@@ -139,7 +139,7 @@ async fn a_host_that_does_not_start_leaves_no_port_open() {
     assert!(matches!(error, StartError::AdminSocket { .. }), "{error}");
     assert!(
         TcpStream::connect(address).await.is_err(),
-        "somebody still listens"
+        "the port is still open"
     );
     let host = start("admin.sock").await.unwrap();
     assert_eq!(host.address(), address);
@@ -148,7 +148,7 @@ async fn a_host_that_does_not_start_leaves_no_port_open() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_that_stops_refuses_uploads_too() {
     let mut test = TestHost::start().await;
-    let request = test.large();
+    let request = test.large_request();
     let unread = test.client.extract(&request).await;
     let stopping = tokio::spawn(test.host.take().unwrap().shutdown(Duration::from_secs(60)));
     while test.client.send(Method::GET, "/readyz", "").await.status() == StatusCode::OK {
@@ -169,7 +169,7 @@ async fn metrics_count_what_happened() {
     test.photos(5);
     let request = test.request("none", 5);
     rows(RowFormat::Object, &request, test.client.extract(&request).await).await;
-    test.idle().await;
+    test.wait_until_idle().await;
     let answer = test.client.send(Method::GET, "/metrics", "").await;
     let text = String::from_utf8(body(answer).await.to_vec()).unwrap();
     assert!(
@@ -206,7 +206,7 @@ async fn a_host_does_not_start_over_a_data_folder_that_is_not_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_state_is_its_users_alone() {
+async fn the_state_folder_is_private() {
     use std::os::unix::fs::PermissionsExt;
     let test = TestHost::start().await;
     let state = std::fs::metadata(test.folder.path().join("state")).unwrap();
@@ -216,11 +216,11 @@ async fn the_state_is_its_users_alone() {
 const SOCKET: &str = "FROSTLINE_TEST_SOCKET";
 
 #[test]
-#[ignore = "a process of a host's own, which `a_process_that_the_host_started_is_no_admin` starts"]
+#[ignore = "started as a child process by `a_process_that_the_host_started_is_no_admin`"]
 fn asks_for_the_admins_socket() {
     let socket = std::env::var_os(SOCKET).unwrap();
     let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
-    // The host may have closed it already.
+    // The host may have closed the connection already.
     let _ = stream.write_all(b"GET /v1/tenants HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n");
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -238,7 +238,7 @@ async fn a_process_that_the_host_started_is_no_admin() {
     let ended = ended.await.unwrap().unwrap();
     let told = String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success() && told.contains("1 passed"), "{told}");
-    // Whoever is no child of the host's is one.
+    // Processes that the host did not start have access.
     test.admin(Method::GET, "/v1/tenants", &serde_json::Value::Null)
         .await;
 }

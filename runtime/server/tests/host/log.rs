@@ -1,6 +1,6 @@
-//! What a host logs.
+//! Contents of the host's log.
 
-use crate::support::{TestHost, done_alone};
+use crate::support::{TestHost, rerun_in_own_process};
 use http::{Method, StatusCode};
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -8,12 +8,12 @@ use std::time::Duration;
 use tracing::Level;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// What was logged.
+/// Captured log of this process.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    /// Keeps what this process logs from now on. See [`done_alone`].
+    /// Starts capturing the log of this process. See [`rerun_in_own_process`].
     pub(crate) fn start(level: Level) -> Self {
         let log = Self::default();
         let subscriber = tracing_subscriber::fmt()
@@ -51,7 +51,7 @@ impl<'a> MakeWriter<'a> for Log {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_asked_who_tries_tokens_and_why_the_host_stops_is_logged() {
-    if done_alone("log::who_asked_who_tries_tokens_and_why_the_host_stops_is_logged") {
+    if rerun_in_own_process("log::who_asked_who_tries_tokens_and_why_the_host_stops_is_logged") {
         return;
     }
     let log = Log::start(Level::INFO);

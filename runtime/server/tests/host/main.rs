@@ -1,4 +1,4 @@
-//! A whole host in this process: real HTTP, state on disk, the stock guest, a small network.
+//! Tests of a complete host in this process, with HTTP, state on disk, the stock guest and a small network.
 
 #![allow(
     clippy::unwrap_used,

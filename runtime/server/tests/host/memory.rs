@@ -1,4 +1,4 @@
-//! What requests hold of the host's memory: no more than there is, and nothing once they are gone.
+//! Requests stay within the memory budget, and release all memory at the end.
 
 use crate::client::STUCK;
 use crate::fixtures::sample;
@@ -11,10 +11,10 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-/// So little that no two of the largest requests fit beside each other.
+/// Memory budget. Smaller than two of the largest requests.
 const BUDGET: u64 = 512 << 20;
 
-/// Bytes of an object, and how often it is asked for: more than grants may hold of the budget.
+/// Object size in bytes, and number of samples. The product exceeds the memory for grants.
 const OBJECT: usize = 8 << 20;
 const TIMES: u32 = 48;
 
@@ -31,8 +31,8 @@ async fn memory(test: &TestHost) -> MemoryActivity {
     memory
 }
 
-/// Looks until what requests hold is as wanted.
-async fn until(test: &TestHost, wanted: impl Fn(u64) -> bool) {
+/// Waits until the memory held by requests satisfies `wanted`.
+async fn wait_for_memory(test: &TestHost, wanted: impl Fn(u64) -> bool) {
     let looking = async {
         loop {
             let memory = memory(test).await;
@@ -45,11 +45,11 @@ async fn until(test: &TestHost, wanted: impl Fn(u64) -> bool) {
     };
     tokio::time::timeout(STUCK, looking)
         .await
-        .expect("memory was not as wanted");
+        .expect("the memory did not reach the expected value");
 }
 
-/// A client that says it sends 16 MiB, sends some of it, and waits.
-async fn a_body_short(test: &TestHost) -> TcpStream {
+/// Opens a connection, declares a body of 16 MiB and sends only the beginning.
+async fn send_partial_body(test: &TestHost) -> TcpStream {
     let address = test.host.as_ref().unwrap().address();
     let mut stream = TcpStream::connect(address).await.unwrap();
     let head = format!(
@@ -62,7 +62,7 @@ async fn a_body_short(test: &TestHost) -> TcpStream {
     stream
 }
 
-/// One large object, named many times.
+/// Returns a request that reads the same large object several times.
 fn large(test: &TestHost) -> ExtractionRequest {
     test.write("large", &vec![7; OBJECT]);
     let mut request = test.request("none", 0);
@@ -71,25 +71,25 @@ fn large(test: &TestHost) -> ExtractionRequest {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bodies_take_no_more_than_there_is_and_nothing_once_their_clients_left() {
+async fn bodies_stay_within_the_budget_and_release_memory_on_disconnect() {
     let test = host().await;
     let mut clients = Vec::new();
     for _ in 0..24 {
-        clients.push(a_body_short(&test).await);
+        clients.push(send_partial_body(&test).await);
     }
-    until(&test, |held| held >= 16 << 20).await;
+    wait_for_memory(&test, |held| held >= 16 << 20).await;
     drop(clients);
-    until(&test, |held| held == 0).await;
+    wait_for_memory(&test, |held| held == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_nobody_reads_take_no_more_than_there_is_and_go_with_their_client() {
+async fn unread_objects_stay_within_the_budget_and_release_memory_on_disconnect() {
     let test = host().await;
     let unread = test.client.extract(&large(&test)).await;
     assert_eq!(unread.status(), StatusCode::OK);
-    until(&test, |held| held >= OBJECT as u64).await;
+    wait_for_memory(&test, |held| held >= OBJECT as u64).await;
     drop(unread);
-    until(&test, |held| held == 0).await;
+    wait_for_memory(&test, |held| held == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,7 +104,7 @@ async fn an_answer_larger_than_all_memory_is_sent_piece_by_piece() {
         }
     }
     assert!(bytes > TIMES as usize * OBJECT, "{bytes}");
-    until(&test, |held| held == 0).await;
+    wait_for_memory(&test, |held| held == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -117,11 +117,11 @@ async fn activations_are_held_until_they_are_sent() {
     let answer = test.client.extract(&request).await;
     assert_eq!(answer.status(), StatusCode::OK, "{:?}", answer.headers());
     drop(answer);
-    until(&test, |held| held == 0).await;
+    wait_for_memory(&test, |held| held == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_can_never_fit_is_told_both_numbers() {
+async fn a_request_that_can_never_fit_is_refused_with_both_numbers() {
     let test = TestHost::limited(|_| (), |config| config.memory_budget = 1 << 20).await;
     let mut request = test.request("none", 0);
     request.samples = (0..10_000).map(|position| sample(position, "a")).collect();

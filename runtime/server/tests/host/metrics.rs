@@ -1,4 +1,4 @@
-//! What is shown to whom of what a host counts.
+//! Contents and visibility of metrics.
 
 use crate::client::{Client, body};
 use crate::support::TestHost;
@@ -9,7 +9,7 @@ use rcgen::generate_simple_self_signed;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A client of the port for whoever runs the host.
+/// Returns a client for the operator's metrics port.
 pub(crate) fn operator(test: &TestHost) -> Client {
     let address = test.host.as_ref().unwrap().metrics_address().unwrap();
     Client::new(format!("http://{address}"), String::new(), false)
@@ -21,7 +21,7 @@ pub(crate) async fn metrics(client: &Client) -> String {
     String::from_utf8(body(answer).await.to_vec()).unwrap()
 }
 
-/// The value of a line.
+/// Returns the value of a metric.
 pub(crate) fn value(text: &str, name: &str) -> f64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     line.unwrap_or_else(|| panic!("no {name} in\n{text}"))
@@ -31,13 +31,13 @@ pub(crate) fn value(text: &str, name: &str) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_sent_away_is_named_to_whoever_runs_the_host_alone() {
+async fn only_the_operators_port_names_refused_tenants() {
     let test = TestHost::with(|settings| settings.metrics_listen = Some("127.0.0.1:0".to_owned())).await;
     let quota = [(QuotaKey::Running, 1), (QuotaKey::Queued, 0)];
     let (acme, bolt) = (test.tenant("acme", &quota).await, test.tenant("bolt", &[]).await);
-    let open = acme.extract(&test.large()).await;
+    let open = acme.extract(&test.large_request()).await;
     assert_eq!(open.status(), StatusCode::OK);
-    let refused = acme.extract_refused(&test.large()).await.0;
+    let refused = acme.extract_refused(&test.large_request()).await.0;
     assert_eq!(refused, StatusCode::TOO_MANY_REQUESTS);
     let text = metrics(&operator(&test)).await;
     assert_eq!(
@@ -52,7 +52,7 @@ async fn who_is_sent_away_is_named_to_whoever_runs_the_host_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn open_metrics_are_for_who_asks_for_them() {
+async fn openmetrics_requires_an_accept_header() {
     let test = TestHost::start().await;
     let shown = async |accept: &str| {
         let headers = [("accept", accept)];
@@ -81,7 +81,7 @@ async fn open_metrics_are_for_who_asks_for_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_sample_took_is_seen_stage_by_stage() {
+async fn metrics_show_the_time_of_samples_by_stage() {
     let test = TestHost::start().await;
     let (guest, model) = test.upload().await;
     test.photos(6);
@@ -105,23 +105,23 @@ async fn what_a_sample_took_is_seen_stage_by_stage() {
     assert!(value(&text, "frostline_state_age_seconds") < 60.0);
     assert!(value(&text, "process_resident_memory_bytes") > 0.0);
     assert!(text.contains("frostline_build_info{version=\""), "{text}");
-    assert!(!text.contains("certificate"), "it has none");
+    assert!(!text.contains("certificate"), "the host has no certificate");
 }
 
-/// What the port answers to plain HTTP; nothing where it only speaks TLS.
+/// Returns the answer to plain HTTP, or nothing if the port requires TLS.
 async fn asked_plainly(test: &TestHost, path: &str) -> String {
     let address = test.host.as_ref().unwrap().metrics_address().unwrap();
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nhost: metrics\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
-    // A host that expected a handshake closes the connection, well or not.
+    // A host that expects a TLS handshake may close the connection with an error.
     stream.read_to_end(&mut answer).await.ok();
     String::from_utf8_lossy(&answer).into_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_with_a_certificate_shows_metrics_plainly_only_where_that_was_written() {
+async fn plain_http_metrics_with_a_certificate_require_the_setting() {
     for (listen, plain) in [("127.0.0.1:0", false), ("http://127.0.0.1:0", true)] {
         let test = TestHost::with(|settings| {
             let made = generate_simple_self_signed(["localhost".to_owned()]).unwrap();

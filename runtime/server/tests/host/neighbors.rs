@@ -1,4 +1,4 @@
-//! Other tenants of a host.
+//! Hosts with several tenants.
 
 use crate::client::{Client, End, rows};
 use crate::support::TestHost;
@@ -7,9 +7,9 @@ use frostline_wire::{QuotaChange, QuotaKey, RowFormat};
 use http::{Method, StatusCode};
 
 impl TestHost {
-    /// Another tenant, which may read the data and has this of a quota.
+    /// Adds a tenant with access to the data and with this quota.
     pub(crate) async fn tenant(&self, name: &str, quota: &[(QuotaKey, u64)]) -> Client {
-        let (token, _) = self.add(name).await;
+        let (token, _) = self.add_tenant(name).await;
         self.set_quota(name, quota).await;
         self.client_of(&token)
     }
@@ -22,9 +22,9 @@ impl TestHost {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_weight_that_is_none_is_refused_with_those_there_are() {
+async fn an_invalid_weight_is_refused_with_the_range() {
     let test = TestHost::start().await;
-    test.add("acme").await;
+    test.add_tenant("acme").await;
     let change = QuotaChange::from([(QuotaKey::Weight, Some(0))]);
     let path = "/v1/tenants/acme/quota";
     let (status, answer) = test.ask_admin(Method::PATCH, path, &change).await;

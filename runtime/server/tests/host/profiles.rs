@@ -41,7 +41,7 @@ async fn profile_of(client: &Client, request: &ProfileRequest) -> Profile {
     serde_json::from_slice(&body).unwrap()
 }
 
-/// Whether it is the same measurement; JSON may change a number's last digit.
+/// True if both are the same measurement. JSON may change the last digit of numbers.
 fn same(left: &Profile, right: &Profile) -> bool {
     left.measured_at == right.measured_at
         && (left.measured_in_seconds - right.measured_in_seconds).abs() < 1e-9
@@ -75,7 +75,7 @@ async fn a_model_is_measured_once_and_kept_over_a_restart() {
         assert!(cut.busy_seconds_per_sample > 0.0);
         assert!(cut.encoded["f32"].bytes_per_sample >= cut.bytes_per_sample as f64);
     }
-    // Pixels and their activations; the weights of the product only behind it.
+    // The pixels and the activations. The weights of the matrix product only count for cuts after it.
     assert_eq!(measured.cuts[0].memory.per_sample, 2.0 * 4.0 * 3.0 * 64.0);
     assert_eq!(
         (measured.cuts[1].memory.fixed, measured.cuts[2].memory.fixed),
@@ -94,7 +94,7 @@ async fn a_model_is_measured_once_and_kept_over_a_restart() {
     );
 
     assert!(same(&profile(&test, &request).await, &measured));
-    // A CPU computes in full whatever is allowed.
+    // A CPU always computes in full precision.
     let less_exact = ProfileRequest {
         precision: Precision::Tf32,
         ..request.clone()
@@ -109,7 +109,7 @@ async fn a_model_is_measured_once_and_kept_over_a_restart() {
     assert_eq!(test.load().await.running, 0);
 
     test.host.take().unwrap().shutdown(Duration::from_secs(5)).await;
-    let test = TestHost::on(test.folder, |settings| settings.engine.lanes = 2).await;
+    let test = TestHost::start_in(test.folder, |settings| settings.engine.lanes = 2).await;
     assert!(same(&profile(&test, &request).await, &measured));
     let (status, shown): (_, Profile) = test.client.get("/v1/profiles/tiny").await;
     assert_eq!(status, StatusCode::OK);
@@ -139,8 +139,8 @@ async fn samples_that_cannot_be_used_are_left_out_while_there_are_others() {
     assert!(message.contains("absent.png"), "{message}");
 }
 
-/// An extraction whose answer ends only when somebody reads it.
-fn endless(test: &TestHost) -> ExtractionRequest {
+/// An extraction that only ends after the client has read the answer.
+fn unread_extraction(test: &TestHost) -> ExtractionRequest {
     test.write("large", &vec![7; 1 << 20]);
     let mut request = test.request("none", 0);
     request.samples = (0..64).map(|position| sample(position, "large")).collect();
@@ -197,7 +197,7 @@ mod long {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_tenants_profile_is_not_read_by_another_with_the_same_model() {
+    async fn profiles_are_separate_per_tenant() {
         let test = TestHost::with(|settings| settings.extractions.running = 2).await;
         test.photos(3);
         let stranger = test.tenant("stranger", &[]).await;
@@ -209,16 +209,16 @@ mod long {
         assert_eq!(status, StatusCode::NOT_FOUND, "{error}");
         assert!(
             !same(&profile_of(&stranger, &request).await, &measured),
-            "measured anew"
+            "measured again"
         );
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_profile_waits_for_no_other_tenants_queue_and_says_what_went_on_beside_it() {
+    async fn a_profile_skips_other_tenants_queues_and_reports_disturbance() {
         let test = TestHost::with(|settings| settings.extractions.running = 2).await;
         test.photos(3);
         let busy = test.tenant("busy", &[(QuotaKey::Running, 1)]).await;
-        let extraction = endless(&test);
+        let extraction = unread_extraction(&test);
         let unread = busy.extract(&extraction).await;
         let queued = tokio::spawn({
             let (busy, extraction) = (busy.clone(), extraction.clone());
@@ -228,31 +228,31 @@ mod long {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
 
-        // The other's queue stays as it is until somebody reads.
+        // The other tenant's queue does not change until the answer is read.
         let request = request(&test).await;
         assert!(profile(&test, &request).await.disturbed);
         assert_eq!(test.load().await.queued, 1);
         let (status, _) = test.client.refused(Method::GET, "/v1/profiles/tiny", "").await;
-        assert_eq!(status, StatusCode::NOT_FOUND, "it is not kept");
+        assert_eq!(status, StatusCode::NOT_FOUND, "disturbed profiles are not stored");
 
         queued.abort();
         while test.load().await.queued > 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         drop(unread);
-        test.idle().await;
+        test.wait_until_idle().await;
         let measured = profile(&test, &request).await;
         assert!(!measured.disturbed && same(&profile(&test, &request).await, &measured));
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_profile_of_another_place_says_nothing() {
+    async fn a_profile_of_another_platform_is_not_used() {
         let mut test = TestHost::with(|settings| settings.engine.lanes = 2).await;
         test.photos(3);
         let request = request(&test).await;
         let measured = profile(&test, &request).await;
         test.host.take().unwrap().shutdown(Duration::from_secs(5)).await;
-        let test = TestHost::on(test.folder, |settings| settings.engine.lanes = 1).await;
+        let test = TestHost::start_in(test.folder, |settings| settings.engine.lanes = 1).await;
         let status = test
             .client
             .send(Method::GET, "/v1/profiles/tiny", "")
@@ -263,12 +263,12 @@ mod long {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn who_will_not_wait_for_a_profile_is_told_so() {
+    async fn a_profile_request_fails_after_its_wait_time() {
         let test = TestHost::with(|settings| settings.extractions.running = 1).await;
         test.photos(3);
         let mut request = request(&test).await;
         request.wait_seconds = Some(0);
-        let unread = test.client.extract(&endless(&test)).await;
+        let unread = test.client.extract(&unread_extraction(&test)).await;
         let body = serde_json::to_vec(&request).unwrap();
         let answer = test.client.send(Method::POST, "/v1/profiles", body.clone()).await;
         assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
@@ -278,7 +278,7 @@ mod long {
         assert_eq!(error.class, ErrorClass::Busy);
         assert!(error.message.contains("continue without a profile"), "{error}");
         drop(unread);
-        test.idle().await;
-        assert_eq!(profile(&test, &request).await.cuts.len(), 3, "it need not wait");
+        test.wait_until_idle().await;
+        assert_eq!(profile(&test, &request).await.cuts.len(), 3, "the host is idle");
     }
 }

@@ -1,7 +1,7 @@
-//! Uploads that break off and go on.
+//! Interrupted and resumed uploads.
 
 use crate::client::{Client, STUCK, body};
-use crate::fixtures::{network, pin, stock_guest};
+use crate::fixtures::{network, stock_guest, upload_ref};
 use crate::support::TestHost;
 use bytes::Bytes;
 use frostline_wire::{ErrorBody, ModelInfo, digest_of, repr_digest};
@@ -14,10 +14,10 @@ use tokio::net::TcpStream;
 
 const MODEL: &str = "/v1/models/tiny";
 
-/// Bytes that an upload breaks off after.
+/// Offset at which uploads are interrupted, in bytes.
 const BROKEN_AT: usize = 300_000;
 
-/// An upload: where to, its bytes, and the header that says what they hash to.
+/// An upload with the URL path, the bytes and the `repr-digest` header.
 struct Upload {
     path: &'static str,
     bytes: Bytes,
@@ -26,7 +26,7 @@ struct Upload {
 
 impl Upload {
     fn new(path: &'static str, bytes: Vec<u8>) -> Self {
-        let digest = repr_digest(&pin("any", &bytes).sha256).unwrap();
+        let digest = repr_digest(&upload_ref("any", &bytes).sha256).unwrap();
         Self {
             path,
             bytes: bytes.into(),
@@ -34,14 +34,14 @@ impl Upload {
         }
     }
 
-    /// A model of half a megabyte; `note` makes it another one.
+    /// Creates a model of half a megabyte. The bytes depend on `note`.
     fn model(note: u8) -> Self {
         let mut model = network();
         model.set_metadata("note", &char::from(b'a' + note).to_string().repeat(500_000));
         Self::new(MODEL, model.to_bytes().unwrap())
     }
 
-    /// Begins to send the bytes from `from` on and stops at `to`; the connection stays open.
+    /// Sends the bytes from `from` to `to`, and leaves the connection open.
     async fn begin(&self, test: &TestHost, from: usize, to: usize) -> TcpStream {
         let address = test.client.base.trim_start_matches("http://");
         let mut stream = TcpStream::connect(address).await.unwrap();
@@ -58,7 +58,7 @@ impl Upload {
         stream
     }
 
-    /// Sends `from..to` and breaks off; returns when the host has written it down.
+    /// Sends the bytes from `from` to `to` and disconnects. Returns after the host has stored them.
     async fn broken(&self, test: &TestHost, from: usize, to: usize) {
         drop(self.begin(test, from, to).await);
         self.wait_for(test, to).await;
@@ -72,10 +72,10 @@ impl Upload {
         };
         tokio::time::timeout(STUCK, reached)
             .await
-            .expect("what came was not kept");
+            .expect("the received bytes were not stored");
     }
 
-    /// How many bytes the host has, and whether it has it all.
+    /// Returns the number of bytes on the host, and true if the upload is complete.
     async fn offset(&self, client: &Client) -> (u64, bool) {
         let headers = [("repr-digest", self.digest.as_str())];
         let answer = client.send_with(Method::HEAD, self.path, &headers, "").await;
@@ -87,7 +87,7 @@ impl Upload {
         )
     }
 
-    /// Sends the rest from `from` on.
+    /// Sends the remaining bytes from `from`.
     async fn finish(&self, client: &Client, from: usize) -> Response<Incoming> {
         let offset = from.to_string();
         let headers = [
@@ -104,12 +104,12 @@ fn partials(test: &TestHost) -> PathBuf {
     test.folder.path().join("state/partials")
 }
 
-fn kept(test: &TestHost) -> usize {
+fn partial_count(test: &TestHost) -> usize {
     std::fs::read_dir(partials(test)).unwrap().count()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_broke_off_goes_on_and_is_the_same_in_the_end() {
+async fn an_interrupted_upload_is_resumed() {
     let test = TestHost::start().await;
     for upload in [Upload::model(0), Upload::new("/v1/guests/prefix", stock_guest())] {
         let (first, second) = (upload.bytes.len() / 3, upload.bytes.len() / 2);
@@ -120,24 +120,24 @@ async fn what_broke_off_goes_on_and_is_the_same_in_the_end() {
         assert_eq!(answer.status(), StatusCode::CREATED, "{:?}", body(answer).await);
         let size = upload.bytes.len() as u64;
         assert_eq!(upload.offset(&test.client).await, (size, true));
-        assert_eq!(kept(&test), 0, "nothing is left over");
+        assert_eq!(partial_count(&test), 0, "the partial upload is removed");
     }
     let (_, info) = test.client.get::<ModelInfo>(MODEL).await;
     assert_eq!(info.sha256, digest_of(&Upload::model(0).digest).unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_came_survives_a_restart() {
+async fn partial_uploads_survive_a_restart() {
     let mut test = TestHost::start().await;
     let upload = Upload::model(0);
     upload.broken(&test, 0, BROKEN_AT).await;
-    // Another is still on its way when the host is told to stop.
+    // Another upload is in flight when the host shuts down.
     let open = Upload::model(1);
     let stream = open.begin(&test, 0, BROKEN_AT).await;
     let stopped = test.host.take().unwrap();
     stopped.shutdown(Duration::from_millis(200)).await;
     drop(stream);
-    let test = TestHost::on(test.folder, |_| ()).await;
+    let test = TestHost::start_in(test.folder, |_| ()).await;
     assert_eq!(upload.offset(&test.client).await.0, BROKEN_AT as u64);
     let answer = upload.finish(&test.client, BROKEN_AT).await;
     assert_eq!(answer.status(), StatusCode::CREATED);
@@ -147,7 +147,7 @@ async fn what_came_survives_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_goes_on_only_where_the_host_is() {
+async fn an_upload_resumes_only_at_the_hosts_offset() {
     let test = TestHost::start().await;
     let upload = Upload::model(0);
     upload.broken(&test, 0, BROKEN_AT).await;
@@ -162,7 +162,7 @@ async fn an_upload_goes_on_only_where_the_host_is() {
     assert_eq!(
         answer.status(),
         StatusCode::CREATED,
-        "from the start it may always go"
+        "an upload can always restart"
     );
 }
 
@@ -183,7 +183,7 @@ async fn bytes_of_another_digest_are_refused_and_not_kept() {
         "{error}"
     );
     assert_eq!(other.offset(&test.client).await, (0, false));
-    assert_eq!(kept(&test), 0);
+    assert_eq!(partial_count(&test), 0);
     assert_eq!(
         test.client.send(Method::GET, MODEL, "").await.status(),
         StatusCode::NOT_FOUND
@@ -195,7 +195,7 @@ async fn bytes_of_another_digest_are_refused_and_not_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn headers_that_make_no_sense_are_refused_by_name() {
+async fn invalid_headers_are_refused_by_name() {
     let test = TestHost::start().await;
     let upload = Upload::model(0);
     let digest = upload.digest.as_str();
@@ -219,9 +219,9 @@ async fn headers_that_make_no_sense_are_refused_by_name() {
     assert_eq!(
         test.client.send(Method::HEAD, MODEL, "").await.status(),
         StatusCode::NOT_FOUND,
-        "without a digest HEAD is GET without its body"
+        "without a digest, HEAD behaves as GET"
     );
-    assert_eq!(kept(&test), 0);
+    assert_eq!(partial_count(&test), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -258,12 +258,18 @@ async fn leftovers_are_bounded_by_number_bytes_and_age() {
             upload.broken(test, 0, BROKEN_AT).await;
         }
         let left = async {
-            while kept(test) > 2 {
+            while partial_count(test) > 2 {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(STUCK, left).await.expect("too much is kept");
-        assert_eq!(offsets(test).await, [0, BROKEN_AT, BROKEN_AT], "the oldest goes");
+        tokio::time::timeout(STUCK, left)
+            .await
+            .expect("too many partial uploads are stored");
+        assert_eq!(
+            offsets(test).await,
+            [0, BROKEN_AT, BROKEN_AT],
+            "the oldest is removed"
+        );
     }
 
     let mut old = few;
@@ -273,7 +279,7 @@ async fn leftovers_are_bounded_by_number_bytes_and_age() {
     let yesterday = SystemTime::now() - Duration::from_secs(25 * 3600);
     let file = std::fs::File::options().write(true).open(file).unwrap();
     file.set_modified(yesterday).unwrap();
-    let test = TestHost::on(old.folder, |_| ()).await;
+    let test = TestHost::start_in(old.folder, |_| ()).await;
     assert_eq!(offsets(&test).await, [0, 0, BROKEN_AT]);
 }
 
@@ -283,12 +289,14 @@ async fn two_clients_with_the_same_bytes_do_not_disturb_each_other() {
     let upload = Upload::model(0);
     let mut first = upload.begin(&test, 0, BROKEN_AT).await;
     let begun = async {
-        while kept(&test) == 0 {
+        while partial_count(&test) == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(STUCK, begun).await.expect("it never began");
-    // While it moves, nobody else gets in.
+    tokio::time::timeout(STUCK, begun)
+        .await
+        .expect("the upload did not start");
+    // While an upload progresses, other clients cannot take it over.
     let sent = BROKEN_AT + 1000;
     first.write_all(&upload.bytes[BROKEN_AT..sent]).await.unwrap();
     let answer = upload.finish(&test.http2(), 0).await;
@@ -303,7 +311,7 @@ async fn two_clients_with_the_same_bytes_do_not_disturb_each_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_went_silent_gives_way() {
+async fn a_silent_upload_is_replaced() {
     let test = TestHost::start().await;
     let upload = Upload::model(0);
     let silent = upload.begin(&test, 0, BROKEN_AT).await;
@@ -321,7 +329,7 @@ async fn a_connection_that_went_silent_gives_way() {
     };
     tokio::time::timeout(STUCK, taken_over)
         .await
-        .expect("it never gave way");
+        .expect("the silent upload was not replaced");
     drop(silent);
-    assert_eq!(kept(&test), 0);
+    assert_eq!(partial_count(&test), 0);
 }

@@ -1,11 +1,11 @@
-//! Data roots in a store that fails: who is told what, and what becomes of requests.
+//! Failures of the store behind a data root, as seen by tenants, the operator and other clients.
 
-use crate::bucket::{Bucket, Mood};
+use crate::bucket::{Behavior, Bucket};
 use crate::client::{End, STUCK, body, rows};
 use crate::fixtures::{photo, sample};
 use crate::log::Log;
 use crate::metrics::{metrics, operator};
-use crate::support::{TestHost, done_alone};
+use crate::support::{TestHost, rerun_in_own_process};
 use frostline_server::{HostSettings, StoreSettings};
 use frostline_tensor::OpError;
 use frostline_wire::RowFormat;
@@ -16,8 +16,8 @@ use std::time::Duration;
 
 const ROOT: &str = "s3://photos/set";
 
-/// Lets the host read the bucket by keys in a file.
-fn reads(bucket: &Bucket, folder: &Path) -> impl FnOnce(&mut HostSettings) + use<> {
+/// Configures the host to read the bucket with credentials in a file.
+fn with_bucket(bucket: &Bucket, folder: &Path) -> impl FnOnce(&mut HostSettings) + use<> {
     let keys = folder.join("keys");
     std::fs::write(
         &keys,
@@ -44,7 +44,7 @@ async fn ready(client: &crate::client::Client) -> String {
     String::from_utf8(body(answer).await.to_vec()).unwrap()
 }
 
-/// Waits until what is shown to whoever runs the host has the line.
+/// Waits until the operator's metrics contain the line.
 async fn shown(test: &TestHost, line: &str) -> String {
     let operator = operator(test);
     let shown = async {
@@ -61,7 +61,7 @@ async fn shown(test: &TestHost, line: &str) -> String {
         .unwrap_or_else(|_| panic!("{line} is never shown"))
 }
 
-/// The error of the only sample.
+/// Extracts a single sample and returns the error.
 async fn sample_error(test: &TestHost) -> OpError {
     let mut request = test.request("none", 0);
     (request.root, request.samples) = (ROOT.to_owned(), vec![sample(0, "0.png")]);
@@ -72,11 +72,11 @@ async fn sample_error(test: &TestHost) -> OpError {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_lets_nobody_in_spoils_no_sample() {
+async fn store_failures_are_host_errors() {
     let (bucket, folder) = (Bucket::start(photo(0)).await, tempfile::tempdir().unwrap());
-    let test = TestHost::with(reads(&bucket, folder.path())).await;
-    for mood in [Mood::Denied, Mood::Gone, Mood::Busy] {
-        bucket.feel(mood);
+    let test = TestHost::with(with_bucket(&bucket, folder.path())).await;
+    for mood in [Behavior::Denied, Behavior::Gone, Behavior::Busy] {
+        bucket.set_behavior(mood);
         let error = sample_error(&test).await;
         assert!(error.host_caused, "{mood:?}: {error}");
         assert!(
@@ -84,10 +84,10 @@ async fn a_store_that_lets_nobody_in_spoils_no_sample() {
             "{error}"
         );
     }
-    bucket.feel(Mood::Private);
+    bucket.set_behavior(Behavior::Private);
     let error = sample_error(&test).await;
-    assert!(!error.host_caused, "the others can be read: {error}");
-    bucket.feel(Mood::Denied);
+    assert!(!error.host_caused, "other objects may be readable: {error}");
+    bucket.set_behavior(Behavior::Denied);
     let (status, refused) = test
         .client
         .refused(Method::GET, &format!("/v1/objects?root={ROOT}"), "")
@@ -103,10 +103,10 @@ async fn a_store_that_lets_nobody_in_spoils_no_sample() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_root_that_does_not_answer_is_granted_only_unchecked() {
     let (bucket, folder) = (Bucket::start(photo(0)).await, tempfile::tempdir().unwrap());
-    let test = TestHost::with(reads(&bucket, folder.path())).await;
+    let test = TestHost::with(with_bucket(&bucket, folder.path())).await;
     let add = |name: &str, root: &str, unchecked: bool| json!({"name": name, "data": [root], "unchecked": unchecked});
     let missing = folder.path().join("missing");
-    bucket.feel(Mood::Gone);
+    bucket.set_behavior(Behavior::Gone);
     for (root, says) in [
         ("s4://x", "not supported"),
         ("/etc", "system folders"),
@@ -134,17 +134,17 @@ async fn a_root_that_does_not_answer_is_granted_only_unchecked() {
         .ask_admin(Method::PATCH, "/v1/tenants/acme", &json!({"data": [ROOT]}))
         .await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
-    bucket.feel(Mood::Fine);
+    bucket.set_behavior(Behavior::Fine);
     test.admin(Method::PATCH, "/v1/tenants/acme", &json!({"data": [ROOT]}))
         .await;
 }
 
-/// All files below a folder, as text.
-fn written(folder: &Path, all: &mut String) {
+/// Appends the contents of all files below a folder.
+fn collect_files(folder: &Path, all: &mut String) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            written(&path, all);
+            collect_files(&path, all);
         } else if let Ok(bytes) = std::fs::read(&path) {
             all.push_str(&String::from_utf8_lossy(&bytes));
         }
@@ -153,15 +153,21 @@ fn written(folder: &Path, all: &mut String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_store_is_reached_with_is_written_nowhere() {
-    if done_alone("roots::what_a_store_is_reached_with_is_written_nowhere") {
+    if rerun_in_own_process("roots::what_a_store_is_reached_with_is_written_nowhere") {
         return;
     }
     let log = Log::start(tracing::Level::TRACE);
     let (bucket, keys) = (Bucket::start(photo(0)).await, tempfile::tempdir().unwrap());
-    let test = TestHost::with(reads(&bucket, keys.path())).await;
+    let test = TestHost::with(with_bucket(&bucket, keys.path())).await;
     let mut all = String::new();
-    for mood in [Mood::Fine, Mood::Denied, Mood::Gone, Mood::Busy, Mood::Private] {
-        bucket.feel(mood);
+    for mood in [
+        Behavior::Fine,
+        Behavior::Denied,
+        Behavior::Gone,
+        Behavior::Busy,
+        Behavior::Private,
+    ] {
+        bucket.set_behavior(mood);
         let listing = test
             .client
             .send(Method::GET, &format!("/v1/objects?root={ROOT}"), "")
@@ -170,10 +176,10 @@ async fn what_a_store_is_reached_with_is_written_nowhere() {
         let added = json!({"name": format!("{mood:?}").to_lowercase(), "data": [ROOT]});
         let (_, added) = test.ask_admin(Method::POST, "/v1/tenants", &added).await;
         all.push_str(&String::from_utf8_lossy(&added));
-        if mood != Mood::Fine {
+        if mood != Behavior::Fine {
             all.push_str(&sample_error(&test).await.message);
         }
-        if mood == Mood::Denied {
+        if mood == Behavior::Denied {
             all.push_str(&shown(&test, "frostline_root_up{root=\"s3://photos/set\"} 0").await);
             all.push_str(&ready(&operator(&test)).await);
         }
@@ -184,7 +190,7 @@ async fn what_a_store_is_reached_with_is_written_nowhere() {
             .await
             .to_string(),
     );
-    written(test.folder.path(), &mut all);
+    collect_files(test.folder.path(), &mut all);
     drop(test);
     let logged = log.text();
     assert!(
@@ -203,17 +209,17 @@ mod long {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_root_that_fails_is_named_to_whoever_runs_the_host() {
+    async fn a_failing_root_is_named_on_the_operators_port() {
         let (bucket, folder) = (Bucket::start(photo(0)).await, tempfile::tempdir().unwrap());
-        let test = TestHost::with(reads(&bucket, folder.path())).await;
+        let test = TestHost::with(with_bucket(&bucket, folder.path())).await;
         shown(&test, "frostline_root_up{root=\"s3://photos/set\"} 1").await;
         assert_eq!(ready(&operator(&test)).await, "ready\n");
         for (mood, fault) in [
-            (Mood::Denied, "denied"),
-            (Mood::Busy, "busy"),
-            (Mood::Gone, "no_bucket"),
+            (Behavior::Denied, "denied"),
+            (Behavior::Busy, "busy"),
+            (Behavior::Gone, "no_bucket"),
         ] {
-            bucket.feel(mood);
+            bucket.set_behavior(mood);
             shown(
                 &test,
                 &format!("frostline_root_errors_total{{root=\"{ROOT}\",fault=\"{fault}\"}}"),
@@ -225,14 +231,14 @@ mod long {
         assert!(says.contains(ROOT) && says.contains("no_bucket"), "{says}");
         let activity = test.admin(Method::GET, "/v1/activity", &Value::Null).await;
         assert_eq!(activity["failing_roots"][0]["root"], ROOT);
-        // Strangers are told that something fails, not what.
+        // Clients without a token receive the number of failing roots, but no details.
         assert_eq!(ready(&test.client).await, "ready\ndata roots failing: 1\n");
         let text = metrics(&test.client).await;
         assert!(
             text.contains("frostline_store_errors_total{fault=\"denied\"}") && !text.contains("photos"),
             "{text}"
         );
-        bucket.feel(Mood::Fine);
+        bucket.set_behavior(Behavior::Fine);
         shown(&test, "frostline_root_up{root=\"s3://photos/set\"} 1").await;
         assert_eq!(ready(&operator(&test)).await, "ready\n");
     }

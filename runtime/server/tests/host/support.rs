@@ -1,10 +1,10 @@
-//! A host with data, and a client for it.
+//! Hosts with data for the tests, and requests to them.
 
 use crate::client::{Client, STUCK, body};
 use crate::fixtures::{photo, sample};
 use bytes::Bytes;
 use frostline_server::{Host, HostConfig, HostSettings, RunningHost};
-use frostline_wire::{Encoding, ExtractionRequest, Load, Pin, Split, Terms};
+use frostline_wire::{Encoding, ExtractionRequest, Load, Split, Terms, UploadRef};
 use http::{Method, Request, StatusCode};
 use http_body_util::Full;
 use hyper::client::conn::http1;
@@ -15,8 +15,9 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 
-/// Runs this test again in a process of its own, as it looks at all that a process logs; `false` in that process.
-pub(crate) fn done_alone(test: &str) -> bool {
+/// Runs this test in a separate process, because it examines the complete log of the process. Returns false
+/// in that process.
+pub(crate) fn rerun_in_own_process(test: &str) -> bool {
     const ALONE: &str = "FROSTLINE_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {
         return false;
@@ -46,15 +47,15 @@ impl TestHost {
     pub(crate) async fn with(change: impl FnOnce(&mut HostSettings)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("data")).unwrap();
-        Self::on(folder, change).await
+        Self::start_in(folder, change).await
     }
 
-    /// A host on state and data that are there.
-    pub(crate) async fn on(folder: TempDir, change: impl FnOnce(&mut HostSettings)) -> Self {
+    /// Starts a host with existing state and data.
+    pub(crate) async fn start_in(folder: TempDir, change: impl FnOnce(&mut HostSettings)) -> Self {
         Self::configured(folder, change, |_| ()).await
     }
 
-    /// A host with limits that no configuration file sets.
+    /// Starts a host with limits that are not part of the configuration file.
     pub(crate) async fn limited(
         change: impl FnOnce(&mut HostSettings),
         limit: impl FnOnce(&mut HostConfig),
@@ -97,19 +98,19 @@ impl TestHost {
         Client::new(self.client.base.clone(), self.client.token.clone(), true)
     }
 
-    /// A client of another tenant.
+    /// Returns a client with another token.
     pub(crate) fn client_of(&self, token: &str) -> Client {
         Client::new(self.client.base.clone(), token.to_owned(), false)
     }
 
-    /// Asks as an admin.
+    /// Sends an admin request that must succeed.
     pub(crate) async fn admin(&self, method: Method, path: &str, body: &impl Serialize) -> Value {
         let (status, bytes) = self.ask_admin(method, path, body).await;
         assert!(status.is_success(), "{path}: {status} {bytes:?}");
         serde_json::from_slice(&bytes).unwrap_or_default()
     }
 
-    /// The same, however it is answered.
+    /// Sends an admin request and returns the status and the body.
     pub(crate) async fn ask_admin(
         &self,
         method: Method,
@@ -131,22 +132,22 @@ impl TestHost {
         answered
     }
 
-    /// Adds a tenant that may read the data; its token, and the token's id.
-    pub(crate) async fn add(&self, name: &str) -> (String, String) {
+    /// Adds a tenant with access to the data. Returns the token and the id of the token.
+    pub(crate) async fn add_tenant(&self, name: &str) -> (String, String) {
         let new = serde_json::json!({"name": name, "data": [self.root()]});
         let given = self.admin(Method::POST, "/v1/tenants", &new).await;
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         (text(&given["token"]), text(&given["tenant"]["tokens"][0]["id"]))
     }
 
-    /// How many extractions run, as an admin is told.
+    /// Returns the number of running extractions according to the admin API.
     pub(crate) async fn running(&self) -> u64 {
         let activity = self.admin(Method::GET, "/v1/activity", &Value::Null).await;
         activity["running"].as_u64().unwrap()
     }
 
-    /// Waits until an admin is told that no extraction runs.
-    pub(crate) async fn ended(&self) {
+    /// Waits until no extraction runs, according to the admin API.
+    pub(crate) async fn wait_until_ended(&self) {
         let ended = async {
             while self.running().await > 0 {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -154,11 +155,12 @@ impl TestHost {
         };
         tokio::time::timeout(STUCK, ended)
             .await
-            .expect("an extraction kept its place");
+            .expect("an extraction is still running");
     }
 
-    /// Objects that no socket buffer holds, so that an answer nobody reads stays open.
-    pub(crate) fn large(&self) -> ExtractionRequest {
+    /// Returns a request for more bytes than all socket buffers hold. The extraction stays open until the
+    /// answer is read.
+    pub(crate) fn large_request(&self) -> ExtractionRequest {
         self.write("large", &vec![7; 1 << 20]);
         let mut request = self.request("none", 0);
         request.samples = (0..64).map(|position| sample(position, "large")).collect();
@@ -175,7 +177,7 @@ impl TestHost {
         std::fs::write(path, bytes).unwrap();
     }
 
-    /// Photos `0.png` and on, each different; their bytes.
+    /// Writes different photos named `0.png`, `1.png` and so on. Returns the files.
     pub(crate) fn photos(&self, count: u32) -> Vec<Bytes> {
         let photos: Vec<Bytes> = (0..count).map(photo).collect();
         photos
@@ -185,7 +187,7 @@ impl TestHost {
         photos
     }
 
-    pub(crate) async fn upload(&self) -> (Pin, Pin) {
+    pub(crate) async fn upload(&self) -> (UploadRef, UploadRef) {
         self.client.upload().await
     }
 
@@ -193,8 +195,8 @@ impl TestHost {
         self.client.get("/v1/load").await.1
     }
 
-    /// Waits until no extraction runs.
-    pub(crate) async fn idle(&self) {
+    /// Waits until the tenant has no running extraction.
+    pub(crate) async fn wait_until_idle(&self) {
         let idle = async {
             while self.load().await.running > 0 {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -202,7 +204,7 @@ impl TestHost {
         };
         tokio::time::timeout(STUCK, idle)
             .await
-            .expect("an extraction kept running");
+            .expect("an extraction is still running");
     }
 
     pub(crate) fn request(&self, split: &str, samples: u32) -> ExtractionRequest {

@@ -1,4 +1,4 @@
-//! What an admin changes of tenants, the configured one included.
+//! Changes to tenants by an admin, including the configured tenant.
 
 use crate::support::TestHost;
 use http::{Method, StatusCode};
@@ -7,8 +7,8 @@ use std::path::Path;
 
 const DEFAULT: &str = "/v1/tenants/default";
 
-/// Another host on the state of `told`, with a folder and the token of its own.
-async fn beside(told: &TestHost, local: &Path) -> TestHost {
+/// Starts another host with the state and the token of `told`, and with a separate local folder.
+async fn second_host(told: &TestHost, local: &Path) -> TestHost {
     TestHost::with(|settings| {
         settings.state = told.folder.path().join("state").to_str().unwrap().to_owned();
         settings.local = Some(local.to_owned());
@@ -21,7 +21,7 @@ async fn status(test: &TestHost) -> StatusCode {
     test.client.send(Method::GET, "/v1/guests", "").await.status()
 }
 
-/// Waits until the host answers its configured tenant so.
+/// Waits until the host answers requests of the configured tenant with `wanted`.
 async fn answers(test: &TestHost, wanted: StatusCode) {
     let answers = async {
         while status(test).await != wanted {
@@ -34,7 +34,7 @@ async fn answers(test: &TestHost, wanted: StatusCode) {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_configured_tenant_is_disabled_and_enabled_on_every_host() {
     let (told, local) = (TestHost::start().await, tempfile::tempdir().unwrap());
-    let other = beside(&told, local.path()).await;
+    let other = second_host(&told, local.path()).await;
     assert_eq!(status(&told).await, StatusCode::OK);
     let shown = told
         .admin(Method::PATCH, DEFAULT, &json!({"disabled": true}))
@@ -59,9 +59,9 @@ async fn the_configured_tenant_is_disabled_and_enabled_on_every_host() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_revoked_token_of_the_configured_tenant_lets_in_nowhere_until_its_file_has_another() {
+async fn revoking_the_configured_token_applies_on_every_host() {
     let (told, local) = (TestHost::start().await, tempfile::tempdir().unwrap());
-    let other = beside(&told, local.path()).await;
+    let other = second_host(&told, local.path()).await;
     let shown = told.admin(Method::GET, DEFAULT, &Value::Null).await;
     let id = shown["tokens"][0]["id"].as_str().unwrap();
     told.admin(Method::DELETE, &format!("{DEFAULT}/tokens/{id}"), &Value::Null)
@@ -83,7 +83,7 @@ async fn a_revoked_token_of_the_configured_tenant_lets_in_nowhere_until_its_file
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_configuration_says_of_the_configured_tenant_is_changed_there_alone() {
+async fn the_configured_tenant_can_only_be_changed_in_the_configuration() {
     let test = TestHost::start().await;
     let data = json!({"data": ["/elsewhere"]});
     for (method, path, body) in [
@@ -103,7 +103,7 @@ async fn what_the_configuration_says_of_the_configured_tenant_is_changed_there_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_token_lives_as_long_as_the_one_before_unless_asked_otherwise() {
+async fn a_new_token_inherits_the_lifetime_of_the_previous_one() {
     let test = TestHost::start().await;
     let new = json!({"name": "acme", "data": [], "token_seconds": 9000});
     test.admin(Method::POST, "/v1/tenants", &new).await;
@@ -128,7 +128,7 @@ async fn a_new_token_lives_as_long_as_the_one_before_unless_asked_otherwise() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_removed_tenant_leaves_no_compiled_guest() {
     let test = TestHost::start().await;
-    let (token, _) = test.add("acme").await;
+    let (token, _) = test.add_tenant("acme").await;
     test.upload().await;
     test.client_of(&token).upload().await;
     let artifacts = test.folder.path().join("state/artifacts");
@@ -139,5 +139,5 @@ async fn a_removed_tenant_leaves_no_compiled_guest() {
     };
     assert_eq!(compiled(), 2);
     test.admin(Method::DELETE, "/v1/tenants/acme", &Value::Null).await;
-    assert_eq!(compiled(), 1, "that of the other tenant stays");
+    assert_eq!(compiled(), 1, "other tenants are not affected");
 }

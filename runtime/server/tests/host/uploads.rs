@@ -1,5 +1,5 @@
 use crate::client::body;
-use crate::fixtures::{network, pin, stock_guest};
+use crate::fixtures::{network, stock_guest, upload_ref};
 use crate::support::TestHost;
 use frostline_wire::{
     Description, DescriptionRequest, ErrorClass, GuestInfo, Load, ModelInfo, ObjectPage, Pixels,
@@ -7,7 +7,7 @@ use frostline_wire::{
 use http::{Method, StatusCode};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_token_nothing_is_told_but_health() {
+async fn only_health_and_metrics_are_available_without_a_token() {
     let test = TestHost::start().await;
     let mut stranger = test.client.clone();
     for token in ["", "wrong", &test.client.token[1..]] {
@@ -39,7 +39,7 @@ async fn uploads_are_versions_that_survive_a_restart() {
     assert_eq!(
         again.status(),
         StatusCode::OK,
-        "the same bytes are no new version"
+        "uploading the same bytes creates no version"
     );
 
     let mut other = network();
@@ -55,7 +55,7 @@ async fn uploads_are_versions_that_survive_a_restart() {
         .unwrap()
         .shutdown(std::time::Duration::from_secs(10))
         .await;
-    let test = TestHost::on(test.folder, |_| ()).await;
+    let test = TestHost::start_in(test.folder, |_| ()).await;
     let (_, shown) = test.client.get::<GuestInfo>("/v1/guests/prefix").await;
     assert_eq!(shown.sha256, guest.sha256);
     assert_eq!(
@@ -84,7 +84,7 @@ async fn uploads_are_versions_that_survive_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_with_an_upload_is_said_and_nothing_is_stored() {
+async fn invalid_uploads_are_refused_and_not_stored() {
     let test = TestHost::with(|settings| settings.limits.guest_bytes = 100_000).await;
     let wrong_hash = format!("/v1/guests/prefix?sha256={}", "0".repeat(64));
     let (guest, model) = (stock_guest(), network().to_bytes().unwrap());
@@ -135,7 +135,7 @@ async fn what_is_wrong_with_an_upload_is_said_and_nothing_is_stored() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_deleted_is_gone() {
+async fn deleted_uploads_are_not_found() {
     let test = TestHost::start().await;
     test.upload().await;
     for path in ["/v1/guests/prefix", "/v1/models/tiny"] {
@@ -170,7 +170,7 @@ async fn unknown_addresses_and_methods_are_answered_in_json() {
 async fn a_guest_describes_itself_for_a_model() {
     let test = TestHost::start().await;
     let (guest, model) = test.upload().await;
-    let ask = |guest: &frostline_wire::Pin| {
+    let ask = |guest: &frostline_wire::UploadRef| {
         serde_json::to_vec(&DescriptionRequest {
             guest: guest.clone(),
             model: model.clone(),
@@ -188,7 +188,7 @@ async fn a_guest_describes_itself_for_a_model() {
     assert_eq!(description.cuts.len(), 4);
     let (status, error) = test
         .client
-        .refused(Method::POST, "/v1/descriptions", ask(&pin("prefix", b"x")))
+        .refused(Method::POST, "/v1/descriptions", ask(&upload_ref("prefix", b"x")))
         .await;
     assert_eq!(
         (status, error.class),
@@ -259,7 +259,10 @@ async fn hostile_models_are_refused_and_nothing_is_stored() {
             "{}: {error}",
             hostile.name
         );
-        let named = hostile.named.iter().all(|word| error.message.contains(word));
+        let named = hostile
+            .expected_fragments
+            .iter()
+            .all(|word| error.message.contains(word));
         assert!(named, "{}: {error}", hostile.name);
     }
     let (status, _) = test.client.refused(Method::GET, "/v1/models/tiny", "").await;
@@ -267,8 +270,8 @@ async fn hostile_models_are_refused_and_nothing_is_stored() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_kept_of_a_tenants_models_is_bounded() {
-    // One takes about 500 bytes.
+async fn model_metadata_is_limited_per_tenant() {
+    // Model metadata needs about 500 bytes.
     let test = TestHost::limited(|_| (), |config| config.limits.facts_bytes = 800).await;
     let model = || network().to_bytes().unwrap();
     let first = test.client.send(Method::PUT, "/v1/models/first", model()).await;

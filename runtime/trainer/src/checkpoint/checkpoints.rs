@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Checkpoints retained per run. The older one is used if the newest is corrupt.
-const KEPT: usize = 2;
+const RETAINED_CHECKPOINTS: usize = 2;
 
 /// Weights by name, ready to be merged into a model.
 pub(crate) type Weights = Arc<Vec<(String, frostline_tensor::Tensor)>>;
@@ -49,7 +49,7 @@ pub(crate) struct FoundCheckpoint {
     pub(crate) snapshot: Snapshot,
     pub(crate) best: Option<LoadedEpoch>,
     /// Warnings about corrupt checkpoints and missing weights.
-    pub(crate) told: Vec<String>,
+    pub(crate) warnings: Vec<String>,
     broken: Vec<PathBuf>,
 }
 
@@ -70,7 +70,8 @@ impl CheckpointFolder {
     /// checkpoints. Returns the path and the number of bytes written.
     ///
     /// # Errors
-    /// Returns the path with the system's error if writing fails. Existing checkpoints are kept.
+    /// Returns the checkpoint's path and the error if either file cannot be written. Existing checkpoints are
+    /// kept.
     pub(crate) fn save(
         &mut self,
         snapshot: &Snapshot,
@@ -94,7 +95,7 @@ impl CheckpointFolder {
         bytes += snapshot.write(&path, self.create).map_err(failed)?;
         let of = snapshot.note.at.best.map_or(0, |best| best.epoch.into());
         self.referenced.push(of);
-        if self.referenced.len() > KEPT {
+        if self.referenced.len() > RETAINED_CHECKPOINTS {
             self.referenced.remove(0);
         }
         // A leftover file only wastes space.
@@ -108,11 +109,11 @@ impl CheckpointFolder {
 
     /// Removes old checkpoints, and best epochs without a reference.
     fn tidy(&self) -> io::Result<()> {
-        for (_, path) in self.numbered(STEP)?.into_iter().skip(KEPT) {
+        for (_, path) in self.numbered(STEP)?.into_iter().skip(RETAINED_CHECKPOINTS) {
             fs::remove_file(path)?;
         }
         // After a resume, the reference of the previous checkpoint is unknown.
-        let known = self.referenced.len() == KEPT;
+        let known = self.referenced.len() == RETAINED_CHECKPOINTS;
         for (epoch, path) in self.numbered(BEST)? {
             if known && !self.referenced.contains(&epoch) {
                 fs::remove_file(path)?;
@@ -158,7 +159,7 @@ impl CheckpointFolder {
                 path,
                 snapshot,
                 best,
-                told,
+                warnings: told,
                 broken: broken.into_iter().map(|(path, _)| path).collect(),
             }));
         }

@@ -38,7 +38,7 @@ pub(super) fn digest(spec: &JobSpec) -> String {
 ///
 /// # Errors
 /// Returns [`TrainerError::Resume`] if the folder has no `config.json`, or if it cannot be read.
-pub fn recorded(run: &Path) -> Result<JobSpec, TrainerError> {
+pub fn recorded_job(run: &Path) -> Result<JobSpec, TrainerError> {
     let refused = |why: String| TrainerError::Resume {
         run: run.to_owned(),
         why,

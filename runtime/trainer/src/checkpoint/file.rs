@@ -104,8 +104,8 @@ fn parse<N: DeserializeOwned>(bytes: &[u8]) -> Result<(N, Tensors), FileError> {
     }
     let content = |why: &str| FileError::Content(why.to_owned());
     let (length, rest) = rest.split_first_chunk().ok_or(FileError::Checksum)?;
-    let length =
-        usize::try_from(u64::from_le_bytes(*length)).map_err(|_| content("the header length is out of range"))?;
+    let length = usize::try_from(u64::from_le_bytes(*length))
+        .map_err(|_| content("the header length is out of range"))?;
     let header = rest
         .get(..length)
         .ok_or_else(|| content("the header is truncated"))?;
@@ -119,8 +119,7 @@ fn parse<N: DeserializeOwned>(bytes: &[u8]) -> Result<(N, Tensors), FileError> {
         let (own, others) = bytes
             .and_then(|bytes| rest.split_at_checked(bytes))
             .ok_or_else(|| content("a tensor is truncated"))?;
-        let data =
-            Data::from_bytes(entry.dtype, own).ok_or_else(|| content("invalid tensor data"))?;
+        let data = Data::from_bytes(entry.dtype, own).ok_or_else(|| content("invalid tensor data"))?;
         let tensor = Tensor::new(shape, data).map_err(|error| FileError::Content(error.to_string()))?;
         tensors.push((entry.name, tensor));
         rest = others;
@@ -206,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_whole_is_still_not_believed() {
+    fn invalid_content_with_a_valid_checksum_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let bytes = fs::read(written(folder.path())).unwrap();
         let body = &bytes[..bytes.len() - HASH];

@@ -12,7 +12,7 @@ use crate::compute::{blocking, session_options};
 use crate::whole_file::{self, Create};
 use crate::{EncodingChoice, Events, Job, JobSpec, Policy, Summary, TrainerError};
 use frostline_engine::library_version;
-use frostline_job::folder::{CHECKPOINTS, CONFIG, END, EVENTS, Ending, PLAN, SAMPLES};
+use frostline_job::folder::{CHECKPOINTS, CONFIG, END, EVENTS, FinalState, PLAN, SAMPLES};
 use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -32,7 +32,7 @@ pub(crate) struct LockedRun {
     /// Hash of the samples in the checkpoint, if one was found.
     samples: Option<String>,
     maker: Environment,
-    kept: Arc<RunLock>,
+    run_lock: Arc<RunLock>,
 }
 
 impl LockedRun {
@@ -52,7 +52,7 @@ impl LockedRun {
     fn open(job: &Job, run: &RunFolder) -> Result<(Self, Arc<RunLock>), TrainerError> {
         let path = run.path.clone();
         let failed = |error: io::Error| run_error(&path, &error);
-        let then = run.resume.then(|| config::recorded(&path)).transpose()?;
+        let then = run.resume.then(|| config::recorded_job(&path)).transpose()?;
         let kept = Arc::new(lock_folder(run)?);
         whole_file::sweep(&path).map_err(failed)?;
         let mut spec = config::record(job)?;
@@ -87,7 +87,7 @@ impl LockedRun {
             found,
             maker,
             path,
-            kept: Arc::clone(&kept),
+            run_lock: Arc::clone(&kept),
         };
         Ok((folder, kept))
     }
@@ -153,11 +153,10 @@ impl LockedRun {
         self.found.take()
     }
 
-    /// Returns a writer for the checkpoints of `job`.
     pub(crate) fn checkpoint_writer(self, job: JobNote, events: &Events) -> CheckpointWriter {
         let place = CheckpointTarget {
             checkpoints: self.checkpoints,
-            kept: self.kept,
+            run_lock: self.run_lock,
             every: self.every,
         };
         CheckpointWriter::new(place, job, self.maker, events)
@@ -201,7 +200,7 @@ fn check_same(
     let Some(found) = found else { return Ok(()) };
     found.check(&job_note(now, String::new()))?;
     if now.reproducible && found.snapshot.note.maker != *maker {
-        return Err(other_maker(&found.snapshot.note.maker, maker));
+        return Err(environment_difference(&found.snapshot.note.maker, maker));
     }
     Ok(())
 }
@@ -224,7 +223,7 @@ fn run_error(run: &Path, error: &io::Error) -> TrainerError {
 }
 
 /// Records how the run in `folder` ended, best effort.
-pub(crate) fn write_ending(folder: &Path, ending: &Ending) {
+pub(crate) fn write_ending(folder: &Path, ending: &FinalState) {
     // Without it the run counts as interrupted and can be resumed.
     let _ = write_json(&folder.join(END), |path| File::create_new(path), ending);
 }
@@ -246,7 +245,7 @@ fn job_note(spec: &JobSpec, samples: String) -> JobNote {
 }
 
 /// Reports the first difference between two environments. Such differences can change low-order bits.
-fn other_maker(then: &Environment, now: &Environment) -> String {
+fn environment_difference(then: &Environment, now: &Environment) -> String {
     let pairs = [
         ("Frostline", &then.frostline, &now.frostline),
         ("ONNX Runtime", &then.library, &now.library),

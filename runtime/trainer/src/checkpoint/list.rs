@@ -4,7 +4,7 @@ use super::record::epochs_of;
 use super::run_folder::RunFolder;
 use super::{checkpoints, config, folder, lock};
 use crate::{Job, JobSpec, TrainerError};
-use frostline_job::folder::{CHECKPOINTS, EVENTS, Ending, SWEEP};
+use frostline_job::folder::{CHECKPOINTS, EVENTS, FinalState, SWEEP};
 use serde::Serialize;
 use std::fs;
 use std::io;
@@ -64,11 +64,11 @@ pub enum RunState {
 pub fn runs(folder: &Path) -> io::Result<Vec<RunSummary>> {
     let mut runs = Vec::new();
     for path in entries(folder)? {
-        if let Ok(spec) = config::recorded(&path) {
+        if let Ok(spec) = config::recorded_job(&path) {
             runs.push((spec.created, summary(path, &spec)?));
         } else if path.join(SWEEP).is_file() {
             for variant in entries(&path)? {
-                if let Ok(spec) = config::recorded(&variant) {
+                if let Ok(spec) = config::recorded_job(&variant) {
                     let mut run = summary(variant, &spec)?;
                     let sweep = path.file_name().unwrap_or_default().to_string_lossy();
                     run.name = format!("{sweep}/{}", run.name);
@@ -104,7 +104,7 @@ pub fn unfinished(folder: &Path, job: &Job) -> Result<RunFolder, TrainerError> {
             RunState::Finished => Some("finished".to_owned()),
             RunState::Running => Some("still running".to_owned()),
             RunState::Interrupted | RunState::Failed => {
-                frostline_job::refusal(&config::recorded(&run.path)?, &now, run.epochs_done)
+                frostline_job::refusal(&config::recorded_job(&run.path)?, &now, run.epochs_done)
             }
         };
         match why {
@@ -122,11 +122,11 @@ pub fn can_resume(folder: &Path) -> bool {
 }
 
 fn summary(path: PathBuf, spec: &JobSpec) -> io::Result<RunSummary> {
-    let (state, error) = match frostline_job::folder::ending(&path) {
+    let (state, error) = match frostline_job::folder::final_state(&path) {
         _ if lock::is_locked(&path)? => (RunState::Running, None),
-        Some(Ending::Finished) => (RunState::Finished, None),
-        Some(Ending::Failed { error }) => (RunState::Failed, Some(error)),
-        Some(Ending::Interrupted) | None => (RunState::Interrupted, None),
+        Some(FinalState::Finished) => (RunState::Finished, None),
+        Some(FinalState::Failed { error }) => (RunState::Failed, Some(error)),
+        Some(FinalState::Interrupted) | None => (RunState::Interrupted, None),
     };
     let epochs = epochs_of(&path.join(EVENTS));
     let numbers = epochs.iter().filter(|(_, quality)| quality.score().is_finite());
@@ -137,7 +137,7 @@ fn summary(path: PathBuf, spec: &JobSpec) -> io::Result<RunSummary> {
             best
         }
     });
-    let judged = best.map(|(_, quality)| quality.judged_by());
+    let judged = best.map(|(_, quality)| quality.main_metric());
     let name = |path: Option<&std::ffi::OsStr>| path.unwrap_or_default().to_string_lossy().into_owned();
     Ok(RunSummary {
         name: name(path.file_name()),

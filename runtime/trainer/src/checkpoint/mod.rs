@@ -20,7 +20,7 @@ mod snapshot;
 mod writer;
 
 pub(crate) use checkpoints::{FoundCheckpoint, SavedEpoch, Weights};
-pub use config::recorded;
+pub use config::recorded_job;
 pub(crate) use folder::{LockedRun, write_ending};
 pub use list::{RunState, RunSummary, can_resume, runs, unfinished};
 pub use run_folder::RunFolder;

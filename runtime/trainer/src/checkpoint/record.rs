@@ -1,7 +1,7 @@
 //! `events.jsonl`: the job's events in the format of `train --json`, with an additional time stamp.
 
 use crate::{Event, Events, Quality};
-use frostline_job::{Logged, plain};
+use frostline_job::{LoggedEvent, plain};
 use parking_lot::Mutex;
 use std::fmt::Display;
 use std::fs::File;
@@ -53,7 +53,7 @@ pub(super) fn recorded(path: &Path, events: &Events) -> io::Result<(Events, Reco
     recorded_to(file, path, before, events)
 }
 
-/// [`recorded`] for an open `file`. `before` is the duration of the earlier jobs of this run, in seconds.
+/// [`recorded_job`] for an open `file`. `before` is the duration of the earlier jobs of this run, in seconds.
 fn recorded_to(
     file: impl Write + Send + 'static,
     path: &Path,
@@ -61,7 +61,10 @@ fn recorded_to(
     events: &Events,
 ) -> io::Result<(Events, Recorder)> {
     let (lines, waiting) = mpsc::channel(WAITING);
-    let lost = format!("some events are missing in {} because the disk is too slow", path.display());
+    let lost = format!(
+        "some events are missing in {} because the disk is too slow",
+        path.display()
+    );
     let (told, place) = (Arc::clone(events), path.display().to_string());
     let failed = move |why: &dyn Display| {
         let message = format!("stopped writing events to {place}: {why}");
@@ -149,7 +152,7 @@ pub(super) fn epochs_of(path: &Path) -> Vec<(u32, Quality)> {
     let lines = BufReader::new(file).split(b'\n').map_while(Result::ok);
     let events = lines
         .filter(|line| line.starts_with(b"{\"event\":\"epoch\""))
-        .filter_map(|line| Logged::parse(&line).ok()?.event);
+        .filter_map(|line| LoggedEvent::parse(&line).ok()?.event);
     events
         .filter_map(|event| match event {
             Event::Epoch {
@@ -189,7 +192,7 @@ mod tests {
         let text = fs::read_to_string(&path).unwrap();
         let read: Vec<_> = text
             .lines()
-            .map(|line| Logged::parse(line.as_bytes()).unwrap())
+            .map(|line| LoggedEvent::parse(line.as_bytes()).unwrap())
             .collect();
         let told: Vec<_> = read.iter().map(|line| line.event.clone().unwrap()).collect();
         assert_eq!(told, [warning("one"), warning("two")]);
@@ -217,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_who_tells_of_an_event_waits_for_the_disk() {
+    async fn emitting_events_never_waits_for_the_disk() {
         let (open, gate) = oneshot::channel();
         let written: Arc<Mutex<Vec<u8>>> = Arc::default();
         let disk = Slow {
@@ -227,7 +230,8 @@ mod tests {
         let warned = Arc::new(Mutex::new(0));
         let log = Arc::clone(&warned);
         let told: Events = Arc::new(move |event| {
-            let lost = matches!(event, Event::Warning { message } if message.contains("events are missing in slow"));
+            let lost =
+                matches!(event, Event::Warning { message } if message.contains("events are missing in slow"));
             *log.lock() += u32::from(lost);
         });
         let (events, recorder) = recorded_to(disk, Path::new("slow"), 0.0, &told).unwrap();

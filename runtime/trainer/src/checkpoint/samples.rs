@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_became_of_samples_is_counted() {
+    fn sample_changes_are_counted() {
         let then = index(&[("a", "1", 0), ("b", "1", 0), ("c", "1", 1), ("d", "1", 1)]);
         let now = index(&[
             ("b", "2", 0),

@@ -89,7 +89,6 @@ pub(crate) struct Progress {
     pub(crate) beyond: Option<u64>,
 }
 
-/// Result of an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct EpochResult {
     /// Mean training loss over the samples of the epoch.

@@ -20,7 +20,7 @@ const EVERY: Duration = Duration::from_secs(300);
 pub(crate) struct CheckpointWriter {
     checkpoints: Arc<Mutex<CheckpointFolder>>,
     /// Held until the last checkpoint is written, even if the job was dropped.
-    kept: Arc<RunLock>,
+    run_lock: Arc<RunLock>,
     job: JobNote,
     maker: Environment,
     /// Steps between two checkpoints; `None` uses the default interval.
@@ -35,7 +35,7 @@ pub(crate) struct CheckpointWriter {
 /// Destination and interval of a job's checkpoints.
 pub(super) struct CheckpointTarget {
     pub(super) checkpoints: CheckpointFolder,
-    pub(super) kept: Arc<RunLock>,
+    pub(super) run_lock: Arc<RunLock>,
     /// Steps between two checkpoints; `None` uses the default interval.
     pub(super) every: Option<u64>,
 }
@@ -44,7 +44,7 @@ impl CheckpointWriter {
     pub(super) fn new(place: CheckpointTarget, job: JobNote, maker: Environment, events: &Events) -> Self {
         Self {
             checkpoints: Arc::new(Mutex::new(place.checkpoints)),
-            kept: place.kept,
+            run_lock: place.run_lock,
             job,
             maker,
             every: place.every,
@@ -81,7 +81,7 @@ impl CheckpointWriter {
         };
         let snapshot = Snapshot { note, suffix, bad };
         let (checkpoints, events) = (Arc::clone(&self.checkpoints), Arc::clone(&self.events));
-        let kept = Arc::clone(&self.kept);
+        let kept = Arc::clone(&self.run_lock);
         let write = move || {
             let written = write(&checkpoints, &events, &snapshot, best.as_ref());
             drop(kept);

@@ -45,7 +45,7 @@ impl Forward {
         interrupt: &Interrupt,
         doing: &'static str,
     ) -> Result<Self, TrainerError> {
-        let rows = rows_of_a_run(batch, rows_for(model, options)?);
+        let rows = rows_per_execution(batch, rows_for(model, options)?);
         Self::open_parts(model.to_parts(ONE_FILE)?, rows, options, interrupt, doing)
     }
 
@@ -107,7 +107,7 @@ impl Forward {
 }
 
 /// Divides a batch into executions of equal size with up to `most` rows, which minimizes padding.
-fn rows_of_a_run(batch: usize, most: usize) -> usize {
+fn rows_per_execution(batch: usize, most: usize) -> usize {
     let batch = batch.max(1);
     batch.div_ceil(batch.div_ceil(most))
 }
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn runs_of_a_batch_are_equal_and_never_large() {
         let rows: Vec<usize> = [0, 1, 8, 16, 17, 20, 64, 100]
-            .map(|batch| rows_of_a_run(batch, 16))
+            .map(|batch| rows_per_execution(batch, 16))
             .to_vec();
         assert_eq!(rows, [1, 1, 8, 16, 9, 10, 16, 15]);
     }

@@ -16,7 +16,7 @@ pub(crate) struct SuffixState {
 impl Suffix {
     /// Copies the state for the next step.
     pub(crate) fn state(&self) -> Result<SuffixState, TrainerError> {
-        let updated = self.counted()? == 0.0;
+        let updated = self.pending_weight()? == 0.0;
         let slots = self.slots.iter().filter(|slot| !(updated && slot.is_pending()));
         let held = |slot: &StateSlot| {
             Ok((
@@ -36,7 +36,7 @@ impl SuffixState {
     ///
     /// # Errors
     /// Returns [`TrainingError::State`] if the tensor is missing, or if type or shape differ.
-    pub(super) fn put(&self, slot: &mut StateSlot) -> Result<(), TrainingError> {
+    pub(super) fn restore(&self, slot: &mut StateSlot) -> Result<(), TrainingError> {
         let held = self.slots.iter().find(|(input, _)| *input == slot.input);
         let fits = |tensor: &&Tensor| {
             tensor.dtype() == slot.initial.dtype() && tensor.shape() == slot.initial.shape()

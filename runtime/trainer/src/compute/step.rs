@@ -25,7 +25,7 @@ pub(super) struct Rows<'a> {
     pub(super) activations: &'a Tensor,
     pub(super) targets: &'a Tensor,
     /// Offset of the first row within the batch.
-    pub(super) before: usize,
+    pub(super) offset: usize,
 }
 
 impl Step {
@@ -60,7 +60,7 @@ impl Step {
             inputs.push((self.input.as_str(), Cow::Borrowed(rows.activations)));
             inputs.push((self.targets.as_str(), Cow::Borrowed(rows.targets)));
             for mask in &self.masks {
-                let drawn = mask.draw(terms.step, rows.before)?;
+                let drawn = mask.draw(terms.step, rows.offset)?;
                 inputs.push((mask.input.as_str(), Cow::Owned(drawn)));
             }
         }

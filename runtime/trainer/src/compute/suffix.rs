@@ -51,7 +51,7 @@ pub(crate) struct Suffix {
     /// The weight update for accumulated gradients, opened on first use.
     update: Option<Step>,
     /// The forward pass with the current weights, opened on first use.
-    present: Option<Forward>,
+    inference: Option<Forward>,
 }
 
 /// Components and settings of a suffix.
@@ -97,7 +97,7 @@ impl Suffix {
         }
         self.sessions.clear();
         self.middles.clear();
-        self.present = None;
+        self.inference = None;
         *self = Self::restore(parts, remembered, &self.interrupt.clone())?;
         Ok(())
     }
@@ -128,8 +128,8 @@ impl Suffix {
         let mut graph = built.map_err(|source| not_trained(&freeze, source))?;
         for slot in &mut graph.state {
             let begins = match (&from, remembered.remove(&slot.input)) {
-                (Some(from), _) => from.put(slot),
-                (None, Some(tensor)) => slot.hold(&tensor).map(|held| slot.initial = held),
+                (Some(from), _) => from.restore(slot),
+                (None, Some(tensor)) => slot.to_slot(&tensor).map(|held| slot.initial = held),
                 (None, None) => Ok(()),
             };
             begins.map_err(|source| not_trained(&freeze, source))?;
@@ -158,7 +158,7 @@ impl Suffix {
             slots,
             sessions,
             update: None,
-            present: None,
+            inference: None,
         })
     }
 
@@ -189,7 +189,7 @@ impl Suffix {
         targets: Targets,
         terms: &StepTerms,
     ) -> Result<f32, TrainerError> {
-        self.present = None;
+        self.inference = None;
         let (activations, pending) = self.freeze_activations(split, rows)?;
         let loss = self.step(&activations, targets, terms)?;
         pending.cache(activations);
@@ -224,7 +224,7 @@ impl Suffix {
         let rows = Rows {
             activations,
             targets,
-            before: 0,
+            offset: 0,
         };
         match targets.rows()? <= self.micro_batch {
             true => self.run(rows, terms),
@@ -246,17 +246,17 @@ impl Suffix {
     /// Runs a step for each micro-batch and returns the mean loss, weighted by sample weights.
     fn micro_batches(&mut self, batch: Rows<'_>, terms: &StepTerms) -> Result<f32, TrainerError> {
         let rows = batch.targets.rows()?;
-        let first = self.counted()?;
+        let first = self.pending_weight()?;
         let (mut counted, mut sum) = (first, 0.0);
         for before in (0..rows).step_by(self.micro_batch.max(1)) {
             let end = rows.min(before + self.micro_batch);
             let rows = Rows {
                 activations: &batch.activations.slice_rows(before, end)?,
                 targets: &batch.targets.slice_rows(before, end)?,
-                before,
+                offset: before,
             };
             let loss = self.run(rows, terms)?;
-            let now = self.counted()?;
+            let now = self.pending_weight()?;
             if now > counted {
                 sum += f64::from(loss) * (now - counted);
             }
@@ -266,7 +266,7 @@ impl Suffix {
     }
 
     /// Returns the total weight of samples with a pending update.
-    pub(super) fn counted(&self) -> Result<f64, TrainerError> {
+    pub(super) fn pending_weight(&self) -> Result<f64, TrainerError> {
         if !self.settings.accumulates {
             return Ok(0.0);
         }
@@ -283,10 +283,10 @@ impl Suffix {
 
     /// Applies accumulated gradients if `terms` request an update and any sample contributed.
     pub(crate) fn update(&mut self, terms: &StepTerms) -> Result<(), TrainerError> {
-        if !terms.updates || self.counted()? == 0.0 {
+        if !terms.updates || self.pending_weight()? == 0.0 {
             return Ok(());
         }
-        self.present = None;
+        self.inference = None;
         if self.update.is_none() {
             let graph = TrainingGraph::update(&self.model, &self.settings);
             let graph = graph.map_err(|source| not_trained(&self.freeze, source))?;
@@ -310,16 +310,16 @@ impl Suffix {
 
     /// Enables standardization of features with the moments added so far.
     pub(crate) fn standardize(&mut self) {
-        self.present = None;
+        self.inference = None;
         self.standard = Some(std::mem::take(&mut self.moments).standard());
     }
 
     /// Returns the outputs of the current weights, `[rows, outputs]`.
     pub(crate) fn predict(&mut self, split: &Split, rows: BatchRows) -> Result<Tensor, TrainerError> {
         let (activations, pending) = self.freeze_activations(split, rows)?;
-        if self.present.is_none() {
+        if self.inference.is_none() {
             let model = self.model.merge(&self.weights()?)?;
-            self.present = Some(Forward::open(
+            self.inference = Some(Forward::open(
                 &model,
                 self.batch,
                 &self.options,
@@ -328,7 +328,7 @@ impl Suffix {
             )?);
         }
         let present = self
-            .present
+            .inference
             .as_mut()
             .ok_or(TrainerError::Ended { part: "engine" })?;
         let outputs = present.run(&activations)?;
@@ -360,7 +360,7 @@ impl Suffix {
             linear.fold(standard, &mut weights)?;
         }
         if let Some(numbers) = &self.numbers {
-            numbers.unfold(&self.model, &mut weights)?;
+            numbers.restore_units(&self.model, &mut weights)?;
         }
         Ok(weights)
     }

@@ -26,9 +26,9 @@ pub(crate) enum Divided {
         held_out: HashSet<String>,
     },
     /// The samples differ, but may overlap with the training data.
-    Others,
+    Different,
     /// The data already has separate parts, or cannot be divided.
-    Already,
+    HasParts,
 }
 
 /// Listed data of a root, with optional labels.
@@ -97,11 +97,11 @@ impl Division {
     /// ignores classes added since.
     pub(crate) fn reproduce_classes(&self, data: ListedSamples<'_>, only: Option<&[String]>) -> Divided {
         let Ok(dataset) = data.divide(Some(self.share), self.seed) else {
-            return Divided::Already;
+            return Divided::HasParts;
         };
         let parts = [&dataset.train, &dataset.validation].map(|part| keys(part, &dataset.classes, only));
         if digest(&parts) != self.samples {
-            return Divided::Others;
+            return Divided::Different;
         }
         let [trained, held_out] = parts.map(|keys| keys.into_iter().collect());
         Divided::Same { trained, held_out }

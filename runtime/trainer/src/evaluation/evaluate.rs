@@ -5,14 +5,14 @@ use crate::evaluation::{Divided, Division, ListedSamples};
 use crate::evaluation::{Predicting, Validation};
 use crate::event::notices;
 use crate::guest::stock_description;
-use crate::notes::{Input, Int8Note};
+use crate::model_metadata::{Int8Note, ModelInput};
 use crate::offer::Offer;
 use crate::pipeline::{BadSamples, BatchRows, Feed, FeedPlan, Steering};
 use crate::training::run::fetcher;
 use crate::upload::{OnHosts, Upload};
-use crate::{Evaluation, EvaluationJob, Event, Events, Flow, Guest, TrainerError, notes};
+use crate::{Evaluation, EvaluationJob, Event, Events, FetchLimits, Guest, TrainerError, model_metadata};
 use frostline_client::{
-    Dataset, DatasetError, Evaluated, Hosts, LabelTable, LeftOut, Listing, Part, SampleFiles, Samples,
+    Dataset, DatasetError, Evaluated, Hosts, LabelTable, Listing, Part, SampleFiles, Samples, SkippedObjects,
     Source, Task,
 };
 use frostline_engine::Interrupt;
@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Same default as a training job.
 const MEMORY_BYTES: u64 = 2 << 30;
-const FLOW: Flow = Flow {
+const FLOW: FetchLimits = FetchLimits {
     request_samples: 32,
     window: 8,
     ahead: 2,
@@ -56,13 +56,13 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
     let model = job.model.clone();
     let network = blocking(move || Ok(model.network()?)).await?;
     if job.guest.is_none() {
-        let (recipe, source) = notes::pixels(&job.model, &network, &job.pixels, false)?;
+        let (recipe, source) = model_metadata::pixels(&job.model, &network, &job.pixels, false)?;
         events(Event::Pixels { recipe, source });
     }
     let (offer, split) = opened(job, network, hosts, events).await?;
-    let source = offer.at(&split, Encoding::F32, FLOW.request_samples)?;
+    let source = offer.source_at(&split, Encoding::F32, FLOW.request_samples)?;
     let listing = hosts.listing(&job.root, job.layout).await?;
-    let task = notes::outputs(&job.model).map_or(Task::Classes, |(task, _)| task);
+    let task = model_metadata::outputs(&job.model).map_or(Task::Classes, |(task, _)| task);
     let table = labels::table(
         (job.labels.as_deref(), job.unlisted),
         &job.root,
@@ -118,9 +118,9 @@ pub(crate) async fn evaluate_samples(
     let model = job.model.clone();
     let network = blocking(move || Ok(model.network()?)).await?;
     let (offer, split) = opened(job, network, hosts, events).await?;
-    let (task, names) = notes::outputs(&job.model).unwrap_or_default();
+    let (task, names) = model_metadata::outputs(&job.model).unwrap_or_default();
     let measured = Measured {
-        source: offer.at(&split, Encoding::F32, FLOW.request_samples)?,
+        source: offer.source_at(&split, Encoding::F32, FLOW.request_samples)?,
         split,
         task,
         names,
@@ -138,7 +138,7 @@ async fn opened(
 ) -> Result<(Offer, Split), TrainerError> {
     match &job.guest {
         None => Ok((objects(job, network)?, Split::None)),
-        Some(guest) => rows_of(guest, job, network, hosts, events).await,
+        Some(guest) => guest_offer(guest, job, network, hosts, events).await,
     }
 }
 
@@ -219,7 +219,7 @@ async fn open(job: &EvaluationJob, split: &Split, task: Task) -> Result<Dedicate
 /// Samples to measure.
 struct EvaluationData {
     samples: Arc<Samples>,
-    left_out: LeftOut,
+    left_out: SkippedObjects,
     /// Known only for a model with a recorded division.
     held_out: Option<HeldOut>,
 }
@@ -246,15 +246,15 @@ fn divide_data(
             files,
         })
     };
-    let divided = notes::division(&job.model).map(again);
+    let divided = model_metadata::division(&job.model).map(again);
     let (evaluated, held_out) = match (&divided, job.part) {
         (Some(Divided::Same { trained, .. }), Some(Part::Train)) => (Evaluated::Keys(trained), None),
         (Some(Divided::Same { held_out, .. }), None | Some(Part::Validation)) => {
             (Evaluated::Keys(held_out), Some(HeldOut::All))
         }
-        (Some(Divided::Others), None) => (Evaluated::Usual, Some(HeldOut::Unknown)),
+        (Some(Divided::Different), None) => (Evaluated::DefaultPart, Some(HeldOut::Unknown)),
         (_, Some(part)) => (Evaluated::Part(part), None),
-        (_, None) => (Evaluated::Usual, None),
+        (_, None) => (Evaluated::DefaultPart, None),
     };
     let found = match table {
         Some(table) => Dataset::to_evaluate_by(&job.root, listing, table, names, files, evaluated),
@@ -288,7 +288,7 @@ fn outputs(
     listing: &Listing,
     table: Option<&LabelTable>,
 ) -> Result<Vec<String>, TrainerError> {
-    let names = notes::outputs(&job.model).map_or_else(
+    let names = model_metadata::outputs(&job.model).map_or_else(
         || {
             let folders = || Dataset::class_folders(listing, files(job));
             table.map_or_else(folders, |table| table.names().to_vec())
@@ -321,28 +321,28 @@ fn knows(classes: &[String], class: &str) -> String {
 
 /// Offers unchanged objects.
 fn objects(job: &EvaluationJob, network: Network) -> Result<Offer, TrainerError> {
-    let (pixels, _) = notes::pixels(&job.model, &network, &job.pixels, false)?;
+    let (pixels, _) = model_metadata::pixels(&job.model, &network, &job.pixels, false)?;
     let description = stock_description(&network, pixels);
     Ok(offer(job, network, description))
 }
 
 /// Offers activations from the guest, at the split used in training.
-async fn rows_of(
+async fn guest_offer(
     guest: &Guest,
     job: &EvaluationJob,
     network: Network,
     hosts: &Hosts,
     events: &Events,
 ) -> Result<(Offer, Split), TrainerError> {
-    let noted = match notes::input(&job.model)? {
-        Some(Input::Guest(noted)) => Some(noted),
-        Some(Input::Pixels(_)) | None => None,
+    let noted = match model_metadata::input(&job.model)? {
+        Some(ModelInput::Guest(noted)) => Some(noted),
+        Some(ModelInput::Pixels(_)) | None => None,
     };
-    let (pixels, _) = notes::pixels(&job.model, &network, &job.pixels, true)?;
+    let (pixels, _) = model_metadata::pixels(&job.model, &network, &job.pixels, true)?;
     let parameters = match (&guest.parameters, &noted) {
         (Some(own), _) => own.clone(),
         (None, Some(noted)) => noted.parameters.clone(),
-        (None, None) => notes::recipe(&pixels)?,
+        (None, None) => model_metadata::recipe(&pixels)?,
     };
     let guest = Upload::guest(guest).await?;
     let difference = noted

@@ -87,5 +87,7 @@ async fn fetch(root: &str, object: ObjectInfo, hosts: &Hosts) -> Result<Bytes, T
     let wanted = std::slice::from_ref(&object);
     let read = |client: HostClient| async move { client.read(root, wanted).await };
     let bytes = hosts.first(read).await?.pop();
-    bytes.ok_or_else(|| failed("the host cannot read the object, or the object changed after listing".to_owned()))
+    bytes.ok_or_else(|| {
+        failed("the host cannot read the object, or the object changed after listing".to_owned())
+    })
 }

@@ -40,7 +40,6 @@ impl Targets {
         }
     }
 
-    /// Returns the number of rows.
     pub(crate) fn rows(&self) -> usize {
         match self {
             Self::Classes(classes) => classes.len(),

@@ -12,7 +12,7 @@ pub(crate) struct Validation {
     /// Predictions for the samples that were used, in order.
     pub(crate) predictions: Predictions,
     /// Number of samples with cached features.
-    pub(crate) kept: usize,
+    pub(crate) cached: usize,
     /// Data received during the epoch.
     pub(crate) received: Received,
 }
@@ -61,7 +61,7 @@ impl Validation {
         Ok(Self {
             quality,
             predictions,
-            kept,
+            cached: kept,
             received,
         })
     }

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_which_nothing_would_be_left_stays_imprecise() {
+    fn the_last_int8_layers_are_not_returned_to_f32() {
         let two = with_large_channel(1e4).slice(None, Some("r2")).unwrap();
         let mut imprecise = comparison(two);
         imprecise.freeze = "r2".to_owned();

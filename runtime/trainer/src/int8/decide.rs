@@ -1,7 +1,7 @@
 //! Decides if a job computes frozen layers in int8.
 
 use super::compare::Comparison;
-use super::{Int8Record, LEAST_SIMILARITY, WORTHWHILE};
+use super::{Int8Record, LEAST_SIMILARITY, MIN_SPEEDUP};
 use crate::compute::{Dedicated, blocking, session_options};
 use crate::host_loads::HostLoads;
 use crate::{Event, Events, Job, Measuring, ProfileCache, RunFolder, SettingError, TrainerError, whole_file};
@@ -67,8 +67,8 @@ struct Key {
 /// Returns the network with frozen layers in int8, or `None` if `job` computes them in f32.
 ///
 /// # Errors
-/// Returns [`TrainerError::Setting`] if int8 is required but unsupported for the job, and
-/// [`TrainerError::Imprecise`] if it is too imprecise.
+/// Returns [`TrainerError::Setting`] if int8 is required but unsupported for the job, and the errors of
+/// [`Candidate::decide`].
 pub(crate) async fn decide_for(
     job: &Job,
     candidate: Candidate<'_>,
@@ -100,7 +100,8 @@ impl Candidate<'_> {
     /// Returns the network with frozen layers in int8, or `None` if f32 is preferred.
     ///
     /// # Errors
-    /// Returns [`TrainerError::Imprecise`] if int8 is required but too imprecise.
+    /// Returns [`TrainerError::Imprecise`] if int8 is required but too imprecise, and other errors if images
+    /// cannot be read or the network cannot be quantized.
     pub(crate) async fn decide(&self, events: &Events) -> Result<Option<QuantizedModel>, TrainerError> {
         let mut record = self.record(events).await?;
         record.used = self.is_used(&record)?;
@@ -125,7 +126,7 @@ impl Candidate<'_> {
     /// # Errors
     /// Returns [`TrainerError::Imprecise`] if int8 is required but too imprecise.
     fn is_used(&self, record: &Int8Record) -> Result<bool, TrainerError> {
-        let is_fast = record.speedup >= WORTHWHILE;
+        let is_fast = record.speedup >= MIN_SPEEDUP;
         match (self.precision, self.is_precise(record)) {
             (PrefixPrecision::F32, _) | (PrefixPrecision::Auto, false) => Ok(false),
             (PrefixPrecision::Auto, true) => Ok(is_fast),
@@ -155,7 +156,7 @@ impl Candidate<'_> {
                 self.worst(record)
             )
         } else if !record.used {
-            format!("the speedup is below {WORTHWHILE}")
+            format!("the speedup is below {MIN_SPEEDUP}")
         } else if in_f32 > 0 {
             format!(
                 "{in_f32} layers stay in f32, the error was largest up to '{}'",
@@ -266,7 +267,7 @@ fn divide(crops: Vec<Vec<u8>>, spec: &PixelSpec) -> Result<(Tensor, Tensor), Tra
         side.push(crop);
     }
     if calibration.is_empty() {
-        return Err(ProfileError::Nothing { what: "sample" }.into());
+        return Err(ProfileError::Missing { what: "sample" }.into());
     }
     if held_out.is_empty() {
         held_out.clone_from(&calibration);

@@ -15,4 +15,4 @@ pub(crate) use record::Int8Record;
 pub(crate) const LEAST_SIMILARITY: f64 = 0.99;
 
 /// Minimum speedup for `auto`. Measurements vary by about this factor.
-const WORTHWHILE: f64 = 1.1;
+const MIN_SPEEDUP: f64 = 1.1;

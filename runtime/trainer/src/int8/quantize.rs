@@ -4,7 +4,7 @@ use super::{Candidate, IMAGES};
 use crate::compute::blocking;
 use crate::event::notices;
 use crate::measure::spread;
-use crate::{Events, ProfileCache, TrainerError, notes};
+use crate::{Events, ProfileCache, TrainerError, model_metadata};
 use frostline_client::{HostClient, Hosts};
 use frostline_graph::Model;
 use frostline_job::{PixelFlags, PrefixPrecision};
@@ -17,7 +17,8 @@ pub struct QuantizationJob {
     pub model: Model,
     /// Name of the cut. Layers before this cut are quantized.
     pub freeze: String,
-    /// If int8 is too imprecise, `Int8` fails and `Auto` leaves the network in f32.
+    /// If int8 is too imprecise, `Int8` fails and `Auto` leaves the network in f32. `Auto` also does so if
+    /// int8 is less than 10 % faster. With `F32` nothing is done.
     pub precision: PrefixPrecision,
     /// Whether to accept a cosine similarity to f32 below 0.99.
     pub allow_imprecise: bool,
@@ -31,7 +32,8 @@ pub struct QuantizationJob {
     pub threads: usize,
 }
 
-/// Returns the network with layers before the cut in int8, or `None` if it stays in f32.
+/// Returns the network with layers before the cut in int8, or `None` if it stays in f32 (see
+/// [`QuantizationJob::precision`]).
 ///
 /// # Errors
 /// Returns [`TrainerError::Imprecise`] if int8 is required but too imprecise. Returns another
@@ -49,7 +51,7 @@ pub async fn quantize(
     let list = |client: HostClient| async move { client.objects(root, layout).await };
     let objects = hosts.first(list).await?;
     let (model, flags) = (job.model.clone(), job.pixels.clone());
-    let pixels = blocking(move || Ok(notes::input_pixels(&model, &flags)?.0)).await?;
+    let pixels = blocking(move || Ok(model_metadata::input_pixels(&model, &flags)?.0)).await?;
     let cache = ProfileCache::of_user();
     let candidate = Candidate {
         model: &job.model,

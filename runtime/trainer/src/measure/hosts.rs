@@ -7,16 +7,15 @@ use frostline_wire::{Profile, ProfileRequest};
 
 /// Link and load of the hosts, which get equal parts of a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Reach {
+pub(crate) struct HostConditions {
     /// Sum of all links.
     pub(crate) link: Link,
-    /// Number of hosts.
     pub(crate) hosts: usize,
     /// Number of other extractions on the busiest host.
     pub(crate) neighbors: u64,
 }
 
-impl Reach {
+impl HostConditions {
     /// Measures the links to all available hosts and queries the load.
     ///
     /// # Errors
@@ -100,9 +99,9 @@ mod tests {
     use frostline_wire::Platform;
     use std::time::Duration;
 
-    fn reach(megabytes: f64, milliseconds: u64, neighbors: u64) -> Reach {
+    fn reach(megabytes: f64, milliseconds: u64, neighbors: u64) -> HostConditions {
         let rate = megabytes * 1e6;
-        Reach {
+        HostConditions {
             link: Link {
                 bytes_per_second: rate,
                 round_trip: Duration::from_millis(milliseconds),
@@ -140,7 +139,7 @@ mod tests {
     #[test]
     fn links_add_up_and_the_slowest_host_counts() {
         let all = [reach(1.0, 5, 0), reach(3.0, 20, 4), reach(2.0, 1, 1)];
-        let together = Reach {
+        let together = HostConditions {
             link: Link {
                 bytes_per_second: 6e6,
                 round_trip: Duration::from_millis(20),
@@ -150,7 +149,7 @@ mod tests {
             hosts: 3,
             neighbors: 4,
         };
-        assert_eq!(all.into_iter().reduce(Reach::joined), Some(together));
+        assert_eq!(all.into_iter().reduce(HostConditions::joined), Some(together));
         let slowest = slowest([0.1, 0.3, 0.2].map(profile)).unwrap();
         assert_eq!(slowest.decode_seconds_per_sample, 0.3);
     }

@@ -6,6 +6,6 @@ mod samples;
 mod trainer;
 
 pub use cache::ProfileCache;
-pub(crate) use hosts::{Reach, probe, profiles};
+pub(crate) use hosts::{HostConditions, probe, profiles};
 pub(crate) use samples::{mean_size, spread};
 pub(crate) use trainer::{TrainerTask, trainer_profile};

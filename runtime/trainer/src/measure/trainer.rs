@@ -12,7 +12,7 @@ use frostline_engine::{Device, Interrupt, Lanes, LanesConfig, SessionOptions, St
 use frostline_graph::Model;
 use frostline_images::{DecodeLimits, load_augmented, normalize};
 use frostline_profile::{
-    MeasuredModel, ProfileError, Rules, encoded_pixels, machine, measure, memory, now, timed,
+    MeasureOptions, MeasuredModel, ProfileError, encoded_pixels, machine, measure, memory, now, timed,
 };
 use frostline_tensor::{
     Augmentation, Data, GraphExecutor, OpError, PixelSpec, Precision, Shape, Stage, Tensor, View,
@@ -194,7 +194,7 @@ fn decode(objects: &[Bytes], spec: &PixelSpec, view: Option<&View>) -> Result<Pi
     }
     let count = seconds.len();
     if count == 0 {
-        return Err(ProfileError::Nothing { what: "sample" }.into());
+        return Err(ProfileError::Missing { what: "sample" }.into());
     }
     // The first sample is slow because the caches are cold.
     let counted = seconds
@@ -245,9 +245,9 @@ async fn cuts(task: &TrainerTask, rows: usize, pixels: Tensor) -> Result<Vec<Cut
         source,
     })?;
     let executor: Arc<dyn GraphExecutor> = Arc::new(lanes);
-    let rules = Rules {
+    let rules = MeasureOptions {
         batch: rows,
-        ..Rules::default()
+        ..MeasureOptions::default()
     };
     let measured = measure(&subject, &pixels, &executor, &rules).await?;
     Ok(measured.cuts)

@@ -1,24 +1,24 @@
 //! Choice of a split without predictions.
 
 use super::Offer;
-use crate::plan::{Chosen, UsableSplit};
+use crate::plan::{ChosenSplit, UsableSplit};
 use crate::{Policy, TrainerError};
 use frostline_wire::Split;
 
 impl Offer {
     /// Returns the requested split if it is possible.
-    pub(crate) fn fixed(&self, split: &Split) -> Result<Chosen, TrainerError> {
+    pub(crate) fn fixed(&self, split: &Split) -> Result<ChosenSplit, TrainerError> {
         self.chosen(split, "as requested".to_owned())
     }
 
-    /// Computes everything on the trainer because the hosts refuse the frozen layers. `why` is the hosts'
-    /// error message.
-    pub(crate) fn without_layers(&self, why: &str) -> Result<Chosen, TrainerError> {
+    /// Returns the split `none` for a job whose frozen layers run on the trainer. `why` is the reason, for
+    /// example that the hosts refuse the layers.
+    pub(crate) fn without_layers(&self, why: &str) -> Result<ChosenSplit, TrainerError> {
         self.without_hosts(&format!("the frozen layers run on this machine: {why}"))
     }
 
-    /// Computes everything on the trainer for the given `reason`.
-    pub(crate) fn without_hosts(&self, reason: &str) -> Result<Chosen, TrainerError> {
+    /// Returns the split `none`, for which the trainer computes everything, with this `reason`.
+    pub(crate) fn without_hosts(&self, reason: &str) -> Result<ChosenSplit, TrainerError> {
         self.chosen(&Split::None, reason.to_owned())
     }
 
@@ -32,7 +32,7 @@ impl Offer {
         policy: &Policy,
         splits: &[UsableSplit],
         why: &str,
-    ) -> Result<Chosen, TrainerError> {
+    ) -> Result<ChosenSplit, TrainerError> {
         let smaller = |usable: &&UsableSplit| {
             matches!(usable.split, Split::Cut(_)) && usable.bytes_per_sample < self.object_bytes
         };
@@ -58,8 +58,8 @@ impl Offer {
         self.chosen(&split, format!("{rule}; {why}"))
     }
 
-    fn chosen(&self, split: &Split, reason: String) -> Result<Chosen, TrainerError> {
-        Ok(Chosen {
+    fn chosen(&self, split: &Split, reason: String) -> Result<ChosenSplit, TrainerError> {
+        Ok(ChosenSplit {
             encoding: self.encoding_of(split),
             split: split.clone(),
             bytes_per_sample: self.bytes_per_sample(split)? as f64,

@@ -3,10 +3,10 @@
 mod choose;
 mod served;
 
-use crate::notes::{Input, TrainedWith};
+use crate::model_metadata::{ModelInput, TrainingGuest};
 use crate::plan::UsableSplit;
 use crate::upload::OnHosts;
-use crate::{Flow, TrainerError};
+use crate::{FetchLimits, TrainerError};
 use frostline_client::{RowKind, Source};
 use frostline_graph::Network;
 use frostline_tensor::PixelSpec;
@@ -40,7 +40,7 @@ pub(crate) struct Offer {
     /// Priority, fixed batch size and precision for the job's work on the hosts.
     pub(crate) terms: Terms,
     /// Upper limits for requests, set by the job.
-    pub(crate) flow: Flow,
+    pub(crate) flow: FetchLimits,
 }
 
 impl Offer {
@@ -57,7 +57,7 @@ impl Offer {
     ///
     /// # Errors
     /// Returns [`TrainerError::Graph`] if the network does not have this cut.
-    pub(crate) fn at(
+    pub(crate) fn source_at(
         &self,
         split: &Split,
         encoding: Encoding,
@@ -96,13 +96,13 @@ impl Offer {
 
     /// Describes how to reproduce the input of a model trained at `split`. This is a recipe unless only the
     /// guest called `name` can reproduce the input.
-    pub(crate) fn input(&self, name: &str, split: &Split) -> Input {
+    pub(crate) fn input(&self, name: &str, split: &Split) -> ModelInput {
         let own_rows = self.description.cuts.iter().any(|served| {
             *split == Split::Cut(served.name.clone()) && matches!(served.activation, Activation::Own(_))
         });
         match self.pixels() {
-            Some(spec) if !own_rows => Input::Pixels(spec),
-            _ => Input::Guest(TrainedWith {
+            Some(spec) if !own_rows => ModelInput::Pixels(spec),
+            _ => ModelInput::Guest(TrainingGuest {
                 guest: name.to_owned(),
                 sha256: self
                     .on_hosts

@@ -40,14 +40,14 @@ impl Offer {
                 cuts,
             ));
         };
-        match self.why_not(cut) {
+        match self.obstacle(cut) {
             None => Ok(cut),
             Some(reason) => Err(self.ruled_out(&Split::Cut(name.to_owned()), reason)),
         }
     }
 
     /// Returns the reason why the network cannot be split at `cut`, if any.
-    fn why_not(&self, cut: &Cut) -> Option<String> {
+    fn obstacle(&self, cut: &Cut) -> Option<String> {
         if cut.dtype != DType::F32 {
             return Some(format!(
                 "its activations are {}, and only f32 can be sent",

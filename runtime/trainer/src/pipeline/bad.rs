@@ -9,7 +9,7 @@ use std::collections::HashSet;
 pub(crate) struct BadSamples {
     policy: OnBadSample,
     events: Events,
-    noted: Mutex<BadSampleState>,
+    state: Mutex<BadSampleState>,
 }
 
 #[derive(Default)]
@@ -23,7 +23,7 @@ impl BadSamples {
         Self {
             policy,
             events,
-            noted: Mutex::default(),
+            state: Mutex::default(),
         }
     }
 
@@ -44,7 +44,7 @@ impl BadSamples {
         if self.policy == OnBadSample::Fail {
             return Err(TrainerError::BadSample { key, source });
         }
-        let mut noted = self.noted.lock();
+        let mut noted = self.state.lock();
         noted.last = Some((key.clone(), source));
         if noted.samples.insert((part, index)) {
             (self.events)(Event::BadSample { key, message });
@@ -54,27 +54,27 @@ impl BadSamples {
 
     /// Restores bad samples from a checkpoint.
     pub(crate) fn restore(&self, samples: impl IntoIterator<Item = (Part, usize)>) {
-        self.noted.lock().samples.extend(samples);
+        self.state.lock().samples.extend(samples);
     }
 
     /// Returns all bad samples: training before validation, sorted by index.
     pub(crate) fn all(&self) -> Vec<(Part, usize)> {
-        let mut all: Vec<(Part, usize)> = self.noted.lock().samples.iter().copied().collect();
+        let mut all: Vec<(Part, usize)> = self.state.lock().samples.iter().copied().collect();
         all.sort_unstable_by_key(|(part, index)| (*part == Part::Validation, *index));
         all
     }
 
     pub(crate) fn contains(&self, part: Part, index: usize) -> bool {
-        self.noted.lock().samples.contains(&(part, index))
+        self.state.lock().samples.contains(&(part, index))
     }
 
     pub(crate) fn count(&self) -> u64 {
-        self.noted.lock().samples.len() as u64
+        self.state.lock().samples.len() as u64
     }
 
     /// Returns the error for a part with only bad samples.
     pub(crate) fn nothing_left(&self, part: Part, count: usize) -> TrainerError {
-        let last = self.noted.lock().last.clone();
+        let last = self.state.lock().last.clone();
         let (key, source) = last.unwrap_or_else(|| (String::new(), OpError::runtime(String::new())));
         TrainerError::AllBad {
             part: part.name(),

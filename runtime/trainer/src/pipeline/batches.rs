@@ -29,13 +29,13 @@ pub(crate) struct FeedPlan {
     pub(crate) train: Arc<Samples>,
     pub(crate) validation: Arc<Samples>,
     /// Largest possible batch of training samples and of validation samples.
-    pub(crate) largest: [Weight; 2],
+    pub(crate) largest_batches: [Weight; 2],
     /// The first epoch. Epoch 0 consists of validation for the baseline.
-    pub(crate) first: u32,
+    pub(crate) first_epoch: u32,
     /// Training batches of the first epoch to skip after a resume.
     pub(crate) skip: usize,
     /// True if epoch 0 also fetches the training samples, unshuffled.
-    pub(crate) looks: bool,
+    pub(crate) initial_train_pass: bool,
     /// The last epoch.
     pub(crate) epochs: u32,
     pub(crate) batch: usize,
@@ -62,12 +62,12 @@ impl FeedPlan {
         };
         Self {
             task: Task::Classes,
-            largest: [largest(&train), largest(&validation)],
+            largest_batches: [largest(&train), largest(&validation)],
             train,
             validation,
-            first: 0,
+            first_epoch: 0,
             skip: 0,
-            looks: false,
+            initial_train_pass: false,
             epochs: 0,
             batch,
             seed: 0,
@@ -85,8 +85,8 @@ impl FeedPlan {
     }
 
     /// Batches to skip at the start of a pass.
-    pub(super) fn behind(&self, epoch: u32, part: Part) -> usize {
-        if epoch == self.first && part == Part::Train {
+    pub(super) fn batches_to_skip(&self, epoch: u32, part: Part) -> usize {
+        if epoch == self.first_epoch && part == Part::Train {
             self.skip
         } else {
             0
@@ -120,7 +120,7 @@ impl FeedPlan {
     }
 
     /// Applies the augmentation of `epoch` to training samples. Validation samples are never augmented.
-    pub(super) fn viewed(&self, source: Arc<Source>, epoch: u32, part: Part) -> Arc<Source> {
+    pub(super) fn augmented(&self, source: Arc<Source>, epoch: u32, part: Part) -> Arc<Source> {
         match part {
             Part::Train => match self.views.for_epoch(epoch) {
                 None => source,
@@ -135,7 +135,7 @@ impl FeedPlan {
 
     /// Bytes of the largest possible batch from `source`.
     pub(crate) fn largest_batch(&self, source: &Source) -> u64 {
-        let [train, validation] = self.largest.map(|weight| source.batch_bytes(weight));
+        let [train, validation] = self.largest_batches.map(|weight| source.batch_bytes(weight));
         train.max(validation)
     }
 

@@ -28,7 +28,7 @@ pub(crate) struct Batch {
     _memory: Option<OwnedSemaphorePermit>,
     /// Set with a feature cache. The next pass over the part waits until all tokens are dropped, to find the
     /// features of this pass.
-    _used: Option<TaskTrackerToken>,
+    _pass_token: Option<TaskTrackerToken>,
 }
 
 /// Hosts with separate byte counters for the training and validation of an epoch.
@@ -72,7 +72,7 @@ pub(crate) struct Feed {
 }
 
 /// Unit of memory reservations, in bytes. A semaphore can only acquire up to 2^32 permits.
-const PIECE: u64 = 4096;
+const RESERVATION_UNIT: u64 = 4096;
 
 impl Feed {
     /// Starts to fetch batches in the background.
@@ -86,9 +86,9 @@ impl Feed {
         hosts: Hosts,
         bad: Arc<BadSamples>,
     ) -> Result<Self, TrainerError> {
-        plan.check_memory(&steering.now())?;
+        plan.check_memory(&steering.current())?;
         let (sender, batches) = mpsc::channel(plan.ahead.max(1));
-        let pieces = u32::try_from(plan.memory_bytes / PIECE).unwrap_or(u32::MAX);
+        let pieces = u32::try_from(plan.memory_bytes / RESERVATION_UNIT).unwrap_or(u32::MAX);
         let pieces = pieces.min(u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
         let memory = Arc::new(Semaphore::new(pieces as usize));
         let driver = Driver {
@@ -136,10 +136,10 @@ struct Driver {
 impl Driver {
     async fn run(self, hosts: Hosts) -> Result<(), TrainerError> {
         let mut earlier = [TaskTracker::new(), TaskTracker::new()];
-        for epoch in self.plan.first..=self.plan.epochs {
+        for epoch in self.plan.first_epoch..=self.plan.epochs {
             let hosts = EpochBytes::new(&hosts);
             for (part, earlier) in [Part::Train, Part::Validation].into_iter().zip(&mut earlier) {
-                if part == Part::Train && epoch == 0 && !self.plan.looks {
+                if part == Part::Train && epoch == 0 && !self.plan.initial_train_pass {
                     continue;
                 }
                 // The next pass must know all samples found bad and all features cached in the last one.
@@ -166,7 +166,10 @@ impl Driver {
             features.refresh().await?;
         }
         let order = self.plan.order(epoch, part).await?;
-        for indices in order.chunks(self.plan.batch).skip(self.plan.behind(epoch, part)) {
+        for indices in order
+            .chunks(self.plan.batch)
+            .skip(self.plan.batches_to_skip(epoch, part))
+        {
             let place = self.sender.reserve().await.map_err(|_| ended())?;
             let good = indices
                 .iter()
@@ -175,11 +178,11 @@ impl Driver {
             let good: Vec<usize> = good.collect();
             let all = self.plan.samples(part);
             let samples: Arc<[ObjectInfo]> = good.iter().filter_map(|index| all.get(*index)).collect();
-            let source = self.plan.viewed(self.steering.next(part), epoch, part);
+            let source = self.plan.augmented(self.steering.next(part), epoch, part);
             let kept = features.map_or(0, |features| features.memory(samples.len()));
             let bytes = source.batch_bytes(Weight::sum(samples.iter())).max(kept);
             // A batch larger than the limit waits until all memory is free.
-            let pieces = u32::try_from(bytes.div_ceil(PIECE)).unwrap_or(u32::MAX);
+            let pieces = u32::try_from(bytes.div_ceil(RESERVATION_UNIT)).unwrap_or(u32::MAX);
             let pieces = pieces.min(self.pieces);
             let memory = Arc::clone(&self.memory)
                 .acquire_many_owned(pieces)
@@ -193,7 +196,7 @@ impl Driver {
                 samples,
                 memory,
                 features: features.cloned(),
-                used: features.map(|_| tracker.token()),
+                pass_token: features.map(|_| tracker.token()),
             };
             let fetch = fetch.run(self.fetcher.clone(), hosts.clone(), Arc::clone(&self.bad));
             place.send(AbortOnDropHandle::new(tracker.spawn(fetch)));
@@ -212,7 +215,7 @@ struct Fetch {
     part_samples: Arc<Samples>,
     memory: OwnedSemaphorePermit,
     features: Option<Arc<Features>>,
-    used: Option<TaskTrackerToken>,
+    pass_token: Option<TaskTrackerToken>,
 }
 
 impl Fetch {
@@ -224,7 +227,7 @@ impl Fetch {
     ) -> Result<Batch, TrainerError> {
         let found = match &self.features {
             Some(features) => self.find(features).await?,
-            None => CachedPart::default(),
+            None => CacheLookup::default(),
         };
         let missing = found.missing(self.samples.len());
         let mut origins = vec![None; self.samples.len()];
@@ -271,19 +274,19 @@ impl Fetch {
             transfer,
             epoch: hosts,
             _memory: Some(self.memory),
-            _used: self.used,
+            _pass_token: self.pass_token,
         })
     }
 
     /// Looks up the cached features of the batch, and the keys for caching the others.
-    async fn find(&self, features: &Arc<Features>) -> Result<CachedPart, TrainerError> {
+    async fn find(&self, features: &Arc<Features>) -> Result<CacheLookup, TrainerError> {
         let Some(keys) = features.keys(&self.source, &self.samples) else {
-            return Ok(CachedPart::default());
+            return Ok(CacheLookup::default());
         };
         let keys: Arc<[RowKey]> = keys.into();
         let found = features.find(Arc::clone(&keys)).await?;
         let takes = features.accepts(&self.source);
-        Ok(CachedPart {
+        Ok(CacheLookup {
             keys: if takes { keys } else { Arc::default() },
             rows: found.rows,
             places: found.places,
@@ -309,7 +312,7 @@ impl Fetch {
 
 /// Result of looking up a batch in the feature cache.
 #[derive(Default)]
-struct CachedPart {
+struct CacheLookup {
     /// Cache keys of all samples. Empty if fetched rows are not cached.
     keys: Arc<[RowKey]>,
     /// Features found in the cache.
@@ -318,7 +321,7 @@ struct CachedPart {
     places: Vec<usize>,
 }
 
-impl CachedPart {
+impl CacheLookup {
     /// Returns the indices below `count` that were not found, ascending.
     fn missing(&self, count: usize) -> Vec<usize> {
         let is_missing = |place: &usize| self.places.binary_search(place).is_err();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// Rows of a batch. Fetched rows are activations at the split, cached rows are features at the freeze cut.
 pub(crate) struct BatchRows {
     fetched: Option<Tensor>,
-    kept: Option<Tensor>,
+    cached: Option<Tensor>,
     origins: Vec<Origin>,
     features: Option<Arc<Features>>,
 }
@@ -36,7 +36,7 @@ impl BatchRows {
     ) -> Option<Self> {
         (!origins.is_empty()).then_some(Self {
             fetched,
-            kept,
+            cached: kept,
             origins,
             features,
         })
@@ -47,7 +47,7 @@ impl BatchRows {
         let origins = vec![Origin::Fetched(None); rows.rows().unwrap_or(0)];
         Self {
             fetched: Some(rows),
-            kept: None,
+            cached: None,
             origins,
             features: None,
         }
@@ -84,7 +84,7 @@ impl BatchRows {
             None => None,
             Some(rows) => Some(middle(&rows)?.unwrap_or(rows)),
         };
-        let mut rows = match (fetched, self.kept) {
+        let mut rows = match (fetched, self.cached) {
             (Some(rows), None) | (None, Some(rows)) => rows,
             (Some(fetched), Some(kept)) => interleave(&fetched, &kept, &self.origins)?,
             (None, None) => return Err(TrainerError::Ended { part: "pipeline" }),

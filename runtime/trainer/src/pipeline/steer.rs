@@ -1,5 +1,5 @@
 use super::batches::Part;
-use crate::host_loads::in_whole_grants;
+use crate::host_loads::round_to_grants;
 use frostline_client::Source;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -8,15 +8,15 @@ use std::sync::Arc;
 /// Source of the next batch. The feed reads it for each batch, so the split can change between batches.
 /// Batches in flight are not affected.
 pub(crate) struct Steering {
-    course: Mutex<SteeringState>,
+    state: Mutex<SteeringState>,
 }
 
 struct SteeringState {
-    now: Arc<Source>,
+    current: Arc<Source>,
     /// Limit of samples per request, before rounding to grants.
-    samples: usize,
+    max_request_samples: usize,
     /// Scheduled sources with the number of training batches left for each.
-    legs: VecDeque<(u64, Arc<Source>)>,
+    schedule: VecDeque<(u64, Arc<Source>)>,
 }
 
 impl Steering {
@@ -28,50 +28,49 @@ impl Steering {
     /// Uses each source for the given number of training batches and then keeps the last one.
     pub(crate) fn scheduled(first: Arc<Source>, legs: VecDeque<(u64, Arc<Source>)>) -> Self {
         let course = SteeringState {
-            samples: first.request_samples,
-            now: first,
-            legs,
+            max_request_samples: first.request_samples,
+            current: first,
+            schedule: legs,
         };
         Self {
-            course: Mutex::new(course),
+            state: Mutex::new(course),
         }
     }
 
     /// Returns the source of the next batch of `part`. Training batches advance the schedule.
     pub(crate) fn next(&self, part: Part) -> Arc<Source> {
-        let mut course = self.course.lock();
+        let mut course = self.state.lock();
         if part == Part::Train {
-            while course.legs.front().is_some_and(|(left, _)| *left == 0) {
-                course.legs.pop_front();
+            while course.schedule.front().is_some_and(|(left, _)| *left == 0) {
+                course.schedule.pop_front();
             }
-            if let Some((left, source)) = course.legs.front_mut() {
+            if let Some((left, source)) = course.schedule.front_mut() {
                 *left -= 1;
-                course.now = Arc::clone(source);
+                course.current = Arc::clone(source);
             }
         }
-        Arc::clone(&course.now)
+        Arc::clone(&course.current)
     }
 
-    /// The current source.
-    pub(crate) fn now(&self) -> Arc<Source> {
-        Arc::clone(&self.course.lock().now)
+    pub(crate) fn current(&self) -> Arc<Source> {
+        Arc::clone(&self.state.lock().current)
     }
 
     /// Changes the source of later batches.
     pub(crate) fn set_source(&self, source: Arc<Source>) {
-        let mut course = self.course.lock();
-        course.samples = source.request_samples;
-        course.now = source;
+        let mut course = self.state.lock();
+        course.max_request_samples = source.request_samples;
+        course.current = source;
     }
 
     /// Rounds later requests to whole grants of `grant` samples. Scheduled sources are not changed.
-    pub(crate) fn grant(&self, grant: Option<usize>) {
-        let mut course = self.course.lock();
-        let request_samples = in_whole_grants(course.samples, grant);
-        if course.legs.is_empty() && request_samples != course.now.request_samples {
-            course.now = Arc::new(Source {
+    pub(crate) fn round_to_grants(&self, grant: Option<usize>) {
+        let mut course = self.state.lock();
+        let request_samples = round_to_grants(course.max_request_samples, grant);
+        if course.schedule.is_empty() && request_samples != course.current.request_samples {
+            course.current = Arc::new(Source {
                 request_samples,
-                ..Source::clone(&course.now)
+                ..Source::clone(&course.current)
             });
         }
     }
@@ -104,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_holds_from_the_next_batch_on() {
+    fn a_new_source_applies_from_the_next_batch() {
         let steering = Steering::scheduled(source("a"), VecDeque::new());
         assert_eq!(next(&steering, Part::Train), "a");
         steering.set_source(source("b"));
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn legs_count_training_batches_and_the_last_one_stays() {
+    fn a_schedule_counts_training_batches_and_keeps_its_last_source() {
         let legs = [(2, source("a")), (0, source("skipped")), (1, source("b"))];
         let steering = Steering::scheduled(source("a"), legs.into());
         let splits: Vec<String> = (0..5).map(|_| next(&steering, Part::Train)).collect();

@@ -32,7 +32,7 @@ impl Candidate {
     /// [`Candidate::predict`] for the given scenario.
     pub(super) fn predict_in(&self, workload: &Workload, scenario: &Scenario) -> Prediction {
         workload
-            .traveling(self.encoding)
+            .with_encoding(self.encoding)
             .predict_in(&self.stages, scenario)
     }
 }

@@ -1,6 +1,6 @@
 use super::policy::choose;
 use super::{Candidate, Ranked, Workload};
-use crate::{Flow, Policy};
+use crate::{FetchLimits, Policy};
 use frostline_job::Objective;
 use frostline_wire::{Encoding, Split};
 
@@ -63,10 +63,10 @@ impl Plan {
 
 /// The chosen split with the reason and the request sizes.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Chosen {
+pub(crate) struct ChosenSplit {
     pub(crate) split: Split,
     pub(crate) encoding: Encoding,
     pub(crate) bytes_per_sample: f64,
     pub(crate) reason: String,
-    pub(crate) flow: Flow,
+    pub(crate) flow: FetchLimits,
 }

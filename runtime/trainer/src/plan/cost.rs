@@ -140,7 +140,7 @@ impl Candidate {
     /// Returns the usage of an epoch in the first pass. If there is no feature cache, this is the usage of
     /// any epoch.
     pub(super) fn first_epoch(&self, workload: &Workload, prediction: &Prediction) -> Usage {
-        let workload = workload.traveling(self.encoding);
+        let workload = workload.with_encoding(self.encoding);
         let [first, _] = workload.passes();
         let seconds = prediction.iteration_seconds * workload.epoch_iterations as f64;
         workload.usage(self, seconds, &[workload.epoch_of(first)], &Scenario::MEASURED)
@@ -148,7 +148,7 @@ impl Candidate {
 
     /// Returns the usage of an epoch with cached features, or `None` if the job has no such epoch.
     pub(super) fn later_epoch(&self, workload: &Workload, prediction: &Prediction) -> Option<Usage> {
-        let workload = workload.traveling(self.encoding);
+        let workload = workload.with_encoding(self.encoding);
         let [_, later] = workload.passes();
         let seconds = prediction.later_seconds * workload.epoch_iterations as f64;
         let usage = || workload.usage(self, seconds, &[workload.epoch_of(later)], &Scenario::MEASURED);
@@ -161,7 +161,7 @@ impl Candidate {
     }
 
     fn job_in(&self, workload: &Workload, prediction: &Prediction, scenario: &Scenario) -> Usage {
-        let workload = workload.traveling(self.encoding);
+        let workload = workload.with_encoding(self.encoding);
         workload.usage(self, prediction.total_seconds, &workload.passes(), scenario)
     }
 
@@ -182,7 +182,7 @@ impl Candidate {
 
     /// The amount that an iteration of the full pipeline adds to the objective.
     pub(crate) fn iteration_objective(&self, workload: &Workload) -> f64 {
-        let traveling = workload.traveling(self.encoding);
+        let traveling = workload.with_encoding(self.encoding);
         let [first, _] = traveling.passes();
         let steady = self.predict(workload).steady_seconds;
         let pass = Pass {

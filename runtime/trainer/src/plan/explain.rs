@@ -3,9 +3,9 @@
 
 use super::scenario::Scenario;
 use super::text::{ordinal, rate, seconds};
-use super::{Bottleneck, Candidate, Layers, Modules, Plan, Ranked, Workload};
+use super::{Bottleneck, Candidate, LayersLocation, Modules, Plan, Ranked, Workload};
 use frostline_job::Objective;
-use frostline_tensor::{shown_bytes, shown_number};
+use frostline_tensor::{format_bytes, format_number};
 use frostline_wire::Split;
 
 /// A plan in words.
@@ -48,7 +48,7 @@ enum Knob {
 impl Plan {
     /// Explains the plan and the transfer of the frozen layers. Splits are labeled with the names in
     /// `modules`.
-    pub(crate) fn explain(&self, layers: &Layers, modules: &Modules) -> Explanation {
+    pub(crate) fn explain(&self, layers: &LayersLocation, modules: &Modules) -> Explanation {
         let chosen = &self.chosen;
         let minimized = |ranked: &Ranked| ranked.candidate.objective(&self.workload);
         let is_other = |ranked: &&Ranked| ranked.candidate.split != chosen.candidate.split;
@@ -84,7 +84,7 @@ impl Plan {
             "'{split}' as {}: {} per iteration, bound by {bound}; {} per sample",
             candidate.encoding,
             seconds(prediction.iteration_seconds),
-            shown_bytes(candidate.bytes_per_sample)
+            format_bytes(candidate.bytes_per_sample)
         );
         let next = next.map(|next| {
             let (split, ratio) = (modules.label(&next.split), next.ratio);
@@ -110,10 +110,10 @@ impl Plan {
         let cost = job.cost?;
         let costs = format!(
             "the job costs {} (host {}, trainer {}, link {})",
-            shown_number(cost.total),
-            shown_number(cost.host),
-            shown_number(cost.trainer),
-            shown_number(cost.link)
+            format_number(cost.total),
+            format_number(cost.host),
+            format_number(cost.trainer),
+            format_number(cost.link)
         );
         let Some(shortest) = &self.shortest else {
             return Some(costs);
@@ -128,7 +128,7 @@ impl Plan {
             seconds(job.seconds),
             modules.label(&shortest.candidate.split),
             shortest.candidate.encoding,
-            shown_number(other.cost?.total),
+            format_number(other.cost?.total),
             seconds(other.seconds)
         ))
     }
@@ -139,11 +139,11 @@ impl Plan {
             candidate,
             prediction,
         } = &self.chosen;
-        let workload = self.workload.traveling(candidate.encoding);
+        let workload = self.workload.with_encoding(candidate.encoding);
         let reuse = workload.reuse?;
         let [first, later] = workload.passes();
         let epoch = seconds(prediction.later_seconds * workload.epoch_iterations as f64);
-        let bytes = shown_bytes(workload.store_bytes() as f64);
+        let bytes = format_bytes(workload.store_bytes() as f64);
         let rows = match 1.0 - later.fetched {
             kept if kept <= 0.0 => return None,
             kept if kept >= 1.0 => "from the feature cache".to_owned(),

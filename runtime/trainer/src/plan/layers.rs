@@ -2,12 +2,12 @@
 
 use super::text::{rate, seconds};
 use super::{Plan, Prediction, Ranked, Workload};
-use frostline_tensor::shown_bytes;
+use frostline_tensor::format_bytes;
 use frostline_wire::Split;
 
 /// Location of the frozen layers when a job starts.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) enum Layers {
+pub(crate) enum LayersLocation {
     /// The host already had the layers, or this was not checked.
     #[default]
     OnHosts,
@@ -32,12 +32,12 @@ pub(crate) enum Layers {
     },
 }
 
-impl Layers {
-    /// Returns [`Layers::OnTrainer`] if sending `bytes` of layers would take longer than the whole job
+impl LayersLocation {
+    /// Returns [`LayersLocation::OnTrainer`] if sending `bytes` of layers would take longer than the whole job
     /// `without` them. In this case no split that needs the layers on the host can finish earlier.
     ///
     /// Training steps on cached features are not counted, because they take the same time in both cases.
-    pub(crate) fn keep(bytes: u64, without: &Ranked, workload: &Workload) -> Option<Self> {
+    pub(crate) fn keep_on_trainer(bytes: u64, without: &Ranked, workload: &Workload) -> Option<Self> {
         let rate = workload.link_bytes_per_second;
         let (seconds, job_seconds) = (bytes as f64 / rate, without.prediction.fetching_seconds);
         (seconds > job_seconds).then_some(Self::OnTrainer {
@@ -62,9 +62,9 @@ impl Layers {
         match *self {
             Self::OnHosts => None,
             Self::Sent { bytes, seconds: took } => {
-                let (size, took_text) = (shown_bytes(bytes as f64), seconds(took));
+                let (size, took_text) = (format_bytes(bytes as f64), seconds(took));
                 let sent = format!("sending the frozen layers ({size}) took {took_text}");
-                Some(match paid_back(took, plan) {
+                Some(match payback_iterations(took, plan) {
                     Some((iterations, split)) if plan.may_pay_back(iterations) => {
                         format!("{sent}: paid back after {iterations} iterations against '{split}'")
                     }
@@ -86,7 +86,7 @@ impl Layers {
                 };
                 Some(format!(
                     "the frozen layers ({}) stay on the trainer: sending them takes {} at {}, {what} without them takes {}",
-                    shown_bytes(bytes as f64),
+                    format_bytes(bytes as f64),
                     seconds(sending),
                     rate(link),
                     seconds(job_seconds)
@@ -101,7 +101,7 @@ impl Layers {
 ///
 /// Returns `None` if the chosen split does not need the layers, if every split needs them, or if an iteration
 /// does not save any time.
-fn paid_back(took: f64, plan: &Plan) -> Option<(u64, Split)> {
+fn payback_iterations(took: f64, plan: &Plan) -> Option<(u64, Split)> {
     let chosen = &plan.chosen;
     let without = plan
         .candidates
@@ -121,7 +121,7 @@ impl Plan {
     /// Returns true if at least `iterations` iterations of the job fetch features. Without a feature cache
     /// this is always true, because the job might be repeated.
     fn may_pay_back(&self, iterations: u64) -> bool {
-        let workload = self.workload.traveling(self.chosen.candidate.encoding);
+        let workload = self.workload.with_encoding(self.chosen.candidate.encoding);
         workload.reuse.is_none() || iterations <= workload.fetching_after(0)
     }
 }
@@ -173,12 +173,12 @@ mod tests {
         Plan::choose(candidates.collect(), workload, &Policy::Auto).unwrap()
     }
 
-    fn stays(bytes: u64, iterations: u64) -> Option<Layers> {
+    fn stays(bytes: u64, iterations: u64) -> Option<LayersLocation> {
         stays_for(bytes, &workload(iterations))
     }
 
-    fn stays_for(bytes: u64, workload: &Workload) -> Option<Layers> {
-        Layers::keep(bytes, &plan_of(&[("none", 2.0)], workload).chosen, workload)
+    fn stays_for(bytes: u64, workload: &Workload) -> Option<LayersLocation> {
+        LayersLocation::keep_on_trainer(bytes, &plan_of(&[("none", 2.0)], workload).chosen, workload)
     }
 
     /// Ten epochs with ten iterations each.
@@ -231,7 +231,7 @@ mod tests {
             ..Reuse::default()
         };
         assert!(stays_for(1, &kept(there)).is_some(), "all features are cached");
-        let sent = Layers::Sent {
+        let sent = LayersLocation::Sent {
             bytes: 42_100_000,
             seconds: 9.1,
         };
@@ -252,8 +252,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_is_paid_back_by_what_an_iteration_saves() {
-        let sent = Layers::Sent {
+    fn savings_per_iteration_pay_back_the_upload() {
+        let sent = LayersLocation::Sent {
             bytes: 42_100_000,
             seconds: 3.1,
         };
@@ -272,6 +272,6 @@ mod tests {
                 "sending the frozen layers (42.1 MB) took 3.10 s"
             );
         }
-        assert_eq!(Layers::OnHosts.explain(&cut), None);
+        assert_eq!(LayersLocation::OnHosts.explain(&cut), None);
     }
 }

@@ -26,11 +26,11 @@ mod ties;
 mod trainer_profile;
 
 pub(crate) use candidate::{Candidate, Ranked, UsableSplit};
-pub(crate) use choice::{Chosen, Plan};
+pub(crate) use choice::{ChosenSplit, Plan};
 pub(crate) use cost::CostModel;
 pub use cost::{Cost, Usage, Work};
 pub use explain::{Explanation, Rival};
-pub(crate) use layers::Layers;
+pub(crate) use layers::LayersLocation;
 pub use links::LinkPoint;
 pub(crate) use links::over_links;
 pub use modules::Modules;

@@ -133,18 +133,21 @@ impl Workload {
         } else {
             Bottleneck::Trainer
         };
-        (scenario.apart.mul_add(next, computing.max(link)), bottleneck)
+        (
+            scenario.not_overlapping.mul_add(next, computing.max(link)),
+            bottleneck,
+        )
     }
 
     /// Returns the same job with activations sent, and therefore cached, in `encoding`.
-    pub(crate) fn traveling(&self, encoding: Encoding) -> Self {
-        let reuse = self.reuse.map(|reuse| reuse.traveling(encoding));
+    pub(crate) fn with_encoding(&self, encoding: Encoding) -> Self {
+        let reuse = self.reuse.map(|reuse| reuse.with_encoding(encoding));
         Self { reuse, ..*self }
     }
 
     /// Returns the rest of the job if `iterations` iterations still fetch. Iterations on cached features are
     /// omitted because the split does not affect them.
-    pub(crate) fn fetching(&self, iterations: u64) -> Self {
+    pub(crate) fn only_fetching(&self, iterations: u64) -> Self {
         Self {
             iterations,
             epoch_iterations: iterations,
@@ -168,7 +171,7 @@ impl Workload {
     pub(crate) fn fetching_after(&self, done: u64) -> u64 {
         let [first, later] = self.passes();
         let later_done = done.saturating_sub(first.iterations);
-        (first.left(done) + later.left(later_done)).round() as u64
+        (first.remaining_fetches(done) + later.remaining_fetches(later_done)).round() as u64
     }
 
     /// Number of iterations that use cached features.

@@ -1,9 +1,9 @@
 use super::{
-    Candidate, Chosen, Explanation, Layers, LinkPoint, Modules, Plan, Survey, UsableSplit, Workload,
-    over_links, policy,
+    Candidate, ChosenSplit, Explanation, LayersLocation, LinkPoint, Modules, Plan, Survey, UsableSplit,
+    Workload, over_links, policy,
 };
-use crate::host_loads::in_whole_grants;
-use crate::{Flow, Policy, TrainerError};
+use crate::host_loads::round_to_grants;
+use crate::{FetchLimits, Policy, TrainerError};
 use frostline_client::Link;
 use frostline_wire::Split;
 
@@ -19,11 +19,11 @@ pub(crate) struct Planner {
     pub(crate) link: Link,
     pub(crate) policy: Policy,
     /// Upper limits for requests, set by the job.
-    pub(crate) most: Flow,
+    pub(crate) flow_limits: FetchLimits,
     /// Samples per guest call, or `None` if the hosts do not report it.
     pub(crate) grant: Option<usize>,
     /// Location of the frozen layers.
-    pub(crate) layers: Layers,
+    pub(crate) layers: LayersLocation,
     /// Module names of the cuts.
     pub(crate) modules: Modules,
 }
@@ -37,7 +37,7 @@ impl Planner {
         let plan = self.plan_by(&self.policy, &self.workload);
         plan.ok_or_else(|| TrainerError::Policy {
             policy: self.policy.to_string(),
-            why: policy::unfit(&self.policy, self.splits.iter().map(|usable| &usable.split)),
+            why: policy::no_match_reason(&self.policy, self.splits.iter().map(|usable| &usable.split)),
         })
     }
 
@@ -53,7 +53,7 @@ impl Planner {
     ///
     /// # Errors
     /// Returns the same errors as [`Planner::plan`].
-    pub(crate) fn choose(&self) -> Result<(Candidate, Chosen), TrainerError> {
+    pub(crate) fn choose(&self) -> Result<(Candidate, ChosenSplit), TrainerError> {
         let plan = self.plan()?;
         let Explanation { headline, layers, .. } = plan.explain(&self.layers, &self.modules);
         let reason = [Some(headline), layers].into_iter().flatten();
@@ -63,8 +63,8 @@ impl Planner {
         Ok((best, chosen))
     }
 
-    pub(crate) fn chosen(&self, candidate: &Candidate, reason: String) -> Chosen {
-        Chosen {
+    pub(crate) fn chosen(&self, candidate: &Candidate, reason: String) -> ChosenSplit {
+        ChosenSplit {
             split: candidate.split.clone(),
             encoding: candidate.encoding,
             bytes_per_sample: candidate.bytes_per_sample,
@@ -92,8 +92,8 @@ impl Planner {
     /// - The prefetch covers the batches that host and link work on at the same time, and an additional batch
     ///   that waits.
     /// - The window covers the requests of the current batch and of the prefetched batches.
-    pub(crate) fn flow(&self, candidate: &Candidate) -> Flow {
-        let (batch, most) = (self.workload.batch.max(1), self.most);
+    pub(crate) fn flow(&self, candidate: &Candidate) -> FetchLimits {
+        let (batch, most) = (self.workload.batch.max(1), self.flow_limits);
         let second = self.workload.link_bytes_per_second / candidate.bytes_per_sample.max(1.0);
         let smallest = self
             .grant
@@ -102,7 +102,7 @@ impl Planner {
             .min(batch)
             .max(1);
         let largest = most.request_samples.min(batch).max(smallest);
-        let request_samples = in_whole_grants((second as usize).clamp(smallest, largest), self.grant);
+        let request_samples = round_to_grants((second as usize).clamp(smallest, largest), self.grant);
         let [first, _] = self.workload.passes();
         let stages = candidate.stages.fetching(first.fetched);
         let steady = candidate.predict(&self.workload).steady_seconds;
@@ -110,7 +110,7 @@ impl Planner {
         let at_work = (before_trainer / steady.max(f64::MIN_POSITIVE)).ceil() as usize;
         let ahead = (at_work + 1).clamp(1, most.ahead.max(1));
         let window = (batch.div_ceil(request_samples) * (ahead + 1)).clamp(1, most.window.max(1));
-        Flow {
+        FetchLimits {
             request_samples,
             window,
             ahead,

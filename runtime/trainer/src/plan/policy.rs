@@ -18,7 +18,7 @@ const HAPI_IMAGES: f64 = 2500.0;
 const SAME_COST: f64 = 1.01;
 
 /// Explains why `policy` does not match any of `splits` and suggests alternatives.
-pub(crate) fn unfit<'a>(policy: &Policy, splits: impl IntoIterator<Item = &'a Split>) -> String {
+pub(crate) fn no_match_reason<'a>(policy: &Policy, splits: impl IntoIterator<Item = &'a Split>) -> String {
     let splits: Vec<String> = splits.into_iter().map(Split::to_string).collect();
     if splits.is_empty() {
         return "the list of candidates is empty".to_owned();
@@ -60,7 +60,7 @@ pub(crate) fn within(policy: &Policy, network: &Network) -> Result<Policy, Train
                 .map(|cut| Split::Cut(network.title(cut).to_owned()));
             Err(TrainerError::Policy {
                 policy: policy.to_string(),
-                why: unfit(policy, &cuts.collect::<Vec<_>>()),
+                why: no_match_reason(policy, &cuts.collect::<Vec<_>>()),
             })
         }
         Err(several) => Err(several.into()),
@@ -77,7 +77,7 @@ pub(super) fn choose(policy: &Policy, candidates: &[Ranked], workload: &Workload
         },
         Policy::Freeze => Some(freeze),
         Policy::HapiSize => hapi_size(candidates, workload).map(|cut| cut.unwrap_or(freeze)),
-        Policy::HapiTime => least(candidates, |_, ranked| [hapi_seconds(ranked, workload)]),
+        Policy::HapiTime => index_of_min(candidates, |_, ranked| [hapi_seconds(ranked, workload)]),
         Policy::Fixed(split) => candidates
             .iter()
             .position(|ranked| ranked.candidate.split == *split),
@@ -89,7 +89,7 @@ pub(super) fn choose(policy: &Policy, candidates: &[Ranked], workload: &Workload
 fn robust(candidates: &[Ranked], workload: &Workload) -> Option<usize> {
     let regrets = ties::regrets(candidates, workload);
     let regret = |index: usize| regrets.get(index).copied().unwrap_or(f64::INFINITY);
-    least(candidates, |index, ranked| {
+    index_of_min(candidates, |index, ranked| {
         [regret(index), ranked.prediction.total_seconds]
     })
 }
@@ -101,7 +101,7 @@ fn cheapest(candidates: &[Ranked], workload: &Workload) -> Option<usize> {
         .map(|ranked| ranked.candidate.objective(workload))
         .collect();
     let most = SAME_COST * costs.iter().copied().fold(f64::INFINITY, f64::min);
-    least(candidates, |index, ranked| {
+    index_of_min(candidates, |index, ranked| {
         let cost = costs.get(index).copied().unwrap_or(f64::INFINITY);
         let over = if cost <= most { 0.0 } else { cost };
         [over, ranked.prediction.total_seconds]
@@ -110,7 +110,10 @@ fn cheapest(candidates: &[Ranked], workload: &Workload) -> Option<usize> {
 
 /// Returns the index of the candidate with the smallest `key`. Ties are resolved by the bytes per sample and
 /// then by the order of the candidates.
-fn least<const N: usize>(candidates: &[Ranked], key: impl Fn(usize, &Ranked) -> [f64; N]) -> Option<usize> {
+fn index_of_min<const N: usize>(
+    candidates: &[Ranked],
+    key: impl Fn(usize, &Ranked) -> [f64; N],
+) -> Option<usize> {
     let keys = candidates.iter().enumerate().map(|(index, ranked)| {
         let bytes = ranked.candidate.bytes_per_sample;
         (index, key(index, ranked), bytes)

@@ -45,7 +45,7 @@ pub(super) struct Pass {
 
 impl Reuse {
     /// Adjusts the size of the features to the encoding on the link.
-    pub(super) fn traveling(self, encoding: Encoding) -> Self {
+    pub(super) fn with_encoding(self, encoding: Encoding) -> Self {
         if encoding.values != Values::F16 {
             return self;
         }
@@ -96,7 +96,7 @@ impl Pass {
 
     /// Number of iterations that still fetch after `done` iterations. Partially cached iterations are counted
     /// proportionally.
-    pub(super) fn left(&self, done: u64) -> f64 {
+    pub(super) fn remaining_fetches(&self, done: u64) -> f64 {
         self.iterations.saturating_sub(done) as f64 * self.fetched
     }
 }

@@ -10,7 +10,7 @@ pub(super) struct Scenario {
     pub(super) trainer: f64,
     /// Fraction of the second slowest tier's time that does not overlap with the slowest tier and is added
     /// instead, for example because the tiers share cores or because transfers alternate with computation.
-    pub(super) apart: f64,
+    pub(super) not_overlapping: f64,
 }
 
 impl Scenario {
@@ -19,7 +19,7 @@ impl Scenario {
         host: 1.0,
         link: 1.0,
         trainer: 1.0,
-        apart: 0.0,
+        not_overlapping: 0.0,
     };
 
     /// Returns the times of `stages` in this scenario.

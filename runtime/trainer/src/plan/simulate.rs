@@ -1,13 +1,13 @@
 //! Planning with measurements from a file, without a host or data. The file is the output of `frostline plan
 //! --json` or is written by hand, for example from published measurements.
 
-use super::policy::unfit;
+use super::policy::no_match_reason;
 use super::text::list_first;
 use super::{
-    Candidate, CostModel, Explanation, Layers, LinkPoint, Modules, Plan, Reuse, Stages, Summary, Work,
-    Workload, over_links,
+    Candidate, CostModel, Explanation, LayersLocation, LinkPoint, Modules, Plan, Reuse, Stages, Summary,
+    Work, Workload, over_links,
 };
-use crate::{Flow, Policy};
+use crate::{FetchLimits, Policy};
 use frostline_job::{Objective, Prices};
 use frostline_wire::{Encoding, Split};
 use serde::Deserialize;
@@ -75,7 +75,7 @@ pub enum SimulationError {
     Json(#[from] serde_json::Error),
     /// The value is not in the valid range.
     #[error("{what} is {value}; it must be {must}")]
-    Figure {
+    InvalidValue {
         /// Name of the value.
         what: String,
         /// The invalid value.
@@ -85,7 +85,7 @@ pub enum SimulationError {
     },
     /// Two candidates have the same split.
     #[error("duplicate split '{0}'")]
-    Twice(Split),
+    DuplicateSplit(Split),
     /// No candidate fits the policy.
     #[error("no candidate fits the policy '{policy}': {why}")]
     NoCandidate {
@@ -108,8 +108,8 @@ impl Simulation {
     /// Parses and validates the text of a simulation file.
     ///
     /// # Errors
-    /// Returns [`SimulationError::Json`] if the text cannot be parsed, [`SimulationError::Figure`] if a value
-    /// is out of range, and [`SimulationError::Twice`] if a split is listed more than once.
+    /// Returns [`SimulationError::Json`] if the text cannot be parsed, [`SimulationError::InvalidValue`] if a
+    /// value is out of range, and [`SimulationError::DuplicateSplit`] if a split is listed more than once.
     pub fn parse(text: &str) -> Result<Self, SimulationError> {
         let simulation: Self = serde_json::from_str(text)?;
         simulation.check()?;
@@ -192,7 +192,7 @@ impl Simulation {
         for candidate in &self.candidates {
             candidate.check(self.batch)?;
             if !splits.insert(&candidate.split) {
-                return Err(SimulationError::Twice(candidate.split.clone()));
+                return Err(SimulationError::DuplicateSplit(candidate.split.clone()));
             }
         }
         Ok(())
@@ -207,14 +207,14 @@ impl Simulation {
         let plan = self.choose(&workload, policy);
         let plan = plan.ok_or_else(|| SimulationError::NoCandidate {
             policy: policy.to_string(),
-            why: unfit(policy, self.splits()),
+            why: no_match_reason(policy, self.splits()),
         })?;
-        let flow = Flow {
+        let flow = FetchLimits {
             request_samples: (workload.batch as f64 * workload.request_share).round() as usize,
             window: 1,
             ahead: 1,
         };
-        let layers = Layers::default();
+        let layers = LayersLocation::default();
         Ok((
             plan.summary(flow, &layers),
             plan.explain(&layers, &Modules::default()),
@@ -282,7 +282,7 @@ fn check_reuse(reuse: &Reuse) -> Result<(), SimulationError> {
 }
 
 fn figure(what: impl Into<String>, value: impl ToString, must: &'static str) -> SimulationError {
-    SimulationError::Figure {
+    SimulationError::InvalidValue {
         what: what.into(),
         value: value.to_string(),
         must,

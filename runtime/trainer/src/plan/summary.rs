@@ -1,7 +1,7 @@
 //! Machine-readable form of a plan.
 
-use super::{Bottleneck, Layers, Plan, Ranked, Reuse, Stages, Usage, Work, Workload};
-use crate::Flow;
+use super::{Bottleneck, LayersLocation, Plan, Ranked, Reuse, Stages, Usage, Work, Workload};
+use crate::FetchLimits;
 use frostline_job::{Objective, Prices};
 use frostline_wire::{Encoding, Split};
 use serde::Serialize;
@@ -151,10 +151,10 @@ impl Ranked {
 
 impl Plan {
     /// Converts the plan to the machine-readable form. `flow` provides the requests.
-    pub(crate) fn summary(&self, flow: Flow, layers: &Layers) -> Summary {
+    pub(crate) fn summary(&self, flow: FetchLimits, layers: &LayersLocation) -> Summary {
         let Self { chosen, workload, .. } = self;
         let prediction = &chosen.prediction;
-        let kept = workload.traveling(chosen.candidate.encoding);
+        let kept = workload.with_encoding(chosen.candidate.encoding);
         let [_, later] = kept.passes();
         let epoch = |iteration_seconds: f64| iteration_seconds * workload.epoch_iterations as f64;
         let (upload_bytes, upload_seconds) = layers.sent();

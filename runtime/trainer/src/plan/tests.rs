@@ -1,6 +1,6 @@
-use super::policy::unfit;
+use super::policy::no_match_reason;
 use super::*;
-use crate::Flow;
+use crate::FetchLimits;
 use crate::Policy;
 use frostline_wire::{Encoding, Split};
 
@@ -126,7 +126,7 @@ fn the_shortest_job_wins_on_every_link() {
 }
 
 #[test]
-fn others_rules_choose_as_published() {
+fn published_rules_choose_as_described() {
     let workload = workload();
     assert_eq!(chosen("freeze", &workload), "small");
     assert_eq!(chosen("none", &workload), "none");
@@ -148,7 +148,7 @@ fn others_rules_choose_as_published() {
 }
 
 #[test]
-fn hapis_sizes_are_those_of_2500_images_whatever_the_batch_is() {
+fn hapi_sizes_use_2500_images_for_any_batch() {
     let candidates = vec![
         candidate("none", 0.1, 5.0, 110e3),
         candidate("early", 1.0, 4.0, 60e3),
@@ -166,14 +166,14 @@ fn hapis_sizes_are_those_of_2500_images_whatever_the_batch_is() {
     // The rule requires the size of the objects.
     let cuts = candidates[1..].to_vec();
     assert_eq!(Plan::choose(cuts, &workload, &Policy::HapiSize), None);
-    let why = unfit(&Policy::HapiSize, &[Split::from("early")]);
+    let why = no_match_reason(&Policy::HapiSize, &[Split::from("early")]);
     assert!(why.contains("add 'none' to the candidates"), "{why}");
 }
 
 #[test]
-fn a_mistyped_rule_is_told_which_there_are() {
+fn a_mistyped_rule_gets_suggestions() {
     let splits = [Split::None, Split::from("features")];
-    let why = |typed: &str| unfit(&typed.parse().unwrap(), &splits);
+    let why = |typed: &str| no_match_reason(&typed.parse().unwrap(), &splits);
     assert!(
         why("hapi-sise").starts_with("did you mean hapi-size"),
         "{}",
@@ -242,7 +242,7 @@ fn of_equal_candidates_fewer_bytes_win() {
 fn an_explanation_names_the_change_that_turns_the_choice() {
     let workload = workload();
     let plan = Plan::choose(network(), &workload, &Policy::Auto).unwrap();
-    let explanation = plan.explain(&Layers::default(), &Modules::default());
+    let explanation = plan.explain(&LayersLocation::default(), &Modules::default());
     assert!(
         explanation.headline.contains("'small'") && explanation.headline.contains("bound by the host"),
         "{}",
@@ -291,18 +291,18 @@ fn the_documented_simulation_is_one() {
 }
 
 #[test]
-fn what_a_plan_prints_can_be_planned_again() {
+fn a_printed_plan_can_be_simulated() {
     let workload = Workload {
         shared_cores: true,
         ..workload()
     };
     let printed = |plan: &Plan| {
-        let flow = Flow {
+        let flow = FetchLimits {
             request_samples: 10,
             window: 2,
             ahead: 1,
         };
-        serde_json::to_value(plan.summary(flow, &Layers::default())).unwrap()
+        serde_json::to_value(plan.summary(flow, &LayersLocation::default())).unwrap()
     };
     let mut candidates = network();
     candidates[3].encoding = Encoding::F16;
@@ -353,15 +353,15 @@ fn impossible_simulations_are_refused() {
     assert!(Simulation::parse(&with("1", "1", "a")).is_ok());
     assert!(matches!(
         Simulation::parse(&with("0", "1", "a")),
-        Err(SimulationError::Figure { .. })
+        Err(SimulationError::InvalidValue { .. })
     ));
     assert!(matches!(
         Simulation::parse(&with("1", "-1", "a")),
-        Err(SimulationError::Figure { .. })
+        Err(SimulationError::InvalidValue { .. })
     ));
     assert!(matches!(
         Simulation::parse(&with("1", "1", "none")),
-        Err(SimulationError::Twice(_))
+        Err(SimulationError::DuplicateSplit(_))
     ));
     assert!(matches!(Simulation::parse("{"), Err(SimulationError::Json(_))));
     let without_bytes = with("1", "1", "a").replacen("\"bytes\":1", "\"byte\":1", 1);

@@ -8,7 +8,7 @@ pub use answer::{Answer, ClassProbability, LabelAnswer, Prediction, TargetValue}
 
 use crate::compute::{Dedicated, Forward, blocking, session_options};
 use crate::evaluation::Scorer;
-use crate::{SettingError, TrainerError, notes};
+use crate::{SettingError, TrainerError, model_metadata};
 use frostline_client::Task;
 use frostline_engine::{Device, Interrupt};
 use frostline_graph::{Model, Network};
@@ -72,7 +72,8 @@ impl Predictor {
             Ok((model, network))
         })
         .await?;
-        let (pixels, source) = notes::pixels(&model, &network, &pixels, false).map_err(without_guests)?;
+        let (pixels, source) =
+            model_metadata::pixels(&model, &network, &pixels, false).map_err(without_guests)?;
         let (task, names) = outputs(&model, &network)?;
         let options = session_options(device, threads);
         let decoders = options.threads;
@@ -133,7 +134,7 @@ impl Predictor {
 fn outputs(model: &Model, network: &Network) -> Result<(Task, Vec<String>), TrainerError> {
     let outputs = network.output.shape.elements()?;
     let numbered = || (0..outputs).map(|number| format!("output {number}")).collect();
-    let (task, names) = notes::outputs(model).unwrap_or_else(|| (Task::Classes, numbered()));
+    let (task, names) = model_metadata::outputs(model).unwrap_or_else(|| (Task::Classes, numbered()));
     if names.len() != outputs {
         return Err(TrainerError::Names {
             names: names.len(),

@@ -13,7 +13,7 @@ use std::vec::IntoIter;
 pub(super) struct Walk {
     paths: IntoIter<PathBuf>,
     /// Folders from the given path down to the current one.
-    within: Vec<Folder>,
+    open_folders: Vec<Folder>,
     /// Whether the given path has produced an item.
     found: bool,
 }
@@ -38,7 +38,7 @@ impl Walk {
     pub(super) fn new(paths: Vec<PathBuf>) -> Self {
         Self {
             paths: paths.into_iter(),
-            within: Vec::new(),
+            open_folders: Vec::new(),
             found: false,
         }
     }
@@ -59,12 +59,12 @@ impl Walk {
     fn enter(&mut self, path: PathBuf) -> Option<WalkItem> {
         let opened = fs::canonicalize(&path).and_then(|real| Ok((real, entries(&path)?)));
         let refused = match opened {
-            Ok((real, _)) if self.within.iter().any(|folder| folder.real == real) => {
+            Ok((real, _)) if self.open_folders.iter().any(|folder| folder.real == real) => {
                 "symlink loop: the target is a parent folder; remove the link".to_owned()
             }
             Ok((real, entries)) => {
                 let entries = entries.into_iter();
-                self.within.push(Folder { path, real, entries });
+                self.open_folders.push(Folder { path, real, entries });
                 return None;
             }
             Err(error) => unreadable(&path, &error),
@@ -74,8 +74,8 @@ impl Walk {
     }
 
     fn leave(&mut self) -> Option<WalkItem> {
-        let folder = self.within.pop()?;
-        (self.within.is_empty() && !self.found).then(|| {
+        let folder = self.open_folders.pop()?;
+        (self.open_folders.is_empty() && !self.found).then(|| {
             let why = format!(
                 "the folder contains no image (.{})",
                 frostline_images::EXTENSIONS.join(", .")
@@ -90,7 +90,7 @@ impl Iterator for Walk {
 
     fn next(&mut self) -> Option<WalkItem> {
         loop {
-            let found = match self.within.last_mut() {
+            let found = match self.open_folders.last_mut() {
                 None => {
                     let path = self.paths.next()?;
                     self.start(path)
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_to_no_image_is_told_and_the_others_go_on() {
+    fn paths_without_images_are_reported_and_skipped() {
         let root = folder(&["none/notes.txt", "some/1.jpg"]);
         assert_eq!(
             walk(&root, &["missing.jpg", "none", "some"]),

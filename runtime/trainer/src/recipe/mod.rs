@@ -110,12 +110,12 @@ mod tests {
     }
 
     #[test]
-    fn a_yes_counts_as_much_as_there_are_a_no_for_each() {
+    fn positive_weights_balance_each_output() {
         assert_eq!(positive(&[25, 50, 0, 100], 100), [3.0, 1.0, 100.0, 0.01]);
     }
 
     #[test]
-    fn what_no_step_can_be_is_refused() {
+    fn invalid_recipes_are_refused() {
         let bad: [fn(&mut Recipe); 2] = [
             |recipe| recipe.label_smoothing = 1.0,
             |recipe| (recipe.momentum, recipe.nesterov) = (0.0, true),

@@ -15,7 +15,7 @@ pub(crate) fn factors<'a>(
     let LearningRates::Groups(groups) = rates else {
         return Ok(BTreeMap::new());
     };
-    let most = rates.most();
+    let most = rates.largest();
     let mut used: Vec<&str> = Vec::new();
     let mut factors = BTreeMap::new();
     for weight in weights.clone() {

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn no_update_changes_nothing_however_few_there_are() {
+    fn learning_rates_are_always_positive() {
         for scheduler in [
             Scheduler::Cosine,
             Scheduler::Constant,

@@ -68,7 +68,7 @@ impl Steps {
         let updates = (index + 1).is_multiple_of(together) || index + 1 == self.batches;
         StepTerms {
             step,
-            rate: (self.recipe.rates().most() * self.schedule.factor(update)) as f32,
+            rate: (self.recipe.rates().largest() * self.schedule.factor(update)) as f32,
             updates,
             decay: self.decay(update) as f32,
             mix: Mix::draw(&self.recipe, step),

@@ -53,7 +53,7 @@ impl AwaitedProfile {
     }
 
     /// Returns the profile once if it has been received.
-    pub(super) fn came(&mut self) -> Option<Profile> {
+    pub(super) fn try_receive(&mut self) -> Option<Profile> {
         self.coming.try_recv().ok()
     }
 }

@@ -6,7 +6,7 @@ use crate::plan::{Bottleneck, Candidate, Planner};
 const WAITING: f64 = 0.1;
 /// Fractions of the request time spent on the host. Below the first value the link is the bottleneck, and
 /// above the second value the host is.
-const ON_HOST: (f64, f64) = (0.6, 0.85);
+const HOST_TIME_FRACTIONS: (f64, f64) = (0.6, 0.85);
 
 /// Measurements of a training iteration, or the sum if iterations are combined.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -28,8 +28,8 @@ impl Iteration {
     fn bottleneck(&self) -> Option<Bottleneck> {
         let starved = self.waited > WAITING * (self.waited + self.computed);
         match self.on_host.filter(|_| starved)? {
-            share if share < ON_HOST.0 => Some(Bottleneck::Link),
-            share if share > ON_HOST.1 => Some(Bottleneck::Host),
+            share if share < HOST_TIME_FRACTIONS.0 => Some(Bottleneck::Link),
+            share if share > HOST_TIME_FRACTIONS.1 => Some(Bottleneck::Host),
             _ => None,
         }
     }

@@ -6,12 +6,12 @@ use std::collections::VecDeque;
 /// Consecutive iterations with batches that are fetched concurrently. Such batches arrive together: after a
 /// long wait, the next batches are available immediately, so only the sum is meaningful.
 #[derive(Debug, Default)]
-pub(super) struct Bunch {
+pub(super) struct IterationWindow {
     iterations: VecDeque<Iteration>,
     most: usize,
 }
 
-impl Bunch {
+impl IterationWindow {
     /// Removes all iterations and changes the size to `most`. A larger previous size is retained, because
     /// some of the earlier batches might still be in flight.
     pub(super) fn clear(&mut self, most: usize) {

@@ -1,9 +1,9 @@
 use super::observed::{Iteration, Observed};
-use super::recent::{Bunch, Recent};
+use super::recent::{IterationWindow, Recent};
 use crate::Policy;
 use crate::plan::{Bottleneck, Candidate, Planner, Ranked, Workload, rate};
 use frostline_job::Objective;
-use frostline_tensor::shown_number;
+use frostline_tensor::format_number;
 use frostline_wire::Profile;
 
 /// Iterations to ignore after a change, because they use earlier requests and the pipeline is still being
@@ -34,10 +34,10 @@ pub(crate) struct Replanner {
     host: Recent,
     trainer: Recent,
     rate: Recent,
-    bunch: Bunch,
+    bunch: IterationWindow,
     settling: u64,
     /// Number of steps that could have been saved since another split became better.
-    lost: f64,
+    steps_lost: f64,
 }
 
 impl Replanner {
@@ -50,9 +50,9 @@ impl Replanner {
             host: Recent::default(),
             trainer: Recent::default(),
             rate: Recent::default(),
-            bunch: Bunch::default(),
+            bunch: IterationWindow::default(),
             settling: SETTLING,
-            lost: 0.0,
+            steps_lost: 0.0,
         };
         replanner.start(first);
         replanner
@@ -65,15 +65,15 @@ impl Replanner {
 
     /// Returns the number of iterations that still fetch after `done` iterations.
     pub(super) fn fetching_after(&self, done: u64) -> u64 {
-        self.job.traveling(self.present.encoding).fetching_after(done)
+        self.job.with_encoding(self.present.encoding).fetching_after(done)
     }
 
     /// Replaces the profile of the hosts and discards the corrections of the previous profile.
-    pub(crate) fn profiled(&mut self, host: Profile) {
+    pub(crate) fn replace_host_profile(&mut self, host: Profile) {
         self.planner.survey.host = host;
         self.planner.survey.slowdown.host = 1.0;
         self.host.forget();
-        self.lost = 0.0;
+        self.steps_lost = 0.0;
         self.refresh();
     }
 
@@ -88,13 +88,13 @@ impl Replanner {
         }
         self.present = candidate;
         self.settling = SETTLING;
-        self.lost = 0.0;
+        self.steps_lost = 0.0;
     }
 
     /// Adds an iteration at the present split that fetched all activations, and decides whether to change the
     /// split. `left` is the number of remaining iterations that fetch, because only these can benefit from a
     /// change.
-    pub(crate) fn saw(&mut self, iteration: &Iteration, left: u64) -> Option<Change> {
+    pub(crate) fn observe(&mut self, iteration: &Iteration, left: u64) -> Option<Change> {
         if self.settling > 0 {
             self.settling -= 1;
             return None;
@@ -108,7 +108,7 @@ impl Replanner {
         if self.planner.policy != Policy::Auto || !self.trainer.is_full() || left == 0 {
             return None;
         }
-        self.planner.workload = self.planner.workload.fetching(left);
+        self.planner.workload = self.planner.workload.only_fetching(left);
         self.consider()
     }
 
@@ -158,11 +158,11 @@ impl Replanner {
         let saves = best.candidate.objective(workload) < MARGIN * rest;
         let way = |candidate: &Candidate| (candidate.split.clone(), candidate.encoding);
         if way(&best.candidate) == way(&self.present) || !saves {
-            self.lost = 0.0;
+            self.steps_lost = 0.0;
             return None;
         }
-        self.lost += 1.0 - iteration(&best.candidate) / now;
-        (self.lost >= LOST).then(|| self.change(&best))
+        self.steps_lost += 1.0 - iteration(&best.candidate) / now;
+        (self.steps_lost >= LOST).then(|| self.change(&best))
     }
 
     fn change(&self, best: &Ranked) -> Change {
@@ -172,7 +172,7 @@ impl Replanner {
         let takes = |candidate: &Candidate, seconds: f64| match workload.cost.objective {
             Objective::Time => format!("{seconds:.2} s"),
             Objective::Cost => {
-                let cost = shown_number(candidate.iteration_objective(workload));
+                let cost = format_number(candidate.iteration_objective(workload));
                 format!("{seconds:.2} s at a cost of {cost}")
             }
         };

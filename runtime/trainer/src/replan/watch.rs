@@ -52,20 +52,20 @@ impl Watch {
 
     /// Adds an iteration that fetched all activations, and decides whether to change the split. `left` is the
     /// number of remaining iterations that fetch.
-    pub(crate) fn saw(&mut self, iteration: &Iteration, left: u64) -> Option<Change> {
-        if let Some(profile) = self.awaited.as_mut().and_then(AwaitedProfile::came) {
+    pub(crate) fn observe(&mut self, iteration: &Iteration, left: u64) -> Option<Change> {
+        if let Some(profile) = self.awaited.as_mut().and_then(AwaitedProfile::try_receive) {
             (self.awaited, self.guessed) = (None, false);
             let reason = format!(
                 "profile received from the hosts (measured in {:.1} s); the plan now uses it",
                 profile.measured_in_seconds
             );
-            self.replanner.profiled(profile);
+            self.replanner.replace_host_profile(profile);
             (self.events)(Event::Profile {
                 state: ProfileState::Measured,
                 reason,
             });
         }
-        self.replanner.saw(iteration, left)
+        self.replanner.observe(iteration, left)
     }
 
     /// Records that the job changed to this candidate.

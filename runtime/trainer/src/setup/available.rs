@@ -54,7 +54,7 @@ mod tests {
     use tempfile::TempDir;
 
     #[test]
-    fn the_least_that_machine_and_groups_leave_is_available() {
+    fn available_memory_is_the_smallest_remainder() {
         let root = TempDir::new().unwrap();
         let write = |file: &str, text: &str| {
             let file = root.path().join(file);

@@ -3,8 +3,8 @@
 use super::context::Setup;
 use super::prepared::Prepared;
 use crate::compute::{blocking, session_options};
-use crate::features::{Coverage, Features, OpenMode, rows_of};
-use crate::plan::{Chosen, Reuse};
+use crate::features::{Coverage, Features, OpenMode, cacheable_features};
+use crate::plan::{ChosenSplit, Reuse};
 use crate::{Event, Policy, TrainerError};
 use frostline_engine::library_version;
 use frostline_features::{Exactly, Form, Provenance, Rounding, Row};
@@ -22,26 +22,29 @@ impl<'a> Setup<'a> {
             && !self.measure
             && self.needs_no_host()
             && coverage.repeats
-            && coverage.rows.saturating_sub(coverage.kept) <= self.batch() as u64
+            && coverage.cacheable.saturating_sub(coverage.cached) <= self.batch() as u64
         {
             return Ok(Ok(self.with_cached_features(Arc::clone(features), *coverage)?));
         }
-        self.keeps = self.to_be_kept(there.map(|(_, coverage)| coverage))?;
+        self.planned_reuse = self.plan_reuse(there.map(|(_, coverage)| coverage))?;
         Ok(Err(self))
     }
 
     /// Opens the store with the most cached features of this job, or returns `None` if no store has any.
     async fn cached_features(&self) -> Result<Option<(Arc<Features>, Coverage)>, TrainerError> {
         let mut best: Option<(Arc<Features>, Coverage)> = None;
-        for (encoding, split) in &self.ways() {
+        for (encoding, split) in &self.cached_transports() {
             let Some(features) = self.features(*encoding, split, OpenMode::IfPresent).await? else {
                 continue;
             };
             let coverage = features.coverage(&self.data.feed).await?;
-            if best.as_ref().is_none_or(|(_, best)| best.kept < coverage.kept) {
+            if best
+                .as_ref()
+                .is_none_or(|(_, best)| best.cached < coverage.cached)
+            {
                 best = Some((features, coverage));
             }
-            if coverage.kept == coverage.rows {
+            if coverage.cached == coverage.cacheable {
                 break;
             }
         }
@@ -50,7 +53,7 @@ impl<'a> Setup<'a> {
 
     /// Encodings and splits of usable cached features, a single pair for each rounding in transit. With
     /// `--reproducible` only a fixed split qualifies.
-    fn ways(&self) -> Vec<(Encoding, Split)> {
+    fn cached_transports(&self) -> Vec<(Encoding, Split)> {
         let job = self.job;
         let splits = match &job.spec.split {
             Policy::Fixed(split) => vec![split.clone()],
@@ -74,7 +77,7 @@ impl<'a> Setup<'a> {
 
     /// Cached features that later epochs can reuse, for the plan. Returns `None` without a cache, or if every
     /// epoch augments the training samples differently.
-    fn to_be_kept(&self, there: Option<Coverage>) -> Result<Option<Reuse>, TrainerError> {
+    fn plan_reuse(&self, there: Option<Coverage>) -> Result<Option<Reuse>, TrainerError> {
         let (feed, Some(cache)) = (&self.data.feed, &self.job.features) else {
             return Ok(None);
         };
@@ -85,8 +88,10 @@ impl<'a> Setup<'a> {
             shape: self.network.network.frozen_row(&self.job.freeze)?.dims().to_vec(),
             form: Form::F32,
         };
-        let bytes = row.disk_bytes(rows_of(feed)).unwrap_or(u64::MAX);
-        let there = there.map_or(0.0, |coverage| coverage.kept as f64 / coverage.rows.max(1) as f64);
+        let bytes = row.disk_bytes(cacheable_features(feed)).unwrap_or(u64::MAX);
+        let there = there.map_or(0.0, |coverage| {
+            coverage.cached as f64 / coverage.cacheable.max(1) as f64
+        });
         Ok(Some(Reuse {
             rows_kept_already: there,
             fits: (cache.limit() as f64 / bytes.max(1) as f64).min(1.0),
@@ -101,13 +106,17 @@ impl<'a> Setup<'a> {
         coverage: Coverage,
     ) -> Result<Prepared, TrainerError> {
         let offer = self.stock_offer(None);
-        let Coverage { kept, rows, .. } = coverage;
-        let chosen: Chosen =
+        let Coverage {
+            cached: kept,
+            cacheable: rows,
+            ..
+        } = coverage;
+        let chosen: ChosenSplit =
             offer.without_hosts(&format!("{kept} of {rows} features are cached, no plan needed"))?;
         self.report_coverage(coverage);
         self.data.feed.features = Some(features);
         let mut prepared = Prepared::new(self, offer, false, (chosen, None));
-        prepared.all_kept = kept == rows;
+        prepared.all_cached = kept == rows;
         Ok(prepared)
     }
 
@@ -180,8 +189,8 @@ impl<'a> Setup<'a> {
     fn report_coverage(&self, coverage: Coverage) {
         let Some(cache) = &self.job.features else { return };
         (self.events)(Event::Features {
-            kept: coverage.kept,
-            rows: coverage.rows,
+            kept: coverage.cached,
+            rows: coverage.cacheable,
             bytes: coverage.bytes,
             limit: cache.limit(),
             folder: cache.path().to_owned(),

@@ -5,14 +5,14 @@ use super::measure::Measurements;
 use super::prepared::Prepared;
 use super::provide::{FrozenLayers, ProvidedSetup};
 use crate::offer::Offer;
-use crate::plan::{Chosen, Layers, Planner};
+use crate::plan::{ChosenSplit, LayersLocation, Planner};
 use crate::replan::{AwaitedProfile, Watch};
 use crate::{Event, Policy, ProfileState, TrainerError};
 use frostline_client::ClientError;
 use frostline_wire::ErrorClass;
 
 /// A split, with a watch if the planner chose it.
-type WatchedSplit = (Chosen, Option<Watch>);
+type WatchedSplit = (ChosenSplit, Option<Watch>);
 
 impl ProvidedSetup<'_> {
     /// Chooses the split, the last phase of the setup.
@@ -28,7 +28,7 @@ impl ProvidedSetup<'_> {
         } = self;
         let pushes = matches!(frozen, FrozenLayers::OnHosts(_));
         let watched = match frozen {
-            FrozenLayers::Unused(why) => (offer.without_layers(&why)?, None),
+            FrozenLayers::RunLocally(why) => (offer.without_layers(&why)?, None),
             FrozenLayers::OnTrainer(planner) => setup.watched(*planner)?,
             FrozenLayers::OnHosts(layers) => match &setup.job.spec.split {
                 Policy::Fixed(split) if !setup.measure => (offer.fixed(split)?, None),
@@ -44,7 +44,7 @@ impl Setup<'_> {
     /// Plans a split by the job's policy. Without a profile from the hosts, the job starts at the split with
     /// the fewest bytes and assumes that the hosts are as fast as this machine until it observes them. If
     /// nothing can be measured, the split is chosen by bytes and never reconsidered.
-    async fn plan(&self, offer: &Offer, layers: Layers) -> Result<WatchedSplit, TrainerError> {
+    async fn plan(&self, offer: &Offer, layers: LayersLocation) -> Result<WatchedSplit, TrainerError> {
         let by_bytes = |splits, why: &str| Ok((offer.by_bytes(&self.job.spec.split, splits, why)?, None));
         let splits = self.fitting(offer)?;
         let (Some(on_hosts), Some(_)) = (&offer.on_hosts, offer.pixels()) else {
@@ -55,8 +55,8 @@ impl Setup<'_> {
         let request = self.profile_request(on_hosts, &splits);
         let Measurements {
             mut planner,
-            lacking,
-            profiled,
+            profile_errors: lacking,
+            has_profile: profiled,
         } = match self.measure(&splits, &request).await {
             Ok(measured) => measured,
             Err(unmeasured) => return by_bytes(&splits, &unmeasured.reason()?),
@@ -77,7 +77,7 @@ impl Setup<'_> {
         self.start_unprofiled(offer, planner, error, awaited)
     }
 
-    /// Starts with the planner's choice and a watch.
+    /// Returns the planner's choice with a watch.
     fn watched(&self, planner: Planner) -> Result<WatchedSplit, TrainerError> {
         let (first, chosen) = planner.choose()?;
         Ok((chosen, Some(Watch::measured(planner, first, self.events))))

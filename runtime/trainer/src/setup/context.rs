@@ -2,15 +2,15 @@ use super::data::Data;
 use super::network::DividedNetwork;
 use crate::compute::blocking;
 use crate::guest::stock_description;
-use crate::host_loads::{HostLoads, in_whole_grants};
+use crate::host_loads::{HostLoads, round_to_grants};
 use crate::int8::{Candidate, IMAGES, decide_for};
 use crate::offer::Offer;
 use crate::pipeline::Part;
 use crate::plan::{
-    CostModel, Layers, Modules, Planner, Reuse, Survey, TrainerProfile, UsableSplit, Workload,
+    CostModel, LayersLocation, Modules, Planner, Reuse, Survey, TrainerProfile, UsableSplit, Workload,
 };
 use crate::upload::{OnHosts, Upload};
-use crate::{Event, Events, Flow, Job, Policy, TrainerError};
+use crate::{Event, Events, FetchLimits, Job, Policy, TrainerError};
 use frostline_client::{Hosts, Link};
 use frostline_wire::{Description, Encoding, Split};
 use std::collections::HashSet;
@@ -30,11 +30,11 @@ pub(super) struct Setup<'a> {
     /// Samples per guest call, if the hosts report it.
     pub(super) grant: Option<usize>,
     /// Request size and prefetch limits of the job. Requests contain whole grants.
-    pub(super) flow: Flow,
+    pub(super) flow: FetchLimits,
     /// Planned reuse of cached features. `None` if every epoch fetches all samples.
-    pub(super) keeps: Option<Reuse>,
+    pub(super) planned_reuse: Option<Reuse>,
     /// Measurements taken before the frozen layers were sent.
-    pub(super) measured: Option<LinkAndTrainer>,
+    pub(super) early_measurements: Option<LinkAndTrainer>,
     /// The layers up to the freeze cut, serialized on first use.
     pub(super) layers: OnceCell<Upload>,
     /// Hash of these layers for the feature cache, computed on first use.
@@ -93,12 +93,12 @@ impl<'a> Setup<'a> {
             data,
             network,
             grant,
-            flow: Flow {
-                request_samples: in_whole_grants(job.spec.request_samples, grant),
-                ..job.spec.flow()
+            flow: FetchLimits {
+                request_samples: round_to_grants(job.spec.request_samples, grant),
+                ..job.spec.fetch_limits()
             },
-            keeps: None,
-            measured: None,
+            planned_reuse: None,
+            early_measurements: None,
             layers: OnceCell::new(),
             layers_hash: OnceCell::new(),
         })
@@ -149,7 +149,10 @@ impl<'a> Setup<'a> {
         layers.await.cloned()
     }
 
-    /// The layers up to the cut `end`.
+    /// Returns the layers up to the cut `end` for an upload. The result is not cached.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Upload::layers`].
     pub(super) async fn layers_up_to(&self, end: &str) -> Result<Upload, TrainerError> {
         Upload::layers(&self.job.model_name(), self.network.frozen.clone(), end).await
     }
@@ -157,7 +160,7 @@ impl<'a> Setup<'a> {
     /// Returns the usable splits, limited to the job's candidates, at which two batches fit the job's memory.
     ///
     /// # Errors
-    /// Returns [`TrainerError::Memory`] if no split fits.
+    /// Returns [`TrainerError::Memory`] if no split fits, and the errors of [`Offer::usable`].
     pub(super) fn fitting(&self, offer: &Offer) -> Result<Vec<UsableSplit>, TrainerError> {
         let mut fitting = Vec::new();
         let mut refusal = None;
@@ -165,7 +168,7 @@ impl<'a> Setup<'a> {
         let considered = |usable: &UsableSplit| only.is_none_or(|only| only.contains(&usable.split));
         for usable in offer.usable()?.into_iter().filter(considered) {
             let encoding = usable.encodings.first().copied().unwrap_or_default();
-            let source = offer.at(&usable.split, encoding, self.flow.request_samples)?;
+            let source = offer.source_at(&usable.split, encoding, self.flow.request_samples)?;
             match self.data.feed.check_memory(&source) {
                 Ok(()) => fitting.push(usable),
                 Err(error) => refusal = Some(error),
@@ -220,14 +223,14 @@ impl<'a> Setup<'a> {
                 link_bytes_per_second: link.bytes_per_second,
                 shared_cores,
                 request_share: (self.flow.request_samples as f64 / feed.batch as f64).min(1.0),
-                reuse: self.keeps,
+                reuse: self.planned_reuse,
                 cost,
             },
             link,
             policy: job.spec.split.clone(),
-            most: self.flow,
+            flow_limits: self.flow,
             grant: self.grant,
-            layers: Layers::default(),
+            layers: LayersLocation::default(),
             modules: Modules::from_network(&self.network.network),
         }
     }

@@ -5,7 +5,7 @@ use crate::measure::mean_size;
 use crate::pipeline::{FeedPlan, Part};
 use crate::recipe::views;
 use crate::standard::{Moments, Standard};
-use crate::{Event, Events, Job, Sampling, SettingError, TrainerError, notes};
+use crate::{Event, Events, Job, Sampling, SettingError, TrainerError, model_metadata};
 use frostline_client::{Dataset, DatasetError, Hosts, LabelTable, Listing, Samples, Task};
 use frostline_job::NewHead;
 use std::sync::Arc;
@@ -33,9 +33,8 @@ pub(super) struct Outputs {
     /// Number of training samples by class or label. All counts are 0 for numbers.
     pub(super) samples: Vec<usize>,
     /// For each output, the output of the original model to copy weights from. `None` selects fresh weights.
-    pub(super) kept: Vec<Option<usize>>,
-    /// Number of training samples.
-    pub(super) of: usize,
+    pub(super) copied_from: Vec<Option<usize>>,
+    pub(super) train_samples: usize,
     /// Mean and deviation of the target numbers over the training samples. `None` if the task is not
     /// regression.
     pub(super) numbers: Option<Standard>,
@@ -64,7 +63,7 @@ impl Data {
             earlier,
         } = divided;
         earlier.report(events);
-        let kept = known_outputs(job, dataset.task, &dataset.classes, events)?;
+        let kept = kept_outputs(job, dataset.task, &dataset.classes, events)?;
         if dataset.left_out.objects > 0 {
             events(Event::LeftOut(dataset.left_out.clone()));
         }
@@ -109,7 +108,7 @@ impl Data {
 ///
 /// # Errors
 /// Returns [`TrainerError::Setting`] if the classifier cannot be kept.
-fn known_outputs(
+fn kept_outputs(
     job: &Job,
     task: Task,
     classes: &[String],
@@ -124,13 +123,11 @@ fn known_outputs(
         must,
     };
     if job.spec.recipe.standardize {
-        let must =
-            "cannot keep a classifier with --standardize; remove one of the two flags";
+        let must = "cannot keep a classifier with --standardize; remove one of the two flags";
         return Err(refused(must.to_owned()).into());
     }
-    let Some((known_task, known)) = notes::outputs(&job.model) else {
-        let must =
-            "the model metadata contains no class names; use a model that frostline tuned, or remove --head keep";
+    let Some((known_task, known)) = model_metadata::outputs(&job.model) else {
+        let must = "the model metadata contains no class names; use a model that frostline tuned, or remove --head keep";
         return Err(refused(must.to_owned()).into());
     };
     if known_task != task {
@@ -198,8 +195,8 @@ fn outputs(dataset: &Dataset, kept: Vec<Option<usize>>) -> Outputs {
     }
     Outputs {
         samples,
-        kept,
-        of: dataset.train.len(),
+        copied_from: kept,
+        train_samples: dataset.train.len(),
         numbers: numbers(dataset),
     }
 }
@@ -227,14 +224,14 @@ struct DividedData {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EarlierTraining {
     /// The model was not trained on any validation image.
-    Known,
+    Disjoint,
     /// The model may have been trained on some validation images.
-    Unknown,
+    MayOverlap,
 }
 
 impl EarlierTraining {
     fn report(self, events: &Events) {
-        if self == Self::Unknown {
+        if self == Self::MayOverlap {
             let message = "the data has changed since the model was trained on a part of it, so validation may include training images; \
                            divide the data into train/ and validation/";
             events(Event::Warning {
@@ -246,8 +243,8 @@ impl EarlierTraining {
     /// Returns the division to record in the tuned model.
     fn mark(self, division: Division) -> Division {
         match self {
-            Self::Known => division,
-            Self::Unknown => division.with_unknown_past(),
+            Self::Disjoint => division,
+            Self::MayOverlap => division.with_unknown_past(),
         }
     }
 }
@@ -263,22 +260,22 @@ fn earlier_training(
     dataset: &Dataset,
 ) -> Result<EarlierTraining, TrainerError> {
     let keeps = job.spec.head == NewHead::Keep && job.spec.validation.is_some();
-    let Some(before) = notes::division(&job.model).filter(|_| keeps) else {
-        return Ok(EarlierTraining::Known);
+    let Some(before) = model_metadata::division(&job.model).filter(|_| keeps) else {
+        return Ok(EarlierTraining::Disjoint);
     };
-    let known = notes::outputs(&job.model).map(|(_, names)| names);
+    let known = model_metadata::outputs(&job.model).map(|(_, names)| names);
     let only = known.filter(|_| dataset.task == Task::Classes);
     let trained = match before.reproduce_classes(data, only.as_deref()) {
         Divided::Same { trained, .. } => trained,
-        Divided::Others => return Ok(EarlierTraining::Unknown),
-        Divided::Already => return Ok(EarlierTraining::Known),
+        Divided::Different => return Ok(EarlierTraining::MayOverlap),
+        Divided::HasParts => return Ok(EarlierTraining::Disjoint),
     };
     let validated = dataset.validation.iter();
     let leaked = validated
         .filter(|(sample, _)| trained.contains(&sample.sample.key))
         .count();
     if leaked == 0 {
-        return Ok(EarlierTraining::Known);
+        return Ok(EarlierTraining::Disjoint);
     }
     let count = dataset.validation.len();
     let must = format!(
@@ -321,7 +318,7 @@ fn divide(job: &Job, listing: Listing, table: Option<LabelTable>) -> Result<Divi
     let feed = FeedPlan {
         task: dataset.task,
         epochs: job.spec.recipe.epochs,
-        looks: job.spec.recipe.standardize,
+        initial_train_pass: job.spec.recipe.standardize,
         seed: job.spec.recipe.seed,
         sampling: job.spec.recipe.sampling,
         views: views(&job.spec.recipe),

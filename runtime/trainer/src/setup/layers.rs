@@ -2,7 +2,7 @@
 
 use super::context::{LinkAndTrainer, Setup};
 use crate::TrainerError;
-use crate::plan::{Layers, Plan, Planner, Slowdown, Survey, UsableSplit};
+use crate::plan::{LayersLocation, Plan, Planner, Slowdown, Survey, UsableSplit};
 use crate::upload::Upload;
 use frostline_wire::Split;
 
@@ -21,7 +21,10 @@ impl Setup<'_> {
     ///
     /// # Errors
     /// Returns an error if the hosts cannot be asked for the layers, or no split fits the memory.
-    pub(super) async fn assess(&mut self, layers: &Upload) -> Result<Option<WithoutLayers>, TrainerError> {
+    pub(super) async fn plan_without_layers(
+        &mut self,
+        layers: &Upload,
+    ) -> Result<Option<WithoutLayers>, TrainerError> {
         if layers.is_on(&self.measuring).await? {
             return Ok(None);
         }
@@ -33,7 +36,10 @@ impl Setup<'_> {
         let Ok(trainer) = self.measure_trainer(&splits, &layers.sha256).await else {
             return Ok(None);
         };
-        let measured = self.measured.insert(LinkAndTrainer { link, trainer }).clone();
+        let measured = self
+            .early_measurements
+            .insert(LinkAndTrainer { link, trainer })
+            .clone();
         self.without(layers, measured, splits).await
     }
 
@@ -78,7 +84,7 @@ impl Setup<'_> {
 
 /// Returns the best split that does not need the frozen layers, if they are not worth sending. The split
 /// `input` only needs the layers `first`.
-fn worth_keeping(planner: &Planner, layers: &Upload, first: &Upload) -> Option<(Split, Layers)> {
+fn worth_keeping(planner: &Planner, layers: &Upload, first: &Upload) -> Option<(Split, LayersLocation)> {
     let Planner {
         survey,
         workload,
@@ -93,6 +99,6 @@ fn worth_keeping(planner: &Planner, layers: &Upload, first: &Upload) -> Option<(
         candidate.stages.upload_seconds = first.bytes.len() as f64 / workload.link_bytes_per_second;
     }
     let best = Plan::choose(candidates, workload, policy)?.chosen;
-    let kept = Layers::keep(layers.bytes.len() as u64, &best, workload)?;
+    let kept = LayersLocation::keep_on_trainer(layers.bytes.len() as u64, &best, workload)?;
     Some((best.candidate.split, kept))
 }

@@ -2,7 +2,7 @@
 
 use super::context::{LinkAndTrainer, Setup};
 use crate::compute::session_options;
-use crate::measure::{Reach, TrainerTask, probe, profiles, trainer_profile};
+use crate::measure::{HostConditions, TrainerTask, probe, profiles, trainer_profile};
 use crate::plan::{Planner, Slowdown, Survey, TrainerProfile, UsableSplit};
 use crate::recipe::{step_settings, views};
 use crate::upload::OnHosts;
@@ -23,9 +23,9 @@ pub(super) struct Measurements {
     pub(super) planner: Planner,
     /// Errors of the hosts without a profile. If no host has one, the hosts are assumed to be like this
     /// machine.
-    pub(super) lacking: Vec<ClientError>,
+    pub(super) profile_errors: Vec<ClientError>,
     /// True if any host has a profile.
-    pub(super) profiled: bool,
+    pub(super) has_profile: bool,
 }
 
 /// Failure of a measurement required by every plan.
@@ -73,16 +73,16 @@ impl Setup<'_> {
         request: &ProfileRequest,
     ) -> Result<Measurements, MeasurementError> {
         let (hosts, events) = (&self.measuring, self.events);
-        let reach = Reach::measure(hosts, events)
+        let reach = HostConditions::measure(hosts, events)
             .await
             .map_err(MeasurementError::Link)?;
         let (profile, lacking) = profiles(hosts, request, events).await;
-        let LinkAndTrainer { link, trainer } = match self.measured.clone() {
+        let LinkAndTrainer { link, trainer } = match self.early_measurements.clone() {
             Some(measured) => measured,
             None => {
                 let trainer = self.measure_trainer(splits, &request.model.sha256).await;
                 LinkAndTrainer {
-                    link: self.as_told(reach.link),
+                    link: self.with_configured_rate(reach.link),
                     trainer: trainer.map_err(MeasurementError::Trainer)?,
                 }
             }
@@ -101,17 +101,17 @@ impl Setup<'_> {
         };
         Ok(Measurements {
             planner: self.planner(survey, splits.to_vec(), link, shared_cores),
-            lacking,
-            profiled,
+            profile_errors: lacking,
+            has_profile: profiled,
         })
     }
 
     /// Measures the link to all hosts at once. A rate in the job's settings overrides the measured one.
     pub(super) async fn measure_link(&self) -> Result<Link, TrainerError> {
-        Ok(self.as_told(probe(&self.measuring, self.events).await?))
+        Ok(self.with_configured_rate(probe(&self.measuring, self.events).await?))
     }
 
-    fn as_told(&self, link: Link) -> Link {
+    fn with_configured_rate(&self, link: Link) -> Link {
         Link {
             bytes_per_second: self
                 .job

@@ -13,9 +13,9 @@ mod prepared;
 mod provide;
 mod step_memory;
 
-use crate::host_loads::in_whole_grants;
-use crate::plan::Layers;
-use crate::{Events, Flow, Job, TrainerError};
+use crate::host_loads::round_to_grants;
+use crate::plan::LayersLocation;
+use crate::{Events, FetchLimits, Job, TrainerError};
 use context::Setup;
 use frostline_client::Hosts;
 use frostline_tensor::Tensor;
@@ -77,17 +77,17 @@ pub(crate) async fn unfreeze(
         data: before.data.clone(),
         network: before.network.unfrozen(job, trained.weights).await?,
         grant: before.grant,
-        flow: Flow {
-            request_samples: in_whole_grants(job.spec.request_samples, before.grant),
-            ..job.spec.flow()
+        flow: FetchLimits {
+            request_samples: round_to_grants(job.spec.request_samples, before.grant),
+            ..job.spec.fetch_limits()
         },
-        keeps: None,
-        measured: None,
+        planned_reuse: None,
+        early_measurements: None,
         layers: OnceCell::new(),
         layers_hash: OnceCell::new(),
     };
-    let prepared = if before.pushes {
-        let frozen = FrozenLayers::OnHosts(Layers::default());
+    let prepared = if before.layers_on_hosts {
+        let frozen = FrozenLayers::OnHosts(LayersLocation::default());
         ProvidedSetup { setup, offer, frozen }.choose().await?
     } else {
         let chosen = offer.fixed(&trained.split)?;

@@ -5,7 +5,7 @@ use crate::compute::{KEPT_MIDDLES, SuffixParts, blocking, session_options};
 use crate::int8::QuantizedModel;
 use crate::recipe::{balanced, factors, positive, step_settings};
 use crate::standard::{LinearHead, Standard};
-use crate::{ClassWeights, Job, LossName, TrainerError, notes};
+use crate::{ClassWeights, Job, LossName, TrainerError, model_metadata};
 use frostline_client::SampleFiles;
 use frostline_engine::Device;
 use frostline_graph::{Model, Network};
@@ -52,12 +52,14 @@ impl DividedNetwork {
     fn divide(job: &Job, outputs: &Outputs) -> Result<Self, TrainerError> {
         let before = job.model.network()?;
         let own = job.guest.takes() == SampleFiles::All;
-        let (pixels, pixel_source) = notes::pixels(&job.model, &before, &job.spec.pixels, own)?;
-        let headed = job.model.keep_head(&outputs.kept, job.spec.recipe.seed)?;
+        let (pixels, pixel_source) = model_metadata::pixels(&job.model, &before, &job.spec.pixels, own)?;
+        let headed = job
+            .model
+            .replace_head_keeping(&outputs.copied_from, job.spec.recipe.seed)?;
         let suffix = headed.slice(Some(&job.freeze), None)?;
         let network = headed.network()?;
         let row = network.frozen_row(&job.freeze)?.dims();
-        let straight = Standard::fits(&suffix)?;
+        let straight = Standard::applies_to(&suffix)?;
         let linear = job
             .spec
             .recipe
@@ -84,7 +86,7 @@ impl DividedNetwork {
             },
             parameters: match &job.guest.parameters {
                 Some(own) => own.clone(),
-                None => notes::recipe(&pixels)?,
+                None => model_metadata::recipe(&pixels)?,
             },
         })
     }
@@ -112,7 +114,7 @@ impl DividedNetwork {
             let frozen = before.frozen.merge(&weights)?;
             let suffix = headed.slice(Some(&job.freeze), None)?;
             let settings = StepSettings {
-                joined: joined(&job, &headed, &before)?,
+                step_counters: phases_of_added_weights(&job, &headed, &before)?,
                 ..settings(&job, &headed, &suffix, &before.outputs)?
             };
             Ok(Self {
@@ -148,7 +150,8 @@ impl DividedNetwork {
     /// to CPUs with a known amount of available memory.
     ///
     /// # Errors
-    /// Returns [`TrainerError::StepMemory`] if the step does not fit.
+    /// Returns [`TrainerError::StepMemory`] if the step does not fit, [`TrainerError::Training`] if the
+    /// suffix cannot be trained, and [`TrainerError::Graph`] if the network cannot be cut.
     pub(super) async fn check_memory(&self, job: &Job, batch: usize) -> Result<(), TrainerError> {
         let available = available_memory(Path::new("/"));
         let (Some(available), Device::Cpu) = (available, job.device) else {
@@ -200,7 +203,7 @@ fn settings(
         match &mut settings.loss {
             Loss::CrossEntropy { class_weights, .. } => *class_weights = Some(balanced(&outputs.samples)),
             Loss::BinaryCrossEntropy { positive_weights } => {
-                *positive_weights = Some(positive(&outputs.samples, outputs.of));
+                *positive_weights = Some(positive(&outputs.samples, outputs.train_samples));
             }
             Loss::MeanSquared => {}
         }
@@ -212,13 +215,17 @@ fn settings(
     let widest = headed.slice(Some(job.earliest_freeze()), None)?;
     let trained = widest.parameters();
     let names = trained.iter().map(|weight| weight.name.as_str());
-    settings.rates = factors(&job.spec.recipe.rates(), names, &headed.head_weights()?)?;
+    settings.rate_factors = factors(&job.spec.recipe.rates(), names, &headed.head_weights()?)?;
     Ok(settings)
 }
 
 /// Maps each weight added by unfreezing to the phase that added it, counted from 1.
-fn joined(job: &Job, headed: &Model, before: &DividedNetwork) -> Result<BTreeMap<String, u32>, TrainerError> {
-    let mut joined = before.settings.joined.clone();
+fn phases_of_added_weights(
+    job: &Job,
+    headed: &Model,
+    before: &DividedNetwork,
+) -> Result<BTreeMap<String, u32>, TrainerError> {
+    let mut joined = before.settings.step_counters.clone();
     let known = before.suffix.parameters();
     let known: HashSet<&str> = known.iter().map(|weight| weight.name.as_str()).collect();
     for (phase, cut) in (1..).zip(job.spec.unfreeze.0.values()) {

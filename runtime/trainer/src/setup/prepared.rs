@@ -3,7 +3,7 @@ use super::data::Data;
 use super::network::DividedNetwork;
 use crate::compute::SuffixParts;
 use crate::offer::Offer;
-use crate::plan::{Chosen, Modules};
+use crate::plan::{ChosenSplit, Modules};
 use crate::replan::Watch;
 use crate::{Event, Events};
 use frostline_client::Hosts;
@@ -16,10 +16,10 @@ pub(crate) struct Prepared {
     pub(crate) network: DividedNetwork,
     pub(crate) suffix: SuffixParts,
     pub(crate) offer: Arc<Offer>,
-    pub(crate) chosen: Chosen,
+    pub(crate) chosen: ChosenSplit,
     modules: Modules,
     /// True if the hosts have the frozen layers, so that a split can be planned again.
-    pub(super) pushes: bool,
+    pub(super) layers_on_hosts: bool,
     /// Samples per guest call, if the hosts report it.
     pub(super) grant: Option<usize>,
     /// Counts the bytes received for measurements.
@@ -27,28 +27,28 @@ pub(crate) struct Prepared {
     /// Watches a planned split; `None` if the split is fixed or was not measured.
     pub(crate) watch: Option<Watch>,
     /// True if all features are cached, so that nothing is fetched.
-    pub(crate) all_kept: bool,
+    pub(crate) all_cached: bool,
 }
 
 impl Prepared {
     pub(super) fn new(
         setup: Setup<'_>,
         offer: Offer,
-        pushes: bool,
-        (chosen, watch): (Chosen, Option<Watch>),
+        layers_on_hosts: bool,
+        (chosen, watch): (ChosenSplit, Option<Watch>),
     ) -> Self {
         Self {
             suffix: setup.network.suffix_parts(setup.job, setup.batch()),
             modules: Modules::from_network(&setup.network.network),
             data: setup.data,
             network: setup.network,
-            pushes,
+            layers_on_hosts,
             grant: setup.grant,
             offer: Arc::new(offer),
             chosen,
             measuring: setup.measuring,
             watch,
-            all_kept: false,
+            all_cached: false,
         }
     }
 

@@ -4,9 +4,9 @@ use super::context::Setup;
 use super::layers::WithoutLayers;
 use crate::compute::blocking;
 use crate::offer::Offer;
-use crate::plan::{Layers, Planner};
+use crate::plan::{LayersLocation, Planner};
 use crate::upload::{OnHosts, Upload};
-use crate::{Policy, TrainerError, notes};
+use crate::{Policy, TrainerError, model_metadata};
 use frostline_client::ClientError;
 use frostline_graph::ModelLimits;
 use frostline_wire::{Description, ErrorClass, Split};
@@ -21,22 +21,22 @@ pub(super) struct ProvidedSetup<'a> {
 /// Placement of the frozen layers.
 pub(super) enum FrozenLayers {
     /// The hosts have the layers or do not need them.
-    OnHosts(Layers),
+    OnHosts(LayersLocation),
     /// On the trainer. The planner chooses from the remaining splits.
     OnTrainer(Box<Planner>),
     /// The trainer executes the layers without planning, for this reason.
-    Unused(String),
+    RunLocally(String),
 }
 
 impl<'a> Setup<'a> {
     /// Uploads the guest and the frozen layers as far as the job needs them on the hosts.
     pub(super) async fn provide_layers(mut self) -> Result<ProvidedSetup<'a>, TrainerError> {
         let sent = match self.reason_to_stay().await? {
-            Some(why) => Ok(self.unused(why)),
+            Some(why) => Ok(self.run_locally(why)),
             None => self.send_layers().await,
         };
         let (offer, frozen) = match sent {
-            Err(error) if self.needs_no_host() && are_refused(&error) => self.unused(error.to_string()),
+            Err(error) if self.needs_no_host() && are_refused(&error) => self.run_locally(error.to_string()),
             sent => sent?,
         };
         if !self.job.spec.recipe.augmentation().is_none() && !offer.description.augments {
@@ -45,7 +45,7 @@ impl<'a> Setup<'a> {
             return Err(TrainerError::CannotAugment { guest });
         }
         if let Some(spec) = offer.pixels() {
-            notes::check(&spec, &offer.network)?;
+            model_metadata::check(&spec, &offer.network)?;
         }
         Ok(ProvidedSetup {
             setup: self,
@@ -72,13 +72,13 @@ impl<'a> Setup<'a> {
         }
         let frozen = self.network.frozen.clone();
         let freeze = self.network.network.cut(&job.freeze)?.clone();
-        let refused = blocking(move || Ok(frozen.refused(&[freeze], &ModelLimits::default())));
+        let refused = blocking(move || Ok(frozen.first_refused_cut(&[freeze], &ModelLimits::default())));
         Ok(refused.await?.map(|refused| refused.why.to_string()))
     }
 
-    /// Runs the frozen layers on the trainer, because of `why`.
-    fn unused(&self, why: String) -> (Offer, FrozenLayers) {
-        (self.stock_offer(None), FrozenLayers::Unused(why))
+    /// Returns an offer without uploads, for frozen layers that run on the trainer because of `why`.
+    fn run_locally(&self, why: String) -> (Offer, FrozenLayers) {
+        (self.stock_offer(None), FrozenLayers::RunLocally(why))
     }
 
     /// Sends the guest and the frozen layers if they are needed and worth it. The split `none` with the stock
@@ -86,16 +86,19 @@ impl<'a> Setup<'a> {
     async fn send_layers(&mut self) -> Result<(Offer, FrozenLayers), TrainerError> {
         let job = self.job;
         if job.spec.split == Policy::Fixed(Split::None) && job.guest.is_stock() && !self.measure {
-            return Ok((self.stock_offer(None), FrozenLayers::OnHosts(Layers::default())));
+            return Ok((
+                self.stock_offer(None),
+                FrozenLayers::OnHosts(LayersLocation::default()),
+            ));
         }
         let layers = self.frozen_layers().await?;
         let layers = match self.network.int8 {
-            None => layers.or_within(job, &self.measuring).await,
+            None => layers.or_whole_network(job, &self.measuring).await,
             Some(_) => layers,
         };
         if job.spec.split == Policy::Auto
             && job.guest.is_stock()
-            && let Some(without) = self.assess(&layers).await?
+            && let Some(without) = self.plan_without_layers(&layers).await?
         {
             return self.without_layers(without).await;
         }
@@ -125,7 +128,7 @@ impl<'a> Setup<'a> {
         Ok((self.stock_offer(on_hosts), kept))
     }
 
-    async fn send(&self, layers: &Upload) -> Result<(OnHosts, Layers), TrainerError> {
+    async fn send(&self, layers: &Upload) -> Result<(OnHosts, LayersLocation), TrainerError> {
         let guest = Upload::guest(&self.job.guest).await?;
         OnHosts::send(&guest, layers, self.hosts, self.events).await
     }

@@ -32,7 +32,7 @@ fn nothing(recipe: &Recipe) -> Recipe {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_augmented_job_is_the_same_wherever_it_is_divided_and_when_it_runs_again() {
+async fn augmentation_does_not_depend_on_the_split_and_repeats() {
     let (host, _) = photos().start().await;
     let out = TempDir::new().unwrap();
     let losses = async |split: &str, change: fn(&mut Recipe)| {
@@ -76,7 +76,7 @@ async fn a_guest_that_cannot_augment_is_named_before_anything_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_recipe_that_cannot_be_is_refused_before_the_host_is_asked() {
+async fn an_invalid_recipe_is_refused_before_any_request() {
     let (host, storage) = photos().start().await;
     let out = TempDir::new().unwrap();
     let mut job = job("input", out.path());

@@ -111,7 +111,7 @@ fn changes(prices: Prices, first: World, later: World) -> (String, Vec<String>) 
     let mut replanner = Replanner::new(planner, candidate.clone());
     let mut changes = Vec::new();
     for step in 0..STEPS {
-        if let Some(change) = replanner.saw(&later.iteration(&split, 1.0), STEPS - step) {
+        if let Some(change) = replanner.observe(&later.iteration(&split, 1.0), STEPS - step) {
             assert!(change.reason.contains(" and a cost of "), "{}", change.reason);
             split = change.to.split.clone();
             changes.push(split.to_string());

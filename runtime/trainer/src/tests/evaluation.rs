@@ -2,7 +2,7 @@
 
 use super::computing_host::Storage;
 use super::whole_job::{SIDE, job, network, photos, run};
-use crate::notes::{CLASSES_KEY, PIXELS_KEY};
+use crate::model_metadata::{CLASSES_KEY, PIXELS_KEY};
 use crate::{
     Evaluation, EvaluationJob, Event, Events, Guest, LearningRates, OnBadSample, TrainerError, evaluate,
 };
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_exported_model_scores_as_the_last_epoch_did_and_says_what_it_is() {
+async fn the_exported_model_scores_like_its_last_epoch_and_has_metadata() {
     let (host, _) = photos().start().await;
     let out = TempDir::new().unwrap();
     let mut wanted = job("auto", out.path());
@@ -96,7 +96,7 @@ pub(super) async fn measure_by(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_trained_on_a_guests_own_input_is_measured_on_that_input_or_not_at_all() {
+async fn a_model_trained_on_guest_input_is_only_evaluated_with_that_guest() {
     let storage = Storage {
         own_pixels: true,
         ..photos()
@@ -163,7 +163,7 @@ fn undivided() -> Storage {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_data_that_a_job_divided_only_what_it_held_out_is_measured_or_that_is_said() {
+async fn evaluation_uses_the_held_out_samples_or_warns() {
     let (host, _) = undivided().start().await;
     let out = TempDir::new().unwrap();
     let mut wanted = job("features", out.path());

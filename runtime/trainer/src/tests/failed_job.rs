@@ -38,7 +38,7 @@ async fn a_bad_photo_fails_the_job_or_shortens_its_batch() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rate_that_is_far_too_high_ends_the_job_and_says_at_which_step() {
+async fn a_diverging_job_ends_and_names_the_step() {
     let (host, _) = photos().start().await;
     let out = TempDir::new().unwrap();
     let mut wild = job("features", out.path());
@@ -107,7 +107,7 @@ async fn refused(storage: Storage, change: impl FnOnce(&mut Job)) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_done_is_said_before_anything_is_trained() {
+async fn invalid_settings_are_refused_before_training() {
     let texts = [
         refused(photos(), |job| job.freeze = "feature".to_owned()).await,
         refused(photos(), |job| job.freeze = "scores".to_owned()).await,
@@ -211,7 +211,7 @@ async fn a_job_cancelled_before_its_first_step_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_cancelled_later_leaves_a_model_and_says_which() {
+async fn a_job_cancelled_after_a_step_writes_a_model_and_names_it() {
     let first = |event: &Event| matches!(event, Event::Step { step: 2, .. });
     let later = |event: &Event| matches!(event, Event::Step { step: 8, .. });
     let last = |job: &mut Job| job.spec.keep = Keep::Last;
@@ -235,10 +235,7 @@ async fn a_job_cancelled_later_leaves_a_model_and_says_which() {
             kept.as_str().contains(words) && kept.as_str().contains("tuned.onnx"),
             "{text}"
         );
-        assert!(
-            !text.contains("--resume"),
-            "no checkpoint exists: {text}"
-        );
+        assert!(!text.contains("--resume"), "no checkpoint exists: {text}");
         let model = frostline_graph::Model::read(out.path().join("tuned.onnx")).unwrap();
         assert_ne!(
             model.weight("w3").unwrap().shape().dims(),

@@ -2,7 +2,7 @@
 
 use super::computing_host::Storage;
 use super::pipeline::png;
-use super::resuming::{kept, model, stopped};
+use super::resuming::{model, reproducible_job, stopped};
 use super::whole_job::{Ran, job, photos, run, widened};
 use crate::{EncodingChoice, Event, Job, RunFolder};
 use frostline_fake_host::FakeHost;
@@ -29,7 +29,7 @@ async fn versioned(etag: &str) -> (FakeHost, Arc<Storage>) {
 }
 
 /// A job with a feature cache in `folder`.
-pub(super) fn keeping(split: &str, folder: &TempDir) -> Job {
+pub(super) fn with_feature_cache(split: &str, folder: &TempDir) -> Job {
     let mut job = job(split, folder.path());
     job.features = Some(Cache::new(folder.path().join("features"), 1 << 30));
     job
@@ -57,10 +57,10 @@ fn told(ran: &Ran) -> Vec<(u64, u64)> {
 fn epochs(ran: &Ran) -> Vec<(u64, u64)> {
     let epochs = ran.events.iter().filter_map(|event| match event {
         Event::Epoch {
-            kept_rows,
+            cached_rows,
             fetched_rows,
             ..
-        } => Some((*kept_rows, *fetched_rows)),
+        } => Some((*cached_rows, *fetched_rows)),
         _ => None,
     });
     epochs.collect()
@@ -71,13 +71,13 @@ pub(super) fn close(left: &[f32], right: &[f32]) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_sample_is_extracted_once_and_losses_stay_what_they_are() {
+async fn caching_extracts_every_sample_once_and_does_not_change_losses() {
     let (host, storage) = host().await;
     for split in ["none", "input", "r2", "features", "auto"] {
         let folder = TempDir::new().unwrap();
         let without = run(&host, job(split, folder.path())).await;
         assert_eq!(times(&storage.extracted()), (TRAIN + VALIDATION, 3, 4), "{split}");
-        let with = run(&host, keeping(split, &folder)).await;
+        let with = run(&host, with_feature_cache(split, &folder)).await;
         assert_eq!(times(&storage.extracted()), (TRAIN + VALIDATION, 1, 1), "{split}");
         assert!(close(&with.losses(), &without.losses()), "{split}");
         assert_eq!(told(&with), [(0, 27)], "{split}");
@@ -88,10 +88,10 @@ async fn every_sample_is_extracted_once_and_losses_stay_what_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_of_which_two_batches_do_not_fit_the_memory_are_not_kept() {
+async fn features_are_not_cached_if_two_batches_exceed_the_memory() {
     let (host, _) = host().await;
     let folder = TempDir::new().unwrap();
-    let mut wide = keeping("none", &folder);
+    let mut wide = with_feature_cache("none", &folder);
     // A batch of objects has 173 KB, a batch of features 640 KB.
     (wide.model, wide.freeze) = (widened(20_000), "wide".to_owned());
     wide.spec.memory_bytes = 400_000;
@@ -110,12 +110,12 @@ async fn rows_of_which_two_batches_do_not_fit_the_memory_are_not_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_job_asks_for_nothing_and_uploads_nothing() {
+async fn a_second_job_only_uses_cached_features() {
     let (first_host, _) = host().await;
     let folder = TempDir::new().unwrap();
-    let first = run(&first_host, keeping("r2", &folder)).await;
+    let first = run(&first_host, with_feature_cache("r2", &folder)).await;
     let (second_host, storage) = host().await;
-    let second = run(&second_host, keeping("auto", &folder)).await;
+    let second = run(&second_host, with_feature_cache("auto", &folder)).await;
     let outcome = second.outcome.as_ref().unwrap();
     assert_eq!((storage.extracted().len(), storage.uploaded().len()), (0, 0));
     assert_eq!(
@@ -128,16 +128,16 @@ async fn a_second_job_asks_for_nothing_and_uploads_nothing() {
     );
     assert!(close(&second.losses(), &first.losses()));
     // A fixed split is only used for missing features, and all features are cached.
-    let third = run(&second_host, keeping("features", &folder)).await;
+    let third = run(&second_host, with_feature_cache("features", &folder)).await;
     assert_eq!(storage.extracted().len(), 0);
     assert!(close(&third.losses(), &first.losses()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_what_is_new_is_extracted() {
+async fn only_new_samples_are_extracted() {
     let (first_host, _) = host().await;
     let folder = TempDir::new().unwrap();
-    run(&first_host, keeping("features", &folder))
+    run(&first_host, with_feature_cache("features", &folder))
         .await
         .outcome
         .unwrap();
@@ -150,7 +150,7 @@ async fn only_what_is_new_is_extracted() {
         grown.objects.insert(key, png([250, 10, 10], 16 + number));
     }
     let (second_host, storage) = grown.start().await;
-    let ran = run(&second_host, keeping("auto", &folder)).await;
+    let ran = run(&second_host, with_feature_cache("auto", &folder)).await;
     ran.outcome.as_ref().unwrap();
     let mut extracted = storage.extracted();
     extracted.sort();
@@ -158,7 +158,7 @@ async fn only_what_is_new_is_extracted() {
     assert_eq!(epochs(&ran)[1..], [(29, 0), (29, 0)]);
     // Objects with a different version are different objects.
     let (third_host, storage) = versioned("2").await;
-    run(&third_host, keeping("features", &folder))
+    run(&third_host, with_feature_cache("features", &folder))
         .await
         .outcome
         .unwrap();
@@ -166,17 +166,20 @@ async fn only_what_is_new_is_extracted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_without_a_version_are_kept_for_their_job_alone() {
+async fn features_of_unversioned_objects_are_not_reused_by_other_jobs() {
     let (host, storage) = photos().start().await;
     let folder = TempDir::new().unwrap();
     for _ in 0..2 {
-        run(&host, keeping("features", &folder)).await.outcome.unwrap();
+        run(&host, with_feature_cache("features", &folder))
+            .await
+            .outcome
+            .unwrap();
         assert_eq!(times(&storage.extracted()), (TRAIN + VALIDATION, 1, 1));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rounded_rows_are_kept_apart_from_exact_ones() {
+async fn rounded_features_are_cached_separately() {
     let (host, storage) = host().await;
     let folder = TempDir::new().unwrap();
     for encoding in ["f32", "f16", "int8"] {
@@ -186,7 +189,7 @@ async fn rounded_rows_are_kept_apart_from_exact_ones() {
         };
         let without = run(&host, encoded(job("features", folder.path()))).await;
         storage.extracted();
-        let with = run(&host, encoded(keeping("features", &folder))).await;
+        let with = run(&host, encoded(with_feature_cache("features", &folder))).await;
         assert_eq!(
             times(&storage.extracted()),
             (TRAIN + VALIDATION, 1, 1),
@@ -197,11 +200,11 @@ async fn rounded_rows_are_kept_apart_from_exact_ones() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_never_seen_again_is_not_kept() {
+async fn views_that_do_not_repeat_are_not_cached() {
     let (host, _) = host().await;
     let folder = TempDir::new().unwrap();
     let varied = |views| {
-        let mut job = keeping("features", &folder);
+        let mut job = with_feature_cache("features", &folder);
         job.spec.recipe.hflip = 0.5;
         (job.spec.recipe.views, job.spec.recipe.epochs) = (views, 4);
         job
@@ -226,7 +229,7 @@ async fn what_is_never_seen_again_is_not_kept() {
 async fn a_broken_row_is_extracted_again() {
     let (host, storage) = host().await;
     let folder = TempDir::new().unwrap();
-    let first = run(&host, keeping("features", &folder)).await;
+    let first = run(&host, with_feature_cache("features", &folder)).await;
     storage.extracted();
     let features = folder.path().join("features");
     let store = Cache::new(&features, 0).list().remove(0).name;
@@ -241,7 +244,7 @@ async fn a_broken_row_is_extracted_again() {
         });
         told.collect::<Vec<_>>()
     };
-    let second = run(&host, keeping("features", &folder)).await;
+    let second = run(&host, with_feature_cache("features", &folder)).await;
     assert_eq!(storage.extracted().len(), 1);
     assert!(close(&second.losses(), &first.losses()));
     let told = warnings(&second);
@@ -249,17 +252,17 @@ async fn a_broken_row_is_extracted_again() {
         told.len() == 1 && told[0].starts_with("1 cached features"),
         "{told:?}"
     );
-    let third = run(&host, keeping("features", &folder)).await;
+    let third = run(&host, with_feature_cache("features", &folder)).await;
     assert_eq!(storage.extracted().len(), 0);
     assert!(close(&third.losses(), &first.losses()));
     assert_eq!(warnings(&third), [""; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_is_too_small_holds_what_it_can() {
+async fn a_small_cache_stores_what_fits() {
     let (host, storage) = host().await;
     let folder = TempDir::new().unwrap();
-    let mut small = keeping("features", &folder);
+    let mut small = with_feature_cache("features", &folder);
     // Rows with six values.
     let room = 14 * (6 * 4 + 24);
     small.features = Some(Cache::new(folder.path().join("features"), room));
@@ -279,11 +282,11 @@ async fn a_store_that_is_too_small_holds_what_it_can() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_that_cannot_be_costs_a_warning() {
+async fn an_unusable_cache_folder_causes_one_warning() {
     let (host, storage) = host().await;
     let folder = TempDir::new().unwrap();
     fs::write(folder.path().join("file"), "x").unwrap();
-    let mut job = keeping("features", &folder);
+    let mut job = with_feature_cache("features", &folder);
     job.features = Some(Cache::new(folder.path().join("file/features"), 1 << 20));
     let ran = run(&host, job).await;
     ran.outcome.as_ref().unwrap();
@@ -309,13 +312,13 @@ async fn standardized_features_are_extracted_once_too() {
     };
     let without = run(&host, standardized(job("features", folder.path()))).await;
     assert_eq!(times(&storage.extracted()), (TRAIN + VALIDATION, 4, 4));
-    let with = run(&host, standardized(keeping("features", &folder))).await;
+    let with = run(&host, standardized(with_feature_cache("features", &folder))).await;
     assert_eq!(times(&storage.extracted()), (TRAIN + VALIDATION, 1, 1));
     assert!(close(&with.losses(), &without.losses()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_freeze_cut_has_rows_of_its_own() {
+async fn each_freeze_cut_has_separate_features() {
     let (host, storage) = host().await;
     let folder = TempDir::new().unwrap();
     let unfreezing = |mut job: Job| {
@@ -325,18 +328,18 @@ async fn each_freeze_cut_has_rows_of_its_own() {
     };
     let without = run(&host, unfreezing(job("none", folder.path()))).await;
     storage.extracted();
-    let with = run(&host, unfreezing(keeping("none", &folder))).await;
+    let with = run(&host, unfreezing(with_feature_cache("none", &folder))).await;
     with.outcome.as_ref().unwrap();
     assert_eq!(times(&storage.extracted()), (TRAIN + VALIDATION, 2, 2));
     assert!(close(&with.losses(), &without.losses()));
-    let again = run(&host, unfreezing(keeping("none", &folder))).await;
+    let again = run(&host, unfreezing(with_feature_cache("none", &folder))).await;
     assert_eq!(storage.extracted().len(), 0);
     assert!(close(&again.losses(), &without.losses()));
 }
 
 /// A reproducible job with an optional feature cache.
 fn exact(run: RunFolder, split: &str, encoding: &str, cache: Option<&Cache>) -> Job {
-    let job = kept(run, |job| {
+    let job = reproducible_job(run, |job| {
         job.spec.split = split.parse().unwrap();
         job.spec.encoding = EncodingChoice::Fixed(encoding.parse().unwrap());
     });
@@ -347,15 +350,15 @@ fn exact(run: RunFolder, split: &str, encoding: &str, cache: Option<&Cache>) -> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reproducible_job_takes_no_rows_that_others_kept_rounded() {
+async fn a_reproducible_job_ignores_rounded_features_of_other_jobs() {
     let (host, _) = host().await;
     let folder = TempDir::new().unwrap();
-    let mut rounded = keeping("features", &folder);
+    let mut rounded = with_feature_cache("features", &folder);
     rounded.spec.encoding = EncodingChoice::Fixed("f16".parse().unwrap());
     run(&host, rounded.clone()).await.outcome.unwrap();
     let at = |name: &str| folder.path().join(name);
     let auto = |run: RunFolder| {
-        let job = kept(run, |job| {
+        let job = reproducible_job(run, |job| {
             job.spec.split = "auto".parse().unwrap();
             job.spec.candidates = Some(vec![Split::None]);
         });
@@ -373,7 +376,7 @@ async fn a_reproducible_job_takes_no_rows_that_others_kept_rounded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_of_eight_bits_are_kept_apart_by_their_split() {
+async fn int8_features_are_cached_per_split() {
     let (host, storage) = host().await;
     let folder = TempDir::new().unwrap();
     let eight = |mut job: Job| {
@@ -383,7 +386,7 @@ async fn rows_of_eight_bits_are_kept_apart_by_their_split() {
     for split in ["r2", "c1"] {
         let without = run(&host, eight(job(split, folder.path()))).await;
         storage.extracted();
-        let with = run(&host, eight(keeping(split, &folder))).await;
+        let with = run(&host, eight(with_feature_cache(split, &folder))).await;
         assert_eq!(times(&storage.extracted()), (TRAIN + VALIDATION, 1, 1), "{split}");
         assert_eq!(with.losses(), without.losses(), "{split}");
     }
@@ -393,7 +396,7 @@ mod long {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_reproducible_job_sees_the_same_bits_whether_rows_are_fresh_or_kept() {
+    async fn a_reproducible_job_gets_identical_bits_from_hosts_and_cache() {
         let (host, _) = host().await;
         for (split, encoding) in [
             ("c1", "f16"),

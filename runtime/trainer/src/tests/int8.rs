@@ -30,7 +30,7 @@ fn int8_event(ran: &Ran) -> Option<(bool, usize)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn losses_are_those_of_one_network_wherever_it_is_divided() {
+async fn int8_losses_do_not_depend_on_the_split() {
     let (host, storage) = photos().start().await;
     let out = TempDir::new().unwrap();
     let exact = run(&host, job("none", out.path())).await;

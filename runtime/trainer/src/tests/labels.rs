@@ -3,7 +3,7 @@
 use super::computing_host::Storage;
 use super::evaluation::{measure, measure_by};
 use super::whole_job::{Ran, job, photos, run};
-use crate::notes::{CLASSES_KEY, LABELS_KEY, TARGETS_KEY};
+use crate::model_metadata::{CLASSES_KEY, LABELS_KEY, TARGETS_KEY};
 use crate::{ClassWeights, Event, Job, LearningRates, LossName, Quality, Sampling};
 use frostline_client::Task;
 use frostline_fake_host::FakeHost;
@@ -164,7 +164,7 @@ async fn a_table_of_classes_trains_as_folders_do_and_bce_takes_classes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn labels_may_be_weighed_and_mixed() {
+async fn labels_support_class_weights_and_mixup() {
     let (host, _) = flags().start().await;
     let out = TempDir::new().unwrap();
     let losses = async |weights, alpha| {
@@ -184,7 +184,7 @@ async fn labels_may_be_weighed_and_mixed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_has_no_sense_is_refused_before_anything_is_sent() {
+async fn invalid_label_settings_are_refused_before_uploads() {
     let (host, storage) = flags().start().await;
     let (bare, bare_storage) = photos().start().await;
     let out = TempDir::new().unwrap();

@@ -199,7 +199,7 @@ async fn a_bad_sample_fails_the_job_by_name() {
 }
 
 #[tokio::test]
-async fn at_most_the_batches_ahead_are_asked_for() {
+async fn the_feed_only_requests_the_batches_ahead() {
     let host = FakeHost::start(|_, _, body| answer_all(&extraction(body))).await;
     let mut setting = start(&host, plan(80, 1), source(RowKind::Values), OnBadSample::Fail).unwrap();
     let batch = setting.feed.next().await.unwrap();
@@ -293,7 +293,7 @@ mod long {
     use super::*;
 
     #[tokio::test]
-    async fn a_batch_that_takes_more_than_all_memory_comes_alone() {
+    async fn a_batch_larger_than_the_memory_limit_is_fetched_alone() {
         let host = FakeHost::start(|_, _, body| answer_all(&extraction(body))).await;
         let light = Weight {
             samples: 0,
@@ -302,7 +302,7 @@ mod long {
         // Smaller than a batch, although the plan does not know.
         let plan = FeedPlan {
             memory_bytes: 128 << 10,
-            largest: [light; 2],
+            largest_batches: [light; 2],
             batch: 5000,
             ..plan(10_000, 1)
         };

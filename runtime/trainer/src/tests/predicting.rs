@@ -87,7 +87,7 @@ async fn both(storage: Storage, loss: LossName) -> (Vec<(String, Answer)>, Vec<V
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn classes_are_those_that_an_evaluation_decides_on() {
+async fn predicted_classes_match_an_evaluation() {
     let (said, evaluated) = both(photos(), LossName::CrossEntropy).await;
     assert_eq!(evaluated[0], ["key", "label", "predicted", "probability", "rank"]);
     assert_eq!(evaluated.len(), 1 + said.len());
@@ -105,7 +105,7 @@ async fn classes_are_those_that_an_evaluation_decides_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn labels_and_numbers_are_those_of_an_evaluation() {
+async fn predicted_labels_and_numbers_match_an_evaluation() {
     let (said, evaluated) = both(flags(), LossName::Bce).await;
     assert_eq!(evaluated.len(), 1 + said.len());
     for ((key, answer), line) in said.iter().zip(&evaluated[1..]) {
@@ -143,7 +143,7 @@ async fn labels_and_numbers_are_those_of_an_evaluation() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broken_image_is_told_in_its_place_and_the_others_go_on() {
+async fn a_broken_image_is_reported_in_order_and_others_are_predicted() {
     let root = files(&photos());
     let red = root.path().join("validation/red");
     std::fs::write(red.join("7a.jpg"), b"no image at all").unwrap();
@@ -169,7 +169,7 @@ async fn a_broken_image_is_told_in_its_place_and_the_others_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_images_than_fit_a_batch_come_in_order_and_alone_they_say_the_same() {
+async fn predictions_are_in_order_and_do_not_depend_on_the_batch() {
     let root = files(&photos());
     let all = predict(prediction(network(), vec![root.path().to_owned()]))
         .await
@@ -185,18 +185,18 @@ async fn more_images_than_fit_a_batch_come_in_order_and_alone_they_say_the_same(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_predicted_is_refused_with_words() {
+async fn unusable_models_are_refused_with_a_reason() {
     let refused = async |job: PredictionJob| match Predictor::open(job).await {
         Ok(_) => panic!("it was opened"),
         Err(error) => error.to_string(),
     };
     let mut own = network();
     let note = r#"{"guest":"own","sha256":"00","parameters":"","freeze":"r2","split":"r2"}"#;
-    own.set_metadata(crate::notes::PIXELS_KEY, note);
+    own.set_metadata(crate::model_metadata::PIXELS_KEY, note);
     let error = refused(prediction(own, Vec::new())).await;
     assert!(error.contains("'own'") && error.contains("eval"), "{error}");
     let mut few = network();
-    few.set_metadata(crate::notes::CLASSES_KEY, r#"["cat","dog"]"#);
+    few.set_metadata(crate::model_metadata::CLASSES_KEY, r#"["cat","dog"]"#);
     let error = refused(prediction(few, Vec::new())).await;
     assert!(
         error.contains("7 outputs") && error.contains("names 2"),
@@ -210,7 +210,7 @@ async fn what_cannot_be_predicted_is_refused_with_words() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_place_for_predictions_that_cannot_be_is_refused_before_any_host_is_asked() {
+async fn an_unwritable_predictions_file_is_refused_before_any_request() {
     let out = TempDir::new().unwrap();
     let job = EvaluationJob {
         predictions: Some(out.path().join("no/such.csv")),

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use frostline_batching::Backoff;
 use frostline_client::{Deadlines, HostClient, Hosts, Notice, Trust};
 use frostline_fake_host::{FakeHost, Reply};
-use frostline_wire::{ErrorClass, Load, Pin, Precision, ProfileRequest, Split};
+use frostline_wire::{ErrorClass, Load, Precision, ProfileRequest, Split, UploadRef};
 use http::Method;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -81,7 +81,7 @@ fn open_job(out: &TempDir) -> Job {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_starts_by_the_rule_of_bytes_where_no_profile_is_to_be_had() {
+async fn a_job_without_a_host_profile_starts_at_the_split_with_the_fewest_bytes() {
     let silent: fn() -> Reply = || Reply::Stuck(Vec::new());
     let busy: fn() -> Reply = || Reply::Refused(429, ErrorClass::Busy, Some(600));
     let failing: fn() -> Reply = || Reply::Refused(500, ErrorClass::Host, None);
@@ -104,7 +104,7 @@ async fn a_job_starts_by_the_rule_of_bytes_where_no_profile_is_to_be_had() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plan_is_not_shown_where_it_would_be_a_guess() {
+async fn planning_fails_without_a_host_profile() {
     let host = start(probed(), || Reply::Refused(500, ErrorClass::Host, None)).await;
     let out = TempDir::new().unwrap();
     let planned = plan(open_job(&out), hosts(&[&host]), Arc::new(|_| ())).await;
@@ -152,7 +152,7 @@ async fn a_machine_that_cannot_measure_itself_trains_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn layers_that_the_hosts_refuse_stay_here_where_the_split_is_open() {
+async fn refused_layers_run_on_the_trainer_if_the_split_is_open() {
     type Refusing = fn(&Method, &str) -> bool;
     let upload: Refusing = |method, path| *method == Method::PUT && path.contains("/models/");
     let description: Refusing = |_, path| path == "/v1/descriptions";
@@ -185,7 +185,7 @@ async fn layers_that_the_hosts_refuse_stay_here_where_the_split_is_open() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_refuses_the_first_layers_too_is_done_without() {
+async fn a_job_continues_if_hosts_refuse_even_the_first_layers() {
     let mut storage = probed();
     for photo in storage.objects.values_mut() {
         // Make objects larger than pixels, so that `input` is best on a slow link.
@@ -210,7 +210,7 @@ async fn a_host_that_refuses_the_first_layers_too_is_done_without() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_stock_guest_says_is_known_without_asking_a_busy_host() {
+async fn the_stock_guest_needs_no_description_request() {
     let storage = probed();
     let host = FakeHost::start(move |_, parts, body| match parts.uri.path() {
         "/v1/descriptions" => Reply::Refused(500, ErrorClass::Host, None),
@@ -223,7 +223,7 @@ async fn what_the_stock_guest_says_is_known_without_asking_a_busy_host() {
 }
 
 fn request() -> ProfileRequest {
-    let pin = Pin {
+    let pin = UploadRef {
         name: "a".to_owned(),
         sha256: "b".to_owned(),
     };
@@ -249,7 +249,7 @@ fn awaited(host: &FakeHost) -> AwaitedProfile {
 }
 
 #[tokio::test]
-async fn a_profile_is_asked_for_again_once_nobody_waits_and_changes_the_plan() {
+async fn a_missing_profile_is_requested_again_on_idle_hosts_and_changes_the_plan() {
     let (loads, asked) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (seen, asks) = (Arc::clone(&loads), Arc::clone(&asked));
     let host = FakeHost::start(move |_, parts, _| match parts.uri.path() {
@@ -300,7 +300,7 @@ async fn a_profile_is_asked_for_again_once_nobody_waits_and_changes_the_plan() {
             bytes: 0,
             on_host: None,
         };
-        let _ = watch.saw(&nothing, STEPS);
+        let _ = watch.observe(&nothing, STEPS);
         tokio::task::yield_now().await;
         step += 1;
     }
@@ -308,5 +308,8 @@ async fn a_profile_is_asked_for_again_once_nobody_waits_and_changes_the_plan() {
     assert_eq!(profile_events(&events.lock().unwrap()), [ProfileState::Measured]);
     let measured = watch.planner().unwrap();
     let believed = measured.candidate(&freeze).unwrap().stages.host_seconds;
-    assert!((believed - 4.5).abs() < 1e-9, "not the profile's value: {believed}");
+    assert!(
+        (believed - 4.5).abs() < 1e-9,
+        "not the profile's value: {believed}"
+    );
 }

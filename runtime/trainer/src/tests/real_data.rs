@@ -87,7 +87,7 @@ mod needs_shared {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn nor_do_those_of_its_convolution_head() {
+    async fn squeezenets_convolution_head_does_not_depend_on_the_split() {
         same_losses("squeezenet1_1.onnx", "52", &["34", "52"]).await;
     }
 }

@@ -55,7 +55,7 @@ async fn a_recipe_with_everything_trains_and_repeats() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn small_batches_together_learn_what_a_large_one_does() {
+async fn accumulated_small_batches_equal_a_large_batch() {
     let (host, _) = photos().start().await;
     let together = Recipe {
         batch: 3,
@@ -91,7 +91,7 @@ fn half_bad() -> Storage {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_without_a_good_sample_neither_skips_an_update_nor_counts_in_it() {
+async fn a_batch_of_bad_samples_does_not_affect_the_update() {
     let (host, _) = half_bad().start().await;
     let losses = async |batch, gradient_accumulation_steps| {
         let out = TempDir::new().unwrap();

@@ -17,7 +17,7 @@ fn batches_that_come_together_make_the_link_no_faster() {
     assert!(link > 1.3 * host.max(trainer), "the link bounds '{split}'");
     for step in 0..STEPS {
         let iteration = bunched(step, world.iteration(&split, 1.0));
-        assert_eq!(replanner.saw(&iteration, STEPS - step), None);
+        assert_eq!(replanner.observe(&iteration, STEPS - step), None);
         let believed = replanner.planner().workload.link_bytes_per_second;
         assert!(
             (believed / world.link - 1.0).abs() < 0.05,
@@ -27,7 +27,7 @@ fn batches_that_come_together_make_the_link_no_faster() {
 }
 
 #[test]
-fn a_batch_that_stalls_moves_nothing() {
+fn a_stalled_batch_does_not_change_the_split() {
     let world = World {
         link: 12.0 * MBIT,
         host: 1.0,
@@ -39,7 +39,7 @@ fn a_batch_that_stalls_moves_nothing() {
 }
 
 #[test]
-fn a_link_that_recovers_is_seen_to() {
+fn a_recovered_link_is_measured_again() {
     let world = |mbit: f64| World {
         link: mbit * MBIT,
         host: 1.0,
@@ -49,7 +49,7 @@ fn a_link_that_recovers_is_seen_to() {
     let split = slow.split();
     for (world, steps) in [(slow, 30), (fast, 30)] {
         for _ in 0..steps {
-            replanner.saw(&world.iteration(&split, 1.0), 1);
+            replanner.observe(&world.iteration(&split, 1.0), 1);
         }
     }
     // The current transfer rate. The trainer is the bottleneck, so this is a lower bound for the link.
@@ -132,7 +132,7 @@ fn several_hosts_divide_a_batch() {
 }
 
 #[test]
-fn what_a_run_takes_in_any_case_weighs_more_in_small_batches() {
+fn fixed_costs_of_engine_batches_count_more_in_small_batches() {
     let mut survey = survey();
     for cut in survey.host.cuts.iter_mut().chain(&mut survey.trainer.cuts) {
         // Half the time of an engine batch with 16 rows is fixed.
@@ -226,7 +226,7 @@ fn a_link_that_drops_may_change_the_encoding_alone() {
         bytes: bytes as u64,
         on_host: Some(0.1),
     };
-    let change = (0..30).find_map(|_| replanner.saw(&step, 1000)).unwrap();
+    let change = (0..30).find_map(|_| replanner.observe(&step, 1000)).unwrap();
     assert_eq!(
         (change.to.split, change.to.encoding),
         (first.split, Encoding::F16)
@@ -305,7 +305,7 @@ fn only_iterations_that_fetch_are_worth_a_change() {
         planner.workload.reuse = Some(Reuse::default());
         let (first, _) = planner.choose().unwrap();
         let mut replanner = Replanner::new(planner, first.clone());
-        let mut steps = (0..60).map(|_| replanner.saw(&slow.iteration(&first.split, 1.0), left));
+        let mut steps = (0..60).map(|_| replanner.observe(&slow.iteration(&first.split, 1.0), left));
         steps.any(|change| change.is_some())
     };
     assert!(changes(100));
@@ -360,7 +360,7 @@ fn noise_between_near_ties_changes_nothing() {
                 bytes: (stages.link_seconds * world.link) as u64,
                 on_host: Some(0.95),
             };
-            let change = replanner.saw(&iteration, STEPS - step);
+            let change = replanner.observe(&iteration, STEPS - step);
             assert_eq!(change, None, "from '{begins}' at step {step}");
         }
     }

@@ -19,7 +19,7 @@ fn told(folder: &Path) -> (Vec<Vec<String>>, Vec<Value>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_tells_every_prediction_and_shows_its_mistakes() {
+async fn a_run_folder_contains_all_predictions_and_the_worst_mistakes() {
     let (host, _) = photos().start().await;
     for (epochs, rate) in [(1, 1e-6), (3, 0.05)] {
         let out = TempDir::new().unwrap();

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 /// A reproducible job with a run folder and a checkpoint after every second step.
-pub(super) fn kept(run: RunFolder, change: impl Fn(&mut Job)) -> Job {
+pub(super) fn reproducible_job(run: RunFolder, change: impl Fn(&mut Job)) -> Job {
     let mut job = job("features", &run.path);
     job.spec.out = None;
     job.spec.reproducible = true;
@@ -62,7 +62,7 @@ pub(super) fn model(folder: &Path) -> Vec<u8> {
 
 /// Trains without interruption, then resumes from the state after each second step and compares losses and
 /// weights.
-async fn survives(storage: Storage, change: fn(&mut Job)) {
+async fn assert_survives_kills(storage: Storage, change: fn(&mut Job)) {
     let (host, _) = storage.start().await;
     let folders = TempDir::new().unwrap();
     let whole = folders.path().join("whole");
@@ -79,13 +79,13 @@ async fn survives(storage: Storage, change: fn(&mut Job)) {
         told.lock().unwrap().push(to);
     });
     let client = HostClient::new(&host.url, None).unwrap();
-    let undisturbed = kept(RunFolder::new(&whole), change);
+    let undisturbed = reproducible_job(RunFolder::new(&whole), change);
     let outcome = train(undisturbed, client, events, CancellationToken::new()).await;
     outcome.unwrap();
     let (copies, losses) = (copies.lock().unwrap().clone(), log.lock().unwrap().clone());
     assert!(copies.len() >= 6, "{copies:?}");
     for killed in copies.iter().step_by(2) {
-        let ran = run(&host, kept(RunFolder::resumed(killed), change)).await;
+        let ran = run(&host, reproducible_job(RunFolder::resumed(killed), change)).await;
         ran.outcome.as_ref().unwrap();
         let again = ran.losses();
         assert_eq!(
@@ -99,13 +99,13 @@ async fn survives(storage: Storage, change: fn(&mut Job)) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn momentum_and_the_loss_of_an_epoch_go_on() {
-    survives(photos(), |job| job.spec.recipe.momentum = 0.9).await;
+async fn momentum_and_epoch_loss_survive_a_kill() {
+    assert_survives_kills(photos(), |job| job.spec.recipe.momentum = 0.9).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn adamw_and_averages_go_on() {
-    survives(photos(), |job| {
+async fn adamw_and_averages_survive_a_kill() {
+    assert_survives_kills(photos(), |job| {
         job.spec.recipe.optimizer = OptimizerName::Adamw;
         job.spec.recipe.model_ema_decay = Some(0.9);
         job.spec.recipe.clip_grad_norm = Some(1.0);
@@ -114,16 +114,16 @@ async fn adamw_and_averages_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn gathered_gradients_go_on_in_the_middle_of_a_group() {
-    survives(photos(), |job| {
+async fn accumulated_gradients_survive_a_kill() {
+    assert_survives_kills(photos(), |job| {
         (job.spec.recipe.batch, job.spec.recipe.gradient_accumulation_steps) = (4, 3);
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dropout_goes_on_drawing() {
-    survives(photos(), |job| {
+async fn dropout_survives_a_kill() {
+    assert_survives_kills(photos(), |job| {
         job.spec.recipe.dropout = 0.5;
         // Steps have different sizes and use separate sessions.
         (job.spec.recipe.batch, job.spec.recipe.gradient_accumulation_steps) = (6, 2);
@@ -132,8 +132,8 @@ async fn dropout_goes_on_drawing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dropout_goes_on_between_the_batch_that_adds_its_gradient_and_the_one_that_updates() {
-    survives(photos(), |job| {
+async fn dropout_survives_a_kill_between_accumulation_and_update() {
+    assert_survives_kills(photos(), |job| {
         job.spec.recipe.dropout = 0.5;
         // All batches have the same size, so a mask only depends on its step.
         (job.spec.recipe.batch, job.spec.recipe.gradient_accumulation_steps) = (7, 3);
@@ -143,8 +143,8 @@ async fn dropout_goes_on_between_the_batch_that_adds_its_gradient_and_the_one_th
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mixing_and_balanced_draws_go_on() {
-    survives(photos(), |job| {
+async fn mixing_and_balanced_draws_survive_a_kill() {
+    assert_survives_kills(photos(), |job| {
         (job.freeze, job.spec.split) = ("r1".to_owned(), "r1".parse().unwrap());
         (job.spec.recipe.mixup_alpha, job.spec.recipe.cutmix_alpha) = (0.2, 1.0);
         (job.spec.recipe.sampling, job.spec.recipe.class_weights) =
@@ -155,8 +155,8 @@ async fn mixing_and_balanced_draws_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn phases_that_train_more_go_on() {
-    survives(photos(), |job| {
+async fn unfreezing_survives_a_kill() {
+    assert_survives_kills(photos(), |job| {
         job.spec.split = "c1".parse().unwrap();
         job.spec.unfreeze = "2=r2,3=r1".parse().unwrap();
         job.spec.encoding = EncodingChoice::Fixed(Encoding::F16);
@@ -166,20 +166,20 @@ async fn phases_that_train_more_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_middle_goes_on() {
-    survives(photos(), |job| job.spec.split = "none".parse().unwrap()).await;
-    survives(photos(), |job| job.spec.split = "c1".parse().unwrap()).await;
+async fn a_job_with_a_middle_survives_a_kill() {
+    assert_survives_kills(photos(), |job| job.spec.split = "none".parse().unwrap()).await;
+    assert_survives_kills(photos(), |job| job.spec.split = "c1".parse().unwrap()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_that_are_kept_go_on_also_after_a_middle() {
+async fn cached_features_survive_a_kill() {
     let storage = || Storage {
         etag: Some("1".to_owned()),
         ..photos()
     };
-    survives(storage(), |job| keep_rows(job, "r2", "f32")).await;
-    survives(storage(), |job| keep_rows(job, "c1", "f32")).await;
-    survives(storage(), |job| keep_rows(job, "r2", "f16")).await;
+    assert_survives_kills(storage(), |job| keep_rows(job, "r2", "f32")).await;
+    assert_survives_kills(storage(), |job| keep_rows(job, "c1", "f32")).await;
+    assert_survives_kills(storage(), |job| keep_rows(job, "r2", "f16")).await;
 }
 
 /// Caches features at `r2` in the run folder, to include them in copies of the run. Features travel from
@@ -192,28 +192,28 @@ fn keep_rows(job: &mut Job, split: &str, encoding: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn standardized_features_go_on() {
-    survives(photos(), |job| job.spec.recipe.standardize = true).await;
+async fn standardization_survives_a_kill() {
+    assert_survives_kills(photos(), |job| job.spec.recipe.standardize = true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn samples_that_are_bad_stay_out() {
+async fn bad_samples_stay_skipped_after_a_kill() {
     let mut storage = photos();
     let broken = Bytes::from_static(b"no image");
     storage
         .objects
         .insert("train/red/0.png".to_owned(), broken.clone());
     storage.objects.insert("validation/blue/8.png".to_owned(), broken);
-    survives(storage, |job| job.spec.on_bad_sample = OnBadSample::Skip).await;
+    assert_survives_kills(storage, |job| job.spec.on_bad_sample = OnBadSample::Skip).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_split_that_was_chosen_is_taken_again() {
+async fn a_resumed_job_uses_the_recorded_split() {
     let storage = Storage {
         probed: true,
         ..photos()
     };
-    survives(storage, |job| job.spec.split = "auto".parse().unwrap()).await;
+    assert_survives_kills(storage, |job| job.spec.split = "auto".parse().unwrap()).await;
 }
 
 /// Runs a job and cancels it after `after` steps.
@@ -234,11 +234,11 @@ pub(super) async fn stopped(host: &FakeHost, job: Job, after: u64) -> Ran {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_stopped_again_and_again_goes_on_where_it_was_and_fetches_nothing_twice() {
+async fn a_repeatedly_stopped_job_resumes_without_repeating_steps() {
     let (host, _) = photos().start().await;
     let folders = TempDir::new().unwrap();
     let [whole, broken] = ["whole", "broken"].map(|name| folders.path().join(name));
-    let reference = run(&host, kept(RunFolder::new(&whole), |_| ())).await;
+    let reference = run(&host, reproducible_job(RunFolder::new(&whole), |_| ())).await;
     reference.outcome.as_ref().unwrap();
     let mut losses = Vec::new();
     // Step 3 is the last step before validation.
@@ -247,7 +247,7 @@ async fn a_job_stopped_again_and_again_goes_on_where_it_was_and_fetches_nothing_
             true => RunFolder::resumed(&broken),
             false => RunFolder::new(&broken),
         };
-        let ran = stopped(&host, kept(folder, |_| ()), after).await;
+        let ran = stopped(&host, reproducible_job(folder, |_| ()), after).await;
         losses.extend(ran.losses());
         if after < 9 {
             let said = ran.outcome.unwrap_err().to_string();
@@ -268,14 +268,14 @@ async fn a_job_stopped_again_and_again_goes_on_where_it_was_and_fetches_nothing_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_failed_goes_on_where_it_did() {
+async fn a_failed_job_resumes_where_it_failed() {
     let mut storage = photos();
     let broken = Bytes::from_static(b"no image");
     storage.objects.insert("train/red/6.png".to_owned(), broken);
     let (host, _) = storage.start().await;
     let folders = TempDir::new().unwrap();
     let path = folders.path().join("run");
-    let failed = run(&host, kept(RunFolder::new(&path), |_| ())).await;
+    let failed = run(&host, reproducible_job(RunFolder::new(&path), |_| ())).await;
     assert!(
         failed
             .outcome
@@ -284,7 +284,7 @@ async fn a_job_that_failed_goes_on_where_it_did() {
             .contains("train/red/6.png")
     );
     let skipping = |job: &mut Job| job.spec.on_bad_sample = OnBadSample::Skip;
-    let resumed = run(&host, kept(RunFolder::resumed(&path), skipping)).await;
+    let resumed = run(&host, reproducible_job(RunFolder::resumed(&path), skipping)).await;
     assert_eq!(resumed.outcome.unwrap().skipped, 1);
     let steps = |events: &[Event]| {
         events

@@ -1,7 +1,7 @@
 //! Run folders: contents, the epoch to write, and refused resumes.
 
 use super::pipeline::png;
-use super::resuming::{kept, stopped};
+use super::resuming::{reproducible_job, stopped};
 use super::whole_job::{heavy, photos, run};
 use crate::evaluation::Predictions;
 use crate::{Event, Job, Keep, RunFolder, RunState, Scheduler, TrainerError, runs, unfinished};
@@ -17,13 +17,13 @@ use tempfile::TempDir;
 async fn interrupted(host: &FakeHost) -> (TempDir, PathBuf) {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("run");
-    let ran = stopped(host, kept(RunFolder::new(&path), |_| ()), 5).await;
+    let ran = stopped(host, reproducible_job(RunFolder::new(&path), |_| ()), 5).await;
     assert!(matches!(ran.outcome, Err(TrainerError::Stopped { step: 5, .. })));
     (folder, path)
 }
 
 async fn resumed(host: &FakeHost, path: &Path, change: fn(&mut Job)) -> super::whole_job::Ran {
-    run(host, kept(RunFolder::resumed(path), change)).await
+    run(host, reproducible_job(RunFolder::resumed(path), change)).await
 }
 
 fn files(path: &Path) -> Vec<String> {
@@ -43,11 +43,11 @@ fn lines(path: &Path) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_is_a_folder_with_everything_in_it() {
+async fn a_run_folder_contains_all_files() {
     let (host, _) = photos().start().await;
     let folder = TempDir::new().unwrap();
     let (path, out) = (folder.path().join("run"), folder.path().join("mine.onnx"));
-    let mut job = kept(RunFolder::new(&path), |_| ());
+    let mut job = reproducible_job(RunFolder::new(&path), |_| ());
     job.spec.out = Some(out.clone());
     let ran = run(&host, job).await;
     let outcome = ran.outcome.as_ref().unwrap();
@@ -99,7 +99,7 @@ async fn a_run_is_a_folder_with_everything_in_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn runs_are_listed_with_what_became_of_them() {
+async fn runs_are_listed_with_their_state() {
     let (host, _) = photos().start().await;
     let (folder, path) = interrupted(&host).await;
     let only = |folder: &Path| {
@@ -114,14 +114,14 @@ async fn runs_are_listed_with_what_became_of_them() {
     );
     assert_eq!((listed.model.as_str(), listed.best_epoch), ("Tiny net", Some(1)));
     assert_eq!(listed.figure.as_deref(), Some("validation_accuracy"));
-    let job = || kept(RunFolder::resumed(&path), |_| ());
+    let job = || reproducible_job(RunFolder::resumed(&path), |_| ());
     assert_eq!(
         unfinished(folder.path(), &job().checked().await.unwrap())
             .unwrap()
             .path,
         path
     );
-    let other = kept(RunFolder::resumed(&path), |job| job.spec.recipe.momentum = 0.5);
+    let other = reproducible_job(RunFolder::resumed(&path), |job| job.spec.recipe.momentum = 0.5);
     let said = unfinished(folder.path(), &other.checked().await.unwrap())
         .unwrap_err()
         .to_string();
@@ -168,8 +168,12 @@ fn epochs(events: &[Event]) -> Vec<f64> {
 async fn the_best_epoch_is_written_unless_the_last_is_asked_for() {
     let (host, _) = photos().start().await;
     let folder = TempDir::new().unwrap();
-    let best = run(&host, kept(RunFolder::new(folder.path().join("best")), flipping)).await;
-    let last = kept(RunFolder::new(folder.path().join("last")), |job| {
+    let best = run(
+        &host,
+        reproducible_job(RunFolder::new(folder.path().join("best")), flipping),
+    )
+    .await;
+    let last = reproducible_job(RunFolder::new(folder.path().join("last")), |job| {
         flipping(job);
         job.spec.keep = Keep::Last;
     });
@@ -184,13 +188,13 @@ async fn the_best_epoch_is_written_unless_the_last_is_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_killed_after_its_last_epoch_still_tells_what_its_best_one_made_of_each_sample() {
+async fn predictions_of_the_best_epoch_survive_a_kill_after_the_last_epoch() {
     let (host, _) = photos().start().await;
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("run");
     let of_numbers = Predictions::new(Task::Numbers, Arc::default());
     assert!(Predictions::of_tensors(Task::Classes, Arc::default(), &of_numbers.tensors().unwrap()).is_none());
-    let whole = run(&host, kept(RunFolder::new(&path), flipping)).await;
+    let whole = run(&host, reproducible_job(RunFolder::new(&path), flipping)).await;
     whole.outcome.unwrap();
     let results = ["predictions.csv", "mistakes/mistakes.json"];
     let before = results.map(|name| fs::read(path.join(name)).unwrap());
@@ -205,7 +209,7 @@ async fn a_job_killed_after_its_last_epoch_still_tells_what_its_best_one_made_of
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn patience_ends_a_job_also_one_that_is_gone_on_with() {
+async fn early_stopping_applies_to_new_and_resumed_jobs() {
     let (host, _) = photos().start().await;
     let folder = TempDir::new().unwrap();
     let patient = |job: &mut Job| {
@@ -215,7 +219,7 @@ async fn patience_ends_a_job_also_one_that_is_gone_on_with() {
         job.spec.patience = Some(2);
     };
     let path = folder.path().join("run");
-    let ran = run(&host, kept(RunFolder::new(&path), patient)).await;
+    let ran = run(&host, reproducible_job(RunFolder::new(&path), patient)).await;
     assert_eq!(epochs(&ran.events).len(), 3);
     let stop = ran
         .events
@@ -229,11 +233,11 @@ async fn patience_ends_a_job_also_one_that_is_gone_on_with() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broken_checkpoint_is_told_and_the_one_before_is_taken() {
+async fn a_corrupt_checkpoint_is_reported_and_the_previous_one_is_used() {
     let (host, _) = photos().start().await;
     let folder = TempDir::new().unwrap();
     let whole = folder.path().join("whole");
-    run(&host, kept(RunFolder::new(&whole), |_| ()))
+    run(&host, reproducible_job(RunFolder::new(&whole), |_| ()))
         .await
         .outcome
         .unwrap();
@@ -258,7 +262,7 @@ async fn a_broken_checkpoint_is_told_and_the_one_before_is_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_gone_on_with_is_refused_in_a_line() {
+async fn invalid_resumes_are_refused_with_one_line() {
     let (host, _) = photos().start().await;
     let (_folder, path) = interrupted(&host).await;
     let said = async |change: fn(&mut Job)| {
@@ -284,7 +288,7 @@ async fn what_cannot_be_gone_on_with_is_refused_in_a_line() {
         .outcome
         .unwrap_err();
     assert!(nothing.to_string().contains("not a run folder"), "{nothing}");
-    let again = run(&host, kept(RunFolder::new(&path), |_| ()))
+    let again = run(&host, reproducible_job(RunFolder::new(&path), |_| ()))
         .await
         .outcome
         .unwrap_err();
@@ -292,7 +296,7 @@ async fn what_cannot_be_gone_on_with_is_refused_in_a_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_data_set_that_changed_is_refused_with_how_many_samples() {
+async fn a_changed_dataset_is_refused_with_sample_counts() {
     let (host, _) = photos().start().await;
     let (_folder, path) = interrupted(&host).await;
     let mut changed = photos();
@@ -318,7 +322,7 @@ async fn a_checkpoint_of_another_run_is_refused() {
     let (_folder, path) = interrupted(&host).await;
     let other = TempDir::new().unwrap();
     let theirs = other.path().join("run");
-    let job = kept(RunFolder::new(&theirs), |job| {
+    let job = reproducible_job(RunFolder::new(&theirs), |job| {
         (job.model, job.spec.model) = (heavy(), Some("Heavy net".into()));
     });
     stopped(&host, job, 7).await;
@@ -336,7 +340,7 @@ async fn a_checkpoint_of_another_run_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_without_a_whole_checkpoint_is_refused_and_one_without_any_begins_again() {
+async fn a_run_with_only_corrupt_checkpoints_is_refused_and_one_without_any_restarts() {
     let (host, _) = photos().start().await;
     let (_folder, path) = interrupted(&host).await;
     for name in files(&path.join("checkpoints")) {
@@ -360,10 +364,10 @@ async fn a_run_without_a_whole_checkpoint_is_refused_and_one_without_any_begins_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_is_told_and_the_job_goes_on() {
+async fn a_full_disk_is_reported_and_the_job_continues() {
     let (host, _) = photos().start().await;
     let folder = TempDir::new().unwrap();
-    let mut job = kept(RunFolder::new(folder.path().join("run")), |_| ());
+    let mut job = reproducible_job(RunFolder::new(folder.path().join("run")), |_| ());
     job.run.as_mut().unwrap().create = |path| match path.parent() {
         Some(folder) if folder.ends_with("checkpoints") => File::options().write(true).open("/dev/full"),
         _ => File::create_new(path),
@@ -407,7 +411,7 @@ async fn more_epochs_are_trained_where_no_rate_depends_on_them() {
         (job.spec.recipe.lr_scheduler, job.spec.recipe.warmup_ratio) = (Scheduler::Constant, 0.0);
     };
     let path = folder.path().join("run");
-    run(&host, kept(RunFolder::new(&path), constant))
+    run(&host, reproducible_job(RunFolder::new(&path), constant))
         .await
         .outcome
         .unwrap();
@@ -417,6 +421,10 @@ async fn more_epochs_are_trained_where_no_rate_depends_on_them() {
     };
     let more = resumed(&host, &path, longer).await;
     more.outcome.as_ref().unwrap();
-    let whole = run(&host, kept(RunFolder::new(folder.path().join("whole")), longer)).await;
+    let whole = run(
+        &host,
+        reproducible_job(RunFolder::new(folder.path().join("whole")), longer),
+    )
+    .await;
     assert_eq!(more.losses(), whole.losses()[9..]);
 }

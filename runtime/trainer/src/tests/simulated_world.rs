@@ -1,9 +1,9 @@
 //! A simulated world for the planner: a host and a link with given speeds, and jobs in which these change.
 
-use crate::Flow;
+use crate::FetchLimits;
 use crate::Policy;
 use crate::plan::{
-    CostModel, Layers, Modules, Planner, Slowdown, Survey, TrainerProfile, UsableSplit, Workload,
+    CostModel, LayersLocation, Modules, Planner, Slowdown, Survey, TrainerProfile, UsableSplit, Workload,
 };
 use crate::replan::{Iteration, Replanner};
 use frostline_client::Link;
@@ -113,7 +113,7 @@ pub(super) struct World {
     pub(super) host: f64,
 }
 
-pub(super) const MOST: Flow = Flow {
+pub(super) const MOST: FetchLimits = FetchLimits {
     request_samples: 32,
     window: 16,
     ahead: 3,
@@ -147,9 +147,9 @@ impl World {
             workload: self.workload(),
             link,
             policy: Policy::Auto,
-            most: MOST,
+            flow_limits: MOST,
             grant: None,
-            layers: Layers::default(),
+            layers: LayersLocation::default(),
             modules: Modules::default(),
         }
     }
@@ -215,7 +215,7 @@ pub(super) fn job(first: World, later: World, noise: impl Fn(u64) -> f64) -> (Sp
     let (mut quarter, mut changes) = (split.clone(), 0);
     for step in 0..STEPS {
         let world = if step < STEPS / 2 { first } else { later };
-        if let Some(change) = replanner.saw(&world.iteration(&split, noise(step)), STEPS - step) {
+        if let Some(change) = replanner.observe(&world.iteration(&split, noise(step)), STEPS - step) {
             split = change.to.split.clone();
             replanner.start(change.to);
             changes += 1;

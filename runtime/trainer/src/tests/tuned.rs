@@ -2,7 +2,7 @@
 
 use super::evaluation::measure;
 use super::whole_job::{job, network, photos, run};
-use crate::notes::Input;
+use crate::model_metadata::ModelInput;
 use crate::{Event, input_pixels, read_pixels_beside};
 use frostline_client::Task;
 use frostline_graph::Model;
@@ -46,7 +46,7 @@ async fn the_test_part_measures_the_written_model_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_network_of_probabilities_comes_back_with_them() {
+async fn a_probability_output_is_restored_after_tuning() {
     let (host, _) = photos().start().await;
     let out = TempDir::new().unwrap();
     let mut graph = network().into_proto().graph.unwrap();
@@ -66,7 +66,7 @@ async fn a_network_of_probabilities_comes_back_with_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_preprocessing_comes_from_is_said() {
+async fn the_source_of_the_preprocessing_is_reported() {
     let (host, _) = photos().start().await;
     let out = TempDir::new().unwrap();
     let said = |events: &[Event]| {
@@ -97,7 +97,7 @@ async fn where_preprocessing_comes_from_is_said() {
 }
 
 #[test]
-fn what_stands_beside_a_model_is_taken_unless_it_says_its_own() {
+fn preprocessor_config_applies_unless_the_model_has_a_recipe() {
     let folder = TempDir::new().unwrap();
     let network = job("features", folder.path()).model;
     let (file, flags) = (folder.path().join("model.onnx"), PixelFlags::default());
@@ -118,7 +118,7 @@ fn what_stands_beside_a_model_is_taken_unless_it_says_its_own() {
         (Interpolation::Bicubic, ResizeMode::Squash, 8)
     );
     // A tuned model contains the recipe in its own metadata.
-    crate::notes::write(&mut model, &Input::Pixels(recipe), Task::Classes, &[], None);
+    crate::model_metadata::write(&mut model, &ModelInput::Pixels(recipe), Task::Classes, &[], None);
     assert_eq!(source(&model), PixelSource::Model);
     std::fs::write(&beside, config.replace("8,", "9,")).unwrap();
     read_pixels_beside(&mut model, &file, &flags).unwrap();

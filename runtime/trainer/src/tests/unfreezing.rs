@@ -24,7 +24,7 @@ async fn ran(host: &FakeHost, split: &str, unfreeze: &str, change: fn(&mut Job))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn layers_without_weights_change_nothing_so_the_optimizer_remembers() {
+async fn the_optimizer_state_survives_unfreezing() {
     let (host, _) = photos().start().await;
     for change in [
         |job: &mut Job| job.spec.recipe.momentum = 0.9,
@@ -41,7 +41,7 @@ async fn layers_without_weights_change_nothing_so_the_optimizer_remembers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_is_trained_from_an_epoch_on_and_the_split_follows() {
+async fn later_epochs_train_more_layers_and_the_split_follows() {
     let storage = Storage {
         probed: true,
         ..photos()
@@ -86,7 +86,7 @@ async fn more_is_trained_from_an_epoch_on_and_the_split_follows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_the_end_the_whole_network_may_be_trained() {
+async fn unfreezing_can_end_with_the_whole_network() {
     let (host, _) = photos().start().await;
     let (reference, tuned) = ran(&host, "none", "2=r1,3=none", |_| ()).await;
     reference.outcome.as_ref().unwrap();

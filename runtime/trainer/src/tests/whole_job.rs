@@ -5,7 +5,7 @@ use super::pipeline::png;
 use crate::EncodingChoice;
 use crate::{Event, Events, Job, Measuring, Outcome, Received, Scheduler, TrainerError, train};
 use bytes::Bytes;
-use frostline_client::{HostClient, LeftOut, Notice};
+use frostline_client::{HostClient, Notice, SkippedObjects};
 use frostline_fake_host::{FakeHost, Reply, extraction};
 use frostline_graph::Model;
 use frostline_graph::build::{batched, initializer, int, ints, model, node};
@@ -124,7 +124,7 @@ pub(super) async fn run(host: &FakeHost, job: Job) -> Ran {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_loss_of_every_step_is_the_same_wherever_the_network_is_divided() {
+async fn losses_do_not_depend_on_the_split() {
     let (host, storage) = photos().start().await;
     let out = TempDir::new().unwrap();
     let reference = run(&host, job("none", out.path())).await;
@@ -162,7 +162,7 @@ pub(super) fn differ(left: &[f32], right: &[f32]) -> f32 {
 }
 
 #[test]
-fn losses_that_are_no_numbers_or_are_missing_differ() {
+fn nan_and_missing_losses_differ() {
     assert_eq!(differ(&[1.0, 2.0], &[1.5, 2.0]), 0.5);
     for (left, right) in [
         (&[1.0, f32::NAN][..], &[1.0, 2.0][..]),
@@ -245,7 +245,7 @@ async fn received_bytes_add_up_to_what_the_host_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_image_is_left_out_before_anything_starts() {
+async fn files_that_are_not_images_are_left_out() {
     let mut storage = photos();
     for name in ["train/red/Thumbs.db", "validation/green/notes.txt"] {
         storage
@@ -256,7 +256,7 @@ async fn what_is_no_image_is_left_out_before_anything_starts() {
     let out = TempDir::new().unwrap();
     let ran = run(&host, job("features", out.path())).await;
     assert!(ran.outcome.is_ok(), "{:?}", ran.outcome);
-    let left_out = LeftOut {
+    let left_out = SkippedObjects {
         objects: 2,
         first: vec![
             "train/red/Thumbs.db".to_owned(),
@@ -322,7 +322,7 @@ fn reason(ran: &Ran) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_tell_the_whole_story() {
+async fn a_job_emits_all_events_in_order() {
     let (host, _) = photos().start().await;
     let out = TempDir::new().unwrap();
     let ran = run(&host, job("features", out.path())).await;
@@ -377,7 +377,7 @@ async fn events_tell_the_whole_story() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_are_whole_grants_where_a_host_tells_what_one_is() {
+async fn requests_are_whole_grants_if_the_host_reports_them() {
     let (out, storage) = (TempDir::new().unwrap(), photos());
     let asked: Arc<Mutex<Vec<usize>>> = Arc::default();
     let log = Arc::clone(&asked);

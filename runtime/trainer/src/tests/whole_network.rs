@@ -34,7 +34,7 @@ async fn the_whole_network_is_trained_alike_on_objects_and_on_pixels() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn its_first_layer_is_trained_as_well() {
+async fn the_first_layer_is_trained_if_nothing_is_frozen() {
     let (host, _) = photos().start().await;
     let out = TempDir::new().unwrap();
     let job = unfrozen("none", out.path());
@@ -46,7 +46,7 @@ async fn its_first_layer_is_trained_as_well() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_cut_lies_before_the_input() {
+async fn no_split_exists_before_the_input() {
     let (host, _) = photos().start().await;
     let out = TempDir::new().unwrap();
     let refused = run(&host, unfrozen("r1", out.path())).await.outcome;
@@ -57,13 +57,16 @@ async fn no_cut_lies_before_the_input() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn statistics_that_no_longer_exist_are_not_updated() {
+async fn batch_norm_updates_require_batch_norm_layers() {
     let (host, storage) = photos().start().await;
     let out = TempDir::new().unwrap();
     let mut job = job("features", out.path());
     job.spec.recipe.batch_norm = BatchNorm::Updated;
     job.spec.split = Policy::Auto;
     let refused = run(&host, job).await.outcome.unwrap_err().to_string();
-    assert!(refused.contains("no BatchNormalization with statistics"), "{refused}");
+    assert!(
+        refused.contains("no BatchNormalization with statistics"),
+        "{refused}"
+    );
     assert!(storage.uploaded().is_empty(), "{:?}", storage.uploaded());
 }

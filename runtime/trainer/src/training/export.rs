@@ -39,7 +39,7 @@ mod tests {
     use crate::tests::network;
 
     #[test]
-    fn a_model_too_large_for_one_file_has_its_weights_beside_it() {
+    fn a_model_too_large_for_one_file_has_external_weights() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tuned.onnx");
         write_within(&network(), &path, 1500).unwrap();

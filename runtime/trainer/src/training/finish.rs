@@ -6,9 +6,9 @@ use super::run::Best;
 use super::training_loop::TrainingLoop;
 use crate::checkpoint::{BestNote, SavedEpoch, Weights};
 use crate::evaluation::Division;
-use crate::notes::{Input, Int8Note};
-use crate::team::Sharing;
-use crate::{Event, Keep, Outcome, Quality, Received, TrainerError, WrittenModel, notes};
+use crate::feature_sharing::FeatureUploads;
+use crate::model_metadata::{Int8Note, ModelInput};
+use crate::{Event, Keep, Outcome, Quality, Received, TrainerError, WrittenModel, model_metadata};
 use frostline_client::{SampleFiles, Samples, Task};
 use frostline_graph::Model;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ pub(crate) struct Tuned {
     /// Files for the run folder.
     pub(crate) results: Option<Results>,
     /// Background uploads of features.
-    pub(crate) sharing: Sharing,
+    pub(crate) sharing: FeatureUploads,
     /// The error that ended the job early, if there are weights to write.
     pub(crate) ended: Option<TrainerError>,
     /// Result of the job, except for the figures that are only known at the end.
@@ -37,12 +37,12 @@ pub(crate) struct TunedModel {
     int8: Option<Int8Note>,
     /// Operator that turns scores into probabilities, as in the original network.
     probabilities: Option<String>,
-    input: Input,
+    input: ModelInput,
     task: Task,
     classes: Vec<String>,
     division: Option<Division>,
     weights: Weights,
-    /// Paths to write to.
+    /// Files to write the model to: the path requested by the user first, then the run folder's.
     targets: Vec<PathBuf>,
 }
 
@@ -52,7 +52,7 @@ impl TunedModel {
     /// # Errors
     /// Returns [`TrainerError::Graph`] if the weights cannot be merged.
     pub(crate) fn write(mut self) -> Result<(Model, Vec<Result<(), TrainerError>>), TrainerError> {
-        notes::write(
+        model_metadata::write(
             &mut self.headed,
             &self.input,
             self.task,
@@ -76,7 +76,7 @@ impl TunedModel {
 }
 
 /// Weights to write.
-struct Chosen {
+struct SelectedWeights {
     /// The best epoch, if selected.
     best: Option<BestNote>,
     /// Epoch and quality of the weights.
@@ -91,7 +91,7 @@ impl TrainingLoop<'_> {
     /// Returns the error that ended the job if there is no model to write.
     pub(crate) async fn run(mut self) -> Result<Tuned, TrainerError> {
         let ended = self.epochs().await;
-        self.tell_kept();
+        self.report_cache_problems();
         let ended = match ended {
             Ok(()) => None,
             Err(error) => Some(self.end_early(error).await?),
@@ -102,23 +102,23 @@ impl TrainingLoop<'_> {
             Some(checkpoint_writer) => checkpoint_writer.settle().await,
             None => None,
         };
-        let ended = ended.map(|error| self.explained(error, chosen.best, checkpoint.is_some()));
+        let ended = ended.map(|error| self.with_written_model(error, chosen.best, checkpoint.is_some()));
         Ok(self.tuned(chosen, ended))
     }
 
     /// Selects the weights to write: the best epoch's or the current ones.
-    async fn choose(&mut self, diverged: bool) -> Result<Chosen, TrainerError> {
+    async fn choose(&mut self, diverged: bool) -> Result<SelectedWeights, TrainerError> {
         let best = self.run.best.take();
         let best = best.filter(|_| diverged || self.context.job.spec.keep == Keep::Best);
         let chosen = match best {
-            Some(Best { note, kept }) => Chosen {
+            Some(Best { note, kept }) => SelectedWeights {
                 best: Some(note),
                 note,
                 kept,
             },
             None => {
                 let weights = self.run.suffix.run(|suffix| suffix.weights()).await?;
-                Chosen {
+                SelectedWeights {
                     best: None,
                     note: self.current_note(),
                     kept: SavedEpoch {
@@ -139,8 +139,8 @@ impl TrainingLoop<'_> {
         Ok(chosen)
     }
 
-    fn tuned(self, chosen: Chosen, ended: Option<TrainerError>) -> Tuned {
-        let Chosen { note, kept, .. } = chosen;
+    fn tuned(self, chosen: SelectedWeights, ended: Option<TrainerError>) -> Tuned {
+        let SelectedWeights { note, kept, .. } = chosen;
         let Self {
             context,
             prepared,
@@ -149,8 +149,8 @@ impl TrainingLoop<'_> {
             ..
         } = self;
         let job = context.job;
-        let split = run.steering.now().split.clone();
-        let targets = job.targets();
+        let split = run.steering.current().split.clone();
+        let targets = job.output_paths();
         let results = job
             .run
             .as_ref()
@@ -238,7 +238,12 @@ impl TrainingLoop<'_> {
     }
 
     /// Adds to `error` which model was written and how to resume.
-    fn explained(&self, error: TrainerError, best: Option<BestNote>, checkpoint: bool) -> TrainerError {
+    fn with_written_model(
+        &self,
+        error: TrainerError,
+        best: Option<BestNote>,
+        checkpoint: bool,
+    ) -> TrainerError {
         let progress = self.run.progress;
         let mut kept = self.written_model(best);
         match error {
@@ -272,7 +277,13 @@ impl TrainingLoop<'_> {
     /// Describes the model written by a job that ended early.
     fn written_model(&self, best: Option<BestNote>) -> WrittenModel {
         let progress = self.run.progress;
-        let out = self.context.job.targets().into_iter().next().unwrap_or_default();
+        let out = self
+            .context
+            .job
+            .output_paths()
+            .into_iter()
+            .next()
+            .unwrap_or_default();
         let what = match (best, progress.batch) {
             (Some(BestNote { epoch, quality, .. }), _) => {
                 format!("of epoch {epoch}, the best so far (validation {quality}),")

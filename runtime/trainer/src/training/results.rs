@@ -19,7 +19,7 @@ const MISTAKES: usize = 24;
 const SIDE: u32 = 128;
 /// Limit for the size of the objects in total: enough for photos in most data sets, and transferred within
 /// two seconds on most links.
-const BYTES: u64 = 8 << 20;
+const MAX_OBJECT_BYTES: u64 = 8 << 20;
 /// Timeout for fetching the objects.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -73,20 +73,21 @@ impl Results {
         let path = self.folder.join("mistakes");
         let at = path.clone();
         let shown = blocking(move || {
-            show(&path, worst, &images).map_err(|source| TrainerError::Predictions { path: at, source })
+            write_mistakes(&path, worst, &images)
+                .map_err(|source| TrainerError::Predictions { path: at, source })
         });
         for error in [written, shown.await].into_iter().filter_map(Result::err) {
             warn(error.to_string());
         }
     }
 
-    /// Fetches images up to [`BYTES`] in total. Returns pairs of an index in `worst` and an image.
+    /// Fetches images up to [`MAX_OBJECT_BYTES`] in total. Returns pairs of an index in `worst` and an image.
     async fn images(
         &self,
         hosts: &Hosts,
         worst: &[(ObjectInfo, Mistake)],
     ) -> Result<Vec<(usize, Vec<f32>)>, TrainerError> {
-        let places = fitting(worst.iter().map(|(sample, _)| sample.size), BYTES);
+        let places = fitting(worst.iter().map(|(sample, _)| sample.size), MAX_OBJECT_BYTES);
         if places.is_empty() || !self.images {
             return Ok(Vec::new());
         }
@@ -131,7 +132,11 @@ fn fitting(sizes: impl Iterator<Item = u64>, room: u64) -> Vec<usize> {
 
 /// Writes the mistakes `worst` and their `images` to `folder` and removes its previous content. Images have
 /// the shape `[3, side, side]` and values from 0 to 1.
-fn show(folder: &Path, worst: Vec<(ObjectInfo, Mistake)>, images: &[(usize, Vec<f32>)]) -> io::Result<()> {
+fn write_mistakes(
+    folder: &Path,
+    worst: Vec<(ObjectInfo, Mistake)>,
+    images: &[(usize, Vec<f32>)],
+) -> io::Result<()> {
     match std::fs::remove_dir_all(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ if worst.is_empty() => return Ok(()),
@@ -173,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_worst_come_first_and_what_does_not_fit_is_left_out() {
+    fn images_that_do_not_fit_are_skipped() {
         let chosen = |sizes: &[u64]| fitting(sizes.iter().copied(), 10);
         assert_eq!(chosen(&[4, 7, 6, 1]), [0, 2]);
         assert_eq!(chosen(&[11, 10, 0]), [1, 2]);
@@ -181,12 +186,12 @@ mod tests {
     }
 
     #[test]
-    fn what_another_job_left_goes() {
+    fn mistakes_of_an_earlier_job_are_removed() {
         let run = tempfile::tempdir().unwrap();
         let folder = run.path().join("mistakes");
         std::fs::create_dir(&folder).unwrap();
         std::fs::write(folder.join("23.png"), "of another job").unwrap();
-        show(&folder, Vec::new(), &[]).unwrap();
+        write_mistakes(&folder, Vec::new(), &[]).unwrap();
         assert!(!folder.exists());
     }
 }

@@ -6,10 +6,10 @@ use super::unfreeze::Phase;
 use crate::checkpoint::{CheckpointWriter, FoundCheckpoint, LockedRun, SampleIndex, SavedEpoch};
 use crate::compute::{Suffix, blocking};
 use crate::evaluation::Predictions;
+use crate::feature_sharing::FeatureUploads;
 use crate::pipeline::FeedPlan;
 use crate::replan::Watch;
 use crate::setup::{Prepared, TrainedPhase, prepare, unfreeze};
-use crate::team::Sharing;
 use crate::{Event, Events, Job, TrainerError};
 use std::sync::Arc;
 
@@ -30,11 +30,11 @@ impl<'a> TrainingLoop<'a> {
             None => None,
         };
         let phases = job.phases();
-        let place = found.as_ref().map_or(0, |found| place_of(found, &phases));
+        let place = found.as_ref().map_or(0, |found| phase_of(found, &phases));
         let phase = phases.get(place).ok_or(TrainerError::Ended { part: "plan" })?;
         let mut prepared = match place {
             0 => prepared,
-            _ => Box::pin(later(context, phase, &prepared)).await?,
+            _ => Box::pin(prepare_later_phase(context, phase, &prepared)).await?,
         };
         let mut run = start_run(context, phase, &mut prepared, found.as_ref()).await?;
         run.checkpoint_writer = checkpoint_writer;
@@ -50,7 +50,7 @@ impl<'a> TrainingLoop<'a> {
             context,
             prepared,
             run,
-            sharing: Sharing::new(job.team.as_ref(), events),
+            sharing: FeatureUploads::new(job.shared_store.as_ref(), events),
             phase: place,
         })
     }
@@ -74,14 +74,14 @@ async fn record_plan(
 }
 
 /// Index of the phase stored in the checkpoint.
-fn place_of(found: &FoundCheckpoint, phases: &[Phase]) -> usize {
+fn phase_of(found: &FoundCheckpoint, phases: &[Phase]) -> usize {
     let freeze = &found.snapshot.note.at.freeze;
     let place = phases.iter().position(|phase| phase.freeze == *freeze);
     place.unwrap_or(0)
 }
 
 /// Prepares a later phase if the checkpoint belongs to it.
-async fn later(
+async fn prepare_later_phase(
     context: JobContext<'_>,
     phase: &Phase,
     prepared: &Prepared,
@@ -111,13 +111,13 @@ async fn start_run(
     let mut layers = prepared.suffix.clone();
     if let Some(found) = found {
         let progress = found.snapshot.note.at.progress;
-        (parts.feed.first, parts.feed.skip) = (progress.epoch, progress.batch);
+        (parts.feed.first_epoch, parts.feed.skip) = (progress.epoch, progress.batch);
         parts.bad.clone_from(&found.snapshot.bad);
         layers.state = Some(Arc::new(found.snapshot.suffix.clone()));
     } else {
-        parts.feed.first = 0;
+        parts.feed.first_epoch = 0;
     }
-    let awaited = (!prepared.all_kept).then_some(&prepared.chosen.split);
+    let awaited = (!prepared.all_cached).then_some(&prepared.chosen.split);
     let suffix = Suffix::start(layers, awaited).await?;
     let mut run = Run::start(job, parts, suffix, hosts, events)?;
     run.stop = cancel.clone();
@@ -135,7 +135,7 @@ fn announce(job: &Job, found: Option<&FoundCheckpoint>, events: &Events) {
         epoch: progress.map_or(1, |progress| progress.epoch),
         steps: progress.map_or(0, |progress| progress.step),
     });
-    for told in found.into_iter().flat_map(|found| &found.told) {
+    for told in found.into_iter().flat_map(|found| &found.warnings) {
         events(Event::Warning {
             message: told.clone(),
         });

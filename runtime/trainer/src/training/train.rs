@@ -4,11 +4,11 @@ use crate::checkpoint::{LockedRun, write_ending};
 use crate::compute::blocking;
 use crate::evaluation::evaluate_samples;
 use crate::event::notices;
-use crate::team::Team;
+use crate::feature_sharing::SharedFeatureStore;
 use crate::{Evaluation, EvaluationJob, Event, Events, Job, Outcome, TrainerError};
 use frostline_client::{Hosts, Samples};
 use frostline_graph::Model;
-use frostline_job::folder::Ending;
+use frostline_job::folder::FinalState;
 use frostline_tensor::one_line;
 use std::sync::Arc;
 use std::time::Instant;
@@ -44,7 +44,7 @@ async fn run(
 ) -> Result<Outcome, TrainerError> {
     let started = Instant::now();
     let mut job = job.checked().await?;
-    job.team = job.team.as_ref().map(Team::afresh);
+    job.shared_store = job.shared_store.as_ref().map(SharedFeatureStore::for_new_job);
     let Some((folder, _kept)) = LockedRun::open_for(&job).await? else {
         let hosts = hosts.for_job(notices(&events));
         let context = JobContext {
@@ -72,11 +72,11 @@ async fn run(
     ended
 }
 
-fn ending(ended: &Result<Outcome, TrainerError>) -> Ending {
+fn ending(ended: &Result<Outcome, TrainerError>) -> FinalState {
     match ended {
-        Ok(_) => Ending::Finished,
-        Err(TrainerError::Cancelled | TrainerError::Stopped { .. }) => Ending::Interrupted,
-        Err(error) => Ending::Failed {
+        Ok(_) => FinalState::Finished,
+        Err(TrainerError::Cancelled | TrainerError::Stopped { .. }) => FinalState::Interrupted,
+        Err(error) => FinalState::Failed {
             error: one_line(error),
         },
     }
@@ -109,7 +109,7 @@ async fn tune(
         mut outcome,
     } = training.run().await?;
     let (model, written) = blocking(move || model.write()).await?;
-    let unwritten = unwritten(written, events);
+    let unwritten = first_write_error(written, events);
     // Skip the results if the job is cancelled.
     if let Some(results) = results.filter(|_| !cancel.is_cancelled()) {
         results.write(hosts, events).await;
@@ -163,7 +163,7 @@ async fn measure(context: &JobContext<'_>, model: Model, test: Arc<Samples>) {
 }
 
 /// Returns the error of the first target. Errors of other targets become warnings.
-fn unwritten(written: Vec<Result<(), TrainerError>>, events: &Events) -> Option<TrainerError> {
+fn first_write_error(written: Vec<Result<(), TrainerError>>, events: &Events) -> Option<TrainerError> {
     let mut written = written.into_iter();
     let wanted = written.next().and_then(Result::err);
     for error in written.filter_map(Result::err) {

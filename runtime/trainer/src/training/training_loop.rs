@@ -2,9 +2,9 @@
 
 use super::run::{Run, RunParts};
 use super::unfreeze::Phase;
+use crate::feature_sharing::FeatureUploads;
 use crate::pipeline::{FeedPlan, Steering};
 use crate::setup::{Prepared, TrainedPhase, unfreeze};
-use crate::team::Sharing;
 use crate::{Event, Events, Job, TrainerError};
 use frostline_client::Hosts;
 use frostline_quantization::WeightBits;
@@ -25,7 +25,7 @@ pub(crate) struct TrainingLoop<'a> {
     pub(super) context: JobContext<'a>,
     pub(super) prepared: Prepared,
     pub(super) run: Run,
-    pub(super) sharing: Sharing,
+    pub(super) sharing: FeatureUploads,
     /// Index of the current phase.
     pub(super) phase: usize,
 }
@@ -35,20 +35,20 @@ impl TrainingLoop<'_> {
     pub(super) async fn epochs(&mut self) -> Result<(), TrainerError> {
         for (place, phase) in self.context.job.phases().iter().enumerate().skip(self.phase) {
             if place > self.phase {
-                if self.out_of_patience() {
+                if self.check_early_stop() {
                     return Ok(());
                 }
                 self.unfreeze(phase).await?;
                 self.phase = place;
             }
-            for epoch in self.run.progress.epoch..=phase.last {
+            for epoch in self.run.progress.epoch..=phase.last_epoch {
                 // A resumed job may already have reached the limit.
-                if self.run.progress.batch == 0 && self.out_of_patience() {
+                if self.run.progress.batch == 0 && self.check_early_stop() {
                     return Ok(());
                 }
                 self.run.epoch(epoch).await?;
                 // The first epoch caches nearly all features. Later uploads add features skipped before.
-                if epoch == phase.first || epoch == phase.last || self.would_stop() {
+                if epoch == phase.first_epoch || epoch == phase.last_epoch || self.is_early_stop() {
                     let features = self.prepared.data.feed.features.as_ref();
                     self.sharing
                         .start_upload(features.map(|features| features.store()));
@@ -59,15 +59,15 @@ impl TrainingLoop<'_> {
     }
 
     /// Reports problems of the feature cache.
-    pub(super) fn tell_kept(&self) {
+    pub(super) fn report_cache_problems(&self) {
         if let Some(features) = &self.prepared.data.feed.features {
             features.report_problems(self.context.events);
         }
     }
 
     /// Returns true if early stopping applies, and emits an event in this case.
-    fn out_of_patience(&self) -> bool {
-        let out = self.would_stop();
+    fn check_early_stop(&self) -> bool {
+        let out = self.is_early_stop();
         if let Some(best) = self.run.best.as_ref().filter(|_| out) {
             (self.context.events)(Event::EarlyStop {
                 epoch: self.run.progress.epoch.saturating_sub(1),
@@ -78,7 +78,7 @@ impl TrainingLoop<'_> {
     }
 
     /// Returns true if the best epoch is older than the configured number of epochs.
-    fn would_stop(&self) -> bool {
+    fn is_early_stop(&self) -> bool {
         let (Some(patience), Some(best)) = (self.context.job.spec.patience, self.run.best.as_ref()) else {
             return false;
         };
@@ -89,12 +89,12 @@ impl TrainingLoop<'_> {
     /// Starts a phase that trains more layers.
     async fn unfreeze(&mut self, phase: &Phase) -> Result<(), TrainerError> {
         (self.context.events)(Event::Unfreeze {
-            epoch: phase.first,
+            epoch: phase.first_epoch,
             freeze: phase.freeze.clone(),
         });
         let trained = TrainedPhase {
             weights: self.run.suffix.run(|suffix| suffix.weights()).await?,
-            split: self.run.steering.now().split.clone(),
+            split: self.run.steering.current().split.clone(),
         };
         let job = self.context.job.in_phase(phase);
         let prepared = unfreeze(
@@ -105,7 +105,7 @@ impl TrainingLoop<'_> {
             self.context.events,
         );
         // The cache is replaced together with the phase.
-        self.tell_kept();
+        self.report_cache_problems();
         // Boxed, because the future is large and deeply nested.
         self.prepared = tokio::select! {
             biased;
@@ -125,11 +125,11 @@ pub(super) fn parts(job: &Job, prepared: &mut Prepared, phase: &Phase) -> Result
     let chosen = &prepared.chosen;
     let source = prepared
         .offer
-        .at(&chosen.split, chosen.encoding, chosen.flow.request_samples)?;
+        .source_at(&chosen.split, chosen.encoding, chosen.flow.request_samples)?;
     Ok(RunParts {
         feed: FeedPlan {
-            first: phase.first,
-            epochs: phase.last,
+            first_epoch: phase.first_epoch,
+            epochs: phase.last_epoch,
             ..prepared.data.feed.clone()
         },
         steering: Steering::fixed(source),

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Phase {
     /// First epoch, counted from 1.
-    pub(crate) first: u32,
-    pub(crate) last: u32,
+    pub(crate) first_epoch: u32,
+    pub(crate) last_epoch: u32,
     pub(crate) freeze: String,
 }
 
@@ -27,7 +27,11 @@ impl Job {
         let ends: Vec<u32> = ends.chain([self.spec.recipe.epochs]).collect();
         let phases = begins.into_iter().zip(ends);
         phases
-            .map(|((first, freeze), last)| Phase { first, last, freeze })
+            .map(|((first, freeze), last)| Phase {
+                first_epoch: first,
+                last_epoch: last,
+                freeze,
+            })
             .collect()
     }
 
@@ -50,7 +54,7 @@ impl Job {
 /// # Errors
 /// Returns [`TrainerError::Graph`] if the network does not have a cut, and [`TrainerError::Unfreezing`] if an
 /// epoch is out of range or a cut is not before the previous one.
-pub(crate) fn within(
+pub(crate) fn resolve_cuts(
     unfreeze: &Unfreezing,
     network: &Network,
     freeze: &str,
@@ -116,7 +120,7 @@ mod tests {
         let phases = job("6=none,3=r1").phases();
         let told: Vec<_> = phases
             .iter()
-            .map(|phase| (phase.first, phase.last, phase.freeze.as_str()))
+            .map(|phase| (phase.first_epoch, phase.last_epoch, phase.freeze.as_str()))
             .collect();
         assert_eq!(told, [(1, 2, "features"), (3, 5, "r1"), (6, 8, "none")]);
         assert_eq!(job("6=none,3=r1").earliest_freeze(), "none");
@@ -125,11 +129,11 @@ mod tests {
     }
 
     #[test]
-    fn cuts_lie_one_before_the_other_in_epochs_of_the_job() {
+    fn later_freeze_cuts_must_be_earlier_in_the_network() {
         let network = network().network().unwrap();
         let within = |text: &str| {
             let unfreeze = text.parse().unwrap();
-            super::within(&unfreeze, &network, "features", 8)
+            super::resolve_cuts(&unfreeze, &network, "features", 8)
         };
         let cuts = within("3=r2,5=r1,8=none").unwrap();
         assert_eq!(cuts.0.into_values().collect::<Vec<_>>(), ["r2", "r1", "image"]);

@@ -1,4 +1,4 @@
-//! Rows that were changed on their way.
+//! Tests with corrupted rows.
 
 use super::encodings::{as_received, sample};
 use super::{LIMIT, Rows, Value, decode_so, encode_by, positions};

@@ -1,4 +1,4 @@
-//! What each encoding makes of values, and compressed streams that lie.
+//! Tests of encodings, and of malicious compressed streams.
 
 use super::{LIMIT, Rows, Value, decode_so, encode_so, positions};
 use crate::{ActivationReader, ActivationWriter, Compression, FrameError, RowFailure, RowFormat, RowValue};
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use frostline_tensor::{Affine, OpError, Tensor, dequantize, quantize};
 use half::f16;
 
-/// The rows as they come out, told by other means than the writer's: value by value.
+/// Computes the expected rows value by value, independently of the writer.
 pub(super) fn as_received(format: &RowFormat, sent: &Rows) -> Rows {
     let received = |value: &Value| match (format, value) {
         (RowFormat::F16(_), Value::F32(values)) => Value::F32(as_halves(values)),
@@ -44,7 +44,7 @@ fn as_eight_bits(values: &[f32], slices: usize) -> Vec<f32> {
     slices.map_or_else(|| values.to_vec(), |slices| slices.concat())
 }
 
-/// Three good rows, one that no narrow encoding can hold, one that failed.
+/// Returns three good rows, a row that no narrow encoding can represent, and a failed row.
 pub(super) fn sample(format: &RowFormat) -> Rows {
     let width = format.width().unwrap().unwrap();
     let row = |seed: usize| {
@@ -101,11 +101,14 @@ fn encodings_take_the_bytes_they_promise() {
         pieces.extend(writer.finish().unwrap());
         let bytes: usize = pieces.iter().map(Bytes::len).sum();
         let raw = rows * usize::try_from(format.row_bytes().unwrap().unwrap()).unwrap();
-        assert!(bytes > raw && bytes < raw + 4096, "{format}: {bytes} for {raw}");
+        assert!(
+            bytes > raw && bytes < raw + 4096,
+            "{format}: {bytes} bytes encoded, {raw} bytes raw"
+        );
     }
 }
 
-/// A compressed answer of one row of constants, and where its buffer of elements says how long it is.
+/// Returns a compressed answer with a constant row, and the offset of the decompressed size of its elements.
 fn compressed(compression: Compression) -> (RowFormat, Vec<u8>, usize) {
     let format = RowFormat::F32(vec![4096]);
     let rows = Rows::from([(0, Value::F32(vec![1.0; 4096]))]);
@@ -133,7 +136,7 @@ fn a_bomb_is_refused_before_it_is_decompressed() {
                 "{detail}"
             );
         }
-        // Less than there is: arrow finds out while it decompresses.
+        // The size is too small. Arrow detects this during decompression.
         let mut altered = bytes;
         altered[at..at + 8].copy_from_slice(&(4095_i64 * 4).to_le_bytes());
         let (rows, end) = decode_so(&format, compression, &[0], [altered.as_slice()]);
@@ -244,7 +247,7 @@ mod long {
             for format in [RowFormat::F16(vec![3]), RowFormat::Int8(vec![3])] {
                 let sent = sample(&format);
                 let bytes = encode_so(&format, compression, std::slice::from_ref(&sent));
-                // An odd step, so that every place within a word is hit.
+                // The step is odd, so all offsets within a word are tested.
                 for at in (0..bytes.len().saturating_sub(8)).step_by(5) {
                     for word in [i64::MIN, i64::MAX, -1, 0, 1 << 32, i64::from(i32::MAX)] {
                         let mut altered = bytes.clone();

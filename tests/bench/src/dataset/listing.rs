@@ -1,4 +1,4 @@
-//! A host that has nothing but a long listing.
+//! A host that serves only a long listing.
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
@@ -16,14 +16,14 @@ use std::time::Instant;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::AbortOnDropHandle;
 
-/// Objects a page: what hosts answer with.
+/// Objects per page, as on real hosts.
 const PAGE: usize = 1000;
 
-/// Names as ImageNet's are: `n00000042/n00000042_17.JPEG`.
+/// Object names like those in ImageNet: `n00000042/n00000042_17.JPEG`.
 #[derive(Clone, Copy)]
 pub(super) struct Names {
     pub(super) classes: usize,
-    /// Of each class.
+    /// Images per class.
     pub(super) images: usize,
 }
 
@@ -37,7 +37,7 @@ impl Names {
         ObjectInfo {
             sample: SampleRef {
                 key: format!("n{class:08}/n{class:08}_{image:05}.JPEG"),
-                // As long as what S3 says.
+                // As long as an ETag from S3.
                 etag: Some(format!("\"{number:032x}\"")),
             },
             size: 80_000 + (number as u64 * 7919) % 60_000,
@@ -45,7 +45,7 @@ impl Names {
         }
     }
 
-    /// The answers to all requests of a listing.
+    /// Answers to all requests for a listing.
     fn pages(self) -> Result<Vec<Bytes>> {
         let count = self.count();
         let page = |first: usize| {
@@ -66,20 +66,21 @@ impl Names {
     }
 }
 
-/// A host on a loopback port; it ends with this.
+/// Host on a loopback port. Stopped on drop.
 pub(super) struct Listed {
     pub(super) url: String,
     _accepting: AbortOnDropHandle<()>,
 }
 
-/// Serves pages that are made beforehand: what remains is the time requests take on their way.
+/// Serves prebuilt pages to measure only the request times.
 pub(super) async fn serve(names: Names) -> Result<Listed> {
     let pages = Arc::new((names, names.pages()?));
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}", listener.local_addr()?);
     let accepting = tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            // As hosts do: the end of an answer does not wait for the acknowledgement of what came before.
+            // Like real hosts, so that the end of an answer does not wait for the acknowledgement of earlier
+            // packets.
             let _ = stream.set_nodelay(true);
             tokio::spawn(connection(stream, Arc::clone(&pages)));
         }
@@ -100,7 +101,7 @@ async fn connection(stream: TcpStream, pages: Arc<(Names, Vec<Bytes>)>) {
         .await;
 }
 
-/// Pages, zeros to measure the link with, and no for an answer to all else.
+/// Serves pages, zeros for link measurements, and 404 for anything else.
 fn answer(request: &Request<Incoming>, pages: &(Names, Vec<Bytes>)) -> Response<Full<Bytes>> {
     let value = |name: &str| {
         let pairs = request.uri().query().unwrap_or_default().split('&');
@@ -124,10 +125,11 @@ fn answer(request: &Request<Incoming>, pages: &(Names, Vec<Bytes>)) -> Response<
 }
 
 fn refusal() -> Bytes {
-    Bytes::from_static(br#"{"class":"not_found","message":"nothing but a listing is here"}"#)
+    Bytes::from_static(br#"{"class":"not_found","message":"this host serves only a listing"}"#)
 }
 
-/// The page after the key `n<class>%2Fn<class>_<image>.JPEG`, which is the last of another page.
+/// Returns the page after the key `n<class>%2Fn<class>_<image>.JPEG`, which must be the last key of another
+/// page.
 fn page((names, pages): &(Names, Vec<Bytes>), after: Option<String>) -> Option<Bytes> {
     let Some(after) = after else {
         return pages.first().cloned();
@@ -137,7 +139,8 @@ fn page((names, pages): &(Names, Vec<Bytes>), after: Option<String>) -> Option<B
     pages.get((class * names.images + image + 1) / PAGE).cloned()
 }
 
-/// Seconds it takes to ask for all pages one after the other, and to do nothing with them but to look where the next begins.
+/// Returns the seconds for requesting all pages one by one, without parsing more than the key of the next
+/// page.
 pub(super) async fn read(url: &str) -> Result<f64> {
     let client = Client::builder(TokioExecutor::new())
         .http2_only(true)
@@ -148,7 +151,7 @@ pub(super) async fn read(url: &str) -> Result<f64> {
         let uri = format!("{url}/v1/objects?root=photos&layout=auto{after}");
         let answer = client.get(uri.parse()?).await?;
         let page = answer.into_body().collect().await?.to_bytes();
-        // The last member of the answer, where there is one: ..],"next":"<key>"}
+        // The last member of the answer, if present: ..],"next":"<key>"}
         let tail = page.len().saturating_sub(100);
         let tail =
             std::str::from_utf8(page.get(tail..).unwrap_or_default()).context("a page is not UTF-8")?;

@@ -3,9 +3,9 @@
 use crate::report::{Report, median, quantile};
 use anyhow::{Result, ensure};
 use frostline_batching::device::{
-    Decision, Device, DeviceRules, End, MemoryEstimate, PartOutcome, Room, Run, Taken, Work,
+    BatchEnd, Decision, Device, DeviceRules, LaneMemory, MemoryEstimate, MemoryUsage, PartOutcome, Run, Work,
 };
-use frostline_tensor::RunTerms;
+use frostline_tensor::ExecutionTerms;
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
@@ -42,7 +42,7 @@ fn decisions() -> Result<Vec<f64>> {
     }
     let (mut next, mut now, mut micros) = (WAITING, Duration::ZERO, Vec::new());
     while micros.len() < DECISIONS {
-        let room = Room {
+        let room = LaneMemory {
             now: ROOM - held.iter().sum::<u64>(),
             most: ROOM,
         };
@@ -54,7 +54,7 @@ fn decisions() -> Result<Vec<f64>> {
                 now += Duration::from_millis(20);
                 let lane = run.lane;
                 for done in settle(&mut device, now, run, &mut held) {
-                    // The tenant whose work is done has the next one.
+                    // The tenant with the finished batch queues the next one.
                     next += 1 + (done + TENANTS - (next + 1) % TENANTS) % TENANTS;
                     device.push(work(next))?;
                 }
@@ -67,13 +67,13 @@ fn decisions() -> Result<Vec<f64>> {
     Ok(micros)
 }
 
-/// A batch of the tenant and for the stage whose turn it is.
+/// A batch of the next tenant for the next stage.
 fn work(id: u64) -> Work<u64> {
     Work {
         id,
         tenant: format!("tenant-{}", id % TENANTS).into(),
         weight: 1,
-        terms: RunTerms::default(),
+        terms: ExecutionTerms::default(),
         stage: id % STAGES,
         rows: ROWS,
         bytes: 1 << 16,
@@ -85,9 +85,9 @@ fn work(id: u64) -> Work<u64> {
     }
 }
 
-/// The run is done, as was expected; which batches are.
+/// Finishes the engine batch within the predicted memory. Returns the completed work items.
 fn settle(device: &mut Device<u64>, now: Duration, run: Run<u64>, held: &mut [u64]) -> Vec<u64> {
-    let taken = |held: u64| Taken {
+    let taken = |held: u64| MemoryUsage {
         peak: Some(held + run.rows as u64 * MIB),
         held: Some(held),
         spare: 0,
@@ -99,14 +99,14 @@ fn settle(device: &mut Device<u64>, now: Duration, run: Run<u64>, held: &mut [u6
         *held += 50 * MIB;
         device.opened(run.lane, taken(*held));
     }
-    let end = End::Done {
+    let end = BatchEnd::Done {
         time: Duration::from_millis(5 * run.rows as u64),
         taken: taken(*held),
     };
     let verdicts = device.ended(now, run.lane, end);
     let done = verdicts
         .iter()
-        .filter(|verdict| matches!(verdict.fate, PartOutcome::Done { last: true }));
+        .filter(|verdict| matches!(verdict.outcome, PartOutcome::Done { last: true }));
     done.map(|verdict| verdict.work).collect()
 }
 

@@ -1,4 +1,4 @@
-//! Lanes killed repeatedly under load: lost or wrong answers, and the time until a lane serves again.
+//! Kills lanes repeatedly under load. Counts lost and wrong answers and measures the time to the next answer.
 
 use crate::fleet::load::Job;
 use crate::fleet::{Fleet, Setting, Tenant};
@@ -106,7 +106,7 @@ async fn check_answers(fleet: &Fleet, job: &Job<'_>, expected: &Tensor, span: Du
     Ok(checked)
 }
 
-/// The number of rows that differ.
+/// Number of missing or different rows.
 fn different(expected: &Tensor, rows: &Tensor) -> Result<usize> {
     let (expected, rows) = (values(expected)?, values(rows)?);
     let largest = expected
@@ -138,7 +138,7 @@ async fn back(report: &mut Report) -> Result<()> {
     let subject = fleet.offer(NETWORK)?;
     let mut milliseconds = Vec::new();
     for number in 0..KILLS {
-        // Each time another tenant, so that nobody's model is taken for what ends lanes.
+        // Each kill uses a new tenant; otherwise the model would be quarantined as the cause of lost lanes.
         let tenant: Tenant = fleet.tenant(&format!("back-{number}"), 1).await?;
         let job = Job::usual(&tenant, &subject);
         fleet.batch(&job, 1).await?;
@@ -160,7 +160,7 @@ mod tests {
     use frostline_tensor::Tensor;
 
     #[test]
-    fn rows_that_differ_or_lack_are_counted() {
+    fn different_and_missing_rows_are_counted() {
         let rows = |count: usize| {
             let values = (0..count * 2).map(|value| value as f32).collect();
             Tensor::f32([count, 2], values).unwrap()

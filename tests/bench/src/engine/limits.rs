@@ -1,4 +1,4 @@
-//! The memory limit of lanes is halved under load: engine batches must shrink, and no job may fail.
+//! Halves the memory limit of lanes under load. Engine batches must shrink without failing jobs.
 
 use super::kills::BUDGET;
 use crate::fleet::load::Job;
@@ -10,35 +10,36 @@ use std::process::Command;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Its batches pay on a processor, so its runs have many rows, and memory that grows with them. Of one that runs row by row half is too
-/// little for anything.
+/// A network for which large batches are efficient on a CPU, so memory grows with the rows of an engine
+/// batch. A network with single-row batches could not run with half of the memory.
 const NETWORK: &str = "alexnet";
 
-/// How long the tenant works: before the lanes are looked at, while they are, and once they have half.
+/// Duration of the load. Lanes are sampled in the second third and have half of the memory in the last third.
 const SPAN: Duration = Duration::from_secs(9);
 
-/// Halvings at most: what was largest when the lanes were looked at may have been a trial that the host does not repeat.
+/// Maximum number of halvings. A halving has no effect if the sampled peak comes from a trial batch size that
+/// the host does not use later.
 const HALVINGS: usize = 6;
 
 /// Concurrent requests: work for all lanes.
 const OPEN: usize = 8;
 const IMAGES: usize = 64;
 
-/// Jobs that follow each other then: a model in quarantine would fail the later ones.
+/// Subsequent jobs, which would fail if the model were in quarantine.
 const ROUNDS: usize = 3;
 const JOB_TIMEOUT: Duration = Duration::from_secs(300);
 
 pub(super) async fn run(report: &mut Report) -> Result<()> {
     let fleet = Fleet::start(&Setting::with_budget(BUDGET), &report.photos()).await?;
     let (subject, tenant) = (fleet.offer(NETWORK)?, fleet.tenant("halved", 1).await?);
-    // Batches that the host may divide and that are too large for half of the memory.
+    // Requests are too large for half of the memory, but can be divided by the host.
     let job = Job {
-        open: OPEN,
+        concurrent_requests: OPEN,
         ..Job::usual(&tenant, &subject)
     };
     let jobs = std::slice::from_ref(&job);
     let (mut failed, mut gap, mut halvings) = (Vec::new(), 0.0_f64, 0);
-    while halvings < HALVINGS && !lacked(&fleet.metrics()?) {
+    while halvings < HALVINGS && !ran_out_of_memory(&fleet.metrics()?) {
         let (served, halved) = tokio::join!(fleet.serve(jobs, SPAN), halve(&fleet));
         halved?;
         halvings += 1;
@@ -59,7 +60,7 @@ pub(super) async fn run(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-fn lacked(metrics: &Metrics) -> bool {
+fn ran_out_of_memory(metrics: &Metrics) -> bool {
     metrics
         .value("lane_out_of_memory_total")
         .is_some_and(|runs| runs > 0.0)
@@ -81,18 +82,19 @@ fn report_failures(report: &mut Report, metrics: &Metrics, failed: &[String]) {
     report.set("oom_failed", failed.len());
 }
 
-/// What a lane's process was seen to have of address space, in bytes.
+/// Range of a lane's data segment during sampling.
 #[derive(Debug, Clone, Copy)]
-struct Extent {
+struct DataSegment {
     process: u32,
-    least: u64,
-    most: u64,
+    smallest: u64,
+    largest: u64,
 }
 
-impl Extent {
-    /// Lets the process have half of what runs took of it beyond what it has without one.
+impl DataSegment {
+    /// Limits the process to the middle between smallest and largest size: half of the memory that engine
+    /// batches used.
     fn halve(self) -> Result<()> {
-        let limit = u64::midpoint(self.least, self.most);
+        let limit = u64::midpoint(self.smallest, self.largest);
         let error = [
             format!("--pid={}", self.process),
             format!("--data={limit}:{limit}"),
@@ -112,29 +114,29 @@ impl Extent {
 async fn halve(fleet: &Fleet) -> Result<()> {
     sleep(SPAN / 3).await;
     let seen = extents(fleet).await;
-    // One that did nothing shows nothing of what it needs.
-    let worked = seen.into_iter().filter(|extent| extent.most > extent.least);
-    worked.into_iter().try_for_each(Extent::halve)
+    // Idle lanes have not shown the memory of an engine batch.
+    let worked = seen.into_iter().filter(|extent| extent.largest > extent.smallest);
+    worked.into_iter().try_for_each(DataSegment::halve)
 }
 
 /// Samples the lanes for a third of the span.
-async fn extents(fleet: &Fleet) -> Vec<Extent> {
+async fn extents(fleet: &Fleet) -> Vec<DataSegment> {
     let every = Duration::from_millis(5);
-    let mut extents: Vec<Extent> = fleet
+    let mut extents: Vec<DataSegment> = fleet
         .lanes()
         .into_iter()
-        .map(|process| Extent {
+        .map(|process| DataSegment {
             process,
-            least: u64::MAX,
-            most: 0,
+            smallest: u64::MAX,
+            largest: 0,
         })
         .collect();
     for _ in 0..(SPAN / 3).as_millis() / every.as_millis() {
-        // The field that `RLIMIT_DATA` limits. Processes that have ended are dropped.
+        // `RLIMIT_DATA` limits this field. Removes ended processes.
         extents.retain_mut(|extent| match proc_status::bytes(extent.process, "VmData") {
             Some(data) => {
-                extent.least = extent.least.min(data);
-                extent.most = extent.most.max(data);
+                extent.smallest = extent.smallest.min(data);
+                extent.largest = extent.largest.max(data);
                 true
             }
             None => false,

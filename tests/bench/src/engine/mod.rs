@@ -1,5 +1,5 @@
-//! The engine behind a host: the rate of the whole path against a bare loop, the effect of killed lanes and of halved memory under load, and
-//! the time of a scheduling decision.
+//! Measures the host's engine: rate of the full path relative to a bare loop, effects of killed lanes and
+//! reduced memory under load, and time for a scheduling decision.
 
 mod decision;
 mod kills;

@@ -1,27 +1,27 @@
-//! The full path, a host with its lanes in child processes, against a bare loop at its best batch; and lanes in child processes against
-//! those in the program.
+//! Compares the full path, a host with lanes in child processes, with a bare loop in the best batch size; and
+//! lanes in child processes with lanes in this process.
 
 use crate::networks::Grid;
 use crate::overhead::{Bare, Rig, Way};
 use crate::report::{Report, geometric_mean, median};
 use anyhow::Result;
 
-/// Of small, middling and large activations; a quick run has the first.
+/// Networks with small, medium and large activations. Quick runs use the first.
 const NETWORKS: [&str; 3] = ["resnet18", "resnet50", "densenet121"];
 
-/// Batches of the bare loop, of which the best counts.
+/// Batch sizes of the bare loop. Only the best rate is used.
 const BATCHES: [usize; 4] = [1, 4, 16, 32];
 
-/// Photos of a round: seconds of a middling network on two cores.
+/// Photos per round: seconds of work for a medium network on two cores.
 const PHOTOS: usize = 192;
 
-/// Rounds before those that count: sessions are opened and sizes of batches tried.
+/// Warm-up rounds, in which sessions are opened and batch sizes are tried.
 const WARM: usize = 2;
 
-/// Rounds that count: on a shared machine the same turn comes out up to a tenth slower or faster, the median of so many pairs within some 2 %.
+/// Counted rounds. Repetitions on a shared machine differ by up to 10 %, medians of nine pairs by about 2 %.
 const ROUNDS: usize = 9;
 
-/// What has a turn in each round, those that are compared side by side; `None` is the bare loop.
+/// Turns in a round. Compared turns are adjacent. `None` is the bare loop.
 const TURNS: [Option<Way>; 4] = [None, Some(Way::Serve), Some(Way::Child), Some(Way::Direct)];
 
 pub(super) async fn run(report: &mut Report) -> Result<()> {
@@ -43,7 +43,8 @@ pub(super) async fn run(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The full path over the bare loop, and lanes in child processes over those here: medians of what is measured in turns.
+/// Returns two median ratios: the full path relative to the bare loop, and lanes in child processes relative
+/// to lanes in this process.
 async fn measure(report: &Report, name: &str) -> Result<[f64; 2]> {
     let freeze = Grid::read()?.network(name)?.freeze.clone();
     let mut rig = Rig::start(name, &freeze, &report.photos()).await?;
@@ -55,7 +56,7 @@ async fn measure(report: &Report, name: &str) -> Result<[f64; 2]> {
     for round in 0..WARM + ROUNDS {
         let [alone, serve, lanes, here] = turns(&rig, &mut bare, best, round % 2 == 1).await?;
         println!(
-            "    bare loop at {best}: {alone:.1} images/s; host {serve:.1}; lanes in child processes {lanes:.1}, in process {here:.1}"
+            "    bare loop with batches of {best} {alone:.1} images/s, host {serve:.1}, lanes in child processes {lanes:.1}, in process {here:.1}"
         );
         if round >= WARM {
             full.push(serve / alone);
@@ -66,7 +67,7 @@ async fn measure(report: &Report, name: &str) -> Result<[f64; 2]> {
     Ok([median(&full), median(&child)])
 }
 
-/// Images a second in each turn of a round; every other round goes backwards, so that none gains by its place.
+/// Returns the images per second of each turn. Rounds alternate between forward and reverse order.
 async fn turns(rig: &Rig, bare: &mut Bare, best: usize, backwards: bool) -> Result<[f64; TURNS.len()]> {
     let mut rates = [f64::NAN; TURNS.len()];
     let mut turns: Vec<_> = TURNS.iter().zip(&mut rates).collect();
@@ -82,7 +83,7 @@ async fn turns(rig: &Rig, bare: &mut Bare, best: usize, backwards: bool) -> Resu
     Ok(rates)
 }
 
-/// The batch with the best rate, of two turns the second.
+/// Returns the batch size with the best rate. Each size is measured twice.
 fn best(bare: &mut Bare) -> Result<usize> {
     let mut best = (0.0, 1);
     for batch in [BATCHES, BATCHES].concat() {

@@ -1,4 +1,4 @@
-//! Load of tenants: one batch each, or continuous batches for some time.
+//! Load from tenants: single batches or continuous requests.
 
 use super::{Fleet, Subject, Tenant};
 use anyhow::{Context, Result};
@@ -10,42 +10,42 @@ use futures::future::{join_all, try_join_all};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The requests of a tenant.
+/// Requests of a tenant.
 #[derive(Clone)]
 pub(crate) struct Job<'a> {
     pub(crate) tenant: &'a Tenant,
     pub(crate) subject: &'a Subject,
     pub(crate) terms: Terms,
-    /// Samples of a request.
+    /// Samples per request.
     pub(crate) request: usize,
     /// Concurrent requests.
-    pub(crate) open: usize,
+    pub(crate) concurrent_requests: usize,
 }
 
 impl<'a> Job<'a> {
-    /// The requests of a trainer: three concurrent ones of 16 samples.
+    /// Returns the usual load by a trainer: three concurrent requests with 16 samples each.
     pub(crate) fn usual(tenant: &'a Tenant, subject: &'a Subject) -> Self {
         Self {
             tenant,
             subject,
             terms: Terms::default(),
             request: 16,
-            open: 3,
+            concurrent_requests: 3,
         }
     }
 }
 
-/// What a tenant was served in a span.
+/// Service for a tenant within a span.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Served {
     pub(crate) images: usize,
-    /// Until the last of them.
+    /// Rate until the last answer.
     pub(crate) images_per_second: f64,
-    /// The longest gap between answers, in seconds.
+    /// Longest gap between two answers, in seconds.
     pub(crate) longest_gap: f64,
 }
 
-/// When requests ended, and how many images they brought.
+/// End time and number of images for each request.
 type Ends = Vec<(Instant, usize)>;
 
 impl Fleet {
@@ -65,18 +65,18 @@ impl Fleet {
         })
     }
 
-    /// `count` photos, from the one of this number on.
+    /// Returns `count` photos, beginning with number `first`.
     fn photos(&self, first: usize, count: usize) -> Arc<[ObjectInfo]> {
         let photos = self.samples.iter().cycle().skip(first % self.samples.len());
         photos.take(count).cloned().collect()
     }
 
-    /// One batch of `images` for the job.
+    /// Extracts a batch of `images` photos for the job.
     ///
     /// # Errors
-    /// The client's, or a failed row.
+    /// Fails if the request fails, or if a sample fails.
     pub(crate) async fn batch(&self, job: &Job<'_>, images: usize) -> Result<Tensor> {
-        let fetcher = Tenant::fetcher(job.open)?;
+        let fetcher = Tenant::fetcher(job.concurrent_requests)?;
         self.rows(&fetcher, job, 0, images).await
     }
 
@@ -89,37 +89,38 @@ impl Fleet {
         }
     }
 
-    /// One batch of `images` per job, concurrently: the errors by tenant. A batch that takes longer than `patience` has failed.
-    pub(crate) async fn crowd(&self, jobs: &[Job<'_>], images: usize, patience: Duration) -> Vec<String> {
+    /// Extracts a batch of `images` photos for each job concurrently. Returns the errors with the tenant's
+    /// name. Batches that exceed the timeout are errors.
+    pub(crate) async fn crowd(&self, jobs: &[Job<'_>], images: usize, timeout: Duration) -> Vec<String> {
         let runs = jobs.iter().map(|job| async move {
-            let failed = match tokio::time::timeout(patience, self.batch(job, images)).await {
+            let failed = match tokio::time::timeout(timeout, self.batch(job, images)).await {
                 Ok(done) => format!("{:#}", done.err()?),
-                Err(_) => format!("not done after {} s", patience.as_secs()),
+                Err(_) => format!("not done after {} s", timeout.as_secs()),
             };
             Some(format!("{} ({}): {failed}", job.tenant.name, job.subject.name))
         });
         join_all(runs).await.into_iter().flatten().collect()
     }
 
-    /// What each job is served under continuous load of all, for `span`, after each job's first request was answered.
+    /// Like [`Fleet::load`], after a warm-up request for each job.
     pub(crate) async fn serve(&self, jobs: &[Job<'_>], span: Duration) -> Result<Vec<Served>> {
         self.warm(jobs).await?;
         self.load(jobs, span).await
     }
 
-    /// Runs one request of each job, so that networks are prepared and sessions open.
+    /// Runs a request for each job to prepare networks and open sessions.
     pub(super) async fn warm(&self, jobs: &[Job<'_>]) -> Result<()> {
         let warm = jobs.iter().map(|job| self.batch(job, job.request));
         let warm = try_join_all(warm).await;
-        warm.context("the first request of a tenant failed")?;
+        warm.context("the warm-up request failed")?;
         Ok(())
     }
 
-    /// What each job is served under continuous load of all, for `span`.
+    /// Measures the service for each job under continuous load from all jobs, for `span`.
     pub(super) async fn load(&self, jobs: &[Job<'_>], span: Duration) -> Result<Vec<Served>> {
         let begin = Instant::now();
         let works = jobs.iter().map(|job| async move {
-            let streams = (0..job.open).map(|number| self.stream(job, number, begin + span));
+            let streams = (0..job.concurrent_requests).map(|number| self.stream(job, number, begin + span));
             let mut ends = try_join_all(streams).await?.concat();
             ends.sort_unstable();
             anyhow::Ok(summary(begin, &ends))
@@ -127,12 +128,13 @@ impl Fleet {
         try_join_all(works).await
     }
 
-    /// Asks for request after request until `end`; a request in flight then is cancelled, unless it is the first. First requests are of all sizes:
-    /// as the host serves those of a tenant alike, they would else all end at once, and nothing of it would wait for the lanes for a moment.
+    /// Sends requests until `end`. Requests in flight are then canceled, except for the first request. First
+    /// requests of a job have different sizes because hosts serve the tenant's requests evenly: equal sizes
+    /// would end at the same time and leave no queued work for a moment.
     async fn stream(&self, job: &Job<'_>, number: usize, end: Instant) -> Result<Ends> {
         let fetcher = Tenant::fetcher(1)?;
         let (mut ends, mut first) = (Vec::new(), number * job.request);
-        let mut count = (job.request * (number + 1)).div_ceil(job.open);
+        let mut count = (job.request * (number + 1)).div_ceil(job.concurrent_requests);
         loop {
             let rows = self.rows(&fetcher, job, first, count);
             if ends.is_empty() {
@@ -143,13 +145,13 @@ impl Fleet {
                 return Ok(ends);
             }
             ends.push((Instant::now(), count));
-            first += job.request * job.open;
+            first += job.request * job.concurrent_requests;
             count = job.request;
         }
     }
 }
 
-/// The rate until the last answer, so that cancelled requests do not count as idle time.
+/// Rate until the last answer. Canceled requests do not count as idle time.
 fn summary(begin: Instant, ends: &Ends) -> Served {
     let images: usize = ends.iter().map(|(_, images)| images).sum();
     let (mut before, mut longest) = (begin, Duration::ZERO);

@@ -1,4 +1,4 @@
-//! Memory of a host and its lanes by the kernel's count: in a separate memory cgroup if one can be created.
+//! Memory of a host with lanes as counted by the kernel, in a separate memory cgroup if possible.
 
 use crate::proc_status::bytes;
 use anyhow::Result;
@@ -18,7 +18,7 @@ struct Version {
     limit: &'static str,
     /// Fields of `memory.stat` without mapped files.
     fields: [&'static str; 2],
-    /// Where `oom_kill` stands.
+    /// File with the field `oom_kill`.
     events: &'static str,
 }
 
@@ -37,9 +37,9 @@ const VERSIONS: [Version; 2] = [
     },
 ];
 
-/// A memory cgroup; removed when it is dropped, which must be after the processes in it.
+/// A memory cgroup, removed on drop. All processes in the group must have ended by then.
 pub(crate) struct MemoryGroup {
-    made: Result<(PathBuf, &'static Version), String>,
+    group: Result<(PathBuf, &'static Version), String>,
 }
 
 impl MemoryGroup {
@@ -49,21 +49,21 @@ impl MemoryGroup {
         let mut reason = String::new();
         for made in tried {
             match made {
-                Ok(made) => return Self { made: Ok(made) },
+                Ok(made) => return Self { group: Ok(made) },
                 Err(error) => reason = error,
             }
         }
-        Self { made: Err(reason) }
+        Self { group: Err(reason) }
     }
 
-    /// Why no cgroup can be created.
+    /// Reason why no cgroup could be created.
     pub(crate) fn missing(&self) -> Option<&str> {
-        self.made.as_ref().err().map(String::as_str)
+        self.group.as_ref().err().map(String::as_str)
     }
 
     /// A command that joins the group and then executes `program`.
     pub(crate) fn command(&self, program: &Path) -> Command {
-        let Ok((folder, _)) = &self.made else {
+        let Ok((folder, _)) = &self.group else {
             return Command::new(program);
         };
         let mut command = Command::new("sh");
@@ -74,15 +74,15 @@ impl MemoryGroup {
         command
     }
 
-    /// Processes that the kernel killed in it; `None` without a group.
+    /// Number of processes that the kernel killed in the group, or `None` without a group.
     pub(crate) fn oom_kills(&self) -> Option<u64> {
-        let (folder, version) = self.made.as_ref().ok()?;
+        let (folder, version) = self.group.as_ref().ok()?;
         field(&folder.join(version.events), "oom_kill")
     }
 
-    /// Samples the memory of the group, or without one of `host` and its child processes.
+    /// Samples the memory of the group. Without a group, sums the memory of `host` and all child processes.
     pub(crate) fn watch(&self, host: u32) -> Watch {
-        let (over, made) = (Arc::new(AtomicBool::new(false)), self.made.clone());
+        let (over, made) = (Arc::new(AtomicBool::new(false)), self.group.clone());
         let told = Arc::clone(&over);
         let thread = std::thread::spawn(move || {
             let mut peak = 0;
@@ -106,15 +106,15 @@ impl MemoryGroup {
 
 impl Drop for MemoryGroup {
     fn drop(&mut self) {
-        let Ok((folder, _)) = &self.made else { return };
-        // The processes are killed, but the kernel may not have put them away yet.
+        let Ok((folder, _)) = &self.group else { return };
+        // The processes were killed, but the kernel may not have removed them yet.
         for _ in 0..100 {
             if std::fs::remove_dir(folder).is_ok() {
                 return;
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-        eprintln!("{} is still in use and stays", folder.display());
+        eprintln!("cannot remove {} because it is still in use", folder.display());
     }
 }
 
@@ -122,8 +122,8 @@ fn make(version: &'static Version, limit: u64) -> Result<(PathBuf, &'static Vers
     static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let folder = Path::new(version.root).join(format!("frostline-bench-{}-{number}", std::process::id()));
-    let wrong = |error: std::io::Error| format!("no memory cgroup can be made in {}: {error}", version.root);
-    // Of version 2, whose root has the controller switched off for those below it.
+    let wrong = |error: std::io::Error| format!("cannot create a memory cgroup in {}: {error}", version.root);
+    // For version 2, whose root disables the controller in child groups.
     let _ = std::fs::write(Path::new(version.root).join("cgroup.subtree_control"), "+memory");
     std::fs::create_dir(&folder).map_err(wrong)?;
     std::fs::write(folder.join(version.limit), limit.to_string()).map_err(|error| {
@@ -133,14 +133,14 @@ fn make(version: &'static Version, limit: u64) -> Result<(PathBuf, &'static Vers
     Ok((folder, version))
 }
 
-/// The number after `name` in lines of `name number`.
+/// Returns the number after `name` in a file of `name number` lines.
 fn field(file: &Path, name: &str) -> Option<u64> {
     let text = std::fs::read_to_string(file).ok()?;
     text.lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
-/// A process and its descendants.
+/// Returns a process and all descendants.
 fn family(process: u32) -> Vec<u32> {
     let mut family = vec![process];
     let mut next = 0;
@@ -151,7 +151,7 @@ fn family(process: u32) -> Vec<u32> {
     family
 }
 
-/// The children of a process.
+/// Returns the child processes of a process.
 pub(super) fn children(process: u32) -> Vec<u32> {
     let threads = std::fs::read_dir(format!("/proc/{process}/task"));
     let lists = threads.into_iter().flatten().flatten().filter_map(|thread| {
@@ -165,7 +165,7 @@ pub(super) fn children(process: u32) -> Vec<u32> {
     lists.flatten().collect()
 }
 
-/// Memory of a process without mapped files, in bytes.
+/// Returns the process's memory in bytes, excluding mapped files.
 fn unshared(process: u32) -> u64 {
     ["RssAnon", "RssShmem"]
         .iter()
@@ -173,14 +173,14 @@ fn unshared(process: u32) -> u64 {
         .sum()
 }
 
-/// A thread that samples memory.
+/// Memory sampling thread.
 pub(crate) struct Watch {
     over: Arc<AtomicBool>,
     thread: JoinHandle<u64>,
 }
 
 impl Watch {
-    /// Peak memory without mapped files, in bytes.
+    /// Stops sampling and returns the peak memory without mapped files, in bytes.
     pub(crate) fn peak(self) -> u64 {
         self.over.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or(0)
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_told_from_those_they_begin() {
+    fn fields_are_distinguished_from_longer_names() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("memory.stat");
         std::fs::write(&file, "total_rss_huge 5\ntotal_rss 7\n").unwrap();

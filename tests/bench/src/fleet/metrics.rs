@@ -1,4 +1,4 @@
-//! A host's metrics, from `/metrics`.
+//! Metrics from a host's `/metrics`.
 
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// One scrape: values by name and labels, as written.
+/// Metric values by name and labels.
 #[derive(Debug, Clone)]
 pub(crate) struct Metrics(BTreeMap<String, f64>);
 
@@ -33,19 +33,19 @@ impl Metrics {
         Self(lines.collect())
     }
 
-    /// A value without labels.
+    /// Value of a metric without labels.
     pub(crate) fn value(&self, name: &str) -> Option<f64> {
         self.0.get(name).copied()
     }
 
-    /// The values of all tenants together.
+    /// Sum of a metric over all tenants.
     pub(crate) fn sum(&self, name: &str) -> f64 {
         let of_tenants = |key: &str| key.strip_prefix(name).is_some_and(|rest| rest.starts_with('{'));
         let values = self.0.iter().filter(|(key, _)| of_tenants(key));
         values.map(|(_, value)| value).sum()
     }
 
-    /// A tenant's value.
+    /// Value of a tenant's metric.
     pub(crate) fn of_tenant(&self, name: &str, tenant: &str) -> Option<f64> {
         self.value(&format!("{name}{{tenant=\"{tenant}\"}}"))
     }

@@ -1,8 +1,8 @@
-//! A host as `frostline serve` starts it, with lanes in child processes, in a memory cgroup at its budget; networks that it offers to
-//! all, and as many tenants as are wanted.
+//! A host with lanes in child processes, as under `frostline serve`, in a memory cgroup limited to the
+//! budget, with published networks and any number of tenants.
 
+pub(crate) mod lane_metrics;
 pub(crate) mod load;
-pub(crate) mod looks;
 mod memory;
 mod metrics;
 
@@ -19,7 +19,7 @@ use frostline_e2e::HostProcess;
 use frostline_graph::Model;
 use frostline_images::DecodePool;
 use frostline_trainer::Guest;
-use frostline_wire::{Layout, ObjectInfo, Pin};
+use frostline_wire::{Layout, ObjectInfo, UploadRef};
 use memory::children;
 use serde_json::Value;
 use std::net::{SocketAddr, TcpListener};
@@ -29,11 +29,11 @@ use tempfile::TempDir;
 
 pub(crate) const MIB: f64 = (1 << 20) as f64;
 
-/// The settings of a measured host.
+/// Settings of the host.
 pub(crate) struct Setting {
-    /// `memory_budget`, and the cgroup's limit, in bytes.
+    /// Bytes for both `memory_budget` and the cgroup limit.
     pub(crate) budget: u64,
-    /// 0 for one per core.
+    /// Number of lanes. With 0, the host starts a lane per core.
     pub(crate) lanes: usize,
 }
 
@@ -43,7 +43,7 @@ impl Setting {
     }
 }
 
-/// A host and its networks and tenants. Fields are dropped in this order: processes before their group.
+/// A host with networks and tenants. Fields are dropped in this order: processes before the cgroup.
 pub(crate) struct Fleet {
     host: HostProcess,
     group: MemoryGroup,
@@ -53,23 +53,23 @@ pub(crate) struct Fleet {
     folder: TempDir,
 }
 
-/// A network that the host shares, up to its freeze cut.
+/// A published network up to the freeze cut.
 #[derive(Debug, Clone)]
 pub(crate) struct Subject {
     pub(crate) name: String,
     pub(crate) cut: String,
-    /// The network up to there.
+    /// File with the layers up to the cut.
     pub(crate) file: PathBuf,
-    pub(crate) model: Pin,
-    /// Of a row at the cut.
+    pub(crate) model: UploadRef,
+    /// Shape of a sample at the cut.
     pub(crate) shape: Vec<usize>,
 }
 
-/// A tenant of the host, with a client of its own.
+/// A tenant and client.
 pub(crate) struct Tenant {
     pub(crate) name: String,
     pub(crate) hosts: Hosts,
-    pub(crate) guest: Pin,
+    pub(crate) guest: UploadRef,
 }
 
 impl Fleet {
@@ -106,14 +106,14 @@ impl Fleet {
         })
     }
 
-    /// The first object that `frostline admin <arguments>` prints.
+    /// Returns the first object that `frostline admin <arguments>` prints.
     pub(crate) fn admin(&self, arguments: &[&str]) -> Result<Value> {
         let socket = self.folder.path().join("state/admin.sock");
         let printed = admin(&socket, arguments)?.into_iter().next();
         printed.context("frostline admin printed nothing")
     }
 
-    /// Offers the network `name` of grid.toml, up to its freeze cut, to all tenants.
+    /// Publishes a network in grid.toml, up to the freeze cut, to all tenants.
     pub(crate) fn offer(&self, name: &str) -> Result<Subject> {
         let cut = Grid::read()?.network(name)?.freeze.clone();
         let (file, shape) = prefix(name, &cut)?;
@@ -125,7 +125,7 @@ impl Fleet {
             name: name.to_owned(),
             cut,
             file,
-            model: Pin {
+            model: UploadRef {
                 name: word,
                 sha256: sha256.context("no SHA-256 of the published file")?.to_owned(),
             },
@@ -133,7 +133,7 @@ impl Fleet {
         })
     }
 
-    /// Adds a tenant of this weight, with the stock guest.
+    /// Adds a tenant of this weight with the stock guest.
     pub(crate) async fn tenant(&self, name: &str, weight: u32) -> Result<Tenant> {
         let given = self.admin(&["tenant", "add", name, "--data", &self.root])?;
         let token = given.get("token").and_then(Value::as_str);
@@ -147,14 +147,14 @@ impl Fleet {
         Ok(Tenant {
             name: name.to_owned(),
             hosts: Hosts::from(client),
-            guest: Pin {
+            guest: UploadRef {
                 name: "prefix".to_owned(),
                 sha256: guest.sha256,
             },
         })
     }
 
-    /// So many tenants of weight 1, called `<word>-<number>`.
+    /// Adds `count` tenants of weight 1, called `<word>-<number>`.
     pub(crate) async fn tenants(&self, word: &str, count: usize) -> Result<Vec<Tenant>> {
         let mut tenants = Vec::with_capacity(count);
         for number in 0..count {
@@ -172,12 +172,12 @@ impl Fleet {
         self.group.watch(self.host.id())
     }
 
-    /// Processes that the kernel killed for memory; `None` without a cgroup.
+    /// Number of processes that the kernel killed for memory, or `None` without a cgroup.
     pub(crate) fn oom_kills(&self) -> Option<u64> {
         self.group.oom_kills()
     }
 
-    /// The processes of the lanes.
+    /// Process ids of the lanes.
     pub(crate) fn lanes(&self) -> Vec<u32> {
         let is_lane = |process: &u32| {
             let text = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
@@ -188,18 +188,19 @@ impl Fleet {
 }
 
 impl Tenant {
-    /// A client with this many connections.
+    /// Creates a fetcher for `open` concurrent requests.
     pub(crate) fn fetcher(open: usize) -> Result<Fetcher> {
         Ok(Fetcher::new(open, DecodePool::start(1)?))
     }
 }
 
-/// A free address of loopback.
+/// Returns a free loopback address.
 fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
-/// The file of a network up to its cut, kept from one run to the next, and the shape of a row there.
+/// Returns the file with a network's layers up to the cut, which is reused between runs, and the shape of a
+/// sample at the cut.
 fn prefix(name: &str, cut: &str) -> Result<(PathBuf, Vec<usize>)> {
     let prefixes = folder()?.join("prefixes");
     std::fs::create_dir_all(&prefixes)?;

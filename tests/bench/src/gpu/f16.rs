@@ -1,4 +1,4 @@
-//! Rewriting a network so that it computes in f16.
+//! Conversion of a network to f16.
 
 use anyhow::Result;
 use frostline_graph::Model;
@@ -9,9 +9,10 @@ use frostline_tensor::{Data, Tensor};
 use half::f16;
 use std::collections::{HashMap, HashSet};
 
-/// `model` with every f32 value in f16, between `Cast`s behind its inputs and before its outputs, which stay f32.
+/// Converts all f32 values of `model` to f16. Inputs and outputs remain f32, with a `Cast` after each input
+/// and before each output.
 ///
-/// A value beyond 65,504 becomes infinite, as f16 cannot hold it.
+/// Values beyond 65,504 become infinite because f16 cannot represent them.
 pub(super) fn to_f16(model: &Model) -> Result<Model> {
     let graph = model.graph();
     let read_in_f32 = f32_operands(graph);
@@ -54,7 +55,7 @@ fn is_f32(value: &ValueInfo) -> bool {
         .is_some_and(|tensor| tensor.elem_type == data_type::FLOAT)
 }
 
-/// Operands that stay f32 in a network of f16: `scales` of `Resize`.
+/// Operands that remain f32 in an f16 network (`scales` of `Resize`).
 fn f32_operands(graph: &GraphProto) -> HashSet<&str> {
     let resizes = graph.node.iter().filter(|node| node.op_type == "Resize");
     resizes
@@ -63,9 +64,9 @@ fn f32_operands(graph: &GraphProto) -> HashSet<&str> {
         .collect()
 }
 
-/// The new graph while it grows.
+/// The converted graph under construction.
 struct Rewrite {
-    /// The f16 form of values that keep their name in f32.
+    /// Maps names of f32 values to the names of the f16 copies.
     renamed: HashMap<String, String>,
     nodes: Vec<NodeProto>,
     weights: Vec<TensorProto>,
@@ -122,7 +123,7 @@ impl Rewrite {
     }
 }
 
-/// An f32 tensor in f16; `None` for other types.
+/// Converts an f32 tensor to f16. Returns `None` for other types.
 fn in_f16(tensor: &TensorProto) -> Result<Option<TensorProto>> {
     if tensor.data_type != data_type::FLOAT {
         return Ok(None);

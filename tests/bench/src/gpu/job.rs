@@ -1,4 +1,5 @@
-//! An epoch of a whole job, from photos to a step, by a host and a trainer on this machine, and by PyTorch.
+//! Measures an epoch of a complete job from photos to training steps, with host and trainer on this machine,
+//! and in PyTorch.
 
 use super::Extent;
 use super::torch::images_per_second;
@@ -10,16 +11,16 @@ use frostline_e2e::HostProcess;
 use frostline_engine::Device;
 use std::path::Path;
 
-/// Images of a step.
+/// Images per step.
 const BATCH: &str = "64";
 
-/// The first one warms up: sessions are opened, and plans corrected.
+/// The first epoch is a warm-up for opening sessions and correcting plans.
 const EPOCHS: &str = "2";
 
-/// Of the photos, which the host computes in the same epoch.
+/// Part of the photos for validation, which the host also computes in each epoch.
 const VALIDATION: &str = "0.05";
 
-/// Photos of the folder, which is repeated until it has as many.
+/// Minimum number of photos. The photos in the folder are repeated to reach it.
 const PHOTOS: usize = 2048;
 const QUICK_PHOTOS: usize = 40;
 
@@ -61,7 +62,7 @@ pub(super) fn run(report: &mut Report, extent: &Extent) -> Result<()> {
     Ok(())
 }
 
-/// Seconds of the last epoch.
+/// Returns the seconds of the last epoch.
 fn epoch(network: &str, host: &HostProcess, data: &Path, device: &str, precision: &str) -> Result<f64> {
     let folder = tempfile::tempdir()?;
     let freeze = Grid::read()?.network(network)?.freeze.clone();
@@ -76,7 +77,7 @@ fn epoch(network: &str, host: &HostProcess, data: &Path, device: &str, precision
         "--feature-cache",
         "off",
     ]);
-    // Random weights make features so large that usual rates diverge.
+    // With random weights, features are so large that training diverges at common learning rates.
     flags.extend(["--lr", "1e-9", "--validation", VALIDATION]);
     let events = train(&file, data, &freeze, folder.path(), &flags)?;
     last_number(&events, "epoch", "seconds")
@@ -102,7 +103,8 @@ fn torch(extent: &Extent, network: &str, data: &Path, precision: &str) -> Result
     )
 }
 
-/// Links the photos of `from` to `to` until there are at least `count`; how many.
+/// Copies the photos in `from` to `to`, repeatedly until there are at least `count`. Returns the number of
+/// copies.
 fn repeat(from: &Path, to: &Path, count: usize) -> Result<usize> {
     let mut linked = 0;
     for round in 0.. {

@@ -1,4 +1,4 @@
-//! Frozen layers on pixels that are decoded already.
+//! Frozen layers on decoded pixels.
 
 use super::Extent;
 use super::f16::to_f16;
@@ -10,22 +10,22 @@ use bytes::Bytes;
 use frostline_engine::{Device, Lanes, LanesConfig, StageSource};
 use frostline_graph::Model;
 use frostline_tensor::{
-    Data, GraphExecutor, Normalization, OpError, PixelSpec, Precision, RunTerms, Stage, Tensor, Terms,
+    Data, ExecutionTerms, GraphExecutor, Normalization, OpError, PixelSpec, Precision, Stage, Tensor, Terms,
 };
 use futures::{StreamExt, TryStreamExt, stream};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Batches that wait for each lane while it runs one.
+/// Number of waiting batches per busy lane.
 const AHEAD: usize = 2;
 
-/// Batches before those that count: the session is opened, and algorithms are chosen.
+/// Uncounted batches per lane, in which the session is opened and algorithms are chosen.
 const WARM: usize = 2;
 
-/// Batches of a turn, at least.
+/// Minimum number of batches per turn and lane.
 const FEWEST: usize = 3;
 
-/// How the layers compute.
+/// Data types in which layers compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     F32,
@@ -34,7 +34,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// Those that differ on `device`.
+    /// Returns the data types that differ on this device.
     fn on(device: Device) -> &'static [Self] {
         match device {
             Device::Cpu => &[Self::F32, Self::F16],
@@ -58,14 +58,14 @@ impl Way {
     }
 }
 
-/// Layers up to a network's freeze cut.
+/// Layers up to the freeze cut.
 pub(super) struct Prefix {
     pub(super) network: String,
     model: Bytes,
     stage: Stage,
 }
 
-/// The one stage there is.
+/// Serves the same model for every stage.
 struct OneStage(Bytes);
 
 impl StageSource for OneStage {
@@ -101,7 +101,8 @@ impl Prefix {
         Ok(Lanes::start(config, Arc::new(OneStage(self.model.clone())))?)
     }
 
-    /// Images a second in batches of `batch`, and the rows of the first one.
+    /// Runs at least `rows` images in batches of `batch`. Returns the images per second and the first
+    /// activations.
     pub(super) async fn rate(&self, lanes: &Lanes, batch: usize, rows: usize) -> Result<(f64, Tensor)> {
         let terms = Terms {
             fixed_batch: Some(batch),
@@ -110,9 +111,9 @@ impl Prefix {
         };
         let executor = lanes.for_tenant("bench").on_terms(
             1,
-            RunTerms {
+            ExecutionTerms {
                 terms,
-                ..RunTerms::default()
+                ..ExecutionTerms::default()
             },
         );
         let waiting = AHEAD * lanes.lanes();
@@ -131,7 +132,7 @@ impl Prefix {
             .try_fold(0, async |sum, rows| Ok(sum + rows.rows().unwrap_or_default()))
             .await?;
         let rate = done as f64 / started.elapsed().as_secs_f64();
-        Ok((rate, first.context("no batch was run")?))
+        Ok((rate, first.context("at least one lane is required")?))
     }
 }
 
@@ -148,7 +149,8 @@ fn pixels(rows: usize) -> Result<Tensor> {
     )?)
 }
 
-/// Each network in each precision and batch by one lane, and by PyTorch at the best batch; two lanes there as well.
+/// Measures all networks, precisions and batch sizes on a single lane. The best batch size is also measured
+/// on two lanes and in PyTorch.
 pub(super) async fn run(report: &mut Report, extent: &Extent) -> Result<()> {
     println!(
         "{:<10} {:<5} {:>5} {:>5} {:>10} {:>10} {:>8}",
@@ -184,7 +186,7 @@ pub(super) async fn run(report: &mut Report, extent: &Extent) -> Result<()> {
     Ok(())
 }
 
-/// Two lanes and PyTorch at the best batch of one lane.
+/// Measures two lanes and PyTorch at the best batch size for a single lane.
 async fn at_best(
     report: &mut Report,
     extent: &Extent,
@@ -207,7 +209,7 @@ async fn at_best(
         2
     );
     if extent.device == Device::Cpu && way == Way::F16 {
-        // PyTorch computes f16 convolutions one number at a time there.
+        // PyTorch has no fast f16 convolutions on CPUs.
         return Ok(());
     }
     let torch = forward(&prefix.network, way, batch, extent)?;

@@ -1,4 +1,4 @@
-//! What a lane's process takes of a GPU beyond its budget.
+//! Compares the GPU memory of a lane's process with the budget.
 
 use super::Extent;
 use super::loops::{Prefix, Way, one_lane};
@@ -14,21 +14,18 @@ use tokio::time::timeout;
 
 const BUDGET: u64 = 4 << 30;
 
-/// For one batch size.
+/// Timeout per batch size.
 const LONGEST: Duration = Duration::from_secs(15);
 
-/// Between two looks at what the driver says.
+/// Interval at which the driver is asked for the free memory.
 const LOOK: Duration = Duration::from_millis(2);
 
 pub(super) async fn run(report: &mut Report, extent: &Extent) -> Result<()> {
     if extent.device == Device::Cpu {
-        println!("\nmemory: not measured, a CPU has none of its own");
+        println!("\nmemory skipped: a CPU has no separate memory");
         return Ok(());
     }
-    println!(
-        "\na lane's process with a budget of {} MB of the GPU",
-        BUDGET >> 20
-    );
+    println!("\nlane process with a budget of {} MB on the GPU", BUDGET >> 20);
     for network in &extent.networks {
         if !extent.has_time("memory") {
             break;
@@ -48,8 +45,8 @@ pub(super) async fn run(report: &mut Report, extent: &Extent) -> Result<()> {
         for &batch in extent.batches {
             match timeout(LONGEST, prefix.rate(&lanes, batch, batch)).await {
                 Ok(Ok(_)) => {}
-                Ok(Err(error)) => println!("{network} in batches of {batch}: {error:#}"),
-                Err(_) => println!("{network} in batches of {batch}: not done in {LONGEST:?}"),
+                Ok(Err(error)) => println!("{network} at batch size {batch}: {error:#}"),
+                Err(_) => println!("{network} at batch size {batch}: timeout after {LONGEST:?}"),
             }
             let stats = lanes.stats();
             let taken = before.saturating_sub(watch.least());
@@ -72,7 +69,7 @@ pub(super) async fn run(report: &mut Report, extent: &Extent) -> Result<()> {
     Ok(())
 }
 
-/// Watches how little memory is free.
+/// A thread that records the smallest amount of free memory.
 struct Watch {
     least: Arc<AtomicU64>,
     ended: Arc<AtomicBool>,

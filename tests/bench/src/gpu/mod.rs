@@ -1,4 +1,6 @@
-//! A host's device: rates of frozen layers without decoding by precision and batch, against PyTorch; memory against its budget; a whole job against PyTorch. Without a GPU the same runs on the CPU, which tests the benchmark.
+//! Measures a device: rates of frozen layers by precision and batch size without decoding, memory use
+//! compared with the budget, and a complete job. Rates are compared with PyTorch. On machines without a GPU,
+//! the benchmark can be tested on the CPU.
 
 mod f16;
 mod job;
@@ -11,14 +13,14 @@ use anyhow::Result;
 use frostline_engine::Device;
 use std::time::{Duration, Instant};
 
-/// What can be run alone.
+/// Parts that can run separately.
 pub(crate) const PARTS: [&str; 3] = ["loops", "memory", "job"];
 
-/// Photos without decoding that are run through in each turn.
+/// Images per turn, already decoded.
 const ROWS: usize = 2048;
 const QUICK_ROWS: usize = 32;
 
-/// How much is measured where.
+/// Scope of the measurements.
 struct Extent {
     device: Device,
     networks: Vec<String>,
@@ -51,11 +53,11 @@ impl Extent {
         }
     }
 
-    /// Whether time is left; otherwise says that `what` is left out.
+    /// Returns true if there is time for measuring `what`. Otherwise prints that it is skipped.
     fn has_time(&self, what: &str) -> bool {
         let left = Instant::now() < self.deadline;
         if !left {
-            println!("{what}: not measured, the time is up");
+            println!("{what} skipped: out of time");
         }
         left
     }

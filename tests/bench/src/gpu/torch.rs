@@ -8,7 +8,7 @@ use anyhow::Result;
 use frostline_engine::Device;
 use std::process::Command;
 
-/// The images a second that `peers/gpu.py` prints.
+/// Runs `peers/gpu.py` and returns the images per second.
 pub(super) fn images_per_second(extent: &Extent, arguments: &[&str]) -> Result<f64> {
     let device = match extent.device {
         Device::Cpu => "cpu".to_owned(),
@@ -22,7 +22,7 @@ pub(super) fn images_per_second(extent: &Extent, arguments: &[&str]) -> Result<f
     number(&last_object(&mut command)?, "images_per_second")
 }
 
-/// Images a second of the layers up to the freeze cut on pixels that are on the device.
+/// Images per second through the layers up to the freeze cut, with pixels already on the device.
 pub(super) fn forward(network: &str, way: Way, batch: usize, extent: &Extent) -> Result<f64> {
     let [batch, rows] = [batch, extent.rows].map(|count| count.to_string());
     images_per_second(

@@ -4,7 +4,7 @@ use crate::planner::Plan;
 use crate::report::median;
 use crate::trainer::Trainer;
 use anyhow::{Context, Result};
-use frostline_trainer::Flow;
+use frostline_trainer::FetchLimits;
 use frostline_trainer::rehearsal::Leg;
 use frostline_wire::Split;
 use serde::{Deserialize, Serialize};
@@ -12,20 +12,21 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
-/// Runs of every candidate, interleaved.
+/// Maximum number of runs per candidate, interleaved.
 const ROUNDS: usize = 3;
 
-/// A candidate whose bytes alone need this many times the best time seen is not measured: noise is a tenth of that.
+/// A candidate is ruled out if transferring the bytes alone needs this many times the best time so far. Noise
+/// is a tenth of that.
 const RULED_OUT: f64 = 1.5;
 
-/// A candidate that is this many times slower than the best after the first round gets no further ones: time is short, and
-/// noise is a tenth of that.
+/// A candidate is not repeated if the first run is this many times slower than the best, to save time. Noise
+/// is a tenth of that.
 const GIVEN_UP: f64 = 1.5;
 
-/// The rules of others that are asked for their split; `freeze` and `none` need no asking.
+/// Policies that must be evaluated to find the split. `freeze` and `none` have fixed splits.
 const RULES: [&str; 2] = ["hapi-size", "hapi-time"];
 
-/// One network over one link with one batch size.
+/// Results for a network, link and batch size.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Cell {
     pub(crate) key: String,
@@ -33,34 +34,35 @@ pub(crate) struct Cell {
     pub(crate) network: String,
     pub(crate) mbit: f64,
     pub(crate) batch: usize,
-    /// The plan's split, how it travels there, and its predicted bottleneck.
+    /// Planned split, encoding, and predicted bottleneck.
     pub(crate) planned: String,
     pub(crate) encoding: String,
     pub(crate) bottleneck: String,
-    /// The predicted seconds of an iteration, by split.
+    /// Predicted seconds per iteration by split.
     pub(crate) predicted: BTreeMap<String, f64>,
-    /// Wall time of `frostline plan`, and of choosing alone.
+    /// Wall time in seconds for `frostline plan`, and the time spent on choosing.
     pub(crate) command_seconds: f64,
     pub(crate) choosing_seconds: f64,
-    /// The split of every other policy.
+    /// Split by policy, for all other policies.
     pub(crate) policies: BTreeMap<String, String>,
-    /// What was measured, by split.
+    /// Measurements by split.
     pub(crate) timings: BTreeMap<String, Timing>,
-    /// What was ruled out, and the seconds an iteration would take at least.
+    /// Minimum seconds per iteration by split for skipped candidates.
     pub(crate) ruled_out: BTreeMap<String, f64>,
     pub(crate) winner: String,
-    /// Planned over winner, head to head; 1 where they are the same.
+    /// Planned time over the fastest time, measured directly against each other. 1 if both are the same
+    /// split.
     pub(crate) planned_over_winner: f64,
-    /// Bytes of an iteration's objects.
+    /// Total bytes of the objects for an iteration.
     pub(crate) object_bytes: f64,
 }
 
-/// A candidate's measured iterations.
+/// Measured iterations of a candidate.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Timing {
-    /// Seconds of an iteration in each run.
+    /// Seconds per iteration in each run.
     pub(crate) runs: Vec<f64>,
-    /// On the link per iteration, headers included; the median of the runs.
+    /// Bytes on the link per iteration, including headers: the median of the runs.
     pub(crate) bytes: f64,
     run_bytes: Vec<f64>,
 }
@@ -72,21 +74,21 @@ impl Timing {
         self.bytes = median(&self.run_bytes);
     }
 
-    /// Median of the runs.
+    /// Median seconds per iteration.
     pub(crate) fn median(&self) -> f64 {
         median(&self.runs)
     }
 }
 
 impl Cell {
-    /// The measured time at `split`, or the time it takes at least where it was ruled out.
+    /// Median seconds per iteration at `split`, or a lower bound if the split was ruled out.
     pub(crate) fn seconds(&self, split: &str) -> Option<f64> {
         let measured = self.timings.get(split).map(Timing::median);
         measured.or_else(|| self.ruled_out.get(split).copied())
     }
 }
 
-/// A cell that is being measured.
+/// State of a cell's measurement.
 pub(super) struct Measurement<'a, 'b> {
     trainer: &'a mut Trainer<'b>,
     mbit: f64,
@@ -94,13 +96,13 @@ pub(super) struct Measurement<'a, 'b> {
     ends: Instant,
     least_rounds: usize,
     plan: Plan,
-    flow: Flow,
+    flow: FetchLimits,
     timings: BTreeMap<String, Timing>,
     ruled_out: BTreeMap<String, f64>,
 }
 
 impl<'a, 'b> Measurement<'a, 'b> {
-    /// Holds the link down, plans, and measures the planned cut once: the bound for others.
+    /// Sets the link's rate and creates the plan.
     pub(super) fn begin(
         trainer: &'a mut Trainer<'b>,
         mbit: f64,
@@ -124,7 +126,7 @@ impl<'a, 'b> Measurement<'a, 'b> {
         })
     }
 
-    /// Everything about the cell.
+    /// Measures the cell.
     pub(super) fn finish(mut self, mut candidates: Vec<Split>) -> Result<Cell> {
         let policies = self.policies()?;
         let best = self.single(&self.plan.split.clone())?;
@@ -135,7 +137,7 @@ impl<'a, 'b> Measurement<'a, 'b> {
         }
         let candidates = self.within_bound(candidates, best)?;
         self.rounds(candidates)?;
-        let winner = self.fastest().context("no candidate was measured")?;
+        let winner = self.fastest().context("no measurements for the cell")?;
         let planned = self.plan.split.to_string();
         let planned_over_winner = self.head_to_head(&winner)?;
         let predicted = self.plan.candidate(&self.plan.split)?;
@@ -161,7 +163,7 @@ impl<'a, 'b> Measurement<'a, 'b> {
         })
     }
 
-    /// The splits of other rules, on the measurements that this plan rests on.
+    /// Splits that other policies choose from the measurements of this plan.
     fn policies(&self) -> Result<BTreeMap<String, String>> {
         let freeze = self.trainer.network().freeze.clone();
         let mut policies = BTreeMap::from([
@@ -184,16 +186,17 @@ impl<'a, 'b> Measurement<'a, 'b> {
         splits.iter().map(|split| self.leg(split, steps)).collect()
     }
 
-    /// The time of a split measured alone; not part of its runs.
+    /// Seconds per iteration from a single run of the split. The run is not stored.
     fn single(&mut self, split: &Split) -> Result<f64> {
         let [least, _] = self.steps;
         let legs = [self.leg(split, least)?];
         let times = self.time(&legs)?;
-        Ok(times.first().context("no leg was timed")?.seconds)
+        Ok(times.first().context("the rehearsal timed no leg")?.seconds)
     }
 
-    /// Times of legs, none below what the link needs for a step's bytes: a trainer that computes for nearly as long takes more steps than a
-    /// leg has to use up what was fetched while the leg before it computed.
+    /// Times the legs. No time is below the time that the link needs for a step's bytes: if computing is
+    /// nearly as slow as the link, a leg may end before the trainer has used up batches that were fetched
+    /// during the previous leg.
     fn time(&mut self, legs: &[Leg]) -> Result<Vec<LegTimes>> {
         let mut times = self.trainer.time(legs, self.flow)?;
         for leg in &mut times {
@@ -202,7 +205,7 @@ impl<'a, 'b> Measurement<'a, 'b> {
         Ok(times)
     }
 
-    /// The candidates that may still win.
+    /// Removes candidates that are too slow to win.
     fn within_bound(&mut self, candidates: Vec<Split>, best: f64) -> Result<Vec<Split>> {
         let mut kept = Vec::new();
         for split in candidates {
@@ -217,7 +220,7 @@ impl<'a, 'b> Measurement<'a, 'b> {
         Ok(kept)
     }
 
-    /// The first round over all candidates, the others over those that are not far behind.
+    /// Runs the first round with all candidates and later rounds with the fast candidates.
     fn rounds(&mut self, mut candidates: Vec<Split>) -> Result<()> {
         let mut steps = self.steps[0];
         self.trainer.warm_up(&self.legs(&candidates, steps)?, self.flow)?;
@@ -247,7 +250,7 @@ impl<'a, 'b> Measurement<'a, 'b> {
         Ok(())
     }
 
-    /// Steps that count in each of the runs to come, so that `rounds` more rounds end in time.
+    /// Number of counted steps per run such that `rounds` more rounds end in time.
     fn affordable(&self, candidates: &[Split], rounds: usize) -> u64 {
         let step: f64 = candidates
             .iter()
@@ -275,7 +278,8 @@ impl<'a, 'b> Measurement<'a, 'b> {
             .map(|(split, _)| split.clone())
     }
 
-    /// The planned cut's time over the winner's, each measured twice more, in turns.
+    /// Returns the ratio of the planned cut's time to the fastest cut's time, after measuring both twice more
+    /// in turns.
     fn head_to_head(&mut self, winner: &str) -> Result<f64> {
         let (planned, winner) = (self.plan.split.clone(), Split::from(winner));
         if planned == winner {
@@ -299,7 +303,7 @@ impl<'a, 'b> Measurement<'a, 'b> {
     }
 }
 
-/// Sorts splits into another order in each round, as good as random and always the same.
+/// Sort key that gives a pseudo-random, reproducible order of splits in each round.
 fn shuffled(round: usize, split: &Split) -> u64 {
     let mut hasher = DefaultHasher::new();
     (round, split.to_string()).hash(&mut hasher);

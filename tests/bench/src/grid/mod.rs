@@ -1,9 +1,10 @@
-//! Networks by links: every candidate cut measured against the planned one, and against the cuts that other rules choose.
+//! Measures all candidate cuts for the networks and links. Compares the planned cut with the best cut and the
+//! choices of other policies.
 
 mod cell;
 mod summary;
 
-use crate::networks::{Extent, Grid, Network, noted, short};
+use crate::networks::{Extent, Grid, Network, short, skip_untrainable};
 use crate::planner::Plan;
 use crate::report::{Report, commit, folder};
 use crate::tiers::Tiers;
@@ -14,7 +15,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// What sending and profiling a network takes before its first cell.
+/// Estimated time for uploading and profiling a network.
 const START: Duration = Duration::from_secs(40);
 
 pub(crate) fn run(report: &mut Report) -> Result<()> {
@@ -62,17 +63,17 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
             work.cells_left = networks.iter().skip(index).map(|network| network.len()).sum();
             let Some(first) = network.first() else { continue };
             let measured = work.network(network, &mut cells, &mut missing);
-            noted(work.report, &first.network.name, measured)?;
+            skip_untrainable(work.report, &first.network.name, measured)?;
         }
     }
     summary::show(report, &cells)?;
     for key in missing {
-        println!("out of time, not measured: {key}; run again to continue");
+        println!("{key} skipped: out of time; run the benchmark again to continue");
     }
     Ok(())
 }
 
-/// A cell that is to be measured.
+/// A cell that is still to be measured.
 struct PendingCell {
     network: Network,
     mbit: f64,
@@ -85,16 +86,16 @@ struct Work<'a> {
     extent: &'a Extent,
     quick: bool,
     ends: Instant,
-    /// To be measured still, the present one included.
+    /// Number of cells still to be measured, including the current cell.
     cells_left: usize,
-    /// To come after the present one.
+    /// Number of networks after the current one.
     networks_left: usize,
     records: &'a Records,
     report: &'a mut Report,
 }
 
 impl Work<'_> {
-    /// All cells of one network, on a host of its own.
+    /// Starts a new host and measures all cells of the network.
     fn network(
         &mut self,
         wanted: &[PendingCell],
@@ -176,13 +177,13 @@ fn print_cell(cell: &Cell, took: Duration) {
     }
     for (split, seconds) in &cell.ruled_out {
         println!(
-            "  {:<44} ruled out: at least {seconds:.1} s for its bytes alone",
+            "  {:<44} ruled out, transfer alone would need {seconds:.1} s",
             short(split)
         );
     }
 }
 
-/// The finished cells of full runs, one a line, so that a run that was cut off can go on.
+/// Finished cells of full runs, stored one per line so that an interrupted run can continue.
 struct Records {
     file: Option<PathBuf>,
     cells: Vec<Cell>,
@@ -204,7 +205,7 @@ impl Records {
         } else {
             String::new()
         };
-        // A line that was cut off by a crash is measured again.
+        // Skips incomplete lines after a crash. The benchmark then measures these cells again.
         let cells = text
             .lines()
             .filter_map(|line| serde_json::from_str(line).ok())
@@ -215,7 +216,7 @@ impl Records {
         })
     }
 
-    /// The cell called `key`, if this very commit measured it.
+    /// Returns the cell called `key` if the same commit measured it.
     fn find(&self, key: &str) -> Option<&Cell> {
         let commit = commit();
         self.cells

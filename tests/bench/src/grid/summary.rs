@@ -3,19 +3,19 @@ use crate::networks::short;
 use crate::report::{Report, geometric_mean, median, quantile};
 use anyhow::{Result, bail};
 
-/// A choice this close to the best counts as right, as in the paper.
+/// A choice within this factor of the best is considered correct, as in the paper.
 const CLOSE: f64 = 1.05;
 
-/// The link at which the paper's speed-up is to be matched.
+/// Link rate in Mbit/s for comparison with the paper's speed-up.
 const PAPER_LINK: f64 = 50.0;
 
-/// The policies whose choices are judged beside the plan's; `none` is what speed-ups are relative to.
+/// Other policies to judge. Speed-ups are relative to `none`.
 const OTHERS: [&str; 3] = ["hapi_size", "hapi_time", "freeze"];
 
-/// Prints the table of all cells and sets the figures.
+/// Prints a table of all cells and sets the figures.
 pub(super) fn show(report: &mut Report, cells: &[Cell]) -> Result<()> {
     if cells.is_empty() {
-        bail!("no cell was measured");
+        bail!("no cells were measured before the time limit");
     }
     table(cells);
     let losses: Vec<f64> = cells.iter().map(loss).collect();
@@ -43,26 +43,29 @@ pub(super) fn show(report: &mut Report, cells: &[Cell]) -> Result<()> {
     report.set("speedup_geomean", geometric_mean(&speedups));
     report.set("speedup_min", quantile(&speedups, 0.0));
     println!(
-        "\n{} cells, {measured} cuts measured, {ruled_out} ruled out by their bytes",
+        "\n{} cells, {measured} cuts measured, {ruled_out} cuts ruled out because of transfer time",
         cells.len()
     );
     if !noise.is_nan() {
-        println!("90 % of repeated runs lie within {:.1} %", noise * 100.0);
+        println!(
+            "repeated runs differ by up to {:.1} % for 90 % of the candidates",
+            noise * 100.0
+        );
     }
     println!(
-        "predicted times lie within {:.0} % of measured ones for half of the cuts, within {:.0} % for 90 % of them",
+        "prediction error: median {:.0} %, 90th percentile {:.0} %",
         quantile(&errors, 0.5) * 100.0,
         quantile(&errors, 0.9) * 100.0
     );
     println!(
-        "speed-up over `none`: at most {:.1}, geometric mean {:.2}, at least {:.2}",
+        "speed-up over `none`: maximum {:.1}, geometric mean {:.2}, minimum {:.2}",
         quantile(&speedups, 1.0),
         geometric_mean(&speedups),
         quantile(&speedups, 0.0)
     );
     if !at_paper_link.is_empty() {
         println!(
-            "speed-up over `none` at {PAPER_LINK} Mbit/s: at most {:.1}",
+            "maximum speed-up over `none` at {PAPER_LINK} Mbit/s: {:.1}",
             quantile(&at_paper_link, 1.0)
         );
     }
@@ -72,7 +75,7 @@ pub(super) fn show(report: &mut Report, cells: &[Cell]) -> Result<()> {
     Ok(())
 }
 
-/// The time of an iteration at every cut that was measured relative to the freeze cut: the paper's figure 3.
+/// Reports the time per iteration for every measured cut relative to the freeze cut (figure 3 in the paper).
 fn against_freeze(report: &mut Report, cell: &Cell) {
     let freeze = cell.policies.get("freeze");
     let Some(freeze) = freeze.and_then(|split| cell.timings.get(split)) else {
@@ -112,17 +115,18 @@ fn table(cells: &[Cell]) {
     println!();
 }
 
-/// What share of its time the planned cut loses to the winner, head to head.
+/// Relative loss of the planned cut against the fastest, measured directly against each other.
 fn loss(cell: &Cell) -> f64 {
     (cell.planned_over_winner - 1.0).max(0.0)
 }
 
-/// How many times faster the planned cut is than `none`, which is exactly 1 where the plan is `none`.
+/// Speed-up of the planned cut over `none`. Exactly 1 if the plan is `none`.
 fn speedup(cell: &Cell) -> Option<f64> {
     Some(cell.seconds("none")? / cell.seconds(&cell.planned)?)
 }
 
-/// The losses of another policy's splits. Where its split was ruled out, what it loses at least; where it is the plan's, what that loses.
+/// Relative losses of another policy's splits. A split that was ruled out counts with the lower bound, a
+/// split equal to the planned one with the plan's loss.
 fn policy_losses(cells: &[Cell], policy: &str) -> Vec<f64> {
     let loss_of = |cell: &Cell| {
         let split = cell.policies.get(policy)?;
@@ -147,13 +151,14 @@ fn judge(report: &mut Report, prefix: &str, losses: &[f64]) {
         prefix.trim_end_matches('_')
     };
     println!(
-        "{name:<10} is the best cut or within 5 % of it in {:>5.1} % of the cells, and loses {:.0} % at worst",
+        "{name:<10} is within 5 % of the best cut in {:>5.1} % of the cells, largest loss {:.0} %",
         share * 100.0,
         worst * 100.0
     );
 }
 
-/// The spread of a candidate's runs, relative to their median, that 90 % of the candidates do not exceed; NaN if no run was repeated.
+/// Spread of the runs relative to the median, 90th percentile over all candidates. NaN if no run was
+/// repeated.
 fn noise(cells: &[Cell]) -> f64 {
     let timings = cells.iter().flat_map(|cell| cell.timings.values());
     let repeated = timings.filter(|timing| timing.runs.len() > 1);
@@ -163,7 +168,7 @@ fn noise(cells: &[Cell]) -> f64 {
     quantile(&spreads, 0.9)
 }
 
-/// How far predictions lie from what was measured, relative to that, for every cut.
+/// Relative prediction errors of all measured cuts.
 fn prediction_errors(cells: &[Cell]) -> Vec<f64> {
     let errors = |cell: &Cell| -> Vec<f64> {
         let error = |(split, predicted): (&String, &f64)| {
@@ -175,26 +180,26 @@ fn prediction_errors(cells: &[Cell]) -> Vec<f64> {
     cells.iter().flat_map(errors).collect()
 }
 
-/// What choosing took, measuring aside.
+/// Reports the time for choosing, without measuring.
 fn plan_times(report: &mut Report, cells: &[Cell]) {
     let (typical, longest) = choosing_seconds(cells);
     report.set("plan_seconds_median", typical);
     report.set("plan_seconds_max", longest);
     println!(
-        "choosing a split took {:.2} ms in the median, {:.2} ms at most, once all was measured",
+        "time for choosing a split after all measurements: median {:.2} ms, maximum {:.2} ms",
         typical * 1e3,
         longest * 1e3
     );
 }
 
-/// The median and the largest.
+/// Median and maximum.
 fn choosing_seconds(cells: &[Cell]) -> (f64, f64) {
     let seconds: Vec<f64> = cells.iter().map(|cell| cell.choosing_seconds).collect();
     (median(&seconds), quantile(&seconds, 1.0))
 }
 
-/// How many times fewer bytes travel at the planned cut than the raw objects have: per network and link, and per network on its
-/// slowest link, where bytes count most.
+/// Reports the ratio of raw object bytes to the bytes transferred at the planned cut, for each network and
+/// link and for the slowest link of each network.
 fn bytes(report: &mut Report, cells: &[Cell]) {
     println!("\nbytes on the link at the planned cut against the raw objects");
     for network in cells.chunk_by(|one, other| one.network == other.network) {
@@ -252,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_whose_split_was_ruled_out_loses_what_its_bytes_cost_at_least() {
+    fn a_ruled_out_split_counts_with_its_lower_bound() {
         assert_eq!(policy_losses(&[cell("a", 1.0)], "freeze"), [3.0]);
         assert_eq!(policy_losses(&[cell("c", 1.02)], "freeze"), [1.02 - 1.0]);
     }

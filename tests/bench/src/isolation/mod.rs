@@ -1,8 +1,8 @@
-//! Isolation of tenants: the isolation suite as a table, memory after a thousand hostile runs, a neighbor's
-//! rate beside each class of hostile tenant and beside all of them, the effect and cost of walls, tenants per host, and whether hosts on
-//! one state lose updates of admins.
+//! Measures tenant isolation: results of the isolation suite, memory growth after a thousand hostile runs,
+//! the neighbor's rate with hostile tenants, effect and cost of walls, tenants per host, and admin updates on
+//! hosts with shared state.
 
-mod room;
+mod capacity;
 mod updates;
 mod walls;
 
@@ -10,42 +10,44 @@ use crate::report::{Report, median, quantile};
 use crate::run::binary;
 use anyhow::{Context, Result};
 use frostline_isolation::{
-    Case, Class, MixtureReport, Neighbor, Scene, cases, compiled_guests, keep_lanes, memory_cases, mixture,
-    row_cases,
+    AttackKind, Case, MixtureReport, Neighbor, Scene, cases, compiled_guests, keep_lanes, memory_cases,
+    mixture, row_cases,
 };
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// Hostile runs between two memory samples.
+/// Total number of hostile runs for the memory measurement.
 const RUNS: usize = 1000;
 
-/// Memory samples: a filling cache stops growing, a leak does not.
+/// Number of memory samples during these runs. Multiple samples distinguish a cache, which stops growing,
+/// from a leak.
 const PARTS: usize = 4;
 
-/// The longest duration of a short case.
+/// Maximum duration of a short case.
 const SHORT: Duration = Duration::from_millis(150);
 
-/// How long the neighbor's speed is taken, and how often.
+/// Duration and number of rate measurements.
 const SPAN: Duration = Duration::from_secs(4);
 const TURNS: usize = 3;
 
-/// How long it works beside slow kernels: until the tenant whose they are has been told to wait a few times.
+/// Duration of the measurement next to slow kernels. Long enough for the host to make the slow tenant wait
+/// several times.
 const SLOW: Duration = Duration::from_secs(60);
 
 /// Guests and models that are new to the host.
 const NEWCOMERS: usize = 9;
 
-/// What an extraction alone beside one hostile tenant may expect of the host.
+/// Fair share of the host for a neighbor next to one hostile tenant.
 const FAIR: f64 = 0.5;
 
-/// How long tenants do everything at once.
+/// Duration of all cases at once.
 const MIXTURE: Duration = Duration::from_secs(600);
 const QUICK_MIXTURE: Duration = Duration::from_secs(30);
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// A case, and how long it took.
-struct Ran {
+/// A contained case with the measured duration.
+struct ContainedCase {
     case: Case,
     took: Duration,
 }
@@ -58,21 +60,21 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         let ran = suite(report, &scene, &neighbor).await?;
         memory(report, &scene, &ran).await?;
         first_results(report, &neighbor).await?;
-        beside(report, &scene, &neighbor, &ran).await?;
+        neighbor_rates(report, &scene, &neighbor, &ran).await?;
         slow_kernels(report, &scene, &neighbor).await?;
         drop((neighbor, scene));
-        together(report).await?;
+        run_mixture(report).await?;
         walls::run(report, &binary()?).await?;
-        room::run(report).await
+        capacity::run(report).await
     })?;
     updates::run(report)
 }
 
-/// Every case once; gives those that were contained.
-async fn suite(report: &mut Report, scene: &Scene, neighbor: &Neighbor) -> Result<Vec<Ran>> {
+/// Runs every case once and returns the contained ones.
+async fn suite(report: &mut Report, scene: &Scene, neighbor: &Neighbor) -> Result<Vec<ContainedCase>> {
     println!(
         "{:<24} {:<8} {:<8} {:<10} {:>6}",
-        "case", "expected", "seen", "neighbour", "s"
+        "case", "expected", "seen", "neighbor", "s"
     );
     let (all, mut ran) = ([cases(), compiled_guests()].concat(), Vec::new());
     let behaviors = all.len();
@@ -82,7 +84,7 @@ async fn suite(report: &mut Report, scene: &Scene, neighbor: &Neighbor) -> Resul
         let (seen, beside) = tokio::join!(
             async {
                 let seen = case.run(scene).await;
-                // Nobody listens any more when the neighbor has failed.
+                // The receiver is dropped if the neighbor has failed.
                 let _ = stop.send(true);
                 (seen, started.elapsed())
             },
@@ -97,7 +99,7 @@ async fn suite(report: &mut Report, scene: &Scene, neighbor: &Neighbor) -> Resul
             case.expected.code,
             took.as_secs_f64()
         );
-        let ended_well = seen.as_ref().is_ok_and(|seen| case.ended_well(seen));
+        let ended_well = seen.as_ref().is_ok_and(|seen| case.is_expected(seen));
         if !ended_well {
             println!("    expected {:?}, got {seen:?}", case.expected);
         }
@@ -105,7 +107,7 @@ async fn suite(report: &mut Report, scene: &Scene, neighbor: &Neighbor) -> Resul
             println!("    neighbor: {error:#}");
         }
         if ended_well && beside.is_ok() {
-            ran.push(Ran { case, took });
+            ran.push(ContainedCase { case, took });
         }
     }
     println!("\n{} of {behaviors} contained\n", ran.len());
@@ -114,8 +116,8 @@ async fn suite(report: &mut Report, scene: &Scene, neighbor: &Neighbor) -> Resul
     Ok(ran)
 }
 
-/// The host's memory before and after a thousand runs of the shorter cases.
-async fn memory(report: &mut Report, scene: &Scene, ran: &[Ran]) -> Result<()> {
+/// Measures the host's memory before and after a thousand runs of the short cases.
+async fn memory(report: &mut Report, scene: &Scene, ran: &[ContainedCase]) -> Result<()> {
     let short: Vec<&Case> = ran
         .iter()
         .filter(|ran| ran.took < SHORT)
@@ -131,7 +133,7 @@ async fn memory(report: &mut Report, scene: &Scene, ran: &[Ran]) -> Result<()> {
         grown.push((scene.memory()? as f64 - before) / MIB);
     }
     println!(
-        "{RUNS} runs of {} short cases: {:.0} MiB before; more after each quarter, in MiB: {grown:.1?}",
+        "{RUNS} runs of {} short cases, initial memory {:.0} MiB, growth by quarter {grown:.1?} MiB",
         short.len(),
         before / MIB
     );
@@ -143,11 +145,11 @@ async fn memory(report: &mut Report, scene: &Scene, ran: &[Ran]) -> Result<()> {
     Ok(())
 }
 
-/// How long a guest and a model that nobody has seen take from their upload to the first activations.
+/// Measures the time from the upload of a new guest and model to the first activations.
 async fn first_results(report: &mut Report, neighbor: &Neighbor) -> Result<()> {
     let mut seconds = Vec::new();
     for number in 0..NEWCOMERS {
-        seconds.push(neighbor.newcomer(number).await?.as_secs_f64());
+        seconds.push(neighbor.time_to_first_activations(number).await?.as_secs_f64());
     }
     let first = median(&seconds);
     println!("new guest and model, from upload to first result: median of {NEWCOMERS} {first:.2} s\n");
@@ -155,20 +157,32 @@ async fn first_results(report: &mut Report, neighbor: &Neighbor) -> Result<()> {
     Ok(())
 }
 
-/// How long the neighbor waits for one image while all lanes run kernels of another tenant that take seconds each.
+/// Measures the neighbor's longest wait for an image while another tenant's slow kernels (seconds each) run
+/// on all lanes.
 async fn slow_kernels(report: &mut Report, scene: &Scene, neighbor: &Neighbor) -> Result<()> {
     let longest = tokio::select! {
-        longest = neighbor.longest(SLOW) => longest?.as_secs_f64(),
+        longest = neighbor.longest_extraction(SLOW) => longest?.as_secs_f64(),
         kept = keep_lanes(scene) => return kept.context("the slow tenant's extraction ended"),
     };
-    println!("beside slow kernels the neighbor waits at most {longest:.1} s for an image\n");
+    println!("longest wait of the neighbor for an image next to slow kernels: {longest:.1} s\n");
     report.set("neighbour_wait_max_seconds", longest);
     Ok(())
 }
 
-/// The neighbor's images a second: alone, and while a hostile tenant does nothing but one class of cases.
-async fn beside(report: &mut Report, scene: &Scene, neighbor: &Neighbor, ran: &[Ran]) -> Result<()> {
-    let classes = [Class::Guest, Class::Model, Class::Image, Class::Request];
+/// Measures the neighbor's images per second with an idle tenant and with a tenant that repeats all cases in
+/// a class.
+async fn neighbor_rates(
+    report: &mut Report,
+    scene: &Scene,
+    neighbor: &Neighbor,
+    ran: &[ContainedCase],
+) -> Result<()> {
+    let classes = [
+        AttackKind::Guest,
+        AttackKind::Model,
+        AttackKind::Image,
+        AttackKind::Request,
+    ];
     let turns = if report.quick() { 1 } else { TURNS };
     let mut rates: Vec<Vec<f64>> = vec![Vec::new(); classes.len() + 1];
     for _ in 0..turns {
@@ -194,16 +208,18 @@ async fn beside(report: &mut Report, scene: &Scene, neighbor: &Neighbor, ran: &[
     }
     let medians: Vec<f64> = rates.iter().map(|rates| median(rates)).collect();
     let alone = medians.first().copied().context("no rates")?;
-    println!("the neighbor alone, beside an idle tenant: {alone:.1} images/s");
+    println!("neighbor next to an idle tenant: {alone:.1} images/s");
     let mut ratios = Vec::new();
     for (class, rate) in classes.iter().zip(medians.iter().skip(1)) {
         let ratio = rate / (alone * FAIR);
         report.set(&format!("neighbour_ratio_{class:?}").to_lowercase(), ratio);
         if rate.is_nan() {
-            println!("beside hostile {class:?}s: not measured, no short case was contained");
+            println!("neighbor next to hostile {class:?}s: skipped, no short case was contained");
             continue;
         }
-        println!("beside hostile {class:?}s: {rate:.1} images/s, {ratio:.2} of its fair share (half)");
+        println!(
+            "neighbor next to hostile {class:?}s: {rate:.1} images/s, {ratio:.2} of the fair share (half)"
+        );
         ratios.push(ratio);
     }
     println!();
@@ -211,14 +227,14 @@ async fn beside(report: &mut Report, scene: &Scene, neighbor: &Neighbor, ran: &[
     Ok(())
 }
 
-/// All cases at once, with floods beside them, and a neighbor that has to come to its right end.
-async fn together(report: &mut Report) -> Result<()> {
+/// Runs all cases and floods at once, next to a neighbor whose extractions must finish with correct results.
+async fn run_mixture(report: &mut Report) -> Result<()> {
     let span = if report.quick() { QUICK_MIXTURE } else { MIXTURE };
     let cases = [cases(), compiled_guests(), memory_cases(), row_cases()].concat();
     let mixed = mixture(&binary()?, &cases, span).await?;
     let MixtureReport {
-        acts,
-        foreign,
+        completed: acts,
+        leaks: foreign,
         panics,
         over_budget,
         neighbor_ratio,
@@ -229,7 +245,7 @@ async fn together(report: &mut Report) -> Result<()> {
         left_over,
     } = mixed;
     println!(
-        "{acts} cases and floods in {:.1} min: the neighbor finished {neighbor_finished} of {neighbor_began} extractions, at {neighbor_ratio:.2} of its fair share, {neighbor_slowest_span:.2} in the slowest ten seconds",
+        "{acts} cases and floods in {:.1} min: the neighbor finished {neighbor_finished} of {neighbor_began} extractions at {neighbor_ratio:.2} of the fair share ({neighbor_slowest_span:.2} in the slowest ten seconds)",
         span.as_secs_f64() / 60.0
     );
     for trouble in neighbor_failures.iter().chain(&left_over) {
@@ -245,10 +261,7 @@ async fn together(report: &mut Report) -> Result<()> {
     report.set("mixture_over_budget_mib", over_budget as f64 / MIB);
     report.set("mixture_neighbour_ratio_min", neighbor_ratio);
     report.set("mixture_neighbour_slowest_span_ratio", neighbor_slowest_span);
-    report.set(
-        "mixture_neighbour_finished",
-        neighbor_finished == neighbor_began,
-    );
+    report.set("mixture_neighbour_finished", neighbor_finished == neighbor_began);
     report.set("mixture_left_over", left_over.len());
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Two hosts on one state in S3, admins writing at both, one host killed again and again: is anything lost that was acknowledged, and
-//! can the state always be read?
+//! Two hosts share state in S3, admins update it on both, and one host is killed repeatedly: are acknowledged
+//! updates lost, and is the state always readable?
 
 use crate::report::Report;
 use crate::run::{admin, binary, text};
@@ -13,16 +13,16 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long admins write.
+/// Duration of the updates.
 const SPAN: Duration = Duration::from_secs(40);
 
-/// How long a host lives until it is killed.
+/// Run time before each kill.
 const LIFE: Duration = Duration::from_millis(1500);
 
-/// The tenant both admins give tokens to at once.
+/// Tenant for which both admins create tokens at the same time.
 const SHARED: &str = "shared";
 
-/// Tokens a tenant may have: each admin makes so many of them.
+/// Maximum number of tokens per admin.
 const TOKENS: usize = 12;
 
 struct TestHosts {
@@ -47,13 +47,13 @@ impl TestHosts {
         )?)
     }
 
-    /// The objects of the answer: one, or one a line for lists.
+    /// Runs `frostline admin` on the host and returns the printed objects: one, or one per line for lists.
     fn admin(&self, name: &str, arguments: &[&str]) -> Result<Vec<Value>> {
         admin(&self.folder.join(name).join("local/admin.sock"), arguments)
     }
 }
 
-/// What was acknowledged.
+/// Acknowledged updates.
 #[derive(Default)]
 struct Acknowledged {
     tenants: BTreeSet<String>,
@@ -93,7 +93,7 @@ pub(super) fn run(report: &mut Report) -> Result<()> {
     let lost: usize = lost.iter().sum();
     let written = one.tenants.len() + two.tenants.len() + one.tokens.len() + two.tokens.len();
     println!(
-        "two hosts on one state in S3: {written} updates acknowledged, {kills} kills, {lost} lost, {unreadable} unreadable states"
+        "two hosts with shared state in S3: {written} updates acknowledged, {kills} kills, {lost} lost, {unreadable} unreadable states"
     );
     report.set("updates", written);
     report.set("kills", kills);
@@ -102,7 +102,7 @@ pub(super) fn run(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Adds tenants, and now and then a token to the tenant that is shared.
+/// Adds tenants and, after every third one, a token for the shared tenant.
 fn write(hosts: &TestHosts, host: &str, over: &AtomicBool) -> Result<Acknowledged> {
     let mut acknowledged = Acknowledged::default();
     for number in 0.. {
@@ -129,7 +129,8 @@ fn write(hosts: &TestHosts, host: &str, over: &AtomicBool) -> Result<Acknowledge
     Ok(acknowledged)
 }
 
-/// Starts a host and kills it, again and again; counts the kills, and the starts that found a state they could not read.
+/// Starts and kills a host repeatedly. Returns the number of kills, and of starts that failed to read the
+/// state.
 fn kill_hosts(hosts: &TestHosts, over: &AtomicBool) -> (usize, usize) {
     let (mut kills, mut unreadable) = (0, 0);
     while !over.load(Ordering::Relaxed) {
@@ -151,7 +152,7 @@ fn joined(thread: std::thread::Result<Result<Acknowledged>>) -> Result<Acknowled
     thread.unwrap_or_else(|_| bail!("an admin's thread panicked"))
 }
 
-/// The texts under `key` in a list of objects.
+/// Returns the strings under `key` in a list of objects.
 fn strings(list: &[Value], key: &str) -> BTreeSet<String> {
     list.iter()
         .filter_map(|object| object.get(key)?.as_str().map(str::to_owned))

@@ -1,4 +1,5 @@
-//! The second wall: what a lost lane reaches, what another tenant's run on a lane waits for, and what walls cost a host.
+//! The second wall: access attempts by a lost lane, the delay when a lane switches to another tenant, and the
+//! cost of walls for a host.
 
 use crate::report::{Report, median};
 use anyhow::Result;
@@ -12,10 +13,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Switches from one tenant to another, and as many runs of the same one.
+/// Number of engine batches with and without a switch between tenants.
 const SWITCHES: usize = 40;
 
-/// How long a rate is taken, and how often with and without walls, in turns.
+/// Duration and number of rate measurements, alternating with and without walls.
 const SPAN: Duration = Duration::from_secs(4);
 const TURNS: usize = 9;
 
@@ -39,13 +40,13 @@ fn lost(report: &mut Report, player: &Path, scene: &Scene) -> Result<()> {
         println!("a lost lane tries to {:<34} {came}", attempt.what);
     }
     let denied = tried.iter().filter(|attempt| attempt.denied.is_some()).count();
-    println!("{denied} of {} denied\n", tried.len());
+    println!("denied attempts: {denied} of {}\n", tried.len());
     report.set("wall_tried", tried.len());
     report.set("wall_denied", denied);
     Ok(())
 }
 
-/// A network of one operator, for whoever asks.
+/// A network with a single operator, served for every stage.
 struct One(Bytes);
 
 impl StageSource for One {
@@ -54,7 +55,7 @@ impl StageSource for One {
     }
 }
 
-/// Milliseconds that a run takes longer when the last one was another tenant's, in the median.
+/// Returns the median delay in milliseconds for an engine batch after a switch to another tenant.
 async fn switching(binary: &Path, isolation: Isolation) -> Result<f64> {
     let graph = GraphProto {
         name: "one".to_owned(),
@@ -89,12 +90,12 @@ async fn switching(binary: &Path, isolation: Isolation) -> Result<f64> {
         let taken = started.elapsed().as_secs_f64() * 1e3;
         if run % 2 == 0 { &mut other } else { &mut same }.push(taken);
     }
-    // The first of all opened the session and followed nobody.
+    // Ignore the initial batch: it opened the session.
     other.remove(0);
     Ok(median(&other) - median(&same))
 }
 
-/// A neighbor's images a second on a host with walls over those on one without, in turns.
+/// Compares the neighbor's images per second on hosts with and without walls, in turns.
 async fn cost(report: &mut Report, walled: &Scene, free: &Scene) -> Result<()> {
     let (walled, free) = (Neighbor::start(walled).await?, Neighbor::start(free).await?);
     let turns = if report.quick() { 3 } else { TURNS };
@@ -106,7 +107,7 @@ async fn cost(report: &mut Report, walled: &Scene, free: &Scene) -> Result<()> {
     }
     let ratio = median(&ratios);
     println!(
-        "a host with walls serves {:.1} images/s, {ratio:.3} of one without, in the median of {turns}: {ratios:.3?}\n",
+        "host with walls: {:.1} images/s, {ratio:.3} of the rate without walls (median of {turns}: {ratios:.3?})\n",
         median(&rates)
     );
     report.set("serve_ratio_walled", ratio);

@@ -1,4 +1,4 @@
-//! The loop that one would write around ONNX Runtime: threads that each decode a batch and run it, one after the other.
+//! A minimal loop around ONNX Runtime. Threads alternate between decoding and running a batch.
 
 use anyhow::{Result, bail};
 use frostline_engine::{Session, SessionOptions};
@@ -8,16 +8,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use tokio::runtime::Handle;
 
-/// The photos that are run through, and how they become pixels.
+/// Photos of the loop, and the conversion to pixels.
 pub(super) struct Batches {
     pub(super) samples: Vec<SampleRef>,
     pub(super) spec: PixelSpec,
     pub(super) loader: Arc<dyn SampleLoader>,
 }
 
-/// See the module.
+/// State of the loop.
 pub(crate) struct Bare {
-    /// One for each thread.
     sessions: Vec<Session>,
     input: String,
     batches: Batches,
@@ -39,7 +38,8 @@ impl Bare {
         })
     }
 
-    /// Images a second in batches of so many rows, within a runtime but on none of its threads.
+    /// Images per second with batches of `rows` rows. Must be called within a runtime, but not on one of the
+    /// runtime's threads.
     pub(crate) fn rate(&mut self, rows: usize) -> Result<f64> {
         let (next, started) = (AtomicUsize::new(0), Instant::now());
         let (input, batches, next) = (&self.input, &self.batches, &next);
@@ -52,7 +52,7 @@ impl Bare {
                 .collect();
             let ended = threads.into_iter().map(|thread| match thread.join() {
                 Ok(ended) => ended,
-                Err(_) => bail!("a thread of the bare loop panicked"),
+                Err(_) => bail!("bare loop: thread panicked"),
             });
             ended.collect::<Result<Vec<()>>>()
         })?;
@@ -61,7 +61,7 @@ impl Bare {
 }
 
 impl Batches {
-    /// Takes batch after batch until none is left.
+    /// Runs batches until all are done.
     fn run(
         &self,
         session: &mut Session,

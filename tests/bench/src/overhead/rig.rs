@@ -1,4 +1,4 @@
-//! All ways to the same activations, ready to run.
+//! Setup for extracting the same activations in several ways.
 
 use super::bare::{Bare, Batches};
 use crate::networks::exported;
@@ -11,7 +11,7 @@ use frostline_engine::{
     ChildLanes, Device, Lanes, LanesConfig, LanesPlace, SessionOptions, StageSource, TenantLanes,
 };
 use frostline_graph::Model;
-use frostline_images::{BatchLoader, ByteSource, DecodePool, Held, LoaderOptions};
+use frostline_images::{BatchLoader, ByteSource, DecodePool, LoaderOptions, ReservedBytes};
 use frostline_objects::{LARGEST_READ, Store};
 use frostline_sandbox::{
     Allowance, Call, CallContext, CutView, Guest, Labels, Limits, ModelView, Sandbox, SandboxConfig,
@@ -22,35 +22,38 @@ use frostline_tensor::{
     SampleRef, Stage,
 };
 use frostline_trainer::Guest as GuestFile;
-use frostline_wire::{Encoding, ExtractionRequest, Layout, Pin, RequestedSample, RowFormat, Split, Terms};
+use frostline_wire::{
+    Encoding, ExtractionRequest, Layout, RequestedSample, RowFormat, Split, Terms, UploadRef,
+};
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Samples of one call, and calls at once: one decodes while another computes, a third hides the hand-over.
+/// Samples per guest call, and number of concurrent calls. Two calls overlap decoding and computing, the
+/// third hides the time between calls.
 const GRANT: usize = 32;
 const CALLS: usize = 3;
 
 /// A way to activations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Straight at the engine, in this process.
+    /// Directly on the engine in this process.
     Direct,
-    /// The same engine in child processes.
+    /// Directly on the engine in child processes.
     Child,
-    /// The stock guest, its lanes in this process.
+    /// The stock guest with lanes in this process.
     Sandbox,
-    /// A host with its lanes in this process.
+    /// A host with lanes in this process.
     Path,
-    /// A host as `frostline serve` starts it.
+    /// A host with lanes in child processes, as under `frostline serve`.
     Serve,
 }
 
 pub(super) const WAYS: [Way; 5] = [Way::Direct, Way::Child, Way::Sandbox, Way::Path, Way::Serve];
 
 impl Way {
-    /// In the names of figures.
+    /// Name in report keys.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
@@ -63,11 +66,11 @@ impl Way {
 
     pub(super) fn title(self) -> &'static str {
         match self {
-            Self::Direct => "straight at the engine",
-            Self::Child => "at lanes in child processes",
+            Self::Direct => "lanes in process",
+            Self::Child => "lanes in child processes",
             Self::Sandbox => "stock guest in the sandbox",
             Self::Path => "host, HTTP and Arrow",
-            Self::Serve => "the same with lanes in child processes",
+            Self::Serve => "host with lanes in child processes",
         }
     }
 }
@@ -92,22 +95,22 @@ pub(crate) struct Rig {
     row_bytes: usize,
 }
 
-/// Lanes, and what a tenant sees of them.
+/// Lanes, with a tenant's executor.
 struct Engine {
     lanes: Lanes,
     executor: Arc<TenantLanes>,
 }
 
-/// A host with guest and prefix on it, and its client.
+/// A host with guest and prefix uploaded, and a client.
 struct Served {
     host: RunningHost,
     client: HostClient,
-    guest: Pin,
-    model: Pin,
+    guest: UploadRef,
+    model: UploadRef,
     _state: TempDir,
 }
 
-/// The prefix, whatever stage of it is asked for.
+/// Source of the network's stages.
 struct OneModel(Model);
 
 impl StageSource for OneModel {
@@ -124,13 +127,13 @@ impl StageSource for OneModel {
 struct Photos(Arc<Store>);
 
 impl ByteSource for Photos {
-    fn read(&self, sample: SampleRef) -> BoxFuture<Result<Held, OpError>> {
+    fn read(&self, sample: SampleRef) -> BoxFuture<Result<ReservedBytes, OpError>> {
         let store = Arc::clone(&self.0);
         async move { Ok(store.read_sample(&sample, LARGEST_READ).await?.into()) }.boxed()
     }
 }
 
-/// As `frostline serve` runs its lanes.
+/// Lanes in child processes, as under `frostline serve`.
 fn in_child() -> Result<LanesPlace> {
     Ok(LanesPlace::Child(ChildLanes::new(binary()?, ["lanes"])))
 }
@@ -165,7 +168,7 @@ impl Served {
         let host = Host::start(config).await?;
         let token = Token::read(&state.path().join("token"))?;
         let client = HostClient::new(&format!("http://{}", host.address()), Some(token))?;
-        let pin = |name: &str, sha256: String| Pin {
+        let pin = |name: &str, sha256: String| UploadRef {
             name: name.to_owned(),
             sha256,
         };
@@ -224,7 +227,7 @@ impl Rig {
                 model: view.sha256.clone(),
                 from: view.input.clone(),
                 to: cut.to_owned(),
-                // As they come from images that guests load.
+                // Same as for images loaded by guests.
                 pixels: Some(Normalization::from_spec(&spec)),
                 precision: Precision::Full,
             },
@@ -243,12 +246,12 @@ impl Rig {
         })
     }
 
-    /// Only the first `samples` photos from now on.
+    /// Limits the photos to the first `samples`.
     pub(crate) fn use_photos(&mut self, samples: usize) {
         self.samples.truncate(samples);
     }
 
-    /// The same prefix and photos without any of this.
+    /// Creates a bare loop with the same prefix and photos.
     pub(crate) fn bare(&self) -> Result<Bare> {
         let config = self.here.lanes.config();
         let options = SessionOptions {
@@ -268,10 +271,10 @@ impl Rig {
         )
     }
 
-    /// What is measured.
+    /// One line about the measurement.
     pub(crate) fn describe(&self) -> String {
         format!(
-            "{} up to {}, {:.0} kB of f32 a sample; {} photos of {} a round, calls of {GRANT}, {CALLS} at once, {} lanes",
+            "{} up to {}, {:.0} kB of f32 per sample, {} photos of {} per round, {CALLS} concurrent calls of {GRANT} samples, {} lanes",
             self.network,
             self.stage.to,
             self.row_bytes as f64 / 1e3,
@@ -281,7 +284,7 @@ impl Rig {
         )
     }
 
-    /// Images a second each way, one after the other, each round beginning with the next.
+    /// Returns the images per second of each way. Rounds start with different ways.
     pub(super) async fn round(&self, round: usize) -> Result<[f64; WAYS.len()]> {
         let mut rates = [f64::NAN; WAYS.len()];
         for turn in 0..WAYS.len() {
@@ -293,7 +296,7 @@ impl Rig {
         Ok(rates)
     }
 
-    /// Images a second one way.
+    /// Returns the images per second of one way.
     pub(crate) async fn rate(&self, way: Way) -> Result<f64> {
         let started = Instant::now();
         let rows = match way {

@@ -1,4 +1,5 @@
-//! Rows of a run: how fast frozen layers are on one core, by rows, and what the chosen number of rows gains or loses.
+//! Measures the rate of frozen layers on a single core by the number of rows per engine batch, and compares
+//! the chosen number with the best.
 
 use crate::networks::{Grid, Network};
 use crate::report::{Report, geometric_mean, median, quantile};
@@ -11,14 +12,14 @@ use std::time::Instant;
 
 const MOST: usize = 16;
 const ROWS: [usize; 5] = [1, 2, 4, 8, MOST];
-/// All sizes in turns, each with [`MOST`] rows a turn.
+/// Each round measures all numbers of rows in turn, with [`MOST`] rows in total for each.
 const ROUNDS: usize = 5;
 const QUICK_ROUNDS: usize = 2;
 
-/// Every network in both precisions.
+/// Measures every network in both precisions.
 pub(super) fn run(report: &mut Report) -> Result<()> {
     let grid = Grid::read()?;
-    println!("\nimages a second by rows of a run, one core");
+    println!("\nimages per second on a single core by rows per engine batch");
     println!(
         "{:<17} {:>7} {:>7} {:>7} {:>7} {:>7}   chosen",
         "network", "1", "2", "4", "8", "16"
@@ -35,12 +36,12 @@ pub(super) fn run(report: &mut Report) -> Result<()> {
     report.set("efficient_rows_over_16_geomean", gain);
     report.set("efficient_rows_over_best_min", least);
     println!(
-        "\nthe chosen rows over {MOST}: {gain:.2} in the geometric mean; over the best: {least:.2} at least"
+        "\nrate with the chosen rows relative to {MOST} rows: geometric mean {gain:.2}; relative to the best: minimum {least:.2}"
     );
     Ok(())
 }
 
-/// The rate with the chosen rows over that with [`MOST`], and over the best.
+/// Returns the rate with the chosen rows relative to [`MOST`] rows, and relative to the best rate.
 fn network(report: &mut Report, network: &Network) -> Result<[f64; 2]> {
     let model = Model::read(&network.file()?)?;
     let frozen = model.slice(None, Some(&network.freeze))?;
@@ -52,7 +53,7 @@ fn network(report: &mut Report, network: &Network) -> Result<[f64; 2]> {
     let input = session
         .inputs()
         .first()
-        .context("a network without input")?
+        .context("the network must have an input")?
         .name
         .clone();
     let mut seconds = ROWS.map(|_| Vec::new());
@@ -63,7 +64,7 @@ fn network(report: &mut Report, network: &Network) -> Result<[f64; 2]> {
             for start in (0..MOST).step_by(*size) {
                 session.run(&[(&input, &rows.slice_rows(start, start + size)?)])?;
             }
-            // The first warms up.
+            // The first round is a warm-up.
             if round > 0 {
                 seconds.push(started.elapsed().as_secs_f64());
             }
@@ -79,7 +80,7 @@ fn network(report: &mut Report, network: &Network) -> Result<[f64; 2]> {
     println!("   {chosen}");
     report.set(&format!("{name}_efficient_rows"), chosen);
     let of = |rows: usize| ROWS.iter().zip(rates).find(|(size, _)| **size == rows);
-    let (_, rate) = of(chosen).context("rows that were not measured")?;
-    let (_, most) = of(MOST).context("rows that were not measured")?;
+    let (_, rate) = of(chosen).context("the chosen number of rows is not in ROWS")?;
+    let (_, most) = of(MOST).context("ROWS must contain MOST")?;
     Ok([rate / most, rate / quantile(&rates, 1.0)])
 }

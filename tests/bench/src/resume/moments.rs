@@ -1,6 +1,5 @@
-//! Whom a trial kills, and when: drawn from a seed, so that a run of the benchmark can be had again.
+//! Victims and times of a trial's kills, drawn from a seed so that runs of the benchmark are reproducible.
 
-/// Who is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Victim {
     Trainer,
@@ -16,21 +15,21 @@ impl Victim {
     }
 }
 
-/// A kill that is to come.
+/// A planned kill.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Kill {
     pub(super) victim: Victim,
-    /// Seconds that the trainer has run by then, in all its processes.
+    /// Seconds that the job's trainer processes have run in total by then.
     pub(super) at: f64,
 }
 
-/// The most that one trial kills.
+/// Maximum number of kills per victim in a trial.
 const MOST: u64 = 3;
 
-/// Part of the reference's seconds within which kills come: a trial may be somewhat faster, and is to be killed before it ends.
+/// Kills happen within this part of the reference's duration. Trials may be somewhat faster than the
+/// reference and must not end before the kills.
 const WITHIN: f64 = 0.9;
 
-/// Draws kills.
 pub(super) struct Moments {
     state: u64,
 }
@@ -40,7 +39,8 @@ impl Moments {
         Self { state: seed }
     }
 
-    /// The kills of this trial, from 0, of a job that takes so many seconds, in order: of the trainer, of the host, and of both, in turns.
+    /// Draws the kills of trial number `trial` for a job of this duration, sorted by time. Trials kill the
+    /// trainer, the host, and both, in turn.
     pub(super) fn draw(&mut self, trial: usize, seconds: f64) -> Vec<Kill> {
         let victims: &[Victim] = match trial % 3 {
             0 => &[Victim::Trainer],

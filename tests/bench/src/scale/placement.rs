@@ -1,17 +1,17 @@
-//! How samples fall on 1 to 1,000 hosts, by the client's own rule, and what becomes of them when a host is lost.
+//! Simulates the placement of samples on 1 to 1,000 hosts by the client's rule, and the placement after a
+//! host is lost.
 
 use crate::report::Report;
 use anyhow::{Context, Result};
 use frostline_client::place;
 use std::time::Instant;
 
-/// Numbers of hosts.
 const HOSTS: [usize; 8] = [1, 2, 4, 8, 16, 64, 256, 1000];
 
-/// Images of ImageNet's training set; a tenth of it with `--quick`.
+/// Number of images in ImageNet's training set. `--quick` uses a tenth.
 const SAMPLES: usize = 1_281_167;
 
-/// Images of a global batch, which is over when the last host has answered.
+/// Images in a global batch. A batch ends with the last host's answer.
 const BATCH: usize = 1024;
 
 pub(super) fn run(report: &mut Report) -> Result<()> {
@@ -21,24 +21,24 @@ pub(super) fn run(report: &mut Report) -> Result<()> {
         .collect();
     report.set("samples", samples);
     println!("{samples} samples; busiest and idlest relative to the mean\n");
-    println!("hosts  busiest  idlest  of a batch  moved  busiest then  us a sample");
+    println!("hosts  busiest  idlest   per batch  moved    after loss    us/sample");
     for hosts in HOSTS {
         let names: Vec<String> = (0..hosts).map(|host| format!("frostline-{host}")).collect();
         let figures = simulate(&names, &keys).with_context(|| format!("{hosts} hosts"))?;
         println!(
             "{hosts:>5}  {:>7.3}  {:>6.3}  {:>10.2}  {:>5.3}  {:>12.3}  {:>11.2}",
-            figures.most,
-            figures.least,
-            figures.batch,
+            figures.busiest_load,
+            figures.idlest_load,
+            figures.busiest_load_in_batch,
             figures.moved,
-            figures.most_then,
+            figures.busiest_load_after_loss,
             figures.microseconds
         );
         for (name, value) in [
-            ("balance", figures.most),
-            ("balance_batch", figures.batch),
+            ("balance", figures.busiest_load),
+            ("balance_batch", figures.busiest_load_in_batch),
             ("moved", figures.moved),
-            ("balance_after_loss", figures.most_then),
+            ("balance_after_loss", figures.busiest_load_after_loss),
             ("placing_us", figures.microseconds),
         ] {
             report.set(&format!("simulated_{name}_{hosts}"), value);
@@ -47,18 +47,19 @@ pub(super) fn run(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Of one number of hosts.
+/// Balance for one number of hosts. Loads are relative to the mean load of a host.
 struct Figures {
-    /// The largest and the least share of the samples, over the mean.
-    most: f64,
-    least: f64,
-    /// The largest share of a batch of [`BATCH`] consecutive samples, over the mean: the average of all batches.
-    batch: f64,
-    /// The part of all samples that another host reads once the busiest is lost.
+    /// Load of the busiest host.
+    busiest_load: f64,
+    /// Load of the idlest host.
+    idlest_load: f64,
+    /// Load of the busiest host within a batch of [`BATCH`] consecutive samples, averaged over all batches.
+    busiest_load_in_batch: f64,
+    /// Part of all samples that move to another host when the busiest host is lost.
     moved: f64,
-    /// The largest share then, over the mean of those that are left.
-    most_then: f64,
-    /// What placing one sample takes.
+    /// Load of the busiest remaining host after that loss.
+    busiest_load_after_loss: f64,
+    /// Microseconds per placement.
     microseconds: f64,
 }
 
@@ -73,7 +74,7 @@ fn simulate(names: &[String], keys: &[String]) -> Result<Figures> {
     let counts = counted(&placed, names.len());
     let batches: Vec<f64> = placed
         .chunks_exact(BATCH)
-        .map(|batch| most(&counted(batch, names.len())))
+        .map(|batch| relative_maximum(&counted(batch, names.len())))
         .collect();
     let (lost, _) = counts
         .iter()
@@ -82,7 +83,7 @@ fn simulate(names: &[String], keys: &[String]) -> Result<Figures> {
         .context("no hosts")?;
     let mut left = names.to_vec();
     left.remove(lost);
-    // Only what the lost host had is placed anew; the client's own tests show that nothing else moves.
+    // Only samples from the lost host move (see the client's tests).
     let mut then = counts.clone();
     let moved = then.remove(lost);
     for (key, _) in keys.iter().zip(&placed).filter(|(_, host)| **host == lost) {
@@ -91,11 +92,12 @@ fn simulate(names: &[String], keys: &[String]) -> Result<Figures> {
         }
     }
     Ok(Figures {
-        most: most(&counts),
-        least: *counts.iter().min().context("no hosts")? as f64 * names.len() as f64 / keys.len() as f64,
-        batch: batches.iter().sum::<f64>() / batches.len() as f64,
+        busiest_load: relative_maximum(&counts),
+        idlest_load: *counts.iter().min().context("no hosts")? as f64 * names.len() as f64
+            / keys.len() as f64,
+        busiest_load_in_batch: batches.iter().sum::<f64>() / batches.len() as f64,
         moved: moved as f64 / keys.len() as f64,
-        most_then: most(&then),
+        busiest_load_after_loss: relative_maximum(&then),
         microseconds,
     })
 }
@@ -110,8 +112,8 @@ fn counted(placed: &[usize], hosts: usize) -> Vec<usize> {
     counts
 }
 
-/// The largest over the mean; 0 without hosts.
-fn most(counts: &[usize]) -> f64 {
+/// Largest count relative to the mean; 0 if all counts are 0.
+fn relative_maximum(counts: &[usize]) -> f64 {
     let all: usize = counts.iter().sum();
     let largest = counts.iter().max().copied().unwrap_or_default();
     if all == 0 {
@@ -131,8 +133,11 @@ mod tests {
             .map(|number| format!("train/{number}.jpg"))
             .collect();
         let figures = simulate(&names, &keys).unwrap();
-        assert!((1.0..1.1).contains(&figures.most) && (0.9..=1.0).contains(&figures.least));
-        assert!((figures.moved - figures.most / 4.0).abs() < 1e-9);
-        assert!((1.0..1.1).contains(&figures.most_then) && (1.0..1.3).contains(&figures.batch));
+        assert!((1.0..1.1).contains(&figures.busiest_load) && (0.9..=1.0).contains(&figures.idlest_load));
+        assert!((figures.moved - figures.busiest_load / 4.0).abs() < 1e-9);
+        assert!(
+            (1.0..1.1).contains(&figures.busiest_load_after_loss)
+                && (1.0..1.3).contains(&figures.busiest_load_in_batch)
+        );
     }
 }

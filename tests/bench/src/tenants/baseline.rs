@@ -1,4 +1,5 @@
-//! The same jobs without a host: a loop around ONNX Runtime per job, in separate processes, without a memory ledger.
+//! Runs the same jobs without a host. Every job is a process with a loop around ONNX Runtime, without
+//! coordination of memory.
 
 use super::BUDGET;
 use super::crowd::{JOB_TIMEOUT, LARGE, MOST};
@@ -12,10 +13,11 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-/// Poll interval of processes.
+/// Interval at which processes are polled.
 const EVERY: Duration = Duration::from_millis(50);
 
-/// As many as there are tenants in the crowd, all at once, each with one batch of the fixed size, in a memory cgroup at the budget.
+/// Runs [`MOST`] concurrent jobs with one batch of [`LARGE`] samples each, in a memory cgroup limited to the
+/// budget.
 pub(super) fn run(report: &mut Report, subjects: &[Subject]) -> Result<()> {
     let group = MemoryGroup::open(BUDGET);
     if let Some(reason) = group.missing() {
@@ -52,7 +54,7 @@ pub(super) fn run(report: &mut Report, subjects: &[Subject]) -> Result<()> {
     Ok(())
 }
 
-/// Whether a process succeeds before `end`; it is killed then.
+/// Returns true if the process succeeds before `end`, and kills it at that time.
 fn delivers(mut process: Child, end: Instant) -> Result<bool> {
     loop {
         if let Some(status) = process.try_wait()? {
@@ -67,23 +69,32 @@ fn delivers(mut process: Child, end: Instant) -> Result<bool> {
     }
 }
 
-/// One job: a network with ONNX Runtime's default arena, and one batch of images.
+/// Runs a batch of images through the network with ONNX Runtime's default arena.
 pub(super) fn extract(file: &Path) -> Result<()> {
     let mut session = Session::open(&std::fs::read(file)?, &SessionOptions::default())?;
-    let input = session.inputs().first().context("a network without input")?;
+    let input = session
+        .inputs()
+        .first()
+        .context("the network must have an input")?;
     let row = input
         .shape
         .iter()
         .skip(1)
-        .map(|size| size.context("a row of any size"));
+        .map(|size| size.context("the dimensions of a row must be fixed"));
     let shape: Vec<usize> = std::iter::once(Ok(LARGE)).chain(row).collect::<Result<_>>()?;
     let name = input.name.clone();
     let mut images = Tensor::zeros(DType::F32, shape)?;
-    // Pages of zeros take no memory.
+    // Pages of zeros would not be committed.
     images.as_bytes_mut().fill(0x3c);
     let rows = session.run(&[(name.as_str(), &images)])?;
-    if rows.first().context("a network without output")?.1.rows()? != LARGE {
-        bail!("{} makes other rows", file.display());
+    if rows
+        .first()
+        .context("the network must have an output")?
+        .1
+        .rows()?
+        != LARGE
+    {
+        bail!("{} returned a wrong number of rows", file.display());
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! 1 to 32 concurrent tenants, on all networks and on one: peak memory of host and lanes, and failed jobs.
+//! Measures peak memory and failed jobs with 1 to 32 concurrent tenants.
 
 use super::{BUDGET, baseline, offer};
 use crate::fleet::load::Job;
@@ -13,16 +13,15 @@ const FULL: [usize; 4] = [1, 4, 16, 32];
 const QUICK: [usize; 2] = [1, 32];
 pub(super) const MOST: usize = 32;
 
-/// Samples of each tenant's job.
+/// Samples in each tenant's job.
 const IMAGES: usize = 16;
 
 /// The batch size of jobs with fixed batches.
 pub(super) const LARGE: usize = 64;
 
-/// A job that takes longer has failed.
 pub(super) const JOB_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// How many failures are printed.
+/// Maximum number of failures to print.
 const SHOWN: usize = 3;
 
 pub(super) async fn run(report: &mut Report) -> Result<()> {
@@ -42,7 +41,7 @@ pub(super) async fn run(report: &mut Report) -> Result<()> {
     let (peak, kills) = (watch.peak() as f64, fleet.oom_kills());
     let over = (peak - BUDGET as f64).max(0.0) / MIB;
     println!(
-        "host and lanes held {:.0} MiB at most of {}, {over:.1} over; killed for memory: {}\n",
+        "peak memory of host and lanes: {:.0} MiB of {}, {over:.1} above the budget; processes killed for memory: {}\n",
         peak / MIB,
         BUDGET >> 20,
         kills.map_or("not counted".to_owned(), |kills| kills.to_string())
@@ -67,7 +66,7 @@ async fn jobs(fleet: &Fleet, tenants: &[Tenant], subjects: &[Subject], fixed: Op
     let jobs: Vec<Job<'_>> = pairs
         .map(|(tenant, subject)| Job {
             terms,
-            open: 1,
+            concurrent_requests: 1,
             ..Job::usual(tenant, subject)
         })
         .collect();
@@ -77,7 +76,7 @@ async fn jobs(fleet: &Fleet, tenants: &[Tenant], subjects: &[Subject], fixed: Op
         "{:>2} tenants on {} networks, {}: {:>5.1} s, {:>5.0} MiB, {} failed",
         tenants.len(),
         subjects.len(),
-        fixed.map_or("batches of the host's choice".to_owned(), |rows| format!(
+        fixed.map_or("host-chosen batches".to_owned(), |rows| format!(
             "batches of {rows}"
         )),
         started.elapsed().as_secs_f64(),
@@ -90,14 +89,14 @@ async fn jobs(fleet: &Fleet, tenants: &[Tenant], subjects: &[Subject], fixed: Op
     failed.len()
 }
 
-/// The host's own error of its memory predictions.
+/// Reports the host's own error of predicted memory.
 fn predictions(report: &mut Report, metrics: &Metrics) {
     let (error, misses) = (
         metrics.value("lane_memory_error_p95"),
         metrics.value("lane_memory_misses_total"),
     );
     println!(
-        "predicted memory of runs: {} off (p95), {} missed\n",
+        "predicted memory of engine batches: relative error {} (p95), {} batches exceeded the prediction\n",
         shown(error),
         shown(misses)
     );

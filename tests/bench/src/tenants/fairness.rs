@@ -1,27 +1,29 @@
 //! Device seconds of tenants with continuous work: at equal weights, at weights 1:2:4, and the longest wait.
 
 use super::{TENANTS, span};
+use crate::fleet::lane_metrics::DeviceShares;
 use crate::fleet::load::{Job, Served};
-use crate::fleet::looks::Had;
 use crate::fleet::{Fleet, Metrics, Subject, Tenant};
 use crate::report::Report;
 use anyhow::{Context, Result};
-use frostline_batching::device::QUANTUM;
+use frostline_batching::device::TIME_SLICE;
 use std::time::Duration;
 
 const WEIGHTS: [u32; 3] = [1, 2, 4];
 
-/// Requests that a tenant always has open where waits are measured: of one sample each, so that rows come as runs end, and a gap between them
-/// is a wait.
+/// Open requests per tenant when waits are measured. Each has a single sample, so rows arrive when engine
+/// batches end, and the gaps between them are waits.
 const BACKLOG: usize = 6;
 
-/// Where shares are counted work must wait for the lanes at any time, however long samples take to get there: requests, and samples of each.
+/// Open requests, and samples per request, when device time is measured. Work must wait for the lanes at any
+/// time, even if samples arrive late.
 const DEEP: (usize, usize) = (8, 32);
 
-/// Seconds of the device that each tenant has, shared at 1:2:4: at half a second a run, a run more or less is 2.5 % of the least share.
-const LEAST: u64 = 20;
+/// Minimum device seconds per tenant at weights 1:2:4. An engine batch runs for up to half a second, 2.5 % of
+/// this time.
+const MIN_DEVICE_SECONDS: u64 = 20;
 
-/// The longest time to reach them.
+/// Maximum duration for reaching this time.
 const LONGEST: Duration = Duration::from_secs(240);
 
 pub(super) async fn run(report: &mut Report, fleet: &Fleet, subjects: &[Subject]) -> Result<()> {
@@ -36,18 +38,18 @@ pub(super) async fn run(report: &mut Report, fleet: &Fleet, subjects: &[Subject]
     for subjects in [subjects, one] {
         println!("{} networks:", subjects.len());
         let equally = round(fleet, &equal, subjects, span(report, 40)).await?;
-        jain = jain.min(index(&equally.seconds));
-        wait = wait.max(over_bound(&equally, &[1; TENANTS], lanes));
+        jain = jain.min(jain_index(&equally.seconds));
+        wait = wait.max(wait_over_bound(&equally, &[1; TENANTS], lanes));
         equally.show(&equal);
         let waits = round(fleet, &weighted, subjects, span(report, 20)).await?;
-        wait = wait.max(over_bound(&waits, &WEIGHTS, lanes));
+        wait = wait.max(wait_over_bound(&waits, &WEIGHTS, lanes));
         waits.show(&weighted);
-        let had = shares(fleet, &weighted, subjects, span(report, LEAST)).await?;
+        let had = shares(fleet, &weighted, subjects, span(report, MIN_DEVICE_SECONDS)).await?;
         error = error.max(weight_error(&had.seconds, &WEIGHTS));
-        without = had.without.iter().copied().fold(without, f64::max);
+        without = had.unqueued_share.iter().copied().fold(without, f64::max);
     }
     println!(
-        "Jain's index {jain:.4} at least; shares by weight {:.1} % off at most; longest wait {wait:.2} of the bound\n",
+        "minimum of Jain's index {jain:.4}, largest error of weighted shares {:.1} %, longest wait {wait:.2} of the bound\n",
         100.0 * error
     );
     report.set("jain_min", jain);
@@ -57,8 +59,13 @@ pub(super) async fn run(report: &mut Report, fleet: &Fleet, subjects: &[Subject]
     Ok(())
 }
 
-/// What tenants have of the device that always have work for it, until each had so much.
-async fn shares(fleet: &Fleet, tenants: &[Tenant], subjects: &[Subject], least: Duration) -> Result<Had> {
+/// Measures the device time of tenants with queued work at all times, until each has had at least `least`.
+async fn shares(
+    fleet: &Fleet,
+    tenants: &[Tenant],
+    subjects: &[Subject],
+    least: Duration,
+) -> Result<DeviceShares> {
     let (open, request) = DEEP;
     let had = fleet
         .shares(
@@ -67,9 +74,9 @@ async fn shares(fleet: &Fleet, tenants: &[Tenant], subjects: &[Subject], least: 
             LONGEST,
         )
         .await?;
-    for ((tenant, seconds), without) in tenants.iter().zip(&had.seconds).zip(&had.without) {
+    for ((tenant, seconds), without) in tenants.iter().zip(&had.seconds).zip(&had.unqueued_share) {
         println!(
-            "{:<10} {seconds:>7.2} s of the device, without work for it {:.1} % of the time",
+            "{:<10} {seconds:>7.2} s of device time, no queued work in {:.1} % of the samples",
             tenant.name,
             100.0 * without
         );
@@ -82,15 +89,15 @@ fn jobs<'a>(tenants: &'a [Tenant], subjects: &'a [Subject], open: usize, request
     pairs
         .map(|(tenant, subject)| Job {
             request,
-            open,
+            concurrent_requests: open,
             ..Job::usual(tenant, subject)
         })
         .collect()
 }
 
-/// The service of each tenant.
+/// Service for each tenant.
 struct Round {
-    /// Of the device.
+    /// Device seconds.
     seconds: Vec<f64>,
     served: Vec<Served>,
 }
@@ -99,7 +106,7 @@ impl Round {
     fn show(&self, tenants: &[Tenant]) {
         for ((tenant, seconds), served) in tenants.iter().zip(&self.seconds).zip(&self.served) {
             println!(
-                "{:<10} {seconds:>7.2} s of the device, {:>7.1} images/s, longest gap {:.2} s",
+                "{:<10} {seconds:>7.2} s of device time, {:>7.1} images/s, longest gap {:.2} s",
                 tenant.name, served.images_per_second, served.longest_gap
             );
         }
@@ -108,7 +115,7 @@ impl Round {
 
 async fn round(fleet: &Fleet, tenants: &[Tenant], subjects: &[Subject], span: Duration) -> Result<Round> {
     let jobs = jobs(tenants, subjects, BACKLOG, 1);
-    // Sessions are opened before anything counts.
+    // Sessions are opened before the measurement.
     fleet.serve(&jobs, Duration::from_secs(2)).await?;
     let before = fleet.metrics()?;
     let served = fleet.serve(&jobs, span).await?;
@@ -117,7 +124,7 @@ async fn round(fleet: &Fleet, tenants: &[Tenant], subjects: &[Subject], span: Du
         let used = |metrics: &Metrics| {
             metrics
                 .of_tenant("tenant_device_seconds_total", &tenant.name)
-                .context("the host has no device time for a tenant")
+                .context("the host must report the device time of every tenant")
         };
         Ok(used(&after)? - used(&before)?)
     });
@@ -127,14 +134,14 @@ async fn round(fleet: &Fleet, tenants: &[Tenant], subjects: &[Subject], span: Du
     })
 }
 
-/// Jain's index: 1 if all have the same, 1 over their number if one has everything.
-fn index(values: &[f64]) -> f64 {
+/// Jain's index: 1 if all values are equal, 1 over their number if all but one are 0.
+fn jain_index(values: &[f64]) -> f64 {
     let sum: f64 = values.iter().sum();
     let squares: f64 = values.iter().map(|value| value * value).sum();
     sum * sum / (values.len() as f64 * squares)
 }
 
-/// The largest relative difference of a tenant's device time from its weight.
+/// Largest relative difference between a tenant's part of the device time and the part given by the weights.
 fn weight_error(seconds: &[f64], weights: &[u32]) -> f64 {
     let total: f64 = seconds.iter().sum();
     let all: f64 = weights.iter().map(|weight| f64::from(*weight)).sum();
@@ -145,14 +152,16 @@ fn weight_error(seconds: &[f64], weights: &[u32]) -> f64 {
     errors.fold(0.0, f64::max)
 }
 
-/// The longest wait of a tenant over what it may be at most: one quantum, and of every other as many as its weight over one's own, on so
-/// many lanes. A wait ends as a run begins, so it is the gap between two answers less what a run of the tenant takes in the mean.
-fn over_bound(round: &Round, weights: &[u32], lanes: usize) -> f64 {
+/// Largest ratio between a tenant's longest wait and the bound. The bound is one time slice for the tenant,
+/// plus the ratio of weights (rounded up) in time slices for each other tenant, divided by the number of
+/// lanes. A wait ends when an engine batch begins, so it is the gap between two answers minus the mean device
+/// time of an image.
+fn wait_over_bound(round: &Round, weights: &[u32], lanes: usize) -> f64 {
     let parts = round.served.iter().zip(&round.seconds).zip(weights);
     let parts = parts.map(|((served, seconds), own)| {
         let all: u32 = weights.iter().map(|weight| weight.div_ceil(*own)).sum();
         let others = all - 1;
-        let bound = f64::from(1 + others) * QUANTUM.as_secs_f64() / lanes as f64;
+        let bound = f64::from(1 + others) * TIME_SLICE.as_secs_f64() / lanes as f64;
         (served.longest_gap - seconds / served.images.max(1) as f64) / bound
     });
     parts.fold(0.0, f64::max)
@@ -164,8 +173,8 @@ mod tests {
 
     #[test]
     fn the_index_is_one_where_all_have_the_same() {
-        assert_eq!(index(&[2.0, 2.0, 2.0]), 1.0);
-        assert_eq!(index(&[6.0, 0.0, 0.0]), 1.0 / 3.0);
+        assert_eq!(jain_index(&[2.0, 2.0, 2.0]), 1.0);
+        assert_eq!(jain_index(&[6.0, 0.0, 0.0]), 1.0 / 3.0);
     }
 
     #[test]
@@ -185,6 +194,6 @@ mod tests {
             seconds: vec![1.0; 3],
             served: [3.5 / 2.0 + 0.25, 1.0, 0.75].map(served).to_vec(),
         };
-        assert_eq!(over_bound(&round, &WEIGHTS, 2), 1.0);
+        assert_eq!(wait_over_bound(&round, &WEIGHTS, 2), 1.0);
     }
 }

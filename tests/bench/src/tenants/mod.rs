@@ -1,5 +1,5 @@
-//! Many tenants on one host with child lanes, in a memory cgroup at its budget: is the budget exceeded, does a job fail, is device time
-//! fair, and how do host-chosen batches compare to fixed ones?
+//! Runs many tenants on a host with child lanes, in a memory cgroup limited to the budget. Measures peak
+//! memory, failed jobs, fairness of device time, and rates with host-chosen and fixed batches.
 
 mod baseline;
 mod crowd;
@@ -15,7 +15,7 @@ use crate::report::Report;
 use anyhow::Result;
 use std::time::Duration;
 
-/// What HAPI's GPU had for jobs is not known; a storage host with this much is a small one.
+/// The memory of HAPI's GPU for jobs is unknown. A storage host with this budget is small.
 const BUDGET: u64 = 4 << 30;
 
 /// The parts of this benchmark.
@@ -48,7 +48,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     })
 }
 
-/// The measurements on one host.
+/// Runs the parts that share a host.
 async fn shared(report: &mut Report) -> Result<()> {
     let fleet = Fleet::start(&Setting::with_budget(BUDGET), &report.photos()).await?;
     let subjects = offer(&fleet, report)?;
@@ -61,7 +61,7 @@ async fn shared(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The measured networks: the paper's seven, or the first three.
+/// Publishes the networks on the host. Quick runs use the first [`QUICK`] networks.
 fn offer(fleet: &Fleet, report: &Report) -> Result<Vec<Subject>> {
     let count = if report.quick() { QUICK } else { NETWORKS.len() };
     NETWORKS
@@ -71,7 +71,7 @@ fn offer(fleet: &Fleet, report: &Report) -> Result<Vec<Subject>> {
         .collect()
 }
 
-/// This many seconds, or a quarter in quick runs.
+/// Returns a duration of `seconds`. Quick runs use a quarter.
 fn span(report: &Report, seconds: u64) -> Duration {
     Duration::from_secs(if report.quick() {
         seconds.div_ceil(4)

@@ -1,4 +1,4 @@
-//! Images per second: of eight concurrent tenants and of each alone, of host-chosen and of fixed batches.
+//! Compares the images per second of concurrent and single tenants, and of host-chosen and fixed batches.
 
 use super::{TENANTS, span};
 use crate::fleet::load::{Job, Served};
@@ -10,12 +10,12 @@ use std::time::Duration;
 /// Fixed batch sizes to compare with the host's choice.
 const FIXED: [usize; 3] = [1, 4, 16];
 
-/// Rounds of what is compared, seconds of a turn, and runs that end in it at least.
+/// Rounds, seconds per turn, minimum number of engine batches per turn.
 const ROUNDS: usize = 5;
 const TURN: u64 = 3;
 const RUNS: usize = 4;
 
-/// Runs until the host knows a network: three of each size up to 64, and some.
+/// Engine batches for the host to learn about a network. Includes three batches per size up to 64.
 const LEARNING: usize = 32;
 
 pub(super) async fn run(report: &mut Report, fleet: &Fleet, subjects: &[Subject]) -> Result<()> {
@@ -29,7 +29,7 @@ fn rate(served: &[Served]) -> f64 {
     served.iter().map(|served| served.images_per_second).sum()
 }
 
-/// Each tenant alone, then all concurrently.
+/// Compares the rates of concurrent tenants with the rates of single tenants.
 async fn together(
     report: &mut Report,
     fleet: &Fleet,
@@ -47,18 +47,18 @@ async fn together(
     }
     let served = fleet.serve(&jobs, span(report, 60)).await?;
     let mut sum = 0.0;
-    println!("{:<12} {:>10} {:>12}", "network", "alone", "beside 7");
+    println!("{:<12} {:>10} {:>12}", "network", "alone", "with others");
     for ((job, alone), served) in jobs.iter().zip(&alone).zip(&served) {
         let beside = served.images_per_second;
         println!("{:<12} {alone:>10.1} {beside:>12.2}", job.subject.name);
         sum += beside / alone;
     }
-    println!("{TENANTS} concurrent tenants reach {sum:.3} of the rate of one\n");
+    println!("total rate of {TENANTS} concurrent tenants relative to each alone: {sum:.3}\n");
     report.set("throughput_8_vs_1", sum);
     Ok(())
 }
 
-/// The host's batches against fixed ones, one tenant.
+/// Compares host-chosen batches with fixed ones, for one tenant.
 async fn fixed(report: &mut Report, fleet: &Fleet, subjects: &[Subject], tenant: &Tenant) -> Result<()> {
     let choices: Vec<Option<usize>> = std::iter::once(None).chain(FIXED.map(Some)).collect();
     println!("images/s by batch: {choices:?}, and the ratio of the host's choice to the best fixed");
@@ -88,8 +88,8 @@ async fn fixed(report: &mut Report, fleet: &Fleet, subjects: &[Subject], tenant:
 /// Rates by way and round, measured alternately.
 struct Turns(Vec<Vec<f64>>);
 
-/// Short turns one after another, so that what disturbs the machine meets all of them; each round begins with another one. Before
-/// they count the host gets to know the network by the first one, whose batches it chooses.
+/// Measures the ways in short alternating turns to distribute disturbances evenly. Rounds begin with
+/// different ways. First, the host learns about the network by running `ways[0]` with host-chosen batches.
 async fn turns<'a>(fleet: &Fleet, ways: &[impl AsRef<[Job<'a>]>], span: Duration) -> Result<Turns> {
     let mut rates = vec![Vec::new(); ways.len()];
     if let Some(chosen) = ways.first() {

@@ -1,4 +1,4 @@
-//! HAPI's jobs in the simulator, which drives the code that decides on hosts in virtual time.
+//! Simulates HAPI's jobs under several policies, including the hosts' own scheduling code, in virtual time.
 
 use super::simulator::{Policy, Scenario, simulate};
 use crate::report::Report;
@@ -23,7 +23,7 @@ pub(super) fn run(report: &mut Report) {
         let makespan = |jobs| simulate(&Scenario::hapi(jobs), policy).makespan;
         let (all, one) = (makespan(8), makespan(1));
         println!(
-            "8 jobs by {policy}: {all:.0} s, {:.2} times that of one",
+            "8 jobs by {policy}: {all:.0} s ({:.2} times the duration of a single job)",
             all / one
         );
         report.set(key, all / one);

@@ -1,4 +1,5 @@
-//! Memory of a second lane with the same stage: weights that lanes map from one file are in memory once.
+//! Measures the additional memory for a second lane with the same stage. Lanes map weights from a shared
+//! file.
 
 use super::{BUDGET, span};
 use crate::fleet::load::Job;
@@ -8,18 +9,18 @@ use crate::report::Report;
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 
-/// The network with the most weights, and a smaller one for quick runs.
+/// The network with the most weights, and a smaller network for quick runs.
 const FULL: &str = "vgg11";
 const QUICK: &str = "alexnet";
 
-/// After this idle time a lane has released the memory of its last engine batch.
+/// Enough idle time for lanes to release memory after an engine batch.
 const REST: Duration = Duration::from_millis(2500);
 
 pub(super) async fn run(report: &mut Report) -> Result<()> {
     let name = if report.quick() { QUICK } else { FULL };
     let (one, two) = (held(report, name, 1).await?, held(report, name, 2).await?);
     println!(
-        "lanes with {name}, shared pages divided among them: {:.0} MiB one, {:.0} MiB two",
+        "proportional memory with {name}: {:.0} MiB for one lane, {:.0} MiB for two lanes",
         one / MIB,
         two / MIB
     );
@@ -27,7 +28,7 @@ pub(super) async fn run(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Memory of this many lanes, each with a session of the network.
+/// Measures the proportional memory of `lanes` lanes with a session for the network.
 async fn held(report: &Report, name: &str, lanes: usize) -> Result<f64> {
     let setting = Setting {
         lanes,
@@ -36,9 +37,9 @@ async fn held(report: &Report, name: &str, lanes: usize) -> Result<f64> {
     let fleet = Fleet::start(&setting, &report.photos()).await?;
     let subject = fleet.offer(name)?;
     let tenant = fleet.tenant("weights", 1).await?;
-    // More than one lane can do, so that the stage is opened on all.
+    // More requests than one lane can execute, so that all lanes open the stage.
     let job = Job {
-        open: 4 * lanes,
+        concurrent_requests: 4 * lanes,
         ..Job::usual(&tenant, &subject)
     };
     fleet.serve(&[job], span(report, 20)).await?;
@@ -46,11 +47,11 @@ async fn held(report: &Report, name: &str, lanes: usize) -> Result<f64> {
     let processes = fleet.lanes();
     ensure!(
         processes.len() == lanes,
-        "{} processes of lanes, not {lanes}",
+        "expected {lanes} lane processes, found {}",
         processes.len()
     );
     let held = processes.into_iter().map(|lane| {
-        let bytes = proportional(lane).context("cannot read the proportional memory of a process")?;
+        let bytes = proportional(lane).context("failed to read the lane's proportional memory")?;
         println!("    {lanes} lanes, {:.0} MiB per lane", bytes as f64 / MIB);
         Ok(bytes as f64)
     });

@@ -3,31 +3,32 @@ use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Where version 1 of the control groups has its CPU controller. Version 2 seldom lets a process outside its manager's groups in.
+/// The CPU controller of cgroups version 1. With version 2, processes can rarely be moved out of their
+/// manager's groups.
 const CPU_GROUPS: &str = "/sys/fs/cgroup/cpu";
 
-/// Short periods, so that a batch sees an even speed and no long pauses.
+/// Short, so that the speed is even within a batch, without long pauses.
 const PERIOD_MICROSECONDS: u32 = 20_000;
 
-/// Holds processes to a part of one core until it is dropped.
+/// Limits processes to a fraction of a core until dropped.
 pub(crate) enum Brake {
-    /// By a quota of a control group.
+    /// A control group with a quota.
     Group(PathBuf),
-    /// By busy loops that share the core with them.
+    /// Busy loops on the same core.
     Load(Vec<Child>),
 }
 
 impl Brake {
-    /// By what means, for people.
+    /// Name of the method, for output.
     pub(crate) fn means() -> &'static str {
         if has_quotas() {
             "a CPU quota"
         } else {
-            "busy loops on its core"
+            "busy loops on the same core"
         }
     }
 
-    /// Makes the processes `times` slower.
+    /// Slows the processes down by the factor `times`.
     pub(super) fn apply(processes: &[u32], times: u32) -> Result<Self> {
         if has_quotas() {
             return Self::group(Path::new(CPU_GROUPS), processes, times);
@@ -85,7 +86,7 @@ fn has_quotas() -> bool {
     Path::new(CPU_GROUPS).join("cpu.cfs_quota_us").is_file()
 }
 
-/// A group must be empty before it can be removed.
+/// Removes the group, which must be empty.
 fn release(group: &Path) {
     let members = std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
     for process in members.lines() {

@@ -4,9 +4,10 @@ use anyhow::{Context, Result};
 use std::net::Ipv4Addr;
 use std::process::Command;
 
-/// A pair of virtual Ethernet devices between the trainer and the namespace, held to a rate in both directions.
+/// A pair of virtual Ethernet devices between the trainer and the namespace, with a rate limit in both
+/// directions.
 pub(crate) struct Link {
-    /// The trainer's end; the other one lies in the namespace.
+    /// Device of the trainer. The other device is in the namespace.
     near: String,
     far: String,
     namespace: u32,
@@ -45,7 +46,7 @@ impl Link {
         ])?;
         ip(&["addr", "add", &format!("{trainer}/30"), "dev", near])?;
         ip(&["link", "set", near, "up"])?;
-        // Each end knows the other for good: a question for it might get lost in a full queue.
+        // Permanent neighbor entries: ARP requests might be lost in a full queue.
         ip(&[
             "neigh",
             "replace",
@@ -78,15 +79,15 @@ impl Link {
         Ok(link)
     }
 
-    /// Where the storage side is reached.
+    /// Address of the storage side.
     pub(super) fn host_address(&self) -> Ipv4Addr {
         self.host
     }
 
-    /// Holds each direction to a rate in Mbit/s, or none, from now on. What is queued is lost.
+    /// Limits each direction to a rate in Mbit/s, or removes the limit. Queued packets are lost.
     ///
-    /// A token bucket is never changed but built anew: a segment that waits in it may be larger than the new one ever holds tokens for,
-    /// and would block it for good.
+    /// Token buckets are always rebuilt instead of changed: a queued segment may be larger than the new
+    /// bucket and would block it permanently.
     pub(crate) fn hold(&self, mbit: Option<f64>) -> Result<()> {
         let target = format!("--target={}", self.namespace);
         for shape in [Some(vec!["pfifo".to_owned()]), mbit.map(shape)]
@@ -101,7 +102,7 @@ impl Link {
         Ok(())
     }
 
-    /// Bytes that have come to the trainer, headers included.
+    /// Bytes received by the trainer so far, including headers.
     pub(crate) fn received(&self) -> Result<u64> {
         let file = format!("/sys/class/net/{}/statistics/rx_bytes", self.near);
         let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {file}"))?;
@@ -123,8 +124,8 @@ fn replace(device: &str) -> [&str; 5] {
     ["qdisc", "replace", "dev", device, "root"]
 }
 
-/// A token bucket. Its burst lasts 4 ms, the time between two ticks of a usual kernel, and holds ten packets at least; up to 50 ms of
-/// packets queue behind it, so that one TCP connection fills the link.
+/// Token bucket for a rate. The burst is 4 ms (one tick of a common kernel) or ten packets, whichever is
+/// larger. The queue holds up to 50 ms of packets, enough for a single TCP connection to fill the link.
 fn shape(mbit: f64) -> Vec<String> {
     let burst = (mbit * 1e6 / 8.0 * 0.004).max(16_384.0);
     let parts = [
@@ -139,13 +140,14 @@ fn shape(mbit: f64) -> Vec<String> {
     parts.map(str::to_owned).to_vec()
 }
 
-/// The two addresses of a /30 network of 198.18.0.0/15, which RFC 2544 keeps for benchmarks, chosen by process id.
+/// Two addresses of a /30 network in 198.18.0.0/15, which RFC 2544 reserves for benchmarks, derived from the
+/// process id.
 fn addresses(id: u32) -> [Ipv4Addr; 2] {
     let base = u32::from(Ipv4Addr::new(198, 18, 0, 0)) + id % (1 << 15) * 4;
     [Ipv4Addr::from(base + 1), Ipv4Addr::from(base + 2)]
 }
 
-/// The two ends' own addresses on the link, locally administered.
+/// Locally administered MAC addresses of the two ends.
 fn stations(id: u32) -> [String; 2] {
     let [a, b, c, d] = id.to_be_bytes();
     ["01", "02"].map(|end| format!("02:{a:02x}:{b:02x}:{c:02x}:{d:02x}:{end}"))
@@ -156,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stations_are_two_and_no_multicast() {
+    fn stations_are_distinct_unicast_addresses() {
         assert_eq!(stations(0x0102_03ff), ["02:01:02:03:ff:01", "02:01:02:03:ff:02"]);
     }
 

@@ -1,5 +1,5 @@
-//! Two tiers on one machine: a storage host and an S3 server in a network namespace of their own, on core 0; the trainer, which is this
-//! process, on core 1; between them a link held to a rate.
+//! Two tiers on one machine. A storage host and an S3 server run in a separate network namespace on core 0,
+//! the trainer in this process on core 1, with a rate-limited link in between.
 
 mod brake;
 mod link;
@@ -19,15 +19,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
-/// The storage side's core, and the trainer's.
+/// Cores for the storage side and the trainer.
 const HOST_CORE: &str = "0";
 const TRAINER_CORE: &str = "1";
 
-/// From iproute2 and util-linux.
+/// Required commands, from iproute2 and util-linux.
 const TOOLS: [&str; 6] = ["ip", "tc", "unshare", "nsenter", "setpriv", "taskset"];
 
-/// The storage side, running, and the link to it. Everything ends and is removed when this is dropped; should this process be
-/// killed, the storage side ends with it and takes namespace and link along.
+/// The running storage side and the link. Everything is stopped and removed on drop. If this process is
+/// killed, the storage side ends too, and namespace and link are removed.
 pub(crate) struct Tiers {
     store: PhotoStore,
     link: Link,
@@ -35,10 +35,11 @@ pub(crate) struct Tiers {
 }
 
 impl Tiers {
-    /// Pins this process to its core, and starts the namespace, the link at full speed and the S3 server with its photos.
+    /// Pins this process to the trainer's core, and starts the namespace, the link at full speed and the S3
+    /// server with photos.
     ///
     /// # Errors
-    /// One sentence about what the machine lacks, or what failed to start.
+    /// Fails if the machine does not meet the requirements, or if a program does not start.
     pub(crate) fn open(photos: &FolderOfPhotos) -> Result<Self> {
         check_machine()?;
         let namespace = Namespace::open()?;
@@ -54,12 +55,12 @@ impl Tiers {
         Ok(tiers)
     }
 
-    /// Says what is measured where.
+    /// Prints the configuration.
     fn describe(&self) {
         let photos = self.photos();
         println!(
-            "one core a tier, S3 server and {} + {} photos beside the host; resized so that a JPEG weighs {:.0} KB ({:.0} to {:.0}), \
-             as ImageNet's do",
+            "one core per tier; S3 server next to the host with {} + {} photos, resized to JPEGs of {:.0} KB ({:.0} to {:.0}), \
+             about as large as in ImageNet",
             photos.train,
             photos.validation,
             photos.mean_bytes / 1e3,
@@ -68,7 +69,7 @@ impl Tiers {
         );
     }
 
-    /// A fresh storage host with its state below `folder`, listening at the far end of the link.
+    /// Starts a new storage host with state in `folder`, which listens at the far end of the link.
     pub(crate) fn host(&self, folder: &Path) -> Result<HostProcess> {
         std::fs::create_dir_all(folder)?;
         let settings = folder.join("host.toml");
@@ -78,10 +79,10 @@ impl Tiers {
         let listen = format!("{}:0", self.link.host_address());
         let arguments = ["--config", text(&settings)?, "--listen", &listen];
         HostProcess::start_as(command, folder, self.data(), &arguments)
-            .context("the host did not start; see its output above")
+            .context("cannot start the host; see the output above")
     }
 
-    /// The bucket's photos, as a host or a peer opens them.
+    /// Data root with the bucket's photos, for hosts and peers.
     pub(crate) fn data(&self) -> &str {
         &self.photos().url
     }
@@ -94,17 +95,17 @@ impl Tiers {
         &self.link
     }
 
-    /// The S3 server, as programs on the trainer's side reach it over the link.
+    /// URL of the S3 server for programs on the trainer's side, over the link.
     pub(crate) fn store_url(&self) -> String {
         self.store.url_across(self.link.host_address())
     }
 
-    /// What such a program needs in its environment.
+    /// Environment variables for S3 clients on the trainer's side.
     pub(crate) fn store_access(&self) -> Vec<(&'static str, String)> {
         store::access(&self.store_url())
     }
 
-    /// Slows `host` and the S3 server down to a part of their core.
+    /// Slows `host` and the S3 server down by this factor.
     pub(crate) fn slow_down(&self, host: &HostProcess, times: u32) -> Result<Brake> {
         Brake::apply(&[host.id(), self.store.id()], times)
     }
@@ -139,13 +140,13 @@ fn on_path(tool: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(tool).is_file())
 }
 
-/// Threads that are started later inherit the core, and so do child processes.
+/// Threads and child processes that start later inherit the core.
 fn pin_this_process() -> Result<()> {
     let id = std::process::id().to_string();
     quiet(Command::new("taskset").args(["--all-tasks", "--cpu-list", "--pid", TRAINER_CORE, &id]))
 }
 
-/// Runs a set-up command; its words are shown only when it fails.
+/// Runs a set-up command. Standard error is shown only if it fails.
 fn quiet(command: &mut Command) -> Result<()> {
     let output = command
         .output()

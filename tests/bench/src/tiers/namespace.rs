@@ -3,12 +3,12 @@ use anyhow::{Context, Result, bail};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// `unshare` takes milliseconds.
+/// Timeout for `unshare`. Usually needs milliseconds.
 const OPENING: Duration = Duration::from_secs(5);
 
-/// A network namespace without a name: it lives as long as a process in it does, so nothing can be left behind.
+/// An unnamed network namespace. The namespace is removed automatically when all processes in it have ended.
 pub(super) struct Namespace {
-    /// `cat`, which waits for the end of its input: for this process to let go of it, in whatever way.
+    /// `cat`, which exits when standard input closes, even if this process is killed.
     holder: Child,
 }
 
@@ -32,19 +32,20 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// The id of a process in it, by which others name it.
+    /// Id of a process in the namespace.
     pub(super) fn id(&self) -> u32 {
         self.holder.id()
     }
 
-    /// `program` inside, on the host's core; killed when this process ends.
+    /// Command for `program` in the namespace, on the host's core. The program is killed when this process
+    /// ends.
     pub(super) fn command(&self, program: &str) -> Command {
         let mut command = self.enter();
         command.args(["taskset", "--cpu-list", HOST_CORE, program]);
         command
     }
 
-    /// `nsenter` into it; the program is still to be added.
+    /// `nsenter` command to which a program must be appended.
     pub(super) fn enter(&self) -> Command {
         let mut command = Command::new("setpriv");
         command

@@ -8,37 +8,38 @@ use serde::Deserialize;
 use std::net::Ipv4Addr;
 use std::process::Command;
 
-/// At most: enough that 16 batches of 16 make an epoch. Few to validate with, for that only costs time here.
+/// Maximum number of photos. Allows an epoch with 16 batches of 16 images. Validation is small because it
+/// only adds time.
 const TRAIN: &str = "256";
 const VALIDATION: &str = "20";
 
-/// What lies in the bucket.
+/// Contents of the bucket.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Photos {
     port: u16,
-    /// The data root.
+    /// Data root.
     pub(crate) url: String,
     pub(crate) train: usize,
     pub(crate) validation: usize,
-    /// Of the training photos, as all that follows.
+    /// Mean size of the training photos. The following fields are also about training photos.
     pub(crate) mean_bytes: f64,
     pub(crate) smallest: u64,
     pub(crate) largest: u64,
 }
 
-/// moto's S3 server with resized photos; it ends when this is dropped.
+/// moto's S3 server with resized photos. Stopped on drop.
 pub(crate) struct PhotoStore {
     server: Dialogue,
     photos: Photos,
 }
 
 impl PhotoStore {
-    /// In the namespace of two tiers.
+    /// Starts the server in the namespace of two tiers.
     pub(super) fn start(namespace: &Namespace, photos: &FolderOfPhotos) -> Result<Self> {
         Self::launch(namespace.command("python3"), photos)
     }
 
-    /// Beside this process.
+    /// Starts the server in this process's network.
     pub(crate) fn start_here(photos: &FolderOfPhotos) -> Result<Self> {
         Self::launch(Command::new("python3"), photos)
     }
@@ -50,7 +51,7 @@ impl PhotoStore {
             .args(["--photos", text(photos.root())?])
             .args(["--cache", text(&folder()?.join("photos"))?]);
         let mut server = Dialogue::start(&mut python)?;
-        let photos: Photos = server.answer().context("the S3 server did not start")?;
+        let photos: Photos = server.answer().context("cannot start the S3 server")?;
         Ok(Self { server, photos })
     }
 
@@ -62,18 +63,18 @@ impl PhotoStore {
         self.server.id()
     }
 
-    /// Its address for programs beside it.
+    /// URL for programs in the same network namespace.
     pub(crate) fn url_beside(&self) -> String {
         format!("http://127.0.0.1:{}", self.photos.port)
     }
 
-    /// Its address for programs at the other end of the link.
+    /// URL for programs at the other end of the link.
     pub(super) fn url_across(&self, host: Ipv4Addr) -> String {
         format!("http://{host}:{}", self.photos.port)
     }
 }
 
-/// Credentials and endpoint, as S3 clients read them.
+/// Environment variables with credentials and endpoint for S3 clients.
 pub(crate) fn access(url: &str) -> Vec<(&'static str, String)> {
     [
         ("AWS_ENDPOINT_URL", url),

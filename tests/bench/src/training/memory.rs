@@ -1,6 +1,8 @@
-//! The memory of a step, by the same rule for both sides: each takes [`STEPS`] steps in a process of its own, which holds the libraries and has
-//! run a small network before it loads the suffix. What counts is the peak of anonymous memory during the steps over what was there before the
-//! suffix was loaded: weights, their gradients and momentum, the batch, activations, and what allocators hold. Code and libraries do not.
+//! Measures the memory of a training step. The same rule applies to both sides: each runs [`STEPS`] steps in
+//! a separate process, which has loaded the libraries and run a small network before it loads the suffix. The
+//! result is the peak of anonymous memory during the steps minus the anonymous memory before the suffix was
+//! loaded. It includes weights, gradients, momentum, batch, activations and memory retained by allocators,
+//! but not code and libraries.
 
 use super::ours::Ours;
 use crate::proc_status::own_bytes;
@@ -13,10 +15,10 @@ use frostline_graph::onnx::{GraphProto, data_type};
 use std::path::Path;
 use std::process::Command;
 
-/// The second step lays its memory out by the first; later ones only fragment it.
+/// The second step arranges memory based on the first one; later steps only fragment it.
 const STEPS: usize = 5;
 
-/// MB that a step of the suffix in `file` takes, in a process of its own.
+/// MB of a training step with the suffix in `file`, measured in a child process.
 pub(super) fn in_child(file: &Path, dims: &[usize]) -> Result<f64> {
     let dims: Vec<String> = dims.iter().map(usize::to_string).collect();
     let mut step = Command::new(std::env::current_exe()?);
@@ -25,7 +27,7 @@ pub(super) fn in_child(file: &Path, dims: &[usize]) -> Result<f64> {
     serde_json::from_value(megabytes).context("unexpected output of the step")
 }
 
-/// [`in_child`], in this process.
+/// Like [`in_child`], in this process.
 pub(super) fn measure(file: &Path, dims: &[usize]) -> Result<f64> {
     drop(Session::open(
         &smallest()?.to_bytes()?,
@@ -40,12 +42,12 @@ pub(super) fn measure(file: &Path, dims: &[usize]) -> Result<f64> {
     Ok(field("VmHWM")? - field("RssFile")? - before)
 }
 
-/// A field of this process' status, in MB.
+/// Field of this process's status in MB.
 fn field(name: &str) -> Result<f64> {
     Ok(own_bytes(name)? as f64 / 1e6)
 }
 
-/// A network of one Relu.
+/// A network with a single Relu.
 fn smallest() -> Result<Model> {
     let tensor = |name| build::value(name, data_type::FLOAT, &[Axis::Fixed(1)]);
     Ok(Model::from_proto(build::model(

@@ -1,4 +1,4 @@
-//! Training steps of the ends of usual networks against PyTorch on the same two threads, in turns.
+//! Training steps of common networks' suffixes, compared with PyTorch on the same two threads, in turns.
 
 mod memory;
 mod ours;
@@ -14,12 +14,12 @@ use std::path::Path;
 
 pub(crate) use peer::torch;
 
-/// What can be measured alone. A busy machine changes times, and memory not.
+/// Parts that can run separately. Other load on the machine affects times but not memory.
 pub(crate) const PARTS: [&str; 2] = ["memory", "times"];
 
 const THREADS: usize = 2;
 const CLASSES: usize = 1000;
-/// Small enough that the losses of random weights fall evenly.
+/// Small enough that the losses of random weights decrease evenly.
 const LEARNING_RATE: f32 = 0.0001;
 pub(crate) const OPTIMIZER: Optimizer = Optimizer::Sgd {
     momentum: 0.9,
@@ -27,8 +27,8 @@ pub(crate) const OPTIMIZER: Optimizer = Optimizer::Sgd {
     weight_decay: 0.0,
 };
 
-/// What `peers/training_step.py` knows: the ends behind the paper's cuts, those one block earlier, last blocks, and one
-/// network as a whole.
+/// Suffixes that `peers/training_step.py` supports: layers after the paper's freeze cuts, with an additional
+/// block (`_earlier`), last blocks, or the complete network.
 pub(crate) const SUFFIXES: [&str; 15] = [
     "alexnet",
     "alexnet_earlier",
@@ -49,13 +49,13 @@ pub(crate) const SUFFIXES: [&str; 15] = [
 const QUICK: &[&str] = &["resnet18", "resnet50_earlier", "vit_b_16_earlier", "mobilenet_v3"];
 const BATCHES: &[usize] = &[8, 32, 128];
 const QUICK_BATCHES: &[usize] = &[8, 32];
-/// A network as a whole: a batch of 128 takes several GB on both sides.
+/// A complete network. Batches of 128 would need gigabytes of memory on both sides.
 const WHOLE: &str = "squeezenet1_1";
 /// The suffix of `ratio_vs_pytorch_b8` and `ratio_vs_pytorch_b32`.
 const FIRST_KNOWN: &str = "resnet18";
-/// Steps over which losses are compared, of the smallest batch.
+/// Number of steps for comparing losses. Uses the smallest batch.
 const AGREEING_STEPS: usize = 50;
-/// A turn takes as many steps as fit into this, at least [`FEWEST_STEPS`] and at most [`MOST_STEPS`].
+/// Duration of a turn. The number of steps is limited to [`FEWEST_STEPS`] to [`MOST_STEPS`].
 const TURN_MS: f64 = 500.0;
 const FEWEST_STEPS: usize = 2;
 const MOST_STEPS: usize = 30;
@@ -115,7 +115,7 @@ fn summarize(report: &mut Report, cells: &[Cell]) {
         report.set("ratio_vs_pytorch_max", worst);
         report.set("agreement_50_steps_max", apart);
         println!(
-            "time: geometric mean {mean:.3}, worst {worst:.2}; losses of {AGREEING_STEPS} steps differ by {apart:.1e} at most"
+            "time: geometric mean {mean:.3}, worst {worst:.2}; largest difference of losses in {AGREEING_STEPS} steps {apart:.1e}"
         );
     }
 }
@@ -124,24 +124,24 @@ fn largest(values: &[f64]) -> f64 {
     values.iter().copied().fold(0.0, f64::max)
 }
 
-/// Ours over theirs.
+/// Frostline's value over PyTorch's.
 fn ratio([our, their]: [f64; 2]) -> f64 {
     our / their
 }
 
-/// One suffix at one batch, as far as it was measured.
+/// Measurements for one suffix and batch size.
 struct Cell {
-    /// MB, ours and PyTorch's.
+    /// MB of Frostline and PyTorch.
     memory: Option<[f64; 2]>,
     times: Option<Times>,
     layout: String,
 }
 
 struct Times {
-    /// Milliseconds, ours and PyTorch's.
+    /// Milliseconds of Frostline and PyTorch.
     medians: [f64; 2],
     ratio: f64,
-    /// The largest difference of losses, as a part of PyTorch's.
+    /// Largest difference of losses, relative to PyTorch's.
     disagreement: Option<f64>,
 }
 
@@ -202,7 +202,7 @@ impl Times {
         let step = median(&ours.times(FEWEST_STEPS)?);
         let steps = ((TURN_MS / step) as usize).clamp(FEWEST_STEPS, MOST_STEPS);
         for _ in 0..if quick { QUICK_ROUNDS } else { ROUNDS } {
-            // The first of a turn finds caches and threads as the other side left them.
+            // The first step of a turn is slower because the other side has used caches and threads.
             let our = median(ours.times(steps + 1)?.get(1..).unwrap_or_default());
             let their = median(peer.times(steps + 1)?.get(1..).unwrap_or_default());
             our_times.push(our);
@@ -217,7 +217,7 @@ impl Times {
     }
 }
 
-/// How far apart the losses of the first steps are at most, as a part of PyTorch's.
+/// Largest difference of losses in the first steps, relative to PyTorch's.
 fn disagreement(ours: &mut Ours, peer: &mut Peer) -> Result<f64> {
     let (our, their) = (ours.losses(AGREEING_STEPS)?, peer.losses(AGREEING_STEPS)?);
     let apart = our

@@ -1,4 +1,4 @@
-//! Frostline's steps, with its weights in the engine.
+//! Frostline's training steps with resident weights in the engine.
 
 use super::{CLASSES, LEARNING_RATE, OPTIMIZER, THREADS};
 use anyhow::{Context, Result, bail};
@@ -11,9 +11,9 @@ use std::time::Instant;
 
 pub(super) struct Ours {
     step: Session,
-    /// Where the batch is divided into micro-batches.
+    /// Weight update after all micro-batches, if the batch is divided.
     update: Option<Session>,
-    /// Of a micro-batch.
+    /// Rows per micro-batch.
     rows: usize,
     state: ResidentState,
     graph: TrainingGraph,
@@ -22,12 +22,12 @@ pub(super) struct Ours {
 }
 
 impl Ours {
-    /// The steps of `suffix` for a batch of these dimensions, as a job takes them.
+    /// Prepares the training steps of `suffix` for batches with these dimensions, as in a job.
     pub(super) fn open(suffix: &Model, dims: &[usize]) -> Result<Self> {
         let batch = *dims.first().context("a batch without dimensions")?;
         let CpuSteps { settings, rows, .. } = CpuSteps::of_batch(suffix, batch, &OPTIMIZER.into())?;
         if !batch.is_multiple_of(rows) {
-            bail!("micro-batches of {rows} rows leave a part of a batch of {batch}");
+            bail!("a batch of {batch} cannot be divided into micro-batches of {rows} rows");
         }
         let mut graph = TrainingGraph::build(suffix, rows, &settings)?;
         let update = settings
@@ -51,12 +51,12 @@ impl Ours {
         })
     }
 
-    /// The loss of each of the next batches.
+    /// Trains the next batches and returns the loss of each.
     pub(super) fn losses(&mut self, batches: usize) -> Result<Vec<f64>> {
         (0..batches).map(|_| self.batch()).collect()
     }
 
-    /// The milliseconds of each of the next batches.
+    /// Trains the next batches and returns the milliseconds of each.
     pub(super) fn times(&mut self, batches: usize) -> Result<Vec<f64>> {
         let timed = |_| {
             let started = Instant::now();
@@ -66,7 +66,7 @@ impl Ours {
         (0..batches).map(timed).collect()
     }
 
-    /// All steps of the batch, and their mean loss.
+    /// Trains all micro-batches of the batch and returns the mean loss.
     fn batch(&mut self) -> Result<f64> {
         let rate = Tensor::f32([], vec![LEARNING_RATE])?;
         let rate = (self.graph.scalars.learning_rate.as_str(), &rate);
@@ -105,7 +105,7 @@ fn session(graph: &TrainingGraph) -> Result<Session> {
     Ok(session)
 }
 
-/// `rows` rows of the batch, from `start` on.
+/// Returns `rows` rows from the batch, beginning with row `start`.
 fn part(batch: &Tensor, start: usize, rows: usize) -> Result<Cow<'_, Tensor>> {
     Ok(match batch.rows()? == rows {
         true => Cow::Borrowed(batch),
@@ -113,7 +113,7 @@ fn part(batch: &Tensor, start: usize, rows: usize) -> Result<Cow<'_, Tensor>> {
     })
 }
 
-/// Numbers of -1 to 1 by their index, as `hashed` of `peers/training_step.py` makes them.
+/// Numbers from -1 to 1, computed from their index like `hashed` in `peers/training_step.py`.
 fn hashed(count: usize) -> Vec<f32> {
     let number = |index: u32| {
         let round = |bits: u32, factor: u32| (bits ^ (bits >> 15)).wrapping_mul(factor);

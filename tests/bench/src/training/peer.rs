@@ -1,4 +1,4 @@
-//! PyTorch's step, in a process that lives as long as its suffix is measured.
+//! PyTorch's training step, in a process that runs until the suffix is measured.
 
 use super::THREADS;
 use crate::dialogue::Dialogue;
@@ -20,7 +20,7 @@ struct Ready {
 }
 
 impl Peer {
-    /// PyTorch with the suffix called `suffix`, which it writes to `file` first.
+    /// Starts PyTorch with the suffix called `suffix`, which is written to `file`.
     pub(super) fn start(python: &Path, suffix: &str, batch: usize, file: &Path) -> Result<Self> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/training_step.py");
         let mut command = Command::new(python);
@@ -33,12 +33,12 @@ impl Peer {
         Ok(Self { dialogue, ready })
     }
 
-    /// The dimensions of a batch.
+    /// Dimensions of a batch.
     pub(super) fn dims(&self) -> &[usize] {
         &self.ready.dims
     }
 
-    /// How PyTorch's convolutions lie in memory.
+    /// Memory layout of PyTorch's convolutions.
     pub(super) fn layout(&self) -> &str {
         self.ready.layout.trim_start_matches("torch.")
     }
@@ -47,12 +47,12 @@ impl Peer {
         self.ask("times", steps)
     }
 
-    /// From the weights in the file.
+    /// Losses of the first steps, starting from the weights in the file.
     pub(super) fn losses(&mut self, steps: usize) -> Result<Vec<f64>> {
         self.ask("losses", steps)
     }
 
-    /// MB of a step, by the rule of [`super::memory`].
+    /// Returns the MB for a step, using the rule in [`super::memory`].
     pub(super) fn memory(&mut self) -> Result<f64> {
         let all: Vec<f64> = self.ask("memory", 5)?;
         all.first().copied().context("the peer measured no memory")
@@ -63,7 +63,8 @@ impl Peer {
     }
 }
 
-/// The interpreter of an environment with PyTorch, made on the first call, or the one that `FROSTLINE_TORCH_PYTHON` names.
+/// Returns the interpreter named by `FROSTLINE_TORCH_PYTHON`, or of an environment with PyTorch. The first
+/// call creates the environment.
 pub(crate) fn torch(extras: &[&str]) -> Result<PathBuf> {
     if let Some(named) = std::env::var_os("FROSTLINE_TORCH_PYTHON") {
         return Ok(named.into());
@@ -75,7 +76,7 @@ pub(crate) fn torch(extras: &[&str]) -> Result<PathBuf> {
         .stderr(Stdio::inherit())
         .output()?;
     if !output.status.success() {
-        bail!("cannot set up PyTorch; see its output above");
+        bail!("cannot install PyTorch; see the output above");
     }
     let printed = String::from_utf8(output.stdout)?;
     printed

@@ -1,14 +1,15 @@
-//! Filling weights that an export left out.
+//! Restores weights that were omitted from an export.
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use frostline_graph::Model;
 use frostline_graph::onnx::TensorProto;
 
-/// Random numbers that are drawn; larger weights repeat them at shifting places, for speed.
+/// Number of distinct random values. For speed, larger weights repeat them, starting at different positions.
 const BLOCK: usize = 65_537;
 
-/// `model` with the weights that models/zoo/classifiers.py left out, drawn as it says of each: `normal MEAN SPREAD`.
+/// Draws the weights that models/zoo/classifiers.py omitted, using the mean and standard deviation from each
+/// doc string (`normal MEAN SPREAD`).
 pub(super) fn filled(model: Model) -> Result<Model> {
     let block = normal(2 * BLOCK);
     let mut proto = model.into_proto();
@@ -30,7 +31,7 @@ pub(super) fn filled(model: Model) -> Result<Model> {
 fn drawn(weight: &TensorProto, words: &str, block: &[f32]) -> Result<Bytes> {
     let (mean, spread) = words
         .split_once(' ')
-        .context("a weight says no mean and spread")?;
+        .context("the doc string must be 'normal MEAN SPREAD'")?;
     let (mean, spread): (f32, f32) = (mean.parse()?, spread.parse()?);
     let count = usize::try_from(weight.dims.iter().product::<i64>())?;
     let values = block.iter().take(count);
@@ -47,7 +48,8 @@ fn drawn(weight: &TensorProto, words: &str, block: &[f32]) -> Result<Bytes> {
     Ok(raw.into())
 }
 
-/// Numbers of mean 0 and spread 1, the same at every call: sums of twelve even ones.
+/// Normally distributed numbers (mean 0, standard deviation 1), approximated by sums of twelve uniform ones.
+/// All calls return the same sequence.
 pub(super) fn normal(count: usize) -> Vec<f32> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut even = || {
@@ -68,7 +70,7 @@ mod tests {
     use frostline_tensor::Tensor;
 
     #[test]
-    fn what_was_left_out_comes_back_by_mean_and_spread() {
+    fn omitted_weights_are_drawn_by_mean_and_spread() {
         let mut weight = initializer("w", &Tensor::f32([1, 1], vec![0.0]).unwrap());
         weight.dims = vec![200, 500];
         weight.raw_data = Bytes::new();

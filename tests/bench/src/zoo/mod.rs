@@ -1,4 +1,5 @@
-//! Usual classifiers as users export them, by both of torch's exporters: which can be trained from where, by training them.
+//! Common classifiers, exported by both torch exporters: trains each from several cuts to find out which
+//! work.
 
 mod fill;
 mod pushdown;
@@ -14,9 +15,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use verdict::{TRAINED, Verdict};
 
-/// What it can be asked for.
+/// Parts that can run separately.
 pub(crate) const PARTS: [&str; 2] = ["command", "pushdown"];
-/// Networks of a quick run: a convolutional one of today, a transformer, and one that is neither.
+/// Networks for quick runs. Includes modern convolutional networks, a transformer, and a multilayer
+/// perceptron.
 const QUICK: &[&str] = &[
     "mlp_on_features",
     "mobilenet_v3_small",
@@ -24,8 +26,9 @@ const QUICK: &[&str] = &[
     "timm_vit_tiny",
 ];
 
-/// Trains every file of the zoo from its head, its last block and its input (part `command`), and divides every network at some blocks (part
-/// `pushdown`). Results of a file at this commit are not measured again, so an aborted run continues.
+/// Trains every file from the head, the last block and the input (part `command`), and divides every network
+/// at several blocks (part `pushdown`). Results for a file are reused at the same commit, so an interrupted
+/// run can be continued.
 pub(crate) fn run(report: &mut Report) -> Result<()> {
     if report.has("command") {
         command(report)?;
@@ -61,7 +64,8 @@ fn command(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The files of the zoo, exported where there are none. What an exporter refused is no file of it.
+/// Returns the exported files. Exports the networks if the folder is empty. The result does not contain
+/// networks rejected by an exporter.
 fn files(zoo: &Path, quick: bool) -> Result<Vec<PathBuf>> {
     let list = || -> Result<Vec<PathBuf>> {
         let mut files = Vec::new();
@@ -104,7 +108,8 @@ fn stem(file: &Path) -> String {
         .into_owned()
 }
 
-/// What was found of `file` at this commit, or is found now and noted. Where nobody says which commit it is, nothing is.
+/// Returns the stored verdicts for `file` at this commit. Missing verdicts are measured, and stored if the
+/// commit is known.
 fn remembered(zoo: &Path, file: &Path) -> Result<Vec<(&'static str, Verdict)>> {
     let results = zoo.join("results");
     let note = results.join(format!("{}.{}.json", stem(file), commit()));

@@ -1,4 +1,5 @@
-//! The zoo through the Python package: each network divided at some blocks, its frozen layers run on a host, both halves held against plain PyTorch.
+//! Pushdown of all networks in the zoo through the Python package: each network is divided at several blocks,
+//! the frozen layers run on a host, and both parts are compared with plain PyTorch.
 
 use crate::package;
 use crate::photos::Photos;
@@ -14,7 +15,7 @@ use std::process::{Command, Stdio};
 const BLOCKS: usize = 3;
 const QUICK: [&str; 3] = ["resnet18", "timm_vit_small", "hf_dinov2"];
 
-/// What the peer `zoo_pushdown.py` says of a network at a block.
+/// Result for a network and block, printed by `zoo_pushdown.py`.
 #[derive(Debug, Deserialize)]
 struct Verdict {
     network: String,
@@ -23,7 +24,7 @@ struct Verdict {
     differs: Option<String>,
 }
 
-/// A line of the peer.
+/// A line printed by `zoo_pushdown.py`.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Line {
@@ -31,7 +32,8 @@ enum Line {
     End { lane_crashes: u64 },
 }
 
-/// Notes `pushdown_equal` of `pushdown_total`, `silent_differences` and `lane_crashes`, and each refusal with its words.
+/// Sets `pushdown_equal`, `pushdown_total`, `silent_differences`, `lane_crashes`, and a result per network
+/// and block.
 pub(super) fn run(report: &mut Report) -> Result<()> {
     let (python, package) = (torch(&["--trainers", "--zoo"])?, package::unpacked()?);
     let photos = Photos::find(None);
@@ -39,7 +41,7 @@ pub(super) fn run(report: &mut Report) -> Result<()> {
     let host = HostProcess::start(&binary()?, folder.path(), &data, &[])?;
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/zoo_pushdown.py");
     let mut command = Command::new(python);
-    package.known_to(&mut command)?;
+    package.add_to_environment(&mut command)?;
     command
         .args([
             script,
@@ -57,8 +59,8 @@ pub(super) fn run(report: &mut Report) -> Result<()> {
         .stdout(Stdio::piped());
     let mut peer = command.spawn().context("cannot start PyTorch's interpreter")?;
     let (mut total, mut equal, mut silent, mut crashes) = (0, 0, 0, None);
-    for line in BufReader::new(peer.stdout.take().context("the peer has no output")?).lines() {
-        let verdict = match serde_json::from_str(&line?).context("the peer printed invalid JSON")? {
+    for line in BufReader::new(peer.stdout.take().context("the script's output is not piped")?).lines() {
+        let verdict = match serde_json::from_str(&line?).context("zoo_pushdown.py printed invalid JSON")? {
             Line::Verdict(verdict) => verdict,
             Line::End { lane_crashes } => {
                 crashes = Some(lane_crashes);
@@ -78,9 +80,9 @@ pub(super) fn run(report: &mut Report) -> Result<()> {
     }
     let status = peer.wait()?;
     if !status.success() {
-        bail!("the peer failed ({status}); see its output above");
+        bail!("zoo_pushdown.py failed ({status}); see the output above");
     }
-    let crashes = crashes.context("the peer ended before its last line")?;
+    let crashes = crashes.context("zoo_pushdown.py ended without a final line")?;
     println!("\n{equal} of {total} divisions are equal, {silent} differ silently, {crashes} lanes crashed");
     report.set("pushdown_equal", equal);
     report.set("pushdown_total", total);

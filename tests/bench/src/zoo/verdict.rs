@@ -1,4 +1,4 @@
-//! Whether a part of a network is trained, by some real steps.
+//! Runs training steps to check if a part of a network is trainable.
 
 use super::fill::normal;
 use anyhow::{Context, Result, bail, ensure};
@@ -9,35 +9,36 @@ use frostline_training::{Optimizer, Trainability, TrainingGraph};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What of a network is trained.
+/// Trained parts of a network.
 pub(super) const TRAINED: [&str; 3] = ["head", "last_block", "whole"];
 
 const CLASSES: usize = 10;
 const BATCH: usize = 2;
 const STEPS: usize = 4;
-/// Networks of random weights and without what a pretrained one has of statistics are steep or flat, so the first rate at which the loss falls will do.
+/// Learning rates, tried until the loss decreases. The weights are random, without the statistics of
+/// pretrained weights, so gradients may be very large or small.
 const RATES: [f32; 4] = [1e-4, 1e-5, 1e-3, 1e-6];
-/// AdamW's step does not depend on how steep a network is.
+/// With AdamW, the step size does not depend on the size of gradients.
 const OPTIMIZER: Optimizer = Optimizer::AdamW {
     beta1: 0.9,
     beta2: 0.999,
     epsilon: 1e-8,
     weight_decay: 0.0,
 };
-/// The last block is what lies behind the last cut before which this share of the work is done at most.
+/// Maximum share of the compute before the last block, which begins at the last cut within this limit.
 const BEFORE_LAST_BLOCK: f64 = 0.95;
 
-/// What became of training a part.
+/// Result of training a part.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum Verdict {
-    /// The loss of one batch is finite, and falls.
+    /// Loss is finite and decreases.
     Trains {
-        /// Where the part begins: a cut, or `input`.
+        /// Beginning of the part (a cut or `input`).
         from: String,
         losses: Vec<f32>,
         rate: f32,
     },
-    /// Why it is not trained.
+    /// Reason for the failure.
     Fails(String),
 }
 
@@ -55,7 +56,7 @@ impl Verdict {
         matches!(self, Self::Trains { .. })
     }
 
-    /// For a table.
+    /// Text for the table.
     pub(super) fn short(&self) -> String {
         match self {
             Self::Trains { losses, .. } => {
@@ -66,7 +67,7 @@ impl Verdict {
         }
     }
 
-    /// For a figure.
+    /// Text for the report.
     pub(super) fn description(&self) -> String {
         match self {
             Self::Trains { .. } => "trains".to_owned(),
@@ -91,7 +92,7 @@ fn trained(model: &Model, part: &str) -> Result<Verdict> {
         .as_deref()
         .unwrap_or(&headed.network()?.input.name)
         .to_owned();
-    if let Some(obstacle) = trainability.against(&begins) {
+    if let Some(obstacle) = trainability.obstacle(&begins) {
         bail!("{obstacle}");
     }
     check_admission(&headed, from.as_deref())?;
@@ -113,7 +114,7 @@ fn trained(model: &Model, part: &str) -> Result<Verdict> {
     bail!("the loss does not fall: {}", tried.join(", "))
 }
 
-/// The cut that the part begins behind; `None` for the whole.
+/// Returns the cut before the part, or `None` for the complete network.
 fn beginning(headed: &Model, part: &str) -> Result<Option<String>> {
     let network = headed.network()?;
     let cuts = || network.cuts.iter().filter(|cut| cut.before_head);
@@ -127,22 +128,22 @@ fn beginning(headed: &Model, part: &str) -> Result<Option<String>> {
         }
         _ => return Ok(None),
     };
-    // A network without cuts before its head can only be trained as a whole.
-    ensure!(found.is_some(), "no cut before this part");
+    // Networks without a cut before the head can only be trained completely.
+    ensure!(found.is_some(), "missing cut before the trained part");
     Ok(found.map(|cut| cut.name.clone()))
 }
 
-/// Refuses a part whose frozen layers no host takes.
+/// Rejects a part if hosts would refuse the frozen layers.
 fn check_admission(headed: &Model, from: Option<&str>) -> Result<()> {
     let Some(from) = from else { return Ok(()) };
     let cut = headed.network()?.cut(from)?.clone();
-    match headed.refused(&[cut], &ModelLimits::default()) {
+    match headed.first_refused_cut(&[cut], &ModelLimits::default()) {
         Some(refused) => Err(refused.why).context("hosts refuse the layers before this part"),
         None => Ok(()),
     }
 }
 
-/// A training step with a batch of its own.
+/// A training step with a fixed batch.
 struct Step {
     session: Session,
     graph: TrainingGraph,
@@ -165,7 +166,7 @@ impl Step {
         })
     }
 
-    /// The losses of some steps at `rate`, from the weights the network came with.
+    /// Returns the losses for [`STEPS`] steps with rate `rate`, starting from the initial weights.
     fn losses(&mut self, rate: f32) -> Result<Vec<f32>> {
         let slots = self.graph.state.iter().map(|slot| ResidentSlot {
             input: slot.input.clone(),

@@ -6,7 +6,6 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A host and its admin.
 pub(crate) struct AdminHost {
     pub(crate) scratch: Scratch,
     pub(crate) host: HostProcess,
@@ -36,14 +35,14 @@ impl AdminHost {
         serde_json::from_str(&run.stdout).expect(&run.stdout)
     }
 
-    /// The objects of an answer that has one a line.
+    /// Runs an admin command and returns the printed JSON objects, one per line.
     pub(crate) fn answers(&self, arguments: &[&str]) -> Vec<Value> {
         let run = self.admin(arguments);
         assert_eq!(run.code, Some(0), "{run:?}");
         run.objects().expect(&run.stdout)
     }
 
-    /// Adds a tenant that may read the photos, and writes its token to a file.
+    /// Adds a tenant with access to the photos and writes the token to a file.
     pub(crate) fn add(&self, name: &str) -> PathBuf {
         let photos = self.scratch.path("photos");
         let added = self.answer(&["tenant", "add", name, "--data", photos.to_str().unwrap()]);
@@ -56,14 +55,14 @@ impl AdminHost {
         file
     }
 
-    /// A command of a tenant.
+    /// Runs a command as a tenant.
     pub(crate) fn tenant(&self, token: &Path, arguments: &[&str]) -> Finished {
         let url = self.host.url();
         let flags = ["--host", &url, "--token-file", token.to_str().unwrap()];
         finish(frostline().args(arguments).args(flags)).unwrap()
     }
 
-    /// Trains as a tenant, with the whole backbone at the host.
+    /// Trains as a tenant with the split at the features.
     pub(crate) fn train(&self, token: &Path) -> Finished {
         let url = self.host.url();
         let token = token.to_str().unwrap();

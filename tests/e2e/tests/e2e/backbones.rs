@@ -1,11 +1,11 @@
-//! Networks that are no finished classifiers: without a head, or for images of any size.
+//! Networks that are not complete classifiers: they have no head or accept images of any size.
 
 use crate::harness::{Scratch, demo};
 use frostline_graph::Model;
 use frostline_graph::build::{Axis, value};
 use frostline_graph::onnx::data_type;
 
-/// The bundled backbone up to the feature maps of its last stage, as a file.
+/// Writes the bundled backbone up to the feature maps of the last stage to a file and returns the path.
 fn headless(scratch: &Scratch) -> String {
     let file = scratch.path("headless.onnx");
     let whole = Model::read(demo("backbone.onnx")).unwrap();
@@ -41,7 +41,7 @@ fn a_network_for_any_image_size_is_trained_at_the_one_that_is_given() {
     let whole = Model::read(demo("backbone.onnx")).unwrap();
     let input = whole.network().unwrap().input;
     let &[_, side, _] = input.shape.dims() else {
-        panic!("the backbone takes images");
+        panic!("expected an image as input");
     };
     let mut proto = whole.into_proto();
     let axes = ["batch", "channels", "height", "width"].map(|name| Axis::Named(name.to_owned()));

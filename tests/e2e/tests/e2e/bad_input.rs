@@ -1,11 +1,12 @@
-//! Bad photos, folders, flags and disks: one clear line, exit code 1, nothing half-written.
+//! Invalid photos, folders, flags and disks. Commands print one clear error, exit with code 1 and leave no
+//! incomplete files.
 
 use crate::harness::{Scratch, events, series, sorted};
 use frostline_e2e::finish;
 use std::fs;
 use std::process::Command;
 
-/// Bytes that no decoder takes, and what the error must say beside the object's name.
+/// Files that no decoder accepts.
 const BAD_PHOTOS: [(&str, &[u8]); 3] = [
     ("empty.jpg", b""),
     ("text.jpg", b"this is no image"),
@@ -88,7 +89,7 @@ fn an_output_folder_that_is_not_there_is_named_before_training() {
     scratch.assert_failed(&run, &["nowhere"]);
     assert!(
         !run.stdout.contains("\"step\""),
-        "training was started although its result cannot be written"
+        "training started although the result cannot be written"
     );
 }
 
@@ -105,7 +106,7 @@ mod long {
             "--token-file",
             host.token_file().to_str().unwrap(),
         ]);
-        // A limit of 64 KiB a file stands for the full disk; only the trainer writes under it.
+        // A file size limit of 64 KiB simulates the full disk. It applies only to the trainer.
         let mut limited = Command::new("bash");
         limited
             .args(["-c", "trap '' XFSZ; ulimit -f 64; exec \"$@\"", "bash"])

@@ -1,4 +1,4 @@
-//! Models, cuts and guests that cannot be used.
+//! Invalid models, cuts and guests.
 
 use crate::harness::{Scratch, demo, frostline};
 use frostline_e2e::finish;
@@ -124,7 +124,7 @@ fn a_model_with_a_batch_baked_in_is_refused() {
 }
 
 #[test]
-fn what_cannot_be_trained_is_said_before_a_host_is_asked_and_with_a_cut_that_works() {
+fn untrainable_layers_are_reported_without_a_host_and_with_a_valid_cut() {
     let weight = |name: &str, dims: [usize; 2]| TensorProto {
         name: name.to_owned(),
         data_type: data_type::FLOAT,
@@ -150,7 +150,7 @@ fn what_cannot_be_trained_is_said_before_a_host_is_asked_and_with_a_cut_that_wor
     let file = scratch.path("model.onnx");
     fs::write(&file, model(17, graph).encode_to_vec()).unwrap();
     let flags = ["--model", file.to_str().unwrap(), "--freeze", "start"];
-    // Nothing listens there.
+    // No host listens at this address.
     let token = scratch.path("token");
     fs::write(&token, "never asked for").unwrap();
     let nowhere = [

@@ -1,4 +1,4 @@
-//! Guests compiled by a child process, which is the program itself.
+//! Guests compiled by a child process of the same program.
 
 use frostline_behaviors::slow_to_compile;
 use frostline_e2e::{frostline_binary, repository};
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A sandbox whose compiler may take this much memory.
+/// Creates a sandbox with a memory limit for the compiler.
 fn sandbox(compiler_memory_bytes: u64) -> Sandbox {
     let program = frostline_binary().expect("cargo xtask test builds the program");
     let config = SandboxConfig {
@@ -18,7 +18,7 @@ fn sandbox(compiler_memory_bytes: u64) -> Sandbox {
             arguments: vec!["compile-guest".into()],
         },
         compiler_memory_bytes,
-        // Memory ends it first on any machine.
+        // Generous, so that the memory limit applies first on any machine.
         compiler_cpu_seconds: 3600,
         prepare_deadline: Duration::from_secs(3600),
         ..SandboxConfig::default()
@@ -26,8 +26,8 @@ fn sandbox(compiler_memory_bytes: u64) -> Sandbox {
     Sandbox::new(config).unwrap()
 }
 
-/// The stock guest is prepared and answers.
-async fn a_neighbor_is_served(sandbox: &Sandbox) {
+/// Prepares and calls the stock guest.
+async fn assert_neighbor_is_served(sandbox: &Sandbox) {
     let stock = std::fs::read(repository().join("guest/prefix/prefix.wasm")).unwrap();
     let guest = sandbox.for_tenant("neighbor").prepare(stock).await.unwrap();
     let model = Arc::new(ModelView {
@@ -39,12 +39,12 @@ async fn a_neighbor_is_served(sandbox: &Sandbox) {
     assert_eq!(guest.describe(&model, "").await.unwrap().name, "prefix");
 }
 
-/// What the system does to a process over its limit, and what a sandbox makes of that, is tested with the sandbox; here is that the
-/// limit is set before anything of the guest is read, whatever the machine's speed.
+/// Checks that limits are set before the guest is read, independent of the machine's speed. The sandbox's
+/// tests cover processes that exceed a limit.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_compiler_limits_its_own_time_before_it_reads_a_guest() {
-    let limits = of_a_reading_compiler("limits");
+    let limits = proc_file_of_reading_compiler("limits");
     let mut time = limits
         .lines()
         .find(|line| line.starts_with("Max cpu time"))
@@ -54,8 +54,8 @@ fn the_compiler_limits_its_own_time_before_it_reads_a_guest() {
     assert_eq!((time.next(), time.next()), (Some("7"), Some("8")), "{limits}");
 }
 
-/// A file of `/proc` of a compiler that reads its guest.
-fn of_a_reading_compiler(file: &str) -> String {
+/// Starts a compiler and reads its file in `/proc` while it reads a guest.
+fn proc_file_of_reading_compiler(file: &str) -> String {
     let mut compiler = Command::new(frostline_binary().expect("cargo xtask test builds the program"))
         .args(["compile-guest", "--memory-bytes=4294967296", "--cpu-seconds=7"])
         .arg("--memory-reservation=4194304")
@@ -63,7 +63,7 @@ fn of_a_reading_compiler(file: &str) -> String {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    // Far more than a pipe holds: once it is written, the compiler is reading.
+    // Larger than a pipe's buffer, so the compiler is reading once this is written.
     let guest = vec![0; 4 << 20];
     compiler.stdin.as_mut().unwrap().write_all(&guest).unwrap();
     let text = std::fs::read_to_string(format!("/proc/{}/{file}", compiler.id())).unwrap();
@@ -77,7 +77,7 @@ mod needs_walls {
 
     #[test]
     fn the_compiler_is_behind_its_walls_before_it_reads_a_guest() {
-        let status = of_a_reading_compiler("status");
+        let status = proc_file_of_reading_compiler("status");
         assert!(
             status.contains("Seccomp:\t2") && status.contains("NoNewPrivs:\t1"),
             "{status}"
@@ -89,13 +89,13 @@ mod long {
     use super::*;
 
     #[tokio::test]
-    async fn a_guest_that_takes_the_compiler_too_much_memory_is_given_up() {
+    async fn a_guest_is_refused_if_the_compiler_exceeds_its_memory() {
         let allowed = 320 << 20;
         let sandbox = sandbox(allowed);
         let hostile = sandbox.for_tenant("hostile");
         let (large, ()) = tokio::join!(
             hostile.prepare(slow_to_compile()),
-            a_neighbor_is_served(&sandbox)
+            assert_neighbor_is_served(&sandbox)
         );
         let too_costly = SandboxError::TooCostly {
             cost: CompileCost::MemoryBytes,

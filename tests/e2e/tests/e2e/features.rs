@@ -1,4 +1,4 @@
-//! Rows that are kept, through the whole system.
+//! The feature cache of the whole system.
 
 use crate::harness::{Scratch, events, frostline, series};
 use frostline_e2e::finish;
@@ -9,7 +9,7 @@ fn events_of<'a>(events: &'a [Value], kind: &str) -> Vec<&'a Value> {
 }
 
 #[test]
-fn a_second_job_reads_what_the_first_kept_and_the_user_can_see_and_remove_it() {
+fn cached_features_are_reused_listed_and_removed() {
     let scratch = Scratch::with_photos(10, 4);
     let folder = scratch.path("kept");
     let folder = folder.to_str().unwrap();
@@ -23,8 +23,9 @@ fn a_second_job_reads_what_the_first_kept_and_the_user_can_see_and_remove_it() {
     ];
     let train = |more: &[&str]| events(&scratch.train(&[&keeping[..], more].concat()));
     let first = train(&["--epochs", "3", "--split", "features"]);
-    let rows = |epoch: &Value| (epoch["kept_rows"].as_u64(), epoch["fetched_rows"].as_u64());
-    // 30 to train, 12 to validate, those once before the first epoch.
+    let rows = |epoch: &Value| (epoch["cached_rows"].as_u64(), epoch["fetched_rows"].as_u64());
+    // There are 30 training images and 12 validation images. The latter are fetched once, before the first
+    // epoch.
     let epochs: Vec<_> = events_of(&first, "epoch").into_iter().map(rows).collect();
     assert_eq!(epochs[0], (Some(12), Some(30)));
     assert_eq!(epochs[1..], [(Some(42), Some(0)); 2]);

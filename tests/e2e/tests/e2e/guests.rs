@@ -1,4 +1,4 @@
-//! From `frostline guest new` to `train`, as guest/README.md walks through it.
+//! The walkthrough in guest/README.md, from `frostline guest new` to `train`.
 
 use crate::harness::{Scratch, demo, events, frostline, series};
 use frostline_e2e::{Finished, finish, repository};
@@ -20,7 +20,8 @@ fn object(run: &Finished) -> Value {
     objects.remove(0)
 }
 
-/// Where a compiler for wasm32 is installed, or `cargo xtask guests` has set one up.
+/// Returns environment variables for compiling to wasm32, empty if rustc supports the target. Otherwise they
+/// select the toolchain that `cargo xtask guests` installed.
 pub(crate) fn wasm_compiler() -> Vec<(&'static str, PathBuf)> {
     let ask = |arguments: &[&str]| {
         let asked = finish(Command::new("rustc").args(arguments)).unwrap();
@@ -33,7 +34,7 @@ pub(crate) fn wasm_compiler() -> Vec<(&'static str, PathBuf)> {
     let lld = ask(&["--print", "target-libdir"]).join("../bin/rust-lld");
     assert!(
         rustc.is_file() && lld.is_file(),
-        "there is no compiler for {TARGET}: cargo xtask guests fetches one"
+        "missing compiler for {TARGET}; run cargo xtask guests to download it"
     );
     vec![
         ("RUSTC", rustc),
@@ -41,7 +42,7 @@ pub(crate) fn wasm_compiler() -> Vec<(&'static str, PathBuf)> {
     ]
 }
 
-/// Makes a project called `mine` and returns its folder.
+/// Creates a project named `mine` and returns the folder.
 fn project(scratch: &Scratch, language: &str) -> PathBuf {
     let folder = scratch.path("mine");
     let made = object(&run(&[
@@ -58,8 +59,8 @@ fn project(scratch: &Scratch, language: &str) -> PathBuf {
     folder
 }
 
-/// Checks, runs and trains with a component that was just built.
-fn use_it(scratch: &Scratch, built: &Value) {
+/// Checks, runs and trains with a newly built component.
+fn check_run_and_train(scratch: &Scratch, built: &Value) {
     let component = built["component"].as_str().unwrap();
     assert_eq!(
         std::fs::metadata(component).unwrap().len(),
@@ -90,7 +91,7 @@ fn use_it(scratch: &Scratch, built: &Value) {
     assert_eq!(ran["shape"], serde_json::json!([1, 128]));
     assert_eq!(ran["dtype"], "f32");
 
-    // It preprocesses as the stock guest does that is told nothing, so it trains as that does.
+    // The guest preprocesses like the stock guest without parameters, so the losses are equal.
     let losses = |arguments: &[&str]| series(&events(&scratch.train(arguments)), "step", "loss");
     let (ours, stock) = (
         losses(&["--split", "features", "--guest", component]),
@@ -111,7 +112,7 @@ fn a_project_is_not_written_over() {
     assert!(again.stderr.contains("not empty"), "{again:?}");
 }
 
-/// Pictures in a format that only the guest reads: three classes, told apart by color, and a note beside them.
+/// Writes pictures in a format that only the guest reads: three classes with different colors.
 fn pictures(scratch: &Scratch) {
     for (part, count) in [("train", 6), ("validation", 3)] {
         for (class, color) in [
@@ -138,7 +139,7 @@ mod needs_guests {
         let compiler = wasm_compiler();
         let scratch = Scratch::with_photos(4, 2);
         let folder = project(&scratch, "rust");
-        // The folder where our own guests are compiled has the SDK's dependencies already.
+        // The build folder of our own guests already contains the SDK's dependencies.
         let build = repository().join("target/guests/build");
         let built = finish(
             frostline()
@@ -149,11 +150,11 @@ mod needs_guests {
         );
         let built = object(&built.unwrap());
         assert_eq!(built["name"], "mine");
-        use_it(&scratch, &built);
+        check_run_and_train(&scratch, &built);
     }
 
     #[test]
-    fn a_component_of_another_world_is_refused_by_the_import_it_wants() {
+    fn a_component_of_another_world_is_refused_by_its_import() {
         let other = built_guest("other-world");
         let checked = run(&["guest", "check", other.to_str().unwrap(), "--json"]);
         assert_eq!(checked.code, Some(1));
@@ -183,7 +184,7 @@ mod needs_guests {
     }
 
     #[test]
-    fn what_a_guest_says_of_a_network_it_does_not_serve_is_the_refusal() {
+    fn a_guests_reason_for_refusing_a_network_is_reported() {
         let two_stage = built_guest("two-stage");
         let model = demo("backbone.onnx");
         let checked = run(&[
@@ -197,9 +198,17 @@ mod needs_guests {
         ]);
         assert_eq!(checked.code, Some(1));
         assert!(checked.stdout.contains("describe"), "{}", checked.stdout);
-        assert!(checked.stdout.contains("must name a cut"), "{}", checked.stdout);
-        // The reason is said once.
-        assert!(!checked.stderr.contains("must name a cut"), "{}", checked.stderr);
+        assert!(
+            checked.stdout.contains("must be the name of a cut"),
+            "{}",
+            checked.stdout
+        );
+        // The reason is printed only once.
+        assert!(
+            !checked.stderr.contains("must be the name of a cut"),
+            "{}",
+            checked.stderr
+        );
     }
 
     #[test]
@@ -243,6 +252,6 @@ mod needs_clang {
         let folder = project(&scratch, "c");
         let built = object(&run(&["guest", "build", "--json", folder.to_str().unwrap()]));
         assert_eq!(built["name"], "mine");
-        use_it(&scratch, &built);
+        check_run_and_train(&scratch, &built);
     }
 }

@@ -1,4 +1,4 @@
-//! A scratch folder, the bundled demo in it, and the command to run.
+//! Scratch folder with the bundled demo, and commands to run in it.
 
 use frostline_e2e::{Finished, HostProcess, finish, frostline_binary, repository};
 use serde_json::Value;
@@ -7,23 +7,25 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// How long tokens are; shorter ones are not secret.
+/// Length of tokens in bytes. Shorter texts are not secret.
 const TOKENS: std::ops::Range<usize> = 16..256;
 
-/// A folder of its own for one test, with a small part of the bundled photos below `photos/`.
+/// Temporary folder of a test, with some of the bundled photos in `photos/`. On drop, checks that no token
+/// was written to another file.
 pub(crate) struct Scratch {
     folder: tempfile::TempDir,
 }
 
 impl Scratch {
-    /// An empty folder.
+    /// Creates an empty folder.
     pub(crate) fn new() -> Self {
         Self {
             folder: tempfile::tempdir().unwrap(),
         }
     }
 
-    /// Three classes of the bundled photos, `train` training and `validation` validation photos of each.
+    /// Copies three classes of the bundled photos, with `train` training and `validation` validation photos
+    /// per class.
     pub(crate) fn with_photos(train: usize, validation: usize) -> Self {
         let scratch = Self::new();
         for (part, count) in [("train", train), ("validation", validation)] {
@@ -42,22 +44,23 @@ impl Scratch {
         self.folder.path().join(name)
     }
 
-    /// The `index`-th class folder of a part of the photos.
+    /// Returns the class folder number `index` in a part of the photos.
     pub(crate) fn class(&self, part: &str, index: usize) -> PathBuf {
         sorted(&self.path("photos").join(part))[index].clone()
     }
 
-    /// `frostline train` on the photos with the bundled backbone, one epoch, seeded.
+    /// Runs `frostline train` on the photos with the bundled backbone for one epoch, unless `arguments`
+    /// specify otherwise.
     pub(crate) fn train(&self, arguments: &[&str]) -> Finished {
         finish(&mut self.train_command(arguments)).unwrap()
     }
 
-    /// [`Scratch::train`] with something done to it after its second epoch.
+    /// Like [`Scratch::train`], but calls `disturb` after the second epoch.
     pub(crate) fn disturbed(&self, arguments: &[&str], disturb: impl FnOnce()) -> Finished {
         Self::disturb(&mut self.train_command(arguments), disturb)
     }
 
-    /// A `frostline train` with something done to it after its second epoch.
+    /// Runs `frostline train` and calls `disturb` after the second epoch.
     pub(crate) fn disturb(train: &mut Command, disturb: impl FnOnce()) -> Finished {
         let mut child = train
             .stdout(Stdio::piped())
@@ -103,7 +106,8 @@ impl Scratch {
         command
     }
 
-    /// Asserts that a run failed with one line that says `words`, and left nothing at `--out` nor beside it.
+    /// Asserts that a run failed with a single error line that contains `words`, and did not leave an output
+    /// or temporary file.
     pub(crate) fn assert_failed(&self, run: &Finished, words: &[&str]) {
         assert_eq!(run.code, Some(1), "{run:?}");
         let failure = run
@@ -131,12 +135,12 @@ impl Scratch {
         assert!(left.is_empty(), "left behind: {left:?}");
     }
 
-    /// The scratch folder itself.
+    /// Returns the path of the folder.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// A host over the photos.
+    /// Starts a host with access to the photos.
     pub(crate) fn host(&self, arguments: &[&str]) -> HostProcess {
         let binary = binary();
         HostProcess::start(
@@ -149,10 +153,10 @@ impl Scratch {
     }
 }
 
-/// Whatever a test does: no token stands in a file that is not a token's own, be it a log, a report, a state or a run's folder.
+/// Checks that logs, reports, state and runs do not contain a token.
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // A test that has failed already says why.
+        // Keep the message of a failed test.
         if std::thread::panicking() {
             return;
         }
@@ -165,12 +169,12 @@ impl Drop for Scratch {
             let told =
                 |(_, bytes): &&(PathBuf, Vec<u8>)| String::from_utf8_lossy(bytes).contains(token.trim());
             let told: Vec<&PathBuf> = others.iter().filter(told).map(|(path, _)| path).collect();
-            assert!(told.is_empty(), "{} stands in {told:?}", of.display());
+            assert!(told.is_empty(), "{} is contained in {told:?}", of.display());
         }
     }
 }
 
-/// Whether a file holds a token and nothing else.
+/// True if a file contains only a token.
 fn is_token((path, bytes): &(PathBuf, Vec<u8>)) -> bool {
     let text = String::from_utf8_lossy(bytes);
     let named = path
@@ -197,17 +201,17 @@ pub(crate) fn binary() -> PathBuf {
 
 pub(crate) fn frostline() -> Command {
     let mut command = Command::new(binary());
-    // What other tests kept is not to decide what this one does.
+    // Features cached by other tests must not affect this test.
     command.env("FROSTLINE_FEATURE_CACHE", "off");
     command
 }
 
-/// Something of the bundled demo.
+/// Returns the path of a file or folder of the bundled demo.
 pub(crate) fn demo(name: &str) -> PathBuf {
     repository().join("models/zoo/demo").join(name)
 }
 
-/// The objects a `--json` run printed.
+/// Parses the JSON objects printed by a successful run.
 pub(crate) fn events(run: &Finished) -> Vec<Value> {
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     run.stdout
@@ -216,7 +220,7 @@ pub(crate) fn events(run: &Finished) -> Vec<Value> {
         .collect()
 }
 
-/// The numbers under `key` in the events of one kind.
+/// Returns the numbers under `key` in events of one kind.
 pub(crate) fn series(events: &[Value], event: &str, key: &str) -> Vec<f64> {
     events
         .iter()

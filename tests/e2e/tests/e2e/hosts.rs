@@ -1,4 +1,4 @@
-//! Hosts that are down, die, come back, and jobs that are told to stop.
+//! Hosts that are down, die or restart. Also covers interrupted jobs.
 
 use crate::harness::{Scratch, binary, demo, events, frostline, series};
 use frostline_e2e::{Finished, HostProcess, Link, finish};
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 #[test]
-fn a_running_host_serves_and_keeps_what_it_has() {
+fn a_second_job_reuses_uploads() {
     let scratch = Scratch::with_photos(6, 2);
     let host = scratch.host(&[]);
     let flags = [
@@ -19,7 +19,7 @@ fn a_running_host_serves_and_keeps_what_it_has() {
         "--token-file",
         host.token_file().to_str().unwrap(),
     ];
-    // At one split, for at another the last bit of a loss may differ.
+    // A fixed split, because losses may differ in the last bit between splits.
     let train = [flags.as_slice(), &["--split", "features"]].concat();
     let first = events(&scratch.train(&train));
     let second = events(&scratch.train(&train));
@@ -34,7 +34,7 @@ fn a_running_host_serves_and_keeps_what_it_has() {
     assert_eq!(
         skipped(&second),
         [true, true],
-        "a second job sends nothing the host has"
+        "the second job must reuse all uploads"
     );
     assert_eq!(series(&first, "step", "loss"), series(&second, "step", "loss"));
     let run = finish(frostline().args(["guest", "list", "--json"]).args(flags)).unwrap();
@@ -52,7 +52,7 @@ fn an_upload_over_a_link_that_breaks_sends_each_byte_about_once() {
     let model = scratch.path("heavy.onnx");
     let weight = heavy(&model);
     let token = host.token_file().to_str().unwrap().to_owned();
-    let link = Link::cut(host.address(), Some(80_000_000), &[weight / 2, weight / 4]).unwrap();
+    let link = Link::open_with_cuts(host.address(), Some(80_000_000), &[weight / 2, weight / 4]).unwrap();
     let model = model.to_str().unwrap();
     let flags = [
         "--host",
@@ -76,14 +76,15 @@ fn an_upload_over_a_link_that_breaks_sends_each_byte_about_once() {
     assert!(upload["seconds"].as_f64().unwrap() > 0.0);
     assert!(run.iter().any(|event| event["event"] == "upload_retry"));
     assert!(run.iter().all(|event| event["event"] != "uploading"));
-    // What was between trainer and host when it broke is sent again: windows and buffers, at most 2 MB each time.
+    // Data in flight when the link broke is sent again: up to 2 MB of windows and buffers each time.
     let sent = link.bytes_from_clients();
     assert!(sent < size + (4 << 20), "{sent} bytes for {size}");
     let undisturbed = events(&scratch.train(&["--model", model, "--split", "features"]));
     assert_eq!(series(&run, "step", "loss"), series(&undisturbed, "step", "loss"));
 }
 
-/// Writes the demo's backbone with two wide layers before its features, and returns the bytes of their weights.
+/// Writes the demo's backbone with two wide layers before the features. Returns the number of bytes of the
+/// weights.
 fn heavy(file: &Path) -> u64 {
     const FEATURES: i64 = 128;
     const WIDE: i64 = 12_000;

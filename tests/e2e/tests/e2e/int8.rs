@@ -1,4 +1,4 @@
-//! Frozen layers in int8, on hosts with lanes of their own.
+//! Frozen layers in int8, on hosts with lanes in child processes.
 
 use crate::harness::{Scratch, demo, events, frostline, series};
 use frostline_e2e::finish;
@@ -39,7 +39,7 @@ fn a_network_is_written_in_int8_and_trains_behind_the_cut() {
     let again = events(&scratch.train(&flags));
     let int8 = [&["--prefix-precision", "int8"][..], &cached].concat();
     let direct = events(&scratch.train(&int8));
-    // Both are calibrated, on different images of the same kind.
+    // The calibrations use different images of the same classes, so losses may differ slightly.
     let losses = |events: &[Value]| series(events, "step", "loss");
     for (again, direct) in losses(&again).into_iter().zip(losses(&direct)) {
         assert!((again - direct).abs() < 0.02, "{again} {direct}");
@@ -90,7 +90,7 @@ mod long {
             data.to_str().unwrap(),
         ]);
         let eval = finish(&mut eval).unwrap();
-        // That of the file, in f32, and that of the training.
+        // Evaluates both the file, in f32, and the network with frozen layers in int8, as trained.
         assert!(eval.stdout.contains("with frozen layers in int8"), "{eval:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Lanes of a host, in processes of their own.
+//! Lanes of a host in child processes.
 
 use crate::harness::{Scratch, events, series};
 use frostline_e2e::HostProcess;
@@ -19,7 +19,10 @@ fn a_job_does_not_notice_that_lanes_died() {
     ];
     let undisturbed = events(&scratch.train(&flags));
     let lanes = processes_of(&host);
-    assert!(!lanes.is_empty(), "the lanes of `serve` have processes");
+    assert!(
+        !lanes.is_empty(),
+        "expected child processes for the lanes of `serve`"
+    );
     assert!(
         Command::new("kill")
             .arg("-9")
@@ -36,7 +39,7 @@ fn a_job_does_not_notice_that_lanes_died() {
     assert!(processes_of(&host).iter().any(|lane| !lanes.contains(lane)));
 }
 
-/// The ids of the processes that `host` started.
+/// Returns the IDs of the host's child processes.
 fn processes_of(host: &HostProcess) -> Vec<String> {
     let threads = Path::new("/proc").join(host.id().to_string()).join("task");
     let children = |thread: std::io::Result<std::fs::DirEntry>| {

@@ -1,7 +1,7 @@
-//! What a host writes to its log about an extraction.
+//! Log lines of a host about an extraction.
 
 use crate::harness::{Scratch, binary, events};
-use crate::raw::Asker;
+use crate::raw::RawClient;
 use frostline_e2e::{HostProcess, finish};
 use frostline_needs::built_guest;
 use serde_json::Value;
@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
-/// A host that writes its log, as JSON, to a file.
+/// Host that writes a JSON log to a file.
 struct Logging {
     scratch: Scratch,
     host: HostProcess,
@@ -38,7 +38,7 @@ impl Logging {
         token.trim().to_owned()
     }
 
-    /// Trains, so that the host has all that an extraction needs.
+    /// Trains to upload everything that an extraction needs.
     fn train(&self, flags: &[&str]) {
         let url = self.host.url();
         let token = self.host.token_file().to_str().unwrap();
@@ -46,9 +46,9 @@ impl Logging {
         events(&self.scratch.train(&[&own, flags].concat()));
     }
 
-    /// Asks for one photo's features, with a trace, and with what a training left at the host.
+    /// Requests the features of one photo within a trace, using the guest and model of an earlier training.
     fn extract(&self, parameters: &str) {
-        let mut asker = Asker::new(self.host.address(), self.host.token_file());
+        let mut asker = RawClient::new(self.host.address(), self.host.token_file());
         let root = format!("file://{}", self.scratch.path("photos").display());
         let request = asker.extraction(&root, "features", parameters, 1);
         asker.headers = format!("traceparent: 00-{TRACE}-00f067aa0ba902b7-01\r\n");
@@ -59,7 +59,7 @@ impl Logging {
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
 
-    /// Ends the host and reads the lines of the one extraction that was asked for with a trace.
+    /// Stops the host and returns the log lines of the traced extraction.
     fn lines(mut self) -> Vec<Value> {
         let id = self.host.id().to_string();
         assert_eq!(
@@ -81,7 +81,7 @@ fn message(line: &Value) -> &str {
     line["fields"]["message"].as_str().unwrap_or_default()
 }
 
-/// Every line says whose it is.
+/// Asserts that every line names the tenant, the extraction and the guest.
 fn assert_labeled(lines: &[Value], guest: &str) {
     let id = lines[0]["span"]["extraction"].as_str().unwrap();
     assert_eq!(id.len(), 16, "{id}");
@@ -97,7 +97,7 @@ fn assert_labeled(lines: &[Value], guest: &str) {
 }
 
 #[test]
-fn lines_of_an_extraction_say_whose_it_is() {
+fn log_lines_name_tenant_extraction_and_guest() {
     let logging = Logging::start();
     logging.train(&[]);
     let pixels =
@@ -114,7 +114,7 @@ mod needs_guests {
     use super::*;
 
     #[test]
-    fn what_a_guest_logs_is_part_of_its_extraction() {
+    fn guest_logs_belong_to_their_extraction() {
         let two_stage = built_guest("two-stage");
         let logging = Logging::start();
         logging.train(&["--guest", two_stage.to_str().unwrap(), "--parameters", "stem"]);

@@ -1,7 +1,7 @@
-//! The main job, and what machines share, on servers of others that `cargo xtask stores` started.
+//! The main job and state sharing on third-party servers started by `cargo xtask stores`.
 
 use crate::harness::{Scratch, binary, events, series};
-use crate::state::{check, hosts};
+use crate::state::{check_shared_state, hosts};
 use frostline_e2e::{HostProcess, RealStore, finish};
 use frostline_objects::Store;
 use serde_json::Value;
@@ -30,14 +30,14 @@ fn running(name: &str) -> RealStore {
     RealStore::running(name).unwrap()
 }
 
-/// The photos of `scratch` in the bucket; their root there.
+/// Uploads the photos of `scratch` to the bucket and returns their root.
 fn uploaded(scratch: &Scratch, server: &RealStore) -> String {
     let root = server.root("shop photos");
     put(server, &root, &scratch.path("photos"), Path::new(""));
     root
 }
 
-/// Writes the files of `folder` below the root, under the names that they have from `below` on.
+/// Uploads the files in `folder`/`below` to the root, with keys relative to `folder`.
 fn put(server: &RealStore, root: &str, folder: &Path, below: &Path) {
     for entry in fs::read_dir(folder.join(below)).unwrap() {
         let below = below.join(entry.unwrap().file_name());
@@ -62,7 +62,7 @@ fn photos_in_a_bucket_train_like_photos_in_a_folder(server: &RealStore) {
     let run = finish(train.envs(server.settings())).unwrap();
     assert_eq!(series(&events(&run), "step", "loss"), local);
     server
-        .record("the main job", "the losses of a local folder")
+        .record("training job", "same losses as with a local folder")
         .unwrap();
 }
 
@@ -77,7 +77,7 @@ fn a_photo_that_is_replaced_ends_the_job(server: &RealStore) {
         .to_str()
         .unwrap()
         .to_owned();
-    // More epochs than are fetched ahead.
+    // More epochs than the trainer prefetches.
     let mut train = scratch.train_command(&["--split", "features", "--data", &root, "--epochs", "500"]);
     let run = Scratch::disturb(train.envs(server.settings()), || {
         let other = scratch.class("train", 0);
@@ -95,14 +95,17 @@ fn a_photo_that_is_replaced_ends_the_job(server: &RealStore) {
         "{error}"
     );
     server
-        .record("replaced in mid-job", "the job ends and names the photo")
+        .record("replaced during a job", "the job fails and names the photo")
         .unwrap();
 }
 
 fn wrong_credentials_end_the_job_and_are_not_repeated(server: &RealStore) {
     let Some(settings) = server.wrong_settings() else {
         server
-            .record("refused to the job", "not tried: it takes any credentials")
+            .record(
+                "job with wrong credentials",
+                "not tried: it accepts any credentials",
+            )
             .unwrap();
         return;
     };
@@ -122,7 +125,7 @@ fn wrong_credentials_end_the_job_and_are_not_repeated(server: &RealStore) {
         );
     }
     server
-        .record("refused to the job", "the error names the setting")
+        .record("job with wrong credentials", "the error names the setting")
         .unwrap();
 }
 
@@ -139,26 +142,26 @@ fn two_hosts_share_state(server: &RealStore) {
             arguments,
         )
     };
-    if !server.creates() {
+    if !server.supports_conditional_creation() {
         let local = scratch.path("one");
         let arguments = ["--state", &state, "--local", local.to_str().unwrap()];
-        assert!(start(&arguments).is_err(), "it would lose changes");
+        assert!(start(&arguments).is_err(), "the state would lose changes");
         server
             .record(
                 "state of two hosts",
-                "refused at start: it does not create only once",
+                "refused at startup: no conditional creation",
             )
             .unwrap();
         return;
     }
     let hosts = hosts(&scratch, &state, |arguments| start(arguments).unwrap());
-    check(&scratch, hosts, &[]);
+    check_shared_state(&scratch, hosts, &[]);
     server.record("state of two hosts", "shared; one killed").unwrap();
 }
 
 fn a_team_shares_rows(server: &RealStore) {
     let scratch = Scratch::with_photos(10, 4);
-    let (root, team) = (uploaded(&scratch, server), server.root("a team's"));
+    let (root, store) = (uploaded(&scratch, server), server.root("a shared store"));
     let job = |machine: &str| {
         let folder = scratch.path(machine);
         let keeping = [
@@ -169,7 +172,7 @@ fn a_team_shares_rows(server: &RealStore) {
         ];
         let sharing = [
             "--feature-store",
-            &team,
+            &store,
             "--data",
             &root,
             "--epochs",
@@ -187,7 +190,7 @@ fn a_team_shares_rows(server: &RealStore) {
         shared.map(|event| event["rows"].as_u64().unwrap()).sum::<u64>()
     };
     let (first, second) = (job("one"), job("two"));
-    // 30 to train, 12 to validate.
+    // 30 training and 12 validation images.
     assert_eq!(
         (shared(&first, "taken"), shared(&first, "sent")),
         (0, 42),
@@ -206,6 +209,6 @@ fn a_team_shares_rows(server: &RealStore) {
     let done = second.iter().find(|event| event["event"] == "done").unwrap();
     assert_eq!(done["received"]["training"], 0, "{done}");
     server
-        .record("features shared by a team", "42 of 42 rows from another machine")
+        .record("shared features", "42 of 42 features from another machine")
         .unwrap();
 }

@@ -1,8 +1,8 @@
-//! What whoever runs a host sees of it, and does about it.
+//! Operating a host: quotas, `admin top`, audit log, metrics, draining and signals.
 
 use crate::admin_host::AdminHost;
 use crate::harness::{Scratch, events, frostline};
-use crate::raw::Asker;
+use crate::raw::RawClient;
 use frostline_e2e::{HostProcess, finish};
 use serde_json::Value;
 use std::fs;
@@ -30,7 +30,7 @@ fn quota<'a>(shown: &'a [Value], key: &str) -> &'a Value {
 }
 
 #[test]
-fn a_quota_holds_and_says_who_can_raise_it() {
+fn an_exceeded_quota_names_the_command_that_raises_it() {
     let place = AdminHost::new();
     let acme = place.add("acme");
     let shown = place.answers(&["quota", "show", "acme"]);
@@ -49,7 +49,7 @@ fn a_quota_holds_and_says_who_can_raise_it() {
 }
 
 #[test]
-fn who_does_what_is_seen_and_written_down() {
+fn activity_is_shown_and_audited() {
     let place = AdminHost::new();
     let acme = place.add("acme");
     events(&place.train(&acme));
@@ -57,7 +57,7 @@ fn who_does_what_is_seen_and_written_down() {
     let table = finish(frostline().args(["admin", "top", "--socket"]).arg(socket)).unwrap();
     assert!(
         table.code == Some(0) && table.stdout.contains("acme"),
-        "it ends where no terminal shows it: {table:?}"
+        "prints once without a terminal: {table:?}"
     );
     let top = place.answer(&["top", "--once"]);
     let tenant = &top["tenants"][0];
@@ -80,7 +80,7 @@ fn who_does_what_is_seen_and_written_down() {
     assert_eq!(
         place.admin(&["guest", "remove", &named]).code,
         Some(1),
-        "nobody said yes"
+        "not confirmed"
     );
     place.answer(&["guest", "remove", &named, "--yes"]);
     assert!(place.answers(&["guest", "list", "acme"]).is_empty());
@@ -112,19 +112,19 @@ fn who_does_what_is_seen_and_written_down() {
 }
 
 #[test]
-fn a_drained_host_says_so() {
+fn a_drained_host_is_not_ready() {
     let place = AdminHost::new();
     assert!(place.get("/readyz").starts_with("HTTP/1.1 200"));
-    assert_eq!(place.admin(&["drain"]).code, Some(1), "nobody said yes");
+    assert_eq!(place.admin(&["drain"]).code, Some(1), "not confirmed");
     assert_eq!(place.answer(&["drain", "--yes"])["stopping"], true);
     assert!(place.get("/readyz").starts_with("HTTP/1.1 503"));
     assert!(
         place.get("/healthz").starts_with("HTTP/1.1 200"),
-        "it still answers"
+        "the host still answers"
     );
 }
 
-/// A host with an extraction that nobody reads, so that it runs on.
+/// Starts a host with an extraction that keeps running because the client does not read the answer.
 fn working_host(scratch: &Scratch, arguments: &[&str]) -> (HostProcess, TcpStream) {
     let photos = scratch.path("photos");
     fs::create_dir_all(&photos).unwrap();
@@ -133,7 +133,7 @@ fn working_host(scratch: &Scratch, arguments: &[&str]) -> (HostProcess, TcpStrea
     let samples = (0..64).map(|position| serde_json::json!({"position": position, "key": "large"}));
     let request =
         serde_json::json!({"root": photos, "split": "none", "samples": samples.collect::<Vec<_>>()});
-    let asker = Asker::new(host.address(), host.token_file());
+    let asker = RawClient::new(host.address(), host.token_file());
     let mut unread = asker.send("POST", "/v1/extractions", &request.to_string());
     let mut status = [0; 12];
     unread.read_exact(&mut status).unwrap();
@@ -146,7 +146,7 @@ fn terminate(host: &HostProcess) {
 }
 
 #[test]
-fn a_host_waits_for_what_runs_as_long_as_it_was_told_to() {
+fn a_host_exits_at_the_drain_deadline() {
     let scratch = Scratch::new();
     let (mut host, _unread) = working_host(&scratch, &["--drain", "0"]);
     terminate(&host);
@@ -154,7 +154,7 @@ fn a_host_waits_for_what_runs_as_long_as_it_was_told_to() {
 }
 
 #[test]
-fn a_second_signal_ends_a_host_that_waits_for_what_runs() {
+fn a_second_signal_ends_a_draining_host() {
     let scratch = Scratch::new();
     let (mut host, _unread) = working_host(&scratch, &["--drain", "86400"]);
     terminate(&host);
@@ -165,12 +165,12 @@ fn a_second_signal_ends_a_host_that_waits_for_what_runs() {
     assert_eq!(host.wait().unwrap().code(), Some(130));
 }
 
-/// A host hides its environment from all others.
+/// Needs root because a host hides its environment from other users.
 mod needs_root {
     use super::*;
 
     #[test]
-    fn a_host_keeps_few_arenas_of_memory_and_tells_nobody_of_its_work() {
+    fn a_host_limits_arenas_and_disables_telemetry() {
         let place = AdminHost::new();
         let environment = std::fs::read(format!("/proc/{}/environ", place.host.id())).unwrap();
         let setting = environment

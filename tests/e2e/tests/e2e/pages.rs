@@ -1,4 +1,4 @@
-//! README and the tutorials, run as they are written: their commands, and the form of the output that they show.
+//! Runs the commands of README and the tutorials, and compares the output with the pages.
 
 use crate::harness::{Scratch, binary, demo};
 use frostline_e2e::{Finished, HostProcess, Link, finish, repository};
@@ -7,20 +7,20 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The addresses of README's host and of its slow link.
+/// Addresses of the host and the slow link in README.
 const HOST: &str = "127.0.0.1:8443";
 const LINK: &str = "http://127.0.0.1:8444";
 
-/// The clone in which the tutorials' output was printed.
+/// Path of the clone in the tutorials' output.
 const CLONE: &str = "/home/ana/frostline";
 
-/// Commands for a shell, and the output that the page shows of them.
+/// Shell commands with the output shown on the page.
 struct Step {
     commands: String,
     output: String,
 }
 
-/// The steps below a heading of a page, or all of it.
+/// Returns the steps below a heading. Without a heading, returns all steps of the page.
 fn steps(page: &str, heading: Option<&str>) -> Vec<Step> {
     let text = fs::read_to_string(repository().join(page)).unwrap();
     let mut steps = Vec::new();
@@ -55,11 +55,15 @@ fn steps(page: &str, heading: Option<&str>) -> Vec<Step> {
             (Some(_), None) => {}
         }
     }
-    assert!(!steps.is_empty(), "{page} has no commands below {heading:?}");
+    assert!(
+        !steps.is_empty(),
+        "cannot find commands below {heading:?} in {page}"
+    );
     steps
 }
 
-/// A shell in the scratch folder with `frostline` on its path; what is cached there stays there.
+/// Returns a shell command that runs in the scratch folder with `frostline` on the path and a separate cache
+/// folder.
 fn shell(scratch: &Scratch, commands: &str) -> Command {
     let mut command = Command::new("sh");
     let mut path = vec![binary().parent().unwrap().to_path_buf()];
@@ -73,7 +77,7 @@ fn shell(scratch: &Scratch, commands: &str) -> Command {
     command
 }
 
-/// Runs the steps one after the other.
+/// Runs steps in order and checks their output.
 fn run(scratch: &Scratch, steps: &[Step], environment: &[(&str, PathBuf)]) {
     for step in steps {
         let envs = environment.iter().map(|(name, value)| (name, value));
@@ -84,7 +88,8 @@ fn run(scratch: &Scratch, steps: &[Step], environment: &[(&str, PathBuf)]) {
     }
 }
 
-/// Asserts that each line shown was printed, up to its first number or ellipsis. The split of a plan depends on the machine.
+/// Asserts that each shown line was printed, compared up to the first digit or ellipsis. Lines with a planned
+/// split are skipped because the split depends on the machine.
 fn assert_alike(run: &Finished, shown: &str) {
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let printed = format!("{}\n{}", run.stdout, run.stderr);
@@ -104,7 +109,7 @@ fn assert_alike(run: &Finished, shown: &str) {
     }
 }
 
-/// A scratch folder with `names` of the repository's folder `from`.
+/// Creates a scratch folder with links to `names` in the folder `from`.
 fn with_links(from: PathBuf, names: &[&str]) -> Scratch {
     let scratch = Scratch::new();
     for name in names {
@@ -113,14 +118,14 @@ fn with_links(from: PathBuf, names: &[&str]) -> Scratch {
     scratch
 }
 
-/// A folder as a clone's root is, with the part of it that tutorials use.
+/// Creates a folder with the layout of a clone, reduced to the parts that tutorials use.
 fn clone_root() -> Scratch {
     let scratch = with_links(repository(), &["models"]);
     fs::create_dir(scratch.path("target")).unwrap();
     scratch
 }
 
-/// Copies a folder and the folders in it.
+/// Copies a folder recursively.
 fn copy_folder(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
@@ -136,7 +141,7 @@ fn copy_folder(from: &Path, to: &Path) {
 #[test]
 fn the_quick_start_of_readme_runs() {
     let scratch = clone_root();
-    // As the demo leaves it, but with small photos.
+    // As left by the demo, but with small photos.
     copy_folder(&demo("photos"), &scratch.path("target/photos"));
     let [mut plan, serve, link, train] = <[Step; 4]>::try_from(steps("README.md", Some("## Quick start")))
         .unwrap_or_else(|steps| panic!("README has {} steps", steps.len()));
@@ -182,7 +187,7 @@ mod needs_guests {
     fn the_tutorial_of_a_guest_of_your_own_runs() {
         let scratch = clone_root();
         let mut environment = wasm_compiler();
-        // The folder where our own guests are compiled has the SDK's dependencies already.
+        // The build folder of our own guests already contains the SDK's dependencies.
         environment.push(("CARGO_TARGET_DIR", repository().join("target/guests/build")));
         let tutorial = steps("runtime/docs/tutorials/your-own-guest.md", None);
         run(&scratch, &tutorial, &environment);

@@ -1,4 +1,4 @@
-//! HTTP by hand, for what no client of ours does.
+//! Raw HTTP requests, for cases that the clients do not support.
 
 use serde_json::Value;
 use std::fs;
@@ -6,15 +6,15 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 
-/// A tenant at a host.
-pub(crate) struct Asker {
+/// Tenant that sends raw requests to a host.
+pub(crate) struct RawClient {
     address: SocketAddr,
     token: String,
-    /// Headers beside the usual ones, each with its line's end.
+    /// Additional header lines, each with a line end.
     pub(crate) headers: String,
 }
 
-impl Asker {
+impl RawClient {
     pub(crate) fn new(address: SocketAddr, token_file: &Path) -> Self {
         let token = fs::read_to_string(token_file).unwrap();
         Self {
@@ -24,7 +24,7 @@ impl Asker {
         }
     }
 
-    /// Sends a request; its answer is still to be read, and ends the connection.
+    /// Sends a request. The host closes the connection after the answer, which the caller reads.
     pub(crate) fn send(&self, method: &str, path: &str, body: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).unwrap();
         let request = format!(
@@ -44,7 +44,8 @@ impl Asker {
         serde_json::from_str(body).expect(&answer)
     }
 
-    /// A request for `samples` samples, all of one photo, with the only guest and model the tenant has.
+    /// Builds an extraction request that repeats one photo `samples` times. It uses the tenant's first guest
+    /// and model.
     pub(crate) fn extraction(&self, root: &str, split: &str, parameters: &str, samples: usize) -> String {
         let pin = |kind: &str| {
             let all = self.get(&format!("/v1/{kind}"));

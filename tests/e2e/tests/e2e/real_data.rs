@@ -1,4 +1,4 @@
-//! SqueezeNet 1.1 on the real photos, when they are there.
+//! SqueezeNet 1.1 on real photos, if available.
 
 use crate::harness::{Scratch, events, frostline, series};
 use frostline_e2e::{finish, repository};
@@ -6,9 +6,9 @@ use frostline_needs::shared_file;
 use serde_json::Value;
 use std::process::Command;
 
-/// Validation accuracy that must be reached; the NumPy reference reaches 0.69 on pooled features.
-const ENOUGH: f64 = 0.66;
-/// Of 120 validation photos, how many Python may judge differently.
+/// Required validation accuracy. The NumPy reference reaches 0.69 on pooled features.
+const REQUIRED_ACCURACY: f64 = 0.66;
+/// Maximum number of validation photos (of 120) with a different class in Python.
 const PHOTOS_THAT_MAY_DIFFER: f64 = 2.0;
 
 fn reaches_the_reference(model: &str, freeze: &str) {
@@ -25,7 +25,7 @@ fn reaches_the_reference(model: &str, freeze: &str) {
         .as_f64()
         .unwrap();
     eprintln!("{model} frozen at {freeze}: {accuracy}");
-    assert!(accuracy >= ENOUGH, "{accuracy}");
+    assert!(accuracy >= REQUIRED_ACCURACY, "{accuracy}");
     let out = scratch.path("tuned.onnx");
     let run = finish(
         Command::new("python3")

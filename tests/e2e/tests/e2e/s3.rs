@@ -1,4 +1,4 @@
-//! The main job with its photos in a bucket, on moto's S3 server.
+//! The main job with photos in a bucket of moto's S3 server.
 
 use crate::harness::{Scratch, events, series};
 use frostline_e2e::finish;
@@ -6,8 +6,8 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Starts moto's server on a free port, fills a bucket from a folder, and says where it listens. Reads of each object may fail, from the
-/// n-th to the m-th, with an HTTP status and a code.
+/// Starts moto's server on a free port, fills a bucket from a folder, and prints the URL. Optionally, the
+/// reads n to m of each object fail with an HTTP status and an error code.
 const SERVER: &str = r#"
 import collections, pathlib, sys, threading
 try:
@@ -51,12 +51,13 @@ impl Moto {
         Self::with_files(&scratch.path("photos"))
     }
 
-    /// With the files of a folder below `s3://photos/shop`.
+    /// Starts a server with the files of a folder below `s3://photos/shop`.
     pub(crate) fn with_files(folder: &Path) -> Self {
         Self::failing(folder, &[])
     }
 
-    /// The same, whose reads fail: from which to which of each object, with which status and code.
+    /// Like [`Self::with_files`], with failing reads. `faults` has the first and last failing read of each
+    /// object, the status and the code.
     fn failing(folder: &Path, faults: &[&str]) -> Self {
         let mut child = Command::new("python3")
             .args(["-c", SERVER])
@@ -75,7 +76,7 @@ impl Moto {
         let moto = Self { child, url };
         assert!(
             moto.url.starts_with("http://"),
-            "Python has no moto: cargo xtask test installs it"
+            "cannot start moto; run cargo xtask test to install it"
         );
         moto
     }
@@ -121,9 +122,10 @@ mod long {
     use super::*;
 
     #[test]
-    fn a_store_that_asks_to_slow_down_for_a_while_costs_no_job_and_no_photo() {
+    fn temporary_slow_downs_lose_no_job_and_no_photo() {
         let scratch = Scratch::with_photos(3, 1);
-        // More than a read is tried for, and more than a photo may fail by itself: four requests three times.
+        // The store fails 14 times, more often than a read is retried. A photo has three attempts with four
+        // requests each.
         let moto = Moto::failing(&scratch.path("photos"), &["1", "14", "503 Slow Down", "SlowDown"]);
         let local = series(&events(&scratch.train(&["--split", "features"])), "step", "loss");
         let skipping = [
@@ -140,7 +142,7 @@ mod long {
     }
 
     #[test]
-    fn credentials_that_are_refused_for_a_while_cost_no_job_and_no_photo() {
+    fn temporarily_refused_credentials_lose_no_job_and_no_photo() {
         let scratch = Scratch::with_photos(3, 1);
         let photos = scratch.path("photos");
         let local = series(&events(&scratch.train(&["--split", "features"])), "step", "loss");

@@ -1,12 +1,12 @@
-//! One job over several hosts that die, stop answering, or join late.
+//! Jobs on several hosts, some of which die, stop answering or join late.
 
 use crate::harness::{Scratch, binary, demo, events, frostline, series};
 use frostline_e2e::{HostProcess, finish};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-/// `count` hosts over the same photos with one token, each with a state of its own.
-fn several(scratch: &Scratch, count: usize) -> Vec<HostProcess> {
+/// Starts `count` hosts with the same photos and token, each with separate state.
+fn start_hosts(scratch: &Scratch, count: usize) -> Vec<HostProcess> {
     let mut hosts: Vec<HostProcess> = Vec::new();
     for number in 0..count {
         let folder = scratch.path(&format!("host-{number}"));
@@ -20,14 +20,14 @@ fn several(scratch: &Scratch, count: usize) -> Vec<HostProcess> {
     hosts
 }
 
-/// The flags that name all of them.
-fn all_of(hosts: &[HostProcess]) -> Vec<String> {
+/// Returns the flags that name all hosts and their token.
+fn host_flags(hosts: &[HostProcess]) -> Vec<String> {
     let token = hosts[0].token_file().to_str().unwrap().to_owned();
     let urls = hosts.iter().flat_map(|host| ["--host".to_owned(), host.url()]);
     urls.chain(["--token-file".to_owned(), token]).collect()
 }
 
-/// The states that were told of the host at `url`.
+/// Returns the reported states of the host at `url`.
 fn states(events: &[serde_json::Value], url: &str) -> Vec<String> {
     let of_host = |event: &&serde_json::Value| event["event"] == "host" && event["host"] == url;
     let state = |event: &serde_json::Value| event["state"].as_str().unwrap().to_owned();
@@ -49,8 +49,8 @@ mod long {
     #[test]
     fn one_of_three_hosts_dies_and_the_job_loses_nothing() {
         let scratch = Scratch::with_photos(16, 4);
-        let mut hosts = several(&scratch, 3);
-        let all = all_of(&hosts);
+        let mut hosts = start_hosts(&scratch, 3);
+        let all = host_flags(&hosts);
         let mut flags: Vec<&str> = all.iter().map(String::as_str).collect();
         flags.extend(["--epochs", "6", "--split", "features"]);
         let alone = [&flags[..2], &flags[6..]].concat();
@@ -62,10 +62,10 @@ mod long {
     }
 
     #[test]
-    fn a_host_that_stops_answering_is_done_without() {
+    fn a_job_continues_without_a_host_that_stops_answering() {
         let scratch = Scratch::with_photos(16, 4);
-        let hosts = several(&scratch, 2);
-        let all = all_of(&hosts);
+        let hosts = start_hosts(&scratch, 2);
+        let all = host_flags(&hosts);
         let mut flags: Vec<&str> = all.iter().map(String::as_str).collect();
         flags.extend(["--epochs", "3", "--split", "features"]);
         let alone = [&flags[..2], &flags[4..]].concat();
@@ -82,10 +82,10 @@ mod long {
     #[test]
     fn a_host_that_is_down_at_first_joins_when_it_is_there() {
         let scratch = Scratch::with_photos(16, 4);
-        let mut hosts = several(&scratch, 2);
+        let mut hosts = start_hosts(&scratch, 2);
         let (address, late) = (hosts[1].address().to_string(), hosts[1].url());
         hosts[1].kill().unwrap();
-        let all = all_of(&hosts);
+        let all = host_flags(&hosts);
         let mut flags: Vec<&str> = all.iter().map(String::as_str).collect();
         flags.extend(["--epochs", "100000", "--split", "features"]);
         let mut command = scratch.train_command(&flags);
@@ -110,7 +110,7 @@ mod long {
         )
         .unwrap();
         assert!(until(["\"host\"", "\"up\""]).contains(&late));
-        // It has been given the guest by the time it is used.
+        // The host receives the guest before it is used.
         let token = again.token_file().to_str().unwrap();
         let listed =
             finish(frostline().args(["guest", "list", "--json", "--host", &late, "--token-file", token]))
@@ -127,7 +127,7 @@ mod long {
     #[test]
     fn a_plan_measures_all_hosts_and_goes_on_without_one_that_is_down() {
         let scratch = Scratch::with_photos(8, 2);
-        let mut hosts = several(&scratch, 3);
+        let mut hosts = start_hosts(&scratch, 3);
         let down = hosts[2].url();
         hosts[2].kill().unwrap();
         let mut command = frostline();
@@ -136,7 +136,7 @@ mod long {
             .arg(scratch.path("photos"))
             .arg("--model")
             .arg(demo("backbone.onnx"));
-        let run = finish(command.args(all_of(&hosts))).unwrap();
+        let run = finish(command.args(host_flags(&hosts))).unwrap();
         let plan: serde_json::Value = serde_json::from_str(&run.stdout).expect(&run.stderr);
         assert!(plan["link"]["connections"].as_u64().unwrap() >= 2, "{plan}");
         let rate = |name: &str| plan["link"][name].as_f64().unwrap();
@@ -146,7 +146,7 @@ mod long {
         );
         assert!(plan["candidates"].as_array().unwrap().len() > 1, "{plan}");
         assert!(plan["choosing_seconds"].as_f64().unwrap() > 0.0, "{plan}");
-        // On standard error as well there are objects alone.
+        // Standard error also contains only JSON objects.
         let told: Vec<serde_json::Value> = run
             .stderr
             .lines()

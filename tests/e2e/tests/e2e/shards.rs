@@ -1,4 +1,4 @@
-//! The main job with its photos in tar shards: the same losses as from single files.
+//! The main job with photos in tar shards, which must give the same losses as single files.
 
 use crate::harness::{Scratch, events, series};
 use crate::s3::{Moto, with_credentials};
@@ -7,10 +7,10 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Photos of one shard: a class goes on in the next one.
+/// Photos per shard. Some classes span two shards.
 const SHARD: usize = 7;
 
-/// Packs `photos/<part>/<class>/<photo>` into `shards/<part>-<number>.tar`, each photo with its class.
+/// Packs `photos/<part>/<class>/<photo>` into `shards/<part>-<number>.tar`, each photo with a `.cls` file.
 fn pack(scratch: &Scratch) -> PathBuf {
     let shards = scratch.path("shards");
     fs::create_dir_all(&shards).unwrap();
@@ -32,7 +32,7 @@ fn pack(scratch: &Scratch) -> PathBuf {
             archive.finish().unwrap();
         }
     }
-    fs::write(shards.join("README.md"), "how these were packed").unwrap();
+    fs::write(shards.join("README.md"), "description of the shards").unwrap();
     shards
 }
 
@@ -74,7 +74,7 @@ fn photos_in_shards_train_like_single_photos() {
 }
 
 #[test]
-fn shards_listed_as_objects_are_no_task() {
+fn shards_listed_as_objects_are_refused() {
     let scratch = Scratch::with_photos(2, 1);
     let shards = pack(&scratch);
     let run = scratch.train(&["--data", shards.to_str().unwrap(), "--layout", "objects"]);

@@ -1,8 +1,8 @@
-//! What an admin offers to all tenants, and what it keeps one of them from running.
+//! Shared models, published by an admin for all tenants, and disabled guests.
 
 use crate::admin_host::AdminHost;
 use crate::harness::{demo, events, series, sorted};
-use crate::raw::Asker;
+use crate::raw::RawClient;
 use frostline_graph::Model;
 use frostline_graph::onnx::OperatorSetId;
 use prost::Message;
@@ -11,7 +11,7 @@ use std::fs;
 use std::io::Read;
 use std::path::Path;
 
-/// The upload of a training's layers.
+/// Returns the upload event of the network's layers.
 fn layers(run: &[Value]) -> &Value {
     let upload = |event: &&Value| event["event"] == "upload" && event["what"] == "model";
     run.iter().find(upload).unwrap()
@@ -31,7 +31,7 @@ fn a_shared_model_serves_every_tenant_until_it_is_removed() {
     let (acme, other) = (place.add("acme"), place.add("other"));
     let first = events(&place.train(&acme));
     let name = layers(&first)["name"].as_str().unwrap();
-    // What the trainer sent, as the state keeps it.
+    // The uploaded model as stored in the host's state.
     let sent = sorted(&place.scratch.path("state/blobs/models/acme")).remove(0);
     let published = place.answer(&["model", "publish", name, sent.to_str().unwrap()]);
     let version = &published["versions"][0];
@@ -39,11 +39,7 @@ fn a_shared_model_serves_every_tenant_until_it_is_removed() {
     assert_eq!(version["bytes"], layers(&first)["bytes"]);
 
     let second = events(&place.train(&other));
-    assert_eq!(
-        layers(&second)["skipped"],
-        true,
-        "the shared one is what it needs"
-    );
+    assert_eq!(layers(&second)["skipped"], true, "the shared model is sufficient");
     let seen = place.models(&other);
     assert_eq!(
         (&seen[0]["name"], &seen[0]["shared"]),
@@ -54,7 +50,7 @@ fn a_shared_model_serves_every_tenant_until_it_is_removed() {
     assert_eq!(
         (own.len(), own[0].get("shared")),
         (1, None),
-        "its own comes first"
+        "expected precedence of the tenant's model"
     );
     assert!(place.answers(&["model", "list", "other"]).is_empty());
     let all = place.answers(&["model", "list"]);
@@ -64,7 +60,7 @@ fn a_shared_model_serves_every_tenant_until_it_is_removed() {
     assert_eq!(
         place.admin(&["model", "remove", name]).code,
         Some(1),
-        "nobody said yes"
+        "not confirmed"
     );
     place.answer(&["model", "remove", name, "--yes"]);
     assert!(place.models(&other).is_empty());
@@ -124,11 +120,7 @@ fn a_disabled_guest_is_refused_until_it_is_enabled() {
     let seen = place.guests(&acme).objects().unwrap();
     assert_eq!(seen[0]["disabled"], true);
     let removed = place.tenant(&acme, &["guest", "remove", guest]);
-    assert_eq!(
-        removed.code,
-        Some(1),
-        "who may not run it may not make room for it either"
-    );
+    assert_eq!(removed.code, Some(1), "a tenant cannot remove a disabled guest");
     assert!(removed.stderr.contains("is disabled"), "{}", removed.stderr);
     let shown = place.answer(&["guest", "show", &named]);
     assert_eq!(shown["versions"][0]["sha256"], seen[0]["sha256"]);
@@ -149,7 +141,7 @@ fn a_disabled_guest_is_refused_until_it_is_enabled() {
     }
 }
 
-/// The recipe by which the stock guest prepares photos for the demo's backbone.
+/// Parameters of the stock guest that prepare photos for the demo's backbone.
 const PIXELS: &str =
     r#"{"resize":128,"crop_height":128,"crop_width":128,"mean":[0.5,0.5,0.5],"std":[0.5,0.5,0.5]}"#;
 
@@ -157,7 +149,7 @@ mod long {
     use super::*;
 
     #[test]
-    fn a_trainer_sends_nothing_of_a_network_that_is_shared() {
+    fn a_trainer_uploads_nothing_for_a_shared_network() {
         let place = AdminHost::new();
         let acme = place.add("acme");
         let own = events(&place.train(&acme));
@@ -176,15 +168,15 @@ mod long {
     }
 
     #[test]
-    fn an_extraction_of_a_guest_that_is_disabled_does_not_end_well() {
+    fn disabling_a_guest_cuts_off_its_extraction() {
         let place = AdminHost::new();
         let acme = place.add("acme");
         events(&place.train(&acme));
         let guests = place.answers(&["guest", "list", "acme"]);
         let named = format!("acme/{}", guests[0]["name"].as_str().unwrap());
-        let asker = Asker::new(place.host.address(), &acme);
+        let asker = RawClient::new(place.host.address(), &acme);
         let root = format!("file://{}", place.scratch.path("photos").display());
-        // A gigabyte, of which the host makes no more than is read.
+        // The request is for 1 GB of activations. The host produces only as much as the client reads.
         let request = asker.extraction(&root, "stem", PIXELS, 4096);
         let mut stream = asker.send("POST", "/v1/extractions", &request);
         let mut start = [0; 12];
@@ -192,9 +184,12 @@ mod long {
         assert_eq!(&start, b"HTTP/1.1 200");
         place.answer(&["guest", "disable", &named]);
         let mut rest = Vec::new();
-        // Whether the connection is reset depends on how much of it was read.
+        // The host may reset the connection if data remains unread.
         let _ = stream.read_to_end(&mut rest);
-        assert!(rest.len() < 4096 * 262_144, "{} bytes came", rest.len());
-        assert!(!rest.ends_with(b"0\r\n\r\n"), "the answer ended like a whole one");
+        assert!(rest.len() < 4096 * 262_144, "received {} bytes", rest.len());
+        assert!(
+            !rest.ends_with(b"0\r\n\r\n"),
+            "the answer ended like a complete answer"
+        );
     }
 }

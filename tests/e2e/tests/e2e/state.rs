@@ -1,4 +1,4 @@
-//! Hosts that share their state.
+//! Hosts with shared state.
 
 use crate::harness::{Scratch, binary, events, frostline};
 use crate::s3::{Moto, with_credentials};
@@ -9,10 +9,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How long a change may take to be seen before the test fails; a few seconds are usual.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time within which a host must apply changes of another host. A few seconds are typical.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Two hosts on `state`, each with a local folder of its own.
+/// Starts two hosts on `state`, each with a separate local folder.
 pub(crate) fn hosts(
     scratch: &Scratch,
     state: &str,
@@ -44,13 +44,13 @@ fn guests(host: &HostProcess) -> Vec<String> {
 fn until(what: &str, holds: impl Fn() -> bool) {
     let started = Instant::now();
     while !holds() {
-        assert!(started.elapsed() < PATIENCE, "{what} was not seen");
+        assert!(started.elapsed() < SYNC_TIMEOUT, "timed out waiting for {what}");
         std::thread::sleep(Duration::from_millis(100));
     }
 }
 
-/// What one host is given the other one serves, and a job there sends nothing.
-pub(crate) fn check(scratch: &Scratch, mut hosts: [HostProcess; 2], data: &[&str]) {
+/// Checks that uploads to one host are served by the other, and that a job there uploads nothing.
+pub(crate) fn check_shared_state(scratch: &Scratch, mut hosts: [HostProcess; 2], data: &[&str]) {
     let train = |host: &HostProcess| {
         let url = host.url();
         let arguments = [&flags(host, &url)[..], &["--split", "features"], data].concat();
@@ -64,7 +64,7 @@ pub(crate) fn check(scratch: &Scratch, mut hosts: [HostProcess; 2], data: &[&str
     let names = guests(&hosts[0]);
     assert_eq!(names.len(), 1);
     until("the guest", || guests(&hosts[1]) == names);
-    // What is told of first is read first: the model was uploaded after the guest.
+    // Changes are applied in order: the model was uploaded after the guest.
     let url = hosts[1].url();
     until("the model", || sent(&train(&hosts[1])) == 0);
     let run = finish(
@@ -74,7 +74,7 @@ pub(crate) fn check(scratch: &Scratch, mut hosts: [HostProcess; 2], data: &[&str
     );
     assert_eq!(run.as_ref().unwrap().code, Some(0), "{run:?}");
     until("its removal", || guests(&hosts[0]).is_empty());
-    // One of them gone at any time, the other one has everything.
+    // After a crash of either host, the other has all state.
     hosts[1].kill().unwrap();
     assert_eq!(sent(&train(&hosts[0])), 1);
     assert_eq!(guests(&hosts[0]), names);
@@ -86,7 +86,7 @@ fn two_hosts_share_a_directory() {
     let state = scratch.path("shared");
     let start = |arguments: &[&str]| scratch.host(arguments);
     let hosts = hosts(&scratch, state.to_str().unwrap(), start);
-    check(&scratch, hosts, &[]);
+    check_shared_state(&scratch, hosts, &[]);
 }
 
 mod long {
@@ -103,9 +103,9 @@ mod long {
             HostProcess::start_as(command, scratch.folder(), photos.to_str().unwrap(), arguments).unwrap()
         };
         let hosts = hosts(&scratch, "s3://photos/frostline", start);
-        check(&scratch, hosts, &[]);
+        check_shared_state(&scratch, hosts, &[]);
 
-        // Whoever copies it needs no credentials but those in the hosts' configuration.
+        // A backup needs no credentials except those in the hosts' configuration.
         let (config, keys) = (scratch.path("host.toml"), scratch.path("keys"));
         let lines = "[default]\naws_access_key_id = test\naws_secret_access_key = a-secret-key\n";
         fs::write(&keys, lines).unwrap();

@@ -1,4 +1,4 @@
-//! Several jobs on the rows that the first of them kept.
+//! Sweeps whose variants use the features cached by the first.
 
 use crate::harness::{Scratch, demo, events, series};
 use frostline_e2e::finish;
@@ -39,7 +39,7 @@ fn a_sweep_runs_the_frozen_layers_once_and_writes_the_best_model() {
             "lr=1e-7,seed=1"
         ]
     );
-    // 30 to train and 12 to validate, once.
+    // The 30 training images are fetched once. The 12 validation images are fetched earlier.
     let fetched = series(&told, "epoch", "fetched_rows").into_iter().sum::<f64>();
     assert_eq!(fetched, 30.0);
     let sweep = of("sweep")[0];

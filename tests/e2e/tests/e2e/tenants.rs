@@ -1,4 +1,4 @@
-//! Tenants on one host: what `frostline admin` does for them, and what they see of each other.
+//! Tenants on one host: administration and isolation.
 
 use crate::admin_host::AdminHost;
 use crate::harness::{events, frostline};
@@ -94,7 +94,7 @@ fn tokens_are_rotated_revoked_and_disabled() {
     assert_eq!(
         place.admin(&["tenant", "remove", "acme"]).code,
         Some(1),
-        "nobody said yes"
+        "not confirmed"
     );
     place.answer(&["tenant", "remove", "acme", "--yes"]);
     let listed = place.answers(&["tenant", "list"]);
@@ -103,7 +103,7 @@ fn tokens_are_rotated_revoked_and_disabled() {
 }
 
 #[test]
-fn what_an_admin_gets_wrong_is_said() {
+fn invalid_admin_commands_are_explained() {
     let place = AdminHost::new();
     place.add("acme");
     for (arguments, word) in [

@@ -1,4 +1,4 @@
-//! Hosts behind TLS, and admins from afar.
+//! Hosts with TLS, and remote administration.
 
 use crate::harness::{Scratch, events, frostline};
 use frostline_e2e::{Finished, HostProcess, finish};
@@ -6,10 +6,10 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// How long a host may take to see a new certificate; it looks every few seconds.
-const SEEN: Duration = Duration::from_secs(60);
+/// Timeout for loading a new certificate. Hosts check every few seconds.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// An authority of its own in a test's folder, and a certificate of it for 127.0.0.1.
+/// Creates a certificate authority in the test's folder, and a certificate for 127.0.0.1 signed by it.
 fn certify(scratch: &Scratch, authority: &str) {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new([]).unwrap();
@@ -43,7 +43,7 @@ fn guests(host: &HostProcess, more: &[&str]) -> Finished {
 }
 
 #[test]
-fn a_job_runs_over_tls_with_hosts_it_has_reason_to_trust() {
+fn a_job_runs_over_tls_with_trusted_hosts() {
     let scratch = Scratch::with_photos(4, 2);
     let host = host(&scratch, &[]);
     let (url, token) = (host.url(), host.token_file().to_str().unwrap());
@@ -60,7 +60,7 @@ fn a_job_runs_over_tls_with_hosts_it_has_reason_to_trust() {
 }
 
 #[test]
-fn admins_come_from_afar_with_their_token_over_tls() {
+fn remote_admins_use_tokens_over_tls() {
     let scratch = Scratch::with_photos(1, 1);
     let token = scratch.path("admin-token");
     let listen = ["--admin-listen", "127.0.0.1:0", "--admin-token-file"];
@@ -98,14 +98,14 @@ fn admins_come_from_afar_with_their_token_over_tls() {
     ] {
         let refused = admin(url, reader_token, change);
         assert_eq!(refused.code, Some(1), "{change:?}: {refused:?}");
-        assert!(refused.stderr.contains("change nothing"), "{refused:?}");
+        assert!(refused.stderr.contains("read-only"), "{refused:?}");
     }
     let audit = admin(url, admin_token, &["audit"]);
     assert!(audit.stdout.contains("admin at 127.0.0.1"), "{audit:?}");
     for (url, token, word) in [
         (url, host.token_file().to_str().unwrap(), "the admin's token"),
         (&host.url(), admin_token, "unknown path /v1/tenants"),
-        (&url.replace("https", "http"), admin_token, "TLS alone"),
+        (&url.replace("https", "http"), admin_token, "only sent over TLS"),
     ] {
         let refused = admin(url, token, &["tenant", "list"]);
         assert_eq!(refused.code, Some(1), "{refused:?}");
@@ -119,7 +119,7 @@ mod long {
     use super::*;
 
     #[test]
-    fn a_new_certificate_is_shown_without_a_restart() {
+    fn a_new_certificate_is_used_without_a_restart() {
         let scratch = Scratch::with_photos(1, 1);
         let host = host(&scratch, &[]);
         let (old, new) = (scratch.path("ca.pem"), scratch.path("new.pem"));
@@ -127,7 +127,7 @@ mod long {
         let new = ["--ca", new.to_str().unwrap()];
         assert_eq!(guests(&host, &old).code, Some(0));
         certify(&scratch, "new.pem");
-        let until = Instant::now() + SEEN;
+        let until = Instant::now() + RELOAD_TIMEOUT;
         while guests(&host, &new).code != Some(0) {
             assert!(Instant::now() < until, "{:?}", guests(&host, &new));
             std::thread::sleep(Duration::from_millis(500));
@@ -135,6 +135,10 @@ mod long {
         assert_eq!(guests(&host, &old).code, Some(1));
         fs::write(scratch.path("key.pem"), "no key").unwrap();
         std::thread::sleep(Duration::from_secs(6));
-        assert_eq!(guests(&host, &new).code, Some(0), "a broken file changes nothing");
+        assert_eq!(
+            guests(&host, &new).code,
+            Some(0),
+            "the host must ignore a broken file"
+        );
     }
 }

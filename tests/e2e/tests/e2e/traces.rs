@@ -1,4 +1,4 @@
-//! What jobs and hosts tell a collector of traces, by OTLP over HTTP.
+//! Traces that jobs and hosts export by OTLP over HTTP.
 
 use crate::harness::{Scratch, binary, demo, events, frostline};
 use frostline_e2e::{Finished, HostProcess, finish};
@@ -18,13 +18,13 @@ use std::sync::Arc;
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 const STARTER: &str = "00f067aa0ba902b7";
 
-/// What came in a request.
+/// Request to the collector.
 struct Export {
     head: String,
     body: Vec<u8>,
 }
 
-/// A collector that keeps what it is sent.
+/// Collector that stores all exports.
 struct Collector {
     url: String,
     exports: Arc<Mutex<Vec<Export>>>,
@@ -45,7 +45,7 @@ impl Collector {
         Self { url, exports }
     }
 
-    /// All spans, each with the name of its service.
+    /// Returns all spans with their service names.
     fn spans(&self) -> Vec<(String, Span)> {
         let mut spans = Vec::new();
         for export in &*self.exports.lock() {
@@ -61,7 +61,7 @@ impl Collector {
     }
 }
 
-/// Takes one export after the other.
+/// Answers the exports of a connection.
 fn serve(stream: TcpStream, kept: &Mutex<Vec<Export>>) {
     let mut reader = BufReader::new(stream);
     loop {
@@ -105,7 +105,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A host over the photos that exports to this collector, under a name of its own.
+/// Starts a host with the photos that exports to `collector` under a separate service name.
 fn host(scratch: &Scratch, collector: &Collector) -> HostProcess {
     let mut command = Command::new(binary());
     command
@@ -115,7 +115,7 @@ fn host(scratch: &Scratch, collector: &Collector) -> HostProcess {
     HostProcess::start_as(command, scratch.folder(), photos.to_str().unwrap(), &[]).unwrap()
 }
 
-/// Ends a host, which sends what it has not sent.
+/// Terminates a host, which exports the remaining spans.
 fn end(host: &mut HostProcess) {
     let id = host.id().to_string();
     assert_eq!(
@@ -125,7 +125,6 @@ fn end(host: &mut HostProcess) {
     assert!(host.wait().unwrap().success());
 }
 
-/// The spans of one trace.
 struct Trace<'a>(Vec<&'a (String, Span)>);
 
 impl<'a> Trace<'a> {
@@ -143,8 +142,9 @@ impl<'a> Trace<'a> {
         spans.map(|(_, span)| span).collect()
     }
 
-    /// Asserts that it is a job of this name, the job's calls, and what the host did for them.
-    fn assert_is(&self, job: &str) {
+    /// Asserts that the trace has a root span named `job`, the job's calls, and the host's work for each
+    /// call.
+    fn assert_job(&self, job: &str) {
         let (root, calls): (Vec<&Span>, Vec<&Span>) = self
             .of_service("frostline-trainer")
             .into_iter()
@@ -182,7 +182,7 @@ impl<'a> Trace<'a> {
 }
 
 #[test]
-fn a_job_and_what_hosts_do_for_it_are_one_trace() {
+fn a_job_and_its_extractions_are_one_trace() {
     let collector = Collector::start();
     let scratch = Scratch::with_photos(4, 1);
     let mut host = host(&scratch, &collector);
@@ -207,14 +207,14 @@ fn a_job_and_what_hosts_do_for_it_are_one_trace() {
     let [trained, extracted, unwanted] = ["3", "4", "5"].map(|digit| digit.repeat(32));
     run(&trained, "01", &mut train());
     run(&extracted, "01", &mut extract);
-    // Whoever starts this one does not want it kept.
+    // The caller of this job disabled sampling.
     run(&unwanted, "00", &mut train());
     end(&mut host);
 
     let spans = collector.spans();
     let jobs = [(&trained, "frostline train"), (&extracted, "frostline extract")];
     for (trace, job) in jobs {
-        Trace::find(&spans, trace).assert_is(job);
+        Trace::find(&spans, trace).assert_job(job);
     }
     let others = spans
         .iter()
@@ -231,7 +231,7 @@ fn a_job_and_what_hosts_do_for_it_are_one_trace() {
     assert!(exports.iter().any(|export| export.head.contains("x-key: hush")));
 }
 
-/// A job with its host in the same process that is told of a collector at `url`.
+/// Runs a job with an embedded host and a collector at `url`.
 fn job_with_collector(url: &str) -> Finished {
     let scratch = Scratch::with_photos(4, 1);
     let mut command = scratch.train_command(&["--split", "features"]);
@@ -256,10 +256,10 @@ mod long {
     use super::*;
 
     #[test]
-    fn a_collector_that_is_not_there_is_a_warning_and_nothing_else() {
+    fn an_unavailable_collector_causes_one_warning() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        // It takes connections, and never answers.
+        // Accepts connections but never answers.
         let silent = job_with_collector(&url);
         assert_eq!(warnings(&silent).len(), 1, "{}", silent.stderr);
         drop(listener);

@@ -21,7 +21,7 @@ fn every_split_trains_with_the_same_losses() {
         )
     };
     let reference = losses("features");
-    // 30 photos in batches of 8: the last of each epoch is short.
+    // 30 photos in batches of 8. The last batch of an epoch is smaller.
     assert_eq!(reference.len(), 8);
     for split in splits {
         for (step, (loss, reference)) in losses(split).iter().zip(&reference).enumerate() {
@@ -33,7 +33,7 @@ fn every_split_trains_with_the_same_losses() {
     }
 }
 
-/// Two cuts of the bundled backbone that lie inside it.
+/// Returns two inner cuts of the bundled backbone.
 fn inner_cuts() -> Vec<String> {
     let run = finish(
         frostline()
@@ -76,7 +76,7 @@ fn training_learns_and_reports_what_scripts_read() {
 }
 
 #[test]
-fn a_model_whose_weights_lie_beside_it_is_trained_and_uploaded_like_any_other() {
+fn a_model_with_external_weights_is_trained_and_uploaded() {
     let scratch = Scratch::with_photos(6, 2);
     let model = scratch.path("beside.onnx");
     let whole = Model::read(demo("backbone.onnx")).unwrap();
@@ -91,17 +91,17 @@ fn a_model_whose_weights_lie_beside_it_is_trained_and_uploaded_like_any_other() 
     assert_eq!(uploaded(&inside), uploaded(&beside));
 }
 
-/// The first event of this kind.
-fn of_kind<'a>(events: &'a [Value], kind: &str) -> &'a Value {
+/// Returns the first event of this kind.
+fn first_event<'a>(events: &'a [Value], kind: &str) -> &'a Value {
     events.iter().find(|event| event["event"] == kind).unwrap()
 }
 
 #[test]
-fn one_root_is_divided_by_a_share() {
+fn one_root_is_divided_by_a_fraction() {
     let scratch = Scratch::with_photos(10, 0);
     let root = scratch.path("photos/train");
     let events = events(&scratch.train(&["--data", root.to_str().unwrap(), "--validation", "0.2"]));
-    let dataset = of_kind(&events, "dataset");
+    let dataset = first_event(&events, "dataset");
     assert_eq!(
         (dataset["train"].as_u64(), dataset["validation"].as_u64()),
         (Some(24), Some(6)),
@@ -155,7 +155,7 @@ fn pushing_down_sends_fewer_bytes() {
     assert!(bytes("features") * 4.0 < bytes("none"));
 }
 
-/// Says of every photo what `row` makes of its class, in a table.
+/// Writes a label table with a row for each photo. `row` maps the index of a class to the values.
 fn label(scratch: &Scratch, file: &Path, columns: &str, row: fn(usize) -> &'static str) {
     let photos = scratch.path("photos");
     let mut table = format!("\u{feff}file,{columns}\r\n");
@@ -198,7 +198,7 @@ fn several_labels_come_from_a_table_beside_the_photos() {
         "--lr",
         "0.005",
     ]));
-    let dataset = of_kind(&events, "dataset");
+    let dataset = first_event(&events, "dataset");
     assert_eq!(dataset["task"], "labels");
     assert_eq!(dataset["classes"], serde_json::json!(["first", "not second"]));
     let precision = series(&events, "epoch", "validation_mean_average_precision");
@@ -236,7 +236,7 @@ fn numbers_come_from_a_local_table() {
     );
     assert!(errors[5] < before, "{before}, then {errors:?}");
     let evaluated = evaluate(&scratch, &["--labels", table]);
-    // The best epoch's model; other batches, so sums are rounded otherwise.
+    // Evaluates the best epoch's model. Batches differ, so sums are rounded differently.
     let rmse = evaluated["rmse"].as_f64().unwrap();
     let best = errors.iter().copied().fold(f64::INFINITY, f64::min);
     assert!((rmse - best).abs() < 1e-6, "{rmse}, {errors:?}");
@@ -253,8 +253,8 @@ fn a_classifier_of_standardized_features_takes_them_as_they_come() {
 mod long {
     use super::*;
 
-    /// Half precision keeps 11 bits, so activations are off by up to 1 part in 2,048; a loss follows them about as closely. Eight
-    /// bits keep 8.
+    /// f16 has a precision of 11 bits, so activations have relative errors of up to 1 in 2,048, and losses
+    /// have similar errors. int8 has 8 bits.
     #[test]
     fn narrow_encodings_stay_within_their_tolerance_and_send_less() {
         let scratch = Scratch::with_photos(10, 4);
@@ -294,7 +294,7 @@ mod long {
     }
 
     #[test]
-    fn less_is_frozen_from_a_later_epoch_on_and_the_split_follows() {
+    fn the_split_follows_a_later_unfreeze() {
         let scratch = Scratch::with_photos(10, 4);
         let cut = inner_cuts().remove(1);
         let unfreeze = format!("2={cut}");
@@ -363,7 +363,7 @@ mod long {
     #[test]
     fn the_same_seed_gives_the_same_losses() {
         let scratch = Scratch::with_photos(8, 2);
-        // A planned split may differ from run to run, and its encoding with it.
+        // Fix the split, because a planned split and the encoding may differ between runs.
         let job = |seed: &str| scratch.train(&["--seed", seed, "--split", "features"]);
         let losses = |seed: &str| series(&events(&job(seed)), "step", "loss");
         assert_eq!(losses("7"), losses("7"));
@@ -386,7 +386,7 @@ mod long {
         assert_eq!(planned.code, Some(0), "{planned:?}");
         assert!(planned.stderr.contains("--validation 0.2"), "{}", planned.stderr);
         let plan: Value = serde_json::from_str(planned.stdout.lines().last().unwrap()).unwrap();
-        // Three classes of four photos, of which one each validates.
+        // There are three classes with four photos each. One photo per class is used for validation.
         assert_eq!(
             (&plan["batch"], &plan["epoch_iterations"]),
             (&Value::from(8), &Value::from(2))

@@ -1,4 +1,4 @@
-//! Networks made of bytes: every byte sequence is one, and most small changes make another that is nearly the same.
+//! Converts arbitrary bytes to networks. Most small changes of the bytes produce a similar network.
 
 use frostline_graph::build::{batched, float, initializer, int, integers, ints, model, node};
 use frostline_graph::onnx::{
@@ -6,17 +6,18 @@ use frostline_graph::onnx::{
 };
 use frostline_tensor::Tensor;
 
-/// The input's name, and one sample of it.
+/// Name and shape of the input.
 pub(super) const INPUT: &str = "x";
 pub(super) const ROW: [usize; 3] = [4, 3, 2];
 
 const OUTPUT: &str = "y";
 
-/// The most nodes of a network.
+/// Maximum number of nodes.
 const NODES: usize = 5;
 
-/// Operators with what they read, and the attributes they may have. Of what is read, `v` is a value, `w` some weights, `c` a kernel, `m` a matrix, `i` sizes, `a` axes, `p` pads, `k` one number in a list, `n`
-/// a whole number, `f` a number; what follows `?` may be missing.
+/// Operators, kinds of inputs, and optional attributes. Inputs: `v` value, `w` weights, `c` convolution
+/// kernel, `m` matrix, `i` sizes, `a` axes, `p` pads, `k` list with one number, `n` integer, `f` float.
+/// Inputs after `?` are optional.
 const OPERATORS: &[(&str, &str, &[&str])] = &[
     ("MatMul", "vm", &[]),
     (
@@ -106,7 +107,7 @@ const OPERATORS: &[(&str, &str, &[&str])] = &[
     ("Resize Upsample", "vw?i", &[]),
 ];
 
-/// Lists that fit the input, by what they are for.
+/// Valid lists by purpose.
 const LISTS: &[(&str, &[&[i64]])] = &[
     (
         "kernel_shape strides dilations output_padding",
@@ -115,7 +116,7 @@ const LISTS: &[(&str, &[&[i64]])] = &[
     ("pads", &[&[0, 0, 0, 0], &[1, 1, 1, 1], &[0, 1, 0, 1]]),
     ("perm", &[&[0, 2, 3, 1], &[0, 1, 3, 2], &[0, 3, 1, 2]]),
     ("axes a", &[&[1], &[2, 3], &[-1], &[1, 2, 3]]),
-    // Sizes, and how often an axis is repeated.
+    // Sizes and repetitions per axis.
     (
         "i",
         &[&[0, -1], &[1, 1, 2, 1], &[0, 2, 2, -1], &[1, 4, 3, 2], &[2, 2]],
@@ -131,7 +132,7 @@ const LISTS: &[(&str, &[&[i64]])] = &[
     ("k", &[&[1], &[2], &[0], &[-1], &[3]]),
 ];
 
-/// Attributes without which their operators are nothing.
+/// Required attributes.
 const NEEDED: [&str; 8] = [
     "kernel_shape",
     "blocksize",
@@ -143,11 +144,11 @@ const NEEDED: [&str; 8] = [
     "perm",
 ];
 
-/// Kernels for its channels, and matrices for its columns.
+/// Shapes of kernels and matrices that fit the input.
 const KERNELS: &[&[usize]] = &[&[4, 4, 2, 2], &[4, 4, 1, 1], &[4, 1, 2, 1], &[4, 4, 3, 2]];
 const MATRICES: &[&[usize]] = &[&[2, 3], &[2, 1], &[4, 2, 2], &[2, 5]];
 
-/// Shapes of other weights that fit it: a number, one for each channel or column.
+/// Shapes of other weights. Most fit the input's channels or columns.
 const SHAPES: &[&[usize]] = &[
     &[],
     &[4],
@@ -161,15 +162,15 @@ const SHAPES: &[&[usize]] = &[
     &[3, 2],
 ];
 
-/// The bytes, one after the other; zeros behind their end.
-struct Genes<'a>(std::slice::Iter<'a, u8>);
+/// Bytes in order, followed by zeros.
+struct ByteSource<'a>(std::slice::Iter<'a, u8>);
 
-impl Genes<'_> {
+impl ByteSource<'_> {
     fn next(&mut self) -> usize {
         usize::from(self.0.next().copied().unwrap_or(0))
     }
 
-    /// A small whole number, now and then a negative one.
+    /// Returns an integer from -2 to 5.
     fn small(&mut self) -> i64 {
         self.next() as i64 % 8 - 2
     }
@@ -178,7 +179,7 @@ impl Genes<'_> {
         all.get(self.next() % all.len().max(1))
     }
 
-    /// Mostly one that fits somewhere.
+    /// Returns a list. In most cases it is valid for `purpose`.
     fn list(&mut self, purpose: &str) -> Vec<i64> {
         let fitting = LISTS
             .iter()
@@ -189,7 +190,7 @@ impl Genes<'_> {
         }
     }
 
-    /// Mostly one that fits somewhere.
+    /// Returns a tensor. In most cases it has one of [`SHAPES`].
     fn tensor(&mut self) -> Option<Tensor> {
         match self.next() % 4 {
             0 => {
@@ -209,22 +210,22 @@ impl Genes<'_> {
     }
 }
 
-/// The network of these bytes.
-pub(super) fn grown(data: &[u8]) -> ModelProto {
-    let mut genes = Genes(data.iter());
+/// Converts bytes to a network.
+pub(super) fn network_from_bytes(data: &[u8]) -> ModelProto {
+    let mut genes = ByteSource(data.iter());
     let opset = [13, 17, 18, 21, 23].get(genes.next() % 5).copied().unwrap_or(17);
     let (mut values, mut nodes, mut weights) = (vec![INPUT.to_owned()], Vec::new(), Vec::new());
     for number in 0..=genes.next() % NODES {
         let output = format!("v{number}");
-        nodes.extend(grow(&mut genes, &values, &mut weights, &output));
+        nodes.extend(next_node(&mut genes, &values, &mut weights, &output));
         values.push(output);
     }
     let last = values.last().map_or(INPUT, String::as_str);
-    // Whatever type it is of.
+    // Convert any type to float.
     nodes.push(node("Cast", &[last], &[OUTPUT]).with([int("to", data_type::FLOAT.into())]));
     let graph = GraphProto {
         name: "grown".into(),
-        // What is behind the batch is found out by whoever reads the file.
+        // Leave the output's dimensions to the reader.
         output: vec![without_shape(batched(OUTPUT, &[]))],
         node: nodes,
         initializer: weights,
@@ -241,8 +242,8 @@ fn without_shape(mut value: ValueInfo) -> ValueInfo {
     value
 }
 
-fn grow(
-    genes: &mut Genes<'_>,
+fn next_node(
+    genes: &mut ByteSource<'_>,
     values: &[String],
     weights: &mut Vec<TensorProto>,
     output: &str,
@@ -256,7 +257,7 @@ fn grow(
         match kind {
             '?' if genes.next().is_multiple_of(2) => break,
             '?' => continue,
-            // Mostly what was made last.
+            // Prefer the last value.
             'v' if !genes.next().is_multiple_of(4) => inputs.extend(values.last().cloned()),
             'v' => inputs.extend(genes.pick(values).cloned()),
             kind => {
@@ -275,7 +276,7 @@ fn grow(
     Some(node(operator, &inputs, &[output]).with(chosen))
 }
 
-fn constant(genes: &mut Genes<'_>, kind: char, name: &str) -> Option<TensorProto> {
+fn constant(genes: &mut ByteSource<'_>, kind: char, name: &str) -> Option<TensorProto> {
     Some(match kind {
         'a' | 'i' | 'k' | 'p' => integers(name, &genes.list(&kind.to_string())),
         'n' => initializer(name, &Tensor::i64([], vec![genes.small()]).ok()?),
@@ -286,19 +287,19 @@ fn constant(genes: &mut Genes<'_>, kind: char, name: &str) -> Option<TensorProto
     })
 }
 
-fn attribute(genes: &mut Genes<'_>, name: &str) -> AttributeProto {
+fn attribute(genes: &mut ByteSource<'_>, name: &str) -> AttributeProto {
     match name {
         "alpha" | "beta" | "lambd" | "bias" | "epsilon" => float(name, genes.small() as f32 / 4.0),
         "axes" | "perm" | "kernel_shape" | "strides" | "pads" | "dilations" | "output_padding" => {
             ints(name, &genes.list(name))
         }
-        // The codes of element types.
+        // Codes of element types.
         "to" => int(name, (genes.next() % 17) as i64),
         _ => int(name, genes.small()),
     }
 }
 
-/// Bytes that begin with each operator, of an older and a newer version, with what fits the input.
+/// Returns valid inputs for each operator in an older and a newer opset.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for (family, (names, ..)) in (0_u8..).zip(OPERATORS) {

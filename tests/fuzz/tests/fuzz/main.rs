@@ -1,5 +1,6 @@
-//! Runs every fuzz target on its seeds and mutations of them. With `FROSTLINE_FUZZ_SECONDS` each runs for that long, from a
-//! new start each time; with `FROSTLINE_FUZZ_SEEDS` the seeds are written to that folder for libFuzzer.
+//! Runs every fuzz target on seeds and mutations. If `FROSTLINE_FUZZ_SECONDS` is set, each target runs for
+//! this time with a new seed. If `FROSTLINE_FUZZ_SEEDS` is set, the seeds are also written to this folder for
+//! libFuzzer.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -7,7 +8,7 @@ use frostline_fuzz::{Mutator, TARGETS, Target};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The default seed of mutations.
+/// Default seed of the mutator.
 const START: u64 = 4;
 
 #[test]
@@ -85,7 +86,7 @@ fn exercise(name: &str) {
     let seeds = (target.seeds)();
     assert!(!seeds.is_empty());
     if let Some(folder) = std::env::var_os("FROSTLINE_FUZZ_SEEDS") {
-        leave(&seeds, PathBuf::from(folder).join(name));
+        write_seeds(&seeds, PathBuf::from(folder).join(name));
     }
     seeds.iter().for_each(|seed| run(target, seed));
     let Some(seconds) = std::env::var("FROSTLINE_FUZZ_SECONDS").ok() else {
@@ -96,7 +97,7 @@ fn exercise(name: &str) {
         + Duration::from_secs(
             seconds
                 .parse()
-                .expect("FROSTLINE_FUZZ_SECONDS is a number of seconds"),
+                .expect("FROSTLINE_FUZZ_SECONDS must be a number of seconds"),
         );
     let start = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let mut mutator = Mutator::new(start);
@@ -108,13 +109,13 @@ fn exercise(name: &str) {
     println!("{name}: {inputs} inputs from {start}");
 }
 
-/// Runs a target; an input that breaks it is kept for a regression test.
+/// Runs a target. Saves the input for a regression test if the target fails.
 fn run(target: &Target, input: &[u8]) {
     if let Err(panic) = std::panic::catch_unwind(|| (target.run)(input)) {
         let file = std::env::temp_dir().join(format!("frostline-{}-{}", target.name, std::process::id()));
         std::fs::write(&file, input).unwrap();
         eprintln!(
-            "{} breaks on the {} bytes in {}",
+            "{} failed on {} bytes, saved to {}",
             target.name,
             input.len(),
             file.display()
@@ -123,7 +124,7 @@ fn run(target: &Target, input: &[u8]) {
     }
 }
 
-fn leave(seeds: &[Vec<u8>], folder: PathBuf) {
+fn write_seeds(seeds: &[Vec<u8>], folder: PathBuf) {
     std::fs::create_dir_all(&folder).unwrap();
     for (index, seed) in seeds.iter().enumerate() {
         std::fs::write(folder.join(format!("seed-{index:03}")), seed).unwrap();

@@ -1,5 +1,5 @@
-//! A process that plays a part: see `frostline_isolation::play`.
+//! Process that simulates an attacker or a restricted kernel; see `frostline_isolation::run_simulation`.
 
 fn main() -> anyhow::Result<()> {
-    frostline_isolation::play(std::env::args_os().skip(1))
+    frostline_isolation::run_simulation(std::env::args_os().skip(1))
 }

@@ -1,4 +1,4 @@
-//! Bodies that never end.
+//! Request bodies that never end.
 
 use super::wait_until_released;
 use crate::case::CaseResult;
@@ -12,16 +12,16 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// What each announces: the longest that a host reads.
+/// Announced length of each body, equal to the host's limit.
 const ANNOUNCED: usize = 16 << 20;
 
-/// Connections, whose bodies would take twice the budget.
+/// Number of connections. Their bodies exceed the budget twice.
 const CONNECTIONS: usize = 96;
 
-/// A host that reads nothing of a connection for so long lets it wait, or has answered.
+/// Time without progress after which the host is applying backpressure or has answered.
 const STALLED: Duration = Duration::from_secs(3);
 
-/// Sends all but a byte of each body, as far as the host takes it, and leaves once it takes no more.
+/// Sends each body except the last byte until the host stops reading. Then disconnects.
 pub(super) async fn run(scene: &Scene) -> Result<CaseResult> {
     let head = head(
         scene,
@@ -39,7 +39,7 @@ pub(super) async fn run(scene: &Scene) -> Result<CaseResult> {
     Ok(CaseResult::new("left", ""))
 }
 
-/// The connection, when its body is all but there, or the host takes no more of it.
+/// Returns the connection when one byte remains or the host stops reading.
 async fn send(address: SocketAddr, head: String) -> Result<TcpStream> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(head.as_bytes()).await?;
@@ -49,7 +49,7 @@ async fn send(address: SocketAddr, head: String) -> Result<TcpStream> {
         let piece = piece.get(..left.min(piece.len())).unwrap_or_default();
         match timeout(STALLED, stream.write(piece)).await {
             Ok(Ok(written)) => left -= written,
-            // It has answered and closed, or waits.
+            // The host has answered and closed the connection, or applies backpressure.
             Ok(Err(_)) | Err(_) => break,
         }
     }

@@ -1,4 +1,5 @@
-//! Attempts to exceed the memory budget: each succeeded on an earlier host that counted items and sizes instead of keeping one ledger.
+//! Attempts to exceed the memory budget. Each succeeded on earlier hosts, which counted items and sizes
+//! instead of keeping one ledger.
 
 mod bodies;
 mod models;
@@ -6,7 +7,7 @@ mod objects;
 mod streams;
 mod watch;
 
-use crate::case::{Act, Case, Class, Expected};
+use crate::case::{Action, AttackKind, Case, Expected};
 use crate::scene::Scene;
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
@@ -15,86 +16,87 @@ use std::time::{Duration, Instant};
 
 pub use watch::{MemoryPeak, Watch};
 
-/// What the host of these cases may hold, in bytes: little more than the largest row of a case that is served takes.
+/// Memory budget in bytes for these cases. It is slightly larger than the largest row that must be served.
 pub const BUDGET: u64 = 656 << 20;
 
-/// How long the host may take to release the memory of a disconnected tenant: a running engine batch is finished.
+/// Time within which the host must release the memory of a disconnected tenant. A running engine batch is
+/// finished.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Bytes of [`LARGE`].
+/// Size of [`LARGE`] objects in bytes.
 const LARGE_BYTES: u64 = 20 << 20;
 
-/// An object that is no image, by a name that says so, and by one that does not.
+/// Invalid images. The second name has an image extension.
 const LARGE: [&str; 2] = ["large.bin", "large.png"];
 
-/// Times that an object is named in one request.
-const NAMED: usize = 128;
+/// Number of requests for the same object in an extraction.
+const REPETITIONS: usize = 128;
 
-/// All except [`row_cases`]; each needs [`Scene::start_within`] of the [`BUDGET`].
+/// Returns all cases except [`row_cases`]. They need [`Scene::start_within`] the [`BUDGET`].
 pub fn memory_cases() -> Vec<Case> {
     vec![
         case(
             "hidden-frame",
-            "has 16 images decoded that hide a frame header of 20,000 pixels a side",
+            "decodes 16 images that hide a frame header of 20,000 pixels per side",
             Expected::new("rows", &["16 errors"]),
-            Act::Memory(|scene| Box::pin(objects::hidden_frames(scene))),
+            Action::Memory(|scene| Box::pin(objects::hidden_frames(scene))),
         ),
         case(
             "bodies",
-            "sends bodies a byte short of their length on many connections, and leaves",
+            "sends incomplete bodies on many connections and disconnects",
             Expected::new("left", &[]),
-            Act::Memory(|scene| Box::pin(bodies::run(scene))),
+            Action::Memory(|scene| Box::pin(bodies::run(scene))),
         ),
         case(
             "streams",
-            "sends bodies a byte short of their length on 128 streams of few connections, and leaves",
+            "sends incomplete bodies on 128 streams and disconnects",
             Expected::new("left", &[]),
-            Act::Memory(|scene| Box::pin(streams::run(scene))),
+            Action::Memory(|scene| Box::pin(streams::run(scene))),
         ),
         case(
             "large-objects",
-            "asks for one object of 20 MiB 128 times, and reads nothing",
+            "requests an object of 20 MiB 128 times without reading",
             Expected::new("left", &[]),
-            Act::Memory(|scene| Box::pin(objects::unread(scene))),
+            Action::Memory(|scene| Box::pin(objects::unread(scene))),
         ),
         case(
             "subfolders",
-            "has 32 subfolders listed at once, each with a shard of 256 MiB",
+            "lists 32 subfolders with a shard of 256 MiB each",
             Expected::new("listed", &["32 samples"]),
-            Act::Memory(|scene| Box::pin(objects::subfolders(scene))),
+            Action::Memory(|scene| Box::pin(objects::subfolders(scene))),
         ),
         case(
             "undecoded-objects",
-            "has one object of 20 MiB that is no image decoded 128 times",
+            "decodes an invalid image of 20 MiB 128 times",
             Expected::new("rows", &["128 errors"]),
-            Act::Memory(|scene| Box::pin(objects::undecoded(scene))),
+            Action::Memory(|scene| Box::pin(objects::undecoded(scene))),
         ),
     ]
 }
 
-/// Networks whose rows take much of what the lanes may have, or more.
+/// Returns cases with networks whose rows exceed most or all of the lanes' memory.
 pub fn row_cases() -> Vec<Case> {
     vec![
         case(
             "wide-row",
-            "runs a network of 342 bytes whose rows take 400 MB, on 6 samples",
-            Expected::new("rows", &["6 as they should be"]),
-            Act::Memory(|scene| Box::pin(models::wide_row(scene))),
+            "runs a network of 342 bytes with rows of 400 MB on 6 samples",
+            Expected::new("rows", &["6 correct"]),
+            Action::Memory(|scene| Box::pin(models::wide_row(scene))),
         ),
         case(
             "wider-row",
-            "runs a network whose single row takes more than the host has",
-            Expected::new("422", &["a single row needs", "at most", "memory_budget"]),
-            Act::Memory(|scene| Box::pin(models::wider_row(scene))),
+            "runs a network with a row larger than the memory budget",
+            Expected::new("422", &["a single row needs", "has only", "memory_budget"]),
+            Action::Memory(|scene| Box::pin(models::wider_row(scene))),
         ),
     ]
 }
 
-fn case(name: &str, does: &str, expected: Expected, act: Act) -> Case {
+fn case(name: &str, does: &str, expected: Expected, act: Action) -> Case {
     Case {
         name: name.to_owned(),
-        does: does.to_owned(),
-        class: Class::Memory,
+        description: does.to_owned(),
+        class: AttackKind::Memory,
         expected,
         act,
     }
@@ -114,7 +116,7 @@ pub(crate) async fn wait_until_released(scene: &Scene) -> Result<()> {
     loop {
         let top = scene.admin(&["top", "--once"])?;
         let held = watch::held_by(&top, scene.name())?;
-        if held == 0 && !scene.at_work()? {
+        if held == 0 && !scene.has_work()? {
             return Ok(());
         }
         ensure!(
@@ -125,7 +127,6 @@ pub(crate) async fn wait_until_released(scene: &Scene) -> Result<()> {
     }
 }
 
-/// The keys `key`, so many times.
 fn repeated(key: &str, times: usize) -> Result<Vec<frostline_wire::RequestedSample>> {
     let times = u32::try_from(times).context("too many")?;
     Ok((0..times)

@@ -1,7 +1,7 @@
-//! Networks that every host admits, and whose rows take much memory.
+//! Networks that pass admission although rows need much memory.
 
 use crate::case::CaseResult;
-use crate::neighbor::{photos, pin};
+use crate::neighbor::{photos, upload_ref};
 use crate::scene::Scene;
 use anyhow::{Context, Result};
 use frostline_client::ClientError;
@@ -12,13 +12,13 @@ use frostline_trainer::Guest;
 use frostline_wire::{Encoding, ExtractionRequest, RowFormat, RowValue, Split, Terms};
 use prost::Message;
 
-/// Numbers of a row: 400 MB.
+/// Numbers per row: 400 MB.
 const WIDE: i64 = 100_000_000;
 
-/// Numbers of a row of which two are alive at once: 704 MB.
+/// Numbers per row if two rows are in memory at once: 704 MB.
 const WIDER: i64 = 88_000_000;
 
-/// Its rows must be those of the same network with narrow ones.
+/// Compares the results of a network with wide rows to those with narrow rows.
 pub(super) async fn wide_row(scene: &Scene) -> Result<CaseResult> {
     let narrow = rows(scene, network(8, false)?).await?;
     let wide = rows(scene, network(WIDE, false)?).await?;
@@ -28,7 +28,7 @@ pub(super) async fn wide_row(scene: &Scene) -> Result<CaseResult> {
     };
     let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-4 * b.abs();
     let right = wide.iter().zip(&narrow).filter(|pair| close(*pair)).count();
-    Ok(CaseResult::new("rows", format!("{right} as they should be")))
+    Ok(CaseResult::new("rows", format!("{right} correct")))
 }
 
 pub(super) async fn wider_row(scene: &Scene) -> Result<CaseResult> {
@@ -38,7 +38,7 @@ pub(super) async fn wider_row(scene: &Scene) -> Result<CaseResult> {
     }
 }
 
-/// The value at the cut for 6 photos.
+/// Returns the value at the cut for each of 6 photos.
 async fn rows(scene: &Scene, network: Vec<u8>) -> Result<Result<Vec<f32>, ClientError>> {
     let client = scene.client()?;
     let guest = client.push_guest("prefix", Guest::stock().bytes).await?;
@@ -49,8 +49,8 @@ async fn rows(scene: &Scene, network: Vec<u8>) -> Result<Result<Vec<f32>, Client
     let request = ExtractionRequest {
         root: scene.root()?,
         split: Split::Cut("last".to_owned()),
-        guest: Some(pin("prefix", &guest.sha256)),
-        model: Some(pin("wide", &model.sha256)),
+        guest: Some(upload_ref("prefix", &guest.sha256)),
+        model: Some(upload_ref("wide", &model.sha256)),
         parameters: String::new(),
         encoding: Encoding::F32,
         terms: Terms::default(),
@@ -70,9 +70,7 @@ async fn rows(scene: &Scene, network: Vec<u8>) -> Result<Result<Vec<f32>, Client
         };
         for row in batches.iter().flat_map(|batch| batch.rows()) {
             let row = row?;
-            let value = values
-                .get_mut(row.position as usize)
-                .context("a row nobody asked for")?;
+            let value = values.get_mut(row.position as usize).context("unexpected row")?;
             if let Ok(RowValue::F32(numbers)) = row.outcome {
                 *value = numbers.first().copied().context("an empty row")?;
             }
@@ -80,7 +78,8 @@ async fn rows(scene: &Scene, network: Vec<u8>) -> Result<Result<Vec<f32>, Client
     }
 }
 
-/// Pixels of 3 x 2 x 2 to a cut `last`, their sum: by way of a row of `floats` numbers, or two of them at once.
+/// Creates a network from pixels of 3 x 2 x 2 to a cut `last` with their sum. It computes the sum through a
+/// row of `floats` numbers, or two such rows if `twice` is set.
 fn network(floats: i64, twice: bool) -> Result<Vec<u8>> {
     let mut nodes = vec![
         node("Flatten", &["data"], &["flat"]),

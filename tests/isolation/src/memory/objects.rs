@@ -1,9 +1,9 @@
-//! Objects that are large, and images that are larger than they seem.
+//! Large objects, and images with misleading headers.
 
-use super::{LARGE, NAMED, repeated, wait_until_released};
+use super::{LARGE, REPETITIONS, repeated, wait_until_released};
 use crate::case::CaseResult;
 use crate::exchange;
-use crate::neighbor::pin;
+use crate::neighbor::upload_ref;
 use crate::scene::{Scene, backbone};
 use anyhow::Result;
 use frostline_graph::Model;
@@ -17,10 +17,10 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// The image of [`frostline_hostile::hidden_frame`], which stands among the other images.
+/// Key of the image with [`frostline_hostile::hidden_frame`].
 const HIDDEN: &str = "hidden.jpg";
 
-/// How long the client that reads nothing stays.
+/// Duration of a connection without reading.
 const STAYS: Duration = Duration::from_secs(5);
 
 pub(super) async fn hidden_frames(scene: &Scene) -> Result<CaseResult> {
@@ -29,10 +29,10 @@ pub(super) async fn hidden_frames(scene: &Scene) -> Result<CaseResult> {
 
 pub(super) async fn undecoded(scene: &Scene) -> Result<CaseResult> {
     let [_, named_image] = LARGE;
-    activations(scene, repeated(named_image, NAMED)?).await
+    activations(scene, repeated(named_image, REPETITIONS)?).await
 }
 
-/// Asks for activations of `samples`, and counts rows with an error.
+/// Requests activations of `samples` and counts rows with an error.
 async fn activations(scene: &Scene, samples: Vec<RequestedSample>) -> Result<CaseResult> {
     let client = scene.client()?;
     let model = backbone()?;
@@ -47,8 +47,8 @@ async fn activations(scene: &Scene, samples: Vec<RequestedSample>) -> Result<Cas
     let request = ExtractionRequest {
         root: scene.root()?,
         split: Split::Cut("features".to_owned()),
-        guest: Some(pin("prefix", &guest.sha256)),
-        model: Some(pin("backbone", &model.sha256)),
+        guest: Some(upload_ref("prefix", &guest.sha256)),
+        model: Some(upload_ref("backbone", &model.sha256)),
         parameters: String::new(),
         encoding: Encoding::F32,
         terms: Terms::default(),
@@ -68,17 +68,17 @@ async fn activations(scene: &Scene, samples: Vec<RequestedSample>) -> Result<Cas
     Ok(CaseResult::new("rows", format!("{errors} errors")))
 }
 
-/// Subfolders with a shard each.
+/// Number of subfolders with a shard.
 const SUBFOLDERS: usize = 32;
 
-/// Bytes of the one photo of a shard, none of which lie on disk.
+/// Size of a shard's only photo in bytes. The file is sparse.
 const SHARD: u64 = 256 << 20;
 
 fn subfolder(number: usize) -> String {
     format!("shards-{number:02}")
 }
 
-/// Writes archives of one large photo, each in a folder of its own.
+/// Writes archives with one large photo into separate folders.
 pub(super) fn write_shards(root: &Path) -> Result<()> {
     for number in 0..SUBFOLDERS {
         let folder = root.join(subfolder(number));
@@ -89,13 +89,13 @@ pub(super) fn write_shards(root: &Path) -> Result<()> {
         header.set_cksum();
         let mut file = File::create(folder.join("a.tar"))?;
         file.write_all(header.as_bytes())?;
-        // The photo, and the two empty blocks that end an archive.
+        // Room for the photo and the two empty blocks that end an archive.
         file.set_len(512 + SHARD + 1024)?;
     }
     Ok(())
 }
 
-/// Lists all of them at once, each as a root of its own.
+/// Lists all subfolders concurrently as separate data roots.
 pub(super) async fn subfolders(scene: &Scene) -> Result<CaseResult> {
     let mut listings = JoinSet::new();
     for number in 0..SUBFOLDERS {
@@ -115,10 +115,10 @@ pub(super) async fn subfolders(scene: &Scene) -> Result<CaseResult> {
     Ok(CaseResult::new("listed", format!("{samples} samples")))
 }
 
-/// Asks for one large object again and again, reads nothing, and leaves.
+/// Requests one large object repeatedly and disconnects without reading.
 pub(super) async fn unread(scene: &Scene) -> Result<CaseResult> {
     let [object, _] = LARGE;
-    let samples: Vec<String> = (0..NAMED)
+    let samples: Vec<String> = (0..REPETITIONS)
         .map(|position| format!(r#"{{"position":{position},"key":"{object}"}}"#))
         .collect();
     let asked = exchange::extraction(scene, &format!("[{}]", samples.join(",")))?;

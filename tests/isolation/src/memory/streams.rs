@@ -1,4 +1,4 @@
-//! Bodies that never end, on many streams of few connections.
+//! Request bodies without an end, on many streams of few connections.
 
 use super::wait_until_released;
 use crate::case::CaseResult;
@@ -14,23 +14,23 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// Connections and the streams of each: 128 bodies of one token.
+/// Number of connections and of streams per connection (128 bodies).
 const CONNECTIONS: usize = 8;
 const STREAMS: usize = 16;
 
-/// What each announces: the longest that a host reads.
+/// Announced length of each body, equal to the host's limit.
 const ANNOUNCED: usize = 16 << 20;
 
-/// What is sent at once.
+/// Maximum bytes sent at a time.
 const PIECE: usize = 64 << 10;
 
-/// A host that takes nothing of a stream for so long lets it wait, or has answered.
+/// Time without progress after which the host is applying backpressure or has answered.
 const STALLED: Duration = Duration::from_secs(3);
 
-/// A body in flight; dropping it resets the stream.
+/// Body in flight. Dropping it resets the stream.
 type Open = (SendStream<Bytes>, ResponseFuture);
 
-/// Sends all but a byte of each body, as far as the host takes it, and leaves once it takes no more.
+/// Sends each body except the last byte until the host stops reading. Then disconnects.
 pub(super) async fn run(scene: &Scene) -> Result<CaseResult> {
     let (mut connections, mut sending) = (JoinSet::new(), JoinSet::new());
     for _ in 0..CONNECTIONS {
@@ -59,13 +59,13 @@ fn open_stream(scene: &Scene, client: &mut SendRequest<Bytes>) -> Result<Open> {
     Ok((body, answer))
 }
 
-/// The body, when it is all but there, or the host takes no more of it.
+/// Returns the body when one byte remains or the host stops reading.
 async fn send((mut body, answer): Open) -> Open {
     let mut remaining = ANNOUNCED - 1;
     while remaining > 0 {
         body.reserve_capacity(remaining.min(PIECE));
         let capacity = timeout(STALLED, poll_fn(|context| body.poll_capacity(context))).await;
-        // The host has answered, or applies backpressure.
+        // The host has answered or applies backpressure.
         let Ok(Some(Ok(bytes @ 1..))) = capacity else {
             break;
         };

@@ -1,4 +1,4 @@
-//! The memory of a host, by its own ledger and by the system.
+//! Measures the memory of a host, using the ledger and the system.
 
 use crate::scene::Scene;
 use anyhow::{Context, Result};
@@ -10,15 +10,15 @@ use tokio::sync::watch::Receiver;
 /// Poll interval of the system's figures.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Polls of the system for each poll of the host's ledger.
+/// Number of polls of the system per poll of the ledger.
 const SYSTEM_POLLS: usize = 20;
 
 /// Peak memory, in bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MemoryPeak {
-    /// By the host's ledger, its own process included.
+    /// Memory in the host's ledger, including the host process.
     pub held: u64,
-    /// Anonymous memory of the host and all its child processes. `None` without `/proc`.
+    /// Anonymous memory of the host and all child processes, or `None` without `/proc`.
     pub anonymous: Option<u64>,
 }
 
@@ -26,10 +26,10 @@ pub struct MemoryPeak {
 pub struct Watch;
 
 impl Watch {
-    /// The peak until `stop` is set.
+    /// Returns the peak until `stop` is set.
     ///
     /// # Errors
-    /// When the host does not answer its admin.
+    /// Returns an error if an admin command fails.
     pub async fn run(scene: &Scene, stop: Receiver<bool>) -> Result<MemoryPeak> {
         let mut most = MemoryPeak::default();
         loop {
@@ -47,13 +47,13 @@ impl Watch {
     }
 }
 
-/// Held memory by the ledger.
+/// Returns the memory held by the host's ledger.
 fn held(top: &Value) -> Result<u64> {
     let held = top.pointer("/memory/held").and_then(Value::as_u64);
     held.context("the host reports no held memory")
 }
 
-/// Memory held for a tenant by the ledger.
+/// Returns the memory held for a tenant.
 pub(super) fn held_by(top: &Value, tenant: &str) -> Result<u64> {
     let tenants = top
         .get("tenants")
@@ -66,24 +66,24 @@ pub(super) fn held_by(top: &Value, tenant: &str) -> Result<u64> {
         .unwrap_or(0))
 }
 
-/// Anonymous memory of a process and its children.
+/// Returns the anonymous memory of a process and all descendants.
 fn anonymous_of(process: u32) -> Option<u64> {
     let mut bytes = line(process, "RssAnon:")?;
     for task in fs::read_dir(format!("/proc/{process}/task")).ok()?.flatten() {
         let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
         let children = children.split_whitespace().filter_map(|child| child.parse().ok());
-        // A child that has just ended has no memory.
+        // Ignore children that have exited.
         bytes += children.filter_map(anonymous_of).sum::<u64>();
     }
     Some(bytes)
 }
 
-/// Peak anonymous memory of the host's own process, which polling cannot miss.
+/// Returns the peak anonymous memory of the host process. Unlike polling, this cannot miss a peak.
 fn peak_of(process: u32) -> Option<u64> {
     Some(line(process, "VmHWM:")?.saturating_sub(line(process, "RssFile:")?))
 }
 
-/// Bytes of a line of a process's status.
+/// Returns the bytes in a line of the process status.
 fn line(process: u32, name: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;

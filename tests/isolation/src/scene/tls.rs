@@ -1,4 +1,4 @@
-//! A host behind TLS.
+//! Host with TLS.
 
 use super::text;
 use super::world::{Host, World};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-/// The second host of a world, on IPv6 where the machine has it, with a certificate of its own.
+/// Starts the second host of a world with a new certificate. It uses IPv6 if available.
 pub(super) fn host(world: &World, command: Command, arguments: &[&str]) -> Result<Host> {
     let key = KeyPair::generate()?;
     let certificate =

@@ -1,4 +1,4 @@
-//! The world of a scene: hosts, their admins, and tenants with their data, all of it marked.
+//! Hosts and tenants of a scene. All data of tenants is marked.
 
 use super::text;
 use crate::canary::{Canaries, Secret, Viewer, marked_jpeg, text_of};
@@ -17,17 +17,17 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a host may take to answer a scrape.
+/// Timeout of a scrape.
 const METRICS_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The tenant beside the hostile ones.
+/// Name of the well-behaved tenant.
 pub(super) const NEIGHBOR: &str = "neighbor";
 
-/// Photos of each class that are the neighbor's alone: what a network makes of them, nobody else can have made.
-const NEIGHBORS: usize = 8;
+/// Photos per class that only the neighbor has, so that only the neighbor can know their activations.
+const NEIGHBOR_PHOTOS: usize = 8;
 
-/// Photos of each class that each hostile tenant has.
-const OTHERS: usize = 8;
+/// Photos per class of each hostile tenant.
+const HOSTILE_PHOTOS: usize = 8;
 
 pub(super) struct World {
     pub(super) binary: PathBuf,
@@ -40,18 +40,18 @@ pub(super) struct World {
 pub(super) struct Host {
     pub(super) process: HostProcess,
     pub(super) target: Target,
-    /// Where its admin listens.
+    /// Path of the admin socket.
     pub(super) socket: PathBuf,
 }
 
 pub(super) struct Tenant {
     pub(super) name: String,
     pub(super) token: String,
-    /// The data that it was granted.
+    /// Granted data root.
     pub(super) root: PathBuf,
-    /// Keys of its photos.
+    /// Keys of the tenant's photos.
     pub(super) photos: Vec<String>,
-    /// Its connection to each host.
+    /// Connections to the hosts, in the order of the hosts.
     pub(super) taps: Vec<Tap>,
 }
 
@@ -69,7 +69,7 @@ impl World {
         })
     }
 
-    /// Starts a host by `command`, with its local files in the folder `local` of the state.
+    /// Starts a host with `command`. Local files are stored in the state's subfolder `local`.
     pub(super) fn host(&self, mut command: Command, local: &str, arguments: &[&str]) -> Result<Host> {
         let folder = self.folder.path();
         let log = File::options()
@@ -93,7 +93,7 @@ impl World {
         })
     }
 
-    /// Adds a tenant with data of its own, all of it marked.
+    /// Adds a tenant with separate, marked data.
     pub(super) async fn add(&self, name: String) -> Result<Tenant> {
         let root = self.folder.path().join("data").join(&name);
         fs::create_dir_all(&root)?;
@@ -110,7 +110,7 @@ impl World {
             .context("`tenant add` printed no token")?;
         let secret = token
             .get(token.len().saturating_sub(16)..)
-            .context("the token is too short")?;
+            .context("expected a longer token")?;
         let key = format!("of-{name}/");
         self.canaries.mark(&name, Secret::Token, [secret.into()])?;
         self.canaries.mark(&name, Secret::Key, [key.into_bytes()])?;
@@ -151,13 +151,13 @@ impl World {
         Ok(fs::read_to_string(self.folder.path().join("log"))?)
     }
 
-    pub(super) fn foreign(&self) -> Result<BTreeMap<String, u64>> {
+    pub(super) fn take_leaks(&self) -> Result<BTreeMap<String, u64>> {
         self.canaries
             .inspect(Viewer::Operator, "the log", self.log()?.as_bytes());
         self.canaries.inspect_files(&self.folder.path().join("state"));
         for host in self.hosts.iter().filter(|host| host.target.tls.is_none()) {
             self.canaries
-                .inspect(Viewer::Anybody, "metrics", &metrics(host.target.address)?);
+                .inspect(Viewer::MetricsReader, "metrics", &metrics(host.target.address)?);
         }
         Ok(self.canaries.take_leaks())
     }
@@ -165,15 +165,15 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // Do not hide the reason of a test that failed already.
+        // Keep the message of a failed test.
         if !std::thread::panicking() {
-            let foreign = self.foreign();
+            let foreign = self.take_leaks();
             assert!(foreign.as_ref().is_ok_and(BTreeMap::is_empty), "{foreign:#?}");
         }
     }
 }
 
-/// Scrapes a host's metrics.
+/// Scrapes the metrics of a host.
 fn metrics(address: SocketAddr) -> Result<Vec<u8>> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(METRICS_TIMEOUT))?;
@@ -184,7 +184,7 @@ fn metrics(address: SocketAddr) -> Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// The bundled backbone.
+/// Reads the bundled backbone.
 pub(crate) fn backbone() -> Result<Bytes> {
     Ok(fs::read(demo().join("backbone.onnx"))?.into())
 }
@@ -193,14 +193,14 @@ fn demo() -> PathBuf {
     repository().join("models/zoo/demo")
 }
 
-/// Copies photos below `root`, marked as those of `tenant`; returns their keys.
+/// Copies photos below `root` and marks them for `tenant`. Returns their keys.
 fn copy_photos(root: &Path, tenant: &str) -> Result<Vec<String>> {
     let folder = format!("photos/of-{tenant}");
     fs::create_dir_all(root.join(&folder))?;
     let (skipped, count) = if tenant == NEIGHBOR {
-        (0, NEIGHBORS)
+        (0, NEIGHBOR_PHOTOS)
     } else {
-        (NEIGHBORS, OTHERS)
+        (NEIGHBOR_PHOTOS, HOSTILE_PHOTOS)
     };
     let mut keys = Vec::new();
     for class in fs::read_dir(demo().join("photos/train"))? {

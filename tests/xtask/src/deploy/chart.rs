@@ -1,5 +1,5 @@
-//! Checks the chart's archive: lints it, renders it with each values file in the chart's folder `ci`, validates the manifests with Kubernetes'
-//! schemas, and expects it to refuse invalid values.
+//! Checks the chart archive: lints it, renders it with each values file in the chart's folder `ci`, validates
+//! the manifests against the schemas of Kubernetes, and verifies that invalid values are refused.
 
 use super::tools::{chart, helm, render};
 use super::{CheckResult, Setup, python_path};
@@ -9,18 +9,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The oldest version that `kubeVersion` allows, one in the middle, and the newest with schemas.
+/// Kubernetes versions to validate for: the oldest that `kubeVersion` allows, one in the middle, and the
+/// newest with a schema.
 const VERSIONS: &str = "1.27,1.31,1.37";
 
-/// Values that must be refused, and a word of the error.
+/// Invalid settings with an expected word in the error.
 const REFUSED: [(&str, &[&str], &str); 8] = [
     ("no state", &["config.state="], "state"),
     (
-        "a folder as shared state",
+        "local folder for shared state",
         &["config.state=/var/lib/state"],
         "state",
     ),
-    ("no TLS at all", &["tls.plainHttp=false"], "tls.secret"),
+    ("missing TLS secret", &["tls.plainHttp=false"], "tls.secret"),
     ("two TLS sources", &["tls.secret=mine"], "tls.secret"),
     (
         "admins without TLS",
@@ -55,7 +56,7 @@ pub(super) fn check(setup: &Setup) -> Result<CheckResult> {
             .arg(archive)
             .arg("--values")
             .arg(&values))?;
-        let file = rendered.join(values.file_name().context("a values file without a name")?);
+        let file = rendered.join(values.file_name().context("invalid path of a values file")?);
         fs::write(&file, render(archive, &helm, &[&values])?)?;
         files.push(file);
     }
@@ -76,7 +77,7 @@ pub(super) fn check(setup: &Setup) -> Result<CheckResult> {
     )))
 }
 
-/// The values files in the chart's folder `ci`.
+/// Lists the values files in the chart's folder `ci`.
 pub(super) fn values() -> Result<Vec<PathBuf>> {
     let mut files: Vec<PathBuf> = fs::read_dir(chart().join("ci"))?
         .map(|entry| entry.map(|entry| entry.path()))

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Enters the image like a pod: with a read-only root, the volumes of the chart, and its user.
+/// Enters the image like a pod: with a read-only root, the chart's volumes, and the image's user.
 const POD: &str = "\
 set -eu
 mount --bind \"$1\" \"$1\"
@@ -86,18 +86,18 @@ fn start(setup: &Setup, helm: &Path, bundle: &Path, config: &Value) -> Result<St
     let container = manifest(&rendered, "StatefulSet", "frostline")?
         .pointer("/spec/template/spec/containers/0/args")
         .and_then(Value::as_array)
-        .context("a container without arguments")?;
+        .context("the container has no arguments")?;
     let process = config
         .pointer("/process/args")
         .and_then(Value::as_array)
-        .context("an image without an entry point")?;
+        .context("the image has no entry point")?;
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-c", POD, "pod"]);
     command
         .arg(bundle.join("rootfs"))
         .arg(&mounted)
         .arg(bundle.join("rootfs"));
-    // The container's arguments replace those of the image; the entry point stays.
+    // A container's arguments replace those of the image but not the entry point.
     for word in process.iter().take(1).chain(container) {
         command.arg(word.as_str().unwrap_or_default());
     }
@@ -119,7 +119,7 @@ fn start(setup: &Setup, helm: &Path, bundle: &Path, config: &Value) -> Result<St
         .find(|line| line.starts_with("frostline_build_info"))
         .unwrap_or_default();
     Ok(format!(
-        "/readyz, a list of {} guests, {library}",
+        "/readyz, {} guests listed, {library}",
         listed.lines().count()
     ))
 }

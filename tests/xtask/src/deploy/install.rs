@@ -1,4 +1,4 @@
-//! Installs the tarball, the wheel and the Debian package in a clean Debian.
+//! Installs the tarball, the wheel and the Debian package in a clean Debian system.
 
 use super::{CheckResult, Setup};
 use crate::dist::suite;
@@ -7,7 +7,7 @@ use anyhow::Result;
 use std::fs;
 use std::process::Command;
 
-/// Runs a command with `TMPDIR` in memory, where dpkg is twice as fast as on a disk.
+/// Runs a command with `TMPDIR` in memory. dpkg is twice as fast there as on disk.
 const IN_MEMORY: &str = "\
 set -eu
 mount -t tmpfs tmpfs \"$1\"
@@ -53,7 +53,7 @@ pub(super) fn check(setup: &Setup) -> Result<CheckResult> {
             .args([&suite()?, "/dev/null"]),
     )?;
     Ok(CheckResult::Passed(
-        "tarball, wheel and package installed in a clean Debian, each ran and found ONNX Runtime; package purged"
+        "installed tarball, wheel and package in a clean Debian, found ONNX Runtime with each, and purged the package"
             .to_owned(),
     ))
 }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs and runs the artifacts in the clean Debian at ROOT: install.sh TARBALL WHEEL DEB ROOT.
+# Installs and runs the artifacts in a clean Debian system at ROOT: install.sh TARBALL WHEEL DEB ROOT
 set -eu
 tarball=$1 wheel=$2 deb=$3 root=$4
 
@@ -19,7 +19,7 @@ inside /opt/moved/frostline --version
 finds_library /opt/moved/frostline
 rm -r "$root/opt/moved"
 
-# Download the dependencies and pip, so that the installation inside needs no network.
+# Download pip and the dependencies, so that the installation in ROOT needs no network.
 python=$(readlink "$root/usr/bin/python3")
 machine=$(uname -m)
 python3 -m pip --quiet --disable-pip-version-check download --dest "$root/opt/wheels" --only-binary :all: --python-version "${python#python}" \

@@ -1,5 +1,6 @@
-//! Starts two hosts as the chart renders them, puts them under load, and scrapes them with a Prometheus that has the rendered rules. Every
-//! query of dashboard, rules and autoscaling must return a value.
+//! Starts two hosts from the rendered chart, puts them under load, and scrapes them with a Prometheus server
+//! that evaluates the rendered rules. Every query of the dashboard, the rules and autoscaling must return a
+//! value.
 
 use super::store::Store;
 use super::tools::{chart, documents, field, helm, manifest, render};
@@ -54,7 +55,7 @@ pub(super) fn check(setup: &Setup) -> Result<CheckResult> {
     )))
 }
 
-/// Writes the contents of the chart's Secrets: tokens, and a certificate for this machine.
+/// Writes the contents of the chart's Secrets: tokens and a certificate for this machine.
 fn write_secrets(folder: &Path) -> Result<()> {
     for name in ["token", "admin", "tls"] {
         fs::create_dir_all(folder.join("etc").join(name))?;
@@ -91,7 +92,7 @@ struct Live<'a> {
     store: Store,
 }
 
-/// A running host and its rendered rules.
+/// Running host and rendered rules.
 struct Host {
     process: HostProcess,
     metrics: SocketAddr,
@@ -100,7 +101,8 @@ struct Host {
 }
 
 impl Live<'_> {
-    /// Starts a host as its pod would, with folders and an address of this machine.
+    /// Starts a host with the configuration, arguments and environment of its pod, adapted to local folders
+    /// and a loopback address.
     fn host(&self, number: usize) -> Result<Host> {
         let (tenants, admin, metrics) = (free_address()?, free_address()?, free_address()?);
         let values = json!({
@@ -143,7 +145,7 @@ impl Live<'_> {
         })
     }
 
-    /// The container's arguments and environment, with the configuration in `file`.
+    /// Returns the command for the container's arguments and environment, with the configuration in `file`.
     fn as_container(&self, pod: &Value, file: &Path) -> Result<Command> {
         let container = pod
             .pointer("/spec/template/spec/containers/0")
@@ -164,7 +166,8 @@ impl Live<'_> {
         Ok(command)
     }
 
-    /// A Prometheus that scrapes `hosts` under the labels that the ServiceMonitor gives, and its URL.
+    /// Starts a Prometheus server that scrapes `hosts` with the labels of a ServiceMonitor. Returns the
+    /// process and the URL.
     fn prometheus(&self, hosts: &[Host]) -> Result<(Running, String)> {
         let rules = self.folder.join("rules.json");
         let first = hosts.first().context("no host")?;
@@ -194,12 +197,13 @@ impl Live<'_> {
         Ok((Running(child), format!("http://{address}")))
     }
 
-    /// Starts jobs of two tenants at two splits on both hosts, which run until they are dropped, and has an upload of a third refused.
+    /// Runs one job to completion, checks that both hosts refuse uploads beyond a quota, and starts two jobs
+    /// of different tenants at different splits. They run until dropped.
     fn load(&self, hosts: &[Host; 2]) -> Result<[Running; 2]> {
         let acme = self.tenant(&hosts[0], "acme", None)?;
         let globex = self.tenant(&hosts[0], "globex", Some("uploads=0"))?;
         let default = hosts[0].process.token_file();
-        // One job runs to its end, to check that jobs succeed.
+        // Run one job to completion to check that jobs succeed.
         output(&mut self.train(hosts, default, "features", "1"))?;
         for host in hosts {
             self.check_refused_upload(host, &globex)?;
@@ -218,7 +222,7 @@ impl Live<'_> {
         Ok([start_job(default, "features")?, start_job(&acme, "input")?])
     }
 
-    /// Adds a tenant and returns its token file.
+    /// Adds a tenant and returns the path of the token file.
     fn tenant(&self, host: &Host, name: &str, quota: Option<&str>) -> Result<PathBuf> {
         let admin = |words: &[&str]| {
             let mut command = Command::new(&self.setup.frostline);
@@ -257,7 +261,7 @@ impl Live<'_> {
         command
     }
 
-    /// An upload of a tenant with an upload quota of 0 must be answered 429.
+    /// Checks that an upload is refused with status 429 if the tenant's upload quota is 0.
     fn check_refused_upload(&self, host: &Host, token: &Path) -> Result<()> {
         let mut curl = Command::new("curl");
         curl.args([
@@ -270,7 +274,7 @@ impl Live<'_> {
             "none",
         ]);
         curl.args(["--output", "/dev/null", "--write-out", "%{http_code}"]);
-        // In a file, so that no error prints the token.
+        // Keep the token out of the command line, which error messages print.
         let header = self.folder.join("header");
         fs::write(
             &header,
@@ -279,13 +283,13 @@ impl Live<'_> {
         curl.args(["--header", &format!("@{}", header.display())]);
         let status = output(curl.arg(format!("{}/v1/models/none", host.process.url())))?;
         if status != "429" {
-            bail!("an upload beyond the quota was answered {status}, not 429");
+            bail!("expected status 429 for an upload beyond the quota, got {status}");
         }
         Ok(())
     }
 }
 
-/// A process that is killed on drop.
+/// Child process, killed on drop.
 struct Running(Child);
 
 impl Drop for Running {
@@ -295,7 +299,7 @@ impl Drop for Running {
     }
 }
 
-/// An address of loopback with a free port.
+/// Returns a loopback address with a free port.
 pub(super) fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?)
 }

@@ -1,4 +1,4 @@
-//! Checks the artifacts of `cargo xtask dist` and the files in runtime/deploy on one machine, without a cluster.
+//! Checks the artifacts of `cargo xtask dist` and the files in runtime/deploy without a cluster.
 
 mod artifacts;
 mod chart;
@@ -42,12 +42,12 @@ are reported as skipped.
   --profile PROFILE  how the command and the wheel are built [default: dev]
   --frostline FILE   pack and run this program instead of building the command";
 
-/// The inputs of the checks.
+/// Inputs for the checks.
 struct Setup {
     build: Build,
-    /// The `frostline` program.
+    /// Path of the `frostline` program.
     frostline: PathBuf,
-    /// The ONNX Runtime library.
+    /// Path of the ONNX Runtime library.
     library: PathBuf,
     /// `target/deploy`.
     folder: PathBuf,
@@ -56,7 +56,7 @@ struct Setup {
 }
 
 impl Setup {
-    /// Folder that artifacts are packed into.
+    /// Returns the folder for packed artifacts.
     fn dist(&self) -> PathBuf {
         self.folder.join("dist")
     }
@@ -127,7 +127,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     }
     let setup = Setup {
         frostline: build.frostline()?.to_owned(),
-        library: ort::pinned()?,
+        library: ort::pinned_library()?,
         folder: target().join("deploy"),
         build,
         artifacts: std::array::from_fn(|_| Lazy::new()),
@@ -169,7 +169,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Returns a `PATH` on which python3 has the packages of the checks, or the reason they cannot be installed.
+/// Returns a `PATH` on which `python3` has the packages of the checks, or the reason for a failed
+/// installation.
 fn python_path() -> Result<OsString, String> {
     let path = python::ensure("runtime/deploy/requirements.txt", "python-deploy");
     path.map_err(|error| format!("{error:#}"))

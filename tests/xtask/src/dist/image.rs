@@ -1,4 +1,5 @@
-//! The OCI image: the command with Debian's C and C++ libraries and certificates. No container daemon is involved.
+//! Packs the OCI image: the command with Debian's C and C++ libraries and certificates. No container daemon
+//! is involved.
 
 use super::{Build, EPOCH, VERSION, archive, command, epoch, scratch};
 use crate::workspace::{self, is_root, output, root};
@@ -13,7 +14,8 @@ pub(super) fn missing() -> Option<String> {
         .or_else(|| (!is_root()).then(|| "the image can only be built as root".to_owned()))
 }
 
-/// The Debian release of this machine. The program is linked with its glibc.
+/// Returns the codename of this machine's Debian release. The image uses the same release because the program
+/// links its glibc.
 pub(crate) fn suite() -> Result<String> {
     let release = fs::read_to_string("/etc/os-release")?;
     let name = release

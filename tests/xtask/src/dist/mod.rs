@@ -1,4 +1,5 @@
-//! Packs release artifacts reproducibly: the order, owner, mode and time of packed files depend only on the commit.
+//! Packs release artifacts reproducibly. The order, owner, mode and time of packed files depend only on the
+//! commit.
 
 mod archive;
 mod chart;
@@ -39,7 +40,8 @@ Writes the artifacts of a release and their SHA256SUMS to dist/. Without PART it
 
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The variable that overrides the time of packed files: <https://reproducible-builds.org/specs/source-date-epoch/>.
+/// Environment variable that overrides timestamps of packed files:
+/// <https://reproducible-builds.org/specs/source-date-epoch/>.
 pub(crate) const EPOCH: &str = "SOURCE_DATE_EPOCH";
 
 /// A release artifact.
@@ -51,7 +53,7 @@ pub(crate) struct Part {
     pub(crate) pack: fn(&Build, &Path) -> Result<PathBuf>,
 }
 
-/// All parts, slowest first: they start in this order.
+/// All parts, slowest first; packing starts in this order.
 pub(crate) const PARTS: [Part; 6] = [
     Part {
         name: "image",
@@ -121,7 +123,7 @@ impl Build {
     /// Prepares the installed files of the command on first use.
     fn command(&self) -> Result<&CommandFiles> {
         self.command
-            .get(|| CommandFiles::write(self.frostline()?, &ort::pinned()?))
+            .get(|| CommandFiles::write(self.frostline()?, &ort::pinned_library()?))
     }
 }
 
@@ -135,7 +137,7 @@ fn take_flag<'a>(words: &mut Vec<&'a str>, flag: &str) -> Result<Option<&'a str>
     Ok(Some(value.with_context(|| format!("{flag} needs a value"))?))
 }
 
-/// Builds the command. The unoptimized build is shared with the tests.
+/// Builds the command and returns the path. The unoptimized build is shared with the tests.
 pub(crate) fn program(release: bool) -> Result<PathBuf> {
     if !release {
         return workspace::program("frostline");
@@ -144,7 +146,8 @@ pub(crate) fn program(release: bool) -> Result<PathBuf> {
     Ok(target().join("release/frostline"))
 }
 
-/// The time of packed files in seconds since 1970: [`EPOCH`] if it is set, otherwise the time of the last commit.
+/// Returns the time of packed files in seconds since 1970: [`EPOCH`] if set, otherwise the time of the last
+/// commit.
 pub(crate) fn epoch() -> Result<String> {
     if let Ok(seconds) = std::env::var(EPOCH) {
         return Ok(seconds);
@@ -221,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_are_taken_out_of_the_words() {
+    fn flags_are_removed_from_the_arguments() {
         let mut words = vec!["deb", "--profile", "dev", "chart"];
         assert!(!Build::from_flags(&mut words, "release").unwrap().release);
         assert_eq!(words, ["deb", "chart"]);

@@ -1,4 +1,4 @@
-//! The bill of materials of the command in CycloneDX 1.6. It lists crates and ONNX Runtime.
+//! Writes the bill of materials of the command in CycloneDX 1.6. It lists crates and ONNX Runtime.
 
 use super::{Build, VERSION, epoch};
 use crate::ort;

@@ -1,4 +1,4 @@
-//! The tarball: a relocatable folder with the command.
+//! Packs the tarball: a relocatable folder with the command.
 
 use super::tree::Tree;
 use super::{Build, VERSION, archive, command, scratch};

@@ -1,7 +1,8 @@
-//! Checks that tests with a need are in its module: no other test uses the need's marks, directly or through functions of its crate.
+//! Checks that a test with a need is in the module of this need. Other tests must not use the need's marks,
+//! directly or through functions of the same crate.
 //!
-//! Functions are identified by name. A function of the same file takes precedence over those of the crate's other files, which count only
-//! if they are imported or qualified by a path.
+//! Functions are identified by name. A function in the same file takes precedence over functions in other
+//! files of the crate, which count only if they are imported or qualified by a path.
 
 use super::NEEDS;
 use crate::workspace::{output, root};
@@ -13,24 +14,24 @@ use std::process::Command;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Expr, ExprCall, ExprPath, ItemFn, ItemMod, LitStr, Macro, UseName};
 
-/// A function of test code.
+/// Function in test code.
 #[derive(Debug)]
 struct Function {
     file: PathBuf,
     name: String,
-    /// The path of modules: those of its file and those within it.
+    /// Module path, from the file's modules to the innermost module.
     modules: Vec<String>,
     is_test: bool,
-    /// Functions that it calls, and string literals.
+    /// Names of called functions, and string literals.
     names: BTreeSet<String>,
-    /// Functions of other files that it may call.
+    /// Called functions that another file may declare.
     imported: BTreeSet<String>,
 }
 
 /// Checks every crate of the workspace.
 ///
 /// # Errors
-/// Lists the tests that are outside the module of their need.
+/// Lists all tests that are outside the required module.
 pub(crate) fn check() -> Result<()> {
     let listed = output(
         Command::new("git")
@@ -60,13 +61,10 @@ pub(crate) fn check() -> Result<()> {
     if misplaced.is_empty() {
         return Ok(());
     }
-    bail!(
-        "tests with needs outside of their modules:\n  {}",
-        misplaced.join("\n  ")
-    );
+    bail!("tests outside the required module:\n  {}", misplaced.join("\n  "));
 }
 
-/// Product code and the programs that build, run and measure are not checked.
+/// True if a file contains test code to check. Product code and development tools are not checked.
 fn is_test_code(file: &Path) -> bool {
     let text = file.to_string_lossy();
     let tools = [
@@ -138,7 +136,7 @@ fn is_test(attribute: &Attribute) -> bool {
         .is_some_and(|last| last.ident == "test")
 }
 
-/// Names that a file imports.
+/// Imported names of a file.
 #[derive(Default)]
 struct Imports(BTreeSet<String>);
 
@@ -151,7 +149,7 @@ impl<'ast> Visit<'ast> for Imports {
 #[derive(Default)]
 struct Names {
     called: BTreeSet<String>,
-    /// Of these, the functions that are named by a path.
+    /// Called functions qualified by a path.
     qualified: BTreeSet<String>,
 }
 
@@ -171,7 +169,7 @@ impl<'ast> Visit<'ast> for Names {
         self.called.insert(text.value());
     }
 
-    /// Words before a parenthesis, and string literals: a macro's syntax is its own.
+    /// Collects words before parentheses and string literals, because a macro has an arbitrary syntax.
     fn visit_macro(&mut self, call: &'ast Macro) {
         self.tokens(call.tokens.clone());
     }
@@ -199,17 +197,17 @@ impl Names {
     }
 }
 
-/// The tests of a crate that are outside the module of their need.
+/// Reports tests of a crate that are outside the required module.
 fn misplaced(functions: &[Function]) -> Vec<String> {
     let tests = functions.iter().filter(|function| function.is_test);
     tests
         .flat_map(|test| {
-            let reached = reached(test, functions);
+            let reachable_names = reachable_names(test, functions);
             let outside = NEEDS
                 .iter()
                 .filter(|need| !test.modules.iter().any(|module| module == need.module));
             outside.filter_map(move |need| {
-                let mark = need.marks.iter().find(|mark| reached.contains(**mark))?;
+                let mark = need.marks.iter().find(|mark| reachable_names.contains(**mark))?;
                 let (file, name) = (test.file.display(), &test.name);
                 Some(format!(
                     "{file}: `{name}` uses `{mark}`; move it to a module `{}`",
@@ -220,8 +218,8 @@ fn misplaced(functions: &[Function]) -> Vec<String> {
         .collect()
 }
 
-/// All names that `test` uses, directly or not, and that are not functions of its crate.
-fn reached(test: &Function, functions: &[Function]) -> BTreeSet<String> {
+/// Returns all names used by `test`, directly or indirectly, except functions of the crate.
+fn reachable_names(test: &Function, functions: &[Function]) -> BTreeSet<String> {
     let (mut names, mut seen) = (BTreeSet::new(), BTreeSet::new());
     let mut waiting = vec![test];
     while let Some(function) = waiting.pop() {
@@ -272,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn no_test_here_lies_outside_the_module_of_its_need() {
+    fn every_test_is_in_the_module_of_its_need() {
         check().unwrap();
     }
 

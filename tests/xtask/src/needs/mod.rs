@@ -1,5 +1,6 @@
-//! Needs: programs, hardware and data that not every machine has. Tests with a need are in a module named after it, in any crate. If the
-//! need is not met, they are skipped and reported with how to enable them.
+//! Needs of tests: programs, hardware and data that are missing on some machines. Tests with a need are in a
+//! module named after the need, in any crate. If the need is not met, these tests are skipped and reported
+//! with instructions to enable them.
 
 #[cfg(feature = "source")]
 pub(crate) mod lint;
@@ -10,24 +11,24 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Something that not every machine has.
+/// Requirement that some machines do not meet.
 pub(crate) struct Need {
-    /// The module of the tests that need it.
+    /// Name of the test modules.
     pub(crate) module: &'static str,
-    /// Functions and string literals (programs, environment variables) that only such tests may use.
+    /// Functions and string literals (programs, environment variables) that are reserved for tests in these
+    /// modules.
     #[cfg_attr(not(feature = "source"), expect(dead_code, reason = "read by the lint alone"))]
     pub(crate) marks: &'static [&'static str],
-    /// How to meet the need.
+    /// Instructions to meet the need.
     pub(crate) enabled_by: &'static str,
 }
 
-/// Python with the wheel installed.
+/// Python with the wheel.
 pub(crate) const WHEEL: &str = "needs_wheel";
-/// The same with PyTorch.
+/// Python with the wheel and PyTorch.
 pub(crate) const TRAINERS: &str = "needs_wheel_with_trainers";
-/// A third-party object store.
+/// Third-party object stores.
 pub(crate) const STORES: &str = "needs_stores";
-/// A GPU.
 pub(crate) const GPU: &str = "needs_gpu";
 
 /// All needs. A test in nested modules has all of their needs.
@@ -94,7 +95,8 @@ pub(crate) const NEEDS: [Need; 12] = [
     },
 ];
 
-/// The modules of needs that this machine does not meet, as far as can be told without a build.
+/// Returns the modules of needs that this machine does not meet. Needs that require a build to check (the
+/// wheel, PyTorch) and the GPU are checked elsewhere.
 pub(crate) fn unmet() -> Vec<&'static str> {
     let met = [
         ("needs_shared", std::env::var_os("FROSTLINE_SHARED").is_some()),
@@ -116,12 +118,12 @@ pub(crate) fn unmet() -> Vec<&'static str> {
         .collect()
 }
 
-/// The need with this module.
+/// Finds a need by module name.
 pub(crate) fn find(module: &str) -> Option<&'static Need> {
     NEEDS.iter().find(|need| need.module == module)
 }
 
-/// Where `cargo xtask guests` puts what it builds.
+/// Returns the output folder of `cargo xtask guests`.
 pub(crate) fn built_guests() -> PathBuf {
     target().join("guests")
 }

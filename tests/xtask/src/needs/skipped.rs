@@ -1,22 +1,26 @@
-//! Tests that a run leaves out: listed, reported, and recorded for `cargo xtask test --skipped`.
+//! Lists, reports and records skipped tests. The record is used by `cargo xtask test --skipped`.
 
 use super::{Need, find};
-use crate::test::{Environment, Extent, LONG, long_targets};
+use crate::test::{Environment, LONG, TestSelection, long_targets};
 use crate::workspace::{SHARED_BUILD, cargo, output, root, target};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::PathBuf;
 
-/// The tests that a run leaves out.
+/// Skipped tests of a run.
 pub(crate) struct Skipped {
-    /// For each unmet need its tests. A test with several is listed once.
+    /// Unmet needs with their tests. Tests with more than one unmet need are listed under the first.
     unmet: Vec<(&'static Need, Vec<String>)>,
-    /// Number of tests in modules named `long`, if the run leaves them out.
+    /// Number of skipped tests in modules named `long`.
     long: usize,
 }
 
 /// Lists the tests in the modules `unmet`, and counts the long ones.
-pub(crate) fn list(unmet: &[&'static str], extent: &Extent, environment: &Environment) -> Result<Skipped> {
+pub(crate) fn list(
+    unmet: &[&'static str],
+    extent: &TestSelection,
+    environment: &Environment,
+) -> Result<Skipped> {
     let mut listing = cargo();
     listing
         .args(["test", "--quiet"])
@@ -34,7 +38,7 @@ pub(crate) fn list(unmet: &[&'static str], extent: &Extent, environment: &Enviro
             .collect(),
         long: 0,
     };
-    let leaves_out_long = matches!(extent, Extent::Default);
+    let leaves_out_long = matches!(extent, TestSelection::Default);
     for test in listed.lines().filter_map(|line| line.strip_suffix(": test")) {
         let unmet = test
             .split("::")
@@ -49,8 +53,8 @@ pub(crate) fn list(unmet: &[&'static str], extent: &Extent, environment: &Enviro
     Ok(skipped)
 }
 
-/// The report that is printed before the runner's summary.
-pub(crate) fn report(skipped: &Skipped, extent: &Extent) -> String {
+/// Formats a report for printing before the test runner's summary.
+pub(crate) fn report(skipped: &Skipped, extent: &TestSelection) -> String {
     let count: usize = skipped.unmet.iter().map(|(_, tests)| tests.len()).sum();
     let mut text = format!("skipped: {count} tests with needs that this machine does not meet");
     for (need, tests) in &skipped.unmet {
@@ -64,10 +68,10 @@ pub(crate) fn report(skipped: &Skipped, extent: &Extent) -> String {
             text += &format!("\n    {test}");
         }
     }
-    if matches!(extent, Extent::Default) {
+    if matches!(extent, TestSelection::Default) {
         let targets: Vec<&str> = long_targets().filter(|word| !word.starts_with("--")).collect();
         text += &format!(
-            "\nleft out: {} long tests and the programs of tests {}; run them with: cargo xtask test --skipped (or everything: --all)",
+            "\nskipped: {} long tests and the test programs {}; to run: cargo xtask test --skipped (--all for every test)",
             skipped.long,
             targets.join(", ")
         );
@@ -75,19 +79,19 @@ pub(crate) fn report(skipped: &Skipped, extent: &Extent) -> String {
     text
 }
 
-/// Records the modules that a run left out.
+/// Records the skipped modules of a run.
 pub(crate) fn write(modules: &[&str]) -> Result<()> {
     fs::write(file(), modules.join("\n")).context("cannot record the skipped tests")
 }
 
-/// The modules that the last run left out.
+/// Reads the modules that the previous run skipped.
 pub(crate) fn read() -> Result<Vec<String>> {
-    let text =
-        fs::read_to_string(file()).context("no record of skipped tests; run `cargo xtask test` first")?;
+    let text = fs::read_to_string(file())
+        .context("missing record of skipped tests; run `cargo xtask test` first")?;
     Ok(text.lines().map(str::to_owned).collect())
 }
 
-/// Refuses skipped tests whose module `.ci/may-skip` does not list.
+/// Fails if tests were skipped in modules that `.ci/may-skip` does not list.
 pub(crate) fn check(skipped: &Skipped) -> Result<()> {
     let allowed = fs::read_to_string(root().join(".ci/may-skip")).context("cannot read .ci/may-skip")?;
     let names = |module: &str| allowed.lines().any(|line| line.trim() == module);
@@ -101,7 +105,7 @@ pub(crate) fn check(skipped: &Skipped) -> Result<()> {
         return Ok(());
     }
     bail!(
-        "tests were skipped that .ci/may-skip does not list: {}",
+        "skipped tests are not listed in .ci/may-skip: {}",
         refused.join(", ")
     );
 }

@@ -1,4 +1,4 @@
-//! Metrics, from OpenMetrics text in which each has a series.
+//! Generates the reference of metrics from OpenMetrics text that contains each metric.
 
 use super::row;
 use anyhow::{Context, Result};
@@ -31,7 +31,7 @@ impl Metric {
 
 pub(super) fn table(text: &str) -> Result<String> {
     let metrics = read(text)?;
-    let mut page = "What `/metrics` of a host shows. A family with labels has no series before its first event. A histogram has the series \
+    let mut page = "Metrics of a host, served at `/metrics`. A family with labels has no series before its first event. A histogram has the series \
         `_bucket`, `_sum` and `_count`. [Metrics](../../server/docs/metrics.md) explains where they are served and what to watch.\n"
         .to_owned();
     for (section, title) in [
@@ -58,7 +58,7 @@ fn read(text: &str) -> Result<Vec<Metric>> {
     let mut metrics: Vec<Metric> = Vec::new();
     for line in text.lines() {
         if let Some(help) = line.strip_prefix("# HELP ") {
-            let (name, help) = help.split_once(' ').context("a metric has no help")?;
+            let (name, help) = help.split_once(' ').context("missing help text of a metric")?;
             metrics.push(Metric {
                 name: name.to_owned(),
                 help: help.trim_end_matches('.').to_owned(),
@@ -83,7 +83,7 @@ fn read(text: &str) -> Result<Vec<Metric>> {
     Ok(metrics)
 }
 
-/// The labels of a series, but for the bounds of a histogram's buckets.
+/// Returns the label names of a series, except `le` of histogram buckets.
 fn labels(series: &str) -> impl Iterator<Item = String> {
     let (_, rest) = series.split_once('{').unwrap_or_default();
     let (labels, _) = rest.split_once('}').unwrap_or_default();
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_series_and_bounds_are_no_labels() {
+    fn metrics_have_series_names_and_no_bucket_labels() {
         let text = "# HELP a Things.\n# TYPE a counter\na_total{b=\"x\",c=\"y z\"} 1\n\
             # HELP d_seconds Waits.\n# TYPE d_seconds histogram\n# UNIT d_seconds seconds\nd_seconds_bucket{le=\"1.0\"} 1\n# EOF\n";
         let metric = |name: &str, kind: &str, help: &str, labels: &[&str]| Metric {

@@ -1,5 +1,5 @@
-//! The reference in `runtime/docs/reference`, generated from what the code knows: commands and flags from the program's own definition,
-//! settings from their structs and defaults, metrics from a host's exposition, routes from the routers.
+//! Generates the reference in `runtime/docs/reference`: commands and flags from the program's definition,
+//! settings from their structs and defaults, metrics from a host's exposition, and routes from the routers.
 
 mod metrics;
 mod routes;
@@ -12,12 +12,12 @@ use std::process::Command;
 
 const FOLDER: &str = "runtime/docs/reference";
 
-/// `cargo xtask reference [--check]`: writes the pages, or fails when one of them is stale.
+/// Runs `cargo xtask reference [--check]`: writes the pages, or fails if a page is stale.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     match arguments {
         [] => write(),
         [flag] if flag == "--check" => check(),
-        _ => bail!("reference takes --check or nothing"),
+        _ => bail!("unexpected arguments; usage: cargo xtask reference [--check]"),
     }
 }
 
@@ -31,7 +31,7 @@ fn write() -> Result<()> {
     Ok(())
 }
 
-/// Fails when a page differs from what the code says.
+/// Fails if a page differs from the generated text.
 pub(crate) fn check() -> Result<()> {
     let is_current = |(name, text): &(&str, String)| {
         fs::read_to_string(root().join(FOLDER).join(name)).is_ok_and(|written| written == *text)
@@ -55,7 +55,7 @@ fn pages() -> Result<[(&'static str, String); 4]> {
     let program = program("frostline")?;
     let print = |part: &str| output(Command::new(&program).args(["reference", part]));
     let commands = format!(
-        "Every command of `frostline` and its flags, as `frostline COMMAND --help` prints them. A flag that all subcommands of a command take \
+        "Every command of `frostline` and its flags, as printed by `frostline COMMAND --help`. A flag shared by all subcommands of a command \
         is listed once, at that command.\n\n{}",
         print("commands")?.trim_end()
     );
@@ -80,13 +80,13 @@ fn page(title: &str, text: &str) -> String {
     )
 }
 
-/// A row of a Markdown table.
+/// Formats a row of a Markdown table.
 fn row(cells: &[&str]) -> String {
     let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
     format!("| {} |\n", cells.join(" | "))
 }
 
-/// A doc comment as one paragraph.
+/// Returns the first paragraph of a doc comment on one line.
 fn doc(attributes: &[syn::Attribute]) -> String {
     let lines = attributes.iter().filter_map(|attribute| match &attribute.meta {
         syn::Meta::NameValue(doc) if doc.path.is_ident("doc") => match &doc.value {
@@ -98,7 +98,7 @@ fn doc(attributes: &[syn::Attribute]) -> String {
         },
         _ => None,
     });
-    // What follows the first paragraph, such as errors, is for who reads the code.
+    // Later paragraphs, such as errors, are for readers of the code.
     let paragraph: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
     paragraph.join(" ")
 }

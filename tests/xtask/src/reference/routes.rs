@@ -1,4 +1,5 @@
-//! HTTP routes, from the calls that build the routers, and what their handlers' comments say.
+//! Generates the reference of HTTP routes from the calls that build the routers and the doc comments of
+//! handlers.
 
 use super::{doc, parse, row};
 use anyhow::{Context, Result, bail};
@@ -9,7 +10,7 @@ use syn::{Expr, ExprCall, ExprMethodCall, Item, Lit, Path};
 
 const HTTP: &str = "runtime/server/src/http";
 
-/// Who may ask, where the routes are built, and by which function.
+/// Routers: a title with the clients, the folder below [`HTTP`] and the function that builds the routes.
 const ROUTERS: [(&str, &str, &str); 3] = [
     ("Tenants", "", "routes"),
     (
@@ -24,12 +25,12 @@ const ROUTERS: [(&str, &str, &str); 3] = [
 struct Route {
     path: String,
     method: String,
-    /// `tenants::add`; none of a closure.
+    /// Path of the handler such as `tenants::add`. `None` for closures.
     handler: Option<String>,
 }
 
 pub(super) fn table() -> Result<String> {
-    let mut page = "Every address that a host answers. What is below `/v1` asks tenants for a token. [The HTTP interface](../../server/docs/http.md) explains \
+    let mut page = "All routes of a host. Routes below `/v1` require a tenant's token. [The HTTP interface](../../server/docs/http.md) explains \
         requests, answers and errors.\n"
         .to_owned();
     for (title, folder, function) in ROUTERS {
@@ -54,7 +55,7 @@ fn routes(file: &syn::File, function: &str) -> Result<Vec<Route>> {
     });
     let found = functions.find(|item| item.sig.ident == function);
     let mut reader = Reader::default();
-    reader.visit_item_fn(found.with_context(|| format!("there is no function {function}"))?);
+    reader.visit_item_fn(found.with_context(|| format!("cannot find function {function}"))?);
     Ok(reader.0)
 }
 
@@ -63,7 +64,7 @@ struct Reader(Vec<Route>);
 
 impl<'ast> Visit<'ast> for Reader {
     fn visit_expr_method_call(&mut self, call: &'ast ExprMethodCall) {
-        // The receiver first: routes in the order they are written.
+        // Visit the receiver first, so that routes are in source order.
         visit::visit_expr_method_call(self, call);
         let mut arguments = call.args.iter();
         if call.method == "route"
@@ -76,7 +77,7 @@ impl<'ast> Visit<'ast> for Reader {
 }
 
 impl Reader {
-    /// `get(show).put(store)`.
+    /// Adds the routes of a method router such as `get(show).put(store)`.
     fn methods(&mut self, path: &str, methods: &Expr) {
         let (method, handlers) = match methods {
             Expr::MethodCall(call) => {
@@ -106,7 +107,7 @@ fn name(path: &Path) -> String {
     segments.join("::")
 }
 
-/// Comments of handlers, by file.
+/// Parsed files with handlers.
 #[derive(Default)]
 struct Comments(BTreeMap<String, syn::File>);
 
@@ -123,7 +124,9 @@ impl Comments {
             _ => None,
         });
         let found = functions.find(|item| item.sig.ident == function);
-        let about = doc(&found.with_context(|| format!("{path} has no {function}"))?.attrs);
+        let about = doc(&found
+            .with_context(|| format!("cannot find {function} in {path}"))?
+            .attrs);
         if about.is_empty() {
             bail!("{path}: {function} answers a route and has no comment for the reference");
         }

@@ -1,4 +1,5 @@
-//! The settings of `host.toml`: names, types and descriptions from their structs, defaults as the program prints them.
+//! Generates the reference of `host.toml`: names, types and descriptions from structs, defaults as printed by
+//! the program.
 
 use super::{doc, parse, row};
 use anyhow::{Context, Result};
@@ -12,14 +13,16 @@ const QUOTA: &str = "runtime/wire/src/quota.rs";
 const HEADER: &str = "| key | type | default | description |\n|---|---|---|---|\n";
 
 pub(super) fn table(defaults: &str) -> Result<String> {
-    let defaults: Value = serde_json::from_str(defaults).context("default settings are JSON")?;
+    let defaults: Value = serde_json::from_str(defaults).context("default settings must be JSON")?;
     let syntax = parse(SETTINGS)?;
     let structs = syntax.items.iter().filter_map(|item| match item {
         Item::Struct(item) => Some((item.ident.to_string(), item)),
         _ => None,
     });
     let structs: BTreeMap<String, &ItemStruct> = structs.collect();
-    let top = structs.get("HostSettings").context("there is no HostSettings")?;
+    let top = structs
+        .get("HostSettings")
+        .context("cannot find struct HostSettings")?;
     let mut page = "Every key of `host.toml`, which `frostline serve --config host.toml` reads. A flag of `serve` takes precedence, and an unknown key is an error. \
         Bytes and seconds may have a unit: `\"4GiB\"`, `\"60s\"`. \
         [Operating](../operating.md#start) has an example.\n\n"
@@ -27,7 +30,7 @@ pub(super) fn table(defaults: &str) -> Result<String> {
     page.push_str(HEADER);
     let mut sections = String::new();
     for field in &top.fields {
-        let name = field.ident.as_ref().context("a setting has no name")?.to_string();
+        let name = field.ident.as_ref().context("unnamed setting")?.to_string();
         let kind = kind(&field.ty);
         let default = defaults.get(&name).unwrap_or(&Value::Null);
         let about = doc(&field.attrs);
@@ -38,7 +41,7 @@ pub(super) fn table(defaults: &str) -> Result<String> {
             };
             sections.push_str(&format!("\n## `[{title}]`\n\n{about}\n\n{HEADER}"));
             for field in &table.fields {
-                let key = field.ident.as_ref().context("a setting has no name")?.to_string();
+                let key = field.ident.as_ref().context("unnamed setting")?.to_string();
                 let unset = match self::kind(&field.ty).as_str() {
                     "bool" => &Value::Bool(false),
                     _ => &Value::Null,
@@ -60,7 +63,7 @@ pub(super) fn table(defaults: &str) -> Result<String> {
 
 fn setting(name: &str, field: &syn::Field, default: &Value) -> String {
     let about = doc(&field.attrs);
-    // What is worked out when the host starts is written as the last sentence of the description.
+    // The description may end with a default value that is computed at startup.
     let (about, described) = match about.rsplit_once("Default: ") {
         Some((about, described)) => (about.trim_end(), Some(described.trim_end_matches('.'))),
         None => (about.as_str(), None),
@@ -74,7 +77,7 @@ fn setting(name: &str, field: &syn::Field, default: &Value) -> String {
     row(&[&format!("`{name}`"), toml_type(&kind(&field.ty)), &default, about])
 }
 
-/// What a number of bytes is in a larger unit.
+/// Formats a number of bytes in GiB or MiB if it is a multiple of one of them.
 fn size(name: &str, value: &Value) -> String {
     let units = [(1_u64 << 30, "GiB"), (1 << 20, "MiB")];
     let bytes = value.as_u64().filter(|_| name.ends_with("_bytes"));
@@ -94,7 +97,7 @@ fn quotas() -> Result<String> {
         Item::Enum(item) => Some(item),
         _ => None,
     });
-    let keys = enums.find(is_key).context("there is no QuotaKey")?;
+    let keys = enums.find(is_key).context("cannot find enum QuotaKey")?;
     let row = |variant: &syn::Variant| {
         let name = format!("`{}`", snake(&variant.ident.to_string()));
         row(&[&name, "integer", &doc(&variant.attrs)])
@@ -121,7 +124,7 @@ fn is_option(kind: &Type) -> bool {
     matches!(kind, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "Option"))
 }
 
-/// The name of a type, `Option` removed; of a list with its items.
+/// Returns the name of a type, or that of the inner type of an `Option` or map.
 fn kind(kind: &Type) -> String {
     let Type::Path(path) = kind else {
         return String::new();
@@ -145,7 +148,7 @@ fn toml_type(kind: &str) -> &'static str {
         "u64" | "usize" | "u32" => "integer",
         "bool" => "boolean",
         "Vec" => "array of strings",
-        // Paths, and enums by the name of their variant.
+        // Paths, sizes with units, and enums by variant name.
         _ => "string",
     }
 }
@@ -164,6 +167,6 @@ mod tests {
         ] {
             assert!(page.contains(part), "{part} is not in\n{page}");
         }
-        assert!(!page.contains("|  |"), "a setting without a description:\n{page}");
+        assert!(!page.contains("|  |"), "missing description:\n{page}");
     }
 }

@@ -1,9 +1,9 @@
-//! Import cycles: files of a crate that import each other.
+//! Finds import cycles between files of a crate.
 
 use super::source::{Crate, Module};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The import cycles of a crate, the longest first, each as the modules of its files.
+/// Finds import cycles, longest first. Each cycle is a list of modules.
 pub(crate) fn find(krate: &Crate) -> Vec<Vec<String>> {
     let imports = super::imports::by_file(krate);
     let reached: BTreeMap<&Module, BTreeSet<&Module>> =
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_take_names_from_each_other_are_a_cycle_however_they_take_them() {
+    fn mutual_imports_are_a_cycle_in_any_form() {
         let found = cycles([
             ("", "mod rooms; mod tools; pub use rooms::door::Door;"),
             ("rooms", "pub(crate) mod door;"),
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hands_names_on_and_what_is_for_tests_ties_nothing() {
+    fn reexports_and_tests_form_no_cycles() {
         let found = cycles([
             ("", "mod rooms; mod tools; pub use rooms::Door;"),
             ("rooms", "mod door; pub use door::Door;"),

@@ -1,4 +1,4 @@
-//! Which file of a crate imports which: by `use`, and by paths in the code.
+//! Imports between files of a crate, from `use` declarations and paths in code.
 
 use super::source::{Crate, File, Module, attributes, is_test};
 use proc_macro2::{TokenStream, TokenTree};
@@ -25,12 +25,12 @@ pub(crate) fn by_file(krate: &Crate) -> BTreeMap<Module, BTreeSet<Module>> {
     imports.collect()
 }
 
-/// The paths in a file.
+/// Paths in a file.
 #[derive(Default)]
 struct Paths {
-    /// Paths that it uses.
+    /// Paths used in declarations or code.
     used: BTreeSet<Vec<String>>,
-    /// Paths that it re-exports, by name.
+    /// Re-exported paths by exported name.
     reexported: BTreeMap<String, Vec<String>>,
 }
 
@@ -74,7 +74,7 @@ impl Paths {
         }
     }
 
-    /// Paths in the arguments of a macro.
+    /// Collects paths in macro arguments.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut path = Vec::new();
         for token in tokens {
@@ -132,7 +132,7 @@ struct Names<'a> {
 }
 
 impl Names<'_> {
-    /// The file that declares `path`, as written in `module`; `None` for other crates.
+    /// Resolves `path`, used in `module`, to the declaring file. Returns `None` for items of other crates.
     fn declaring_file(&self, module: &Module, path: &[String], depth: usize) -> Option<Module> {
         let (first, mut rest) = path.split_first()?;
         let mut at = match first.as_str() {

@@ -1,5 +1,5 @@
-//! Words that product code and pages do not use: the column "never" of the vocabulary in `runtime/docs/architecture.md`, and names of functions
-//! that do not say what they do.
+//! Checks names and wording. Product code and pages must not use the words in the column "never" of the
+//! vocabulary in `runtime/docs/architecture.md`, and function names must describe the function.
 
 use super::source::{Crate, attributes, is_test};
 use crate::workspace::{output, root};
@@ -9,18 +9,18 @@ use std::process::Command;
 use syn::visit::{self, Visit};
 use syn::{Attribute, ImplItemFn, Item, ItemFn, ItemImpl, LitStr, Macro, Signature, TraitItemFn};
 
-/// Function names that do not say what the function does.
+/// Function names that do not describe the function.
 const VAGUE_NAMES: [&str; 10] = [
     "of", "begin", "said", "told", "found", "gone", "kept", "look", "tell", "come",
 ];
 
-/// The page with the vocabulary table, which quotes the words that it replaces.
+/// Page with the vocabulary table, which quotes the replaced words.
 const VOCABULARY: &str = "runtime/docs/architecture.md";
 
-/// Tracked files whose whole text is checked.
+/// Patterns of tracked files to check as plain text.
 const PAGES: [&str; 3] = ["*.md", "*.py", "*.wit"];
 
-/// A phrase of the column "never", and the terms to use instead.
+/// Phrase in the column "never" and the replacing terms.
 #[derive(Debug, PartialEq, Eq)]
 struct Replaced {
     words: Vec<String>,
@@ -57,7 +57,7 @@ fn read(page: &str) -> Result<String> {
     std::fs::read_to_string(root().join(page)).with_context(|| format!("cannot read {page}"))
 }
 
-/// The phrases in the fourth column of the vocabulary table.
+/// Parses the phrases in the fourth column of the vocabulary table.
 fn replaced_words(page: &str) -> Vec<Replaced> {
     let mut replaced = Vec::new();
     for line in page.lines() {
@@ -104,13 +104,13 @@ fn refused_in_page(page: &str, text: &str, replaced: &[Replaced]) -> Vec<String>
         .collect()
 }
 
-/// The words of a text in lower case, without punctuation. Names are split into their words.
+/// Splits text into words, in lower case and without punctuation. Names are split too.
 fn words(text: &str) -> impl Iterator<Item = String> + '_ {
     let parts = text.split(|character: char| !character.is_alphanumeric());
     parts.flat_map(words_of_name)
 }
 
-/// The words of a name in camel case.
+/// Splits a name in camel case into words, in lower case.
 fn words_of_name(name: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut after_lower = false;
@@ -124,7 +124,7 @@ fn words_of_name(name: &str) -> Vec<String> {
     words
 }
 
-/// The line on which each replaced phrase starts in `words`, and what to write instead.
+/// Returns the line on which each replaced phrase starts in `words`, and the correction.
 fn refused_phrases(words: &[(usize, String)], replaced: &[Replaced]) -> Vec<(usize, String)> {
     let mut refused = Vec::new();
     for phrase in replaced {
@@ -132,7 +132,7 @@ fn refused_phrases(words: &[(usize, String)], replaced: &[Replaced]) -> Vec<(usi
         let uses = windows.filter(|window| window.iter().map(|(_, word)| word).eq(&phrase.words));
         let lines = uses.filter_map(|window| window.first().map(|(line, _)| *line));
         let why = format!(
-            "\"{}\"; the term is in the vocabulary, at \"{}\"",
+            "\"{}\"; see the vocabulary entry \"{}\"",
             phrase.words.join(" "),
             phrase.terms
         );
@@ -141,7 +141,7 @@ fn refused_phrases(words: &[(usize, String)], replaced: &[Replaced]) -> Vec<(usi
     refused
 }
 
-/// Collects what is refused in a file, by line. Names and strings in tests are skipped.
+/// Collects violations by line. Names and strings in tests are skipped.
 struct Reader<'a> {
     replaced: &'a [Replaced],
     refused: Vec<(usize, String)>,
@@ -153,7 +153,7 @@ impl Reader<'_> {
         if VAGUE_NAMES.contains(&name.as_str()) {
             let line = signature.ident.span().start().line;
             self.refused
-                .push((line, format!("`fn {name}`; say what it does")));
+                .push((line, format!("`fn {name}`; the name must describe the function")));
         }
     }
 
@@ -207,7 +207,7 @@ impl<'ast> Visit<'ast> for Reader<'_> {
         visit::visit_trait_item_fn(self, function);
     }
 
-    /// The trait gives the functions of its implementations their names.
+    /// Checks inherent functions. Functions of trait implementations are named by the trait.
     fn visit_item_impl(&mut self, item: &'ast ItemImpl) {
         if item.trait_.is_none() {
             let functions = item.items.iter().filter_map(|item| match item {
@@ -233,7 +233,7 @@ impl<'ast> Visit<'ast> for Reader<'_> {
         self.check_words(name.span().start().line, &name.to_string());
     }
 
-    /// The tokens of a macro may not be Rust.
+    /// Checks macro arguments as tokens, because they may not be valid Rust.
     fn visit_macro(&mut self, call: &'ast Macro) {
         self.check_tokens(call.tokens.clone());
     }
@@ -262,8 +262,8 @@ mod tests {
     #[test]
     fn a_vague_function_name_is_refused() {
         assert_eq!(
-            refused("fn of() {}\nfn kept_rows() {}"),
-            ["runtime/job plan:1: `fn of`; say what it does"]
+            refused("fn of() {}\nfn cached_rows() {}"),
+            ["runtime/job plan:1: `fn of`; the name must describe the function"]
         );
         assert_eq!(refused("impl Plan { pub fn begin(&self) {} }").len(), 1);
         assert_eq!(refused("trait Plan { fn told(&self); }").len(), 1);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_column_of_the_vocabulary_has_the_words_that_are_refused() {
+    fn refused_words_are_in_the_last_column() {
         let replaced = replaced_words(TABLE);
         let phrases: Vec<String> = replaced.iter().map(|each| each.words.join(" ")).collect();
         assert_eq!(phrases, ["on its way", "knee", "quantum"]);
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_replaced_word_is_refused_in_names_comments_strings_and_pages() {
-        let why = "\"knee\"; the term is in the vocabulary, at \"efficient batch, time slice\"";
+        let why = "\"knee\"; see the vocabulary entry \"efficient batch, time slice\"";
         let at = |line: u32| [format!("runtime/job plan:{line}: {why}")];
         assert_eq!(refused("\nstruct KneeSearch;"), at(2));
         assert_eq!(refused("struct Rate { knee_rows: u32 }"), at(1));
@@ -298,7 +298,7 @@ mod tests {
         assert!(refused("#[cfg(test)] mod checks { fn knee() {} }").is_empty());
         assert_eq!(
             refused_in_page("README.md", "# Runs\nRows on its\nway", &replaced_words(TABLE)),
-            ["README.md:2: \"on its way\"; the term is in the vocabulary, at \"in flight\""]
+            ["README.md:2: \"on its way\"; see the vocabulary entry \"in flight\""]
         );
         assert!(refused_in_page(VOCABULARY, TABLE, &replaced_words(TABLE)).is_empty());
     }

@@ -7,31 +7,31 @@ use syn::{Block, ImplItemFn, Item, ItemFn, Signature, TraitItemFn};
 
 #[derive(Default)]
 pub(crate) struct Lines {
-    /// Lines of each file without its tests.
+    /// Lines of each file, excluding tests.
     pub(crate) files: Vec<usize>,
-    /// Lines of each function outside of tests.
+    /// Lines of each function, excluding tests.
     pub(crate) functions: Vec<usize>,
-    /// The functions beyond a limit.
+    /// Functions that exceed a limit.
     pub(crate) large: Vec<LargeFunction>,
     file: String,
     pub(crate) tests: usize,
-    /// Without tests, imports, comments and empty lines.
+    /// Lines of code, excluding tests, top-level imports, comments and empty lines.
     pub(crate) code: usize,
 }
 
-/// A function beyond a limit.
+/// Function that exceeds [`MAX_LINES`] or [`MAX_PARAMETERS`].
 #[derive(Debug)]
 pub(crate) struct LargeFunction {
-    /// Its file and name.
+    /// File and name of the function.
     pub(crate) name: String,
     pub(crate) lines: usize,
     pub(crate) parameters: usize,
 }
 
-/// The most lines a function may have.
+/// Maximum lines of a function.
 pub(crate) const MAX_LINES: usize = 60;
 
-/// The most parameters a function should have, including `self`.
+/// Number of parameters that a function should not exceed, including `self`.
 pub(crate) const MAX_PARAMETERS: usize = 5;
 
 impl Lines {
@@ -127,7 +127,7 @@ impl<'a> Visit<'a> for Lines {
     }
 }
 
-/// The value below which `percent` of them lie.
+/// Returns the percentile of `values` by the nearest rank, or 0 if there are none.
 pub(crate) fn percentile(values: &[usize], percent: usize) -> usize {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();

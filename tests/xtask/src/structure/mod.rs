@@ -1,4 +1,4 @@
-//! Metrics of the product's crates (lines, files, functions, public names, import cycles) and the limits on them.
+//! Metrics and limits of the product's crates: lines, files, functions, public names and import cycles.
 
 mod cycles;
 mod imports;
@@ -12,7 +12,7 @@ use measures::{LargeFunction, Lines, MAX_LINES, MAX_PARAMETERS, percentile};
 use source::Crate;
 use std::path::{Path, PathBuf};
 
-/// The longest import cycle that is allowed, in files.
+/// Maximum length of an import cycle, in files.
 const MAX_CYCLE: usize = 3;
 
 /// Functions with more lines are counted as long.
@@ -21,7 +21,7 @@ const LONG: usize = 40;
 /// Folders of the product's crates.
 const FOLDERS: [&str; 3] = ["host-ops", "models", "runtime"];
 
-/// Prints the metrics of the workspace, or of another checkout.
+/// Prints the metrics of this workspace or another checkout.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let folder = arguments.first().map_or_else(root, PathBuf::from);
     let crates = crates(&folder)?;
@@ -72,7 +72,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     );
     let count = |beyond: fn(&LargeFunction) -> bool| whole.large.iter().filter(|each| beyond(each)).count();
     println!(
-        "functions of more than {MAX_LINES} lines: {}; of more than {MAX_PARAMETERS} parameters: {}",
+        "functions with more than {MAX_LINES} lines: {}, more than {MAX_PARAMETERS} parameters: {}",
         count(|each| each.lines > MAX_LINES),
         count(|each| each.parameters > MAX_PARAMETERS)
     );
@@ -85,11 +85,12 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// How many functions may have more than [`MAX_PARAMETERS`] parameters.
-const MANY_PARAMETERS: usize = 10;
+/// Maximum number of functions with more than [`MAX_PARAMETERS`] parameters.
+const MAX_WIDE_FUNCTIONS: usize = 10;
 
-/// Refuses cycles of more than [`MAX_CYCLE`] files, functions of more than [`MAX_LINES`] lines, many of more than [`MAX_PARAMETERS`]
-/// parameters, and unclear names and phrases.
+/// Refuses unclear names and phrases, import cycles of more than [`MAX_CYCLE`] files, functions with more
+/// than [`MAX_LINES`] lines, and more than [`MAX_WIDE_FUNCTIONS`] functions with more than [`MAX_PARAMETERS`]
+/// parameters.
 pub(crate) fn check() -> Result<()> {
     let crates = crates(&root())?;
     language::check(&crates)?;
@@ -104,7 +105,7 @@ pub(crate) fn check() -> Result<()> {
     }
     if !violations.is_empty() {
         bail!(
-            "import cycles of more than {MAX_CYCLE} files; move what they share to a separate file:\n  {}",
+            "import cycles of more than {MAX_CYCLE} files; move shared items to a separate file:\n  {}",
             violations.join("\n  ")
         );
     }
@@ -116,11 +117,11 @@ pub(crate) fn check() -> Result<()> {
     let refused = whole
         .large
         .iter()
-        .filter(|each| each.lines > MAX_LINES || wide > MANY_PARAMETERS);
+        .filter(|each| each.lines > MAX_LINES || wide > MAX_WIDE_FUNCTIONS);
     let refused: Vec<&str> = refused.map(|each| each.name.as_str()).collect();
     if !refused.is_empty() {
         bail!(
-            "functions with more than {MAX_LINES} lines (or more than {MANY_PARAMETERS} functions with more than {MAX_PARAMETERS} parameters):\n  {}",
+            "functions with more than {MAX_LINES} lines (or more than {MAX_WIDE_FUNCTIONS} functions with more than {MAX_PARAMETERS} parameters):\n  {}",
             refused.join("\n  ")
         );
     }

@@ -1,18 +1,18 @@
-//! The files of a crate, parsed.
+//! Parsed source files of a crate.
 
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::path::Path;
 use syn::{Attribute, Item, Meta, UseTree, Visibility};
 
-/// The module path of a file: `["http", "admin"]`; the crate's root is empty.
+/// Module path of a file such as `["http", "admin"]`. Empty for the root of the crate.
 pub(crate) type Module = Vec<String>;
 
 #[derive(Default)]
 pub(crate) struct Crate {
     pub(crate) name: String,
     pub(crate) files: BTreeMap<Module, File>,
-    /// Lines of files that contain only tests.
+    /// Number of lines in files that contain only tests.
     pub(crate) test_files: usize,
 }
 
@@ -71,7 +71,7 @@ impl Crate {
         Ok(())
     }
 
-    /// The number of public names that the root declares or re-exports.
+    /// Counts public names that the root declares or re-exports.
     pub(crate) fn public_names(&self) -> usize {
         let root = self.files.get(&Module::new());
         let items = root.into_iter().flat_map(|file| &file.syntax.items);
@@ -108,7 +108,7 @@ fn leaves(tree: &UseTree) -> usize {
     }
 }
 
-/// Whether an item is a test or compiled only for tests.
+/// True if an item is a test or compiled only for tests.
 pub(crate) fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         Meta::Path(path) => path.is_ident("test"),

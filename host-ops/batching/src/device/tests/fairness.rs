@@ -46,7 +46,7 @@ fn weights_divide_the_time_within_5_percent() {
     }
 }
 
-/// A competitor that has no work for a moment after each batch does not lose its credit.
+/// A competitor without work for a moment after each batch does not lose any credit.
 #[test]
 fn moments_without_work_lose_no_share() {
     let mut shares = shares::Shares::default();
@@ -97,7 +97,10 @@ fn order_of_runs(jobs: [&str; 3]) -> Vec<u64> {
     world.finish();
     let parts = world.runs.iter().flat_map(|run| &run.parts);
     let mut works: Vec<u64> = parts.map(|part| part.work).collect();
-    assert!(works.len() > 2 * jobs.len(), "expected several batches per work item: {works:?}");
+    assert!(
+        works.len() > 2 * jobs.len(),
+        "expected several batches per work item: {works:?}"
+    );
     works.dedup();
     works
 }
@@ -137,16 +140,16 @@ proptest! {
         let tenants: Vec<(u32, Truth)> = tenants.into_iter().map(|(weight, each)| (weight, millis(each))).collect();
         let (world, used) = share(lanes, &tenants, Duration::from_secs(60));
         let (all, weights): (Duration, u32) = (used.iter().sum(), tenants.iter().map(|(weight, _)| weight).sum());
-        let slack = world.device.rules.quantum * 2;
+        let slack = world.device.rules.time_slice * 2;
         for ((weight, _), used) in tenants.iter().zip(used) {
             let due = all.mul_f64(f64::from(*weight) / f64::from(weights));
             prop_assert!(used.abs_diff(due) <= due.mul_f64(0.05) + slack, "{weight}: used {used:?}, expected {due:?}");
         }
     }
 
-    /// The next batch of a tenant with waiting work starts after its previous batch, another batch in flight,
-    /// and (w_j / w_i + 1) time slices of each other tenant, divided by the number of lanes. Others precede
-    /// it while they have used less per weight, and each of them exceeds that by up to its last batch.
+    /// With waiting work, the time between two batches of tenant i is limited to the previous batch, another
+    /// batch in flight, and (w_j / w_i + 1) time slices per other tenant j, divided by the number of lanes.
+    /// Tenant j goes first while it has used less time per weight, and can exceed this level by one batch.
     #[test]
     fn a_backlogged_tenant_waits_no_longer_than_promised(
         tenants in prop::collection::vec((1..8_u32, 1..400_u32), 2..6),
@@ -154,13 +157,13 @@ proptest! {
     ) {
         let tenants: Vec<(u32, Truth)> = tenants.into_iter().map(|(weight, each)| (weight, millis(each))).collect();
         let (world, _) = share(lanes, &tenants, Duration::from_secs(60));
-        let quantum = world.device.rules.quantum;
+        let time_slice = world.device.rules.time_slice;
         // Durations of batches are still being measured before this time.
         let learnt = Duration::from_secs(20);
         for (index, (weight, _)) in tenants.iter().enumerate() {
             let others = tenants.iter().enumerate().filter(|(other, _)| *other != index);
             let others: f64 = others.map(|(_, (other, _))| f64::from(*other) / f64::from(*weight) + 1.0).sum();
-            let bound = quantum.mul_f64(2.0 + others / lanes as f64);
+            let bound = time_slice.mul_f64(2.0 + others / lanes as f64);
             let name = format!("t{index}");
             let begun: Vec<Duration> = world.begun.iter().filter(|(_, tenant)| *tenant == name).map(|(at, _)| *at).collect();
             for pair in begun.windows(2).filter(|pair| pair[0] > learnt) {

@@ -1,6 +1,6 @@
 //! Tests of memory predictions and limits.
 
-use super::super::needs::{Needs, Took};
+use super::super::needs::{MeasuredBytes, Needs};
 use super::super::*;
 use super::world::{MILLI, Truth, World};
 use frostline_tensor::Terms;
@@ -40,22 +40,26 @@ fn memory_is_learnt_from_runs_and_predicted_well() {
 fn what_a_run_takes_is_narrowed_by_what_later_ones_show() {
     let mut needs = Needs::new(MemoryEstimate::default());
     let mut after = |least: u64, most: u64| {
-        let took = Took {
+        let took = MeasuredBytes {
             least: least * MIB,
             most: most * MIB,
         };
         let missed = needs.note_run(1, took, 100 * MIB, false);
         (missed.error, needs.expected(1) / MIB)
     };
-    assert_eq!(after(0, 60), (None, 60), "the upper bound of the first measurement counts");
+    assert_eq!(
+        after(0, 60),
+        (None, 60),
+        "the first measurement counts with the upper bound"
+    );
     assert_eq!(after(0, 70), (Some(0.0), 60));
     assert_eq!(after(0, 20), (Some(2.0), 20));
     assert_eq!(after(10, 50), (Some(0.0), 20));
     assert_eq!(after(25, 30), (Some(0.2), 25));
 }
 
-/// Sessions of different sizes leave different amounts of the same reservation on each lane. If only the
-/// latest failure counted, the lanes would fail alternately forever.
+/// Because the sizes of sessions differ, the same reservation leaves different amounts of memory on the two
+/// lanes. If only the latest failure counted, the lanes would fail alternately forever.
 #[test]
 fn lanes_whose_sessions_differ_do_not_lack_memory_in_turns() {
     let truth = Truth {
@@ -223,7 +227,7 @@ fn what_can_never_fit_is_refused_with_both_numbers_and_the_next_one_at_once() {
 }
 
 #[test]
-fn what_others_hold_for_the_work_that_waits_is_not_waited_for() {
+fn memory_reserved_by_others_is_not_waited_for() {
     let truth = |per_row, guess| Truth {
         per_row: per_row * MIB,
         guess: MemoryEstimate {
@@ -313,7 +317,7 @@ fn without_reports_the_guess_stays_and_batches_grow_all_the_same() {
 }
 
 #[test]
-fn who_does_not_fit_is_overtaken_for_one_quantum_at_most() {
+fn work_that_does_not_fit_is_overtaken_for_one_time_slice() {
     let large = Truth {
         per_row: 700 * MIB,
         guess: MemoryEstimate {

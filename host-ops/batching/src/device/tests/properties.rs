@@ -1,5 +1,5 @@
-//! Property tests: memory never exceeds the budget, every row is computed once or refused with a reason, and
-//! no lane is idle without a reason.
+//! Property tests: the memory budget is met, rows are computed once or refused with a reason, and lanes are
+//! not idle without a reason.
 
 use super::super::*;
 use super::world::{MILLI, Truth, World};
@@ -73,14 +73,14 @@ fn play(world: &mut World, sendings: Vec<Sending>, mut check: impl FnMut(&World)
     world.finish();
 }
 
-/// Checks that no lane is idle while work fits into memory that is not set aside. Waiting work either lacks
-/// memory or waits for a lane that is soon free.
+/// Checks that no lane is idle while work fits into memory that is not set aside. Otherwise the waiting work
+/// needs more memory, or a lane with a session is soon free.
 fn assert_not_idle(world: &World) {
     let device = &world.device;
     if device.idle() == 0 {
         return;
     }
-    let due = world.now.checked_sub(device.rules.quantum);
+    let due = world.now.checked_sub(device.rules.time_slice);
     let kept = due.is_some_and(|due| device.queue.passed(due).next().is_some());
     let idle_sessions: u64 = device
         .lanes

@@ -14,7 +14,7 @@ fn world() -> World {
     World::new(DeviceRules::for_lanes(1), 1 << 30, vec![truth; 3])
 }
 
-/// Same as [`world`], with measurements of the first stage.
+/// Same as [`world`], after measurements with the first stage.
 fn warm() -> World {
     let mut world = world();
     for _ in 0..4 {
@@ -43,7 +43,7 @@ fn a_large_work_is_cut_and_its_rows_come_in_order() {
         .collect();
     assert!(rows.is_sorted() && rows.len() == 50, "{rows:?}");
     assert_eq!(world.works[&id].over, Some(PartOutcome::Done { last: true }));
-    assert_eq!(world.runs[0].rows, 1, "nothing is measured yet");
+    assert_eq!(world.runs[0].rows, 1, "the stage has no measurements");
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn a_fixed_batch_is_padded_and_alone() {
 
 #[test]
 fn a_joined_run_that_fails_is_repeated_apart() {
-    for (end, times) in [(End::Failed, 1), (End::Lost, 2)] {
+    for (end, times) in [(BatchEnd::Failed, 1), (BatchEnd::Lost, 2)] {
         let mut world = warm();
         world.send("z", 1, 1, 1, Terms::default());
         world.decide();
@@ -175,7 +175,7 @@ fn work_whose_process_is_killed_again_and_again_fails_in_the_end() {
     let mut world = warm();
     let killed = world.send("a", 1, 0, 2, Terms::default());
     let other = world.send("b", 1, 1, 2, Terms::default());
-    world.poison.insert(killed, End::Killed);
+    world.poison.insert(killed, BatchEnd::Killed);
     world.finish();
     assert_eq!(world.works[&killed].over, Some(PartOutcome::Failed));
     assert_eq!(world.works[&other].over, Some(PartOutcome::Done { last: true }));
@@ -188,16 +188,16 @@ fn an_abort_is_put_down_to_memory_until_it_had_all_that_is_free() {
     let mut world = warm();
     let aborts = world.send("a", 1, 0, 8, Terms::default());
     world.decide();
-    assert!(world.device.may_lack(0), "the first reservation was limited");
+    assert!(world.device.may_lack(0), "limited reservation");
     let bounded = world.runs[0].bytes;
-    world.device.ended(world.now, 0, End::Aborted);
+    world.device.ended(world.now, 0, BatchEnd::Aborted);
     world.device.started(0, 0);
     let Decision::Run(run) = world.device.next(world.now, world.room()) else {
         panic!("expected another attempt");
     };
     assert_eq!((run.parts[0].work, run.rows), (aborts, 1));
     assert!(run.bytes > bounded && run.bytes == world.room().now);
-    assert!(!world.device.may_lack(0), "the second attempt had all memory");
+    assert!(!world.device.may_lack(0), "unlimited second attempt");
 }
 
 #[test]
@@ -290,12 +290,12 @@ fn the_queue_has_room_for_newcomers() {
     world.send("new", 1, 0, 1, Terms::default());
     assert!(
         check(&world, "new", 1).is_err(),
-        "its share of a full queue is one"
+        "a full queue accepts a single work item"
     );
     world.finish();
     assert!(
         check(&world, "greedy", 1 << 20).is_ok(),
-        "a single tenant may use the whole queue"
+        "a single tenant can use the whole queue"
     );
     assert!(
         check(&world, "greedy", (1 << 20) + 1).is_ok(),

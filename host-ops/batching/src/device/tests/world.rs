@@ -1,20 +1,21 @@
-//! Lanes in virtual time: what they really take is known here, and to nobody else.
+//! Simulated lanes in virtual time. Only the simulation knows the actual cost of stages; the device has to
+//! learn this cost.
 
 use super::super::*;
-use frostline_tensor::{RunTerms, Terms};
+use frostline_tensor::{ExecutionTerms, Terms};
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
 pub(super) const MILLI: Duration = Duration::from_millis(1);
 
-/// What a stage really takes.
+/// Actual cost of a stage.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Truth {
     pub(super) session: u64,
     pub(super) opening: Duration,
     pub(super) fixed: u64,
     pub(super) per_row: u64,
-    /// Bytes of rows squared.
+    /// Bytes per squared number of rows.
     pub(super) squared: u64,
     pub(super) time: Duration,
     pub(super) time_per_row: Duration,
@@ -47,19 +48,19 @@ impl Truth {
 pub(super) struct Sent {
     pub(super) tenant: String,
     pub(super) stage: usize,
-    pub(super) terms: RunTerms,
+    pub(super) terms: ExecutionTerms,
     pub(super) sent: Duration,
     pub(super) begun: Option<Duration>,
-    /// How often each row was done.
+    /// Number of executions per row.
     pub(super) done: Vec<u32>,
     pub(super) over: Option<PartOutcome>,
 }
 
 struct Ending {
-    /// When its session is there, as long as it is not.
+    /// Opening time of the session, if not yet open.
     opens: Option<Duration>,
     at: Duration,
-    end: End,
+    end: BatchEnd,
     peak: u64,
 }
 
@@ -77,21 +78,21 @@ pub(super) struct World {
     pub(super) works: BTreeMap<u64, Sent>,
     pub(super) used: BTreeMap<String, Duration>,
     pub(super) runs: Vec<Run<usize>>,
-    /// When runs began, and whose they were.
+    /// Start times of batches with their tenants.
     pub(super) begun: Vec<(Duration, String)>,
     pub(super) opened: usize,
-    /// Works whose rows fail, or take the process with them.
-    pub(super) poison: BTreeMap<u64, End>,
-    /// Whether lanes tell what they take.
+    /// Work items whose rows fail or end the process.
+    pub(super) poison: BTreeMap<u64, BatchEnd>,
+    /// True if lanes report memory usage.
     pub(super) sees: bool,
-    /// Bytes of the budget that others than lanes hold.
+    /// Bytes of the budget in use outside the lanes.
     pub(super) others: u64,
     endings: BTreeMap<usize, Ending>,
-    /// Bytes that each lane holds, and has reserved beyond.
+    /// Per lane, the bytes held and the additional bytes reserved.
     held: Vec<(u64, u64)>,
-    /// Of each lane the open ones, and what they keep of runs.
+    /// Per lane, the open sessions and the bytes retained from earlier batches.
     sessions: Vec<BTreeMap<usize, u64>>,
-    /// Whether sessions keep what their runs took.
+    /// True if sessions retain the memory of batches.
     keeps: bool,
     seen: BTreeMap<usize, (Duration, Run<usize>)>,
 }
@@ -121,11 +122,11 @@ impl World {
         }
     }
 
-    /// `who` is a tenant and, after a slash, a job of its own.
+    /// Sends a work item. `who` is a tenant, optionally followed by a slash and a job.
     pub(super) fn send(&mut self, who: &str, weight: u32, stage: usize, rows: usize, terms: Terms) -> u64 {
         let id = self.works.len() as u64;
         let (tenant, job) = who.split_once('/').unwrap_or((who, who));
-        let terms = RunTerms {
+        let terms = ExecutionTerms {
             extraction: "".into(),
             job: job.into(),
             terms,
@@ -154,7 +155,7 @@ impl World {
         id
     }
 
-    pub(super) fn room(&self) -> Room {
+    pub(super) fn room(&self) -> LaneMemory {
         let lanes: u64 = self.held.iter().map(|(held, reserved)| held + reserved).sum();
         let taken = lanes + self.others;
         assert!(
@@ -163,18 +164,18 @@ impl World {
             self.budget,
             self.held
         );
-        Room {
+        LaneMemory {
             now: self.budget - taken,
             most: self.budget,
         }
     }
 
-    /// Decides until there is nothing to decide.
+    /// Executes decisions until the device waits.
     pub(super) fn decide(&mut self) {
         let mut decisions = 0;
         loop {
             decisions += 1;
-            assert!(decisions < 10_000, "it decides without end");
+            assert!(decisions < 10_000, "the device never returned Wait");
             match self.device.next(self.now, self.room()) {
                 Decision::Run(run) => self.begin(run),
                 Decision::Close { lane, stages } => {
@@ -193,21 +194,25 @@ impl World {
         }
     }
 
-    /// What a session of a stage takes on a lane: none is quite like another, and later ones share what the first ones prepared.
+    /// Returns the size of a session on `lane`. Sessions differ between lanes, because later ones share data
+    /// that the first one prepared.
     fn session(&self, lane: usize, stage: usize) -> u64 {
         let session = self.truths[stage].session;
         session - (session / 8 * lane as u64).min(session / 2)
     }
 
     fn close(&mut self, lane: usize, stages: &[usize]) {
-        assert!(!self.endings.contains_key(&lane), "closed at a lane that works");
+        assert!(
+            !self.endings.contains_key(&lane),
+            "closed a session on a busy lane"
+        );
         stages.iter().for_each(|stage| self.close_in(lane, *stage));
     }
 
     fn close_in(&mut self, lane: usize, stage: usize) {
         let kept = self.sessions[lane]
             .remove(&stage)
-            .expect("closed what is not open");
+            .expect("closed a missing session");
         self.held[lane].0 -= self.session(lane, stage) + kept;
     }
 
@@ -239,11 +244,11 @@ impl World {
         let time = truth.time + truth.time_per_row * u32::try_from(run.rows).unwrap();
         let poison = run.parts.iter().find_map(|part| self.poison.get(&part.work));
         let end = match poison {
-            _ if took > run.bytes => End::OutOfMemory { held: None },
+            _ if took > run.bytes => BatchEnd::OutOfMemory { held: None },
             Some(end) => *end,
-            None => End::Done {
+            None => BatchEnd::Done {
                 time,
-                taken: Taken::default(),
+                taken: MemoryUsage::default(),
             },
         };
         let ending = Ending {
@@ -260,7 +265,7 @@ impl World {
         self.runs.push(run);
     }
 
-    /// The session that a run on `lane` waits for is there, if there is one.
+    /// Opens the session for the batch on `lane`, if due.
     fn open(&mut self, lane: usize) {
         let opens = self.endings.get_mut(&lane).and_then(|ending| ending.opens.take());
         if opens.is_none() {
@@ -273,7 +278,7 @@ impl World {
         self.held[lane].0 += session;
         self.held[lane].1 -= session;
         let held = Some(self.held[lane].0).filter(|_| self.sees);
-        let taken = Taken {
+        let taken = MemoryUsage {
             peak: held,
             held,
             spare: 0,
@@ -281,7 +286,7 @@ impl World {
         self.device.opened(lane, taken);
     }
 
-    /// Goes on to when the next run ends, or has its session; whether there is one.
+    /// Advances to the next end of a batch or opening of a session. Returns false if no batch is in flight.
     pub(super) fn step(&mut self) -> bool {
         self.decide();
         let next = |(lane, ending): (&usize, &Ending)| (*lane, ending.opens.is_some(), ending.next());
@@ -296,7 +301,7 @@ impl World {
         true
     }
 
-    /// When the next run ends, or has its session.
+    /// Returns the time at which the next batch ends or the next session opens.
     pub(super) fn next_end(&self) -> Option<Duration> {
         self.endings.values().map(Ending::next).min()
     }
@@ -305,14 +310,14 @@ impl World {
         let ending = self.endings.remove(&lane).unwrap();
         let (since, run) = self.seen.remove(&lane).unwrap();
         self.held[lane].1 = 0;
-        if let (true, End::OutOfMemory { .. }, true) = (
+        if let (true, BatchEnd::OutOfMemory { .. }, true) = (
             self.keeps,
             ending.end,
             self.sessions[lane].contains_key(&run.stage),
         ) {
             self.close_in(lane, run.stage);
         }
-        if let (true, End::Done { .. }) = (self.keeps, ending.end) {
+        if let (true, BatchEnd::Done { .. }) = (self.keeps, ending.end) {
             let left = ending.peak.saturating_sub(self.held[lane].0);
             self.held[lane].0 += left;
             *self.sessions[lane].get_mut(&run.stage).unwrap() += left;
@@ -320,11 +325,11 @@ impl World {
         let (held, peak) = (Some(self.held[lane].0), Some(ending.peak));
         let (held, peak) = (held.filter(|_| self.sees), peak.filter(|_| self.sees));
         let end = match ending.end {
-            End::Done { time, .. } => End::Done {
+            BatchEnd::Done { time, .. } => BatchEnd::Done {
                 time,
-                taken: Taken { peak, held, spare: 0 },
+                taken: MemoryUsage { peak, held, spare: 0 },
             },
-            End::OutOfMemory { .. } => End::OutOfMemory { held },
+            BatchEnd::OutOfMemory { .. } => BatchEnd::OutOfMemory { held },
             end => end,
         };
         let rows: usize = run.parts.iter().map(|part| part.rows.len()).sum();
@@ -345,22 +350,22 @@ impl World {
 
     fn note(&mut self, verdict: Verdict) {
         let work = self.works.get_mut(&verdict.work).unwrap();
-        match verdict.fate {
+        match verdict.outcome {
             PartOutcome::Done { last } => {
                 verdict.rows.for_each(|row| work.done[row] += 1);
                 if last {
-                    work.over = Some(verdict.fate);
+                    work.over = Some(verdict.outcome);
                 }
             }
-            PartOutcome::Failed | PartOutcome::Refused { .. } => work.over = Some(verdict.fate),
+            PartOutcome::Failed | PartOutcome::Refused { .. } => work.over = Some(verdict.outcome),
             PartOutcome::Again | PartOutcome::Dropped => {}
         }
     }
 
-    /// Runs all there is.
+    /// Executes all work items.
     pub(super) fn finish(&mut self) {
         let steps = (0..20_000).take_while(|_| self.step()).count();
-        assert!(steps < 20_000, "it never ends");
+        assert!(steps < 20_000, "the simulation never ends");
         assert!(self.device.is_empty(), "works are left: {:?}", self.works);
         assert_eq!(
             self.device

@@ -40,7 +40,10 @@ impl Channel {
         let body = serde_json::to_vec(message)?;
         let length = u32::try_from(body.len()).ok();
         let length = length.filter(|_| body.len() <= MESSAGE_BYTES).ok_or_else(|| {
-            let text = format!("a message has {} bytes, but the limit is {MESSAGE_BYTES}", body.len());
+            let text = format!(
+                "a message has {} bytes, but the limit is {MESSAGE_BYTES}",
+                body.len()
+            );
             Error::new(ErrorKind::InvalidInput, text)
         })?;
         let frame = [&length.to_le_bytes()[..], body.as_slice()].concat();
@@ -133,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_an_error() {
+    fn invalid_messages_are_errors() {
         for bytes in [&b"\xff\xff\xff\xff"[..], b"\x02\0\0\0{]", b"\x04\0\0\0null"] {
             let (mut channel, mut other) = pair();
             other.write_all(bytes).unwrap();

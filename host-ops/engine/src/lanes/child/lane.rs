@@ -2,7 +2,7 @@
 
 use super::super::batch::{Batch, Output};
 use super::super::config::SMALLEST_RUN;
-use super::super::order::{Ended, Loss, Order};
+use super::super::order::{Loss, Order, OrderResult};
 use super::super::shared::Shared;
 use super::super::{ChildLanes, Isolation};
 use super::process::{LaneProcess, Lost};
@@ -73,7 +73,7 @@ impl ChildLane {
         // Nothing can be reserved if the system does not report memory.
         self.empty = held.unwrap_or(0);
         self.book(shared, self.empty)?;
-        shared.book_beside(self.index, process.host);
+        shared.book_host_memory(self.index, process.host);
         let id = process.id();
         self.process = Some(process);
         Ok(id)
@@ -107,35 +107,37 @@ impl ChildLane {
         let held = tidy(self.process.as_mut()?);
         held.unwrap_or_else(|lost| {
             let Loss { how, .. } = self.lose(&lost);
-            tracing::warn!(lane = self.index, how, "a lane's process was lost");
+            tracing::warn!(lane = self.index, how, "lane process lost");
             None
         })
     }
 
     /// Executes `order` if its memory can be reserved.
-    pub(crate) fn run(&mut self, shared: &Shared, order: &Order, batch: &Batch<'_>) -> Ended {
+    pub(crate) fn run(&mut self, shared: &Shared, order: &Order, batch: &Batch<'_>) -> OrderResult {
         if !order.close.is_empty() {
             let held = self.close(&order.close);
             shared.holds(self.index, held);
         }
         if !shared.reserve(self.index, order.bytes) {
-            return Ended::OutOfBudget;
+            return OrderResult::OutOfBudget;
         }
         // The system only limits private memory of the process, not device memory.
         let config = shared.config();
-        let reservation = config.bounded().filter(|_| config.device_memory.is_none());
+        let reservation = config
+            .bounding_ledger()
+            .filter(|_| config.device_memory.is_none());
         let reservation = reservation.map(|_| order.bytes);
         let Some(process) = &mut self.process else {
-            return Ended::Lost(Loss::idle());
+            return OrderResult::Lost(Loss::idle());
         };
         let opened = || shared.opened(self.index);
-        let take = |output: &Output<'_>| Ok(order.hand_out(output));
+        let take = |output: &Output<'_>| Ok(order.store_output(output));
         match process.run(shared.source(), &order.run(batch, reservation), &opened, take) {
             Ok(end) => {
-                shared.book_beside(self.index, process.host);
-                Ended::Ran(end)
+                shared.book_host_memory(self.index, process.host);
+                OrderResult::Ran(end)
             }
-            Err(lost) => Ended::Lost(self.lose(&lost)),
+            Err(lost) => OrderResult::Lost(self.lose(&lost)),
         }
     }
 

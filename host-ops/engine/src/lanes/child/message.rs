@@ -49,11 +49,14 @@ pub(super) enum Answer {
     /// batch.
     Opened { opened: Option<Opened> },
     /// The execution succeeded and the output is in the window.
-    Done { output: TensorSpec, memory: Seen },
+    Done {
+        output: TensorSpec,
+        memory: MemoryReport,
+    },
     /// The execution failed.
-    Failed { error: OpError, memory: Seen },
+    Failed { error: OpError, memory: MemoryReport },
     /// The execution exceeded the reservation.
-    OutOfMemory { error: OpError, memory: Seen },
+    OutOfMemory { error: OpError, memory: MemoryReport },
     /// Answer to [`Request::Prepare`] on success.
     Prepared,
     /// Answer to [`Request::Close`] and [`Request::Rest`]: the held bytes, which are device memory if `host`
@@ -63,7 +66,7 @@ pub(super) enum Answer {
 
 /// Memory measurements.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Seen {
+pub(super) struct MemoryReport {
     /// Memory of the execution: device memory if it bounds the lanes, otherwise host memory.
     pub(super) run: Option<RunMemory>,
     /// Bytes of host memory that the process holds, if `run` contains device memory.

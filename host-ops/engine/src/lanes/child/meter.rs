@@ -2,7 +2,7 @@
 
 use super::super::batch::RunMemory;
 use super::memory::{self, Floor, Meter, Usage};
-use super::message::Seen;
+use super::message::MemoryReport;
 use crate::gauge::Gauge;
 use std::sync::Arc;
 
@@ -55,13 +55,13 @@ impl RunMeter {
     }
 
     /// Returns the result after the execution.
-    pub(super) fn end(self) -> Seen {
+    pub(super) fn end(self) -> MemoryReport {
         match self {
-            Self::Process(meter) => Seen {
+            Self::Process(meter) => MemoryReport {
                 run: meter.end(),
                 host: None,
             },
-            Self::Device(meter) => Seen {
+            Self::Device(meter) => MemoryReport {
                 run: meter.end(),
                 host: memory::usage().map(|usage| usage.anonymous),
             },

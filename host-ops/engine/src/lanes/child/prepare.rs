@@ -28,7 +28,7 @@ pub(crate) fn held(network: usize) -> u64 {
 
 /// Returns the bytes to reserve for preparing a network of this size: those of the process and of the window
 /// that contains the network.
-pub(crate) fn takes(network: usize) -> u64 {
+pub(crate) fn reserved_bytes(network: usize) -> u64 {
     held(network).saturating_add(network as u64)
 }
 

@@ -1,19 +1,19 @@
 //! Control of a lane's process by the host.
 
 use super::super::batch::{BatchRun, Opened, Output, RunEnd, RunError, RunMemory};
-use super::super::order::{Loss, LossBy};
+use super::super::order::{Loss, LossCause};
 use super::super::run::{about, describe};
-use super::super::source::{Given, Networks};
+use super::super::source::{Networks, ProvidedNetwork};
 use super::super::{ChildLanes, LanesConfig};
 use super::bell::Bell;
 use super::channel::Channel;
 use super::command::command;
 use super::entry::names;
-use super::message::{Answer, Limits, Request, Seen, Start};
+use super::message::{Answer, Limits, MemoryReport, Request, Start};
 use super::progress::Progress;
 use super::window::Window;
 use crate::interrupt::Target;
-use crate::prepared::{LaneFolder, Lent, Loan};
+use crate::prepared::{LaneFolder, Loan, StageGuard};
 use crate::{EngineError, Interrupt, InterruptCause};
 use frostline_tensor::{Cause, OpError, OpErrorCode, Stage};
 use frostline_walls::Wall;
@@ -230,15 +230,15 @@ impl LaneProcess {
     }
 
     /// Returns the memory usage of an execution. The window is included if host memory bounds the lanes.
-    fn add_window(&mut self, seen: Seen, run: &BatchRun<'_>) -> Option<RunMemory> {
+    fn add_window(&mut self, seen: MemoryReport, run: &BatchRun<'_>) -> Option<RunMemory> {
         let in_window = run.batch.pieces().map(<[u8]>::len).sum::<usize>() as u64;
         match seen {
-            Seen { run, host: None } => run.map(|run| RunMemory {
+            MemoryReport { run, host: None } => run.map(|run| RunMemory {
                 taken: run.taken.map(|taken| taken + in_window),
                 held: self.with_window(Some(run.held)).unwrap_or(run.held),
                 ..run
             }),
-            Seen { run, host } => {
+            MemoryReport { run, host } => {
                 self.host = self.with_window(host);
                 run
             }
@@ -294,8 +294,8 @@ impl LaneProcess {
         progress: &mut Progress,
     ) -> Result<Request, OpError> {
         let network = match source.given(run)? {
-            Given::Bytes(network) => network,
-            Given::Prepared(lent) => match self.lend(lent) {
+            ProvidedNetwork::Bytes(network) => network,
+            ProvidedNetwork::Prepared(lent) => match self.lend(lent) {
                 Ok(loan) => {
                     progress.lent = Some(loan);
                     return Ok(Request::Prepared);
@@ -311,7 +311,7 @@ impl LaneProcess {
         Ok(Request::Network { bytes: network.len() })
     }
 
-    fn lend(&self, lent: Lent) -> std::io::Result<Loan> {
+    fn lend(&self, lent: StageGuard) -> std::io::Result<Loan> {
         let folder = self.folder.as_ref();
         let folder = folder.ok_or_else(|| Error::other("the process does not have a folder"))?;
         folder.lend(lent)
@@ -402,7 +402,7 @@ impl LaneProcess {
             Ok(status) if gone => Loss::from_status(status),
             _ => Loss {
                 how: lost.why.to_string(),
-                by: LossBy::Run,
+                by: LossCause::Run,
             },
         }
     }
@@ -467,7 +467,7 @@ fn explain(run: &BatchRun<'_>, error: OpError) -> Result<OpError, OpError> {
 
 fn not_handed(stage: &Stage, what: &str, error: &Error) -> OpError {
     let stage = describe(stage);
-    OpError::of_host(
+    OpError::from_host(
         OpErrorCode::RuntimeError,
         format!("{stage}: cannot send the {what} to the lane's process: {error}; try again"),
     )

@@ -9,7 +9,7 @@ use super::super::threads::text_of;
 use super::channel::{Channel, MESSAGE_BYTES};
 use super::entry::{ConfinedLane, out_of_turn};
 use super::memory::{self, Bound, Floor};
-use super::message::{Answer, Request, Seen, Start};
+use super::message::{Answer, MemoryReport, Request, Start};
 use super::meter::RunMeter;
 use super::window::{KEPT_BYTES, TENSOR_BYTES, Window};
 use crate::gauge::{Driver, Gauge};
@@ -251,7 +251,7 @@ impl Worker {
             Ok(()) => Answer::Prepared,
             Err(reason) => Answer::Failed {
                 error: shortened(OpError::runtime(reason)),
-                memory: Seen::default(),
+                memory: MemoryReport::default(),
             },
         }
     }
@@ -273,7 +273,7 @@ impl Worker {
             // The arena may be fragmented so that other batches cannot use it.
             self.sessions.close(&stage);
         }
-        let memory = meter.map_or_else(Seen::default, RunMeter::end);
+        let memory = meter.map_or_else(MemoryReport::default, RunMeter::end);
         match done {
             Ok(output) => Answer::Done { output, memory },
             Err(RunError::Failed(error)) => Answer::Failed {
@@ -358,7 +358,7 @@ fn hand_on(window: &Window, stage: &Stage, output: &Output<'_>) -> std::result::
 
 fn failed(stage: &Stage, doing: &str, error: &Error) -> RunError {
     let text = format!("{}: the lane's process cannot {doing}: {error}", describe(stage));
-    let told = OpError::of_host(OpErrorCode::RuntimeError, text);
+    let told = OpError::from_host(OpErrorCode::RuntimeError, text);
     match error.kind() {
         ErrorKind::OutOfMemory => RunError::OutOfMemory(told),
         _ => RunError::Failed(told),

@@ -1,7 +1,7 @@
 //! Memory measurements, limits and opened files of lane processes. These tests do not start a host.
 
 use super::super::batch::{Batch, BatchRun, Output, RunEnd, RunError};
-use super::super::order::LossBy;
+use super::super::order::LossCause;
 use super::super::source::Networks;
 use super::super::{ChildLanes, LanesConfig, LanesPlace, PreparedStages, StageSource};
 use super::process::{LaneProcess, Lost};
@@ -204,7 +204,7 @@ fn a_lane_killed_while_it_opens_what_was_prepared_leaves_it_to_the_next() {
         signal(process, Signal::KILL);
         running.join().unwrap().unwrap_err()
     });
-    assert_eq!(rig.process.reap(&lost).by, LossBy::Other, "{lost:?}");
+    assert_eq!(rig.process.reap(&lost).by, LossCause::Other, "{lost:?}");
     assert_goes_on(&mut rig, "wide", 1);
 }
 
@@ -219,7 +219,7 @@ fn a_lane_killed_during_a_run_is_lost_and_the_next_one_runs_it() {
         panic!("the process was killed before the output")
     });
     let lost = ended.map(drop).unwrap_err();
-    assert_eq!(rig.process.reap(&lost).by, LossBy::Other, "{lost:?}");
+    assert_eq!(rig.process.reap(&lost).by, LossCause::Other, "{lost:?}");
     assert_goes_on(&mut rig, "slow", 1);
 }
 
@@ -231,9 +231,13 @@ fn a_lane_killed_while_its_answer_is_taken_has_answered() {
     let expected = rig.rows("wide", 3, None).outcome.unwrap();
     let kill = || signal(process, Signal::KILL);
     let ended = interfered(&mut rig, ("wide", 3), || (), kill).unwrap();
-    assert_eq!(ended.outcome.unwrap(), expected, "the output is in the host's memory");
+    assert_eq!(
+        ended.outcome.unwrap(),
+        expected,
+        "the output is in the host's memory"
+    );
     let lost = rig.process.rest().unwrap_err();
-    assert_eq!(rig.process.reap(&lost).by, LossBy::Other, "{lost:?}");
+    assert_eq!(rig.process.reap(&lost).by, LossCause::Other, "{lost:?}");
     assert_goes_on(&mut rig, "wide", 1);
 }
 

@@ -61,7 +61,7 @@ impl Window {
     ///
     /// # Errors
     /// Returns [`ErrorKind::OutOfMemory`] if the tensor cannot be allocated, and [`ErrorKind::InvalidData`]
-    /// if the window does not contain it.
+    /// if the window does not contain it or it exceeds [`TENSOR_BYTES`].
     pub(super) fn read_tensor(&self, spec: &TensorSpec, spare: Option<Tensor>) -> Result<Tensor> {
         self.check(spec.bytes())?;
         let mut tensor = Tensor::in_memory_of(spare, spec.dtype, spec.shape.clone()).map_err(|error| {
@@ -75,7 +75,8 @@ impl Window {
         Ok(tensor)
     }
 
-    /// Checks an announced `length` before memory is allocated: the window must contain that many bytes.
+    /// Checks an announced `length` before memory is allocated: the window must contain that many bytes, and
+    /// they must not exceed [`TENSOR_BYTES`].
     pub(crate) fn check(&self, length: usize) -> Result<()> {
         let held = self.bytes()?;
         if length <= TENSOR_BYTES && length as u64 <= held {

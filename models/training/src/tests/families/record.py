@@ -1,9 +1,9 @@
-"""Small networks of each family, exported by PyTorch, and the losses of 50 steps that PyTorch takes with them.
+"""Exports small networks of each family from PyTorch and records the losses of 50 training steps in losses.txt.
 
-    python3 record.py [OUT]      # needs torch, onnx and onnxscript; writes <network>.onnx and losses.txt
+    python3 record.py [OUT]      # needs torch, onnx and onnxscript
 
-Each line of losses.txt: network, optimizer, mode of BatchNormalization, and the 50 losses before each step. Samples and labels come from
-a generator that `families.rs` repeats, so neither is stored.
+A line of losses.txt contains network, optimizer, mode of BatchNormalization and the losses before each of the 50 steps. Samples and
+labels are not stored, because `families.rs` implements the same generator.
 """
 import pathlib
 import sys
@@ -20,7 +20,7 @@ SHAPE = (3, 12, 12)
 
 
 def numbers(count):
-    """Integers below 2^31: an everyday linear congruence."""
+    """Returns integers below 2^31 from a linear congruential generator."""
     state, found = 1, []
     for _ in range(count):
         state = (state * 1103515245 + 12345) & 0x7FFFFFFF
@@ -53,7 +53,7 @@ class Squeeze(nn.Module):
 
 
 class Shuffle(nn.Module):
-    """The unit of ShuffleNetV2, and its shuffle."""
+    """Unit of ShuffleNetV2 with the channel shuffle."""
 
     def __init__(self):
         super().__init__()
@@ -80,7 +80,7 @@ def head(channels):
 
 
 def preactivated():
-    """Norms that no exporter can fold: a ReLU stands before each convolution."""
+    """Returns a network with norms that exporters cannot fold, because a ReLU is between all norms and convolutions."""
     return nn.Sequential(
         nn.BatchNorm2d(3), nn.ReLU(), nn.Conv2d(3, 6, 3, stride=2, padding=1), nn.ReLU(), nn.BatchNorm2d(6), nn.ReLU(),
         nn.Conv2d(6, 6, 3, padding=1), *head(6),
@@ -135,7 +135,7 @@ NETWORKS = {
 
 
 def stir(network):
-    """Affine parts and statistics that are neither 0 nor 1, so that exporters find no two of them equal."""
+    """Moves vectors such as biases and statistics away from 0 and 1, because exporters merge equal tensors."""
     with torch.no_grad():
         for name, tensor in list(network.named_parameters()) + list(network.named_buffers()):
             if tensor.dim() == 1 and tensor.is_floating_point():
@@ -196,7 +196,7 @@ def main():
         runs = [("sgd", "stored"), ("adamw", "stored")]
         if name == "batch_norm":
             runs += [("sgd", "frozen"), ("sgd", "updated")]
-        # The older exporter writes LocalResponseNorm with an If.
+        # The legacy exporter emits LocalResponseNorm with an If.
         for exporter in ["dynamo"] if name == "alexnet" else ["dynamo", "legacy"]:
             torch.manual_seed(5)
             network = build().eval()

@@ -1,8 +1,8 @@
-"""Trains small networks in PyTorch and writes what `pytorch.rs` compares: each network as ONNX, and 50 losses.
+"""Exports small networks from PyTorch and records the losses of 50 training steps, for `pytorch.rs`.
 
     python3 models/training/src/tests/recorded/record.py
 
-Every step sees the same four rows, whose numbers and labels follow from their place; SGD with momentum. Needs torch, onnx and onnxscript.
+All steps use SGD with momentum and the same four rows, with numbers and labels computed from the index. Needs torch, onnx and onnxscript.
 """
 
 import pathlib
@@ -21,7 +21,7 @@ EXPORTS = [("legacy", 17), ("dynamo", 18), ("dynamo", 20), ("dynamo", 23), ("dyn
 
 
 class Encoder(nn.Module):
-    """As torchvision's ViT: a class token, positions, attention by nn.MultiheadAttention, GELU."""
+    """Encoder like ViT in torchvision: class token, positions, nn.MultiheadAttention and GELU."""
 
     row = (6, 8)
 
@@ -42,7 +42,7 @@ class Encoder(nn.Module):
 
 
 class Scaled(nn.Module):
-    """As timm's ViTs and DINOv2: one product for queries, keys and values, layer scale, a mean over tokens, L2-normalized features."""
+    """Encoder like ViT in timm and DINOv2: a single product for QKV, layer scale, mean over tokens, L2-normalized features."""
 
     row = (6, 8)
 
@@ -62,10 +62,10 @@ class Scaled(nn.Module):
 
 
 class Windows(nn.Module):
-    """As Swin: shifted windows, a table of relative positions, a mask between windows, merging by strided slices."""
+    """Block like in Swin: shifted windows, a table of relative positions, a mask between windows, merging by strided slices."""
 
     row = (4, 4, 6)
-    # the newer exporter folds the lookup in so small a table
+    # The newer exporter folds the lookup because the table is small.
     exports = [("legacy", 17)]
 
     def __init__(self):
@@ -110,7 +110,7 @@ class Windows(nn.Module):
 
 
 class Folded(Windows):
-    """The same with a bias for each pair of places."""
+    """Like Windows, with a bias for each pair of positions instead of the table."""
 
     exports = EXPORTS[1:]
 
@@ -124,7 +124,7 @@ class Folded(Windows):
 
 
 class ChannelsLast(nn.Module):
-    """As ConvNeXt: channels last for the norm and the linear layers, layer scale, channels first around them; GELU by tanh."""
+    """Block like in ConvNeXt: channels last for the norm and the linear layers, otherwise channels first; layer scale and GELU by tanh."""
 
     row = (6, 4, 4)
 
@@ -141,7 +141,7 @@ class ChannelsLast(nn.Module):
 
 
 class Features(nn.Module):
-    """A plain MLP on features: RMSNorm, SiLU by its parts, products as Einsum, a maximum over groups."""
+    """MLP on features: RMSNorm and a scaled SiLU from basic operators, Einsum, maximum over groups."""
 
     row = (12,)
 
@@ -160,7 +160,7 @@ class Features(nn.Module):
 
 
 class LookingBack(nn.Module):
-    """As decoders: causal attention whose queries share keys."""
+    """Causal attention like in decoders, with keys shared by queries."""
 
     row = (6, 8)
     exports = EXPORTS[1:]
@@ -178,7 +178,7 @@ class LookingBack(nn.Module):
 
 
 class Smoothed(nn.Module):
-    """Images made smaller as torchvision makes them smaller."""
+    """Antialiased downscaling like in torchvision."""
 
     row = (3, 9, 8)
     exports = EXPORTS[1:]
@@ -204,7 +204,7 @@ def batch(row):
 
 
 def distinct(network):
-    """Moves every parameter a little: exporters store equal ones once, and so tie them."""
+    """Moves all parameters a little, because exporters merge equal tensors and would tie them."""
     with torch.no_grad():
         for parameter in network.parameters():
             parameter += 0.1 * torch.randn_like(parameter)
@@ -217,7 +217,7 @@ def export(network, x, exporter, opset):
         path = pathlib.Path(folder, "network.onnx")
         if exporter == "legacy":
             axes = {"input": {0: "batch"}, "logits": {0: "batch"}}
-            # folded, a table of positions would be as many weights as it is looked up
+            # Folding would replace a table of positions by one weight per lookup.
             torch.onnx.export(network, (x,), path, dynamo=False, do_constant_folding=False, dynamic_axes=axes, **settings)
         else:
             shapes = ({0: torch.export.Dim("batch")},)

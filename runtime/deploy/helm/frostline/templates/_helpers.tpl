@@ -43,7 +43,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
-{{/* Refuses values that a host cannot start with, before anything is installed. */}}
+{{/* Rejects values with which hosts cannot start. */}}
 {{- define "frostline.check" -}}
 {{- $sources := 0 -}}
 {{- range list .Values.tls.secret .Values.tls.issuerRef .Values.tls.plainHttp -}}
@@ -71,7 +71,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
-{{/* A map as TOML. Helm reads all numbers as floats; whole ones are written as integers. */}}
+{{/* Renders a map as TOML. Helm reads all numbers as floats, so integral values are written as integers. */}}
 {{- define "frostline.toml" -}}
 {{- range $key, $value := .map }}
 {{- if not (kindIs "map" $value) }}

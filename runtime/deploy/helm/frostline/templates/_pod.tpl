@@ -1,18 +1,18 @@
-{{/* The pod of a host, the same for both kinds. */}}
+{{/* Pod template for both kinds. */}}
 {{- define "frostline.pod" -}}
 metadata:
   labels:
     {{- include "frostline.labels" . | nindent 4 }}
     {{- with .Values.podLabels }}{{ toYaml . | nindent 4 }}{{ end }}
   annotations:
-    # Another configuration is another pod. Certificates are read again by the host itself.
+    # Replaces the pods when the configuration changes. Hosts reload certificates without a restart.
     checksum/config: {{ include (print $.Template.BasePath "/config.yaml") . | sha256sum }}
     {{- with .Values.podAnnotations }}{{ toYaml . | nindent 4 }}{{ end }}
 spec:
   serviceAccountName: {{ include "frostline.serviceAccount" . }}
   automountServiceAccountToken: false
   enableServiceLinks: false
-  # What runs may finish, then connections close, lanes end and the audit is written.
+  # Time to finish running work, and 30 s to close connections, stop lanes and write the audit log.
   terminationGracePeriodSeconds: {{ add (int64 .Values.config.drain) 30 }}
   {{- with .Values.imagePullSecrets }}
   imagePullSecrets: {{- toYaml . | nindent 4 }}
@@ -39,7 +39,7 @@ spec:
       {{- if eq .Values.kind "StatefulSet" }}
       args: [serve, --config, /etc/frostline/host.toml, --json]
       {{- else }}
-      # A StatefulSet's pods keep their names, which hosts are known by; these are known by their nodes.
+      # In a StatefulSet, the stable pod name identifies the host. In a DaemonSet, the node name is used.
       args: [serve, --config, /etc/frostline/host.toml, --json, --name, $(NODE_NAME)]
       {{- end }}
       {{- with .Values.store.secret }}
@@ -62,8 +62,8 @@ spec:
         {{- if .Values.admin.enabled }}
         - {name: admin, containerPort: {{ .Values.ports.admin }}}
         {{- end }}
-      # On the port of metrics, where no crowd of connections is in their way. A start may prepare for up to five minutes: it reads the state
-      # and tries the store.
+      # The metrics port is used because the limit of connections on the tenants' port does not affect it. A host may need up to five minutes to
+      # read the state and check the store before it is ready.
       startupProbe:
         httpGet: {path: /healthz, port: metrics}
         periodSeconds: 5

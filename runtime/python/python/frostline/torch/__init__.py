@@ -1,4 +1,4 @@
-"""Frostline for PyTorch: the frozen layers of a network run beside the images, and a loop of yours trains the rest.
+"""Frostline for PyTorch: run the frozen layers of a network next to the images, and train the rest in your own loop.
 
     import frostline.torch as fl
     suffix, data = fl.pushdown(model, "s3://photos/clothing", hosts=[...], freeze="layer4.0", batch=64, seed=0)

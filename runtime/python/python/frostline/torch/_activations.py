@@ -1,4 +1,4 @@
-"""An iterable dataset of activations."""
+"""Datasets of activations."""
 
 from __future__ import annotations
 
@@ -18,35 +18,36 @@ from frostline.torch._steps import Progress, Share, Steps
 
 LOG = logging.getLogger("frostline")
 STRETCH = 512
-"""Batches that are asked for at a time: the names of all samples of an epoch would take seconds to make, and hundreds of MB."""
+"""Number of batches per call of `Source.rows`. The keys of a complete epoch would need seconds and hundreds of MB."""
 NAMED = 20
-"""Samples that `skipped` names, at most."""
+"""Maximum number of samples in `Activations.skipped`."""
 COLUMNS = ("key", "version", "size")
-"""What `Samples.take` tells of a sample, in this order."""
+"""Fields of a sample in the order of `Samples.take`."""
 
 
 class Batch(tuple):
-    """A batch `(x, y)` or `(x, y, columns)`, which a DataLoader must not put into batches again."""
+    """A batch `(x, y)` or `(x, y, columns)`, which a DataLoader must not collate again."""
 
 
 def _refuse(*_, **__):
     raise ValueError("the data set yields batches: pass batch_size=None to the DataLoader")
 
 
-# What a DataLoader with a batch size calls for a list of them.
+# A DataLoader with a batch size calls this function for a list of batches.
 default_collate_fn_map[Batch] = _refuse
 
 
 class Activations(torch.utils.data.IterableDataset):
-    """Batches `(x, y)` of activations at the freeze cut and labels, fetched ahead: `x` float32 `[n, *shape]`, `y` int64 `[n]`, or float32
-    `[n, k]` where a table of labels says `k` values of each sample. Both may be written to.
+    """Iterable dataset of batches `(x, y)` of activations at the freeze cut and labels, with prefetch.
 
         for x, y in torch.utils.data.DataLoader(data, batch_size=None): ...
 
-    With `columns` batches are `(x, y, columns)`, a dictionary with a list for each.
+    `x` is float32 `[n, *shape]`. `y` is int64 `[n]`, or float32 `[n, k]` if a labels table contains `k` values per
+    sample. Both are writable. If `columns` is set, batches are `(x, y, columns)` with a dictionary of lists.
 
-    Each pass is the next epoch: an order of its own, the same on every machine and for every number of processes. With `torch.distributed` each
-    process has its part of every batch: `batch` is that of all together. Data workers are not needed, but possible.
+    Each pass is the next epoch with a different order of samples, which does not depend on the machine or the number of
+    processes. With `torch.distributed`, each process receives its part of every batch, and `batch` is the total size.
+    Data workers are supported but not required.
     """
 
     def __init__(
@@ -63,19 +64,28 @@ class Activations(torch.utils.data.IterableDataset):
         rank: int | None = None,
         world: int | None = None,
     ) -> None:
-        """`source` and `samples` are those of `frostline.torch.pushdown`; `augment`: how training images are varied, as the wire's `Augmentation`;
-        `columns`: of `key`, `version` and `size`, what batches tell of each sample.
+        """Create a dataset. `frostline.torch.pushdown` does this for the parts of a data root.
 
-        `rank` and `world` in the place of `torch.distributed`'s; 0 and 1 for whoever divides batches himself, as accelerate does.
+        :param source: Source of the features.
+        :param samples: Samples of the dataset.
+        :param batch: Total number of samples per batch.
+        :param seed: Seed of the order of all epochs, from 0 to 2^63 - 1.
+        :param shuffle: Whether epochs are shuffled. Otherwise the samples are in the order of the listing.
+        :param drop_last: Whether to drop a smaller last batch.
+        :param augment: Augmentation of the images, as `Augmentation` of the protocol.
+        :param columns: Additional fields of each sample: `key`, `version` and `size`.
+        :param rank: Replaces the rank of `torch.distributed`. If other code divides batches among processes, as
+            accelerate does, pass `rank=0, world=1`.
+        :param world: Replaces the number of processes of `torch.distributed`.
         """
         if batch < 1:
-            raise ValueError(f"batch is {batch}; it must be at least 1")
+            raise ValueError(f"invalid batch {batch}; it must be at least 1")
         if (rank is None) != (world is None) or (world is not None and not 0 <= rank < world):
-            raise ValueError(f"rank is {rank} and world {world}; both are given, or none, and rank is below world")
+            raise ValueError(f"invalid rank {rank} and world {world}; pass both or none, with rank less than world")
         if not 0 <= seed < 1 << 63:
-            raise ValueError(f"seed is {seed}; it must be at least 0 and below 2^63")
+            raise ValueError(f"invalid seed {seed}; it must be at least 0 and less than 2^63")
         if unknown := [column for column in columns if column not in COLUMNS]:
-            raise ValueError(f"columns has {unknown[0]!r}; it may have {', '.join(COLUMNS)}")
+            raise ValueError(f"invalid column {unknown[0]!r}; use {', '.join(COLUMNS)}")
         self.source, self.samples, self.columns = source, samples, tuple(columns)
         self.shuffle, self.augment = shuffle, augment
         self.classes: list[str] = []
@@ -90,7 +100,7 @@ class Activations(torch.utils.data.IterableDataset):
         self.skipped: collections.Counter[str] = collections.Counter()
 
     def __len__(self) -> int:
-        """Steps of an epoch."""
+        """Return the number of steps per epoch."""
         return len(self._steps)
 
     def __repr__(self) -> str:
@@ -100,49 +110,57 @@ class Activations(torch.utils.data.IterableDataset):
 
     @property
     def batch(self) -> int:
-        """Samples of a batch of all processes together."""
+        """Total number of samples per batch of all processes."""
         return self._steps.batch
 
     @property
     def seed(self) -> int:
-        """What the orders of all epochs are drawn from."""
+        """Seed of the order of all epochs."""
         return self._progress.seed
 
     def as_map(self) -> ActivationMap:
-        """The same samples by their number, for samplers: a map-style data set of `(x, y)`, one sample each."""
+        """Return the same samples as a map-style dataset, for use with samplers."""
         return ActivationMap(self.source, self.samples)
 
     def set_epoch(self, epoch: int) -> None:
-        """The next pass is this epoch, from 0 on. From its beginning, unless it is the one that `load_state_dict` is to go on with."""
+        """Select the epoch of the next pass, counted from 0.
+
+        The pass starts at the first step, unless `load_state_dict` restored a position in this epoch.
+        """
         begun, _ = self._progress.last()
         if begun is not None or self._progress.next()[0] != epoch:
             self._seek(epoch, 0)
 
     def state_dict(self, step: int | None = None) -> dict[str, Any]:
-        """Where this pass stands, for `load_state_dict`: seed, epoch, steps done, batch, and the hash of the samples.
+        """Return the position in the current pass for `load_state_dict`.
 
-        `step`: how many steps of the epoch are done; needed with data workers, which are ahead of the loop.
+        The state contains the seed, the epoch, the number of completed steps, the batch size and a hash of the samples.
+
+        :param step: Number of completed steps of the epoch. Required with data workers, which are ahead of the loop.
         """
         epoch, done = self._at
         if torch.utils.data.get_worker_info() is None:
             begun, workers = self._progress.last()
             if step is None and begun is not None and workers > 0:
-                raise ValueError("with data workers only your loop knows how many steps are done: state_dict(step=...)")
+                raise ValueError("data workers are ahead of the training loop; pass the number of completed steps: state_dict(step=...)")
             epoch = begun if begun is not None else epoch
         done = done if step is None else step
-        # A data worker has ended its part while others have not.
+        # Not in a data worker: when one worker finishes its part, other workers may not have finished.
         if done >= len(self) and torch.utils.data.get_worker_info() is None:
             epoch, done = epoch + 1, 0
         return {"seed": self.seed, "epoch": epoch, "step": done, "batch": self.batch, "samples": self._hash()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on where `state_dict` was asked for, fetching nothing of what lies before; the number of processes may be another one."""
+        """Continue at the position of `state_dict` without fetching earlier batches.
+
+        The number of processes can be different.
+        """
         for key, mine, what in (
-            ("samples", self._hash(), "the samples are others: images were added, removed, replaced or labeled anew since"),
-            ("batch", self.batch, f"its batches have {state['batch']} samples and these {self.batch}"),
+            ("samples", self._hash(), "the samples differ: images were added, removed, replaced or relabeled"),
+            ("batch", self.batch, f"its batch size is {state['batch']} instead of {self.batch}"),
         ):
             if state[key] != mine:
-                raise ValueError(f"this state is of another epoch of data, {what}")
+                raise ValueError(f"this state does not match the dataset: {what}")
         if torch.utils.data.get_worker_info() is None:
             self._seek(state["epoch"], state["step"], state["seed"])
         else:
@@ -154,13 +172,13 @@ class Activations(torch.utils.data.IterableDataset):
         return self._begin(worker.id, worker.num_workers) if worker else self._begin_later()
 
     def _begin_later(self):
-        # A pass begins with its first batch: whoever only asks for an iterator, as some loaders do twice, has begun none.
+        # A pass begins with its first batch. Some loaders create a second iterator that they do not use.
         yield from self._begin(0, 0)
 
     def _begin(self, number, workers):
         epoch, first = self._progress.begin(number, workers)
         first += number
-        # A loader that asks each of its workers for a state gives it back to each.
+        # Loaders that save a state per worker restore it in each worker.
         if self._resumed:
             (resumed, first, seed), self._resumed = self._resumed, None
             epoch = self._progress.resume(epoch, resumed, seed)
@@ -174,7 +192,7 @@ class Activations(torch.utils.data.IterableDataset):
         order = self._order(epoch)
         numbers = range(first, len(self), stride)
         parts = list(self._steps.share(order, share, numbers))
-        # Validation has no step that all take part in: who has nothing of the last batch gets none of it.
+        # Validation requires no joint steps, so a process without samples in the last batch skips it.
         parts = [part for part in parts if len(part)]
         if not parts:
             return
@@ -202,7 +220,7 @@ class Activations(torch.utils.data.IterableDataset):
     def _note(self, failed):
         for key, reason in failed:
             if key not in self.skipped:
-                LOG.warning("left out %s: %s", key, reason)
+                LOG.warning("skipped %s: %s", key, reason)
             if key in self.skipped or len(self.skipped) < NAMED:
                 self.skipped[key] += 1
 
@@ -216,17 +234,18 @@ class Activations(torch.utils.data.IterableDataset):
         return self._digest
 
     def __getstate__(self):
-        # A spawned data worker is of no process group; it is told of its parent's.
+        # A spawned data worker does not belong to a process group, so it receives the share of its parent.
         return self.__dict__ | {"_share": self._share or Share.present()}
 
 
 class ActivationMap(torch.utils.data.Dataset):
-    """Activations `(x, y)` of one sample each by its number in the listing, `x` float32 `[*shape]`, in any order: for samplers of your own.
+    """Map-style dataset of activations and labels `(x, y)` of single samples, for custom samplers.
 
         DataLoader(data.as_map(), batch_size=64, sampler=WeightedRandomSampler(weights, len(weights)))
 
-    Rows that are kept come from this machine's disk; hosts are asked for all others of a batch at once. Images are not varied. A sample that cannot
-    be used raises `frostline.BadSample`.
+    The index is the position of the sample in the listing, and `x` is float32 `[*shape]`. Cached features are read from
+    this machine's disk. All other features of a batch are requested together. Images are not augmented. A bad sample
+    raises `frostline.BadSample`.
     """
 
     def __init__(self, source: Source, samples: Samples) -> None:
@@ -234,7 +253,7 @@ class ActivationMap(torch.utils.data.Dataset):
 
     @property
     def labels(self) -> numpy.ndarray:
-        """Of all samples, int64 `[n]`, or float32 `[n, k]`."""
+        """Labels of all samples: int64 `[n]`, or float32 `[n, k]`."""
         return self.samples.labels
 
     def __len__(self) -> int:
@@ -246,14 +265,16 @@ class ActivationMap(torch.utils.data.Dataset):
     def __getitems__(self, numbers: Sequence[int]) -> list[tuple[torch.Tensor, torch.Tensor]]:
         chosen = numpy.asarray(numbers)
         ((rows, _, failed),) = self.source.rows(self.samples.take(chosen), len(chosen))
-        refuse_bad(failed, "leave its number out of the sampler")
+        refuse_bad(failed, "exclude its index from the sampler")
         return list(zip(torch.from_numpy(rows), torch.from_numpy(self.samples.labels[chosen]), strict=True))
 
 
 def mean(values: torch.Tensor) -> torch.Tensor:
-    """The mean of a loss for each row, `[n]`, over the rows of all processes, as DistributedDataParallel needs it: it averages gradients over
-    processes, which is the same as over rows only where all have as many. They have not in a last batch that the processes cannot share
-    evenly, or where bad samples are left out. Rows may be none at all.
+    """Return the mean of per-row losses `[n]` over the rows of all processes, for DistributedDataParallel.
+
+    DistributedDataParallel averages gradients over processes. This equals the average over rows only if all processes
+    have the same number of rows, which is not the case if the last batch cannot be divided evenly or if bad samples are
+    skipped. `values` can be empty.
     """
     distributed = torch.distributed
     if not (distributed.is_available() and distributed.is_initialized()):

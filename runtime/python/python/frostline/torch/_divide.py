@@ -1,9 +1,9 @@
-"""Divides a model at one of its modules: the suffix is what follows that module's output, with the model's own Parameters.
+"""Division of a model at a module. The suffix computes everything after the module's output and shares the model's Parameters.
 
-Nothing is traced. The suffix runs the model's own code with three changes: modules that finish before the cut return placeholders instead of
-computing, the module at the cut returns the activations, and the images are a placeholder too. So control flow, random and in-place operations,
-both modes, keyword arguments such as `labels=` and output classes are the model's. Placeholders are NaN: a value that bypasses the cut makes
-the output NaN, and the division is refused.
+The model is not traced. The suffix executes the model's code with three changes: modules that finish before the cut return placeholders without
+computing, the module at the cut returns the activations, and the images are replaced by a placeholder. Therefore control flow, random and in-place
+operations, both modes, keyword arguments such as `labels=` and output classes work as in the model. Placeholders contain NaN. If a value bypasses
+the cut, the output is NaN, and the division is refused.
 """
 
 import copy
@@ -16,19 +16,25 @@ import torch
 from torch.utils import _pytree as pytree
 
 TOLERANCE = 1e-3
-"""Largest difference of a divided model, relative to the largest value: kernels round differently, wrong cuts are off by all of it."""
+"""Maximum difference between divided and whole model, relative to the largest value.
+
+This permits different rounding in kernels. Wrong cuts cause differences of about 1.
+"""
 MEMBERS = ("_parameters", "_buffers", "_modules")
 
 
 class CannotDivide(ValueError):
-    """Why a model cannot be divided at a module; `suffix=` takes one that was divided by hand."""
+    """A model cannot be divided at a module. Pass a manually written suffix with `suffix=` instead."""
 
 
 def suffix_of(model, module, example):
-    """The module that maps the output of `module` (a path) to the output of `model`. Parameters, buffers and their names are the model's;
-    `train()` and `eval()` mean what they mean in the model.
+    """Return the module that maps the output of `module` to the output of `model`.
 
-    `example`: two input samples, with which the division is verified in both modes, gradients included. Raises `CannotDivide`.
+    Parameters, buffers and their names are shared with the model. `train()` and `eval()` have the same effect as in the
+    model. Raises `CannotDivide`.
+
+    :param module: A module inside `model`, or the path of the module.
+    :param example: Two input samples to verify the division in both modes, including gradients.
     """
     path = path_of(model, module)
     calls = Calls(model, example)
@@ -36,14 +42,14 @@ def suffix_of(model, module, example):
         suffix, used = _verified(calls, path, example)
     except BypassError as error:
         parents = [path.rsplit(".", up)[0] for up in range(1, path.count(".") + 1)]
-        legal = next((parent for parent in parents if is_legal(calls, parent, example)), None)
-        raise CannotDivide(f"{error}; " + (f"freeze={legal!r} is the nearest place" if legal else "frostline.torch.freeze_points lists the places")) from None
+        legal = next((parent for parent in parents if suffix_if_valid(calls, parent, example)), None)
+        raise CannotDivide(f"{error}; " + (f"freeze={legal!r} is the nearest valid module" if legal else "frostline.torch.freeze_points lists valid modules")) from None
     suffix.drop_unused(used)
     return suffix
 
 
 def _verified(calls, path, example):
-    """(suffix, names of the Parameters that it trains) for the first tensor of the module's output that everything passes through."""
+    """Return (suffix, names of its trained Parameters) for the first output tensor that all later values depend on."""
     for number in range(calls.rows(path)):
         suffix = calls.suffix(path, number)
         try:
@@ -59,17 +65,17 @@ class FreezePoint:
 
     module: str
     shape: tuple[int, ...]
-    """Of the activations of one sample."""
+    """Shape of a sample's activations."""
     bytes: int
-    """That one sample's activations take as float32."""
+    """Size in bytes of one sample's activations as float32."""
     compute: float
-    """The share of the model's multiplications that the frozen layers take, 0 to 1."""
+    """Fraction of the model's floating-point operations in the frozen layers, 0 to 1."""
 
 
 def freeze_points(model, size=224):
-    """The modules at which `model` can be divided, in the order in which they finish, as a list of `FreezePoint`.
+    """List the modules at which `model` can be divided as `FreezePoint` objects, in the order in which they finish.
 
-    `size`: height and width of the images.
+    :param size: Height and width of the images in pixels.
     """
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -81,7 +87,7 @@ def freeze_points(model, size=224):
     example = torch.randn(2, 3, size, size, device=next(model.parameters(), torch.empty(0)).device)
     calls, total, points = Calls(model, example), max(flops(model, example), 1), []
     for path in dict.fromkeys(path for path, _ in calls.runs[0] if path):
-        suffix = is_legal(calls, path, example)
+        suffix = suffix_if_valid(calls, path, example)
         if suffix:
             shape = suffix.row_shape
             compute = 1 - flops(suffix, torch.zeros(2, *shape, device=example.device)) / total
@@ -90,7 +96,10 @@ def freeze_points(model, size=224):
 
 
 def path_of(model, module):
-    """The path of a module, which is given itself or by its path. Raises `CannotDivide`, with near names."""
+    """Return the path of a module that is given as a module or a path.
+
+    Raises `CannotDivide` with similar names if the module does not exist.
+    """
     if isinstance(module, torch.nn.Module):
         path = next((path for path, each in model.named_modules() if each is module), "")
         if not path:
@@ -104,7 +113,7 @@ def path_of(model, module):
 
 
 class Evaluating:
-    """A module in evaluation mode for a while; then each of its modules is as it was."""
+    """Context manager that puts a module in evaluation mode, and then restores the mode of each submodule."""
 
     def __init__(self, module):
         self.module = module
@@ -120,7 +129,7 @@ class Evaluating:
 
 @dataclasses.dataclass(frozen=True)
 class Recorded:
-    """A tensor that a module returned."""
+    """Shape, type and checksum of a module output."""
 
     shape: torch.Size
     dtype: torch.dtype
@@ -134,14 +143,20 @@ class Recorded:
 
 @dataclasses.dataclass(frozen=True)
 class Template:
-    """A tensor for any number of samples: each axis has a length, or one for each sample."""
+    """Shape of a tensor for any number of samples.
+
+    Each axis is (length, scales). If `scales` is true, the length is per sample.
+    """
 
     axes: tuple
     dtype: torch.dtype
 
     @classmethod
     def from_runs(cls, two, three):
-        """Of what was recorded for two samples and for three; `None` where an axis grows otherwise."""
+        """Derive a template from records for two and for three samples.
+
+        Returns `None` if an axis is neither constant nor proportional to the number of samples.
+        """
         axes = []
         for small, large in zip(two.shape, three.shape, strict=True):
             if small != large and small * 3 != large * 2:
@@ -150,14 +165,14 @@ class Template:
         return cls(tuple(axes), two.dtype)
 
     def placeholder(self, samples, like, dtype, dense):
-        """NaN beside the tensor `like`; only a `dense` one may be written to."""
+        """Return a NaN tensor on the device of `like`. In-place operations are only supported if `dense` is true."""
         shape = [length * samples if scales else length for length, scales in self.axes]
         nan = torch.full(shape if dense else (), float("nan"), dtype=dtype, device=like.device)
         return nan.expand(shape)
 
 
 class Calls:
-    """The calls of a model's modules, in the order in which they finish, and what they return."""
+    """Recorded module calls of a model and their results, ordered by completion."""
 
     def __init__(self, model, example):
         self.model = model
@@ -185,21 +200,27 @@ class Calls:
         return calls
 
     def rows(self, cut):
-        """How many tensors with one row a sample the module `cut` returns. Raises `CannotDivide` if there are none."""
+        """Return the number of tensors with one row per sample in the output of the module `cut`.
+
+        Raises `CannotDivide` if there are none.
+        """
         return len(self._row_leaves(cut)[1])
 
     def _row_leaves(self, cut):
         count = self.paths[0].count(cut)
         if count != 1:
-            raise CannotDivide(f"the model calls the module {cut!r} {count} times; it can be divided at a module that it calls once")
+            raise CannotDivide(f"the model calls the module {cut!r} {count} times; freeze a module that it calls once")
         output = self._output(cut)
         rows = [number for number, leaf in enumerate(output.leaves if output else ()) if isinstance(leaf, Template) and leaf.axes[:1] == ((1, True),)]
         if not rows:
-            raise CannotDivide(f"the module {cut!r} returns no tensor with one row a sample")
+            raise CannotDivide(f"the module {cut!r} returns no tensor with one row per sample")
         return output, rows
 
     def suffix(self, cut, number=0):
-        """The suffix after the module `cut`, from the tensor `number` of its output, not yet verified. Raises `CannotDivide`."""
+        """Return the unverified suffix after the tensor with index `number` in the output of the module `cut`.
+
+        Raises `CannotDivide`.
+        """
         output, rows = self._row_leaves(cut)
         output.rows = rows[number]
         around, outputs = {}, {cut: output}
@@ -207,7 +228,7 @@ class Calls:
         return Suffix(twin, self.images, around, outputs, output)
 
     def _output(self, path):
-        """What the calls of this module return, for any number of samples; `None` where they differ in form."""
+        """Return the output of a module for any number of samples, or `None` if the structure differs between calls."""
         outputs = [[note for called, note in run if called == path] for run in self.runs]
         structures = {str(pytree.tree_structure(note)) for notes in outputs for note in notes}
         if len(structures) != 1 or len({len(notes) for notes in outputs}) != 1:
@@ -223,8 +244,10 @@ class Calls:
         return Output(pytree.tree_structure(outputs[0][0]), forms[0])
 
     def _is_skipped(self, path, cut):
-        """Whether all calls of this module finish before the cut, and return floating-point numbers that depend on the images: an index, or a table
-        of positions, has to be computed.
+        """Return true if a module can be skipped.
+
+        All its calls must finish before the cut and return floating-point numbers that depend on the images. Other
+        outputs, such as an index or a table of positions, have to be computed.
         """
         end = self.paths[0].index(cut)
         inside = [number for number, each in enumerate(self.paths[0]) if each == path or each.startswith(path + ".")]
@@ -235,7 +258,11 @@ class Calls:
         return bool(tensors) and all(one.dtype.is_floating_point and one.digest != other.digest for one, other in tensors)
 
     def _twin(self, module, path, cut, around, outputs):
-        """`module` as the suffix calls it: itself after the cut, silent before it, and around it a copy that shares its Parameters."""
+        """Return the version of `module` for the suffix.
+
+        This is the module itself after the cut, a silent copy before the cut, and a copy with shared Parameters if it
+        contains the cut.
+        """
         if path in outputs:
             return silent(module, outputs[path])
         calls_inside = any(each.startswith(path + ".") for each in self.paths[0])
@@ -253,12 +280,12 @@ class Calls:
 
 
 class Output:
-    """The forward of a module that does not compute: placeholders, and at the cut the activations."""
+    """Forward function without computation that returns placeholders, or the activations at the cut."""
 
     def __init__(self, structure, leaves):
         self.structure, self.leaves = structure, leaves
         self.rows = None
-        """The place of the activations, at the cut."""
+        """Index of the leaf with the activations. Only set at the cut."""
         self.suffix = None
 
     def __call__(self, *_, **__):
@@ -266,7 +293,7 @@ class Output:
 
 
 def shallow_copy(module):
-    """A module with lists of its own of the same members."""
+    """Return a copy of a module with separate dictionaries of the same members."""
     twin = module.__class__.__new__(module.__class__)
     twin.__dict__ = module.__dict__.copy()
     for members in (*MEMBERS, "_non_persistent_buffers_set"):
@@ -275,7 +302,10 @@ def shallow_copy(module):
 
 
 def silent(module, output):
-    """A copy that returns `output`. Its members are plain attributes: the model's code may look at them, nobody trains them."""
+    """Return a copy of a module that returns `output`.
+
+    Its members become plain attributes, which the model's code can read but which are not trained.
+    """
     twin = shallow_copy(module)
     for members in MEMBERS:
         twin.__dict__.update(twin.__dict__[members])
@@ -285,11 +315,14 @@ def silent(module, output):
 
 
 class Suffix(torch.nn.Module):
-    """What follows the cut: `suffix(activations, ...)` returns what the model does. Further arguments are the model's."""
+    """The layers after the cut.
+
+    `suffix(activations, ...)` returns the output of the model. Further arguments are passed to the model.
+    """
 
     def __init__(self, model, images, around, outputs, cut):
         super().__init__()
-        # The lists of the copied model themselves: what is moved or replaced in one is so in the other.
+        # Share the dictionaries of the copied model, so that moved or replaced members change in both.
         for members in (*MEMBERS, "_non_persistent_buffers_set"):
             self.__dict__[members] = model.__dict__[members]
         self.__dict__.update(_model=model, _images=images, _around=around, _activations=None, training=model.training)
@@ -300,7 +333,7 @@ class Suffix(torch.nn.Module):
             output.suffix = self
 
     def forward(self, activations, *arguments, **named):
-        """The model's output for activations `[n, ...]`."""
+        """Return the model's output for activations `[n, ...]`."""
         self._model.training = self.training
         self.__dict__["_activations"] = activations
         try:
@@ -309,9 +342,9 @@ class Suffix(torch.nn.Module):
             self.__dict__["_activations"] = None
 
     def value(self, leaf, is_rows=False):
-        """What stands for a leaf of a module's output in this call."""
+        """Return the activations, a placeholder or a constant for a leaf of a module's output."""
         if self._activations is None:
-            raise RuntimeError("a module before the freeze cut was called after the forward pass: checkpointed blocks have to begin behind the cut")
+            raise RuntimeError("a module before the freeze cut was called after the forward pass; checkpointed blocks must begin after the cut")
         if is_rows:
             return self._activations
         if not isinstance(leaf, Template):
@@ -328,7 +361,10 @@ class Suffix(torch.nn.Module):
             return getattr(self.__dict__["_model"], name)
 
     def drop_unused(self, used):
-        """Makes buffers of those Parameters of the modules around the cut that only earlier layers read: they are not trained here."""
+        """Convert Parameters that only earlier layers read to buffers, because the suffix does not train them.
+
+        This affects the modules that contain the cut.
+        """
         for path, twin in self._around.items():
             for name, parameter in list(twin._parameters.items()):
                 if parameter is not None and (f"{path}.{name}" if path else name) not in used:
@@ -340,8 +376,8 @@ class BypassError(CannotDivide):
     """The output depends on values that do not pass through the cut."""
 
 
-def is_legal(calls, path, example):
-    """The suffix after this module, where it computes what the model does in evaluation mode; `None` elsewhere."""
+def suffix_if_valid(calls, path, example):
+    """Return the suffix after a module, or `None` if the output differs from the model in evaluation mode."""
     try:
         suffix = calls.suffix(path)
         verify(calls.model, suffix, path, example, modes=(False,))
@@ -351,10 +387,12 @@ def is_legal(calls, path, example):
 
 
 def verify(model, suffix, path, example, modes=(False, True)):
-    """Compares outputs and running statistics of the divided model with the whole one in each of the `modes` (is it training?), in training mode
-    gradients too.
+    """Compare the outputs and running statistics of the divided model with the whole model.
 
-    Returns the names of the suffix's Parameters that its output depends on. Raises `CannotDivide`.
+    In training mode, gradients are compared as well. Returns the names of the suffix's Parameters that its output
+    depends on. Raises `CannotDivide` if there is a difference.
+
+    :param modes: Modes to verify: False for evaluation, True for training.
     """
     flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     parameters = dict(suffix.named_parameters())
@@ -375,22 +413,22 @@ def _verify_mode(model, suffix, path, example, training, parameters):
     mode = "training" if training else "evaluation"
     for part in (model, suffix) if training else ():
         part.train()
-    # Frozen layers are in evaluation mode.
+    # Frozen layers always run in evaluation mode.
     for frozen in suffix.silent:
         model.get_submodule(frozen).eval()
     before = [(buffer, buffer.clone()) for buffer in model.buffers()]
     try:
-        # In evaluation mode modules may keep what they computed, with its graph.
+        # Disable gradients in evaluation mode, because modules can cache results with their graph.
         with torch.random.fork_rng(), torch.set_grad_enabled(training):
             torch.manual_seed(0)
             try:
                 whole, rows = _run_detached(model, path, example, suffix)
-            except Exception as error:  # the model's own
+            except Exception as error:  # The model can raise any exception.
                 if not training:
                     raise
                 warnings.warn(f"the division is not verified in training mode: the model raises {line_of(error)}", stacklevel=4)
                 return set(parameters)
-            # Before the statistics are restored: normalization kept them for its gradient.
+            # Compute gradients before the statistics are restored, because normalization uses the statistics for its gradient.
             gradients = _gradients(whole, parameters) if training else {}
             statistics = {name: buffer.clone() for name, buffer in suffix.named_buffers()}
             _restore(before)
@@ -399,10 +437,10 @@ def _verify_mode(model, suffix, path, example, training, parameters):
         where = f"divided at {path!r}, the model in {mode} mode"
         if off := difference(whole, divided):
             error = BypassError if "NaN" in off else CannotDivide
-            raise error(f"{where} gives another output: {off}" if error is CannotDivide else f"what follows {path!r} also reads values that do not pass through it (in {mode} mode)")
+            raise error(f"{where} returns a different output: {off}" if error is CannotDivide else f"the code after {path!r} also reads values that do not pass through it (in {mode} mode)")
         for name, buffer in suffix.named_buffers():
             if off := difference(statistics[name], buffer):
-                raise CannotDivide(f"{where} has another {name}: {off}")
+                raise CannotDivide(f"{where} has a different {name}: {off}")
         if not training:
             return set(parameters)
         divided_gradients = _gradients(divided, parameters)
@@ -410,7 +448,7 @@ def _verify_mode(model, suffix, path, example, training, parameters):
             if name not in divided_gradients:
                 raise CannotDivide(f"{where} gives {name} no gradient")
             if off := difference(expected, divided_gradients[name]):
-                raise CannotDivide(f"{where} gives {name} another gradient: {off}")
+                raise CannotDivide(f"{where} gives {name} a different gradient: {off}")
         return set(divided_gradients)
     finally:
         _restore(before)
@@ -423,7 +461,7 @@ def _restore(saved):
 
 
 def _run_detached(model, path, example, suffix):
-    """(output, activations) of the model, whose frozen layers get no gradient."""
+    """Return (output, activations) of the model without gradients for the frozen layers."""
     rows = []
 
     def detach(_, __, output):
@@ -444,18 +482,21 @@ def _run_suffix(suffix, rows, path):
         try:
             return suffix(rows.clone())
         except RuntimeError as error:
-            # An in-place operation on a placeholder, whose elements are one number.
+            # An in-place operation was applied to a placeholder, whose elements share memory.
             if suffix.dense or "written-to" not in str(error):
                 raise
             suffix.dense = True
             torch.manual_seed(0)
             return suffix(rows.clone())
-    except Exception as error:  # the model's own, of values that it has no more
+    except Exception as error:  # The model can raise any exception for placeholders.
         raise CannotDivide(f"the model's code around {path!r} cannot run without the earlier layers: {line_of(error)}") from error
 
 
 def _gradients(output, parameters):
-    """By name, the gradients of a weighted sum of all numbers of an output; those that it does not depend on are left out."""
+    """Return gradients by name for a weighted sum of all values of an output.
+
+    Parameters that do not affect the output are omitted.
+    """
     leaves = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
     if not leaves:
         return {}
@@ -466,15 +507,18 @@ def _gradients(output, parameters):
 
 
 def difference(expected, actual):
-    """How two outputs differ, in words; `""` where they are equal within `TOLERANCE`. Tensors, dicts, tuples, outputs of transformers."""
+    """Describe the difference between two outputs. Returns `""` if they are equal within `TOLERANCE`.
+
+    Supports tensors, dicts, tuples and outputs of transformers.
+    """
     pairs = pytree.tree_flatten(expected), pytree.tree_flatten(actual)
     if pairs[0][1] != pairs[1][1]:
-        return f"its form is {pairs[1][1]}, not {pairs[0][1]}"
+        return f"its structure is {pairs[1][1]}, not {pairs[0][1]}"
     for one, other in zip(pairs[0][0], pairs[1][0], strict=True):
         if not isinstance(one, torch.Tensor):
             continue
         if not isinstance(other, torch.Tensor) or one.shape != other.shape:
-            return f"{tuple(getattr(other, 'shape', ()))} numbers, not {tuple(one.shape)}"
+            return f"{tuple(getattr(other, 'shape', ()))} values instead of {tuple(one.shape)}"
         one, other = one.detach().to(other.device).double(), other.detach().double()
         if other.isnan().any() and not one.isnan().any():
             return "NaN"
@@ -485,5 +529,5 @@ def difference(expected, actual):
 
 
 def line_of(error):
-    """The first line of an error, short."""
+    """Return the type and the first line of an error, limited to 200 characters."""
     return f"{type(error).__name__}: {error}".split("\n")[0][:200]

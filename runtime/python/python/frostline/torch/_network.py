@@ -1,4 +1,4 @@
-"""A module as an ONNX network, and its cuts by the names of its modules."""
+"""Export of a module to ONNX, with cuts named by modules."""
 
 import ast
 import contextlib
@@ -16,7 +16,7 @@ import torch
 from frostline.torch._divide import Evaluating, difference, line_of
 
 SCOPES = "pkg.torch.onnx.name_scopes"
-"""Where torch's exporter notes the modules around a node."""
+"""Metadata key in which torch's exporter stores the modules of a node."""
 INPUT, OUTPUT = "input", "output"
 
 
@@ -24,22 +24,28 @@ FUSED_ATTENTION = torch.nn.functional.scaled_dot_product_attention
 
 
 def plain_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, **more):
-    """`scaled_dot_product_attention` of plain operators. The exporter translates the fused one for four axes only, and assumes an output layout with
-    which views behind it (Swin, BEiT, MaxViT) cannot be exported for any number of samples.
+    """Compute `scaled_dot_product_attention` with basic operators.
+
+    The exporter supports the fused operator only for four axes. It also assumes an output layout for which later views
+    (Swin, BEiT, MaxViT) cannot be exported with a variable number of samples.
     """
     if is_causal or any(more.values()):
         return FUSED_ATTENTION(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, **more)
     scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
     if attn_mask is not None:
-        # No inverted mask: the exporter would make one in the first block for all of them, and nothing could be divided behind it.
+        # Do not invert the mask. The exporter would share the inverted mask of the first block with all other blocks, and the
+        # network could not be divided after it.
         scores = torch.where(attn_mask, scores, float("-inf")) if attn_mask.dtype == torch.bool else scores + attn_mask
     return torch.nn.functional.dropout(scores.softmax(-1), dropout_p) @ value
 
 
 def export(model, example, fuse=True):
-    """`model` in evaluation mode as an ONNX model with the input `input`, of any number of samples like those of `example`.
+    """Export `model` in evaluation mode as an ONNX model with a variable number of samples.
 
-    `fuse`: whether the exporter may replace nodes by others, such as a convolution and the normalization behind it by one.
+    Raises `ValueError` if the exporter or the model fails.
+
+    :param example: Input samples.
+    :param fuse: Whether the exporter can fuse nodes, for example a convolution with its normalization.
     """
     try:
         plain = unittest.mock.patch.object(torch.nn.functional, "scaled_dot_product_attention", plain_attention)
@@ -55,18 +61,18 @@ def export(model, example, fuse=True):
                 input_names=[INPUT],
                 output_names=[OUTPUT],
             )
-    except Exception as error:  # the exporter's own, and the model's
+    except Exception as error:  # Exceptions of the exporter and the model have arbitrary types.
         raise ValueError(f"torch.onnx cannot export this {type(model).__name__}: {line_of(error.__cause__ or error)}") from error
     if not fuse:
         _fold(program.model)
     exported = program.model_proto
-    # Where in somebody's source a node came from is nobody's business.
+    # The documentation strings contain source locations of the user's code. Do not send them to hosts.
     for part in (exported, exported.graph, *exported.graph.node, *exported.graph.value_info, *exported.graph.initializer):
         part.ClearField("doc_string")
     scoped = {}
     for node in exported.graph.node:
         noted = [entry for entry in node.metadata_props if entry.key == SCOPES]
-        # The exporter leaves out some that it adds itself, such as Split: they belong to the module whose output they divide.
+        # Nodes that the exporter adds, such as Split, have no scopes. They belong to the module of their input.
         noted = noted or next((scoped[name] for name in node.input if name in scoped), [])
         node.ClearField("metadata_props")
         node.metadata_props.extend(noted)
@@ -75,7 +81,7 @@ def export(model, example, fuse=True):
 
 
 def _fold(model):
-    """Computes what is constant, and nothing else of what the exporter does to a network."""
+    """Fold constants without the other optimizations of the exporter."""
     onnxscript.optimizer.inline(model)
     onnxscript.optimizer.fold_constants(model)
     cleaning = (
@@ -90,15 +96,16 @@ def _fold(model):
 
 
 def scopes(node):
-    """The paths of the modules that an exported node lies in, from the outermost one."""
+    """Return the paths of the modules that contain an exported node, starting with the outermost module."""
     note = next((entry.value for entry in node.metadata_props if entry.key == SCOPES), "[]")
     return [path for path in ast.literal_eval(note)[:-1] if path]
 
 
 def cut(exported, module):
-    """The tensor that carries everything out of the module of this path, or `module` itself where it names a tensor.
+    """Return the only output tensor of the module with this path, or `module` if it is the name of a tensor.
 
-    Raises `ValueError`, with the modules there are.
+    Raises `ValueError` with the names of similar modules if the module does not exist, and `ValueError` if later layers
+    read more than one of its tensors.
     """
     inside = [node for node in exported.graph.node if module in scopes(node)]
     if not inside:
@@ -107,29 +114,32 @@ def cut(exported, module):
         found = dict.fromkeys(path for node in exported.graph.node for path in scopes(node))
         near = ", ".join(difflib.get_close_matches(module, found, 8) or found)
         raise ValueError(
-            f"the exported network has no module {module!r} of its own (a convolution is fused with the normalization behind it); freeze another module: {near}"
+            f"the exported network has no module {module!r} (for example, a convolution is fused with its normalization); freeze another module: {near}"
         )
     made = {name for node in inside for name in node.output}
     outside = [node for node in exported.graph.node if module not in scopes(node)]
     read = {name for node in outside for name in node.input} | {output.name for output in exported.graph.output}
     ends = sorted(made & read)
     if len(ends) != 1:
-        raise ValueError(f"module {module!r} gives {len(ends)} tensors to what follows it ({', '.join(ends)}); the network can be divided where it gives one")
+        raise ValueError(f"module {module!r} passes {len(ends)} tensors to later layers ({', '.join(ends)}); freeze a module that passes exactly one")
     return ends[0]
 
 
 def counts_samples(node):
-    """Whether an exported node gives the size of the input's first axis, and reads nothing else of it."""
+    """Return true if a node computes the number of samples from the network's input."""
     axes = {attribute.name: attribute.i for attribute in node.attribute}
     return node.op_type == "Shape" and node.input[0] == INPUT and axes.get("start", 0) == 0 and axes.get("end") == 1
 
 
 def piece(exported, begin, end):
-    """The layers from the tensor `begin` to `end`, as bytes of an ONNX model. Raises `ValueError` where something else crosses `begin`."""
+    """Extract the layers from the tensor `begin` to `end` as a serialized ONNX model.
+
+    Raises `ValueError` if the layers also read other tensors.
+    """
     known = {value.name for value in (*exported.graph.value_info, *exported.graph.input, *exported.graph.output)}
     if missing := {begin, end} - known:
-        raise ValueError(f"the exporter left no shape of {', '.join(sorted(missing))}")
-    # How many samples there are (masks are made of it) the layers can tell from `begin` as well.
+        raise ValueError(f"the exporter recorded no shape for {', '.join(sorted(missing))}")
+    # Layers can read the number of samples, for example for masks. Read it from `begin` instead of the input.
     counting = [node for node in exported.graph.node if counts_samples(node)]
     try:
         for node in counting:
@@ -137,7 +147,7 @@ def piece(exported, begin, end):
         sliced = onnx.utils.Extractor(exported).extract_model([begin], [end])
         onnx.checker.check_model(sliced)
     except (ValueError, onnx.checker.ValidationError) as error:
-        raise ValueError(f"the layers from {begin!r} to {end!r} cannot be taken out of the network: {error}") from error
+        raise ValueError(f"the layers from {begin!r} to {end!r} cannot be extracted from the network: {error}") from error
     finally:
         for node in counting:
             node.input[0] = INPUT
@@ -147,7 +157,10 @@ def piece(exported, begin, end):
 
 
 def _requantize(exported, sliced, begin):
-    """Quantizes `begin` again in a piece that begins behind a `DequantizeLinear`, which changes no value and lets engines compute in integers."""
+    """Quantize `begin` again if it is the output of a `DequantizeLinear`.
+
+    This does not change the values, and allows the engine to compute in integers.
+    """
     makers = {name: node for node in exported.graph.node for name in node.output}
     dequantize = makers.get(begin)
     quantize = makers.get(dequantize.input[0]) if dequantize is not None and dequantize.op_type == "DequantizeLinear" else None
@@ -169,7 +182,7 @@ def _requantize(exported, sliced, begin):
 
 
 def run(model, rows):
-    """What an ONNX model of one input and output makes of `rows`, a tensor."""
+    """Return the output of an ONNX model with one input and one output for the tensor `rows`."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
@@ -177,15 +190,18 @@ def run(model, rows):
 
 
 def check(model, prefix, suffix, example):
-    """Holds the divided network against the whole one; returns the shape of a row between them. Raises `ValueError` where they differ."""
+    """Compare the divided network with the whole network, and return the shape of a row at the cut.
+
+    Raises `ValueError` if the outputs differ.
+    """
     with Evaluating(model), Evaluating(suffix), torch.no_grad():
         whole = model(example)
         rows = run(prefix, example)
         try:
             divided = suffix(rows.to(example.device))
-        except Exception as error:  # the model's own, of rows in another layout
+        except Exception as error:  # The suffix can raise any exception for an unexpected layout.
             shape = tuple(rows.shape[1:])
-            raise ValueError(f"the suffix does not take the rows {shape} of the exported frozen layers: {line_of(error)}; freeze another module") from error
+            raise ValueError(f"the suffix does not accept the activations {shape} of the exported frozen layers: {line_of(error)}; freeze another module") from error
     if off := difference(whole, divided):
-        raise ValueError(f"frozen layers and suffix together give another output than the model: {off}")
+        raise ValueError(f"the frozen layers with the suffix return a different output than the model: {off}")
     return tuple(rows.shape[1:])

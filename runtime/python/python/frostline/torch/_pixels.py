@@ -1,4 +1,4 @@
-"""Recipes from image to network input, as other libraries state them."""
+"""Conversion of the preprocessing of other libraries to recipes."""
 
 import json
 import warnings
@@ -6,19 +6,22 @@ import warnings
 import frostline
 from frostline import _native
 
-RECIPES = "frostline.pixels states them by hand"
+RECIPES = "create a recipe with frostline.pixels"
 RESAMPLE = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3}
-"""Pillow's numbers of interpolations."""
+"""Interpolation constants of Pillow."""
 
 
 def pixels_of(source, interpolation=None):
-    """The recipe (`pixels=` of `pushdown`) that `source` states: a timm model or its `pretrained_cfg`, an image processor of transformers, or
-    the transforms of torchvision's pretrained weights.
+    """Convert the preprocessing of another library to a recipe for `pixels=` of `pushdown`.
 
-    `interpolation="bilinear"` takes that instead of the stated one. Raises `ValueError` if hosts cannot follow the recipe.
+    Raises `ValueError` if hosts do not support the preprocessing.
+
+    :param source: A timm model, the `pretrained_cfg` of a timm model, an image processor of transformers, or the
+        transforms of pretrained torchvision weights.
+    :param interpolation: Replaces the interpolation of `source`, for example with `"bilinear"`.
     """
     if interpolation is not None and interpolation not in RESAMPLE:
-        raise ValueError(f"interpolation is {interpolation!r}; it is one of {', '.join(RESAMPLE)}")
+        raise ValueError(f"invalid interpolation {interpolation!r}; use one of {', '.join(RESAMPLE)}")
     config = getattr(source, "pretrained_cfg", source)
     config = config.to_dict() if hasattr(config, "to_dict") and not isinstance(config, dict) else config
     if isinstance(config, dict) and ("input_size" in config or "image_mean" in config):
@@ -30,11 +33,15 @@ def pixels_of(source, interpolation=None):
         (resize,), (crop,) = source.resize_size, source.crop_size
         stated = str(getattr(source.interpolation, "value", source.interpolation))
         return frostline.pixels(resize, crop, tuple(source.mean), tuple(source.std), interpolation=interpolation or stated)
-    raise ValueError(f"no recipe is known of a {type(source).__name__}; {RECIPES}")
+    raise ValueError(f"cannot convert the preprocessing of a {type(source).__name__}; {RECIPES}")
 
 
 def chosen(pixels, model, size, stacklevel=3):
-    """The recipe for `model`: `pixels`, a recipe or what states one; else the model's own; else ImageNet's of `size`, which is warned of (`None`)."""
+    """Select the recipe for `model`.
+
+    Uses `pixels` (a recipe or a source for `pixels_of`) if given, otherwise the recipe of the model. If the model has
+    none, this function warns that ImageNet's recipe for `size` is used, and returns `None`.
+    """
     if pixels is not None:
         return pixels if isinstance(pixels, str) else pixels_of(pixels)
     ours = frostline.pixels(round(size / 0.875), size)
@@ -43,13 +50,13 @@ def chosen(pixels, model, size, stacklevel=3):
         try:
             return _sized(pixels_of(model), size)
         except (ValueError, KeyError) as error:
-            why = f"the model's own cannot be followed ({error})"
-    warnings.warn(f"images are resized and normalized as ImageNet's ({ours}): {why}; pass pixels=", stacklevel=stacklevel)
+            why = f"the model's preprocessing is not supported ({error})"
+    warnings.warn(f"using ImageNet's preprocessing ({ours}), because {why}; pass pixels= to select another", stacklevel=stacklevel)
     return None
 
 
 def _sized(recipe, size):
-    """A recipe for another `size` than the network was trained with, where one is asked for that is not the default."""
+    """Scale a recipe to `size`, unless it is the default size or the size of the recipe."""
     stated = json.loads(recipe)
     crop = stated["crop_height"]
     if size in (224, crop):

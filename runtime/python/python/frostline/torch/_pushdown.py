@@ -1,4 +1,4 @@
-"""From a module and images to what a training loop needs."""
+"""Functions that divide a module and read its activations."""
 
 from __future__ import annotations
 
@@ -71,40 +71,67 @@ def pushdown(
     priority: int | None = None,
     fixed_batch: int | None = None,
 ) -> tuple[torch.nn.Module, Activations]:
-    """Has `hosts` run `model` up to the module `freeze`; returns `(suffix, data)`: a module with what follows, which shares the model's
-    Parameters, and the `Activations` to train it on, whose `validation` and `test` are those of these parts of the data, if there are any.
+    """Divide `model` at the module `freeze`, and let `hosts` run the frozen layers.
 
-    * `model`: an image classifier that takes float32 `[n, 3, size, size]`; it is left as it is.
-    * `data`: a path, `s3://bucket/prefix`, `gs://`, `az://` or `https://`, laid out as `frostline train` has it; its words are also those of
-      `labels` (a CSV file), `validation` (a share), `layout`, `on_bad_sample` (`fail` or `skip`) and `guest` with `parameters`.
-    * `hosts`: their addresses; without, one is started beside this process.
-    * `freeze`: a module or its path, such as `layer4.0`, up to whose output the network is frozen (`freeze_points` lists them); `none` freezes nothing.
-    * `batch`: samples of a batch of all processes together; the last one of an epoch may have fewer, unless `drop_last`.
-      `shuffle`: off for a test set, which is in the order of the listing.
-    * `split`: where hosts stop and this process goes on: `none`, `input`, or a module or tensor at or before `freeze`; `auto` measures host, link
-      and this machine, as `frostline plan` does. The activations are the same wherever it lies.
-      Where a `guest` is given, `auto` has it run all of them.
-    * `encoding`: how activations travel: `f32`, `f16`, `int8`, each with `+lz4` or `+zstd`; `auto` as it was planned.
-    * `suffix`: the module after the freeze cut, where `model` cannot be divided by itself.
-    * `prefix_precision`: `int8` quantizes the frozen layers, calibrated on images of the data: a half to a quarter of the time; `auto` does so if it is
-      faster and precise enough. `allow_imprecise` accepts a cosine similarity to f32 below 0.99.
-    * `pixels`: a recipe by `frostline.pixels`, or what states one to `pixels_of`, such as an image processor of transformers. Without one it is
-      timm's own of the model, else ImageNet's for the `size`, with a warning. `augment`: how training images are varied.
-    * `columns`: of `key`, `version` and `size`; with any, batches are `(x, y, columns)`, a dictionary with a list for each.
-    * `task`: `classes`, or, of a table of labels, `labels` (columns of 0 and 1) or `numbers`.
-    * `feature_cache`: disk that activations may take on this machine, in bytes or as `"4GiB"`, so that frozen layers run once for each image, in later
-      epochs and later programs too; by default half of what it has free, `off` keeps none. Those of images that are varied are never kept.
-    * `threads`: of the layers between split and freeze cut, 0 for all cores. `rank`, `world`: see `Activations`.
-    * `ahead`: batches that are fetched ahead; `memory`: bytes that they may take; `open_requests` and `request_samples`: requests in flight, and samples of
-      each; `priority`, `fixed_batch`: as for `frostline train`.
+    Returns `(suffix, data)`. `suffix` is a module with the layers after the cut, which shares the model's Parameters.
+    `data` is the `Activations` dataset to train it with. `data.validation` and `data.test` are the datasets of these
+    parts, or None.
 
-    Raises `ValueError` for what cannot be divided, and `frostline.Error` for what hosts refuse. Where `torch.distributed` is in use, all processes
-    call it: the first one's frozen layers are everyone's.
+    Raises `ValueError` if the model cannot be divided, and `frostline.Error` if a host refuses a request. With
+    `torch.distributed`, call this function in all processes. All processes use the frozen layers of rank 0.
+
+    :param model: An image classifier with float32 input `[n, 3, size, size]`. It is not modified.
+    :param data: A path, `s3://bucket/prefix`, `gs://`, `az://` or `https://`, with the layout that `frostline train`
+        expects.
+    :param hosts: Addresses of the hosts. Without hosts, one is started on this machine.
+    :param freeze: A module or its path, such as `layer4.0`. The network is frozen up to its output. `freeze_points` lists
+        valid modules. `none` freezes no layers.
+    :param batch: Total number of samples per batch of all processes. The last batch of an epoch can be smaller.
+    :param seed: Seed of the division into parts and of the order of epochs.
+    :param split: Cut from which hosts send activations: `none`, `input`, or a module or tensor at or before `freeze`. `auto`
+        measures host, link and this machine, as `frostline plan` does. If a `guest` is set or no hosts are set, `auto` is
+        the freeze cut. The split does not affect the activations at the freeze cut.
+    :param encoding: Encoding in transit: `f32`, `f16` or `int8`, optionally with `+lz4` or `+zstd`. `auto` is the encoding
+        of the plan, or without a plan `u8` for the split `input` and `f32` for other splits.
+    :param suffix: Module after the freeze cut, if `model` cannot be divided automatically.
+    :param prefix_precision: `int8` quantizes the frozen layers with images of the data as calibration samples, which reduces
+        their time to between a half and a quarter. `auto` quantizes them if this is faster and precise enough.
+    :param allow_imprecise: Accepts quantized layers with a cosine similarity to f32 below 0.99.
+    :param pixels: A recipe from `frostline.pixels`, or a source for `pixels_of` such as an image processor of transformers.
+        Defaults to the recipe of a timm model. For other models, ImageNet's recipe is used with a warning.
+    :param size: Height and width of the input in pixels.
+    :param labels: CSV file with labels.
+    :param task: `classes`, or with a labels table `labels` (columns of 0 and 1) or `numbers`.
+    :param validation: Fraction of the samples to use for validation, if the data have no validation part.
+    :param layout: `auto`, `objects` or `shards`.
+    :param augment: Augmentation of the training images.
+    :param shuffle: Whether training samples are shuffled. Otherwise they are in the order of the listing.
+    :param drop_last: Whether to drop a smaller last batch.
+    :param columns: Additional fields of each sample: `key`, `version` and `size`. If set, batches are `(x, y, columns)` with
+        a dictionary of lists.
+    :param on_bad_sample: `fail` raises `frostline.BadSample`, `skip` omits the sample.
+    :param guest: Guest to use instead of the stock guest.
+    :param parameters: Parameters of the guest.
+    :param threads: Number of threads for the layers from the split to the freeze cut. 0 uses all cores.
+    :param feature_cache: Disk limit for cached features on this machine, in bytes or as `"4GiB"`. Frozen layers then run once
+        per image, including later epochs and programs. Defaults to half of the free disk space. `off` disables the cache.
+        Features of augmented images are never cached.
+    :param rank: See `Activations`.
+    :param world: See `Activations`.
+    :param token: Token for the hosts.
+    :param token_file: File with the token.
+    :param ca: File with trusted certificates in PEM.
+    :param ahead: Maximum number of prefetched batches.
+    :param memory: Memory limit of the batches in flight in bytes.
+    :param open_requests: Maximum number of requests in flight per host.
+    :param request_samples: Maximum number of samples per request.
+    :param priority: See `frostline train`.
+    :param fixed_batch: See `frostline train`.
     """
     if on_bad_sample not in ("fail", "skip"):
-        raise ValueError(f"on_bad_sample is {on_bad_sample!r}; it is 'fail' or 'skip'")
+        raise ValueError(f"invalid on_bad_sample {on_bad_sample!r}; use 'fail' or 'skip'")
     if prefix_precision not in ("f32", "int8", "auto"):
-        raise ValueError(f"prefix_precision is {prefix_precision!r}; it is 'f32', 'int8' or 'auto'")
+        raise ValueError(f"invalid prefix_precision {prefix_precision!r}; use 'f32', 'int8' or 'auto'")
     stream = {"ahead": ahead, "memory": memory, "open_requests": open_requests, "request_samples": request_samples}
     stream |= {"priority": priority, "fixed_batch": fixed_batch}
     stream = {name: value for name, value in stream.items() if value is not None}
@@ -112,8 +139,8 @@ def pushdown(
     guest, labels = guest and os.fspath(guest), labels and os.fspath(labels)
     config = client.config(data)
     listing = {"layout": layout, "labels": labels, "task": task, "validation": validation, "seed": seed}
-    # One object added between two listings, and processes would train on other samples or wait for each other for ever.
-    train, held_out, test, classes = _once(lambda: listed(config, **listing, any_files=guest is not None))
+    # If an object were added between two listings, processes would use different samples or wait for each other forever.
+    train, held_out, test, classes = _on_rank_zero(lambda: listed(config, **listing, any_files=guest is not None))
     count = len(train) + len(held_out) + len(test)
     if pixels is not None or parameters is None and guest is None:
         pixels = _pixels.chosen(pixels, model, size)
@@ -123,7 +150,7 @@ def pushdown(
     rows = kept(feature_cache, None, "none", count)
     if freeze == "none":
         suffix, split = model, "none"
-        # As `frostline train` has it of a network whose input has this size.
+        # Same default as `frostline train` for an input of this size.
         settings["parameters"] = settings["parameters"] or frostline.pixels(round(size / 0.875), size)
     else:
         example = _example(pixels, size, next(model.parameters(), torch.empty(0)).device)
@@ -136,7 +163,7 @@ def pushdown(
             _check_head(model, example, len(classes))
 
         def provided():
-            # The stock guest's parameters are a recipe too.
+            # The parameters of the stock guest are also a recipe.
             recipe = pixels or (parameters if guest is None else None)
             frozen = _Frozen(model, freeze, suffix, example, recipe)
             frozen_here.append(frozen)
@@ -146,7 +173,7 @@ def pushdown(
             rows = kept(feature_cache, frozen.layers, frozen.cut, count, stock=guest is None)
             return where, planned | frozen.sent(client, data, guest), frozen.middle(where), rows, frozen.row
 
-        split, planned, middle, rows, row = _once(provided)
+        split, planned, middle, rows, row = _on_rank_zero(provided)
         settings |= planned
     source = Source(settings | stream, split, middle, threads, on_bad_sample, row=row, kept=rows)
     common = {"batch": batch, "seed": seed, "columns": columns, "rank": rank, "world": world}
@@ -175,11 +202,22 @@ def extract(
     ca: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> pyarrow.RecordBatchReader:
-    """Activations of all images under `data`, labeled or not, at the output of the module `cut`, in evaluation mode and by `frostline.Client.extract`:
-    a reader of record batches with the columns `key`, `label` and `activation`.
+    """Read the activations of all images under `data`, labeled or not, at the output of the module `cut`.
 
-    `model`, `data`, `hosts`, `pixels` and `size` are those of `pushdown`; `options` those of `Client.extract`: `keys`, `batch`, `encoding`,
-    `on_bad_sample`, `layout`, `feature_cache` and others. Raises as `pushdown` does.
+    The model runs in evaluation mode. Returns a reader of record batches with the columns `key`, `split`, `label` and
+    `activation`; see `frostline.Client.extract`. Raises the same exceptions as `pushdown`.
+
+    :param model: See `pushdown`.
+    :param cut: A module or its path.
+    :param data: See `pushdown`.
+    :param hosts: See `pushdown`.
+    :param pixels: See `pushdown`.
+    :param size: See `pushdown`.
+    :param token: Token for the hosts.
+    :param token_file: File with the token.
+    :param ca: File with trusted certificates in PEM.
+    :param options: Further arguments of `Client.extract`, such as `keys`, `batch`, `encoding`, `on_bad_sample`, `layout` and
+        `feature_cache`.
     """
     if unknown := {"parameters", "model", "guest"} & set(options):
         raise TypeError(f"extract() got an unexpected keyword argument {sorted(unknown)[0]!r}")
@@ -192,7 +230,7 @@ def extract(
 
 
 def _check_head(model, example, classes):
-    """Refuses a model with fewer outputs than there are classes, and warns of one with more."""
+    """Raise `ValueError` if the model has fewer outputs than classes, and warn if it has more."""
     with Evaluating(model), torch.no_grad():
         output = model(example)
     logits = getattr(output, "logits", output)
@@ -201,22 +239,24 @@ def _check_head(model, example, classes):
     what = f"the model has {logits.shape[1]} outputs, the data {classes} classes"
     if logits.shape[1] < classes:
         raise ValueError(f"{what}: replace its head first")
-    warnings.warn(f"{what}: its head may be of other classes", stacklevel=3)
+    warnings.warn(f"{what}: its head may belong to other classes", stacklevel=3)
 
 
 def _warn_of_trainable(model, suffix, freeze):
-    """Where only some Parameters before the cut are frozen, the others were probably meant to be trained: adapters in all layers, say."""
+    """Warn about trainable Parameters before the cut if others are frozen, for example adapters in all layers."""
     trained = {id(parameter) for parameter in suffix.parameters()}
     before = [parameter for parameter in model.parameters() if id(parameter) not in trained]
     trainable = [parameter for parameter in before if parameter.requires_grad]
     if trainable and len(trainable) < len(before):
         numbers = sum(parameter.numel() for parameter in trainable)
-        warnings.warn(f"{len(trainable)} trainable Parameters ({numbers:,} numbers) lie before {freeze!r} and are not trained", stacklevel=3)
+        warnings.warn(f"{len(trainable)} trainable Parameters ({numbers:,} numbers) are before {freeze!r} and are not trained", stacklevel=3)
 
 
-def _once(work):
-    """What `work` gives in the first of several processes. Its listing and layers are everyone's, as its Parameters are with
-    DistributedDataParallel; and who measures is not disturbed by the others.
+def _on_rank_zero(work):
+    """Run `work` in rank 0 and return its result in all processes.
+
+    All processes share the listing and layers of rank 0, as DistributedDataParallel shares its Parameters. Other
+    processes do not disturb measurements.
     """
     distributed = torch.distributed
     if not (distributed.is_available() and distributed.is_initialized()):
@@ -225,7 +265,7 @@ def _once(work):
     if distributed.get_rank() == 0:
         try:
             found = [work()]
-        except Exception as error:  # the others wait for an answer
+        except Exception as error:  # The other processes wait for a result.
             found = [error]
     distributed.broadcast_object_list(found, 0)
     if isinstance(found[0], Exception):
@@ -233,29 +273,29 @@ def _once(work):
     return found[0]
 
 
-def _say(what):
-    """Tells a person who waits what is done now."""
+def _log_progress(what):
+    """Log progress, and print it in a terminal or notebook."""
     LOG.info("%s", what)
     if not LOG.isEnabledFor(logging.INFO) and (sys.stderr.isatty() or "ipykernel" in sys.modules):
         print(f"frostline: {what}", file=sys.stderr)
 
 
 def _example(pixels, size, device):
-    """Two samples of the shape of the network's input."""
+    """Return two random samples with the shape of the network's input."""
     spec = json.loads(pixels) if pixels else {}
     return torch.randn(2, 3, spec.get("crop_height", size), spec.get("crop_width", size), device=device)
 
 
 class _Frozen:
-    """The layers up to the freeze cut, for hosts."""
+    """The exported layers up to the freeze cut."""
 
     def __init__(self, model, freeze, suffix, example, pixels):
         self.name = re.sub(r"[^a-z0-9_-]", "-", type(model).__name__.lower())
-        _say(f"exporting {type(model).__name__} and verifying its division at {freeze!r}")
+        _log_progress(f"exporting {type(model).__name__} and verifying its division at {freeze!r}")
         try:
             self._divide(network.export(model, example), model, freeze, suffix, example, pixels)
         except ValueError as error:
-            # A network cannot be divided inside what the exporter fused. Hosts fuse the nodes themselves.
+            # The cut may be inside a fused node. Export without fusion, because hosts also fuse nodes.
             try:
                 self._divide(network.export(model, example, fuse=False), model, freeze, suffix, example, pixels)
             except ValueError:
@@ -271,10 +311,10 @@ class _Frozen:
         self.row = network.check(model, self.layers, suffix, example)
 
     def quantize(self, client, data, precision, allow_imprecise, layout, guest):
-        """Quantizes the layers to int8, if `precision` and their error allow it."""
+        """Quantize the layers to int8 if `precision` and the error permit it."""
         if guest:
             raise ValueError("prefix_precision: calibration requires the stock guest; leave it at 'f32' with guest=")
-        _say("calibrating int8 on images of the data")
+        _log_progress("calibrating int8 on images of the data")
         whole, rounded = self._file(f"{self.name}.onnx"), self._file(f"{self.name}-int8.onnx")
         whole.write_bytes(self.exported.SerializeToString())
         written = client.quantize(whole, data, rounded, freeze=self.cut, prefix_precision=precision, allow_imprecise=allow_imprecise, layout=layout)
@@ -286,8 +326,11 @@ class _Frozen:
         rounded.unlink()
 
     def plan(self, client, data, split, encoding, guest, settings):
-        """(split, settings of a stream) as planned, or as they are given. Whoever brings a guest has it run all frozen layers; so does a host
-        inside this process, which shares its cores: measuring would take longer than a split saves."""
+        """Return (split, settings of a stream) from a plan or from the arguments.
+
+        With a guest, `auto` selects the freeze cut, so that the guest runs all frozen layers. The same applies to a host
+        on this machine, which shares the cores with this process. A measurement would take longer than a split saves.
+        """
         if split != "auto" or guest or not client._hosts:
             where = split if split in ("none", "input") else self.cut if split == "auto" else network.cut(self.exported, split)
             usual = "u8" if where == "input" else "f32"
@@ -296,7 +339,7 @@ class _Frozen:
         whole.write_bytes(self.exported.SerializeToString())
         loss = {"classes": "cross-entropy", "labels": "bce", "numbers": "mse"}[settings.pop("task")]
         words = {key: value for key, value in settings.items() if value is not None}
-        _say("measuring hosts, link and this machine for split='auto'; any other split skips this")
+        _log_progress("measuring hosts, link and this machine for split='auto'; any other split skips this")
         planned = client.plan(str(whole), data, freeze=self.cut, encoding=encoding, loss=loss, feature_cache="off", **words)
         whole.unlink()
         return planned["split"], {
@@ -307,18 +350,18 @@ class _Frozen:
         }
 
     def middle(self, split):
-        """The layers from the split to the freeze cut; `None` where there are none."""
+        """Return the layers from the split to the freeze cut, or `None` if there are none."""
         if split == self.cut:
             return None
         begin = network.INPUT if split in ("none", "input") else split
         return network.piece(self.exported, begin, self.cut)
 
     def sent(self, client, data, guest):
-        """Has the hosts take layers and guest; returns what a stream is told of them."""
-        # Hosts that come back without the layers are given them again from here.
+        """Upload the layers and the guest, and return the settings of a stream."""
+        # The layers are uploaded again from this file if a host loses them.
         file = self._file(f"{self.name}-frozen.onnx")
         file.write_bytes(self.layers)
-        _say(f"sending the frozen layers to the hosts that lack them ({len(self.layers) / 1e6:.1f} MB)")
+        _log_progress(f"uploading the frozen layers to hosts that do not have them ({len(self.layers) / 1e6:.1f} MB)")
         pins = client.push_model(file, data=data), client.push_guest(guest, data=data)
         (model, helper) = ((pin.name, pin.sha256) for pin in pins)
         return {"model": model, "guest": helper, "model_file": str(file), "guest_file": guest}

@@ -3,24 +3,24 @@ use crate::ReportError;
 use csv::StringRecord;
 use std::collections::HashMap;
 
-/// Pairs of a class and what was taken for it that are counted.
+/// Maximum number of distinct pairs of true and predicted class.
 const PAIRS: usize = 4_000_000;
 
-/// Predictions of one class an image.
+/// Predictions of one class per image.
 #[derive(Debug, Default)]
 pub(crate) struct ClassPredictions {
-    /// Names of classes as they came.
+    /// Class names in order of appearance.
     pub(crate) names: Vec<String>,
     places: HashMap<String, u32>,
-    /// Samples by what they are and what they were taken for.
+    /// Number of samples by true and predicted class.
     pub(crate) pairs: HashMap<(u32, u32), u64>,
     pub(crate) samples: u64,
-    /// Samples that say the place of the true label, and those of them where it is among the first five.
+    /// Number of samples with a rank of the true class, and number of ranks up to 5.
     pub(crate) ranked: u64,
     pub(crate) in_five: u64,
 }
 
-/// Where a row has what is counted.
+/// Columns of the table.
 pub(super) struct Columns {
     label: usize,
     predicted: usize,
@@ -52,7 +52,7 @@ impl ClassPredictions {
     fn add(&mut self, label: &str, predicted: &str, rank: Option<&str>) -> Result<(), String> {
         let pair = (self.place(label)?, self.place(predicted)?);
         if self.pairs.len() >= PAIRS && !self.pairs.contains_key(&pair) {
-            return Err(format!("more than {PAIRS} pairs of classes"));
+            return Err(format!("more than {PAIRS} pairs of true and predicted class"));
         }
         *self.pairs.entry(pair).or_default() += 1;
         self.samples += 1;

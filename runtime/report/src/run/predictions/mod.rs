@@ -1,4 +1,5 @@
-//! `predictions.csv`, counted: a row a validation image, whose columns tell what the model predicts.
+//! Totals of `predictions.csv`. The table has a row per validation image, and columns that depend on the
+//! task.
 
 mod classes;
 mod values;
@@ -13,17 +14,17 @@ use std::io::ErrorKind;
 use std::path::Path;
 use values::Columns;
 
-/// Classes, labels or numbers that are told apart.
+/// Maximum number of classes, labels or numbers.
 const OUTPUTS: usize = 100_000;
 
-/// What a model said of the validation images.
+/// Predictions for the validation images.
 #[derive(Debug)]
 pub(crate) enum Predictions {
-    /// With one class an image.
+    /// One class per image.
     Classes(ClassPredictions),
-    /// With several labels an image.
+    /// Several labels per image.
     Labels(Labels),
-    /// With numbers.
+    /// One number per target and image.
     Numbers(Targets),
 }
 
@@ -48,14 +49,14 @@ impl Predictions {
     }
 }
 
-/// The rows below the header.
+/// Rows after the header.
 struct Rows<'a> {
     file: &'a Path,
     rows: Reader<File>,
 }
 
 impl Rows<'_> {
-    /// Hands each to `take`; what it says of one is an error at that line.
+    /// Calls `take` for each row, and adds the line to errors.
     fn each(&mut self, mut take: impl FnMut(&StringRecord) -> Result<(), String>) -> Result<(), ReportError> {
         let mut row = StringRecord::new();
         loop {

@@ -1,4 +1,4 @@
-//! Predictions of several labels or numbers an image, scored output by output.
+//! Scores of labels and numbers, calculated for each output separately.
 
 use super::{OUTPUTS, Rows, missing};
 use crate::ReportError;
@@ -6,10 +6,11 @@ use csv::StringRecord;
 use frostline_job::scores::{Counts, Errors, average_precision};
 use std::collections::HashMap;
 
-/// Probabilities that are held to rank images by, 8 bytes each; of more, no average precision is known.
+/// Maximum number of probabilities held for ranking, 8 bytes each. If there are more, average precision is
+/// not available.
 const RANKED: usize = 4_000_000;
 
-/// How well each label was found, in the order of the model's outputs.
+/// Scores of labels, ordered by model output.
 #[derive(Debug, Default)]
 pub(crate) struct Labels {
     pub(crate) samples: u64,
@@ -20,11 +21,11 @@ pub(crate) struct Labels {
 pub(crate) struct LabelScore {
     pub(crate) name: String,
     pub(crate) counts: Counts,
-    /// None where no image has the label, and where there are too many to rank.
+    /// `None` if no image has the label, or if there are too many probabilities.
     pub(crate) average_precision: Option<f64>,
 }
 
-/// How well each number was met, in the order of the model's outputs.
+/// Scores of numbers, ordered by model output.
 #[derive(Debug, Default)]
 pub(crate) struct Targets {
     pub(crate) samples: u64,
@@ -37,7 +38,7 @@ pub(crate) struct TargetScore {
     pub(crate) errors: Errors,
 }
 
-/// Where a row has what it says of each output.
+/// Columns of each output.
 pub(super) enum Columns {
     Labels(Vec<LabelColumns>),
     Numbers(Vec<TargetColumns>),
@@ -57,7 +58,7 @@ pub(super) struct TargetColumns {
 }
 
 impl Columns {
-    /// Those of `label:NAME`, `predicted:NAME` and, of labels, `probability:NAME`.
+    /// Finds the columns `label:NAME`, `predicted:NAME` and, for labels, `probability:NAME`.
     pub(super) fn find(header: &StringRecord) -> Result<Self, String> {
         let places: HashMap<&str, usize> = header.iter().zip(0..).collect();
         let needed = |kind: &str, name: &str| {
@@ -156,7 +157,7 @@ impl Targets {
     }
 }
 
-/// A cell's number; what the model has no number for is empty.
+/// Parses a number. Empty cells are NaN.
 fn number(row: &StringRecord, column: usize) -> Result<f32, String> {
     let cell = row.get(column).unwrap_or_default().trim();
     if cell.is_empty() {
@@ -196,12 +197,12 @@ mod tests {
             [warm.counts.precision(), warm.counts.recall(), warm.counts.f1()],
             [0.5; 3]
         );
-        // Ranked yes, no, yes.
+        // The ranking is positive, negative, positive.
         assert!((warm.average_precision.unwrap() - (1.0 + 2.0 / 3.0) / 2.0).abs() < 1e-12);
         assert_eq!((cold.average_precision, cold.counts.predicted), (None, 1));
     }
 
-    /// Errors 1 and -3 around targets whose mean is 4, each 2 away from it.
+    /// The mean of the targets is 4, and the errors are 1 and -3.
     #[test]
     fn each_number_is_measured() {
         let read = read("key,label:age,predicted:age\na,2,3\nb,6,3\n");

@@ -17,7 +17,7 @@ use std::time::Duration;
 /// Maximum number of audit entries per answer.
 const ENTRIES: usize = 100_000;
 
-/// `?tenant=&limit=`
+/// Query of [`audit`].
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AuditQuery {
@@ -60,8 +60,8 @@ fn activity(service: &Service) -> Activity {
     );
     let (lanes, all, standings) = (
         &service.machine.lanes,
-        extractions.standing(),
-        extractions.standings(),
+        extractions.counts(),
+        extractions.counts_by_tenant(),
     );
     let stats = lanes.stats();
     let waited: BTreeMap<String, Duration> = stats.waited.iter().cloned().collect();

@@ -41,7 +41,7 @@ pub(super) async fn cancel(
 fn detail(service: &Service, job: JobInfo) -> JobDetail {
     let (lanes, extractions) = (&service.machine.lanes, &service.scheduling.extractions);
     let memory = MemorySnapshot::read(&service.scheduling.memory);
-    let standings = extractions.standings().into_iter();
+    let standings = extractions.counts_by_tenant().into_iter();
     let holding = lanes.stats().holding.into_iter();
     JobDetail {
         job,

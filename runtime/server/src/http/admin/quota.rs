@@ -18,10 +18,10 @@ pub(super) async fn show(
 ) -> Result<Json<Vec<QuotaInfo>>, Refusal> {
     let allowed = service
         .tenants
-        .allowed(&name)
+        .quota(&name)
         .ok_or_else(|| unknown_tenant(&name))?;
     let today = service.operations.accounts.today_of(&name);
-    let standing = service.scheduling.extractions.standings();
+    let standing = service.scheduling.extractions.counts_by_tenant();
     let standing = standing.get(&name).copied().unwrap_or_default();
     let library = &service.library;
     let used = |key| match key {

@@ -17,15 +17,15 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub(crate) struct AdminTokens {
     /// Token with full access.
-    pub(crate) all: Arc<TokenFile>,
+    pub(crate) full: Arc<TokenFile>,
     /// Read-only token, if configured.
-    pub(crate) read: Option<Arc<TokenFile>>,
+    pub(crate) read_only: Option<Arc<TokenFile>>,
 }
 
 impl AdminTokens {
     /// Returns the token files that are reloaded on changes.
     pub(crate) fn files(&self) -> impl Iterator<Item = Arc<TokenFile>> {
-        [Some(Arc::clone(&self.all)), self.read.clone()]
+        [Some(Arc::clone(&self.full)), self.read_only.clone()]
             .into_iter()
             .flatten()
     }
@@ -44,7 +44,10 @@ async fn authorize(
 ) -> Result<Response, Refusal> {
     let given = bearer(request.headers()).ok_or(Refusal::NotAdmin)?;
     let admits = |token: &Arc<TokenFile>| token.admit(given).is_some();
-    let (all, read) = (admits(&tokens.all), tokens.read.as_ref().is_some_and(admits));
+    let (all, read) = (
+        admits(&tokens.full),
+        tokens.read_only.as_ref().is_some_and(admits),
+    );
     if !all && !read {
         peer.permit.clear_tenant();
         throttle(&service, peer.address)?;

@@ -6,7 +6,7 @@ use crate::http::receive::json;
 use crate::http::references::checked_name;
 use crate::refusal::Refusal;
 use crate::service::Service;
-use crate::tenants::{CONFIGURED, IssuedToken, MOST_TOKENS, TenantRecord};
+use crate::tenants::{CONFIGURED, IssuedToken, MAX_TOKENS, TenantRecord};
 use axum::Json;
 use axum::extract::{Path, Request, State};
 use frostline_profile::now;
@@ -15,7 +15,7 @@ use http::StatusCode;
 use std::sync::Arc;
 
 /// Maximum number of revoked tokens of the configured tenant. A single token usually lasts for years.
-const MOST_REVOKED: usize = 256;
+const MAX_REVOKED_TOKENS: usize = 256;
 
 /// Lists all tenants.
 pub(super) async fn list(State(service): State<Arc<Service>>) -> Json<Vec<TenantInfo>> {
@@ -114,9 +114,9 @@ pub(super) async fn rotate(
             issued.stored.expires_at = expiry(issued.stored.created_at, seconds);
             record.rotate(issued.stored.clone(), until, now());
         }
-        if record.tokens.len() > MOST_TOKENS {
+        if record.tokens.len() > MAX_TOKENS {
             return Err(Refusal::request(format!(
-                "tenant {name:?} has {MOST_TOKENS} tokens, the maximum; revoke a token first"
+                "tenant {name:?} has {MAX_TOKENS} tokens, the maximum; revoke a token first"
             )));
         }
         Ok(())
@@ -138,8 +138,8 @@ pub(super) async fn revoke(
     let in_file = service.tenants.record(CONFIGURED).filter(|_| name == CONFIGURED);
     let in_file = in_file.and_then(|known| known.tokens.iter().find(|token| token.id == id).cloned());
     change_record(&service, &name, |record| match &in_file {
-        Some(_) if record.tokens.len() >= MOST_REVOKED => Err(Refusal::request(format!(
-            "{MOST_REVOKED} tokens of {CONFIGURED} were revoked, the limit; disable {CONFIGURED} and add a tenant"
+        Some(_) if record.tokens.len() >= MAX_REVOKED_TOKENS => Err(Refusal::request(format!(
+            "{MAX_REVOKED_TOKENS} tokens of {CONFIGURED} were revoked, the limit; disable {CONFIGURED} and add a tenant"
         ))),
         Some(token) => {
             record.tokens.push(token.clone());
@@ -226,7 +226,11 @@ async fn checked_roots(
     for root in parsed.iter() {
         let root = service.operations.roots.root_for(root, tenant);
         let probed = service.library.probe(&root).await;
-        probed.map_err(|error| Refusal::request(format!("{error}; use --unchecked to grant the root without this check")))?;
+        probed.map_err(|error| {
+            Refusal::request(format!(
+                "{error}; use --unchecked to grant the root without this check"
+            ))
+        })?;
     }
     Ok(roots.to_vec())
 }

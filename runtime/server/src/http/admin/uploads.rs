@@ -65,7 +65,7 @@ pub(super) async fn list<K: UploadKind>(
         Some(tenant) => {
             service
                 .tenants
-                .allowed(tenant)
+                .quota(tenant)
                 .ok_or_else(|| unknown_tenant(tenant))?;
             K::shelf(&service).owned_by(tenant).names()
         }
@@ -126,7 +126,8 @@ pub(super) async fn remove<K: UploadKind>(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Shares a model with all tenants after the usual checks.
+/// Uploads a model that is shared with all tenants. The checks are the same as for a tenant's model, but no
+/// storage quota applies.
 pub(super) async fn publish(
     State(service): State<Arc<Service>>,
     admin: Admin,

@@ -13,7 +13,7 @@ use http::Uri;
 use serde::Deserialize;
 use std::sync::Arc;
 
-/// `?from=&to=&tenant=`
+/// Query of [`show`].
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct UsageQuery {

@@ -41,7 +41,7 @@ pub(crate) struct CheckedUpload<F> {
 }
 
 /// Result of adding a version to a name.
-struct Made<F> {
+struct VersionUpdate<F> {
     newest: Arc<StoredVersion<F>>,
     /// Versions to delete.
     surplus: Vec<Arc<StoredVersion<F>>>,
@@ -261,11 +261,11 @@ impl<F: Facts> OwnedUploads<'_, F> {
         let updated = self.make_newest(name, &stored, lost.as_deref(), fits).await;
         // If the outcome of the change is unknown, the version may exist, so its bytes must be kept.
         if let Err(error) = &updated
-            && !matches!(error, StateError::Unsure { .. })
+            && !matches!(error, StateError::OutcomeUnknown { .. })
         {
             self.shelf.discard(&stored.blob).await;
         }
-        let Made { newest, surplus } = updated?;
+        let VersionUpdate { newest, surplus } = updated?;
         for version in surplus {
             self.shelf.discard(&version.blob).await;
         }
@@ -284,7 +284,7 @@ impl<F: Facts> OwnedUploads<'_, F> {
         stored: &Arc<StoredVersion<F>>,
         lost: Option<&StoredVersion<F>>,
         fits: impl Fn(u64) -> Result<(), StateError>,
-    ) -> Result<Made<F>, StateError> {
+    ) -> Result<VersionUpdate<F>, StateError> {
         let (mut newest, mut surplus) = (Arc::clone(stored), Vec::new());
         let is_lost = |version: &StoredVersion<F>| lost.is_some_and(|lost| lost.blob == version.blob);
         let push = |now: Option<&Versions<F>>| {
@@ -311,7 +311,7 @@ impl<F: Facts> OwnedUploads<'_, F> {
             }))
         };
         self.shelf.documents.update(&self.key(name), push).await?;
-        Ok(Made { newest, surplus })
+        Ok(VersionUpdate { newest, surplus })
     }
 
     /// Checks that another name can be added.

@@ -67,10 +67,13 @@ async fn a_backup_holds_everything_and_the_next_one_copies_what_is_new() {
         "the backup should be complete"
     );
     put(&state, "a", "three").await;
-    server.asked();
+    server.take_requests();
     let second = back_up(&from, &backup).await.unwrap();
     let wrote = |(method, key): &(Method, String)| *method == Method::PUT && key.starts_with("blobs/");
-    assert_eq!(server.asked().iter().filter(|asked| wrote(asked)).count(), 1);
+    assert_eq!(
+        server.take_requests().iter().filter(|asked| wrote(asked)).count(),
+        1
+    );
     assert_eq!((second.versions, verify(&backup).await.unwrap()), (3, second));
     // A host can use the backup as state.
     let host = SharedState::<TenantRecord>::open(backup, &Limits::default())
@@ -80,7 +83,7 @@ async fn a_backup_holds_everything_and_the_next_one_copies_what_is_new() {
 }
 
 #[tokio::test]
-async fn what_a_backup_lacks_is_listed() {
+async fn a_backup_lists_missing_and_corrupt_versions() {
     let (folder, backup) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let state = open(folder.path()).await;
     put(&state, "gone", "gone").await;

@@ -113,7 +113,7 @@ async fn a_change_whose_answer_was_lost_is_made_once() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_removed_without_keeping_others_from_adding() {
+async fn removing_a_missing_document_does_not_wait_for_the_append_lock() {
     let folder = tempfile::tempdir().unwrap();
     let things = Things::at(folder.path()).await;
     let other = Things::at(folder.path()).await;

@@ -4,7 +4,7 @@ use super::s3::{Asked, Fault, S3};
 use super::{Things, hash, host};
 use crate::state::StateError;
 use crate::state::documents::{Documents, Replica};
-use crate::state::journal::{Journal, Kind};
+use crate::state::journal::{DocumentKind, Journal};
 use crate::state::log;
 use crate::state::record::FORMAT;
 use crate::state::snapshot::Document;
@@ -15,7 +15,7 @@ use std::time::Instant;
 use tokio::sync::Barrier;
 
 #[tokio::test]
-async fn what_was_deleted_leaves_nothing() {
+async fn deleted_documents_leave_no_objects() {
     let server = S3::start().await;
     let host = Things::open(server.store()).await.unwrap();
     host.set("stays", 1).await.unwrap();
@@ -31,16 +31,12 @@ async fn what_was_deleted_leaves_nothing() {
         2 + 1,
         "expected 2 lists of parts and 1 part"
     );
-    assert_eq!(
-        server.keys("log/").len(),
-        1000,
-        "changes to keep for other hosts"
-    );
-    server.asked();
+    assert_eq!(server.keys("log/").len(), 1000, "changes to keep for other hosts");
+    server.take_requests();
     let late = Things::open(server.store()).await.unwrap();
     assert_eq!((late.documents.list("").len(), late.get("stays")), (1, Some(1)));
     assert_eq!(
-        server.asked().len(),
+        server.take_requests().len(),
         4,
         "expected to request a listing, the snapshot, the part and a missing change"
     );
@@ -70,10 +66,13 @@ async fn many_changes_are_read_at_once() {
         }
         .boxed()
     });
-    server.asked();
+    server.take_requests();
     two.journal.catch_up().await.unwrap();
     assert_eq!(two.get("a"), Some(99));
-    assert!(server.asked().len() <= 127, "expected less than twice the number of changes");
+    assert!(
+        server.take_requests().len() <= 127,
+        "expected less than twice the number of changes"
+    );
 }
 
 #[tokio::test]
@@ -99,7 +98,11 @@ async fn a_host_that_stood_still_resurrects_nothing_and_loses_nothing() {
     );
     // The host creates the next change at the position of the deletion.
     assert_eq!(late.get("a"), Some(1));
-    assert_eq!(*late.add_one("a").await.unwrap().unwrap(), 1, "should start from a missing document");
+    assert_eq!(
+        *late.add_one("a").await.unwrap().unwrap(),
+        1,
+        "should start from a missing document"
+    );
     assert!(!server.keys("log/").contains(&log::key(2)));
     one.journal.catch_up().await.unwrap();
     for host in [&one, &late, &Things::open(server.store()).await.unwrap()] {
@@ -122,11 +125,7 @@ async fn a_host_that_is_far_behind_learns_what_was_revoked() {
     }
     one.journal.snapshot().await.unwrap();
     late.journal.catch_up().await.unwrap();
-    assert_eq!(
-        late.get("token"),
-        Some(1),
-        "cannot read the next change"
-    );
+    assert_eq!(late.get("token"), Some(1), "cannot read the next change");
     late.journal.review().await.unwrap();
     assert_eq!((late.get("token"), late.get("b")), (None, Some(1099)));
 }
@@ -138,7 +137,7 @@ mod long {
     async fn a_start_reads_a_hundred_thousand_documents_by_a_few_requests() {
         let server = S3::start().await;
         let known = Arc::new(Replica::<serde_json::Value>::new("guests"));
-        let kinds = vec![Arc::clone(&known) as Arc<dyn Kind>];
+        let kinds = vec![Arc::clone(&known) as Arc<dyn DocumentKind>];
         let journal = Arc::new(Journal::open(server.store(), kinds).await.unwrap());
         let documents = Documents::new(Arc::clone(&known), Arc::clone(&journal));
         let first =
@@ -162,20 +161,23 @@ mod long {
         let unread = known.replace((0..100_000).map(guest).collect());
         assert!(unread.is_empty());
         journal.snapshot().await.unwrap();
-        server.asked();
+        server.take_requests();
         let started = Instant::now();
         let late = host(server.store()).await;
         println!(
             "start at 100,000 documents: {:.2} s",
             started.elapsed().as_secs_f64()
         );
-        let asked = server.asked();
+        let asked = server.take_requests();
         assert_eq!(late.guests.all_names().len(), 100_000);
         // The probe uses three requests, followed by a listing, the list of parts, up to twelve parts of 4
         // MB, and a missing change.
         assert!(asked.len() <= 3 + 2 + 12 + 1, "{} requests", asked.len());
         late.journal.review().await.unwrap();
-        let asked = server.asked().len();
-        assert_eq!(asked, 3, "expected a listing, the last known change and a missing change");
+        let asked = server.take_requests().len();
+        assert_eq!(
+            asked, 3,
+            "expected a listing, the last known change and a missing change"
+        );
     }
 }

@@ -9,7 +9,7 @@ mod uploads;
 mod versions;
 
 use super::documents::{Documents, Replica};
-use super::journal::{Journal, Kind};
+use super::journal::{DocumentKind, Journal};
 use super::{CheckedUpload, FindResult, SharedState, StateError};
 use crate::config::Limits;
 use bytes::Bytes;
@@ -27,7 +27,7 @@ struct Things {
 impl Things {
     async fn open(store: Arc<Store>) -> Result<Self, StateError> {
         let known = Arc::new(Replica::new("things"));
-        let kinds = vec![Arc::clone(&known) as Arc<dyn Kind>];
+        let kinds = vec![Arc::clone(&known) as Arc<dyn DocumentKind>];
         let journal = Arc::new(Journal::open(store, kinds).await?);
         Ok(Self {
             documents: Documents::new(known, Arc::clone(&journal)),

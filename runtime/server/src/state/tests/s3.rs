@@ -28,7 +28,7 @@ pub(super) enum Fault {
     /// Close the connection without processing the request.
     Break,
     /// Ignore the condition of the request.
-    PassOverCondition,
+    IgnoreCondition,
     /// Respond to conditional requests with 501.
     RefuseCondition,
 }
@@ -115,7 +115,7 @@ impl S3 {
     }
 
     /// Returns the requests received since the last call.
-    pub(super) fn asked(&self) -> Vec<Asked> {
+    pub(super) fn take_requests(&self) -> Vec<Asked> {
         std::mem::take(&mut self.shared.asked.lock().unwrap())
     }
 
@@ -169,7 +169,7 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> io::Result<R
     };
     let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
     let mut objects = shared.objects.lock().unwrap();
-    let condition = parts.headers.contains_key("if-none-match") && fault != Fault::PassOverCondition;
+    let condition = parts.headers.contains_key("if-none-match") && fault != Fault::IgnoreCondition;
     let there = objects.get(&key).cloned();
     let (status, body) = match (&parts.method, there) {
         _ if fault == Fault::Break => return Err(io::ErrorKind::ConnectionReset.into()),

@@ -34,7 +34,7 @@ async fn a_host_starts_although_its_store_is_busy_for_longer_than_a_request_is_r
 #[tokio::test]
 async fn a_store_that_passes_over_the_condition_is_refused() {
     let server = S3::start().await;
-    server.script(|_| Fault::PassOverCondition);
+    server.script(|_| Fault::IgnoreCondition);
     let opened = SharedState::<()>::open(server.store(), &Limits::default()).await;
     let error = opened.map(drop).unwrap_err();
     assert!(matches!(error, StateError::Replaces { .. }), "{error}");

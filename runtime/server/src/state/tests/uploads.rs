@@ -26,7 +26,7 @@ async fn a_version_keeps_its_bytes_whatever_the_store_answers() {
         }
     });
     let error = put(&one, "a", "bytes").await.unwrap_err();
-    assert!(matches!(error, StateError::Unsure { .. }), "{error}");
+    assert!(matches!(error, StateError::OutcomeUnknown { .. }), "{error}");
     server.heal();
     let two = host(server.store()).await;
     for host in [&one, &two] {
@@ -166,7 +166,10 @@ async fn bytes_that_two_hosts_store_are_one_version_and_push_out_no_other() {
     let (one, two) = (host(server.store()).await, host(server.store()).await);
     for bytes in ["good", "same"] {
         put(&one, "a", bytes).await.unwrap();
-        assert!(!put(&two, "a", bytes).await.unwrap(), "should find the other host's upload");
+        assert!(
+            !put(&two, "a", bytes).await.unwrap(),
+            "should find the other host's upload"
+        );
     }
     // The first host adds this version while the second host is uploading the same bytes.
     let first = Arc::new(parking_lot::Mutex::new(Some(one)));

@@ -78,7 +78,7 @@ fn micro_batches_learn_what_their_batch_would() {
 }
 
 #[test]
-fn what_waits_for_no_update_is_not_kept() {
+fn pending_slots_are_omitted_after_an_update() {
     let mut suffix = Suffix::open(parts(), &Interrupt::new()).unwrap();
     train(&mut suffix, 0);
     let state = suffix.state().unwrap();

@@ -82,7 +82,7 @@ fn row<const COLUMNS: usize>(
     sample: &ValuePrediction<'_>,
     cells: impl Fn(f32, f32) -> [String; COLUMNS],
 ) -> Vec<String> {
-    let values = sample.outputs.iter().zip(sample.wanted);
+    let values = sample.outputs.iter().zip(sample.targets);
     let cells = values.flat_map(|(output, wanted)| cells(*output, *wanted));
     [text(&sample.key)].into_iter().chain(cells).collect()
 }

@@ -50,7 +50,7 @@ const NONE: u32 = u32::MAX;
 struct Values {
     width: usize,
     outputs: Vec<f32>,
-    wanted: Vec<f32>,
+    targets: Vec<f32>,
 }
 
 /// Prediction for a sample with one class.
@@ -73,7 +73,7 @@ pub(crate) struct ValuePrediction<'a> {
     pub(crate) key: String,
     /// Raw outputs, which are logits for labels.
     pub(crate) outputs: &'a [f32],
-    pub(crate) wanted: &'a [f32],
+    pub(crate) targets: &'a [f32],
 }
 
 impl Predictions {
@@ -114,7 +114,7 @@ impl Predictions {
             ) => {
                 all.width = *width;
                 all.outputs.extend_from_slice(values);
-                all.wanted.extend_from_slice(wanted);
+                all.targets.extend_from_slice(wanted);
             }
             // Unreachable: targets always match the task.
             _ => return,
@@ -144,14 +144,18 @@ impl Predictions {
     pub(crate) fn value_predictions(&self) -> impl Iterator<Item = ValuePrediction<'_>> {
         let (outputs, wanted, width) = match &self.rows {
             PredictionRows::Labels(all) | PredictionRows::Numbers(all) => {
-                (all.outputs.as_slice(), all.wanted.as_slice(), all.width)
+                (all.outputs.as_slice(), all.targets.as_slice(), all.width)
             }
             PredictionRows::Classes(_) => (&[][..], &[][..], 1),
         };
         let rows = outputs.chunks_exact(width.max(1));
         let rows = rows.zip(wanted.chunks_exact(width.max(1)));
         rows.zip(self.keys())
-            .map(|((outputs, wanted), key)| ValuePrediction { key, outputs, wanted })
+            .map(|((outputs, wanted), key)| ValuePrediction {
+                key,
+                outputs,
+                targets: wanted,
+            })
     }
 
     fn keys(&self) -> impl Iterator<Item = String> {
@@ -263,7 +267,7 @@ impl Values {
     fn labels(&self) -> impl Iterator<Item = Label> {
         (0..self.width).map(|place| {
             let outputs = self.outputs.iter().skip(place).step_by(self.width);
-            let wanted = self.wanted.iter().skip(place).step_by(self.width);
+            let wanted = self.targets.iter().skip(place).step_by(self.width);
             let label: Vec<(f32, bool)> = outputs
                 .zip(wanted)
                 .map(|(output, is)| (*output, *is > 0.5))
@@ -278,7 +282,7 @@ impl Values {
     fn errors(&self) -> Vec<Errors> {
         let mut errors = vec![Errors::default(); self.width];
         let rows = self.outputs.chunks_exact(self.width.max(1));
-        for (outputs, wanted) in rows.zip(self.wanted.chunks_exact(self.width.max(1))) {
+        for (outputs, wanted) in rows.zip(self.targets.chunks_exact(self.width.max(1))) {
             for ((target, output), wanted) in errors.iter_mut().zip(outputs).zip(wanted) {
                 target.add(f64::from(*output), f64::from(*wanted));
             }

@@ -34,7 +34,7 @@ impl Predictions {
                 let shape = [count, values.width];
                 [
                     (OUTPUTS, Tensor::f32(shape, values.outputs.clone())?),
-                    (WANTED, Tensor::f32(shape, values.wanted.clone())?),
+                    (WANTED, Tensor::f32(shape, values.targets.clone())?),
                 ]
             }
         };
@@ -81,7 +81,7 @@ impl Predictions {
                 let values = Values {
                     width: outputs.shape().dims().get(1).copied()?,
                     outputs: outputs.as_f32()?.to_vec(),
-                    wanted: wanted.as_f32()?.to_vec(),
+                    targets: wanted.as_f32()?.to_vec(),
                 };
                 match task {
                     Task::Labels => PredictionRows::Labels(values),

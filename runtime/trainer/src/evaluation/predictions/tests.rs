@@ -283,7 +283,7 @@ fn labels_are_measured_as_scikit_learn_does() {
 /// Expected values are from scikit-learn's `f1_score` and `average_precision_score`, which excludes the label
 /// without positive samples.
 #[test]
-fn a_label_that_nobody_has_is_left_out_of_the_mean() {
+fn labels_without_positives_are_excluded_from_the_mean() {
     let outputs = [0.9, -0.2, -1.0, -0.5, 0.4, 2.0, 0.3, 0.4, -1.0, 0.9, -0.7, -1.0];
     let wanted = [1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0];
     let predictions = of_rows(Task::Labels, 3, &outputs, &wanted);

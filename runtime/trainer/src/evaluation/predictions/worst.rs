@@ -44,7 +44,7 @@ enum Measure {
 
 /// Ranking key of wrong rows: first the number of wrong outputs, then the size of the error.
 #[derive(Debug, Clone, Copy)]
-struct Wrong {
+struct ErrorRank {
     row: usize,
     outputs: usize,
     size: f64,
@@ -59,7 +59,7 @@ impl Predictions {
             let mistake = describe(row, object.sample.key.clone())?;
             Some((object, mistake))
         };
-        let listed = |wrong: Vec<Wrong>, describe: &dyn Fn(usize, String) -> Option<Mistake>| {
+        let listed = |wrong: Vec<ErrorRank>, describe: &dyn Fn(usize, String) -> Option<Mistake>| {
             let rows = sorted(wrong, most).into_iter();
             rows.filter_map(|wrong| described(wrong.row, describe)).collect()
         };
@@ -75,7 +75,7 @@ impl Predictions {
                 listed(values.wrong_labels(), &describe)
             }
             PredictionRows::Numbers(values) => {
-                let units = values.units();
+                let units = values.target_rmse();
                 let describe = |row: usize, key: String| values.row(row)?.number_mistake(key, names, &units);
                 listed(values.wrong_numbers(&units), &describe)
             }
@@ -84,7 +84,7 @@ impl Predictions {
 }
 
 /// Sorts by descending error and truncates. Equal rows keep their order.
-fn sorted(mut wrong: Vec<Wrong>, most: usize) -> Vec<Wrong> {
+fn sorted(mut wrong: Vec<ErrorRank>, most: usize) -> Vec<ErrorRank> {
     wrong.sort_by(|left, right| {
         let outputs = right.outputs.cmp(&left.outputs);
         outputs.then(right.size.total_cmp(&left.size))
@@ -93,13 +93,13 @@ fn sorted(mut wrong: Vec<Wrong>, most: usize) -> Vec<Wrong> {
     wrong
 }
 
-fn wrong_classes(choices: &[Choice]) -> Vec<Wrong> {
+fn wrong_classes(choices: &[Choice]) -> Vec<ErrorRank> {
     let wrong = choices
         .iter()
         .enumerate()
         .filter(|(_, choice)| choice.predicted().is_some() && !choice.is_right());
     wrong
-        .map(|(row, choice)| Wrong {
+        .map(|(row, choice)| ErrorRank {
             row,
             outputs: 1,
             size: f64::from(choice.probability),
@@ -125,7 +125,7 @@ impl Choice {
 #[derive(Clone, Copy)]
 struct Row<'a> {
     outputs: &'a [f32],
-    wanted: &'a [f32],
+    targets: &'a [f32],
 }
 
 impl Values {
@@ -134,7 +134,7 @@ impl Values {
         let places = start..start.checked_add(self.width)?;
         Some(Row {
             outputs: self.outputs.get(places.clone())?,
-            wanted: self.wanted.get(places)?,
+            targets: self.targets.get(places)?,
         })
     }
 
@@ -143,12 +143,15 @@ impl Values {
         let rows = self
             .outputs
             .chunks_exact(width)
-            .zip(self.wanted.chunks_exact(width));
-        rows.map(|(outputs, wanted)| Row { outputs, wanted })
+            .zip(self.targets.chunks_exact(width));
+        rows.map(|(outputs, wanted)| Row {
+            outputs,
+            targets: wanted,
+        })
     }
 
-    fn wrong_labels(&self) -> Vec<Wrong> {
-        let counted = self.rows().enumerate().map(|(row, values)| Wrong {
+    fn wrong_labels(&self) -> Vec<ErrorRank> {
+        let counted = self.rows().enumerate().map(|(row, values)| ErrorRank {
             row,
             outputs: values.wrong_labels(),
             size: values.loss(),
@@ -157,10 +160,10 @@ impl Values {
     }
 
     /// RMSE per target over finite outputs, the unit for errors.
-    fn units(&self) -> Vec<f64> {
+    fn target_rmse(&self) -> Vec<f64> {
         let mut errors = vec![Errors::default(); self.width];
         for row in self.rows() {
-            for ((target, output), wanted) in errors.iter_mut().zip(row.outputs).zip(row.wanted) {
+            for ((target, output), wanted) in errors.iter_mut().zip(row.outputs).zip(row.targets) {
                 if output.is_finite() {
                     target.add(f64::from(*output), f64::from(*wanted));
                 }
@@ -169,10 +172,10 @@ impl Values {
         errors.iter().map(Errors::rmse).collect()
     }
 
-    fn wrong_numbers(&self, units: &[f64]) -> Vec<Wrong> {
+    fn wrong_numbers(&self, units: &[f64]) -> Vec<ErrorRank> {
         let farthest = |(row, values): (usize, Row<'_>)| {
             let (_, size) = values.farthest(units)?;
-            Some(Wrong {
+            Some(ErrorRank {
                 row,
                 outputs: 1,
                 size,
@@ -184,7 +187,7 @@ impl Values {
 
 impl Row<'_> {
     fn pairs(&self) -> impl Iterator<Item = (f32, f32)> {
-        self.outputs.iter().copied().zip(self.wanted.iter().copied())
+        self.outputs.iter().copied().zip(self.targets.iter().copied())
     }
 
     fn wrong_labels(&self) -> usize {
@@ -245,7 +248,7 @@ impl Row<'_> {
 
     fn number_mistake(&self, key: String, names: &[String], units: &[f64]) -> Option<Mistake> {
         let (place, _) = self.farthest(units)?;
-        let (output, wanted) = (*self.outputs.get(place)?, *self.wanted.get(place)?);
+        let (output, wanted) = (*self.outputs.get(place)?, *self.targets.get(place)?);
         Some(Mistake {
             key,
             label: wanted.to_string(),

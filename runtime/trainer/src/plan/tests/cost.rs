@@ -94,7 +94,7 @@ fn usage_counts_the_work_of_cores_and_the_samples_of_an_epoch() {
         ..workload()
     };
     let plan = Plan::choose(two(), &workload, &Policy::Auto).unwrap();
-    let summary = plan.summary(FLOW, &Layers::default());
+    let summary = plan.summary(FLOW, &LayersLocation::default());
     let row = &summary.candidates[1];
     // Each batch of 100 uses two cores for 5 s, and an epoch has 9.5 batches with 2 KB per sample.
     near(row.first_epoch.host_core_seconds, 95.0);
@@ -106,7 +106,7 @@ fn usage_counts_the_work_of_cores_and_the_samples_of_an_epoch() {
     assert_eq!((row.later_epoch, row.job.cost), (None, None));
 }
 
-const FLOW: Flow = Flow {
+const FLOW: FetchLimits = FetchLimits {
     request_samples: 10,
     window: 1,
     ahead: 1,
@@ -123,7 +123,7 @@ fn later_epochs_from_the_cache_use_the_step_alone() {
         ..workload()
     };
     let plan = Plan::choose(candidates, &workload, &"late".parse().unwrap()).unwrap();
-    let summary = plan.summary(FLOW, &Layers::default());
+    let summary = plan.summary(FLOW, &LayersLocation::default());
     let later = summary.later_epoch.unwrap();
     assert_eq!((later.host_core_seconds, later.bytes), (0.0, 0.0));
     near(later.trainer_core_seconds, 5.0);
@@ -142,7 +142,7 @@ fn a_plan_tells_what_the_job_costs_and_what_the_shortest_one_does() {
     let mut workload = priced(Objective::Cost, prices);
     workload.cost.trainer_cores = 2.0;
     let plan = planned(&workload);
-    let job = plan.summary(FLOW, &Layers::default()).job;
+    let job = plan.summary(FLOW, &LayersLocation::default()).job;
     let cost = job.cost.unwrap();
     // The host uses two cores for 5 s per batch. The trainer's two cores are paid for the whole job, even if
     // they are idle. The traffic is 2 MB.
@@ -151,7 +151,7 @@ fn a_plan_tells_what_the_job_costs_and_what_the_shortest_one_does() {
     near(cost.link, 100.0);
     near(cost.total, cost.host + cost.trainer + cost.link);
     let said = plan
-        .explain(&Layers::default(), &Modules::default())
+        .explain(&LayersLocation::default(), &Modules::default())
         .cost
         .unwrap();
     assert!(said.starts_with("the job costs 12"), "{said}");
@@ -159,7 +159,7 @@ fn a_plan_tells_what_the_job_costs_and_what_the_shortest_one_does() {
         said.contains("--objective time would use 'early' as f32: 2"),
         "{said}"
     );
-    let json = serde_json::to_value(plan.summary(FLOW, &Layers::default())).unwrap();
+    let json = serde_json::to_value(plan.summary(FLOW, &LayersLocation::default())).unwrap();
     assert_eq!(
         (&json["split"], &json["objective"]),
         (&"late".into(), &"cost".into())
@@ -174,7 +174,7 @@ fn a_plan_tells_what_the_job_costs_and_what_the_shortest_one_does() {
 #[test]
 fn prices_alone_change_no_plan_and_show_the_cost() {
     let plan = planned(&priced(Objective::Time, TRAFFIC));
-    let explained = plan.explain(&Layers::default(), &Modules::default());
+    let explained = plan.explain(&LayersLocation::default(), &Modules::default());
     let said = explained.cost.unwrap();
     assert!(
         said.starts_with("the job costs") && !said.contains("--objective"),
@@ -182,16 +182,18 @@ fn prices_alone_change_no_plan_and_show_the_cost() {
     );
     let unpriced = Plan::compare(|_| two(), &workload(), &Policy::Auto).unwrap();
     assert_eq!(unpriced.chosen.candidate, plan.chosen.candidate);
-    let explained = unpriced.explain(&Layers::default(), &Modules::default());
+    let explained = unpriced.explain(&LayersLocation::default(), &Modules::default());
     assert_eq!(explained.cost, None);
-    let json = serde_json::to_value(unpriced.summary(FLOW, &Layers::default())).unwrap();
+    let json = serde_json::to_value(unpriced.summary(FLOW, &LayersLocation::default())).unwrap();
     assert!(json["job"].get("cost").is_none() && json.get("prices").is_none());
 }
 
 #[test]
 fn the_change_that_makes_a_rival_win_is_one_of_cost() {
     let plan = planned(&priced(Objective::Cost, TRAFFIC));
-    let rivals = plan.explain(&Layers::default(), &Modules::default()).rivals;
+    let rivals = plan
+        .explain(&LayersLocation::default(), &Modules::default())
+        .rivals;
     let [early] = &rivals[..] else {
         panic!("{rivals:?}");
     };
@@ -205,7 +207,7 @@ fn a_printed_plan_is_priced_again_alike() {
     let mut workload = priced(Objective::Cost, TRAFFIC);
     workload.cost.trainer_cores = 4.0;
     workload.epoch_samples = 930.0;
-    let printed = planned(&workload).summary(FLOW, &Layers::default());
+    let printed = planned(&workload).summary(FLOW, &LayersLocation::default());
     let text = serde_json::to_string(&printed).unwrap();
     let simulation = Simulation::parse(&text).unwrap();
     let (time, _) = simulation.clone().plan(&Policy::Auto).unwrap();

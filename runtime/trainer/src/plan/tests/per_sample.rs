@@ -93,7 +93,11 @@ fn cells(sizes: &[f64]) -> ([usize; 2], [f64; 2]) {
 #[test]
 fn a_choice_for_each_sample_saves_little_where_layers_are_frozen() {
     let (count, most) = cells(&CLOTHING.map(|size| size * 1e3));
-    assert_eq!(count, [0, 0], "each photo should be smaller than the pixels: {most:?}");
+    assert_eq!(
+        count,
+        [0, 0],
+        "each photo should be smaller than the pixels: {most:?}"
+    );
     let (count, most) = cells(&imagenet());
     assert_eq!(count, [12, 0], "{most:?}");
     assert!((0.10..0.15).contains(&most[0]) && most[1] < 0.05, "{most:?}");

@@ -96,7 +96,7 @@ fn late_and_early() -> Vec<Candidate> {
 }
 
 #[test]
-fn what_is_best_depends_on_how_often_rows_are_fetched() {
+fn the_best_split_depends_on_the_number_of_fetches() {
     let best = |epochs: u64, reuse: Option<Reuse>| {
         let workload = Workload {
             iterations: 10 * epochs,
@@ -126,12 +126,12 @@ fn told(reuse: Reuse, encoding: Encoding) -> (Summary, String) {
         candidate.encoding = encoding;
     }
     let plan = Plan::choose(candidates, &epochs(20, Some(reuse)), &Policy::Auto).unwrap();
-    let flow = Flow {
+    let flow = FetchLimits {
         request_samples: 50,
         window: 2,
         ahead: 1,
     };
-    let layers = Layers::default();
+    let layers = LayersLocation::default();
     (
         plan.summary(flow, &layers),
         plan.explain(&layers, &Modules::default()).headline,
@@ -256,7 +256,7 @@ fn kept(rows_kept_already: f64, fits: f64, views: u32) -> Option<Reuse> {
 }
 
 #[test]
-fn what_fetches_and_what_is_kept_add_up() {
+fn fetched_and_cached_iterations_add_up() {
     // Arguments: the cached fraction, the maximum fraction and the number of views. The result is the number
     // of iterations that fetch.
     let table = [
@@ -294,13 +294,17 @@ fn what_is_left_to_fetch_ends_with_the_first_passes() {
 
 #[test]
 fn a_job_in_f16_keeps_twice_as_many_rows() {
-    let stored = |reuse, encoding| twenty(reuse).traveling(encoding).store_bytes();
+    let stored = |reuse, encoding| twenty(reuse).with_encoding(encoding).store_bytes();
     assert_eq!(stored(None, Encoding::F32), 0);
     assert_eq!(stored(kept(0.0, 1.0, 1), Encoding::F32), 1_000_000);
     assert_eq!(stored(kept(0.0, 1.0, 1), Encoding::F16), 500_000);
     // A limit of 300 KB is reached with both encodings.
     assert_eq!(stored(kept(0.0, 0.3, 1), Encoding::F32), 300_000);
     assert_eq!(stored(kept(0.0, 0.3, 1), Encoding::F16), 300_000);
-    let fetched = |encoding| twenty(kept(0.0, 0.5, 1)).traveling(encoding).fetching_after(0);
+    let fetched = |encoding| {
+        twenty(kept(0.0, 0.5, 1))
+            .with_encoding(encoding)
+            .fetching_after(0)
+    };
     assert_eq!([Encoding::INT8, Encoding::F16].map(fetched), [525, 50]);
 }

@@ -23,7 +23,7 @@ fn best(candidates: &[Candidate]) -> String {
 }
 
 #[test]
-fn of_near_ones_that_with_room_in_its_tiers_is_taken() {
+fn a_split_with_slack_wins_a_tie() {
     // All tiers of this candidate are always busy, so any delay in any tier makes the job slower.
     let tight = tiers("tight", 0.99, 1.0, 0.99);
     assert_eq!(best(&[tight.clone(), tiers("roomy", 0.2, 1.01, 0.2)]), "roomy");
@@ -33,7 +33,7 @@ fn of_near_ones_that_with_room_in_its_tiers_is_taken() {
 }
 
 #[test]
-fn what_errs_in_all_alike_chooses_nothing() {
+fn a_common_error_does_not_change_the_choice() {
     // A slower link affects both candidates equally.
     assert_eq!(
         best(&[tiers("a", 0.3, 1.0, 0.3), tiers("b", 0.3, 0.99, 0.3)]),
@@ -42,10 +42,10 @@ fn what_errs_in_all_alike_chooses_nothing() {
 }
 
 #[test]
-fn a_rival_that_is_shorter_on_paper_is_told() {
+fn a_slightly_faster_rival_is_explained() {
     let candidates = vec![tiers("tight", 0.99, 1.0, 0.99), tiers("roomy", 0.2, 1.01, 0.2)];
     let plan = Plan::choose(candidates, &long(), &Policy::Auto).unwrap();
-    let explanation = plan.explain(&Layers::default(), &Modules::default());
+    let explanation = plan.explain(&LayersLocation::default(), &Modules::default());
     assert!(
         explanation
             .headline
@@ -155,7 +155,10 @@ fn on_what_a_grid_measured_nothing_gets_worse() {
         add(&mut losses, [plan, least], &took);
     }
     let [plan, least] = losses;
-    println!("{} cells: loss with the plan {plan}, with the minimum {least}", plan.0.len());
+    println!(
+        "{} cells: loss with the plan {plan}, with the minimum {least}",
+        plan.0.len()
+    );
     assert!(plan.mean() <= least.mean() && plan.quantile(1.0) <= least.quantile(1.0));
 }
 
@@ -195,7 +198,7 @@ fn drawn(apart: f64, slow: f64) -> [Losses; 2] {
                     host,
                     link,
                     trainer,
-                    apart,
+                    not_overlapping: apart,
                 };
                 candidate.predict_in(&workload, &world).total_seconds
             })
@@ -206,7 +209,7 @@ fn drawn(apart: f64, slow: f64) -> [Losses; 2] {
 }
 
 #[test]
-fn where_tiers_overlap_less_than_wholly_the_plan_loses_less_than_the_least() {
+fn with_partial_overlap_the_plan_loses_less_than_the_minimum() {
     for (apart, slow) in [(0.3, 0.0), (0.3, 0.1), (1.0, 0.1)] {
         let [plan, least] = drawn(apart, slow);
         println!("apart {apart}, slow {slow}: loss with the plan {plan}, with the minimum {least}");

@@ -11,7 +11,7 @@ use crate::offer::Offer;
 use crate::pipeline::{BadSamples, Batch, Feed, FeedPlan, Part, Steering};
 use crate::recipe::Steps;
 use crate::replan::Watch;
-use crate::{Event, Events, Flow, Job, LossName, Quality, Received, TrainerError};
+use crate::{Event, Events, FetchLimits, Job, LossName, Quality, Received, TrainerError};
 use frostline_client::{Fetcher, Hosts};
 use frostline_engine::Device;
 use frostline_images::DecodePool;
@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct RunParts {
     pub(crate) feed: FeedPlan,
     pub(crate) steering: Steering,
-    pub(crate) flow: Flow,
+    pub(crate) flow: FetchLimits,
     pub(crate) offer: Arc<Offer>,
     /// `None` if the split is fixed.
     pub(crate) watch: Option<Watch>,
@@ -57,13 +57,13 @@ pub(crate) struct Run {
     /// Largest learning rate over all weights.
     learning_rate: f32,
     fetcher: Fetcher,
-    _following: LoadWatch,
+    _load_watch: LoadWatch,
     /// Bytes received for batches so far.
     received: Received,
     pub(crate) progress: Progress,
-    /// True if losses above [`step::IMPOSSIBLE`] indicate divergence. This is not the case for squared
+    /// True if losses above [`step::IMPLAUSIBLE_LOSS`] indicate divergence. This is not the case for squared
     /// errors.
-    bounded: bool,
+    loss_is_bounded: bool,
     /// Quality before the first step.
     pub(crate) baseline: Option<Quality>,
     /// Result of the last complete epoch.
@@ -73,7 +73,8 @@ pub(crate) struct Run {
     pub(crate) predictions: Option<Arc<Predictions>>,
     /// The freeze cut.
     pub(crate) freeze: String,
-    /// Requests a stop after the current step.
+    /// Requests a stop. A step that has started finishes first; waiting for a batch and validation end
+    /// immediately.
     pub(crate) stop: CancellationToken,
     pub(crate) checkpoint_writer: Option<CheckpointWriter>,
     /// Seconds that the steps of this epoch waited for batches.
@@ -124,8 +125,8 @@ impl Run {
             offer: parts.offer,
             watch: parts.watch,
             steps,
-            learning_rate: job.spec.recipe.rates().most() as f32,
-            _following: LoadWatch::start(
+            learning_rate: job.spec.recipe.rates().largest() as f32,
+            _load_watch: LoadWatch::start(
                 hosts,
                 &fetcher,
                 &steering,
@@ -135,7 +136,7 @@ impl Run {
             steering,
             received: Received::default(),
             progress: Progress::start(),
-            bounded: job.spec.recipe.loss != LossName::Mse,
+            loss_is_bounded: job.spec.recipe.loss != LossName::Mse,
             baseline: None,
             last: None,
             best: None,
@@ -154,7 +155,7 @@ impl Run {
         parts: RunParts,
         layers: SuffixParts,
     ) -> Result<(), TrainerError> {
-        let source = parts.steering.now();
+        let source = parts.steering.current();
         let split = source.split.clone();
         self.steering.set_source(source);
         let widen = move |suffix: &mut Suffix| {
@@ -205,7 +206,7 @@ impl Run {
 
     pub(crate) async fn baseline(&mut self) -> Result<Quality, TrainerError> {
         let started = Instant::now();
-        if self.plan.looks {
+        if self.plan.initial_train_pass {
             self.measure_moments().await?;
         }
         let Validation {
@@ -237,14 +238,14 @@ impl Run {
             quality,
             received,
             predictions,
-            kept,
+            cached: kept,
         } = self.validate().await?;
         let samples = predictions.len();
         let [trained_kept, trained_fetched] = self.rows;
         self.received.training += received.training;
         self.received.validation += received.validation;
         let predictions = Arc::new(predictions);
-        self.compare(epoch, quality, weights, &predictions);
+        self.keep_if_best(epoch, quality, weights, &predictions);
         self.predictions = Some(predictions);
         (self.events)(Event::Epoch {
             epoch,
@@ -254,9 +255,9 @@ impl Run {
             validation_bytes_received: received.validation,
             seconds: started.elapsed().as_secs_f64(),
             waited_seconds: self.waited,
-            split: self.steering.now().split.clone(),
+            split: self.steering.current().split.clone(),
             skipped: self.bad.count(),
-            kept_rows: trained_kept + kept as u64,
+            cached_rows: trained_kept + kept as u64,
             fetched_rows: trained_fetched + samples.saturating_sub(kept) as u64,
         });
         self.last = Some(EpochResult { loss, quality });
@@ -269,7 +270,7 @@ impl Run {
 
     /// Keeps the weights if the epoch is better than all previous ones. If epochs are equal, the first is
     /// kept, as in reports and lists of runs.
-    fn compare(
+    fn keep_if_best(
         &mut self,
         epoch: u32,
         quality: Quality,
@@ -317,7 +318,7 @@ impl Run {
             return Ok(());
         };
         let suffix = self.suffix.run(|suffix| suffix.state()).await?;
-        let source = self.steering.now();
+        let source = self.steering.current();
         let situation = TrainingState {
             progress: self.progress,
             freeze: self.freeze.clone(),

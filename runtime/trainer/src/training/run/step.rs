@@ -11,7 +11,7 @@ use std::time::Instant;
 
 /// Losses above this limit indicate divergence. f32 has no values between 0 and e^-104, so the correct class
 /// has probability 0.
-const IMPOSSIBLE: f32 = 104.0;
+const IMPLAUSIBLE_LOSS: f32 = 104.0;
 
 impl Run {
     /// Trains the batch with this index in the epoch. Returns the mean loss and the number of samples, which
@@ -39,8 +39,8 @@ impl Run {
             on_host: batch.transfer.on_host(),
         };
         self.waited += iteration.waited;
-        let [kept_rows, fetched_rows] = &mut self.rows;
-        *kept_rows += kept as u64;
+        let [cached_rows, fetched_rows] = &mut self.rows;
+        *cached_rows += kept as u64;
         *fetched_rows += (count - kept) as u64;
         (self.events)(Event::Step {
             epoch,
@@ -51,13 +51,13 @@ impl Run {
             computed_seconds: iteration.computed,
             bytes_received: iteration.bytes,
             rows: count as u64,
-            kept_rows: kept as u64,
+            cached_rows: kept as u64,
         });
         if !loss.is_finite() {
             return Err(self.diverged(self.progress.step, format!("the loss became {loss}")));
         }
         let progress = &mut self.progress;
-        let beyond = self.bounded && loss > IMPOSSIBLE;
+        let beyond = self.loss_is_bounded && loss > IMPLAUSIBLE_LOSS;
         progress.beyond = beyond.then(|| progress.beyond.unwrap_or(progress.step));
         // A batch with cached rows contains no information about hosts and link.
         if kept == 0 {
@@ -69,9 +69,9 @@ impl Run {
     /// Passes an iteration to the planner, and changes the split if it decides so.
     async fn reconsider(&mut self, source: &Source, iteration: &Iteration) -> Result<(), TrainerError> {
         let epoch = self.plan.batches(Part::Train) as u64;
-        let before = epoch * u64::from(self.plan.first.saturating_sub(1));
+        let before = epoch * u64::from(self.plan.first_epoch.saturating_sub(1));
         let left = (epoch * u64::from(self.plan.epochs)).saturating_sub(self.progress.step);
-        let present = self.steering.now();
+        let present = self.steering.current();
         let Some(watch) = self.watch.as_mut() else {
             return Ok(());
         };
@@ -82,12 +82,12 @@ impl Run {
         let left = watch
             .fetching_after(self.progress.step.saturating_sub(before))
             .min(left);
-        let Some(change) = watch.saw(iteration, left) else {
+        let Some(change) = watch.observe(iteration, left) else {
             return Ok(());
         };
         let next = self
             .offer
-            .at(&change.to.split, change.to.encoding, change.request_samples)?;
+            .source_at(&change.to.split, change.to.encoding, change.request_samples)?;
         (self.events)(Event::Replan {
             step: self.progress.step,
             from: present.split.clone(),
@@ -103,7 +103,10 @@ impl Run {
 
     /// Fails if the loss of the epoch is implausible and has not recovered, or the epoch is the last.
     pub(super) fn check(&self, loss: f64, last: bool) -> Result<(), TrainerError> {
-        if !self.bounded || loss <= f64::from(IMPOSSIBLE) || (self.progress.beyond.is_none() && !last) {
+        if !self.loss_is_bounded
+            || loss <= f64::from(IMPLAUSIBLE_LOSS)
+            || (self.progress.beyond.is_none() && !last)
+        {
             return Ok(());
         }
         let step = self.progress.beyond.unwrap_or(self.progress.step);

@@ -1,18 +1,18 @@
-//! Lanes as hosts have them: a [`Device`] decides, a [`Ledger`] keeps the books.
+//! Simulates lanes with the same [`Device`] and [`Ledger`] as on hosts.
 
 use super::outcome::Figures;
 use super::scenario::{Job, Scenario};
-use super::{Answer, Request, Store};
+use super::{Answer, Request, SimulatedDevice};
 use frostline_batching::device::{
-    Decision, Device, DeviceRules, End, MemoryEstimate, PartOutcome, Room, Run, Taken, Work,
+    BatchEnd, Decision, Device, DeviceRules, LaneMemory, MemoryEstimate, MemoryUsage, PartOutcome, Run, Work,
 };
 use frostline_batching::{Budget, Kind, Ledger, Reservation};
-use frostline_tensor::RunTerms;
+use frostline_tensor::ExecutionTerms;
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-/// A host's first guess of what a run takes has been up to 4.4 times too low.
+/// Initial memory estimates on hosts have been up to 4.4 times too low.
 const GUESS: f64 = 4.4;
 
 pub(super) struct Lanes<'a> {
@@ -25,7 +25,7 @@ pub(super) struct Lanes<'a> {
     until: Option<Duration>,
 }
 
-/// Jobs with the same figures run the same network.
+/// Jobs with the same figures share a stage.
 type Stage = [u64; 4];
 
 struct Lane {
@@ -63,8 +63,8 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    fn room(&self) -> Room {
-        Room {
+    fn room(&self) -> LaneMemory {
+        LaneMemory {
             now: self.ledger.room(Kind::Lane),
             most: self.ledger.most(Kind::Lane),
         }
@@ -74,7 +74,7 @@ impl<'a> Lanes<'a> {
         self.jobs.iter().find(|job| stage_of(job) == *stage)
     }
 
-    /// The lane holds and may take so much from now on; whether there is that much.
+    /// Sets the lane's reservation. Returns true if the ledger has that much memory.
     fn reserve(&mut self, lane: usize, bytes: u64) -> bool {
         let reserved = self.lanes.get_mut(lane).and_then(|lane| lane.reserved.as_mut());
         reserved.is_some_and(|reserved| self.ledger.resize(reserved, bytes).is_ok())
@@ -112,17 +112,17 @@ impl<'a> Lanes<'a> {
         let held = self.close(run.lane, &run.close);
         let job = self.of_stage(&run.stage);
         if !self.reserve(run.lane, held.saturating_add(run.bytes)) {
-            self.device.ended(now, run.lane, End::OutOfBudget);
+            self.device.ended(now, run.lane, BatchEnd::OutOfBudget);
             return;
         }
-        figures.taken(self.ledger.held_in_all());
+        figures.record_memory(self.ledger.held_in_all());
         let session = job.filter(|_| run.cold).map_or(0, Job::session);
         let time = job.map_or(Duration::ZERO, |job| job.time(run.rows));
         if run.cold && session <= run.bytes {
             let held = Some(held.saturating_add(session));
             self.device.opened(
                 run.lane,
-                Taken {
+                MemoryUsage {
                     peak: held,
                     held,
                     spare: 0,
@@ -151,7 +151,7 @@ impl<'a> Lanes<'a> {
             }
             let end = self.end_of(index, &run, session, took, time);
             for verdict in self.device.ended(now, index, end) {
-                match verdict.fate {
+                match verdict.outcome {
                     PartOutcome::Done { last: true } => self.answer(verdict.work, true),
                     PartOutcome::Failed | PartOutcome::Refused { .. } => self.answer(verdict.work, false),
                     _ => {}
@@ -160,18 +160,25 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    fn end_of(&mut self, index: usize, run: &Run<Stage>, session: u64, took: u64, time: Duration) -> End {
+    fn end_of(
+        &mut self,
+        index: usize,
+        run: &Run<Stage>,
+        session: u64,
+        took: u64,
+        time: Duration,
+    ) -> BatchEnd {
         let held = self.lanes.get_mut(index).map_or(0, |lane| {
             lane.held += if session <= run.bytes { session } else { 0 };
             lane.held
         });
         self.reserve(index, held);
         if session.saturating_add(took) > run.bytes {
-            return End::OutOfMemory { held: Some(held) };
+            return BatchEnd::OutOfMemory { held: Some(held) };
         }
-        End::Done {
+        BatchEnd::Done {
             time,
-            taken: Taken {
+            taken: MemoryUsage {
                 peak: Some(held.saturating_add(took)),
                 held: Some(held),
                 spare: 0,
@@ -196,7 +203,7 @@ fn stage_of(job: &Job) -> Stage {
     [seconds[0], seconds[1], memory[0], memory[1]]
 }
 
-impl Store for Lanes<'_> {
+impl SimulatedDevice for Lanes<'_> {
     fn post(&mut self, request: Request) {
         let (Some(job), Some(rows)) = (self.jobs.get(request.job), NonZeroUsize::new(request.samples)) else {
             return;
@@ -206,7 +213,7 @@ impl Store for Lanes<'_> {
             id: request.id,
             tenant: format!("tenant {}", request.job).into(),
             weight: 1,
-            terms: RunTerms::default(),
+            terms: ExecutionTerms::default(),
             stage: stage_of(job),
             rows,
             bytes: 0,
@@ -227,7 +234,7 @@ impl Store for Lanes<'_> {
         std::mem::take(&mut self.answers)
     }
 
-    fn leave(&mut self, job: usize) {
+    fn drop_job(&mut self, job: usize) {
         let theirs: Vec<u64> = self
             .requests
             .iter()

@@ -1,18 +1,18 @@
-//! How far a job is.
+//! Progress of a simulated job.
 
 use super::scenario::Job;
 
-/// A job that has one batch extracted while it trains with the one before.
+/// A job with overlapping extraction and training.
 #[derive(Debug)]
 pub(super) struct Progress {
     images: u64,
     training_batch: u64,
     request: u64,
-    /// Images that were asked for.
+    /// Number of requested images.
     asked: u64,
-    /// Requests on their way.
+    /// Requests in flight.
     pending: usize,
-    /// Batches that were extracted, and trained with.
+    /// Number of extracted batches, and of trained ones.
     extracted: u64,
     trained: u64,
     training: bool,
@@ -34,8 +34,9 @@ impl Progress {
         }
     }
 
-    /// Samples of the requests to send now: those of the next batch, unless one waits already.
-    pub(super) fn ask(&mut self) -> Vec<usize> {
+    /// Samples of each request to send now. Requests the next batch, unless requests are in flight or two
+    /// batches are ready.
+    pub(super) fn next_requests(&mut self) -> Vec<usize> {
         let ahead = self.extracted.saturating_sub(self.trained);
         if self.failed || self.pending > 0 || ahead > 1 || self.asked >= self.images {
             return Vec::new();
@@ -52,7 +53,7 @@ impl Progress {
         requests
     }
 
-    /// A request was served.
+    /// Records a served request.
     pub(super) fn served(&mut self) {
         self.pending = self.pending.saturating_sub(1);
         if self.pending == 0 {
@@ -60,14 +61,14 @@ impl Progress {
         }
     }
 
-    /// Whether a training step begins now.
+    /// Starts a training step if possible. Returns true if it started.
     pub(super) fn train(&mut self) -> bool {
         let begins = !self.failed && !self.training && self.extracted > self.trained;
         self.training |= begins;
         begins
     }
 
-    /// A training step is over.
+    /// Records the end of a training step.
     pub(super) fn trained(&mut self) {
         self.training = false;
         self.trained += 1;
@@ -77,7 +78,7 @@ impl Progress {
         self.failed = true;
     }
 
-    /// Whether all of it is trained.
+    /// Returns true if all images were used for training.
     pub(super) fn is_done(&self) -> bool {
         !self.failed && self.trained >= self.images.div_ceil(self.training_batch)
     }

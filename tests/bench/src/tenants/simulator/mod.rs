@@ -1,5 +1,6 @@
-//! What a device would do with given jobs, in virtual time. With [`Policy::Frostline`] the very code decides that decides on hosts.
-//! Each job sends the requests of a training batch together, and those of the next while it trains.
+//! Simulates a device with several jobs in virtual time. With [`Policy::Frostline`], decisions are made by
+//! the same code as on hosts. Jobs send all requests for a training batch at the same time, and extract the
+//! next batch while training.
 
 mod frostline;
 mod job;
@@ -20,7 +21,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-/// A request that a job sent.
+/// A request sent by a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Request {
     id: u64,
@@ -28,7 +29,7 @@ struct Request {
     samples: usize,
 }
 
-/// What a request came to.
+/// Outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Answer {
     id: u64,
@@ -37,28 +38,28 @@ struct Answer {
 }
 
 /// Lanes under some policy.
-trait Store {
-    /// A request comes.
+trait SimulatedDevice {
+    /// Adds a request.
     fn post(&mut self, request: Request);
 
-    /// Ends what is over, begins what can run; what became of requests.
+    /// Ends and starts due engine batches. Returns the outcomes of requests.
     fn work(&mut self, now: Duration, figures: &mut Figures) -> Vec<Answer>;
 
-    /// A job is over: nobody waits for its requests.
-    fn leave(&mut self, job: usize);
+    /// Drops the requests of a failed job.
+    fn drop_job(&mut self, job: usize);
 
-    /// When there is something to do next.
+    /// Time of the next change, if any.
     fn next(&self) -> Option<Duration>;
 }
 
-/// Plays a scenario to its end.
+/// Simulates a scenario until all jobs have ended.
 pub(super) fn simulate(scenario: &Scenario, policy: Policy) -> Outcome {
     let mut play = Play {
         scenario,
         store: match policy {
             Policy::Frostline => Box::new(Lanes::new(scenario)),
-            Policy::Fixed(batch) => Box::new(Residents::new(scenario, Admission::Everybody { batch })),
-            Policy::HapiLp => Box::new(Residents::new(scenario, Admission::Programme)),
+            Policy::Fixed(batch) => Box::new(Residents::new(scenario, Admission::Immediate { batch })),
+            Policy::HapiLp => Box::new(Residents::new(scenario, Admission::LinearProgram)),
         },
         jobs: scenario.jobs.iter().map(Progress::new).collect(),
         events: BinaryHeap::new(),
@@ -71,9 +72,9 @@ pub(super) fn simulate(scenario: &Scenario, policy: Policy) -> Outcome {
 
 struct Play<'a> {
     scenario: &'a Scenario,
-    store: Box<dyn Store + 'a>,
+    store: Box<dyn SimulatedDevice + 'a>,
     jobs: Vec<Progress>,
-    /// When which job arrives, or has trained a batch.
+    /// Times at which a job arrives (false) or has trained a batch (true).
     events: BinaryHeap<Reverse<(Duration, usize, bool)>>,
     figures: Figures,
     asked: u64,
@@ -94,7 +95,7 @@ impl Play<'_> {
                 if trained && let Some(job) = self.jobs.get_mut(index) {
                     job.trained();
                 }
-                self.go_on(index, now);
+                self.advance_job(index, now);
             }
             for answer in self.store.work(now, &mut self.figures) {
                 self.apply(answer, now);
@@ -116,14 +117,14 @@ impl Play<'_> {
             false => {
                 job.fail();
                 self.figures.failed(answer.job, now);
-                self.store.leave(answer.job);
+                self.store.drop_job(answer.job);
             }
         }
-        self.go_on(answer.job, now);
+        self.advance_job(answer.job, now);
     }
 
-    /// A job trains what is there, and asks for more.
-    fn go_on(&mut self, index: usize, now: Duration) {
+    /// Starts a training step if a batch is ready, and sends the next requests.
+    fn advance_job(&mut self, index: usize, now: Duration) {
         let (Some(job), Some(terms)) = (self.jobs.get_mut(index), self.scenario.jobs.get(index)) else {
             return;
         };
@@ -131,7 +132,7 @@ impl Play<'_> {
             let until = now.saturating_add(scenario::duration(terms.trainer_seconds));
             self.events.push(Reverse((until, index, true)));
         }
-        for samples in job.ask() {
+        for samples in job.next_requests() {
             self.asked += 1;
             let request = Request {
                 id: self.asked,
@@ -143,7 +144,7 @@ impl Play<'_> {
         if job.is_done() {
             self.figures.finished(index, now);
         }
-        // What was asked just now may run at once.
+        // New requests may start at once.
         self.events_for_work(now);
     }
 

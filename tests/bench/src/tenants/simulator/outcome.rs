@@ -1,25 +1,25 @@
-//! What a simulation came to.
+//! Outcome of a simulation.
 
 use super::scenario::Scenario;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-/// What a simulation came to; times in seconds.
+/// Outcome of a simulation (times in seconds).
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Outcome {
-    /// From the beginning to the end of the last job that finished.
+    /// Time from the start to the end of the last finished job.
     pub(crate) makespan: f64,
-    /// Jobs that failed for want of memory.
+    /// Number of jobs that failed because memory was too small.
     pub(crate) failures: usize,
-    /// The most bytes that were taken at a time.
+    /// Peak memory in bytes.
     pub(crate) peak_bytes: u64,
-    /// Of each job its part of the time that all used, 0 to 1.
+    /// Share of device time by job (0 to 1).
     pub(crate) shares: Vec<f64>,
-    /// Of each job when it finished; `None` when it did not.
+    /// End time by job, or `None` for failed jobs.
     pub(crate) finished: Vec<Option<f64>>,
 }
 
-/// What is noted on the way.
+/// Figures recorded during the simulation.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     peak: u64,
@@ -29,13 +29,13 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// A lane worked so long for a job.
+    /// Records lane time for a job.
     pub(super) fn ran(&mut self, job: usize, time: Duration) {
         *self.device.entry(job).or_default() += time;
     }
 
-    /// So many bytes are taken.
-    pub(super) fn taken(&mut self, bytes: u64) {
+    /// Records the memory in use, in bytes.
+    pub(super) fn record_memory(&mut self, bytes: u64) {
         self.peak = self.peak.max(bytes);
     }
 

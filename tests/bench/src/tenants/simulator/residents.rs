@@ -1,24 +1,25 @@
-//! Requests that lie in the device's memory from when they are admitted until they are served, as in HAPI's store.
+//! Simulates HAPI's store, where requests occupy device memory from admission to completion.
 
 use super::outcome::Figures;
 use super::scenario::{Job, Scenario};
-use super::{Answer, Request, Store};
+use super::{Answer, Request, SimulatedDevice};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// What HAPI's solver takes.
+/// Run time of HAPI's solver.
 const SOLVING: Duration = Duration::from_millis(20);
 
-/// The least batch that it gives.
-const LEAST: usize = 25;
+/// Smallest batch that the solver assigns.
+const MIN_BATCH: usize = 25;
 
-/// Who gets into memory, with which batch.
+/// Rule for admission to memory, with a batch size.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Admission {
-    /// Everybody at once, with this batch; who does not fit fails.
-    Everybody { batch: usize },
-    /// Those that wait, in order of arrival: all that fit get the least batch, and the first ones as much as they want of what is left.
-    Programme,
+    /// Immediately admits requests that fit with this batch size. Other requests fail.
+    Immediate { batch: usize },
+    /// Admits waiting requests in order of arrival: all that fit get the smallest batch, then the first ones
+    /// get as much of the remaining memory as they can use.
+    LinearProgram,
 }
 
 pub(super) struct Residents<'a> {
@@ -26,11 +27,11 @@ pub(super) struct Residents<'a> {
     memory: u64,
     admission: Admission,
     waiting: VecDeque<Request>,
-    /// When the solver is done.
+    /// End of the solver's current run.
     solved: Option<Duration>,
-    /// Whether something changed since it last was.
+    /// True if requests or memory have changed since the last solution.
     stale: bool,
-    /// The one that ran longest ago first.
+    /// Admitted requests, least recently executed first.
     residents: VecDeque<Resident>,
     lanes: Vec<Option<(Duration, u64)>>,
     answers: Vec<Answer>,
@@ -42,7 +43,7 @@ struct Resident {
     batch: usize,
     left: usize,
     bytes: u64,
-    /// Samples of its run.
+    /// Samples in the current engine batch, or 0.
     running: usize,
 }
 
@@ -120,7 +121,7 @@ impl<'a> Residents<'a> {
         }
     }
 
-    /// The solver begins when somebody waits and something changed, and is done a while later.
+    /// Applies a finished solution, and starts the solver if requests are waiting and something has changed.
     fn solve(&mut self, now: Duration) {
         if self.solved.is_some_and(|solved| solved <= now) {
             self.solved = None;
@@ -132,12 +133,13 @@ impl<'a> Residents<'a> {
         }
     }
 
-    /// A corner of the programme: the least for everybody that fits, the rest to whoever stands first.
+    /// Admits a corner of the linear program: the smallest batch for all requests that fit, the remaining
+    /// memory for the first ones.
     fn distribute(&mut self) {
         let mut free = self.free();
         let mut admitted: Vec<(Request, usize)> = Vec::new();
         for request in std::mem::take(&mut self.waiting) {
-            let least = LEAST.min(request.samples);
+            let least = MIN_BATCH.min(request.samples);
             let needed = self.bytes(request, least);
             if needed > self.memory {
                 self.answer(request, false);
@@ -186,14 +188,14 @@ impl<'a> Residents<'a> {
     }
 }
 
-impl Store for Residents<'_> {
+impl SimulatedDevice for Residents<'_> {
     fn post(&mut self, request: Request) {
         match self.admission {
-            Admission::Programme => {
+            Admission::LinearProgram => {
                 self.waiting.push_back(request);
                 self.stale = true;
             }
-            Admission::Everybody { batch } => {
+            Admission::Immediate { batch } => {
                 let batch = batch.min(request.samples);
                 match self.bytes(request, batch) <= self.free() {
                     true => self.admit(request, batch),
@@ -207,11 +209,11 @@ impl Store for Residents<'_> {
         self.end(now);
         self.solve(now);
         self.begin(now, figures);
-        figures.taken(self.memory - self.free());
+        figures.record_memory(self.memory - self.free());
         std::mem::take(&mut self.answers)
     }
 
-    fn leave(&mut self, job: usize) {
+    fn drop_job(&mut self, job: usize) {
         self.waiting.retain(|request| request.job != job);
         self.residents
             .retain(|resident| resident.request.job != job || resident.running > 0);

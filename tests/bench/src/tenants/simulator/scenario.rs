@@ -1,55 +1,56 @@
-//! What is to be simulated.
+//! Scenarios to simulate.
 
 use std::fmt::Display;
 use std::time::Duration;
 
-/// A device, and the jobs that share it.
+/// A device and shared jobs.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Scenario {
-    /// Bytes that all runs and sessions may take together.
+    /// Memory in bytes for all engine batches and sessions.
     pub(crate) memory_bytes: u64,
-    /// Runs at a time.
+    /// Number of concurrent engine batches.
     pub(crate) lanes: usize,
-    /// The jobs, each of a tenant of its own.
+    /// Jobs, each of a different tenant.
     pub(crate) jobs: Vec<Job>,
 }
 
-/// A job that trains with what the device extracts.
+/// A job that trains on activations from the device.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Job {
-    /// Images that it trains with.
+    /// Total number of images.
     pub(crate) images: u64,
-    /// Images of a training step.
+    /// Images per training step.
     pub(crate) training_batch: u64,
-    /// Images of a request; those of a training batch are sent together.
+    /// Images per request. Requests for a training batch are sent at the same time.
     pub(crate) request: u64,
-    /// Seconds of a run, and of each of its samples.
-    pub(crate) seconds: Line,
-    /// Bytes of a session, and of each sample of a run.
-    pub(crate) memory: Line,
-    /// Seconds of a training step, during which the next batch is extracted.
+    /// Duration of an engine batch in seconds.
+    pub(crate) seconds: LinearCost,
+    /// Memory in bytes: fixed per session, plus samples in the engine batch.
+    pub(crate) memory: LinearCost,
+    /// Seconds per training step, during which the next batch is extracted.
     pub(crate) trainer_seconds: f64,
 }
 
-/// A part that always is there, and one for each sample.
+/// Linear function for costs.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Line {
-    /// Always.
+pub(crate) struct LinearCost {
     pub(crate) fixed: f64,
-    /// For each sample.
     pub(crate) per_sample: f64,
 }
 
-/// Who runs what, how much at a time.
+/// Rule for admitting requests and choosing batch sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Policy {
-    /// As hosts do: `Device` within a `Ledger`; stages are learnt from a guess 4.4 times too low, as on a host.
+    /// As on hosts: `Device` within a `Ledger`. Stages are learned from an initial estimate that is 4.4 times
+    /// too low, as on a host.
     Frostline,
-    /// Every request lies in memory with its network and a batch of so many samples from when it comes until it is served, as in HAPI's store
-    /// without adaptation; who does not fit fails, and with it its job. Lanes take turns among them.
+    /// As in HAPI's store without adaptation: requests occupy memory for the network and a batch with this
+    /// number of samples from arrival to completion. Lanes process requests in turn. If the memory is full,
+    /// new requests and the corresponding jobs fail.
     Fixed(usize),
-    /// As HAPI's batch adaptation: a solver of 20 ms gives all that wait at least 25 samples, as many as fit, and what is left to the first
-    /// ones, a corner of its linear programme. Who does not get in waits for the next solution, which is kinder than HAPI was: there jobs failed.
+    /// Batch adaptation as in HAPI: a solver (20 ms) assigns at least 25 samples to the waiting requests that
+    /// fit in memory, and the remaining memory to the first requests. This is a corner of the linear program.
+    /// The other requests wait for the next solution. HAPI is stricter: there such jobs failed.
     HapiLp,
 }
 
@@ -64,20 +65,23 @@ impl Display for Policy {
 }
 
 impl Scenario {
-    /// HAPI's experiment with so many jobs, each with a network of its own. Its published figures lack the memory of the GPUs, so it was
-    /// calibrated by what was published: two lanes and 32 GiB (two GPUs of 16 GiB); a network of 1.2 GB and 10 MB a sample, at which the
-    /// programme has a solution for 11 jobs with two requests each (22 x 1.45 GB) and none for 12, where HAPI's jobs began to fail; 2.3 ms a
-    /// sample and 6.2 s a training step, at which one job takes 51 s and eight keep two lanes busy for 79 s.
+    /// HAPI's experiment with different networks for all jobs.
+    ///
+    /// The publication does not state the GPU memory, so the scenario is calibrated to the published results.
+    /// Two lanes and 32 GiB represent two GPUs with 16 GiB. A network uses 1.2 GB, and 10 MB per sample, so
+    /// the linear program has a solution for 11 jobs with two requests each (22 x 1.45 GB) and none for 12
+    /// jobs, where HAPI's jobs began to fail. With 2.3 ms per sample and 6.2 s per training step, one job
+    /// runs for 51 s, and eight jobs keep two lanes busy for 79 s.
     pub(crate) fn hapi(jobs: u32) -> Self {
         let job = |index: u32| Job {
             images: 8000,
             training_batch: 1000,
             request: 500,
-            seconds: Line {
+            seconds: LinearCost {
                 fixed: 0.005,
                 per_sample: 0.0023,
             },
-            memory: Line {
+            memory: LinearCost {
                 fixed: 1.2e9 + 1e6 * f64::from(index),
                 per_sample: 1e7,
             },
@@ -105,7 +109,7 @@ impl Job {
     }
 }
 
-impl Line {
+impl LinearCost {
     fn at(self, samples: usize) -> f64 {
         self.fixed + self.per_sample * samples as f64
     }

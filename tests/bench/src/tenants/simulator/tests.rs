@@ -1,4 +1,4 @@
-use super::scenario::{Job, Line};
+use super::scenario::{Job, LinearCost};
 use super::*;
 
 fn scenario(jobs: usize) -> Scenario {
@@ -6,11 +6,11 @@ fn scenario(jobs: usize) -> Scenario {
         images: 4000,
         training_batch: 1000,
         request: 500,
-        seconds: Line {
+        seconds: LinearCost {
             fixed: 0.005,
             per_sample: 0.001,
         },
-        memory: Line {
+        memory: LinearCost {
             fixed: 1e9,
             per_sample: 1e7,
         },
@@ -24,17 +24,17 @@ fn scenario(jobs: usize) -> Scenario {
 }
 
 #[test]
-fn a_job_alone_takes_what_its_slower_side_takes() {
+fn a_single_job_is_as_fast_as_its_slower_side() {
     for policy in [Policy::Frostline, Policy::Fixed(100), Policy::HapiLp] {
         let outcome = simulate(&scenario(1), policy);
         assert_eq!(outcome.failures, 0, "{policy}");
-        // Four steps of two seconds behind the extraction of the first batch.
+        // Four steps of two seconds, after extracting the first batch.
         assert!((9.0..9.6).contains(&outcome.makespan), "{outcome:?}");
     }
 }
 
 #[test]
-fn everybody_at_once_fails_where_frostline_serves_all_alike() {
+fn fixed_batches_fail_where_frostline_serves_jobs_evenly() {
     let fixed = simulate(&scenario(8), Policy::Fixed(200));
     assert!(fixed.failures > 0, "{fixed:?}");
     let ours = simulate(&scenario(8), Policy::Frostline);
@@ -47,7 +47,7 @@ fn everybody_at_once_fails_where_frostline_serves_all_alike() {
 }
 
 #[test]
-fn what_can_never_fit_fails_its_job_only() {
+fn an_oversized_request_fails_only_its_job() {
     for policy in [Policy::Frostline, Policy::HapiLp] {
         let mut scenario = scenario(2);
         scenario.jobs[1].memory.per_sample = 1e10;
@@ -58,7 +58,7 @@ fn what_can_never_fit_fails_its_job_only() {
 }
 
 #[test]
-fn replays_of_hapi_fail_for_nobody_where_fixed_batches_fail() {
+fn hapi_scenarios_complete_where_fixed_batches_fail() {
     let (eight, eighteen) = (Scenario::hapi(8), Scenario::hapi(18));
     assert_eq!(simulate(&eighteen, Policy::Frostline).failures, 0);
     assert!(simulate(&eighteen, Policy::Fixed(64)).failures > 0);

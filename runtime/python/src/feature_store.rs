@@ -1,9 +1,9 @@
-//! Rows that are kept on this machine's disk, from one pass to the next and from one program to the next.
+//! Features cached on this machine's disk, for later passes and later programs.
 
 use crate::errors;
 use crate::process::PerProcess;
-use crate::settings::{Made, StreamSettings, read};
-use crate::stream::sample;
+use crate::settings::{FeatureInputs, StreamSettings, read};
+use crate::stream::to_object;
 use frostline_features::{Cache, Provenance, RowKey, RowKeys, Store};
 use frostline_graph::{GraphError, Model};
 use frostline_job::{CacheLimit, StatedPixels};
@@ -16,36 +16,36 @@ use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What is kept, and where.
+/// Identity and location of cached features.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct KeptSettings {
-    /// The user's own where there is none.
+struct StoreSettings {
+    /// Cache folder. Defaults to the user's cache folder.
     folder: Option<PathBuf>,
-    /// Bytes; half of what the disk has free where there are none.
+    /// Limit in bytes. Defaults to half of the free disk space.
     limit: Option<u64>,
-    /// How rows come.
+    /// Settings of the requests for activations.
     stream: StreamSettings,
-    /// From where.
+    /// Split from which hosts send activations.
     split: Split,
-    made: Made,
-    /// How many there will be, so that there is room for them.
+    made: FeatureInputs,
+    /// Expected number of rows. Older stores are evicted to make room for them.
     rows: u64,
 }
 
-/// A store of rows, as a setting; see `_native.pyi`.
+/// Picklable feature store. `_native.pyi` documents the methods.
 #[pyclass(module = "frostline._native", frozen)]
 pub(crate) struct Kept {
-    settings: KeptSettings,
-    open: PerProcess<Open>,
+    settings: StoreSettings,
+    open: PerProcess<OpenStore>,
 }
 
-/// What it is in one process.
-struct Open {
+/// An open store, used by a single process.
+struct OpenStore {
     store: Store,
     keys: RowKeys,
-    /// Why no more rows are written.
-    stopped: Arc<Mutex<Option<String>>>,
+    /// Reason for the end of writing. Reset by [`OpenStore::take_messages`].
+    stop_reason: Arc<Mutex<Option<String>>>,
 }
 
 type Array<'py> = Bound<'py, numpy::PyArrayDyn<f32>>;
@@ -55,20 +55,20 @@ impl Kept {
     #[new]
     fn new(config: &Bound<'_, PyAny>) -> PyResult<Self> {
         Ok(Self {
-            settings: read(config, "what is kept")?,
+            settings: read(config, "the cache settings")?,
             open: PerProcess::empty(),
         })
     }
 
-    /// Which of these samples have a row, those that others kept meanwhile among them.
+    /// Returns true for each sample with cached features. Includes features written by other processes.
     fn has(&self, py: Python<'_>, samples: Vec<Bound<'_, PyAny>>) -> PyResult<Vec<bool>> {
         let open = self.open(py)?;
         let keys = open.keys(&samples)?;
         let has = py.detach(|| open.store.refresh().map(|()| open.store.has(&keys)));
-        has.map_err(|error| errors::other(py, &error.to_string()))
+        has.map_err(|error| errors::general(py, &error.to_string()))
     }
 
-    /// Their rows, and which of them these are.
+    /// Returns cached features and the indices of the corresponding samples.
     fn read<'py>(
         &self,
         py: Python<'py>,
@@ -87,7 +87,7 @@ impl Kept {
         Ok((PyArray1::from_vec(py, values).reshape(shape)?, found.places))
     }
 
-    /// Keeps the rows of these samples. Does not wait for the disk.
+    /// Queues the features of these samples for writing. Does not wait for the disk.
     fn keep(
         &self,
         py: Python<'_>,
@@ -99,30 +99,31 @@ impl Kept {
         let rows = rows.as_array();
         let values = rows.iter().copied().collect();
         let rows = Tensor::f32(rows.shape(), values);
-        let rows = rows.map_err(|error| errors::other(py, &error.to_string()))?;
+        let rows = rows.map_err(|error| errors::general(py, &error.to_string()))?;
         py.detach(|| open.store.keep(keys, rows));
         Ok(())
     }
 
-    /// Waits until what was kept is written, or cannot be; returns what there is to tell of that, each once.
+    /// Waits until all queued features are written or have failed. Returns messages about problems since the
+    /// last call.
     fn settle(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let open = self.open(py)?;
         py.detach(|| open.store.settle());
-        Ok(open.news())
+        Ok(open.take_messages())
     }
 }
 
 impl Kept {
-    fn open(&self, py: Python<'_>) -> PyResult<Arc<Open>> {
-        let make = || Open::new(&self.settings).map_err(|why| errors::other(py, &why));
+    fn open(&self, py: Python<'_>) -> PyResult<Arc<OpenStore>> {
+        let make = || OpenStore::new(&self.settings).map_err(|why| errors::general(py, &why));
         self.open.get(py, make)
     }
 }
 
-impl Open {
-    fn new(settings: &KeptSettings) -> Result<Self, String> {
-        let cache = Cache::within(settings.folder.clone(), settings.limit);
-        let cache = cache.ok_or("nobody can tell where, or what the disk has free")?;
+impl OpenStore {
+    fn new(settings: &StoreSettings) -> Result<Self, String> {
+        let cache = Cache::with_defaults(settings.folder.clone(), settings.limit);
+        let cache = cache.ok_or("cannot determine the cache folder or the free disk space; set FROSTLINE_FEATURE_FOLDER and feature_cache=")?;
         let made: Provenance = settings.stream.provenance(&settings.split, &settings.made);
         let (subject, row) = (made.subject(), made.row());
         let stopped = Arc::new(Mutex::new(None));
@@ -134,40 +135,44 @@ impl Open {
         Ok(Self {
             store: store.map_err(|error| error.to_string())?,
             keys: RowKeys::new(&subject.data, None, run),
-            stopped,
+            stop_reason: stopped,
         })
     }
 
     fn keys(&self, samples: &[Bound<'_, PyAny>]) -> PyResult<Vec<RowKey>> {
-        let key = |asked| Ok(self.keys.key_of(&sample(asked, 0)?.sample));
+        let key = |asked| Ok(self.keys.key_of(&to_object(asked, 0)?.sample));
         samples.iter().map(key).collect()
     }
 
-    fn news(&self) -> Vec<String> {
-        let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner).take();
-        stopped.into_iter().chain(self.store.news()).collect()
+    fn take_messages(&self) -> Vec<String> {
+        let stopped = self
+            .stop_reason
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        stopped.into_iter().chain(self.store.take_warnings()).collect()
     }
 }
 
-/// Bytes that a word such as `4GiB` allows; none for `off`.
+/// Parses a limit such as `4GiB` and returns it in bytes, or `None` for `off`.
 #[pyfunction]
 pub(crate) fn feature_limit(py: Python<'_>, word: &str) -> PyResult<Option<u64>> {
     match word.parse() {
         Ok(CacheLimit::Off) => Ok(None),
         Ok(CacheLimit::Bytes(bytes)) => Ok(Some(bytes)),
-        Err(why) => Err(errors::settings(py, &format!("feature_cache: {why}"))),
+        Err(why) => Err(errors::invalid_settings(py, &format!("feature_cache: {why}"))),
     }
 }
 
-/// The recipe that a configuration of timm or transformers states, as JSON.
+/// Converts a configuration of timm or transformers to a recipe as JSON.
 #[pyfunction]
 pub(crate) fn stated_pixels(py: Python<'_>, config: &str) -> PyResult<String> {
-    let stated =
-        StatedPixels::from_json(config).map_err(|why| errors::settings(py, &format!("pixels: {why}")))?;
+    let stated = StatedPixels::from_json(config)
+        .map_err(|why| errors::invalid_settings(py, &format!("pixels: {why}")))?;
     Ok(stated.to_string())
 }
 
-/// A network's file, or its bytes.
+/// A path to an ONNX file, or the content of the file.
 #[derive(FromPyObject)]
 pub(crate) enum Network {
     #[pyo3(transparent)]
@@ -176,8 +181,10 @@ pub(crate) enum Network {
     File(PathBuf),
 }
 
-/// What rows at `cut` depend on of a network: a hash of the layers before it, and the recipe for its input where
-/// nobody says one: the model's own, else ImageNet's; empty where only a guest can make it.
+/// Returns a hash of the layers before `cut` and the default recipe for the network's input as JSON. The hash
+/// is empty at the cuts `none` and `input`. The default recipe is read from the model's metadata. For models
+/// without this metadata, it is ImageNet's at the input size. It is empty if only a guest can prepare the
+/// input.
 #[pyfunction]
 pub(crate) fn layers(py: Python<'_>, network: Network, cut: &str) -> PyResult<(String, String)> {
     let read = || -> Result<_, GraphError> {
@@ -192,7 +199,7 @@ pub(crate) fn layers(py: Python<'_>, network: Network, cut: &str) -> PyResult<(S
         let side = |side: &usize| u32::try_from(*side).unwrap_or(u32::MAX);
         let network = model.network()?;
         let usual = match (model.metadata("frostline.pixels"), network.input.shape.dims()) {
-            // Where it is no recipe, a guest made the input in its own way.
+            // If the metadata are not a recipe, the model expects input that a guest prepares.
             (Some(own), _) => serde_json::from_str(own).ok(),
             (None, [3, height, width]) => Some(PixelSpec::imagenet(side(height), side(width))),
             (None, _) => None,
@@ -201,7 +208,7 @@ pub(crate) fn layers(py: Python<'_>, network: Network, cut: &str) -> PyResult<(S
     };
     let (hash, usual) = py
         .detach(read)
-        .map_err(|error| errors::settings(py, &error.to_string()))?;
+        .map_err(|error| errors::invalid_settings(py, &error.to_string()))?;
     let usual = usual.and_then(|spec| serde_json::to_string(&spec).ok());
     Ok((hash, usual.unwrap_or_default()))
 }

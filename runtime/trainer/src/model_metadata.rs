@@ -61,15 +61,15 @@ impl Int8Note {
 
 /// Source of the network's input during training.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Input {
+pub(crate) enum ModelInput {
     /// Images, preprocessed with a recipe that host and trainer know.
     Pixels(PixelSpec),
-    Guest(TrainedWith),
+    Guest(TrainingGuest),
 }
 
 /// Guest used for the training rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct TrainedWith {
+pub(crate) struct TrainingGuest {
     pub(crate) guest: String,
     pub(crate) sha256: String,
     pub(crate) parameters: String,
@@ -79,7 +79,7 @@ pub(crate) struct TrainedWith {
     pub(crate) split: Split,
 }
 
-impl TrainedWith {
+impl TrainingGuest {
     /// Returns a warning if this hash or these parameters differ from those used in training.
     pub(crate) fn differs(&self, sha256: &str, parameters: &str) -> Option<String> {
         let Self { guest, .. } = self;
@@ -137,9 +137,9 @@ pub(crate) fn pixels(
         PixelSpec::imagenet(side(height), side(width))
     };
     let (usual, source) = match self::input(model)? {
-        Some(Input::Pixels(spec)) if model.metadata(BESIDE_KEY).is_some() => (spec, PixelSource::Beside),
-        Some(Input::Pixels(spec)) => (spec, PixelSource::Model),
-        Some(Input::Guest(trained)) if !guest => {
+        Some(ModelInput::Pixels(spec)) if model.metadata(BESIDE_KEY).is_some() => (spec, PixelSource::Beside),
+        Some(ModelInput::Pixels(spec)) => (spec, PixelSource::Model),
+        Some(ModelInput::Guest(trained)) if !guest => {
             return Err(TrainerError::GuestNeeded {
                 guest: trained.guest,
                 sha256: trained.sha256,
@@ -150,7 +150,7 @@ pub(crate) fn pixels(
     let (spec, source) = if flags.is_empty() {
         (usual, source)
     } else {
-        (flags.over(usual), flags.source())
+        (flags.apply_to(usual), flags.source())
     };
     check(&spec, network)?;
     Ok((spec, source))
@@ -212,13 +212,13 @@ pub(crate) fn check(spec: &PixelSpec, network: &Network) -> Result<(), TrainerEr
 }
 
 /// Reads the source of the network's input from the model's metadata.
-pub(crate) fn input(model: &Model) -> Result<Option<Input>, TrainerError> {
+pub(crate) fn input(model: &Model) -> Result<Option<ModelInput>, TrainerError> {
     let Some(text) = model.metadata(PIXELS_KEY) else {
         return Ok(None);
     };
     let parsed = match serde_json::from_str(text) {
-        Ok(noted) => Ok(Input::Guest(noted)),
-        Err(_) => serde_json::from_str(text).map(Input::Pixels),
+        Ok(noted) => Ok(ModelInput::Guest(noted)),
+        Err(_) => serde_json::from_str(text).map(ModelInput::Pixels),
     };
     parsed.map(Some).map_err(|source| TrainerError::Recipe {
         what: "cannot read the model's metadata entry 'frostline.pixels'",
@@ -250,7 +250,7 @@ pub(crate) fn division(model: &Model) -> Option<Division> {
 /// Writes all entries to the model's metadata and removes outdated ones.
 pub(crate) fn write(
     model: &mut Model,
-    input: &Input,
+    input: &ModelInput,
     task: Task,
     names: &[String],
     division: Option<&Division>,
@@ -266,8 +266,8 @@ pub(crate) fn write(
         model.remove_metadata(stale);
     }
     let input = match input {
-        Input::Pixels(spec) => serde_json::to_string(spec),
-        Input::Guest(guest) => serde_json::to_string(guest),
+        ModelInput::Pixels(spec) => serde_json::to_string(spec),
+        ModelInput::Guest(guest) => serde_json::to_string(guest),
     };
     if let Ok(text) = input {
         model.set_metadata(PIXELS_KEY, &text);

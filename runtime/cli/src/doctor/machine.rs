@@ -1,7 +1,7 @@
 //! Checks of the library, the GPU, the walls and a data root on this machine.
 
 use super::finding::Finding;
-use crate::host::granted;
+use crate::host::embedded_root;
 use crate::output::bytes;
 use anyhow::{Result, ensure};
 use frostline_engine::{Device, EngineError, Session, SessionOptions, free_device_memory, library_version};
@@ -23,7 +23,7 @@ const DEVICE: Duration = Duration::from_secs(120);
 /// Checks the library on the CPU, and a GPU if `device` selects one. Otherwise, reports if a GPU is
 /// available.
 pub(super) async fn engine(device: Option<Device>) -> Vec<Finding> {
-    let library = match ran(Device::Cpu).await {
+    let library = match try_device(Device::Cpu).await {
         Ok(version) => Finding::works("library", format!("{version} ran a network on the CPU")),
         Err(error) => Finding::fails(
             "library",
@@ -32,7 +32,7 @@ pub(super) async fn engine(device: Option<Device>) -> Vec<Finding> {
         ),
     };
     let gpu = match device {
-        Some(device @ Device::Cuda(_)) => match ran(device).await {
+        Some(device @ Device::Cuda(_)) => match try_device(device).await {
             Ok(version) => Finding::works(
                 "gpu",
                 format!("{version} ran a network on {device}{}", free(device)),
@@ -47,7 +47,7 @@ pub(super) async fn engine(device: Option<Device>) -> Vec<Finding> {
             let found = format!("found an NVIDIA GPU{}", free(Device::Cuda(0)));
             Finding::skipped("gpu", found).and("use --device cuda:0 to check it")
         }
-        _ => Finding::skipped("gpu", "no NVIDIA GPU was found; networks run on the CPU"),
+        _ => Finding::skipped("gpu", "no NVIDIA driver found, so networks run on the CPU"),
     };
     vec![library, gpu]
 }
@@ -90,7 +90,7 @@ fn free(device: Device) -> String {
 }
 
 /// Runs a convolution, which loads cuDNN on a GPU. Returns the name and version of the library.
-async fn ran(device: Device) -> Result<String, String> {
+async fn try_device(device: Device) -> Result<String, String> {
     let trying = spawn_blocking(move || run_one(device).map_err(|error| error.to_string()));
     match timeout(DEVICE, trying).await {
         Ok(Ok(ran)) => ran,
@@ -142,7 +142,7 @@ pub(super) async fn store(root: &str, follow_links: Option<&Path>) -> Finding {
 }
 
 async fn first_of(root: &str, follow_links: Option<&Path>) -> Result<String> {
-    let granted = granted(root, follow_links)?;
+    let granted = embedded_root(root, follow_links)?;
     let below = Path::new(root).strip_prefix(&granted).ok().and_then(Path::to_str);
     let store = Store::open(&granted)?;
     let store = match below.filter(|below| !below.is_empty()) {
@@ -156,5 +156,7 @@ async fn first_of(root: &str, follow_links: Option<&Path>) -> Result<String> {
     };
     let key = &object.sample.key;
     store.read_range(key, 0..1).await?;
-    Ok(format!("{root} can be listed from this machine, and {key} can be read"))
+    Ok(format!(
+        "{root} can be listed from this machine, and {key} can be read"
+    ))
 }

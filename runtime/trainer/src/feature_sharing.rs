@@ -1,7 +1,7 @@
 //! Feature store shared by several machines. A job downloads features before it starts and uploads new
 //! features in the background.
 
-use crate::Shared;
+use crate::FeatureTransfer;
 use crate::compute::blocking;
 use crate::{Event, Events, TrainerError};
 use frostline_features::{BrokenSegment, RowKey, Segment, SegmentStore, Store, Stored, Unavailable};
@@ -21,7 +21,7 @@ const FETCHES: usize = 4;
 const PAGE: usize = if cfg!(test) { 3 } else { 1000 };
 
 /// Number of invalid objects listed in a warning.
-const NAMED: usize = 3;
+const MAX_NAMED_OBJECTS: usize = 3;
 
 /// Upload timeout after training. It is enough for 1.5 GB at 20 Mbit/s, and only the last features are still
 /// to upload.
@@ -32,14 +32,14 @@ const ABOUT: &str = "about.json";
 
 /// A feature store shared between machines. Clones refer to the same store.
 #[derive(Debug, Clone)]
-pub struct Team(Arc<Inner>);
+pub struct SharedFeatureStore(Arc<SharedState>);
 
 #[derive(Debug)]
-struct Inner {
+struct SharedState {
     store: Arc<dyn SegmentStore>,
     timeout: Duration,
     /// Set after a failure of the store. The job then stops using it.
-    off: AtomicBool,
+    disabled: AtomicBool,
     /// First page of the listing by local store, if already requested.
     listed: Mutex<HashMap<String, ListedPage>>,
     /// Keys of the shared features by local store, if already scanned.
@@ -80,31 +80,31 @@ enum SkippedSegment {
     Failed(String),
 }
 
-impl Team {
+impl SharedFeatureStore {
     /// Shares features through `store`.
     pub fn new(store: Arc<dyn SegmentStore>) -> Self {
-        Self::waiting(store, TIMEOUT)
+        Self::with_timeout(store, TIMEOUT)
     }
 
-    /// [`Team::new`] with a different upload timeout.
-    pub(crate) fn waiting(store: Arc<dyn SegmentStore>, timeout: Duration) -> Self {
-        Self(Arc::new(Inner {
+    /// [`SharedFeatureStore::new`] with a different upload timeout.
+    pub(crate) fn with_timeout(store: Arc<dyn SegmentStore>, timeout: Duration) -> Self {
+        Self(Arc::new(SharedState {
             store,
             timeout,
-            off: AtomicBool::new(false),
+            disabled: AtomicBool::new(false),
             listed: Mutex::default(),
             shared: Mutex::default(),
             broken: Mutex::default(),
         }))
     }
 
-    /// Returns the team for a new job, with all state cleared.
-    pub(crate) fn afresh(&self) -> Self {
-        Self::waiting(Arc::clone(&self.0.store), self.0.timeout)
+    /// Returns the shared store for a new job, with all state cleared.
+    pub(crate) fn for_new_job(&self) -> Self {
+        Self::with_timeout(Arc::clone(&self.0.store), self.0.timeout)
     }
 
     /// Returns true if the shared store has any features for the local store `name`.
-    pub(crate) async fn offers(&self, name: &str, events: &Events) -> bool {
+    pub(crate) async fn has_features(&self, name: &str, events: &Events) -> bool {
         if self.is_off() {
             return false;
         }
@@ -146,8 +146,8 @@ impl Team {
         if done || self.is_off() || !kept.shares() {
             return;
         }
-        let seen = self.look_at_all(kept, first).await;
-        self.report(events, Shared::Taken, seen.rows, seen.bytes);
+        let seen = self.scan_all(kept, first).await;
+        self.report(events, FeatureTransfer::Taken, seen.rows, seen.bytes);
         self.report_broken(events, name, &seen.broken);
         let broken = seen.broken.into_iter().map(|(name, _)| name);
         self.0.broken.lock().extend(broken);
@@ -158,12 +158,12 @@ impl Team {
     }
 
     /// Scans all segments, page by page, and stops if the store fails.
-    async fn look_at_all(&self, kept: &Arc<Store>, mut page: ListedPage) -> ScanResult {
+    async fn scan_all(&self, kept: &Arc<Store>, mut page: ListedPage) -> ScanResult {
         let free = AtomicU64::new(kept.free_rows());
         let mut seen = ScanResult::default();
         loop {
             let last = page.last.take();
-            self.look_at(kept, page, &free, &mut seen).await;
+            self.scan_page(kept, page, &free, &mut seen).await;
             let (Some(last), None) = (last, &seen.failed) else {
                 return seen;
             };
@@ -177,7 +177,7 @@ impl Team {
         }
     }
 
-    async fn look_at(&self, kept: &Arc<Store>, page: ListedPage, free: &AtomicU64, seen: &mut ScanResult) {
+    async fn scan_page(&self, kept: &Arc<Store>, page: ListedPage, free: &AtomicU64, seen: &mut ScanResult) {
         let looks = page
             .segments
             .into_iter()
@@ -224,7 +224,7 @@ impl Team {
         let (name, kept) = (stored.name.clone(), Arc::clone(kept));
         let take = move || {
             let segment = form.check(&name, bytes);
-            Ok(segment.map(|segment| kept.take_in(&segment)))
+            Ok(segment.map(|segment| kept.import(&segment)))
         };
         let rows = blocking(take).await?.map_err(broken)? as u64;
         let bytes = stored.size;
@@ -235,7 +235,7 @@ impl Team {
     async fn send(&self, kept: &Arc<Store>, events: &Events) {
         let (mut rows, mut bytes) = (0, 0);
         let sent = self.send_all(kept, &mut rows, &mut bytes).await;
-        self.report(events, Shared::Sent, rows, bytes);
+        self.report(events, FeatureTransfer::Sent, rows, bytes);
         if let Err(why) = sent {
             self.disable(events, &why);
         }
@@ -245,14 +245,14 @@ impl Team {
         if self.is_off() || !kept.shares() {
             return Ok(());
         }
-        let (team, own) = (self.clone(), Arc::clone(kept));
+        let (shared, own) = (self.clone(), Arc::clone(kept));
         let find = move || {
             own.settle();
-            let shared = team.0.shared.lock();
+            let shared = shared.0.shared.lock();
             Ok(shared.get(&own.name()).map(|shared| own.unshared(shared)))
         };
         let unshared = blocking(find).await.map_err(|error| error.to_string())?;
-        let most = kept.segments().most_rows();
+        let most = kept.segments().max_rows();
         for keys in unshared.unwrap_or_default().chunks(most) {
             let built = self.build(kept, keys.to_vec()).await;
             let Some((file, segment)) = built.map_err(|error| error.to_string())? else {
@@ -280,11 +280,11 @@ impl Team {
         kept: &Arc<Store>,
         mut keys: Vec<RowKey>,
     ) -> Result<Option<(String, Segment)>, TrainerError> {
-        let (team, kept) = (self.clone(), Arc::clone(kept));
+        let (shared, kept) = (self.clone(), Arc::clone(kept));
         blocking(move || {
             let named = |segment: Segment| (segment.name(), segment);
             let built = kept.segment(&keys).map(named);
-            let taken = |built: &(String, Segment)| team.0.broken.lock().contains(&built.0);
+            let taken = |built: &(String, Segment)| shared.0.broken.lock().contains(&built.0);
             if !built.as_ref().is_some_and(taken) {
                 return Ok(built);
             }
@@ -303,12 +303,12 @@ impl Team {
     }
 
     fn is_off(&self) -> bool {
-        self.0.off.load(Ordering::Relaxed)
+        self.0.disabled.load(Ordering::Relaxed)
     }
 
     /// Stops using the store, with one warning.
     fn disable(&self, events: &Events, why: &str) {
-        if !self.0.off.swap(true, Ordering::Relaxed) {
+        if !self.0.disabled.swap(true, Ordering::Relaxed) {
             let store = self.0.store.shown();
             let message =
                 format!("stopped sharing features through {store}, caching on this machine only: {why}");
@@ -316,7 +316,7 @@ impl Team {
         }
     }
 
-    fn report(&self, events: &Events, what: Shared, rows: u64, bytes: u64) {
+    fn report(&self, events: &Events, what: FeatureTransfer, rows: u64, bytes: u64) {
         if rows > 0 {
             let store = self.0.store.shown();
             events(Event::Shared {
@@ -329,12 +329,16 @@ impl Team {
     }
 
     fn report_broken(&self, events: &Events, folder: &str, broken: &[(String, BrokenSegment)]) {
-        let named = broken.iter().take(NAMED);
+        let named = broken.iter().take(MAX_NAMED_OBJECTS);
         let named: Vec<String> = named.map(|(name, why)| format!("{name}: {why}")).collect();
         if named.is_empty() {
             return;
         }
-        let more = if broken.len() > NAMED { "; .." } else { "" };
+        let more = if broken.len() > MAX_NAMED_OBJECTS {
+            "; .."
+        } else {
+            ""
+        };
         let message = format!(
             "ignored {} invalid objects in {folder} of {}, which can be removed: {}{more}",
             broken.len(),
@@ -358,18 +362,18 @@ impl From<TrainerError> for SkippedSegment {
 }
 
 /// Background uploads of features. Dropping this cancels them, and the next job uploads the rest.
-pub(crate) struct Sharing {
-    team: Option<Team>,
+pub(crate) struct FeatureUploads {
+    shared: Option<SharedFeatureStore>,
     events: Events,
     /// Allows a single upload at a time.
     turn: Arc<tokio::sync::Mutex<()>>,
     tasks: JoinSet<()>,
 }
 
-impl Sharing {
-    pub(crate) fn new(team: Option<&Team>, events: &Events) -> Self {
+impl FeatureUploads {
+    pub(crate) fn new(shared: Option<&SharedFeatureStore>, events: &Events) -> Self {
         Self {
-            team: team.cloned(),
+            shared: shared.cloned(),
             events: Arc::clone(events),
             turn: Arc::default(),
             tasks: JoinSet::new(),
@@ -378,23 +382,23 @@ impl Sharing {
 
     /// Uploads the features cached so far in the background.
     pub(crate) fn start_upload(&mut self, kept: Option<&Arc<Store>>) {
-        let (Some(team), Some(kept)) = (self.team.clone(), kept.cloned()) else {
+        let (Some(shared), Some(kept)) = (self.shared.clone(), kept.cloned()) else {
             return;
         };
         let (turn, events) = (Arc::clone(&self.turn), Arc::clone(&self.events));
         self.tasks.spawn(async move {
             let _turn = turn.lock().await;
-            team.send(&kept, &events).await;
+            shared.send(&kept, &events).await;
         });
     }
 
     /// Waits for all uploads, up to the timeout.
     pub(crate) async fn finish(mut self) {
         while self.tasks.try_join_next().is_some() {}
-        let Some(team) = self.team.filter(|_| !self.tasks.is_empty()) else {
+        let Some(shared) = self.shared.filter(|_| !self.tasks.is_empty()) else {
             return;
         };
-        let (store, timeout) = (team.0.store.shown(), team.0.timeout);
+        let (store, timeout) = (shared.0.store.shown(), shared.0.timeout);
         (self.events)(Event::Sharing {
             store: store.clone(),
             seconds: timeout.as_secs_f64(),

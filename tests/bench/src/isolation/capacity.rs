@@ -1,4 +1,5 @@
-//! How fast guests start, and how many tenants with one guest each fit into two gibibytes: idle, and in the middle of an extraction.
+//! Measures the start time of guests and the number of tenants with a guest that fit in 2 GiB, both idle and
+//! extracting.
 
 use crate::proc_status::own_bytes;
 use crate::report::{Report, median, quantile};
@@ -17,10 +18,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The room that tenants share.
+/// Memory for all tenants, in bytes.
 const ROOM: f64 = (2_u64 << 30) as f64;
 
-/// Guests at once: as many as are aimed at.
+/// Numbers of concurrent guests.
 const IDLE: usize = 1000;
 const LIVE: usize = 200;
 
@@ -36,7 +37,7 @@ pub(super) async fn run(report: &mut Report) -> Result<()> {
     live(report, &guests).await
 }
 
-/// Instantiate, ask for the description, drop: the least a guest can be used for.
+/// Instantiates a guest, requests the description and drops the guest: the smallest use of a guest.
 async fn starts(report: &mut Report, sandbox: &Sandbox) -> Result<()> {
     let guest = sandbox.prepare(GuestFile::stock().bytes).await?;
     let model = model();
@@ -58,7 +59,7 @@ async fn starts(report: &mut Report, sandbox: &Sandbox) -> Result<()> {
     Ok(())
 }
 
-/// Guests that are stored, checked, compiled and mapped, one a tenant.
+/// Prepares one guest per tenant (checked, compiled and mapped) and returns the guests.
 async fn idle(report: &mut Report, sandbox: &Sandbox) -> Result<Vec<Guest>> {
     let count = if report.quick() { IDLE / 5 } else { IDLE };
     let (stock, before) = (GuestFile::stock().bytes, resident()?);
@@ -76,7 +77,7 @@ async fn idle(report: &mut Report, sandbox: &Sandbox) -> Result<Vec<Guest>> {
     Ok(guests)
 }
 
-/// Extractions that wait for the engine, one a tenant.
+/// Measures the memory of extractions that wait for the engine, one per tenant.
 async fn live(report: &mut Report, guests: &[Guest]) -> Result<()> {
     let count = LIVE.min(guests.len());
     let model = model();
@@ -90,7 +91,7 @@ async fn live(report: &mut Report, guests: &[Guest]) -> Result<()> {
         .enumerate()
         .map(|(number, guest)| guest.extract(&samples, &call, context(number)));
     let measured = async {
-        // All of them come to where they wait.
+        // Enough time for all extractions to reach the engine.
         tokio::time::sleep(Duration::from_secs(3)).await;
         resident()
     };
@@ -122,10 +123,10 @@ fn model() -> Arc<ModelView> {
 
 fn context(tenant: usize) -> CallContext {
     CallContext {
-        executor: Arc::new(Never),
+        executor: Arc::new(Unresponsive),
         loader: Arc::new(Blank),
         augmented: None,
-        objects: Arc::new(Never),
+        objects: Arc::new(Unresponsive),
         allowance: Allowance::new(Limits::default()),
         labels: Labels {
             tenant: tenant.to_string(),
@@ -135,16 +136,16 @@ fn context(tenant: usize) -> CallContext {
     }
 }
 
-/// An engine, and a store, that never answer.
-struct Never;
+/// An engine and object reader that never answer.
+struct Unresponsive;
 
-impl GraphExecutor for Never {
+impl GraphExecutor for Unresponsive {
     fn submit(&self, _: &Stage, _: Tensor) -> BoxFuture<Result<Tensor, OpError>> {
         Box::pin(std::future::pending())
     }
 }
 
-impl ObjectReader for Never {
+impl ObjectReader for Unresponsive {
     fn size(&self, _: String) -> BoxFuture<Result<u64, OpError>> {
         Box::pin(std::future::pending())
     }
@@ -154,7 +155,8 @@ impl ObjectReader for Never {
     }
 }
 
-/// Gray pixels in place of each photo, all of them written, so that they take the memory that real ones do.
+/// Loads gray pixels instead of photos. All values are written, so that memory is committed as for real
+/// pixels.
 struct Blank;
 
 impl SampleLoader for Blank {
@@ -176,7 +178,7 @@ impl SampleLoader for Blank {
     }
 }
 
-/// Bytes this process holds.
+/// Resident memory of this process in bytes.
 fn resident() -> Result<f64> {
     Ok(own_bytes("VmRSS")? as f64)
 }

@@ -6,23 +6,23 @@ use std::time::Duration;
 /// When to give up a silent request and ask another host. Without another host, only the deadlines of the
 /// connection apply, because the same host would start the work from the beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PatiencePolicy {
+pub(crate) struct StragglerPolicy {
     /// Multiple of the median silence.
-    pub(crate) times: u32,
+    pub(crate) median_factor: u32,
     /// Minimum limit, because the other host has to start from the beginning.
-    pub(crate) least: Duration,
+    pub(crate) min_limit: Duration,
     /// Number of requests required for a median.
-    pub(crate) needed: usize,
+    pub(crate) min_history: usize,
 }
 
-impl Default for PatiencePolicy {
+impl Default for StragglerPolicy {
     /// Healthy requests that wait in queues or share links rarely exceed four times the median. Pauses below
     /// two seconds, such as a compilation on the host, do not justify duplicate work.
     fn default() -> Self {
         Self {
-            times: 4,
-            least: Duration::from_secs(2),
-            needed: 5,
+            median_factor: 4,
+            min_limit: Duration::from_secs(2),
+            min_history: 5,
         }
     }
 }
@@ -34,13 +34,13 @@ const REMEMBERED: usize = 15;
 /// CACM 2013). The history is separate for each split, because deeper prefixes are slower. Silence is
 /// measured from the request to the first bytes of the answer, and from one piece of the answer to the next.
 /// This type does not read a clock.
-pub(super) struct Patience {
-    policy: PatiencePolicy,
+pub(super) struct StragglerDetector {
+    policy: StragglerPolicy,
     silences: Lock<HashMap<Split, VecDeque<Duration>>>,
 }
 
-impl Patience {
-    pub(super) fn new(policy: PatiencePolicy) -> Self {
+impl StragglerDetector {
+    pub(super) fn new(policy: StragglerPolicy) -> Self {
         Self {
             policy,
             silences: Lock::default(),
@@ -48,7 +48,7 @@ impl Patience {
     }
 
     /// Records the longest silence of a finished or timed-out request at `split`.
-    pub(super) fn saw(&self, split: &Split, silence: Duration) {
+    pub(super) fn record(&self, split: &Split, silence: Duration) {
         let mut all = self.silences.lock();
         let recent = all.entry(split.clone()).or_default();
         if recent.len() == REMEMBERED {
@@ -61,7 +61,11 @@ impl Patience {
     /// (`given_up`). Returns `None` if the history is too short.
     pub(super) fn limit(&self, split: &Split, given_up: u32) -> Option<Duration> {
         let usual = self.median(split)?;
-        let PatiencePolicy { times, least, .. } = self.policy;
+        let StragglerPolicy {
+            median_factor: times,
+            min_limit: least,
+            ..
+        } = self.policy;
         let patience = usual.saturating_mul(times).max(least);
         Some(doubled(patience, given_up, Duration::MAX))
     }
@@ -71,7 +75,7 @@ impl Patience {
         let mut sorted: Vec<Duration> = all.get(split)?.iter().copied().collect();
         sorted.sort_unstable();
         let median = sorted.get(sorted.len() / 2).copied();
-        median.filter(|_| sorted.len() >= self.policy.needed)
+        median.filter(|_| sorted.len() >= self.policy.min_history)
     }
 }
 
@@ -81,11 +85,11 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn seen(silences: &[u32]) -> Patience {
-        let patience = Patience::new(PatiencePolicy::default());
+    fn seen(silences: &[u32]) -> StragglerDetector {
+        let patience = StragglerDetector::new(StragglerPolicy::default());
         silences
             .iter()
-            .for_each(|seconds| patience.saw(&Split::None, SECOND * *seconds));
+            .for_each(|seconds| patience.record(&Split::None, SECOND * *seconds));
         patience
     }
 
@@ -115,9 +119,9 @@ mod tests {
     #[test]
     fn a_host_that_has_become_slower_is_usual_after_a_while() {
         let patience = seen(&[1; 15]);
-        (0..8).for_each(|_| patience.saw(&Split::None, SECOND * 5));
+        (0..8).for_each(|_| patience.record(&Split::None, SECOND * 5));
         assert_eq!(patience.limit(&Split::None, 0), Some(SECOND * 20));
-        (0..1000).for_each(|_| patience.saw(&Split::None, SECOND));
+        (0..1000).for_each(|_| patience.record(&Split::None, SECOND));
         assert_eq!(patience.limit(&Split::None, 0), Some(SECOND * 4));
     }
 }

@@ -1,4 +1,4 @@
-//! Metrics of a host's lanes under load: their work, and whether they had queued work at all times.
+//! Metrics for lanes under load: completed work and queued work.
 
 use super::load::Job;
 use super::{Fleet, Metrics, Tenant};
@@ -11,35 +11,36 @@ const BEGIN: Duration = Duration::from_millis(500);
 /// Sampling interval.
 const EVERY: Duration = Duration::from_millis(50);
 
-/// The duration of a job that outlasts every measurement.
+/// Longer than any measurement.
 const FOREVER: Duration = Duration::from_secs(3600);
 
-/// Device time of tenants that always have queued work.
+/// Device time of tenants that should always have queued work.
 #[derive(Debug, Default)]
-pub(crate) struct Had {
+pub(crate) struct DeviceShares {
     /// Device seconds by tenant.
     pub(crate) seconds: Vec<f64>,
-    /// Samples at which a tenant had nothing queued, by tenant.
-    pub(crate) without: Vec<f64>,
+    /// Share of samples without queued work by tenant (0 to 1).
+    pub(crate) unqueued_share: Vec<f64>,
 }
 
-/// The work of lanes so far.
-struct Done {
+/// Completed work of the lanes so far.
+struct LaneWork {
     rows: f64,
     runs: f64,
-    /// Device time of finished engine batches, and including those in flight.
+    /// Device seconds for finished engine batches.
     ended: f64,
+    /// Busy lane seconds, including engine batches in flight.
     busy: f64,
     at: Instant,
 }
 
-impl Done {
+impl LaneWork {
     fn read(fleet: &Fleet) -> Result<Self> {
         let metrics = fleet.metrics()?;
         let value = |name: &str| {
             metrics
                 .value(name)
-                .with_context(|| format!("the host has no metric {name}"))
+                .with_context(|| format!("host reports no metric {name}"))
         };
         Ok(Self {
             rows: value("lane_rows_total")?,
@@ -50,8 +51,9 @@ impl Done {
         })
     }
 
-    /// Images a second since `before`: of the runs that ended, times how many lanes worked. So a run across an end of the time counts with
-    /// neither its rows alone nor its time alone.
+    /// Images per second since `before`: the rate of finished engine batches multiplied by the mean number of
+    /// busy lanes. Counting only the rows or only the time of an engine batch that crosses a boundary would
+    /// distort the rate.
     fn rate(&self, before: &Self) -> f64 {
         let of_runs = (self.rows - before.rows) / (self.ended - before.ended).max(1e-9);
         of_runs * (self.busy - before.busy) / self.at.duration_since(before.at).as_secs_f64()
@@ -59,26 +61,32 @@ impl Done {
 }
 
 impl Fleet {
-    /// Images that lanes do in a second while all these jobs ask for more and more: for `span`, and until `runs` of them ended.
+    /// Images per second of the lanes under continuous load from all jobs, for at least `span` and until
+    /// `runs` engine batches have finished.
     pub(crate) async fn rate(&self, jobs: &[Job<'_>], span: Duration, runs: usize) -> Result<f64> {
         let looking = async {
             tokio::time::sleep(BEGIN).await;
-            let before = Done::read(self)?;
+            let before = LaneWork::read(self)?;
             tokio::time::sleep(span).await;
             loop {
-                let now = Done::read(self)?;
+                let now = LaneWork::read(self)?;
                 if now.runs - before.runs >= runs as f64 {
                     return anyhow::Ok(now.rate(&before));
                 }
                 tokio::time::sleep(EVERY).await;
             }
         };
-        self.during(jobs, looking).await
+        self.under_load(jobs, looking).await
     }
 
-    /// What each job's tenant has of the device from when work of all waits, until the one that has least had `least` seconds of it, or for
-    /// `longest`.
-    pub(crate) async fn shares(&self, jobs: &[Job<'_>], least: f64, longest: Duration) -> Result<Had> {
+    /// Measures the device time per tenant. Starts when all tenants have queued work, and ends when each has
+    /// received `least` seconds or after `longest`.
+    pub(crate) async fn shares(
+        &self,
+        jobs: &[Job<'_>],
+        least: f64,
+        longest: Duration,
+    ) -> Result<DeviceShares> {
         let tenants: Vec<&Tenant> = jobs.iter().map(|job| job.tenant).collect();
         let looking = async {
             tokio::time::sleep(BEGIN).await;
@@ -88,7 +96,7 @@ impl Fleet {
                 }
                 anyhow::Ok(())
             };
-            let late = "there was always a tenant of which nothing waited for a lane";
+            let late = "timed out while waiting for all tenants to have queued work";
             tokio::time::timeout(longest, all).await.context(late)??;
             let (before, started) = (seconds(&self.metrics()?, &tenants), Instant::now());
             let (mut looks, mut without) = (0.0, vec![0.0; tenants.len()]);
@@ -106,23 +114,23 @@ impl Fleet {
                     .map(|(now, before)| now - before)
                     .collect();
                 if had.iter().all(|seconds| *seconds >= least) || started.elapsed() >= longest {
-                    return anyhow::Ok(Had {
+                    return anyhow::Ok(DeviceShares {
                         seconds: had,
-                        without: without.iter().map(|number| number / looks).collect(),
+                        unqueued_share: without.iter().map(|number| number / looks).collect(),
                     });
                 }
             }
         };
-        self.during(jobs, looking).await
+        self.under_load(jobs, looking).await
     }
 
-    /// Looks while all jobs ask for more and more, each of which has had its first request answered.
-    async fn during<T>(&self, jobs: &[Job<'_>], looking: impl Future<Output = Result<T>>) -> Result<T> {
+    /// Runs `looking` under continuous load from all jobs, after a warm-up.
+    async fn under_load<T>(&self, jobs: &[Job<'_>], looking: impl Future<Output = Result<T>>) -> Result<T> {
         self.warm(jobs).await?;
         tokio::select! {
             served = self.load(jobs, FOREVER) => {
                 served?;
-                bail!("all jobs ended before the first sample was taken")
+                bail!("the load ended early")
             }
             seen = looking => seen,
         }
@@ -151,14 +159,14 @@ mod tests {
     #[test]
     fn a_rate_is_that_of_whole_runs_times_the_lanes_at_work() {
         let at = Instant::now();
-        let before = Done {
+        let before = LaneWork {
             rows: 100.0,
             runs: 10.0,
             ended: 50.0,
             busy: 52.0,
             at,
         };
-        let after = Done {
+        let after = LaneWork {
             rows: 140.0,
             runs: 14.0,
             ended: 54.0,

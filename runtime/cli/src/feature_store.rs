@@ -1,36 +1,43 @@
-//! A team's rows in an object store.
+//! Feature stores in an object store.
 
 use anyhow::{Result, bail};
 use frostline_features::{SegmentStore, Stored, Unavailable};
 use frostline_objects::{ObjectError, Store};
 use frostline_tensor::BoxFuture;
-use frostline_trainer::Team;
+use frostline_trainer::SharedFeatureStore;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Objects that one page of a listing is asked for.
+/// Number of objects that are listed per page.
 const PAGE: usize = 1000;
 
-/// The team whose rows lie at `url`; `None` without one. A job that keeps no rows has none to share.
-pub(crate) fn team(url: Option<&str>, keeps: bool) -> Result<Option<Team>> {
+/// Opens the feature store at `url`. Returns `None` without a URL.
+///
+/// # Errors
+/// Returns an error if the job does not cache features, or if the URL is invalid.
+pub(crate) fn open_feature_store(url: Option<&str>, keeps: bool) -> Result<Option<SharedFeatureStore>> {
     let Some(url) = url else { return Ok(None) };
     if !keeps {
         bail!(
-            "--feature-store (or FROSTLINE_FEATURE_STORE) shares the rows that a job keeps, and this one keeps none; leave out --feature-cache off"
+            "--feature-store (or FROSTLINE_FEATURE_STORE) shares cached features, but the feature cache is off; remove --feature-cache off"
         );
     }
-    Ok(Some(Team::new(Arc::new(Shelf::open(url, Store::open)?))))
+    Ok(Some(SharedFeatureStore::new(Arc::new(ObjectSegmentStore::open(
+        url,
+        Store::open,
+    )?))))
 }
 
-/// A root in an object store, or why there is none today.
+/// A folder in an object store, or an error if the store is unavailable.
 #[derive(Debug)]
-struct Shelf {
+struct ObjectSegmentStore {
     shown: String,
     store: Result<Store, Unavailable>,
 }
 
-impl Shelf {
-    /// An address that can never be used is refused; a folder that is not there may be one that is not mounted, and costs no job.
+impl ObjectSegmentStore {
+    /// Opens the store. An invalid URL is refused, but a missing folder may be a network folder that is not
+    /// mounted, and does not stop the job.
     fn open(url: &str, open: impl Fn(&str) -> Result<Store, ObjectError>) -> Result<Self> {
         match open(url) {
             Ok(store) => Ok(Self {
@@ -63,7 +70,7 @@ async fn list(
         let page = store.list(Some(&after), PAGE).await.map_err(unavailable)?;
         for object in page.objects {
             let Some(name) = object.sample.key.strip_prefix(&prefix) else {
-                // `folder-2` and `folder.txt` come before `folder/`.
+                // Keys such as `folder-2` and `folder.txt` precede `folder/`.
                 if object.sample.key < prefix {
                     continue;
                 }
@@ -84,7 +91,7 @@ async fn list(
     }
 }
 
-impl SegmentStore for Shelf {
+impl SegmentStore for ObjectSegmentStore {
     fn shown(&self) -> String {
         self.shown.clone()
     }
@@ -124,8 +131,8 @@ mod tests {
     use super::*;
     use std::collections::HashMap;
 
-    fn shelf(url: &str) -> Shelf {
-        Shelf::open(url, |url| Store::open_with(url, HashMap::new())).unwrap()
+    fn shelf(url: &str) -> ObjectSegmentStore {
+        ObjectSegmentStore::open(url, |url| Store::open_with(url, HashMap::new())).unwrap()
     }
 
     #[tokio::test]
@@ -158,8 +165,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_used_is_refused_and_what_is_away_is_told_later() {
-        let refused = Shelf::open("ftp://id:geheim@host/x", Store::open).unwrap_err();
+    async fn invalid_urls_are_refused_and_missing_folders_are_reported_later() {
+        let refused = ObjectSegmentStore::open("ftp://id:geheim@host/x", Store::open).unwrap_err();
         assert!(!refused.to_string().contains("geheim"), "{refused}");
         let away = shelf("/there/is/no/such/folder");
         let why = away.list("a".to_owned(), None, 1).await.unwrap_err();
@@ -168,11 +175,11 @@ mod tests {
             "{why}"
         );
         assert!(
-            team(Some("memory://"), false)
+            open_feature_store(Some("memory://"), false)
                 .unwrap_err()
                 .to_string()
                 .contains("--feature-cache")
         );
-        assert!(team(None, false).unwrap().is_none());
+        assert!(open_feature_store(None, false).unwrap().is_none());
     }
 }

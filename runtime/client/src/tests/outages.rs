@@ -45,7 +45,7 @@ fn left(notices: &[Notice]) -> Vec<f64> {
 
 /// Checks that the remaining time is reported from the first notice on, until two minutes have passed.
 fn assert_told(left: &[f64]) {
-    let most = RetryPolicy::default().absence.as_secs_f64();
+    let most = RetryPolicy::default().max_outage.as_secs_f64();
     assert_eq!(left.first(), Some(&most));
     let less = most - ABSENCE.as_secs_f64() + 20.0;
     assert!(left.last().is_some_and(|left| *left <= less), "{left:?}");
@@ -74,7 +74,7 @@ async fn a_fetch_ends_when_no_host_is_back_in_time() {
     let error = take(&setting, 2).await.unwrap_err();
     assert!(matches!(error, ClientError::Lost { lost: 2, .. }), "{error}");
     assert!(error.to_string().contains("cannot reach"), "{error}");
-    assert!(started.elapsed() >= policy.absence);
+    assert!(started.elapsed() >= policy.max_outage);
 }
 
 fn objects(_: usize, _: &http::request::Parts, _: &[u8]) -> Reply {

@@ -1,43 +1,45 @@
-//! How a job gets on: its rate, what bounds it, and when it ends. Reads no clock: steps and epochs say what they took.
+//! Progress of a job, including rate, bottleneck and remaining time. Does not read the clock, because events
+//! contain all durations.
 
 use frostline_wire::Split;
 
-/// Steps that a rate is of. Enough to even out batches that came in one answer, few enough to follow a change within an epoch.
+/// Number of recent steps for averages. Enough to smooth batches that arrive in the same response, but few
+/// enough to follow changes within an epoch.
 const RECENT: u32 = 16;
 
-/// Steps before their rate says something: those fetched ahead come in bursts.
+/// Minimum number of steps for an average, because batches that were fetched ahead arrive in bursts.
 const ENOUGH: u32 = 3;
 
-/// A job that waits for more of its time than this is bound by its data: batches come while others train, so that one bound by training waits
-/// for next to none.
+/// Fraction of time spent waiting above which a job is bound by data. Batches are fetched during training, so
+/// a job that is bound by training waits very little.
 const WAITING: f64 = 0.1;
 
-/// A step that was trained.
+/// A completed training step.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Trained {
-    /// From 1.
+pub(crate) struct CompletedStep {
+    /// Starts at 1.
     pub(crate) epoch: u32,
-    /// From 1, over the whole job.
+    /// Step number within the job, starting at 1.
     pub(crate) step: u64,
     pub(crate) rows: u64,
-    /// Of these, rows that were kept before.
-    pub(crate) kept_rows: u64,
-    /// Seconds it waited for its batch.
+    /// Number of rows with cached features.
+    pub(crate) cached_rows: u64,
+    /// Seconds of waiting for the batch.
     pub(crate) waited: f64,
-    /// Seconds it computed.
+    /// Seconds of computation.
     pub(crate) computed: f64,
 }
 
-impl Trained {
+impl CompletedStep {
     fn is_kept(&self) -> bool {
-        self.kept_rows == self.rows
+        self.cached_rows == self.rows
     }
 }
 
-/// What recent steps took in the mean.
+/// Average over recent steps.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Pace {
-    /// [`RECENT`] at most.
+    /// Number of steps, up to [`RECENT`].
     steps: u32,
     rows: f64,
     waited: f64,
@@ -45,7 +47,7 @@ struct Pace {
 }
 
 impl Pace {
-    fn add(&mut self, step: &Trained) {
+    fn add(&mut self, step: &CompletedStep) {
         self.steps = (self.steps + 1).min(RECENT);
         let weight = 1.0 / f64::from(self.steps);
         for (mean, value) in [
@@ -57,7 +59,7 @@ impl Pace {
         }
     }
 
-    /// Of a step; `None` until there were enough.
+    /// Returns the average, or `None` before the minimum number of steps.
     fn known(&self) -> Option<Self> {
         Some(*self).filter(|pace| pace.steps >= ENOUGH)
     }
@@ -67,7 +69,7 @@ impl Pace {
     }
 }
 
-/// What bounds a job.
+/// Bottleneck of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
 #[strum(serialize_all = "lowercase")]
 pub(crate) enum Bound {
@@ -75,41 +77,45 @@ pub(crate) enum Bound {
     Training,
 }
 
-/// What the last steps of a job say.
+/// Progress of a job, derived from the completed steps.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Headway {
+pub(crate) struct Progress {
     epochs: u32,
     steps_per_epoch: u64,
     train: u64,
     validation: u64,
-    /// The first epoch of those that train the same layers, from 1.
+    /// First epoch in which the current layers are trained, starting at 1.
     phase: u32,
-    /// In how many epochs of the phase rows are fetched before all are kept; `None` where none are.
+    /// Number of epochs since `phase` that fetch features until all are cached. `None` if no training
+    /// features are cached.
     fetching: Option<u32>,
-    /// The epoch under way, 0 before the first.
+    /// Current epoch, or 0 before the first step.
     epoch: u32,
-    /// Its steps that are behind it.
+    /// Number of completed steps in the current epoch, including steps from before the run was resumed.
     done: u64,
-    /// Its steps that were seen, and those of them whose rows were all kept.
-    seen: u64,
-    from_kept: u64,
-    /// Its rows that were seen, and those of them that were kept.
+    /// Number of steps that this process executed in the current epoch.
+    executed_steps: u64,
+    /// Number of executed steps in which all features were cached.
+    cached_steps: u64,
+    /// Number of rows in the executed steps.
     rows: u64,
-    kept_rows: u64,
-    /// Seconds of its steps that were seen.
+    /// Number of rows with cached features in the executed steps.
+    cached_rows: u64,
+    /// Duration of the executed steps in seconds.
     seconds: f64,
-    /// Seconds from the last step of an epoch to the first of the next.
+    /// Seconds from the last step of an epoch to the next epoch.
     between: Option<f64>,
-    /// Whether the first step is behind it, which waits for everything to be loaded and says nothing.
+    /// True after the first step, which is not representative because everything is loaded.
     warm: bool,
-    /// Of steps with rows from where the last one's were.
+    /// Average over steps with the same source of features as the last step.
     recent: Pace,
     fetched: Pace,
     kept: Pace,
 }
 
-impl Headway {
-    /// Of a job with so many epochs, steps in each, and samples.
+impl Progress {
+    /// Creates the progress of a job with the given numbers of epochs, steps per epoch, training images and
+    /// validation images.
     pub(crate) fn new(epochs: u32, steps_per_epoch: u64, train: u64, validation: u64) -> Self {
         Self {
             epochs,
@@ -121,34 +127,34 @@ impl Headway {
         }
     }
 
-    /// Of the `rows` that can be kept, `kept` are there.
+    /// Sets the number of cached features (`kept`) and the number of features that can be cached (`rows`).
     pub(crate) fn keeps(&mut self, kept: u64, rows: u64) {
         let views = rows.saturating_sub(self.validation).div_ceil(self.train.max(1));
         let epochs = if kept >= rows { 0 } else { views };
         self.fetching = (views > 0).then(|| u32::try_from(epochs).unwrap_or(u32::MAX));
     }
 
-    /// Validation before the first step took so long.
+    /// Sets the duration of the initial validation.
     pub(crate) fn validated(&mut self, seconds: f64) {
-        // Later ones find their rows kept, and take next to nothing.
+        // With a feature cache, later validations use cached features and need very little time.
         self.between = self.fetching.is_none().then_some(seconds);
     }
 
-    /// From this epoch on, more layers are trained.
+    /// Starts training of more layers at this epoch.
     pub(crate) fn unfreeze(&mut self, epoch: u32) {
         self.phase = epoch;
         (self.recent, self.fetched, self.kept) = Default::default();
     }
 
-    pub(crate) fn step(&mut self, step: &Trained) {
+    pub(crate) fn step(&mut self, step: &CompletedStep) {
         if step.epoch != self.epoch {
             self.enter(step);
         }
         self.done += 1;
-        self.seen += 1;
-        self.from_kept += u64::from(step.is_kept());
+        self.executed_steps += 1;
+        self.cached_steps += u64::from(step.is_kept());
         self.rows += step.rows;
-        self.kept_rows += step.kept_rows;
+        self.cached_rows += step.cached_rows;
         self.seconds += step.waited + step.computed;
         if self.warm {
             self.recent.add(step);
@@ -162,28 +168,33 @@ impl Headway {
         self.warm = true;
     }
 
-    /// Begins the epoch of `step`. That of the first step may have been gone on with.
-    fn enter(&mut self, step: &Trained) {
+    /// Starts the epoch of `step`. The first epoch may be resumed in the middle.
+    fn enter(&mut self, step: &CompletedStep) {
         let before = u64::from(step.epoch.saturating_sub(1)) * self.steps_per_epoch;
         self.done = match self.epoch {
             0 => step.step.saturating_sub(1).saturating_sub(before),
             _ => 0,
         };
-        let was_kept = self.from_kept == self.seen;
+        let was_kept = self.cached_steps == self.executed_steps;
         if was_kept != step.is_kept() {
             self.recent = Pace::default();
         }
         self.epoch = step.epoch;
-        (self.seen, self.from_kept, self.rows, self.kept_rows) = (0, 0, 0, 0);
+        (
+            self.executed_steps,
+            self.cached_steps,
+            self.rows,
+            self.cached_rows,
+        ) = (0, 0, 0, 0);
         self.seconds = 0.0;
     }
 
-    /// The epoch under way ended; it took so long with its validation.
+    /// Ends the current epoch. `seconds` includes validation.
     pub(crate) fn ended(&mut self, seconds: f64) {
         self.between = Some((seconds - self.seconds).max(0.0));
     }
 
-    /// Steps of the epoch under way that are behind it, and its steps.
+    /// Returns the number of completed steps of the current epoch, and the number of steps per epoch.
     pub(crate) fn position(&self) -> (u64, u64) {
         (self.done, self.steps_per_epoch.max(self.done))
     }
@@ -203,21 +214,23 @@ impl Headway {
         })
     }
 
-    /// Of the rows of the epoch under way, the share that was kept; `None` where none can be.
-    pub(crate) fn kept_share(&self) -> Option<f64> {
-        (self.fetching.is_some() && self.rows > 0).then(|| self.kept_rows as f64 / self.rows as f64)
+    /// Returns the fraction of cached features in the current epoch, or `None` if no features are cached.
+    pub(crate) fn cached_fraction(&self) -> Option<f64> {
+        (self.fetching.is_some() && self.rows > 0).then(|| self.cached_rows as f64 / self.rows as f64)
     }
 
-    /// Seconds until the last epoch has ended.
+    /// Estimates the remaining time in seconds until the end of the last epoch.
     pub(crate) fn seconds_left(&self) -> Option<f64> {
         let fetched = self.fetched.known();
-        // Until steps with kept rows were seen: these wait for next to nothing.
+        // Use the computation time until a step with cached features was measured, because such steps wait
+        // very little.
         let bounded = fetched.map(|pace| pace.computed);
         let kept = self.kept.known().map(|pace| pace.seconds()).or(bounded)?;
         let fetched = fetched.map_or(kept, |pace| pace.seconds());
-        let share = self.from_kept as f64 / self.seen.max(1) as f64;
+        let share = self.cached_steps as f64 / self.executed_steps.max(1) as f64;
         let now = share * kept + (1.0 - share) * fetched;
-        // Rows that are still fetched when they should be kept will be in later epochs too: disks get full.
+        // If features are still fetched when they should be cached, expect the same for later epochs. For
+        // example, the disk may be full.
         let [first, then] = match self.fetching {
             Some(epochs) if self.epoch < self.phase.saturating_add(epochs) => [fetched, kept],
             Some(_) => [now, now],
@@ -237,28 +250,28 @@ impl Headway {
         Some(left as f64 * now + of(fetching, first) + of(epochs - fetching, then) + between)
     }
 
-    /// `epoch 3/20`
+    /// Formats the current epoch and the number of epochs, such as `epoch 3/20`.
     pub(crate) fn epoch(&self) -> String {
         format!("epoch {}/{}", self.epoch.max(1), self.epochs)
     }
 
-    /// What there is to say of it, after a step with this loss at this split.
-    pub(crate) fn words(&self, loss: f32, split: &Split) -> String {
+    /// Describes the progress after a step.
+    pub(crate) fn description(&self, loss: f32, split: &Split) -> String {
         let rate = self.images_per_second().map(|rate| match rate {
             ..10.0 => format!("{rate:.1} images/s"),
             _ => format!("{rate:.0} images/s"),
         });
         let bound = self.bound().map(|bound| format!("bound by {bound}"));
-        // 99.6 per cent are not all of them.
+        // Rounded down, because 99.6 % is not everything.
         let kept = self
-            .kept_share()
-            .map(|share| format!("kept {:.0} %", (share * 100.0).floor()));
+            .cached_fraction()
+            .map(|share| format!("cached {:.0} %", (share * 100.0).floor()));
         let rest = [Some(format!("split {split}")), Some(format!("loss {loss:.4}"))];
         let words: Vec<String> = [rate, bound, kept].into_iter().chain(rest).flatten().collect();
         words.join("  ")
     }
 
-    /// `ETA 2:10`, or nothing as long as that is not known.
+    /// Formats the remaining time, such as `ETA 2:10`. Returns an empty string if the time is unknown.
     pub(crate) fn eta(&self) -> String {
         let Some(seconds) = self.seconds_left() else {
             return String::new();
@@ -276,19 +289,19 @@ impl Headway {
 mod tests {
     use super::*;
 
-    /// A job of 5 epochs of 10 steps of 8 images, and 20 to validate with.
-    fn job() -> Headway {
-        Headway::new(5, 10, 80, 20)
+    /// Creates the progress of a job with 5 epochs of 10 steps with 8 images, and 20 validation images.
+    fn job() -> Progress {
+        Progress::new(5, 10, 80, 20)
     }
 
-    /// Steps of an epoch from one on, each of 8 rows; all kept or none.
-    fn steps(headway: &mut Headway, epoch: u32, range: std::ops::Range<u64>, kept: bool, took: (f64, f64)) {
+    /// Adds steps with 8 rows. Either all or no features are cached.
+    fn steps(headway: &mut Progress, epoch: u32, range: std::ops::Range<u64>, kept: bool, took: (f64, f64)) {
         for index in range {
-            headway.step(&Trained {
+            headway.step(&CompletedStep {
                 epoch,
                 step: u64::from(epoch - 1) * 10 + index + 1,
                 rows: 8,
-                kept_rows: if kept { 8 } else { 0 },
+                cached_rows: if kept { 8 } else { 0 },
                 waited: took.0,
                 computed: took.1,
             });
@@ -302,12 +315,15 @@ mod tests {
     #[test]
     fn nothing_is_said_until_it_means_something() {
         let mut headway = job();
-        // The first step waits for everything to be loaded.
+        // Loading is slow at the first step.
         steps(&mut headway, 1, 0..1, false, (30.0, 9.0));
         steps(&mut headway, 1, 1..3, false, (0.75, 0.25));
         assert_eq!(headway.images_per_second(), None);
         assert_eq!((headway.bound(), headway.seconds_left()), (None, None));
-        assert_eq!(headway.words(0.5, &Split::from("cut")), "split cut  loss 0.5000");
+        assert_eq!(
+            headway.description(0.5, &Split::from("cut")),
+            "split cut  loss 0.5000"
+        );
         assert_eq!(headway.eta(), "");
         steps(&mut headway, 1, 3..4, false, (0.75, 0.25));
         assert!(near(headway.images_per_second(), 8.0));
@@ -316,13 +332,13 @@ mod tests {
         assert!(near(headway.seconds_left(), 46.0));
         assert_eq!(headway.eta(), "ETA 0:46");
         assert_eq!(
-            headway.words(0.5, &Split::from("cut")),
+            headway.description(0.5, &Split::from("cut")),
             "8.0 images/s  bound by data  split cut  loss 0.5000"
         );
     }
 
     #[test]
-    fn what_lies_between_epochs_counts_for_each_that_is_left() {
+    fn time_between_epochs_counts_for_remaining_epochs() {
         let mut headway = job();
         headway.validated(4.0);
         steps(&mut headway, 1, 0..10, false, (0.0, 1.0));
@@ -341,9 +357,9 @@ mod tests {
         headway.keeps(0, 100);
         headway.validated(4.0);
         steps(&mut headway, 1, 0..5, false, (0.75, 0.25));
-        // Until one was seen, as what steps compute.
+        // No step with cached features was measured yet, so the computation time is used.
         assert!(near(headway.seconds_left(), 5.0 + 40.0 * 0.25));
-        assert!(near(headway.kept_share(), 0.0));
+        assert!(near(headway.cached_fraction(), 0.0));
         steps(&mut headway, 1, 5..10, false, (0.75, 0.25));
         headway.ended(10.0);
         steps(&mut headway, 2, 0..3, true, (0.0, 0.125));
@@ -351,8 +367,8 @@ mod tests {
         assert_eq!(headway.bound(), Some(Bound::Training));
         assert!(near(headway.seconds_left(), 37.0 * 0.125));
         assert_eq!(
-            headway.words(0.25, &Split::None),
-            "64 images/s  bound by training  kept 100 %  split none  loss 0.2500"
+            headway.description(0.25, &Split::None),
+            "64 images/s  bound by training  cached 100 %  split none  loss 0.2500"
         );
     }
 
@@ -373,7 +389,7 @@ mod tests {
         steps(&mut headway, 1, 0..10, false, (0.75, 0.25));
         steps(&mut headway, 2, 0..5, true, (0.0, 0.25));
         steps(&mut headway, 2, 5..10, false, (0.75, 0.25));
-        assert!(near(headway.kept_share(), 0.5));
+        assert!(near(headway.cached_fraction(), 0.5));
         assert!(near(headway.seconds_left(), 30.0 * (0.5 * 0.25 + 0.5)));
     }
 
@@ -383,7 +399,7 @@ mod tests {
         headway.keeps(0, 20);
         steps(&mut headway, 1, 0..5, false, (0.75, 0.25));
         assert!(near(headway.seconds_left(), 45.0));
-        assert_eq!(headway.kept_share(), None);
+        assert_eq!(headway.cached_fraction(), None);
     }
 
     #[test]
@@ -414,7 +430,7 @@ mod tests {
 
     #[test]
     fn long_jobs_say_hours() {
-        let mut headway = Headway::new(100, 10, 80, 20);
+        let mut headway = Progress::new(100, 10, 80, 20);
         steps(&mut headway, 1, 0..10, false, (0.0, 10.0));
         assert_eq!(headway.eta(), "ETA 2:45:00");
     }

@@ -1,10 +1,10 @@
 //! Features shared between machines.
 
 use super::computing_host::Storage;
-use super::features::{TRAIN, VALIDATION, close, host, keeping};
+use super::features::{TRAIN, VALIDATION, close, host, with_feature_cache};
 use super::pipeline::png;
 use super::whole_job::{Ran, photos, run};
-use crate::{Event, Job, Shared, Team};
+use crate::{Event, FeatureTransfer, Job, SharedFeatureStore};
 use frostline_features::{Cache, SegmentStore, Stored, Unavailable};
 use frostline_tensor::BoxFuture;
 use futures::FutureExt;
@@ -116,13 +116,13 @@ impl Machine {
     }
 
     fn job(&self, split: &str, store: &Arc<Memory>) -> Job {
-        let mut job = keeping(split, &self.0);
-        job.team = Some(Team::new(Arc::clone(store) as _));
+        let mut job = with_feature_cache(split, &self.0);
+        job.shared_store = Some(SharedFeatureStore::new(Arc::clone(store) as _));
         job
     }
 }
 
-fn shared(ran: &Ran) -> Vec<(Shared, u64)> {
+fn shared(ran: &Ran) -> Vec<(FeatureTransfer, u64)> {
     let shared = ran.events.iter().filter_map(|event| match event {
         Event::Shared { what, rows, .. } => Some((*what, *rows)),
         _ => None,
@@ -139,25 +139,25 @@ fn warnings(ran: &Ran) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_colleague_starts_with_the_second_epoch() {
+async fn a_second_machine_downloads_all_features() {
     let (first_host, _) = host().await;
     let store = Memory::new();
     let first = run(&first_host, Machine::new().job("r2", &store)).await;
-    assert_eq!(shared(&first), [(Shared::Sent, ALL as u64)]);
+    assert_eq!(shared(&first), [(FeatureTransfer::Sent, ALL as u64)]);
     let sent = store.objects();
     assert_eq!(sent.len(), 2, "{:?}", sent.keys());
     let (second_host, storage) = host().await;
     let second = run(&second_host, Machine::new().job("auto", &store)).await;
     second.outcome.as_ref().unwrap();
     assert_eq!((storage.extracted().len(), storage.uploaded().len()), (0, 0));
-    assert_eq!(shared(&second), [(Shared::Taken, ALL as u64)]);
+    assert_eq!(shared(&second), [(FeatureTransfer::Taken, ALL as u64)]);
     assert!(close(&second.losses(), &first.losses()));
     assert_eq!(store.objects(), sent);
     assert!(warnings(&first).is_empty() && warnings(&second).is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_what_is_new_goes_up() {
+async fn only_new_features_are_uploaded() {
     let (first_host, _) = host().await;
     let (store, machine) = (Memory::new(), Machine::new());
     run(&first_host, machine.job("features", &store)).await;
@@ -173,11 +173,14 @@ async fn only_what_is_new_goes_up() {
     let other = Machine::new();
     let second = run(&second_host, other.job("features", &store)).await;
     assert_eq!(storage.extracted().len(), 2);
-    assert_eq!(shared(&second), [(Shared::Taken, ALL as u64), (Shared::Sent, 2)]);
+    assert_eq!(
+        shared(&second),
+        [(FeatureTransfer::Taken, ALL as u64), (FeatureTransfer::Sent, 2)]
+    );
     let third = run(&second_host, machine.job("features", &store)).await;
     assert_eq!(
         (storage.extracted().len(), shared(&third)),
-        (0, vec![(Shared::Taken, 2)])
+        (0, vec![(FeatureTransfer::Taken, 2)])
     );
     // Existing features are neither downloaded nor uploaded.
     let fourth = run(&second_host, machine.job("features", &store)).await;
@@ -185,7 +188,7 @@ async fn only_what_is_new_goes_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_segments_are_looked_at_however_many_there_are() {
+async fn all_pages_of_segments_are_scanned() {
     let (first_host, _) = host().await;
     let (store, machine) = (Memory::new(), Machine::new());
     let first = run(&first_host, machine.job("features", &store)).await;
@@ -210,13 +213,13 @@ async fn all_segments_are_looked_at_however_many_there_are() {
     let second = run(&second_host, Machine::new().job("features", &store)).await;
     assert_eq!(
         (storage.extracted().len(), shared(&second)),
-        (0, vec![(Shared::Taken, ALL as u64)])
+        (0, vec![(FeatureTransfer::Taken, ALL as u64)])
     );
     assert!(close(&second.losses(), &first.losses()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broken_segment_is_named_passed_over_and_made_again() {
+async fn an_invalid_segment_is_reported_skipped_and_replaced() {
     let (first_host, _) = host().await;
     let store = Memory::new();
     let first = run(&first_host, Machine::new().job("features", &store)).await;
@@ -240,7 +243,7 @@ async fn a_broken_segment_is_named_passed_over_and_made_again() {
         let warned = warnings(&ran);
         let named = key.strip_prefix(folder).unwrap().trim_start_matches('/');
         assert!(warned.len() == 1 && warned[0].contains(named), "{warned:?}");
-        assert_eq!(shared(&ran), [(Shared::Sent, ALL as u64)], "{name}");
+        assert_eq!(shared(&ran), [(FeatureTransfer::Sent, ALL as u64)], "{name}");
         // The next job finds the new segments as well.
         let next = run(&host, Machine::new().job("features", &store)).await;
         assert_eq!(storage.extracted().len(), 0, "{:?}", store.objects().keys());
@@ -279,13 +282,13 @@ async fn a_store_that_fails_costs_one_warning() {
         let next = run(&host, machine.job("features", &mended)).await;
         assert_eq!(
             (storage.extracted().len(), shared(&next)),
-            (0, vec![(Shared::Sent, ALL as u64)])
+            (0, vec![(FeatureTransfer::Sent, ALL as u64)])
         );
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_without_a_version_stay_where_they_are() {
+async fn features_of_unversioned_objects_are_not_shared() {
     let (host, _) = photos().start().await;
     let store = Memory::new();
     let ran = run(&host, Machine::new().job("features", &store)).await;
@@ -294,12 +297,12 @@ async fn rows_without_a_version_stay_where_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_waits_for_its_rows_only_so_long() {
+async fn uploads_time_out_at_the_end_of_a_job() {
     let (host, _) = host().await;
     let machine = Machine::new();
     let store = Memory::failing(Fault::Hang, BTreeMap::new());
     let mut job = machine.job("features", &store);
-    job.team = Some(Team::waiting(store, Duration::ZERO));
+    job.shared_store = Some(SharedFeatureStore::with_timeout(store, Duration::ZERO));
     let ran = run(&host, job).await;
     assert!(ran.outcome.as_ref().unwrap().model.exists());
     let waits = |event: &Event| matches!(event, Event::Sharing { .. });
@@ -319,7 +322,7 @@ async fn each_freeze_cut_is_shared() {
     };
     let first = run(&host, unfreezing(Machine::new().job("none", &store))).await;
     storage.extracted();
-    assert_eq!(shared(&first), [(Shared::Sent, ALL as u64); 2]);
+    assert_eq!(shared(&first), [(FeatureTransfer::Sent, ALL as u64); 2]);
     let second = run(&host, unfreezing(Machine::new().job("none", &store))).await;
     assert_eq!(storage.extracted().len(), 0);
     assert!(close(&second.losses(), &first.losses()));
