@@ -184,24 +184,24 @@ typedef struct {
   frozen_prefix_string_t val;
 } frozen_prefix_option_string_t;
 
-// A sample: an object under the data root, and the version of it that is meant.
+// A sample, which is one version of an object in the data root.
 typedef struct frostline_pushdown_types_sample_t {
-  // The object's key, relative to the data root.
+  // Key of the object, relative to the data root.
   frozen_prefix_string_t   key;
-  // The etag it had when it was listed; a read of another version fails.
+  // Etag of the listed version. Reads of other versions fail.
   frozen_prefix_option_string_t   etag;
 } frostline_pushdown_types_sample_t;
 
-// A sample that became no row.
+// A sample without an activation.
 typedef struct frostline_pushdown_types_failed_sample_t {
-  // Its index among the samples asked for.
+  // Index in the list of requested samples.
   uint32_t   index;
   frostline_pushdown_types_error_code_t   code;
-  // For people: what is wrong with it.
+  // Human-readable reason.
   frozen_prefix_string_t   message;
 } frostline_pushdown_types_failed_sample_t;
 
-// Why an operation failed: a code for programs, a text for people.
+// Error of an operation, with a code for programs and a human-readable message.
 typedef struct frostline_pushdown_types_failure_t {
   frostline_pushdown_types_error_code_t   code;
   frozen_prefix_string_t   message;
@@ -213,10 +213,10 @@ typedef struct {
   float f2;
 } frozen_prefix_tuple3_f32_f32_f32_t;
 
-// How an image becomes a network's input, as torchvision does it: resize the short side (bilinear,
-// antialiased), crop the center, scale to 0..1, subtract `mean` and divide by `std` per channel (RGB).
+// Preprocessing of images, with the same results as torchvision. The host resizes the short side (bilinear,
+// antialiased), crops the center, scales values to 0..1, subtracts `mean` and divides by `std` per channel (RGB).
 typedef struct frostline_pushdown_types_pixel_spec_t {
-  // Pixels the short side has after the resize.
+  // Length of the short side after the resize, in pixels.
   uint32_t   resize;
   uint32_t   crop_height;
   uint32_t   crop_width;
@@ -224,7 +224,7 @@ typedef struct frostline_pushdown_types_pixel_spec_t {
   frozen_prefix_tuple3_f32_f32_f32_t   std;
 } frostline_pushdown_types_pixel_spec_t;
 
-// How values between pixels are computed, as Pillow does it: antialiased, but for the nearest. Since 0.1.2.
+// Interpolation between pixels, with the same results as Pillow. Antialiased, except for `nearest`.
 typedef uint8_t frostline_pushdown_types_interpolation_t;
 
 #define FROSTLINE_PUSHDOWN_TYPES_INTERPOLATION_NEAREST 0
@@ -232,17 +232,17 @@ typedef uint8_t frostline_pushdown_types_interpolation_t;
 #define FROSTLINE_PUSHDOWN_TYPES_INTERPOLATION_BICUBIC 2
 #define FROSTLINE_PUSHDOWN_TYPES_INTERPOLATION_LANCZOS 3
 
-// What the sizes of a recipe mean. Since 0.1.2.
+// Meaning of the sizes in a recipe.
 typedef uint8_t frostline_pushdown_types_resize_mode_t;
 
-// The short side becomes `resize`, the shape stays.
+// Resizes the short side to `resize` and keeps the aspect ratio.
 #define FROSTLINE_PUSHDOWN_TYPES_RESIZE_MODE_SHORT 0
-// The image becomes as the crop is shaped, with `resize` as its short side, whatever its own shape.
+// Resizes the image to the aspect ratio of the crop, with a short side of `resize`.
 #define FROSTLINE_PUSHDOWN_TYPES_RESIZE_MODE_SQUASH 1
-// The image fits into what `squash` would make of it, its shape stays, and the rest is filled.
+// Fits the image into the size of `squash`, keeps the aspect ratio and fills the rest.
 #define FROSTLINE_PUSHDOWN_TYPES_RESIZE_MODE_PAD 2
 
-// The order of a network's channels. Since 0.1.2.
+// Channel order of a network's input.
 typedef uint8_t frostline_pushdown_types_channel_order_t;
 
 #define FROSTLINE_PUSHDOWN_TYPES_CHANNEL_ORDER_RGB 0
@@ -254,13 +254,13 @@ typedef struct {
   uint8_t f2;
 } frozen_prefix_tuple3_u8_u8_u8_t;
 
-// A `pixel-spec` that says everything; the spec alone is bilinear, by the short side, in RGB. Since 0.1.2.
+// Complete preprocessing. A `pixel-spec` alone means `bilinear`, `short` and `rgb`.
 typedef struct frostline_pushdown_types_pixel_recipe_t {
   // Sizes, and `mean` and `std` in the order of `channels`.
   frostline_pushdown_types_pixel_spec_t   spec;
   frostline_pushdown_types_interpolation_t   interpolation;
   frostline_pushdown_types_resize_mode_t   resize_mode;
-  // What `pad` fills with: red, green, blue.
+  // Fill color for `pad` (red, green, blue).
   frozen_prefix_tuple3_u8_u8_u8_t   fill;
   frostline_pushdown_types_channel_order_t   channels;
 } frostline_pushdown_types_pixel_recipe_t;
@@ -302,7 +302,7 @@ typedef uint8_t frostline_pushdown_images_pixel_format_t;
 
 // `u8[n, 3, h, w]`, before normalization.
 #define FROSTLINE_PUSHDOWN_IMAGES_PIXEL_FORMAT_RAW 0
-// `f32[n, 3, h, w]`, normalized: a network's input.
+// `f32[n, 3, h, w]`, normalized as input of a network.
 #define FROSTLINE_PUSHDOWN_IMAGES_PIXEL_FORMAT_NORMALIZED 1
 
 typedef wasi_nn_tensor_own_tensor_t frostline_pushdown_images_own_tensor_t;
@@ -313,9 +313,9 @@ typedef struct {
 } frostline_pushdown_images_list_failed_sample_t;
 
 typedef struct frostline_pushdown_images_loaded_t {
-  // One row per sample that loaded, in the order asked for.
+  // Pixels of the loaded samples, in the requested order.
   frostline_pushdown_images_own_tensor_t   pixels;
-  // The others, by ascending index.
+  // Samples that failed to load, by ascending index.
   frostline_pushdown_images_list_failed_sample_t   failed;
 } frostline_pushdown_images_loaded_t;
 
@@ -359,11 +359,11 @@ typedef struct {
   size_t len;
 } frozen_prefix_list_u32_t;
 
-// One place a model can be divided.
+// A point at which the model can be divided.
 typedef struct frozen_prefix_cut_t {
-  // The tensor that carries everything across.
+  // Name of the tensor at the cut.
   frozen_prefix_string_t   name;
-  // Shape of one sample, without the batch axis.
+  // Shape of a sample, without the batch axis.
   frozen_prefix_list_u32_t   shape;
 } frozen_prefix_cut_t;
 
@@ -372,17 +372,17 @@ typedef struct {
   size_t len;
 } frozen_prefix_list_cut_t;
 
-// What a guest may know of a model.
+// View of a model for guests.
 typedef struct frozen_prefix_model_view_t {
-  // Name of its input tensor.
+  // Name of the input tensor.
   frozen_prefix_string_t   input;
-  // Shape of one input sample, without the batch axis.
+  // Shape of an input sample, without the batch axis.
   frozen_prefix_list_u32_t   input_shape;
-  // In the order of execution.
+  // Cuts in execution order.
   frozen_prefix_list_cut_t   cuts;
 } frozen_prefix_model_view_t;
 
-// Where the network's input comes from.
+// Source of the network's input.
 typedef struct frozen_prefix_pixels_t {
   uint8_t tag;
   union {
@@ -390,13 +390,14 @@ typedef struct frozen_prefix_pixels_t {
   } val;
 } frozen_prefix_pixels_t;
 
-// `images.load-augmented` (or `load`, and then no job that augments runs on it) with this recipe; `load-recipe` where
-// `describe-recipe` was called. The trainer can do the same, so the splits `none` and `input` exist.
+// The guest calls `images.load-augmented` with this spec, or `load-recipe` after a call of `describe-recipe`. A
+// guest that calls `load` instead cannot be used for jobs with augmentation. The trainer can compute the same
+// pixels, so the splits `none` and `input` are available.
 #define FROZEN_PREFIX_PIXELS_SPEC 0
-// The guest makes its own; only it can.
+// The guest computes the input. The trainer cannot do the same.
 #define FROZEN_PREFIX_PIXELS_OWN 1
 
-// What the guest returns for a cut.
+// Kind of activation that the guest returns for a cut.
 typedef struct frozen_prefix_activation_t {
   uint8_t tag;
   union {
@@ -404,9 +405,9 @@ typedef struct frozen_prefix_activation_t {
   } val;
 } frozen_prefix_activation_t;
 
-// The model's own activations: the rest of the model may follow on the trainer.
+// Activations of the model. The trainer can execute the rest of the model.
 #define FROZEN_PREFIX_ACTIVATION_FAITHFUL 0
-// Something of the guest's, of this shape per sample; it can only stand at the freeze cut.
+// Custom activations of this shape per sample. Allowed only at the freeze cut.
 #define FROZEN_PREFIX_ACTIVATION_OWN 1
 
 typedef struct frozen_prefix_served_cut_t {
@@ -420,24 +421,24 @@ typedef struct {
 } frozen_prefix_list_served_cut_t;
 
 typedef struct frozen_prefix_description_t {
-  // The guest's name and version, for people.
+  // Human-readable name of the guest.
   frozen_prefix_string_t   name;
   frozen_prefix_string_t   version;
   frozen_prefix_pixels_t   pixels;
-  // The cuts it serves for this model.
+  // Cuts of this model that the guest serves.
   frozen_prefix_list_served_cut_t   cuts;
 } frozen_prefix_description_t;
 
 typedef struct frozen_prefix_job_t {
-  // The cut asked for, one that `describe` named.
+  // The requested cut, one of those returned by `describe`.
   frozen_prefix_string_t   split;
-  // What to pass to `load-by-name` for the layers from the model's input to the split.
+  // Argument for `load-by-name` that selects the layers from the model's input to the split.
   frozen_prefix_string_t   stage;
-  // Name of the model's input tensor, which these layers take.
+  // Name of the model's input tensor, which is the input of these layers.
   frozen_prefix_string_t   input;
-  // Shape of one input sample, without the batch axis.
+  // Shape of an input sample, without the batch axis.
   frozen_prefix_list_u32_t   input_shape;
-  // The parameters `describe` was given.
+  // Parameters that were passed to `describe`.
   frozen_prefix_string_t   parameters;
 } frozen_prefix_job_t;
 
@@ -449,9 +450,9 @@ typedef struct {
 } frozen_prefix_list_failed_sample_t;
 
 typedef struct frozen_prefix_activations_t {
-  // `f32`, one row per sample that worked, in the order asked for.
+  // `f32` activations of the successful samples, in the requested order.
   frozen_prefix_own_tensor_t   tensor;
-  // The others, by ascending index.
+  // Failed samples, by ascending index.
   frozen_prefix_list_failed_sample_t   failed;
 } frozen_prefix_activations_t;
 
@@ -508,20 +509,20 @@ extern bool wasi_nn_graph_load(wasi_nn_graph_list_graph_builder_t *builder, wasi
 extern bool wasi_nn_graph_load_by_name(frozen_prefix_string_t *name, wasi_nn_graph_own_graph_t *ret, wasi_nn_graph_own_error_t *err);
 
 // Imported Functions from `frostline:pushdown/objects@0.1.2`
-// The object's size in bytes.
+// Returns the size of the object in bytes.
 extern bool frostline_pushdown_objects_size(frozen_prefix_string_t *key, uint64_t *ret, frostline_pushdown_objects_failure_t *err);
-// Up to `length` bytes from `offset` on; fewer where the object ends.
+// Reads up to `length` bytes from `offset`. Returns fewer bytes at the end of the object.
 extern bool frostline_pushdown_objects_read(frozen_prefix_string_t *key, uint64_t offset, uint32_t length, frozen_prefix_list_u8_t *ret, frostline_pushdown_objects_failure_t *err);
 
 // Imported Functions from `frostline:pushdown/images@0.1.2`
-// Loads samples into one batch. A broken sample is reported, it does not fail the batch.
+// Loads samples into a batch. Samples that fail to load are reported and do not fail the call.
 extern bool frostline_pushdown_images_load(frostline_pushdown_images_list_sample_t *samples, frostline_pushdown_images_pixel_spec_t *spec, frostline_pushdown_images_pixel_format_t format, frostline_pushdown_images_loaded_t *ret, frostline_pushdown_images_failure_t *err);
-// As `load`, varied at random as the extraction asks: a sample's pixels are then the same in every call, on every
-// host and wherever the network is divided. Where it asks for nothing, it is `load`. Since 0.1.1.
+// Loads samples with the random augmentation that the extraction requests. The pixels of a sample are the same
+// in all calls, on all hosts and at all splits. Without a requested augmentation, this is equal to `load`.
 extern bool frostline_pushdown_images_load_augmented(frostline_pushdown_images_list_sample_t *samples, frostline_pushdown_images_pixel_spec_t *spec, frostline_pushdown_images_pixel_format_t format, frostline_pushdown_images_loaded_t *ret, frostline_pushdown_images_failure_t *err);
-// As `load-augmented`, by a recipe. Since 0.1.2.
+// Equal to `load-augmented`, but with a recipe.
 extern bool frostline_pushdown_images_load_recipe(frostline_pushdown_images_list_sample_t *samples, frostline_pushdown_images_pixel_recipe_t *recipe, frostline_pushdown_images_pixel_format_t format, frostline_pushdown_images_loaded_t *ret, frostline_pushdown_images_failure_t *err);
-// Within `describe`: the pixels that it returns as a spec are made by this recipe, whose spec it is. Since 0.1.2.
+// Declares in `describe` that the pixels are loaded with this recipe. `describe` must return the recipe's spec.
 extern bool frostline_pushdown_images_describe_recipe(frostline_pushdown_images_pixel_recipe_t *recipe, frostline_pushdown_images_failure_t *err);
 
 // Imported Functions from `frostline:pushdown/log@0.1.2`
