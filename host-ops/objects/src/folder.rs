@@ -106,11 +106,7 @@ pub(crate) fn page(
             Kind::Odd => after_last.push(SkippedEntry::name(entry.key)),
             Kind::Outward => {
                 // Storing a million link targets would waste memory.
-                let target = if told {
-                    None
-                } else {
-                    walk.outward_target(&entry.key)
-                };
+                let target = (!told).then(|| walk.outward_target(&entry.key)).flatten();
                 told = true;
                 after_last.push(SkippedEntry {
                     name: entry.key,

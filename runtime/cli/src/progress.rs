@@ -295,9 +295,9 @@ mod tests {
     }
 
     /// Adds steps with 8 rows. Either all or no features are cached.
-    fn steps(headway: &mut Progress, epoch: u32, range: std::ops::Range<u64>, kept: bool, took: (f64, f64)) {
+    fn steps(progress: &mut Progress, epoch: u32, range: std::ops::Range<u64>, kept: bool, took: (f64, f64)) {
         for index in range {
-            headway.step(&CompletedStep {
+            progress.step(&CompletedStep {
                 epoch,
                 step: u64::from(epoch - 1) * 10 + index + 1,
                 rows: 8,
@@ -314,124 +314,124 @@ mod tests {
 
     #[test]
     fn nothing_is_said_until_it_means_something() {
-        let mut headway = job();
+        let mut progress = job();
         // Loading is slow at the first step.
-        steps(&mut headway, 1, 0..1, false, (30.0, 9.0));
-        steps(&mut headway, 1, 1..3, false, (0.75, 0.25));
-        assert_eq!(headway.images_per_second(), None);
-        assert_eq!((headway.bound(), headway.seconds_left()), (None, None));
+        steps(&mut progress, 1, 0..1, false, (30.0, 9.0));
+        steps(&mut progress, 1, 1..3, false, (0.75, 0.25));
+        assert_eq!(progress.images_per_second(), None);
+        assert_eq!((progress.bound(), progress.seconds_left()), (None, None));
         assert_eq!(
-            headway.description(0.5, &Split::from("cut")),
+            progress.description(0.5, &Split::from("cut")),
             "split cut  loss 0.5000"
         );
-        assert_eq!(headway.eta(), "");
-        steps(&mut headway, 1, 3..4, false, (0.75, 0.25));
-        assert!(near(headway.images_per_second(), 8.0));
-        assert_eq!(headway.bound(), Some(Bound::Data));
-        assert_eq!(headway.position(), (4, 10));
-        assert!(near(headway.seconds_left(), 46.0));
-        assert_eq!(headway.eta(), "ETA 0:46");
+        assert_eq!(progress.eta(), "");
+        steps(&mut progress, 1, 3..4, false, (0.75, 0.25));
+        assert!(near(progress.images_per_second(), 8.0));
+        assert_eq!(progress.bound(), Some(Bound::Data));
+        assert_eq!(progress.position(), (4, 10));
+        assert!(near(progress.seconds_left(), 46.0));
+        assert_eq!(progress.eta(), "ETA 0:46");
         assert_eq!(
-            headway.description(0.5, &Split::from("cut")),
+            progress.description(0.5, &Split::from("cut")),
             "8.0 images/s  bound by data  split cut  loss 0.5000"
         );
     }
 
     #[test]
     fn time_between_epochs_counts_for_remaining_epochs() {
-        let mut headway = job();
-        headway.validated(4.0);
-        steps(&mut headway, 1, 0..10, false, (0.0, 1.0));
-        assert!(near(headway.seconds_left(), 40.0 + 5.0 * 4.0));
-        assert_eq!(headway.bound(), Some(Bound::Training));
-        headway.ended(12.5);
-        steps(&mut headway, 2, 0..5, false, (0.0, 1.0));
-        assert!(near(headway.seconds_left(), 35.0 + 4.0 * 2.5));
-        steps(&mut headway, 5, 0..10, false, (0.0, 1.0));
-        assert!(near(headway.seconds_left(), 2.5));
+        let mut progress = job();
+        progress.validated(4.0);
+        steps(&mut progress, 1, 0..10, false, (0.0, 1.0));
+        assert!(near(progress.seconds_left(), 40.0 + 5.0 * 4.0));
+        assert_eq!(progress.bound(), Some(Bound::Training));
+        progress.ended(12.5);
+        steps(&mut progress, 2, 0..5, false, (0.0, 1.0));
+        assert!(near(progress.seconds_left(), 35.0 + 4.0 * 2.5));
+        steps(&mut progress, 5, 0..10, false, (0.0, 1.0));
+        assert!(near(progress.seconds_left(), 2.5));
     }
 
     #[test]
     fn later_epochs_count_as_kept_ones_do() {
-        let mut headway = job();
-        headway.keeps(0, 100);
-        headway.validated(4.0);
-        steps(&mut headway, 1, 0..5, false, (0.75, 0.25));
+        let mut progress = job();
+        progress.keeps(0, 100);
+        progress.validated(4.0);
+        steps(&mut progress, 1, 0..5, false, (0.75, 0.25));
         // No step with cached features was measured yet, so the computation time is used.
-        assert!(near(headway.seconds_left(), 5.0 + 40.0 * 0.25));
-        assert!(near(headway.cached_fraction(), 0.0));
-        steps(&mut headway, 1, 5..10, false, (0.75, 0.25));
-        headway.ended(10.0);
-        steps(&mut headway, 2, 0..3, true, (0.0, 0.125));
-        assert!(near(headway.images_per_second(), 64.0));
-        assert_eq!(headway.bound(), Some(Bound::Training));
-        assert!(near(headway.seconds_left(), 37.0 * 0.125));
+        assert!(near(progress.seconds_left(), 5.0 + 40.0 * 0.25));
+        assert!(near(progress.cached_fraction(), 0.0));
+        steps(&mut progress, 1, 5..10, false, (0.75, 0.25));
+        progress.ended(10.0);
+        steps(&mut progress, 2, 0..3, true, (0.0, 0.125));
+        assert!(near(progress.images_per_second(), 64.0));
+        assert_eq!(progress.bound(), Some(Bound::Training));
+        assert!(near(progress.seconds_left(), 37.0 * 0.125));
         assert_eq!(
-            headway.description(0.25, &Split::None),
+            progress.description(0.25, &Split::None),
             "64 images/s  bound by training  cached 100 %  split none  loss 0.2500"
         );
     }
 
     #[test]
     fn as_many_epochs_fetch_as_there_are_views() {
-        let mut headway = job();
-        headway.keeps(0, 3 * 80 + 20);
-        steps(&mut headway, 1, 0..10, false, (0.75, 0.25));
-        assert!(near(headway.seconds_left(), 20.0 + 20.0 * 0.25));
-        steps(&mut headway, 3, 0..10, false, (0.75, 0.25));
-        assert!(near(headway.seconds_left(), 20.0 * 0.25));
+        let mut progress = job();
+        progress.keeps(0, 3 * 80 + 20);
+        steps(&mut progress, 1, 0..10, false, (0.75, 0.25));
+        assert!(near(progress.seconds_left(), 20.0 + 20.0 * 0.25));
+        steps(&mut progress, 3, 0..10, false, (0.75, 0.25));
+        assert!(near(progress.seconds_left(), 20.0 * 0.25));
     }
 
     #[test]
     fn rows_that_ought_to_be_kept_and_are_not_are_fetched_later_too() {
-        let mut headway = job();
-        headway.keeps(0, 100);
-        steps(&mut headway, 1, 0..10, false, (0.75, 0.25));
-        steps(&mut headway, 2, 0..5, true, (0.0, 0.25));
-        steps(&mut headway, 2, 5..10, false, (0.75, 0.25));
-        assert!(near(headway.cached_fraction(), 0.5));
-        assert!(near(headway.seconds_left(), 30.0 * (0.5 * 0.25 + 0.5)));
+        let mut progress = job();
+        progress.keeps(0, 100);
+        steps(&mut progress, 1, 0..10, false, (0.75, 0.25));
+        steps(&mut progress, 2, 0..5, true, (0.0, 0.25));
+        steps(&mut progress, 2, 5..10, false, (0.75, 0.25));
+        assert!(near(progress.cached_fraction(), 0.5));
+        assert!(near(progress.seconds_left(), 30.0 * (0.5 * 0.25 + 0.5)));
     }
 
     #[test]
     fn rows_of_validation_alone_make_no_epoch_kept() {
-        let mut headway = job();
-        headway.keeps(0, 20);
-        steps(&mut headway, 1, 0..5, false, (0.75, 0.25));
-        assert!(near(headway.seconds_left(), 45.0));
-        assert_eq!(headway.cached_fraction(), None);
+        let mut progress = job();
+        progress.keeps(0, 20);
+        steps(&mut progress, 1, 0..5, false, (0.75, 0.25));
+        assert!(near(progress.seconds_left(), 45.0));
+        assert_eq!(progress.cached_fraction(), None);
     }
 
     #[test]
     fn a_job_that_goes_on_does_so_within_its_epoch() {
-        let mut headway = job();
-        headway.keeps(100, 100);
-        steps(&mut headway, 4, 6..10, true, (0.0, 0.5));
+        let mut progress = job();
+        progress.keeps(100, 100);
+        steps(&mut progress, 4, 6..10, true, (0.0, 0.5));
         assert_eq!(
-            (headway.position(), headway.epoch()),
+            (progress.position(), progress.epoch()),
             ((10, 10), "epoch 4/5".to_owned())
         );
-        assert!(near(headway.seconds_left(), 5.0));
+        assert!(near(progress.seconds_left(), 5.0));
     }
 
     #[test]
     fn rates_follow_a_change_and_start_anew_with_other_layers() {
-        let mut headway = job();
-        steps(&mut headway, 1, 0..10, false, (0.0, 1.0));
-        steps(&mut headway, 2, 0..10, false, (9.0, 1.0));
-        let rate = headway.images_per_second().unwrap();
+        let mut progress = job();
+        steps(&mut progress, 1, 0..10, false, (0.0, 1.0));
+        steps(&mut progress, 2, 0..10, false, (9.0, 1.0));
+        let rate = progress.images_per_second().unwrap();
         assert!(rate < 2.0, "{rate}");
-        headway.unfreeze(3);
+        progress.unfreeze(3);
         assert_eq!(
-            (headway.images_per_second(), headway.seconds_left()),
+            (progress.images_per_second(), progress.seconds_left()),
             (None, None)
         );
     }
 
     #[test]
     fn long_jobs_say_hours() {
-        let mut headway = Progress::new(100, 10, 80, 20);
-        steps(&mut headway, 1, 0..10, false, (0.0, 10.0));
-        assert_eq!(headway.eta(), "ETA 2:45:00");
+        let mut progress = Progress::new(100, 10, 80, 20);
+        steps(&mut progress, 1, 0..10, false, (0.0, 10.0));
+        assert_eq!(progress.eta(), "ETA 2:45:00");
     }
 }

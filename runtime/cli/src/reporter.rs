@@ -50,7 +50,7 @@ const TICK: Duration = Duration::from_millis(120);
 /// Progress bar for uploads, measurements and training steps.
 struct Bar {
     shown: ProgressBar,
-    headway: Progress,
+    progress: Progress,
     /// True if the bar shows training steps.
     stepping: bool,
     ends: Arc<Mutex<Ends>>,
@@ -76,12 +76,12 @@ impl Bar {
             } => {
                 let [steps, train, validation] =
                     [steps_per_epoch, train, validation].map(|count| *count as u64);
-                self.headway = Progress::new(*epochs, steps, train, validation);
+                self.progress = Progress::new(*epochs, steps, train, validation);
                 self.show_steps();
             }
-            Event::Features { kept, rows, .. } => self.headway.keeps(*kept, *rows),
-            Event::Baseline { seconds, .. } => self.headway.validated(*seconds),
-            Event::Unfreeze { epoch, .. } => self.headway.unfreeze(*epoch),
+            Event::Features { kept, rows, .. } => self.progress.keeps(*kept, *rows),
+            Event::Baseline { seconds, .. } => self.progress.validated(*seconds),
+            Event::Unfreeze { epoch, .. } => self.progress.unfreeze(*epoch),
             Event::Notice(Notice::Uploading {
                 what, sent, bytes, ..
             }) => {
@@ -106,7 +106,7 @@ impl Bar {
             }
             Event::Upload { .. } | Event::Split { .. } | Event::Int8 { .. } => self.show_steps(),
             Event::Step { .. } => self.step(event),
-            Event::Epoch { seconds, .. } => self.headway.ended(*seconds),
+            Event::Epoch { seconds, .. } => self.progress.ended(*seconds),
             _ => {}
         }
     }
@@ -125,7 +125,7 @@ impl Bar {
             ..
         } = event
         {
-            self.headway.step(&CompletedStep {
+            self.progress.step(&CompletedStep {
                 epoch: *epoch,
                 step: *step,
                 rows: *rows,
@@ -138,7 +138,7 @@ impl Bar {
             }
             self.show_position();
             // Escape the text here, because the bar does not write through [`stdout`].
-            let words = self.headway.description(*loss, split);
+            let words = self.progress.description(*loss, split);
             self.shown.set_message(plain_line(&words).into_owned());
         }
     }
@@ -169,10 +169,10 @@ impl Bar {
     /// Updates everything before the bar is drawn, to avoid outdated parts.
     fn show_position(&self) {
         *self.ends.lock() = Ends {
-            epoch: self.headway.epoch(),
-            eta: self.headway.eta(),
+            epoch: self.progress.epoch(),
+            eta: self.progress.eta(),
         };
-        let (done, steps) = self.headway.position();
+        let (done, steps) = self.progress.position();
         self.shown.update(|state| {
             state.set_len(steps);
             state.set_pos(done);
@@ -192,7 +192,7 @@ impl Reporter {
             beside: false,
             bar: Mutex::new(Bar {
                 shown: bar,
-                headway: Progress::default(),
+                progress: Progress::default(),
                 stepping: false,
                 ends: Arc::default(),
             }),

@@ -98,11 +98,11 @@ impl Rehearsal {
                 .source_at(&leg.split, leg.encoding, flow.request_samples);
             source.map(Arc::new)
         };
-        let course = legs
+        let schedule = legs
             .iter()
             .map(|leg| Ok((leg.steps, source(leg)?)))
             .collect::<Result<VecDeque<_>, TrainerError>>()?;
-        let steering = Steering::scheduled(source(first)?, course);
+        let steering = Steering::scheduled(source(first)?, schedule);
         tokio::select! {
             biased;
             () = cancel.cancelled() => Err(TrainerError::Cancelled),

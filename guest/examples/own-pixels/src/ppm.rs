@@ -10,7 +10,9 @@ pub(crate) struct Picture<'a> {
 
 /// Decodes a picture without copying the pixels.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Picture<'_>, &'static str> {
-    let rest = bytes.strip_prefix(b"P6").ok_or("the file does not begin with P6")?;
+    let rest = bytes
+        .strip_prefix(b"P6")
+        .ok_or("the file does not begin with P6")?;
     let (width, rest) = number(rest)?;
     let (height, rest) = number(rest)?;
     let (depth, rest) = number(rest)?;
@@ -19,11 +21,14 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Picture<'_>, &'static str> {
     }
     let (_, rest) = rest.split_first().ok_or("the file ends after the header")?;
     let (pixels, _) = rest.as_chunks::<3>();
-    let count = usize::try_from(u64::from(width) * u64::from(height)).map_err(|_| "the image size overflows")?;
+    let count =
+        usize::try_from(u64::from(width) * u64::from(height)).map_err(|_| "the image size overflows")?;
     if count == 0 {
         return Err("the image is empty");
     }
-    let pixels = pixels.get(..count).ok_or("the file has fewer pixels than the header specifies")?;
+    let pixels = pixels
+        .get(..count)
+        .ok_or("the file has fewer pixels than the header specifies")?;
     Ok(Picture {
         width,
         height,
@@ -47,6 +52,8 @@ fn number(mut rest: &[u8]) -> Result<(u32, &[u8]), &'static str> {
         .ok_or("the file ends in the header")?;
     let (digits, rest) = rest.split_at(end);
     let text = std::str::from_utf8(digits).map_err(|_| "the header is not text")?;
-    let number = text.parse().map_err(|_| "the header contains an invalid number")?;
+    let number = text
+        .parse()
+        .map_err(|_| "the header contains an invalid number")?;
     Ok((number, rest))
 }

@@ -226,8 +226,8 @@ class Client:
                 if not parameters:
                     raise SettingsError("the stock guest cannot prepare this network's input; pass guest= or parameters=")
         stream = config | options | {"parameters": parameters, "encoding": encoding}
-        kept = _source.kept(feature_cache, network, cut, len(listed), stock=guest is None)
-        return _reader(_source.Source(stream, cut, on_bad_sample=on_bad_sample, kept=kept), listed, batch)
+        cache = _source.cache_settings(feature_cache, network, cut, len(listed), stock=guest is None)
+        return _reader(_source.Source(stream, cut, on_bad_sample=on_bad_sample, cache=cache), listed, batch)
 
     def plan(self, model: str | os.PathLike[str], data: str | os.PathLike[str], *, timeout: float | None = 1800, **flags: Any) -> dict[str, Any]:
         """Choose the split of a job, and return the output of ``frostline plan --json``.

@@ -15,7 +15,7 @@ from frostline import _native
 LOG = logging.getLogger("frostline")
 
 
-def kept(feature_cache, network, cut, count, stock=True):
+def cache_settings(feature_cache, network, cut, count, stock=True):
     """Return the cache settings of a `Source`, or `None` if features are not cached.
 
     :param feature_cache: Limit in the format of `--feature-cache`. `None` uses the environment variable
@@ -68,8 +68,8 @@ class Source:
     """`fail` raises an exception for a bad sample, `skip` omits it."""
     row: tuple | None = None
     """Shape of a row, if known."""
-    kept: dict | None = None
-    """Cache settings from `kept`."""
+    cache: dict | None = None
+    """Cache settings from `cache_settings`."""
 
     def __repr__(self):
         return f"Source(split={self.split!r}, hosts={self.stream.get('hosts')!r})"
@@ -101,12 +101,12 @@ class Source:
         return self._cached_rows(store, samples, batch)
 
     def _store(self):
-        if self.kept is None:
+        if self.cache is None:
             return None
         folder = os.environ.get("FROSTLINE_FEATURE_FOLDER") or None
-        made = self.kept["made"] | {"shape": list(self.shape())}
+        made = self.cache["made"] | {"shape": list(self.shape())}
         where = {"folder": folder, "stream": self.stream, "split": self.split, "made": made}
-        return _opened(json.dumps(self.kept | where, sort_keys=True))
+        return _opened(json.dumps(self.cache | where, sort_keys=True))
 
     def _cached_rows(self, store, samples, batch):
         """Yield the same as `rows`, and read features from `store` or add them to it."""

@@ -81,8 +81,7 @@ pub(super) async fn check(
         allowance: Arc::clone(&allowance),
         clock: Arc::clone(clock),
     };
-    // Unchanged objects remain in memory until sent. The memory is therefore divided fairly between tenants,
-    // as for grants.
+    // Unchanged objects stay in memory until they are sent, so tenants share this memory fairly, as for grants.
     let kind = match &request.split {
         Split::None => Kind::Grant,
         Split::Input | Split::Cut(_) => Kind::Read,

@@ -59,13 +59,13 @@ impl GrantSize {
     /// would hold memory without benefit. The number is a multiple of the fixed batch size, or else of the
     /// efficient batch if that fits.
     pub(super) fn samples(&self, known: Option<StageFigures>) -> usize {
-        let knee = known.map_or(1, |known| known.efficient_batch.max(1));
+        let efficient = known.map_or(1, |known| known.efficient_batch.max(1));
         let seconds = known.and_then(|known| known.seconds_per_row);
-        let quantum = seconds.map_or(DEFAULT_GRANT, |seconds| {
+        let time_slice = seconds.map_or(DEFAULT_GRANT, |seconds| {
             (TIME_SLICE.as_secs_f64() / seconds.max(1e-6)) as usize
         });
-        let target = quantum.max(knee).clamp(1, self.max_samples.max(1));
-        let batch = self.terms.fixed_batch.unwrap_or(knee).max(1);
+        let target = time_slice.max(efficient).clamp(1, self.max_samples.max(1));
+        let batch = self.terms.fixed_batch.unwrap_or(efficient).max(1);
         match target / batch {
             0 if self.terms.fixed_batch.is_none() => target,
             batches => batches.max(1).saturating_mul(batch),
@@ -119,10 +119,10 @@ mod tests {
         GrantSize::new(None, 1000, &[10, 10], &request, 64)
     }
 
-    fn known(seconds: f64, knee: usize) -> Option<StageFigures> {
+    fn known(seconds: f64, efficient: usize) -> Option<StageFigures> {
         Some(StageFigures {
             seconds_per_row: Some(seconds),
-            efficient_batch: knee,
+            efficient_batch: efficient,
             session: 0,
             fixed: 0,
             per_row: 0,

@@ -27,29 +27,29 @@ impl Steering {
 
     /// Uses each source for the given number of training batches and then keeps the last one.
     pub(crate) fn scheduled(first: Arc<Source>, legs: VecDeque<(u64, Arc<Source>)>) -> Self {
-        let course = SteeringState {
+        let state = SteeringState {
             max_request_samples: first.request_samples,
             current: first,
             schedule: legs,
         };
         Self {
-            state: Mutex::new(course),
+            state: Mutex::new(state),
         }
     }
 
     /// Returns the source of the next batch of `part`. Training batches advance the schedule.
     pub(crate) fn next(&self, part: Part) -> Arc<Source> {
-        let mut course = self.state.lock();
+        let mut state = self.state.lock();
         if part == Part::Train {
-            while course.schedule.front().is_some_and(|(left, _)| *left == 0) {
-                course.schedule.pop_front();
+            while state.schedule.front().is_some_and(|(left, _)| *left == 0) {
+                state.schedule.pop_front();
             }
-            if let Some((left, source)) = course.schedule.front_mut() {
+            if let Some((left, source)) = state.schedule.front_mut() {
                 *left -= 1;
-                course.current = Arc::clone(source);
+                state.current = Arc::clone(source);
             }
         }
-        Arc::clone(&course.current)
+        Arc::clone(&state.current)
     }
 
     pub(crate) fn current(&self) -> Arc<Source> {
@@ -58,19 +58,19 @@ impl Steering {
 
     /// Changes the source of later batches.
     pub(crate) fn set_source(&self, source: Arc<Source>) {
-        let mut course = self.state.lock();
-        course.max_request_samples = source.request_samples;
-        course.current = source;
+        let mut state = self.state.lock();
+        state.max_request_samples = source.request_samples;
+        state.current = source;
     }
 
     /// Rounds later requests to whole grants of `grant` samples. Scheduled sources are not changed.
     pub(crate) fn round_to_grants(&self, grant: Option<usize>) {
-        let mut course = self.state.lock();
-        let request_samples = round_to_grants(course.max_request_samples, grant);
-        if course.schedule.is_empty() && request_samples != course.current.request_samples {
-            course.current = Arc::new(Source {
+        let mut state = self.state.lock();
+        let request_samples = round_to_grants(state.max_request_samples, grant);
+        if state.schedule.is_empty() && request_samples != state.current.request_samples {
+            state.current = Arc::new(Source {
                 request_samples,
-                ..Source::clone(&course.current)
+                ..Source::clone(&state.current)
             });
         }
     }

@@ -19,7 +19,7 @@ import torch
 
 import frostline
 from frostline._samples import listed
-from frostline._source import Source, kept
+from frostline._source import Source, cache_settings
 from frostline.torch import _network as network
 from frostline.torch import _pixels
 from frostline.torch._activations import Activations
@@ -147,7 +147,7 @@ def pushdown(
     settings = {**config, "parameters": parameters if parameters is not None else pixels or ""}
     middle = row = None
     frozen_here = []
-    rows = kept(feature_cache, None, "none", count)
+    rows = cache_settings(feature_cache, None, "none", count)
     if freeze == "none":
         suffix, split = model, "none"
         # Same default as `frostline train` for an input of this size.
@@ -170,12 +170,12 @@ def pushdown(
             if prefix_precision != "f32":
                 frozen.quantize(client, data, prefix_precision, allow_imprecise, layout, guest)
             where, planned = frozen.plan(client, data, split, encoding, guest, listing | {"batch": batch})
-            rows = kept(feature_cache, frozen.layers, frozen.cut, count, stock=guest is None)
+            rows = cache_settings(feature_cache, frozen.layers, frozen.cut, count, stock=guest is None)
             return where, planned | frozen.sent(client, data, guest), frozen.middle(where), rows, frozen.row
 
         split, planned, middle, rows, row = _on_rank_zero(provided)
         settings |= planned
-    source = Source(settings | stream, split, middle, threads, on_bad_sample, row=row, kept=rows)
+    source = Source(settings | stream, split, middle, threads, on_bad_sample, row=row, cache=rows)
     common = {"batch": batch, "seed": seed, "columns": columns, "rank": rank, "world": world}
     activations = Activations(source, train, shuffle=shuffle, drop_last=drop_last, augment=augment, **common)
     activations.classes = classes
