@@ -92,7 +92,7 @@ pub enum EngineError {
         /// Error text from ONNX Runtime or the operating system.
         reason: String,
     },
-    /// An [`Interrupt`](crate::Interrupt) ended the operation.
+    /// An [`Interrupt`] ended the operation.
     #[error(transparent)]
     Interrupted {
         /// The cause of the interrupt.

@@ -1,7 +1,7 @@
 //! Converts photos to pixels: decodes, resizes, crops, augments and normalizes them into a batch tensor, as
 //! torchvision does with Pillow images.
 //!
-//! * [`decode`] decodes a JPEG, PNG, WebP, GIF or BMP to 8-bit RGB, with the result of Pillow's
+//! * [`decode()`] decodes a JPEG, PNG, WebP, GIF or BMP to 8-bit RGB, with the result of Pillow's
 //!   `exif_transpose(open(..)).convert("RGB")`.
 //! * [`Undecoded`] is an image after parsing its headers. It provides an upper bound of the memory needed for
 //!   decoding.
@@ -9,7 +9,7 @@
 //!   `u8[3, h, w]`.
 //! * [`load_augmented`] also applies a [`View`](frostline_tensor::View). [`Draw`] contains the random choices
 //!   for a sample.
-//! * [`normalize`] converts crops to network input. The values are identical to loading as `f32`.
+//! * [`normalize()`] converts crops to network input. The values are identical to loading as `f32`.
 //! * [`is_image_name`] selects images by name without reading them.
 //! * [`DecodePool`] provides a bounded number of decoding threads for the process.
 //! * [`BatchLoader`] reads from a [`ByteSource`] and decodes concurrently into a batch tensor. Broken samples

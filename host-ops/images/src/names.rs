@@ -1,7 +1,7 @@
-/// Lower-case filename extensions (without the dot) of images that [`decode`](crate::decode) supports.
+/// Lower-case filename extensions (without the dot) of images that [`decode`](crate::decode()) supports.
 pub const EXTENSIONS: [&str; 7] = ["jpg", "jpeg", "jpe", "png", "webp", "gif", "bmp"];
 
-/// Filename extensions of image formats that [`decode`](crate::decode) refuses.
+/// Filename extensions of image formats that [`decode`](crate::decode()) refuses.
 const UNSUPPORTED: [&str; 9] = ["heic", "heif", "avif", "tif", "tiff", "jxl", "jp2", "dcm", "psd"];
 
 /// Returns true if the extension belongs to an unsupported image format. Loading the file returns an error

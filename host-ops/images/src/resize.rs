@@ -11,7 +11,7 @@ use std::ops::Range;
 /// normalization.
 ///
 /// # Errors
-/// Returns an error from [`decode`] if the object cannot be decoded, and [`ImageError::Spec`] if the spec is
+/// Returns an error from [`decode()`] if the object cannot be decoded, and [`ImageError::Spec`] if the spec is
 /// invalid.
 pub fn load(bytes: &[u8], spec: &PixelSpec, limits: &DecodeLimits) -> Result<Vec<u8>, ImageError> {
     spec.check()?;

@@ -38,7 +38,7 @@ pub fn write(path: &Path, fill: impl FnOnce(&mut BufWriter<&File>) -> io::Result
     write_to(path, |path| File::create_new(path), fill).map(drop)
 }
 
-/// Same as [`write`], into a file that `create` opens. Returns the size in bytes.
+/// Same as [`write()`], into a file that `create` opens. Returns the size in bytes.
 pub fn write_to(
     path: &Path,
     create: Create,

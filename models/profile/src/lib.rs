@@ -1,15 +1,15 @@
 //! Measurement of time, bytes and memory per cut of a network on this machine. `docs/profiles.md` describes
 //! the method and the validity of profiles.
 //!
-//! * [`candidates`]: selects relevant cuts.
-//! * [`memory`]: estimates the engine's memory usage up to a cut, based on the graph.
+//! * [`candidates()`]: selects relevant cuts.
+//! * [`memory()`]: estimates the engine's memory usage up to a cut, based on the graph.
 //! * [`efficient_rows`]: computes the batch size for CPUs, based on the graph.
-//! * [`measure`]: measures time and encoded sizes at cuts on any device, by using a
+//! * [`measure()`]: measures time and encoded sizes at cuts on any device, by using a
 //!   [`GraphExecutor`](frostline_tensor::GraphExecutor).
 //! * [`measure_encoding`]: measures an encoding for a batch of rows. [`encoded_pixels`] measures all encodings of
 //!   pixels.
 //! * [`timed`]: measures work outside of this crate.
-//! * [`machine`]: returns the name of this machine.
+//! * [`machine()`]: returns the name of this machine.
 //! * [`ProfileFolder`]: stores profiles on disk, with size and age limits.
 
 mod candidates;

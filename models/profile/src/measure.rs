@@ -17,7 +17,7 @@ pub struct MeasuredModel {
     pub input: String,
     /// Required precision of GPU computations.
     pub precision: Precision,
-    /// Cuts in execution order with the results of [`memory`](crate::memory).
+    /// Cuts in execution order with the results of [`memory`](crate::memory()).
     pub cuts: Vec<(String, Linear)>,
 }
 

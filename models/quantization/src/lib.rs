@@ -7,7 +7,7 @@
 //! * [`Calibration`] measures the ranges of values.
 //! * [`Scheme`] selects the layers to quantize and the precision of the weights. [`quantize`] returns the
 //!   quantized network.
-//! * [`cosine`] compares rows. [`with_cuts_as_outputs`] and [`layers_between`] locate the error.
+//! * [`cosine()`] compares rows. [`with_cuts_as_outputs`] and [`layers_between`] locate the error.
 //!
 //! Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
 //! Inference" (2018).

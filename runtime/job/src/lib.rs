@@ -5,7 +5,7 @@
 //! * [`Event`], [`Notice`], [`Quality`]: progress and results. The same types are used by `train --json` and
 //!   in run folders. [`LoggedEvent`] parses stored events.
 //! * [`scores`]: metrics for a single label or number, shared by evaluations and reports.
-//! * [`plain`], [`Plain`]: escaping of untrusted text for terminals.
+//! * [`plain()`], [`Plain`]: escaping of untrusted text for terminals.
 //! * [`folder`]: run folder layout.
 
 mod augment;

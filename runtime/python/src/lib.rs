@@ -1,12 +1,12 @@
 //! Native part of the Python package `frostline`: access to hosts, based on `frostline-client`.
 //!
-//! * [`hosts::Hosts`]: listings, uploads and load.
-//! * [`dataset::dataset`]: training, validation and test samples.
-//! * [`stream::Stream`], [`rows::Rows`]: activations as NumPy arrays in the requested order.
-//! * [`feature_store::Kept`]: features cached on this machine's disk.
+//! * `hosts::Hosts`: listings, uploads and load.
+//! * `dataset::dataset`: training, validation and test samples.
+//! * `stream::Stream`, `rows::Rows`: activations as NumPy arrays in the requested order.
+//! * `feature_store::Kept`: features cached on this machine's disk.
 //!
 //! Python objects hold only settings, so they can be pickled and used after a fork. Connections and threads
-//! belong to one process ([`process`]). The interpreter's lock is released during waits ([`process::wait`]).
+//! belong to one process (`process`). The interpreter's lock is released during waits (`process::wait`).
 
 mod dataset;
 mod errors;

@@ -218,7 +218,7 @@ impl Allowance {
             .saturating_sub(self.object_bytes.used.load(Ordering::Relaxed))
     }
 
-    /// Counts a log line of `bytes` bytes plus [`MAX_LOG_LINE_BYTES`]. Returns false if the line exceeds the limit and
+    /// Counts a log line of `bytes` bytes plus [`LOG_LINE`]. Returns false if the line exceeds the limit and
     /// must be dropped.
     pub(crate) fn count_log(&self, bytes: usize) -> bool {
         self.log_bytes.acquire(bytes as u64 + LOG_LINE).is_ok()

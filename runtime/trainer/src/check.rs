@@ -13,7 +13,7 @@ use frostline_wire::Split;
 
 impl Job {
     /// Validates the job independently of hosts and data, and replaces the module names of cuts by tensor
-    /// names. [`crate::train`] and [`crate::plan`] call this method first.
+    /// names. [`crate::train()`] and [`crate::plan()`] call this method first.
     ///
     /// # Errors
     /// Returns an error if the job is invalid:

@@ -6,8 +6,8 @@
 //! * [`evaluate`]: measures the [`Quality`] of a model, with [`Tables`] for classes or labels.
 //! * [`Predictor`]: predicts images on this machine, with no hosts.
 //! * [`quantize`]: converts layers of a network to int8.
-//! * [`study`]: profiles a network on a host.
-//! * [`plan`], [`Policy`], [`Simulation`]: choose a split and explain the choice.
+//! * [`study()`]: profiles a network on a host.
+//! * [`plan()`], [`Policy`], [`Simulation`]: choose a split and explain the choice.
 //! * [`rehearsal`]: training steps at given splits, for benchmarks.
 //! * [`whole_file`]: atomic file writes.
 //!

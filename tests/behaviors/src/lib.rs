@@ -8,6 +8,7 @@ mod uploads;
 
 pub use uploads::slow_to_compile;
 
+/// A misbehavior of a guest, and how its call ends.
 #[derive(Debug, Clone, Copy)]
 pub struct Behavior {
     /// Name in reports. The file of a compiled guest is `<name>.wasm`.

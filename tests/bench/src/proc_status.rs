@@ -8,7 +8,7 @@ pub(crate) fn bytes(process: u32, field: &str) -> Option<u64> {
     bytes_in(&status, field)
 }
 
-/// Like [`bytes`], for this process.
+/// Like [`bytes()`], for this process.
 pub(crate) fn own_bytes(field: &str) -> Result<u64> {
     bytes(std::process::id(), field)
         .with_context(|| format!("/proc/self/status has no {field}; this needs Linux"))

@@ -56,7 +56,7 @@ pub fn model_run(data: &[u8]) {
     }
 }
 
-/// Runs the network. After [`MAX_BYTES`], interrupts it and panics. A kernel that never returns hangs the
+/// Runs the network. After [`MAX_DURATION`], interrupts it and panics. A kernel that never returns hangs the
 /// target, because it cannot be interrupted.
 fn run(session: &mut Session, input: &Tensor) -> Option<Vec<(String, Tensor)>> {
     let interrupt = Interrupt::new();

@@ -34,7 +34,7 @@ pub struct MixtureReport {
     /// Mean rate of the neighbor relative to a fair share, on the slower host. The fair share is the rate of
     /// the neighbor alone divided by the number of tenants.
     pub neighbor_ratio: f64,
-    /// Like [`MixtureReport::neighbor_ratio`], for the slowest [`RATE_INTERVAL`].
+    /// Like [`MixtureReport::neighbor_ratio`], for the slowest `RATE_INTERVAL`.
     pub neighbor_slowest_span: f64,
     /// Number of extractions that the neighbor started.
     pub neighbor_began: usize,

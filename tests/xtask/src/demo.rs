@@ -266,7 +266,7 @@ fn print_row(name: &str, streamed: PhaseCost, planned: PhaseCost) {
         megabytes(streamed.bytes),
         planned.seconds,
         megabytes(planned.bytes),
-        streamed.seconds / planned.seconds,
+        streamed.seconds / planned.seconds.max(0.001),
         fewer(streamed.bytes, planned.bytes),
     );
 }

@@ -14,10 +14,10 @@ use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
 use crate::tiles::Tiles;
 
-/// Number of input positions in a tile. `BLOCK_POSITIONS` is the number of output positions, `TAPS` the number of kernel
+/// Number of input positions in a tile. `OUTPUT_POSITIONS` is the number of output positions, `TAPS` the number of kernel
 /// taps.
-const SEEN: usize = 16;
-const MADE: usize = 4;
+const INPUT_POSITIONS: usize = 16;
+const OUTPUT_POSITIONS: usize = 4;
 const TAPS: usize = 9;
 
 const INPUT: [[f64; 4]; 4] = [
@@ -44,7 +44,7 @@ pub(super) fn conv(tape: &mut Tape, call: &Call<'_>, tiles: Tiles) -> Result<Val
     let (input, weight) = (call.value(0)?, call.value(1)?);
     // Tiles contain 16 input positions and 16 products.
     let channels = input.channels().max(weight.batch());
-    let image_bytes = SEEN * tiles.count() * channels * size_of::<f32>();
+    let image_bytes = INPUT_POSITIONS * tiles.count() * channels * size_of::<f32>();
     tiled::conv(tape, call, image_bytes, |input| Winograd {
         input,
         weight: weight.clone(),
@@ -120,7 +120,7 @@ impl Tiled for Winograd {
             .reshape(&taps, &[TAPS, self.filters() * self.channels()]);
         let kernels = transformed(tape, &KERNEL, false, &taps);
         tape.emit
-            .reshape(&kernels, &[SEEN, self.filters(), self.channels()])
+            .reshape(&kernels, &[INPUT_POSITIONS, self.filters(), self.channels()])
     }
 
     /// Returns the transformed tiles of the input, `[16, tiles·n, c]`.
@@ -129,18 +129,23 @@ impl Tiled for Winograd {
         let (positions, channels) = (self.tiles.inputs(), self.channels());
         let by_position = self.by_position(tape, &rows, positions, channels);
         let gathered = gather(tape, &by_position, &self.tiles.input_positions(), positions);
-        let gathered = tape.emit.reshape(&gathered, &[SEEN, self.columns() * channels]);
+        let gathered = tape
+            .emit
+            .reshape(&gathered, &[INPUT_POSITIONS, self.columns() * channels]);
         let seen = transformed(tape, &INPUT, false, &gathered);
-        tape.emit.reshape(&seen, &[SEEN, self.columns(), channels])
+        tape.emit
+            .reshape(&seen, &[INPUT_POSITIONS, self.columns(), channels])
     }
 
     /// Returns the output as `[n·outputs, m]`.
     fn forward(&self, tape: &mut Tape, seen: &str, kernels: &str) -> String {
         let filters = self.filters();
         let products = tape.emit.node("MatMul", &[seen, kernels], vec![]);
-        let products = tape.emit.reshape(&products, &[SEEN, self.columns() * filters]);
+        let products = tape
+            .emit
+            .reshape(&products, &[INPUT_POSITIONS, self.columns() * filters]);
         let made = transformed(tape, &OUTPUT, false, &products);
-        let tiles = MADE * self.tiles.count();
+        let tiles = OUTPUT_POSITIONS * self.tiles.count();
         let made = tape.emit.reshape(&made, &[tiles, self.images(), filters]);
         let by_position = tape.emit.gather(&made, self.tiles.output_indices(), 0);
         self.by_image(tape, &by_position, self.tiles.outputs(), filters)
@@ -151,16 +156,19 @@ impl Tiled for Winograd {
         let (positions, filters) = (self.tiles.outputs(), self.filters());
         let by_position = self.by_position(tape, rows, positions, filters);
         let gathered = gather(tape, &by_position, &self.tiles.output_positions(), positions);
-        let gathered = tape.emit.reshape(&gathered, &[MADE, self.columns() * filters]);
+        let gathered = tape
+            .emit
+            .reshape(&gathered, &[OUTPUT_POSITIONS, self.columns() * filters]);
         let made = transformed(tape, &OUTPUT, true, &gathered);
-        tape.emit.reshape(&made, &[SEEN, self.columns(), filters])
+        tape.emit
+            .reshape(&made, &[INPUT_POSITIONS, self.columns(), filters])
     }
 
     fn weight_gradient(&self, tape: &mut Tape, made: &str, seen: &str) -> String {
         let size = self.filters() * self.channels();
         let flipped = tape.emit.transpose(made, [0, 2, 1]);
         let products = tape.emit.node("MatMul", &[&flipped, seen], vec![]);
-        let products = tape.emit.reshape(&products, &[SEEN, size]);
+        let products = tape.emit.reshape(&products, &[INPUT_POSITIONS, size]);
         let gradient = transformed(tape, &KERNEL, true, &products);
         tape.emit.note_product(&gradient, [TAPS, size]);
         gradient
@@ -169,12 +177,18 @@ impl Tiled for Winograd {
     fn input_gradient(&self, tape: &mut Tape, made: &str, kernels: &str) -> String {
         let (positions, channels) = (self.tiles.inputs(), self.channels());
         let products = tape.emit.node("MatMul", &[made, kernels], vec![]);
-        let products = tape.emit.reshape(&products, &[SEEN, self.columns() * channels]);
+        let products = tape
+            .emit
+            .reshape(&products, &[INPUT_POSITIONS, self.columns() * channels]);
         let seen = transformed(tape, &INPUT, true, &products);
         let width = self.images() * channels;
-        let seen = tape.emit.reshape(&seen, &[SEEN * self.tiles.count(), width]);
+        let seen = tape
+            .emit
+            .reshape(&seen, &[INPUT_POSITIONS * self.tiles.count(), width]);
         let gathered = tape.emit.gather(&seen, self.tiles.input_indices(), 0);
-        let gathered = tape.emit.reshape(&gathered, &[MADE, positions * width]);
+        let gathered = tape
+            .emit
+            .reshape(&gathered, &[OUTPUT_POSITIONS, positions * width]);
         let sum = tape.emit.sum(&gathered, [0], false);
         let sum = tape.emit.reshape(&sum, &[positions, width]);
         let shares = tape.emit.floats(&[positions, 1], &self.tiles.shares());

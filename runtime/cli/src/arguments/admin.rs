@@ -194,7 +194,7 @@ pub(crate) enum ModelAdmin {
     /// Publish a model for all tenants, or add a new version
     #[command(after_help = "Example:\n  frostline admin model publish resnet18 resnet18.onnx")]
     Publish {
-        /// Model name: [a-z0-9][a-z0-9._-]{0,62}
+        /// Model name: `[a-z0-9][a-z0-9._-]{0,62}`
         #[arg(value_parser = upload_name)]
         name: String,
         /// ONNX file that includes the weights
@@ -225,7 +225,7 @@ pub(crate) enum Tenant {
         after_help = "Example:\n  frostline admin tenant add acme --data s3://photos/acme --expires 90d"
     )]
     Add {
-        /// Tenant name: [a-z0-9][a-z0-9._-]{0,62}
+        /// Tenant name: `[a-z0-9][a-z0-9._-]{0,62}`
         name: String,
         /// Data root the tenant may read, including everything below (may be repeated)
         #[arg(long, value_name = "URL")]

@@ -117,7 +117,7 @@ pub(crate) enum Guest {
         after_help = "Example:\n  frostline guest push mine guest.wasm --host http://store:8080 --token-file token"
     )]
     Push {
-        /// Guest name: [a-z0-9][a-z0-9._-]{0,62}
+        /// Guest name: `[a-z0-9][a-z0-9._-]{0,62}`
         name: String,
         /// Component, or core module for wasm32-unknown-unknown
         file: PathBuf,

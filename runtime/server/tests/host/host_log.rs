@@ -39,7 +39,7 @@ fn capture() -> Arc<Mutex<Vec<u8>>> {
     log
 }
 
-/// Asserts that the log grew by no more than [`MAX_BYTES`] since `started`, and is not empty.
+/// Asserts that the log grew by no more than [`MOST`] since `started`, and is not empty.
 fn assert_bounded(log: &Mutex<Vec<u8>>, started: Instant) {
     let (bytes, seconds) = (log.lock().len() as u64, started.elapsed().as_secs() + 1);
     assert!(bytes <= MOST * seconds, "{bytes} bytes in {seconds} s");

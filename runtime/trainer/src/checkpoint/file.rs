@@ -82,7 +82,7 @@ pub(super) fn write(
     })
 }
 
-/// Reads a file written by [`write`]. The checksum is verified before parsing. The file is in memory twice
+/// Reads a file written by [`write()`]. The checksum is verified before parsing. The file is in memory twice
 /// during the read.
 pub(super) fn read<N: DeserializeOwned>(path: &Path) -> Result<(N, Tensors), FileError> {
     parse(&fs::read(path)?)

@@ -2,7 +2,7 @@
 //! conditions for a resume.
 //!
 //! - [`LockedRun`]: the run folder, locked by the job. [`RunFolder`] is the setting with the path.
-//! - [`snapshot`]: training state between two steps. [`file`] defines the format, [`checkpoints`] manages the
+//! - [`snapshot`]: training state between two steps. [`mod@file`] defines the format, [`checkpoints`] manages the
 //!   files.
 //! - [`config`], [`SampleIndex`]: recorded settings and samples, compared when a job resumes.
 

@@ -53,7 +53,7 @@ pub(super) fn recorded(path: &Path, events: &Events) -> io::Result<(Events, Reco
     recorded_to(file, path, before, events)
 }
 
-/// [`recorded_job`] for an open `file`. `before` is the duration of the earlier jobs of this run, in seconds.
+/// [`recorded`] for an open `file`. `before` is the duration of the earlier jobs of this run, in seconds.
 fn recorded_to(
     file: impl Write + Send + 'static,
     path: &Path,

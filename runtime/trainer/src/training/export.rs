@@ -19,7 +19,7 @@ pub(crate) fn write(model: &Model, path: &Path) -> Result<(), TrainerError> {
     write_within(model, path, ONE_FILE)
 }
 
-/// [`write`] with external weights above `limit` bytes.
+/// [`write()`] with external weights above `limit` bytes.
 fn write_within(model: &Model, path: &Path, limit: usize) -> Result<(), TrainerError> {
     // Without a commit, dropping this removes the files.
     let staged = model.stage(path, limit).map_err(failed)?;

@@ -1,6 +1,6 @@
 //! Trains a job, from the first step or a checkpoint to the files it writes.
 //!
-//! * [`train`]: entry point.
+//! * [`train()`]: entry point.
 //! * [`start`]: preparation. [`training_loop`]: epochs and phases. [`finish`]: result.
 //! * [`run`]: batches, steps, and changes of the split.
 

@@ -61,7 +61,7 @@ pub(crate) struct Run {
     /// Bytes received for batches so far.
     received: Received,
     pub(crate) progress: Progress,
-    /// True if losses above [`step::IMPLAUSIBLE_LOSS`] indicate divergence. This is not the case for squared
+    /// True if losses above `IMPLAUSIBLE_LOSS` indicate divergence. This is not the case for squared
     /// errors.
     loss_is_bounded: bool,
     /// Quality before the first step.
