@@ -224,8 +224,9 @@ mod tests {
         format!("http://{address}/simple")
     }
 
-    /// Returns the folder of a python3 with pip, because the test environment's Python has no pip.
-    fn folder_with_pip() -> String {
+    /// Returns the PATH with a folder first whose python3 has pip, because the test environment's Python has
+    /// none. The other folders stay, because python3 may be a script.
+    fn path_with_pip() -> String {
         let path = std::env::var_os("PATH").unwrap();
         let mut folders = std::env::split_paths(&path);
         let has_pip = |folder: &PathBuf| {
@@ -235,7 +236,8 @@ mod tests {
             version.is_ok_and(|output| output.status.success())
         };
         let folder = folders.find(has_pip).expect("a python3 with pip on the PATH");
-        folder.to_str().unwrap().to_owned()
+        let path = std::env::join_paths(std::iter::once(folder).chain(std::env::split_paths(&path)));
+        path.unwrap().into_string().unwrap()
     }
 
     fn pinned(sha256: &str) -> Wheel {
@@ -273,7 +275,7 @@ mod tests {
         let bytes = wheel_bytes();
         let sha256 = hex::encode(Sha256::digest(&bytes));
         let index = index(bytes);
-        let path = folder_with_pip();
+        let path = path_with_pip();
         let environment = [
             ("PATH", path.as_str()),
             ("PIP_INDEX_URL", index.as_str()),

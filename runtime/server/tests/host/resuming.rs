@@ -179,7 +179,7 @@ async fn bytes_of_another_digest_are_refused_and_not_kept() {
     assert_eq!(answer.status(), StatusCode::BAD_REQUEST);
     let error: ErrorBody = serde_json::from_slice(&body(answer).await).unwrap();
     assert!(
-        error.message.contains("SHA-256") && error.message.contains("from the start"),
+        error.message.contains("SHA-256") && error.message.contains("start the upload again"),
         "{error}"
     );
     assert_eq!(other.offset(&test.client).await, (0, false));

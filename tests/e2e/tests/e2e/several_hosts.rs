@@ -40,7 +40,7 @@ fn the_same_host_twice_is_refused() {
     let host = scratch.host(&[]);
     let (url, token) = (host.url(), host.token_file().to_str().unwrap().to_owned());
     let flags = ["--host", &url, "--host", &url, "--token-file", &token];
-    scratch.assert_failed(&scratch.train(&flags), &[&url, "twice"]);
+    scratch.assert_failed(&scratch.train(&flags), &[&url, "duplicate host"]);
 }
 
 mod long {

@@ -84,7 +84,7 @@ fn a_shared_model_is_checked_and_named_like_any_other() {
     let custom = place.scratch.path("custom.onnx");
     fs::write(&custom, proto.encode_to_vec()).unwrap();
     for (name, file, word) in [
-        ("Upper", demo("backbone.onnx"), "cannot be"),
+        ("Upper", demo("backbone.onnx"), "invalid name"),
         ("a", place.scratch.path("nothing.onnx"), "nothing.onnx"),
         ("a", demo("README.md"), "README.md"),
         ("a", custom, "com.example"),

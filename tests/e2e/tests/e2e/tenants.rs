@@ -25,7 +25,7 @@ fn tenants_train_side_by_side_and_see_nothing_of_each_other() {
     assert_eq!(place.guests(&other).stdout, "");
     let shown = place.tenant(&other, &["guest", "show", guest]);
     assert_eq!(shown.code, Some(1));
-    assert!(shown.stderr.contains("no guest"), "{}", shown.stderr);
+    assert!(shown.stderr.contains("unknown guest"), "{}", shown.stderr);
     let removed = place.tenant(&other, &["guest", "remove", guest]);
     assert_eq!(removed.code, Some(1));
     assert_eq!(place.tenant(&acme, &["guest", "show", guest]).code, Some(0));
