@@ -69,7 +69,7 @@ mod tests {
 
         #[test]
         #[ignore = "requires a GPU, run by cargo xtask test"]
-        fn the_driver_tells_what_is_free() {
+        fn the_driver_reports_free_memory() {
             let free = free_device_memory(Device::Cuda(0)).unwrap();
             assert!(free > 1 << 20, "{free}");
         }

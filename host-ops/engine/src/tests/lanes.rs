@@ -385,7 +385,7 @@ mod needs_gpu {
     /// Runs lanes in this process and in a child process on a GPU, one after another.
     #[tokio::test]
     #[ignore = "requires a GPU, run by cargo xtask test"]
-    async fn lanes_run_there() {
+    async fn lanes_run_on_a_gpu() {
         for place in [LanesPlace::InProcess, lane_process::place()] {
             let config = LanesConfig {
                 device: Device::Cuda(0),
@@ -401,7 +401,7 @@ mod needs_gpu {
 
     #[tokio::test]
     #[ignore = "requires a GPU, run by cargo xtask test"]
-    async fn what_lanes_take_there_is_measured_and_less_exact_runs_have_sessions_of_their_own() {
+    async fn gpu_memory_is_measured_and_each_precision_has_a_session() {
         let device = Device::Cuda(0);
         let free = crate::free_device_memory(device).unwrap();
         let config = LanesConfig {

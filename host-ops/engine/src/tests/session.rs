@@ -164,7 +164,7 @@ mod needs_gpu {
 
     #[test]
     #[ignore = "requires a GPU, run by cargo xtask test"]
-    fn convolutions_compute_there_what_the_cpu_computes() {
+    fn convolutions_on_a_gpu_match_the_cpu() {
         let weights: Vec<f32> = (0..16 * 3 * 9)
             .map(|index| (index % 11) as f32 / 11.0 - 0.5)
             .collect();
