@@ -33,7 +33,7 @@ impl Budget {
             Kind::Decode => self.decode,
             Kind::Lane => self.lane,
             Kind::Grant => self.grant,
-            Kind::Kept | Kind::Request => 0,
+            Kind::Cache | Kind::Request => 0,
         }
     }
 }

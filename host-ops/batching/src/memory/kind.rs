@@ -19,7 +19,7 @@
 #[strum(serialize_all = "kebab-case")]
 pub enum Kind {
     /// Caches. Evicted when memory is short. Requests never wait for this kind.
-    Kept,
+    Cache,
     /// A request body being read, and data held until the request ends.
     Request,
     /// A guest call and the resulting answer.
@@ -38,7 +38,7 @@ impl Kind {
     pub(crate) const COUNT: usize = 6;
 
     pub(crate) const ALL: [Self; Self::COUNT] = [
-        Self::Kept,
+        Self::Cache,
         Self::Request,
         Self::Grant,
         Self::Read,

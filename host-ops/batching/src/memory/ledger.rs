@@ -210,7 +210,7 @@ impl Ledger {
             let may = match ask.kind {
                 Kind::Request | Kind::Grant => self.within_share(share, tenant, ask),
                 Kind::Read | Kind::Decode => !wanted || self.within_floor(ask),
-                Kind::Kept | Kind::Lane => true,
+                Kind::Cache | Kind::Lane => true,
             };
             let (shared, _) = self.shared(tenant);
             may.then_some(((std::cmp::Reverse(ask.kind), shared, *id), tenant, *ask))

@@ -73,8 +73,8 @@ async fn a_tenant_alone_may_hold_all_and_beside_others_its_share() {
 async fn caches_are_evicted_under_memory_pressure() {
     let memory = memory(100);
     let cache = Arc::new(parking_lot::Mutex::new(vec![
-        memory.try_reserve("", Kind::Kept, 40).unwrap(),
-        memory.try_reserve("", Kind::Kept, 40).unwrap(),
+        memory.try_reserve("", Kind::Cache, 40).unwrap(),
+        memory.try_reserve("", Kind::Cache, 40).unwrap(),
     ]));
     let asked = Arc::new(AtomicU64::new(0));
     let (theirs, noted) = (Arc::clone(&cache), Arc::clone(&asked));

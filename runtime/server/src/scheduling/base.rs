@@ -63,7 +63,7 @@ impl BaseMemory {
     }
 
     fn update(&mut self, measured: u64) {
-        let here = [Kind::Kept, Kind::Request, Kind::Grant, Kind::Read, Kind::Decode];
+        let here = [Kind::Cache, Kind::Request, Kind::Grant, Kind::Read, Kind::Decode];
         let reserved: u64 = self
             .memory
             .read(|ledger| here.iter().map(|kind| ledger.held(*kind)).sum());

@@ -141,7 +141,7 @@ impl ReadRoom for TenantMemory {
     }
 
     fn try_reserve(&self, bytes: u64) -> Option<Guard> {
-        let reserved = self.ledger.try_reserve(&self.tenant, Kind::Kept, bytes);
+        let reserved = self.ledger.try_reserve(&self.tenant, Kind::Cache, bytes);
         reserved.ok().map(|reserved| Box::new(reserved) as Guard)
     }
 }

@@ -87,7 +87,7 @@ pub(super) fn values() -> Result<Vec<PathBuf>> {
 }
 
 fn check_refusals(archive: &Path, helm: &Path) -> Result<()> {
-    let values = chart().join("ci/least-values.yaml");
+    let values = chart().join("ci/minimal-values.yaml");
     for (what, settings, reason) in REFUSED {
         let mut command = Command::new(helm);
         command

@@ -68,7 +68,7 @@ fn start(setup: &Setup, helm: &Path, bundle: &Path, config: &Value) -> Result<St
     let rendered = documents(&render(
         setup.artifact("chart")?,
         helm,
-        &[&chart().join("ci/least-values.yaml"), &file],
+        &[&chart().join("ci/minimal-values.yaml"), &file],
     )?)?;
     let mounted = setup.folder.join("image-etc");
     let _ = fs::remove_dir_all(&mounted);
