@@ -3,8 +3,8 @@ use crate::orientation::Orientation;
 use crate::{DecodeLimits, ImageError, ImageFormat};
 
 /// Parses a BMP's headers. The result of decoding is equal to Pillow's. Supported are palettes with 1, 4 and
-/// 8 bits, optionally run-length encoded, and colors with 16, 24 and 32 bits and arbitrary masks. Alpha is
-/// dropped.
+/// 8 bits, run-length encoding with 4 and 8 bits, and colors with 16, 24 and 32 bits. Color masks must have
+/// contiguous bits at any position. Alpha is dropped.
 ///
 /// This decoder exists because other libraries depend on color management or decode missing data as black.
 pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedImage<'a>, ImageError> {
@@ -235,7 +235,8 @@ fn index(row: &[u8], bits: u16, x: usize) -> u8 {
     u8::try_from((u32::from(byte) >> shift) & ((1 << bits) - 1)).unwrap_or_default()
 }
 
-/// Reads `count` bytes in little-endian order.
+/// Reads an integer of `count` bytes in little-endian order, starting at byte `start`. Returns 0 if the row
+/// is too short.
 fn word(row: &[u8], start: usize, count: usize) -> u32 {
     let bytes = row.get(start..start + count).unwrap_or_default();
     let low_first = bytes.iter().rev();

@@ -20,7 +20,7 @@ pub enum OpErrorCode {
     UnsupportedOperation,
     /// The request exceeds a limit, which is named in the message.
     TooLarge,
-    /// The requested object, model or tensor does not exist.
+    /// The requested object, data root, model, stage or tensor does not exist.
     NotFound,
     /// The operation is refused for security reasons.
     Security,

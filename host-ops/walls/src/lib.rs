@@ -6,7 +6,7 @@
 //! - [`close_inherited`]: limits a child process to the three standard streams
 //! - [`hide_process`]: protects memory, descriptors and environment from other processes of the same user
 //!
-//! This crate is the only user of `landlock` and `seccompiler`.
+//! Except for tests, this crate is the only user of `landlock` and `seccompiler`.
 
 #[cfg(target_os = "linux")]
 mod calls;

@@ -42,7 +42,7 @@ pub enum GraphError {
     /// A weight is stored outside the file, at a location that must not be read.
     #[error("weight `{tensor}` is stored outside the model at `{location}`: {why}")]
     ExternalData {
-        /// Name of the initializer.
+        /// Name of the tensor: an initializer or a tensor in a node's attributes.
         tensor: String,
         /// Location given in the model.
         location: String,

@@ -166,8 +166,8 @@ pub(crate) fn inputs(analysis: &Analysis<'_>, found: &FoundHead) -> Vec<String> 
     inputs
 }
 
-/// Returns the input of the only linear layer from which `name` is computed, provided that the nodes in
-/// between are elementwise.
+/// Returns the input of the only linear layer (Gemm or MatMul) from which `name` is computed, provided that
+/// the nodes in between are elementwise, the weight is stored and the input has two axes.
 fn linear_before<'a>(analysis: &Analysis<'a>, name: &str) -> Option<&'a str> {
     let mut open = vec![analysis.producer(name)?];
     let (mut found, mut seen) = (None, HashSet::new());

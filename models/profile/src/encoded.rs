@@ -16,8 +16,9 @@ const ACTIVATION_ENCODINGS: [Encoding; 7] = [
     Encoding::INT8.with(Compression::Zstd),
 ];
 
-/// Maximum number of encoded bytes. This is sufficient for durations above clock noise, and limits the time
-/// for large cuts such as the first one of VGG19 (13 MB per row).
+/// Maximum size of the encoded rows in bytes, unless [`ROWS`] rows are larger. This is sufficient for
+/// durations above clock noise, and limits the time for large cuts such as the first one of VGG19 (13 MB per
+/// row, so two rows are encoded).
 const BYTES: usize = 16 << 20;
 
 /// Minimum number of encoded rows, because the compression ratio depends on the sample.

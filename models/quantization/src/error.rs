@@ -19,13 +19,15 @@ pub enum QuantizationError {
         "the frozen layers contain no convolution or linear layer with stored f32 weights, so int8 gains nothing; use f32"
     )]
     NoQuantizableLayer,
-    /// A value is NaN or infinite.
+    /// The range of a value on the calibration images is not finite, or a weight or bias contains NaN or
+    /// infinity.
     #[error("the frozen layers compute NaN or infinity at `{tensor}` on the calibration images; use f32")]
     NotFinite {
-        /// Name of the value.
+        /// Name of the value or weight. If a bias is not finite, the name of the layer's weight.
         tensor: String,
     },
-    /// The ranges belong to a different network.
+    /// A value to quantize has no calibration range, usually because the ranges belong to a different
+    /// network.
     #[error(
         "missing calibration range for `{tensor}`: the ranges were measured on another network; calibrate this network"
     )]

@@ -11,7 +11,7 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-/// Exit code for failed commands.
+/// Exit code for failed commands, except for invalid arguments (clap uses 2) and interruptions.
 const FAILED: u8 = 1;
 /// Exit code that shells use for commands terminated by Ctrl-C: 128 plus the number of the signal.
 pub(crate) const INTERRUPTED: u8 = 130;

@@ -156,7 +156,8 @@ pub enum ClientError {
         lost: usize,
         /// Key of the first missing sample.
         first: String,
-        /// Number of consecutive attempts without samples.
+        /// Number of consecutive failed attempts without samples. Answers of busy or stopping hosts and
+        /// immediate moves to another host are not counted.
         attempts: u32,
         /// Error of the last attempt.
         source: Box<ClientError>,
@@ -175,10 +176,11 @@ pub enum ClientError {
         /// Error of the operation.
         source: OpError,
     },
-    /// A task of this client ended unexpectedly. The host is not involved.
+    /// An internal error of this client: a task ended unexpectedly, or an expected value is missing. The host
+    /// is not involved.
     #[error("the trainer's {part} ended unexpectedly; this is a fault of Frostline, please report it")]
     Ended {
-        /// Name of the task.
+        /// Name of the task or of the missing value.
         part: &'static str,
     },
 }

@@ -118,7 +118,7 @@ pub struct StoreInfo {
     pub bytes: u64,
     /// Seconds since a job last opened the store.
     pub unused_seconds: u64,
-    /// True if a job is using the store.
+    /// True if a job is using the store, or if the lock file is missing or cannot be opened.
     pub used: bool,
 }
 

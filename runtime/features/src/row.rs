@@ -143,7 +143,9 @@ impl RowKeys {
         Self { root: hash, run }
     }
 
-    /// Returns the key for the row of a sample.
+    /// Returns the key for the row of a sample. The key is a hash of the data root, the view, and the
+    /// object's key and etag. Without an etag, the hash includes the run instead, and the last bit marks the
+    /// key as private.
     pub fn key_of(&self, sample: &SampleRef) -> RowKey {
         let mut hash = self.root.clone();
         add(&mut hash, sample.key.as_bytes());

@@ -103,7 +103,7 @@ pub enum Event {
         kept: u64,
         /// Number of required features that can be cached.
         rows: u64,
-        /// Disk usage of all required features in bytes.
+        /// Disk space in bytes that all cacheable features require.
         bytes: u64,
         /// Disk limit for the features of all jobs in bytes.
         limit: u64,
@@ -417,12 +417,12 @@ impl fmt::Display for Task {
     }
 }
 
-/// Skipped objects of a data root. Hidden files and folder markers are not counted.
+/// Skipped objects of a data root. Hidden files, folder markers and the labels table are not counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkippedObjects {
     /// Number of objects.
     pub objects: usize,
-    /// Keys of the first objects.
+    /// Keys of the first objects, up to five.
     pub first: Vec<String>,
 }
 

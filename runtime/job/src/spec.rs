@@ -187,7 +187,7 @@ settings! {
 pub struct FetchLimits {
     /// Maximum number of samples per request. A batch can be split into multiple concurrent requests.
     pub request_samples: usize,
-    /// Maximum number of open requests.
+    /// Maximum number of open requests per host.
     pub window: usize,
     /// Maximum number of batches extracted ahead of the training step. The memory limit can reduce it.
     pub ahead: usize,

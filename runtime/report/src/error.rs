@@ -25,7 +25,7 @@ pub enum ReportError {
         file: PathBuf,
         /// Line number, starting at 1.
         line: u64,
-        /// Description of the problem.
+        /// Parser message without the line number, or the violated limit.
         reason: String,
     },
 }

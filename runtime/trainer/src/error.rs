@@ -167,7 +167,7 @@ pub enum TrainerError {
         /// SHA-256 of the guest.
         sha256: String,
     },
-    /// The classes of the model's outputs are unknown.
+    /// The number of class names, from the model or else from the data, differs from the number of outputs.
     #[error(
         "the model has {outputs} outputs and the data {classes} classes; evaluate a model that `frostline train` wrote, on data with its classes"
     )]

@@ -143,7 +143,7 @@ pub struct JobInfo {
     pub queued: u64,
     /// Number of running extractions.
     pub running: u64,
-    /// Number of finished extractions.
+    /// Number of extractions that ran and ended, including failed and cancelled ones.
     pub extractions: u64,
     /// Number of answered images.
     pub images: u64,

@@ -23,7 +23,7 @@ pub struct Usage {
     pub failed_extractions: u64,
     /// Number of link measurements.
     pub probes: u64,
-    /// Number of listing pages.
+    /// Number of sent pages of object listings.
     pub listings: u64,
     /// Peak size of stored guests and models in bytes. For multiple days, the sum of daily peaks.
     pub stored_bytes: u64,

@@ -219,8 +219,9 @@ impl Ledger {
         Some((id, tenant, ask))
     }
 
-    /// True if the request stays within `share`. The first grant of a tenant is always accepted, because
-    /// tenants that only hold requests could otherwise deadlock.
+    /// True if the tenant's requests and grants stay within `share` with this request. Also true if the
+    /// tenant holds neither requests nor grants, and for the first grant, because tenants that only hold
+    /// requests could otherwise deadlock.
     fn within_share(&self, share: u64, tenant: &str, ask: &Ask) -> bool {
         let (shared, grants) = self.shared(tenant);
         let first = shared == 0 || (ask.kind == Kind::Grant && grants == 0);

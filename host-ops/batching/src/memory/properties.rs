@@ -252,8 +252,8 @@ fn a_tenant_has_its_part_for_small_requests_and_no_more() {
     );
 }
 
-/// A base that grows while all memory is reserved uses the spare memory. No request is served until the spare
-/// memory is free again.
+/// A base that grows while all memory is reserved uses the spare memory. Lanes get no memory until the spare
+/// memory is free again, and the shortage asks caches to release it.
 #[test]
 fn a_growing_base_takes_what_is_spare_and_nothing_new_comes_until_that_is_free() {
     let mut ledger = Ledger::new(BUDGET);

@@ -149,7 +149,8 @@ impl<'a> Batch<'a> {
         })
     }
 
-    /// Returns the rows as a single tensor, which is a copy unless a complete tensor was passed.
+    /// Returns the rows as a single tensor, which is a copy unless the batch consists of all rows of one
+    /// tensor.
     pub(super) fn tensor(&self) -> Result<Cow<'a, Tensor>, OpError> {
         if let [(tensor, range)] = self.parts.as_slice()
             && range.len() == tensor.rows()?

@@ -411,7 +411,8 @@ impl State {
             .collect()
     }
 
-    /// Removes a submission that failed with the error `why`. Returns the outcome for the caller.
+    /// Removes a submission and counts it as failed. `why` creates the error. Returns the outcome for the
+    /// caller, or `None` if the submission no longer exists.
     pub(super) fn fail(&mut self, id: u64, why: impl FnOnce(&Job) -> OpError) -> Option<(Reply, Outcome)> {
         let job = Arc::clone(&self.entries.get(&id)?.job);
         Some((self.cancel(id)?, Err(why(&job))))

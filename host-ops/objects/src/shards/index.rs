@@ -51,7 +51,7 @@ impl Index {
         self.entries.get(first..).unwrap_or_default()
     }
 
-    /// Returns images with invalid names.
+    /// Returns the images that were skipped because their names are not valid keys.
     pub(crate) fn odd(&self) -> &SkippedNames {
         &self.odd
     }

@@ -39,8 +39,8 @@ pub struct ModelLimits {
     /// per second. VGG-19, the heaviest common network, needs 36 billion at 224x224 pixels and 20 times that
     /// at 1024x1024. At the default, a sample can block other tenants for ten seconds.
     pub sample_work: u64,
-    /// Number of cuts. The deepest common network contains 44 cuts, and ResNet-1001 contains about 500. They
-    /// use memory as long as the model is stored.
+    /// Number of cuts. VGG-19 contains 44. ResNets contain six and two for each residual block, so ResNet-152
+    /// contains 106. Cuts use memory as long as the model is stored.
     pub cuts: usize,
     /// Bytes of memory used by all cuts together. 44 cuts use 5 KB.
     pub cut_bytes: usize,

@@ -53,7 +53,7 @@ pub(crate) struct Operator {
     pub(crate) weights: Range<usize>,
     /// True if a single number in these slots is a weight as well.
     pub(crate) numbers: bool,
-    /// Detects constants in these slots.
+    /// Detects tensors in these slots that are constants of the exporter instead of weights.
     pub(crate) constant: Option<ConstantRule>,
     /// True if the operator only rearranges the elements of a weight.
     pub(crate) rearranges: bool,

@@ -43,11 +43,13 @@ pub enum Evaluated<'a> {
 impl Dataset {
     /// Divides a listing according to folders: `train/<class>/*` and `validation/<class>/*`, or
     /// `train/<class>/*` or `<class>/*` with a validation share. Samples in `test/<class>/*` are kept
-    /// separate. [`Part`] lists alternative folder names. Omits hidden files, files outside class folders and
-    /// files without samples.
+    /// separate. [`Part`] lists alternative folder names. Omits hidden files, files outside class folders,
+    /// files that are not samples (see [`SampleFiles`]), and validation and test samples of classes without
+    /// training samples.
     ///
-    /// Samples in shards use the label as the class. A word in the shard's key names the part. If all shards
-    /// are in one part, the validation share is used.
+    /// Samples in shards use the label as the class, and are omitted without a label. A word in the shard's
+    /// key names the part. If shards name a part and the data have no other part, the validation share is
+    /// used.
     ///
     /// # Errors
     /// Returns [`DatasetError`], for example with the name of a missing folder.

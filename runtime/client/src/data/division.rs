@@ -23,7 +23,7 @@ pub struct Division {
 /// of classes in `validation/` only are omitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OneSided {
-    /// The classes.
+    /// Names of the classes in ascending order.
     pub classes: Vec<String>,
     /// Part that contains these classes.
     pub present: Part,

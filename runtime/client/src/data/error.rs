@@ -145,7 +145,7 @@ pub enum DatasetError {
     TooFew {
         /// The data root.
         root: String,
-        /// The class.
+        /// Name of the class.
         class: String,
     },
     /// The tuned model does not have a class of the data.

@@ -10,7 +10,8 @@ const SAMPLE_ATTEMPTS: u32 = 3;
 /// Tracks the unanswered samples in a request. A position is the index of a sample in the batch.
 pub(super) struct Pending {
     batch: Arc<[ObjectInfo]>,
-    /// Transient failures of each unanswered sample, by position.
+    /// Number of failures of each unanswered sample. The key is the position. Failures that the host caused
+    /// are not counted.
     missing: BTreeMap<u32, u32>,
     bad: Vec<(u32, OpError)>,
     passing: Option<OpError>,

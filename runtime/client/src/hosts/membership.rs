@@ -134,7 +134,8 @@ impl Fleet {
         !self.members().iter().all(known)
     }
 
-    /// Updates the members to the result of a lookup. Failed lookups are ignored.
+    /// Adds hosts found by a lookup and removes members rejected by [`Member::is_named`]. Failed lookups do
+    /// not change the members. In both cases, checks hosts that have been unavailable long enough.
     pub(super) fn apply_lookup(
         &self,
         discovery: &Discovery,

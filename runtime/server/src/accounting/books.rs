@@ -14,7 +14,8 @@ pub(super) struct Books {
     last: Usages,
     /// Usage of today and previous days not yet written.
     days: BTreeMap<Day, Usages>,
-    /// Days with changes that [`take_changed`](Self::take_changed) did not return yet.
+    /// Days with changes that [`take_changed`](Self::take_changed) did not return yet, and days that could
+    /// not be written.
     changed: BTreeSet<Day>,
     /// Day and usage of other hosts, as last read.
     others: Option<(Day, Usages)>,

@@ -154,7 +154,7 @@ fn newest_of(keys: Vec<String>) -> BTreeMap<(Day, String), (u64, String)> {
     newest
 }
 
-/// Removes all days before `first`.
+/// Removes the stored usage of all days before `first`, for all host runs.
 ///
 /// # Errors
 /// Returns [`StateError`] if the store fails.

@@ -165,7 +165,8 @@ async fn read_objects(source: &LoaderSource, positions: &[u32], samples: Vec<Sam
     }
 }
 
-/// A data root for image loading and guests. Measures the duration of reads.
+/// A data root for image loading and guests. Records the duration and size of sample reads, but not of the
+/// ranges that guests read.
 #[derive(Clone)]
 pub(super) struct LoaderSource {
     store: Arc<Store>,

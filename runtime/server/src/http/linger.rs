@@ -23,9 +23,10 @@ const MAX_BYTES: u64 = 16 << 20;
 /// answer.
 const MAX_TIME: Duration = Duration::from_secs(5);
 
-/// Reads the rest of the body before a 4xx response. HTTP/1.1 connections are closed after a response that
-/// precedes the end of the request. A client that is still sending could then lose the response and only see
-/// a broken connection.
+/// Reads the rest of the body, within [`MAX_BYTES`] and [`MAX_TIME`], before a 4xx response. HTTP/1.1
+/// connections are closed after a response that precedes the end of the request. A client that is still
+/// sending could then lose the response and only see a broken connection. HTTP/2 requests are passed on
+/// unchanged.
 pub(super) async fn linger(request: Request, next: Next) -> Response {
     if request.version() > Version::HTTP_11 {
         return next.run(request).await;

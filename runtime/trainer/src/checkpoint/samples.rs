@@ -25,7 +25,7 @@ pub(crate) struct SampleIndex {
 pub(crate) struct Difference {
     added: usize,
     removed: usize,
-    /// Samples present in both, but with another version, class or part.
+    /// Samples present in both, but with another version, size, part, class or values.
     changed: usize,
 }
 

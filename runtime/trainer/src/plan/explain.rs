@@ -32,8 +32,8 @@ pub struct Rival {
     /// A value below 1 means that the split is not reliably better: it is within the prediction error but
     /// would lose more in the worst case, or it has about the same cost but takes longer.
     pub ratio: f64,
-    /// The smallest change that would make this split the better choice, or `None` if no single change by a
-    /// factor of up to 64 is enough.
+    /// The smallest single change of the link, the hosts or the trainer that would make this split the better
+    /// choice. `None` if the ratio is already below 1, or if no change by a factor of up to 64 is enough.
     pub wins_if: Option<String>,
 }
 

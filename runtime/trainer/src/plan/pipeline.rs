@@ -174,7 +174,7 @@ impl Workload {
         (first.remaining_fetches(done) + later.remaining_fetches(later_done)).round() as u64
     }
 
-    /// Number of iterations that use cached features.
+    /// Number of iterations that use cached features. Partially cached iterations are counted proportionally.
     pub(super) fn kept_iterations(&self) -> u64 {
         self.iterations.saturating_sub(self.fetching_after(0))
     }

@@ -85,10 +85,13 @@ impl Planner {
         over_links(&self.workload, |workload| self.plan_by(&Policy::Auto, workload))
     }
 
-    /// Computes the request size, window and prefetch for batches at `candidate`.
+    /// Computes the request size, window and prefetch for batches at `candidate`. The settings of the job are
+    /// upper limits.
     ///
-    /// - A request holds the samples that the link transfers in a second, rounded down to whole grants. This
-    ///   makes a lost request cheap to repeat and delivers the first activations of the next batch early.
+    /// - A request holds the samples that the link transfers in a second, rounded down to whole grants. The
+    ///   minimum is a grant, or [`SMALLEST_REQUEST`] if the hosts do not report it, and the maximum is the
+    ///   batch. This makes a lost request cheap to repeat and delivers the first activations of the next
+    ///   batch early.
     /// - The prefetch covers the batches that host and link work on at the same time, and an additional batch
     ///   that waits.
     /// - The window covers the requests of the current batch and of the prefetched batches.

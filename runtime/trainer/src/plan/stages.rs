@@ -3,8 +3,8 @@ use serde::Serialize;
 /// Seconds per batch on each tier, assuming that the tier is otherwise idle.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Stages {
-    /// Reading, decoding, the prefix and encoding on the host. These steps overlap if the device of the host
-    /// allows it.
+    /// Reading and, depending on the split, decoding, the prefix and encoding on the hosts. Waiting for reads
+    /// overlaps with the other steps. On a GPU, the prefix also overlaps with decoding and encoding.
     pub host_seconds: f64,
     /// Transfer of the batch.
     pub link_seconds: f64,

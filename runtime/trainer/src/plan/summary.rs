@@ -6,7 +6,8 @@ use frostline_job::{Objective, Prices};
 use frostline_wire::{Encoding, Split};
 use serde::Serialize;
 
-/// What `frostline plan --json` prints.
+/// Plan in the output of `frostline plan --json`, which adds the measured link and the duration of the
+/// decision unless the plan is simulated.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
     /// The chosen split.
@@ -17,7 +18,7 @@ pub struct Summary {
     pub policy: String,
     /// Samples per request.
     pub request_samples: usize,
-    /// Maximum number of open requests.
+    /// Maximum number of open requests per host.
     pub window: usize,
     /// Number of batches to extract ahead of the training step.
     pub batches_ahead: usize,

@@ -158,9 +158,11 @@ impl<'a> Setup<'a> {
     }
 
     /// Returns the usable splits, limited to the job's candidates, at which two batches fit the job's memory.
+    /// The list is empty if no candidate of the job is usable.
     ///
     /// # Errors
-    /// Returns [`TrainerError::Memory`] if no split fits, and the errors of [`Offer::usable`].
+    /// Returns [`TrainerError::Memory`] if no candidate fits, and the errors of [`Offer::usable`] and
+    /// [`Offer::source_at`].
     pub(super) fn fitting(&self, offer: &Offer) -> Result<Vec<UsableSplit>, TrainerError> {
         let mut fitting = Vec::new();
         let mut refusal = None;

@@ -110,8 +110,8 @@ pub(super) fn widen(bytes: u64) {
 }
 
 impl Bound {
-    /// Recomputes the limit from the memory that is mapped `now` and the rest of the reservation. Returns
-    /// true on success.
+    /// Sets the limit to the private address space used `now`, plus the rest of the reservation and
+    /// [`SLACK`]. Returns true on success.
     pub(super) fn renew(&self, now: &Usage) -> bool {
         let taken = now.anonymous.saturating_sub(self.anonymous);
         let left = self.reservation.saturating_sub(taken);
