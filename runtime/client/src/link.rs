@@ -54,25 +54,37 @@ pub(crate) async fn probe(transport: &Transport) -> Result<Link, ClientError> {
         round_trip = round_trip.min(answer(transport, 0, 0).await?.took());
     }
     let alone = one(transport).await?;
-    let mut link = Link {
+    let link = Link {
         bytes_per_second: alone,
         round_trip,
         connections: 1,
         connection_bytes_per_second: alone,
     };
+    let measure = async |connections: usize, link: &Link| several(transport, connections, link).await;
+    let link = widen(link, measure).await?;
+    transport.use_connections(link.connections);
+    Ok(link)
+}
+
+/// Doubles the connections of `link` while that is worth it. `measure` returns the throughput of a number of
+/// connections in bytes per second.
+async fn widen(
+    mut link: Link,
+    mut measure: impl AsyncFnMut(usize, &Link) -> Result<f64, ClientError>,
+) -> Result<Link, ClientError> {
     while link.connections < CONNECTIONS {
         let connections = link.connections * 2;
-        let mut rate = several(transport, connections, &link).await?;
+        let mut rate = measure(connections, &link).await?;
         if rate < link.bytes_per_second * WORTH {
             // Measure twice to exclude a temporary disturbance.
-            rate = rate.max(several(transport, connections, &link).await?);
+            rate = rate.max(measure(connections, &link).await?);
         }
         if rate < link.bytes_per_second * WORTH {
             break;
         }
         // A disturbance during the measurement with fewer connections looks like a larger gain, so repeat
         // that measurement.
-        let again = several(transport, link.connections, &link).await?;
+        let again = measure(link.connections, &link).await?;
         link.bytes_per_second = link.bytes_per_second.max(again);
         if link.connections == 1 {
             link.connection_bytes_per_second = link.bytes_per_second;
@@ -82,7 +94,6 @@ pub(crate) async fn probe(transport: &Transport) -> Result<Link, ClientError> {
         }
         (link.connections, link.bytes_per_second) = (connections, rate);
     }
-    transport.use_connections(link.connections);
     Ok(link)
 }
 
@@ -169,6 +180,46 @@ async fn answer(transport: &Transport, connection: usize, bytes: usize) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Widens a link of 1 MB/s. `rates` are the measurements by number of connections, in order.
+    async fn widened(rates: &[(usize, f64)]) -> Link {
+        let mut rates = rates.iter();
+        let link = Link {
+            bytes_per_second: 1e6,
+            round_trip: Duration::from_millis(1),
+            connections: 1,
+            connection_bytes_per_second: 1e6,
+        };
+        let measure = async |connections: usize, _: &Link| {
+            let (expected, rate) = *rates.next().unwrap();
+            assert_eq!(connections, expected);
+            Ok(rate)
+        };
+        let link = widen(link, measure).await.unwrap();
+        assert_eq!(rates.next(), None);
+        link
+    }
+
+    #[tokio::test]
+    async fn a_link_that_limits_each_connection_is_used_over_four() {
+        let link = widened(&[(2, 2e6), (1, 1e6), (4, 4e6), (2, 2e6)]).await;
+        assert_eq!((link.connections, link.bytes_per_second), (4, 4e6));
+        assert_eq!(link.connection_bytes_per_second, 1e6);
+    }
+
+    #[tokio::test]
+    async fn a_link_that_one_connection_fills_is_used_over_one() {
+        let link = widened(&[(2, 1e6), (2, 1.1e6)]).await;
+        assert_eq!((link.connections, link.bytes_per_second), (1, 1e6));
+    }
+
+    #[tokio::test]
+    async fn a_single_disturbed_measurement_does_not_count() {
+        // Two connections are disturbed once, then one connection turns out to be as fast.
+        let link = widened(&[(2, 0.2e6), (2, 1.9e6), (1, 1.8e6)]).await;
+        assert_eq!((link.connections, link.bytes_per_second), (1, 1.8e6));
+        assert_eq!(link.connection_bytes_per_second, 1.8e6);
+    }
 
     #[test]
     fn a_rate_spans_all_answers_that_came_side_by_side() {
