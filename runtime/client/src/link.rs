@@ -60,31 +60,30 @@ pub(crate) async fn probe(transport: &Transport) -> Result<Link, ClientError> {
         connections: 1,
         connection_bytes_per_second: alone,
     };
-    let measure = async |connections: usize, link: &Link| several(transport, connections, link).await;
-    let link = widen(link, measure).await?;
+    let link = widen(link, |connections, link| several(transport, connections, link)).await?;
     transport.use_connections(link.connections);
     Ok(link)
 }
 
 /// Doubles the connections of `link` while that is worth it. `measure` returns the throughput of a number of
 /// connections in bytes per second.
-async fn widen(
-    mut link: Link,
-    mut measure: impl AsyncFnMut(usize, &Link) -> Result<f64, ClientError>,
-) -> Result<Link, ClientError> {
+async fn widen<F>(mut link: Link, mut measure: impl FnMut(usize, Link) -> F) -> Result<Link, ClientError>
+where
+    F: Future<Output = Result<f64, ClientError>>,
+{
     while link.connections < CONNECTIONS {
         let connections = link.connections * 2;
-        let mut rate = measure(connections, &link).await?;
+        let mut rate = measure(connections, link).await?;
         if rate < link.bytes_per_second * WORTH {
             // Measure twice to exclude a temporary disturbance.
-            rate = rate.max(measure(connections, &link).await?);
+            rate = rate.max(measure(connections, link).await?);
         }
         if rate < link.bytes_per_second * WORTH {
             break;
         }
         // A disturbance during the measurement with fewer connections looks like a larger gain, so repeat
         // that measurement.
-        let again = measure(link.connections, &link).await?;
+        let again = measure(link.connections, link).await?;
         link.bytes_per_second = link.bytes_per_second.max(again);
         if link.connections == 1 {
             link.connection_bytes_per_second = link.bytes_per_second;
@@ -110,7 +109,7 @@ async fn one(transport: &Transport) -> Result<f64, ClientError> {
 }
 
 /// Measures the throughput of concurrent connections in bytes per second.
-async fn several(transport: &Transport, connections: usize, link: &Link) -> Result<f64, ClientError> {
+async fn several(transport: &Transport, connections: usize, link: Link) -> Result<f64, ClientError> {
     // Open the connections in advance.
     try_join_all((0..connections).map(|connection| answer(transport, connection, 0))).await?;
     let seconds = SHARE.max(link.round_trip * 4).as_secs_f64();
@@ -190,10 +189,10 @@ mod tests {
             connections: 1,
             connection_bytes_per_second: 1e6,
         };
-        let measure = async |connections: usize, _: &Link| {
+        let measure = |connections, _| {
             let (expected, rate) = *rates.next().unwrap();
             assert_eq!(connections, expected);
-            Ok(rate)
+            std::future::ready(Ok(rate))
         };
         let link = widen(link, measure).await.unwrap();
         assert_eq!(rates.next(), None);
