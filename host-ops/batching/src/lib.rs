@@ -24,4 +24,4 @@ pub use lock::Lock;
 pub use memory::{Ask, Budget, Grant, Kind, Ledger, Memory, OutOfBudget, Reservation, Reserved};
 pub use turn_gate::{EnterError, GateTurns, NEWCOMERS, Permit, Share, Standing, TurnGate};
 pub use turn_pool::TurnPool;
-pub use waiters::{Held, Policy, Waiters, Waiting};
+pub use waiters::{HeldShare, Policy, Waiters, Waiting};

@@ -21,7 +21,7 @@ pub(crate) struct Turns<T> {
 /// Scheduling state of a tenant.
 #[derive(Debug)]
 pub(crate) struct Account<T> {
-    pub(crate) used: Duration,
+    pub(crate) device_time: Duration,
     /// Sequence number of the last turn, or 0.
     pub(crate) last: u64,
     pub(crate) ready: VecDeque<T>,
@@ -49,13 +49,13 @@ impl<T> Turns<T> {
     pub(crate) fn push(&mut self, tenant: &str, thing: T) {
         if let Some(known) = self.tenants.get_mut(tenant) {
             if !known.is_active() {
-                known.used = known.used.max(self.floor);
+                known.device_time = known.device_time.max(self.floor);
             }
             known.ready.push_back(thing);
             return;
         }
         let newcomer = Account {
-            used: self.floor,
+            device_time: self.floor,
             last: 0,
             ready: VecDeque::from([thing]),
             running: 0,
@@ -65,7 +65,7 @@ impl<T> Turns<T> {
 
     /// Starts the next turn. Returns the tenant and the item; [`Self::ran`] must follow.
     pub(crate) fn start_next(&mut self) -> Option<(Arc<str>, T)> {
-        self.begin_by(|account| Some((account.used, account.last)))
+        self.begin_by(|account| Some((account.device_time, account.last)))
     }
 
     /// Same as [`Self::start_next`] for the tenant with the smallest `rank`; tenants without rank are
@@ -84,7 +84,7 @@ impl<T> Turns<T> {
         self.begun += 1;
         account.last = self.begun;
         account.running += 1;
-        account.used = account.used.saturating_add(self.guess);
+        account.device_time = account.device_time.saturating_add(self.guess);
         Some((Arc::clone(name), thing))
     }
 
@@ -92,7 +92,7 @@ impl<T> Turns<T> {
     pub(crate) fn ran(&mut self, tenant: &str, time: Duration) {
         if let Some(tenant) = self.tenants.get_mut(tenant) {
             tenant.running = tenant.running.saturating_sub(1);
-            tenant.used = tenant.used.saturating_sub(self.guess).saturating_add(time);
+            tenant.device_time = tenant.device_time.saturating_sub(self.guess).saturating_add(time);
         }
         self.forget_idle();
     }
@@ -135,12 +135,12 @@ impl<T> Turns<T> {
 
     fn forget_idle(&mut self) {
         let active = self.tenants.values().filter(|tenant| tenant.is_active());
-        match active.map(|tenant| tenant.used).min() {
+        match active.map(|tenant| tenant.device_time).min() {
             Some(least) => {
                 self.floor = self.floor.max(least);
                 let floor = self.floor;
                 self.tenants
-                    .retain(|_, tenant| tenant.is_active() || tenant.used > floor);
+                    .retain(|_, tenant| tenant.is_active() || tenant.device_time > floor);
             }
             // Without active tenants, no differences remain to be balanced.
             None => self.tenants.clear(),
@@ -238,7 +238,7 @@ mod tests {
     fn who_has_enough_running_is_passed_over() {
         let mut turns = Turns::new(MILLI);
         let below_two = |turns: &mut Turns<u32>| {
-            let begun = turns.begin_by(|account| (account.running < 2).then_some(account.used));
+            let begun = turns.begin_by(|account| (account.running < 2).then_some(account.device_time));
             begun.map(|(name, _)| name.to_string())
         };
         (0..3).for_each(|_| turns.push("a", 1));

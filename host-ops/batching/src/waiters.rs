@@ -46,13 +46,13 @@ pub struct Waiters<P: Policy> {
 
 struct State<P: Policy> {
     policy: P,
-    waiting: HashMap<u64, oneshot::Sender<Held<P>>>,
+    waiting: HashMap<u64, oneshot::Sender<HeldShare<P>>>,
     asked: u64,
     closed: bool,
 }
 
 /// A share that is given back on drop.
-pub struct Held<P: Policy> {
+pub struct HeldShare<P: Policy> {
     share: P::Share,
     since: Instant,
     waiters: Arc<Waiters<P>>,
@@ -62,7 +62,7 @@ pub struct Held<P: Policy> {
 /// is closed. Dropping the future withdraws the request.
 pub struct Waiting<P: Policy> {
     id: u64,
-    answer: oneshot::Receiver<Held<P>>,
+    answer: oneshot::Receiver<HeldShare<P>>,
     waiters: Arc<Waiters<P>>,
 }
 
@@ -128,9 +128,9 @@ impl<P: Policy> Waiters<P> {
     pub(crate) fn take_at_once<E>(
         self: &Arc<Self>,
         take: impl FnOnce(&mut P) -> Result<P::Share, E>,
-    ) -> Result<Held<P>, E> {
+    ) -> Result<HeldShare<P>, E> {
         let share = take(&mut self.state.lock().policy)?;
-        Ok(Held {
+        Ok(HeldShare {
             share,
             since: Instant::now(),
             waiters: Arc::clone(self),
@@ -154,7 +154,7 @@ impl<P: Policy> Waiters<P> {
         let since = Instant::now();
         while let Some((id, share)) = state.policy.next(since) {
             let waiter = state.waiting.remove(&id);
-            let held = Held {
+            let held = HeldShare {
                 share,
                 since,
                 waiters: Arc::clone(self),
@@ -166,7 +166,7 @@ impl<P: Policy> Waiters<P> {
 }
 
 impl<P: Policy> Future for Waiting<P> {
-    type Output = Option<Held<P>>;
+    type Output = Option<HeldShare<P>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         Pin::new(&mut self.answer).poll(context).map(Result::ok)
@@ -187,14 +187,14 @@ impl<P: Policy> Drop for Waiting<P> {
     }
 }
 
-impl<P: Policy> Held<P> {
+impl<P: Policy> HeldShare<P> {
     pub(crate) fn change<R>(&mut self, change: impl FnOnce(&mut P, &mut P::Share) -> R) -> R {
         let Self { share, waiters, .. } = self;
         waiters.change(|policy| change(policy, share))
     }
 }
 
-impl<P: Policy> Deref for Held<P> {
+impl<P: Policy> Deref for HeldShare<P> {
     type Target = P::Share;
 
     fn deref(&self) -> &P::Share {
@@ -202,7 +202,7 @@ impl<P: Policy> Deref for Held<P> {
     }
 }
 
-impl<P: Policy> Drop for Held<P> {
+impl<P: Policy> Drop for HeldShare<P> {
     fn drop(&mut self) {
         let mut state = self.waiters.state.lock();
         state.policy.give_back(&self.share, self.since.elapsed());

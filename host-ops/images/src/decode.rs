@@ -68,10 +68,10 @@ impl<'a> Undecoded<'a> {
             width,
             height,
             orientation,
-            decode: pixels,
+            decode,
             ..
         } = self.claim;
-        let pixels = orientation.turn(guarded(self.format, pixels)?, (width, height));
+        let pixels = orientation.turn(guarded(self.format, decode)?, (width, height));
         let (width, height) = orientation.sides((width, height));
         RgbImage::decoded(self.format, width, height, pixels)
     }

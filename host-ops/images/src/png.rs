@@ -18,7 +18,7 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedI
     let info = decoder.read_header_info().map_err(explain)?;
     let (width, height) = info.size();
     let size = limits.check(ImageFormat::Png, width, height)?;
-    let (takes, row) = (memory_needed(info, size), row_bytes(info));
+    let (memory_needed, row) = (memory_needed(info, size), row_bytes(info));
     // The decoder includes an output row in this limit.
     decoder.set_limits(Limits {
         bytes: row.saturating_add(CHUNKS),
@@ -27,7 +27,7 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedI
         width,
         height,
         orientation: orientation(bytes),
-        memory_needed: takes,
+        memory_needed,
         decode: Box::new(move || pixels(decoder, size)),
     })
 }

@@ -59,12 +59,12 @@ impl Fault {
     }
 }
 
-type Told = Arc<dyn Fn(Fault, &ObjectError) + Send + Sync>;
+type FaultCallback = Arc<dyn Fn(Fault, &ObjectError) + Send + Sync>;
 
 /// Callback for the failures of a root.
 #[derive(Clone, Default)]
 pub(crate) struct OnFault {
-    told: Option<Told>,
+    callback: Option<FaultCallback>,
     lent: bool,
 }
 
@@ -73,13 +73,13 @@ impl OnFault {
     /// omit its settings.
     pub(crate) fn new(told: impl Fn(Fault, &ObjectError) + Send + Sync + 'static, lent: bool) -> Self {
         Self {
-            told: Some(Arc::new(told)),
+            callback: Some(Arc::new(told)),
             lent,
         }
     }
 
     pub(crate) fn call(&self, error: &ObjectError) {
-        if let (Some(told), Some(fault)) = (&self.told, error.fault()) {
+        if let (Some(told), Some(fault)) = (&self.callback, error.fault()) {
             told(fault, error);
         }
     }

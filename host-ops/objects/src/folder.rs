@@ -92,7 +92,7 @@ pub(crate) fn page(
     let mut way: Vec<Folder> = Vec::new();
     way.extend(walk.enter("", &[])?);
     let (mut keys, mut told) = (Vec::new(), false);
-    let (mut odd, mut after_last) = (Vec::new(), Vec::new());
+    let (mut skipped, mut after_last) = (Vec::new(), Vec::new());
     while let Some(folder) = way.last_mut() {
         let Some(entry) = folder.entries.pop() else {
             way.pop();
@@ -115,25 +115,17 @@ pub(crate) fn page(
             }
             Kind::File if keys.len() == limit => {
                 let more = true;
-                return Ok(Keys {
-                    keys,
-                    more,
-                    skipped: odd,
-                });
+                return Ok(Keys { keys, more, skipped });
             }
             Kind::File => {
-                odd.append(&mut after_last);
+                skipped.append(&mut after_last);
                 keys.push(entry.key);
             }
         }
     }
-    odd.append(&mut after_last);
+    skipped.append(&mut after_last);
     let more = false;
-    Ok(Keys {
-        keys,
-        more,
-        skipped: odd,
-    })
+    Ok(Keys { keys, more, skipped })
 }
 
 struct Walk<'a> {

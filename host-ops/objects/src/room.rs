@@ -38,12 +38,12 @@ impl fmt::Debug for Room {
 }
 
 /// Object bytes with the memory reservation, which is released when all bytes are dropped.
-struct Lent {
+struct ReservedBytes {
     bytes: Bytes,
     _guard: Guard,
 }
 
-impl AsRef<[u8]> for Lent {
+impl AsRef<[u8]> for ReservedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -87,6 +87,6 @@ impl Room {
 pub(crate) fn lent(bytes: Bytes, guard: Option<Guard>) -> Bytes {
     match guard {
         None => bytes,
-        Some(guard) => Bytes::from_owner(Lent { bytes, _guard: guard }),
+        Some(guard) => Bytes::from_owner(ReservedBytes { bytes, _guard: guard }),
     }
 }

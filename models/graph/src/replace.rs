@@ -29,8 +29,8 @@ impl Model {
     /// # Errors
     /// Returns the errors of [`Model::replace_head`], and [`GraphError::Head`] if `kept` contains a class
     /// that the old head does not have.
-    pub fn replace_head_keeping(&self, kept: &[Option<usize>], seed: u64) -> Result<Self, GraphError> {
-        let classes = kept.len();
+    pub fn replace_head_keeping(&self, old_classes: &[Option<usize>], seed: u64) -> Result<Self, GraphError> {
+        let classes = old_classes.len();
         let cannot = |why: &str| GraphError::Head { why: why.into() };
         if classes == 0 {
             return Err(cannot("the number of classes must not be zero"));
@@ -50,7 +50,7 @@ impl Model {
             names: every_name(self.graph()),
             found,
             classes,
-            old_classes: kept,
+            old_classes,
         };
         edit.replace_weights(seed)?;
         edit.replace_targets();

@@ -110,7 +110,7 @@ pub(crate) struct Progress {
     /// Average over steps with the same source of features as the last step.
     recent: Pace,
     fetched: Pace,
-    kept: Pace,
+    cached_pace: Pace,
 }
 
 impl Progress {
@@ -143,7 +143,7 @@ impl Progress {
     /// Starts training of more layers at this epoch.
     pub(crate) fn unfreeze(&mut self, epoch: u32) {
         self.phase = epoch;
-        (self.recent, self.fetched, self.kept) = Default::default();
+        (self.recent, self.fetched, self.cached_pace) = Default::default();
     }
 
     pub(crate) fn step(&mut self, step: &CompletedStep) {
@@ -159,7 +159,7 @@ impl Progress {
         if self.warm {
             self.recent.add(step);
             let of_kind = if step.is_kept() {
-                &mut self.kept
+                &mut self.cached_pace
             } else {
                 &mut self.fetched
             };
@@ -225,7 +225,7 @@ impl Progress {
         // Use the computation time until a step with cached features was measured, because such steps wait
         // very little.
         let bounded = fetched.map(|pace| pace.computed);
-        let kept = self.kept.known().map(|pace| pace.seconds()).or(bounded)?;
+        let kept = self.cached_pace.known().map(|pace| pace.seconds()).or(bounded)?;
         let fetched = fetched.map_or(kept, |pace| pace.seconds());
         let share = self.cached_steps as f64 / self.executed_steps.max(1) as f64;
         let now = share * kept + (1.0 - share) * fetched;

@@ -25,7 +25,7 @@ mod tests {
         // Other hosts would not help.
         let seen = HostActivity {
             answers: 0,
-            now: tokio::time::Instant::now(),
+            observed: tokio::time::Instant::now(),
         };
         let decision = Attempts::new(RetryPolicy::default(), seen).after(&error, 0, seen);
         assert_eq!(decision, Decision::GiveUp);

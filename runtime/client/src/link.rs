@@ -121,7 +121,7 @@ async fn several(transport: &Transport, connections: usize, link: Link) -> Resul
 
 /// Timing of an answer.
 struct Timing {
-    asked: Instant,
+    requested: Instant,
     /// Arrival of the first quarter, which is excluded from the measurement because buffers fill and windows
     /// open meanwhile. If the complete answer arrived at the same moment, the time of the request.
     settled: Instant,
@@ -132,7 +132,7 @@ struct Timing {
 
 impl Timing {
     fn took(&self) -> Duration {
-        self.ended.duration_since(self.asked)
+        self.ended.duration_since(self.requested)
     }
 }
 
@@ -169,7 +169,7 @@ async fn answer(transport: &Transport, connection: usize, bytes: usize) -> Resul
     // If the last piece completed the first quarter, only the total duration is known.
     let (before, settled) = settled.filter(|(before, _)| *before < read).unwrap_or((0, asked));
     Ok(Timing {
-        asked,
+        requested: asked,
         settled,
         ended: Instant::now(),
         later: read - before,
@@ -224,7 +224,7 @@ mod tests {
     fn a_rate_spans_all_answers_that_came_side_by_side() {
         let start = Instant::now();
         let answer = |settled: u64, ended: u64| Timing {
-            asked: start,
+            requested: start,
             settled: start + Duration::from_millis(settled),
             ended: start + Duration::from_millis(ended),
             later: 1000,

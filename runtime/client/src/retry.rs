@@ -55,7 +55,7 @@ pub(crate) enum Decision {
 pub(crate) struct HostActivity {
     /// Total number of answers, including refusals.
     pub(crate) answers: u64,
-    pub(crate) now: Instant,
+    pub(crate) observed: Instant,
 }
 
 /// Retry state of one request. This type does not read a clock: the caller reports events and receives
@@ -149,8 +149,8 @@ impl Attempts {
     /// Decides after an attempt without an answer from any host.
     fn absent(&mut self, seen: HostActivity) -> Decision {
         self.fruitless = self.fruitless.saturating_add(1);
-        self.outage_since.get_or_insert(seen.now);
-        match self.outage_time_left(seen.now) {
+        self.outage_since.get_or_insert(seen.observed);
+        match self.outage_time_left(seen.observed) {
             Some(left) if !left.is_zero() => Decision::Again(self.backoff.wait().min(left)),
             _ => Decision::GiveUp,
         }
@@ -282,7 +282,10 @@ mod tests {
     /// Host activity with `answers` answers.
     fn seen(answers: u64) -> HostActivity {
         let now = Instant::now();
-        HostActivity { answers, now }
+        HostActivity {
+            answers,
+            observed: now,
+        }
     }
 
     fn attempts(policy: RetryPolicy) -> Attempts {
@@ -327,14 +330,17 @@ mod tests {
 
     /// Duration of an outage until the job fails.
     fn absence(attempts: &mut Attempts, mut seen: HostActivity) -> Duration {
-        let started = seen.now;
+        let started = seen.observed;
         while let Decision::Again(wait) = attempts.after(&cut_off(), 0, seen) {
-            let left = attempts.outage_time_left(seen.now).unwrap();
+            let left = attempts.outage_time_left(seen.observed).unwrap();
             assert!(!wait.is_zero() && wait <= left);
-            assert_eq!(left, RetryPolicy::default().max_outage - (seen.now - started));
-            seen.now += wait;
+            assert_eq!(
+                left,
+                RetryPolicy::default().max_outage - (seen.observed - started)
+            );
+            seen.observed += wait;
         }
-        seen.now - started
+        seen.observed - started
     }
 
     #[test]

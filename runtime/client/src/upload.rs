@@ -256,7 +256,9 @@ impl Sending<'_> {
                     bytes,
                     attempt: fruitless,
                     wait_seconds: wait.as_secs_f64(),
-                    left_seconds: attempts.outage_time_left(seen.now).map(|left| left.as_secs_f64()),
+                    left_seconds: attempts
+                        .outage_time_left(seen.observed)
+                        .map(|left| left.as_secs_f64()),
                     reason: error.to_string(),
                 });
                 tokio::time::sleep(wait).await;

@@ -191,7 +191,7 @@ impl Cache {
                 store: path,
             },
             turn: File::create(&turn).map_err(failed("opening", &turn))?,
-            used,
+            use_lock: used,
             about: subject.public_description(row),
             evicted,
         };

@@ -27,5 +27,5 @@ pub use provenance::{Exactly, Provenance, Rounding};
 pub use row::{Form, Row, RowKey, RowKeys};
 pub use segment::{BrokenSegment, Segment, SegmentForm};
 pub use shared::{SegmentStore, Stored, Unavailable};
-pub use store::{Found, Store};
+pub use store::{FoundRows, Store};
 pub use writer::Stopped;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// Result of [`Store::read`].
 #[derive(Debug)]
-pub struct Found {
+pub struct FoundRows {
     /// Tensor `[found, ..row]` of `f32` in the order of the requested keys. `None` if no row was found.
     pub rows: Option<Tensor>,
     /// Indices of the found rows in the list of keys, ascending.
@@ -40,7 +40,7 @@ pub struct Store {
 pub(crate) struct OpenStore {
     pub(crate) room: StoreSpace,
     /// Lock that marks the store as used.
-    pub(crate) used: File,
+    pub(crate) use_lock: File,
     /// Lock for writing.
     pub(crate) turn: File,
     /// Public description of the store.
@@ -111,7 +111,7 @@ impl Store {
             lead: Mutex::new(None),
             room: opened.room,
             about: opened.about,
-            _used: opened.used,
+            _used: opened.use_lock,
         };
         store.inner.state.lock().evicted = opened.evicted;
         store.refresh()?;
@@ -130,7 +130,7 @@ impl Store {
 
     /// Returns the rows of `keys` that exist. A row with a wrong checksum counts as missing and can be cached
     /// again.
-    pub fn read(&self, keys: &[RowKey]) -> Found {
+    pub fn read(&self, keys: &[RowKey]) -> FoundRows {
         let inner = &*self.inner;
         let places: Vec<(usize, RowLocation)> = {
             let state = inner.state.lock();
@@ -163,7 +163,7 @@ impl Store {
         values.truncate(found.len() * inner.values);
         let shape = frostline_tensor::Shape::new(inner.shape.as_slice()).batched(found.len());
         let rows = Tensor::f32(shape, values).ok();
-        Found {
+        FoundRows {
             rows: rows.filter(|_| !found.is_empty()),
             places: found,
         }

@@ -14,12 +14,12 @@ use strum::VariantNames;
 
 /// Parsed flags and environment variables for the settings `T`.
 #[derive(Debug, Clone)]
-pub struct Given<T> {
+pub struct GivenFlags<T> {
     matches: ArgMatches,
     of: PhantomData<T>,
 }
 
-impl<T: Args> Given<T> {
+impl<T: Args> GivenFlags<T> {
     /// Sets the given values and keeps all others.
     ///
     /// # Errors
@@ -45,11 +45,11 @@ impl<T: Args> Given<T> {
     }
 }
 
-impl<T: Args + Default> Given<T> {
+impl<T: Args + Default> GivenFlags<T> {
     /// Returns the defaults with the given values.
     ///
     /// # Errors
-    /// Returns the same errors as [`Given::overlay`].
+    /// Returns the same errors as [`GivenFlags::overlay`].
     pub fn settings(&self) -> Result<T, Error> {
         let mut settings = T::default();
         self.overlay(&mut settings)?;
@@ -67,7 +67,7 @@ pub fn missing(flag: &str) -> Error {
     )
 }
 
-impl<T> FromArgMatches for Given<T> {
+impl<T> FromArgMatches for GivenFlags<T> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
         Ok(Self {
             matches: matches.clone(),
@@ -81,7 +81,7 @@ impl<T> FromArgMatches for Given<T> {
     }
 }
 
-impl<T: Args + Default + Serialize> Args for Given<T> {
+impl<T: Args + Default + Serialize> Args for GivenFlags<T> {
     fn augment_args(command: Command) -> Command {
         let command = T::augment_args_for_update(command);
         let defaults = serde_json::to_value(T::default()).unwrap_or_default();
@@ -178,10 +178,10 @@ mod tests {
     #[derive(Parser)]
     struct Job {
         #[command(flatten)]
-        given: Given<JobSpec>,
+        given: GivenFlags<JobSpec>,
     }
 
-    fn given(words: &[&str]) -> Result<Given<JobSpec>, Error> {
+    fn given(words: &[&str]) -> Result<GivenFlags<JobSpec>, Error> {
         let words = std::iter::once("frostline").chain(words.iter().copied());
         Job::try_parse_from(words).map(|job| job.given)
     }
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn every_setting_has_a_text_and_its_default() {
-        let command = Given::<JobSpec>::augment_args(Command::new("frostline"));
+        let command = GivenFlags::<JobSpec>::augment_args(Command::new("frostline"));
         let help = |name: &str| {
             let found = command.get_arguments().find(|argument| argument.get_id() == name);
             found.unwrap().get_help().unwrap().to_string()

@@ -1,7 +1,7 @@
 //! Settings, events and files of a fine-tuning job.
 //!
 //! * [`JobSpec`]: all job settings, including classes, defaults and help texts. This is the format of a run's
-//!   `config.json`. Flags ([`flags::Given`]) and recipe files ([`Recipe`]) can override individual settings.
+//!   `config.json`. Flags ([`flags::GivenFlags`]) and recipe files ([`Recipe`]) can override individual settings.
 //! * [`Event`], [`Notice`], [`Quality`]: progress and results. The same types are used by `train --json` and
 //!   in run folders. [`LoggedEvent`] parses stored events.
 //! * [`scores`]: metrics for a single label or number, shared by evaluations and reports.

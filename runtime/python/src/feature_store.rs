@@ -126,8 +126,8 @@ impl OpenStore {
         let cache = cache.ok_or("cannot determine the cache folder or the free disk space; set FROSTLINE_FEATURE_FOLDER and feature_cache=")?;
         let made: Provenance = settings.stream.provenance(&settings.split, &settings.made);
         let (subject, row) = (made.subject(), made.row());
-        let stopped = Arc::new(Mutex::new(None));
-        let told = Arc::clone(&stopped);
+        let stop_reason = Arc::new(Mutex::new(None));
+        let told = Arc::clone(&stop_reason);
         let told = move |why| *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
         let store = cache.open(&subject, &row, settings.rows, Arc::new(told));
         let mut run = [0; 16];
@@ -135,7 +135,7 @@ impl OpenStore {
         Ok(Self {
             store: store.map_err(|error| error.to_string())?,
             keys: RowKeys::new(&subject.data, None, run),
-            stop_reason: stopped,
+            stop_reason,
         })
     }
 

@@ -142,7 +142,12 @@ fn to_dictionary<'py>(
     samples: &[ObjectInfo],
     before: usize,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let Fetched { rows, kept, bad, .. } = fetched;
+    let Fetched {
+        rows,
+        indices: kept,
+        bad,
+        ..
+    } = fetched;
     let shape = rows.shape().dims().to_vec();
     let Data::F32(values) = rows.into_data() else {
         return Err(errors::general(

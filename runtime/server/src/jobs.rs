@@ -64,7 +64,7 @@ struct StageSums([AtomicU64; JobStage::COUNT]);
 
 /// Measures the time of images by stage, for the extraction and for the job.
 pub(crate) struct StageClock {
-    own: StageSums,
+    sums: StageSums,
     windows: Mutex<[Option<Window>; JobStage::COUNT]>,
     job: Arc<Job>,
 }
@@ -124,7 +124,7 @@ impl Jobs {
         (progress.split, progress.model) = (split, model);
         drop(progress);
         let clock = Arc::new(StageClock {
-            own: StageSums::default(),
+            sums: StageSums::default(),
             windows: Mutex::default(),
             job,
         });
@@ -263,7 +263,7 @@ impl StageClock {
     pub(crate) fn add(&self, stage: JobStage, time: Duration, images: u64) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let nanos = nanos.saturating_mul(images);
-        self.own.add(stage, nanos);
+        self.sums.add(stage, nanos);
         self.job.seconds.add(stage, nanos);
         let end = Instant::now();
         let begin = end.checked_sub(time).unwrap_or(end);
@@ -309,7 +309,7 @@ impl StageClock {
 
     /// Returns the seconds of each stage of this extraction, summed over its images.
     pub(crate) fn seconds(&self) -> StageSeconds {
-        self.own.seconds()
+        self.sums.seconds()
     }
 
     /// Waits until an admin cancels the job.

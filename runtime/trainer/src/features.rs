@@ -5,7 +5,7 @@ use crate::pipeline::{FeedPlan, Part};
 use crate::recipe::Views;
 use crate::{Event, Events, Job, TrainerError};
 use frostline_client::{Samples, Source};
-use frostline_features::{Found, Provenance, Rounding, RowKey, RowKeys, Store};
+use frostline_features::{FoundRows, Provenance, Rounding, RowKey, RowKeys, Store};
 use frostline_tensor::Tensor;
 use frostline_wire::ObjectInfo;
 use std::sync::Arc;
@@ -101,12 +101,12 @@ impl Features {
     }
 
     fn new(store: Store, root: String, made: Provenance, views: Views) -> Result<Self, String> {
-        let mut run = [0; 16];
-        getrandom::fill(&mut run).map_err(|error| error.to_string())?;
+        let mut job_id = [0; 16];
+        getrandom::fill(&mut job_id).map_err(|error| error.to_string())?;
         Ok(Self {
             store: Arc::new(store),
             root,
-            job_id: run,
+            job_id,
             freeze: made.freeze,
             rounding: made.rounding,
             views,
@@ -135,7 +135,7 @@ impl Features {
     }
 
     /// Looks up cached features by key.
-    pub(crate) async fn find(self: &Arc<Self>, keys: Arc<[RowKey]>) -> Result<Found, TrainerError> {
+    pub(crate) async fn find(self: &Arc<Self>, keys: Arc<[RowKey]>) -> Result<FoundRows, TrainerError> {
         let features = Arc::clone(self);
         blocking(move || Ok(features.store.read(&keys))).await
     }

@@ -17,12 +17,12 @@ pub(crate) struct Upload {
     pub(crate) sha256: String,
     pub(crate) bytes: Bytes,
     /// A network on all hosts that starts with these layers.
-    whole: Option<Whole>,
+    whole: Option<WholeNetwork>,
 }
 
 /// A complete network on the hosts.
 #[derive(Clone)]
-struct Whole {
+struct WholeNetwork {
     pin: UploadRef,
     bytes: Bytes,
 }
@@ -70,14 +70,11 @@ impl Upload {
             return self;
         };
         let name = hosts.name_of(&sha256).await;
-        let within = name.map(|name| Whole {
+        let whole = name.map(|name| WholeNetwork {
             pin: UploadRef { name, sha256 },
             bytes: bytes.into(),
         });
-        Self {
-            whole: within,
-            ..self
-        }
+        Self { whole, ..self }
     }
 
     /// Returns true if all hosts have this content.
@@ -100,7 +97,7 @@ impl Upload {
         events: &Events,
     ) -> Result<(UploadRef, LayersLocation), TrainerError> {
         let (pin, uploaded) = match &self.whole {
-            Some(Whole { pin, bytes }) => {
+            Some(WholeNetwork { pin, bytes }) => {
                 let whole = hosts.keep(pin, bytes.clone()).await?;
                 let bytes = self.bytes.len() as u64;
                 (pin.clone(), Uploaded { bytes, ..whole })

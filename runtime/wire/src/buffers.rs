@@ -29,11 +29,8 @@ impl RowFormat {
 fn add_bounds(column: &DataType, rows: usize, width: usize, bounds: &mut Vec<BufferBound>) {
     let mut add = |element: usize, count: usize| {
         let bytes = element.saturating_mul(count);
-        let most = bytes.checked_next_multiple_of(64).unwrap_or(bytes);
-        bounds.push(BufferBound {
-            element,
-            max_bytes: most,
-        });
+        let max_bytes = bytes.checked_next_multiple_of(64).unwrap_or(bytes);
+        bounds.push(BufferBound { element, max_bytes });
     };
     add(1, rows.div_ceil(8));
     match column {

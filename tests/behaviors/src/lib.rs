@@ -49,21 +49,26 @@ pub enum Ending {
     Served,
 }
 
-const fn compiled(name: &'static str, does: &'static str, ends: Ending) -> Behavior {
+const fn compiled(name: &'static str, description: &'static str, expected: Ending) -> Behavior {
     Behavior {
         name,
-        description: does,
+        description,
         guest: Source::Compiled,
-        expected: ends,
+        expected,
     }
 }
 
-const fn generated(name: &'static str, does: &'static str, make: fn() -> Vec<u8>, ends: Ending) -> Behavior {
+const fn generated(
+    name: &'static str,
+    description: &'static str,
+    make: fn() -> Vec<u8>,
+    expected: Ending,
+) -> Behavior {
     Behavior {
         name,
-        description: does,
+        description,
         guest: Source::Generated(make),
-        expected: ends,
+        expected,
     }
 }
 

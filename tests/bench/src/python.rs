@@ -142,7 +142,7 @@ impl Ours {
         let mut pass = Pass::new(fetcher, hosts, Arc::clone(source), batches, AHEAD);
         let mut rows = 0;
         while let Some(passed) = pass.next().await {
-            rows += passed?.fetched.kept.len();
+            rows += passed?.fetched.indices.len();
         }
         ensure!(
             rows == self.samples.len(),

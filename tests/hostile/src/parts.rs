@@ -38,11 +38,11 @@ pub(crate) fn changed(change: impl FnOnce(&mut GraphProto)) -> ModelProto {
 pub(crate) fn hostile(
     name: &'static str,
     proto: &ModelProto,
-    named: &'static [&'static str],
+    expected_fragments: &'static [&'static str],
 ) -> HostileModel {
     HostileModel {
         name,
         file: proto.encode_to_vec(),
-        expected_fragments: named,
+        expected_fragments,
     }
 }

@@ -143,7 +143,7 @@ pub fn lost_lane(player: &Path, scene: &Scene, walled: bool) -> Result<Vec<Attem
     tries.collect()
 }
 
-fn target(scene: &Scene, lent: PathBuf) -> Result<Target> {
+fn target(scene: &Scene, lane_file: PathBuf) -> Result<Target> {
     let lanes = scene.children("lanes")?;
     Ok(Target {
         host: scene.process()?,
@@ -152,7 +152,7 @@ fn target(scene: &Scene, lent: PathBuf) -> Result<Target> {
         token: scene.folder().join("token"),
         state: scene.folder().join("state"),
         socket: scene.socket()?,
-        lane_file: lent,
+        lane_file,
     })
 }
 

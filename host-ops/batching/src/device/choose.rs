@@ -150,7 +150,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
     /// Returns the free and soon free bytes that remain next to a work item that waits for `bytes` of them.
     fn remaining_bytes(&self, view: PlacementInputs, bytes: u64) -> u64 {
         view.room
-            .now
+            .free
             .saturating_add(self.closing_bytes())
             .saturating_sub(bytes)
     }
@@ -177,7 +177,10 @@ impl<S: Clone + Eq + Hash> Device<S> {
             .flat_map(|lane| &lane.sessions)
             .map(|open| open.bytes);
         let all = running().map(|running| running.for_run).chain(sessions);
-        let all = all.fold(room.now.saturating_add(self.closing_bytes()), u64::saturating_add);
+        let all = all.fold(
+            room.free.saturating_add(self.closing_bytes()),
+            u64::saturating_add,
+        );
         let later = running()
             .filter(|running| running.since >= since)
             .map(|running| running.bytes);
@@ -202,7 +205,11 @@ impl<S: Clone + Eq + Hash> Device<S> {
     pub fn relieve(&mut self, bytes: u64) -> Vec<(usize, Vec<S>)> {
         let mut lacking = bytes.saturating_sub(self.closing_bytes());
         let mut close: BTreeMap<usize, Vec<StageId>> = BTreeMap::new();
-        for open in self.closable(None).into_iter().filter(|open| !open.wanted) {
+        for open in self
+            .closable(None)
+            .into_iter()
+            .filter(|open| !open.has_waiting_work)
+        {
             if lacking == 0 {
                 break;
             }
@@ -315,13 +322,13 @@ impl<S: Clone + Eq + Hash> Device<S> {
             return;
         };
         match lane.sessions.iter_mut().find(|open| open.stage == running.stage) {
-            Some(open) => open.used = now,
+            Some(open) => open.last_use = now,
             None => {
                 lane.sessions.push(OpenSession {
                     stage: running.stage,
                     bytes: known.needs.session(),
-                    kept: 0,
-                    used: now,
+                    retained_bytes: 0,
+                    last_use: now,
                 });
                 known.lanes.push(index);
             }

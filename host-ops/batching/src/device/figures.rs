@@ -72,7 +72,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
 
     /// Device time per tenant, for up to 1,024 tenants.
     pub fn used(&self) -> impl Iterator<Item = (&str, Duration)> {
-        self.used.iter().map(|(tenant, time)| (&**tenant, *time))
+        self.device_time.iter().map(|(tenant, time)| (&**tenant, *time))
     }
 
     /// Number of waiting rows per tenant, for tenants with waiting rows.

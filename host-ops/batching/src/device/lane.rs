@@ -21,9 +21,9 @@ pub(super) struct OpenSession {
     pub(super) stage: StageId,
     pub(super) bytes: u64,
     /// Part of `bytes` retained from earlier batches for the next one.
-    pub(super) kept: u64,
+    pub(super) retained_bytes: u64,
     /// Last use.
-    pub(super) used: Duration,
+    pub(super) last_use: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -82,7 +82,7 @@ impl Lane {
 
     /// Returns the bytes that the session of a stage retained for the next batch.
     pub(super) fn cached_bytes(&self, stage: StageId) -> u64 {
-        self.session(stage).map_or(0, |open| open.kept)
+        self.session(stage).map_or(0, |open| open.retained_bytes)
     }
 
     /// True if the lane has a process.

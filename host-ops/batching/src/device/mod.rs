@@ -51,7 +51,7 @@ pub struct Device<S> {
     lanes: Vec<Lane>,
     predictions: Predictions,
     /// Device time per tenant; the number of tenants is limited.
-    used: BTreeMap<Arc<str>, Duration>,
+    device_time: BTreeMap<Arc<str>, Duration>,
 }
 
 /// Result of [`Device::remove`].
@@ -80,7 +80,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
             stages: Stages::new(),
             lanes: (0..rules.lanes).map(|_| Lane::default()).collect(),
             predictions: Predictions::default(),
-            used: BTreeMap::new(),
+            device_time: BTreeMap::new(),
         }
     }
 

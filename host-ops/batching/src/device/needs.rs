@@ -49,8 +49,8 @@ pub(super) struct Needs {
 /// Bounds of the bytes used by a batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MeasuredBytes {
-    pub(super) least: u64,
-    pub(super) most: u64,
+    pub(super) lower: u64,
+    pub(super) upper: u64,
 }
 
 /// Accuracy of a prediction.
@@ -236,12 +236,12 @@ impl Needs {
         let known = self.runs.len() > 1 || self.runs.contains_key(&rows);
         let expected = self.expected(rows);
         let bytes = match known {
-            true => expected.clamp(took.least.min(took.most), took.most),
-            false => took.most,
+            true => expected.clamp(took.lower.min(took.upper), took.upper),
+            false => took.upper,
         };
         let whole = self.session().saturating_add(bytes).max(1) as f64;
         let error = known.then(|| expected.abs_diff(bytes) as f64 / whole);
-        let miss = took.least > reserved;
+        let miss = took.lower > reserved;
         if miss {
             let excess = bytes as f64 / expected.max(1) as f64 - 1.0;
             self.widen(excess * 1.25);

@@ -59,21 +59,21 @@ pub(super) struct Closable {
     pub(super) lane: usize,
     pub(super) stage: StageId,
     pub(super) bytes: u64,
-    used: Duration,
-    pub(super) wanted: bool,
+    last_use: Duration,
+    pub(super) has_waiting_work: bool,
 }
 
 /// A work item with the lane under consideration.
 struct Candidate<'a, S> {
     id: u64,
     entry: &'a Entry,
-    known: &'a StageState<S>,
+    stage_state: &'a StageState<S>,
     lane: usize,
     cold: bool,
     /// Bytes that the lane's session retained from earlier batches.
-    kept: u64,
+    retained_bytes: u64,
     /// Bytes that a batch can use now or later, including `kept`.
-    most: u64,
+    max_bytes: u64,
 }
 
 impl<S> Candidate<'_, S> {
@@ -84,22 +84,26 @@ impl<S> Candidate<'_, S> {
 
     /// Bytes of the session to open, if any.
     fn session(&self) -> u64 {
-        if self.cold { self.known.needs.session() } else { 0 }
+        if self.cold {
+            self.stage_state.needs.session()
+        } else {
+            0
+        }
     }
 
     /// Bytes to reserve for a batch of `rows` rows, excluding `kept`. The smallest batch is limited to
     /// `most`, so that an overestimated batch is tried with all memory before being refused.
     fn bytes(&self, rows: usize) -> u64 {
         let bytes = match self.cold {
-            true => self.known.needs.cold_run(rows),
-            false => self.known.needs.run(rows),
+            true => self.stage_state.needs.cold_run(rows),
+            false => self.stage_state.needs.run(rows),
         };
         let bytes = if rows > self.least() {
             bytes
         } else {
-            bytes.min(self.most)
+            bytes.min(self.max_bytes)
         };
-        bytes.saturating_sub(self.kept)
+        bytes.saturating_sub(self.retained_bytes)
     }
 }
 
@@ -133,21 +137,21 @@ impl<S: Clone + Eq + Hash> Device<S> {
         }
         let mut closable = self.closable(Some((lane, entry.stage)));
         match price {
-            EvictionLevel::EvictUnused => closable.retain(|open| !open.wanted),
+            EvictionLevel::EvictUnused => closable.retain(|open| !open.has_waiting_work),
             EvictionLevel::EvictAny if soon_free => closable.clear(),
             _ => {}
         }
         let candidate = Candidate {
             id,
             entry,
-            known,
+            stage_state: known,
             lane,
             cold: warm.is_none(),
-            kept: self
+            retained_bytes: self
                 .lanes
                 .get(lane)
                 .map_or(0, |lane| lane.cached_bytes(entry.stage)),
-            most: self.reachable_bytes(view.room, lane, entry.stage),
+            max_bytes: self.reachable_bytes(view.room, lane, entry.stage),
         };
         self.fit_on(&candidate, view, &closable)
     }
@@ -162,7 +166,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         if needed > view.limit {
             return PlacementResult::Blocked(needed - view.limit);
         }
-        let free = view.room.now;
+        let free = view.room.free;
         let soon = free.saturating_add(self.closing_bytes());
         let all: u64 = closable.iter().map(|open| open.bytes).sum();
         let in_all = soon.saturating_add(all);
@@ -187,14 +191,19 @@ impl<S: Clone + Eq + Hash> Device<S> {
             rows,
             bytes,
             for_run: bytes - candidate.session().min(bytes),
-            uses_all_memory: bytes.saturating_add(candidate.kept) >= candidate.most,
+            uses_all_memory: bytes.saturating_add(candidate.retained_bytes) >= candidate.max_bytes,
             close,
         })
     }
 
     /// Returns the work items to execute together, and the number of rows that fit into `within` bytes.
     fn batch(&self, candidate: &Candidate<'_, S>, within: u64) -> (Vec<(u64, usize)>, usize) {
-        let Candidate { id, entry, known, .. } = *candidate;
+        let Candidate {
+            id,
+            entry,
+            stage_state: known,
+            ..
+        } = *candidate;
         if let Some(fixed) = entry.fixed {
             return (vec![(id, fixed)], fixed);
         }
@@ -209,7 +218,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
     /// Returns the bytes available to a single batch with all sessions closed.
     fn most(&self, room: LaneMemory) -> u64 {
         let empty: u64 = self.lanes.iter().map(|lane| lane.empty).sum();
-        room.most.saturating_sub(empty)
+        room.limit.saturating_sub(empty)
     }
 
     /// Returns the bytes that a batch of a stage can use on `lane` now or later, excluding an open session.
@@ -219,14 +228,14 @@ impl<S: Clone + Eq + Hash> Device<S> {
         let own = self.lanes.get(lane).and_then(|lane| lane.session(stage));
         let most = self
             .most(room)
-            .saturating_sub(own.map_or(0, |open| open.bytes - open.kept.min(open.bytes)));
+            .saturating_sub(own.map_or(0, |open| open.bytes - open.retained_bytes.min(open.bytes)));
         if self.idle() < self.lanes.iter().filter(|lane| lane.is_there()).count() {
             return most;
         }
-        let kept = own.map_or(0, |open| open.kept);
+        let kept = own.map_or(0, |open| open.retained_bytes);
         let closable = self.closable(Some((lane, stage)));
         let others: u64 = closable.iter().map(|open| open.bytes).sum();
-        most.min(room.now.saturating_add(others).saturating_add(kept))
+        most.min(room.free.saturating_add(others).saturating_add(kept))
     }
 
     fn is_idle(&self, lane: usize) -> bool {
@@ -284,12 +293,12 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 lane,
                 stage: open.stage,
                 bytes: open.bytes,
-                used: open.used,
-                wanted: but.is_none_or(|(_, stage)| open.stage != stage)
+                last_use: open.last_use,
+                has_waiting_work: but.is_none_or(|(_, stage)| open.stage != stage)
                     && self.stages.get(open.stage).is_some_and(|known| known.waiting > 0),
             })
             .collect();
-        closable.sort_by_key(|open| open.used);
+        closable.sort_by_key(|open| open.last_use);
         closable
     }
 
@@ -308,7 +317,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         let full = |lane: &super::Lane| lane.sessions.len() >= self.rules.sessions_per_lane.max(1);
         if cold && self.lanes.get(lane).is_some_and(full) && !close.iter().any(|(of, _)| *of == lane) {
             let own = self.lanes.get(lane).into_iter().flat_map(|lane| &lane.sessions);
-            let oldest = own.min_by_key(|open| open.used);
+            let oldest = own.min_by_key(|open| open.last_use);
             close.extend(oldest.map(|open| (lane, open.stage)));
         }
         close

@@ -110,13 +110,13 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 running.part_of(payer, time),
             );
             self.queue.end(&payer.tenant, &payer.line, guess, time);
-            if self.used.len() >= TENANTS && !self.used.contains_key(&payer.tenant) {
-                let least = self.used.iter().min_by_key(|(_, time)| **time);
+            if self.device_time.len() >= TENANTS && !self.device_time.contains_key(&payer.tenant) {
+                let least = self.device_time.iter().min_by_key(|(_, time)| **time);
                 if let Some(least) = least.map(|(tenant, _)| Arc::clone(tenant)) {
-                    self.used.remove(&least);
+                    self.device_time.remove(&least);
                 }
             }
-            *self.used.entry(Arc::clone(&payer.tenant)).or_default() += time;
+            *self.device_time.entry(Arc::clone(&payer.tenant)).or_default() += time;
         }
     }
 
@@ -139,8 +139,8 @@ impl<S: Clone + Eq + Hash> Device<S> {
                         // A batch within the retained memory does not raise the peak, so the used bytes are
                         // unknown.
                         let took = MeasuredBytes {
-                            least: if grown > 0 { kept + grown } else { 0 },
-                            most: kept.saturating_add(grown).saturating_add(taken.spare),
+                            lower: if grown > 0 { kept + grown } else { 0 },
+                            upper: kept.saturating_add(grown).saturating_add(taken.spare),
                         };
                         let (reserved, cold) = (kept + running.for_run, running.cold && !self.rules.keeps);
                         let missed = known.needs.note_run(running.rows, took, reserved, cold);
@@ -178,7 +178,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
             && let Some(open) = lane.sessions.iter_mut().find(|open| open.stage == running.stage)
         {
             let left = held.saturating_sub(running.before);
-            open.kept = open.kept.saturating_add(left);
+            open.retained_bytes = open.retained_bytes.saturating_add(left);
             open.bytes = open.bytes.saturating_add(left);
         }
         self.holds(index, held);

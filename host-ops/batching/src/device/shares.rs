@@ -21,7 +21,7 @@ const SCALE: u128 = 1_000_000;
 /// state is reset.
 #[derive(Debug)]
 pub(super) struct Shares<K> {
-    known: HashMap<K, Account>,
+    accounts: HashMap<K, Account>,
     /// Ready competitors in scheduling order.
     ready: BTreeSet<(SchedulingKey, K)>,
     /// Active competitors by used time; `idle` contains the inactive ones.
@@ -37,7 +37,7 @@ type SchedulingKey = (Reverse<i32>, Virtual, u64);
 struct Account {
     rank: i32,
     weight: u32,
-    used: Virtual,
+    virtual_time: Virtual,
     /// Sequence number of the last turn.
     last: u64,
     ready: bool,
@@ -46,7 +46,7 @@ struct Account {
 
 impl Account {
     fn place(&self) -> SchedulingKey {
-        (Reverse(self.rank), self.used, self.last)
+        (Reverse(self.rank), self.virtual_time, self.last)
     }
 
     fn is_active(&self) -> bool {
@@ -57,7 +57,7 @@ impl Account {
 impl<K> Default for Shares<K> {
     fn default() -> Self {
         Self {
-            known: HashMap::new(),
+            accounts: HashMap::new(),
             ready: BTreeSet::new(),
             active: BTreeSet::new(),
             idle: BTreeSet::new(),
@@ -75,8 +75,8 @@ impl<K: Clone + Eq + Hash + Ord> Shares<K> {
             account.rank = rank;
             account.weight = weight.max(1);
             if !account.is_active() {
-                account.used = account
-                    .used
+                account.virtual_time = account
+                    .virtual_time
                     .max(floor.saturating_sub(over(TIME_SLICE, account.weight)));
             }
             account.ready = true;
@@ -95,7 +95,7 @@ impl<K: Clone + Eq + Hash + Ord> Shares<K> {
         self.change(who, |account| {
             account.running += 1;
             account.last = last;
-            account.used = account.used.saturating_add(over(guess, account.weight));
+            account.virtual_time = account.virtual_time.saturating_add(over(guess, account.weight));
         });
     }
 
@@ -103,8 +103,8 @@ impl<K: Clone + Eq + Hash + Ord> Shares<K> {
     pub(super) fn end(&mut self, who: &K, guess: Duration, time: Duration) {
         self.change(who, |account| {
             account.running = account.running.saturating_sub(1);
-            let used = account.used.saturating_sub(over(guess, account.weight));
-            account.used = used.saturating_add(over(time, account.weight));
+            let used = account.virtual_time.saturating_sub(over(guess, account.weight));
+            account.virtual_time = used.saturating_add(over(time, account.weight));
         });
     }
 
@@ -115,11 +115,11 @@ impl<K: Clone + Eq + Hash + Ord> Shares<K> {
 
     /// Returns the time that `who` is behind the active competitor with the most time per weight.
     pub(super) fn owed(&self, who: &K) -> Duration {
-        let Some(account) = self.known.get(who) else {
+        let Some(account) = self.accounts.get(who) else {
             return Duration::ZERO;
         };
         let ahead = self.active.last().map_or(0, |(used, _)| *used);
-        let lacks = ahead.saturating_sub(account.used) * u128::from(account.weight) / SCALE;
+        let lacks = ahead.saturating_sub(account.virtual_time) * u128::from(account.weight) / SCALE;
         Duration::from_nanos(u64::try_from(lacks).unwrap_or(u64::MAX))
     }
 
@@ -130,17 +130,17 @@ impl<K: Clone + Eq + Hash + Ord> Shares<K> {
     }
 
     fn change(&mut self, who: &K, change: impl FnOnce(&mut Account)) {
-        let mut account = self.known.remove(who).unwrap_or(Account {
+        let mut account = self.accounts.remove(who).unwrap_or(Account {
             rank: 0,
             weight: 1,
-            used: 0,
+            virtual_time: 0,
             last: 0,
             ready: false,
             running: 0,
         });
         self.ready.remove(&(account.place(), who.clone()));
-        self.active.remove(&(account.used, who.clone()));
-        self.idle.remove(&(account.used, who.clone()));
+        self.active.remove(&(account.virtual_time, who.clone()));
+        self.idle.remove(&(account.virtual_time, who.clone()));
         change(&mut account);
         if account.ready {
             self.ready.insert((account.place(), who.clone()));
@@ -150,8 +150,8 @@ impl<K: Clone + Eq + Hash + Ord> Shares<K> {
         } else {
             &mut self.idle
         };
-        all.insert((account.used, who.clone()));
-        self.known.insert(who.clone(), account);
+        all.insert((account.virtual_time, who.clone()));
+        self.accounts.insert(who.clone(), account);
         self.forget();
     }
 
@@ -164,7 +164,7 @@ impl<K: Clone + Eq + Hash + Ord> Shares<K> {
         while let Some((used, who)) = self.idle.first()
             && *used <= self.floor.saturating_sub(over(TIME_SLICE, 1))
         {
-            self.known.remove(who);
+            self.accounts.remove(who);
             self.idle.pop_first();
         }
     }

@@ -14,7 +14,7 @@ pub(super) type StageId = usize;
 #[derive(Debug)]
 pub(super) struct Stages<S> {
     ids: HashMap<S, StageId>,
-    known: Vec<StageState<S>>,
+    states: Vec<StageState<S>>,
     uses: u64,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct StageState<S> {
     pub(super) lanes: Vec<usize>,
     /// Number of work items.
     works: usize,
-    used: u64,
+    last_use: u64,
 }
 
 impl<S> StageState<S> {
@@ -43,7 +43,7 @@ impl<S: Clone + Eq + Hash> Stages<S> {
     pub(super) fn new() -> Self {
         Self {
             ids: HashMap::new(),
-            known: Vec::new(),
+            states: Vec::new(),
             uses: 0,
         }
     }
@@ -53,16 +53,16 @@ impl<S: Clone + Eq + Hash> Stages<S> {
         let id = self.id(stage, guess);
         self.uses += 1;
         let uses = self.uses;
-        if let Some(known) = self.known.get_mut(id) {
+        if let Some(known) = self.states.get_mut(id) {
             known.works += 1;
-            known.used = uses;
+            known.last_use = uses;
         }
         id
     }
 
     /// Removes a work item of a stage.
     pub(super) fn leave(&mut self, id: StageId) {
-        if let Some(known) = self.known.get_mut(id) {
+        if let Some(known) = self.states.get_mut(id) {
             known.works = known.works.saturating_sub(1);
         }
     }
@@ -78,22 +78,22 @@ impl<S: Clone + Eq + Hash> Stages<S> {
             waiting: 0,
             lanes: Vec::new(),
             works: 0,
-            used: 0,
+            last_use: 0,
         };
         let unused = self
-            .known
+            .states
             .iter()
             .enumerate()
             .filter(|(_, known)| !known.is_used());
-        let oldest = unused.min_by_key(|(_, known)| known.used).map(|(id, _)| id);
-        let place = oldest.filter(|_| self.known.len() >= KNOWN);
-        let id = place.unwrap_or(self.known.len());
-        match self.known.get_mut(id) {
+        let oldest = unused.min_by_key(|(_, known)| known.last_use).map(|(id, _)| id);
+        let place = oldest.filter(|_| self.states.len() >= KNOWN);
+        let id = place.unwrap_or(self.states.len());
+        match self.states.get_mut(id) {
             Some(old) => {
                 self.ids.remove(&old.stage);
                 *old = new;
             }
-            None => self.known.push(new),
+            None => self.states.push(new),
         }
         self.ids.insert(stage.clone(), id);
         id
@@ -104,14 +104,14 @@ impl<S: Clone + Eq + Hash> Stages<S> {
     }
 
     pub(super) fn get(&self, id: StageId) -> Option<&StageState<S>> {
-        self.known.get(id)
+        self.states.get(id)
     }
 
     pub(super) fn get_mut(&mut self, id: StageId) -> Option<&mut StageState<S>> {
-        self.known.get_mut(id)
+        self.states.get_mut(id)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &StageState<S>> {
-        self.known.iter()
+        self.states.iter()
     }
 }

@@ -90,9 +90,9 @@ pub struct MemoryEstimate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaneMemory {
     /// Free memory, excluding memory held or reserved by lanes.
-    pub now: u64,
+    pub free: u64,
     /// Maximum for all lanes together, if no other memory were in use.
-    pub most: u64,
+    pub limit: u64,
 }
 
 /// Memory usage of a lane's process; `None` if not measurable.

@@ -36,10 +36,10 @@ struct Holding {
     /// Bytes of small requests.
     small: u64,
     /// Bytes of all kinds.
-    all: u64,
+    total: u64,
     /// Maximum of `shared` since the last time this value was 0. The tenant may request the same amount
     /// again.
-    most: u64,
+    peak_shared: u64,
 }
 
 /// True for kinds that are divided fairly among tenants; other kinds are only held while work is in progress.
@@ -89,12 +89,14 @@ impl Ledger {
 
     /// Bytes reserved by `tenant`.
     pub fn held_by(&self, tenant: &str) -> u64 {
-        self.tenants.get(tenant).map_or(0, |holding| holding.all)
+        self.tenants.get(tenant).map_or(0, |holding| holding.total)
     }
 
     /// Tenants with reservations, and the number of bytes.
     pub fn tenants(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.tenants.iter().map(|(name, holding)| (&**name, holding.all))
+        self.tenants
+            .iter()
+            .map(|(name, holding)| (&**name, holding.total))
     }
 
     /// Number of waiting requests.
@@ -271,7 +273,7 @@ impl Ledger {
             let want = wants.entry(tenant).or_default();
             *want = want.saturating_add(ask.bytes(ask.units.max(1)));
         }
-        let most = |tenant: &str| self.tenants.get(tenant).map_or(0, |holding| holding.most);
+        let most = |tenant: &str| self.tenants.get(tenant).map_or(0, |holding| holding.peak_shared);
         let mut wants: Vec<u64> = wants
             .into_iter()
             .map(|(name, want)| want.max(most(name)))
@@ -301,11 +303,11 @@ impl Ledger {
             *held = held.saturating_add(bytes);
         }
         let holding = self.tenants.entry(Arc::clone(&tenant)).or_default();
-        holding.all = holding.all.saturating_add(bytes);
+        holding.total = holding.total.saturating_add(bytes);
         holding.small = holding.small.saturating_add(small);
         if is_shared(kind) {
             holding.shared = holding.shared.saturating_add(bytes);
-            holding.most = holding.most.max(holding.shared);
+            holding.peak_shared = holding.peak_shared.max(holding.shared);
         }
         if kind == Kind::Grant {
             holding.grants = holding.grants.saturating_add(bytes);
@@ -329,7 +331,7 @@ impl Ledger {
         let Some(holding) = self.tenants.get_mut(tenant) else {
             return;
         };
-        holding.all = holding.all.saturating_sub(bytes);
+        holding.total = holding.total.saturating_sub(bytes);
         holding.small = holding.small.saturating_sub(small);
         if is_shared(kind) {
             holding.shared = holding.shared.saturating_sub(bytes);
@@ -338,9 +340,9 @@ impl Ledger {
             holding.grants = holding.grants.saturating_sub(bytes);
         }
         if holding.shared == 0 {
-            holding.most = 0;
+            holding.peak_shared = 0;
         }
-        if holding.all == 0 {
+        if holding.total == 0 {
             self.tenants.remove(tenant);
         }
     }

@@ -1,7 +1,7 @@
 use super::ask::{Ask, Budget, OutOfBudget};
 use super::kind::Kind;
 use super::ledger::Ledger;
-use crate::waiters::{Held, Waiters};
+use crate::waiters::{HeldShare, Waiters};
 use parking_lot::RwLock;
 use std::fmt;
 use std::pin::pin;
@@ -30,7 +30,7 @@ struct Inner {
 #[must_use = "dropping the reservation releases the memory"]
 pub struct Reserved {
     /// `None` only while dropping.
-    held: Option<Held<Ledger>>,
+    held: Option<HeldShare<Ledger>>,
     memory: Memory,
 }
 
@@ -198,7 +198,7 @@ impl Memory {
         self.0.on_room.read().iter().for_each(|tell| tell());
     }
 
-    fn reserved(&self, held: Option<Held<Ledger>>) -> Reserved {
+    fn reserved(&self, held: Option<HeldShare<Ledger>>) -> Reserved {
         Reserved {
             held,
             memory: self.clone(),

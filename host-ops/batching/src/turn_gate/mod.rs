@@ -2,7 +2,7 @@
 mod tests;
 
 use crate::turns::{Account, Turns};
-use crate::waiters::{Held, Policy, Waiters};
+use crate::waiters::{HeldShare, Policy, Waiters};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 pub type TurnGate = Waiters<GateTurns>;
 
 /// The right to work; released on drop.
-pub type Permit = Held<GateTurns>;
+pub type Permit = HeldShare<GateTurns>;
 
 /// Maximum number of excess entries in a full queue, reserved for tenants without permits or other entries. A
 /// single host serves fewer tenants simultaneously.
@@ -216,7 +216,7 @@ impl Policy for GateTurns {
         let (tenant, entrant) = self.turns.begin_by(|account| {
             // The newest request defines the tenant's limits.
             let most = account.ready.back()?.share.permits(free);
-            (account.running < most).then_some((account.running, account.used, account.last))
+            (account.running < most).then_some((account.running, account.device_time, account.last))
         })?;
         self.running += 1;
         Some((entrant.id, tenant))

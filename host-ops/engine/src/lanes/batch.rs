@@ -168,7 +168,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// An output that was not copied yet.
+/// Output that still has to be copied.
 pub(super) struct Output<'a> {
     spec: TensorSpec,
     place: OutputLocation<'a>,

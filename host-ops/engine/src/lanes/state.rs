@@ -66,7 +66,7 @@ pub(super) struct Decided {
     pub(super) outcomes: Outcomes,
     /// True if a lane received a task.
     pub(super) assigned_task: bool,
-    /// Time of the next decision if nothing else happens before.
+    /// Time of the next decision, unless an event causes an earlier one.
     pub(super) next_decision: Option<Instant>,
     /// Bytes missing for the next work item.
     pub(super) lacking: u64,
@@ -426,13 +426,13 @@ impl State {
     fn room(&self) -> LaneMemory {
         // Half of the maximum avoids overflows.
         let free = LaneMemory {
-            now: u64::MAX / 2,
-            most: u64::MAX / 2,
+            free: u64::MAX / 2,
+            limit: u64::MAX / 2,
         };
         self.memory.as_ref().map_or(free, |memory| {
             memory.read(|ledger| LaneMemory {
-                now: ledger.room(Kind::Lane),
-                most: ledger.most(Kind::Lane),
+                free: ledger.room(Kind::Lane),
+                limit: ledger.most(Kind::Lane),
             })
         })
     }

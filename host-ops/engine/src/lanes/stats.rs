@@ -52,7 +52,7 @@ pub struct LaneStats {
     /// Working time per lane, including the current batch.
     pub busy: Vec<Duration>,
     /// Recent device time by tenant.
-    pub used: Vec<(String, Duration)>,
+    pub device_time: Vec<(String, Duration)>,
     /// Longest wait for a lane in the last one to two minutes by tenant, with submissions that still wait.
     pub waited: Vec<(String, Duration)>,
     /// Waiting rows by tenant. Tenants without waiting rows are omitted.
@@ -89,7 +89,7 @@ impl State {
                 .sum(),
             processes: lanes().filter_map(|lane| lane.process).collect(),
             busy: lanes().map(|lane| lane.busy(now)).collect(),
-            used: self
+            device_time: self
                 .device
                 .used()
                 .map(|(tenant, time)| (tenant.to_owned(), time))

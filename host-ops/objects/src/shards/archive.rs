@@ -70,7 +70,7 @@ enum State {
     /// Inside a header, with the bytes received so far.
     Header(Vec<u8>),
     /// Content is being collected.
-    Kept(Kept),
+    Kept(CollectedEntry),
     /// Number of bytes to skip before the next header.
     Skipped(u64),
     /// The end of the archive.
@@ -78,7 +78,7 @@ enum State {
 }
 
 #[derive(Debug)]
-struct Kept {
+struct CollectedEntry {
     what: CollectedKind,
     size: u64,
     bytes: Vec<u8>,
@@ -216,7 +216,7 @@ impl ArchiveReader {
         size: u64,
         visitor: &mut impl Visitor,
     ) -> Result<State, ArchiveError> {
-        let kept = Kept {
+        let kept = CollectedEntry {
             what,
             size,
             bytes: Vec::new(),
@@ -228,7 +228,11 @@ impl ArchiveReader {
         Ok(after(0))
     }
 
-    fn finish_member(&mut self, kept: Kept, visitor: &mut impl Visitor) -> Result<(), ArchiveError> {
+    fn finish_member(
+        &mut self,
+        kept: CollectedEntry,
+        visitor: &mut impl Visitor,
+    ) -> Result<(), ArchiveError> {
         match kept.what {
             CollectedKind::Content(member) => visitor.content(&member, &kept.bytes)?,
             CollectedKind::LongName => {

@@ -38,14 +38,14 @@ pub(crate) struct ShardVersion {
 }
 
 /// Index with reserved memory.
-pub(crate) struct Held {
+pub(crate) struct ReservedIndex {
     pub(crate) index: Index,
     pub(crate) _memory: Option<Guard>,
     /// True if the memory may stay reserved after all requests have ended.
     pub(crate) keep: bool,
 }
 
-impl Deref for Held {
+impl Deref for ReservedIndex {
     type Target = Index;
 
     fn deref(&self) -> &Index {
@@ -53,27 +53,29 @@ impl Deref for Held {
     }
 }
 
-type Made = Result<Arc<Held>, ObjectError>;
-type Making = BoxFuture<'static, Made>;
+type IndexResult = Result<Arc<ReservedIndex>, ObjectError>;
+type Making = BoxFuture<'static, IndexResult>;
 
 /// Shard indexes for a root.
 pub(crate) struct Indexes {
-    kept: Cache<ShardVersion, Arc<Held>, IndexWeighter>,
+    cache: Cache<ShardVersion, Arc<ReservedIndex>, IndexWeighter>,
     making: Mutex<HashMap<ShardVersion, WeakShared<Making>>>,
     turns: Semaphore,
 }
 
 impl std::fmt::Debug for Indexes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Indexes").field("kept", &self.kept.len()).finish()
+        f.debug_struct("Indexes")
+            .field("kept", &self.cache.len())
+            .finish()
     }
 }
 
 #[derive(Debug, Clone)]
 struct IndexWeighter;
 
-impl Weighter<ShardVersion, Arc<Held>> for IndexWeighter {
-    fn weight(&self, shard: &ShardVersion, index: &Arc<Held>) -> u64 {
+impl Weighter<ShardVersion, Arc<ReservedIndex>> for IndexWeighter {
+    fn weight(&self, shard: &ShardVersion, index: &Arc<ReservedIndex>) -> u64 {
         (shard.location.len() + shard.etag.len() + index.bytes() + 256) as u64
     }
 }
@@ -81,7 +83,7 @@ impl Weighter<ShardVersion, Arc<Held>> for IndexWeighter {
 impl Indexes {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
-            kept: Cache::with_weighter(USUAL, MAX_CACHED_BYTES, IndexWeighter),
+            cache: Cache::with_weighter(USUAL, MAX_CACHED_BYTES, IndexWeighter),
             making: Mutex::default(),
             turns: Semaphore::new(AT_ONCE),
         })
@@ -89,11 +91,11 @@ impl Indexes {
 
     /// Returns the shard's index, built by `make` if it is not cached. Concurrent requests share a build. The
     /// build is dropped [`LINGER`] after the last request.
-    pub(crate) async fn get<F>(self: &Arc<Self>, shard: ShardVersion, make: impl FnOnce() -> F) -> Made
+    pub(crate) async fn get<F>(self: &Arc<Self>, shard: ShardVersion, make: impl FnOnce() -> F) -> IndexResult
     where
-        F: Future<Output = Result<Held, ObjectError>> + Send + 'static,
+        F: Future<Output = Result<ReservedIndex, ObjectError>> + Send + 'static,
     {
-        if let Some(index) = self.kept.get(&shard) {
+        if let Some(index) = self.cache.get(&shard) {
             return Ok(index);
         }
         let making = self.join(shard, make);
@@ -105,7 +107,7 @@ impl Indexes {
 
     fn join<F>(self: &Arc<Self>, shard: ShardVersion, make: impl FnOnce() -> F) -> Shared<Making>
     where
-        F: Future<Output = Result<Held, ObjectError>> + Send + 'static,
+        F: Future<Output = Result<ReservedIndex, ObjectError>> + Send + 'static,
     {
         let mut making = self.making.lock();
         if let Some(under_way) = making.get(&shard).and_then(WeakShared::upgrade) {
@@ -116,7 +118,7 @@ impl Indexes {
             let _turn = indexes.turns.acquire().await;
             let index = Arc::new(make.await?);
             if index.keep {
-                indexes.kept.insert(key, Arc::clone(&index));
+                indexes.cache.insert(key, Arc::clone(&index));
             }
             Ok(index)
         };

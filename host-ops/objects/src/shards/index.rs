@@ -66,14 +66,14 @@ impl Index {
 #[derive(Debug)]
 pub(crate) struct IndexBuilder {
     reader: ArchiveReader,
-    found: Found,
+    found: IndexedFiles,
 }
 
 impl IndexBuilder {
     pub(crate) fn new() -> Self {
         Self {
             reader: ArchiveReader::new(),
-            found: Found::default(),
+            found: IndexedFiles::default(),
         }
     }
 
@@ -85,7 +85,7 @@ impl IndexBuilder {
     /// Returns the index after the whole archive was read.
     pub(crate) fn finish(self) -> Result<Index, ArchiveError> {
         self.reader.finish()?;
-        let Found {
+        let IndexedFiles {
             images,
             labels,
             odd,
@@ -107,7 +107,7 @@ impl IndexBuilder {
 }
 
 #[derive(Debug, Default)]
-struct Found {
+struct IndexedFiles {
     /// Offset and size by name. The last file with a name wins, like in tar.
     images: BTreeMap<String, (u64, u64)>,
     /// Labels by stem.
@@ -117,7 +117,7 @@ struct Found {
     bytes: usize,
 }
 
-impl Found {
+impl IndexedFiles {
     fn count(&mut self, bytes: usize) -> Result<(), ArchiveError> {
         self.bytes += bytes + ENTRY;
         if self.bytes > LARGEST_INDEX {
@@ -127,7 +127,7 @@ impl Found {
     }
 }
 
-impl Visitor for Found {
+impl Visitor for IndexedFiles {
     fn member(&mut self, member: &Member) -> Result<Option<u64>, ArchiveError> {
         let Some(name) = plain(&member.name) else {
             let name = String::from_utf8_lossy(&member.name);

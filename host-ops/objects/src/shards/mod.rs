@@ -7,7 +7,7 @@ mod index;
 mod name;
 
 pub(crate) use archive::ArchiveError;
-pub(crate) use cache::{Held, Indexes, ShardVersion};
+pub(crate) use cache::{Indexes, ReservedIndex, ShardVersion};
 pub(crate) use index::{Entry, Index, IndexBuilder, LARGEST_INDEX};
 pub(crate) use name::{SampleName, Version, is_shard, layout_of};
 

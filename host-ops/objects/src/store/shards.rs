@@ -7,8 +7,8 @@ use crate::list::LARGEST_PAGE;
 use crate::room::Room;
 use crate::root::LISTING;
 use crate::shards::{
-    ArchiveError, Entry, Held, Index, IndexBuilder, LARGEST_INDEX, SampleName, ShardVersion, Version,
-    is_shard, layout_of,
+    ArchiveError, Entry, Index, IndexBuilder, LARGEST_INDEX, ReservedIndex, SampleName, ShardVersion,
+    Version, is_shard, layout_of,
 };
 use crate::{ObjectError, key};
 use frostline_tensor::{Layout, ObjectInfo, ObjectPage, SampleRef, SkippedNames};
@@ -158,7 +158,7 @@ impl Store {
     }
 
     /// Returns the shard's index. Reads the shard through if the index is not cached.
-    async fn index(&self, shard: &ObjectInfo) -> Result<Arc<Held>, ObjectError> {
+    async fn index(&self, shard: &ObjectInfo) -> Result<Arc<ReservedIndex>, ObjectError> {
         let version = ShardVersion {
             location: self.scope.checked(&shard.sample.key)?.into(),
             // Without an etag, only a change of the size is detected.
@@ -181,7 +181,7 @@ impl Store {
 
     /// Reads a shard through. The maximum memory is reserved before reading, because ranges that reserve
     /// memory separately could wait for each other.
-    async fn read_through(&self, shard: &ObjectInfo) -> Result<Held, ObjectError> {
+    async fn read_through(&self, shard: &ObjectInfo) -> Result<ReservedIndex, ObjectError> {
         let key = &shard.sample.key;
         let ranges = shard.size.min(RANGES_AT_ONCE as u64 * RANGE);
         // The names are part of the archive, so the index is not larger.
@@ -189,7 +189,7 @@ impl Store {
         let reading = self.room.enter(key, most, &Pulse::default()).await?;
         let index = self.read_index(shard).await?;
         let kept = self.room.keep(index.bytes() as u64);
-        Ok(Held {
+        Ok(ReservedIndex {
             index,
             keep: kept.is_some(),
             _memory: kept.or(reading),

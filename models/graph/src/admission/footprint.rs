@@ -234,9 +234,9 @@ impl<'a> Memory<'a> {
     )]
     fn work(&self, name: &str, elements: MemoryBound, node: &NodeProto, probes: &Probes) -> Work {
         if self.kinds.get(name) == Kind::Constant {
-            let before = crate::cost::work(node, probes) as u64;
+            let at_open = crate::cost::work(node, probes) as u64;
             return Work {
-                at_open: before,
+                at_open,
                 per_sample: 0,
             };
         }
@@ -244,10 +244,10 @@ impl<'a> Memory<'a> {
         // elements.
         let batch = elements.per_sample.saturating_mul(PROBE_BATCHES.0 as u64);
         let part = elements.for_one_sample() as f64 / (elements.fixed.saturating_add(batch).max(1)) as f64;
-        let row = (crate::cost::time(node, probes) * part) as u64;
+        let per_sample = (crate::cost::time(node, probes) * part) as u64;
         Work {
             at_open: 0,
-            per_sample: row,
+            per_sample,
         }
     }
 

@@ -427,15 +427,15 @@ mod needs_shared {
                 let Footprint {
                     largest,
                     alive,
-                    total: all,
+                    total,
                 } = model.footprint().unwrap();
                 for batch in [1, 2, 7, 64, 5000] {
-                    let most = all.fixed + all.per_sample * batch as u64;
+                    let most = total.fixed + total.per_sample * batch as u64;
                     assert_eq!(bytes(&model, batch), most, "{name}.{opset} at {batch}");
                 }
                 assert!(
                     largest.for_one_sample() < alive.for_one_sample()
-                        && alive.for_one_sample() <= all.for_one_sample()
+                        && alive.for_one_sample() <= total.for_one_sample()
                 );
             }
         }

@@ -28,14 +28,11 @@ impl Line {
             i64::try_from(PROBE_BATCHES.1).ok()?,
         );
         let (rise, run) = (large.checked_sub(small)?, second.checked_sub(first)?);
-        let times = rise
+        let slope = rise
             .checked_div(run)
             .filter(|times| times.checked_mul(run) == Some(rise))?;
-        let plus = small.checked_sub(times.checked_mul(first)?)?;
-        Some(Self {
-            slope: times,
-            offset: plus,
-        })
+        let offset = small.checked_sub(slope.checked_mul(first)?)?;
+        Some(Self { slope, offset })
     }
 
     pub(crate) fn minus(self, other: Self) -> Option<Self> {

@@ -58,12 +58,12 @@ pub(super) fn slice(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingE
     for (((start, end), axis), step) in starts.iter().zip(&ends).zip(&axes).zip(&steps) {
         let axis = call.axis(*axis, input.rank())?;
         let length = input.shape().get(axis).copied().unwrap_or(1);
-        let kept = sliced_positions(length as i64, *start, *end, *step);
-        if kept.iter().copied().ne(0..length) {
+        let positions = sliced_positions(length as i64, *start, *end, *step);
+        if positions.iter().copied().ne(0..length) {
             places.push(Selection {
                 axis,
                 length,
-                positions: kept,
+                positions,
             });
         }
     }
@@ -122,10 +122,10 @@ pub(super) fn gather(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Training
     let dims = input.shape().to_vec();
     tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
         let dy = tape.emit.reshape(dy, &[outer, count, inner]);
-        let places = kept.map(|kept| Selection {
+        let places = kept.map(|positions| Selection {
             axis: 1,
             length,
-            positions: kept,
+            positions,
         });
         let dx = match places.filter(Selection::are_distinct) {
             Some(places) => places.put_back(&mut tape.emit, &dy, &mut [outer, count, inner]),

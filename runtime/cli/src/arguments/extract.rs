@@ -3,7 +3,7 @@
 use super::features::FeatureCache;
 use super::job::Inputs;
 use clap::Args;
-use frostline_job::flags::{Given, named, positive};
+use frostline_job::flags::{GivenFlags, named, positive};
 use frostline_job::{HostList, HostTerms, OnBadSample, PixelFlags};
 use frostline_wire::Encoding;
 use std::path::PathBuf;
@@ -61,9 +61,9 @@ pub(crate) struct Extract {
     #[command(flatten)]
     pub(crate) cache: FeatureCache,
     #[command(flatten)]
-    pub(crate) pixels: Given<PixelFlags>,
+    pub(crate) pixels: GivenFlags<PixelFlags>,
     #[command(flatten)]
-    pub(crate) terms: Given<HostTerms>,
+    pub(crate) terms: GivenFlags<HostTerms>,
     #[command(flatten)]
     pub(crate) host: HostList,
 }

@@ -5,7 +5,7 @@ use super::sweep::Sweep;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use frostline_client::Part;
-use frostline_job::flags::{Given, named, positive};
+use frostline_job::flags::{GivenFlags, named, positive};
 use frostline_job::{HostList, JobSpec, OnBadSample, PixelFlags, Unlisted};
 use frostline_wire::Layout;
 use std::path::PathBuf;
@@ -69,7 +69,7 @@ pub(crate) struct JobFlags {
     #[arg(long, value_name = "RUN", conflicts_with_all = ["model", "file"])]
     pub(crate) init_from: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) given: Given<JobSpec>,
+    pub(crate) given: GivenFlags<JobSpec>,
 }
 
 /// Show the best split of a job and the reason
@@ -140,7 +140,7 @@ pub(crate) struct Eval {
     #[arg(long, value_name = "TEXT", requires = "guest")]
     pub(crate) parameters: Option<String>,
     #[command(flatten)]
-    pub(crate) pixels: Given<PixelFlags>,
+    pub(crate) pixels: GivenFlags<PixelFlags>,
     #[command(flatten)]
     pub(crate) compute: Compute,
     #[command(flatten)]
@@ -174,7 +174,7 @@ pub(crate) struct Predict {
     #[arg(long, default_value_t = 16, value_parser = positive)]
     pub(crate) batch: usize,
     #[command(flatten)]
-    pub(crate) pixels: Given<PixelFlags>,
+    pub(crate) pixels: GivenFlags<PixelFlags>,
     #[command(flatten)]
     pub(crate) compute: Compute,
 }
@@ -202,7 +202,7 @@ pub(crate) struct Profile {
     #[arg(long, value_name = "DEVICE", default_value = "cpu", conflicts_with = "host")]
     pub(crate) device: String,
     #[command(flatten)]
-    pub(crate) pixels: Given<PixelFlags>,
+    pub(crate) pixels: GivenFlags<PixelFlags>,
     #[command(flatten)]
     pub(crate) host: HostFlags,
 }

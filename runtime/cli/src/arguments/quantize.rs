@@ -1,5 +1,5 @@
 use clap::Args;
-use frostline_job::flags::{Given, named};
+use frostline_job::flags::{GivenFlags, named};
 use frostline_job::{HostList, PixelFlags, PrefixPrecision};
 use frostline_wire::Layout;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ pub(crate) struct Quantize {
     #[arg(long, default_value_t = 0)]
     pub(crate) threads: usize,
     #[command(flatten)]
-    pub(crate) pixels: Given<PixelFlags>,
+    pub(crate) pixels: GivenFlags<PixelFlags>,
     #[command(flatten)]
     pub(crate) host: HostList,
 }

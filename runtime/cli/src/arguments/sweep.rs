@@ -1,5 +1,5 @@
 use clap::{Args, Command, Parser};
-use frostline_job::flags::Given;
+use frostline_job::flags::GivenFlags;
 use frostline_job::{JobSpec, Recipe};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -18,7 +18,7 @@ pub(crate) struct Sweep {
 #[derive(Parser)]
 struct Settings {
     #[command(flatten)]
-    given: Given<JobSpec>,
+    given: GivenFlags<JobSpec>,
 }
 
 /// Returns the names of settings that can be swept.
@@ -36,16 +36,16 @@ impl FromStr for Sweep {
     fn from_str(text: &str) -> Result<Self, String> {
         let wanted = "write lr=0.1,0.03,0.01; all settings of the recipe can be swept, and freeze";
         let (what, values) = text.split_once('=').ok_or(wanted)?;
-        let (what, known) = (what.trim().replace('-', "_"), settings());
-        if !known.contains(&what) {
-            let near = frostline_graph::similar(&what, known.iter().map(String::as_str));
+        let (setting, known) = (what.trim().replace('-', "_"), settings());
+        if !known.contains(&setting) {
+            let near = frostline_graph::similar(&setting, known.iter().map(String::as_str));
             return Err(match near.first() {
-                Some(near) => format!("unknown setting '{what}', did you mean '{near}'? {wanted}"),
-                None => format!("unknown setting '{what}'; {wanted}"),
+                Some(near) => format!("unknown setting '{setting}', did you mean '{near}'? {wanted}"),
+                None => format!("unknown setting '{setting}'; {wanted}"),
             });
         }
         let sweep = Self {
-            setting: what,
+            setting,
             values: values.split(',').map(|value| value.trim().to_owned()).collect(),
         };
         for (place, value) in sweep.values.iter().enumerate() {

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result};
 use frostline_client::{Fetched, Fetcher, Hosts, Pass, Passed, Source};
-use frostline_features::{Cache, Found, Provenance, RowKey, RowKeys, Stopped, Store};
+use frostline_features::{Cache, FoundRows, Provenance, RowKey, RowKeys, Stopped, Store};
 use frostline_tensor::{OpError, Tensor};
 use frostline_wire::ObjectInfo;
 use std::collections::VecDeque;
@@ -146,7 +146,7 @@ impl Batches {
         let known = (0..batch.samples.len()).filter(|place| !absent.contains(place));
         let mut known: Vec<usize> = known.collect();
         let keys = cached.keys(&chosen(&batch.samples, &known));
-        let Found { rows, places } = tokio::task::block_in_place(|| cached.store.read(&keys));
+        let FoundRows { rows, places } = tokio::task::block_in_place(|| cached.store.read(&keys));
         let found: Vec<usize> = places
             .iter()
             .filter_map(|index| known.get(*index).copied())
@@ -162,7 +162,7 @@ impl Batches {
     fn cache(&self, samples: &[ObjectInfo], places: &[usize], fetched: Fetched) {
         if let Some(cached) = &self.cached {
             let keys = cached.keys(&chosen(samples, places));
-            let kept = fetched.kept.iter().map(|kept| keys.get(*kept).copied());
+            let kept = fetched.indices.iter().map(|kept| keys.get(*kept).copied());
             cached.store.keep(kept.collect(), fetched.rows);
         }
     }
@@ -203,7 +203,10 @@ impl BatchRows {
 
     /// Adds the fetched activations of the samples at `places`.
     pub(super) fn add(&mut self, places: &[usize], fetched: &Fetched) {
-        let kept = fetched.kept.iter().filter_map(|kept| places.get(*kept).copied());
+        let kept = fetched
+            .indices
+            .iter()
+            .filter_map(|kept| places.get(*kept).copied());
         self.set(kept, &fetched.rows);
         let bad = fetched.bad.iter();
         let bad = bad.filter_map(|(index, why)| Some((*places.get(*index)?, why.clone())));

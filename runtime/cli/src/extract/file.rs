@@ -141,7 +141,7 @@ mod tests {
         });
         let fetched = Fetched {
             rows: Tensor::f32([rows, 2, 3], (0..rows * 6).map(|value| value as f32).collect()).unwrap(),
-            kept: (0..rows).collect(),
+            indices: (0..rows).collect(),
             bad: Vec::new(),
             transfer: Transfer::default(),
         };

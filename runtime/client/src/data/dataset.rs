@@ -270,7 +270,7 @@ fn valued<const PARTS: usize>(table: LabelTable, parts: [Samples; PARTS]) -> [Sa
     }
     let values = Arc::new(Values {
         width: table.names().len(),
-        all: table.into_values(),
+        values: table.into_values(),
     });
     parts.map(|samples| samples.with_values(&values))
 }

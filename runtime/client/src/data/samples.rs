@@ -17,7 +17,7 @@ pub(crate) struct Values {
     /// Number of values per sample.
     pub(crate) width: usize,
     /// Values of all samples, concatenated.
-    pub(crate) all: Vec<f32>,
+    pub(crate) values: Vec<f32>,
 }
 
 /// A sample. `object` is the index in the listing. `label` is the index of the class or, if there are values,
@@ -70,7 +70,7 @@ impl Samples {
     pub fn values(&self, index: usize) -> Option<&[f32]> {
         let (row, values) = (self.rows.get(index)?, self.values.as_ref()?);
         let start = row.label as usize * values.width;
-        values.all.get(start..start + values.width)
+        values.values.get(start..start + values.width)
     }
 
     /// Iterates over all samples in order, with class indices.

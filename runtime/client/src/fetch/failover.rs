@@ -193,7 +193,7 @@ impl Exchange {
         let seen = self.hosts.seen();
         match ask.attempts.after(&error, arrived, seen) {
             Decision::Again(wait) => {
-                let left = ask.attempts.outage_time_left(seen.now);
+                let left = ask.attempts.outage_time_left(seen.observed);
                 self.report_retry(ask, &error.to_string(), wait, left);
                 Ok(wait)
             }

@@ -50,7 +50,7 @@ pub struct Fetched {
     /// The `f32` rows for the samples in `kept`.
     pub rows: Tensor,
     /// Ascending indices of the successfully fetched samples.
-    pub kept: Vec<usize>,
+    pub indices: Vec<usize>,
     /// Index and error of each failed sample.
     pub bad: Vec<(usize, OpError)>,
     /// Bytes and time that the fetch needed.
@@ -114,7 +114,7 @@ impl Fetcher {
         let (rows, kept) = finished.map_err(|error| preprocess(error.into()))?;
         Ok(Fetched {
             rows: rows.map_err(preprocess)?,
-            kept,
+            indices: kept,
             bad,
             transfer,
         })

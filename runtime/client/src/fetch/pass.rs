@@ -121,7 +121,7 @@ mod tests {
         let mut rows = Vec::new();
         while let Some(passed) = pass.next().await {
             let Passed { samples, fetched } = passed.unwrap();
-            assert_eq!(samples.len(), fetched.kept.len());
+            assert_eq!(samples.len(), fetched.indices.len());
             let values = fetched.rows.as_f32().unwrap().chunks(WIDTH);
             rows.extend(values.map(|row| row[0] as usize));
             assert_eq!(pass.ordered.len(), 3.min(pass.left()));

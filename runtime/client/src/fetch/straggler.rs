@@ -62,11 +62,11 @@ impl StragglerDetector {
     pub(super) fn limit(&self, split: &Split, given_up: u32) -> Option<Duration> {
         let usual = self.median(split)?;
         let StragglerPolicy {
-            median_factor: times,
-            min_limit: least,
+            median_factor,
+            min_limit,
             ..
         } = self.policy;
-        let patience = usual.saturating_mul(times).max(least);
+        let patience = usual.saturating_mul(median_factor).max(min_limit);
         Some(doubled(patience, given_up, Duration::MAX))
     }
 

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 /// successful requests and halves when the host is busy. The minimum is 1.
 pub(crate) struct Window {
     /// Maximum size. [`Window::allow`] can set a lower one.
-    most: f64,
+    max_size: f64,
     state: Lock<State>,
     freed: Notify,
 }
@@ -51,12 +51,12 @@ pub(crate) struct Permit<'a>(&'a Window);
 impl Window {
     /// Creates a window of `start` requests that grows up to `most`.
     pub(crate) fn new(start: usize, most: usize) -> Self {
-        let most = most.max(1) as f64;
+        let max_size = most.max(1) as f64;
         Self {
-            most,
+            max_size,
             state: Lock::new(State {
-                most,
-                size: (start.max(1) as f64).min(most),
+                most: max_size,
+                size: (start.max(1) as f64).min(max_size),
                 open: 0,
             }),
             freed: Notify::new(),
@@ -91,7 +91,7 @@ impl Window {
     /// Limits the window to `requests`, up to the maximum from [`Window::new`]. Requests already open are not
     /// affected.
     pub(super) fn allow(&self, requests: usize) {
-        let most = (requests.max(1) as f64).min(self.most);
+        let most = (requests.max(1) as f64).min(self.max_size);
         let mut state = self.state.lock();
         if most > state.most {
             // If the window had reached the previous limit, continue at the new limit.

@@ -113,7 +113,7 @@ impl Hosts {
     pub(crate) fn seen(&self) -> HostActivity {
         HostActivity {
             answers: self.fleet.answers(),
-            now: tokio::time::Instant::now(),
+            observed: tokio::time::Instant::now(),
         }
     }
 

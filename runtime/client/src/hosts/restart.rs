@@ -33,7 +33,7 @@ impl Hosts {
                 let reason = format!("{error}; retrying in {:.1} s", wait.as_secs_f64());
                 let left = awaited
                     .as_ref()
-                    .and_then(|attempts| attempts.outage_time_left(now.now));
+                    .and_then(|attempts| attempts.outage_time_left(now.observed));
                 self.tell_of(HostState::Down, reason, left);
                 tokio::time::sleep(wait).await;
                 Ok(())

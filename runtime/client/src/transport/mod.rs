@@ -161,7 +161,7 @@ impl Transport {
     pub(crate) fn seen(&self) -> HostActivity {
         HostActivity {
             answers: self.host.answers.load(Ordering::SeqCst),
-            now: Instant::now(),
+            observed: Instant::now(),
         }
     }
 

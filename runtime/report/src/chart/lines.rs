@@ -179,12 +179,12 @@ mod tests {
         })
     }
 
-    fn series(points: Vec<(f64, f64)>, behind: bool) -> Series {
+    fn series(points: Vec<(f64, f64)>, in_background: bool) -> Series {
         Series {
             name: "a<b".to_owned(),
             points,
             place: 0,
-            in_background: behind,
+            in_background,
         }
     }
 

@@ -28,7 +28,7 @@ pub(crate) struct Timeline {
     /// Splits in use. The values are indices into the journal's list.
     pub(crate) splits: Vec<Span>,
     /// Fraction of cached features by epoch.
-    pub(crate) kept: Vec<Span>,
+    pub(crate) cached_fraction: Vec<Span>,
     /// Number of unavailable hosts.
     pub(crate) down: Vec<Span>,
 }
@@ -48,7 +48,7 @@ impl Timeline {
             computed: vec![0.0; PARTS],
             bytes: vec![0.0; PARTS],
             splits: splits(journal, seconds),
-            kept: cached_spans(journal, seconds),
+            cached_fraction: cached_spans(journal, seconds),
             down: down(journal, seconds),
         };
         for step in journal.steps.sampled() {

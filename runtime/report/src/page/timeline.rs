@@ -115,7 +115,7 @@ fn stretches(out: &mut String, journal: &Journal, line: &Timeline) {
             legend(Mark::Box, &entries)
         ));
     }
-    if line.kept.iter().any(|span| span.value > 0.0) {
+    if line.cached_fraction.iter().any(|span| span.value > 0.0) {
         let look = |span: &Span| {
             (
                 3,
@@ -126,7 +126,11 @@ fn stretches(out: &mut String, journal: &Journal, line: &Timeline) {
         lane(
             out,
             "cached",
-            &spans("Share of activations from the feature cache", &line.kept, look),
+            &spans(
+                "Share of activations from the feature cache",
+                &line.cached_fraction,
+                look,
+            ),
         );
     }
     if !line.down.is_empty() {

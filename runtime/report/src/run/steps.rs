@@ -41,10 +41,10 @@ pub(crate) struct TrainedStep {
 /// often as necessary. Steps repeated by a resumed job replace the earlier ones.
 #[derive(Debug)]
 pub(crate) struct Steps {
-    kept: Vec<Step>,
+    steps: Vec<Step>,
     splits: Vec<String>,
     stride: u64,
-    most: usize,
+    limit: usize,
 }
 
 impl Default for Steps {
@@ -54,17 +54,17 @@ impl Default for Steps {
 }
 
 impl Steps {
-    fn with_limit(most: usize) -> Self {
+    fn with_limit(limit: usize) -> Self {
         Self {
-            kept: Vec::new(),
+            steps: Vec::new(),
             splits: Vec::new(),
             stride: 1,
-            most,
+            limit,
         }
     }
 
     pub(crate) fn sampled(&self) -> &[Step] {
-        &self.kept
+        &self.steps
     }
 
     pub(crate) fn splits(&self) -> &[String] {
@@ -84,8 +84,8 @@ impl Steps {
     }
 
     pub(crate) fn add(&mut self, event: &TrainedStep) {
-        while self.kept.last().is_some_and(|last| last.step >= event.step) {
-            self.kept.pop();
+        while self.steps.last().is_some_and(|last| last.step >= event.step) {
+            self.steps.pop();
         }
         if !event.step.is_multiple_of(self.stride) {
             return;
@@ -101,11 +101,11 @@ impl Steps {
             has_cached_features: event.cached_rows > 0,
             split: self.place(&event.split),
         };
-        self.kept.push(step);
-        while self.kept.len() >= self.most {
+        self.steps.push(step);
+        while self.steps.len() >= self.limit {
             self.stride = self.stride.saturating_mul(2);
             let stride = self.stride;
-            self.kept.retain(|step| step.step.is_multiple_of(stride));
+            self.steps.retain(|step| step.step.is_multiple_of(stride));
         }
     }
 

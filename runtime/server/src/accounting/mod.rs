@@ -173,7 +173,7 @@ fn counters(service: &Service) -> Usages {
         .names()
         .map(|name| (name.clone(), metrics.usage(&name)))
         .collect();
-    for (tenant, time) in service.machine.lanes.stats().used {
+    for (tenant, time) in service.machine.lanes.stats().device_time {
         usages.entry(tenant).or_default().device_seconds = time.as_secs_f64();
     }
     for (tenant, bytes) in library.stored_bytes() {

@@ -45,15 +45,12 @@ impl Rates {
             *rate = Rate { minute, acts: 0 };
         }
         rate.acts = rate.acts.saturating_add(1);
-        let place = match rate.acts {
+        let decision = match rate.acts {
             acts if acts <= MAX_PER_MINUTE => RateDecision::Within,
             acts if acts == MAX_PER_MINUTE + 1 => RateDecision::FirstBeyond,
             _ => RateDecision::Beyond,
         };
-        Counted {
-            left_out,
-            decision: place,
-        }
+        Counted { left_out, decision }
     }
 }
 
@@ -65,10 +62,7 @@ mod tests {
     fn acts_beyond_a_minutes_are_counted() {
         let mut rates = Rates::default();
         let mut count = |tenant: &str, minute| rates.count(tenant, minute);
-        let counted = |left_out, place| Counted {
-            left_out,
-            decision: place,
-        };
+        let counted = |left_out, decision| Counted { left_out, decision };
         for _ in 0..MAX_PER_MINUTE {
             assert_eq!(count("acme", 7), counted(0, RateDecision::Within));
         }

@@ -150,10 +150,8 @@ impl Caller {
     /// # Errors
     /// Returns [`Refusal::Busy`] if the queue is full, or [`Refusal::Stopping`] if the host stops.
     pub(crate) async fn listing_permit(&self) -> Result<Permit, Refusal> {
-        let Tenant {
-            name, quota: allowed, ..
-        } = self.tenant();
-        self.scheduling().listing_permit(name, allowed.permits()).await
+        let Tenant { name, quota, .. } = self.tenant();
+        self.scheduling().listing_permit(name, quota.permits()).await
     }
 
     /// Waits for the tenant's turn to call a guest outside of an extraction.
@@ -161,12 +159,8 @@ impl Caller {
     /// # Errors
     /// Returns [`Refusal::Busy`] if the queue is full, or [`Refusal::Stopping`] if the host stops.
     pub(crate) async fn description_permit(&self) -> Result<Permit, Refusal> {
-        let Tenant {
-            name, quota: allowed, ..
-        } = self.tenant();
-        self.scheduling()
-            .description_permit(name, allowed.permits())
-            .await
+        let Tenant { name, quota, .. } = self.tenant();
+        self.scheduling().description_permit(name, quota.permits()).await
     }
 }
 

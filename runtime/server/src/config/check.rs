@@ -50,7 +50,7 @@ impl HostSettings {
         let calls = in_range("extractions.calls", self.extractions.calls, 0, 64)?;
         let seconds = in_range("extractions.seconds", self.extractions.seconds, 1, 86_400)?;
         let memory_budget = checked_budget(self.memory_budget)?;
-        let (limits, lowered) = self.limits.check()?.lowered_to(memory_budget);
+        let (limits, lowered_limits) = self.limits.check()?.lowered_to(memory_budget);
         let state = StateLocation::parse(&self.state)?;
         let local = self.local.unwrap_or_else(|| match &state {
             StateLocation::Directory(directory) => directory.clone(),
@@ -85,7 +85,7 @@ impl HostSettings {
             extraction_timeout: Duration::from_secs(seconds),
             drain: Duration::from_secs(in_range("drain", self.drain, 0, 86_400)?),
             memory_budget,
-            lowered_limits: lowered,
+            lowered_limits,
             limits,
             quota: checked_quota(self.quota)?,
         })

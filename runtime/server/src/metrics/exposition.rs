@@ -179,7 +179,7 @@ impl<F: Fn() -> HostSnapshot + Send + Sync + 'static> Collector for TenantCollec
         let help = "Lane time used, by recently active tenant";
         let seconds = Some(&Unit::Seconds);
         let mut family = encoder.encode_descriptor("tenant_device", help, seconds, MetricType::Counter)?;
-        for (name, time) in &lanes.used {
+        for (name, time) in &lanes.device_time {
             let label = [("tenant", name.as_str())];
             ConstCounter::new(time.as_secs_f64()).encode(family.encode_family(&label)?)?;
         }

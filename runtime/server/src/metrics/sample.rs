@@ -66,7 +66,7 @@ fn snapshot() -> HostSnapshot {
             device_budget: Some(70),
             memory_reserved: 60,
             memory_error: Some(0.1),
-            used: vec![(tenant.clone(), Duration::from_millis(2500))],
+            device_time: vec![(tenant.clone(), Duration::from_millis(2500))],
             waited: vec![(tenant.clone(), Duration::from_millis(500))],
             waiting: vec![(tenant.clone(), 7)],
             busy: vec![Duration::from_millis(500); 2],

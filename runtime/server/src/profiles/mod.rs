@@ -51,12 +51,10 @@ pub(crate) async fn profile(caller: &Caller, request: ProfileRequest) -> Result<
     if let Some(stored) = task.stored(caller).await? {
         return Ok(stored);
     }
-    let Tenant {
-        name, quota: allowed, ..
-    } = caller.tenant();
+    let Tenant { name, quota, .. } = caller.tenant();
     let turn = caller
         .scheduling()
-        .measurement_turn(name, allowed.permits(), wait)
+        .measurement_turn(name, quota.permits(), wait)
         .await?;
     // The previous request may have measured the same profile.
     if let Some(stored) = task.stored(caller).await? {

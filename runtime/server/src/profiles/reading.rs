@@ -57,7 +57,7 @@ impl ReadingCost<'_> {
         for _ in 0..REPETITIONS {
             let alone = self.compute(&batch, passes).await?;
             let read = AtomicUsize::new(0);
-            let beside = tokio::select! {
+            let with_reads = tokio::select! {
                 biased;
                 seconds = self.compute(&batch, passes) => seconds?,
                 // Reads end only if an object cannot be read. The cost is then unknown.
@@ -65,7 +65,7 @@ impl ReadingCost<'_> {
             };
             turns.push(ComputeTimes {
                 alone,
-                with_reads: beside,
+                with_reads,
                 reads: read.into_inner(),
             });
         }
@@ -212,9 +212,9 @@ mod tests {
 
     #[test]
     fn the_minimum_excludes_noise() {
-        let turn = |alone, beside, reads| ComputeTimes {
+        let turn = |alone, with_reads, reads| ComputeTimes {
             alone,
-            with_reads: beside,
+            with_reads,
             reads,
         };
         let quiet = turn(1.0, 2.0, 10);

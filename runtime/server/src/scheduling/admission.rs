@@ -42,9 +42,9 @@ pub(crate) struct Permit {
 impl Admission {
     /// Creates `permits` permits with room for `queued` waiting requests. `what` is the plural used in
     /// messages. `tracker` counts running and waiting requests.
-    pub(super) fn new(what: &'static str, permits: usize, queued: usize, tracker: TaskTracker) -> Arc<Self> {
+    pub(super) fn new(noun: &'static str, permits: usize, queued: usize, tracker: TaskTracker) -> Arc<Self> {
         Arc::new(Self {
-            noun: what,
+            noun,
             gate: TurnGate::open(permits, queued),
             recent: Cache::new(RECORDED_TENANTS),
             tracker,

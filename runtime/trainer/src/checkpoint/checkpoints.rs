@@ -153,13 +153,13 @@ impl CheckpointFolder {
                     continue;
                 }
             };
-            let mut told: Vec<String> = broken.iter().map(|(_, told)| told.clone()).collect();
-            let best = self.load_best(&snapshot, &mut told);
+            let mut warnings: Vec<String> = broken.iter().map(|(_, told)| told.clone()).collect();
+            let best = self.load_best(&snapshot, &mut warnings);
             return Ok(Some(FoundCheckpoint {
                 path,
                 snapshot,
                 best,
-                warnings: told,
+                warnings,
                 broken: broken.into_iter().map(|(path, _)| path).collect(),
             }));
         }

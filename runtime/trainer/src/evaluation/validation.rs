@@ -40,13 +40,13 @@ impl Validation {
         events: &Events,
     ) -> Result<Self, TrainerError> {
         let mut predictions = Predictions::new(plan.task, Arc::clone(&plan.validation));
-        let (mut received, mut kept) = (Received::default(), 0);
+        let (mut received, mut cached) = (Received::default(), 0);
         for _ in 0..plan.batches(Part::Validation) {
             let batch = &mut feed.next().await?;
             received = batch.epoch.received();
             let Some(rows) = batch.rows.take() else { continue };
             let split = batch.source.split.clone();
-            kept += rows.cached_count();
+            cached += rows.cached_count();
             let outputs = model.run(move |model| predict(model, &split, rows)).await?;
             predictions.add(&batch.indices, &outputs, &batch.targets);
             events(Event::Progress {
@@ -61,7 +61,7 @@ impl Validation {
         Ok(Self {
             quality,
             predictions,
-            cached: kept,
+            cached,
             received,
         })
     }

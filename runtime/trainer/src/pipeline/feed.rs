@@ -250,13 +250,13 @@ impl Fetch {
                         bad.record(self.part, *index, sample, error)?;
                     }
                 }
-                for place in fetched.kept.iter().map(at) {
+                for place in fetched.indices.iter().map(at) {
                     if let Some(origin) = origins.get_mut(place) {
                         *origin = Some(Origin::Fetched(found.keys.get(place).copied()));
                     }
                 }
                 (
-                    Some(fetched.rows).filter(|_| !fetched.kept.is_empty()),
+                    Some(fetched.rows).filter(|_| !fetched.indices.is_empty()),
                     fetched.transfer,
                 )
             }

@@ -30,13 +30,13 @@ impl BatchRows {
     /// Combines rows in the order of `origins`. Returns `None` if `origins` is empty.
     pub(super) fn new(
         fetched: Option<Tensor>,
-        kept: Option<Tensor>,
+        cached: Option<Tensor>,
         origins: Vec<Origin>,
         features: Option<Arc<Features>>,
     ) -> Option<Self> {
         (!origins.is_empty()).then_some(Self {
             fetched,
-            cached: kept,
+            cached,
             origins,
             features,
         })

@@ -26,11 +26,11 @@ impl Steering {
     }
 
     /// Uses each source for the given number of training batches and then keeps the last one.
-    pub(crate) fn scheduled(first: Arc<Source>, legs: VecDeque<(u64, Arc<Source>)>) -> Self {
+    pub(crate) fn scheduled(first: Arc<Source>, schedule: VecDeque<(u64, Arc<Source>)>) -> Self {
         let state = SteeringState {
             max_request_samples: first.request_samples,
             current: first,
-            schedule: legs,
+            schedule,
         };
         Self {
             state: Mutex::new(state),

@@ -50,13 +50,13 @@ impl IterationWindow {
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     values: VecDeque<f64>,
-    most: usize,
+    limit: usize,
 }
 
 impl Recent {
     pub(super) fn add(&mut self, value: f64) {
         if value.is_finite() {
-            if self.values.len() >= self.most {
+            if self.values.len() >= self.limit {
                 self.values.pop_front();
             }
             self.values.push_back(value);
@@ -66,7 +66,7 @@ impl Recent {
     /// Removes all values and changes the size to `most`.
     pub(super) fn clear(&mut self, most: usize) {
         self.forget();
-        self.most = most.max(1);
+        self.limit = most.max(1);
     }
 
     /// Removes all values because they are no longer valid.
@@ -76,7 +76,7 @@ impl Recent {
 
     /// Returns true if at least half of the window is filled, which is enough for a median.
     pub(super) fn is_full(&self) -> bool {
-        self.values.len() >= self.most.max(1).div_ceil(2)
+        self.values.len() >= self.limit.max(1).div_ceil(2)
     }
 
     pub(super) fn median(&self) -> Option<f64> {

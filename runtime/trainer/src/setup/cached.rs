@@ -107,16 +107,15 @@ impl<'a> Setup<'a> {
     ) -> Result<Prepared, TrainerError> {
         let offer = self.stock_offer(None);
         let Coverage {
-            cached: kept,
-            cacheable: rows,
-            ..
+            cached, cacheable, ..
         } = coverage;
-        let chosen: ChosenSplit =
-            offer.without_hosts(&format!("{kept} of {rows} features are cached, no plan needed"))?;
+        let chosen: ChosenSplit = offer.without_hosts(&format!(
+            "{cached} of {cacheable} features are cached, no plan needed"
+        ))?;
         self.report_coverage(coverage);
         self.data.feed.features = Some(features);
         let mut prepared = Prepared::new(self, offer, false, (chosen, None));
-        prepared.all_cached = kept == rows;
+        prepared.all_cached = cached == cacheable;
         Ok(prepared)
     }
 

@@ -55,24 +55,24 @@ impl Setup<'_> {
         let request = self.profile_request(on_hosts, &splits);
         let Measurements {
             mut planner,
-            profile_errors: lacking,
-            has_profile: profiled,
+            profile_errors,
+            has_profile,
         } = match self.measure(&splits, &request).await {
             Ok(measured) => measured,
             Err(unmeasured) => return by_bytes(&splits, &unmeasured.reason()?),
         };
         planner.layers = layers;
-        let Some(error) = lacking.first() else {
+        let Some(error) = profile_errors.first() else {
             return self.watched(planner);
         };
-        if profiled {
+        if has_profile {
             self.tell_missing(format!("{error}; assuming the speed of the slowest other host"));
             return self.watched(planner);
         }
         if refuses_layers(error) && self.needs_no_host() {
             return Ok((offer.without_layers(&error.to_string())?, None));
         }
-        let again = lacking.iter().all(ClientError::may_pass_later);
+        let again = profile_errors.iter().all(ClientError::may_pass_later);
         let awaited = again.then(|| AwaitedProfile::ask(&self.measuring, request, self.events));
         self.start_unprofiled(offer, planner, error, awaited)
     }

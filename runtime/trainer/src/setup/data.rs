@@ -173,7 +173,7 @@ fn first_few(names: &[String]) -> String {
 }
 
 /// Counts the positive training samples of each output; all counts are 0 for numbers.
-fn outputs(dataset: &Dataset, kept: Vec<Option<usize>>) -> Outputs {
+fn outputs(dataset: &Dataset, copied_from: Vec<Option<usize>>) -> Outputs {
     let mut samples = vec![0; dataset.classes.len()];
     for index in 0..dataset.train.len() {
         let class = dataset.train.label(index).map(|class| class as usize);
@@ -195,7 +195,7 @@ fn outputs(dataset: &Dataset, kept: Vec<Option<usize>>) -> Outputs {
     }
     Outputs {
         samples,
-        copied_from: kept,
+        copied_from,
         train_samples: dataset.train.len(),
         numbers: numbers(dataset),
     }

@@ -76,7 +76,7 @@ impl Setup<'_> {
         let reach = HostConditions::measure(hosts, events)
             .await
             .map_err(MeasurementError::Link)?;
-        let (profile, lacking) = profiles(hosts, request, events).await;
+        let (profile, profile_errors) = profiles(hosts, request, events).await;
         let LinkAndTrainer { link, trainer } = match self.early_measurements.clone() {
             Some(measured) => measured,
             None => {
@@ -87,7 +87,7 @@ impl Setup<'_> {
                 }
             }
         };
-        let profiled = profile.is_some();
+        let has_profile = profile.is_some();
         let host = profile.unwrap_or_else(|| trainer.as_host());
         let shared_cores = self.job.shared_cores || self.is_one_machine(&host.platform, &trainer.platform);
         let survey = Survey {
@@ -101,8 +101,8 @@ impl Setup<'_> {
         };
         Ok(Measurements {
             planner: self.planner(survey, splits.to_vec(), link, shared_cores),
-            profile_errors: lacking,
-            has_profile: profiled,
+            profile_errors,
+            has_profile,
         })
     }
 

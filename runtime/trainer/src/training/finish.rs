@@ -81,7 +81,7 @@ struct SelectedWeights {
     best: Option<BestNote>,
     /// Epoch and quality of the weights.
     note: BestNote,
-    kept: SavedEpoch,
+    saved: SavedEpoch,
 }
 
 impl TrainingLoop<'_> {
@@ -111,17 +111,17 @@ impl TrainingLoop<'_> {
         let best = self.run.best.take();
         let best = best.filter(|_| diverged || self.context.job.spec.keep == Keep::Best);
         let chosen = match best {
-            Some(Best { note, kept }) => SelectedWeights {
+            Some(Best { note, saved: kept }) => SelectedWeights {
                 best: Some(note),
                 note,
-                kept,
+                saved: kept,
             },
             None => {
                 let weights = self.run.suffix.run(|suffix| suffix.weights()).await?;
                 SelectedWeights {
                     best: None,
                     note: self.current_note(),
-                    kept: SavedEpoch {
+                    saved: SavedEpoch {
                         weights: Arc::new(weights),
                         predictions: self.run.predictions.take(),
                     },
@@ -129,7 +129,7 @@ impl TrainingLoop<'_> {
             }
         };
         let context = self.context;
-        if context.job.run.is_some() && chosen.kept.predictions.is_none() && !context.cancel.is_cancelled() {
+        if context.job.run.is_some() && chosen.saved.predictions.is_none() && !context.cancel.is_cancelled() {
             let message = "the run's folder is incomplete: the validation predictions of the written model are lost; `frostline eval \
                            --predictions` computes them again";
             (context.events)(Event::Warning {
@@ -140,7 +140,9 @@ impl TrainingLoop<'_> {
     }
 
     fn tuned(self, chosen: SelectedWeights, ended: Option<TrainerError>) -> Tuned {
-        let SelectedWeights { note, kept, .. } = chosen;
+        let SelectedWeights {
+            note, saved: kept, ..
+        } = chosen;
         let Self {
             context,
             prepared,

@@ -115,7 +115,10 @@ impl Results {
         let samples = places.iter().filter_map(|place| worst.get(*place));
         let samples: Arc<[ObjectInfo]> = samples.map(|(sample, _)| sample.clone()).collect();
         let fetched = fetcher(2, 1)?.fetch(hosts, Arc::new(source), samples).await?;
-        let kept = fetched.kept.iter().filter_map(|kept| places.get(*kept).copied());
+        let kept = fetched
+            .indices
+            .iter()
+            .filter_map(|kept| places.get(*kept).copied());
         let pixels = 3 * (SIDE * SIDE) as usize;
         let images = fetched.rows.as_f32().unwrap_or_default().chunks_exact(pixels);
         Ok(kept.zip(images.map(<[f32]>::to_vec)).collect())

@@ -155,7 +155,7 @@ fn resume(run: &mut Run, found: FoundCheckpoint, feed: &FeedPlan) {
                 weights: best.weights,
                 predictions: predictions.map(Arc::new),
             };
-            Some(Best { note, kept })
+            Some(Best { note, saved: kept })
         }
         _ => None,
     };

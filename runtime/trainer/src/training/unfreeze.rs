@@ -27,9 +27,9 @@ impl Job {
         let ends: Vec<u32> = ends.chain([self.spec.recipe.epochs]).collect();
         let phases = begins.into_iter().zip(ends);
         phases
-            .map(|((first, freeze), last)| Phase {
-                first_epoch: first,
-                last_epoch: last,
+            .map(|((first_epoch, freeze), last_epoch)| Phase {
+                first_epoch,
+                last_epoch,
                 freeze,
             })
             .collect()

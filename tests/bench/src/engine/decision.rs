@@ -43,8 +43,8 @@ fn decisions() -> Result<Vec<f64>> {
     let (mut next, mut now, mut micros) = (WAITING, Duration::ZERO, Vec::new());
     while micros.len() < DECISIONS {
         let room = LaneMemory {
-            now: ROOM - held.iter().sum::<u64>(),
-            most: ROOM,
+            free: ROOM - held.iter().sum::<u64>(),
+            limit: ROOM,
         };
         let started = Instant::now();
         let decision = device.next(now, room);

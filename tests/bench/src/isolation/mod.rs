@@ -233,8 +233,8 @@ async fn run_mixture(report: &mut Report) -> Result<()> {
     let cases = [cases(), compiled_guests(), memory_cases(), row_cases()].concat();
     let mixed = mixture(&binary()?, &cases, span).await?;
     let MixtureReport {
-        completed: acts,
-        leaks: foreign,
+        completed,
+        leaks,
         panics,
         over_budget,
         neighbor_ratio,
@@ -245,17 +245,17 @@ async fn run_mixture(report: &mut Report) -> Result<()> {
         left_over,
     } = mixed;
     println!(
-        "{acts} cases and floods in {:.1} min: the neighbor finished {neighbor_finished} of {neighbor_began} extractions at {neighbor_ratio:.2} of the fair share ({neighbor_slowest_span:.2} in the slowest ten seconds)",
+        "{completed} cases and floods in {:.1} min: the neighbor finished {neighbor_finished} of {neighbor_began} extractions at {neighbor_ratio:.2} of the fair share ({neighbor_slowest_span:.2} in the slowest ten seconds)",
         span.as_secs_f64() / 60.0
     );
     for trouble in neighbor_failures.iter().chain(&left_over) {
         println!("    {trouble}");
     }
-    for (what, bytes) in &foreign {
+    for (what, bytes) in &leaks {
         println!("    {bytes} bytes: {what}");
     }
     println!();
-    report.set("foreign_bytes", foreign.values().sum::<u64>());
+    report.set("foreign_bytes", leaks.values().sum::<u64>());
     report.set("mixture_minutes", span.as_secs_f64() / 60.0);
     report.set("mixture_panics", panics);
     report.set("mixture_over_budget_mib", over_budget as f64 / MIB);

@@ -84,12 +84,17 @@ async fn shares(
     Ok(had)
 }
 
-fn jobs<'a>(tenants: &'a [Tenant], subjects: &'a [Subject], open: usize, request: usize) -> Vec<Job<'a>> {
+fn jobs<'a>(
+    tenants: &'a [Tenant],
+    subjects: &'a [Subject],
+    concurrent_requests: usize,
+    request: usize,
+) -> Vec<Job<'a>> {
     let pairs = tenants.iter().zip(subjects.iter().cycle());
     pairs
         .map(|(tenant, subject)| Job {
             request,
-            concurrent_requests: open,
+            concurrent_requests,
             ..Job::usual(tenant, subject)
         })
         .collect()

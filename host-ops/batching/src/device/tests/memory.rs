@@ -41,8 +41,8 @@ fn what_a_run_takes_is_narrowed_by_what_later_ones_show() {
     let mut needs = Needs::new(MemoryEstimate::default());
     let mut after = |least: u64, most: u64| {
         let took = MeasuredBytes {
-            least: least * MIB,
-            most: most * MIB,
+            lower: least * MIB,
+            upper: most * MIB,
         };
         let missed = needs.note_run(1, took, 100 * MIB, false);
         (missed.error, needs.expected(1) / MIB)

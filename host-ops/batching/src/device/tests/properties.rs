@@ -103,7 +103,7 @@ fn assert_not_idle(world: &World) {
             None => known.needs.cold_run(rows),
         };
         let others = idle_sessions - own.map_or(0, |open| open.bytes);
-        let lacks = needed.min(world.budget) > world.room().now + others;
+        let lacks = needed.min(world.budget) > world.room().free + others;
         assert!(
             kept || soon_free || lacks,
             "{id} could run at {:?}: {entry:?} {known:?} {:?}",

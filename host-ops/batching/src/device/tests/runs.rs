@@ -196,7 +196,7 @@ fn an_abort_is_put_down_to_memory_until_it_had_all_that_is_free() {
         panic!("expected another attempt");
     };
     assert_eq!((run.parts[0].work, run.rows), (aborts, 1));
-    assert!(run.bytes > bounded && run.bytes == world.room().now);
+    assert!(run.bytes > bounded && run.bytes == world.room().free);
     assert!(!world.device.may_lack(0), "unlimited second attempt");
 }
 

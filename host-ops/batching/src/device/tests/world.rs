@@ -165,8 +165,8 @@ impl World {
             self.held
         );
         LaneMemory {
-            now: self.budget - taken,
-            most: self.budget,
+            free: self.budget - taken,
+            limit: self.budget,
         }
     }
 

@@ -194,8 +194,8 @@ impl LaneProcess {
         let begun = Instant::now();
         let (outcome, memory) = loop {
             match self.answer(&mut progress, run.interrupt)? {
-                Answer::Wanted if !progress.wanted => {
-                    progress.wanted = true;
+                Answer::Wanted if !progress.network_requested => {
+                    progress.network_requested = true;
                     self.provide(source, run, &mut progress)?;
                 }
                 Answer::Opened { opened: session } => {

@@ -9,7 +9,7 @@ pub(super) struct Progress {
     /// Time at which the process is given up if it has not answered.
     pub(super) killed_at: Option<Instant>,
     /// True after the process requested the network.
-    pub(super) wanted: bool,
+    pub(super) network_requested: bool,
     /// Error of loading the network.
     pub(super) refusal: Option<OpError>,
     /// Keeps a prepared stage in place until the session is open.

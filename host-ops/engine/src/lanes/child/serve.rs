@@ -87,17 +87,19 @@ fn serve(lane: ConfinedLane, gauge: Arc<dyn Gauge>) -> Result<()> {
                 let interrupt = current.clone();
                 let wanted = PrepareRequest {
                     bytes,
-                    most,
+                    max_bytes: most,
                     interrupt,
                 };
                 runs.send(Work::Prepare(wanted)).map_err(|_| out_of_turn())?;
             }
             Request::Network { bytes } => {
-                let given = Some(Given::InWindow(bytes));
+                let given = Some(NetworkLocation::InWindow(bytes));
                 networks.send(given).map_err(|_| out_of_turn())?;
             }
             Request::Prepared => {
-                networks.send(Some(Given::Prepared)).map_err(|_| out_of_turn())?;
+                networks
+                    .send(Some(NetworkLocation::Prepared))
+                    .map_err(|_| out_of_turn())?;
             }
             Request::NoNetwork => networks.send(None).map_err(|_| out_of_turn())?,
             Request::End => current.trigger(InterruptCause::Cancelled),
@@ -128,12 +130,12 @@ enum Work {
 struct PrepareRequest {
     bytes: usize,
     /// Bytes that the process may hold during the preparation.
-    most: u64,
+    max_bytes: u64,
     interrupt: Interrupt,
 }
 
 /// A network that the process requested.
-enum Given {
+enum NetworkLocation {
     /// Number of bytes in the window.
     InWindow(usize),
     /// In the process's folder.
@@ -146,7 +148,7 @@ fn spawn_worker(
     answers: Answers,
     window: Arc<Window>,
     gauge: Option<Arc<dyn Gauge>>,
-) -> Result<(Sender<Work>, Sender<Option<Given>>)> {
+) -> Result<(Sender<Work>, Sender<Option<NetworkLocation>>)> {
     let (runs, incoming) = channel();
     let (networks, given) = channel();
     let source = Remote {
@@ -238,7 +240,7 @@ impl Worker {
 
     fn prepare(&self, wanted: &PrepareRequest) -> Answer {
         let held = memory::usage().map_or(0, |usage| usage.anonymous);
-        let _bound = memory::bound(Some(wanted.most.saturating_sub(held)));
+        let _bound = memory::bound(Some(wanted.max_bytes.saturating_sub(held)));
         let network = self.source.window.read(wanted.bytes);
         let prepared = network.map_err(|error| error.to_string()).and_then(|network| {
             let options = self.sessions.options();
@@ -381,7 +383,7 @@ struct Remote {
     window: Arc<Window>,
     /// The only folder in which files may be opened.
     folder: Option<PathBuf>,
-    given: Mutex<Receiver<Option<Given>>>,
+    given: Mutex<Receiver<Option<NetworkLocation>>>,
 }
 
 impl Remote {
@@ -390,16 +392,16 @@ impl Remote {
         asked.map_err(|error| failed(stage, "ask for the network", &error).into_told())?;
         let given = self.given.lock().recv().ok().flatten();
         match (given, &self.folder) {
-            (Some(Given::InWindow(bytes)), _) => {
+            (Some(NetworkLocation::InWindow(bytes)), _) => {
                 let network = self.window.read(bytes);
                 let network = network.map_err(|error| failed(stage, "read the network", &error).into_told());
                 network.map(|network| StageModel::Bytes(network.into()))
             }
-            (Some(Given::Prepared), Some(folder)) => {
+            (Some(NetworkLocation::Prepared), Some(folder)) => {
                 memory::widen(fs::metadata(folder.join(WEIGHTS)).map_or(0, |weights| weights.len()));
                 Ok(StageModel::Prepared(folder.clone()))
             }
-            (Some(Given::Prepared) | None, _) => {
+            (Some(NetworkLocation::Prepared) | None, _) => {
                 Err(OpError::not_found(format!("{}: no network", describe(stage))))
             }
         }

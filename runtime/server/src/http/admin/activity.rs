@@ -65,7 +65,7 @@ fn activity(service: &Service) -> Activity {
     );
     let stats = lanes.stats();
     let waited: BTreeMap<String, Duration> = stats.waited.iter().cloned().collect();
-    let used: BTreeMap<String, Duration> = stats.used.iter().cloned().collect();
+    let used: BTreeMap<String, Duration> = stats.device_time.iter().cloned().collect();
     let memory = MemorySnapshot::read(&service.scheduling.memory);
     let holders: BTreeMap<String, u64> = memory.tenants.iter().cloned().collect();
     let known = counters.names().chain(standings.keys().cloned());

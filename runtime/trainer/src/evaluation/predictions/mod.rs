@@ -151,10 +151,10 @@ impl Predictions {
         let rows = outputs.chunks_exact(width.max(1));
         let rows = rows.zip(wanted.chunks_exact(width.max(1)));
         rows.zip(self.keys())
-            .map(|((outputs, wanted), key)| ValuePrediction {
+            .map(|((outputs, targets), key)| ValuePrediction {
                 key,
                 outputs,
-                targets: wanted,
+                targets,
             })
     }
 

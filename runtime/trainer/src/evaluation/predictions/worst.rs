@@ -144,10 +144,7 @@ impl Values {
             .outputs
             .chunks_exact(width)
             .zip(self.targets.chunks_exact(width));
-        rows.map(|(outputs, wanted)| Row {
-            outputs,
-            targets: wanted,
-        })
+        rows.map(|(outputs, targets)| Row { outputs, targets })
     }
 
     fn wrong_labels(&self) -> Vec<ErrorRank> {

@@ -189,7 +189,7 @@ fn drawn(apart: f64, slow: f64) -> [Losses; 2] {
         if draws.even() < slow {
             tier[world % 3] *= draws.between(1.2, 1.8);
         }
-        let apart = apart * draws.even();
+        let not_overlapping = apart * draws.even();
         let took: Vec<f64> = candidates
             .iter()
             .map(|candidate| {
@@ -198,7 +198,7 @@ fn drawn(apart: f64, slow: f64) -> [Losses; 2] {
                     host,
                     link,
                     trainer,
-                    not_overlapping: apart,
+                    not_overlapping,
                 };
                 candidate.predict_in(&workload, &world).total_seconds
             })

@@ -87,7 +87,7 @@ pub(crate) struct Run {
 #[derive(Clone)]
 pub(crate) struct Best {
     pub(crate) note: BestNote,
-    pub(crate) kept: SavedEpoch,
+    pub(crate) saved: SavedEpoch,
 }
 
 impl Run {
@@ -238,7 +238,7 @@ impl Run {
             quality,
             received,
             predictions,
-            cached: kept,
+            cached,
         } = self.validate().await?;
         let samples = predictions.len();
         let [trained_kept, trained_fetched] = self.rows;
@@ -257,8 +257,8 @@ impl Run {
             waited_seconds: self.waited,
             split: self.steering.current().split.clone(),
             skipped: self.bad.count(),
-            cached_rows: trained_kept + kept as u64,
-            fetched_rows: trained_fetched + samples.saturating_sub(kept) as u64,
+            cached_rows: trained_kept + cached as u64,
+            fetched_rows: trained_fetched + samples.saturating_sub(cached) as u64,
         });
         self.last = Some(EpochResult { loss, quality });
         self.progress = Progress {
@@ -283,7 +283,7 @@ impl Run {
         }
         self.best = Some(Best {
             note: BestNote { epoch, quality },
-            kept: SavedEpoch {
+            saved: SavedEpoch {
                 weights: Arc::new(weights),
                 predictions: Some(Arc::clone(predictions)),
             },
@@ -328,7 +328,7 @@ impl Run {
             last: self.last,
             best: self.best.as_ref().map(|best| best.note),
         };
-        let best = self.best.as_ref().map(|best| best.kept.clone());
+        let best = self.best.as_ref().map(|best| best.saved.clone());
         checkpoint_writer
             .save(situation, suffix, self.bad.all(), best)
             .await;

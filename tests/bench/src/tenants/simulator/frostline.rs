@@ -65,8 +65,8 @@ impl<'a> Lanes<'a> {
 
     fn room(&self) -> LaneMemory {
         LaneMemory {
-            now: self.ledger.room(Kind::Lane),
-            most: self.ledger.most(Kind::Lane),
+            free: self.ledger.room(Kind::Lane),
+            limit: self.ledger.most(Kind::Lane),
         }
     }
 
