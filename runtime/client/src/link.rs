@@ -150,7 +150,7 @@ fn rate(answers: &[Timing]) -> f64 {
 }
 
 async fn answer(transport: &Transport, connection: usize, bytes: usize) -> Result<Timing, ClientError> {
-    let asked = Instant::now();
+    let requested = Instant::now();
     let count = bytes.to_string();
     let query = [("bytes", count.as_str())];
     let call = Call {
@@ -167,9 +167,11 @@ async fn answer(transport: &Transport, connection: usize, bytes: usize) -> Resul
         }
     }
     // If the last piece completed the first quarter, only the total duration is known.
-    let (before, settled) = settled.filter(|(before, _)| *before < read).unwrap_or((0, asked));
+    let (before, settled) = settled
+        .filter(|(before, _)| *before < read)
+        .unwrap_or((0, requested));
     Ok(Timing {
-        requested: asked,
+        requested,
         settled,
         ended: Instant::now(),
         later: read - before,

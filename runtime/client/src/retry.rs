@@ -281,11 +281,8 @@ mod tests {
 
     /// Host activity with `answers` answers.
     fn seen(answers: u64) -> HostActivity {
-        let now = Instant::now();
-        HostActivity {
-            answers,
-            observed: now,
-        }
+        let observed = Instant::now();
+        HostActivity { answers, observed }
     }
 
     fn attempts(policy: RetryPolicy) -> Attempts {

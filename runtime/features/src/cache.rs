@@ -181,7 +181,7 @@ impl Cache {
         told: Stopped,
     ) -> Result<Store, FeatureError> {
         let path = self.path.join(subject.name(row));
-        let used = hold(&path)?;
+        let use_lock = hold(&path)?;
         write_about(&path, subject, row)?;
         let evicted = self.make_room(&path, row.disk_bytes(rows)?);
         let turn = self.path.join(TURN);
@@ -191,7 +191,7 @@ impl Cache {
                 store: path,
             },
             turn: File::create(&turn).map_err(failed("opening", &turn))?,
-            use_lock: used,
+            use_lock,
             about: subject.public_description(row),
             evicted,
         };

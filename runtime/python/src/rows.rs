@@ -143,10 +143,7 @@ fn to_dictionary<'py>(
     before: usize,
 ) -> PyResult<Bound<'py, PyDict>> {
     let Fetched {
-        rows,
-        indices: kept,
-        bad,
-        ..
+        rows, indices, bad, ..
     } = fetched;
     let shape = rows.shape().dims().to_vec();
     let Data::F32(values) = rows.into_data() else {
@@ -157,8 +154,8 @@ fn to_dictionary<'py>(
     };
     let data = PyArray1::from_vec(py, values).reshape(shape)?;
     let key = |index: usize| samples.get(index).map(|sample| sample.sample.key.as_str());
-    let keys: Vec<&str> = kept.iter().filter_map(|index| key(*index)).collect();
-    let index: Vec<usize> = kept.iter().map(|index| before + index).collect();
+    let keys: Vec<&str> = indices.iter().filter_map(|index| key(*index)).collect();
+    let index: Vec<usize> = indices.iter().map(|index| before + index).collect();
     let failed = bad
         .iter()
         .filter_map(|(index, why)| Some((key(*index)?, why.to_string())));

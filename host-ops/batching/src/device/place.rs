@@ -115,23 +115,24 @@ impl<S: Clone + Eq + Hash> Device<S> {
         view: PlacementInputs,
         price: EvictionLevel,
     ) -> PlacementResult {
-        let Some(known) = self.stages.get(entry.stage) else {
+        let Some(stage_state) = self.stages.get(entry.stage) else {
             return PlacementResult::Blocked(0);
         };
         let least = entry.fixed.unwrap_or(1);
         let most = self.most(view.room);
-        if let Some(needs) = known.needs.required_if_too_large(least, most, view.now) {
+        if let Some(needs) = stage_state.needs.required_if_too_large(least, most, view.now) {
             return PlacementResult::TooLarge { needs, most };
         }
-        let warm = known.lanes.iter().copied().find(|lane| self.is_idle(*lane));
+        let warm = stage_state.lanes.iter().copied().find(|lane| self.is_idle(*lane));
         let Some(lane) = warm.or_else(|| self.emptiest()) else {
             return PlacementResult::Blocked(0);
         };
         if warm.is_none() && self.opens(entry.stage) {
             return PlacementResult::Blocked(0);
         }
-        let keeps = !self.is_saturated(known) && self.queue.owed(&entry.tenant) <= self.rules.time_slice;
-        let soon_free = warm.is_none() && !known.lanes.is_empty() && keeps;
+        let keeps =
+            !self.is_saturated(stage_state) && self.queue.owed(&entry.tenant) <= self.rules.time_slice;
+        let soon_free = warm.is_none() && !stage_state.lanes.is_empty() && keeps;
         if soon_free && price == EvictionLevel::EvictUnused {
             return PlacementResult::Blocked(0);
         }
@@ -144,7 +145,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         let candidate = Candidate {
             id,
             entry,
-            stage_state: known,
+            stage_state,
             lane,
             cold: warm.is_none(),
             retained_bytes: self
@@ -201,7 +202,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         let Candidate {
             id,
             entry,
-            stage_state: known,
+            stage_state,
             ..
         } = *candidate;
         if let Some(fixed) = entry.fixed {
@@ -210,7 +211,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         if entry.aborted {
             return (vec![(id, 1)], 1);
         }
-        let (parts, target) = self.gather(id, entry, known);
+        let (parts, target) = self.gather(id, entry, stage_state);
         let rows = most_within(target, |rows| candidate.bytes(rows) <= within);
         (parts, rows)
     }

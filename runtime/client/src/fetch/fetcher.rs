@@ -111,10 +111,10 @@ impl Fetcher {
         let kept: Vec<usize> = kept.collect();
         let finish = move || (buffer.finish(&kept), kept);
         let finished = self.0.decoders.run(finish).await;
-        let (rows, kept) = finished.map_err(|error| preprocess(error.into()))?;
+        let (rows, indices) = finished.map_err(|error| preprocess(error.into()))?;
         Ok(Fetched {
             rows: rows.map_err(preprocess)?,
-            indices: kept,
+            indices,
             bad,
             transfer,
         })

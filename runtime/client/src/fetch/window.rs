@@ -40,7 +40,7 @@ impl Windows {
 }
 
 struct State {
-    most: f64,
+    allowed: f64,
     size: f64,
     open: usize,
 }
@@ -55,7 +55,7 @@ impl Window {
         Self {
             max_size,
             state: Lock::new(State {
-                most: max_size,
+                allowed: max_size,
                 size: (start.max(1) as f64).min(max_size),
                 open: 0,
             }),
@@ -77,7 +77,7 @@ impl Window {
     /// Records a successful request.
     pub(crate) fn went_well(&self) {
         let mut state = self.state.lock();
-        state.size = (state.size + 1.0 / state.size).min(state.most);
+        state.size = (state.size + 1.0 / state.size).min(state.allowed);
         drop(state);
         self.freed.notify_one();
     }
@@ -93,15 +93,15 @@ impl Window {
     pub(super) fn allow(&self, requests: usize) {
         let most = (requests.max(1) as f64).min(self.max_size);
         let mut state = self.state.lock();
-        if most > state.most {
+        if most > state.allowed {
             // If the window had reached the previous limit, continue at the new limit.
-            state.size += if state.size >= state.most {
-                most - state.most
+            state.size += if state.size >= state.allowed {
+                most - state.allowed
             } else {
                 0.0
             };
         }
-        state.most = most;
+        state.allowed = most;
         state.size = state.size.min(most);
         drop(state);
         self.freed.notify_waiters();

@@ -111,10 +111,10 @@ impl TrainingLoop<'_> {
         let best = self.run.best.take();
         let best = best.filter(|_| diverged || self.context.job.spec.keep == Keep::Best);
         let chosen = match best {
-            Some(Best { note, saved: kept }) => SelectedWeights {
+            Some(Best { note, saved }) => SelectedWeights {
                 best: Some(note),
                 note,
-                saved: kept,
+                saved,
             },
             None => {
                 let weights = self.run.suffix.run(|suffix| suffix.weights()).await?;
@@ -140,9 +140,7 @@ impl TrainingLoop<'_> {
     }
 
     fn tuned(self, chosen: SelectedWeights, ended: Option<TrainerError>) -> Tuned {
-        let SelectedWeights {
-            note, saved: kept, ..
-        } = chosen;
+        let SelectedWeights { note, saved, .. } = chosen;
         let Self {
             context,
             prepared,
@@ -156,7 +154,7 @@ impl TrainingLoop<'_> {
         let results = job
             .run
             .as_ref()
-            .zip(kept.predictions)
+            .zip(saved.predictions)
             .map(|(run, predictions)| Results {
                 folder: run.path.clone(),
                 predictions,
@@ -177,7 +175,7 @@ impl TrainingLoop<'_> {
                 headed: prepared.network.exported(job.spec.export_prefix).clone(),
                 probabilities: prepared.network.probabilities,
                 targets: targets.clone(),
-                weights: kept.weights,
+                weights: saved.weights,
             },
             outcome: Outcome {
                 model: targets.into_iter().next().unwrap_or_default(),

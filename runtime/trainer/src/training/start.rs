@@ -151,11 +151,11 @@ fn resume(run: &mut Run, found: FoundCheckpoint, feed: &FeedPlan) {
         (Some(note), Some(best)) => {
             let (samples, tensors) = (Arc::clone(&feed.validation), best.predictions);
             let predictions = Predictions::of_tensors(feed.task, samples, &tensors);
-            let kept = SavedEpoch {
+            let saved = SavedEpoch {
                 weights: best.weights,
                 predictions: predictions.map(Arc::new),
             };
-            Some(Best { note, saved: kept })
+            Some(Best { note, saved })
         }
         _ => None,
     };

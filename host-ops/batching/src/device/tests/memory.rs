@@ -39,10 +39,10 @@ fn memory_is_learnt_from_runs_and_predicted_well() {
 #[test]
 fn what_a_run_takes_is_narrowed_by_what_later_ones_show() {
     let mut needs = Needs::new(MemoryEstimate::default());
-    let mut after = |least: u64, most: u64| {
+    let mut after = |lower: u64, upper: u64| {
         let took = MeasuredBytes {
-            lower: least * MIB,
-            upper: most * MIB,
+            lower: lower * MIB,
+            upper: upper * MIB,
         };
         let missed = needs.note_run(1, took, 100 * MIB, false);
         (missed.error, needs.expected(1) / MIB)

@@ -24,8 +24,8 @@ pub(super) enum Request {
     Prepared,
     /// The requested network is not available.
     NoNetwork,
-    /// Prepare the network in the window in the process's folder, with a total memory of up to `most` bytes.
-    Prepare { bytes: usize, most: u64 },
+    /// Prepare the network in the window in the process's folder, with a total memory of up to `max_bytes` bytes.
+    Prepare { bytes: usize, max_bytes: u64 },
     /// Release the memory that the next batch would reuse, because no work is waiting.
     Rest,
     /// Close the session of `stage` if it is open.

@@ -323,7 +323,7 @@ impl LaneProcess {
         &mut self,
         network: &[u8],
         limit: Duration,
-        most: u64,
+        max_bytes: u64,
         interrupt: &Interrupt,
     ) -> Result<Answer, Lost> {
         let rope = Target::Bell(Arc::clone(&self.bell.rope));
@@ -333,7 +333,7 @@ impl LaneProcess {
         self.window.write([network])?;
         self.channel.send(&Request::Prepare {
             bytes: network.len(),
-            most,
+            max_bytes,
         })?;
         let mut progress = Progress {
             killed_at: Some(Instant::now() + limit),

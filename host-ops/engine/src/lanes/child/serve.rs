@@ -82,12 +82,12 @@ fn serve(lane: ConfinedLane, gauge: Arc<dyn Gauge>) -> Result<()> {
             }
             Request::Rest => runs.send(Work::Rest).map_err(|_| out_of_turn())?,
             Request::Close { stage } => runs.send(Work::Close(stage)).map_err(|_| out_of_turn())?,
-            Request::Prepare { bytes, most } => {
+            Request::Prepare { bytes, max_bytes } => {
                 current = Interrupt::new();
                 let interrupt = current.clone();
                 let wanted = PrepareRequest {
                     bytes,
-                    max_bytes: most,
+                    max_bytes,
                     interrupt,
                 };
                 runs.send(Work::Prepare(wanted)).map_err(|_| out_of_turn())?;
