@@ -11,6 +11,7 @@ mod admin_host;
 mod backbones;
 mod bad_input;
 mod bad_models;
+mod cases;
 mod compiler;
 mod features;
 mod guests;
