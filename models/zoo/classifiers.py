@@ -5,11 +5,12 @@
 
 Weights are random and nothing is downloaded. The data of large weights is not stored; the `doc_string` of such a weight is
 `normal MEAN SPREAD`, from which `cargo xtask bench zoo` fills the weights before it trains the networks. Writes NETWORK.EXPORTER-OPSET.onnx and
-skips existing files. If an export fails, the error is written to NETWORK.EXPORTER-OPSET.txt. Requires torch, torchvision, timm, transformers, onnx
+skips existing files. The metadata entry `frostline.requires_grad` lists the tensors that PyTorch trains and those that it does not. If an export fails, the error is written to NETWORK.EXPORTER-OPSET.txt. Requires torch, torchvision, timm, transformers, onnx
 and onnxscript.
 """
 
 import argparse
+import json
 import pathlib
 import sys
 import tempfile
@@ -176,7 +177,19 @@ def export(network, example, exporter, opset):
         else:
             axes = {"input": {0: "batch"}, "logits": {0: "batch"}}
             torch.onnx.export(network, (example,), str(path), dynamo=False, dynamic_axes=axes, **names)
-        return onnx.load(path)
+        model = onnx.load(path)
+    model.metadata_props.add(key="frostline.requires_grad", value=json.dumps(requires_grad(network)))
+    return model
+
+
+def requires_grad(network):
+    """Returns the names of the trained parameters, and of the other parameters and buffers."""
+    parameters = list(network.named_parameters())
+    fixed = [name for name, parameter in parameters if not parameter.requires_grad]
+    return {
+        "trained": [name for name, parameter in parameters if parameter.requires_grad],
+        "fixed": fixed + [name for name, _ in network.named_buffers()],
+    }
 
 
 def leave_out(tensor):

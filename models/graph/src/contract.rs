@@ -2,12 +2,16 @@
 //! a dynamic batch.
 
 use crate::onnx::{Dimension, DimensionValue, ModelProto, ValueInfo};
-use crate::{GraphError, Model};
+use crate::{GraphError, Model, operators};
+
+/// Newest version of the ONNX format whose messages are known.
+const NEWEST_FORMAT: i64 = 13;
 
 /// Checks a network and adapts it. A fixed batch of 1 becomes dynamic. With `image_size`, open axes of the
 /// input are set to a square RGB image of this size.
 pub(crate) fn network_from(proto: ModelProto, image_size: Option<usize>) -> Result<Model, GraphError> {
     let mut model = Model::from_proto(proto)?;
+    check_versions(&model)?;
     if let Some(size) = image_size {
         model = sized(&model, size)?;
     }
@@ -31,6 +35,18 @@ pub(crate) fn network_from(proto: ModelProto, image_size: Option<usize>) -> Resu
             batch,
             why: format!("this is the first axis of input `{}`", input.name),
         }),
+    }
+}
+
+/// Refuses versions that engines do not know.
+fn check_versions(model: &Model) -> Result<(), GraphError> {
+    let (format, operators) = (model.frame().ir_version, model.opset());
+    let newest = *operators::VERSIONS.end();
+    let too_new = |what, version, most| Err(GraphError::Version { what, version, most });
+    match () {
+        () if format > NEWEST_FORMAT => too_new("ONNX format (IR) version", format, NEWEST_FORMAT),
+        () if operators > newest => too_new("ONNX operator set", operators, newest),
+        () => Ok(()),
     }
 }
 

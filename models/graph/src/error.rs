@@ -24,9 +24,9 @@ pub enum GraphError {
         source: std::io::Error,
     },
     /// The bytes are not an ONNX model.
-    #[error("not an ONNX model ({why}); export the network as .onnx, for example with torch.onnx.export")]
+    #[error("not an ONNX model: {why}")]
     NotOnnx {
-        /// Reason the model is invalid.
+        /// Reason the model is invalid, and a possible fix.
         #[source]
         why: Cause,
     },
@@ -35,6 +35,18 @@ pub enum GraphError {
     Malformed {
         /// The violated rule and the name of the node or tensor.
         why: String,
+    },
+    /// The model uses a newer version of the format or of the operators.
+    #[error(
+        "the network uses {what} {version}, but frostline supports up to {most}; export it with an older one"
+    )]
+    Version {
+        /// The format or the operator set.
+        what: &'static str,
+        /// Version in the file.
+        version: i64,
+        /// Newest supported version.
+        most: i64,
     },
     /// A model from an untrusted source was refused.
     #[error(transparent)]

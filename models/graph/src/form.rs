@@ -51,11 +51,18 @@ fn malformed(why: String) -> GraphError {
     GraphError::Malformed { why }
 }
 
-/// Removes the weights that are neither read by a node nor outputs of the graph.
+/// Removes the nodes and weights whose values are neither read nor outputs of the graph.
 pub(crate) fn drop_unread(graph: &mut GraphProto) {
-    let outputs = graph.output.iter().map(|output| output.name.as_str());
-    let read = graph.node.iter().flat_map(read_names).chain(outputs);
-    let read: HashSet<String> = read.map(str::to_owned).collect();
+    let mut read: HashSet<String> = graph.output.iter().map(|output| output.name.clone()).collect();
+    let mut nodes = Vec::with_capacity(graph.node.len());
+    for node in std::mem::take(&mut graph.node).into_iter().rev() {
+        if node.output.iter().any(|name| read.contains(name)) {
+            read.extend(read_names(&node).into_iter().map(str::to_owned));
+            nodes.push(node);
+        }
+    }
+    nodes.reverse();
+    graph.node = nodes;
     graph.initializer.retain(|weight| read.contains(&weight.name));
 }
 

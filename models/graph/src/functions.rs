@@ -19,7 +19,9 @@ fn domain(name: &str) -> &str {
 
 /// Decodes name, nodes and attributes of a function.
 pub(crate) fn head(function: &Bytes) -> Result<FunctionHead, GraphError> {
-    FunctionHead::decode(function.clone()).map_err(|error| GraphError::NotOnnx { why: error.into() })
+    FunctionHead::decode(function.clone()).map_err(|_| GraphError::Malformed {
+        why: "a function of the model is damaged".into(),
+    })
 }
 
 /// Domain and name of a function.

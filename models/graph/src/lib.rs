@@ -26,6 +26,7 @@ mod model;
 mod modules;
 mod network;
 mod operators;
+mod own_weights;
 mod parameters;
 mod probabilities;
 mod read;

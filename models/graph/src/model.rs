@@ -3,7 +3,11 @@ use crate::onnx::{
     GraphProto, ModelProto, NodeProto, OperatorSetId, StringStringEntry, TensorProto, ValueInfo,
 };
 use frostline_tensor::Tensor;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+
+/// First IR version in which weights need not be listed as inputs. Older networks are converted, because all
+/// changes of a network would have to keep the list complete.
+const UNLISTED_WEIGHTS: i64 = 4;
 
 /// ONNX model with a graph. The nodes are in the order of execution.
 ///
@@ -24,17 +28,30 @@ impl Model {
     /// or if the graph has sparse weights or too many nodes.
     pub fn from_proto(mut proto: ModelProto) -> Result<Self, GraphError> {
         let not_onnx = |why: &str| GraphError::NotOnnx { why: why.into() };
-        let graph = proto
+        let mut graph = proto
             .graph
             .take()
-            .ok_or_else(|| not_onnx("the graph is missing"))?;
+            .ok_or_else(|| not_onnx("it has no graph; export the network again"))?;
         if proto.ir_version < 1 || proto.opset_import.is_empty() {
-            return Err(not_onnx("the IR version or the operator set is missing"));
+            return Err(not_onnx(
+                "the IR version or the operator set is missing; export the network again",
+            ));
         }
         if graph.output.is_empty() {
-            return Err(not_onnx("the graph does not have an output"));
+            return Err(not_onnx(
+                "the graph does not have an output; export the network again",
+            ));
         }
         crate::form::check(&graph)?;
+        if proto.ir_version < UNLISTED_WEIGHTS {
+            let stored: HashSet<&str> = graph
+                .initializer
+                .iter()
+                .map(|weight| weight.name.as_str())
+                .collect();
+            graph.input.retain(|input| !stored.contains(input.name.as_str()));
+            proto.ir_version = UNLISTED_WEIGHTS;
+        }
         Ok(Self { proto, graph })
     }
 

@@ -1,10 +1,10 @@
 use crate::analysis::Analysis;
 use crate::cost::work;
 use crate::head::{FoundHead, Head};
-use crate::onnx::DimensionValue;
+use crate::onnx::{DimensionValue, NodeProto};
 use crate::tensors::dtype_of;
 use crate::values::PROBE_BATCHES;
-use crate::{GraphError, Model, modules, sweep};
+use crate::{GraphError, Model, modules, operators, sweep};
 use frostline_tensor::{DType, Shape};
 use std::collections::HashSet;
 
@@ -78,6 +78,8 @@ pub struct Network {
     pub cuts: Vec<Cut>,
     /// The classifier head, if one was recognized.
     pub head: Option<Head>,
+    /// The first operator that prevents later cuts, with the reason and a possible fix.
+    pub obstacle: Option<String>,
 }
 
 impl Network {
@@ -188,11 +190,31 @@ impl Network {
             similar => format!("did you mean {}? ", quoted(similar)),
         };
         match all.len() {
-            0 => "it does not have any cuts".into(),
+            0 => match &self.obstacle {
+                Some(why) => format!("it does not have any cuts, because {why}"),
+                None => "it does not have any cuts".into(),
+            },
             1..=SHORT => format!("{meant}available cuts: {}", quoted(&all)),
             many => format!("{meant}`frostline model show` lists all {many}"),
         }
     }
+}
+
+/// Explains why the network cannot be cut after the first unknown operator on the path of the data.
+pub(crate) fn obstacle(analysis: &Analysis<'_>) -> Option<String> {
+    let is_data = |node: &&NodeProto| node.output.iter().any(|name| analysis.kinds.is_data(name));
+    let mut nodes = analysis.model.nodes().iter().filter(is_data);
+    let node = nodes.find(|node| operators::find(node).is_none_or(|operator| operator.versions.is_none()))?;
+    let quantizes = ["Integer", "QLinear", "Quantize", "QGemm"];
+    let (why, fix) = match quantizes.iter().any(|word| node.op_type.contains(word)) {
+        true => ("computes in integers", "use the network before its quantization"),
+        false => ("is not supported", "export the network without it"),
+    };
+    Some(format!(
+        "operator {} ({}) {why}; {fix}",
+        node.op_type,
+        node.place()
+    ))
 }
 
 /// Lists the names of the first cuts. The name is the innermost module, or the tensor if multiple cuts share
@@ -262,6 +284,7 @@ impl Model {
                 output: output.into(),
             })?,
             cuts,
+            obstacle: obstacle(analysis),
             head: first.map(|layer| layer.head.clone()),
         })
     }

@@ -224,6 +224,11 @@ pub mod data_type {
     pub const UINT32: i32 = 12;
     pub const UINT64: i32 = 13;
     pub const BFLOAT16: i32 = 16;
+
+    /// Returns true for the floating-point types of tensors, without the 8-bit ones.
+    pub const fn is_float(code: i32) -> bool {
+        matches!(code, FLOAT | DOUBLE | FLOAT16 | BFLOAT16)
+    }
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -2,74 +2,251 @@
 //! whether it is trainable.
 
 use crate::Model;
-use crate::onnx::{NodeProto, TensorProto, data_type};
+use crate::kinds::Kinds;
+use crate::onnx::data_type::is_float;
+use crate::onnx::{NodeProto, TensorProto};
 use crate::operators::{self, HeadPart, Operator};
-use crate::tensors::from_proto;
-use frostline_tensor::Data;
+use crate::tensors::{from_proto, numbers};
 use std::collections::{HashMap, HashSet};
+
+/// Operators after which a fixed input of a small network, such as a table of coordinates, is not a factor of a
+/// weight any more.
+const ACTIVATIONS: &[&str] = &[
+    "Celu",
+    "Elu",
+    "Erf",
+    "Gelu",
+    "HardSigmoid",
+    "HardSwish",
+    "LeakyRelu",
+    "LogSoftmax",
+    "Mish",
+    "PRelu",
+    "Relu",
+    "Selu",
+    "Sigmoid",
+    "Softmax",
+    "Softplus",
+    "Softsign",
+    "Swish",
+    "Tanh",
+    "ThresholdedRelu",
+];
+
+/// Operators without a useful gradient. Exporters compute tables and masks with them.
+const WITHOUT_GRADIENT: &[&str] = &[
+    "ArgMax",
+    "ArgMin",
+    "Ceil",
+    "Cos",
+    "Equal",
+    "Floor",
+    "Greater",
+    "GreaterOrEqual",
+    "IsInf",
+    "IsNaN",
+    "Less",
+    "LessOrEqual",
+    "Mod",
+    "Not",
+    "Round",
+    "Shape",
+    "Sign",
+    "Sin",
+    "Size",
+];
 
 impl Model {
     /// Returns the trainable weights in the order of the first use. A trainable weight is a floating-point
     /// initializer in a slot for a weight or a bias. Added tables, concatenated tokens, slopes and scales are
-    /// included. A weight can also pass through nodes that only rearrange the elements.
+    /// included.
+    ///
+    /// A weight can also be computed from initializers: cast, rearranged, normalized (weight norm, standardized
+    /// convolutions) or summed (low-rank adapters). These initializers are trainable, because training
+    /// differentiates through the computation.
     ///
     /// Statistics of BatchNormalization, scalars that scale or shift, tensors in `Constant` nodes and
-    /// constants in shape computations are not trainable. Two more constants are detected by value: attention
-    /// masks (all values are 0 or at most -100), and a scale of ones with a bias of zeros in an
-    /// InstanceNormalization.
+    /// constants in shape computations are not trainable. Further constants are detected by value or by use:
+    /// attention masks (all values are 0 or at most -100), a scale of ones with a bias of zeros in an
+    /// InstanceNormalization, and in computed weights, tables of different whole numbers, vectors of spectral
+    /// norms, and the fixed inputs of small networks (such as the coordinates of a position bias).
     pub fn parameters(&self) -> Vec<&TensorProto> {
+        let kinds = Kinds::infer(self);
+        let stored = self.graph().initializer.iter();
+        let stored = stored.filter(|weight| is_float(weight.data_type));
         let mut search = Search {
-            derived: self.initializers(),
+            derived: stored
+                .map(|weight| (weight.name.as_str(), Derived::stored(weight)))
+                .collect(),
             products: HashSet::new(),
         };
         let mut names = HashSet::new();
         let mut found = Vec::new();
         for node in self.nodes() {
-            let read = search.read(node).into_iter();
+            let is_data = node.output.iter().any(|name| kinds.is_data(name));
+            let read = search.read(node, is_data).into_iter();
             found.extend(read.filter(|weight| names.insert(weight.name.as_str())));
         }
         found
     }
 }
 
+/// Value that is independent of data, and the weights used to compute it.
+#[derive(Clone)]
+struct Derived<'a> {
+    leaves: Vec<Leaf<'a>>,
+    /// True if the value has the elements of a single weight.
+    same_elements: bool,
+}
+
+#[derive(Clone)]
+struct Leaf<'a> {
+    weight: &'a TensorProto,
+    role: Role,
+}
+
+/// Roles of tensors from which a weight is computed. If several apply, the last one in this order counts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Role {
+    /// First operand of a product. This is a factor of a weight (low-rank adapters), unless an activation
+    /// follows.
+    Factor,
+    /// Fixed input of a small network.
+    Fixed,
+    Weight,
+}
+
+impl<'a> Derived<'a> {
+    fn stored(weight: &'a TensorProto) -> Self {
+        let role = Role::Weight;
+        Self {
+            leaves: vec![Leaf { weight, role }],
+            same_elements: true,
+        }
+    }
+}
+
 struct Search<'a> {
-    /// Weights by name, including the names after rearrangement.
-    derived: HashMap<&'a str, &'a TensorProto>,
+    /// Values by name that do not depend on data.
+    derived: HashMap<&'a str, Derived<'a>>,
     /// Products with a parameter. A later node can add the bias.
     products: HashSet<&'a str>,
 }
 
 impl<'a> Search<'a> {
-    /// Returns the parameters that the next node reads.
-    fn read(&mut self, node: &'a NodeProto) -> Vec<&'a TensorProto> {
+    /// Returns the parameters that the next node reads, and collects the ones that a value without data is
+    /// computed from.
+    fn read(&mut self, node: &'a NodeProto, is_data: bool) -> Vec<&'a TensorProto> {
         let Some(operator) = operators::find(node) else {
             return Vec::new();
         };
-        let weight = |slot| {
-            node.input_name(slot)
-                .and_then(|name| self.derived.get(name).copied())
-        };
-        if let (true, Some(weight)) = (operator.rearranges, weight(0)) {
-            self.derived
-                .extend(node.output_name(0).map(|name| (name, weight)));
+        let first = node.input_name(0).and_then(|name| self.derived.get(name));
+        if let (true, Some(same)) = (operator.rearranges || node.casts_to_float(), first) {
+            let same = same.clone();
+            self.derived.extend(node.output_name(0).map(|name| (name, same)));
             return Vec::new();
         }
-        let numbers = operator.numbers || self.is_bias(operator, node);
-        let slots = operator.weights.start..operator.weights.end.min(node.input.len());
-        let read: Vec<_> = slots
-            .filter_map(weight)
-            .filter(|weight| is_float(weight) && (numbers || elements(weight) > 1))
-            .collect();
-        if operator
-            .constant
-            .is_some_and(|is_constant| values(&read).is_some_and(|read| is_constant(&read)))
-        {
+        let read = self.read_directly(operator, node);
+        if !is_data {
+            let leaves = self.leaves(operator, node, &read);
+            let derived = |name: &'a String| {
+                let same_elements = false;
+                (
+                    name.as_str(),
+                    Derived {
+                        leaves: leaves.clone(),
+                        same_elements,
+                    },
+                )
+            };
+            self.derived.extend(node.output.iter().map(derived));
             return Vec::new();
         }
-        if operator.head == HeadPart::Product && !read.is_empty() {
+        let derived = self.operands(node).filter(|(_, operand)| !operand.same_elements);
+        let leaves = derived.flat_map(|(_, operand)| &operand.leaves);
+        let leaves = leaves
+            .filter(|leaf| leaf.role != Role::Fixed)
+            .map(|leaf| leaf.weight);
+        let found: Vec<_> = read.into_iter().map(|(_, weight)| weight).chain(leaves).collect();
+        if operator.head == HeadPart::Product && !found.is_empty() {
             self.products.extend(node.output_name(0));
         }
+        found
+    }
+
+    /// Returns the operands through which a gradient can flow and that do not depend on data.
+    fn operands(&self, node: &'a NodeProto) -> impl Iterator<Item = (usize, &Derived<'a>)> {
+        let slots = (0..node.input.len()).filter(|slot| carries_gradient(node, *slot));
+        slots.filter_map(|slot| Some((slot, self.derived.get(node.input_name(slot)?)?)))
+    }
+
+    /// Returns the weights whose elements the node reads in the slots for weights of its operator.
+    fn read_directly(&self, operator: &Operator, node: &'a NodeProto) -> Vec<(usize, &'a TensorProto)> {
+        let single_numbers = operator.numbers || self.is_bias(operator, node);
+        let read = self
+            .operands(node)
+            .filter(|(slot, operand)| operand.same_elements && operator.weights.contains(slot));
+        let read = read.filter_map(|(slot, operand)| Some((slot, operand.leaves.first()?.weight)));
+        let read: Vec<_> = read
+            .filter(|(_, weight)| single_numbers || elements(weight) > 1)
+            .collect();
+        let is_constant = |is_constant: operators::ConstantRule| {
+            values(read.iter().map(|(_, weight)| *weight)).is_some_and(|read| is_constant(&read))
+        };
+        if operator.constant.is_some_and(is_constant) {
+            return Vec::new();
+        }
         read
+    }
+
+    /// Returns the weights from which the outputs of a node without data are computed.
+    fn leaves(
+        &self,
+        operator: &Operator,
+        node: &'a NodeProto,
+        read: &[(usize, &'a TensorProto)],
+    ) -> Vec<Leaf<'a>> {
+        let name = operator.name;
+        if WITHOUT_GRADIENT.contains(&name) || name == "Cast" {
+            return Vec::new();
+        }
+        let is_product = matches!(name, "Conv" | "Einsum" | "Gemm" | "MatMul");
+        let mut leaves: Vec<Leaf<'a>> = Vec::new();
+        for (slot, operand) in self.operands(node) {
+            let is_read = read.iter().any(|(read, _)| *read == slot);
+            for leaf in &operand.leaves {
+                let mut role = leaf.role;
+                if operand.same_elements {
+                    let is_vector = is_product && slot < 2 && leaf.weight.dims.len() < 2;
+                    let is_weight = is_read || !operator.weights.contains(&slot);
+                    if is_vector
+                        || !is_weight
+                        || elements(leaf.weight) < 2 && !is_read
+                        || has_whole_numbers(leaf.weight)
+                        || changes_nothing(node, slot, leaf.weight)
+                    {
+                        continue;
+                    }
+                    if is_product && slot == 0 {
+                        role = Role::Factor;
+                    }
+                }
+                if role == Role::Factor && ACTIVATIONS.contains(&name) {
+                    role = Role::Fixed;
+                }
+                match leaves
+                    .iter_mut()
+                    .find(|known| known.weight.name == leaf.weight.name)
+                {
+                    Some(known) => known.role = known.role.max(role),
+                    None => leaves.push(Leaf {
+                        weight: leaf.weight,
+                        role,
+                    }),
+                }
+            }
+        }
+        leaves
     }
 
     /// Returns true if a node adds a bias to a product with a parameter. The bias can be a scalar.
@@ -82,18 +259,42 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Returns the elements of all weights, or `None` if reading fails.
-fn values(weights: &[&TensorProto]) -> Option<Vec<Vec<f64>>> {
-    let read = |weight: &&TensorProto| match from_proto(weight).ok()?.into_data() {
-        Data::F32(values) => Some(values.into_iter().map(f64::from).collect()),
-        Data::F64(values) => Some(values),
-        _ => None,
-    };
-    weights.iter().map(read).collect()
+/// Returns true if the gradient of the node's output flows to the operand in `slot`.
+fn carries_gradient(node: &NodeProto, slot: usize) -> bool {
+    match node.op_type.as_str() {
+        "BatchNormalization" => slot < 3,
+        "Clip" | "DequantizeLinear" | "Pad" | "Pow" | "QuantizeLinear" | "Resize" | "Upsample" => slot == 0,
+        "Where" => slot > 0,
+        _ => true,
+    }
 }
 
-fn is_float(weight: &TensorProto) -> bool {
-    matches!(weight.data_type, data_type::FLOAT | data_type::DOUBLE)
+/// Returns true for different whole numbers: coordinates, regions or one-hot rows. Weights with equal elements
+/// can be whole numbers before they are trained.
+fn has_whole_numbers(weight: &TensorProto) -> bool {
+    let Some(values) = values([weight].into_iter()) else {
+        return false;
+    };
+    let values = || values.iter().flatten();
+    let differ = values().any(|value| Some(value) != values().next());
+    differ && values().all(|value| value.is_infinite() || value.fract() == 0.0)
+}
+
+/// Returns true for the scale of ones or the bias of zeros that an exporter adds to a normalization without an
+/// affine part.
+fn changes_nothing(node: &NodeProto, slot: usize, weight: &TensorProto) -> bool {
+    let neutral = match (node.op_type.as_str(), slot) {
+        ("BatchNormalization", 1) => 1.0,
+        ("BatchNormalization", 2) => 0.0,
+        _ => return false,
+    };
+    values([weight].into_iter()).is_some_and(|values| values.iter().flatten().all(|value| *value == neutral))
+}
+
+/// Returns the elements of all weights, or `None` if reading fails.
+fn values<'a>(weights: impl Iterator<Item = &'a TensorProto>) -> Option<Vec<Vec<f64>>> {
+    let read = |weight: &TensorProto| numbers(from_proto(weight).ok()?.data());
+    weights.map(read).collect()
 }
 
 fn elements(weight: &TensorProto) -> i64 {

@@ -76,12 +76,38 @@ fn read_file(path: &Path) -> Result<Bytes, GraphError> {
 }
 
 pub(crate) fn decode(bytes: Bytes) -> Result<ModelProto, GraphError> {
+    let why = |bytes: &[u8]| GraphError::NotOnnx {
+        why: foreign(bytes).into(),
+    };
+    // Any file that is not longer than a few bytes could be a message.
     if bytes.is_empty() {
-        return Err(GraphError::NotOnnx {
-            why: "it is empty".into(),
-        });
+        return Err(why(&bytes));
     }
-    ModelProto::decode(bytes).map_err(|error| GraphError::NotOnnx { why: error.into() })
+    ModelProto::decode(bytes.clone()).map_err(|_| why(&bytes))
+}
+
+/// Explains what a file is that could not be decoded, and what to do.
+fn foreign(bytes: &[u8]) -> &'static str {
+    /// Key of the IR version, with which exporters begin a file.
+    const IR_VERSION: u8 = 0x08;
+    let text = bytes.trim_ascii_start();
+    let starts = |words: &[u8]| {
+        text.get(..words.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(words))
+    };
+    match bytes {
+        [] => "the file is empty; copy or export it again",
+        _ if starts(b"version https://git-lfs") => "the file is a Git LFS pointer; run git lfs pull",
+        _ if starts(b"<!doctype html") || starts(b"<html") => {
+            "the file is an HTML page, such as the error page of a failed download; download it again"
+        }
+        [b'P', b'K', 3, 4, ..] | [0x80, 2..=5, ..] => {
+            "the file is a PyTorch checkpoint or another archive; load it and export the network as .onnx, for example with \
+             torch.onnx.export"
+        }
+        [IR_VERSION, ..] => "the file is truncated or damaged; copy or export it again",
+        _ => "the file has another format; export the network as .onnx, for example with torch.onnx.export",
+    }
 }
 
 /// Cache for the data files of a model.

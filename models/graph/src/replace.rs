@@ -3,20 +3,22 @@
 use crate::analysis::Analysis;
 use crate::head::{EXPECTED, FoundHead, Layer, find, inputs};
 use crate::initialize::Normal;
+use crate::network::obstacle;
 use crate::onnx::{GraphProto, NodeProto, TensorProto, data_type};
+use crate::tensors::{dtype_of, to_float};
 use crate::{GraphError, Model, build};
-use frostline_tensor::Tensor;
+use frostline_tensor::{DType, Tensor};
 use std::collections::HashSet;
 
 impl Model {
     /// Replaces the classifier head by one with `classes` classes. The weights are drawn with `seed` from a
-    /// normal distribution with standard deviation 0.01, and the bias is zero. A Softmax, LogSoftmax or Relu
-    /// after the head is removed, so the output has raw scores `[batch, classes]`. Weights that some
+    /// normal distribution with standard deviation 0.01, and the bias is zero. A Softmax, LogSoftmax, Relu or
+    /// quantization after the head is removed, so the output has raw scores `[batch, classes]`. Weights that some
     /// exporters store in `Constant` nodes become initializers, so that all weights can be trained and merged
     /// by name.
     ///
     /// # Errors
-    /// Returns [`GraphError::Head`] if no head is recognized, its weights are not f32, `classes` is zero, or
+    /// Returns [`GraphError::Head`] if no head is recognized, its weights are not f32 or f16, `classes` is zero, or
     /// the head cannot have this number of classes. Returns [`GraphError::Shape`] if the inputs of a node do
     /// not fit its operator, and [`GraphError::Outputs`] if the model has no output.
     pub fn replace_head(&self, classes: usize, seed: u64) -> Result<Self, GraphError> {
@@ -37,26 +39,43 @@ impl Model {
         }
         let analysis = Analysis::run(self)?;
         let output = self.output_name()?;
-        let found = find(&analysis, output).ok_or_else(|| cannot(EXPECTED))?;
+        let why = || obstacle(&analysis).unwrap_or_else(|| EXPECTED.into());
+        let found = find(&analysis, output).ok_or_else(|| cannot(&why()))?;
+        let mut dtype = DType::F32;
         for layer in &found.layers {
             let node = self.nodes().get(layer.index);
             let weight = node.and_then(|node| node.input_name(1)).unwrap_or_default();
-            if analysis.probes.data_type(weight) != data_type::FLOAT {
-                return Err(cannot(&format!("the weights `{weight}` are not f32")));
+            let code = analysis.probes.data_type(weight);
+            if ![data_type::FLOAT, data_type::FLOAT16, data_type::BFLOAT16].contains(&code) {
+                let there =
+                    dtype_of(code).map_or_else(|| format!("of type {code}"), |dtype| dtype.to_string());
+                return Err(cannot(&format!(
+                    "its weights `{weight}` are {there}; export the network in f32, in PyTorch after `model.float()`"
+                )));
             }
+            dtype = dtype_of(code).unwrap_or(dtype);
         }
+        let output_type = match analysis.probes.data_type(output) {
+            code if data_type::is_float(code) => code,
+            _ => data_type::FLOAT,
+        };
         let mut edit = Edit {
             graph: self.graph().clone(),
             names: every_name(self.graph()),
             found,
             classes,
             old_classes,
+            dtype,
         };
         edit.replace_weights(seed)?;
         edit.replace_targets();
         edit.remove_activations(output);
-        edit.flatten(self, output)?;
-        self.with_graph(edit.finish(output))
+        edit.flatten(self, output)
+            .map_err(|error| match obstacle(&analysis) {
+                Some(why) => cannot(&why),
+                None => error,
+            })?;
+        self.with_graph(edit.finish(output, output_type))
     }
 }
 
@@ -112,6 +131,8 @@ struct Edit<'a> {
     classes: usize,
     /// The old class that each new class copies, if any.
     old_classes: &'a [Option<usize>],
+    /// Type of the head's weights.
+    dtype: DType,
 }
 
 impl Edit<'_> {
@@ -191,9 +212,7 @@ impl Edit<'_> {
             tensor([vec![classes, features], vec![1; layer.kernel]].concat(), weight)?
         };
         let weight_name = self.name_for(layer, node.input_name(1), "weight");
-        self.graph
-            .initializer
-            .push(build::initializer(&weight_name, &weight));
+        self.store(&weight_name, &weight);
         self.set_input(layer.index, 1, weight_name);
         self.replace_bias(layer, &node, tensor(vec![classes], bias)?);
         Ok(())
@@ -202,11 +221,11 @@ impl Edit<'_> {
     /// Reads the weights and the bias of a layer.
     fn rows(&self, layer: &Layer, node: &NodeProto, by_feature: bool) -> Result<Rows, GraphError> {
         let cannot = || GraphError::Head {
-            why: "failed to read the weights of the old head".into(),
+            why: "the weights of the old head are computed, not stored; replace the whole head".into(),
         };
         let values = |name: Option<&str>| -> Option<Vec<f32>> {
             let tensor = crate::tensors::from_proto(&self.constant(name?)?).ok()?;
-            Some(tensor.as_f32()?.to_vec())
+            Some(to_float(&tensor, DType::F32)?.as_f32()?.to_vec())
         };
         let (classes, features) = (layer.head.classes, layer.head.features);
         let weight = values(node.input_name(1)).filter(|values| values.len() == classes * features);
@@ -252,7 +271,7 @@ impl Edit<'_> {
             .and_then(|node| node.input_name(slot))
             .map(str::to_owned);
         let name = self.name_for(layer, old.as_deref(), "bias");
-        self.graph.initializer.push(build::initializer(&name, &bias));
+        self.store(&name, &bias);
         self.set_input(index, slot, name);
     }
 
@@ -261,7 +280,7 @@ impl Edit<'_> {
         let scores = node.output_name(0).unwrap_or_default().to_owned();
         let product = self.fresh(&format!("{scores}/product"));
         let name = self.name_for(layer, None, "bias");
-        self.graph.initializer.push(build::initializer(&name, bias));
+        self.store(&name, bias);
         if let Some(output) = self
             .graph
             .node
@@ -285,6 +304,13 @@ impl Edit<'_> {
             std::iter::once(&mut other.index).chain(add)
         });
         later.chain(&mut self.found.tail).for_each(|index| *index += 1);
+    }
+
+    /// Stores a weight in the type of the old ones.
+    fn store(&mut self, name: &str, weight: &Tensor) {
+        let stored = to_float(weight, self.dtype);
+        let weight = stored.as_ref().unwrap_or(weight);
+        self.graph.initializer.push(build::initializer(name, weight));
     }
 
     fn set_input(&mut self, index: usize, slot: usize, name: String) {
@@ -330,31 +356,42 @@ impl Edit<'_> {
         Some((node.label().to_owned(), sizes.as_i64()?.to_vec()))
     }
 
-    /// Returns the tensor with this name if it is an initializer or the output of a `Constant` node.
-    fn constant(&self, name: &str) -> Option<TensorProto> {
-        let weight = self.graph.initializer.iter().find(|weight| weight.name == name);
-        let mut constants = self.graph.node.iter().filter(|node| node.op_type == "Constant");
-        let held = || {
-            constants
-                .find(|node| node.output_name(0) == Some(name))?
-                .tensor("value")
-        };
-        weight.or_else(held).cloned()
+    /// Returns the tensor with this name if it is an initializer or the output of a `Constant` node, also behind
+    /// nodes that keep the elements.
+    fn constant<'n>(&'n self, mut name: &'n str) -> Option<TensorProto> {
+        // Producers come first, so this reaches the first node at the latest.
+        for node in self.graph.node.iter().rev() {
+            if node.output_name(0) != Some(name) {
+                continue;
+            }
+            if node.standard_operator() == Some("Constant") {
+                return node.tensor("value").cloned();
+            }
+            if node.standard_operator() != Some("Identity") && !node.casts_to_float() {
+                return None;
+            }
+            name = node.input_name(0)?;
+        }
+        self.graph
+            .initializer
+            .iter()
+            .find(|weight| weight.name == name)
+            .cloned()
     }
 
     /// Removes activations after the head, because the loss works on raw scores. This includes Relu, which
     /// SqueezeNet has after its convolution: with a fresh head, it cuts off the gradient of every class that
-    /// starts below zero, and some classes never recover.
+    /// starts below zero, and some classes never recover. A quantization of the scores is removed as well,
+    /// because its range is the one of the old classes.
     fn remove_activations(&mut self, output: &str) {
         let mut tail = self.found.tail.clone();
         tail.sort_unstable_by(|a, b| b.cmp(a));
         for index in tail {
-            let Some(node) = self
-                .graph
-                .node
-                .get(index)
-                .filter(|node| node.op_type.ends_with("oftmax") || node.op_type == "Relu")
-            else {
+            let Some(node) = self.graph.node.get(index).filter(|node| {
+                let operator = node.op_type.as_str();
+                operator.ends_with("oftmax")
+                    || matches!(operator, "Relu" | "QuantizeLinear" | "DequantizeLinear")
+            }) else {
                 continue;
             };
             let (from, to) = (
@@ -409,10 +446,11 @@ impl Edit<'_> {
     }
 
     /// Returns the graph with the new output. Outdated shapes and unused weights are removed.
-    fn finish(mut self, output: &str) -> GraphProto {
+    fn finish(mut self, output: &str, output_type: i32) -> GraphProto {
         store_constants(&mut self.graph);
         self.graph.value_info.clear();
-        self.graph.output = vec![build::batched(output, &[self.classes])];
+        let axes = [build::Axis::batch(), build::Axis::Fixed(self.classes)];
+        self.graph.output = vec![build::value(output, output_type, &axes)];
         crate::form::drop_unread(&mut self.graph);
         self.graph
     }
@@ -440,13 +478,13 @@ impl Rows {
     }
 }
 
-/// Converts float tensors in `Constant` nodes to initializers. Scalars are not weights and stay.
-fn store_constants(graph: &mut GraphProto) {
+/// Converts floating-point tensors in `Constant` nodes to initializers. Scalars are not weights and stay.
+pub(crate) fn store_constants(graph: &mut GraphProto) {
     let stored = &mut graph.initializer;
     graph.node.retain(|node| {
         let constant = node.standard_operator() == Some("Constant");
         let held = node.output_name(0).zip(node.tensor("value").filter(|_| constant));
-        let weight = held.filter(|(_, value)| value.data_type == data_type::FLOAT && !value.dims.is_empty());
+        let weight = held.filter(|(_, value)| data_type::is_float(value.data_type) && !value.dims.is_empty());
         if let Some((name, value)) = weight {
             stored.push(TensorProto {
                 name: name.to_owned(),

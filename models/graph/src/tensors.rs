@@ -103,6 +103,69 @@ fn elements(proto: &TensorProto, dtype: DType) -> Option<Data> {
     })
 }
 
+/// Converts a floating-point tensor to another floating-point type, rounding to nearest. Returns `None` if one
+/// of the types is not floating point.
+pub fn to_float(tensor: &Tensor, dtype: DType) -> Option<Tensor> {
+    if tensor.dtype() == dtype && data_type::is_float(code_of(dtype)) {
+        return Some(tensor.clone());
+    }
+    let values = numbers(tensor.data())?;
+    let values = values.into_iter();
+    let data = match dtype {
+        DType::F32 => Data::F32(values.map(as_single).collect()),
+        DType::F64 => Data::F64(values.collect()),
+        DType::F16 => Data::F16(values.map(f16::from_f64).collect()),
+        DType::Bf16 => Data::Bf16(values.map(bf16::from_f64).collect()),
+        DType::U8 | DType::I32 | DType::I64 => return None,
+    };
+    Tensor::new(tensor.shape().clone(), data).ok()
+}
+
+/// Reads the elements of an integer tensor with up to 64 bits per element. Returns `None` for other types, and
+/// if the data does not fit the shape.
+pub fn integers(proto: &TensorProto) -> Option<Vec<i64>> {
+    let raw = &proto.raw_data;
+    let wide = |values: &[i32]| values.iter().map(|&value| i64::from(value)).collect();
+    let values: Vec<i64> = match proto.data_type {
+        data_type::INT64 if raw.is_empty() => proto.int64_data.clone(),
+        data_type::INT8 | data_type::UINT8 | data_type::INT16 | data_type::UINT16 | data_type::INT32
+            if raw.is_empty() =>
+        {
+            wide(&proto.int32_data)
+        }
+        data_type::INT8 => raw.iter().map(|&byte| i64::from(byte.cast_signed())).collect(),
+        data_type::UINT8 => raw.iter().map(|&byte| i64::from(byte)).collect(),
+        data_type::INT16 => little_endian(raw, |bytes| i16::from_le_bytes(bytes).into()),
+        data_type::UINT16 => little_endian(raw, |bytes| u16::from_le_bytes(bytes).into()),
+        data_type::INT32 => little_endian(raw, |bytes| i32::from_le_bytes(bytes).into()),
+        data_type::INT64 => little_endian(raw, i64::from_le_bytes),
+        _ => return None,
+    };
+    let expected: usize = dims_of(proto).ok()?.iter().product();
+    (values.len() == expected).then_some(values)
+}
+
+fn little_endian<const N: usize>(raw: &[u8], read: fn([u8; N]) -> i64) -> Vec<i64> {
+    let (chunks, _) = raw.as_chunks::<N>();
+    chunks.iter().map(|bytes| read(*bytes)).collect()
+}
+
+/// Returns floating-point elements without loss, or `None` for integers.
+pub fn numbers(data: &Data) -> Option<Vec<f64>> {
+    Some(match data {
+        Data::F32(values) => values.iter().map(|value| f64::from(*value)).collect(),
+        Data::F64(values) => values.clone(),
+        Data::F16(values) => values.iter().map(|value| value.to_f64()).collect(),
+        Data::Bf16(values) => values.iter().map(|value| value.to_f64()).collect(),
+        Data::U8(_) | Data::I32(_) | Data::I64(_) => return None,
+    })
+}
+
+#[allow(clippy::cast_possible_truncation)]
+fn as_single(value: f64) -> f32 {
+    value as f32
+}
+
 fn bad(proto: &TensorProto, why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> GraphError {
     GraphError::Weight {
         name: proto.name.clone(),

@@ -2,8 +2,8 @@ use crate::TrainingError;
 use crate::source::Source;
 use crate::tape::{Form, Tape, Value};
 use frostline_graph::onnx::NodeProto;
-use frostline_graph::tensors::from_proto;
-use frostline_tensor::Data;
+use frostline_graph::onnx::data_type::is_float;
+use frostline_graph::tensors::{from_proto, numbers};
 
 /// Node of the suffix with operands and output shape, passed to a rule.
 pub(crate) struct Call<'a> {
@@ -65,11 +65,11 @@ impl Call<'_> {
         self.operands.iter().any(Option::is_some)
     }
 
-    /// Returns true if the type of the first output differs from the floating-point type of the suffix.
+    /// Returns true if the first output is not floating point.
     pub(crate) fn has_other_type(&self) -> bool {
         let output = self.node.output_name(0);
         let known = output.and_then(|name| self.source.shapes.get(name));
-        known.is_some_and(|known| known.data_type != self.source.float.data_type())
+        known.is_some_and(|known| !is_float(known.data_type))
     }
 
     /// Returns the tensors of all operands, with an empty name for an omitted input. Returns `None` for a
@@ -106,11 +106,10 @@ impl Call<'_> {
             self.source.constants.get(name).ok_or_else(|| {
                 self.unsupported(format!("input {slot} ('{name}') must be a stored constant"))
             })?;
-        match from_proto(stored)?.into_data() {
-            Data::F32(values) => Ok(Some(values.into_iter().map(f64::from).collect())),
-            Data::F64(values) => Ok(Some(values)),
-            _ => Err(self.unsupported(format!("input {slot} ('{name}') must be a floating-point tensor"))),
-        }
+        let values = numbers(from_proto(stored)?.data());
+        values.map(Some).ok_or_else(|| {
+            self.unsupported(format!("input {slot} ('{name}') must be a floating-point tensor"))
+        })
     }
 
     /// Returns the integers in `slot`, stored or computed from shapes, or `None` if the input is omitted.

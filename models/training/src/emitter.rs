@@ -3,6 +3,8 @@ use frostline_graph::build;
 use frostline_graph::onnx::{
     AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfo, data_type,
 };
+use frostline_graph::tensors::{from_proto, to_float};
+use frostline_tensor::DType;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Minimum operator set of gradient graphs: the first one in which all reductions read axes from an input. A
@@ -18,10 +20,13 @@ pub(crate) enum Float {
 }
 
 impl Float {
+    /// Returns the type in which a suffix with an input of type `code` is trained. Half precision is trained in
+    /// `f32`, because gradients exceed its range.
     pub(crate) fn from_code(code: i32) -> Option<Self> {
-        [Self::F32, Self::F64]
-            .into_iter()
-            .find(|float| float.data_type() == code)
+        match code {
+            data_type::DOUBLE => Some(Self::F64),
+            code => data_type::is_float(code).then_some(Self::F32),
+        }
     }
 
     pub(crate) const fn data_type(self) -> i32 {
@@ -29,6 +34,22 @@ impl Float {
             Self::F32 => data_type::FLOAT,
             Self::F64 => data_type::DOUBLE,
         }
+    }
+
+    pub(crate) const fn dtype(self) -> DType {
+        match self {
+            Self::F32 => DType::F32,
+            Self::F64 => DType::F64,
+        }
+    }
+
+    /// Converts a stored tensor if it has another floating-point type.
+    pub(crate) fn convert(self, stored: &TensorProto) -> Option<TensorProto> {
+        if !data_type::is_float(stored.data_type) || stored.data_type == self.data_type() {
+            return Some(stored.clone());
+        }
+        let tensor = to_float(&from_proto(stored).ok()?, self.dtype())?;
+        Some(build::initializer(&stored.name, &tensor))
     }
 }
 
@@ -109,7 +130,8 @@ impl Emitter {
     }
 
     /// Emits a copy of a suffix node with other inputs and returns the names of the outputs. Axes that older
-    /// operator sets store in an attribute become an input.
+    /// operator sets store in an attribute become an input. Floating-point types in attributes become the type
+    /// in which the suffix is trained.
     pub(crate) fn copy(&mut self, node: &NodeProto, inputs: &[&str]) -> Vec<String> {
         let (mut inputs, mut attributes) = (inputs.to_vec(), node.attribute.clone());
         let moved = ["Reduce", "Squeeze", "Unsqueeze"]
@@ -120,6 +142,15 @@ impl Emitter {
         if let Some(axes) = &axes {
             attributes.retain(|attribute| attribute.name != "axes");
             inputs.push(axes);
+        }
+        for attribute in &mut attributes {
+            let is_type = matches!(attribute.name.as_str(), "to" | "dtype" | "output_dtype");
+            if is_type && i32::try_from(attribute.i).is_ok_and(data_type::is_float) {
+                attribute.i = self.float.data_type().into();
+            }
+            if let Some(converted) = attribute.t.as_ref().and_then(|stored| self.float.convert(stored)) {
+                attribute.t = Some(converted);
+            }
         }
         self.node_many(&node.op_type, &inputs, attributes, node.output.len())
     }

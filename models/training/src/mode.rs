@@ -87,7 +87,10 @@ pub(crate) fn moving_statistics(suffix: &Model, mode: BatchNorm) -> Result<Vec<&
 /// Returns the names of the tensors that BatchNormalization reads in `slots`.
 pub(crate) fn read_by_batch_norm(suffix: &Model, slots: Range<usize>) -> impl Iterator<Item = &str> {
     let nodes = suffix.nodes().iter();
-    let normalizing = nodes.filter(|node| node.standard_operator() == Some("BatchNormalization"));
+    let normalizing = nodes.filter(|node| {
+        // One in training mode standardizes a weight and stores no statistics.
+        node.standard_operator() == Some("BatchNormalization") && node.int("training_mode").unwrap_or(0) == 0
+    });
     normalizing.flat_map(move |node| slots.clone().filter_map(|slot| node.input_name(slot)))
 }
 

@@ -2,6 +2,7 @@ use crate::TrainingError;
 use crate::call::Call;
 use crate::source::Source;
 use crate::tape::{Form, Tape, Value};
+use frostline_graph::onnx::data_type::is_float;
 use frostline_graph::onnx::{NodeProto, TensorProto};
 use std::collections::HashMap;
 
@@ -11,6 +12,8 @@ pub(crate) struct Operands<'a> {
     values: HashMap<&'a str, Value>,
     /// Tensors that are not floating point, such as indices and booleans, and never need gradients.
     plain: HashMap<&'a str, String>,
+    /// Scale and zero point of quantized values. `values` contains the numbers that they represent.
+    scales: HashMap<&'a str, [Option<&'a str>; 2]>,
     /// Constants read by the emitted graph.
     stored: Vec<TensorProto>,
 }
@@ -21,6 +24,7 @@ impl<'a> Operands<'a> {
             source,
             values: HashMap::new(),
             plain: HashMap::new(),
+            scales: HashMap::new(),
             stored: Vec::new(),
         }
     }
@@ -31,6 +35,17 @@ impl<'a> Operands<'a> {
 
     pub(crate) fn get(&self, name: &str) -> Option<Value> {
         self.values.get(name).cloned()
+    }
+
+    /// Inserts the quantized value `name` with the numbers that it represents.
+    pub(crate) fn insert_quantized(&mut self, name: &'a str, value: Value, scale: [Option<&'a str>; 2]) {
+        self.insert(name, value);
+        self.scales.insert(name, scale);
+    }
+
+    /// Returns the scale and the zero point of the quantized value `name`, or `None` if it is not quantized.
+    pub(crate) fn scale(&self, name: &str) -> Option<[Option<&'a str>; 2]> {
+        self.scales.get(name).copied()
     }
 
     pub(crate) fn into_stored(self) -> Vec<TensorProto> {
@@ -51,14 +66,14 @@ impl<'a> Operands<'a> {
         }
     }
 
-    /// Returns the activation, weight or floating-point constant `name` of the suffix, or `None` if it has
-    /// another type than the suffix or is unknown.
+    /// Returns the activation, weight or floating-point constant `name` of the suffix, or `None` if it is not
+    /// floating point or is unknown.
     fn value(&mut self, tape: &mut Tape, name: &'a str) -> Option<Value> {
         if let Some(value) = self.get(name) {
             return Some(value);
         }
         let known = self.source.shapes.get(name)?;
-        if known.data_type != self.source.float.data_type() {
+        if !is_float(known.data_type) {
             return None;
         }
         let tensor = match self.source.shapes.numbers(name) {
@@ -76,7 +91,7 @@ impl<'a> Operands<'a> {
             return Some(tensor.clone());
         }
         let known = self.source.shapes.get(name)?;
-        if known.data_type == self.source.float.data_type() {
+        if is_float(known.data_type) {
             return None;
         }
         let integers = self.source.shapes.integers(name);
@@ -94,7 +109,7 @@ impl<'a> Operands<'a> {
         let tensor = format!("{name}/constant");
         self.stored.push(TensorProto {
             name: tensor.clone(),
-            ..stored.clone()
+            ..self.source.float.convert(stored)?
         });
         Some(tensor)
     }
@@ -105,16 +120,22 @@ impl<'a> Operands<'a> {
         let tensors = tensors.ok_or_else(|| call.no_rule())?;
         let inputs: Vec<&str> = tensors.iter().map(String::as_str).collect();
         let outputs = tape.emit.copy(call.node, &inputs);
-        for (name, tensor) in call.node.output.iter().zip(outputs) {
+        self.insert_outputs(call.node, &outputs, 0);
+        Ok(())
+    }
+
+    /// Inserts the outputs of a node from number `first` on, which do not need a gradient.
+    pub(crate) fn insert_outputs(&mut self, node: &'a NodeProto, tensors: &[String], first: usize) {
+        for (name, tensor) in node.output.iter().zip(tensors).skip(first) {
             match self.source.shapes.get(name) {
-                Some(known) if known.data_type == self.source.float.data_type() => {
-                    self.insert(name, Value::new(&known.dims, Form::Standard, tensor, false));
+                Some(known) if is_float(known.data_type) => {
+                    let value = Value::new(&known.dims, Form::Standard, tensor.clone(), false);
+                    self.insert(name, value);
                 }
                 _ => {
-                    self.plain.insert(name, tensor);
+                    self.plain.insert(name, tensor.clone());
                 }
             }
         }
-        Ok(())
     }
 }

@@ -1,23 +1,26 @@
 use crate::TrainingError;
 use crate::emitter::Float;
 use crate::mode::{BatchNorm, read_by_batch_norm};
-use frostline_graph::onnx::TensorProto;
-use frostline_graph::tensors::from_proto;
+use frostline_graph::onnx::data_type::is_float;
+use frostline_graph::onnx::{NodeProto, TensorProto};
+use frostline_graph::tensors::integers;
 use frostline_graph::{Model, Shapes};
-use frostline_tensor::{DType, Data};
+use frostline_tensor::DType;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Suffix with inferred shapes and properties, before differentiation.
 pub(crate) struct Source<'a> {
     pub(crate) suffix: &'a Model,
     pub(crate) shapes: Shapes,
-    /// Stored tensors by name: initializers, the tensors of Constant nodes, and the Identity copies of both.
+    /// Stored tensors by name: initializers, the tensors of Constant nodes, and copies of both by Identity and
+    /// by casts between floating-point types.
     pub(crate) constants: HashMap<&'a str, &'a TensorProto>,
     pub(crate) input: &'a str,
     pub(crate) input_dims: Vec<usize>,
     pub(crate) output: &'a str,
     pub(crate) batch: usize,
     pub(crate) classes: usize,
+    /// Type in which the suffix is trained. Values of all floating-point types have this type in the step.
     pub(crate) float: Float,
     pub(crate) batch_norm: BatchNorm,
     /// Weights of convolutions to compute with Winograd's algorithm, if applicable.
@@ -39,7 +42,7 @@ impl<'a> Source<'a> {
         let entry = shapes.get(input).ok_or_else(|| unknown(input))?;
         let float = Float::from_code(entry.data_type).ok_or_else(|| {
             TrainingError::suffix(format!(
-                "input '{input}' must be f32 or f64; export the network after `model.float()`"
+                "input '{input}' is not floating point; choose a freeze cut at which values are"
             ))
         })?;
         let output = output.name.as_str();
@@ -98,28 +101,40 @@ impl<'a> Source<'a> {
     /// Returns the stored integers of the constant `name`, or `None` if it is not stored or does not contain
     /// integers.
     pub(crate) fn stored_integers(&self, name: &str) -> Option<Vec<i64>> {
-        match from_proto(self.constants.get(name)?).ok()?.into_data() {
-            Data::I64(values) => Some(values),
-            Data::I32(values) => Some(values.into_iter().map(i64::from).collect()),
-            _ => None,
-        }
+        integers(self.constants.get(name)?)
     }
 
     pub(crate) fn dtype(&self) -> DType {
-        match self.float {
-            Float::F32 => DType::F32,
-            Float::F64 => DType::F64,
+        self.float.dtype()
+    }
+
+    /// Returns true if the value `name` is computed from weights only, not from the input.
+    pub(crate) fn is_derived(&self, name: &str) -> bool {
+        let (mut open, mut seen) = (vec![name], HashSet::new());
+        while let Some(name) = open.pop() {
+            if name == self.input {
+                return false;
+            }
+            let makes = |node: &&NodeProto| node.output.iter().any(|output| output == name);
+            let inputs = self.suffix.nodes().iter().find(makes).into_iter();
+            let inputs = inputs.flat_map(|node| &node.input).map(String::as_str);
+            open.extend(inputs.filter(|input| seen.insert(*input)));
         }
+        true
     }
 }
 
-/// Returns the stored tensors by name, including their Identity copies: exporters store equal tensors once.
+/// Returns the stored tensors by name, including their copies: exporters store equal tensors once.
 fn constants(suffix: &Model) -> HashMap<&str, &TensorProto> {
     let mut constants = suffix.initializers();
     for node in suffix.nodes() {
         let stored = match node.standard_operator() {
             Some("Constant") => node.tensor("value"),
             Some("Identity") => node.input_name(0).and_then(|name| constants.get(name).copied()),
+            Some("Cast") if node.casts_to_float() => {
+                let stored = node.input_name(0).and_then(|name| constants.get(name).copied());
+                stored.filter(|stored| is_float(stored.data_type))
+            }
             _ => None,
         };
         constants.extend(node.output_name(0).zip(stored));

@@ -37,17 +37,34 @@ impl Trainability {
     /// Returns [`TrainingError::Graph`] if the network has no replaceable head or the shapes are invalid, and
     /// [`TrainingError::Suffix`] if it does not compute scores of classes.
     pub fn analyze(model: &Model) -> Result<Self, TrainingError> {
-        let headed = model.replace_head(CLASSES, 0)?;
+        let owned = model.with_own_weights(model.input_name()?)?;
+        let headed = owned.replace_head(CLASSES, 0)?;
         let source = Source::from_suffix(&headed, BATCH, BatchNorm::default())?;
         let mut writer = Writer::of_shapes(&source);
         let mut flow = Flow::start(&headed);
-        let mut obstacles = Vec::new();
+        let mut obstacles: Vec<Obstacle> = Vec::new();
+        // Obstacles in the computation of a weight, by value.
+        let mut behind: HashMap<&str, Vec<usize>> = HashMap::new();
         let mut places = HashMap::new();
         for (index, node) in headed.nodes().iter().enumerate() {
             let place = flow.step(index + 1, node);
+            let read = node.input.iter().filter_map(|name| behind.get(name.as_str()));
+            let mut found: Vec<usize> = read.flatten().copied().collect();
             if let Err(why) = writer.node(node) {
+                found.push(obstacles.len());
                 obstacles.push(Obstacle { place, why });
                 writer.assume(node);
+            }
+            // A weight is needed by all cuts before the node that reads it, wherever it is computed.
+            match node.output.iter().all(|name| flow.is_weight(name)) {
+                true => behind.extend(node.output.iter().map(|name| (name.as_str(), found.clone()))),
+                false => {
+                    for found in found {
+                        if let Some(obstacle) = obstacles.get_mut(found) {
+                            obstacle.place = obstacle.place.max(place);
+                        }
+                    }
+                }
             }
             places.extend(node.output.iter().map(|name| (name.clone(), index + 1)));
         }
@@ -93,6 +110,11 @@ impl<'a> Flow<'a> {
         }
     }
 
+    /// Returns true for weights and values computed only from weights.
+    fn is_weight(&self, name: &str) -> bool {
+        self.weights.contains(name)
+    }
+
     /// Adds the node with the index `place`. Returns the node index before which a cut needs a gradient
     /// through this node.
     fn step(&mut self, place: usize, node: &'a NodeProto) -> usize {
@@ -108,7 +130,8 @@ impl<'a> Flow<'a> {
             }
             None if reads_weight => {
                 self.weights.extend(outputs);
-                place
+                // The node that reads the weight moves the obstacle to its own place.
+                0
             }
             None => 0,
         }

@@ -1,3 +1,4 @@
+use crate::call::Call;
 use crate::early::select_early;
 use crate::mode::{Dropout, moving_statistics};
 use crate::operands::Operands;
@@ -8,8 +9,10 @@ use crate::tape::{Form, Tape, Value};
 use crate::update::{GraphKind, Scalars, StateUpdate};
 use crate::{Mask, StepMemory, TrainingError, rules};
 use frostline_graph::Model;
+use frostline_graph::onnx::data_type::is_float;
 use frostline_graph::onnx::{NodeProto, TensorProto, ValueInfo};
-use frostline_graph::tensors::from_proto;
+use frostline_graph::tensors::{from_proto, to_float};
+use frostline_tensor::Tensor;
 
 const INPUT: &str = "activations";
 const TARGETS: &str = "targets";
@@ -189,7 +192,7 @@ impl<'a> Writer<'a> {
 
     fn assume_value(&mut self, name: &'a str) {
         let known = self.source.shapes.get(name);
-        if let Some(known) = known.filter(|known| known.data_type == self.source.float.data_type()) {
+        if let Some(known) = known.filter(|known| is_float(known.data_type)) {
             let value = Value::new(&known.dims, Form::Standard, name.to_owned(), true);
             self.operands.insert(name, value);
         }
@@ -223,15 +226,7 @@ impl<'a> Writer<'a> {
 
     fn add_parameter(&mut self, proto: &'a TensorProto) -> Result<(), TrainingError> {
         let name = proto.name.as_str();
-        let initial = from_proto(proto)?;
-        if initial.dtype() != self.source.dtype() {
-            let reason = format!(
-                "weight '{name}' is {}, but the suffix input is {}",
-                initial.dtype(),
-                self.source.dtype()
-            );
-            return Err(TrainingError::suffix(reason));
-        }
+        let initial = self.initial(proto)?;
         let dims = initial.shape().dims().to_vec();
         let convolved = dims.len() > 2 && self.source.is_kernel(name);
         let form = match convolved {
@@ -263,12 +258,24 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
+    /// Returns a stored tensor in the type in which the suffix is trained.
+    fn initial(&self, proto: &TensorProto) -> Result<Tensor, TrainingError> {
+        let stored = from_proto(proto)?;
+        to_float(&stored, self.source.dtype()).ok_or_else(|| {
+            TrainingError::suffix(format!(
+                "'{}' is {}, not floating point",
+                proto.name,
+                stored.dtype()
+            ))
+        })
+    }
+
     fn add_statistic(&mut self, name: &str) -> Result<(), TrainingError> {
         let stored = self.source.constants.get(name);
         let stored = stored.ok_or_else(|| {
             TrainingError::suffix(format!("the statistic '{name}' is computed, not stored"))
         })?;
-        self.state.statistic(name, from_proto(stored)?);
+        self.state.statistic(name, self.initial(stored)?);
         Ok(())
     }
 
@@ -302,7 +309,13 @@ impl<'a> Writer<'a> {
     /// gradient flows through the node.
     pub(crate) fn node(&mut self, node: &'a NodeProto) -> Result<(), TrainingError> {
         let call = self.operands.call(&mut self.tape, node);
-        let flows = call.is_differentiable() && !call.has_other_type();
+        if call.is_differentiable() && self.quantization(&call)? {
+            return Ok(());
+        }
+        let flows = call.is_differentiable() && !rules::has_no_gradient(&call);
+        if flows && call.has_other_type() {
+            return Err(call.no_rule());
+        }
         if !flows && node.output.iter().all(|name| self.source.is_known(name)) {
             return Ok(());
         }
@@ -321,6 +334,47 @@ impl<'a> Writer<'a> {
             self.drop_out(name);
         }
         Ok(())
+    }
+
+    /// Emits a node that quantizes values, dequantizes them or moves quantized elements. Returns false for all
+    /// other nodes.
+    fn quantization(&mut self, call: &Call<'a>) -> Result<bool, TrainingError> {
+        let node = call.node;
+        let Some(output) = node.output_name(0) else {
+            return Ok(false);
+        };
+        let held = node.input_name(0).and_then(|name| self.operands.scale(name));
+        let scale_of = |names: &'a [String]| [1, 2].map(|slot| names.get(slot).map(String::as_str));
+        match (node.standard_operator(), held) {
+            (Some(operator @ ("QuantizeLinear" | "DynamicQuantizeLinear")), None) => {
+                let (value, outputs) = rules::quantized(&mut self.tape, call)?;
+                let names = if operator == "QuantizeLinear" {
+                    &node.input
+                } else {
+                    &node.output
+                };
+                self.operands.insert_quantized(output, value, scale_of(names));
+                self.operands.insert_outputs(node, &outputs, 1);
+            }
+            (Some("DequantizeLinear"), Some(scale)) => {
+                if scale != scale_of(&node.input) {
+                    let reason = "its scale and zero point must be those of the quantization before it";
+                    return Err(call.unsupported(reason));
+                }
+                if let Some(value) = call.optional(0) {
+                    self.operands.insert(output, value);
+                }
+            }
+            (_, Some(scale)) if rules::moves(call) => {
+                if let Some(value) = rules::forward(&mut self.tape, call)?.pop() {
+                    self.operands.insert_quantized(output, value, scale);
+                }
+            }
+            (_, Some(_)) => return Err(call.no_rule()),
+            (_, None) => return Ok(false),
+        }
+        self.drop_out(output);
+        Ok(true)
     }
 
     /// Applies the dropouts at the value `name`.

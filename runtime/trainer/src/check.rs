@@ -82,7 +82,8 @@ impl Job {
             return Err(TrainerError::Standardize { why });
         }
         let row = network.frozen_row(&self.freeze)?.dims();
-        let suffix = self.model.slice(Some(&self.freeze), None)?;
+        let model = self.model.with_own_weights(&self.freeze)?;
+        let suffix = model.slice(Some(&self.freeze), None)?;
         LinearHead::from_suffix(&suffix.replace_head(2, 0)?, row).map(drop)
     }
 
@@ -92,7 +93,8 @@ impl Job {
             freeze: freeze.to_owned(),
             source,
         };
-        let suffix = self.model.slice(Some(freeze), None)?;
+        let model = self.model.with_own_weights(self.earliest_freeze())?;
+        let suffix = model.slice(Some(freeze), None)?;
         batch_norm(&self.spec.recipe).check(&suffix).map_err(untrained)?;
         let trainability = Trainability::analyze(&self.model).map_err(untrained)?;
         let Some(obstacle) = trainability.obstacle(freeze) else {

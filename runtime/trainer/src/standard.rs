@@ -16,9 +16,10 @@ const ROUNDING: f64 = 1e-5;
 
 /// Operators allowed around the classifier's matrix product. These operators keep features separate or
 /// average values within a feature.
-const ALLOWED_OPERATORS: [&str; 11] = [
+const ALLOWED_OPERATORS: [&str; 12] = [
     "Add",
     "AveragePool",
+    "Cast",
     "Dropout",
     "Flatten",
     "GlobalAveragePool",

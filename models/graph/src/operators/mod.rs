@@ -35,9 +35,10 @@ mod selection;
 mod windows;
 
 pub use operator::Effort;
-pub(crate) use operator::{HeadPart, LiteralRule, Operator};
+pub(crate) use operator::{ConstantRule, HeadPart, LiteralRule, Operator};
 
 use crate::onnx::NodeProto;
+use crate::onnx::data_type::is_float;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::LazyLock;
@@ -104,6 +105,12 @@ pub(crate) fn is_random(node: &NodeProto) -> bool {
 }
 
 impl NodeProto {
+    /// Returns true for a `Cast` to a floating-point type.
+    pub fn casts_to_float(&self) -> bool {
+        let to = self.int("to").and_then(|to| i32::try_from(to).ok());
+        self.standard_operator() == Some("Cast") && to.is_some_and(is_float)
+    }
+
     /// Returns the effort of executing this node.
     pub fn effort(&self) -> Effort {
         find(self).map_or(Effort::Computing, |operator| operator.effort)
@@ -136,7 +143,7 @@ mod tests {
             .map(|operator| operator.name)
             .collect();
         missing.sort_unstable();
-        assert_eq!(missing, ["BitShift", "ScatterElements"]);
+        assert_eq!(missing, ["BitShift", "DynamicQuantizeLinear", "ScatterElements"]);
     }
 
     #[test]

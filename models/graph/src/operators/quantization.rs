@@ -1,6 +1,7 @@
 //! Operators that quantize and dequantize values.
 
 use super::operator::Effort::Passing;
+use super::operator::HeadPart::Tail;
 use super::operator::Operator;
 use crate::onnx::data_type;
 use crate::values::{Context, RuleResult, Unresolved, Value, mismatch};
@@ -9,12 +10,25 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("DequantizeLinear", 10, dequantized)
         .rows(|view| view.only_samples())
         .shrinks(true)
-        .effort(Passing),
+        .effort(Passing)
+        .head(Tail),
     Operator::new("QuantizeLinear", 10, quantized)
         .rows(|view| view.only_samples())
         .shrinks(true)
-        .effort(Passing),
+        .effort(Passing)
+        .head(Tail),
+    // The range is computed from the whole batch, so samples are not independent.
+    Operator::new("DynamicQuantizeLinear", 11, dynamically_quantized).versions(None),
 ];
+
+/// Returns unsigned bytes, the scale and the zero point.
+fn dynamically_quantized(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+    Ok(vec![
+        Value::with_shape(data_type::UINT8, context.dims(0)?.to_vec()),
+        Value::with_shape(context.data_type(0), Vec::new()),
+        Value::with_shape(data_type::UINT8, Vec::new()),
+    ])
+}
 
 /// Returns integers of the zero point's type, by default unsigned bytes.
 fn quantized(context: &Context<'_>) -> RuleResult<Vec<Value>> {

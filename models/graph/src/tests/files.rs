@@ -71,6 +71,61 @@ fn invalid_files_are_refused() {
 }
 
 #[test]
+fn files_in_other_formats_say_what_to_do() {
+    let whole = small().encode_to_vec();
+    for (bytes, part) in [
+        (
+            &b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 100\n"[..],
+            "run git lfs pull",
+        ),
+        (b"\n<!DOCTYPE html><html>404</html>", "HTML page"),
+        (b"<HTML>", "HTML page"),
+        (b"PK\x03\x04 archive", "PyTorch checkpoint"),
+        (b"\x80\x02}q", "PyTorch checkpoint"),
+        (&whole[..whole.len() / 2], "truncated or damaged"),
+        (b"\xff\xd8\xff\xe0 a photo", "another format"),
+    ] {
+        let error = Model::from_bytes(bytes.to_vec().into()).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn newer_versions_are_refused() {
+    let mut format = small();
+    format.ir_version = 99;
+    let mut operators = small();
+    operators.opset_import[0].version = 99;
+    for (proto, part) in [(format, "(IR) version 99"), (operators, "operator set 99")] {
+        let error = Model::from_bytes(proto.encode_to_vec().into())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains(part) && error.contains("supports up to"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn weights_that_old_files_list_as_inputs_are_removed_from_the_list() {
+    let mut proto = small();
+    proto.ir_version = 3;
+    let graph = proto.graph.as_mut().unwrap();
+    graph.input.extend([batched("w", &[60]), batched("b", &[])]);
+    let model = Model::from_bytes(proto.encode_to_vec().into()).unwrap();
+    let proto = model.replace_head(3, 0).unwrap().into_proto();
+    let inputs: Vec<String> = proto
+        .graph
+        .unwrap()
+        .input
+        .into_iter()
+        .map(|input| input.name)
+        .collect();
+    assert_eq!((proto.ir_version, inputs), (4, vec!["x".to_owned()]));
+}
+
+#[test]
 fn a_network_takes_one_input_and_gives_one_output() {
     let mut proto = small();
     proto.graph.as_mut().unwrap().input.push(batched("mask", &[60]));

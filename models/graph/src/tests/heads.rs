@@ -4,7 +4,7 @@ use super::support::{assert_close, noisy, run, skeleton, squeezenet};
 use crate::build::{batched, initializer, int, integers, ints, model, node, tensor};
 use crate::onnx::{GraphProto, NodeProto, TensorProto};
 use crate::{GraphError, Model};
-use frostline_tensor::Tensor;
+use frostline_tensor::{DType, Tensor};
 
 /// Network from `x [batch, 6]` to `y [batch, 4]` with `h = Relu(x)`.
 fn classifier(tail: Vec<NodeProto>, weights: Vec<TensorProto>, output: &[usize]) -> Model {
@@ -430,4 +430,59 @@ fn a_linear_head_takes_no_scalars_and_no_volumes() {
     let volumes = Model::from_proto(model(17, graph)).unwrap();
     let error = volumes.with_linear_head().unwrap_err();
     assert!(error.to_string().contains("[2, 3, 4, 5]"), "{error}");
+}
+
+#[test]
+fn a_head_in_half_precision_keeps_its_type_and_a_quantization_of_scores_is_removed() {
+    let half = |name: &str, dims: &[usize]| {
+        let half = crate::tensors::to_float(&noisy(11, dims), DType::F16).unwrap();
+        initializer(name, &half)
+    };
+    let cast = |from: &str, to: &str, dtype| {
+        node("Cast", &[from], &[to]).with([int("to", crate::tensors::code_of(dtype).into())])
+    };
+    let tail = vec![
+        cast("h", "narrow", DType::F16),
+        node("Gemm", &["narrow", "w", "b"], &["scores"]).with([int("transB", 1)]),
+        cast("scores", "wide", DType::F32),
+        node("QuantizeLinear", &["wide", "scale"], &["q"]),
+        node("DequantizeLinear", &["q", "scale"], &["y"]),
+    ];
+    let scale = initializer("scale", &Tensor::f32([], vec![0.1]).unwrap());
+    let model = classifier(tail, vec![half("w", &[4, 6]), half("b", &[4]), scale], &[4]);
+    let kept = model.replace_head_keeping(&[Some(2), None], 1).unwrap();
+    for name in ["w", "b"] {
+        assert_eq!(kept.weight(name).unwrap().dtype(), DType::F16);
+    }
+    assert!(kept.nodes().iter().all(|node| !node.op_type.contains("Quantize")));
+    let row = |model: &Model, class: usize| model.weight("w").unwrap().slice_rows(class, class + 1).unwrap();
+    assert_eq!(row(&kept, 0), row(&model, 2));
+    assert_eq!(run(&kept, &noisy(5, &[3, 6])).shape().dims(), [3, 2]);
+}
+
+#[test]
+fn a_head_behind_operators_on_integers_is_refused_by_name() {
+    let tail = vec![
+        node("DynamicQuantizeLinear", &["h"], &["q", "scale", "zero"]),
+        node("MatMulInteger", &["q", "w"], &["products"]),
+        node("Cast", &["products"], &["y"]).with([int("to", 1)]),
+    ];
+    let bytes = TensorProto {
+        name: "w".into(),
+        data_type: crate::onnx::data_type::UINT8,
+        dims: vec![6, 4],
+        raw_data: vec![1; 24].into(),
+        ..TensorProto::default()
+    };
+    let model = classifier(tail, vec![bytes], &[4]);
+    for error in [
+        model.replace_head(3, 0).unwrap_err(),
+        model.network().unwrap().cut("q").unwrap_err(),
+    ] {
+        let error = error.to_string();
+        assert!(
+            error.contains("operator DynamicQuantizeLinear (node 'q') computes in integers"),
+            "{error}"
+        );
+    }
 }

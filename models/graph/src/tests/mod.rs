@@ -8,6 +8,7 @@ mod hostile;
 mod independence;
 mod limits;
 mod names;
+mod own_weights;
 mod parameters;
 mod parts;
 mod random;

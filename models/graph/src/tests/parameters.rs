@@ -104,3 +104,58 @@ fn masks_and_scales_that_change_nothing_are_constants() {
     assert!(normalized(0.0).is_empty());
     assert_eq!(normalized(0.5), ["s", "b"]);
 }
+
+#[test]
+fn weights_behind_casts_and_computations_are_found() {
+    let half = |name: &str, dims: &[usize]| {
+        let half = crate::tensors::to_float(&noisy(3, dims), frostline_tensor::DType::F16).unwrap();
+        initializer(name, &half)
+    };
+    let single = int("to", data_type::FLOAT.into());
+    let cast = vec![
+        node("Cast", &["w"], &["wide"]).with([single.clone()]),
+        node("MatMul", &["x", "wide"], &["y"]),
+    ];
+    assert_eq!(names(cast, vec![half("w", &[6, 6])]), ["w"]);
+    let temperature = vec![
+        node("Exp", &["logits"], &["scale"]),
+        node("Mul", &["x", "scale"], &["y"]),
+    ];
+    assert_eq!(found(temperature, &[("logits", &[2, 1])]), ["logits"]);
+    let adapter = vec![
+        node("MatMul", &["b", "a"], &["delta"]),
+        node("Add", &["w", "delta"], &["sum"]),
+        node("MatMul", &["x", "sum"], &["y"]),
+    ];
+    let factors: &[(&str, &[usize])] = &[("w", &[6, 6]), ("b", &[6, 2]), ("a", &[2, 6])];
+    assert_eq!(found(adapter, factors), ["w", "b", "a"]);
+}
+
+#[test]
+fn fixed_inputs_of_computed_weights_are_no_weights() {
+    // The bias of relative positions in Swin V2, from a table of coordinates.
+    let positions = vec![
+        node("MatMul", &["coordinates", "w1"], &["hidden"]),
+        node("Relu", &["hidden"], &["active"]),
+        node("MatMul", &["active", "w2"], &["bias"]),
+        node("Add", &["x", "bias"], &["y"]),
+    ];
+    let stored: &[(&str, &[usize])] = &[("coordinates", &[2, 2]), ("w1", &[2, 8]), ("w2", &[8, 6])];
+    assert_eq!(found(positions, stored), ["w1", "w2"]);
+    // The power iteration of spectral norm.
+    let spectral = vec![
+        node("MatMul", &["w", "v"], &["wv"]),
+        node("MatMul", &["u", "wv"], &["sigma"]),
+        node("Div", &["w", "sigma"], &["normal"]),
+        node("MatMul", &["x", "normal"], &["y"]),
+    ];
+    let stored: &[(&str, &[usize])] = &[("w", &[6, 6]), ("v", &[6]), ("u", &[6])];
+    assert_eq!(found(spectral, stored), ["w"]);
+    // Regions of a shifted window, compared with each other.
+    let regions = Tensor::f32([2, 6], (0..12).map(|place| (place / 4) as f32).collect()).unwrap();
+    let windows = vec![
+        node("Sub", &["regions", "regions"], &["difference"]),
+        node("Add", &["x", "difference"], &["y"]),
+    ];
+    assert!(names(windows, vec![initializer("regions", &regions)]).is_empty());
+}

@@ -24,6 +24,7 @@ mod pad;
 mod parts;
 mod placing;
 mod pooling;
+mod quantization;
 mod reduction;
 mod repetition;
 mod resize;
@@ -34,10 +35,12 @@ mod tiled;
 mod winograd;
 
 pub(crate) use dropout::{dropout, mask_dims};
+pub(crate) use quantization::quantized;
 
 use crate::TrainingError;
 use crate::call::Call;
 use crate::tape::{Tape, Value};
+use frostline_graph::onnx::data_type;
 
 /// Emits the forward pass of a node and returns the output.
 type Rule = fn(&mut Tape, &Call<'_>) -> Result<Value, TrainingError>;
@@ -52,7 +55,8 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("Attention", attention::attention),
     ("AveragePool", pooling::average_pool),
     ("BatchNormalization", normalization::batch_normalization),
-    ("Cast", movement::cast),
+    ("Cast", movement::keep),
+    ("CastLike", movement::keep),
     ("Celu", activations::celu),
     ("Clip", elementwise::clip),
     ("Concat", movement::concat),
@@ -126,6 +130,59 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
 
 /// Standard ONNX operators with several outputs that have a gradient.
 pub(crate) const RULES_OF_MANY: &[(&str, RuleOfMany)] = &[("Split", selection::split)];
+
+/// Operators whose outputs are not floating point and constant almost everywhere, so that the gradient is zero.
+const STEPS: &[&str] = &[
+    "ArgMax",
+    "ArgMin",
+    "Equal",
+    "Greater",
+    "GreaterOrEqual",
+    "IsInf",
+    "IsNaN",
+    "Less",
+    "LessOrEqual",
+    "NonZero",
+    "Shape",
+    "Size",
+];
+
+/// Operators that only move the elements of the first operand.
+const MOVING: &[&str] = &[
+    "Flatten",
+    "Identity",
+    "Reshape",
+    "Squeeze",
+    "Transpose",
+    "Unsqueeze",
+];
+
+/// Returns true if the node only moves the elements of the first operand.
+pub(crate) fn moves(call: &Call<'_>) -> bool {
+    call.node
+        .standard_operator()
+        .is_some_and(|operator| MOVING.contains(&operator))
+}
+
+/// Returns true if the gradient of the node is zero by definition, because the output is not floating point. A
+/// quantized output represents numbers, so this does not apply to it.
+pub(crate) fn has_no_gradient(call: &Call<'_>) -> bool {
+    match call.node.standard_operator() {
+        Some("Cast" | "CastLike") => {
+            let output = call
+                .node
+                .output_name(0)
+                .and_then(|name| call.source.shapes.get(name));
+            output.is_some_and(|output| is_integer(output.data_type))
+        }
+        operator => operator.is_some_and(|operator| STEPS.contains(&operator)),
+    }
+}
+
+fn is_integer(code: i32) -> bool {
+    (data_type::UINT8..=data_type::INT64).contains(&code)
+        || [data_type::BOOL, data_type::UINT32, data_type::UINT64].contains(&code)
+}
 
 /// Returns true if the operator of the node has a rule.
 pub(crate) fn exists(call: &Call<'_>) -> bool {

@@ -4,18 +4,10 @@ use crate::TrainingError;
 use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
 
-/// Identity and Dropout. Dropout in a network does nothing during inference.
+/// Identity, Dropout, which does nothing during inference, and casts between floating-point types, since all
+/// of them have the same type in the step.
 pub(super) fn keep(_: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     call.value(0)
-}
-
-/// Cast to the floating-point type of the network only.
-pub(super) fn cast(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    if call.int("to", 0) == i64::from(tape.emit.float.data_type()) {
-        call.value(0)
-    } else {
-        Err(call.unsupported("only casts to the floating-point type of the network are supported"))
-    }
 }
 
 /// Reshape, Flatten, Squeeze and Unsqueeze. All of them are a reshape to a known shape.

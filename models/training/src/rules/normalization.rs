@@ -10,13 +10,23 @@ use crate::tape::{Form, Tape, Value};
 
 pub(super) fn batch_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     if call.int("training_mode", 0) != 0 {
+        // Standardized convolutions normalize a weight by its own statistics.
+        if call
+            .node
+            .input_name(0)
+            .is_some_and(|name| call.source.is_derived(name))
+        {
+            return by_batch_statistics(tape, call);
+        }
         return Err(call.unsupported("it is in training mode; export the network after `model.eval()`"));
     }
     if call.source.batch_norm != BatchNorm::Updated {
         return by_stored_statistics(tape, call);
     }
-    if call.value(0)?.elements() > call.value(0)?.channels() {
-        by_batch_statistics(tape, call)
+    let (rank, channels) = (call.value(0)?.rank(), call.value(0)?.channels());
+    statistics(call, rank, channels)?;
+    if call.value(0)?.elements() > channels {
+        by_moving_statistics(tape, call)
     } else {
         keep_statistics(tape, call);
         by_stored_statistics(tape, call)
@@ -96,12 +106,27 @@ fn statistics(call: &Call<'_>, rank: usize, channels: usize) -> Result<(Vec<f64>
     Ok((mean, inverse.collect()))
 }
 
-/// Normalizes with mean and variance over all axes except for the channels, and updates the stored
-/// statistics.
+/// Normalizes with mean and variance over all axes except for the channels.
 fn by_batch_statistics(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    standardized(tape, call, |_, _| {})
+}
+
+/// Like [`by_batch_statistics`], and updates the stored statistics.
+fn by_moving_statistics(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let input = call.value(0)?;
+    let count = (input.elements() / input.channels().max(1)) as f64;
+    standardized(tape, call, |tape, standard| {
+        move_statistics(tape, call, standard, count)
+    })
+}
+
+fn standardized(
+    tape: &mut Tape,
+    call: &Call<'_>,
+    then: impl FnOnce(&mut Tape, &Standardized),
+) -> Result<Value, TrainingError> {
     let (input, scale, bias) = (call.value(0)?, call.value(1)?, call.value(2)?);
     let (rank, channels) = (input.rank(), input.channels());
-    statistics(call, rank, channels)?;
     let form = tape.preferred_form(&[&input]);
     let axes: Vec<usize> = match form {
         Form::Rows => vec![0],
@@ -109,7 +134,7 @@ fn by_batch_statistics(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Traini
     };
     let x = tape.tensor(&input, form);
     let standard = Standardized::new(&mut tape.emit, &x, &axes, call.float("epsilon", 1e-5));
-    move_statistics(tape, call, &standard, (input.elements() / channels.max(1)) as f64);
+    then(tape, &standard);
 
     let (gamma, beta) = (tape.standard(&scale), tape.standard(&bias));
     let gamma = tape.per_channel(&gamma, channels, rank, form);

@@ -1,4 +1,5 @@
 mod activations;
+mod derivations;
 mod dropout;
 mod families;
 mod functions;
@@ -10,7 +11,9 @@ mod networks;
 mod normalizations;
 mod operators;
 mod optimizers;
+mod precision;
 mod pytorch;
+mod quantization;
 mod refusals;
 mod resampling;
 mod sequences;

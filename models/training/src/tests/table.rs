@@ -28,6 +28,10 @@ fn example(operator: &str) -> Net {
             |net, name| net.weight(name, &[2]),
         ),
         "Attention" => net(&["h", "h"], vec![], 60).opset(23),
+        "CastLike" => net(&["like"], vec![], 60).stored(
+            "like",
+            &super::harness::random(&[1], frostline_tensor::DType::F64, 1),
+        ),
         "Cast" => net(&[], vec![int("to", data_type::DOUBLE.into())], 60),
         "Concat" => net(&["h"], vec![int("axis", 1)], 120),
         "Conv" => net(&["w"], vec![], 60).weight("w", &[2, 2, 1, 1]),

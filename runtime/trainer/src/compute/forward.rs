@@ -1,8 +1,10 @@
 use crate::TrainerError;
 use frostline_engine::{Device, Interrupt, Session, SessionOptions};
+use frostline_graph::tensors::to_float;
 use frostline_graph::{Model, ONE_FILE, Parts};
 use frostline_profile::efficient_rows;
-use frostline_tensor::{Data, Tensor};
+use frostline_tensor::{DType, Data, Tensor};
+use std::borrow::Cow;
 
 /// Maximum number of rows per execution on a CPU. At the widest cuts of known networks, 16 rows need 50 MB.
 const CPU_ROWS: usize = 16;
@@ -103,6 +105,15 @@ impl Forward {
             })?;
         let first = outputs.into_iter().next().map(|(_, tensor)| tensor);
         first.ok_or(TrainerError::Ended { part: "engine" })
+    }
+}
+
+/// Returns floating-point numbers in `f32`, and other tensors unchanged.
+pub(crate) fn in_single_precision(tensor: &Tensor) -> Cow<'_, Tensor> {
+    let converted = Some(tensor).filter(|tensor| tensor.dtype() != DType::F32);
+    match converted.and_then(|tensor| to_float(tensor, DType::F32)) {
+        Some(converted) => Cow::Owned(converted),
+        None => Cow::Borrowed(tensor),
     }
 }
 

@@ -1,6 +1,6 @@
 use super::state::SuffixState;
 use super::step::{Rows, Step, not_trained, resident, training};
-use super::{Dedicated, Forward};
+use super::{Dedicated, Forward, in_single_precision};
 use crate::TrainerError;
 use crate::evaluation::Targets;
 use crate::pipeline::{BatchRows, PendingCache};
@@ -204,10 +204,12 @@ impl Suffix {
         targets: Targets,
         terms: &StepTerms,
     ) -> Result<f32, TrainerError> {
+        // Steps compute in `f32`, also if the freeze cut is in half precision.
+        let activations = &in_single_precision(activations);
         let standard = self.standard.as_ref();
         let standardized = standard.map(|standard| standard.apply(activations));
         let standardized = standardized.transpose()?;
-        let activations = standardized.as_ref().unwrap_or(activations);
+        let activations: &Tensor = standardized.as_ref().unwrap_or(activations);
         let mut targets = targets.tensor(&self.settings.loss, self.outputs)?;
         if let Some(numbers) = &self.numbers {
             targets = numbers.apply(&targets)?;
@@ -303,7 +305,7 @@ impl Suffix {
     /// Adds a batch to the moments for standardization.
     pub(crate) fn add_moments(&mut self, split: &Split, rows: BatchRows) -> Result<(), TrainerError> {
         let (activations, pending) = self.freeze_activations(split, rows)?;
-        self.moments.add(&activations);
+        self.moments.add(&in_single_precision(&activations));
         pending.cache(activations);
         Ok(())
     }
@@ -333,7 +335,7 @@ impl Suffix {
             .ok_or(TrainerError::Ended { part: "engine" })?;
         let outputs = present.run(&activations)?;
         pending.cache(activations);
-        Ok(outputs)
+        Ok(in_single_precision(&outputs).into_owned())
     }
 
     /// Returns the current weights by name, or moving averages if enabled. They apply to raw features and

@@ -1,5 +1,5 @@
 use crate::TrainerError;
-use crate::compute::Forward;
+use crate::compute::{Forward, in_single_precision};
 use frostline_client::Task;
 use frostline_graph::Model;
 use frostline_tensor::{Data, Tensor};
@@ -28,9 +28,9 @@ impl Scorer {
         }
     }
 
-    /// Returns scores `[rows, outputs]`: logits for classes and labels, plain values for numbers.
+    /// Returns scores `[rows, outputs]` in `f32`: logits for classes and labels, plain values for numbers.
     pub(crate) fn run(&mut self, rows: &Tensor) -> Result<Tensor, TrainerError> {
-        let outputs = self.forward.run(rows)?;
+        let outputs = in_single_precision(&self.forward.run(rows)?).into_owned();
         match (self.ending, outputs.as_f32()) {
             (Ending::Scores, _) | (_, None) => Ok(outputs),
             (ending, Some(values)) => {
@@ -44,8 +44,12 @@ impl Scorer {
 impl Ending {
     fn detect(model: &Model, task: Task) -> Self {
         let output = model.outputs().first().map(|output| output.name.as_str());
-        let makes = |names: &[String]| names.first().map(String::as_str) == output;
-        let last = model.nodes().iter().find(|node| makes(&node.output));
+        let maker = |name| model.nodes().iter().find(|node| node.output_name(0) == name);
+        let mut last = maker(output);
+        // Networks in half precision convert the probabilities at the end.
+        while let Some(cast) = last.filter(|node| node.casts_to_float()) {
+            last = maker(cast.input_name(0));
+        }
         match (last.map(|node| node.op_type.as_str()), task) {
             (_, Task::Numbers) => Self::Scores,
             (Some("Softmax"), _) => Self::Softmax,
@@ -75,7 +79,8 @@ mod tests {
     use crate::evaluation::{Softmax, sigmoid};
     use crate::tests::network;
     use frostline_engine::{Interrupt, SessionOptions};
-    use frostline_graph::build::node;
+    use frostline_graph::build::{Axis, int, node, value};
+    use frostline_graph::onnx::data_type;
 
     /// The test network with `operator` appended to the scores.
     fn ending_with(operator: &str) -> Model {
@@ -84,6 +89,32 @@ mod tests {
         graph.node.push(node(operator, &["scores"], &["said"]));
         graph.output[0].name = "said".into();
         Model::from_proto(proto).unwrap()
+    }
+
+    #[test]
+    fn outputs_in_half_precision_are_scores_too() {
+        let half = data_type::FLOAT16;
+        let scores = |operator: &str| {
+            let mut proto = ending_with(operator).into_proto();
+            let graph = proto.graph.as_mut().unwrap();
+            graph
+                .node
+                .push(node("Cast", &["said"], &["half"]).with([int("to", half.into())]));
+            graph.output = vec![value("half", half, &[Axis::batch(), Axis::Fixed(7)])];
+            let model = Model::from_proto(proto).unwrap();
+            let (options, interrupt) = (SessionOptions::default(), Interrupt::new());
+            let forward = Forward::open(&model, 2, &options, &interrupt, "testing").unwrap();
+            let rows = Tensor::f32([1, 3, 8, 8], vec![0.5; 3 * 8 * 8]).unwrap();
+            let scores = Scorer::new(forward, &model, Task::Classes).run(&rows).unwrap();
+            scores.as_f32().unwrap().to_vec()
+        };
+        let (plain, taken_back) = (scores("Identity"), scores("Softmax"));
+        assert_eq!((plain.len(), taken_back.len()), (7, 7));
+        // Logits from probabilities differ by a constant.
+        let moved = plain[0] - taken_back[0];
+        for (plain, taken_back) in plain.iter().zip(taken_back) {
+            assert!((plain - taken_back - moved).abs() < 0.02, "{plain} {taken_back}");
+        }
     }
 
     #[test]

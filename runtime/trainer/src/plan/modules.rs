@@ -62,6 +62,7 @@ mod tests {
             output: end("y"),
             cuts: vec![cut("add_239", &["layer4.0"]), cut("pooled", &[])],
             head: None,
+            obstacle: None,
         };
         let modules = Modules::from_network(&network);
         let shown = |split: &str| modules.label(&Split::from(split));

@@ -55,6 +55,7 @@ impl DividedNetwork {
         let (pixels, pixel_source) = model_metadata::pixels(&job.model, &before, &job.spec.pixels, own)?;
         let headed = job
             .model
+            .with_own_weights(job.earliest_freeze())?
             .replace_head_keeping(&outputs.copied_from, job.spec.recipe.seed)?;
         let suffix = headed.slice(Some(&job.freeze), None)?;
         let network = headed.network()?;

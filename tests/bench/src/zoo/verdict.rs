@@ -8,9 +8,13 @@ use frostline_tensor::{Tensor, one_line};
 use frostline_training::{Optimizer, Trainability, TrainingGraph};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::HashSet;
 
 /// Trained parts of a network.
 pub(super) const TRAINED: [&str; 3] = ["head", "last_block", "whole"];
+
+/// Metadata entry with the names of the tensors that PyTorch trains.
+const REQUIRES_GRAD: &str = "frostline.requires_grad";
 
 const CLASSES: usize = 10;
 const BATCH: usize = 2;
@@ -85,8 +89,9 @@ impl Verdict {
 }
 
 fn trained(model: &Model, part: &str) -> Result<Verdict> {
-    let headed = model.replace_head(CLASSES, 0)?;
-    let from = beginning(&headed, part)?;
+    let from = beginning(&model.replace_head(CLASSES, 0)?, part)?;
+    let freeze = from.as_deref().map_or_else(|| model.input_name(), Ok)?;
+    let headed = model.with_own_weights(freeze)?.replace_head(CLASSES, 0)?;
     let trainability = Trainability::analyze(model)?;
     let begins = from
         .as_deref()
@@ -103,9 +108,12 @@ fn trained(model: &Model, part: &str) -> Result<Verdict> {
     let mut step = Step::open(&suffix)?;
     let mut tried = Vec::new();
     for rate in RATES {
-        let losses = step.losses(rate)?;
+        let Trained { losses, changed } = step.train(rate)?;
         let falls = losses.last() < losses.first() && losses.iter().all(|loss| loss.is_finite());
         if falls {
+            if let Some(expected) = model.metadata(REQUIRES_GRAD) {
+                RequiresGrad::check(expected, &suffix, &changed)?;
+            }
             let from = from.unwrap_or_else(|| "input".to_owned());
             return Ok(Verdict::Trains { from, losses, rate });
         }
@@ -143,6 +151,50 @@ fn check_admission(headed: &Model, from: Option<&str>) -> Result<()> {
     }
 }
 
+/// Names of the tensors that PyTorch trains and does not train, written by `models/zoo/classifiers.py`.
+#[derive(Deserialize)]
+struct RequiresGrad {
+    trained: Vec<String>,
+    fixed: Vec<String>,
+}
+
+impl RequiresGrad {
+    /// Compares the changed weights with the ones that PyTorch trains. Exporters rename tensors that they fold or
+    /// rearrange, and these are not compared. The head is new.
+    fn check(expected: &str, suffix: &Model, changed: &HashSet<String>) -> Result<()> {
+        let Self { trained, fixed } =
+            serde_json::from_str(expected).context("invalid names in the metadata")?;
+        let (stored, head) = (suffix.initializers(), suffix.head_weights()?);
+        let compared = |name: &&String| stored.contains_key(name.as_str()) && !head.contains(name);
+        let untrained: Vec<_> = trained
+            .iter()
+            .filter(compared)
+            .filter(|name| !changed.contains(*name))
+            .collect();
+        let wrong: Vec<_> = fixed
+            .iter()
+            .filter(compared)
+            .filter(|name| changed.contains(*name))
+            .collect();
+        ensure!(
+            untrained.is_empty(),
+            "PyTorch trains {untrained:?}, but they did not change"
+        );
+        ensure!(
+            wrong.is_empty(),
+            "PyTorch does not train {wrong:?}, but they changed"
+        );
+        Ok(())
+    }
+}
+
+/// Result of a few steps.
+struct Trained {
+    losses: Vec<f32>,
+    /// Names of the weights that changed.
+    changed: HashSet<String>,
+}
+
 /// A training step with a fixed batch.
 struct Step {
     session: Session,
@@ -166,8 +218,8 @@ impl Step {
         })
     }
 
-    /// Returns the losses for [`STEPS`] steps with rate `rate`, starting from the initial weights.
-    fn losses(&mut self, rate: f32) -> Result<Vec<f32>> {
+    /// Takes [`STEPS`] steps with rate `rate` from the initial weights.
+    fn train(&mut self, rate: f32) -> Result<Trained> {
         let slots = self.graph.state.iter().map(|slot| ResidentSlot {
             input: slot.input.clone(),
             output: slot.output.clone(),
@@ -189,6 +241,14 @@ impl Step {
                 .and_then(|loss| loss.first());
             losses.push(*loss.context("the step gave no loss")?);
         }
-        Ok(losses)
+        let mut changed = HashSet::new();
+        for slot in &self.graph.state {
+            if let Some(name) = slot.parameter.clone()
+                && state.tensor(&slot.input)? != slot.initial
+            {
+                changed.insert(name);
+            }
+        }
+        Ok(Trained { losses, changed })
     }
 }

@@ -4,5 +4,6 @@
 mod needs_shared {
     mod needs_wheel_with_trainers {
         mod case;
+        mod network_kinds;
     }
 }

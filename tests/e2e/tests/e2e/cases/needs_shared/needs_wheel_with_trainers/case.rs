@@ -43,6 +43,11 @@ impl Case {
         self.finish(Command::new(python).arg(script).args(arguments))
     }
 
+    /// Runs a shell script of the case to completion.
+    pub(super) fn bash(&self, script: &str, arguments: &[&str]) -> Finished {
+        self.finish(Command::new("bash").arg(script).args(arguments))
+    }
+
     /// Runs `frostline` with `arguments` to completion.
     pub(super) fn frostline(&self, arguments: &[&str]) -> Finished {
         self.finish(crate::harness::frostline().args(arguments))

@@ -1,0 +1,138 @@
+//! Networks whose weights or values are stored in unusual ways, and files that are not networks.
+
+use super::case::Case;
+use std::collections::HashMap;
+
+/// Largest difference of the accuracy to the control's, in percent. Half precision rounds the features.
+const TOLERANCE: f64 = 4.0;
+
+/// Files that cannot be trained, with a part of the error.
+const REFUSED: &[(&str, &str)] = &[
+    ("empty.onnx", "the file is empty"),
+    ("half.onnx", "truncated or damaged"),
+    ("html.onnx", "an HTML page"),
+    ("text.onnx", "run git lfs pull"),
+    ("weights.pt", "a PyTorch checkpoint"),
+    ("ir99.onnx", "supports up to 13"),
+    ("opset99.onnx", "supports up to 25"),
+    ("qop.onnx", "use the network before its quantization"),
+    ("qdyn.onnx", "use the network before its quantization"),
+    ("qdq.onnx", "did you mean `features_DequantizeLinear_Output`"),
+    ("double.onnx", "model.float()"),
+    ("fp16.onnx", "model.float()"),
+];
+
+/// Runs `check.sh` for these files, or for all files. Returns the text printed for each, by file name without
+/// the extension `.onnx`.
+fn check(case: &Case, files: &[&str]) -> HashMap<String, String> {
+    let ran = case.bash("check.sh", files);
+    let mut found: HashMap<String, String> = HashMap::new();
+    let mut name = String::new();
+    for line in ran.stdout.lines() {
+        let begins = line
+            .split_once(" rc=")
+            .filter(|(first, _)| !first.starts_with(' '));
+        if let Some((first, _)) = begins {
+            name = first.trim().to_owned();
+        }
+        found.entry(name.clone()).or_default().push_str(line);
+    }
+    found
+}
+
+fn is_trained(text: &str) -> bool {
+    text.contains("rc=0")
+}
+
+fn accuracy(text: &str) -> f64 {
+    let number = text
+        .split_once("accuracy ")
+        .and_then(|(_, rest)| rest.split_once('%'));
+    let number = number.and_then(|(number, _)| number.trim().parse().ok());
+    number.unwrap_or_else(|| panic!("no accuracy: {text}"))
+}
+
+/// Checks that all trained variants reach the accuracy of the control. Returns the number of variants.
+fn check_accuracy(mut found: HashMap<String, String>) -> usize {
+    let control = accuracy(&found.remove("control").unwrap());
+    found.retain(|_, text| is_trained(text));
+    for (name, text) in &found {
+        assert!((accuracy(text) - control).abs() < TOLERANCE, "{name}: {text}");
+    }
+    found.len()
+}
+
+#[test]
+fn unusable_files_say_what_to_do() {
+    let case = Case::generate("20-model-kinds");
+    let files: Vec<&str> = REFUSED.iter().map(|(file, _)| *file).collect();
+    let found = check(&case, &files);
+    for (file, part) in REFUSED {
+        let text = found.get(file.trim_end_matches(".onnx")).unwrap();
+        assert!(text.contains("rc=1") && text.contains(part), "{file}: {text}");
+    }
+}
+
+#[test]
+fn the_gradient_passes_casts_and_quantization() {
+    let ran = Case::copy("jobs").python("cast_gradient.py", &[]);
+    let lines = ran.stdout.lines().filter(|line| line.contains("untrained:"));
+    let untrained: Vec<&str> = lines.collect();
+    assert_eq!(untrained.len(), 5, "{ran:?}");
+    assert!(
+        untrained.iter().all(|line| line.contains("untrained: none")),
+        "{untrained:?}"
+    );
+}
+
+#[test]
+fn stored_weights_are_trained() {
+    let ran = Case::copy("jobs").python("stored_weights.py", &[]);
+    let lines = ran.stdout.lines().filter(|line| line.contains("unchanged: ["));
+    let found: Vec<_> = lines.filter_map(|line| line.split_once("] changed: ")).collect();
+    assert_eq!(found.len(), 2, "{ran:?}");
+    for (unchanged, changed) in found {
+        assert!(unchanged.ends_with("unchanged: ['wa'"), "{unchanged}");
+        // Integers become floating-point numbers under the name that the convolution reads.
+        let weight = if unchanged.starts_with("f16") {
+            "'wq'"
+        } else {
+            "'wb'"
+        };
+        assert!(changed.contains(weight), "{changed}");
+    }
+}
+
+#[test]
+fn the_tuned_model_of_an_old_network_is_valid() {
+    let ran = Case::copy("jobs").python("ir3_checker.py", &[]);
+    assert!(ran.stdout.contains("checker: fine"), "{ran:?}");
+    assert!(
+        ran.stdout.contains("onnxruntime takes it, inputs ['x']"),
+        "{ran:?}"
+    );
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    fn half_precision_trains_as_the_control() {
+        let case = Case::generate("20-model-kinds");
+        let files = ["control.onnx", "fp16_keep_io.onnx", "weights_cast.onnx"];
+        assert_eq!(check_accuracy(check(&case, &files)), 2);
+    }
+
+    #[test]
+    fn every_variant_trains_as_the_control_or_is_refused_in_plain_words() {
+        let case = Case::generate("20-model-kinds");
+        let found = check(&case, &[]);
+        for (name, text) in found.iter().filter(|(_, text)| !is_trained(text)) {
+            assert!(text.contains("error: "), "{name}: {text}");
+            for word in ["panicked", "rotobuf", "onnxruntime", "ORT"] {
+                assert!(!text.contains(word), "{name}: {text}");
+            }
+        }
+        assert!(check_accuracy(found) > 15);
+    }
+}
