@@ -98,11 +98,24 @@ impl Header {
         if header.colors == 0 {
             header.colors = most;
         }
-        // The pixel offset of some writers does not include the palette.
-        if header.data == end {
-            header.data += header.color_bytes * header.colors.min(most);
-        }
         header.colors = header.colors.min(most);
+        let palette = header.color_bytes * header.colors;
+        // A header of 40 bytes is followed by masks instead of containing them.
+        let masks = if size == 40 && header.compression == 3 {
+            12
+        } else {
+            0
+        };
+        match header.data {
+            // Some writers omit the offset, or do not include the palette.
+            0 => header.data = end + masks + palette,
+            offset if offset == end => header.data += palette,
+            offset if offset < end => {
+                let reason = format!("the pixels start at byte {offset}, inside the header");
+                return Err(ImageError::malformed(ImageFormat::Bmp, reason));
+            }
+            _ => {}
+        }
         Ok(header)
     }
 }
@@ -134,7 +147,7 @@ impl Coding {
             (0, 24 | 32) => masks(BYTES),
             // The masks follow a header with 40 bytes and are part of longer headers, at the same offset.
             (3, 16 | 24 | 32) => match [54, 58, 62].map(|place| long(bytes, place)) {
-                [Ok(0), Ok(0), Ok(0)] => masks(BYTES),
+                [Ok(0), Ok(0), Ok(0)] if header.bits == 32 => masks(BYTES),
                 [red, green, blue] => masks([red?, green?, blue?]),
             },
             (compression, bits) => Err(unsupported(format!(

@@ -1,4 +1,4 @@
-use frostline_tensor::{AugmentationError, OpError, OpErrorCode, PixelSpecError, ShapeError};
+use frostline_tensor::{AugmentationError, OpError, OpErrorCode, PixelSpecError, ShapeError, StandIn};
 
 /// The encodings that can be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
@@ -29,6 +29,9 @@ pub enum ImageError {
         /// The first bytes, shown as escaped text and hex.
         start: String,
     },
+    /// The object is not the image, but a pointer to it or a page about it.
+    #[error("the object is {0}")]
+    StandIn(#[from] StandIn),
     /// The format is known but not supported.
     #[error("{name} is not supported; convert it to JPEG or PNG")]
     UnsupportedFormat {
@@ -101,7 +104,10 @@ pub enum ImageError {
         /// Format according to the first bytes.
         format: ImageFormat,
     },
-    /// The decoding thread did not return a result.
+    /// Resizing or augmenting the image panicked. Other images are not affected.
+    #[error("preparing the image failed because of a bug; please report it with the file and the command")]
+    Panicked,
+    /// The decoding threads did not return a result.
     #[error("the decoding threads have been shut down")]
     PoolClosed,
     /// The pixel spec is invalid.
@@ -137,14 +143,16 @@ impl ImageError {
     /// Returns the class of the failure, for programs.
     pub fn code(&self) -> OpErrorCode {
         match self {
-            Self::Empty | Self::Unrecognized { .. } | Self::Truncated { .. } | Self::Malformed { .. } => {
-                OpErrorCode::InvalidEncoding
-            }
+            Self::Empty
+            | Self::Unrecognized { .. }
+            | Self::StandIn(_)
+            | Self::Truncated { .. }
+            | Self::Malformed { .. } => OpErrorCode::InvalidEncoding,
             Self::Unsupported { .. } | Self::UnsupportedFormat { .. } => OpErrorCode::UnsupportedOperation,
             Self::TooManyPixels { .. } | Self::TooMuchMemory { .. } | Self::BatchTooLarge { .. } => {
                 OpErrorCode::TooLarge
             }
-            Self::DecoderFailed { .. } | Self::PoolClosed => OpErrorCode::RuntimeError,
+            Self::DecoderFailed { .. } | Self::Panicked | Self::PoolClosed => OpErrorCode::RuntimeError,
             Self::Spec(_) | Self::Augmentation(_) | Self::Mismatch { .. } | Self::Shape(_) => {
                 OpErrorCode::InvalidArgument
             }

@@ -1,10 +1,11 @@
 use crate::{ImageError, ImageFormat};
+use frostline_tensor::StandIn;
 
 /// Detects the format from the first bytes.
 ///
 /// # Errors
-/// Returns [`ImageError::Empty`], [`ImageError::UnsupportedFormat`] or [`ImageError::Unrecognized`] if the
-/// data cannot be decoded.
+/// Returns [`ImageError::Empty`], [`ImageError::UnsupportedFormat`], [`ImageError::StandIn`] or
+/// [`ImageError::Unrecognized`] if the data cannot be decoded.
 pub(crate) fn recognize(bytes: &[u8]) -> Result<ImageFormat, ImageError> {
     if let Some(format) = supported_format(bytes) {
         return Ok(format);
@@ -14,6 +15,9 @@ pub(crate) fn recognize(bytes: &[u8]) -> Result<ImageFormat, ImageError> {
     }
     if bytes.is_empty() {
         return Err(ImageError::Empty);
+    }
+    if let Some(stand_in) = StandIn::detect(bytes) {
+        return Err(stand_in.into());
     }
     let start = bytes.get(..bytes.len().min(8)).unwrap_or_default();
     let hex: Vec<String> = start.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -76,8 +80,16 @@ fn unsupported_format_name(bytes: &[u8]) -> Option<&'static str> {
     match found {
         Some((_, name)) => Some(name),
         None if bytes.get(128..132) == Some(b"DICM") => Some("DICOM"),
+        None if bytes.starts_with(b"<?xml") && contains_svg(bytes) => Some("SVG"),
         None => media_brand(bytes),
     }
+}
+
+/// Returns true if an SVG element begins within the first bytes of an XML document.
+fn contains_svg(bytes: &[u8]) -> bool {
+    const PROLOG: usize = 1024;
+    let prolog = bytes.get(..PROLOG).unwrap_or(bytes);
+    prolog.windows(4).any(|start| start == b"<svg")
 }
 
 /// Detects formats in ISO media files by brand. The major brand is checked first, then the compatible brands.

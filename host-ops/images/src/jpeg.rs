@@ -17,11 +17,14 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedI
     if header.components.is_empty() {
         return Err(truncated_or(&header, bytes, "the frame header is missing"));
     }
-    let Some(scan_start) = header.scan_start else {
+    if header.scan_start.is_none() {
         return Err(truncated_or(&header, bytes, "the image data is missing"));
-    };
-    if !header.complete {
-        return Err(truncated_or(&header, bytes, "the end-of-image marker is missing"));
+    }
+    if !header.complete && !header.is_single_scan() {
+        return Err(truncated(bytes, "the end-of-image marker is missing"));
+    }
+    if let Some(offset) = header.stray_restart.filter(|_| !header.is_single_scan()) {
+        return Err(stray_restart(offset));
     }
     let mut decoder = decoder(&header.essential);
     decoder.decode_headers().map_err(explain)?;
@@ -45,10 +48,11 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedI
         width,
         height,
         orientation: header.orientation(),
-        memory_needed: bytes.len() as u64 + memory_needed(&info, &header),
+        memory_needed: header.decoder_input_size(bytes.len()) as u64 + memory_needed(&info, &header),
         decode: Box::new(move || {
-            let data = [&header.essential, bytes.get(scan_start..).unwrap_or_default()].concat();
-            Ok(to_rgb(decode_samples(&data, coding)?, coding))
+            let samples = decode_samples(&header.decoder_input(bytes), coding);
+            let samples = samples.map_err(|error| damaged(error, &header, bytes));
+            Ok(to_rgb(samples?, coding))
         }),
     })
 }
@@ -70,8 +74,7 @@ fn memory_needed(info: &ImageInfo, header: &JpegHeader<'_>) -> u64 {
         width.next_multiple_of(8 * across),
         height.next_multiple_of(8 * down),
     );
-    let in_one_scan = header.scan_components == header.components.len();
-    let coefficients = if info.sof.is_sequential_dct() && in_one_scan {
+    let coefficients = if header.is_single_scan() {
         0
     } else {
         2 * components * padded_width * padded_height
@@ -98,8 +101,32 @@ fn truncated_or(header: &JpegHeader<'_>, bytes: &[u8], reason: &str) -> ImageErr
     if header.complete {
         return malformed(reason);
     }
-    let what = format!("the end-of-image marker is missing after {} bytes", bytes.len());
-    ImageError::truncated(ImageFormat::Jpeg, what)
+    truncated(bytes, reason)
+}
+
+fn truncated(bytes: &[u8], reason: &str) -> ImageError {
+    ImageError::truncated(ImageFormat::Jpeg, format!("{reason} after {} bytes", bytes.len()))
+}
+
+fn stray_restart(offset: usize) -> ImageError {
+    malformed(&format!(
+        "the image data is damaged: restart marker out of place at byte {offset}"
+    ))
+}
+
+/// Describes a failure to decode the image data.
+fn damaged(error: ImageError, header: &JpegHeader<'_>, bytes: &[u8]) -> ImageError {
+    match (error, header.stray_restart) {
+        (ImageError::Malformed { .. }, Some(offset)) => stray_restart(offset),
+        (ImageError::Malformed { .. }, None) if header.data_end == bytes.len() => {
+            truncated(bytes, "the rest of the image data is missing")
+        }
+        (ImageError::Malformed { reason, .. }, None) => malformed(&format!(
+            "the image data up to byte {} is damaged: {reason}",
+            header.data_end
+        )),
+        (other, _) => other,
+    }
 }
 
 /// Decoder output, either RGB or the coded components.
@@ -124,8 +151,9 @@ fn decode_samples(bytes: &[u8], coding: ColorCoding) -> Result<Samples, ImageErr
     let coded = decoder.input_colorspace().unwrap_or(ColorSpace::Unknown);
     let convert = coding == ColorCoding::YCbCr && coded == ColorSpace::YCbCr;
     let wanted = if convert { ColorSpace::RGB } else { coded };
-    let options = *decoder.options();
-    decoder.set_options(options.jpeg_set_out_colorspace(wanted));
+    let options = decoder.options().jpeg_set_out_colorspace(wanted);
+    // Otherwise the decoder would paint what it cannot decode gray.
+    decoder.set_options(options.set_strict_mode(true));
     let values = decoder.decode().map_err(explain)?;
     Ok(Samples {
         values,

@@ -1,6 +1,10 @@
 //! Parses the markers of a JPEG like libjpeg before decoding. This covers the color coding, the segments that
 //! affect pixels, and the end of the image. The decoder only receives these segments. Both therefore
 //! interpret the same data, and other segments cannot cost the decoder time or memory.
+//!
+//! The decoder treats missing image data as zeros. libjpeg would paint the rest gray, and neither is the
+//! photo. [`JpegHeader::decoder_input`] therefore follows all image data with an invalid code, so that decoding
+//! fails if data is missing.
 
 use crate::orientation::Orientation;
 
@@ -30,23 +34,50 @@ pub(crate) struct JpegHeader<'a> {
     /// Offset of the first scan's data. `None` if there is no scan.
     pub(crate) scan_start: Option<usize>,
     /// Number of components in the first scan.
-    pub(crate) scan_components: usize,
+    scan_components: usize,
+    /// True for sequential coding, false for progressive coding.
+    sequential: bool,
     /// Total number of scans.
     pub(crate) scans: usize,
     /// True if there is an end-of-image marker.
     pub(crate) complete: bool,
+    /// Offset at which the image data ends: that of the end-of-image marker, or of the first marker after the
+    /// data if there is a single scan.
+    pub(crate) data_end: usize,
+    /// Number of restart markers that [`Self::decoder_input`] copies.
+    restarts: usize,
+    /// Restart interval in MCUs. 0 disables restarts.
+    restart_interval: u16,
+    /// The next restart marker of the current scan.
+    next_restart: u8,
+    /// Offset of the first restart marker that is not the expected one.
+    pub(crate) stray_restart: Option<usize>,
 }
 
+/// Image data that is not a valid Huffman code: the standard reserves codes of ones. 8 bytes are as many as
+/// zune-jpeg reads ahead.
+const INVALID_CODE: [u8; 16] = [
+    0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0,
+];
+
+const END_OF_IMAGE: [u8; 2] = [0xff, 0xd9];
+
 impl<'a> JpegHeader<'a> {
-    /// Parses the segments up to the end-of-image marker or the end of the data.
+    /// Parses the segments up to the end-of-image marker or the end of the data. If the first scan contains
+    /// the whole image, the first marker after it ends the image, like in libjpeg.
     pub(crate) fn read(bytes: &'a [u8]) -> Self {
-        let mut header = Self::empty();
+        let mut header = Self {
+            data_end: bytes.len(),
+            ..Self::empty()
+        };
         let mut position = 2;
         while let Some((marker, after)) = next_marker(bytes, position) {
             position = after;
             match marker {
-                0xd9 => {
-                    header.complete = true;
+                0xd0..=0xd7 if header.restart(marker, after - 2) => {}
+                _ if marker == 0xd9 || header.is_single_scan() => {
+                    header.complete = marker == 0xd9;
+                    header.data_end = after - 2;
                     break;
                 }
                 // Restart markers, start of image and TEM are not followed by a segment.
@@ -63,6 +94,47 @@ impl<'a> JpegHeader<'a> {
         header
     }
 
+    /// Returns true if the first scan contains the whole image.
+    pub(crate) fn is_single_scan(&self) -> bool {
+        self.sequential && self.scan_start.is_some() && self.scan_components == self.components.len()
+    }
+
+    /// Returns the maximum size of [`Self::decoder_input`] in bytes, for a file with `size` bytes.
+    pub(crate) fn decoder_input_size(&self, size: usize) -> usize {
+        size + (self.restarts + self.scans + 1) * INVALID_CODE.len()
+    }
+
+    /// Returns the segments that affect pixels and the image data of `bytes` for the decoder.
+    pub(crate) fn decoder_input(&self, bytes: &[u8]) -> Vec<u8> {
+        let mut input = Vec::with_capacity(self.decoder_input_size(bytes.len()));
+        input.extend(&self.essential);
+        let bytes = bytes.get(..self.data_end).unwrap_or(bytes);
+        let mut copied = self.scan_start.unwrap_or(bytes.len());
+        let (mut position, mut scans, mut in_scan) = (copied, 1, true);
+        while let Some((marker, after)) = next_marker(bytes, position) {
+            let is_restart = matches!(marker, 0xd0..=0xd7);
+            // zune-jpeg requires that it meets the marker after these scans while reading ahead.
+            let is_guarded = is_restart || (!self.sequential && scans > 1);
+            if in_scan && is_guarded {
+                input.extend(bytes.get(copied..after - 2).unwrap_or_default());
+                input.extend(INVALID_CODE);
+                copied = after - 2;
+            }
+            position = after;
+            if !is_restart && !matches!(marker, 0x01 | 0xd8) {
+                position += 2 + segment(bytes, after).map_or(0, <[u8]>::len);
+                in_scan = marker == 0xda;
+                scans += usize::from(in_scan);
+            }
+        }
+        input.extend(bytes.get(copied..).unwrap_or_default());
+        if self.sequential || scans > 1 {
+            input.extend(INVALID_CODE);
+        }
+        input.extend(END_OF_IMAGE);
+        input
+    }
+
     fn empty() -> Self {
         Self {
             components: Vec::new(),
@@ -73,28 +145,55 @@ impl<'a> JpegHeader<'a> {
             essential: vec![0xff, 0xd8],
             scan_start: None,
             scan_components: 0,
+            sequential: false,
             scans: 0,
             complete: false,
+            data_end: 0,
+            restarts: 0,
+            restart_interval: 0,
+            next_restart: 0xd0,
+            stray_restart: None,
         }
     }
 
     fn segment(&mut self, marker: u8, segment: &'a [u8], end: usize) {
+        match (marker, segment) {
+            (0xda, _) => {
+                self.scans += 1;
+                self.next_restart = 0xd0;
+            }
+            (0xdd, [high, low, ..]) => self.restart_interval = u16::from_be_bytes([*high, *low]),
+            _ => {}
+        }
+        if self.scan_start.is_some() {
+            return;
+        }
         match marker {
             // Start-of-frame markers, which are C0 to CF except DHT, JPG and DAC.
             0xc0..=0xcf if !matches!(marker, 0xc4 | 0xc8 | 0xcc) && self.components.is_empty() => {
+                self.sequential = matches!(marker, 0xc0 | 0xc1);
                 self.frame(segment);
             }
-            0xda => self.scans += 1,
             0xe0 if segment.starts_with(b"JFIF\0") => self.jfif = true,
             0xee if segment.starts_with(b"Adobe") => {
                 self.adobe_transform = segment.get(11).copied().or(self.adobe_transform);
             }
             _ => {}
         }
-        if self.scan_start.is_none() {
-            self.note_metadata(marker, segment);
-            self.keep(marker, segment, end);
+        self.note_metadata(marker, segment);
+        self.keep(marker, segment, end);
+    }
+
+    /// Returns true if the restart marker is the expected one. libjpeg searches for the right position after
+    /// others.
+    fn restart(&mut self, marker: u8, offset: usize) -> bool {
+        let is_expected = self.restart_interval > 0 && marker == self.next_restart;
+        if self.scans > 0 && !is_expected {
+            self.stray_restart.get_or_insert(offset);
         }
+        self.restarts += 1;
+        self.next_restart = 0xd0 | ((self.next_restart + 1) & 7);
+        is_expected
     }
 
     /// Records EXIF and XMP. Only called up to the first scan header, because Pillow ignores metadata after

@@ -10,7 +10,6 @@
 //! * [`load_augmented`] also applies a [`View`](frostline_tensor::View). [`Draw`] contains the random choices
 //!   for a sample.
 //! * [`normalize()`] converts crops to network input. The values are identical to loading as `f32`.
-//! * [`is_image_name`] selects images by name without reading them.
 //! * [`DecodePool`] provides a bounded number of decoding threads for the process.
 //! * [`BatchLoader`] reads from a [`ByteSource`] and decodes concurrently into a batch tensor. Broken samples
 //!   are reported and do not fail the batch. Bytes carry their memory reservation ([`ReservedBytes`]), and large
@@ -30,7 +29,6 @@ mod jpeg;
 mod jpeg_header;
 mod limits;
 mod loader;
-mod names;
 mod normalize;
 mod orientation;
 mod placement;
@@ -47,9 +45,8 @@ pub use decode::{Undecoded, decode};
 pub use error::{ImageError, ImageFormat};
 pub use limits::{BatchLimits, DecodeLimits};
 pub use loader::{BatchLoader, ByteSource, LoaderOptions};
-pub use names::{EXTENSIONS, extension, is_image_name, is_unsupported_image_name};
 pub use normalize::normalize;
 pub use pool::DecodePool;
-pub use resize::{load, load_augmented, resize_and_crop};
+pub use resize::{load, load_augmented, memory_needed, resize_and_crop};
 pub use rgb::RgbImage;
 pub use room::{DecodeRoom, Guard, ReservedBytes};

@@ -10,14 +10,29 @@ pub struct DecodeLimits {
 }
 
 impl DecodeLimits {
-    /// 64 Mi pixels, enough for the 61 megapixels of current full-frame cameras. A limit is required because
-    /// a file with a few hundred bytes can declare any size.
-    const DEFAULT_MAX_PIXELS: u64 = 64 << 20;
+    /// 256 Mi pixels, enough for phones with 200 megapixels. A limit is required because a file with a few
+    /// hundred bytes can declare any size.
+    pub const DEFAULT_MAX_PIXELS: u64 = 256 << 20;
 
-    /// 1 GiB. At the maximum number of pixels, an ordinary JPEG needs 192 MiB (384 MiB with a quarter turn),
-    /// a progressive JPEG 576 MiB, and a WebP with alpha about 800 MiB. Half the limit would refuse
-    /// progressive JPEGs from full-frame cameras. Photos never need more than the limit.
-    const DEFAULT_MAX_BYTES: u64 = 1 << 30;
+    /// Upper bound for the setting, about that of a JPEG with 65,535 x 65,535 pixels.
+    pub const LARGEST_MAX_PIXELS: u64 = 1 << 32;
+
+    /// Memory limit in bytes per pixel. An ordinary JPEG needs 3 bytes per pixel, or 6 with a quarter turn.
+    /// Progressive JPEGs need 9 and WebPs with alpha 12, so large ones are refused.
+    const BYTES_PER_PIXEL: u64 = 8;
+
+    /// Minimum memory limit of 1 GiB, enough for photos of 60 megapixels in any format.
+    const MIN_MAX_BYTES: u64 = 1 << 30;
+
+    /// Returns the limits for images with up to `max_pixels` pixels. `None` selects the default.
+    pub fn new(max_pixels: Option<u64>) -> Self {
+        let max_pixels = max_pixels.unwrap_or(Self::DEFAULT_MAX_PIXELS);
+        let max_bytes = max_pixels.saturating_mul(Self::BYTES_PER_PIXEL);
+        Self {
+            max_pixels,
+            max_bytes: max_bytes.max(Self::MIN_MAX_BYTES),
+        }
+    }
 
     /// Checks the declared size and returns the bytes of the RGB pixels.
     pub(crate) fn check(&self, format: ImageFormat, width: u32, height: u32) -> Result<usize, ImageError> {
@@ -56,10 +71,7 @@ impl DecodeLimits {
 
 impl Default for DecodeLimits {
     fn default() -> Self {
-        Self {
-            max_pixels: Self::DEFAULT_MAX_PIXELS,
-            max_bytes: Self::DEFAULT_MAX_BYTES,
-        }
+        Self::new(None)
     }
 }
 

@@ -1,5 +1,5 @@
 use crate::batch::Batch;
-use crate::resize::{preprocess, resize_memory};
+use crate::resize::{preparation_memory, preprocess};
 use crate::{BatchLimits, DecodeLimits, DecodePool, DecodeRoom, ImageError, ReservedBytes, Undecoded};
 use frostline_tensor::{
     BoxFuture, LoadedPixels, OpError, PixelFormat, PixelSpec, SampleLoader, SampleRef, View,
@@ -171,9 +171,7 @@ fn crop(
     } = options;
     let named = |error: ImageError| naming(key, &error);
     let image = Undecoded::read(&object.bytes, decode).map_err(named)?;
-    let takes = image
-        .memory_needed()
-        .max(resize_memory(&image, spec, view.is_some()));
+    let takes = preparation_memory(&image, spec, view.is_some());
     decode.check_bytes(image.format(), takes).map_err(named)?;
     let room = room
         .as_ref()

@@ -1,8 +1,11 @@
 use crate::claim::ParsedImage;
 use crate::orientation::Orientation;
 use crate::{DecodeLimits, ImageError, ImageFormat};
-use png::{BitDepth, ColorType, Decoder, DecodingError, Info, Limits, Reader, Transformations};
-use std::io::Cursor;
+use png::{
+    BitDepth, ColorType, Decoder, DecodingError, Info, InterlaceInfo, Limits, Reader, Transformations,
+    expand_interlaced_row,
+};
+use std::io::{Cursor, ErrorKind};
 
 /// Maximum bytes of ancillary chunks. A camera's EXIF needs about 64 KiB, and larger chunks do not affect
 /// pixels.
@@ -79,36 +82,76 @@ fn pixels(decoder: Decoder<Cursor<&[u8]>>, size: usize) -> Result<Vec<u8>, Image
     let mut pixels = Vec::new();
     pixels.reserve_exact(size);
     if reader.info().interlaced {
-        read_interlaced(&mut reader, &rows, &mut pixels)?;
+        let samples = read_interlaced(&mut reader)?;
+        for row in samples.chunks_exact(row_bytes(reader.info()).max(1)) {
+            rows.append(row, &mut pixels);
+        }
     } else {
-        while let Some(row) = reader.next_row().map_err(explain)? {
+        for _ in 0..reader.info().height {
+            let row = reader.next_row().map_err(explain)?.ok_or_else(failed)?;
             rows.append(row.data(), &mut pixels);
         }
     }
-    Ok(pixels)
+    // Reads on to verify the checksums. Like in Pillow, these and the end marker may be missing.
+    match reader.next_row() {
+        Err(error) if !is_end(&error) => Err(explain(error)),
+        _ => Ok(pixels),
+    }
+}
+/// Reads all passes of an interlaced image and returns the samples.
+fn read_interlaced(reader: &mut Reader<Cursor<&[u8]>>) -> Result<Vec<u8>, ImageError> {
+    let info = reader.info();
+    let (width, height, stride) = (info.width, info.height, row_bytes(info));
+    // The maximum is 64 bits per pixel.
+    let bits = u8::try_from(info.bits_per_pixel()).map_err(|_| failed())?;
+    let mut samples = vec![0; reader.output_buffer_size().ok_or_else(failed)?];
+    for _ in 0..interlaced_rows(width, height) {
+        let row = reader
+            .next_interlaced_row()
+            .map_err(explain)?
+            .ok_or_else(failed)?;
+        let InterlaceInfo::Adam7(position) = row.interlace() else {
+            return Err(failed());
+        };
+        expand_interlaced_row(&mut samples, stride, row.data(), position, bits);
+    }
+    Ok(samples)
 }
 
-fn read_interlaced(
-    reader: &mut Reader<Cursor<&[u8]>>,
-    rows: &RowConverter,
-    pixels: &mut Vec<u8>,
-) -> Result<(), ImageError> {
-    let failed = || ImageError::DecoderFailed {
+/// Returns the total number of rows in the seven passes of an interlaced image.
+fn interlaced_rows(width: u32, height: u32) -> u32 {
+    /// First column, first row, and distance between rows in each pass.
+    const PASSES: [(u32, u32, u32); 7] = [
+        (0, 0, 8),
+        (4, 0, 8),
+        (0, 4, 8),
+        (2, 0, 4),
+        (0, 2, 4),
+        (1, 0, 2),
+        (0, 1, 2),
+    ];
+    let passes = PASSES.iter().filter(|(column, ..)| *column < width);
+    passes
+        .map(|(_, row, step)| height.saturating_sub(*row).div_ceil(*step))
+        .sum()
+}
+
+fn failed() -> ImageError {
+    ImageError::DecoderFailed {
         format: ImageFormat::Png,
-    };
-    let mut frame = vec![0; reader.output_buffer_size().ok_or_else(failed)?];
-    let row_bytes = reader.next_frame(&mut frame).map_err(explain)?.line_size;
-    for row in frame.chunks_exact(row_bytes.max(1)) {
-        rows.append(row, pixels);
     }
-    Ok(())
+}
+
+/// Returns true if the decoder has reached the end of the data.
+fn is_end(error: &DecodingError) -> bool {
+    matches!(error, DecodingError::IoError(error) if error.kind() == ErrorKind::UnexpectedEof)
 }
 
 fn explain(error: DecodingError) -> ImageError {
+    if is_end(&error) {
+        return ImageError::truncated(ImageFormat::Png, "the data ends inside the image");
+    }
     let reason = match error {
-        DecodingError::IoError(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
-            return ImageError::truncated(ImageFormat::Png, "the data ends inside the image");
-        }
         DecodingError::IoError(error) => error.to_string(),
         DecodingError::Format(error) => error.to_string(),
         DecodingError::Parameter(error) => error.to_string(),

@@ -1,5 +1,7 @@
-use crate::ImageError;
+use crate::resize::{preparation_memory, preprocess};
+use crate::{DecodeLimits, ImageError, LoaderOptions, Undecoded, load_augmented};
 use frostline_batching::{Lock, TurnPool};
+use frostline_tensor::{PixelSpec, View};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -22,6 +24,47 @@ pub struct DecodePool {
     tenant: Arc<str>,
     /// Permits of the tenant, two per thread. They limit the tenant's queued work.
     permits: Arc<Semaphore>,
+    limits: DecodeLimits,
+    /// Memory for the large images of [`DecodePool::load`], in units of [`MEMORY_UNIT`].
+    memory: Arc<Semaphore>,
+}
+
+/// Unit of reservations in bytes, because a semaphore has only 32 bits.
+const MEMORY_UNIT: u64 = 1 << 20;
+
+fn memory_units(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(MEMORY_UNIT)).unwrap_or(u32::MAX)
+}
+
+/// Result of the first attempt to load an object.
+enum Attempt<B> {
+    Loaded(Vec<u8>),
+    /// The image needs a reservation.
+    Large {
+        needed: u64,
+        object: B,
+    },
+}
+
+impl<B: AsRef<[u8]>> Attempt<B> {
+    /// Loads an object unless the image is large.
+    fn load(
+        object: B,
+        spec: &PixelSpec,
+        limits: &DecodeLimits,
+        view: Option<&View>,
+        key: &str,
+    ) -> Result<Self, ImageError> {
+        spec.check()?;
+        let image = Undecoded::read(object.as_ref(), limits)?;
+        let needed = preparation_memory(&image, spec, view.is_some());
+        limits.check_bytes(image.format(), needed)?;
+        if needed >= LoaderOptions::RESERVATION_THRESHOLD {
+            drop(image);
+            return Ok(Self::Large { needed, object });
+        }
+        Ok(Self::Loaded(preprocess(&image.decode()?, spec, view, key)?))
+    }
 }
 
 /// State shared by all handles.
@@ -50,21 +93,62 @@ impl DecodePool {
             pool: TurnPool::start("decode", threads, TURN, clock, |work: Work| work())?,
             permits: Lock::default(),
         };
-        Ok(Self::with_permits(Arc::new(started), ""))
+        let (threads, tenant, limits) = (Arc::new(started), Arc::from(""), DecodeLimits::default());
+        Ok(Self {
+            permits: threads.permits(&tenant),
+            threads,
+            tenant,
+            limits,
+            memory: Arc::new(Semaphore::new(memory_units(limits.max_bytes) as usize)),
+        })
+    }
+
+    /// Sets the limits of images for [`Self::load`].
+    #[must_use]
+    pub fn with_limits(self, limits: DecodeLimits) -> Self {
+        Self {
+            limits,
+            memory: Arc::new(Semaphore::new(memory_units(limits.max_bytes) as usize)),
+            ..self
+        }
     }
 
     /// Returns a handle that submits work to the same threads on behalf of `tenant`.
     pub fn for_tenant(&self, tenant: &str) -> Self {
-        Self::with_permits(Arc::clone(&self.threads), tenant)
-    }
-
-    fn with_permits(threads: Arc<Threads>, tenant: &str) -> Self {
         let tenant = Arc::from(tenant);
         Self {
-            permits: threads.permits(&tenant),
-            threads,
+            permits: self.threads.permits(&tenant),
             tenant,
+            ..self.clone()
         }
+    }
+
+    /// Decodes an object on a thread like [`load_augmented`]. All images that need
+    /// [`LoaderOptions::RESERVATION_THRESHOLD`] bytes or more together use no more memory than a single image
+    /// may use. They wait for each other without occupying a thread.
+    ///
+    /// # Errors
+    /// Returns the errors of [`load_augmented`], and [`ImageError::Panicked`] if decoding panicked.
+    pub async fn load(
+        &self,
+        object: impl AsRef<[u8]> + Send + 'static,
+        spec: PixelSpec,
+        view: Option<View>,
+        key: String,
+    ) -> Result<Vec<u8>, ImageError> {
+        let limits = self.limits;
+        let first = {
+            let key = key.clone();
+            move || Attempt::load(object, &spec, &limits, view.as_ref(), &key)
+        };
+        let (needed, object) = match self.run(first).await?? {
+            Attempt::Loaded(crop) => return Ok(crop),
+            Attempt::Large { needed, object } => (needed, object),
+        };
+        let reserved = self.memory.acquire_many(memory_units(needed)).await;
+        let _reserved = reserved.map_err(|_| ImageError::PoolClosed)?;
+        self.run(move || load_augmented(object.as_ref(), &spec, &limits, view.as_ref(), &key))
+            .await?
     }
 
     /// Returns the number of decoding threads.
@@ -76,7 +160,7 @@ impl DecodePool {
     /// takes the work, it never runs.
     ///
     /// # Errors
-    /// Returns [`ImageError::PoolClosed`] if the work panicked.
+    /// Returns [`ImageError::Panicked`] if the work panicked.
     pub async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -97,7 +181,8 @@ impl DecodePool {
         let result = result.await;
         // A thread has already taken the work, so removing it is unnecessary.
         std::mem::forget(take_back);
-        result.map_err(|_| ImageError::PoolClosed)
+        // The threads run until the last handle is dropped, so only a panic drops the answer.
+        result.map_err(|_| ImageError::Panicked)
     }
 }
 
@@ -124,6 +209,7 @@ impl Drop for RemoveOnDrop<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use frostline_tensor::OpError;
     use futures::future::{join, join_all};
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::sync::mpsc::channel;
@@ -133,8 +219,10 @@ mod tests {
         let pool = DecodePool::start(1).unwrap();
         assert_eq!(
             pool.run(|| panic!("on purpose")).await,
-            Err::<(), _>(ImageError::PoolClosed)
+            Err::<(), _>(ImageError::Panicked)
         );
+        // Clients retry failures that a host caused, but the same image fails again.
+        assert!(!OpError::from(ImageError::Panicked).host_caused);
         assert_eq!(pool.run(|| 7).await, Ok(7));
     }
 

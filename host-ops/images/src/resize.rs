@@ -48,10 +48,33 @@ pub(crate) fn preprocess(
     Draw::new(view, key, (image.width(), image.height()), spec).apply(image, spec)
 }
 
+/// Parses the headers of an object and returns the maximum bytes that [`load`] or [`load_augmented`] allocates
+/// at any time, without the object itself.
+///
+/// # Errors
+/// Returns an error from [`Undecoded::read`], and [`ImageError::TooMuchMemory`] if resizing exceeds `limits`.
+pub fn memory_needed(
+    bytes: &[u8],
+    spec: &PixelSpec,
+    augmented: bool,
+    limits: &DecodeLimits,
+) -> Result<u64, ImageError> {
+    spec.check()?;
+    let image = Undecoded::read(bytes, limits)?;
+    let needed = preparation_memory(&image, spec, augmented);
+    limits.check_bytes(image.format(), needed)?;
+    Ok(needed)
+}
+
+/// Returns the maximum bytes for decoding an image and for [`preprocess`].
+pub(crate) fn preparation_memory(image: &Undecoded<'_>, spec: &PixelSpec, augmented: bool) -> u64 {
+    image.memory_needed().max(resize_memory(image, spec, augmented))
+}
+
 /// Returns the maximum bytes that [`preprocess`] needs. This includes the image, the intermediate image, up
 /// to three copies of the crop, and weights for each pixel of a row and column of the source
 /// (`precompute_coefficients` in fast_image_resize).
-pub(crate) fn resize_memory(image: &Undecoded<'_>, spec: &PixelSpec, augmented: bool) -> u64 {
+fn resize_memory(image: &Undecoded<'_>, spec: &PixelSpec, augmented: bool) -> u64 {
     let (width, height) = (image.width(), image.height());
     let (rows, columns) = if augmented {
         // A random crop can include any part of the image.

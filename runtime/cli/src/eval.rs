@@ -33,6 +33,7 @@ pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Re
         pixels,
         device: flags.compute.device.parse()?,
         threads: flags.compute.threads,
+        image_pixels: flags.host.image_pixels,
     };
     // Without a guest, the host only reads objects.
     let device = if job.guest.is_some() {

@@ -39,10 +39,13 @@ fn of_data(event: &Event) -> Option<String> {
         }
         Event::LeftOut(SkippedObjects { objects, first }) => {
             let more = if *objects > first.len() { ", .." } else { "" };
-            format!(
-                "skipped    {objects} non-image or unlabeled objects: {}{more}",
-                first.join(", ")
-            )
+            let names = first.join(", ");
+            let hint = if first.iter().any(|key| key.ends_with(".icloud")) {
+                "; .icloud files stand for images in iCloud: download them in Finder or with brctl download"
+            } else {
+                ""
+            };
+            format!("skipped    {objects} non-image or unlabeled objects: {names}{more}{hint}")
         }
         Event::Upload {
             what,

@@ -23,6 +23,8 @@ pub(crate) struct Access<'a> {
     pub(crate) ca: Option<&'a Path>,
     /// Folder above the data that the embedded host may read through links.
     pub(crate) follow_links: Option<&'a Path>,
+    /// Maximum number of pixels of an image on the embedded host.
+    pub(crate) image_pixels: Option<u64>,
 }
 
 impl<'a> Access<'a> {
@@ -41,6 +43,7 @@ impl<'a> Access<'a> {
             token_file: hosts.token_file.as_deref(),
             ca: hosts.ca.as_deref(),
             follow_links: hosts.follow_links.as_deref(),
+            image_pixels: hosts.image_pixels,
         })
     }
 
@@ -87,7 +90,8 @@ impl Connection {
     /// access to `data` and with engines on `device`.
     pub(crate) async fn open(access: Access<'_>, data: &str, device: &str) -> Result<Self> {
         if access.urls.is_empty() {
-            return Self::embed(embedded_root(data, access.follow_links)?, device).await;
+            let root = embedded_root(data, access.follow_links)?;
+            return Self::embed(root, device, access.image_pixels).await;
         }
         // Read the token once, because the file may be a pipe.
         let (token, trust) = access.identity()?;
@@ -102,7 +106,7 @@ impl Connection {
         })
     }
 
-    async fn embed(data: String, device: &str) -> Result<Self> {
+    async fn embed(data: String, device: &str, image_pixels: Option<u64>) -> Result<Self> {
         let state = tempfile::Builder::new()
             .prefix("frostline-")
             // The folder contains the host's token.
@@ -116,6 +120,7 @@ impl Connection {
             ..HostSettings::default()
         };
         device.clone_into(&mut settings.engine.device);
+        settings.limits.image_pixels = image_pixels.unwrap_or(settings.limits.image_pixels);
         let token_file = state.path().join("token");
         let mut config = settings.check()?;
         // Error messages may contain details, because the user also operates this host.

@@ -36,6 +36,7 @@ pub(crate) async fn run(flags: Predict, json: bool, stop: &CancellationToken) ->
         pixels,
         device: flags.compute.device.parse()?,
         threads: flags.compute.threads,
+        image_pixels: flags.image_pixels,
     };
     tokio::select! {
         biased;

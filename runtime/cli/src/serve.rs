@@ -121,6 +121,7 @@ fn settings(flags: Serve) -> Result<HostSettings> {
     settings.metrics_listen = flags.metrics_listen.or(settings.metrics_listen);
     settings.token_file = flags.token_file.or(settings.token_file);
     settings.memory_budget = flags.memory_budget.or(settings.memory_budget);
+    settings.limits.image_pixels = flags.image_pixels.unwrap_or(settings.limits.image_pixels);
     settings.drain = flags.drain.unwrap_or(settings.drain);
     settings.engine.device = flags.device.unwrap_or(settings.engine.device);
     let device_memory = flags.device_memory_budget;

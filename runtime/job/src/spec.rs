@@ -179,6 +179,9 @@ settings! {
         /// Parent folder of --data. Without a host, links that lead out of --data are followed within this
         /// folder, as required for data from DVC or the Hugging Face cache
         Place follow_links: Option<PathBuf> = None => arg(long, value_name = "DIR", conflicts_with = "host");
+        /// Maximum number of pixels of an image that this machine decodes (width times height). The default
+        /// is 268435456, for photos of 200 megapixels. Storage hosts have their own limit
+        Place image_pixels: Option<u64> = None => arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u64).range(1..));
     }
 }
 

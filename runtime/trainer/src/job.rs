@@ -210,6 +210,9 @@ pub struct EvaluationJob {
     pub device: Device,
     /// Number of threads in the engine and in the image decoder of the trainer. 0 uses all cores.
     pub threads: usize,
+    /// Maximum number of pixels of an image that the trainer decodes. See
+    /// [`HostList::image_pixels`](frostline_job::HostList::image_pixels).
+    pub image_pixels: Option<u64>,
 }
 
 impl EvaluationJob {
@@ -230,6 +233,7 @@ impl EvaluationJob {
             pixels: PixelFlags::default(),
             device: job.device,
             threads: job.spec.threads,
+            image_pixels: job.spec.hosts.image_pixels,
         }
     }
 

@@ -5,7 +5,7 @@
 //! TO are not enlarged again.
 
 use anyhow::{Context, Result, bail, ensure};
-use frostline_images::{DecodeLimits, RgbImage, decode, is_image_name, resize_and_crop};
+use frostline_images::{DecodeLimits, RgbImage, decode, resize_and_crop};
 use frostline_tensor::{Interpolation, PixelSpec, ResizeMode};
 use jpeg_encoder::{ColorType, Encoder};
 use std::fs;

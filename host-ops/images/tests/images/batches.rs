@@ -3,8 +3,8 @@
 use crate::fixture;
 use bytes::Bytes;
 use frostline_images::{
-    BatchLimits, BatchLoader, ByteSource, DecodeLimits, DecodePool, DecodeRoom, Guard, LoaderOptions,
-    ReservedBytes, Undecoded, load, normalize,
+    BatchLimits, BatchLoader, ByteSource, DecodeLimits, DecodePool, DecodeRoom, Guard, ImageError,
+    LoaderOptions, ReservedBytes, Undecoded, load, memory_needed, normalize,
 };
 use frostline_tensor::{
     BoxFuture, LoadedPixels, OpError, OpErrorCode, PixelFormat, PixelSpec, SampleLoader, SampleRef,
@@ -261,4 +261,100 @@ async fn large_images_are_decoded_in_memory_that_is_lent() {
         let failed: Vec<usize> = batch.failed.iter().map(|failure| failure.index).collect();
         assert_eq!(failed, if lends { vec![] } else { vec![1] });
     }
+}
+
+/// A large image that counts how many are decoded in reserved memory. The first access reads the headers.
+struct Counted {
+    bytes: Vec<u8>,
+    accesses: AtomicUsize,
+    decoding: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        if self.accesses.fetch_add(1, Ordering::SeqCst) == 1 {
+            let now = self.decoding.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most.fetch_max(now, Ordering::SeqCst);
+        }
+        &self.bytes
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if self.accesses.load(Ordering::SeqCst) > 1 {
+            self.decoding.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+#[tokio::test]
+async fn large_images_of_a_pool_share_the_memory_of_one() {
+    let limits = DecodeLimits::default();
+    let max_bytes = memory_needed(&large(), &spec(), false, &limits).unwrap();
+    assert!(max_bytes >= LoaderOptions::RESERVATION_THRESHOLD);
+    let pool = |max_bytes| {
+        let pool = DecodePool::start(4).unwrap();
+        pool.with_limits(DecodeLimits { max_bytes, ..limits })
+    };
+    let (decoding, most) = (Arc::default(), Arc::default());
+    let enough = pool(max_bytes);
+    let loads = (0..6).map(|_| {
+        let image = Counted {
+            bytes: large(),
+            accesses: AtomicUsize::default(),
+            decoding: Arc::clone(&decoding),
+            most: Arc::clone(&most),
+        };
+        enough.load(image, spec(), None, String::new())
+    });
+    let expected = load(&large(), &spec(), &limits);
+    for loaded in futures::future::join_all(loads).await {
+        assert_eq!(loaded, expected);
+    }
+    assert_eq!(most.load(Ordering::SeqCst), 1);
+    let small = enough.load(fixture("color.png"), spec(), None, String::new());
+    assert_eq!(small.await, load(&fixture("color.png"), &spec(), &limits));
+    let refused = pool(max_bytes - 1)
+        .load(large(), spec(), None, String::new())
+        .await;
+    assert!(
+        matches!(refused, Err(ImageError::TooMuchMemory { .. })),
+        "{refused:?}"
+    );
+    let few = DecodePool::start(1)
+        .unwrap()
+        .with_limits(DecodeLimits::new(Some(1 << 20)));
+    let refused = few.load(large(), spec(), None, String::new()).await;
+    assert!(
+        matches!(refused, Err(ImageError::TooManyPixels { .. })),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn photos_of_phones_are_within_the_default_limits() {
+    // A JPEG with 12,000 x 9,000 pixels, of which only the header is read.
+    let mut photo = fixture("color-420.jpg");
+    let frame = photo
+        .windows(2)
+        .position(|marker| marker == [0xff, 0xc0])
+        .unwrap();
+    photo[frame + 5..frame + 7].copy_from_slice(&9000_u16.to_be_bytes());
+    photo[frame + 7..frame + 9].copy_from_slice(&12_000_u16.to_be_bytes());
+    let limits = DecodeLimits::default();
+    let needed = memory_needed(&photo, &spec(), true, &limits).unwrap();
+    assert!(
+        needed > 12_000 * 9000 * 3 && needed < limits.max_bytes / 3,
+        "{needed}"
+    );
+    // A quarter turn of 200 megapixels needs the pixels twice.
+    assert!(16_320 * 12_240 * 6 < limits.max_bytes && 16_320 * 12_240 < limits.max_pixels);
+    let fewer = DecodeLimits::new(Some(64 << 20));
+    let refused = memory_needed(&photo, &spec(), true, &fewer);
+    assert!(
+        matches!(refused, Err(ImageError::TooManyPixels { .. })),
+        "{refused:?}"
+    );
 }

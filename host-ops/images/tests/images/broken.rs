@@ -39,6 +39,33 @@ fn unrecognized_data_is_described() {
 }
 
 #[test]
+fn files_that_stand_in_for_an_image_are_refused_with_the_next_step() {
+    for (text, words) in [
+        (
+            "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n",
+            "git lfs pull",
+        ),
+        (
+            "<!DOCTYPE html>\n<html><head><title>403</title></head></html>",
+            "an HTML page",
+        ),
+        ("bplist00\u{1}\u{2}", "an iCloud placeholder"),
+        ("outs:\n- md5: 0\n", "dvc pull"),
+        (
+            "<?xml version=\"1.0\"?><Error><Code>NoSuchKey</Code></Error>",
+            "an XML document",
+        ),
+        (
+            "<?xml version=\"1.0\"?><svg xmlns=\"http://www.w3.org/2000/svg\"/>",
+            "SVG is not supported",
+        ),
+    ] {
+        let error = decoded(text.as_bytes()).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+#[test]
 fn formats_that_are_not_decoded_are_refused_by_name() {
     let media = |brands: &[u8]| {
         let size = u32::try_from(brands.len() + 8).unwrap().to_be_bytes();
@@ -91,11 +118,12 @@ fn a_cut_image_is_refused_wherever_it_is_cut() {
         let pixels = decoded(&whole).unwrap();
         for length in 1..whole.len() {
             match decoded(&whole[..length]) {
-                // Pillow also accepts these images. The end marker is missing, or data after the first frame
-                // of a GIF.
+                // Pillow also accepts these images. The end marker and checksums are missing, or data after
+                // the first frame of a GIF.
                 Ok(cut) => assert!(
                     cut == pixels
-                        && (name.ends_with(".png") && length + 12 >= whole.len()
+                        && (name.ends_with(".png") && length + 22 >= whole.len()
+                            || name == "color-420.jpg" && length + 2 >= whole.len()
                             || name.starts_with("runs") && length + 2 >= whole.len()
                             || name.ends_with(".gif")),
                     "{name} {length}"
@@ -113,8 +141,128 @@ fn a_cut_image_is_refused_wherever_it_is_cut() {
         "color.bmp",
     ] {
         let cut = fixture(name);
-        let error = decoded(&cut[..cut.len() - 20]).unwrap_err();
+        let error = decoded(&cut[..cut.len() - 30]).unwrap_err();
         assert!(matches!(error, ImageError::Truncated { .. }), "{name}: {error}");
+    }
+}
+
+#[test]
+fn an_image_without_its_end_marker_is_decoded() {
+    let trailer = b"\0\0\0\x18ftypmp42\xff\xd0\xff\xe1\xff\xffSEFT".as_slice();
+    // The end-of-image marker of a JPEG, and the last chunk of a PNG with the preceding checksums.
+    for (name, ends) in [
+        ("color-420.jpg", [1, 2]),
+        ("color-444.jpg", [1, 2]),
+        ("gray.jpg", [1, 2]),
+        ("color.png", [12, 20]),
+        ("gray-2.png", [12, 20]),
+        ("color-interlaced.png", [12, 20]),
+        ("bilevel-interlaced.png", [12, 20]),
+    ] {
+        let whole = fixture(name);
+        let pixels = decoded(&whole);
+        assert!(pixels.is_ok(), "{name}: {pixels:?}");
+        for end in ends {
+            let cut = &whole[..whole.len() - end];
+            assert_eq!(decoded(cut), pixels, "{name} without {end} bytes");
+        }
+        if name.ends_with(".jpg") {
+            // Trailers of phones consist of data that is not part of the image.
+            let cut = [&whole[..whole.len() - 2], trailer].concat();
+            assert_eq!(decoded(&cut), pixels, "{name} with a trailer");
+        }
+    }
+}
+
+#[test]
+fn damaged_image_data_is_refused_instead_of_painted_gray() {
+    for name in ["color-420.jpg", "color-444.jpg", "gray.jpg", "progressive.jpg"] {
+        let whole = fixture(name);
+        let scan = whole
+            .windows(2)
+            .rposition(|marker| marker == [0xff, 0xda])
+            .unwrap();
+        let middle = scan + (whole.len() - scan) / 2;
+        let with = |bytes: &[u8]| {
+            let mut damaged = whole.clone();
+            damaged[middle..middle + bytes.len()].copy_from_slice(bytes);
+            decoded(&damaged).unwrap_err()
+        };
+        let stray = with(&[0xff, 0xd3]);
+        assert!(
+            stray
+                .to_string()
+                .contains(&format!("restart marker out of place at byte {middle}")),
+            "{name}: {stray}"
+        );
+        // The rest of the data is missing, although the end-of-image marker exists.
+        if name != "progressive.jpg" {
+            let error = with(&[0xff, 0xd9]);
+            assert!(error.to_string().contains("is damaged: "), "{name}: {error}");
+        }
+        let error = decoded(&whole[..middle]).unwrap_err();
+        assert!(matches!(error, ImageError::Truncated { .. }), "{name}: {error}");
+    }
+}
+
+#[test]
+fn a_changed_bit_in_a_png_is_found_by_its_checksum() {
+    for name in ["color.png", "color-interlaced.png"] {
+        let mut image = fixture(name);
+        let data = image.windows(4).rposition(|chunk| chunk == b"IDAT").unwrap();
+        // The checksum of the last chunk with image data.
+        let checksum = image.len() - 12 - 1;
+        assert!(data < checksum);
+        image[checksum] ^= 1;
+        assert!(
+            matches!(decoded(&image), Err(ImageError::Malformed { .. })),
+            "{name}"
+        );
+    }
+}
+
+/// Returns a BMP of 2 x 1 pixels with masks.
+fn masked_bmp(bits: u8, masks: [u32; 3], offset: u32, pixels: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; 54];
+    bytes[..2].copy_from_slice(b"BM");
+    bytes[10..14].copy_from_slice(&offset.to_le_bytes());
+    bytes[14] = 40;
+    bytes[18] = 2;
+    bytes[22] = 1;
+    bytes[26] = 1;
+    bytes[28] = bits;
+    bytes[30] = 3;
+    bytes.extend(masks.into_iter().flat_map(u32::to_le_bytes));
+    bytes.extend(pixels);
+    bytes
+}
+
+#[test]
+fn bmp_masks_of_zero_are_those_of_32_bits_only() {
+    let zero = |bits, pixels: &[u8]| decoded(&masked_bmp(bits, [0; 3], 66, pixels));
+    assert_eq!(zero(32, &[1, 2, 3, 0, 4, 5, 6, 0]), Ok(vec![3, 2, 1, 6, 5, 4]));
+    for bits in [16, 24] {
+        let refused = zero(bits, &[0; 8]);
+        assert!(
+            matches!(refused, Err(ImageError::Unsupported { .. })),
+            "{refused:?}"
+        );
+    }
+}
+
+#[test]
+fn a_bmp_without_the_offset_of_its_pixels_is_decoded() {
+    let masks = [0xf800, 0x07e0, 0x001f];
+    let pixels = [0x1f, 0xf8, 0xe0, 0x07];
+    let image = |offset| decoded(&masked_bmp(16, masks, offset, &pixels));
+    assert_eq!(image(66), Ok(vec![255, 0, 255, 0, 255, 0]));
+    assert_eq!(image(0), image(66));
+    assert!(matches!(image(20), Err(ImageError::Malformed { .. })));
+    for name in ["color.bmp", "palette-4.bmp", "gray.bmp"] {
+        let mut bytes = fixture(name);
+        let expected = decoded(&bytes);
+        bytes[10..14].fill(0);
+        assert_eq!(decoded(&bytes), expected, "{name}");
     }
 }
 

@@ -4,6 +4,7 @@
 //! untrusted. Numbers are checked before use, memory is bounded, and every step consumes at least one byte to
 //! guarantee termination.
 
+use frostline_tensor::StandIn;
 use std::mem;
 use tar::{EntryType, Header};
 
@@ -17,6 +18,8 @@ const LONGEST_EXTENSION: u64 = 64 * 1024;
 /// Error while reading an archive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ArchiveError {
+    #[error("it is {0}")]
+    StandIn(#[from] StandIn),
     #[error("not a tar archive, or damaged at byte {at}")]
     Header { at: u64 },
     #[error("the archive ends in the middle of a file at byte {at}")]
@@ -98,6 +101,11 @@ impl ArchiveReader {
             state: State::Header(Vec::new()),
             next: Overrides::default(),
         }
+    }
+
+    /// Returns true if no byte was read.
+    pub(crate) fn is_at_start(&self) -> bool {
+        self.position == 0
     }
 
     /// Reads the next bytes of the archive.

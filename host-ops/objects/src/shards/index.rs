@@ -1,9 +1,8 @@
 //! Index of the samples in a shard.
 
 use super::archive::{ArchiveError, ArchiveReader, Member, Visitor};
-use super::name::is_image;
 use crate::key;
-use frostline_tensor::SkippedNames;
+use frostline_tensor::{SkippedNames, StandIn, is_hidden_name, is_image_name};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -79,6 +78,11 @@ impl IndexBuilder {
 
     /// Reads the next bytes of the archive.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<(), ArchiveError> {
+        if self.reader.is_at_start()
+            && let Some(stand_in) = StandIn::detect(bytes)
+        {
+            return Err(stand_in.into());
+        }
         self.reader.feed(bytes, &mut self.found)
     }
 
@@ -131,12 +135,17 @@ impl Visitor for IndexedFiles {
     fn member(&mut self, member: &Member) -> Result<Option<u64>, ArchiveError> {
         let Some(name) = plain(&member.name) else {
             let name = String::from_utf8_lossy(&member.name);
-            if is_image(&name) {
+            let is_hidden = name.rsplit('/').next().is_some_and(|file| file.starts_with('.'));
+            if is_image_name(&name) && !is_hidden {
                 self.odd.add(&name);
             }
             return Ok(None);
         };
-        if is_image(name) {
+        // macOS stores attributes of `1.jpg` in `._1.jpg`.
+        if is_hidden_name(name) {
+            return Ok(None);
+        }
+        if is_image_name(name) {
             self.count(name.len())?;
             self.images.insert(name.to_owned(), (member.offset, member.size));
         }

@@ -1,6 +1,6 @@
 //! Keys and versions of samples inside shards.
 
-use frostline_tensor::Layout;
+use frostline_tensor::{Layout, is_hidden_name, is_image_name};
 
 /// Separator between the shard's key and the sample's name. Keys of objects have no empty segments, so the
 /// two kinds of keys cannot collide.
@@ -8,9 +8,6 @@ const SEPARATOR: &str = "//";
 
 /// File extension of shards.
 const SHARD: &str = ".tar";
-
-/// File extensions of images, matched in any case.
-const IMAGES: [&str; 6] = [".jpg", ".jpeg", ".jpe", ".png", ".webp", ".gif"];
 
 /// Sample key in two parts, for example `train-000.tar//00012.jpg`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,34 +32,24 @@ impl<'a> SampleName<'a> {
 
 /// Returns true if the object is a shard.
 pub(crate) fn is_shard(key: &str) -> bool {
-    ends_with(key, SHARD)
+    let start = key.len().checked_sub(SHARD.len());
+    let end = start.and_then(|start| key.get(start..));
+    end.is_some_and(|end| end.eq_ignore_ascii_case(SHARD)) && !is_hidden_name(key)
 }
 
-/// Returns true if the file is an image.
-pub(crate) fn is_image(name: &str) -> bool {
-    IMAGES.iter().any(|ending| ends_with(name, ending))
-}
-
-/// Returns the layout for the first keys in a root. Archives without images mean shards. Files with other
-/// extensions are ignored, for example `README.md` or `train-000.idx`.
+/// Returns the layout for the first keys in a root. Archives without images mean shards. Hidden files and
+/// files with other extensions are ignored, for example `README.md` or `train-000.idx`.
 pub(crate) fn layout_of<'a>(keys: impl IntoIterator<Item = &'a str>) -> Layout {
     let (mut shards, mut images) = (false, false);
     for key in keys {
         shards |= is_shard(key);
-        images |= is_image(key);
+        images |= is_image_name(key) && !is_hidden_name(key);
     }
     if shards && !images {
         Layout::Shards
     } else {
         Layout::Objects
     }
-}
-
-fn ends_with(name: &str, ending: &str) -> bool {
-    let start = name.len().checked_sub(ending.len());
-    start
-        .and_then(|start| name.get(start..))
-        .is_some_and(|end| end.eq_ignore_ascii_case(ending))
 }
 
 /// Sample version: the shard's etag and the sample's byte range. It locates the sample without an index and
@@ -117,13 +104,15 @@ mod tests {
         ] {
             assert_eq!(SampleName::parse(key), None, "{key}");
         }
-        assert!(is_image("a.JPeG") && is_image("a.png") && !is_image("jpg") && !is_image("a.jpg.txt"));
     }
 
     #[test]
     fn archives_without_images_beside_them_are_shards() {
         assert_eq!(layout_of(["README.md", "a.idx", "a.tar"]), Layout::Shards);
         assert_eq!(layout_of(["a.tar", "cat/1.jpg"]), Layout::Objects);
+        assert_eq!(layout_of(["a.tar", "cat/1.bmp"]), Layout::Objects);
+        assert_eq!(layout_of(["._1.jpg", "._a.tar", "a.tar"]), Layout::Shards);
+        assert_eq!(layout_of(["._a.tar", ".cache/a.tar"]), Layout::Objects);
         assert_eq!(layout_of(["README.md"]), Layout::Objects);
         assert_eq!(layout_of([]), Layout::Objects);
     }

@@ -45,6 +45,44 @@ fn samples(archive: &[u8]) -> Vec<(String, Option<String>, Vec<u8>)> {
 }
 
 #[test]
+fn hidden_members_are_skipped_and_all_image_formats_are_samples() {
+    let archive = pack(&[
+        file("./._00001.jpg", b"attributes"),
+        file("./00001.jpg", b"one"),
+        file("./._00001.cls", b"attributes"),
+        file("./00001.cls", b"cat"),
+        file(".cache/00002.jpg", b"hidden"),
+        file("00003.BMP", b"three"),
+        file("00003.cls", b"dog"),
+    ]);
+    let expected = [
+        ("00001.jpg".to_owned(), Some("cat".to_owned()), b"one".to_vec()),
+        ("00003.BMP".to_owned(), Some("dog".to_owned()), b"three".to_vec()),
+    ];
+    assert_eq!(samples(&archive), expected);
+    let every: Vec<_> = frostline_tensor::IMAGE_EXTENSIONS
+        .iter()
+        .map(|extension| file(&format!("1.{extension}"), b"x"))
+        .collect();
+    assert_eq!(samples(&pack(&every)).len(), every.len());
+}
+
+#[test]
+fn files_that_stand_in_for_a_shard_are_named() {
+    for (text, words) in [
+        (
+            "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n",
+            "git lfs pull",
+        ),
+        ("<html><body>404</body></html>", "an HTML page"),
+        ("bplist00", "an iCloud placeholder"),
+    ] {
+        let error = index(text.as_bytes(), 4096).unwrap_err().to_string();
+        assert!(error.starts_with("it is ") && error.contains(words), "{error}");
+    }
+}
+
+#[test]
 fn samples_are_images_with_the_label_of_the_same_name() {
     let long = format!("{}photo.jpg", "folder/".repeat(40));
     let archive = pack(&[

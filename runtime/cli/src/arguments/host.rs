@@ -73,6 +73,10 @@ pub(crate) struct Serve {
     /// machine and the memory cgroup]
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub(crate) memory_budget: Option<u64>,
+    /// Maximum number of pixels of an image (width times height) [default: 268435456, for photos of 200
+    /// megapixels]
+    #[arg(long, value_name = "PIXELS")]
+    pub(crate) image_pixels: Option<u64>,
     /// Maximum time in seconds for running extractions to finish after SIGTERM or Ctrl-C. A second signal
     /// ends the host immediately [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = drain_seconds)]
@@ -251,6 +255,7 @@ impl HostFlags {
             token_file: self.token_file.as_deref(),
             ca: self.ca.as_deref(),
             follow_links: None,
+            image_pixels: None,
         }
     }
 }
@@ -262,6 +267,7 @@ impl RemoteHosts {
             token_file: Some(&self.token_file),
             ca: self.ca.as_deref(),
             follow_links: None,
+            image_pixels: None,
         }
     }
 }
@@ -273,6 +279,7 @@ impl RemoteHost {
             token_file: Some(&self.token_file),
             ca: self.ca.as_deref(),
             follow_links: None,
+            image_pixels: None,
         }
     }
 }

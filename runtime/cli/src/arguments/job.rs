@@ -175,6 +175,10 @@ pub(crate) struct Predict {
     pub(crate) batch: usize,
     #[command(flatten)]
     pub(crate) pixels: GivenFlags<PixelFlags>,
+    /// Maximum number of pixels of an image (width times height) [default: 268435456, for photos of 200
+    /// megapixels]
+    #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) image_pixels: Option<u64>,
     #[command(flatten)]
     pub(crate) compute: Compute,
 }

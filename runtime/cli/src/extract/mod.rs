@@ -20,7 +20,7 @@ use frostline_client::{
 use frostline_engine::library_version;
 use frostline_features::{Provenance, Rounding};
 use frostline_graph::Model;
-use frostline_images::DecodePool;
+use frostline_images::{DecodeLimits, DecodePool};
 use frostline_job::{Event, PixelFlags};
 use frostline_trainer::{Guest, OnBadSample, input_pixels, last_cut_before_head};
 use frostline_wire::{ObjectInfo, Split, UploadRef};
@@ -215,7 +215,9 @@ async fn extract(
     let shape = source.shape.clone();
     let cached = asked.cached_rows(flags, &source, samples.len() as u64, reporter);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let fetcher = Fetcher::new(OPEN_REQUESTS, DecodePool::start(threads)?);
+    let limits = DecodeLimits::new(flags.host.image_pixels);
+    let decoders = DecodePool::start(threads)?.with_limits(limits);
+    let fetcher = Fetcher::new(OPEN_REQUESTS, decoders);
     let remote = Remote {
         fetcher,
         hosts: hosts.clone(),

@@ -1,5 +1,5 @@
 use super::division::{Division, OneSided, Parts, check_images};
-use super::folders::{Classes, Folders, SampleFiles, is_hidden};
+use super::folders::{Classes, Folders, SampleFiles, is_cloud_placeholder, is_hidden};
 use super::samples::{Row, Samples, Values};
 use super::{DatasetError, LabelTable, Listing, Part, SkippedObjects, Task};
 use std::collections::HashSet;
@@ -292,9 +292,10 @@ impl Listing {
     }
 }
 
-/// Adds an object to `left_out`, unless it is hidden or a labels table.
+/// Adds an object to `left_out`, unless it is a labels table or hidden. Placeholders of iCloud are hidden, but
+/// stand for files that may be samples.
 fn note(left_out: &mut SkippedObjects, key: &str) {
-    if key == LabelTable::KEY || is_hidden(key) {
+    if key == LabelTable::KEY || is_hidden(key) && !is_cloud_placeholder(key) {
         return;
     }
     left_out.objects += 1;

@@ -1,4 +1,6 @@
+use super::folders::is_cloud_placeholder;
 use super::{Listing, Part};
+use frostline_tensor::StandIn;
 use frostline_wire::OutwardLinks;
 
 /// Error in a labels table.
@@ -18,11 +20,19 @@ impl DatasetError {
     pub(super) fn empty(root: &str, listing: &Listing) -> Self {
         let root = root.to_owned();
         let links = listing.no_keys.links.clone();
-        if links.is_empty() {
-            let objects = listing.len();
-            return Self::Empty { root, objects };
+        if !links.is_empty() {
+            return Self::OutwardLinks { root, links };
         }
-        Self::OutwardLinks { root, links }
+        let objects = listing.len();
+        let keys = listing.iter().map(|(_, object)| object.key);
+        match keys.filter(|key| is_cloud_placeholder(key)).count() {
+            0 => Self::Empty { root, objects },
+            files => Self::Placeholders {
+                root,
+                files,
+                stand_in: StandIn::ICloud,
+            },
+        }
     }
 }
 
@@ -54,6 +64,16 @@ pub enum DatasetError {
         /// Number of listed objects.
         objects: usize,
     },
+    /// The images were moved to a cloud.
+    #[error("no samples under '{root}': {files} files are each {stand_in}")]
+    Placeholders {
+        /// The data root.
+        root: String,
+        /// Number of placeholders.
+        files: usize,
+        /// Kind of placeholders.
+        stand_in: StandIn,
+    },
     /// The class folders contain only links out of the root.
     #[error("no samples under '{root}': {links}")]
     OutwardLinks {
@@ -65,7 +85,7 @@ pub enum DatasetError {
     /// No image found in a class folder.
     #[error(
         "'{root}': the folder {folder} contains no image, only {files} other files such as '{first}'; image names end in .{}"
-        , frostline_images::EXTENSIONS.join(", .")
+        , frostline_tensor::IMAGE_EXTENSIONS.join(", .")
     )]
     NoImages {
         /// The data root.

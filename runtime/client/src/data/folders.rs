@@ -2,8 +2,8 @@
 
 use super::shards::ShardSample;
 use super::{LabelTable, LabelsError, Listed, Listing, Part};
-use frostline_images::{extension, is_image_name};
 use frostline_job::Unlisted;
+use frostline_tensor::{IMAGE_EXTENSIONS, extension, is_hidden_name, is_image_name};
 use frostline_wire::listing_order;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,11 +50,14 @@ impl Listing {
         let divided = objects.iter().any(has_parts);
         let sample = |(number, key): &(u32, &str)| {
             let object = self.get(*number)?;
+            if is_hidden(key) {
+                return None;
+            }
             if let Some(ShardSample { part, label }) = ShardSample::from_listed(object) {
                 let class = Some(label);
                 return Some(Placed { object, part, class });
             }
-            if is_hidden(key) || !is_sample(key) {
+            if !is_sample(key) {
                 return None;
             }
             let (part, class) = class_folder(object.key).unzip();
@@ -69,14 +72,15 @@ impl Listing {
     }
 }
 
-/// Returns true for hidden files and for the empty objects that mark folders in some stores. Samples in
-/// shards are never hidden.
+/// Returns true for hidden files, also in shards, and for the empty objects that mark folders in some stores.
 pub(crate) fn is_hidden(key: &str) -> bool {
-    let of_shard = !listing_order(key).1.is_empty();
-    !of_shard
-        && key
-            .split('/')
-            .any(|segment| segment.is_empty() || segment.starts_with('.'))
+    let (object, member) = listing_order(key);
+    is_hidden_name(object) || !member.is_empty() && is_hidden_name(member)
+}
+
+/// Returns true for the hidden file with which macOS replaces a file that it moved to iCloud.
+pub(crate) fn is_cloud_placeholder(key: &str) -> bool {
+    extension(key) == Some("icloud")
 }
 
 /// Objects by folder.
@@ -98,12 +102,13 @@ impl<'a> Folders<'a> {
         let mut folders = Self::default();
         let mut of_shards = BTreeSet::new();
         for (number, key) in objects {
+            if is_hidden(key) {
+                continue;
+            }
             if let Some(sample) = listing.get(number).and_then(ShardSample::from_listed) {
                 of_shards.insert(sample.part);
                 folders.class(sample.part, sample.label).samples.push(number);
-            } else if !is_hidden(key)
-                && let Some((part, name)) = class_folder(key)
-            {
+            } else if let Some((part, name)) = class_folder(key) {
                 let class = folders.class(part, name);
                 if is_sample(key) {
                     class.samples.push(number);
@@ -264,7 +269,7 @@ fn samples(objects: &[(u32, &str)], files: SampleFiles) -> impl Fn(&str) -> bool
 }
 
 fn no_image(table: &LabelTable, row: u32, key: &str) -> LabelsError {
-    let images = frostline_images::EXTENSIONS.join(", .");
+    let images = IMAGE_EXTENSIONS.join(", .");
     table.at(
         row,
         format!("'{key}' does not have an image extension (.{images}); remove the line"),

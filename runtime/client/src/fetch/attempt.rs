@@ -4,7 +4,7 @@ use super::{RowKind, Transfer, Weight};
 use crate::blocking::blocking;
 use crate::extraction::Step;
 use crate::{ClientError, HostClient};
-use frostline_images::{DecodeLimits, DecodePool, ImageError, load_augmented};
+use frostline_images::ImageError;
 use frostline_tensor::{OpError, OpErrorCode, PixelSpec};
 use frostline_wire::{ActivationBatch, FrameError, RowValue};
 use std::collections::BTreeSet;
@@ -122,9 +122,8 @@ impl Exchange {
                 Arrival::Object(position, bytes, spec) => {
                     let (decoders, buffer) = (self.memory.decoders.clone(), Arc::clone(&self.buffer));
                     let (view, key) = (self.source.view, ask.pending.key(position));
-                    let crop =
-                        move || load_augmented(&bytes, &spec, &DecodeLimits::default(), view.as_ref(), &key);
-                    decoding.spawn(decode(decoders, buffer, position, crop));
+                    let crop = async move { decoders.load(bytes, spec, view, key).await };
+                    decoding.spawn(decode(crop, buffer, position));
                 }
                 Arrival::Altered => ask.pending.altered(),
                 Arrival::Invalid(reason) => {
@@ -235,13 +234,11 @@ impl<'a> Silence<'a> {
 type Decoded = (u32, Result<(), OpError>);
 
 async fn decode(
-    decoders: DecodePool,
+    crop: impl Future<Output = Result<Vec<u8>, ImageError>>,
     buffer: Arc<BatchBuffer>,
     position: u32,
-    crop: impl FnOnce() -> Result<Vec<u8>, ImageError> + Send + 'static,
 ) -> Decoded {
-    let crop = decoders.run(crop).await;
-    let decoded = match crop.and_then(|crop| crop) {
+    let decoded = match crop.await {
         Ok(crop) if buffer.set(position as usize, RowValue::U8(&crop)) => Ok(()),
         Ok(_) => Err(OpError::runtime("the crop does not match the pixel spec")),
         Err(error) => Err(error.into()),

@@ -257,6 +257,44 @@ fn shards_of_one_part_are_divided_and_test_shards_stay_apart() {
 }
 
 #[test]
+fn hidden_files_are_no_samples_in_any_layout() {
+    let listed = shards(&[
+        ("train.tar//1.jpg", "a"),
+        ("train.tar//._1.jpg", "a"),
+        ("train.tar//2.jpg", "b"),
+        ("._train.tar//3.jpg", "a"),
+        ("val.tar//1.jpg", "a"),
+        ("val.tar//2.jpg", "b"),
+    ]);
+    let data = divided_by(listed, None, 0).unwrap();
+    assert_eq!((data.train.len(), data.validation.len()), (2, 2));
+    assert_eq!(data.left_out.objects, 0);
+}
+
+#[test]
+fn placeholders_of_icloud_are_reported() {
+    let keys = [
+        "train/a/1.jpg",
+        "train/b/1.jpg",
+        "train/b/.2.jpg.icloud",
+        "validation/a/1.jpg",
+        "validation/b/1.jpg",
+    ];
+    let data = divided_by(listing(&keys), None, 0).unwrap();
+    assert_eq!(data.left_out.first, ["train/b/.2.jpg.icloud"]);
+    let none = divided_by(
+        listing(&["train/a/.1.jpg.icloud", "train/b/.2.jpg.icloud"]),
+        None,
+        0,
+    );
+    let error = none.unwrap_err().to_string();
+    assert!(
+        error.contains("2 files") && error.contains("brctl download"),
+        "{error}"
+    );
+}
+
+#[test]
 fn evaluation_takes_the_models_own_labels() {
     let classes = ["dog", "cat"];
     let samples = evaluated(listing(&["validation/cat/1", "train/dog/1"]), &classes).unwrap();

@@ -9,6 +9,7 @@ use super::roots::DataRoots;
 use super::settings::{HostSettings, LimitSettings};
 use super::stores::Stores;
 use frostline_engine::{Device, LanesPlace};
+use frostline_images::DecodeLimits;
 use frostline_sandbox::Compiler;
 use frostline_wire::Quota;
 use std::net::SocketAddr;
@@ -129,6 +130,12 @@ impl LimitSettings {
                 366 * 86_400,
             )?),
             samples: in_range("limits.samples", self.samples, 1, 1 << 20)?,
+            decode: DecodeLimits::new(Some(in_range(
+                "limits.image_pixels",
+                self.image_pixels,
+                1,
+                DecodeLimits::LARGEST_MAX_PIXELS,
+            )?)),
             versions: in_range("limits.versions", self.versions, 1, 1000)?,
             names: in_range("limits.names", self.names, 1, 100_000)?,
             connections: in_range("limits.connections", self.connections, 4, 100_000)?,
@@ -235,6 +242,32 @@ mod tests {
         assert!(config.listen.ip().is_loopback());
         assert_eq!((config.grant, config.drain), (7, Duration::from_secs(5)));
         assert_eq!(config.token_file, PathBuf::from("frostline-state/token"));
+    }
+
+    #[test]
+    fn the_pixels_of_an_image_are_limited_by_the_setting_and_by_memory() {
+        let limits = |text: &str| {
+            let settings = HostSettings::from_toml(text).unwrap();
+            settings.limits.check().map(|limits| limits.decode)
+        };
+        assert_eq!(limits("").unwrap(), DecodeLimits::default());
+        let phone = 12_000 * 9_000;
+        assert!(DecodeLimits::default().max_pixels > phone);
+        let large = limits("[limits]\nimage_pixels = 1000000000").unwrap();
+        assert_eq!(
+            (large.max_pixels, large.max_bytes),
+            (1_000_000_000, 8_000_000_000)
+        );
+        let text = limits("[limits]\nimage_pixels = 0").unwrap_err().to_string();
+        assert!(text.contains("limits.image_pixels"), "{text}");
+        // The memory budget limits decoding as before.
+        let budget = 4 << 30;
+        let (lowered, _) = Limits {
+            decode: large,
+            ..Limits::default()
+        }
+        .lowered_to(budget);
+        assert_eq!(lowered.decode.max_bytes, budget / 6);
     }
 
     #[test]

@@ -263,6 +263,9 @@ pub struct LimitSettings {
     pub partial_seconds: u64,
     /// Maximum number of samples per extraction.
     pub samples: usize,
+    /// Maximum number of pixels of an image (width times height). The memory for decoding is part of the
+    /// memory budget, so a small budget limits images as well.
+    pub image_pixels: u64,
     /// Number of stored versions per guest or model.
     pub versions: usize,
     /// Number of guest names per tenant. The same limit applies to model names.
@@ -285,6 +288,7 @@ impl Default for LimitSettings {
             partial_bytes: limits.partial_bytes,
             partial_seconds: limits.partial_age.as_secs(),
             samples: limits.samples,
+            image_pixels: limits.decode.max_pixels,
             versions: limits.versions,
             names: limits.names,
             connections: limits.connections,

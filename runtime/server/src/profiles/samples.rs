@@ -3,7 +3,7 @@
 use crate::config::Limits;
 use crate::refusal::Refusal;
 use crate::scheduling::TenantMemory;
-use frostline_images::{DecodePool, LoaderOptions, Undecoded, load_augmented, normalize};
+use frostline_images::{DecodePool, LoaderOptions, load_augmented, memory_needed, normalize};
 use frostline_objects::Store;
 use frostline_profile::timed;
 use frostline_tensor::{Data, PixelSpec, Shape, Tensor, View};
@@ -55,7 +55,7 @@ pub(super) async fn samples(
             }
         };
         reads.push(started.elapsed().as_secs_f64());
-        let takes = Undecoded::read(&object, &limit).map_or(0, |image| image.memory_needed());
+        let takes = memory_needed(&object, &spec, view.is_some(), &limit).unwrap_or_default();
         let _memory = if takes >= LoaderOptions::RESERVATION_THRESHOLD {
             Some(room.reserve(takes, limits.stall).await?)
         } else {

@@ -167,7 +167,7 @@ impl Measured {
         let network = open(job, &self.split, self.task).await?;
         let bad = Arc::new(BadSamples::new(job.on_bad_sample, Arc::clone(events)));
         let steering = Arc::new(Steering::fixed(self.source));
-        let fetcher = fetcher(FLOW.window, job.threads)?;
+        let fetcher = fetcher(FLOW.window, job.threads, job.image_pixels)?;
         let mut feed = Feed::start(plan.clone(), fetcher, steering, hosts.clone(), Arc::clone(&bad))?;
         let predict = |network: &mut Scorer, _: &Split, rows: BatchRows| {
             let rows = rows.fetched().ok_or(TrainerError::Ended { part: "pipeline" })?;

@@ -1,6 +1,6 @@
 //! Selection of real samples for measurements.
 
-use frostline_images::is_image_name;
+use frostline_tensor::is_image_name;
 use frostline_wire::ObjectInfo;
 
 /// Selects `count` images from `objects`, evenly distributed over the listing so that all classes are

@@ -1,7 +1,7 @@
 use super::walk::{Walk, WalkItem};
 use crate::TrainerError;
 use crate::compute::blocking;
-use frostline_images::{DecodeLimits, DecodePool, load, normalize};
+use frostline_images::{DecodeLimits, DecodePool, normalize};
 use frostline_tensor::{Data, OpError, PixelSpec, Shape, Tensor};
 use futures::{StreamExt, stream};
 use std::fs::File;
@@ -35,8 +35,10 @@ impl Images {
         batch: usize,
         pixels: PixelSpec,
         threads: usize,
+        limits: DecodeLimits,
     ) -> Result<Self, TrainerError> {
         let decoders = DecodePool::start(threads).map_err(|source| TrainerError::Thread { source })?;
+        let decoders = decoders.with_limits(limits);
         // The channel holds a batch while the next is being loaded.
         let (sender, batches) = mpsc::channel(1);
         let driver = tokio::spawn(run(Walk::new(paths), batch, pixels, decoders, sender));
@@ -104,11 +106,8 @@ async fn crop(found: WalkItem, pixels: PixelSpec, decoders: &DecodePool) -> Crop
         Ok(Err(error)) => return (path, Err(format!("cannot read the file: {error}"))),
         Err(error) => return (path, Err(error.to_string())),
     };
-    let decoded = decoders
-        .run(move || load(&bytes, &pixels, &DecodeLimits::default()))
-        .await;
-    let crop = decoded.and_then(|crop| crop).map_err(|error| error.to_string());
-    (path, crop)
+    let crop = decoders.load(bytes, pixels, None, String::new()).await;
+    (path, crop.map_err(|error| error.to_string()))
 }
 
 /// Reads a file up to the size limit.

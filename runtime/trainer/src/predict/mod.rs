@@ -12,6 +12,7 @@ use crate::{SettingError, TrainerError, model_metadata};
 use frostline_client::Task;
 use frostline_engine::{Device, Interrupt};
 use frostline_graph::{Model, Network};
+use frostline_images::DecodeLimits;
 use frostline_job::{PixelFlags, PixelSource};
 use frostline_tensor::PixelSpec;
 use images::{Images, LoadedImages};
@@ -36,6 +37,8 @@ pub struct PredictionJob {
     pub device: Device,
     /// Number of decoder threads and engine threads; 0 uses all cores.
     pub threads: usize,
+    /// Maximum number of pixels of an image. `None` selects the default of [`DecodeLimits`].
+    pub image_pixels: Option<u64>,
 }
 
 /// Runs a model on images in batches, and loads the next images in parallel. Holds up to three batches in
@@ -66,6 +69,7 @@ impl Predictor {
             pixels,
             device,
             threads,
+            image_pixels,
         } = job;
         let (model, network) = blocking(move || {
             let network = model.network()?;
@@ -84,7 +88,7 @@ impl Predictor {
         Ok(Self {
             pixels: (pixels, source),
             network: Dedicated::open(open).await?,
-            images: Images::start(paths, batch, pixels, decoders)?,
+            images: Images::start(paths, batch, pixels, decoders, DecodeLimits::new(image_pixels))?,
             task,
             names: names.into(),
             top,

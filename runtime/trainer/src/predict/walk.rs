@@ -1,4 +1,4 @@
-use frostline_images::{is_image_name, is_unsupported_image_name};
+use frostline_tensor::{IMAGE_EXTENSIONS, is_hidden_name, is_image_name, is_unsupported_image_name};
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -76,10 +76,7 @@ impl Walk {
     fn leave(&mut self) -> Option<WalkItem> {
         let folder = self.open_folders.pop()?;
         (self.open_folders.is_empty() && !self.found).then(|| {
-            let why = format!(
-                "the folder contains no image (.{})",
-                frostline_images::EXTENSIONS.join(", .")
-            );
+            let why = format!("the folder contains no image (.{})", IMAGE_EXTENSIONS.join(", ."));
             Err((folder.path, why))
         })
     }
@@ -129,7 +126,7 @@ fn entries(folder: &Path) -> io::Result<Vec<WalkEntry>> {
         let text = name.to_string_lossy();
         // Unsupported formats are rejected during the read.
         let is_image = is_image_name(&text) || is_unsupported_image_name(&text);
-        if !text.starts_with('.') && (is_folder || is_image) {
+        if !is_hidden_name(&text) && (is_folder || is_image) {
             drop(text);
             entries.push(WalkEntry {
                 name,

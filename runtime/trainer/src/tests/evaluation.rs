@@ -59,6 +59,7 @@ pub(super) fn evaluation(model: Model) -> EvaluationJob {
         pixels: Default::default(),
         device: Device::Cpu,
         threads: 1,
+        image_pixels: None,
     }
 }
 

@@ -34,6 +34,7 @@ fn prediction(model: Model, paths: Vec<PathBuf>) -> PredictionJob {
         pixels: Default::default(),
         device: Device::Cpu,
         threads: 1,
+        image_pixels: None,
     }
 }
 

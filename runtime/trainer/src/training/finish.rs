@@ -161,6 +161,7 @@ impl TrainingLoop<'_> {
                 names: prepared.data.classes.clone(),
                 root: job.spec.data.clone(),
                 images: job.guest.takes() == SampleFiles::Images,
+                image_pixels: job.spec.hosts.image_pixels,
             });
         Tuned {
             results,

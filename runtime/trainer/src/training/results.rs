@@ -33,6 +33,8 @@ pub(crate) struct Results {
     pub(crate) root: String,
     /// True if this machine can decode the samples.
     pub(crate) images: bool,
+    /// Maximum number of pixels of an image.
+    pub(crate) image_pixels: Option<u64>,
 }
 
 /// Entry of `mistakes/mistakes.json`.
@@ -114,7 +116,9 @@ impl Results {
         };
         let samples = places.iter().filter_map(|place| worst.get(*place));
         let samples: Arc<[ObjectInfo]> = samples.map(|(sample, _)| sample.clone()).collect();
-        let fetched = fetcher(2, 1)?.fetch(hosts, Arc::new(source), samples).await?;
+        let fetched = fetcher(2, 1, self.image_pixels)?
+            .fetch(hosts, Arc::new(source), samples)
+            .await?;
         let kept = fetched
             .indices
             .iter()

@@ -14,7 +14,7 @@ use crate::replan::Watch;
 use crate::{Event, Events, FetchLimits, Job, LossName, Quality, Received, TrainerError};
 use frostline_client::{Fetcher, Hosts};
 use frostline_engine::Device;
-use frostline_images::DecodePool;
+use frostline_images::{DecodeLimits, DecodePool};
 use frostline_tensor::Tensor;
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -35,10 +35,16 @@ pub(crate) struct RunParts {
     pub(crate) may_saturate: bool,
 }
 
-/// Starts a fetcher with the same number of decoding threads as the engine.
-pub(crate) fn fetcher(open_requests: usize, threads: usize) -> Result<Fetcher, TrainerError> {
+/// Starts a fetcher with the same number of decoding threads as the engine. It decodes images with up to
+/// `image_pixels` pixels.
+pub(crate) fn fetcher(
+    open_requests: usize,
+    threads: usize,
+    image_pixels: Option<u64>,
+) -> Result<Fetcher, TrainerError> {
     let threads = session_options(Device::Cpu, threads).threads;
     let decoders = DecodePool::start(threads).map_err(|source| TrainerError::Thread { source })?;
+    let decoders = decoders.with_limits(DecodeLimits::new(image_pixels));
     Ok(Fetcher::new(open_requests, decoders))
 }
 
@@ -107,7 +113,7 @@ impl Run {
         let bad = Arc::new(BadSamples::new(job.spec.on_bad_sample, Arc::clone(events)));
         bad.restore(parts.bad);
         let steering = Arc::new(parts.steering);
-        let fetcher = fetcher(parts.flow.window, job.spec.threads)?;
+        let fetcher = fetcher(parts.flow.window, job.spec.threads, job.spec.hosts.image_pixels)?;
         let feed = Feed::start(
             plan.clone(),
             fetcher.clone(),

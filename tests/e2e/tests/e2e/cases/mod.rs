@@ -5,5 +5,6 @@ mod needs_shared {
     mod needs_wheel_with_trainers {
         mod case;
         mod network_kinds;
+        mod photos;
     }
 }

@@ -1,7 +1,9 @@
-/// Lower-case filename extensions (without the dot) of images that [`decode`](crate::decode()) supports.
-pub const EXTENSIONS: [&str; 7] = ["jpg", "jpeg", "jpe", "png", "webp", "gif", "bmp"];
+//! File names of samples. All layouts select images by these rules: objects, members of shards and local files.
 
-/// Filename extensions of image formats that [`decode`](crate::decode()) refuses.
+/// Lower-case filename extensions (without the dot) of images that hosts decode.
+pub const IMAGE_EXTENSIONS: [&str; 7] = ["jpg", "jpeg", "jpe", "png", "webp", "gif", "bmp"];
+
+/// Filename extensions of image formats that are refused by name.
 const UNSUPPORTED: [&str; 9] = ["heic", "heif", "avif", "tif", "tiff", "jxl", "jp2", "dcm", "psd"];
 
 /// Returns true if the extension belongs to an unsupported image format. Loading the file returns an error
@@ -19,7 +21,7 @@ pub fn is_unsupported_image_name(key: &str) -> bool {
 /// detected when reading the object.
 pub fn is_image_name(key: &str) -> bool {
     let known = |extension: &str| {
-        EXTENSIONS
+        IMAGE_EXTENSIONS
             .iter()
             .any(|known| known.eq_ignore_ascii_case(extension))
     };
@@ -34,9 +36,34 @@ pub fn extension(key: &str) -> Option<&str> {
     (!stem.is_empty()).then_some(extension)
 }
 
+/// Returns true if a file or folder in the key is hidden, such as the `._1.jpg` that macOS stores next to
+/// `1.jpg`, or if the key is that of a folder marker.
+pub fn is_hidden_name(key: &str) -> bool {
+    key.split('/')
+        .any(|segment| segment.is_empty() || segment.starts_with('.'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hidden_files_and_folders_are_told_by_their_dot() {
+        for key in [
+            "._1.jpg",
+            "a/._1.jpg",
+            ".git/1.jpg",
+            "a/.DS_Store",
+            "a/",
+            "/a.jpg",
+            "",
+        ] {
+            assert!(is_hidden_name(key), "{key}");
+        }
+        for key in ["1.jpg", "a.b/1.jpg", "a/_.jpg"] {
+            assert!(!is_hidden_name(key), "{key}");
+        }
+    }
 
     #[test]
     fn images_are_told_by_the_ending_of_their_names() {
