@@ -44,6 +44,16 @@ const ELSEWHERE: [&str; 4] = [
     "TemporaryRedirect",
 ];
 
+/// Codes for an object in an archive storage class, which must be restored before it can be read.
+const ARCHIVED: [&str; 3] = ["BlobArchived", "BlobBeingRehydrated", "InvalidObjectState"];
+
+/// Codes for a store that only accepts the bucket in the host name: Alibaba, Tencent and Volcengine.
+const VIRTUAL_HOST_ONLY: [&str; 3] = [
+    "InvalidPathAccess",
+    "PathStyleDomainForbidden",
+    "SecondLevelDomainForbidden",
+];
+
 /// HTTP statuses of a busy or temporarily unavailable store or proxy.
 const PASSING: [&str; 5] = ["408", "429", "502", "503", "504"];
 
@@ -70,20 +80,37 @@ pub(crate) fn is_elsewhere(code: &str) -> bool {
     ELSEWHERE.contains(&code)
 }
 
+/// Returns true if the code means that the object is archived.
+pub(crate) fn is_archived(code: &str) -> bool {
+    ARCHIVED.contains(&code)
+}
+
+/// Returns true if the store refuses the bucket in the path. Stores without a known code say so in the message.
+pub(crate) fn is_virtual_host_only(code: &str, text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    let said = ["virtual host", "virtual-host", "virtual-style", "virtual style"];
+    VIRTUAL_HOST_ONLY.contains(&code) || said.iter().any(|words| text.contains(words))
+}
+
+/// Returns the storage class in an error document or listing, for example `DEEP_ARCHIVE`.
+pub(crate) fn storage_class(text: &str) -> Option<String> {
+    element(text, "StorageClass").or_else(|| element(text, "AccessTier"))
+}
+
 /// Returns the code in an error document, for example `SlowDown`. S3, Google and Azure use the same format.
 pub(crate) fn code(text: &str) -> Option<String> {
     element(text, "Code")
 }
 
-/// Returns the text of an element in an error document, if it consists of up to 64 ASCII letters, digits and
-/// hyphens.
+/// Returns the text of an element in an error document, if it consists of up to 64 ASCII letters, digits,
+/// hyphens and underscores.
 pub(crate) fn element(text: &str, name: &str) -> Option<String> {
     let (_, rest) = text.split_once(&format!("<{name}>"))?;
     let (word, _) = rest.split_once(&format!("</{name}>"))?;
     let plain = word.len() <= 64
         && word
             .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
     plain.then(|| word.to_owned())
 }
 

@@ -54,6 +54,31 @@ pub enum ObjectError {
         /// Its root.
         root: String,
     },
+    /// The object is in an archive storage class.
+    #[error(
+        "the object '{key}' in '{root}' is archived ({}) and must be restored before it can be read; restore it or leave it out",
+        class.as_deref().unwrap_or("storage class unknown")
+    )]
+    Archived {
+        /// The object.
+        key: String,
+        /// Its root.
+        root: String,
+        /// The storage class, for example `DEEP_ARCHIVE`.
+        class: Option<String>,
+    },
+    /// The object is stored compressed, so its bytes are not those of the file.
+    #[error(
+        "the object '{key}' in '{root}' is stored compressed (Content-Encoding: {encoding}); upload it again without compression"
+    )]
+    Compressed {
+        /// The object.
+        key: String,
+        /// Its root.
+        root: String,
+        /// Value of the header.
+        encoding: String,
+    },
     /// An object with this key exists.
     #[error("the object '{key}' already exists in '{root}'")]
     AlreadyThere {
@@ -223,6 +248,8 @@ impl ObjectError {
             | Self::Key { .. }
             | Self::Changed { .. }
             | Self::AlreadyThere { .. }
+            | Self::Archived { .. }
+            | Self::Compressed { .. }
             | Self::Shard { .. }
             | Self::ReadOnly { .. } => OpErrorCode::InvalidArgument,
             Self::NoSuchRoot { .. } | Self::NotFound { .. } => OpErrorCode::NotFound,

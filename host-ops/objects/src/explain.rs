@@ -5,11 +5,11 @@
 //! operating system.
 
 use crate::codes::{
-    LONGEST_REASON, NO_TOKEN, SKEWED, answered, code, element, is_about_the_bucket, is_elsewhere, is_refusal,
-    may_pass, status,
+    LONGEST_REASON, NO_TOKEN, SKEWED, answered, code, element, is_about_the_bucket, is_archived,
+    is_elsewhere, is_refusal, is_virtual_host_only, may_pass, status, storage_class,
 };
 use crate::kind::{Credentials, Kind};
-use crate::local::leads_out;
+use crate::local::{leads_out, loops};
 use crate::root::{LISTING, OWN_BUCKET, Root};
 use crate::{Fault, ObjectError};
 use object_store::Error;
@@ -48,6 +48,14 @@ impl Root {
         let lists = key == LISTING && kind.is_remote();
         match (error, code.as_deref()) {
             (_, Some(code)) if is_about_the_bucket(code) => self.missing(),
+            (_, Some(code)) if is_archived(code) => ObjectError::Archived {
+                key,
+                root,
+                class: storage_class(&text),
+            },
+            (_, Some(code)) if kind == Kind::S3 && is_virtual_host_only(code, &text) => {
+                virtual_host_only(root, code)
+            }
             (_, Some(code)) if is_elsewhere(code) => elsewhere(root, code, &text),
             (_, Some(code)) if is_refusal(code) => denied(code),
             // Azure reports private objects as missing to anonymous requests.
@@ -62,6 +70,10 @@ impl Root {
             (Error::Precondition { .. } | Error::NotModified { .. }, _) => ObjectError::Changed { key, root },
             (Error::Generic { .. }, _) if kind == Kind::Folder && sources(error).any(is_link_out) => {
                 let reason = "the link target is outside of the data root";
+                ObjectError::Key { key, reason }
+            }
+            (Error::Generic { .. }, _) if kind == Kind::Folder && sources(error).any(is_loop) => {
+                let reason = "the link leads to itself, or through too many other links";
                 ObjectError::Key { key, reason }
             }
             (Error::AlreadyExists { .. }, _) => ObjectError::AlreadyThere { key, root },
@@ -158,6 +170,19 @@ fn elsewhere(root: String, answer: &str, text: &str) -> ObjectError {
     }
 }
 
+/// Returns the error for a store that only accepts the bucket in the host name.
+fn virtual_host_only(root: String, answer: &str) -> ObjectError {
+    ObjectError::Root {
+        root,
+        reason: format!(
+            "the store requires the bucket in the host name (it answered {answer}); set \
+             AWS_VIRTUAL_HOSTED_STYLE_REQUEST=true and AWS_ENDPOINT_URL=https://BUCKET.HOST in the environment of this \
+             process, or virtual_host = true and such an endpoint under [store.BUCKET] in the host's configuration"
+        )
+        .into(),
+    }
+}
+
 /// Returns true if the request was made to obtain the machine's role, not to the store.
 fn asks_for_a_role(text: &str) -> bool {
     let role = [TOKEN_REQUEST, "/latest/api/token", "/latest/meta-data/"];
@@ -166,6 +191,10 @@ fn asks_for_a_role(text: &str) -> bool {
 
 fn is_link_out(source: &(dyn std::error::Error + 'static)) -> bool {
     source.downcast_ref().is_some_and(leads_out)
+}
+
+fn is_loop(source: &(dyn std::error::Error + 'static)) -> bool {
+    source.downcast_ref().is_some_and(loops)
 }
 
 /// Returns true if the connection failed because the store's certificate is not trusted.
@@ -324,6 +353,42 @@ mod tests {
             explain(&other, "r", "k", Kind::S3, Credentials::Missing),
             ObjectError::NoCredentials { .. }
         ));
+    }
+
+    #[test]
+    fn a_store_that_needs_virtual_hosts_names_the_setting() {
+        for body in [
+            "403 Forbidden: <Error><Code>SecondLevelDomainForbidden</Code></Error>",
+            "403 Forbidden: <Error><Code>AccessDenied</Code><Message>Please use virtual hosted style to access.</Message></Error>",
+            "400 Bad Request: <Error><Code>PathStyleDomainForbidden</Code></Error>",
+        ] {
+            let text = generic(&format!("status code: {body}")).to_string();
+            assert!(
+                text.contains("AWS_VIRTUAL_HOSTED_STYLE_REQUEST=true") && !text.contains("AWS_ACCESS_KEY_ID"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_archived_object_is_named_with_its_storage_class() {
+        for (status, code, class, said) in [
+            (
+                "403 Forbidden",
+                "InvalidObjectState",
+                "<StorageClass>GLACIER</StorageClass>",
+                "GLACIER",
+            ),
+            ("403 Forbidden", "InvalidObjectState", "", "storage class unknown"),
+            ("409 Conflict", "BlobArchived", "", "storage class unknown"),
+        ] {
+            let error = generic(&format!(
+                "status code: {status}: <Error><Code>{code}</Code>{class}</Error>"
+            ));
+            assert!(matches!(&error, ObjectError::Archived { .. }), "{error}");
+            let error = OpError::from(error);
+            assert!(!error.host_caused && error.message.contains(said), "{error}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, GetResultPayload, ObjectStore};
+use object_store::{Attribute, Attributes, GetOptions, GetRange, GetResultPayload, ObjectStore};
 use std::ops::Range;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -86,13 +86,39 @@ impl Fetcher {
         if size > wanted.limit {
             return Err(too_large(key, size, wanted.limit));
         }
+        let encoding = compression(&found.attributes);
+        let begins = found.range.start == 0;
         let guard = wanted.room.enter(key, size, pulse).await?;
         let bytes = match found.payload {
             GetResultPayload::Stream(stream) => collect(wanted, stream, size, pulse).await,
             GetResultPayload::File(..) => found.bytes().await.map_err(|error| root.explain(&error, key)),
         };
-        Ok(lent(bytes?, guard))
+        let bytes = bytes?;
+        match encoding {
+            // Some tools set the header for files that are not compressed.
+            Some(encoding) if begins && is_compressed(&encoding, &bytes) => Err(ObjectError::Compressed {
+                key: key.to_owned(),
+                root: root.shown.clone(),
+                encoding,
+            }),
+            _ => Ok(lent(bytes, guard)),
+        }
     }
+}
+
+/// Returns the name of the compression in the object's `Content-Encoding`, if any. Other values, such as
+/// `aws-chunked`, do not change the bytes.
+fn compression(attributes: &Attributes) -> Option<String> {
+    let encoding = attributes.get(&Attribute::ContentEncoding)?.to_ascii_lowercase();
+    let mut names = encoding.split(',').map(str::trim);
+    let name =
+        names.find(|name| matches!(*name, "gzip" | "x-gzip" | "deflate" | "br" | "zstd" | "compress"))?;
+    Some(name.to_owned())
+}
+
+/// Returns true if the beginning of an object can be in this encoding.
+fn is_compressed(encoding: &str, bytes: &[u8]) -> bool {
+    !encoding.ends_with("gzip") || bytes.starts_with(&[0x1f, 0x8b])
 }
 
 /// Collects a body of exactly `size` bytes.

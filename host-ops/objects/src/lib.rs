@@ -28,6 +28,6 @@ mod tls;
 
 pub use error::ObjectError;
 pub use fault::Fault;
-pub use open::{KeysFile, OwnStore, Role, check_scheme};
+pub use open::{KeysFile, OwnStore, Role, check_scheme, parse_root};
 pub use room::{Guard, ReadRoom};
 pub use store::{LARGEST_READ, Store};

@@ -1,8 +1,9 @@
 //! Lists a root in pages.
 
 use crate::folder::{self, SkippedEntry, WalkError};
-use crate::local::LocalFolder;
-use crate::names::with_removed_names;
+use crate::kind::Kind;
+use crate::local::{LocalFolder, changed};
+use crate::names::{first_storage_class, with_removed_names};
 use crate::open::Listing;
 use crate::root::{DEADLINE, LISTING};
 use crate::scope::Scope;
@@ -10,11 +11,13 @@ use crate::{ObjectError, key};
 use frostline_tensor::{ObjectInfo, ObjectPage, SampleRef, SkippedNames};
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 /// Concurrent metadata reads per page, each on a thread in tokio's blocking pool.
 const HEADS_AT_ONCE: usize = 16;
@@ -328,13 +331,29 @@ impl Lister {
         }
     }
 
+    /// Returns the storage class of the object at `location` from the store's listing, if the store lists it.
+    pub(crate) async fn storage_class(&self, location: &Path) -> Option<String> {
+        let Listing::Pages(store) = &self.listing else {
+            return None;
+        };
+        let options = PaginatedListOptions {
+            max_keys: Some(1),
+            ..PaginatedListOptions::default()
+        };
+        // The key itself precedes all others with this prefix.
+        let listing = store.list_paginated(Some(location.as_ref()), options);
+        timeout(DEADLINE, first_storage_class(listing)).await.ok()?
+    }
+
     fn object(&self, meta: ObjectMeta) -> Option<ObjectInfo> {
         Some(self.listed(self.scope.key(&meta.location)?, meta))
     }
 
     /// Converts an object's metadata.
     pub(crate) fn listed(&self, key: String, meta: ObjectMeta) -> ObjectInfo {
-        let etag = |etag: String| self.scope.root.kind.etag(&etag).into_owned();
+        let kind = self.scope.root.kind;
+        let changed = (kind == Kind::Folder).then(|| changed(&meta)).flatten();
+        let etag = |etag: String| kind.etag(&etag).into_owned();
         ObjectInfo {
             sample: SampleRef {
                 key,
@@ -342,6 +361,7 @@ impl Lister {
             },
             size: meta.size,
             label: None,
+            changed,
         }
     }
 }

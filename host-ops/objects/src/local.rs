@@ -18,7 +18,6 @@ use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path as FilePath, PathBuf};
-use std::time::UNIX_EPOCH;
 use tokio::task::spawn_blocking;
 
 /// Maximum number of attempts to open a path while another process renames folders on it. After that, the
@@ -168,7 +167,7 @@ impl LocalFolder {
     fn place<'a>(&self, location: &'a Path) -> io::Result<(&'a FilePath, &'a str)> {
         check_name(location)?;
         match self.open(location.as_ref(), OFlags::PATH) {
-            Err(error) if leads_out(&error) => return Err(error),
+            Err(error) if leads_out(&error) || loops(&error) => return Err(error),
             _ => {}
         }
         let path = FilePath::new(location.as_ref());
@@ -231,9 +230,14 @@ fn check_name(location: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns true if a link leads out of the root, or to itself.
+/// Returns true if a link leads out of the root.
 pub(crate) fn leads_out(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::XDEV | Errno::LOOP))
+    Errno::from_io_error(error) == Some(Errno::XDEV)
+}
+
+/// Returns true if a link leads to itself, or through more links than the kernel follows.
+pub(crate) fn loops(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::LOOP)
 }
 
 fn explained(location: &Path, error: io::Error) -> Error {
@@ -255,17 +259,26 @@ fn meta(location: &Path, metadata: &Metadata) -> io::Result<ObjectMeta> {
         last_modified: metadata.modified()?.into(),
         size: metadata.len(),
         e_tag: Some(etag(metadata)),
-        version: None,
+        version: Some(nanoseconds(metadata.ctime(), metadata.ctime_nsec()).to_string()),
     })
 }
 
-/// Returns the version of a file. Replacing a file changes the inode. Writing changes the modification time
-/// or size.
+/// Returns the version of a file: size and modification time, which copies of a file share.
 fn etag(metadata: &Metadata) -> String {
-    let modified = metadata.modified().ok();
-    let since = modified.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-    let micros = since.unwrap_or_default().as_micros();
-    format!("\"{:x}-{micros:x}-{:x}\"", metadata.ino(), metadata.len())
+    let modified = nanoseconds(metadata.mtime(), metadata.mtime_nsec());
+    format!("\"{modified:x}-{:x}\"", metadata.len())
+}
+
+/// Returns the time in nanoseconds since 1970, or 0 if it is earlier.
+fn nanoseconds(seconds: i64, nanoseconds: i64) -> u64 {
+    let time = i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds);
+    u64::try_from(time).unwrap_or_default()
+}
+
+/// Returns the time of the last change of a file that this store listed, in nanoseconds since 1970.
+/// `object_store` has no field for it.
+pub(crate) fn changed(meta: &ObjectMeta) -> Option<u64> {
+    meta.version.as_deref()?.parse().ok()
 }
 
 #[async_trait]

@@ -4,6 +4,7 @@
 //! character), and reads `a/` and `/a` as `a`. Such entries are therefore removed from the response before it
 //! is parsed, and their names are returned to the caller.
 
+use crate::codes::storage_class;
 use crate::tls::ensure_provider;
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
@@ -21,6 +22,18 @@ use std::cell::RefCell;
 tokio::task_local! {
     /// Names removed from the responses to the listing that the current task awaits.
     static CUT: RefCell<Vec<String>>;
+
+    /// Storage class of the first object in the responses to the listing that the current task awaits.
+    static CLASS: RefCell<Option<String>>;
+}
+
+/// Runs `listing` and returns the storage class of the first object. `object_store` drops it.
+pub(crate) async fn first_storage_class<T>(listing: impl Future<Output = T>) -> Option<String> {
+    let collected = async {
+        listing.await;
+        CLASS.with(RefCell::take)
+    };
+    CLASS.scope(RefCell::default(), collected).await
 }
 
 /// Runs `listing` and returns the result with the removed names.
@@ -66,12 +79,21 @@ impl HttpService for Filter {
             headers.remove("authorization");
         }
         let answer = self.0.execute(request).await?;
-        if CUT.try_with(|_| ()).is_err() || !answer.status().is_success() {
+        let (cuts, classes) = (CUT.try_with(|_| ()).is_ok(), CLASS.try_with(|_| ()).is_ok());
+        if !(cuts || classes) || !answer.status().is_success() {
             return Ok(answer);
         }
         let (parts, body) = answer.into_parts();
-        let (body, mut names) = remove_invalid_entries(body.bytes().await?);
-        CUT.with(|all| all.borrow_mut().append(&mut names));
+        let mut body = body.bytes().await?;
+        if classes {
+            let found = storage_class(&String::from_utf8_lossy(&body));
+            CLASS.with(|class| class.replace(found));
+        }
+        if cuts {
+            let (kept, mut names) = remove_invalid_entries(body);
+            CUT.with(|all| all.borrow_mut().append(&mut names));
+            body = kept;
+        }
         Ok(HttpResponse::from_parts(parts, body.into()))
     }
 }

@@ -40,6 +40,11 @@ pub struct ObjectInfo {
     /// Class of the sample. Only set if the shard contains labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
+    /// Time of the file's last change (ctime) in nanoseconds since 1970. Only set for files in a folder, whose
+    /// version (size and modification time) programs can keep while they replace the content. Not part of the
+    /// version, because copies of a file have different times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changed: Option<u64>,
 }
 
 /// Form in which an object is deserialized. Serde's `flatten` would buffer every object and parse it twice.
@@ -49,6 +54,7 @@ struct FlatObject {
     size: u64,
     etag: Option<String>,
     label: Option<String>,
+    changed: Option<u64>,
 }
 
 impl From<FlatObject> for ObjectInfo {
@@ -58,10 +64,16 @@ impl From<FlatObject> for ObjectInfo {
             size,
             etag,
             label,
+            changed,
         }: FlatObject,
     ) -> Self {
         let sample = SampleRef { key, etag };
-        Self { sample, size, label }
+        Self {
+            sample,
+            size,
+            label,
+            changed,
+        }
     }
 }
 

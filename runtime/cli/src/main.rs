@@ -43,7 +43,7 @@ mod sweep;
 mod traces;
 mod train;
 
-use arguments::{Arguments, Command};
+use arguments::{Arguments, Command, refuse_secrets};
 use clap::{CommandFactory, Parser};
 use failure::INTERRUPTED;
 use frostline_server::ConfinedLane;
@@ -52,7 +52,9 @@ use std::process::ExitCode;
 use tokio_util::sync::CancellationToken;
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let given = std::env::args_os().filter_map(|argument| argument.into_string().ok());
+    let parsed = refuse_secrets(given).and_then(|()| Arguments::try_parse());
+    let arguments = match parsed {
         Ok(arguments) => arguments,
         Err(error) => return failure::report_usage_error(&error),
     };

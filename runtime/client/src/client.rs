@@ -10,6 +10,7 @@ use crate::transport::{Address, Call, Transport, encode};
 use crate::upload::{self, Upload, Uploaded};
 use crate::{ClientError, Deadlines, Listing, Notices, Token, Trust, UploadKind, error};
 use bytes::Bytes;
+use frostline_tensor::{OpError, without_secrets};
 use frostline_wire::{
     Activation, ActivationBatch, ActivationReader, Description, DescriptionRequest, Encoding, ErrorClass,
     ExtractionRequest, GuestInfo, GuestLog, Layout, Load, ModelInfo, ObjectInfo, ObjectPage, Pixels, Profile,
@@ -182,16 +183,43 @@ impl HostClient {
         Ok(objects)
     }
 
-    /// Reads the bytes of `objects` under `root` in the listed versions. Results are in order of arrival.
-    /// Unreadable objects are skipped.
+    /// Reads the bytes of `objects` under `root` in the listed versions. Returns a result for each object, in the
+    /// order of `objects`.
     ///
     /// # Errors
     /// Returns [`ClientError`]. The error is [`ClientError::Interrupted`] if reading an object may succeed
     /// later or at another host.
-    pub async fn read(&self, root: &str, objects: &[ObjectInfo]) -> Result<Vec<Bytes>, ClientError> {
+    pub async fn read(
+        &self,
+        root: &str,
+        objects: &[ObjectInfo],
+    ) -> Result<Vec<Result<Bytes, OpError>>, ClientError> {
         let bytes = objects
             .iter()
             .fold(0, |sum: u64, object| sum.saturating_add(object.size));
+        self.objects_or_digests(root, objects, bytes, false).await
+    }
+
+    /// Returns the XXH3 hash of each object under `root` in the listed version, in the order of `objects`. `None`
+    /// if the object cannot be read.
+    ///
+    /// # Errors
+    /// Returns the errors of [`HostClient::read`].
+    pub async fn digests(&self, root: &str, objects: &[ObjectInfo]) -> Result<Vec<Option<u64>>, ClientError> {
+        let bytes = 8 * objects.len() as u64;
+        let rows = self.objects_or_digests(root, objects, bytes, true).await?;
+        let digest = |row: Result<Bytes, OpError>| row.ok()?.as_ref().try_into().ok().map(u64::from_le_bytes);
+        Ok(rows.into_iter().map(digest).collect())
+    }
+
+    /// Reads objects with `bytes` in total, or the hashes of objects.
+    async fn objects_or_digests(
+        &self,
+        root: &str,
+        objects: &[ObjectInfo],
+        bytes: u64,
+        digests: bool,
+    ) -> Result<Vec<Result<Bytes, OpError>>, ClientError> {
         let limit = RowFormat::Object.message_bytes(objects.len() as u64, bytes.min(MOST_READ));
         let request = ExtractionRequest {
             root: root.to_owned(),
@@ -203,23 +231,30 @@ impl HostClient {
             terms: Terms::default(),
             view: None,
             samples: RequestedSample::in_order(objects),
+            digests,
         };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let mut answer = self.extract(&request, RowFormat::Object, limit).await?;
-        let (mut read, peer) = (Vec::new(), self.transport.peer());
+        let mut read = vec![None; objects.len()];
+        let peer = self.transport.peer();
         while let Some(batches) = answer.next().await? {
             for row in batches.iter().flat_map(ActivationBatch::rows) {
                 let row = row.map_err(|error| peer.interrupted(error))?;
-                match row.outcome {
-                    Ok(RowValue::Object(bytes)) => read.push(Bytes::copy_from_slice(bytes)),
+                let outcome = match row.outcome {
+                    Ok(RowValue::Object(bytes)) => Ok(Bytes::copy_from_slice(bytes)),
+                    Ok(_) => return Err(peer.protocol("a row that is not an object")),
                     Err(error) if error.host_caused || sample_may_recover(error.code) => {
                         return Err(peer.interrupted(error));
                     }
-                    _ => {}
+                    Err(error) => Err(error),
+                };
+                if let Some(place) = read.get_mut(row.position as usize) {
+                    *place = Some(outcome);
                 }
             }
         }
-        Ok(read)
+        let all: Option<Vec<_>> = read.into_iter().collect();
+        all.ok_or_else(|| peer.protocol("an answer without some of the objects"))
     }
 
     /// Returns the first page of [`HostClient::objects`] in the layout that the host detects, with up to
@@ -249,7 +284,10 @@ impl HostClient {
         layout: Layout,
         mut take: impl FnMut(ObjectPage),
     ) -> Result<(), ClientError> {
-        let mut pages = Pages::new(&self.transport, format!("the listing of '{root}'"));
+        let mut pages = Pages::new(
+            &self.transport,
+            format!("the listing of '{}'", without_secrets(root)),
+        );
         let mut after: Option<String> = None;
         loop {
             let mut query = vec![("root", root), ("layout", layout.as_ref())];

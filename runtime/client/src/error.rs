@@ -1,5 +1,5 @@
 use crate::UploadKind;
-use frostline_tensor::{Cause, OpError};
+use frostline_tensor::{Cause, OpError, without_secrets};
 use frostline_wire::ErrorClass;
 use http::StatusCode;
 use std::time::Duration;
@@ -10,7 +10,7 @@ pub enum ClientError {
     /// The host's address is invalid.
     #[error("the host address '{url}' cannot be used: {reason}")]
     Address {
-        /// Address as given.
+        /// Address without credentials.
         url: String,
         /// Reason.
         #[source]
@@ -197,6 +197,14 @@ fn at(host: &str) -> String {
 }
 
 impl ClientError {
+    /// Returns the error for an invalid address, which may contain credentials.
+    pub(crate) fn address(url: &str, reason: impl Into<Cause>) -> Self {
+        Self::Address {
+            url: without_secrets(url),
+            reason: reason.into(),
+        }
+    }
+
     /// Returns the class if this is a refusal.
     pub fn class(&self) -> Option<ErrorClass> {
         match self {

@@ -1,6 +1,7 @@
 use crate::ClientError;
 use crate::transport::Connector;
 use frostline_tensor::Cause;
+use hyper_rustls::builderstates::WantsProtocols1;
 use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use rustls::client::WebPkiServerVerifier;
@@ -58,19 +59,10 @@ impl Trust {
         verified_as: Option<&str>,
         deadline: Duration,
     ) -> Result<Connector, ClientError> {
-        let mut tcp = HttpConnector::new();
+        let mut tcp = tcp(encrypted);
         tcp.set_connect_timeout(Some(deadline));
         tcp.set_nodelay(true);
-        tcp.enforce_http(false);
-        let config = self
-            .config(encrypted)
-            .map_err(|error| ClientError::Authorities { reason: error.into() })?;
-        let scheme = HttpsConnectorBuilder::new().with_tls_config(config);
-        let scheme = if encrypted {
-            scheme.https_only()
-        } else {
-            scheme.https_or_http()
-        };
+        let scheme = self.scheme(encrypted)?;
         let scheme = match verified_as {
             None => scheme,
             Some(name) => {
@@ -82,19 +74,26 @@ impl Trust {
         Ok(scheme.enable_http2().wrap_connector(tcp))
     }
 
-    /// Creates a connector for HTTP/1.1 to a server other than a Frostline host. `encrypted` must be set for
-    /// `https` addresses.
+    /// Creates a connector for HTTP/1.1 to a server other than a Frostline host, either for `https` or, without
+    /// `encrypted`, for `http` addresses. It refuses the others.
     ///
     /// # Errors
     /// Returns [`ClientError::Authorities`] if the certificates cannot be used.
     pub fn web_connector(&self, encrypted: bool) -> Result<Connector, ClientError> {
+        let scheme = self.scheme(encrypted)?;
+        Ok(scheme.enable_http1().wrap_connector(tcp(encrypted)))
+    }
+
+    fn scheme(&self, encrypted: bool) -> Result<HttpsConnectorBuilder<WantsProtocols1>, ClientError> {
         let config = self
             .config(encrypted)
             .map_err(|error| ClientError::Authorities { reason: error.into() })?;
-        let scheme = HttpsConnectorBuilder::new()
-            .with_tls_config(config)
-            .https_or_http();
-        Ok(scheme.enable_http1().build())
+        let scheme = HttpsConnectorBuilder::new().with_tls_config(config);
+        Ok(if encrypted {
+            scheme.https_only()
+        } else {
+            scheme.https_or_http()
+        })
     }
 
     fn config(&self, encrypted: bool) -> Result<ClientConfig, rustls::Error> {
@@ -122,9 +121,34 @@ impl Trust {
     }
 }
 
+/// Returns a connector that refuses `https` addresses unless they are `encrypted` on top of it.
+fn tcp(encrypted: bool) -> HttpConnector {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(!encrypted);
+    tcp
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
+    use http_body_util::Empty;
+    use hyper_util::client::legacy::Client;
+    use hyper_util::rt::TokioExecutor;
+    use std::error::Error;
+
+    #[tokio::test]
+    async fn a_connector_refuses_the_other_scheme() {
+        let trust = Trust::Authorities(Arc::new(RootCertStore::empty()));
+        for (encrypted, other) in [(false, "https://127.0.0.1:9"), (true, "http://127.0.0.1:9")] {
+            let connector = trust.web_connector(encrypted).unwrap();
+            let client = Client::builder(TokioExecutor::new()).build::<_, Empty<Bytes>>(connector);
+            let error = client.get(other.parse().unwrap()).await.unwrap_err();
+            let causes = std::iter::successors(error.source(), |cause| cause.source());
+            let causes: String = causes.map(ToString::to_string).collect();
+            assert!(causes.contains("scheme"), "{causes}");
+        }
+    }
 
     #[test]
     fn what_is_no_certificate_is_named() {

@@ -13,7 +13,7 @@ use std::time::SystemTime;
 
 /// Version of the file formats, included in the names of stores. Stores of previous versions are ignored
 /// until eviction.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// Name of the lock file held by the job that is currently writing to a store of the cache.
 const TURN: &str = "turn";
@@ -278,27 +278,11 @@ impl Subject {
             "version": VERSION,
             "model": self.model,
             "freeze": self.freeze,
-            "data": without_credentials(&self.data),
+            "data": frostline_tensor::without_secrets(&self.data),
             "row": row,
         });
         serde_json::to_vec_pretty(&shown).unwrap_or_default()
     }
-}
-
-/// Removes user, query and fragment from a URL. Paths are returned unchanged.
-fn without_credentials(data: &str) -> String {
-    let Some((scheme, rest)) = data.split_once("://") else {
-        return data.to_owned();
-    };
-    let rest = rest.split(['?', '#']).next().unwrap_or_default();
-    let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let host = match host.rsplit_once('@') {
-        // Azure URLs have the container in the position of the user.
-        Some((user, host)) if scheme.starts_with("abfs") && !user.contains(':') => format!("{user}@{host}"),
-        Some((_, host)) => host.to_owned(),
-        None => host.to_owned(),
-    };
-    format!("{scheme}://{host}/{path}")
 }
 
 /// Returns the folders of all stores, including partially removed ones.

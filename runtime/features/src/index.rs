@@ -1,7 +1,7 @@
 //! Index of a store. The n-th record contains the key and the checksum of the n-th row.
 
 use crate::RowKey;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -20,6 +20,8 @@ pub(crate) struct Slot {
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     rows: HashMap<RowKey, Slot>,
+    /// Samples with a row for some content, by the part of the key that does not depend on the content.
+    samples: HashSet<[u8; 8]>,
     /// Number of records read so far.
     records: u64,
 }
@@ -49,11 +51,17 @@ impl Index {
     pub(crate) fn add(&mut self, key: RowKey, checksum: u64) {
         let number = self.records;
         self.rows.insert(key, Slot { number, checksum });
+        self.samples.extend(key.sample_part());
         self.records += 1;
     }
 
     pub(crate) fn get(&self, key: &RowKey) -> Option<Slot> {
         self.rows.get(key).copied()
+    }
+
+    /// Returns true if there is a row for the sample of `key`, for this or another content.
+    pub(crate) fn has_sample(&self, key: &RowKey) -> bool {
+        key.sample_part().is_some_and(|part| self.samples.contains(&part))
     }
 
     /// Removes the row in `slot` from the index, unless the row has been written again since.

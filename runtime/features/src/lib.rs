@@ -10,6 +10,7 @@
 //! none. This crate is independent of training, hosts and networks. `docs/features.md` describes the files.
 
 mod cache;
+mod contents;
 mod error;
 mod index;
 mod provenance;
@@ -24,7 +25,7 @@ mod writer;
 pub use cache::{Cache, StoreInfo, Subject, folder_of_user};
 pub use error::FeatureError;
 pub use provenance::{Exactly, Provenance, Rounding};
-pub use row::{Form, Row, RowKey, RowKeys};
+pub use row::{Content, Form, Row, RowKey, RowKeys};
 pub use segment::{BrokenSegment, Segment, SegmentForm};
 pub use shared::{SegmentStore, Stored, Unavailable};
 pub use store::{FoundRows, Store};

@@ -105,6 +105,31 @@ impl Form {
 /// Bit in the last byte of a job's private keys.
 const OWN: u8 = 1;
 
+/// Bit in the last byte of keys that contain a hash of the content.
+const HASHED: u8 = 2;
+
+/// Number of bytes in a key with a hash of the content that do not depend on the content.
+const SAMPLE_BYTES: usize = 8;
+
+/// Knowledge about the content of a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    /// The etag identifies the content.
+    Etag,
+    /// XXH3 hash of the content. The etag may be the same for different contents.
+    Hash(u64),
+    /// The content may change without notice.
+    Unknown,
+}
+
+/// Identifies a file at the time of its last change. As long as that time is the same, so is the content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct FileState(pub(crate) [u8; Self::BYTES]);
+
+impl FileState {
+    pub(crate) const BYTES: usize = 16;
+}
+
 /// Key of a row. A hash of the data root, the object version and the view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RowKey(pub(crate) [u8; Self::BYTES]);
@@ -118,6 +143,13 @@ impl RowKey {
         last & OWN == 0
     }
 
+    /// Returns the part of the key that does not depend on the content, if the key contains a hash of it.
+    pub(crate) fn sample_part(&self) -> Option<[u8; SAMPLE_BYTES]> {
+        let [.., last] = self.0;
+        let part = self.0.first_chunk().copied();
+        part.filter(|_| last & HASHED != 0)
+    }
+
     /// Returns the checksum of a row. The checksum includes the key to prevent confusing rows.
     pub(crate) fn checksum(&self, bytes: &[u8]) -> u64 {
         XxHash3_64::oneshot_with_seed(XxHash3_64::oneshot(&self.0), bytes)
@@ -128,6 +160,8 @@ impl RowKey {
 #[derive(Clone)]
 pub struct RowKeys {
     root: Sha256,
+    /// Hash of the root alone.
+    files: Sha256,
     run: [u8; 16],
 }
 
@@ -137,19 +171,26 @@ impl RowKeys {
     pub fn new(root: &str, view: Option<&View>, run: [u8; 16]) -> Self {
         let mut hash = Sha256::new();
         add(&mut hash, root.as_bytes());
+        let files = hash.clone();
         // Serialization cannot fail, because a view contains only numbers.
         let view = view.map(|view| serde_json::to_vec(view).unwrap_or_default());
         add(&mut hash, view.as_deref().unwrap_or_default());
-        Self { root: hash, run }
+        Self {
+            root: hash,
+            files,
+            run,
+        }
     }
 
     /// Returns the key for the row of a sample. The key is a hash of the data root, the view, and the
-    /// object's key and etag. Without an etag, the hash includes the run instead, and the last bit marks the
-    /// key as private.
-    pub fn key_of(&self, sample: &SampleRef) -> RowKey {
+    /// object's key and etag. If the content is hashed, the second half of the key is that hash instead. If the
+    /// content is unknown or there is no etag, the hash includes the run instead of the etag, and the last bit
+    /// marks the key as private.
+    pub fn key_of(&self, sample: &SampleRef, content: Content) -> RowKey {
+        let etag = sample.etag.as_ref().filter(|_| content != Content::Unknown);
         let mut hash = self.root.clone();
         add(&mut hash, sample.key.as_bytes());
-        match &sample.etag {
+        match etag {
             Some(etag) => add(&mut hash, etag.as_bytes()),
             None => hash.update(self.run),
         }
@@ -157,12 +198,33 @@ impl RowKeys {
         for (to, from) in key.iter_mut().zip(hash.finalize()) {
             *to = from;
         }
-        let [.., last] = &mut key;
-        *last = match &sample.etag {
-            Some(_) => *last & !OWN,
-            None => *last | OWN,
+        let hashed = match content {
+            Content::Hash(content) if etag.is_some() => {
+                let rest = key.iter_mut().skip(SAMPLE_BYTES);
+                rest.zip(content.to_le_bytes()).for_each(|(to, from)| *to = from);
+                HASHED
+            }
+            _ => 0,
         };
+        let [.., last] = &mut key;
+        *last = *last & !(OWN | HASHED) | hashed;
+        if etag.is_none() {
+            *last |= OWN;
+        }
         RowKey(key)
+    }
+
+    /// Returns the state of a file that was listed with the time of its last change, in nanoseconds since 1970.
+    pub(crate) fn file_state(&self, sample: &SampleRef, changed: u64) -> FileState {
+        let mut hash = self.files.clone();
+        add(&mut hash, sample.key.as_bytes());
+        add(&mut hash, sample.etag.as_deref().unwrap_or_default().as_bytes());
+        hash.update(changed.to_le_bytes());
+        let mut state = [0; FileState::BYTES];
+        for (to, from) in state.iter_mut().zip(hash.finalize()) {
+            *to = from;
+        }
+        FileState(state)
     }
 }
 

@@ -1,9 +1,10 @@
 use crate::cache::{Evicted, StoreSpace};
+use crate::contents::Contents;
 use crate::error::failed;
 use crate::index::{Index, Slot};
 use crate::writer::{Pending, Writer};
-use crate::{FeatureError, Form, Row, RowKey, Segment, SegmentForm, Stopped};
-use frostline_tensor::Tensor;
+use crate::{Content, FeatureError, Form, Row, RowKey, RowKeys, Segment, SegmentForm, Stopped};
+use frostline_tensor::{ObjectInfo, Tensor};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::fs::File;
@@ -51,6 +52,7 @@ pub(crate) struct OpenStore {
 
 /// State shared by readers and the writer.
 pub(crate) struct Inner {
+    contents: Contents,
     form: Form,
     shape: Vec<usize>,
     values: usize,
@@ -94,7 +96,9 @@ impl Store {
             options.read(true).write(true).create(true).truncate(false);
             options.open(&path).map_err(failed("opening", &path))
         };
+        let contents = path.join("contents");
         let inner = Inner {
+            contents: Contents::open(&contents).map_err(failed("opening", &contents))?,
             form: row.form,
             shape: row.shape.clone(),
             values: row.values()?,
@@ -125,7 +129,32 @@ impl Store {
     pub fn refresh(&self) -> Result<(), FeatureError> {
         let index = self.path().join("index");
         let read = self.inner.state.lock().index.read_on(&self.inner.index);
+        let read = read.and_then(|()| self.inner.contents.refresh());
         read.map_err(failed("reading", &index))
+    }
+
+    /// Returns what is known about the content of a sample under the root of `keys`.
+    pub fn content(&self, keys: &RowKeys, sample: &ObjectInfo) -> Content {
+        let Some(changed) = sample.changed else {
+            return Content::Etag;
+        };
+        let hash = self.inner.contents.get(&keys.file_state(&sample.sample, changed));
+        hash.map_or(Content::Unknown, Content::Hash)
+    }
+
+    /// Returns the samples whose content must be hashed before their rows can be found.
+    pub fn unhashed(&self, keys: &RowKeys, samples: &[ObjectInfo]) -> Vec<ObjectInfo> {
+        let is_unknown = |sample: &&ObjectInfo| self.content(keys, sample) == Content::Unknown;
+        samples.iter().filter(is_unknown).cloned().collect()
+    }
+
+    /// Records the hashes of `samples`, except for those without one.
+    pub fn record_contents(&self, keys: &RowKeys, samples: &[ObjectInfo], hashes: &[Option<u64>]) {
+        let hashed = samples.iter().zip(hashes).filter_map(|(sample, hash)| {
+            let state = keys.file_state(&sample.sample, sample.changed?);
+            Some((state, (*hash)?))
+        });
+        self.inner.contents.add(&hashed.collect::<Vec<_>>());
     }
 
     /// Returns the rows of `keys` that exist. A row with a wrong checksum counts as missing and can be cached
@@ -216,6 +245,12 @@ impl Store {
     pub fn count<'a>(&self, keys: impl Iterator<Item = &'a RowKey>) -> usize {
         let state = self.inner.state.lock();
         keys.filter(|key| state.has(key)).count()
+    }
+
+    /// Returns the number of `keys` whose sample has a row, for this or another content.
+    pub fn count_samples<'a>(&self, keys: impl Iterator<Item = &'a RowKey>) -> usize {
+        let state = self.inner.state.lock();
+        keys.filter(|key| state.index.has_sample(key)).count()
     }
 
     /// Checks which of the `keys` exist.
@@ -412,6 +447,7 @@ mod tests {
             options.open(folder.path().join(name)).unwrap()
         };
         let inner = Inner {
+            contents: Contents::open(&folder.path().join("contents")).unwrap(),
             form: Form::F32,
             shape: vec![2],
             values: 2,

@@ -1,8 +1,8 @@
 mod provenance;
 mod segments;
 
-use crate::{Cache, Form, Row, RowKey, RowKeys, Stopped, Store, Subject};
-use frostline_tensor::{Augmentation, SampleRef, Tensor, View};
+use crate::{Cache, Content, Form, Row, RowKey, RowKeys, Stopped, Store, Subject};
+use frostline_tensor::{Augmentation, ObjectInfo, SampleRef, Tensor, View};
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -38,7 +38,7 @@ fn keys(numbers: impl IntoIterator<Item = usize>) -> Vec<RowKey> {
     };
     numbers
         .into_iter()
-        .map(|number| keys.key_of(&sample(number)))
+        .map(|number| keys.key_of(&sample(number), Content::Etag))
         .collect()
 }
 
@@ -224,13 +224,100 @@ fn rows_have_names_of_their_own() {
             sample("a", None),
             sample("a", Some("\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0")),
         ] {
-            assert!(names.insert(keys.key_of(&sample)), "{root} {sample:?}");
+            assert!(
+                names.insert(keys.key_of(&sample, Content::Etag)),
+                "{root} {sample:?}"
+            );
         }
     }
     // Without an etag, only one job can derive the key.
-    let of = |run, etag| RowKeys::new("photos", None, [run; 16]).key_of(&sample("a", etag));
+    let of = |run, etag| RowKeys::new("photos", None, [run; 16]).key_of(&sample("a", etag), Content::Etag);
     assert_ne!(of(0, None), of(1, None));
     assert_eq!(of(0, Some("1")), of(1, Some("1")));
+}
+
+#[test]
+fn rows_of_files_are_found_by_their_content() {
+    let place = TestCache::new();
+    let store = place.open();
+    let keys = RowKeys::new("photos", None, [0; 16]);
+    let file = |changed| ObjectInfo {
+        sample: SampleRef {
+            key: "a.jpg".to_owned(),
+            etag: Some("1".to_owned()),
+        },
+        size: 1,
+        label: None,
+        changed: Some(changed),
+    };
+    // A job hashes the file and caches its row.
+    assert_eq!(store.unhashed(&keys, &[file(10)]), [file(10)]);
+    store.record_contents(&keys, &[file(10)], &[Some(77)]);
+    assert_eq!(store.content(&keys, &file(10)), Content::Hash(77));
+    let key_of = |changed| keys.key_of(&file(changed).sample, store.content(&keys, &file(changed)));
+    let first = key_of(10);
+    store.keep(vec![Some(first)], tensor(&[1]));
+    store.settle();
+    // The file changed, perhaps only its permissions. The row is not used before the file is hashed again.
+    let unhashed = key_of(20);
+    assert!(!unhashed.is_shareable() && store.read(&[unhashed]).places.is_empty());
+    let counted = keys.key_of(&file(20).sample, Content::Hash(0));
+    assert_eq!(
+        (
+            store.count([&counted].into_iter()),
+            store.count_samples([&counted].into_iter())
+        ),
+        (0, 1)
+    );
+    store.record_contents(&keys, &[file(20), file(30)], &[Some(77), Some(78)]);
+    assert_eq!(key_of(20), first, "the content is the same");
+    assert!(
+        store.read(&[key_of(30)]).places.is_empty(),
+        "the content is different"
+    );
+    // A hash that the hosts did not provide is not recorded, and other jobs find the others.
+    store.record_contents(&keys, &[file(40)], &[None]);
+    let other = place.open();
+    let states = [10, 20, 30, 40].map(|changed| other.content(&keys, &file(changed)));
+    let expected = [
+        Content::Hash(77),
+        Content::Hash(77),
+        Content::Hash(78),
+        Content::Unknown,
+    ];
+    assert_eq!(states, expected);
+    store.record_contents(&keys, &[file(40)], &[Some(79)]);
+    other.refresh().unwrap();
+    assert_eq!(other.content(&keys, &file(40)), Content::Hash(79));
+    // The content replaces half of the key, so that other samples, versions, roots and views still differ.
+    let others = [
+        RowKeys::new("photo", None, [0; 16]).key_of(&file(10).sample, Content::Hash(77)),
+        keys.key_of(
+            &SampleRef {
+                key: "b.jpg".to_owned(),
+                ..file(10).sample
+            },
+            Content::Hash(77),
+        ),
+        keys.key_of(
+            &SampleRef {
+                etag: Some("2".to_owned()),
+                ..file(10).sample
+            },
+            Content::Hash(77),
+        ),
+        keys.key_of(&file(10).sample, Content::Etag),
+    ];
+    assert!(others.iter().all(|key| *key != first));
+    // A record that was not completely written does not shift the next ones.
+    drop((store, other));
+    let contents = place.store().join("contents");
+    let whole = std::fs::read(&contents).unwrap();
+    std::fs::write(&contents, &whole[..whole.len() - 5]).unwrap();
+    let store = place.open();
+    assert_eq!(store.content(&keys, &file(40)), Content::Unknown);
+    store.record_contents(&keys, &[file(50)], &[Some(80)]);
+    assert_eq!(place.open().content(&keys, &file(50)), Content::Hash(80));
 }
 
 #[test]

@@ -3,9 +3,9 @@ use crate::flags::{above_zero, named, positive};
 use crate::setting::settings;
 use crate::{
     CacheLimit, Class, EncodingChoice, ExportPrefix, Keep, NewHead, Objective, OnBadSample, PixelFlags,
-    Policy, PrefixPrecision, Prices, Recipe, Setting, SettingError, Unfreezing, Unlisted, without_secrets,
+    Policy, PrefixPrecision, Prices, Recipe, Setting, SettingError, Unfreezing, Unlisted,
 };
-use frostline_tensor::{Layout, Precision, Terms};
+use frostline_tensor::{Layout, Precision, Terms, without_secrets};
 use frostline_wire::Split;
 use serde_json::{Map, Value};
 use std::fs;

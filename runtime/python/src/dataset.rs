@@ -132,14 +132,17 @@ fn labels_table(
 fn to_dictionary<'py>(py: Python<'py>, samples: &Samples) -> PyResult<Bound<'py, PyDict>> {
     let objects = samples.iter().map(|(object, _)| object);
     let (mut keys, mut etags, mut sizes) = (Vec::new(), Vec::new(), Vec::new());
+    let mut changed = Vec::new();
     for object in objects {
         keys.push(object.sample.key);
         etags.push(object.sample.etag);
+        changed.push(object.changed);
         sizes.push(object.size.cast_signed());
     }
     let found = PyDict::new(py);
     found.set_item("keys", keys)?;
     found.set_item("etags", etags)?;
+    found.set_item("changed", changed)?;
     found.set_item("sizes", sizes.into_pyarray(py))?;
     let all = 0..samples.len();
     if samples.values(0).is_some() {
@@ -182,7 +185,8 @@ async fn read_object(
     if object.size > LabelTable::MOST_BYTES {
         return Ok(None);
     }
-    Ok(client.read(root, std::slice::from_ref(object)).await?.pop())
+    let read = client.read(root, std::slice::from_ref(object)).await?.pop();
+    Ok(read.and_then(Result::ok))
 }
 
 /// Returns the numbers `0..count` in the order of an epoch of `frostline train`. Epochs are counted from 1.

@@ -1,20 +1,22 @@
 //! Features cached on this machine's disk, for later passes and later programs.
 
 use crate::errors;
-use crate::process::PerProcess;
+use crate::process::{PerProcess, wait};
 use crate::settings::{FeatureInputs, StreamSettings, read};
 use crate::stream::to_object;
+use frostline_client::{Hosts, Inquiry};
 use frostline_features::{Cache, Provenance, RowKey, RowKeys, Store};
 use frostline_graph::{GraphError, Model};
 use frostline_job::{CacheLimit, StatedPixels};
 use frostline_tensor::{Data, PixelSpec, Tensor};
-use frostline_wire::Split;
+use frostline_wire::{ObjectInfo, Split};
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArrayDyn};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::OnceCell;
 
 /// Identity and location of cached features.
 #[derive(Deserialize)]
@@ -43,6 +45,8 @@ pub(crate) struct Kept {
 /// An open store, used by a single process.
 struct OpenStore {
     store: Store,
+    /// Hosts that hash files.
+    hosts: OnceCell<Hosts>,
     keys: RowKeys,
     /// Reason for the end of writing. Reset by [`OpenStore::take_messages`].
     stop_reason: Arc<Mutex<Option<String>>>,
@@ -95,6 +99,7 @@ impl Kept {
         rows: PyReadonlyArrayDyn<'_, f32>,
     ) -> PyResult<()> {
         let open = self.open(py)?;
+        wait(py, open.hash_new(&self.settings.stream, &objects(&samples)?))?;
         let keys = open.keys(&samples)?.into_iter().map(Some).collect();
         let rows = rows.as_array();
         let values = rows.iter().copied().collect();
@@ -134,14 +139,38 @@ impl OpenStore {
         getrandom::fill(&mut run).map_err(|error| error.to_string())?;
         Ok(Self {
             store: store.map_err(|error| error.to_string())?,
+            hosts: OnceCell::new(),
             keys: RowKeys::new(&subject.data, None, run),
             stop_reason,
         })
     }
 
     fn keys(&self, samples: &[Bound<'_, PyAny>]) -> PyResult<Vec<RowKey>> {
-        let key = |asked| Ok(self.keys.key_of(&to_object(asked, 0)?.sample));
-        samples.iter().map(key).collect()
+        let key = |sample: &ObjectInfo| {
+            let content = self.store.content(&self.keys, sample);
+            self.keys.key_of(&sample.sample, content)
+        };
+        Ok(objects(samples)?.iter().map(key).collect())
+    }
+
+    /// Has the hosts hash the files that changed since their content was last hashed. If no host answers, the
+    /// features of these files are found by this process only.
+    async fn hash_new(&self, stream: &StreamSettings, samples: &[ObjectInfo]) {
+        let new = self.store.unhashed(&self.keys, samples);
+        if new.is_empty() {
+            return;
+        }
+        let settings = stream.host_settings();
+        let Ok(hosts) = self.hosts.get_or_try_init(|| settings.hosts()).await else {
+            return;
+        };
+        let Inquiry {
+            root,
+            request_samples,
+            ..
+        } = stream.inquiry();
+        let hashes = hosts.digests(&root, &new, request_samples).await;
+        self.store.record_contents(&self.keys, &new, &hashes);
     }
 
     fn take_messages(&self) -> Vec<String> {
@@ -152,6 +181,10 @@ impl OpenStore {
             .take();
         stopped.into_iter().chain(self.store.take_warnings()).collect()
     }
+}
+
+fn objects(samples: &[Bound<'_, PyAny>]) -> PyResult<Vec<ObjectInfo>> {
+    samples.iter().map(|sample| to_object(sample, 0)).collect()
 }
 
 /// Parses a limit such as `4GiB` and returns it in bytes, or `None` for `off`.

@@ -15,7 +15,14 @@ use std::sync::Arc;
 const STOCK_NAME: &str = "prefix";
 
 /// An object: key, version, size in bytes, class and part.
-type ObjectTuple = (String, Option<String>, u64, Option<String>, Option<&'static str>);
+type ObjectTuple = (
+    String,
+    Option<String>,
+    u64,
+    Option<String>,
+    Option<&'static str>,
+    Option<u64>,
+);
 
 /// An upload: name, SHA-256, size in bytes, and true if all hosts had it already.
 type UploadTuple = (String, String, u64, bool);
@@ -48,7 +55,8 @@ impl Hosts {
         })
     }
 
-    /// Lists the samples under a data root in ascending order of keys: (key, etag, size, label, part).
+    /// Lists the samples under a data root in ascending order of keys: (key, etag, size, label, part,
+    /// changed).
     fn objects(&self, py: Python<'_>, data: &str, layout: &Bound<'_, PyAny>) -> PyResult<Vec<ObjectTuple>> {
         let layout: Layout = read(layout, "the layout")?;
         let hosts = self.connected(py)?;
@@ -63,6 +71,7 @@ impl Hosts {
                 object.size,
                 class,
                 placed.part.map(Part::name),
+                object.changed,
             )
         };
         Ok(py.detach(|| listing.placed(SampleFiles::Images).iter().map(owned).collect()))

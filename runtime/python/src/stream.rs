@@ -249,7 +249,8 @@ async fn upload_content(
     }
 }
 
-/// Converts a requested sample: a key, (key, etag), or a `frostline.Object`, which includes the size.
+/// Converts a requested sample: a key, (key, etag), or a `frostline.Object`, which includes the size and the time
+/// of the last change.
 /// `unknown` is used if the size is missing.
 pub(crate) fn to_object(asked: &Bound<'_, PyAny>, unknown: u64) -> PyResult<ObjectInfo> {
     if let Ok(key) = asked.cast::<PyString>() {
@@ -257,10 +258,12 @@ pub(crate) fn to_object(asked: &Bound<'_, PyAny>, unknown: u64) -> PyResult<Obje
             sample: SampleRef::new(key.to_str()?),
             size: unknown,
             label: None,
+            changed: None,
         });
     }
     let parts = asked.cast::<PyTuple>()?;
     let size = parts.get_item(2).and_then(|size| size.extract());
+    let changed = parts.get_item(5).and_then(|changed| changed.extract());
     Ok(ObjectInfo {
         sample: SampleRef {
             key: parts.get_item(0)?.extract()?,
@@ -268,5 +271,6 @@ pub(crate) fn to_object(asked: &Bound<'_, PyAny>, unknown: u64) -> PyResult<Obje
         },
         size: size.unwrap_or(unknown),
         label: None,
+        changed: changed.unwrap_or_default(),
     })
 }

@@ -4,8 +4,8 @@ use crate::compute::blocking;
 use crate::pipeline::{FeedPlan, Part};
 use crate::recipe::Views;
 use crate::{Event, Events, Job, TrainerError};
-use frostline_client::{Samples, Source};
-use frostline_features::{FoundRows, Provenance, Rounding, RowKey, RowKeys, Store};
+use frostline_client::{Hosts, Samples, Source};
+use frostline_features::{Content, FoundRows, Provenance, Rounding, RowKey, RowKeys, Store};
 use frostline_tensor::Tensor;
 use frostline_wire::ObjectInfo;
 use std::sync::Arc;
@@ -118,14 +118,25 @@ impl Features {
         &self.store
     }
 
-    /// Returns the cache keys of `samples` from `source`. Returns `None` if their view never repeats, so
-    /// caching is useless.
-    pub(crate) fn keys(&self, source: &Source, samples: &[ObjectInfo]) -> Option<Vec<RowKey>> {
+    /// Returns the cache keys of `samples` from `source`. Files that changed since their content was last hashed
+    /// are hashed by `hosts`. Returns `None` if the view of the samples never repeats, so caching is useless.
+    pub(crate) async fn keys(
+        &self,
+        hosts: &Hosts,
+        source: &Source,
+        samples: &[ObjectInfo],
+    ) -> Option<Vec<RowKey>> {
         if source.view.is_some() && !self.views.repeat() {
             return None;
         }
         let keys = RowKeys::new(&self.root, source.view.as_ref(), self.job_id);
-        Some(samples.iter().map(|sample| keys.key_of(&sample.sample)).collect())
+        let new = self.store.unhashed(&keys, samples);
+        if !new.is_empty() {
+            let hashes = hosts.digests(&source.root, &new, source.request_samples).await;
+            self.store.record_contents(&keys, &new, &hashes);
+        }
+        let key = |sample: &ObjectInfo| keys.key_of(&sample.sample, self.store.content(&keys, sample));
+        Some(samples.iter().map(key).collect())
     }
 
     /// Returns true if the rounding of activations from `source` is precise enough for the store.
@@ -183,8 +194,15 @@ impl Features {
         let count = |samples: &Samples, view| {
             let keys = RowKeys::new(&self.root, view, self.job_id);
             let all = (0..samples.len()).filter_map(|index| samples.get(index));
-            let all: Vec<RowKey> = all.map(|sample| keys.key_of(&sample.sample)).collect();
-            self.store.count(all.iter()) as u64
+            let (mut known, mut new) = (Vec::new(), Vec::new());
+            for sample in all {
+                match self.store.content(&keys, &sample) {
+                    // The file is hashed before the row is used.
+                    Content::Unknown => new.push(keys.key_of(&sample.sample, Content::Hash(0))),
+                    content => known.push(keys.key_of(&sample.sample, content)),
+                }
+            }
+            (self.store.count(known.iter()) + self.store.count_samples(new.iter())) as u64
         };
         let views = plan.views.cacheable(plan.epochs);
         let trained = views

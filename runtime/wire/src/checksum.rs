@@ -4,6 +4,12 @@ use crate::{ActivationBatch, RowValue};
 use arrow_buffer::ToByteSlice;
 use twox_hash::XxHash3_64;
 
+/// Returns the XXH3 hash (64 bits) of an object's bytes, which hosts send for
+/// [`ExtractionRequest::digests`](crate::ExtractionRequest::digests).
+pub fn object_digest(bytes: &[u8]) -> u64 {
+    XxHash3_64::oneshot(bytes)
+}
+
 impl ActivationBatch {
     /// Returns the XXH3 checksum (64 bits) of each row. The seed is the position. If a row has multiple parts
     /// (values, scales and offsets, or code and message of an error), each part is seeded with the hash of

@@ -36,6 +36,7 @@ pub use admin::{
     TenantActivity, TenantChange, TenantInfo, TokenInfo, UploadInfo, UploadVersion,
 };
 pub use batch::{ActivationBatch, Row};
+pub use checksum::object_digest;
 pub use description::{Activation, Description, Pixels, ServedCut};
 pub use encoding::{Compression, Encoding, UnknownEncoding, Values};
 pub use error::{ErrorBody, ErrorClass};

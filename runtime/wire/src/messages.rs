@@ -108,6 +108,10 @@ pub struct ExtractionRequest {
     /// after decoding.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<View>,
+    /// True if each row is the XXH3 hash (64 bits, little-endian) of the object instead of its bytes. Requires the
+    /// split `none`.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub digests: bool,
     /// Samples. The answer contains a single row for each position, in any order.
     pub samples: Vec<RequestedSample>,
 }
@@ -174,7 +178,8 @@ mod tests {
             ObjectInfo {
                 sample: SampleRef::new("b"),
                 size: 2,
-                label: None
+                label: None,
+                changed: None,
             }
         );
         assert_eq!(serde_json::to_string(&page).unwrap(), text);

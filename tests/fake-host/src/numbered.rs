@@ -26,6 +26,7 @@ pub fn samples(count: usize) -> Vec<ObjectInfo> {
         },
         size: 20,
         label: None,
+        changed: None,
     };
     (0..count).map(sample).collect()
 }

@@ -94,6 +94,7 @@ async fn attempt(scene: &Scene, client: &HostClient, bytes: Bytes) -> Result<Res
         terms: Terms::default(),
         view: None,
         samples: photos(scene, 2),
+        digests: false,
     };
     Ok(count(client, &request, RowFormat::F32(vec![WIDTH])).await)
 }

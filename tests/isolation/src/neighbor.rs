@@ -65,6 +65,7 @@ impl Neighbor {
                 ..Terms::default()
             },
             view: None,
+            digests: false,
             samples: photos(scene, PHOTOS),
         };
         let format = RowFormat::F32(network.cut(CUT)?.shape.dims().to_vec());

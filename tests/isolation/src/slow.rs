@@ -42,6 +42,7 @@ pub async fn keep_lanes(scene: &Scene) -> Result<()> {
             terms: Terms::default(),
             view: None,
             samples: photos(scene, 1),
+            digests: false,
         };
         let extract = async || {
             // The host may end the extraction with any result.

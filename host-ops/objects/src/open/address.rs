@@ -1,32 +1,39 @@
 //! Parts of a root's address.
 
 use crate::ObjectError;
-use frostline_tensor::Cause;
+use frostline_tensor::{Cause, without_secrets};
 use object_store::path::Path;
 use url::Url;
 
-/// Returns `root` for messages: without user, password and query, which may contain credentials.
-pub(crate) fn shown(root: &str) -> String {
-    let Some((scheme, rest)) = root.split_once("://") else {
-        return root.to_owned();
+/// Parses a root's address. In a bucket, keys are literal: `s3://photos/a%20b` is not `s3://photos/a b`, and a
+/// `#` is part of the key. For folders and web servers, percent escapes are decoded as usual.
+///
+/// # Errors
+/// Returns the error of the parser, or a message if a part of the address would be ignored.
+pub fn parse_root(root: &str) -> Result<Url, String> {
+    let decodes = ["file:", "http:", "https:"];
+    let is_literal = !decodes.iter().any(|scheme| {
+        root.get(..scheme.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+    });
+    let url = if is_literal {
+        Url::parse(&root.replace('%', "%25").replace('#', "%23"))
+    } else {
+        Url::parse(root)
     };
-    let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, _)| (rest, "?.."));
-    let (host, path) = rest
-        .split_once('/')
-        .map_or((rest, None), |(host, path)| (host, Some(path)));
-    let host = match host.rsplit_once('@') {
-        // In Hadoop's notation the container is before the '@'.
-        Some((container, _)) if scheme.starts_with("abfs") && !container.contains(':') => host.to_owned(),
-        Some((_, host)) => format!("..@{host}"),
-        None => host.to_owned(),
-    };
-    let path = path.map(|path| format!("/{path}")).unwrap_or_default();
-    format!("{scheme}://{host}{path}{query}")
+    let url = url.map_err(|error| error.to_string())?;
+    if url.fragment().is_some() {
+        return Err("write '#' as %23 in this address".to_owned());
+    }
+    if url.scheme() == "file" && url.query().is_some() {
+        return Err("write '?' as %3F in this address".to_owned());
+    }
+    Ok(url)
 }
 
 pub(super) fn refused(root: &str, reason: impl Into<Cause>) -> ObjectError {
     ObjectError::Root {
-        root: shown(root),
+        root: without_secrets(root),
         reason: reason.into(),
     }
 }

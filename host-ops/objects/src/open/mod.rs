@@ -11,7 +11,7 @@ mod s3;
 mod settings;
 mod web;
 
-pub(crate) use address::shown;
+pub use address::parse_root;
 pub(crate) use opened::{Listing, Opened};
 pub use own::{KeysFile, OwnStore, Role};
 
@@ -21,7 +21,6 @@ use address::{prefix, refused};
 use object_store::memory::InMemory;
 use settings::Variables;
 use std::sync::Arc;
-use url::Url;
 
 /// URL schemes that can be opened.
 const SCHEMES: [&str; 10] = [
@@ -48,7 +47,7 @@ pub(crate) fn open(root: &str, variables: &Variables, own: Option<&OwnStore>) ->
         let folder = std::path::absolute(root).map_err(|error| refused(root, error))?;
         return folder::open(root, folder);
     }
-    let url = Url::parse(root).map_err(|error| refused(root, error))?;
+    let url = parse_root(root).map_err(|error| refused(root, error))?;
     check_scheme(url.scheme()).map_err(|why| refused(root, why))?;
     match url.scheme() {
         "file" => {
@@ -98,10 +97,26 @@ pub(crate) mod tests {
             let error = with(root, &[]).map(drop).unwrap_err().to_string();
             assert!(!error.contains("geheim"), "{error}");
         }
-        assert_eq!(shown("s3://photos/a@b/c"), "s3://photos/a@b/c");
-        assert_eq!(shown("s3://id:key@photos"), "s3://..@photos");
-        assert_eq!(shown("abfs://photos@a.example/x"), "abfs://photos@a.example/x");
-        assert_eq!(shown("/data/a?b"), "/data/a?b");
+    }
+
+    #[test]
+    fn the_folder_that_is_named_is_opened() {
+        let account = [
+            ("AZURE_STORAGE_ACCOUNT_NAME", "account"),
+            ("AZURE_STORAGE_ACCOUNT_KEY", "a2V5"),
+        ];
+        let prefix = |root: &str| with(root, &account).map(|opened| opened.prefix.to_string());
+        for store in ["s3://photos", "gs://photos", "az://photos", "memory://photos"] {
+            for folder in ["a%20b", "a b", "a#b/c", "50%", "100%25", "%C3%BC", "ü"] {
+                assert_eq!(prefix(&format!("{store}/{folder}/")).unwrap(), folder, "{store}");
+            }
+            prefix(&format!("{store}//a")).unwrap_err();
+        }
+        assert_eq!(prefix("https://web.example/a%20b").unwrap(), "a b");
+        for ignored in ["https://web.example/a#b", "file:///a#b", "file:///a?b"] {
+            let error = prefix(ignored).unwrap_err().to_string();
+            assert!(error.contains("write '"), "{error}");
+        }
     }
 
     #[test]

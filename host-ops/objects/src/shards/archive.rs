@@ -11,9 +11,12 @@ use tar::{EntryType, Header};
 /// Block size in bytes.
 const BLOCK: usize = 512;
 
-/// Maximum size in bytes for extended headers and GNU names. Real ones have a few hundred bytes, or some
-/// thousand with extended attributes.
-const LONGEST_EXTENSION: u64 = 64 * 1024;
+/// Maximum size in bytes of a name in an extended header or a GNU name. Keys are limited to 1,024 bytes, so
+/// longer names are left out anyway. Other values of extended headers, such as attributes, have any size.
+const LONGEST_NAME: u64 = 64 * 1024;
+
+/// Maximum size in bytes of a keyword in an extended header. Longer ones are not needed.
+const LONGEST_KEYWORD: usize = 64;
 
 /// Error while reading an archive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -24,8 +27,8 @@ pub(crate) enum ArchiveError {
     Header { at: u64 },
     #[error("the archive ends in the middle of a file at byte {at}")]
     CutOff { at: u64 },
-    #[error("an extended header at byte {at} has {size} bytes, over the limit of {LONGEST_EXTENSION}")]
-    Extension { at: u64, size: u64 },
+    #[error("a name at byte {at} has {size} bytes, over the limit of {LONGEST_NAME}; rename the file")]
+    Name { at: u64, size: u64 },
     #[error("unsupported sparse file at byte {at}; pack the archive without --sparse")]
     Sparse { at: u64 },
     #[error("names and labels use more than {limit} bytes; pack fewer samples into a shard")]
@@ -74,6 +77,8 @@ enum State {
     Header(Vec<u8>),
     /// Content is being collected.
     Kept(CollectedEntry),
+    /// Inside an extended header.
+    Extended(Records),
     /// Number of bytes to skip before the next header.
     Skipped(u64),
     /// The end of the archive.
@@ -91,7 +96,41 @@ struct CollectedEntry {
 enum CollectedKind {
     Content(Member),
     LongName,
-    Extended,
+}
+
+/// Parser state of an extended header. Only needed values are collected, so the header can have any size.
+#[derive(Debug)]
+struct Records {
+    /// Size of the header in bytes.
+    size: u64,
+    /// Bytes of the header that are left.
+    left: u64,
+    record: Record,
+}
+
+/// Parser state of a record, `<length> <keyword>=<value>\n`.
+#[derive(Debug)]
+enum Record {
+    Length {
+        digits: Vec<u8>,
+    },
+    /// `left` is the number of bytes up to the end of the record.
+    Keyword {
+        keyword: Vec<u8>,
+        left: u64,
+    },
+    /// `needed` collects the value if the keyword is needed.
+    Value {
+        needed: Option<(Keyword, Vec<u8>)>,
+        left: u64,
+    },
+}
+
+/// A keyword with a needed value.
+#[derive(Debug, Clone, Copy)]
+enum Keyword {
+    Path,
+    Size,
 }
 
 impl ArchiveReader {
@@ -162,6 +201,17 @@ impl ArchiveReader {
                 }
                 Ok(taken)
             }
+            State::Extended(records) => {
+                let bytes = bytes.get(..at_most(records.left, bytes.len())).unwrap_or(bytes);
+                let taken = records.feed(bytes, &mut self.next, self.position)?;
+                if records.left == 0 {
+                    if !records.record.is_new() {
+                        return Err(ArchiveError::Header { at: self.position });
+                    }
+                    self.state = after(padded(records.size) - records.size);
+                }
+                Ok(taken)
+            }
         }
     }
 
@@ -178,31 +228,28 @@ impl ArchiveReader {
         }
         let size = header.entry_size().map_err(damaged)?;
         match header.entry_type() {
-            EntryType::XHeader | EntryType::GNULongName => {
-                if size > LONGEST_EXTENSION {
-                    return Err(ArchiveError::Extension { at, size });
-                }
-                let what = if header.entry_type() == EntryType::XHeader {
-                    CollectedKind::Extended
-                } else {
-                    CollectedKind::LongName
-                };
-                self.keep(what, size, visitor)
+            EntryType::XHeader if size > 0 => {
+                checked_end(end, size).ok_or(ArchiveError::Header { at })?;
+                Ok(State::Extended(Records {
+                    size,
+                    left: size,
+                    record: Record::new(),
+                }))
+            }
+            EntryType::GNULongName if size > LONGEST_NAME => Err(ArchiveError::Name { at, size }),
+            EntryType::GNULongName => self.keep(CollectedKind::LongName, size, visitor),
+            // These headers are not files, so the values of an extended header apply to the next one. Values in
+            // global headers are ignored.
+            EntryType::XHeader | EntryType::XGlobalHeader | EntryType::GNULongLink => {
+                checked_end(end, size).ok_or(ArchiveError::Header { at })?;
+                Ok(after(padded(size)))
             }
             EntryType::GNUSparse => Err(ArchiveError::Sparse { at }),
             kind => {
                 let overrides = mem::take(&mut self.next);
                 let size = overrides.size.unwrap_or(size);
-                // The content must end at an offset that fits into 63 bits.
-                if end.checked_add(size).is_none_or(|end| end > i64::MAX as u64) {
-                    return Err(ArchiveError::Header { at });
-                }
+                checked_end(end, size).ok_or(ArchiveError::Header { at })?;
                 if !kind.is_file() && !kind.is_contiguous() {
-                    // These headers are not files, so the overrides apply to the next one. Values in global
-                    // headers are ignored.
-                    if kind == EntryType::XGlobalHeader || kind == EntryType::GNULongLink {
-                        self.next = overrides;
-                    }
                     return Ok(after(padded(size)));
                 }
                 let member = Member {
@@ -248,40 +295,107 @@ impl ArchiveReader {
                 let end = end.unwrap_or(kept.bytes.len());
                 self.next.name = kept.bytes.get(..end).map(<[u8]>::to_vec);
             }
-            CollectedKind::Extended => self.extended(&kept.bytes)?,
-        }
-        Ok(())
-    }
-
-    /// Parses records of the form `<length> <keyword>=<value>\n`.
-    fn extended(&mut self, mut bytes: &[u8]) -> Result<(), ArchiveError> {
-        let at = self.position;
-        while !bytes.is_empty() {
-            let (keyword, value, rest) = record(bytes).ok_or(ArchiveError::Header { at })?;
-            match keyword {
-                b"path" => self.next.name = Some(value.to_vec()),
-                b"size" => {
-                    let size = std::str::from_utf8(value)
-                        .ok()
-                        .and_then(|value| value.parse().ok());
-                    self.next.size = Some(size.ok_or(ArchiveError::Header { at })?);
-                }
-                _ if keyword.starts_with(b"GNU.sparse.") => return Err(ArchiveError::Sparse { at }),
-                _ => {}
-            }
-            bytes = rest;
         }
         Ok(())
     }
 }
 
-fn record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
-    let space = bytes.iter().position(|&byte| byte == b' ')?;
-    let length: usize = std::str::from_utf8(bytes.get(..space)?).ok()?.parse().ok()?;
-    let (line, rest) = bytes.split_at_checked(length)?;
-    let line = line.get(space + 1..)?.strip_suffix(b"\n")?;
-    let equals = line.iter().position(|&byte| byte == b'=')?;
-    Some((line.get(..equals)?, line.get(equals + 1..)?, rest))
+impl Records {
+    /// Reads the beginning of `bytes`, which must not be empty, and applies completed records to `next`. `at` is
+    /// the offset of `bytes` in the archive. Returns the consumed length.
+    fn feed(&mut self, bytes: &[u8], next: &mut Overrides, at: u64) -> Result<usize, ArchiveError> {
+        let damaged = || ArchiveError::Header { at };
+        let taken = match &mut self.record {
+            Record::Length { digits } => {
+                match bytes.first() {
+                    Some(b' ') => {
+                        let length = parsed(digits).ok_or_else(damaged)?;
+                        let left = length.checked_sub(digits.len() as u64 + 1);
+                        // The record must end within the header.
+                        let left = left.filter(|left| *left < self.left).ok_or_else(damaged)?;
+                        let keyword = Vec::new();
+                        self.record = Record::Keyword { keyword, left };
+                    }
+                    // A length of 64 bits has up to 20 digits.
+                    Some(digit) if digit.is_ascii_digit() && digits.len() < 20 => digits.push(*digit),
+                    _ => return Err(damaged()),
+                }
+                1
+            }
+            Record::Keyword { keyword, left } => {
+                // The value ends with a line break.
+                *left = left.checked_sub(1).filter(|left| *left > 0).ok_or_else(damaged)?;
+                match bytes.first() {
+                    Some(b'=') => {
+                        let needed = needed(keyword, at)?.map(|keyword| (keyword, Vec::new()));
+                        let left = *left;
+                        self.record = Record::Value { needed, left };
+                    }
+                    Some(byte) if keyword.len() <= LONGEST_KEYWORD => keyword.push(*byte),
+                    _ => {}
+                }
+                1
+            }
+            Record::Value { needed, left } => {
+                let taken = at_most(*left, bytes.len());
+                let bytes = bytes.get(..taken).unwrap_or(bytes);
+                *left -= taken as u64;
+                if let Some((_, value)) = needed {
+                    let size = value.len() as u64 + taken as u64 + *left;
+                    if size > LONGEST_NAME {
+                        return Err(ArchiveError::Name { at, size });
+                    }
+                    value.extend_from_slice(bytes);
+                }
+                if *left == 0 {
+                    if bytes.last() != Some(&b'\n') {
+                        return Err(damaged());
+                    }
+                    if let Some((keyword, mut value)) = needed.take() {
+                        value.pop();
+                        match keyword {
+                            Keyword::Path => next.name = Some(value),
+                            Keyword::Size => next.size = Some(parsed(&value).ok_or_else(damaged)?),
+                        }
+                    }
+                    self.record = Record::new();
+                }
+                taken
+            }
+        };
+        self.left -= taken as u64;
+        Ok(taken)
+    }
+}
+
+impl Record {
+    fn new() -> Self {
+        Self::Length { digits: Vec::new() }
+    }
+
+    /// Returns true if no byte of the record was read.
+    fn is_new(&self) -> bool {
+        matches!(self, Self::Length { digits } if digits.is_empty())
+    }
+}
+
+/// Returns the keyword if its value is needed.
+fn needed(keyword: &[u8], at: u64) -> Result<Option<Keyword>, ArchiveError> {
+    match keyword {
+        b"path" => Ok(Some(Keyword::Path)),
+        b"size" => Ok(Some(Keyword::Size)),
+        _ if keyword.starts_with(b"GNU.sparse.") => Err(ArchiveError::Sparse { at }),
+        _ => Ok(None),
+    }
+}
+
+fn parsed(digits: &[u8]) -> Option<u64> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// Returns the end of content of `size` bytes after `end` if the offset fits into 63 bits.
+fn checked_end(end: u64, size: u64) -> Option<u64> {
+    end.checked_add(size).filter(|end| *end <= i64::MAX as u64)
 }
 
 fn after(bytes: u64) -> State {

@@ -35,6 +35,8 @@ pub(crate) struct ShardVersion {
     /// Location in the store, regardless of the root.
     pub(crate) location: String,
     pub(crate) etag: String,
+    /// Time of the last change of a shard in a folder.
+    pub(crate) changed: Option<u64>,
 }
 
 /// Index with reserved memory.

@@ -226,15 +226,81 @@ fn archives_that_lie_are_refused() {
     // The archive is shorter than its header states.
     let error = index(&raw(b"a.jpg", EntryType::Regular, 1 << 40), 512).unwrap_err();
     assert!(matches!(error, ArchiveError::CutOff { at: 512 }));
-    for kind in [EntryType::XHeader, EntryType::GNULongName] {
-        let error = index(&raw(b"x", kind, 1 << 30), 512).unwrap_err();
-        assert!(
-            matches!(error, ArchiveError::Extension { at: 0, .. }),
-            "{kind:?}: {error}"
-        );
-    }
+    let error = index(&raw(b"x", EntryType::GNULongName, 1 << 30), 512).unwrap_err();
+    assert!(matches!(error, ArchiveError::Name { at: 0, .. }), "{error}");
+    let error = index(&raw(b"x", EntryType::XHeader, 1 << 30), 512).unwrap_err();
+    assert!(matches!(error, ArchiveError::CutOff { at: 512 }), "{error}");
+    let error = index(&raw(b"x", EntryType::XHeader, u64::MAX), 512).unwrap_err();
+    assert!(matches!(error, ArchiveError::Header { at: 0 }), "{error}");
     let error = index(&raw(b"x", EntryType::GNUSparse, 0), 512).unwrap_err();
     assert!(matches!(error, ArchiveError::Sparse { .. }));
+}
+
+/// Returns a pax header with these records, each with its length.
+fn extended(kind: EntryType, records: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut content = Vec::new();
+    for (keyword, value) in records {
+        let rest = keyword.len() + value.len() + 3;
+        let digits = (1..)
+            .find(|digits| (rest + digits).to_string().len() == *digits)
+            .unwrap();
+        content.extend(format!("{} {keyword}=", rest + digits).into_bytes());
+        content.extend_from_slice(value);
+        content.push(b'\n');
+    }
+    let mut archive = raw(b"x", kind, content.len() as u64);
+    content.resize(content.len().next_multiple_of(512), 0);
+    archive.extend(content);
+    archive
+}
+
+#[test]
+fn extended_headers_of_any_size_are_passed_over() {
+    let fork = vec![b'A'; 300_000];
+    let keyword = format!("SCHILY.xattr.{}", "k".repeat(100_000));
+    let mut archive = extended(
+        EntryType::XHeader,
+        &[
+            ("LIBARCHIVE.xattr.com.apple.ResourceFork", &fork),
+            (&keyword, b"1\n2=3"),
+            ("path", b"named.jpg"),
+            ("comment", b""),
+        ],
+    );
+    archive.extend(pack(&[file("other.jpg", b"four")]));
+    assert_eq!(
+        samples(&archive),
+        [("named.jpg".to_owned(), None, b"four".to_vec())]
+    );
+    let whole = index(&archive, archive.len()).unwrap();
+    for piece in [1, 13, 512, 70_000] {
+        assert_eq!(index(&archive, piece).unwrap(), whole, "pieces of {piece}");
+    }
+    // A name is needed, so it has a limit.
+    let archive = extended(EntryType::XHeader, &[("path", &fork)]);
+    let error = index(&archive, 512).map(drop).unwrap_err().to_string();
+    assert!(
+        error.contains("300001 bytes") && error.contains("rename"),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_extended_header_applies_to_the_next_file_only() {
+    let content = vec![7; 700];
+    for between in [EntryType::XGlobalHeader, EntryType::GNULongLink] {
+        let mut archive = extended(EntryType::XHeader, &[("size", b"700"), ("path", b"big.jpg")]);
+        archive.extend(extended(between, &[("comment", b"x")]));
+        archive.extend(raw(b"short.jpg", EntryType::Regular, 0));
+        archive.extend_from_slice(&content);
+        archive.resize(archive.len().next_multiple_of(512), 0);
+        archive.extend(pack(&[file("next.jpg", b"n")]));
+        let expected = [
+            ("big.jpg".to_owned(), None, content.clone()),
+            ("next.jpg".to_owned(), None, b"n".to_vec()),
+        ];
+        assert_eq!(samples(&archive), expected, "{between:?}");
+    }
 }
 
 #[test]

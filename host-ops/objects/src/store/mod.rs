@@ -7,14 +7,14 @@ use crate::fault::OnFault;
 use crate::fetch::Fetcher;
 use crate::kind::Kind;
 use crate::list::Lister;
-use crate::open::{Opened, OwnStore, open, shown};
+use crate::open::{Opened, OwnStore, open};
 use crate::room::{ReadRoom, Room};
 use crate::root::Root;
 use crate::scope::Scope;
 use crate::shards::Indexes;
 use crate::{Fault, ObjectError};
 use bytes::Bytes;
-use frostline_tensor::{BoxFuture, ObjectPage, ObjectReader, OpError};
+use frostline_tensor::{BoxFuture, ObjectPage, ObjectReader, OpError, without_secrets};
 use futures::FutureExt;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload};
@@ -80,7 +80,7 @@ impl Store {
             credentials,
         } = opened;
         let root = Arc::new(Root {
-            shown: shown(root),
+            shown: without_secrets(root),
             kind,
             credentials,
             on_fault: OnFault::default(),

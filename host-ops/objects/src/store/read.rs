@@ -6,6 +6,7 @@ use crate::shards::SampleName;
 use crate::{Fault, ObjectError};
 use bytes::Bytes;
 use frostline_tensor::SampleRef;
+use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStoreExt};
 use std::ops::Range;
 
@@ -42,7 +43,8 @@ impl Store {
                 room: self.room.clone(),
             };
             let read = || self.scope.root.in_time(key, self.fetcher.get(&wanted));
-            return self.confirm_refusal(read().await, read).await;
+            let read = self.confirm_refusal(read().await, read).await;
+            return self.with_storage_class(&wanted.location, read).await;
         };
         let stretch = self.locate(sample, etag.as_deref()).await?;
         let size = stretch.range.end - stretch.range.start;
@@ -136,7 +138,22 @@ impl Store {
                 }
             })
         };
-        self.confirm_refusal(read().await, read).await
+        let read = self.confirm_refusal(read().await, read).await;
+        self.with_storage_class(&wanted.location, read).await
+    }
+
+    /// Adds the storage class from the store's listing if the object is archived and the answer did not name it.
+    pub(super) async fn with_storage_class<T>(
+        &self,
+        location: &Path,
+        mut read: Result<T, ObjectError>,
+    ) -> Result<T, ObjectError> {
+        if let Err(ObjectError::Archived { class, .. }) = &mut read
+            && class.is_none()
+        {
+            *class = self.lister.storage_class(location).await;
+        }
+        read
     }
 
     /// Distinguishes a refused object from a refused root by listing the root. If the listing succeeds, the

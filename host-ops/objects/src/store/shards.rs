@@ -88,11 +88,11 @@ impl Store {
         let mut page = SamplePage::new(limit);
         let mut after_shard = after.map(str::to_owned);
         if let Some(last) = after.and_then(SampleName::parse) {
-            match self.shard(last.shard).await {
-                Ok(shard) => page.add_samples(&shard, self.index(&shard).await?.after(last.member)),
-                // The shard was removed since the last page.
-                Err(ObjectError::NotFound { .. }) => {}
-                Err(error) => return Err(error),
+            // The shard may have been removed since the last page.
+            if let Some(shard) = unless_removed(self.shard(last.shard).await)?
+                && let Some(index) = unless_removed(self.index(&shard).await)?
+            {
+                page.add_samples(&shard, index.after(last.member));
             }
             after_shard = Some(last.shard.to_owned());
         }
@@ -111,7 +111,9 @@ impl Store {
                 while let Some(odd) = odd.next_if(|odd| odd.name < shard.sample.key) {
                     odd.count_into(&mut page.skipped_after);
                 }
-                page.enter(shard, &self.index(shard).await?.index);
+                if let Some(index) = unless_removed(self.index(shard).await)? {
+                    page.enter(shard, &index.index);
+                }
             }
             odd.for_each(|odd| odd.count_into(&mut page.skipped_after));
             match listed.next {
@@ -167,6 +169,7 @@ impl Store {
                 .etag
                 .clone()
                 .unwrap_or_else(|| shard.size.to_string()),
+            changed: shard.changed,
         };
         let make = || {
             let (store, shard) = (self.clone(), shard.clone());
@@ -222,9 +225,19 @@ impl Store {
         let mut ranges = stream::iter(ranges).buffered(RANGES_AT_ONCE);
         let mut builder = IndexBuilder::new();
         while let Some(bytes) = ranges.next().await {
-            builder.feed(&bytes?).map_err(unreadable)?;
+            let bytes = self.with_storage_class(&location, bytes).await?;
+            builder.feed(&bytes).map_err(unreadable)?;
         }
         builder.finish().map_err(unreadable)
+    }
+}
+
+/// Returns `None` if the shard was removed after it was listed, as for objects.
+fn unless_removed<T>(read: Result<T, ObjectError>) -> Result<Option<T>, ObjectError> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(ObjectError::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -309,5 +322,6 @@ fn sample(shard: &ObjectInfo, entry: &Entry) -> Option<ObjectInfo> {
         },
         size: entry.size,
         label: entry.label.as_deref().map(str::to_owned),
+        changed: shard.changed,
     })
 }

@@ -1,16 +1,148 @@
 //! Temporary store failures and changed objects.
 
-use crate::server::{Fault, S3Server};
+use crate::server::{Answer, Fault, S3Server, Server, whole};
 use bytes::Bytes;
 use frostline_objects::Fault::{Broken, Busy};
+use frostline_objects::Store;
 use frostline_objects::{LARGEST_READ, ObjectError};
 use frostline_tensor::OpError;
 use futures::StreamExt;
+use hyper::body::Incoming;
+use hyper::{Request, Response};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 fn photo() -> Bytes {
     (0..200_000u32).map(|byte| byte as u8).collect()
+}
+
+/// Opens `root` on a server that answers every request with `answer`, given the path, the query and the host.
+async fn store_with(
+    root: &str,
+    setting: Option<(&str, &str)>,
+    answer: impl Fn(&str, &str, &str) -> Answer + Clone + Send + 'static,
+) -> (Server, Store) {
+    let server = Server::start(move |request: Request<Incoming>| {
+        let host = request.headers().get("host").and_then(|host| host.to_str().ok());
+        let uri = request.uri();
+        let answer = answer(
+            uri.path(),
+            uri.query().unwrap_or_default(),
+            host.unwrap_or_default(),
+        );
+        async move { Ok(answer) }
+    })
+    .await;
+    let endpoint = format!("http://{}", server.address);
+    let settings = [
+        ("AWS_ENDPOINT_URL", endpoint.as_str()),
+        ("AWS_ACCESS_KEY_ID", "id"),
+        ("AWS_SECRET_ACCESS_KEY", "key"),
+    ];
+    let settings = settings.into_iter().chain(setting);
+    let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let store = Store::open_with(root, settings).unwrap();
+    (server, store)
+}
+
+fn with_status(status: u16, body: &str) -> Answer {
+    let mut answer = Response::new(whole(body.to_owned()));
+    *answer.status_mut() = status.try_into().unwrap();
+    answer
+}
+
+fn listing(entries: &str) -> Answer {
+    with_status(
+        200,
+        &format!(
+            "<ListBucketResult><Name>photos</Name><IsTruncated>false</IsTruncated>{entries}</ListBucketResult>"
+        ),
+    )
+}
+
+fn entry(key: &str, class: &str) -> String {
+    format!(
+        "<Contents><Key>{key}</Key><LastModified>2025-01-01T00:00:00.000Z</LastModified><ETag>\"1\"</ETag><Size>4</Size>\
+         <StorageClass>{class}</StorageClass></Contents>"
+    )
+}
+
+#[tokio::test]
+async fn an_archived_object_is_named_with_the_storage_class_in_the_listing() {
+    let (_server, store) = store_with("s3://photos/root", None, |path, query, _| {
+        if path == "/photos/root/a.jpg" {
+            return with_status(403, "<Error><Code>InvalidObjectState</Code></Error>");
+        }
+        assert!(query.contains("prefix=root%2Fa.jpg"), "{path} {query}");
+        listing(&entry("root/a.jpg", "DEEP_ARCHIVE"))
+    })
+    .await;
+    for error in [
+        store.read("a.jpg").await.unwrap_err(),
+        store.read_range("a.jpg", 0..2).await.unwrap_err(),
+    ] {
+        let error = OpError::from(error);
+        assert!(
+            error.message.contains("DEEP_ARCHIVE") && error.message.contains("restore") && !error.host_caused,
+            "{error}"
+        );
+        assert!(!error.message.contains("AWS_"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_compressed_object_is_refused_by_name() {
+    let (_server, store) = store_with("s3://photos", None, |path, _, _| {
+        let body: &[u8] = match path {
+            "/photos/packed.jpg" => &[0x1f, 0x8b, 8, 0],
+            _ => b"\xff\xd8 plain",
+        };
+        let encoding = match path {
+            "/photos/chunked.jpg" => "aws-chunked",
+            _ => "gzip",
+        };
+        Response::builder()
+            .header("content-encoding", encoding)
+            .header("etag", "\"1\"")
+            .header("last-modified", "Wed, 01 Jan 2025 00:00:00 GMT")
+            .body(whole(Bytes::from_static(body)))
+            .unwrap()
+    })
+    .await;
+    let error = store.read("packed.jpg").await.unwrap_err();
+    assert!(
+        matches!(&error, ObjectError::Compressed { encoding, .. } if encoding == "gzip"),
+        "{error}"
+    );
+    assert!(!OpError::from(error).host_caused);
+    // Some tools set the header for files that are not compressed.
+    for key in ["mislabeled.jpg", "chunked.jpg"] {
+        assert_eq!(store.read(key).await.unwrap(), &b"\xff\xd8 plain"[..], "{key}");
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_requires_the_bucket_in_the_host_name_is_read_with_the_setting() {
+    let answer = |path: &str, query: &str, _: &str| match path {
+        "/photos" | "/photos/" => with_status(
+            403,
+            "<Error><Code>SecondLevelDomainForbidden</Code><Message>Please use virtual hosted style to access.</Message></Error>",
+        ),
+        _ => {
+            assert!(path == "/" && query.contains("list-type=2"), "{path} {query}");
+            listing(&entry("a.jpg", "STANDARD"))
+        }
+    };
+    let (_server, store) = store_with("s3://photos", None, answer).await;
+    let error = store.list(None, 10).await.unwrap_err().to_string();
+    assert!(
+        error.contains("AWS_VIRTUAL_HOSTED_STYLE_REQUEST=true") && error.contains("https://BUCKET.HOST"),
+        "{error}"
+    );
+    let setting = ("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "true");
+    let (_server, store) = store_with("s3://photos", Some(setting), answer).await;
+    let listed = store.list(None, 10).await.unwrap().objects;
+    assert_eq!(listed[0].sample.key, "a.jpg");
 }
 
 /// Reads an object whose first requests fail with `faults`. Returns the result and the number of requests.

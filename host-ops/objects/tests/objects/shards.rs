@@ -45,6 +45,43 @@ async fn all(store: &Store, layout: Layout, limit: usize) -> Vec<ObjectInfo> {
     }
 }
 
+#[tokio::test]
+async fn a_shard_removed_during_the_listing_is_left_out() {
+    let server = S3Server::start().await;
+    for (number, key) in ["a.tar", "b.tar", "c.tar"].into_iter().enumerate() {
+        server.contents.put(key, shard(number * 2, 2));
+    }
+    let store = server.open("s3://photos");
+    // The read of the first shard removes the second one, which is already listed.
+    let contents = server.contents.clone();
+    let room = RemovingRoom(move || contents.remove("b.tar"));
+    let objects = all(&store.reading_into(Arc::new(room)), Layout::Shards, 1000).await;
+    let keys: Vec<&str> = objects.iter().map(|object| object.sample.key.as_str()).collect();
+    assert_eq!(
+        keys,
+        [
+            "a.tar//00000.jpg",
+            "a.tar//00001.jpg",
+            "c.tar//00004.jpg",
+            "c.tar//00005.jpg"
+        ]
+    );
+}
+
+/// Memory that calls a function when it is reserved.
+struct RemovingRoom<F>(F);
+
+impl<F: Fn() + Send + Sync + 'static> ReadRoom for RemovingRoom<F> {
+    fn reserve(&self, _: u64) -> BoxFuture<Result<Guard, OpError>> {
+        (self.0)();
+        Box::pin(std::future::ready(Ok(Box::new(()) as Guard)))
+    }
+
+    fn try_reserve(&self, _: u64) -> Option<Guard> {
+        None
+    }
+}
+
 async fn serves_shards(store: &Store) {
     for layout in [Layout::Auto, Layout::Shards] {
         for limit in [1000, 30, 60] {

@@ -1,5 +1,6 @@
 //! Command-line arguments and their help texts.
 
+mod addresses;
 mod admin;
 mod compile;
 mod doctor;
@@ -16,6 +17,7 @@ mod state;
 mod sweep;
 mod upload;
 
+pub(crate) use addresses::refuse_secrets;
 pub(crate) use admin::{Admin, AdminCommand, GuestAdmin, JobAdmin, ModelAdmin, Quota, Tenant, Usage};
 pub(crate) use compile::{COMPILE_GUEST, CompileGuest, REQUIRE_WALLS};
 pub(crate) use doctor::Doctor;

@@ -30,8 +30,23 @@ impl CachedRows {
     }
 
     fn keys(&self, samples: &[ObjectInfo]) -> Vec<RowKey> {
-        let keys = samples.iter().map(|sample| self.keys.key_of(&sample.sample));
-        keys.collect()
+        let key = |sample: &ObjectInfo| {
+            let content = self.store.content(&self.keys, sample);
+            self.keys.key_of(&sample.sample, content)
+        };
+        samples.iter().map(key).collect()
+    }
+
+    /// Has the hosts hash the files that changed since their content was last hashed.
+    async fn hash_new(&self, remote: &Remote, samples: &[ObjectInfo]) {
+        let new = self.store.unhashed(&self.keys, samples);
+        let Source {
+            root,
+            request_samples,
+            ..
+        } = &*remote.source;
+        let hashes = remote.hosts.digests(root, &new, *request_samples).await;
+        self.store.record_contents(&self.keys, &new, &hashes);
     }
 
     /// Returns the indices of `samples` that are not cached.
@@ -120,7 +135,7 @@ impl Batches {
         if !absent.is_empty() {
             let Passed { fetched, .. } = self.pass.next().await.context("the batches ended early")??;
             batch.add(&absent, &fetched);
-            self.cache(&batch.samples, &absent, fetched);
+            self.cache(&batch.samples, &absent, fetched).await;
         }
         let lost = self.read_cached(&mut batch, &absent);
         if !lost.is_empty() {
@@ -132,7 +147,7 @@ impl Batches {
             let samples = chosen(&batch.samples, &lost);
             let fetched = fetcher.fetch(hosts, Arc::clone(source), samples).await?;
             batch.add(&lost, &fetched);
-            self.cache(&batch.samples, &lost, fetched);
+            self.cache(&batch.samples, &lost, fetched).await;
         }
         Ok(batch)
     }
@@ -159,9 +174,11 @@ impl Batches {
     }
 
     /// Caches the fetched activations of the samples at `places`.
-    fn cache(&self, samples: &[ObjectInfo], places: &[usize], fetched: Fetched) {
+    async fn cache(&self, samples: &[ObjectInfo], places: &[usize], fetched: Fetched) {
         if let Some(cached) = &self.cached {
-            let keys = cached.keys(&chosen(samples, places));
+            let samples = chosen(samples, places);
+            cached.hash_new(&self.remote, &samples).await;
+            let keys = cached.keys(&samples);
             let kept = fetched.indices.iter().map(|kept| keys.get(*kept).copied());
             cached.store.keep(kept.collect(), fetched.rows);
         }

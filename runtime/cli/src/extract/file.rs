@@ -138,6 +138,7 @@ mod tests {
             sample: SampleRef::new(format!("cat/{number}.jpg")),
             size: 1,
             label: None,
+            changed: None,
         });
         let fetched = Fetched {
             rows: Tensor::f32([rows, 2, 3], (0..rows * 6).map(|value| value as f32).collect()).unwrap(),

@@ -1,7 +1,7 @@
 use frostline_wire::{ObjectInfo, ObjectPage, SampleRef, SkippedNames};
 use std::collections::HashMap;
 
-/// Packed list of the objects under a data root. An object needs 32 bytes in addition to the key and version,
+/// Packed list of the objects under a data root. An object needs 40 bytes in addition to the key and version,
 /// a third of the memory of [`ObjectInfo`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listing {
@@ -26,6 +26,8 @@ struct Packed {
     etag: u32,
     /// Label index + 1, or 0 if there is no label.
     label: u32,
+    /// Time of the last change, or 0 if it is not listed.
+    changed: u64,
 }
 
 /// An object in a listing.
@@ -39,6 +41,8 @@ pub struct Listed<'a> {
     pub size: u64,
     /// Class from a shard, if any.
     pub label: Option<&'a str>,
+    /// Time of the last change of a file in nanoseconds since 1970, if it is listed.
+    pub changed: Option<u64>,
 }
 
 impl Listing {
@@ -63,6 +67,7 @@ impl Listing {
             etag: (!etag.is_empty()).then_some(etag),
             size: packed.size,
             label: label.and_then(|number| Some(self.labels.get(number as usize)?.as_str())),
+            changed: (packed.changed > 0).then_some(packed.changed),
         })
     }
 
@@ -109,6 +114,7 @@ impl Extend<ObjectInfo> for Listing {
                 key: key.len() as u32,
                 etag: etag.len() as u32,
                 label,
+                changed: object.changed.unwrap_or_default(),
             });
         }
     }
@@ -138,6 +144,7 @@ impl From<Listed<'_>> for ObjectInfo {
             sample: object.sample(),
             size: object.size,
             label: object.label.map(str::to_owned),
+            changed: object.changed,
         }
     }
 }
@@ -155,6 +162,7 @@ mod tests {
             },
             size: key.len() as u64,
             label: label.map(str::to_owned),
+            changed: label.map(|_| 7),
         };
         let objects = [
             object("a/ü.jpg", Some("\"1\""), None),

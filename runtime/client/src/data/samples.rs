@@ -136,6 +136,7 @@ mod tests {
             sample: SampleRef::new(number.to_string()),
             size: *size,
             label: None,
+            changed: None,
         };
         sizes.iter().enumerate().map(|sized| (sample(sized), 0)).collect()
     }

@@ -93,6 +93,7 @@ mod tests {
                 sample: SampleRef::new(index.to_string()),
                 size: 1,
                 label: None,
+                changed: None,
             };
             (info, [0, 0, 0, 0, 0, 0, 0, 0, 0, 2][(index % 10) as usize])
         };

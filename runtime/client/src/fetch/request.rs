@@ -130,6 +130,7 @@ mod tests {
             label: None,
             sample: SampleRef::new(format!("{number}")),
             size: 1,
+            changed: None,
         };
         (0..count).map(sample).collect()
     }

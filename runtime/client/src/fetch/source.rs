@@ -99,6 +99,7 @@ impl Source {
             // At the split `none`, this client decodes and augments the objects.
             view: self.view.filter(|_| self.split != Split::None),
             samples: samples.collect(),
+            digests: false,
         }
     }
 
@@ -162,6 +163,7 @@ mod tests {
             label: None,
             sample: SampleRef::new("a"),
             size: 100_000,
+            changed: None,
         };
         let weight = Weight::sum([sample.clone(), sample].iter());
         let spec = PixelSpec::imagenet(4, 4);

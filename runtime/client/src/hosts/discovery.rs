@@ -44,12 +44,9 @@ impl Discovery {
         deadlines: Deadlines,
     ) -> Result<Option<Self>, ClientError> {
         let Some(any) = any_of(url) else { return Ok(None) };
-        let refused = |reason: &str| ClientError::Address {
-            url: url.to_owned(),
-            reason: format!(
-                "{reason}; use the form dns://frostline.storage:8443, or dns+http:// without TLS"
-            )
-            .into(),
+        let refused = |reason: &str| {
+            let form = "use the form dns://frostline.storage:8443, or dns+http:// without TLS";
+            ClientError::address(url, format!("{reason}; {form}"))
         };
         let parsed = url::Url::parse(&any).map_err(|error| refused(&error.to_string()))?;
         let scheme = if parsed.scheme() == "https" {
@@ -60,7 +57,8 @@ impl Discovery {
         let (Some(name), Some(port)) = (parsed.domain(), parsed.port_or_known_default()) else {
             return Err(refused("a name is needed"));
         };
-        if !matches!(parsed.path(), "" | "/") || parsed.query().is_some() || !parsed.username().is_empty() {
+        let has_user = !parsed.username().is_empty() || parsed.password().is_some();
+        if !matches!(parsed.path(), "" | "/") || parsed.query().is_some() || has_user {
             return Err(refused("it must be a name and a port only"));
         }
         Ok(Some(Self {

@@ -42,10 +42,8 @@ impl Hosts {
             match discovery {
                 Some(discovery) if urls.len() == 1 => return Self::discover(discovery).await,
                 Some(_) => {
-                    return Err(ClientError::Address {
-                        url: url.clone(),
-                        reason: "a DNS name must be the only address; remove the others".into(),
-                    });
+                    let reason = "a DNS name must be the only address; remove the others";
+                    return Err(ClientError::address(url, reason));
                 }
                 None => {}
             }

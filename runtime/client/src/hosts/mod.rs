@@ -25,7 +25,9 @@ use crate::{ClientError, HostClient, Listing, Notice, Notices, UploadKind, Uploa
 use bytes::Bytes;
 use fleet::{Fleet, HostDescription};
 use frostline_wire::StageSeconds;
-use frostline_wire::{Description, DescriptionRequest, Layout, ModelInfo, SkippedNames, UploadRef};
+use frostline_wire::{
+    Description, DescriptionRequest, Layout, ModelInfo, ObjectInfo, SkippedNames, UploadRef,
+};
 use futures::future::join_all;
 use member::Upload;
 use std::collections::BTreeSet;
@@ -47,15 +49,12 @@ impl Hosts {
     /// Returns [`ClientError::Address`] if `clients` is empty or contains a host twice.
     pub fn new(clients: Vec<HostClient>) -> Result<Self, ClientError> {
         let mut seen = BTreeSet::new();
-        let refused = |url: &str, reason: &str| ClientError::Address {
-            url: url.to_owned(),
-            reason: reason.into(),
-        };
         if clients.is_empty() {
-            return Err(refused("", "there must be at least one host"));
+            return Err(ClientError::address("", "there must be at least one host"));
         }
         if let Some(twice) = clients.iter().find(|client| !seen.insert(client.url())) {
-            return Err(refused(twice.url(), "duplicate host; list each host only once"));
+            let reason = "duplicate host; list each host only once";
+            return Err(ClientError::address(twice.url(), reason));
         }
         let known = clients.into_iter().map(HostDescription::given).collect();
         Ok(Self::from_fleet(Fleet::new(
@@ -196,6 +195,18 @@ impl Hosts {
             self.notify(Notice::OutwardLinks { links });
         }
         Ok(listing)
+    }
+
+    /// Returns the hash of each object under `root` in the listed version, in the order of `objects`, from the first
+    /// host that answers. `None` if the object cannot be read or no host answers. A request contains up to `most`
+    /// objects.
+    pub async fn digests(&self, root: &str, objects: &[ObjectInfo], most: usize) -> Vec<Option<u64>> {
+        let mut digests = Vec::with_capacity(objects.len());
+        for part in objects.chunks(most.max(1)) {
+            let read = self.first(|client| async move { client.digests(root, part).await });
+            digests.extend(read.await.unwrap_or_else(|_| vec![None; part.len()]));
+        }
+        digests
     }
 
     /// Returns the name under which every host has the model with this hash, or `None` if a host does not

@@ -16,6 +16,7 @@ fn object(key: &str) -> ObjectInfo {
         sample: SampleRef::new(key),
         size: 1,
         label: None,
+        changed: None,
     }
 }
 
@@ -274,6 +275,7 @@ fn small_answer() -> (ExtractionRequest, Reply) {
             position: 0,
             sample: SampleRef::new("a"),
         }],
+        digests: false,
     };
     let answer = Answer::compressed(RowFormat::F32(vec![100]), Compression::Lz4);
     let Reply::Whole(pieces) = answer.row(0, vec![1.0; 100]).finished() else {

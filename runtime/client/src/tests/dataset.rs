@@ -11,6 +11,7 @@ pub(super) fn listing(keys: &[&str]) -> Vec<ObjectInfo> {
             sample: SampleRef::new(*key),
             size: 10,
             label: None,
+            changed: None,
         })
         .collect()
 }

@@ -41,6 +41,7 @@ fn object(key: String) -> ObjectInfo {
         sample: SampleRef::new(key),
         size: 1,
         label: None,
+        changed: None,
     }
 }
 
@@ -72,6 +73,7 @@ async fn texts_of_megabytes_are_refused() {
             },
             size: 1,
             label: None,
+            changed: None,
         }],
         next: Some(format!("{number:09}")),
         ..ObjectPage::default()

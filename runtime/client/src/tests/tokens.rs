@@ -97,6 +97,7 @@ async fn a_token_that_is_replaced_during_a_listing_is_read_again() {
                 sample: SampleRef::new(key),
                 size: 1,
                 label: None,
+                changed: None,
             }],
             next: (!second).then(|| "a".to_owned()),
             ..ObjectPage::default()

@@ -90,10 +90,7 @@ impl Transport {
             name,
             verified_as,
         } = address;
-        let base = parsed(url).map_err(|reason| ClientError::Address {
-            url: url.to_owned(),
-            reason: reason.into(),
-        })?;
+        let base = parsed(url).map_err(|reason| ClientError::address(url, reason))?;
         let connector = trust.connector(base.scheme() == "https", verified_as, deadlines.connect)?;
         let connections = Connections::new(&connector, deadlines);
         let name = name.unwrap_or(base.as_str().trim_end_matches('/')).to_owned();
@@ -356,6 +353,9 @@ fn parsed(url: &str) -> Result<Url, String> {
     }
     if base.host_str().is_none() || !matches!(base.path(), "" | "/") || base.query().is_some() {
         return Err("it must be a host and a port only, like http://host:8080".to_owned());
+    }
+    if !base.username().is_empty() || base.password().is_some() {
+        return Err("a user or a password is not allowed; hosts accept a token".to_owned());
     }
     Ok(base)
 }

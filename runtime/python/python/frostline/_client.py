@@ -32,6 +32,8 @@ class Object(NamedTuple):
     """Class according to the shard or the folder."""
     part: str | None
     """``train``, ``validation`` or ``test`` according to the name of the folder or shard."""
+    changed: int | None = None
+    """Time of a file's last change in nanoseconds since 1970. Not part of the version. Only set for files in a folder."""
 
 
 class Upload(NamedTuple):

@@ -18,17 +18,19 @@ class Samples:
     Keys and versions are stored in two arrays, which need about as many bytes as the text.
     """
 
-    def __init__(self, keys, etags, sizes, labels):
+    def __init__(self, keys, etags, sizes, labels, changed=None):
         """Create a list of samples.
 
         :param keys: Keys as strings.
         :param etags: Versions as strings or None.
         :param sizes: Sizes in bytes.
         :param labels: int64 `[n]`, or float32 `[n, k]` if a table contains `k` values per sample.
+        :param changed: Times of the last change of files in nanoseconds since 1970, or None.
         """
         self._keys = numpy.array([key.encode() for key in keys], dtype=bytes)
         self._etags = numpy.array([(etag or "").encode() for etag in etags], dtype=bytes)
         self._sizes = numpy.asarray(sizes, dtype=numpy.int64)
+        self._changed = numpy.array([time or 0 for time in changed or [None] * len(keys)], dtype=numpy.int64)
         self.labels = numpy.asarray(labels)
         if not len(self._keys) == len(self._etags) == len(self._sizes) == len(self.labels):
             raise ValueError(f"the lists have different lengths: {len(self._keys)} keys, {len(self._etags)} versions, {len(self._sizes)} sizes and {len(self.labels)} labels")
@@ -37,9 +39,9 @@ class Samples:
         return len(self._keys)
 
     def take(self, indices):
-        """Return [(key, version or None, size)] of the samples with these indices."""
-        parts = (self._keys[indices].tolist(), self._etags[indices].tolist(), self._sizes[indices].tolist())
-        return [(key.decode(), etag.decode() or None, size) for key, etag, size in zip(*parts)]
+        """Return the samples with these indices in the form of `frostline.Object`."""
+        parts = (part[indices].tolist() for part in (self._keys, self._etags, self._sizes, self._changed))
+        return [(key.decode(), etag.decode() or None, size, None, None, changed or None) for key, etag, size, changed in zip(*parts)]
 
     def digest(self):
         """Return the SHA-256 of keys, versions, sizes and labels in hex, which identifies the listing."""
@@ -76,4 +78,4 @@ def _part(found, task):
     count, labels = len(found["keys"]), found["labels"]
     if task != "classes" and count:
         labels = labels.reshape(count, -1)
-    return Samples(found["keys"], found["etags"], found["sizes"], labels)
+    return Samples(found["keys"], found["etags"], found["sizes"], labels, found["changed"])

@@ -10,7 +10,7 @@ use frostline_batching::Kind;
 use frostline_engine::TenantLanes;
 use frostline_objects::{ReadRoom, Store};
 use frostline_sandbox::Allowance;
-use frostline_tensor::{BoxFuture, ExecutionTerms, OpError, Terms};
+use frostline_tensor::{BoxFuture, ExecutionTerms, OpError, Terms, without_secrets};
 use frostline_wire::QuotaKey;
 use futures::FutureExt;
 use prometheus_client::metrics::counter::Counter;
@@ -107,11 +107,12 @@ impl Caller {
     /// # Errors
     /// Returns a [`Refusal`] if the root is invalid, is not granted to the tenant, or cannot be opened.
     pub(crate) fn store(&self, root: &str, kind: Kind) -> Result<Arc<Store>, Refusal> {
+        let shown = without_secrets(root);
         let parsed =
-            Root::parse(root).map_err(|why| Refusal::request(format!("data root {root:?}: {why}")))?;
+            Root::parse(root).map_err(|why| Refusal::request(format!("data root {shown:?}: {why}")))?;
         let granted = self.tenant().data.find_grant(&parsed).ok_or_else(|| {
             Refusal::not_found(format!(
-                "data root {root:?} is not granted to your tenant; ask the operator to add it to 'data' in the host's configuration or to run frostline admin tenant set"
+                "data root {shown:?} is not granted to your tenant; ask the operator to add it to 'data' in the host's configuration or to run frostline admin tenant set"
             ))
         })?;
         let store = self.library().store(&self.tenant().name, granted, &parsed)?;

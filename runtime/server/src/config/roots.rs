@@ -1,7 +1,8 @@
 //! Data roots with access checks on normalized URLs.
 
 use super::error::ConfigError;
-use frostline_objects::check_scheme;
+use frostline_objects::{check_scheme, parse_root};
+use frostline_tensor::without_secrets;
 use std::path::{Path, PathBuf};
 use url::Url;
 
@@ -16,7 +17,7 @@ const FORBIDDEN_TOP_FOLDERS: [&str; 6] = ["dev", "home", "root", "run", "usr", "
 pub struct DataRoots(Vec<Root>);
 
 /// Object store URL in normalized form: no dot segments, no empty segments, and no unnecessary
-/// percent-encoding.
+/// percent-encoding. The path in a bucket is literal.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Root {
     /// Scheme, host and port.
@@ -35,7 +36,7 @@ impl DataRoots {
     pub(crate) fn new(roots: &[String]) -> Result<Self, ConfigError> {
         let normalize = |root: &String| {
             let refuse = |detail: String| ConfigError::Root {
-                root: root.clone(),
+                root: without_secrets(root),
                 detail,
             };
             let text = if root.contains("://") {
@@ -85,13 +86,13 @@ impl Root {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let file = Url::from_file_path(text).ok().filter(|_| text.starts_with('/'));
         // A file URL still contains the dot segments of the path, and parsing resolves them.
-        let url = Url::parse(file.as_ref().map_or(text, Url::as_str))
+        let url = parse_root(file.as_ref().map_or(text, Url::as_str))
             .map_err(|error| format!("expected a URL or an absolute path ({error})"))?;
         if !url.username().is_empty() || url.password().is_some() {
             return Err("credentials are not allowed here; set them in the host's environment".to_owned());
         }
-        if url.query().is_some() || url.fragment().is_some() {
-            return Err("a query or fragment is not allowed".to_owned());
+        if url.query().is_some() {
+            return Err("a query is not allowed".to_owned());
         }
         let host = url
             .host_str()
@@ -102,13 +103,24 @@ impl Root {
         if url.cannot_be_a_base() {
             return Err("the URL does not name an object store".to_owned());
         }
-        let segments = url
-            .path_segments()
+        let is_literal = !matches!(url.scheme(), "file" | "http" | "https");
+        let mut segments: Vec<&str> = url.path_segments().into_iter().flatten().collect();
+        if is_literal && segments.last() == Some(&"") {
+            segments.pop();
+        }
+        if is_literal && segments.contains(&"") {
+            return Err("the path has an empty segment".to_owned());
+        }
+        segments.retain(|segment| !segment.is_empty());
+        let path = segments
             .into_iter()
-            .flatten()
-            .filter(|segment| !segment.is_empty());
-        let path = segments.map(decoded).collect::<Result<Vec<String>, String>>()?;
-        let url = to_url(&store, &path)?;
+            .map(decoded)
+            .collect::<Result<Vec<String>, String>>()?;
+        let url = match path.as_slice() {
+            [] if is_literal => store.clone(),
+            path if is_literal => format!("{store}/{}", path.join("/")),
+            path => to_url(&store, path)?,
+        };
         Ok(Self { store, path, url })
     }
 
@@ -269,5 +281,10 @@ mod tests {
         assert_eq!(spelling("/srv/photos/a/../"), "file:///srv/photos");
         assert_eq!(spelling("file://localhost/srv//photos"), "file:///srv/photos");
         assert_eq!(spelling("/a b/%41"), spelling("file:///a%20b/%2541"));
+        for literal in ["s3://bucket", "s3://bucket/a b/c#d", "s3://bucket/a%20b"] {
+            assert_eq!(spelling(literal), literal);
+            assert_eq!(spelling(&format!("{literal}/")), literal);
+        }
+        assert!(Root::parse("s3://bucket//a").is_err());
     }
 }

@@ -160,6 +160,8 @@ pub struct StoreSettings {
     pub unsigned: bool,
     /// Allow `http://` in `endpoint` beyond loopback.
     pub plain_http: bool,
+    /// The host name in `endpoint` includes the bucket, for stores that refuse it in the path.
+    pub virtual_host: bool,
 }
 
 /// Section `[engine]`: device, lanes and threads.

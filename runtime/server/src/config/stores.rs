@@ -142,6 +142,7 @@ impl StoreSettings {
             ("AWS_REQUEST_PAYER", on(self.requester_pays)),
             ("AWS_SKIP_SIGNATURE", on(self.unsigned)),
             ("AWS_ALLOW_HTTP", on(self.plain_http)),
+            ("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", on(self.virtual_host)),
         ];
         let set = set
             .into_iter()
@@ -175,7 +176,7 @@ mod tests {
     #[test]
     fn bucket_settings_replace_environment_variables() {
         let stores = stores(
-            "[store.photos]\nregion = \"eu-west-1\"\nkeys = \"/k\"\n[store.scans]\nrole = \"arn:{tenant}\"\nexternal_id = \"id-{tenant}\"\n",
+            "[store.photos]\nregion = \"eu-west-1\"\nkeys = \"/k\"\nvirtual_host = true\n[store.scans]\nrole = \"arn:{tenant}\"\nexternal_id = \"id-{tenant}\"\n",
         )
         .unwrap();
         let environment = || {
@@ -185,7 +186,7 @@ mod tests {
         let own = |root: &str| stores.settings(root).unwrap().for_tenant("acme", environment());
         let photos = own("s3://photos/clothing");
         let names: Vec<&str> = photos.variables.keys().map(String::as_str).collect();
-        assert_eq!(names, ["AWS_REGION", "HOME"]);
+        assert_eq!(names, ["AWS_REGION", "AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "HOME"]);
         assert_eq!(photos.keys.unwrap().profile, "default");
         let scans = own("s3://scans");
         assert!(

@@ -52,6 +52,9 @@ pub(super) fn precheck(caller: &Caller, request: &ExtractionRequest) -> Result<(
     if let Split::None | Split::Input = request.split {
         caller.check_quota(QuotaKey::ObjectReads, request.samples.len() as u64)?;
     }
+    if request.digests && request.split != Split::None {
+        return Err(Refusal::request("digests require the split 'none'".to_owned()));
+    }
     if request.split != Split::None {
         caller.model(require_upload_ref(
             request.model.as_ref(),
@@ -95,7 +98,8 @@ pub(super) async fn check(
     let (work, rows, size) = match &request.split {
         Split::None => {
             let source = LoaderSource::new(caller, store, &meters);
-            (Work::Objects(source), RowFormat::Object, None)
+            let digests = request.digests;
+            (Work::Objects { source, digests }, RowFormat::Object, None)
         }
         Split::Input => {
             let (_, _, description) = describe_guest(caller, &request, &allowance, &tensors).await?;

@@ -7,13 +7,13 @@ use crate::refusal::Refusal;
 use bytes::Bytes;
 use frostline_batching::Reserved;
 use frostline_images::{ByteSource, ReservedBytes};
-use frostline_objects::Store;
+use frostline_objects::{ObjectError, Store};
 use frostline_sandbox::{Allowance, Call, CallContext, Guest, SandboxError};
 use frostline_tensor::{
     BoxFuture, ObjectReader, OpError, OpErrorCode, PixelFormat, PixelSpec, SampleFailure, SampleLoader,
     SampleRef, Tensor,
 };
-use frostline_wire::{ActivationWriter, FrameError, JobStage, RequestedSample, RowFailure};
+use frostline_wire::{ActivationWriter, FrameError, JobStage, RequestedSample, RowFailure, object_digest};
 use futures::{FutureExt, StreamExt, stream};
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,8 +26,8 @@ pub(crate) const READS_AT_ONCE: usize = 8;
 /// Conversion of samples to rows, shared by all calls of an extraction.
 #[derive(Clone)]
 pub(super) enum Work {
-    /// Split `none`.
-    Objects(LoaderSource),
+    /// Split `none`. `digests` is set if hashes are sent instead of objects.
+    Objects { source: LoaderSource, digests: bool },
     /// Split `input`.
     Pixels {
         loader: Arc<dyn SampleLoader>,
@@ -60,7 +60,7 @@ impl Work {
     pub(super) fn guest(&self) -> Option<&str> {
         match self {
             Self::Activations { context, .. } => Some(&context.labels.guest),
-            Self::Objects(_) | Self::Pixels { .. } => None,
+            Self::Objects { .. } | Self::Pixels { .. } => None,
         }
     }
 
@@ -72,7 +72,9 @@ impl Work {
             .map(|requested| (requested.position, requested.sample))
             .unzip();
         match self {
-            Self::Objects(source) => Ok(read_objects(&source, &positions, samples).await),
+            Self::Objects { source, digests } => {
+                Ok(read_objects(&source, digests, &positions, samples).await)
+            }
             Self::Pixels { loader, spec, format } => {
                 let loaded = loader.load(samples, spec, format).await?;
                 Ok(CallRows::from_tensor(&positions, loaded.pixels, loaded.failed))
@@ -142,7 +144,12 @@ impl CallRows {
     }
 }
 
-async fn read_objects(source: &LoaderSource, positions: &[u32], samples: Vec<SampleRef>) -> CallRows {
+async fn read_objects(
+    source: &LoaderSource,
+    digests: bool,
+    positions: &[u32],
+    samples: Vec<SampleRef>,
+) -> CallRows {
     let reads = samples
         .into_iter()
         .zip(positions.to_vec())
@@ -154,6 +161,10 @@ async fn read_objects(source: &LoaderSource, positions: &[u32], samples: Vec<Sam
     let mut reads = stream::iter(reads).buffer_unordered(READS_AT_ONCE);
     while let Some((position, outcome)) = reads.next().await {
         match outcome {
+            Ok(bytes) if digests => {
+                let digest = object_digest(&bytes).to_le_bytes();
+                rows.push((position, Bytes::copy_from_slice(&digest)));
+            }
             Ok(bytes) => rows.push((position, bytes)),
             Err(error) => failed.push(RowFailure { position, error }),
         }
@@ -165,8 +176,8 @@ async fn read_objects(source: &LoaderSource, positions: &[u32], samples: Vec<Sam
     }
 }
 
-/// A data root for image loading and guests. Records the duration and size of sample reads, but not of the
-/// ranges that guests read.
+/// A data root for image loading and guests. Records the duration of all reads. The sizes of samples count toward
+/// the allowance here, those of the ranges that guests read in the sandbox.
 #[derive(Clone)]
 pub(super) struct LoaderSource {
     store: Arc<Store>,
@@ -197,11 +208,21 @@ impl LoaderSource {
         // The quota error is also reported for the whole call. Failing early here saves further reads.
         let exceeded = |error: SandboxError| OpError::new(OpErrorCode::TooLarge, error.to_string());
         self.meters.allowance.check_object_bytes().map_err(exceeded)?;
+        let read = self.store.read_sample(sample, self.max_object_bytes);
+        let bytes = self.timed(read).await?;
+        self.meters.allowance.record_object_bytes(bytes.len() as u64);
+        Ok(bytes)
+    }
+
+    /// Records the duration of a successful read.
+    async fn timed(
+        &self,
+        read: impl Future<Output = Result<Bytes, ObjectError>>,
+    ) -> Result<Bytes, ObjectError> {
         let started = Instant::now();
-        let bytes = self.store.read_sample(sample, self.max_object_bytes).await?;
+        let bytes = read.await?;
         let took = started.elapsed();
         self.metrics.read_seconds.observe(took);
-        self.meters.allowance.record_object_bytes(bytes.len() as u64);
         self.meters.clock.add(JobStage::Read, took, 1);
         Ok(bytes)
     }
@@ -221,7 +242,11 @@ impl ObjectReader for LoaderSource {
     }
 
     fn read(&self, key: String, range: Range<u64>) -> BoxFuture<Result<Vec<u8>, OpError>> {
-        let store = Arc::clone(&self.store);
-        async move { Ok(store.read_range(&key, range).await?.to_vec()) }.boxed()
+        let source = self.clone();
+        async move {
+            let read = source.store.read_range(&key, range);
+            Ok(source.timed(read).await?.to_vec())
+        }
+        .boxed()
     }
 }

@@ -217,6 +217,7 @@ impl TestHost {
             encoding: Encoding::F32,
             terms: Terms::default(),
             view: None,
+            digests: false,
             samples: (0..samples)
                 .map(|index| sample(index * 10, &format!("{index}.png")))
                 .collect(),

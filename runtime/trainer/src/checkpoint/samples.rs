@@ -138,7 +138,15 @@ mod tests {
                 etag: Some((*etag).to_owned()),
             };
             let (size, label) = (7, None);
-            (ObjectInfo { sample, size, label }, *class)
+            (
+                ObjectInfo {
+                    sample,
+                    size,
+                    label,
+                    changed: None,
+                },
+                *class,
+            )
         };
         let train = Arc::new(samples.iter().map(sample).collect());
         let feed = FeedPlan::new(train, Arc::default(), 4);

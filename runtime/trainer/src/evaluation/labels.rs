@@ -86,8 +86,9 @@ async fn fetch(root: &str, object: ObjectInfo, hosts: &Hosts) -> Result<Bytes, T
     }
     let wanted = std::slice::from_ref(&object);
     let read = |client: HostClient| async move { client.read(root, wanted).await };
-    let bytes = hosts.first(read).await?.pop();
-    bytes.ok_or_else(|| {
-        failed("the host cannot read the object, or the object changed after listing".to_owned())
-    })
+    match hosts.first(read).await?.pop() {
+        Some(Ok(bytes)) => Ok(bytes),
+        Some(Err(error)) => Err(failed(error.message)),
+        None => Err(failed("the host did not answer".to_owned())),
+    }
 }

@@ -223,7 +223,7 @@ impl Candidate<'_> {
         let mut crops = Vec::new();
         for images in self.images.chunks(READ_AT_ONCE) {
             let read = |client: HostClient| async move { client.read(root, images).await };
-            let objects = self.hosts.first(read).await?;
+            let objects: Vec<_> = self.hosts.first(read).await?.into_iter().flatten().collect();
             crops.extend(blocking(move || Ok(decode(&objects, &spec))).await?);
         }
         blocking(move || divide(crops, &spec)).await

@@ -35,6 +35,7 @@ mod tests {
             sample: SampleRef::new(*key),
             size: 1,
             label: None,
+            changed: None,
         };
         keys.iter().map(object).collect()
     }

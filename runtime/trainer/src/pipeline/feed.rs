@@ -226,7 +226,7 @@ impl Fetch {
         bad: Arc<BadSamples>,
     ) -> Result<Batch, TrainerError> {
         let found = match &self.features {
-            Some(features) => self.find(features).await?,
+            Some(features) => self.find(features, hosts.hosts_of(self.part)).await?,
             None => CacheLookup::default(),
         };
         let missing = found.missing(self.samples.len());
@@ -279,8 +279,8 @@ impl Fetch {
     }
 
     /// Looks up the cached features of the batch, and the keys for caching the others.
-    async fn find(&self, features: &Arc<Features>) -> Result<CacheLookup, TrainerError> {
-        let Some(keys) = features.keys(&self.source, &self.samples) else {
+    async fn find(&self, features: &Arc<Features>, hosts: &Hosts) -> Result<CacheLookup, TrainerError> {
+        let Some(keys) = features.keys(hosts, &self.source, &self.samples).await else {
             return Ok(CacheLookup::default());
         };
         let keys: Arc<[RowKey]> = keys.into();

@@ -148,7 +148,7 @@ impl Setup<'_> {
         let wanted = self.data.feed.train.spread(SAMPLES);
         let (root, wanted) = (&job.spec.data, &wanted);
         let read = |client: HostClient| async move { client.read(root, wanted).await };
-        let objects = async { Ok(self.measuring.first(read).await?) };
+        let objects = async { Ok(self.measuring.first(read).await?.into_iter().flatten().collect()) };
         trainer_profile(task, job.cache.as_ref(), objects).await
     }
 

@@ -81,6 +81,7 @@ impl Storage {
             },
             size: bytes.len() as u64,
             label: None,
+            changed: None,
         });
         Reply::json(&ObjectPage {
             objects: objects.collect(),

@@ -36,7 +36,12 @@ async fn a_trainer_measures_itself_once() {
     let samples = || async {
         fetched.fetch_add(1, Ordering::SeqCst);
         let objects = spread(&client.objects("photos", Layout::Auto).await?, 5);
-        Ok(client.read("photos", &objects).await?)
+        Ok(client
+            .read("photos", &objects)
+            .await?
+            .into_iter()
+            .flatten()
+            .collect())
     };
     let first = trainer_profile(task(), Some(&cache), samples()).await.unwrap();
     let names: Vec<&str> = first.cuts.iter().map(|cut| cut.name.as_str()).collect();
@@ -114,7 +119,14 @@ async fn layers_that_cannot_be_trained_are_an_error() {
     let (host, _storage) = photos().start().await;
     let client = HostClient::new(&host.url, None).unwrap();
     let objects = spread(&client.objects("photos", Layout::Auto).await.unwrap(), 2);
-    let samples = async { Ok(client.read("photos", &objects).await?) };
+    let samples = async {
+        Ok(client
+            .read("photos", &objects)
+            .await?
+            .into_iter()
+            .flatten()
+            .collect())
+    };
     let nothing_left = TrainerTask {
         freeze: "scores".to_owned(),
         ..task()

@@ -42,6 +42,7 @@ impl Names {
             },
             size: 80_000 + (number as u64 * 7919) % 60_000,
             label: None,
+            changed: None,
         }
     }
 

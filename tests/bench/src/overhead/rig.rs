@@ -366,6 +366,7 @@ impl Rig {
                     sample: sample.clone(),
                 })
                 .collect(),
+            digests: false,
         };
         let limit = self.format.message_bytes(self.samples.len() as u64, 0);
         let limit = usize::try_from(limit)?;

@@ -56,6 +56,7 @@ async fn rows(scene: &Scene, network: Vec<u8>) -> Result<Result<Vec<f32>, Client
         terms: Terms::default(),
         view: None,
         samples: photos(scene, 6),
+        digests: false,
     };
     let mut answer = match client.extract(&request, RowFormat::F32(vec![1]), 64 << 20).await {
         Ok(answer) => answer,

@@ -54,6 +54,7 @@ async fn activations(scene: &Scene, samples: Vec<RequestedSample>) -> Result<Cas
         terms: Terms::default(),
         view: None,
         samples,
+        digests: false,
     };
     let mut answer = match client.extract(&request, RowFormat::F32(cut), 64 << 20).await {
         Ok(answer) => answer,

@@ -53,6 +53,7 @@ fn samples(count: usize) -> Arc<Samples> {
             sample: SampleRef::new(key),
             size: 1,
             label: None,
+            changed: None,
         };
         (object, 0)
     };
@@ -200,6 +201,7 @@ fn no_spreadsheet_takes_a_key_or_a_class_for_a_formula() {
         sample: SampleRef::new(key(number)),
         size: 1,
         label: None,
+        changed: None,
     };
     let samples: Samples = (0..5).map(|number| (object(number), 0)).collect();
     let mut predictions = Predictions::new(Task::Classes, Arc::new(samples));
