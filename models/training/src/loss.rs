@@ -13,7 +13,7 @@ pub enum Loss {
         /// Fraction of the target to spread evenly over all classes, 0 (off) to below 1.
         label_smoothing: f64,
         /// Weight of every class; `None` weighs all classes equally. The loss is divided by the sum of the
-        /// weights of the samples' classes.
+        /// weights of the samples' classes. It is 0 if all of them are 0, where PyTorch returns NaN.
         class_weights: Option<Vec<f64>>,
         /// True if targets are probabilities of all classes, as for mixed samples, instead of class indices.
         /// In this case the loss is divided by the number of samples, and `class_weights` only apply within a
@@ -148,10 +148,13 @@ fn one_hot(emit: &mut Emitter, source: &Source<'_>, labels: &str) -> String {
     emit.node("Cast", &[&chosen], vec![to])
 }
 
-/// Returns the sum of the class weights of all samples in a batch.
+/// Returns the sum of the class weights of all samples in a batch. It is above 0, so that a batch without
+/// weight has no gradient instead of 0 / 0.
 fn weights_of_samples(emit: &mut Emitter, hot: &str, weights: &str) -> String {
     let counted = emit.mul(hot, weights);
-    emit.sum(&counted, [0, 1], false)
+    let sum = emit.sum(&counted, [0, 1], false);
+    let least = emit.scalar(f64::from(f32::MIN_POSITIVE));
+    emit.node("Max", &[&sum, &least], vec![])
 }
 
 fn smoothed(emit: &mut Emitter, hot: &str, smoothing: f64, classes: usize) -> String {

@@ -25,6 +25,7 @@ mod refusal;
 pub mod scores;
 mod setting;
 mod spec;
+pub mod spreadsheet;
 mod stated_pixels;
 mod utc;
 

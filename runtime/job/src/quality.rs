@@ -88,17 +88,21 @@ impl Quality {
     }
 
     /// Compares two results of the same kind of task. The better result is greater, and NaN is less than all
-    /// numbers. Equal scores for labels are compared by macro F1.
+    /// numbers. Equal scores for labels, and those that are NaN, are compared by macro F1.
     pub fn compare(&self, other: &Self) -> Ordering {
         let rank = |quality: &Self| {
             let next = match *quality {
                 Self::Labels { f1_macro, .. } => f1_macro,
                 Self::Classes { .. } | Self::Numbers { .. } => 0.0,
             };
-            (!quality.score().is_nan(), quality.score(), next)
+            [quality.score(), next]
         };
-        let (own, other) = (rank(self), rank(other));
-        own.partial_cmp(&other).unwrap_or(Ordering::Equal)
+        let compared = rank(self).into_iter().zip(rank(other));
+        let compared = compared.map(|(own, other)| match own.partial_cmp(&other) {
+            Some(order) => order,
+            None => other.is_nan().cmp(&own.is_nan()),
+        });
+        compared.fold(Ordering::Equal, Ordering::then)
     }
 
     /// Returns all metrics by name.
@@ -201,6 +205,23 @@ mod tests {
         assert_eq!(none.compare(&none), Ordering::Equal);
         assert_eq!(of(0.5).compare(&of(0.5)), Ordering::Equal);
         assert_eq!(of(0.6).compare(&of(0.5)), Ordering::Greater);
+    }
+
+    #[test]
+    fn labels_without_a_mean_average_precision_are_compared_by_macro_f1() {
+        let of = |f1_macro, mean_average_precision| Quality::Labels {
+            f1_micro: 0.0,
+            f1_macro,
+            mean_average_precision,
+        };
+        let undefined = f64::NAN;
+        assert_eq!(of(0.6, undefined).compare(&of(0.5, undefined)), Ordering::Greater);
+        assert_eq!(
+            of(0.6, undefined).compare(&of(undefined, undefined)),
+            Ordering::Greater
+        );
+        assert_eq!(of(0.6, undefined).compare(&of(0.5, 0.1)), Ordering::Less);
+        assert_eq!(of(0.6, 0.1).compare(&of(0.5, 0.1)), Ordering::Greater);
     }
 
     #[test]

@@ -65,12 +65,16 @@ impl FromStr for LearningRates {
             let (group, rate) = part
                 .split_once('=')
                 .ok_or_else(|| format!("invalid rate {part:?}: expected <group>=<rate>"))?;
-            Ok((group.trim().to_owned(), number(rate.trim())?))
+            Ok::<_, String>((group.trim().to_owned(), number(rate.trim())?))
         };
-        text.split(',')
-            .map(pair)
-            .collect::<Result<_, String>>()
-            .map(Self::Groups)
+        let mut groups = BTreeMap::new();
+        for pair in text.split(',').map(pair) {
+            let (group, rate) = pair?;
+            if groups.insert(group.clone(), rate).is_some() {
+                return Err(format!("the group '{group}' has several rates; keep one of them"));
+            }
+        }
+        Ok(Self::Groups(groups))
     }
 }
 

@@ -54,9 +54,12 @@ impl Counts {
     }
 }
 
-/// Returns the average precision, `Σ (recall - previous recall) · precision` over all distinct outputs.
-/// Returns `None` for a label without positive samples.
+/// Returns the average precision, `Σ (recall - previous recall) · precision` over all distinct outputs. NaN
+/// ranks last. Returns `None` for a label without positive samples.
 pub fn average_precision(mut label: Vec<(f32, bool)>) -> Option<f64> {
+    for (output, _) in label.iter_mut().filter(|(output, _)| output.is_nan()) {
+        *output = f32::NEG_INFINITY;
+    }
     label.sort_by(|left, right| right.0.total_cmp(&left.0));
     let are = label.iter().filter(|(_, is)| *is).count();
     let (mut right, mut said, mut sum) = (0, 0, 0.0);
@@ -135,6 +138,15 @@ mod tests {
         assert_eq!([counts.precision(), counts.recall(), counts.f1()], [0.5; 3]);
         let expected = 0.5 + 0.5 * 2.0 / 3.0;
         assert!((average_precision(label).unwrap() - expected).abs() < 1e-12);
+    }
+
+    #[test]
+    fn outputs_that_are_not_numbers_rank_last() {
+        let ranked =
+            |output| average_precision(vec![(output, true), (1.0, false), (0.5, false), (2.0, false)]);
+        for output in [f32::NAN, -f32::NAN, f32::NEG_INFINITY] {
+            assert_eq!(ranked(output), Some(0.25), "{output}");
+        }
     }
 
     /// The errors are 1, -1 and 2 for targets 1, 2 and 6. The mean of the targets is 3, and the squared

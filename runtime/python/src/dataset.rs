@@ -68,11 +68,13 @@ pub(crate) fn dataset<'py>(
     });
     let divided = divided.map_err(|error| errors::invalid_settings(py, &error.to_string()))?;
     let found = PyDict::new(py);
-    found.set_item("train", to_dictionary(py, &divided.train)?)?;
-    found.set_item("validation", to_dictionary(py, &divided.validation)?)?;
-    found.set_item("test", to_dictionary(py, &divided.test)?)?;
+    // Each class is a label with 0 or 1, as with `frostline train --loss bce`.
+    let columns = (task == Task::Labels).then_some(divided.classes.len());
+    found.set_item("train", to_dictionary(py, &divided.train, columns)?)?;
+    found.set_item("validation", to_dictionary(py, &divided.validation, columns)?)?;
+    found.set_item("test", to_dictionary(py, &divided.test, columns)?)?;
     found.set_item("left_out", (divided.left_out.objects, divided.left_out.first))?;
-    let warnings: Vec<String> = divided.one_sided.iter().map(ToString::to_string).collect();
+    let warnings: Vec<String> = divided.warnings.iter().map(ToString::to_string).collect();
     found.set_item("warnings", warnings)?;
     found.set_item("classes", divided.classes)?;
     Ok(found)
@@ -128,8 +130,12 @@ fn labels_table(
 }
 
 /// Converts samples to arrays of keys, etags, sizes and labels. If samples have multiple labels, the labels
-/// of all samples are concatenated.
-fn to_dictionary<'py>(py: Python<'py>, samples: &Samples) -> PyResult<Bound<'py, PyDict>> {
+/// of all samples are concatenated. With `columns`, classes become one label of 0 or 1 per class.
+fn to_dictionary<'py>(
+    py: Python<'py>,
+    samples: &Samples,
+    columns: Option<usize>,
+) -> PyResult<Bound<'py, PyDict>> {
     let objects = samples.iter().map(|(object, _)| object);
     let (mut keys, mut etags, mut sizes) = (Vec::new(), Vec::new(), Vec::new());
     let mut changed = Vec::new();
@@ -152,6 +158,13 @@ fn to_dictionary<'py>(py: Python<'py>, samples: &Samples) -> PyResult<Bound<'py,
             .copied()
             .collect();
         found.set_item("labels", values.into_pyarray(py))?;
+    } else if let Some(columns) = columns {
+        let mut flags = vec![0.0_f32; samples.len() * columns];
+        for (row, index) in flags.chunks_mut(columns.max(1)).zip(all) {
+            let class = samples.label(index).and_then(|label| row.get_mut(label as usize));
+            class.into_iter().for_each(|flag| *flag = 1.0);
+        }
+        found.set_item("labels", flags.into_pyarray(py))?;
     } else {
         let labels: Vec<i64> = all
             .filter_map(|index| samples.label(index))

@@ -26,6 +26,9 @@ pub(crate) const TARGETS_KEY: &str = "frostline.targets";
 /// Metadata entry for the division of the data, as JSON. Not set if the data came divided.
 pub(crate) const DIVISION_KEY: &str = "frostline.division";
 
+/// Metadata entry for the cut after which layers were trained. Includes earlier jobs, if their layers were kept.
+const FREEZE_KEY: &str = "frostline.freeze";
+
 /// Metadata entry for the validation quality with frozen layers in int8, an [`Int8Note`].
 const INT8_KEY: &str = "frostline.int8";
 
@@ -247,14 +250,32 @@ pub(crate) fn division(model: &Model) -> Option<Division> {
     serde_json::from_str(model.metadata(DIVISION_KEY)?).ok()
 }
 
+/// Reads the cut after which layers were trained from the model's metadata. `None` if the model was
+/// not tuned, or by version 0.2 or earlier.
+pub(crate) fn trained_after(model: &Model) -> Option<String> {
+    model.metadata(FREEZE_KEY).map(str::to_owned)
+}
+
+/// Description of a training for the metadata of the tuned model.
+pub(crate) struct TrainingRecord {
+    pub(crate) input: ModelInput,
+    pub(crate) task: Task,
+    /// Names of the outputs.
+    pub(crate) names: Vec<String>,
+    pub(crate) division: Option<Division>,
+    /// The cut after which layers were trained.
+    pub(crate) trained_after: String,
+}
+
 /// Writes all entries to the model's metadata and removes outdated ones.
-pub(crate) fn write(
-    model: &mut Model,
-    input: &ModelInput,
-    task: Task,
-    names: &[String],
-    division: Option<&Division>,
-) {
+pub(crate) fn write(model: &mut Model, record: &TrainingRecord) {
+    let TrainingRecord {
+        input,
+        task,
+        names,
+        division,
+        trained_after,
+    } = record;
     for stale in [
         CLASSES_KEY,
         LABELS_KEY,
@@ -273,9 +294,10 @@ pub(crate) fn write(
         model.set_metadata(PIXELS_KEY, &text);
     }
     if let Ok(text) = serde_json::to_string(names) {
-        model.set_metadata(key(task), &text);
+        model.set_metadata(key(*task), &text);
     }
-    if let Some(Ok(text)) = division.map(serde_json::to_string) {
+    if let Some(Ok(text)) = division.as_ref().map(serde_json::to_string) {
         model.set_metadata(DIVISION_KEY, &text);
     }
+    model.set_metadata(FREEZE_KEY, trained_after);
 }

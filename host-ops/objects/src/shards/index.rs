@@ -161,6 +161,7 @@ impl Visitor for IndexedFiles {
         if label.is_empty() || label.chars().any(char::is_control) {
             return Ok(());
         }
+        let label = without_zeros(label);
         let class = match self.classes.get(label) {
             Some(class) => Arc::clone(class),
             None => {
@@ -191,6 +192,17 @@ fn stem(name: &str) -> &str {
     let file = name.get(folder..).unwrap_or_default();
     let length = folder + file.find('.').unwrap_or(file.len());
     name.get(..length).unwrap_or_default()
+}
+
+/// Removes leading zeros from a number, as WebDataset reads `.cls` files as integers.
+fn without_zeros(label: &str) -> &str {
+    if !label.bytes().all(|byte| byte.is_ascii_digit()) {
+        return label;
+    }
+    match label.trim_start_matches('0') {
+        "" => "0",
+        number => number,
+    }
 }
 
 /// Returns the stem for a label file, or `None` for other files.

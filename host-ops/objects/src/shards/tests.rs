@@ -90,11 +90,13 @@ fn samples_are_images_with_the_label_of_the_same_name() {
         file("00001.jpg", b"one"),
         file("00001.json", b"{}"),
         file("00002.seg.PNG", &[7; 3000]),
-        file("00002.cls", b"3"),
+        file("00002.cls", b"03"),
         file("./sub/00003.jpeg", b""),
         file("unlabeled.jpg", b"x"),
         file("blank.jpg", b"y"),
         file("blank.cls", b" \n"),
+        file("zero.jpg", b"z"),
+        file("zero.cls", b"00"),
         file(&long, b"long"),
     ]);
     let found = samples(&archive);
@@ -105,6 +107,7 @@ fn samples_are_images_with_the_label_of_the_same_name() {
         (long.as_str(), None, b"long".to_vec()),
         ("sub/00003.jpeg", None, b"".to_vec()),
         ("unlabeled.jpg", None, b"x".to_vec()),
+        ("zero.jpg", Some("0"), b"z".to_vec()),
     ];
     let names: Vec<&str> = found.iter().map(|(name, ..)| name.as_str()).collect();
     assert_eq!(names, expected.each_ref().map(|(name, ..)| *name));
@@ -120,7 +123,7 @@ fn samples_are_images_with_the_label_of_the_same_name() {
     }
     assert_eq!(whole.get("00001.jpg").map(|entry| entry.size), Some(3));
     assert_eq!(whole.get("00001.cls"), None);
-    assert_eq!(whole.after("blank.jpg").len(), 3);
+    assert_eq!(whole.after("blank.jpg").len(), 4);
 }
 
 #[test]

@@ -111,6 +111,17 @@ fn label_smoothing() {
     );
 }
 
+/// PyTorch returns NaN.
+#[test]
+fn a_batch_of_classes_without_weight_has_no_gradient() {
+    let (loss, gradient) = of(smoothed(0.0, Some(&[0.0; 3]), false));
+    assert_eq!((loss, gradient), (0.0, vec![0.0; 12]));
+    // Classes with a weight do not depend on the others.
+    let (loss, gradient) = of(smoothed(0.0, Some(&[1.0, 0.0, 0.0]), false));
+    assert!(loss.is_finite() && gradient[..3].iter().any(|slope| *slope != 0.0));
+    assert_eq!(gradient[3..], [0.0; 9]);
+}
+
 #[test]
 fn class_weights() {
     expect(

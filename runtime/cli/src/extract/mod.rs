@@ -321,11 +321,11 @@ fn relabel(places: &mut HashMap<String, SampleAnnotation>, file: &Path, root: &s
     let name = file.display().to_string();
     let bytes = std::fs::read(file).with_context(|| format!("cannot read the labels table '{name}'"))?;
     let table = LabelTable::parse(&name, &bytes, Task::Classes)?;
-    if !places.keys().any(|key| table.get(key).is_some()) {
+    if !places.keys().any(|key| table.get(key, None).is_some()) {
         bail!("'{name}' contains no image under {root}; use keys relative to --data");
     }
     for (key, place) in places {
-        *place = match table.get(key) {
+        *place = match table.get(key, place.part) {
             Some((part, class)) => SampleAnnotation {
                 part,
                 label: Some(class.to_owned()),

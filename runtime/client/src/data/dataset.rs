@@ -1,7 +1,7 @@
-use super::division::{Division, OneSided, Parts, check_images};
+use super::division::{ClassWarning, Division, Parts, check_images, numbers};
 use super::folders::{Classes, Folders, SampleFiles, is_cloud_placeholder, is_hidden};
 use super::samples::{Row, Samples, Values};
-use super::{DatasetError, LabelTable, Listing, Part, SkippedObjects, Task};
+use super::{DatasetError, LabelTable, Listing, Part, SkippedObjects, Task, is_same_name};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use std::sync::Arc;
 pub struct Dataset {
     /// Kind of labels.
     pub task: Task,
-    /// Sorted class names, indexed by labels. For other tasks, the names of the labels or numbers in the
-    /// order of a sample's values.
+    /// Class names, indexed by labels: in ascending order, or all numbers from 0 if the labels are output
+    /// numbers. For other tasks, the names of the labels or numbers in the order of a sample's values.
     pub classes: Vec<String>,
     /// Training samples, sorted by class and key.
     pub train: Arc<Samples>,
@@ -21,12 +21,22 @@ pub struct Dataset {
     pub test: Arc<Samples>,
     /// Objects that are not in any of the parts.
     pub left_out: SkippedObjects,
-    /// Classes that exist in only one of the training and validation parts.
-    pub one_sided: Vec<OneSided>,
+    /// Classes that may be a mistake in the data.
+    pub warnings: Vec<ClassWarning>,
 }
 
 /// Maximum number of keys in [`SkippedObjects`].
 const NAMED: usize = 5;
+
+/// Classes assumed for the outputs of a network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AssumedNames {
+    /// Class names by output.
+    pub names: Vec<String>,
+    /// True if the class names are the numbers of the outputs. Otherwise, the order of the outputs is an
+    /// assumption.
+    pub numbered: bool,
+}
 
 /// Selection of the samples to evaluate.
 #[derive(Debug, Clone, Copy)]
@@ -49,15 +59,16 @@ impl Dataset {
     ///
     /// Samples in shards use the label as the class, and are omitted without a label. A word in the shard's
     /// key names the part. If shards name a part and the data have no other part, the validation share is
-    /// used.
+    /// used. If all labels in shards are numbers, they are output numbers, as in WebDataset.
     ///
     /// # Errors
     /// Returns [`DatasetError`], for example with the name of a missing folder.
     pub fn from_listing(root: &str, listing: Listing, division: Division) -> Result<Self, DatasetError> {
         let listing = Arc::new(listing);
         let folders = Folders::sort(&listing, division.files);
+        folders.check_classes(root, &listing)?;
         let mut parts = Parts::divide(root, &listing, folders, division)?;
-        let one_sided = parts.settle(root)?;
+        let warnings = parts.settle(root)?;
         let classes = parts.classes();
         let rows = parts.labeled();
         let left_out = left_out(&listing, &rows, |_| true);
@@ -69,7 +80,7 @@ impl Dataset {
             validation,
             test,
             left_out,
-            one_sided,
+            warnings,
         })
     }
 
@@ -89,11 +100,14 @@ impl Dataset {
         let listing = Arc::new(listing);
         let folders = Folders::of_table(&listing, &table, division.files)?;
         folders.check_trained(&table)?;
-        let mut parts = Parts::divide(root, &listing, folders, division)?;
         let task = table.task();
-        let mut one_sided = Vec::new();
+        if task == Task::Classes {
+            folders.check_classes(root, &listing)?;
+        }
+        let mut parts = Parts::divide(root, &listing, folders, division)?;
+        let mut warnings = Vec::new();
         let (classes, rows) = if task == Task::Classes {
-            one_sided = parts.settle(root)?;
+            warnings = parts.settle(root)?;
             (parts.classes(), parts.labeled())
         } else {
             let valued = |part: Classes<'_>| {
@@ -115,15 +129,37 @@ impl Dataset {
             validation,
             test,
             left_out,
-            one_sided,
+            warnings,
         })
     }
 
-    /// Returns the sorted names of the class folders that [`Dataset::to_evaluate`] uses by default.
-    pub fn class_folders(listing: &Listing, files: SampleFiles) -> Vec<String> {
+    /// Returns the classes that the outputs of a network without class names are assumed to be: those of
+    /// `table`, or of the samples that [`Dataset::to_evaluate`] uses by default.
+    pub fn assumed_names(listing: &Listing, table: Option<&LabelTable>, files: SampleFiles) -> AssumedNames {
+        if let Some(table) = table {
+            let numbered = table.is_numbered();
+            let names = table.names();
+            return AssumedNames {
+                names: if numbered {
+                    numbers(names.iter().map(String::as_str))
+                } else {
+                    names.to_vec()
+                },
+                numbered,
+            };
+        }
         let folders = Folders::sort(listing, files);
-        let part = folders.default_part();
-        folders.into_part(part).into_keys().map(str::to_owned).collect()
+        let (part, numbered) = (folders.default_part(), folders.numbered);
+        let classes = folders.into_part(part);
+        let names = classes.keys().copied();
+        AssumedNames {
+            names: if numbered {
+                numbers(names)
+            } else {
+                names.map(str::to_owned).collect()
+            },
+            numbered,
+        }
     }
 
     /// Returns the samples to evaluate a tuned model with, sorted by key and labeled by index in the model's
@@ -141,13 +177,14 @@ impl Dataset {
     ) -> Result<(Samples, SkippedObjects), DatasetError> {
         let listing = Arc::new(listing);
         let folders = Folders::sort(&listing, files);
+        let part_folders = folders.part_folders.clone();
         let (part, samples) = chosen(root, &listing, folders, evaluated)?;
         check_any(root, &listing, &samples)?;
         check_images(root, part, &samples)?;
         let rows = rows_of_classes(root, &listing, samples, classes)?;
         // Do not report objects in other folders, because the evaluation ignores these folders.
-        let left_out = left_out(&listing, &[&rows], |of| {
-            !matches!(evaluated, Evaluated::Keys(_)) && of == part
+        let left_out = left_out(&listing, &[&rows], |key| {
+            !matches!(evaluated, Evaluated::Keys(_)) && part_folders.part(key) == part
         });
         Ok((Samples::new(listing, rows), left_out))
     }
@@ -173,6 +210,7 @@ impl Dataset {
             Evaluated::Part(part) => folders.check_evaluated(&table, Some(part))?,
             Evaluated::Keys(_) => {}
         }
+        let part_folders = folders.part_folders.clone();
         let (part, samples) = chosen(root, &listing, folders, evaluated)?;
         check_any(root, &listing, &samples)?;
         let rows = match table.task() {
@@ -183,8 +221,8 @@ impl Dataset {
                 &table,
             ),
         };
-        let left_out = left_out(&listing, &[&rows], |of| {
-            !matches!(evaluated, Evaluated::Keys(_)) && of == part
+        let left_out = left_out(&listing, &[&rows], |key| {
+            !matches!(evaluated, Evaluated::Keys(_)) && part_folders.part(key) == part
         });
         let [samples] = valued(table, [Samples::new(listing, rows)]);
         Ok((samples, left_out))
@@ -199,7 +237,10 @@ fn chosen<'a>(
     evaluated: Evaluated<'_>,
 ) -> Result<(Option<Part>, Classes<'a>), DatasetError> {
     let part = match evaluated {
-        Evaluated::DefaultPart => folders.default_part(),
+        Evaluated::DefaultPart => {
+            folders.check_parts(root)?;
+            folders.default_part()
+        }
         Evaluated::Part(part) if !folders.parts.contains_key(&part) => {
             return Err(DatasetError::NoPart {
                 root: root.to_owned(),
@@ -240,14 +281,14 @@ fn rows_of_classes(
 ) -> Result<Vec<Row>, DatasetError> {
     let mut rows = Vec::new();
     for (class, objects) in part {
-        let label =
-            classes
-                .iter()
-                .position(|known| known == class)
-                .ok_or_else(|| DatasetError::UnknownClass {
-                    root: root.to_owned(),
-                    class: class.to_owned(),
-                })? as u32;
+        let label = classes
+            .iter()
+            .position(|known| known == class)
+            .or_else(|| classes.iter().position(|known| is_same_name(known, class)))
+            .ok_or_else(|| DatasetError::UnknownClass {
+                root: root.to_owned(),
+                class: class.to_owned(),
+            })? as u32;
         rows.extend(objects.samples.into_iter().map(|object| Row { object, label }));
     }
     rows.sort_by_key(|row| listing.get(row.object).map(|object| object.key));
@@ -306,11 +347,7 @@ fn note(left_out: &mut SkippedObjects, key: &str) {
 
 /// Returns the visible objects that are not in any of the `parts`. Labels tables and objects of parts for
 /// which `asked` is false are ignored.
-fn left_out<R: AsRef<[Row]>>(
-    listing: &Listing,
-    parts: &[R],
-    asked: impl Fn(Option<Part>) -> bool,
-) -> SkippedObjects {
+fn left_out<R: AsRef<[Row]>>(listing: &Listing, parts: &[R], asked: impl Fn(&str) -> bool) -> SkippedObjects {
     let mut used = vec![false; listing.len()];
     for row in parts.iter().flat_map(|rows| rows.as_ref()) {
         if let Some(used) = used.get_mut(row.object as usize) {
@@ -319,7 +356,7 @@ fn left_out<R: AsRef<[Row]>>(
     }
     let mut left_out = SkippedObjects::default();
     for ((_, object), used) in listing.iter().zip(used) {
-        if !used && asked(Part::of_key(object.key)) {
+        if !used && asked(object.key) {
             note(&mut left_out, object.key);
         }
     }

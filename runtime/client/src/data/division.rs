@@ -1,8 +1,9 @@
 //! Division of samples into training, validation and test parts.
 
 use super::error::in_quotes;
-use super::folders::{Class, Classes, Folders, SampleFiles};
+use super::folders::{Class, Classes, Folders, SampleFiles, output_number};
 use super::samples::Row;
+use super::spelling::composed;
 use super::{DatasetError, Listing, Part, shuffle};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,25 +20,46 @@ pub struct Division {
     pub files: SampleFiles,
 }
 
-/// Classes missing in training or validation. Classes in `train/` only are trained but not validated. Samples
-/// of classes in `validation/` only are omitted.
+/// Classes that may be a mistake in the data.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OneSided {
-    /// Names of the classes in ascending order.
-    pub classes: Vec<String>,
-    /// Part that contains these classes.
-    pub present: Part,
+pub enum ClassWarning {
+    /// Classes missing in training or validation. Classes in `train/` only are trained but not validated.
+    /// Samples of classes in `validation/` only are omitted.
+    OneSided {
+        /// Names of the classes in ascending order.
+        classes: Vec<String>,
+        /// Part that contains these classes.
+        present: Part,
+    },
+    /// Two classes whose names only differ in their Unicode normalization.
+    SameName {
+        /// Name of the classes, composed.
+        class: String,
+    },
 }
 
-impl fmt::Display for OneSided {
+impl fmt::Display for ClassWarning {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let classes = in_quotes(&self.classes);
-        match self.present {
-            Part::Train => write!(
+        match self {
+            Self::OneSided {
+                classes,
+                present: Part::Train,
+            } => write!(
                 to,
-                "{classes} in train/ but not in validation/: trained, not validated"
+                "{} in train/ but not in validation/: trained, not validated",
+                in_quotes(classes)
             ),
-            part => write!(to, "{classes} in {part}/ but not in train/: left out"),
+            Self::OneSided { classes, present } => {
+                write!(
+                    to,
+                    "{} in {present}/ but not in train/: left out",
+                    in_quotes(classes)
+                )
+            }
+            Self::SameName { class } => write!(
+                to,
+                "two classes are named '{class}' and only differ in their Unicode normalization; rename one if they are the same class"
+            ),
         }
     }
 }
@@ -47,6 +69,8 @@ pub(super) struct Parts<'a> {
     pub(super) train: Classes<'a>,
     pub(super) validation: Classes<'a>,
     pub(super) test: Classes<'a>,
+    /// True if class names are output numbers.
+    numbered: bool,
 }
 
 impl<'a> Parts<'a> {
@@ -56,6 +80,8 @@ impl<'a> Parts<'a> {
         mut folders: Folders<'a>,
         division: Division,
     ) -> Result<Self, DatasetError> {
+        folders.check_parts(root)?;
+        let numbered = folders.numbered;
         if folders.parts.is_empty() && folders.classes.is_empty() {
             return Err(DatasetError::empty(root, listing));
         }
@@ -71,6 +97,7 @@ impl<'a> Parts<'a> {
                     train,
                     validation,
                     test,
+                    numbered,
                 });
             }
             ([None, Some(_)], _) => return Err(DatasetError::NoTrain { root: root() }),
@@ -90,54 +117,59 @@ impl<'a> Parts<'a> {
             train,
             validation,
             test,
+            numbered,
         })
     }
 
-    /// Removes classes that are not trained from the validation samples. Returns the classes that exist in
-    /// only one of the parts.
+    /// Removes classes that are not trained from the validation samples. Returns warnings about classes.
     ///
     /// # Errors
-    /// Returns [`DatasetError::MissingClass`] if the parts have no class in common, and
-    /// [`DatasetError::OneClass`] if there is only one class to train.
-    pub(super) fn settle(&mut self, root: &str) -> Result<Vec<OneSided>, DatasetError> {
+    /// Returns [`DatasetError::MissingClass`] if the parts have no class in common.
+    pub(super) fn settle(&mut self, root: &str) -> Result<Vec<ClassWarning>, DatasetError> {
         let lacking = |of: &Classes<'_>, from: &Classes<'_>| -> Vec<String> {
             let names = of.keys().filter(|class| !from.contains_key(*class));
             names.map(|class| (*class).to_owned()).collect()
         };
-        let sides = [
-            (Part::Train, lacking(&self.train, &self.validation)),
-            (Part::Validation, lacking(&self.validation, &self.train)),
-        ];
-        let one_sided = sides.map(|(present, classes)| OneSided { classes, present });
+        let of_train = lacking(&self.train, &self.validation);
+        let of_validation = lacking(&self.validation, &self.train);
         self.validation.retain(|class, _| self.train.contains_key(class));
         if self.validation.is_empty() {
-            let [of_train, of_validation] = one_sided.map(|side| side.classes);
             return Err(DatasetError::MissingClass {
                 root: root.to_owned(),
                 train: of_train,
                 validation: of_validation,
             });
         }
-        match self.train.keys().next() {
-            Some(class) if self.train.len() == 1 => Err(DatasetError::OneClass {
-                root: root.to_owned(),
-                class: (*class).to_owned(),
-            }),
-            _ => Ok(one_sided
-                .into_iter()
-                .filter(|side| !side.classes.is_empty())
-                .collect()),
-        }
+        let sides = [(Part::Train, of_train), (Part::Validation, of_validation)];
+        let one_sided = sides.into_iter().filter(|(_, classes)| !classes.is_empty());
+        let one_sided = one_sided.map(|(present, classes)| ClassWarning::OneSided { classes, present });
+        let mut seen = BTreeSet::new();
+        let names = self.train.keys().filter(|name| !name.is_ascii());
+        let twice = names
+            .map(|name| composed(name))
+            .filter(|name| !seen.insert(name.clone()));
+        let twice = twice.map(|class| ClassWarning::SameName { class });
+        Ok(one_sided.chain(twice).collect())
     }
 
-    /// Returns the names of the trained classes.
+    /// Returns the names of the outputs: the trained classes in ascending order or, if class names are output
+    /// numbers, all numbers up to the largest. A missing number is a class without samples.
     pub(super) fn classes(&self) -> Vec<String> {
-        self.train.keys().map(|class| (*class).to_owned()).collect()
+        let classes = self.train.keys();
+        if self.numbered {
+            numbers(classes.copied())
+        } else {
+            classes.map(|class| (*class).to_owned()).collect()
+        }
     }
 
     /// Returns the samples of each part with class indices. Samples of untrained classes are omitted.
     pub(super) fn labeled(self) -> [Vec<Row>; 3] {
-        let labels: BTreeMap<&str, u32> = self.train.keys().copied().zip(0..).collect();
+        let index = |(index, class): (usize, &&'a str)| {
+            let number = output_number(class).filter(|_| self.numbered);
+            (*class, number.unwrap_or(index) as u32)
+        };
+        let labels: BTreeMap<&str, u32> = self.train.keys().enumerate().map(index).collect();
         [self.train, self.validation, self.test].map(|part| {
             let labeled = part
                 .into_iter()
@@ -148,6 +180,13 @@ impl<'a> Parts<'a> {
             rows.collect()
         })
     }
+}
+
+/// Returns the names of all outputs up to the largest number in `classes`.
+pub(super) fn numbers<'a>(classes: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let largest = classes.filter_map(output_number).max();
+    let outputs = 0..largest.map_or(0, |largest| largest + 1);
+    outputs.map(|number| number.to_string()).collect()
 }
 
 pub(super) fn check_images(

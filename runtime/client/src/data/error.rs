@@ -1,5 +1,5 @@
 use super::folders::is_cloud_placeholder;
-use super::{Listing, Part};
+use super::{Listing, Part, Subfolders};
 use frostline_tensor::StandIn;
 use frostline_wire::OutwardLinks;
 
@@ -126,12 +126,31 @@ pub enum DatasetError {
         validation: Vec<String>,
     },
     /// There is only one class.
-    #[error("'{root}' has only one class ('{class}'), but a classifier needs at least two class folders")]
+    #[error(
+        "'{root}' has only one class ('{class}'), but a classifier needs at least two class folders{}",
+        deeper.as_ref().map_or_else(String::new, |folders| folders.advice(root))
+    )]
     OneClass {
         /// The data root.
         root: String,
         /// The class.
         class: String,
+        /// Folders below the class folder, if these may be the parts or classes.
+        deeper: Option<Subfolders>,
+    },
+    /// It is unknown whether a folder is a part or a class.
+    #[error(
+        "'{root}': the folder {folder}/ contains class folders, so it is a part, but the folder {other}/ next to it is not; use '{}' \
+         as the data root to train on this part, rename the folder if it is a class, or assign parts by the column split of a table",
+        below(root, folder)
+    )]
+    PartOrClass {
+        /// The data root.
+        root: String,
+        /// Folder named like a part.
+        folder: String,
+        /// Another folder with samples.
+        other: String,
     },
     /// Validation samples are missing: there is no validation folder and the share is not set.
     #[error(
@@ -176,6 +195,24 @@ pub enum DatasetError {
         /// The class.
         class: String,
     },
+}
+
+impl Subfolders {
+    fn advice(&self, root: &str) -> String {
+        const SHOWN: usize = 4;
+        let shown: Vec<&str> = self.names.iter().take(SHOWN).map(String::as_str).collect();
+        let more = if self.names.len() > SHOWN { ", .." } else { "" };
+        format!(
+            "; use '{}' as the data root, which contains the folders {}{more}",
+            below(root, &self.folder),
+            shown.join(", ")
+        )
+    }
+}
+
+/// Returns the data root that is the folder `folder` in `root`.
+fn below(root: &str, folder: &str) -> String {
+    format!("{}/{folder}", root.trim_end_matches('/'))
 }
 
 /// Maximum number of classes in a message.

@@ -1,11 +1,13 @@
 //! Objects sorted into parts and classes, according to folders, shards or a labels table.
 
+use super::part::PartFolders;
 use super::shards::ShardSample;
-use super::{LabelTable, LabelsError, Listed, Listing, Part};
+use super::spelling::composed;
+use super::{DatasetError, LabelTable, LabelsError, Listed, Listing, Part};
 use frostline_job::Unlisted;
 use frostline_tensor::{IMAGE_EXTENSIONS, extension, is_hidden_name, is_image_name};
 use frostline_wire::listing_order;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Selection of sample files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,8 +48,7 @@ impl Listing {
     pub fn placed(&self, files: SampleFiles) -> Vec<Placed<'_>> {
         let objects = by_key(self);
         let is_sample = samples(&objects, files);
-        let has_parts = |(_, key): &(u32, &str)| class_folder(key).is_some_and(|(part, _)| part.is_some());
-        let divided = objects.iter().any(has_parts);
+        let part_folders = PartFolders::of_samples(sample_keys(&objects, &is_sample));
         let sample = |(number, key): &(u32, &str)| {
             let object = self.get(*number)?;
             if is_hidden(key) {
@@ -60,13 +61,11 @@ impl Listing {
             if !is_sample(key) {
                 return None;
             }
-            let (part, class) = class_folder(object.key).unzip();
-            let (part, class) = match (part.flatten(), Part::of_key(object.key)) {
-                // If there are parts with class folders, files directly in a part have no class.
-                (None, Some(part)) if divided => (Some(part), None),
-                (part, _) => (part, class),
-            };
-            Some(Placed { object, part, class })
+            Some(Placed {
+                object,
+                part: part_folders.part(object.key),
+                class: part_folders.class(object.key).map(|(_, class)| class),
+            })
         };
         objects.iter().filter_map(sample).collect()
     }
@@ -91,6 +90,10 @@ pub(crate) struct Folders<'a> {
     /// Classes that do not belong to a part: folders in the root, and labels in shards whose key names no
     /// part.
     pub(crate) classes: Classes<'a>,
+    /// Part of each folder.
+    pub(super) part_folders: PartFolders<'a>,
+    /// True if class names are output numbers: labels of shards, or a table with all numbers from 0.
+    pub(super) numbered: bool,
     /// Images missing in the table, with part and key.
     unlabeled: Vec<(Option<Part>, &'a str)>,
 }
@@ -99,8 +102,12 @@ impl<'a> Folders<'a> {
     pub(crate) fn sort(listing: &'a Listing, files: SampleFiles) -> Self {
         let objects = by_key(listing);
         let is_sample = samples(&objects, files);
-        let mut folders = Self::default();
+        let mut folders = Self {
+            part_folders: PartFolders::of_samples(sample_keys(&objects, &is_sample)),
+            ..Self::default()
+        };
         let mut of_shards = BTreeSet::new();
+        let mut has_class_folders = false;
         for (number, key) in objects {
             if is_hidden(key) {
                 continue;
@@ -108,7 +115,8 @@ impl<'a> Folders<'a> {
             if let Some(sample) = listing.get(number).and_then(ShardSample::from_listed) {
                 of_shards.insert(sample.part);
                 folders.class(sample.part, sample.label).samples.push(number);
-            } else if let Some((part, name)) = class_folder(key) {
+            } else if let Some((part, name)) = folders.part_folders.class(key) {
+                has_class_folders = true;
                 let class = folders.class(part, name);
                 if is_sample(key) {
                     class.samples.push(number);
@@ -119,6 +127,9 @@ impl<'a> Folders<'a> {
             }
         }
         folders.settle_shards(&of_shards);
+        folders.merge_spellings();
+        folders.numbered =
+            !has_class_folders && folders.all_classes().all(|name| output_number(name).is_some());
         folders
     }
 
@@ -136,11 +147,20 @@ impl<'a> Folders<'a> {
         let is_sample = samples(&objects, files);
         let is_key = |key: &str| objects.binary_search_by_key(&key, |(_, key)| key).is_ok();
         table.check_header(is_key)?;
-        let (mut folders, mut of_shards) = (Self::default(), BTreeSet::new());
+        let listed = sample_keys(&objects, |key| table.row(key).is_some());
+        let mut folders = Self {
+            part_folders: PartFolders::of_table(sample_keys(&objects, &is_sample), listed),
+            numbered: table.is_numbered(),
+            ..Self::default()
+        };
+        let mut of_shards = BTreeSet::new();
         let mut seen = vec![false; table.len()];
         for (number, key) in &objects {
             let listed = table.row(key);
-            let part = table.part(listed, key);
+            let part = match table.parts() {
+                Some(parts) => listed.and_then(|row| parts.get(row as usize)).copied(),
+                None => folders.part_folders.part(key),
+            };
             let Some(row) = listed else {
                 if is_sample(key) && !is_hidden(key) {
                     folders.unlabeled.push((part, *key));
@@ -162,7 +182,67 @@ impl<'a> Folders<'a> {
             return Err(unknown_key(table, line, key, &objects));
         }
         folders.settle_shards(&of_shards);
+        folders.merge_spellings();
         Ok(folders)
+    }
+
+    /// Gives classes outside `train/` the spelling of the training class if names only differ in their Unicode
+    /// normalization: macOS and Linux spell the same name differently.
+    fn merge_spellings(&mut self) {
+        let Some(train) = self.parts.get(&Part::Train) else {
+            return;
+        };
+        let names = train.keys().copied().filter(|name| !name.is_ascii());
+        let trained: HashMap<String, &'a str> = names.map(|name| (composed(name), name)).collect();
+        for (_, classes) in self.parts.iter_mut().filter(|(part, _)| **part != Part::Train) {
+            let other = |name: &&'a str| {
+                let spelling = trained
+                    .get(&composed(name))
+                    .filter(|spelling| *spelling != name)?;
+                (!classes.contains_key(spelling)).then_some((*name, *spelling))
+            };
+            let renamed: Vec<(&str, &str)> = classes.keys().filter_map(other).collect();
+            for (name, spelling) in renamed {
+                if let Some(class) = classes.remove(name) {
+                    classes.insert(spelling, class);
+                }
+            }
+        }
+    }
+
+    /// Names of the classes of all parts, with repetitions.
+    fn all_classes(&self) -> impl Iterator<Item = &'a str> {
+        let classes = self.parts.values().chain([&self.classes]);
+        classes.flat_map(|classes| classes.keys().copied())
+    }
+
+    /// Returns an error if a folder may be a part or a class.
+    pub(crate) fn check_parts(&self, root: &str) -> Result<(), DatasetError> {
+        match self.part_folders.ambiguous {
+            None => Ok(()),
+            Some([folder, other]) => Err(DatasetError::PartOrClass {
+                root: root.to_owned(),
+                folder: folder.to_owned(),
+                other: other.to_owned(),
+            }),
+        }
+    }
+
+    /// Returns an error if there is only one class to train.
+    pub(crate) fn check_classes(&self, root: &str, listing: &Listing) -> Result<(), DatasetError> {
+        let trained = match self.parts.get(&Part::Train) {
+            None if !self.parts.is_empty() => return Ok(()),
+            None => &self.classes,
+            Some(train) => train,
+        };
+        match trained.first_key_value() {
+            Some((name, class)) if trained.len() == 1 => Err(DatasetError::OneClass {
+                root: root.to_owned(),
+                class: (*name).to_owned(),
+                deeper: Subfolders::find(listing, class),
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// Returns an error if an image without a line is part of the training data. If folders determine the
@@ -250,6 +330,59 @@ impl<'a> Folders<'a> {
     }
 }
 
+/// Folders of a class that may be the actual parts or classes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subfolders {
+    /// Folder that contains all samples of the class.
+    pub folder: String,
+    /// Names of two or more folders in it, in ascending order.
+    pub names: Vec<String>,
+}
+
+impl Subfolders {
+    fn find(listing: &Listing, class: &Class<'_>) -> Option<Self> {
+        let key = |object: &u32| listing.get(*object).map(|object| listing_order(object.key));
+        let keys = class.samples.iter().filter_map(key);
+        let folders: Option<Vec<&str>> = keys
+            .map(|(key, in_shard)| Some(key.rsplit_once('/')?.0).filter(|_| in_shard.is_empty()))
+            .collect();
+        let folders: BTreeSet<&str> = folders?.into_iter().collect();
+        let (first, last) = (folders.first()?, folders.last()?);
+        // The folders are sorted, so the first and the last have the shortest common prefix.
+        let shared = first
+            .split('/')
+            .zip(last.split('/'))
+            .take_while(|(left, right)| left == right);
+        let shared: Vec<&str> = shared.map(|(segment, _)| segment).collect();
+        let name = |folder: &&str| folder.split('/').nth(shared.len()).map(str::to_owned);
+        let names: BTreeSet<String> = folders.iter().filter_map(name).collect();
+        (names.len() > 1).then(|| Self {
+            folder: shared.join("/"),
+            names: names.into_iter().collect(),
+        })
+    }
+}
+
+/// Largest class name that is the number of an output. ImageNet-21k has 21,841 classes. Larger numbers are
+/// names, such as those of a taxonomy, because there is an output for each number from 0.
+const LARGEST_NUMBER: usize = 65_535;
+
+/// Converts a class name to the number of an output. Returns `None` if it is a name.
+pub(super) fn output_number(name: &str) -> Option<usize> {
+    let number: usize = name.parse().ok()?;
+    // A name such as "007" or "+7" is another name than "7".
+    (number <= LARGEST_NUMBER && number.to_string() == name).then_some(number)
+}
+
+/// Returns the visible keys of samples outside shards.
+fn sample_keys<'o, 'a>(
+    objects: &'o [(u32, &'a str)],
+    is_sample: impl Fn(&str) -> bool + 'o,
+) -> impl Iterator<Item = &'a str> {
+    let keys = objects.iter().map(|(_, key)| *key);
+    keys.filter(move |key| listing_order(key).1.is_empty() && !is_hidden(key) && is_sample(key))
+}
+
 /// Returns the objects sorted by key.
 fn by_key(listing: &Listing) -> Vec<(u32, &str)> {
     let objects = listing.iter().map(|(number, object)| (number, object.key));
@@ -287,18 +420,5 @@ fn unknown_key(table: &LabelTable, line: u64, key: &str, objects: &[(u32, &str)]
         table: table.name().to_owned(),
         line: Some(line),
         why: format!("no object '{key}' exists; use keys relative to --data{like}"),
-    }
-}
-
-/// Returns the part and the class of the folder that contains the object. Shards are not folders.
-fn class_folder(key: &str) -> Option<(Option<Part>, &str)> {
-    let (key, "") = listing_order(key) else {
-        return None;
-    };
-    let mut segments = key.splitn(4, '/');
-    let (first, second, third) = (segments.next()?, segments.next()?, segments.next());
-    match (Part::from_word(first), third) {
-        (Some(part), Some(_)) => Some((Some(part), second)),
-        _ => Some((None, first)),
     }
 }

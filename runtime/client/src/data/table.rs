@@ -1,6 +1,8 @@
 //! Labels from a table: a CSV file with a line a sample, whose first column is the sample's key.
 
+use super::folders::output_number;
 use super::reading::Reading;
+use super::spelling::spellings;
 use super::{LabelsError, Part, Task};
 use frostline_job::Unlisted;
 use std::collections::HashMap;
@@ -75,10 +77,15 @@ impl LabelTable {
     }
 
     /// Returns the part and the class of an image, or `None` if the image has no line. The part is determined
-    /// by the `split` column or the key. The class is empty for tasks other than classes.
-    pub fn get(&self, key: &str) -> Option<(Option<Part>, &str)> {
+    /// by the `split` column, or is `folder` without this column. The class is empty for tasks other than
+    /// classes.
+    pub fn get(&self, key: &str, folder: Option<Part>) -> Option<(Option<Part>, &str)> {
         let row = self.row(key)?;
-        Some((self.part(Some(row), key), self.class(row)))
+        let part = match &self.parts {
+            Some(parts) => parts.get(row as usize).copied(),
+            None => folder,
+        };
+        Some((part, self.class(row)))
     }
 
     /// Reorders the columns according to `names`. Tables of classes are returned unchanged.
@@ -115,8 +122,10 @@ impl LabelTable {
         self.lines.len()
     }
 
+    /// Returns the row of a key. Keys may have another Unicode normalization than in the table.
     pub(super) fn row(&self, key: &str) -> Option<u32> {
-        self.rows.get(key).copied()
+        let known = |key: &str| self.rows.get(key).copied();
+        known(key).or_else(|| spellings(key).find_map(|spelling| known(&spelling)))
     }
 
     /// Returns the class name for a row. For other tasks, returns an empty string.
@@ -131,13 +140,16 @@ impl LabelTable {
         self.parts.is_some()
     }
 
-    /// Returns the part of the sample `key` at the optional `row`. If the table has no `split` column, the
-    /// key determines the result.
-    pub(super) fn part(&self, row: Option<u32>, key: &str) -> Option<Part> {
-        match &self.parts {
-            Some(parts) => parts.get(row? as usize).copied(),
-            None => Part::of_key(key),
-        }
+    /// Returns the part of each row, if the table determines the parts.
+    pub(super) fn parts(&self) -> Option<&[Part]> {
+        self.parts.as_deref()
+    }
+
+    /// Returns true if the class names are all numbers from 0 to the largest, which are the numbers of outputs.
+    pub(super) fn is_numbered(&self) -> bool {
+        let mut numbers: Vec<Option<usize>> = self.names.iter().map(|name| output_number(name)).collect();
+        numbers.sort_unstable();
+        self.task == Task::Classes && numbers.into_iter().eq((0..self.names.len()).map(Some))
     }
 
     pub(super) fn into_values(self) -> Vec<f32> {

@@ -130,15 +130,15 @@ fn layouts_that_are_no_task_are_refused_by_name() {
     let fails = |keys: &[&str], share| divided(keys, share).unwrap_err();
     assert!(matches!(
         fails(&["a.jpg", "train/b.jpg"], None),
-        DatasetError::NotDivided { classes: 1, .. }
+        DatasetError::Empty { objects: 2, .. }
     ));
     assert!(matches!(
         fails(&["a.jpg"], None),
         DatasetError::Empty { objects: 1, .. }
     ));
-    let text = fails(&["train/a/1", "test/a/1"], None).to_string();
+    let text = fails(&["train/a/1", "train/b/1", "test/a/1"], None).to_string();
     assert!(
-        text.contains("train/ (1 classes) but no validation/; pass --validation"),
+        text.contains("train/ (2 classes) but no validation/; pass --validation"),
         "{text}"
     );
     assert!(matches!(
@@ -185,7 +185,7 @@ fn classes_of_one_part_are_told_all_at_once() {
     let data = divided(&keys, None).unwrap();
     assert_eq!(data.classes, ["a", "b"]);
     assert_eq!(rows(&data.validation), [("validation/a/1".to_owned(), 0)]);
-    let told: Vec<String> = data.one_sided.iter().map(ToString::to_string).collect();
+    let told: Vec<String> = data.warnings.iter().map(ToString::to_string).collect();
     let expected = [
         "the class 'b' is in train/ but not in validation/: trained, not validated",
         "the classes 'c', 'd' are in validation/ but not in train/: left out",
@@ -227,6 +227,102 @@ fn samples_of_shards_have_their_labels_and_the_part_the_shard_names() {
     );
     assert_eq!(data.validation.len(), 2);
     assert_eq!(evaluated(listed, &["cat", "dog"]).unwrap().len(), 2);
+}
+
+#[test]
+fn numbers_in_shards_are_outputs_and_a_missing_number_has_no_samples() {
+    let listed = shards(&[
+        ("train.tar//1.jpg", "10"),
+        ("train.tar//2.jpg", "2"),
+        ("train.tar//3.jpg", "0"),
+        ("val.tar//4.jpg", "10"),
+        ("val.tar//5.jpg", "11"),
+    ]);
+    let data = divided_by(listed.clone(), None, 0).unwrap();
+    let names: Vec<String> = (0..11).map(|number| number.to_string()).collect();
+    assert_eq!(data.classes, names);
+    let labels: Vec<u32> = data.train.iter().map(|(_, label)| label).collect();
+    assert_eq!(labels, [0, 10, 2]);
+    assert_eq!(rows(&data.validation), [("val.tar//4.jpg".to_owned(), 10)]);
+    let listing = Listing::from_iter(listed);
+    let assumed = Dataset::assumed_names(&listing, None, SampleFiles::Images);
+    assert!(assumed.numbered && assumed.names.len() == 12);
+    // A name among the numbers, a taxonomy and padded numbers are names.
+    for label in ["cat", "1000000", "007"] {
+        let mixed = shards(&[
+            ("train.tar//1.jpg", "10"),
+            ("train.tar//2.jpg", label),
+            ("val.tar//3.jpg", "10"),
+        ]);
+        assert_eq!(divided_by(mixed, None, 0).unwrap().classes.len(), 2, "{label}");
+    }
+}
+
+#[test]
+fn numbered_folders_keep_the_order_of_text_and_a_table_of_all_numbers_that_of_outputs() {
+    let keys: Vec<String> = (0..12)
+        .flat_map(|class| [format!("{class}/a.jpg"), format!("{class}/b.jpg")])
+        .collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let data = divided(&keys, Some(0.5)).unwrap();
+    assert_eq!(data.classes[..4], ["0", "1", "10", "11"]);
+    let assumed = Dataset::assumed_names(&Listing::from_iter(listing(&keys)), None, SampleFiles::Images);
+    assert_eq!((assumed.names, assumed.numbered), (data.classes, false));
+
+    let lines: String = keys
+        .iter()
+        .map(|key| format!("{key},{}\n", key.split_once('/').unwrap().0))
+        .collect();
+    let numbers = table(&format!("file,label\n{lines}"), Task::Classes);
+    let assumed = Dataset::assumed_names(&Listing::default(), Some(&numbers), SampleFiles::Images);
+    assert!(assumed.numbered && assumed.names[10] == "10");
+    let data = by_table(&keys, &format!("file,label\n{lines}"), Task::Classes, Some(0.5)).unwrap();
+    assert_eq!((data.classes.len(), data.classes[2].as_str()), (12, "2"));
+    let of_ten = rows(&data.train)
+        .into_iter()
+        .filter(|(key, _)| key.starts_with("10/"));
+    assert_eq!(of_ten.map(|(_, label)| label).collect::<Vec<_>>(), [10]);
+    // Without one of the numbers, they are ratings or years.
+    let data = by_table(
+        &keys[2..],
+        &format!("file,label\n{}", &lines[20..]),
+        Task::Classes,
+        Some(0.5),
+    )
+    .unwrap();
+    assert_eq!(data.classes[..2], ["1", "10"]);
+}
+
+#[test]
+fn names_in_different_normalizations_are_one_class_unless_both_are_trained() {
+    let (composed, decomposed) = ("caf\u{e9}", "cafe\u{301}");
+    let key = |part: &str, class: &str| format!("{part}/{class}/1.jpg");
+    let keys = [
+        key("train", composed),
+        key("train", "tea"),
+        key("validation", decomposed),
+        key("validation", "tea"),
+    ];
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let data = divided(&keys, None).unwrap();
+    assert_eq!(
+        (data.classes.as_slice(), data.warnings.len()),
+        ([composed.to_owned(), "tea".to_owned()].as_slice(), 0)
+    );
+    assert_eq!((data.train.len(), data.validation.len()), (2, 2));
+    assert_eq!(evaluated(listing(&keys), &[composed, "tea"]).unwrap().len(), 2);
+
+    let extra = key("train", decomposed);
+    let data = divided(&[&keys[..], &[&extra]].concat(), None).unwrap();
+    assert_eq!(data.classes, [decomposed, composed, "tea"]);
+    let told: Vec<String> = data.warnings.iter().map(ToString::to_string).collect();
+    assert!(told[1].starts_with("two classes are named 'café'"), "{told:?}");
+
+    // Keys of a table written by another system.
+    let files = ["e\u{301}.jpg", "b.jpg", "c.jpg", "d.jpg"];
+    let text = "file,label\n\u{e9}.jpg,x\nb.jpg,x\nc.jpg,y\nd.jpg,y\n";
+    let data = by_table(&files, text, Task::Classes, Some(0.5)).unwrap();
+    assert_eq!(data.train.len() + data.validation.len(), 4);
 }
 
 #[test]
@@ -568,6 +664,25 @@ fn a_table_says_values_and_parts_are_folders() {
         Evaluated::DefaultPart,
     );
     assert_eq!(found.unwrap().0.len(), 1);
+}
+
+#[test]
+fn a_table_that_names_every_file_loses_none_of_them_to_a_class_called_train() {
+    let keys: Vec<String> = ["bus", "car", "train"]
+        .iter()
+        .flat_map(|class| (0..4).map(move |number| format!("{class}/{number}.jpg")))
+        .collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let lines: String = keys
+        .iter()
+        .map(|key| format!("{key},{}\n", key.split_once('/').unwrap().0))
+        .collect();
+    let data = by_table(&keys, &format!("file,label\n{lines}"), Task::Classes, Some(0.25)).unwrap();
+    assert_eq!(data.classes, ["bus", "car", "train"]);
+    assert_eq!(
+        (data.train.len(), data.validation.len(), data.left_out.objects),
+        (9, 3, 0)
+    );
 }
 
 #[test]

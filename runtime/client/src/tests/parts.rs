@@ -84,3 +84,91 @@ fn samples_below_a_part_are_of_no_class_called_so() {
     let placed = listed.placed(SampleFiles::Images);
     assert_eq!(placed[1].class, Some("test"));
 }
+
+#[test]
+fn parts_in_capitals_are_never_two_classes() {
+    let keys = |train: &str, other: &str| -> Vec<String> {
+        let classes = ["glioma", "pituitary"].into_iter();
+        let of = |part: &str, class: &str| {
+            (0..4)
+                .map(|number| format!("{part}/{class}/{number}.jpg"))
+                .collect()
+        };
+        classes
+            .flat_map(|class| [of(train, class), of(other, class)])
+            .flat_map(|keys: Vec<String>| keys)
+            .collect()
+    };
+    let found = |train, other, share| {
+        let keys = keys(train, other);
+        divided(&keys.iter().map(String::as_str).collect::<Vec<_>>(), share)
+    };
+    for (train, other) in [
+        ("Training", "Testing"),
+        ("Train", "Test"),
+        ("seg_train", "seg_test"),
+    ] {
+        let error = found(train, other, None).unwrap_err().to_string();
+        assert!(error.contains("train/ (2 classes) but no validation/"), "{error}");
+        let data = found(train, other, Some(0.25)).unwrap();
+        assert_eq!(data.classes, ["glioma", "pituitary"]);
+        assert_eq!(
+            (data.train.len(), data.validation.len(), data.test.len()),
+            (6, 2, 8)
+        );
+    }
+    for (train, other) in [("train", "dev"), ("train2017", "val2017")] {
+        let data = found(train, other, None).unwrap();
+        assert_eq!((data.classes.len(), data.validation.len()), (2, 8));
+    }
+}
+
+#[test]
+fn folders_above_the_data_are_named_before_any_other_advice() {
+    let nested = [
+        "seg_train/seg_train/forest/1.jpg",
+        "seg_train/seg_train/sea/1.jpg",
+        "seg_test/seg_test/sea/2.jpg",
+    ];
+    let above = [
+        "archive/train/forest/1.jpg",
+        "archive/train/sea/1.jpg",
+        "archive/val/sea/2.jpg",
+    ];
+    for (keys, deeper) in [(nested, "seg_train/seg_train"), (above, "archive")] {
+        for share in [None, Some(0.5)] {
+            let error = divided(&keys, share).unwrap_err().to_string();
+            assert!(
+                error.contains(&format!("; use 'data/{deeper}' as the data root")),
+                "{error}"
+            );
+        }
+    }
+    let error = divided(&["a/1.jpg", "a/2.jpg"], None).unwrap_err().to_string();
+    assert!(error.ends_with("at least two class folders"), "{error}");
+}
+
+#[test]
+fn a_folder_that_may_be_a_part_or_a_class_is_refused() {
+    let keys = [
+        "train/steam/1.jpg",
+        "train/diesel/2.jpg",
+        "bus/3.jpg",
+        "car/4.jpg",
+    ];
+    let error = divided(&keys, Some(0.5)).unwrap_err().to_string();
+    assert!(
+        error.contains("folder train/") && error.contains("folder bus/") && error.contains("'data/train'"),
+        "{error}"
+    );
+    let listing = Listing::from_iter(listing(&keys));
+    let names = ["steam".to_owned()];
+    let evaluated = Dataset::to_evaluate(
+        "data",
+        listing,
+        &names,
+        SampleFiles::Images,
+        Evaluated::DefaultPart,
+    );
+    assert!(matches!(evaluated.unwrap_err(), DatasetError::PartOrClass { .. }));
+}

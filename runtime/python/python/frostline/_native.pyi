@@ -143,7 +143,8 @@ class Part(TypedDict):
     etags: list[str | None]
     sizes: NDArray[numpy.int64]
     labels: NDArray[numpy.int64] | NDArray[numpy.float32]
-    """Class of each sample. For other tasks, the concatenated values of all samples."""
+    """Class of each sample. For other tasks, the concatenated values of all samples. Classes of folders or shards become
+    labels of 0 or 1."""
 
 class Dataset(TypedDict):
     classes: list[str]

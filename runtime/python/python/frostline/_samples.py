@@ -71,7 +71,17 @@ def listed(config, **wanted):
         LOG.warning("%s: omitted %d objects that are not samples, for example %s", config["data"], count, ", ".join(first))
     for warning in found["warnings"]:
         LOG.warning("%s: %s", config["data"], warning)
+    text_order = _number_in_text_order(found["classes"]) if wanted["task"] == "classes" else None
+    if text_order:
+        LOG.warning("%s: the classes are numbers in the order of text, as in torchvision: label %d is the class '%s'", config["data"], *text_order)
     return *(_part(found[part], wanted["task"]) for part in ("train", "validation", "test")), found["classes"]
+
+
+def _number_in_text_order(classes):
+    """Return the first label and class that differ, if all classes are numbers in another order than their numbers."""
+    if not all(name.isdecimal() for name in classes) or classes == sorted(classes, key=int):
+        return None
+    return next((label, name) for label, name in enumerate(classes) if label != int(name))
 
 
 def _part(found, task):

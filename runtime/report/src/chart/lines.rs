@@ -161,7 +161,7 @@ fn heights<I: Iterator<Item = (f64, f64)>>(chart: &Lines, all: &impl Fn() -> I) 
         return Some((low, high));
     };
     let (_, most) = range(front.filter(|y| y.is_finite())).unwrap_or((usual, usual));
-    Some((low, high.min((usual * 1.1).max(most)).max(low)))
+    Some((low, high.min((usual + usual.abs() * 0.1).max(most)).max(low)))
 }
 
 #[cfg(test)]
@@ -203,6 +203,31 @@ mod tests {
         .unwrap();
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
         assert!(svg.contains("a&lt;b") && !svg.contains("a<b"));
+    }
+
+    #[test]
+    fn negative_losses_are_not_cut_off() {
+        let steps: Vec<(f64, f64)> = (0..1000)
+            .map(|i| (f64::from(i) / 100.0, -10.0 - f64::from(i % 7) / 10.0))
+            .collect();
+        let chart = Lines {
+            title: "loss",
+            across: "epoch",
+            counted: true,
+            series: &[
+                series(vec![(1.0, -10.5), (10.0, -10.6)], false),
+                series(steps, true),
+            ],
+            limits: (f64::NEG_INFINITY, f64::INFINITY),
+            shown: plain,
+        };
+        let all = || {
+            chart
+                .series
+                .iter()
+                .flat_map(|series| series.points.iter().copied())
+        };
+        assert_eq!(heights(&chart, &all), Some((-10.6, -10.0)));
     }
 
     #[test]

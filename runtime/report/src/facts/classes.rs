@@ -46,11 +46,8 @@ impl Classes {
     pub(crate) fn from_predictions(predictions: &ClassPredictions, dataset: &Dataset) -> Self {
         let mut places: HashMap<&str, usize> = HashMap::new();
         let mut classes = Vec::new();
-        let seen = {
-            let mut names: Vec<&String> = predictions.names.iter().collect();
-            names.sort();
-            names
-        };
+        let mut seen: Vec<&String> = predictions.names.iter().filter(|name| !name.is_empty()).collect();
+        seen.sort();
         for name in dataset.classes.iter().chain(seen) {
             places.entry(name).or_insert_with(|| {
                 classes.push(Class {
@@ -64,24 +61,30 @@ impl Classes {
             let name = predictions.names.get(of as usize)?;
             places.get(name.as_str()).copied()
         };
-        let mut pairs: Vec<(usize, usize, u64)> = predictions
-            .pairs
-            .iter()
-            .filter_map(|((label, predicted), count)| Some((place(*label)?, place(*predicted)?, *count)))
-            .collect();
-        pairs.sort_unstable();
+        let mut pairs = Vec::new();
         let mut right = 0;
-        for (label, predicted, count) in &pairs {
-            let both = label == predicted;
-            if let Some(class) = classes.get_mut(*label) {
+        for ((label, predicted), count) in &predictions.pairs {
+            let (label, predicted) = (place(*label), place(*predicted));
+            let both = if label.is_some() && label == predicted {
+                *count
+            } else {
+                0
+            };
+            if let Some(class) = label.and_then(|label| classes.get_mut(label)) {
                 class.support += count;
-                class.right += if both { *count } else { 0 };
+                class.right += both;
             }
-            if let Some(class) = classes.get_mut(*predicted) {
+            if let Some(class) = predicted.and_then(|predicted| classes.get_mut(predicted)) {
                 class.predicted += count;
             }
-            right += if both { *count } else { 0 };
+            pairs.extend(
+                label
+                    .zip(predicted)
+                    .map(|(label, predicted)| (label, predicted, *count)),
+            );
+            right += both;
         }
+        pairs.sort_unstable();
         let known = predictions.ranked > 0;
         Self {
             classes,
@@ -110,5 +113,38 @@ impl Classes {
             (sum + if value.is_finite() { value } else { 0.0 }, count + 1)
         });
         sum / count as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::Predictions;
+
+    #[test]
+    fn escaped_names_are_the_classes_of_the_data_and_a_missing_prediction_is_none() {
+        let names = ["-dash", "+plus", "=sum", "@at", "'=quoted", "plain"];
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("predictions.csv");
+        let cells = names.map(frostline_job::spreadsheet::escape);
+        let rows: String = cells.iter().map(|cell| format!("k,{cell},{cell}\n")).collect();
+        std::fs::write(&file, format!("key,label,predicted\n{rows}k,plain,\n")).unwrap();
+        let Some(Predictions::Classes(predictions)) = Predictions::read(&file).unwrap() else {
+            panic!("no classes")
+        };
+        let dataset = Dataset {
+            classes: names.map(str::to_owned).to_vec(),
+            ..Dataset::default()
+        };
+        let found = Classes::from_predictions(&predictions, &dataset);
+        let rows: Vec<(&str, u64, u64)> = found
+            .classes
+            .iter()
+            .map(|class| (class.name.as_str(), class.support, class.right))
+            .collect();
+        let mut expected = names.map(|name| (name, 1, 1));
+        expected[5].1 = 2;
+        assert_eq!(rows, expected);
+        assert_eq!((found.samples, found.right), (7, 6));
     }
 }

@@ -16,7 +16,7 @@ pub(crate) struct Step {
     pub(crate) bytes: f32,
     /// True if the batch contains cached features, which makes the step faster.
     pub(crate) has_cached_features: bool,
-    /// Index of the split in [`Steps::splits`].
+    /// Index of the split in [`Steps::splits`], or its length if there are too many splits.
     pub(crate) split: u16,
 }
 
@@ -111,12 +111,10 @@ impl Steps {
 
     fn place(&mut self, split: &str) -> u16 {
         let known = self.splits.iter().position(|known| known == split);
-        let place = known.unwrap_or_else(|| {
-            if self.splits.len() < SPLITS {
-                self.splits.push(split.to_owned());
-            }
-            self.splits.len() - 1
-        });
+        let place = known.unwrap_or(self.splits.len());
+        if known.is_none() && place < SPLITS {
+            self.splits.push(split.to_owned());
+        }
         u16::try_from(place).unwrap_or(u16::MAX)
     }
 }
@@ -162,6 +160,19 @@ mod tests {
             steps.add(&event(step, 1.0));
         }
         assert!(steps.sampled().len() < 4);
+    }
+
+    #[test]
+    fn splits_above_the_limit_are_others() {
+        let mut steps = Steps::default();
+        for number in 0..SPLITS as u64 + 3 {
+            steps.add(&TrainedStep {
+                split: format!("cut {number}"),
+                ..event(number + 1, 1.0)
+            });
+        }
+        let names: Vec<&str> = steps.sampled().iter().map(|step| steps.split(step)).collect();
+        assert_eq!(names[SPLITS - 1..], ["cut 255", "others", "others", "others"]);
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! Random division of data without parts. It is recorded in the tuned model, so that an evaluation can
 //! exclude training samples.
 
-use crate::TrainerError;
-use frostline_client::{Dataset, LabelTable, Listing, SampleFiles, Samples};
+use frostline_client::{Dataset, DatasetError, LabelTable, Listing, SampleFiles, Samples, is_same_name};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
@@ -27,7 +26,7 @@ pub(crate) enum Divided {
     },
     /// The samples differ, but may overlap with the training data.
     Different,
-    /// The data already has separate parts, or cannot be divided.
+    /// The data already has separate parts.
     HasParts,
 }
 
@@ -44,8 +43,8 @@ impl ListedSamples<'_> {
     /// Divides the samples into a training and a validation part.
     ///
     /// # Errors
-    /// Returns [`TrainerError::Dataset`] if the data cannot be divided.
-    pub(crate) fn divide(self, share: Option<f64>, seed: u64) -> Result<Dataset, TrainerError> {
+    /// Returns [`DatasetError`] if the data cannot be divided.
+    pub(crate) fn divide(self, share: Option<f64>, seed: u64) -> Result<Dataset, DatasetError> {
         let Self {
             root,
             listing,
@@ -57,10 +56,10 @@ impl ListedSamples<'_> {
             seed,
             files,
         };
-        Ok(match table {
-            Some(table) => Dataset::from_table(root, listing, table, division)?,
-            None => Dataset::from_listing(root, listing, division)?,
-        })
+        match table {
+            Some(table) => Dataset::from_table(root, listing, table, division),
+            None => Dataset::from_listing(root, listing, division),
+        }
     }
 }
 
@@ -96,8 +95,13 @@ impl Division {
     /// Reproduces the division on `data`, for the classes in `only` or for all classes. Setting `only`
     /// ignores classes added since.
     pub(crate) fn reproduce_classes(&self, data: ListedSamples<'_>, only: Option<&[String]>) -> Divided {
-        let Ok(dataset) = data.divide(Some(self.share), self.seed) else {
-            return Divided::HasParts;
+        let dataset = match data.divide(Some(self.share), self.seed) {
+            Ok(dataset) => dataset,
+            Err(DatasetError::DividedTwice { .. } | DatasetError::NoTrain { .. }) => {
+                return Divided::HasParts;
+            }
+            // The model's training divided its samples without this error.
+            Err(_) => return Divided::Different,
         };
         let parts = [&dataset.train, &dataset.validation].map(|part| keys(part, &dataset.classes, only));
         if digest(&parts) != self.samples {
@@ -112,7 +116,7 @@ impl Division {
 fn keys(samples: &Samples, classes: &[String], only: Option<&[String]>) -> Vec<String> {
     let is_meant = |label: u32| {
         let class = classes.get(label as usize);
-        only.is_none_or(|only| class.is_some_and(|class| only.contains(class)))
+        only.is_none_or(|only| class.is_some_and(|class| only.iter().any(|known| is_same_name(known, class))))
     };
     let meant = samples.iter().filter(|(_, label)| is_meant(*label));
     meant.map(|(sample, _)| sample.sample.key).collect()

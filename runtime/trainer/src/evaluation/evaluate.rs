@@ -12,8 +12,8 @@ use crate::training::run::fetcher;
 use crate::upload::{OnHosts, Upload};
 use crate::{Evaluation, EvaluationJob, Event, Events, FetchLimits, Guest, TrainerError, model_metadata};
 use frostline_client::{
-    Dataset, DatasetError, Evaluated, Hosts, LabelTable, Listing, Part, SampleFiles, Samples, SkippedObjects,
-    Source, Task,
+    AssumedNames, Dataset, DatasetError, Evaluated, Hosts, LabelTable, Listing, Part, SampleFiles, Samples,
+    SkippedObjects, Source, Task,
 };
 use frostline_engine::Interrupt;
 use frostline_graph::Network;
@@ -76,7 +76,7 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
             root: job.root.clone(),
         });
     }
-    let names = outputs(job, &offer.network, &listing, table.as_ref())?;
+    let names = outputs(job, &offer.network, &listing, table.as_ref(), events)?;
     let (for_samples, known) = (job.clone(), names.clone());
     let arranged = blocking(move || divide_data(&for_samples, &known, listing, table)).await?;
     let held_out = arranged.held_out == Some(HeldOut::All);
@@ -278,7 +278,8 @@ fn files(job: &EvaluationJob) -> SampleFiles {
     job.guest.as_ref().map_or(SampleFiles::Images, Guest::takes)
 }
 
-/// Returns output names from the model's metadata, or else the classes of the data.
+/// Returns output names from the model's metadata, or else the classes of the data. Warns if the order of
+/// these is an assumption.
 ///
 /// # Errors
 /// Returns [`TrainerError::Classes`] if the number of names differs from the number of outputs.
@@ -287,22 +288,47 @@ fn outputs(
     network: &Network,
     listing: &Listing,
     table: Option<&LabelTable>,
+    events: &Events,
 ) -> Result<Vec<String>, TrainerError> {
-    let names = model_metadata::outputs(&job.model).map_or_else(
-        || {
-            let folders = || Dataset::class_folders(listing, files(job));
-            table.map_or_else(folders, |table| table.names().to_vec())
-        },
-        |(_, names)| names,
-    );
     let outputs = network.output.shape.dims().iter().product::<usize>();
+    let known = model_metadata::outputs(&job.model).map(|(_, names)| names);
+    let is_unnamed = known.is_none();
+    let AssumedNames { mut names, numbered } = match known {
+        Some(names) => AssumedNames {
+            names,
+            numbered: false,
+        },
+        None => Dataset::assumed_names(listing, table, files(job)),
+    };
+    if numbered {
+        names.extend((names.len()..outputs).map(|number| number.to_string()));
+    }
     if names.len() != outputs {
         return Err(TrainerError::Classes {
             classes: names.len(),
             outputs,
         });
     }
+    if is_unnamed && !numbered {
+        events(Event::Warning {
+            message: assumption(&names),
+        });
+    }
     Ok(names)
+}
+
+/// Explains which class each output is assumed to be.
+fn assumption(names: &[String]) -> String {
+    const SHOWN: usize = 4;
+    let shown = (0..).zip(names).take(SHOWN);
+    let shown: Vec<String> = shown
+        .map(|(output, name)| format!("output {output} is '{name}'"))
+        .collect();
+    let more = if names.len() > SHOWN { ", .." } else { "" };
+    format!(
+        "the model has no class names; assuming the classes of the data in the order of text, as in torchvision: {}{more}",
+        shown.join(", ")
+    )
 }
 
 /// Describes the known classes for an error about the unknown class `class`.

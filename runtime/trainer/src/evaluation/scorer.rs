@@ -59,8 +59,11 @@ impl Ending {
     }
 
     /// Converts a probability back to a logit; for classes, up to a constant. Probabilities rounded to 0 or 1
-    /// are clamped, so scores stay finite.
+    /// are clamped, so scores stay finite. NaN and infinities are no probabilities, and become NaN.
     fn score(self, value: f32) -> f32 {
+        if self != Self::Scores && !value.is_finite() {
+            return f32::NAN;
+        }
         let probability = f64::from(value).clamp(f64::from(f32::MIN_POSITIVE), 1.0);
         match self {
             Self::Scores => value,
@@ -148,6 +151,9 @@ mod tests {
         assert!((sigmoid(plain[0]) - said.as_f32().unwrap()[0]).abs() < 1e-5);
         for sure in [0.0, 1.0] {
             assert!(Ending::Sigmoid.score(sure).is_finite() && Ending::Softmax.score(sure).is_finite());
+        }
+        for undefined in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            assert!(Ending::Sigmoid.score(undefined).is_nan() && Ending::Softmax.score(undefined).is_nan());
         }
     }
 }

@@ -119,17 +119,38 @@ impl FeedPlan {
         }
     }
 
-    /// Applies the augmentation of `epoch` to training samples. Validation samples are never augmented.
-    pub(super) fn augmented(&self, source: Arc<Source>, epoch: u32, part: Part) -> Arc<Source> {
+    /// Returns for each entry of `order` how often the sample was drawn before in the epoch, if it is augmented
+    /// differently each time.
+    pub(super) fn earlier_draws(&self, order: &[u32], part: Part) -> Vec<u32> {
+        if part == Part::Validation || self.views.augmentation.is_none() {
+            return vec![0; order.len()];
+        }
+        let mut drawn = vec![0_u32; self.train.len()];
+        let count = |index: &u32| match drawn.get_mut(*index as usize) {
+            Some(drawn) => std::mem::replace(drawn, *drawn + 1),
+            None => 0,
+        };
+        order.iter().map(count).collect()
+    }
+
+    /// Applies the augmentation of `epoch` to training samples that were drawn `earlier` times before. Validation
+    /// samples are never augmented.
+    pub(super) fn augmented(
+        &self,
+        source: &Arc<Source>,
+        epoch: u32,
+        earlier: u32,
+        part: Part,
+    ) -> Arc<Source> {
         match part {
-            Part::Train => match self.views.for_epoch(epoch) {
-                None => source,
+            Part::Train => match self.views.for_draw(epoch, earlier) {
+                None => Arc::clone(source),
                 view => Arc::new(Source {
                     view,
-                    ..Source::clone(&source)
+                    ..Source::clone(source)
                 }),
             },
-            Part::Validation => source,
+            Part::Validation => Arc::clone(source),
         }
     }
 
@@ -157,5 +178,45 @@ impl FeedPlan {
             limit,
             split: source.split.clone(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use frostline_tensor::Augmentation;
+    use frostline_wire::{ObjectInfo, SampleRef};
+
+    #[tokio::test]
+    async fn each_draw_of_a_sample_has_another_view() {
+        let sample = |index: u32| {
+            let object = ObjectInfo {
+                sample: SampleRef::new(index.to_string()),
+                size: 1,
+                label: None,
+            };
+            // Sample 0 is the only one of its class.
+            (object, u32::from(index > 0))
+        };
+        let samples: Arc<Samples> = Arc::new((0..20).map(sample).collect());
+        let mut plan = FeedPlan {
+            sampling: Sampling::Balanced,
+            views: Views {
+                augmentation: Augmentation {
+                    hflip: 0.5,
+                    ..Augmentation::default()
+                },
+                ..Views::default()
+            },
+            ..FeedPlan::new(Arc::clone(&samples), samples, 8)
+        };
+        let order = plan.order(1, Part::Train).await.unwrap();
+        let draws = plan.earlier_draws(&order, Part::Train);
+        let of_rare = order.iter().zip(&draws).filter(|(index, _)| **index == 0);
+        let of_rare: Vec<u32> = of_rare.map(|(_, earlier)| *earlier).collect();
+        assert!(of_rare.len() > 4, "{order:?}");
+        assert!(of_rare.iter().copied().eq(0..of_rare.len() as u32));
+        plan.views = Views::default();
+        assert_eq!(plan.earlier_draws(&order, Part::Train), [0; 20]);
     }
 }

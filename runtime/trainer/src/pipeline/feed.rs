@@ -8,6 +8,8 @@ use frostline_client::{Fetched, Fetcher, Hosts, Samples, Source, Transfer, Weigh
 use frostline_features::RowKey;
 use frostline_tensor::Tensor;
 use frostline_wire::ObjectInfo;
+use futures::TryFutureExt;
+use futures::future::try_join_all;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::task::{AbortOnDropHandle, TaskTracker, task_tracker::TaskTrackerToken};
@@ -166,19 +168,29 @@ impl Driver {
             features.refresh().await?;
         }
         let order = self.plan.order(epoch, part).await?;
-        for indices in order
-            .chunks(self.plan.batch)
-            .skip(self.plan.batches_to_skip(epoch, part))
-        {
+        let draws = self.plan.earlier_draws(&order, part);
+        let batches = order.chunks(self.plan.batch).zip(draws.chunks(self.plan.batch));
+        for (indices, draws) in batches.skip(self.plan.batches_to_skip(epoch, part)) {
             let place = self.sender.reserve().await.map_err(|_| ended())?;
             let good = indices
                 .iter()
-                .map(|index| *index as usize)
-                .filter(|index| !self.bad.contains(part, *index));
-            let good: Vec<usize> = good.collect();
+                .zip(draws)
+                .map(|(index, earlier)| (*index as usize, *earlier))
+                .filter(|(index, _)| !self.bad.contains(part, *index));
+            let mut good: Vec<(usize, u32)> = good.collect();
+            // Samples with the same view are fetched together.
+            good.sort_by_key(|(_, earlier)| *earlier);
+            let source = self.steering.next(part);
+            let views = good.chunk_by(|left, right| left.1 == right.1);
+            let views = views.filter_map(|group| {
+                let (_, earlier) = group.first()?;
+                Some((group.len(), self.plan.augmented(&source, epoch, *earlier, part)))
+            });
+            let views: Vec<(usize, Arc<Source>)> = views.collect();
+            let source = views.first().map_or(source, |(_, source)| Arc::clone(source));
+            let good: Vec<usize> = good.into_iter().map(|(index, _)| index).collect();
             let all = self.plan.samples(part);
             let samples: Arc<[ObjectInfo]> = good.iter().filter_map(|index| all.get(*index)).collect();
-            let source = self.plan.augmented(self.steering.next(part), epoch, part);
             let kept = features.map_or(0, |features| features.memory(samples.len()));
             let bytes = source.batch_bytes(Weight::sum(samples.iter())).max(kept);
             // A batch larger than the limit waits until all memory is free.
@@ -191,6 +203,7 @@ impl Driver {
             let fetch = Fetch {
                 part,
                 source,
+                views,
                 indices: good,
                 part_samples: Arc::clone(all),
                 samples,
@@ -209,6 +222,8 @@ impl Driver {
 struct Fetch {
     part: Part,
     source: Arc<Source>,
+    /// The number of samples of each view, in order, and the source with the view.
+    views: Vec<(usize, Arc<Source>)>,
     indices: Vec<usize>,
     samples: Arc<[ObjectInfo]>,
     /// Samples of the whole part.
@@ -280,9 +295,16 @@ impl Fetch {
 
     /// Looks up the cached features of the batch, and the keys for caching the others.
     async fn find(&self, features: &Arc<Features>, hosts: &Hosts) -> Result<CacheLookup, TrainerError> {
-        let Some(keys) = features.keys(hosts, &self.source, &self.samples).await else {
-            return Ok(CacheLookup::default());
-        };
+        let mut rest = &*self.samples;
+        let mut keys = Vec::with_capacity(rest.len());
+        for (count, source) in &self.views {
+            let (samples, after) = rest.split_at(rest.len().min(*count));
+            rest = after;
+            let Some(of_view) = features.keys(hosts, source, samples).await else {
+                return Ok(CacheLookup::default());
+            };
+            keys.extend(of_view);
+        }
         let keys: Arc<[RowKey]> = keys.into();
         let found = features.find(Arc::clone(&keys)).await?;
         let takes = features.accepts(&self.source);
@@ -300,14 +322,55 @@ impl Fetch {
         hosts: &Hosts,
         missing: &[usize],
     ) -> Result<Fetched, TrainerError> {
-        let samples: Arc<[ObjectInfo]> = if missing.len() == self.samples.len() {
-            Arc::clone(&self.samples)
-        } else {
-            let missing = missing.iter().filter_map(|place| self.samples.get(*place));
-            missing.cloned().collect()
-        };
-        Ok(fetcher.fetch(hosts, Arc::clone(&self.source), samples).await?)
+        let mut fetches = Vec::new();
+        let mut rest = missing;
+        let mut end = 0;
+        for (count, source) in &self.views {
+            end += count;
+            let (places, after) = rest.split_at(rest.partition_point(|place| *place < end));
+            let first = missing.len() - rest.len();
+            rest = after;
+            let samples: Arc<[ObjectInfo]> = places
+                .iter()
+                .filter_map(|place| self.samples.get(*place).cloned())
+                .collect();
+            if !samples.is_empty() {
+                let fetched = fetcher.fetch(hosts, Arc::clone(source), samples);
+                fetches.push(fetched.map_ok(move |fetched| (first, fetched)));
+            }
+        }
+        joined(try_join_all(fetches).await?)
     }
+}
+
+/// Joins the samples of all views. Each is paired with the number of samples before it.
+fn joined(mut views: Vec<(usize, Fetched)>) -> Result<Fetched, TrainerError> {
+    if views.len() == 1
+        && let Some((_, fetched)) = views.pop()
+    {
+        return Ok(fetched);
+    }
+    let (mut rows, mut indices, mut bad) = (Vec::new(), Vec::new(), Vec::new());
+    let mut transfer = Transfer::default();
+    for (first, fetched) in views {
+        indices.extend(fetched.indices.iter().map(|index| first + index));
+        bad.extend(
+            fetched
+                .bad
+                .into_iter()
+                .map(|(index, error)| (first + index, error)),
+        );
+        transfer.bytes += fetched.transfer.bytes;
+        transfer.open_seconds += fetched.transfer.open_seconds;
+        transfer.host_seconds += fetched.transfer.host_seconds;
+        rows.push(fetched.rows);
+    }
+    Ok(Fetched {
+        rows: Tensor::concat_rows(&rows)?,
+        indices,
+        bad,
+        transfer,
+    })
 }
 
 /// Result of looking up a batch in the feature cache.

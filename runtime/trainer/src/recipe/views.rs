@@ -12,14 +12,24 @@ pub(crate) struct Views {
 impl Views {
     /// Returns the view of an epoch, counted from 1. Returns `None` without augmentation.
     pub(crate) fn for_epoch(&self, epoch: u32) -> Option<View> {
+        self.for_draw(epoch, 0)
+    }
+
+    /// Returns the view of a sample that was drawn `earlier` times before in an epoch. Balanced sampling draws
+    /// samples of small classes several times.
+    pub(crate) fn for_draw(&self, epoch: u32, earlier: u32) -> Option<View> {
+        // Odd and far from any number of epochs, so that draws do not repeat the views of other epochs.
+        const APART: u32 = 0x9e37_79b1;
         if self.augmentation.is_none() {
             return None;
         }
-        let different = self.different.unwrap_or(u32::MAX).max(1);
         Some(View {
             augmentation: self.augmentation,
             seed: self.seed,
-            number: epoch % different,
+            number: match self.different {
+                Some(different) => epoch.wrapping_add(earlier) % different.max(1),
+                None => epoch.wrapping_add(earlier.wrapping_mul(APART)),
+            },
         })
     }
 
@@ -60,6 +70,11 @@ mod tests {
         assert!(numbers(Some(2)).eq([1, 0, 1, 0, 1]));
         assert!(numbers(Some(1)).eq([0; 5]));
         assert_eq!(views(None).for_epoch(1).unwrap().seed, 7);
+        let drawn =
+            |different| (0..4).map(move |earlier| views(different).for_draw(3, earlier).unwrap().number);
+        assert!(drawn(Some(2)).eq([1, 0, 1, 0]));
+        let numbers: std::collections::BTreeSet<u32> = drawn(None).collect();
+        assert!(numbers.len() == 4 && numbers.range(..1000).eq([&3]));
         assert_eq!(Views::default().for_epoch(1), None);
         assert_eq!(Views::default().cacheable(9), [None]);
         assert_eq!(views(None).cacheable(9), []);

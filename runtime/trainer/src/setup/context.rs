@@ -158,17 +158,23 @@ impl<'a> Setup<'a> {
     }
 
     /// Returns the usable splits, limited to the job's candidates, at which two batches fit the job's memory.
-    /// The list is empty if no candidate of the job is usable.
     ///
     /// # Errors
-    /// Returns [`TrainerError::Memory`] if no candidate fits, and the errors of [`Offer::usable`] and
+    /// Returns [`TrainerError::Policy`] if none of the job's candidates is usable, [`TrainerError::Memory`] if
+    /// no candidate fits, and the errors of [`Offer::usable`] and
     /// [`Offer::source_at`].
     pub(super) fn fitting(&self, offer: &Offer) -> Result<Vec<UsableSplit>, TrainerError> {
         let mut fitting = Vec::new();
         let mut refusal = None;
         let only = self.job.spec.candidates.as_ref();
         let considered = |usable: &UsableSplit| only.is_none_or(|only| only.contains(&usable.split));
-        for usable in offer.usable()?.into_iter().filter(considered) {
+        let usable = offer.usable()?;
+        if let Some(only) = only
+            && !usable.iter().any(considered)
+        {
+            return Err(no_candidate(&self.job.spec.split, only, &usable));
+        }
+        for usable in usable.into_iter().filter(considered) {
             let encoding = usable.encodings.first().copied().unwrap_or_default();
             let source = offer.source_at(&usable.split, encoding, self.flow.request_samples)?;
             match self.data.feed.check_memory(&source) {
@@ -235,5 +241,20 @@ impl<'a> Setup<'a> {
             layers: LayersLocation::default(),
             modules: Modules::from_network(&self.network.network),
         }
+    }
+}
+
+/// Returns the error for a job none of whose candidates is usable.
+fn no_candidate(policy: &Policy, candidates: &[Split], usable: &[UsableSplit]) -> TrainerError {
+    let names = |splits: &mut dyn Iterator<Item = &Split>| {
+        splits.map(Split::to_string).collect::<Vec<_>>().join(", ")
+    };
+    TrainerError::Policy {
+        policy: policy.to_string(),
+        why: format!(
+            "none of the candidates can be used ({}); choose among {}",
+            names(&mut candidates.iter()),
+            names(&mut usable.iter().map(|usable| &usable.split))
+        ),
     }
 }

@@ -1,12 +1,13 @@
+use super::earlier_training::EarlierTraining;
 use crate::compute::blocking;
 use crate::evaluation::labels;
-use crate::evaluation::{Divided, Division, ListedSamples};
+use crate::evaluation::{Division, ListedSamples};
 use crate::measure::mean_size;
 use crate::pipeline::{FeedPlan, Part};
 use crate::recipe::views;
 use crate::standard::{Moments, Standard};
 use crate::{Event, Events, Job, Sampling, SettingError, TrainerError, model_metadata};
-use frostline_client::{Dataset, DatasetError, Hosts, LabelTable, Listing, Samples, Task};
+use frostline_client::{Dataset, DatasetError, Hosts, LabelTable, Listing, Samples, Task, is_same_name};
 use frostline_job::NewHead;
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ pub(crate) struct Data {
     pub(crate) feed: FeedPlan,
     /// Samples that measure the tuned model at the end; empty unless requested.
     pub(crate) test: Arc<Samples>,
-    /// Division chosen by the job. `None` if the data came divided.
+    /// Division to record in the tuned model. `None` if the data came divided.
     pub(crate) division: Option<Division>,
     /// Mean size of the objects, in bytes.
     pub(super) object_bytes: u64,
@@ -67,8 +68,8 @@ impl Data {
         if dataset.left_out.objects > 0 {
             events(Event::LeftOut(dataset.left_out.clone()));
         }
-        for side in &dataset.one_sided {
-            let message = side.to_string();
+        for warning in &dataset.warnings {
+            let message = warning.to_string();
             events(Event::Warning { message });
         }
         events(Event::Dataset {
@@ -88,8 +89,10 @@ impl Data {
         }
         Ok(Self {
             outputs: outputs(&dataset, kept),
-            division: Division::from_dataset(&dataset, job.spec.validation, job.spec.division_seed())
-                .map(|division| earlier.mark(division)),
+            division: earlier.record(
+                job,
+                Division::from_dataset(&dataset, job.spec.validation, job.spec.division_seed()),
+            ),
             classes: dataset.classes,
             test: if job.spec.test {
                 dataset.test
@@ -134,7 +137,7 @@ fn kept_outputs(
         let must = format!("the model predicts {known_task}, but the data has {task}; remove --head keep");
         return Err(refused(must).into());
     }
-    let place = |class: &String| known.iter().position(|known| known == class);
+    let place = |class: &String| known.iter().position(|known| is_same_name(known, class));
     let kept: Vec<Option<usize>> = classes.iter().map(place).collect();
     if kept.iter().all(Option::is_none) {
         let must = format!(
@@ -143,14 +146,14 @@ fn kept_outputs(
         );
         return Err(refused(must).into());
     }
-    let added: Vec<String> = classes
-        .iter()
-        .filter(|class| !known.contains(class))
-        .cloned()
+    let added: Vec<String> = std::iter::zip(classes, &kept)
+        .filter(|(_, output)| output.is_none())
+        .map(|(class, _)| class.clone())
         .collect();
-    let dropped: Vec<String> = known
-        .into_iter()
-        .filter(|class| !classes.contains(class))
+    let dropped: Vec<String> = (0..)
+        .zip(known)
+        .filter(|(output, _)| !kept.contains(&Some(*output)))
+        .map(|(_, class)| class)
         .collect();
     for (which, becomes) in [
         (added, "not in the model, trained from scratch"),
@@ -220,76 +223,6 @@ struct DividedData {
     earlier: EarlierTraining,
 }
 
-/// Overlap between the validation images and an earlier training of the model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum EarlierTraining {
-    /// The model was not trained on any validation image.
-    Disjoint,
-    /// The model may have been trained on some validation images.
-    MayOverlap,
-}
-
-impl EarlierTraining {
-    fn report(self, events: &Events) {
-        if self == Self::MayOverlap {
-            let message = "the data has changed since the model was trained on a part of it, so validation may include training images; \
-                           divide the data into train/ and validation/";
-            events(Event::Warning {
-                message: message.to_owned(),
-            });
-        }
-    }
-
-    /// Returns the division to record in the tuned model.
-    fn mark(self, division: Division) -> Division {
-        match self {
-            Self::Disjoint => division,
-            Self::MayOverlap => division.with_unknown_past(),
-        }
-    }
-}
-
-/// Checks whether the model was trained on samples that `dataset` uses for validation, if the job keeps the
-/// model's classifier. `data` contains the undivided samples of `dataset`.
-///
-/// # Errors
-/// Returns [`TrainerError::Setting`] if it was, because the accuracy would mean nothing.
-fn earlier_training(
-    job: &Job,
-    data: ListedSamples<'_>,
-    dataset: &Dataset,
-) -> Result<EarlierTraining, TrainerError> {
-    let keeps = job.spec.head == NewHead::Keep && job.spec.validation.is_some();
-    let Some(before) = model_metadata::division(&job.model).filter(|_| keeps) else {
-        return Ok(EarlierTraining::Disjoint);
-    };
-    let known = model_metadata::outputs(&job.model).map(|(_, names)| names);
-    let only = known.filter(|_| dataset.task == Task::Classes);
-    let trained = match before.reproduce_classes(data, only.as_deref()) {
-        Divided::Same { trained, .. } => trained,
-        Divided::Different => return Ok(EarlierTraining::MayOverlap),
-        Divided::HasParts => return Ok(EarlierTraining::Disjoint),
-    };
-    let validated = dataset.validation.iter();
-    let leaked = validated
-        .filter(|(sample, _)| trained.contains(&sample.sample.key))
-        .count();
-    if leaked == 0 {
-        return Ok(EarlierTraining::Disjoint);
-    }
-    let count = dataset.validation.len();
-    let must = format!(
-        "the model was trained on {leaked} of the {count} validation images; use {}, the division of that training",
-        before.flags()
-    );
-    let value = job.spec.validation.map(|share| share.to_string());
-    Err(TrainerError::from(SettingError {
-        what: "--validation",
-        value: value.unwrap_or_default(),
-        must,
-    }))
-}
-
 fn divide(job: &Job, listing: Listing, table: Option<LabelTable>) -> Result<DividedData, TrainerError> {
     let data = ListedSamples {
         root: &job.spec.data,
@@ -299,7 +232,7 @@ fn divide(job: &Job, listing: Listing, table: Option<LabelTable>) -> Result<Divi
     };
     let listed = data.clone();
     let dataset = data.divide(job.spec.validation, job.spec.division_seed())?;
-    let earlier = earlier_training(job, listed, &dataset)?;
+    let earlier = EarlierTraining::find(job, listed, &dataset)?;
     if dataset.task != Task::Classes && job.spec.recipe.sampling == Sampling::Balanced {
         return Err(TrainerError::from(SettingError {
             what: "sampling",

@@ -1,5 +1,5 @@
 use super::whole_job::{job, photos, run};
-use crate::{Recipe, TrainerError};
+use crate::{Recipe, Sampling, TrainerError};
 use frostline_tensor::{ColorJitter, RandAugment, RandomErasing, RandomResizedCrop};
 use tempfile::TempDir;
 
@@ -59,6 +59,32 @@ async fn augmentation_does_not_depend_on_the_split_and_repeats() {
     let (once, _) = losses("none", |recipe| recipe.views = Some(1)).await;
     let (other, _) = losses("none", |recipe| recipe.seed += 1).await;
     assert!(plain != expected && once != expected && other != expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sample_drawn_several_times_is_augmented_differently_at_every_split() {
+    let mut storage = photos();
+    storage
+        .objects
+        .retain(|key, _| !key.starts_with("train/red/") || key.ends_with("/0.png"));
+    let (host, _) = storage.start().await;
+    let out = TempDir::new().unwrap();
+    let losses = async |split: &str, views| {
+        let mut job = job(split, out.path());
+        job.spec.recipe = everything(&job.spec.recipe);
+        job.spec.recipe.sampling = Sampling::Balanced;
+        job.spec.recipe.views = views;
+        let ran = run(&host, job).await;
+        assert!(ran.outcome.is_ok(), "{split}: {:?}", ran.outcome);
+        ran.losses()
+    };
+    for views in [None, Some(2)] {
+        let expected = losses("none", views).await;
+        assert_eq!(losses("none", views).await, expected);
+        let found = losses("features", views).await;
+        let close = found.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-5);
+        assert!(close && found.len() == expected.len(), "{found:?} {expected:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

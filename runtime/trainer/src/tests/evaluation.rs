@@ -10,6 +10,7 @@ use frostline_client::HostClient;
 use frostline_engine::Device;
 use frostline_fake_host::FakeHost;
 use frostline_graph::Model;
+use frostline_job::NewHead;
 use frostline_tensor::PixelSpec;
 use frostline_wire::Layout;
 use std::path::PathBuf;
@@ -204,4 +205,97 @@ async fn evaluation_uses_the_held_out_samples_or_warns() {
             .all(|event| matches!(event, Event::Pixels { .. }) || event.is_progress()),
         "{events:?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn images_that_a_kept_layer_was_trained_on_never_validate_it() {
+    use NewHead::{Keep, Replace};
+    let (host, _) = undivided().start().await;
+    let out = TempDir::new().unwrap();
+    let divided = |freeze: &str, seed| {
+        let mut job = job("none", out.path());
+        freeze.clone_into(&mut job.freeze);
+        (job.spec.validation, job.spec.validation_seed) = (Some(0.3), Some(seed));
+        job
+    };
+    let train = async |job| {
+        let ran = run(&host, job).await;
+        let outcome = ran.outcome.map(|outcome| Model::read(&outcome.model).unwrap());
+        (outcome, ran.events)
+    };
+    let again = |model: &Model, head, seed| {
+        let mut job = divided("features", seed);
+        (job.model, job.spec.head) = (model.clone(), head);
+        job
+    };
+    let whole = train(divided(network().input_name().unwrap(), 1))
+        .await
+        .0
+        .unwrap();
+    let only_head = train(divided("features", 1)).await.0.unwrap();
+    for (model, head) in [(&whole, Replace), (&whole, Keep), (&only_head, Keep)] {
+        let error = train(again(model, head, 2)).await.0.unwrap_err().to_string();
+        assert!(
+            error.contains("was trained on") && error.contains("--validation-seed 1"),
+            "{error}"
+        );
+        assert!(train(again(model, head, 1)).await.0.is_ok());
+    }
+    // A replaced head has seen nothing.
+    let (fresh, events) = train(again(&only_head, Replace, 2)).await;
+    assert!(
+        !events.iter().any(|event| matches!(event, Event::Warning { .. })),
+        "{events:?}"
+    );
+    let (evaluated, _) = measure(&host, fresh.unwrap(), None).await;
+    assert!(evaluated.unwrap().held_out);
+
+    // The layers trained first are still trained after a job that only trained the head.
+    let twice = train(again(&whole, Replace, 1)).await.0.unwrap();
+    assert!(train(again(&twice, Replace, 2)).await.0.is_err());
+
+    // A job on data with parts hides nothing of the training before, nor its own training.
+    let (parted, _) = photos().start().await;
+    for model in [&whole, &network()] {
+        let mut other = job("none", out.path());
+        (other.model, other.freeze) = (model.clone(), network().input_name().unwrap().to_owned());
+        let other = Model::read(&run(&parted, other).await.outcome.unwrap().model).unwrap();
+        let (outcome, events) = train(again(&other, Replace, 2)).await;
+        let warned = |event: &Event| matches!(event, Event::Warning { message } if message.contains("may include images"));
+        assert!(outcome.is_err() || events.iter().any(warned), "{events:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn data_that_cannot_be_divided_again_is_not_known_to_be_held_out() {
+    let (host, _) = undivided().start().await;
+    let out = TempDir::new().unwrap();
+    let mut wanted = job("features", out.path());
+    wanted.spec.validation = Some(0.3);
+    let tuned = Model::read(&run(&host, wanted).await.outcome.unwrap().model).unwrap();
+    // One image is left of a class.
+    let mut fewer = undivided();
+    fewer
+        .objects
+        .retain(|key, _| !key.starts_with("red/") || key.ends_with("/0.png"));
+    let (host, _) = fewer.start().await;
+    let (evaluated, events) = measure(&host, tuned, None).await;
+    assert!(!evaluated.unwrap().held_out);
+    let warned = |event: &Event| matches!(event, Event::Warning { message } if message.contains("evaluation may include samples"));
+    assert!(events.iter().any(warned), "{events:?}");
+}
+
+/// The outputs of a network without names are the classes of the data by assumption.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_network_without_class_names_says_what_was_assumed() {
+    let (host, _) = photos().start().await;
+    let model = network().replace_head(3, 0).unwrap();
+    let (evaluated, events) = measure(&host, model, None).await;
+    evaluated.unwrap();
+    let said = events.iter().find_map(|event| match event {
+        Event::Warning { message } => Some(message.as_str()),
+        _ => None,
+    });
+    assert!(said.unwrap().contains("order of text"), "{said:?}");
+    assert!(said.unwrap().contains("output 0 is '"), "{said:?}");
 }

@@ -5,11 +5,11 @@ use super::results::Results;
 use super::run::Best;
 use super::training_loop::TrainingLoop;
 use crate::checkpoint::{BestNote, SavedEpoch, Weights};
-use crate::evaluation::Division;
 use crate::feature_sharing::FeatureUploads;
-use crate::model_metadata::{Int8Note, ModelInput};
+use crate::model_metadata::{Int8Note, TrainingRecord};
+use crate::setup::trained_after;
 use crate::{Event, Keep, Outcome, Quality, Received, TrainerError, WrittenModel, model_metadata};
-use frostline_client::{SampleFiles, Samples, Task};
+use frostline_client::{SampleFiles, Samples};
 use frostline_graph::Model;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -37,10 +37,7 @@ pub(crate) struct TunedModel {
     int8: Option<Int8Note>,
     /// Operator that turns scores into probabilities, as in the original network.
     probabilities: Option<String>,
-    input: ModelInput,
-    task: Task,
-    classes: Vec<String>,
-    division: Option<Division>,
+    record: TrainingRecord,
     weights: Weights,
     /// Files to write the model to: the path requested by the user first, then the run folder's.
     targets: Vec<PathBuf>,
@@ -52,13 +49,7 @@ impl TunedModel {
     /// # Errors
     /// Returns [`TrainerError::Graph`] if the weights cannot be merged.
     pub(crate) fn write(mut self) -> Result<(Model, Vec<Result<(), TrainerError>>), TrainerError> {
-        model_metadata::write(
-            &mut self.headed,
-            &self.input,
-            self.task,
-            &self.classes,
-            self.division.as_ref(),
-        );
+        model_metadata::write(&mut self.headed, &self.record);
         if let Some(note) = &self.int8 {
             note.write(&mut self.headed);
         }
@@ -168,10 +159,13 @@ impl TrainingLoop<'_> {
             sharing,
             test: prepared.data.test,
             model: TunedModel {
-                input: prepared.offer.input(&job.guest.name, &split),
-                task: prepared.data.feed.task,
-                classes: prepared.data.classes.clone(),
-                division: prepared.data.division,
+                record: TrainingRecord {
+                    input: prepared.offer.input(&job.guest.name, &split),
+                    task: prepared.data.feed.task,
+                    names: prepared.data.classes.clone(),
+                    division: prepared.data.division,
+                    trained_after: trained_after(job),
+                },
                 int8: prepared.network.int8.map(|_| Int8Note::new(note.quality)),
                 headed: prepared.network.exported(job.spec.export_prefix).clone(),
                 probabilities: prepared.network.probabilities,

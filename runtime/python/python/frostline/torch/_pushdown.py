@@ -101,7 +101,8 @@ def pushdown(
         Defaults to the recipe of a timm model. For other models, ImageNet's recipe is used with a warning.
     :param size: Height and width of the input in pixels.
     :param labels: CSV file with labels.
-    :param task: `classes`, or with a labels table `labels` (columns of 0 and 1) or `numbers`.
+    :param task: `classes`, `labels` (a column of 0 and 1 for each column of a labels table, or for each class), or with a labels table
+        `numbers`.
     :param validation: Fraction of the samples to use for validation, if the data have no validation part.
     :param layout: `auto`, `objects` or `shards`.
     :param augment: Augmentation of the training images.

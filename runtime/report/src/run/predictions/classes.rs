@@ -1,6 +1,7 @@
 use super::{OUTPUTS, Rows, column, missing};
 use crate::ReportError;
 use csv::StringRecord;
+use frostline_job::spreadsheet;
 use std::collections::HashMap;
 
 /// Maximum number of distinct pairs of true and predicted class.
@@ -9,7 +10,7 @@ const PAIRS: usize = 4_000_000;
 /// Predictions of one class per image.
 #[derive(Debug, Default)]
 pub(crate) struct ClassPredictions {
-    /// Class names in order of appearance.
+    /// Class names in order of appearance. The name of a missing prediction is empty.
     pub(crate) names: Vec<String>,
     places: HashMap<String, u32>,
     /// Number of samples by true and predicted class.
@@ -67,7 +68,8 @@ impl ClassPredictions {
         Ok(())
     }
 
-    fn place(&mut self, name: &str) -> Result<u32, String> {
+    fn place(&mut self, cell: &str) -> Result<u32, String> {
+        let name = spreadsheet::unescape(cell);
         if let Some(place) = self.places.get(name) {
             return Ok(*place);
         }

@@ -3,6 +3,7 @@
 use super::{ClassPrediction, PredictionRows, Predictions, ValuePrediction, is_yes, sigmoid};
 use crate::{TrainerError, whole_file};
 use csv::WriterBuilder;
+use frostline_job::spreadsheet;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -87,13 +88,9 @@ fn row<const COLUMNS: usize>(
     [text(&sample.key)].into_iter().chain(cells).collect()
 }
 
-/// Escapes a key or a name. An apostrophe is prepended if a spreadsheet would treat the text as a formula.
+/// Escapes a key or a name for spreadsheets.
 fn text(name: &str) -> String {
-    if name.starts_with(['=', '+', '-', '@', '\t', '\r']) {
-        format!("'{name}")
-    } else {
-        name.to_owned()
-    }
+    spreadsheet::escape(name).into_owned()
 }
 
 fn flag(yes: bool) -> String {

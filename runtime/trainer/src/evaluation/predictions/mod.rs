@@ -37,7 +37,7 @@ enum PredictionRows {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Choice {
     label: u32,
-    /// Index of the predicted class, or [`NONE`] if all outputs are NaN.
+    /// Index of the predicted class, or [`NONE`] if the probabilities are undefined.
     predicted: u32,
     rank: u32,
     probability: f32,
@@ -59,7 +59,7 @@ pub(crate) struct ClassPrediction {
     pub(crate) key: String,
     /// Output index of the true class.
     pub(crate) label: usize,
-    /// Output index of the predicted class; `None` if all outputs are NaN.
+    /// Output index of the predicted class; `None` if the probabilities are undefined.
     pub(crate) predicted: Option<usize>,
     /// Probability of the predicted class, between 0 and 1.
     pub(crate) probability: f32,
@@ -222,7 +222,7 @@ impl Predictions {
 }
 
 impl Choice {
-    /// Summarizes one row. A row of NaN has no prediction and counts as wrong.
+    /// Summarizes one row. A row with NaN or infinity has no prediction and counts as wrong.
     fn from_row(row: &[f32], class: i64) -> Self {
         let predicted = largest(row);
         let output = predicted.and_then(|place| row.get(place)).copied();

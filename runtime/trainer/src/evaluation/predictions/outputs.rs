@@ -2,14 +2,18 @@
 
 use std::cmp::Ordering;
 
-/// Returns the index of the largest output, or `None` if all outputs are NaN. Lower indices win ties.
+/// Returns the index of the largest output. Lower indices win ties. Returns `None` if the probabilities are
+/// undefined, because an output is NaN or positive infinity, or all are negative infinity.
 pub(crate) fn largest(row: &[f32]) -> Option<usize> {
-    numbers(row).min_by(by_size(row))
+    let largest = (0..row.len()).min_by(by_size(row))?;
+    let is_defined = row.get(largest)?.is_finite() && !row.iter().any(|output| output.is_nan());
+    is_defined.then_some(largest)
 }
 
-/// Returns the indices of the `count` largest outputs in descending order. Lower indices win ties.
+/// Returns the indices of the `count` largest outputs in descending order. Lower indices win ties. The outputs
+/// must be numbers.
 pub(crate) fn top(row: &[f32], count: usize) -> Vec<usize> {
-    let mut places: Vec<usize> = numbers(row).collect();
+    let mut places: Vec<usize> = (0..row.len()).collect();
     let count = count.min(places.len());
     if let Some(last) = count.checked_sub(1) {
         places.select_nth_unstable_by(last, by_size(row));
@@ -19,22 +23,17 @@ pub(crate) fn top(row: &[f32], count: usize) -> Vec<usize> {
     places
 }
 
-/// Indices of outputs other than NaN.
-fn numbers(row: &[f32]) -> impl Iterator<Item = usize> {
-    let numbers = row.iter().enumerate().filter(|(_, value)| !value.is_nan());
-    numbers.map(|(place, _)| place)
-}
-
 /// Orders indices by descending output, then by ascending index.
 fn by_size(row: &[f32]) -> impl Fn(&usize, &usize) -> Ordering {
     let size = |place: &usize| row.get(*place).copied().unwrap_or(f32::NEG_INFINITY);
     move |left, right| size(right).total_cmp(&size(left)).then(left.cmp(right))
 }
 
-/// Returns the rank of an output, counted from 1: the number of larger outputs plus 1. NaN is ranked last.
+/// Returns the rank of an output, counted from 1: the number of larger outputs plus 1. It is the last one if
+/// the probabilities are undefined.
 pub(crate) fn rank(row: &[f32], place: usize) -> usize {
     match row.get(place) {
-        Some(value) if !value.is_nan() => 1 + row.iter().filter(|other| *other > value).count(),
+        Some(value) if largest(row).is_some() => 1 + row.iter().filter(|other| *other > value).count(),
         _ => row.len(),
     }
 }
@@ -78,16 +77,29 @@ mod tests {
     #[test]
     fn the_largest_decides_and_the_first_of_equals() {
         assert_eq!(largest(&[1.0, 2.0]), Some(1));
-        assert_eq!(largest(&[5.0, 5.0, f32::NAN]), Some(0));
-        assert_eq!(largest(&[f32::NAN, f32::NAN]), None);
-        assert_eq!(top(&[1.0, 7.0, f32::NAN, 7.0, -2.0], 3), [1, 3, 0]);
+        assert_eq!(largest(&[5.0, 5.0, f32::NEG_INFINITY]), Some(0));
+        assert_eq!(top(&[1.0, 7.0, 0.0, 7.0, -2.0], 3), [1, 3, 0]);
         assert_eq!(top(&[1.0, 2.0], 9), [1, 0]);
         assert!(top(&[], 5).is_empty() && top(&[1.0], 0).is_empty());
     }
 
     #[test]
+    fn undefined_probabilities_predict_nothing() {
+        let (nan, infinite) = (f32::NAN, f32::INFINITY);
+        for row in [
+            [nan, nan, nan],
+            [5.0, nan, 1.0],
+            [infinite, 1.0, 2.0],
+            [-infinite; 3],
+        ] {
+            assert_eq!(largest(&row), None, "{row:?}");
+            assert_eq!([0, 1, 2].map(|place| rank(&row, place)), [3; 3], "{row:?}");
+        }
+    }
+
+    #[test]
     fn ties_count_in_the_favor_of_who_is_asked_about() {
-        let row = [3.0, 5.0, 3.0, f32::NAN];
+        let row = [3.0, 5.0, 3.0, f32::NEG_INFINITY];
         assert_eq!([0, 1, 2, 3].map(|place| rank(&row, place)), [2, 1, 2, 4]);
     }
 

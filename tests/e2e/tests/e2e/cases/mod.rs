@@ -6,5 +6,6 @@ mod needs_shared {
         mod case;
         mod network_kinds;
         mod photos;
+        mod labels;
     }
 }
