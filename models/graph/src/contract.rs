@@ -2,17 +2,32 @@
 //! a dynamic batch.
 
 use crate::onnx::{Dimension, DimensionValue, ModelProto, ValueInfo};
+use crate::form::{drop_unread, read_names};
+use crate::onnx::{Dimension, DimensionValue, ModelProto, ValueInfo};
 use crate::{GraphError, Model, operators};
+use std::collections::HashSet;
 
 /// Newest version of the ONNX format whose messages are known.
 const NEWEST_FORMAT: i64 = 13;
 
-/// Checks a network and adapts it. A fixed batch of 1 becomes dynamic. With `image_size`, open axes of the
-/// input are set to a square RGB image of this size.
-pub(crate) fn network_from(proto: ModelProto, image_size: Option<usize>) -> Result<Model, GraphError> {
+/// Choices for networks that leave their input or output open.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Interface {
+    /// Height and width of images in pixels. Open axes of the input become `[3, height, width]`.
+    pub image_size: Option<usize>,
+    /// Name of the output, for networks with several outputs. Layers and inputs that only other outputs need
+    /// are removed.
+    pub output: Option<String>,
+}
+
+/// Checks a network and adapts it. A fixed batch of 1 becomes dynamic.
+pub(crate) fn network_from(proto: ModelProto, interface: &Interface) -> Result<Model, GraphError> {
     let mut model = Model::from_proto(proto)?;
     check_versions(&model)?;
-    if let Some(size) = image_size {
+    if let Some(output) = &interface.output {
+        model = with_output(&model, output)?;
+    }
+    if let Some(size) = interface.image_size {
         model = sized(&model, size)?;
     }
     let inputs: Vec<&ValueInfo> = model.inputs().collect();
@@ -24,8 +39,7 @@ pub(crate) fn network_from(proto: ModelProto, image_size: Option<usize>) -> Resu
     };
     if model.outputs().len() != 1 {
         return Err(GraphError::Outputs {
-            count: model.outputs().len(),
-            names: names(model.outputs().iter()),
+            names: model.outputs().iter().map(|output| output.name.clone()).collect(),
         });
     }
     match fixed_batch(input)? {
@@ -40,14 +54,32 @@ pub(crate) fn network_from(proto: ModelProto, image_size: Option<usize>) -> Resu
 
 /// Refuses versions that engines do not know.
 fn check_versions(model: &Model) -> Result<(), GraphError> {
-    let (format, operators) = (model.frame().ir_version, model.opset());
-    let newest = *operators::VERSIONS.end();
-    let too_new = |what, version, most| Err(GraphError::Version { what, version, most });
-    match () {
-        () if format > NEWEST_FORMAT => too_new("ONNX format (IR) version", format, NEWEST_FORMAT),
-        () if operators > newest => too_new("ONNX operator set", operators, newest),
-        () => Ok(()),
+    let supported = [
+        ("ONNX format (IR) version", model.frame().ir_version, NEWEST_FORMAT),
+        ("ONNX operator set", model.opset(), *operators::VERSIONS.end()),
+    ];
+    for (what, version, most) in supported {
+        if version > most {
+            return Err(GraphError::Version { what, version, most });
+        }
     }
+    Ok(())
+}
+
+/// Reduces the network to what one of its outputs needs.
+fn with_output(model: &Model, name: &str) -> Result<Model, GraphError> {
+    let mut graph = model.graph().clone();
+    graph.output.retain(|output| output.name == name);
+    if graph.output.is_empty() {
+        return Err(GraphError::UnknownOutput {
+            name: name.to_owned(),
+            names: names(model.outputs().iter()),
+        });
+    }
+    drop_unread(&mut graph);
+    let read: HashSet<String> = graph.node.iter().flat_map(read_names).map(str::to_owned).collect();
+    graph.input.retain(|input| read.contains(&input.name));
+    model.with_graph(graph)
 }
 
 /// Sets the input to images with three channels and `size` pixels per side.

@@ -75,12 +75,18 @@ pub enum GraphError {
     },
     /// The number of outputs is not one.
     #[error(
-        "the network has {count} outputs ({names}), but frostline trains exactly one; export it with one output"
+        "the network has {} outputs ({}), but frostline uses exactly one; select one of them", names.len(), names.join(", ")
     )]
     Outputs {
-        /// Number of outputs.
-        count: usize,
         /// Names of the outputs.
+        names: Vec<String>,
+    },
+    /// The network does not have the selected output.
+    #[error("the network has no output `{name}`; its outputs are {names}")]
+    UnknownOutput {
+        /// The requested name.
+        name: String,
+        /// Quoted names of the outputs.
         names: String,
     },
     /// The input's dimensions are missing or not fixed.

@@ -350,10 +350,7 @@ impl Model {
 
     /// Returns the name of the only output.
     pub(crate) fn output_name(&self) -> Result<&str, GraphError> {
-        let none = || GraphError::Outputs {
-            count: 0,
-            names: String::new(),
-        };
+        let none = || GraphError::Outputs { names: Vec::new() };
         self.outputs()
             .first()
             .map(|output| output.name.as_str())

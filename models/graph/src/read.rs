@@ -2,7 +2,7 @@
 
 use crate::external::{self, entry, location};
 use crate::onnx::{ModelProto, TensorProto};
-use crate::{GraphError, Model};
+use crate::{GraphError, Interface, Model};
 use bytes::Bytes;
 use prost::Message;
 use std::collections::HashMap;
@@ -25,7 +25,7 @@ impl Model {
             &proto,
             "only a single file is accepted; send a model with embedded weights",
         )?;
-        crate::contract::network_from(proto, None)
+        crate::contract::network_from(proto, &Interface::default())
     }
 
     /// Reads a network from an ONNX file, including weights in other files of its folder. See
@@ -36,16 +36,15 @@ impl Model {
     /// [`GraphError::ExternalData`] if the location of a weight is an absolute path or outside the model's
     /// folder.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, GraphError> {
-        Self::read_sized(path, None)
+        Self::read_as(path, &Interface::default())
     }
 
-    /// Reads a network as [`Model::read`] does. If `image_size` is set, open axes of the input become `[3,
-    /// image_size, image_size]`.
+    /// Reads a network as [`Model::read`] does, with the given image size and output.
     ///
     /// # Errors
-    /// Returns the errors of [`Model::read`], and [`GraphError::InputShape`] if the input is fixed to another
-    /// size or is not an image.
-    pub fn read_sized(path: impl AsRef<Path>, image_size: Option<usize>) -> Result<Self, GraphError> {
+    /// Returns the errors of [`Model::read`], [`GraphError::UnknownOutput`] if the output does not exist, and
+    /// [`GraphError::InputShape`] if the input is fixed to another size or is not an image.
+    pub fn read_as(path: impl AsRef<Path>, interface: &Interface) -> Result<Self, GraphError> {
         let path = path.as_ref();
         let mut proto = decode(read_file(path)?)?;
         let mut files = DataFiles {
@@ -60,7 +59,7 @@ impl Model {
             &proto,
             "only initializers can be stored outside the model; save it with embedded constants",
         )?;
-        crate::contract::network_from(proto, image_size)
+        crate::contract::network_from(proto, interface)
     }
 }
 

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Result<()> {
     let pixels = flags.pixels.settings()?;
     let job = EvaluationJob {
-        model: read_model_and_pixels(&flags.inputs.model, &pixels)?,
+        model: read_model_and_pixels(&flags.inputs.model, &flags.inputs.interface, &pixels)?,
         model_name: model_name(&flags.inputs.model),
         guest: flags
             .guest

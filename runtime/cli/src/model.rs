@@ -1,11 +1,11 @@
 //! `frostline model`, which shows the cuts of a model and lists the models on a host.
 
-use crate::arguments::{HostFlags, Model as Command};
+use crate::arguments::{HostFlags, InterfaceFlags, Model as Command};
 use crate::output::{bytes, meant, print_each, print_json, print_table, stdout};
 use crate::quantize;
 use crate::train::read_model;
 use anyhow::{Context, Result, bail};
-use frostline_graph::{Model, ModelLimits, Network};
+use frostline_graph::{Interface, Model, ModelLimits, Network};
 use frostline_training::Trainability;
 use frostline_wire::{CutInfo, ModelInfo};
 use serde::Serialize;
@@ -71,13 +71,20 @@ struct Verdict {
 }
 
 pub(crate) async fn run(command: Command, json: bool, stop: &CancellationToken) -> Result<()> {
-    let (model, host) = match command {
-        Command::Show { model, host } => (model, host),
+    let (model, interface, host) = match command {
+        Command::Show {
+            model,
+            interface,
+            host,
+        } => (model, interface, host),
         Command::Quantize(flags) => return quantize::run(*flags, json, stop).await,
         Command::List { host } => return list(&host.access().client()?.models().await?, json),
     };
     let shown = match &host.host {
-        None => read(Path::new(&model))?,
+        None => read(Path::new(&model), &interface)?,
+        Some(_) if interface.interface() != Interface::default() => {
+            bail!("an image size or an output can only be selected for files, not for uploaded models")
+        }
         Some(url) => ask(url, &host, &model).await?,
     };
     if json {
@@ -185,8 +192,8 @@ fn list(models: &[ModelInfo], json: bool) -> Result<()> {
     Ok(())
 }
 
-fn read(file: &Path) -> Result<ModelDetails> {
-    let model = read_model(file)?;
+fn read(file: &Path, interface: &InterfaceFlags) -> Result<ModelDetails> {
+    let model = read_model(file, interface)?;
     let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let network = model.network()?;
     let trainability = Trainability::analyze(&model);

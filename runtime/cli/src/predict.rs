@@ -2,11 +2,11 @@
 
 use crate::arguments::Predict;
 use crate::output::{print_json, stdout};
-use crate::reporter::image_counter;
+use crate::reporter::{image_counter, warn};
 use crate::train::read_model_and_pixels;
 use anyhow::{Result, bail};
 use frostline_job::{PixelSource, pixels_line, plain_line};
-use frostline_trainer::{Answer, Prediction, PredictionJob, Predictor};
+use frostline_trainer::{Answer, Event, Prediction, PredictionJob, Predictor};
 use serde::Serialize;
 use std::io::{self, Write};
 use tokio_util::sync::CancellationToken;
@@ -29,7 +29,7 @@ struct Failed<'a> {
 pub(crate) async fn run(flags: Predict, json: bool, stop: &CancellationToken) -> Result<()> {
     let pixels = flags.pixels.settings()?;
     let job = PredictionJob {
-        model: read_model_and_pixels(&flags.model, &pixels)?,
+        model: read_model_and_pixels(&flags.model, &flags.interface, &pixels)?,
         paths: flags.paths,
         top: flags.top,
         batch: flags.batch,
@@ -47,10 +47,14 @@ pub(crate) async fn run(flags: Predict, json: bool, stop: &CancellationToken) ->
 
 async fn predict(job: PredictionJob, json: bool) -> Result<()> {
     let mut predictor = Predictor::open(job).await?;
-    if let (recipe, source @ PixelSource::Assumed) = predictor.pixels()
+    if let (recipe, source @ (PixelSource::Assumed | PixelSource::Network)) = predictor.pixels()
         && !json
     {
         tell!("pixels     {}", pixels_line(&recipe, source));
+    }
+    if let Some(message) = predictor.warning() {
+        let message = message.to_owned();
+        warn(&Event::Warning { message }, json);
     }
     let (mut images, mut failed) = (0_u64, 0_u64);
     let counter = image_counter();

@@ -16,7 +16,7 @@ const BATCH: f64 = 16.0;
 
 pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> Result<()> {
     let pixels = flags.pixels.settings()?;
-    let model = read_model_and_pixels(&flags.inputs.model, &pixels)?;
+    let model = read_model_and_pixels(&flags.inputs.model, &flags.inputs.interface, &pixels)?;
     let freeze = match &flags.freeze {
         Some(cut) => model.network()?.named(cut)?.name.clone(),
         None => last_cut_before_head(&model)?,

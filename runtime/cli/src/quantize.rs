@@ -30,7 +30,7 @@ struct Written {
 
 pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> Result<()> {
     let pixels = flags.pixels.settings()?;
-    let model = read_model_and_pixels(&flags.model, &pixels)?;
+    let model = read_model_and_pixels(&flags.model, &flags.interface, &pixels)?;
     let freeze = match &flags.freeze {
         Some(cut) => model.network()?.named(cut)?.name.clone(),
         None => last_cut_before_head(&model)?,

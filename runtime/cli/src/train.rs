@@ -1,6 +1,6 @@
 //! `frostline train`, which trains a new job, resumes a run, or starts a sweep.
 
-use crate::arguments::{JobFlags, Train};
+use crate::arguments::{InterfaceFlags, JobFlags, Train};
 use crate::failure::Hinted;
 use crate::feature_store::open_feature_store;
 use crate::host::{Access, Connection, data_url};
@@ -175,13 +175,18 @@ pub(crate) fn model_name(file: &Path) -> String {
 }
 
 /// Reads a network and the preprocessing file next to it.
-pub(crate) fn read_model_and_pixels(file: &Path, flags: &PixelFlags) -> Result<Model> {
-    let mut model = read_model(file)?;
-    read_pixels_beside(&mut model, file, flags)?;
+pub(crate) fn read_model_and_pixels(
+    file: &Path,
+    interface: &InterfaceFlags,
+    pixels: &PixelFlags,
+) -> Result<Model> {
+    let mut model = read_model(file, interface)?;
+    read_pixels_beside(&mut model, file, pixels)?;
     Ok(model)
 }
 
 /// Reads a network. Errors contain the file name.
-pub(crate) fn read_model(file: &Path) -> Result<Model> {
-    Model::read(file).with_context(|| format!("cannot use the model {}", file.display()))
+pub(crate) fn read_model(file: &Path, interface: &InterfaceFlags) -> Result<Model> {
+    Model::read_as(file, &interface.interface())
+        .with_context(|| format!("cannot use the model {}", file.display()))
 }

@@ -18,6 +18,7 @@ mod notice;
 mod pixels;
 mod plain;
 mod prices;
+mod processor;
 mod quality;
 mod rates;
 mod recipe;

@@ -155,6 +155,8 @@ pub enum PixelSource {
     Beside,
     /// Metadata of the model.
     Model,
+    /// First layers of the network, which normalize raw pixels. The size is that of ImageNet's preprocessing.
+    Network,
     /// No source. ImageNet's preprocessing is assumed.
     Assumed,
 }
@@ -166,6 +168,7 @@ impl fmt::Display for PixelSource {
             Self::File => "from the file of --pixels",
             Self::Beside => "from preprocessor_config.json next to the model",
             Self::Model => "from the model",
+            Self::Network => "raw pixels, because the first layers of the network normalize them",
             Self::Assumed => "ImageNet defaults, because the model contains no preprocessing; set --pixels, --resize, --crop, --mean or --std to change them",
         })
     }

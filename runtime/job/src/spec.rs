@@ -30,6 +30,9 @@ settings! {
         Identity head: NewHead = NewHead::Replace => arg(long, value_parser = named::<NewHead>());
         /// Image side in pixels, for networks that support any size
         Identity image_size: Option<usize> = None => arg(long, value_name = "PIXELS", value_parser = positive);
+        /// Output to use, for networks with several outputs. Layers and inputs that only other outputs need are
+        /// removed
+        Identity output: Option<String> = None => arg(long, value_name = "NAME");
         /// Freeze the network up to this cut and train the remaining layers. The default is the last cut
         /// before the classifier. Cuts are named by tensor or module, as listed by frostline model show. With
         /// none, the whole network is trained and hosts only decode images

@@ -1,7 +1,7 @@
 //! Preprocessing recipes in the formats of other libraries: `preprocessor_config.json` of Hugging Face,
 //! `config.json` of timm, and Frostline's own JSON.
 
-use frostline_tensor::{ChannelOrder, Interpolation, PixelSpec, ResizeMode};
+use frostline_tensor::{PixelSpec, ResizeMode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
@@ -25,13 +25,22 @@ impl StatedPixels {
     /// Returns a message if the text has an unknown format, or requests preprocessing that is not supported.
     pub fn from_json(text: &str) -> Result<Self, String> {
         let value: Value = serde_json::from_str(text).map_err(|error| format!("invalid JSON: {error}"))?;
-        let timm = value.get("pretrained_cfg").unwrap_or(&value);
-        let spec = if value.get("crop_height").is_some() {
-            read(&value)?
-        } else if timm.get("input_size").is_some() {
-            read::<Timm>(timm)?.spec()?
-        } else if value.get("image_mean").is_some() || value.get("do_resize").is_some() {
-            read::<Processor>(&value)?.spec()?
+        // `processor_config.json` of transformers contains the configurations of several processors.
+        let value = value.get("image_processor").unwrap_or(&value);
+        let has = |name| value.get(name).is_some_and(|value| !value.is_null());
+        let processor = [
+            "image_processor_type",
+            "feature_extractor_type",
+            "image_mean",
+            "do_resize",
+        ];
+        let spec = if has("crop_height") {
+            read(value)?
+        } else if has("pretrained_cfg") || has("input_size") {
+            let config = value.get("pretrained_cfg").unwrap_or(value);
+            read::<Timm>(config)?.spec()?
+        } else if processor.into_iter().any(has) {
+            crate::processor::recipe(value)?
         } else {
             return Err(
                 "unknown format: neither a recipe, nor config.json of timm, nor preprocessor_config.json of transformers"
@@ -92,221 +101,77 @@ fn read<T: for<'a> Deserialize<'a>>(value: &Value) -> Result<T, String> {
     T::deserialize(value).map_err(|error| error.to_string())
 }
 
-/// Parameters of timm's `create_transform` for evaluation.
+/// Parameters of timm's `create_transform` for evaluation. Missing, null and empty values have the defaults of
+/// timm's `resolve_data_config`.
 #[derive(Deserialize)]
 struct Timm {
-    input_size: [u32; 3],
-    #[serde(default = "bicubic")]
-    interpolation: String,
-    #[serde(default = "whole")]
-    crop_pct: f64,
+    #[serde(default)]
+    input_size: Option<[u32; 3]>,
+    #[serde(default)]
+    interpolation: Option<String>,
+    #[serde(default)]
+    crop_pct: Option<f64>,
     #[serde(default)]
     crop_mode: Option<String>,
-    mean: [f32; 3],
-    std: [f32; 3],
-}
-
-fn bicubic() -> String {
-    "bicubic".to_owned()
-}
-
-fn whole() -> f64 {
-    1.0
+    #[serde(default)]
+    mean: Option<Vec<f64>>,
+    #[serde(default)]
+    std: Option<Vec<f64>>,
 }
 
 impl Timm {
     fn spec(self) -> Result<PixelSpec, String> {
-        let [_, height, width] = self.input_size;
+        let [channels, height, width] = self.input_size.unwrap_or([3, 224, 224]);
+        if channels != 3 {
+            return Err(format!("input_size has {channels} channels, but images have 3"));
+        }
+        let usual = PixelSpec::imagenet(height, width);
+        let crop_pct = self.crop_pct.filter(|share| *share != 0.0).unwrap_or(0.875);
+        let scaled = |side: u32| (f64::from(side) / crop_pct) as u32;
         let resize_mode = match self.crop_mode.as_deref() {
-            None | Some("center") => ResizeMode::Short,
+            None | Some("" | "center") => ResizeMode::Short,
             Some("squash") => ResizeMode::Squash,
             Some("border") => ResizeMode::Pad,
             Some(other) => return Err(format!("crop_mode '{other}' is unknown")),
         };
-        let interpolation = self.interpolation.parse();
-        Ok(PixelSpec {
-            resize: (f64::from(height.min(width)) / self.crop_pct) as u32,
-            resize_mode,
-            interpolation: interpolation
-                .map_err(|_| format!("interpolation '{}' is unknown", self.interpolation))?,
-            // timm fills borders with the mean.
-            fill: match resize_mode {
-                ResizeMode::Pad => self.mean.map(|mean| (255.0 * mean).round_ties_even() as u8),
-                ResizeMode::Short | ResizeMode::Squash => [0; 3],
-            },
-            mean: self.mean,
-            std: self.std,
-            ..PixelSpec::imagenet(height, width)
-        })
-    }
-}
-
-/// Image processor configuration of transformers.
-#[derive(Deserialize)]
-struct Processor {
-    #[serde(alias = "feature_extractor_type", default)]
-    image_processor_type: String,
-    size: Sides,
-    #[serde(default)]
-    do_center_crop: bool,
-    #[serde(default)]
-    crop_size: Option<Sides>,
-    #[serde(default)]
-    crop_pct: Option<f64>,
-    #[serde(default = "bilinear")]
-    resample: u32,
-    #[serde(default = "yes")]
-    do_resize: bool,
-    #[serde(default = "yes")]
-    do_rescale: bool,
-    #[serde(default)]
-    rescale_factor: Option<f64>,
-    #[serde(default)]
-    rescale_offset: bool,
-    #[serde(default = "yes")]
-    do_normalize: bool,
-    #[serde(default)]
-    do_flip_channel_order: bool,
-    #[serde(default)]
-    do_pad: bool,
-    #[serde(default)]
-    image_mean: Option<[f32; 3]>,
-    #[serde(default)]
-    image_std: Option<[f32; 3]>,
-}
-
-#[derive(Deserialize, Clone, Copy)]
-#[serde(untagged)]
-enum Sides {
-    Exact { height: u32, width: u32 },
-    Short { shortest_edge: u32 },
-    One(u32),
-}
-
-fn bilinear() -> u32 {
-    2
-}
-
-fn yes() -> bool {
-    true
-}
-
-/// Resize and crop sizes in pixels.
-struct Sizes {
-    resize: u32,
-    resize_mode: ResizeMode,
-    height: u32,
-    width: u32,
-}
-
-impl Processor {
-    fn spec(self) -> Result<PixelSpec, String> {
-        let Sizes {
-            resize,
-            resize_mode,
-            height,
-            width,
-        } = self.sizes()?;
-        let refused = [
-            (!self.do_resize, "do_resize is false"),
-            (self.rescale_offset, "rescale_offset is true"),
-            (self.do_pad, "do_pad is true"),
-        ];
-        if let Some((_, why)) = refused.into_iter().find(|(refused, _)| *refused) {
+        let resize = scaled(height.min(width));
+        // Recipes resize the short side, or to exactly the proportions of the crop.
+        let expressed = match resize_mode {
+            ResizeMode::Short => height == width,
+            ResizeMode::Squash | ResizeMode::Pad => {
+                let short = u64::from(height.min(width).max(1));
+                let long = height.max(width);
+                u64::from(resize) * u64::from(long) / short == u64::from(scaled(long))
+            }
+        };
+        if !expressed {
             return Err(format!(
-                "{why}, which is not supported; use preprocessing flags such as --resize instead"
+                "input_size {height}x{width} is not square, which is not supported with crop_pct {crop_pct}"
             ));
         }
-        let interpolation = match self.resample {
-            0 => Interpolation::Nearest,
-            1 => Interpolation::Lanczos,
-            2 => Interpolation::Bilinear,
-            3 => Interpolation::Bicubic,
-            4 => return Err("resample 4 (box) is not supported".to_owned()),
-            5 => return Err("resample 5 (hamming) is not supported".to_owned()),
-            other => return Err(format!("resample {other} is unknown")),
+        let three = |values: Option<Vec<f64>>, usual: [f32; 3], name: &str| match values {
+            Some(values) if !values.is_empty() => <[f64; 3]>::try_from(values)
+                .map_err(|values| format!("{name} has {} values instead of 3", values.len())),
+            _ => Ok(usual.map(f64::from)),
         };
-        // Transformers multiplies bytes by this factor before the normalization. Recipes scale bytes to 0..1.
-        let factor = if self.do_rescale {
-            self.rescale_factor.unwrap_or(1.0 / 255.0)
-        } else {
-            1.0
-        };
-        let scaled = |value: f32| (f64::from(value) / (factor * 255.0)) as f32;
-        let (mean, std) = match (self.do_normalize, self.image_mean, self.image_std) {
-            (false, ..) => ([0.0; 3], [1.0; 3]),
-            (true, Some(mean), Some(std)) => (mean, std),
-            (true, ..) => return Err("do_normalize is true without image_mean and image_std".to_owned()),
-        };
+        let mean = three(self.mean, usual.mean, "mean")?;
+        let interpolation = self.interpolation.filter(|name| !name.is_empty());
+        let interpolation = interpolation.as_deref().unwrap_or("bicubic");
         Ok(PixelSpec {
             resize,
             resize_mode,
-            interpolation,
-            mean: mean.map(scaled),
-            std: std.map(scaled),
-            channels: if self.do_flip_channel_order {
-                ChannelOrder::Bgr
-            } else {
-                ChannelOrder::Rgb
+            interpolation: interpolation
+                .parse()
+                .map_err(|_| format!("interpolation '{interpolation}' is unknown"))?,
+            // timm fills borders with the mean.
+            fill: match resize_mode {
+                ResizeMode::Pad => mean.map(|mean| (255.0 * mean).round_ties_even() as u8),
+                ResizeMode::Short | ResizeMode::Squash => [0; 3],
             },
-            ..PixelSpec::imagenet(height, width)
+            mean: mean.map(|mean| mean as f32),
+            std: three(self.std, usual.std, "std")?.map(|std| std as f32),
+            ..usual
         })
-    }
-
-    fn sizes(&self) -> Result<Sizes, String> {
-        /// `ConvNextImageProcessor` crops smaller images only.
-        const SQUASHED: u32 = 384;
-        let squash = |height: u32, width: u32, crop: (u32, u32)| Sizes {
-            // Short side of the resized image, which has the shape of the crop.
-            resize: height.min(width),
-            resize_mode: ResizeMode::Squash,
-            height: crop.0,
-            width: crop.1,
-        };
-        let short = |resize, (height, width)| Sizes {
-            resize,
-            resize_mode: ResizeMode::Short,
-            height,
-            width,
-        };
-        let crop = self.crop_size.filter(|_| self.do_center_crop).map(Sides::square);
-        match (self.size, crop) {
-            (Sides::Exact { height, width }, None) => Ok(squash(height, width, (height, width))),
-            (Sides::Exact { height, width }, Some(crop)) if height == width && crop.0 == crop.1 => {
-                Ok(squash(height, width, crop))
-            }
-            (Sides::Exact { height, width }, Some((h, w))) => Err(format!(
-                "resizing to {height}x{width} with a crop of {h}x{w} is not supported; use preprocessing flags such as --resize instead"
-            )),
-            (Sides::Short { shortest_edge: side } | Sides::One(side), _) if self.is_convnext() => {
-                let resize = f64::from(side) / self.crop_pct.unwrap_or(224.0 / 256.0);
-                Ok(if side < SQUASHED {
-                    short(resize as u32, (side, side))
-                } else {
-                    squash(side, side, (side, side))
-                })
-            }
-            (Sides::Short { shortest_edge }, Some(crop)) => Ok(short(shortest_edge, crop)),
-            (Sides::One(side), Some(crop)) if self.image_processor_type.contains("CLIP") => Ok(short(side, crop)),
-            (Sides::One(side), crop) => Ok(squash(side, side, crop.unwrap_or((side, side)))),
-            (Sides::Short { .. }, None) => Err(
-                "resizing the shortest edge without a crop gives images of different shapes; use preprocessing flags such as --crop instead"
-                    .to_owned(),
-            ),
-        }
-    }
-
-    fn is_convnext(&self) -> bool {
-        self.image_processor_type.starts_with("ConvNext") || self.crop_pct.is_some()
-    }
-}
-
-impl Sides {
-    fn square(self) -> (u32, u32) {
-        match self {
-            Self::Exact { height, width } => (height, width),
-            Self::Short { shortest_edge: side } | Self::One(side) => (side, side),
-        }
     }
 }
 

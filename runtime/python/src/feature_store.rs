@@ -6,7 +6,7 @@ use crate::settings::{FeatureInputs, StreamSettings, read};
 use crate::stream::to_object;
 use frostline_client::{Hosts, Inquiry};
 use frostline_features::{Cache, Provenance, RowKey, RowKeys, Store};
-use frostline_graph::{GraphError, Model};
+use frostline_graph::{GraphError, Interface, Model};
 use frostline_job::{CacheLimit, StatedPixels};
 use frostline_tensor::{Data, PixelSpec, Tensor};
 use frostline_wire::{ObjectInfo, Split};
@@ -197,6 +197,21 @@ pub(crate) fn feature_limit(py: Python<'_>, word: &str) -> PyResult<Option<u64>>
     }
 }
 
+/// Reads an ONNX file with the given output and image size, and returns it as bytes.
+#[pyfunction]
+#[pyo3(signature = (file, output, image_size))]
+pub(crate) fn network(
+    py: Python<'_>,
+    file: PathBuf,
+    output: Option<String>,
+    image_size: Option<usize>,
+) -> PyResult<Vec<u8>> {
+    let interface = Interface { image_size, output };
+    let read = || Model::read_as(file, &interface)?.to_bytes();
+    py.detach(read)
+        .map_err(|error| errors::invalid_settings(py, &error.to_string()))
+}
+
 /// Converts a configuration of timm or transformers to a recipe as JSON.
 #[pyfunction]
 pub(crate) fn stated_pixels(py: Python<'_>, config: &str) -> PyResult<String> {
@@ -216,8 +231,8 @@ pub(crate) enum Network {
 
 /// Returns a hash of the layers before `cut` and the default recipe for the network's input as JSON. The hash
 /// is empty at the cuts `none` and `input`. The default recipe is read from the model's metadata. For models
-/// without this metadata, it is ImageNet's at the input size. It is empty if only a guest can prepare the
-/// input.
+/// without this metadata, it is ImageNet's at the input size, without normalization if the first layers
+/// normalize. It is empty if only a guest can prepare the input.
 #[pyfunction]
 pub(crate) fn layers(py: Python<'_>, network: Network, cut: &str) -> PyResult<(String, String)> {
     let read = || -> Result<_, GraphError> {
@@ -234,7 +249,10 @@ pub(crate) fn layers(py: Python<'_>, network: Network, cut: &str) -> PyResult<(S
         let usual = match (model.metadata("frostline.pixels"), network.input.shape.dims()) {
             // If the metadata are not a recipe, the model expects input that a guest prepares.
             (Some(own), _) => serde_json::from_str(own).ok(),
-            (None, [3, height, width]) => Some(PixelSpec::imagenet(side(height), side(width))),
+            (None, [3, height, width]) => {
+                let spec = PixelSpec::imagenet(side(height), side(width));
+                Some(model.input_normalization().map_or(spec, |first| first.raw(spec)))
+            }
             (None, _) => None,
         };
         Ok((hash, usual))

@@ -29,6 +29,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(dataset::dataset, module)?)?;
     module.add_function(wrap_pyfunction!(feature_store::feature_limit, module)?)?;
     module.add_function(wrap_pyfunction!(feature_store::layers, module)?)?;
+    module.add_function(wrap_pyfunction!(feature_store::network, module)?)?;
     module.add_function(wrap_pyfunction!(feature_store::stated_pixels, module)?)?;
     module.add_function(wrap_pyfunction!(dataset::epoch_order, module)?)
 }

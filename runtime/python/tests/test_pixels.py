@@ -21,6 +21,7 @@ PROCESSOR = {
     "image_std": [0.5, 0.5, 0.5],
     "resample": 2,
 }
+CONVNEXT = {"image_processor_type": "ConvNextImageProcessor", "size": {"shortest_edge": 224}, "crop_pct": 0.875, "do_center_crop": False}
 HALVES = frostline.pixels(256, 224, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 
 
@@ -42,7 +43,8 @@ class Recipes(unittest.TestCase):
             (TIMM | {"crop_mode": "border", "crop_pct": 1.0}, {"resize": 224, "resize_mode": "pad", "fill": [128, 128, 128]}),
             (PROCESSOR | {"resample": 3}, {"resize": 256, "interpolation": "bicubic"}),
             (PROCESSOR | {"size": sides, "do_center_crop": False}, {"resize": 224, "resize_mode": "squash"}),
-            (PROCESSOR | {"size": {"shortest_edge": 224}, "crop_pct": 0.875, "do_center_crop": False}, {"resize": 256}),
+            (PROCESSOR | CONVNEXT, {"resize": 256}),
+            (PROCESSOR | {"do_pad": None, "crop_pct": None, "data_format": None}, {"resize": 256}),
             (PROCESSOR | {"do_flip_channel_order": True}, {"resize": 256, "channels": "bgr"}),
         ):
             self.assertEqual(said(source), square | expected)
@@ -58,6 +60,7 @@ class Recipes(unittest.TestCase):
             (PROCESSOR | {"do_center_crop": False}, "without a crop"),
             (PROCESSOR | {"resample": 5}, "hamming"),
             (PROCESSOR | {"do_pad": True}, "do_pad"),
+            (PROCESSOR | {"image_processor_type": "NoImageProcessor"}, "NoImageProcessor"),
             (TIMM | {"crop_mode": "five"}, "five"),
             (torch.nn.Identity(), "Identity"),
         ):

@@ -139,4 +139,11 @@ mod needs_wheel_with_trainers {
     fn the_snippets_of_the_readme_run() {
         super::run(PYTHON, "test_readme.py");
     }
+
+    mod long {
+        #[test]
+        fn recipes_are_those_of_all_processors_and_configurations() {
+            crate::run(super::PYTHON, "test_recipes.py");
+        }
+    }
 }

@@ -6,7 +6,7 @@ use frostline_client::Part;
 use frostline_engine::Device;
 use frostline_features::Cache;
 use frostline_graph::onnx::NodeProto;
-use frostline_graph::{Model, Network};
+use frostline_graph::{Interface, Model, Network};
 use frostline_job::PixelFlags;
 use frostline_job::{CacheLimit, NewHead, Unlisted};
 use frostline_tensor::Terms;
@@ -69,7 +69,11 @@ impl Job {
     /// to the model cannot be used, and [`TrainerError::Graph`] if the network cannot be analyzed.
     pub fn open(spec: JobSpec) -> Result<Self, TrainerError> {
         let file = spec.model.clone().unwrap_or_default();
-        let model = Model::read_sized(&file, spec.image_size);
+        let interface = Interface {
+            image_size: spec.image_size,
+            output: spec.output.clone(),
+        };
+        let model = Model::read_as(&file, &interface);
         let model = model.and_then(|model| match spec.head {
             NewHead::Replace | NewHead::Keep => Ok(model),
             NewHead::Linear => model.with_linear_head(),

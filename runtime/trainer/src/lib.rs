@@ -60,7 +60,7 @@ pub use guest::Guest;
 pub use int8::{QuantizationJob, quantize};
 pub use job::{EvaluationJob, Job, feature_cache, last_cut_before_head};
 pub use measure::ProfileCache;
-pub use model_metadata::{Int8Note, input_pixels, read_pixels_beside};
+pub use model_metadata::{Int8Note, input_pixels, normalized_twice, read_pixels_beside};
 pub use plan::{
     Bottleneck, Cost, Explanation, LinkPoint, Modules, Reuse, Rival, ShortestJob, Simulation,
     SimulationError, Stages, Summary, SummaryRow, Usage, Work,

@@ -4,7 +4,7 @@ use crate::evaluation::Division;
 use crate::{Quality, TrainerError};
 use frostline_client::Task;
 use frostline_graph::{Model, Network};
-use frostline_job::{PREPROCESSOR_CONFIG, PixelFlags, PixelSource, StatedPixels};
+use frostline_job::{Channels, PREPROCESSOR_CONFIG, PixelFlags, PixelSource, StatedPixels};
 use frostline_tensor::{DType, PixelSpec};
 use frostline_wire::Split;
 use serde::{Deserialize, Serialize};
@@ -102,8 +102,8 @@ impl TrainingGuest {
 }
 
 /// Returns the preprocessing of `model`, with the source of the recipe. Flags take precedence over the
-/// model's metadata, and both over ImageNet's recipe for the input size. `guest` is true if a custom guest
-/// makes the input.
+/// model's metadata, and both over ImageNet's recipe for the input size, without normalization if the network
+/// normalizes its input. `guest` is true if a custom guest makes the input.
 ///
 /// # Errors
 /// Returns [`TrainerError::GuestNeeded`] if a guest made the input in training and `guest` is false. Returns
@@ -137,7 +137,11 @@ pub(crate) fn pixels(
     }
     let usual = || {
         let side = |side| u32::try_from(side).unwrap_or(u32::MAX);
-        PixelSpec::imagenet(side(height), side(width))
+        let spec = PixelSpec::imagenet(side(height), side(width));
+        match model.input_normalization() {
+            Some(first) => (first.raw(spec), PixelSource::Network),
+            None => (spec, PixelSource::Assumed),
+        }
     };
     let (usual, source) = match self::input(model)? {
         Some(ModelInput::Pixels(spec)) if model.metadata(BESIDE_KEY).is_some() => (spec, PixelSource::Beside),
@@ -148,7 +152,7 @@ pub(crate) fn pixels(
                 sha256: trained.sha256,
             });
         }
-        _ => (usual(), PixelSource::Assumed),
+        _ => usual(),
     };
     let (spec, source) = if flags.is_empty() {
         (usual, source)
@@ -157,6 +161,29 @@ pub(crate) fn pixels(
     };
     check(&spec, network)?;
     Ok((spec, source))
+}
+
+/// Returns a warning if `recipe` normalizes pixels that the first layers of `model` normalize as well. Recipes
+/// in the metadata of a model are those of its training, and are not questioned.
+pub fn normalized_twice(model: &Model, recipe: &PixelSpec, source: PixelSource) -> Option<String> {
+    match source {
+        PixelSource::Flags | PixelSource::File | PixelSource::Beside => {}
+        PixelSource::Model | PixelSource::Network | PixelSource::Assumed => return None,
+    }
+    let first = model.input_normalization()?;
+    let raw = first.raw(*recipe);
+    let same = |ours: [f32; 3], raw: [f32; 3]| ours.into_iter().zip(raw).all(|(a, b)| (a - b).abs() < 1e-5);
+    if same(recipe.mean, raw.mean) && same(recipe.std, raw.std) {
+        return None;
+    }
+    Some(format!(
+        "the first layers of the network ({}) normalize pixels from 0 to {}, and the preprocessing {source} normalizes them before that; \
+         the network expects raw pixels, which have mean {} and std {}",
+        first.layers.join(", "),
+        first.white,
+        Channels(raw.mean),
+        Channels(raw.std)
+    ))
 }
 
 /// Copies the preprocessing from `preprocessor_config.json` next to `file` to the metadata of the model,

@@ -13,7 +13,7 @@ pub use footprint::{Footprint, MemoryBound};
 pub use limits::ModelLimits;
 pub use refusal::Inadmissible;
 
-use crate::{Cut, GraphError, Model, Network};
+use crate::{Cut, GraphError, Interface, Model, Network};
 use bytes::Bytes;
 use prost::Message;
 
@@ -30,7 +30,7 @@ impl Model {
         survey::survey(&bytes, limits)?;
         let proto = crate::read::decode(bytes)?;
         structure::check(&proto, limits)?;
-        let model = crate::contract::network_from(proto, None)?;
+        let model = crate::contract::network_from(proto, &Interface::default())?;
         footprint::check(&model, limits)?;
         Ok(model)
     }

@@ -3,7 +3,7 @@
 use super::support::noisy;
 use crate::build::{batched, initializer, int, model, node};
 use crate::onnx::{GraphProto, ModelProto, StringStringEntry};
-use crate::{GraphError, Model};
+use crate::{GraphError, Interface, Model};
 use prost::Message;
 use std::path::Path;
 
@@ -142,7 +142,7 @@ fn a_network_takes_one_input_and_gives_one_output() {
     proto.graph.as_mut().unwrap().output.push(batched("x", &[60]));
     assert!(matches!(
         Model::from_bytes(proto.encode_to_vec().into()),
-        Err(GraphError::Outputs { count: 2, .. })
+        Err(GraphError::Outputs { names }) if names.len() == 2
     ));
 }
 
@@ -301,11 +301,73 @@ fn open_axes_take_the_image_size_that_is_given() {
     write(&[named("n"), named("c"), named("h"), named("w")]);
     let error = Model::read(&path).unwrap_err().to_string();
     assert!(error.contains("--image-size"), "{error}");
-    let network = Model::read_sized(&path, Some(96)).unwrap().network().unwrap();
+    let sized = |size| {
+        let interface = Interface {
+            image_size: Some(size),
+            ..Interface::default()
+        };
+        Model::read_as(&path, &interface)
+    };
+    let network = sized(96).unwrap().network().unwrap();
     assert_eq!(network.input.shape.dims(), [3, 96, 96]);
     assert_eq!(network.output.shape.dims(), [3, 1, 1]);
     write(&[named("n"), Axis::Fixed(3), Axis::Fixed(64), Axis::Fixed(64)]);
-    assert!(Model::read_sized(&path, Some(64)).is_ok());
-    let error = Model::read_sized(&path, Some(96)).unwrap_err().to_string();
+    assert!(sized(64).is_ok());
+    let error = sized(96).unwrap_err().to_string();
     assert!(error.contains("fixed to 64"), "{error}");
+}
+
+#[test]
+fn an_output_is_selected_with_what_it_needs() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.onnx");
+    let graph = GraphProto {
+        node: vec![
+            node("Mul", &["image", "a"], &["scaled"]),
+            node("Relu", &["scaled"], &["pooled"]),
+            node("Mul", &["text", "b"], &["words"]),
+        ],
+        input: vec![batched("image", &[4]), batched("text", &[4])],
+        output: vec![
+            batched("scaled", &[4]),
+            batched("pooled", &[4]),
+            batched("words", &[4]),
+        ],
+        initializer: vec![
+            initializer("a", &noisy(1, &[4])),
+            initializer("b", &noisy(2, &[4])),
+        ],
+        ..GraphProto::default()
+    };
+    std::fs::write(&path, model(17, graph).encode_to_vec()).unwrap();
+    let read = |output: &str| {
+        let interface = Interface {
+            output: Some(output.to_owned()),
+            ..Interface::default()
+        };
+        Model::read_as(&path, &interface)
+    };
+    let pooled = read("pooled").unwrap();
+    let network = pooled.network().unwrap();
+    assert_eq!(
+        (network.input.name.as_str(), network.output.name.as_str()),
+        ("image", "pooled")
+    );
+    assert_eq!((pooled.nodes().len(), pooled.graph().initializer.len()), (2, 1));
+    assert_eq!(read("words").unwrap().nodes().len(), 1);
+    // An output can be used by other layers.
+    assert_eq!(read("scaled").unwrap().nodes().len(), 1);
+    let unknown = read("logits").unwrap_err().to_string();
+    assert!(unknown.contains("`scaled`, `pooled`, `words`"), "{unknown}");
+    let graph = Model::from_proto(crate::read::decode(std::fs::read(&path).unwrap().into()).unwrap());
+    let mut graph = graph.unwrap().graph().clone();
+    graph.input.truncate(1);
+    graph.node.truncate(2);
+    graph.output.truncate(2);
+    std::fs::write(&path, model(17, graph).encode_to_vec()).unwrap();
+    let several = Model::read(&path).unwrap_err();
+    assert!(
+        matches!(&several, GraphError::Outputs { names } if names == &["scaled", "pooled"]),
+        "{several}"
+    );
 }

@@ -9,6 +9,7 @@ mod independence;
 mod limits;
 mod names;
 mod own_weights;
+mod normalization;
 mod parameters;
 mod parts;
 mod random;

@@ -2,7 +2,7 @@
 //! models.
 
 use super::console::{confirm, done};
-use crate::arguments::{GuestAdmin, ModelAdmin, OwnUpload, Upload};
+use crate::arguments::{GuestAdmin, InterfaceFlags, ModelAdmin, OwnUpload, Upload};
 use crate::output::{bytes, print_each, print_json, print_table};
 use crate::train::read_model;
 use anyhow::{Context, Result};
@@ -27,7 +27,11 @@ pub(super) async fn guest(client: &AdminClient, command: GuestAdmin, json: bool)
 
 pub(super) async fn model(client: &AdminClient, command: ModelAdmin, json: bool) -> Result<()> {
     match command {
-        ModelAdmin::Publish { name, file } => show(&publish(client, &name, &file).await?, json),
+        ModelAdmin::Publish {
+            name,
+            file,
+            interface,
+        } => show(&publish(client, &name, &file, &interface).await?, json),
         ModelAdmin::List { tenant } => list(client, "model", tenant, json).await,
         ModelAdmin::Remove { model, yes } => {
             let (name, path, whose) = match &model {
@@ -126,8 +130,13 @@ fn state(upload: &UploadInfo) -> &'static str {
 }
 
 /// Uploads a model with the same serialization as trainers, which find it on the host by SHA-256.
-async fn publish(client: &AdminClient, name: &str, path: &Path) -> Result<UploadInfo> {
-    let model = read_model(path)?;
+async fn publish(
+    client: &AdminClient,
+    name: &str,
+    path: &Path,
+    interface: &InterfaceFlags,
+) -> Result<UploadInfo> {
+    let model = read_model(path, interface)?;
     let cannot = || format!("cannot publish the model {}", path.display());
     let sha256 = model.sha256().with_context(cannot)?;
     let bytes = model.to_bytes().with_context(cannot)?;

@@ -1,5 +1,6 @@
 //! Arguments of `frostline admin`.
 
+use super::job::InterfaceFlags;
 use super::state::State;
 use super::upload::{OwnUpload, Upload, upload_name};
 use chrono::NaiveDate;
@@ -199,6 +200,8 @@ pub(crate) enum ModelAdmin {
         name: String,
         /// ONNX file that includes the weights
         file: PathBuf,
+        #[command(flatten)]
+        interface: InterfaceFlags,
     },
     /// List models, optionally of a single tenant, starting with shared models
     #[command(after_help = "Example:\n  frostline admin model list acme")]

@@ -1,5 +1,6 @@
 //! Arguments of the `frostline guest` commands for guest authors, which do not need a host.
 
+use super::job::InterfaceFlags;
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -64,6 +65,8 @@ pub(crate) struct CheckGuest {
     /// Also check this network like a host does, and show how the guest would process it
     #[arg(long, value_name = "FILE")]
     pub(crate) model: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) interface: InterfaceFlags,
     /// Text passed to the guest unchanged
     #[arg(long, value_name = "TEXT", default_value = "", requires = "model")]
     pub(crate) parameters: String,
@@ -88,6 +91,8 @@ pub(crate) struct RunGuest {
     /// ONNX file of the network
     #[arg(long, value_name = "FILE")]
     pub(crate) model: PathBuf,
+    #[command(flatten)]
+    pub(crate) interface: InterfaceFlags,
     /// Run the network up to this cut [default: the last cut before the classifier]
     #[arg(long, value_name = "CUT")]
     pub(crate) split: Option<String>,

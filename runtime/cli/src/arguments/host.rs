@@ -1,6 +1,7 @@
 //! Arguments of the host commands, and flags for the selection of hosts.
 
 use super::guest::Authoring;
+use super::job::InterfaceFlags;
 use super::quantize::Quantize;
 use crate::host::Access;
 use clap::{Args, Subcommand};
@@ -185,6 +186,8 @@ Examples:
     Show {
         /// ONNX file, or the name of an uploaded model if --host is set
         model: String,
+        #[command(flatten)]
+        interface: InterfaceFlags,
         #[command(flatten)]
         host: HostFlags,
     },

@@ -5,6 +5,7 @@ use super::sweep::Sweep;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use frostline_client::Part;
+use frostline_graph::Interface;
 use frostline_job::flags::{GivenFlags, named, positive};
 use frostline_job::{HostList, JobSpec, OnBadSample, PixelFlags, Unlisted};
 use frostline_wire::Layout;
@@ -166,6 +167,8 @@ pub(crate) struct Predict {
     /// output 0, output 1, ..
     #[arg(long, value_name = "FILE")]
     pub(crate) model: PathBuf,
+    #[command(flatten)]
+    pub(crate) interface: InterfaceFlags,
     /// Number of most likely classes to print for each image
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = positive)]
     pub(crate) top: usize,
@@ -225,12 +228,42 @@ pub(crate) struct Inputs {
     /// ONNX file of a classifier
     #[arg(long, value_name = "FILE")]
     pub(crate) model: PathBuf,
+    #[command(flatten)]
+    pub(crate) interface: InterfaceFlags,
     /// Location of the images (path, file://, s3://bucket/prefix, gs://, az:// or https://)
     #[arg(long, value_name = "URL")]
     pub(crate) data: String,
     /// Layout of the images (auto detects the layout)
     #[arg(long, default_value = "auto", value_parser = named::<Layout>())]
     pub(crate) layout: Layout,
+}
+
+/// Choices for networks that leave their input or output open.
+#[derive(Debug, Default, Args)]
+pub(crate) struct InterfaceFlags {
+    /// Image side in pixels, for networks that support any size
+    #[arg(long, value_name = "PIXELS", value_parser = positive)]
+    image_size: Option<usize>,
+    /// Output to use, for networks with several outputs. Layers and inputs that only other outputs need are
+    /// removed
+    #[arg(long, value_name = "NAME")]
+    output: Option<String>,
+}
+
+impl InterfaceFlags {
+    pub(crate) fn interface(&self) -> Interface {
+        Interface {
+            image_size: self.image_size,
+            output: self.output.clone(),
+        }
+    }
+
+    pub(crate) fn with_output(&self, name: &str) -> Self {
+        Self {
+            image_size: self.image_size,
+            output: Some(name.to_owned()),
+        }
+    }
 }
 
 /// Compute resources of the trainer.

@@ -25,7 +25,7 @@ pub(crate) use extract::Extract;
 pub(crate) use features::CacheCommand;
 pub(crate) use guest::{Authoring, BuildGuest, CheckGuest, Language, NewGuest, RunGuest};
 pub(crate) use host::{Guest, HostFlags, Model, RemoteHost, RemoteHosts, Serve};
-pub(crate) use job::{Eval, JobFlags, Plan, Predict, Profile, Train};
+pub(crate) use job::{Eval, Inputs, InterfaceFlags, JobFlags, Plan, Predict, Profile, Train};
 pub(crate) use onnxruntime::OnnxRuntime;
 pub(crate) use quantize::Quantize;
 pub(crate) use report::Report;

@@ -1,3 +1,4 @@
+use super::job::InterfaceFlags;
 use clap::Args;
 use frostline_job::flags::{GivenFlags, named};
 use frostline_job::{HostList, PixelFlags, PrefixPrecision};
@@ -9,6 +10,8 @@ use std::path::PathBuf;
 pub(crate) struct Quantize {
     /// ONNX file of the network
     pub(crate) model: PathBuf,
+    #[command(flatten)]
+    pub(crate) interface: InterfaceFlags,
     /// Location of the labeled or unlabeled images (path, file://, s3://bucket/prefix, gs://, az:// or
     /// https://)
     #[arg(long, value_name = "URL")]

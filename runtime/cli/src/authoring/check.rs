@@ -37,7 +37,10 @@ struct Verdict {
 /// Returns an error if a host would refuse the guest or the model.
 pub(super) async fn run(flags: &CheckGuest, json: bool) -> Result<()> {
     let bytes = read_guest(&flags.file)?;
-    let model = flags.model.as_deref().map(LocalModel::read).transpose()?;
+    let model = flags.model.as_deref();
+    let model = model
+        .map(|file| LocalModel::read(file, &flags.interface))
+        .transpose()?;
     let verdict = judge(bytes, model.as_ref(), &flags.parameters).await?;
     show(&verdict, &flags.file, json)?;
     match verdict.checks.iter().find(|check| !check.ok) {

@@ -82,7 +82,7 @@ pub(super) async fn run(flags: &RunGuest, json: bool) -> Result<()> {
 /// Runs a call in the sandbox and the engine like a host.
 pub(super) async fn extract(flags: &RunGuest) -> Result<(Report, Extracted)> {
     let bytes = read_guest(&flags.file)?;
-    let model = LocalModel::read(&flags.model)?;
+    let model = LocalModel::read(&flags.model, &flags.interface)?;
     let split = match &flags.split {
         Some(split) => split.clone(),
         None => model.last_cut()?,

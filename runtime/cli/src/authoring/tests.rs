@@ -2,7 +2,7 @@
 
 use super::check;
 use super::run::extract;
-use crate::arguments::{CheckGuest, RunGuest};
+use crate::arguments::{CheckGuest, InterfaceFlags, RunGuest};
 use frostline_engine::{Session, SessionOptions};
 use frostline_graph::Model;
 use frostline_images::{DecodeLimits, load, normalize};
@@ -49,6 +49,7 @@ fn flags(guest: PathBuf, data: &Path, keys: &[&str], parameters: &str) -> RunGue
         data: text(data),
         keys: keys.iter().map(|&key| key.to_owned()).collect(),
         model: backbone(),
+        interface: InterfaceFlags::default(),
         split: Some(CUT.to_owned()),
         parameters: parameters.to_owned(),
         device: "cpu".to_owned(),
@@ -120,6 +121,7 @@ async fn a_network_that_no_host_takes_is_refused_when_a_guest_is_checked() {
     let check = |model| CheckGuest {
         file: file.clone(),
         model: Some(model),
+        interface: InterfaceFlags::default(),
         parameters: String::new(),
     };
     check::run(&check(backbone()), true).await.unwrap();

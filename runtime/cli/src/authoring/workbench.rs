@@ -1,5 +1,6 @@
 //! Test environment for guests, with the sandbox, a lane, decoders and a data root, but without a host.
 
+use crate::arguments::InterfaceFlags;
 use crate::host::data_url;
 use crate::output::bytes as in_words;
 use crate::train::read_model;
@@ -27,8 +28,8 @@ pub(super) struct LocalModel {
 }
 
 impl LocalModel {
-    pub(super) fn read(file: &Path) -> Result<Self> {
-        let model = read_model(file)?;
+    pub(super) fn read(file: &Path, interface: &InterfaceFlags) -> Result<Self> {
+        let model = read_model(file, interface)?;
         let network = model.network()?;
         let cut = |cut: &frostline_graph::Cut| CutView {
             name: cut.name.clone(),

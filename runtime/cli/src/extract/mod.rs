@@ -4,7 +4,7 @@ mod cached;
 mod file;
 mod rows;
 
-use crate::arguments::Extract as Flags;
+use crate::arguments::{Extract as Flags, Inputs};
 use crate::host::{Access, Connection, data_url};
 use crate::output::{bytes, print_json};
 use crate::reporter::{Reporter, warn};
@@ -19,10 +19,10 @@ use frostline_client::{
 };
 use frostline_engine::library_version;
 use frostline_features::{Provenance, Rounding};
-use frostline_graph::Model;
+use frostline_graph::{GraphError, Model};
 use frostline_images::{DecodeLimits, DecodePool};
 use frostline_job::{Event, PixelFlags};
-use frostline_trainer::{Guest, OnBadSample, input_pixels, last_cut_before_head};
+use frostline_trainer::{Guest, OnBadSample, input_pixels, last_cut_before_head, normalized_twice};
 use frostline_wire::{ObjectInfo, Split, UploadRef};
 use rows::{Rows, SampleAnnotation};
 use serde::Serialize;
@@ -114,6 +114,9 @@ impl ExtractionInput {
             let (recipe, source) = input_pixels(&model, &pixels)?;
             guest.parameters = Some(serde_json::to_string(&recipe)?);
             warn(&Event::Pixels { recipe, source }, json);
+            if let Some(message) = normalized_twice(&model, &recipe, source) {
+                warn(&Event::Warning { message }, json);
+            }
         }
         Ok(Self {
             root: data_url(&flags.inputs.data)?,
@@ -174,13 +177,26 @@ impl ExtractionInput {
     }
 }
 
+/// Reads the network. If it has several outputs and the cut is one of them, this output is used.
+fn read_model(flags: &Flags, pixels: &PixelFlags) -> Result<Model> {
+    let Inputs { model, interface, .. } = &flags.inputs;
+    let read = read_model_and_pixels(model, interface, pixels);
+    let cut = flags.cut.as_deref().unwrap_or_default();
+    match read.as_ref().err().and_then(|error| error.downcast_ref()) {
+        Some(GraphError::Outputs { names }) if names.iter().any(|name| name == cut) => {
+            read_model_and_pixels(model, &interface.with_output(cut), pixels)
+        }
+        _ => read,
+    }
+}
+
 /// Returns the network and the cut. For `output` and for a backbone without a classifier, a linear head is
 /// added, and the cut is the input of this head.
 fn model_and_cut(flags: &Flags, pixels: &PixelFlags) -> Result<(Model, String)> {
-    let model = read_model_and_pixels(&flags.inputs.model, pixels)?;
+    let model = read_model(flags, pixels)?;
     let network = model.network()?;
     match flags.cut.as_deref() {
-        Some("output") if network.named("output").is_err() => {}
+        Some(cut) if ["output", &network.output.name].contains(&cut) && network.named(cut).is_err() => {}
         Some(cut) => {
             let cut = network.named(cut)?.name.clone();
             return Ok((model, cut));

@@ -181,6 +181,8 @@ class Client:
         on_bad_sample: str = "fail",
         layout: str = "auto",
         feature_cache: int | str | None = "off",
+        output: str | None = None,
+        image_size: int | None = None,
         **options: Any,
     ) -> pyarrow.RecordBatchReader:
         """Read the activations of samples at a cut, in record batches of up to ``batch`` rows.
@@ -204,13 +206,20 @@ class Client:
         :param feature_cache: Disk limit for cached activations on this machine, in bytes or as ``"4GiB"``. Later calls
             reuse cached activations. ``None`` uses the environment variable ``FROSTLINE_FEATURE_CACHE``, or half of the free disk
             space, as in ``frostline train``.
+        :param output: Output to use, if the network in the file ``model`` has several. Layers and inputs that only other
+            outputs need are removed. With ``output`` or ``image_size``, ``cut`` must be the name of a tensor.
+        :param image_size: Image side in pixels, if the network in the file ``model`` supports any size.
         :param options: Further settings of :class:`frostline._native.Stream`, such as ``priority``, ``ahead`` and
             ``fixed_batch``.
         """
         if on_bad_sample not in ("fail", "skip"):
             raise SettingsError(f"on_bad_sample must be 'fail' or 'skip', not {on_bad_sample!r}")
-        from . import _source
+        from . import _native, _source
 
+        if output is not None or image_size is not None:
+            if not isinstance(model, (str, os.PathLike)):
+                raise SettingsError("output and image_size require a model in a file")
+            model = _native.network(model, output, image_size)
         listed = self.objects(data, layout) if keys is None else [_object(key) for key in keys]
         config = self.config(data)
         network = None

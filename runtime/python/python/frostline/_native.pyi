@@ -128,8 +128,14 @@ def feature_limit(word: str) -> int | None:
 def layers(network: str | bytes | os.PathLike[str], cut: str) -> tuple[str, str]:
     """Return a hash of the layers before ``cut`` and the default recipe for the network's input.
 
-    The hash is empty at the cuts ``none`` and ``input``. The recipe is JSON from the model's metadata, or ImageNet's. It
-    is empty if only a guest can prepare the input.
+    The hash is empty at the cuts ``none`` and ``input``. The recipe is JSON from the model's metadata, or ImageNet's,
+    without normalization if the network normalizes its input. It is empty if only a guest can prepare the input.
+    """
+
+def network(file: str | os.PathLike[str], output: str | None, image_size: int | None) -> bytes:
+    """Read an ONNX file with this output and open axes of this size.
+
+    Raises `SettingsError` if the network does not have the output or has another size.
     """
 
 def stated_pixels(config: str) -> str:

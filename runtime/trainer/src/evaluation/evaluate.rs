@@ -58,6 +58,9 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
     if job.guest.is_none() {
         let (recipe, source) = model_metadata::pixels(&job.model, &network, &job.pixels, false)?;
         events(Event::Pixels { recipe, source });
+        if let Some(message) = model_metadata::normalized_twice(&job.model, &recipe, source) {
+            events(Event::Warning { message });
+        }
     }
     let (offer, split) = opened(job, network, hosts, events).await?;
     let source = offer.source_at(&split, Encoding::F32, FLOW.request_samples)?;

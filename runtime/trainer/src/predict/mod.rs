@@ -45,6 +45,7 @@ pub struct PredictionJob {
 /// memory. Dropping it stops all work.
 pub struct Predictor {
     pixels: (PixelSpec, PixelSource),
+    warning: Option<String>,
     images: Images,
     network: Dedicated<Scorer>,
     task: Task,
@@ -78,6 +79,7 @@ impl Predictor {
         .await?;
         let (pixels, source) =
             model_metadata::pixels(&model, &network, &pixels, false).map_err(without_guests)?;
+        let warning = model_metadata::normalized_twice(&model, &pixels, source);
         let (task, names) = outputs(&model, &network)?;
         let options = session_options(device, threads);
         let decoders = options.threads;
@@ -87,6 +89,7 @@ impl Predictor {
         };
         Ok(Self {
             pixels: (pixels, source),
+            warning,
             network: Dedicated::open(open).await?,
             images: Images::start(paths, batch, pixels, decoders, DecodeLimits::new(image_pixels))?,
             task,
@@ -98,6 +101,11 @@ impl Predictor {
     /// Returns the preprocessing in use, and the source of these settings.
     pub fn pixels(&self) -> (PixelSpec, PixelSource) {
         self.pixels
+    }
+
+    /// Returns a warning about the preprocessing, if it does not fit the network.
+    pub fn warning(&self) -> Option<&str> {
+        self.warning.as_deref()
     }
 
     /// Returns the predictions for the next images in order, or `None` at the end.

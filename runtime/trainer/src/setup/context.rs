@@ -4,6 +4,7 @@ use crate::compute::blocking;
 use crate::guest::stock_description;
 use crate::host_loads::{HostLoads, round_to_grants};
 use crate::int8::{Candidate, IMAGES, decide_for};
+use crate::model_metadata::normalized_twice;
 use crate::offer::Offer;
 use crate::pipeline::Part;
 use crate::plan::{
@@ -66,6 +67,10 @@ impl<'a> Setup<'a> {
                 recipe: network.pixels,
                 source: network.pixel_source,
             });
+            let twice = normalized_twice(&job.model, &network.pixels, network.pixel_source);
+            if let Some(message) = twice {
+                events(Event::Warning { message });
+            }
         }
         let candidate = Candidate {
             model: &network.headed,

@@ -3,12 +3,12 @@
 use super::evaluation::measure;
 use super::whole_job::{job, network, photos, run};
 use crate::model_metadata::ModelInput;
-use crate::{Event, input_pixels, read_pixels_beside};
+use crate::{Event, input_pixels, normalized_twice, read_pixels_beside};
 use frostline_client::Task;
 use frostline_graph::Model;
-use frostline_graph::build::{batched, model, node};
+use frostline_graph::build::{batched, initializer, model, node};
 use frostline_job::{PixelFlags, PixelSource};
-use frostline_tensor::{Interpolation, PixelSpec, ResizeMode};
+use frostline_tensor::{Interpolation, PixelSpec, ResizeMode, Tensor};
 use tempfile::TempDir;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -133,4 +133,53 @@ fn preprocessor_config_applies_unless_the_model_has_a_recipe() {
         ..PixelFlags::default()
     };
     assert!(read(&stated).is_ok());
+}
+
+#[test]
+fn a_network_that_normalizes_gets_raw_pixels_and_another_normalization_is_warned_of() {
+    let folder = TempDir::new().unwrap();
+    let network = job("features", folder.path()).model;
+    let input = network.input_name().unwrap().to_owned();
+    let mut graph = network.graph().clone();
+    for node in &mut graph.node {
+        let reads = node.input.iter_mut().filter(|name| **name == input);
+        reads.for_each(|name| "centered".clone_into(name));
+    }
+    let scalar = |name: &str, value: f32| initializer(name, &Tensor::f32([], vec![value]).unwrap());
+    graph.node.splice(
+        0..0,
+        [
+            node("Mul", &[&input, "rescaling"], &["scaled"]),
+            node("Sub", &["scaled", "one"], &["centered"]),
+        ],
+    );
+    graph
+        .initializer
+        .extend([scalar("rescaling", 1.0 / 127.5), scalar("one", 1.0)]);
+    let model = network.with_graph(graph).unwrap();
+    let pixels = |flags: &PixelFlags| input_pixels(&model, flags).unwrap();
+    let (raw, source) = pixels(&PixelFlags::default());
+    assert_eq!(source, PixelSource::Network);
+    assert_eq!((raw.mean, raw.std), ([0.0; 3], [1.0 / 255.0; 3]));
+    assert_eq!(normalized_twice(&model, &raw, source), None);
+    // Other settings do not change the normalization.
+    let resized = PixelFlags {
+        resize: Some(9),
+        ..PixelFlags::default()
+    };
+    let (recipe, source) = pixels(&resized);
+    assert_eq!((recipe.std, recipe.resize), (raw.std, 9));
+    assert_eq!(normalized_twice(&model, &recipe, source), None);
+    let twice = PixelFlags {
+        mean: Some("0.5,0.5,0.5".parse().unwrap()),
+        std: Some("0.5,0.5,0.5".parse().unwrap()),
+        ..PixelFlags::default()
+    };
+    let (recipe, source) = pixels(&twice);
+    assert_eq!(recipe.std, [0.5; 3]);
+    let warning = normalized_twice(&model, &recipe, source).unwrap();
+    assert!(warning.contains("normalize pixels from 0 to 255"), "{warning}");
+    assert_eq!(normalized_twice(&network, &recipe, source), None);
+    // The recipe of a tuned model is that of its training.
+    assert_eq!(normalized_twice(&model, &recipe, PixelSource::Model), None);
 }

@@ -1,8 +1,9 @@
 //! Networks that are not complete classifiers: they have no head or accept images of any size.
 
 use crate::harness::{Scratch, demo};
+use frostline_e2e::finish;
 use frostline_graph::Model;
-use frostline_graph::build::{Axis, value};
+use frostline_graph::build::{Axis, batched, value};
 use frostline_graph::onnx::data_type;
 
 /// Writes the bundled backbone up to the feature maps of the last stage to a file and returns the path.
@@ -59,4 +60,48 @@ fn a_network_for_any_image_size_is_trained_at_the_one_that_is_given() {
     let sized = losses(&["--model", model, "--image-size", &size]);
     assert!(!sized.is_empty());
     assert_eq!(sized, losses(&[]));
+}
+
+#[test]
+fn an_output_of_several_is_chosen_in_every_command() {
+    let scratch = Scratch::with_photos(4, 2);
+    let whole = Model::read(demo("backbone.onnx")).unwrap();
+    let network = whole.network().unwrap();
+    let (output, maps) = (
+        network.output.name.clone(),
+        network.named("stage3.0").unwrap().clone(),
+    );
+    let mut graph = whole.graph().clone();
+    graph.output.insert(0, batched(&maps.name, maps.shape.dims()));
+    let file = scratch.path("two.onnx");
+    whole.with_graph(graph).unwrap().write(&file).unwrap();
+    let model = file.to_str().unwrap();
+    let photos = scratch.path("photos");
+    let photos = photos.to_str().unwrap();
+    let features = scratch.path("features.arrow");
+    let features = features.to_str().unwrap();
+    let run = |words: &[&str]| finish(crate::harness::frostline().args(words)).unwrap();
+    let commands: [&[&str]; 4] = [
+        &["model", "show", model],
+        &["eval", "--model", model, "--data", photos],
+        &["predict", "--model", model, photos],
+        &["extract", "--model", model, "--data", photos, "--out", features],
+    ];
+    for words in commands {
+        let refused = run(words);
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert!(refused.stderr.contains("has 2 outputs"), "{refused:?}");
+        let chosen = run(&[words, &["--output", &output]].concat());
+        // Predictions and evaluations need names of classes, which the network does not have.
+        assert!(!chosen.stderr.contains("outputs ("), "{chosen:?}");
+    }
+    assert!(std::fs::exists(features).unwrap());
+    let wrong = run(&["model", "show", model, "--output", "logit"]);
+    assert!(wrong.stderr.contains("has no output `logit`"), "{wrong:?}");
+    let losses = |flags: &[&str]| {
+        let trained = scratch.train(flags);
+        assert_eq!(trained.code, Some(0), "{trained:?}");
+        crate::harness::series(&crate::harness::events(&trained), "step", "loss")
+    };
+    assert_eq!(losses(&["--model", model, "--output", &output]), losses(&[]));
 }

@@ -24,10 +24,10 @@ def pixels_of(source, interpolation=None):
         raise ValueError(f"invalid interpolation {interpolation!r}; use one of {', '.join(RESAMPLE)}")
     config = getattr(source, "pretrained_cfg", source)
     config = config.to_dict() if hasattr(config, "to_dict") and not isinstance(config, dict) else config
-    if isinstance(config, dict) and ("input_size" in config or "image_mean" in config):
+    if isinstance(config, dict):
         if interpolation:
-            own = {"interpolation": interpolation} if "input_size" in config else {"resample": RESAMPLE[interpolation]}
-            config = config | own
+            # timm reads the first name and transformers the second.
+            config = config | {"interpolation": interpolation, "resample": RESAMPLE[interpolation]}
         return json.dumps(json.loads(_native.stated_pixels(json.dumps(config, default=str))))
     if hasattr(source, "crop_size") and hasattr(source, "resize_size"):
         (resize,), (crop,) = source.resize_size, source.crop_size

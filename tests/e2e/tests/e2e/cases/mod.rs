@@ -7,5 +7,6 @@ mod needs_shared {
         mod network_kinds;
         mod photos;
         mod labels;
+        mod networks;
     }
 }
