@@ -1,7 +1,6 @@
 //! Requirements for a network. It must have a single input with a fixed size per sample, a single output, and
 //! a dynamic batch.
 
-use crate::onnx::{Dimension, DimensionValue, ModelProto, ValueInfo};
 use crate::form::{drop_unread, read_names};
 use crate::onnx::{Dimension, DimensionValue, ModelProto, ValueInfo};
 use crate::{GraphError, Model, operators};

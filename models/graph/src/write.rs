@@ -2,10 +2,11 @@
 
 use crate::onnx::{ModelProto, StringStringEntry, TensorProto};
 use crate::{GraphError, Model};
+use frostline_sealed::whole_file::Unfinished;
 use prost::Message;
 use sha2::{Digest, Sha256};
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -88,7 +89,8 @@ impl Model {
 
     /// Writes the model to `path`. Above 2 GiB, the weights are written to `<file name>.<hash>.data` in the
     /// same folder. A file is moved to `path` only when it is complete. Until then, the previous model and
-    /// the weights of the previous model do not change.
+    /// the weights of the previous model do not change. Links are followed, and pipes and devices are written
+    /// to.
     ///
     /// # Errors
     /// Returns [`GraphError::Write`] if a file cannot be written.
@@ -102,18 +104,36 @@ impl Model {
     /// # Errors
     /// Returns [`GraphError::Write`] if a file cannot be written.
     pub fn stage(&self, path: impl AsRef<Path>, limit: usize) -> Result<Staged, GraphError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| GraphError::Write { path, source }
+        };
         let path = path.as_ref();
-        let mut staged = Staged { files: Vec::new() };
+        let model = Unfinished::create(path).map_err(failed(path))?;
         let mut proto = self.clone().into_proto();
+        let mut weights = None;
         if proto.encoded_len() > limit {
-            let mut weights = initializers(&mut proto);
-            let data = beside(path, &(digits(&weights) + DATA));
+            let Some(model) = model.path() else {
+                let why = "the weights need a second file, which a pipe or device cannot hold; choose a regular file";
+                return Err(failed(path)(io::Error::other(why)));
+            };
+            let mut moved = initializers(&mut proto);
+            let data = beside(model, &(digits(&moved) + DATA));
             let location = name_of(&data);
-            staged.fill(data, |file| move_out(&mut weights, &location, file))?;
+            let file = Unfinished::create(&data).map_err(failed(&data))?;
+            fill(&file, |to| move_out(&mut moved, &location, to)).map_err(failed(&data))?;
+            weights = Some(file);
         }
-        staged.fill(path.into(), |file| file.write_all(&proto.encode_to_vec()))?;
-        Ok(staged)
+        fill(&model, |to| to.write_all(&proto.encode_to_vec())).map_err(failed(path))?;
+        Ok(Staged { weights, model })
     }
+}
+
+/// Writes the output of `write` to `file`.
+fn fill(file: &Unfinished, write: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>) -> io::Result<()> {
+    let mut to = BufWriter::new(file.file());
+    write(&mut to)?;
+    to.flush()
 }
 
 fn encoded(proto: &ModelProto) -> Result<Vec<u8>, GraphError> {
@@ -139,13 +159,13 @@ impl Parts {
     pub const WEIGHTS: &str = "weights";
 }
 
-/// Complete files of a model with temporary names. Dropping the value removes them.
+/// Complete files of a model with temporary names. Dropping the value removes them. A model in a pipe or
+/// device is already written.
 #[derive(Debug)]
 #[must_use = "dropping this value removes the files; call commit to keep them"]
 pub struct Staged {
-    /// Temporary and final path of each file. The weights come first, because the model is unusable without
-    /// them.
-    files: Vec<(PathBuf, PathBuf)>,
+    weights: Option<Unfinished>,
+    model: Unfinished,
 }
 
 impl Staged {
@@ -153,45 +173,22 @@ impl Staged {
     ///
     /// # Errors
     /// Returns [`GraphError::Write`] if a file cannot be moved.
-    pub fn commit(mut self) -> Result<(), GraphError> {
-        let names: Vec<PathBuf> = self.files.iter().map(|(_, path)| path.clone()).collect();
-        // Dropping the value removes the files that were not moved.
-        while let Some((partial, path)) = self.files.first() {
-            std::fs::rename(partial, path).map_err(|source| GraphError::Write {
-                path: path.clone(),
-                source,
-            })?;
-            self.files.remove(0);
+    pub fn commit(self) -> Result<(), GraphError> {
+        let files = [self.weights, Some(self.model)];
+        let names: Vec<PathBuf> = files
+            .iter()
+            .flatten()
+            .filter_map(Unfinished::path)
+            .map(Path::to_owned)
+            .collect();
+        // The weights come first, because the model is unusable without them.
+        for file in files.into_iter().flatten() {
+            let path = file.path().unwrap_or(Path::new("")).to_owned();
+            file.finish()
+                .map_err(|source| GraphError::Write { path, source })?;
         }
         remove_stale(&names);
         Ok(())
-    }
-
-    /// Writes a file under a temporary name in the folder of `path`.
-    fn fill(
-        &mut self,
-        path: PathBuf,
-        fill: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>,
-    ) -> Result<(), GraphError> {
-        let partial = beside(&path, &format!("partial-{}", std::process::id()));
-        self.files.push((partial.clone(), path.clone()));
-        let write = || {
-            let mut file = BufWriter::new(File::create(&partial)?);
-            fill(&mut file)?;
-            file.into_inner()
-                .map_err(std::io::IntoInnerError::into_error)?
-                .sync_all()
-        };
-        write().map_err(|source| GraphError::Write { path, source })
-    }
-}
-
-impl Drop for Staged {
-    fn drop(&mut self) {
-        for (partial, _) in &self.files {
-            // Ignore errors: the file does not exist if its creation failed.
-            let _ = std::fs::remove_file(partial);
-        }
     }
 }
 

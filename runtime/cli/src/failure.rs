@@ -138,7 +138,7 @@ fn class(error: &anyhow::Error) -> Option<ErrorClass> {
         if let Some(body) = cause.downcast_ref::<ErrorBody>() {
             return Some(body.class);
         }
-        let client = match cause.downcast_ref::<TrainerError>() {
+        let client = match cause.downcast_ref::<TrainerError>().map(TrainerError::cause) {
             Some(TrainerError::Client(client)) => Some(client),
             _ => cause.downcast_ref::<ClientError>(),
         };

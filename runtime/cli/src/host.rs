@@ -1,15 +1,13 @@
 //! Connections to a running host, or to an embedded host inside this process.
 
+use crate::host_folder::HostFolder;
 use anyhow::{Context, Result, bail};
 use frostline_client::{Deadlines, HostClient, Hosts, Token, Trust};
 use frostline_job::HostList;
 use frostline_job::flags::missing;
 use frostline_server::{Host, HostSettings, RunningHost};
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
-use tempfile::TempDir;
 
 /// Drain timeout of an embedded host. The job has already ended, so the remaining work is not needed.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -82,7 +80,7 @@ pub(crate) struct Connection {
 
 struct Embedded {
     host: RunningHost,
-    _state: TempDir,
+    _folder: HostFolder,
 }
 
 impl Connection {
@@ -107,21 +105,18 @@ impl Connection {
     }
 
     async fn embed(data: String, device: &str, image_pixels: Option<u64>) -> Result<Self> {
-        let state = tempfile::Builder::new()
-            .prefix("frostline-")
-            // The folder contains the host's token.
-            .permissions(Permissions::from_mode(0o700))
-            .tempdir()
-            .context("cannot create a temporary folder for the embedded host")?;
+        let folder =
+            HostFolder::create().context("cannot create a temporary folder for the embedded host")?;
+        let state = folder.state();
         let mut settings = HostSettings {
             listen: "127.0.0.1:0".to_owned(),
-            state: data_url(&state.path().display().to_string())?,
+            state: data_url(&state.display().to_string())?,
             data: vec![data],
             ..HostSettings::default()
         };
         device.clone_into(&mut settings.engine.device);
         settings.limits.image_pixels = image_pixels.unwrap_or(settings.limits.image_pixels);
-        let token_file = state.path().join("token");
+        let token_file = state.join("token");
         let mut config = settings.check()?;
         // Error messages may contain details, because the user also operates this host.
         config.stores.hides_settings = false;
@@ -132,7 +127,10 @@ impl Connection {
         Ok(Self {
             one: Some(client.clone()),
             hosts: client.into(),
-            embedded: Some(Embedded { host, _state: state }),
+            embedded: Some(Embedded {
+                host,
+                _folder: folder,
+            }),
         })
     }
 

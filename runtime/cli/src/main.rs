@@ -21,6 +21,7 @@ mod figures;
 mod guest;
 mod guest_log;
 mod host;
+mod host_folder;
 mod log;
 mod man;
 mod model;
@@ -39,22 +40,20 @@ mod reporter;
 mod results;
 mod runs;
 mod serve;
+mod signals;
 mod sweep;
 mod traces;
 mod train;
 
-use arguments::{Arguments, Command, refuse_secrets};
-use clap::{CommandFactory, Parser};
-use failure::INTERRUPTED;
+use arguments::{Arguments, Command};
+use clap::CommandFactory;
 use frostline_server::ConfinedLane;
 use std::io::Write;
 use std::process::ExitCode;
 use tokio_util::sync::CancellationToken;
 
 fn main() -> ExitCode {
-    let given = std::env::args_os().filter_map(|argument| argument.into_string().ok());
-    let parsed = refuse_secrets(given).and_then(|()| Arguments::try_parse());
-    let arguments = match parsed {
+    let arguments = match Arguments::of(std::env::args_os()) {
         Ok(arguments) => arguments,
         Err(error) => return failure::report_usage_error(&error),
     };
@@ -84,7 +83,9 @@ fn main() -> ExitCode {
     };
     let stop = CancellationToken::new();
     let result = runtime.block_on(async {
-        tokio::spawn(stop_on_signal(stop.clone()));
+        // A host keeps the default action, which ends it.
+        let hangs_up = !matches!(arguments.command, Command::Serve(_));
+        tokio::spawn(signals::stop_on_signal(stop.clone(), hangs_up));
         if arguments.until_input_ends {
             stop_with_input(stop.clone());
         }
@@ -152,24 +153,4 @@ fn stop_with_input(stop: CancellationToken) {
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
         stop.cancel();
     });
-}
-
-/// Cancels `stop` after the first Ctrl-C or SIGTERM, and exits immediately after the second.
-async fn stop_on_signal(stop: CancellationToken) {
-    use tokio::signal::unix::{SignalKind, signal};
-    // Install both handlers first, to catch a second signal that immediately follows the first.
-    let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
-    let (Ok(mut interrupt), Ok(mut terminate)) = signals else {
-        return;
-    };
-    for again in [false, true] {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-        if again {
-            std::process::exit(i32::from(INTERRUPTED));
-        }
-        stop.cancel();
-    }
 }

@@ -45,30 +45,31 @@ pub(crate) fn print_each(values: &[impl Serialize]) -> io::Result<()> {
 /// Locks standard output.
 #[expect(clippy::disallowed_methods, reason = "the only permitted use")]
 pub(crate) fn stdout() -> Plain<StdoutLock<'static>> {
-    Plain(io::stdout().lock())
+    Plain::new(io::stdout().lock())
 }
 
 /// Locks standard error.
 #[expect(clippy::disallowed_methods, reason = "the only permitted use")]
 pub(crate) fn stderr() -> Plain<StderrLock<'static>> {
-    Plain(io::stderr().lock())
+    Plain::new(io::stderr().lock())
 }
 
 /// Returns true if standard error is a terminal.
 pub(crate) fn is_watched() -> bool {
-    stderr().0.is_terminal()
+    stderr().get_mut().is_terminal()
 }
 
 /// Returns true if standard output is a terminal.
 pub(crate) fn is_terminal() -> bool {
-    stdout().0.is_terminal()
+    stdout().get_mut().is_terminal()
 }
 
 /// Clears the terminal. Does nothing if standard output is not a terminal.
 pub(crate) fn clear() -> io::Result<()> {
-    let Plain(mut stdout) = stdout();
-    if stdout.is_terminal() {
-        stdout.write_all(CLEAR)?;
+    let mut escaped = stdout();
+    let terminal = escaped.get_mut();
+    if terminal.is_terminal() {
+        terminal.write_all(CLEAR)?;
     }
     Ok(())
 }

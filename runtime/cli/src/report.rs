@@ -29,6 +29,19 @@ pub(crate) fn run(flags: &Report, json: bool) -> Result<()> {
         .iter()
         .map(|run| of_sweep(run))
         .collect::<Result<_>>()?;
+    let inputs = folders.iter().flatten().flat_map(|run| {
+        let names = [layout::CONFIG, layout::EVENTS, layout::PLAN, layout::PREDICTIONS];
+        names.map(|name| run.join(name))
+    });
+    if inputs
+        .into_iter()
+        .any(|input| whole_file::is_same(&input, &target))
+    {
+        bail!(
+            "the report would overwrite {}, which it is made from; choose another output file",
+            target.display()
+        );
+    }
     let runs: Vec<Run> = folders
         .iter()
         .flatten()

@@ -123,22 +123,44 @@ pub(crate) fn new_folder(runs: &Path, model: &str) -> Result<PathBuf> {
         .map(|letter| if fits(letter) { letter } else { '-' })
         .collect();
     let name = format!("{}-{model}", time.format("%Y%m%d-%H%M%S"));
-    for number in 1..MOST {
+    numbered(&runs.join(name)).with_context(cannot)
+}
+
+/// Creates the folder `first`, or `first` followed by a hyphen and the first unused number from 2 to
+/// [`MOST`].
+fn numbered(first: &Path) -> Result<PathBuf> {
+    let name = first.file_name().unwrap_or_default().to_string_lossy();
+    for number in 1..=MOST {
         let path = match number {
-            1 => runs.join(&name),
-            _ => runs.join(format!("{name}-{number}")),
+            1 => first.to_owned(),
+            _ => first.with_file_name(format!("{name}-{number}")),
         };
         match fs::create_dir(&path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            made => return made.map(|()| path).with_context(cannot),
+            made => return Ok(made.map(|()| path)?),
         }
     }
+    let runs = first.parent().unwrap_or(first);
     bail!("{} has {MOST} runs called {name}", runs.display())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_name_has_as_many_runs_as_the_error_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = folder.path().join("20261128-120000-net");
+        let made: BTreeSet<PathBuf> = (0..MOST).map(|_| numbered(&name).unwrap()).collect();
+        assert_eq!(made.len(), MOST);
+        let error = numbered(&name).unwrap_err().to_string();
+        assert!(
+            error.ends_with("has 1000 runs called 20261128-120000-net"),
+            "{error}"
+        );
+    }
 
     #[test]
     fn each_run_has_a_folder_of_its_own() {

@@ -10,7 +10,7 @@ use crate::runs::new_folder;
 use crate::train::connect;
 use anyhow::{Context, Result, bail};
 use frostline_job::folder::{self as layout, FinalState};
-use frostline_job::{Event, JobSpec, LoggedEvent};
+use frostline_job::{Event, JobSpec, LoggedEvent, sweep_refusal};
 use frostline_tensor::one_line;
 use frostline_trainer::{
     Job, Outcome, Quality, RunFolder, RunState, TrainerError, WrittenModel, runs, train, whole_file,
@@ -86,6 +86,39 @@ pub(crate) struct SweepDefinition {
 }
 
 impl SweepDefinition {
+    fn new(sweep: &[Sweep], job: &Job) -> Result<Self> {
+        Ok(Self {
+            sweep: sweep.to_vec(),
+            job: JobSpec {
+                // Use the given recipe without default rates, because these depend on the optimizer of a
+                // variant.
+                recipe: job.spec.recipe.clone(),
+                freeze: job.spec.freeze.clone(),
+                ..job.recorded()?
+            },
+        })
+    }
+
+    /// Checks that the checked `job` may resume this sweep in `folder`.
+    ///
+    /// # Errors
+    /// Returns an error if a setting differs that affects the trained models. Finished variants would have
+    /// the earlier value, and the best model would be selected among variants of different jobs.
+    pub(crate) fn check(&self, job: &Job, folder: &Path) -> Result<()> {
+        let mut now = Self::new(&self.sweep, job)?.job;
+        if self.job.model_sha256.is_none() {
+            // Frostline 0.2.0 did not record the hashes.
+            (now.model_sha256, now.guest_sha256) = (None, None);
+        }
+        if let Some(why) = sweep_refusal(&self.job.recorded(), &now.recorded()) {
+            bail!(
+                "cannot resume {}: {why}; to train with other settings, start a new sweep",
+                folder.display()
+            );
+        }
+        Ok(())
+    }
+
     /// Reads the definition from `folder`. Returns `None` if the folder does not belong to a sweep.
     ///
     /// # Errors
@@ -112,15 +145,7 @@ impl SweepDefinition {
 pub(crate) async fn run(flags: &Train, job: Job, json: bool, stop: &CancellationToken) -> Result<()> {
     let variants = variants(&job, &flags.sweep).await?;
     let folder = new_folder(&flags.runs, &format!("{}-sweep", job.model_name()))?;
-    let recorded = SweepDefinition {
-        sweep: flags.sweep.clone(),
-        job: JobSpec {
-            // Use the given recipe without default rates, because these depend on the optimizer of a variant.
-            recipe: job.spec.recipe.clone(),
-            ..job.spec.recorded()
-        },
-    };
-    recorded.write(&folder)?;
+    SweepDefinition::new(&flags.sweep, &job)?.write(&folder)?;
     train_all(job, variants, &folder, json, stop).await
 }
 
@@ -169,6 +194,14 @@ async fn train_all(
         rows.push(train_variant(variant, run, &connection, json, stop).await);
     }
     connection.close().await;
+    let is_interrupted = rows.len() < count || rows.iter().any(|row| row.state == State::Interrupted);
+    if is_interrupted && best(&rows).is_none() {
+        print_rows(&rows, "", json)?;
+        bail!(
+            "interrupted before a variant had a model; {}",
+            resume_with(folder)
+        );
+    }
     conclude(&rows, folder, job.spec.out.as_deref(), json)?;
     outcome(&rows, folder, count)
 }
@@ -277,6 +310,7 @@ fn row(
         Err(TrainerError::Diverged { kept: model, .. }) => (State::Diverged, model.as_ref().map(kept)),
         Err(TrainerError::Stopped { kept: model, .. }) => (State::Interrupted, Some(kept(model))),
         Err(TrainerError::Cancelled) => (State::Interrupted, None),
+        Err(TrainerError::Failed { kept: model, .. }) => (State::Failed, Some(kept(model))),
         Err(_) => (State::Failed, None),
     };
     VariantOutcome {
@@ -289,20 +323,25 @@ fn row(
     }
 }
 
+/// Suggests to resume the sweep in `folder`.
+fn resume_with(folder: &Path) -> String {
+    format!("resume with: frostline train --resume {}", folder.display())
+}
+
 /// Returns an error if a variant failed or the sweep was interrupted. Divergence is a valid result.
 fn outcome(rows: &[VariantOutcome], folder: &Path, count: usize) -> Result<()> {
     let of = |state| rows.iter().find(|row| row.state == state);
     if of(State::Interrupted).is_some() || rows.len() < count {
         let done = rows.iter().filter(|row| row.state != State::Interrupted).count();
         bail!(
-            "interrupted after {done} of {count} variants; the best model of these was written; resume with: frostline train --resume {}",
-            folder.display()
+            "interrupted after {done} of {count} variants; the best model so far was written; {}",
+            resume_with(folder)
         );
     }
     if let Some(row) = of(State::Failed) {
         let why = row.error.as_deref().unwrap_or_default();
         bail!(
-            "the variant {} failed: {why}; wrote the best model of the other variants",
+            "the variant {} failed: {why}; the best model of all variants was written",
             row.variant
         );
     }

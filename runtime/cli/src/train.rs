@@ -6,6 +6,7 @@ use crate::feature_store::open_feature_store;
 use crate::host::{Access, Connection, data_url};
 use crate::output::print_json;
 use crate::reporter::Reporter;
+use crate::sweep::SweepDefinition;
 use crate::{results, runs, sweep};
 use anyhow::{Context, Result, bail};
 use frostline_graph::Model;
@@ -19,10 +20,9 @@ use tokio_util::sync::CancellationToken;
 pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> Result<()> {
     let resumed = runs::resumed(&flags)?;
     if let Some(run) = &resumed
-        && let Some((folder, sweep::SweepDefinition { sweep, job })) = runs::sweep_of(run)?
+        && let Some((folder, sweep)) = runs::sweep_of(run)?
     {
-        let job = open(spec(&flags.job, Some(job))?)?.checked().await?;
-        return sweep::resume(&folder, &sweep, job, json, stop).await;
+        return resume_sweep(&flags, &folder, sweep, json, stop).await;
     }
     let recorded = resumed
         .as_deref()
@@ -54,6 +54,25 @@ pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> R
     result
 }
 
+/// Resumes the sweep in `folder`, or prints its job.
+async fn resume_sweep(
+    flags: &Train,
+    folder: &Path,
+    sweep: SweepDefinition,
+    json: bool,
+    stop: &CancellationToken,
+) -> Result<()> {
+    let mut job = open(spec(&flags.job, Some(sweep.job.clone()))?)?;
+    // Each variant writes its model to a run in this folder.
+    job.run = Some(RunFolder::new(folder));
+    let job = job.checked().await?;
+    sweep.check(&job, folder)?;
+    if flags.dry_run {
+        return show(&job, json);
+    }
+    sweep::resume(folder, &sweep.sweep, job, json, stop).await
+}
+
 /// Trains the job in the folder `run` and writes the report.
 async fn train_job(mut job: Job, run: &Path, json: bool, stop: &CancellationToken) -> Result<()> {
     let connection = connect(&mut job).await?;
@@ -71,7 +90,8 @@ async fn train_job(mut job: Job, run: &Path, json: bool, stop: &CancellationToke
     connection.close().await;
     if matches!(
         result,
-        Ok(_) | Err(TrainerError::Stopped { .. } | TrainerError::Diverged { .. })
+        Ok(_)
+            | Err(TrainerError::Stopped { .. } | TrainerError::Failed { .. } | TrainerError::Diverged { .. })
     ) {
         match results::write(run) {
             Ok(report) if !json => say!("report     {}", report.display()),
@@ -146,12 +166,17 @@ fn failed(error: TrainerError, run: &Path) -> anyhow::Error {
     if settled || !frostline_trainer::can_resume(run) {
         return error.into();
     }
-    // Without this flag, the job would fail at the same image again.
-    let skip = match error {
-        TrainerError::BadSample { .. } => " --on-bad-sample skip",
-        _ => "",
+    let (without, skip) = match error.cause() {
+        // Without the flag, the job would fail at the same image again.
+        TrainerError::BadSample { .. } | TrainerError::DataChanged { .. } => {
+            (" without these images", " --on-bad-sample skip")
+        }
+        _ => ("", ""),
     };
-    let hint = format!("resume with: frostline train --resume {}{skip}", run.display());
+    let hint = format!(
+        "resume{without} with: frostline train --resume {}{skip}",
+        run.display()
+    );
     anyhow::Error::new(Hinted { error, hint })
 }
 

@@ -28,7 +28,7 @@ pub struct FoundRows {
 /// [`Store::refresh`]. Queued rows are found immediately. Dropping the store writes the queued rows.
 pub struct Store {
     inner: Arc<Inner>,
-    writer: Writer,
+    pub(crate) writer: Writer,
     /// Locked by the job that shares rows with other machines.
     lead: Mutex<Option<File>>,
     room: StoreSpace,

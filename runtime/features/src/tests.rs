@@ -377,6 +377,19 @@ fn a_suspended_writer_does_not_block_other_jobs() {
     assert!(found(&store, &[1]) == [1] && store.take_warnings().is_empty());
 }
 
+#[test]
+fn a_full_queue_passes_over_missing_rows_only() {
+    let place = TestCache::new();
+    let store = place.open();
+    keep(&store, &[1]);
+    store.settle();
+    store.writer.fill_queue();
+    keep(&store, &[1]);
+    assert!(store.take_warnings().is_empty());
+    keep(&store, &[1, 2]);
+    assert!(store.take_warnings()[0].starts_with("1 features were not cached"));
+}
+
 fn flip(file: &Path, byte: usize, bit: u8) {
     let mut bytes = fs::read(file).unwrap();
     bytes[byte] ^= 1 << bit;

@@ -107,20 +107,21 @@ impl Writer {
         let rows = Arc::new(rows);
         let bytes = rows.byte_len() as u64;
         let mut state = self.inner.state.lock();
+        for slot in &mut keys {
+            slot.take_if(|key| state.index.get(key).is_some() || state.pending.rows.contains_key(key));
+        }
+        let missing = keys.iter().flatten().count() as u64;
+        if missing == 0 {
+            return;
+        }
         if state.pending.bytes + bytes > MOST_PENDING && state.pending.bytes > 0 {
-            state.passed_over += keys.iter().flatten().count() as u64;
+            state.passed_over += missing;
             return;
         }
-        for (row, slot) in keys.iter_mut().enumerate() {
-            let Some(key) = *slot else { continue };
-            if state.index.get(&key).is_some() || state.pending.rows.contains_key(&key) {
-                *slot = None;
-            } else {
-                state.pending.rows.insert(key, (Arc::clone(&rows), row));
+        for (row, key) in keys.iter().enumerate() {
+            if let Some(key) = key {
+                state.pending.rows.insert(*key, (Arc::clone(&rows), row));
             }
-        }
-        if keys.iter().all(Option::is_none) {
-            return;
         }
         state.pending.bytes += bytes;
         drop(state);
@@ -134,6 +135,12 @@ impl Writer {
     /// Blocks until all batches queued so far are processed. Other threads can queue rows meanwhile.
     pub(crate) fn settle(&self) {
         self.progress.wait();
+    }
+
+    /// Makes the queue appear full.
+    #[cfg(test)]
+    pub(crate) fn fill_queue(&self) {
+        self.inner.state.lock().pending.bytes = MOST_PENDING;
     }
 }
 
@@ -153,7 +160,10 @@ impl WriteLock {
                 Err(TryLockError::WouldBlock) => {
                     // Later batches do not wait until the lock has been acquired again.
                     self.wait = Duration::ZERO;
-                    inner.state.lock().passed_over += handed.keys.iter().flatten().count() as u64;
+                    let mut state = inner.state.lock();
+                    let missing = handed.keys.iter().flatten();
+                    let missing = missing.filter(|key| state.index.get(key).is_none()).count();
+                    state.passed_over += missing as u64;
                     return Ok(());
                 }
                 Err(TryLockError::Error(error)) => return Err(error.to_string()),

@@ -4,10 +4,15 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write};
+use std::mem;
 
-/// Writer that escapes all text with [`plain`].
+/// Writer that escapes all text with [`plain`]. A UTF-8 character may be split over several writes.
 #[derive(Debug)]
-pub struct Plain<W>(pub W);
+pub struct Plain<W: Write> {
+    to: W,
+    /// Start of a character whose other bytes have not been written yet, up to 3 bytes.
+    incomplete: Vec<u8>,
+}
 
 /// Escapes characters that control a terminal or change the reading direction. Line feeds and tabs are kept.
 /// JSON documents stay equivalent, because the escapes are valid in JSON strings.
@@ -48,15 +53,46 @@ fn steers(character: char) -> bool {
         )
 }
 
+impl<W: Write> Plain<W> {
+    /// Creates a writer that passes the escaped text to `to`.
+    pub fn new(to: W) -> Self {
+        let incomplete = Vec::new();
+        Self { to, incomplete }
+    }
+
+    /// Returns the writer for text that needs no escaping.
+    pub fn get_mut(&mut self) -> &mut W {
+        &mut self.to
+    }
+}
+
 impl<W: Write> Write for Plain<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0
-            .write_all(plain(&String::from_utf8_lossy(bytes)).as_bytes())?;
+        let mut text = mem::take(&mut self.incomplete);
+        text.extend_from_slice(bytes);
+        let last = text.utf8_chunks().last().map_or(&[][..], |chunk| chunk.invalid());
+        // Without a length of the error, more bytes could complete the character.
+        let is_incomplete = str::from_utf8(last).is_err_and(|error| error.error_len().is_none());
+        if is_incomplete {
+            self.incomplete = last.to_vec();
+            text.truncate(text.len() - self.incomplete.len());
+        }
+        self.to
+            .write_all(plain(&String::from_utf8_lossy(&text)).as_bytes())?;
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
+        self.to.flush()
+    }
+}
+
+impl<W: Write> Drop for Plain<W> {
+    fn drop(&mut self) {
+        if !self.incomplete.is_empty() {
+            // The reader may be gone, as for other output.
+            let _ = self.to.write_all("\u{fffd}".as_bytes());
+        }
     }
 }
 
@@ -64,14 +100,35 @@ impl<W: Write> Write for Plain<W> {
 mod tests {
     use super::*;
 
+    /// Returns the text after a write for each of `pieces`.
+    fn written(pieces: &[&[u8]]) -> String {
+        let mut text = Vec::new();
+        let mut to = Plain::new(&mut text);
+        pieces.iter().for_each(|piece| to.write_all(piece).unwrap());
+        drop(to);
+        String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn a_split_character_is_written_whole() {
+        let text = "aä€\u{9b}\u{1f600}\u{202e}z";
+        for end in 0..=text.len() {
+            let (left, right) = text.as_bytes().split_at(end);
+            assert_eq!(written(&[left, right]), plain(text), "{end}");
+        }
+        let bytes: Vec<&[u8]> = text.as_bytes().chunks(1).collect();
+        assert_eq!(written(&bytes), plain(text));
+        // Invalid and unfinished bytes are replaced once, in their position.
+        assert_eq!(written(&[b"a\xff", b"b\xe2\x82"]), "a\u{fffd}b\u{fffd}");
+        assert_eq!(written(&[b"\xe2\x82", b"c"]), "\u{fffd}c");
+    }
+
     #[test]
     fn nothing_steers_a_terminal() {
         let hostile = "a\u{1b}[2J\u{9b}31m\r\u{7}\u{7f}\u{202e}b\u{2066}\u{85}\n\tä€";
         let expected = "a\\u001b[2J\\u009b31m\\u000d\\u0007\\u007f\\u202eb\\u2066\\u0085\n\tä€";
         assert_eq!(plain(hostile), expected);
-        let mut written = Plain(Vec::new());
-        write!(written, "{hostile}").unwrap();
-        assert_eq!(String::from_utf8(written.0).unwrap(), expected);
+        assert_eq!(written(&[hostile.as_bytes()]), expected);
         assert_eq!(plain_line("a\nerror: b"), "a\\u000aerror: b");
     }
 

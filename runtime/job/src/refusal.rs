@@ -2,6 +2,7 @@
 
 use crate::{Class, JobSpec, Scheduler, Setting};
 use serde_json::Value;
+use std::path::Path;
 
 /// Maximum number of settings named in a message.
 const NAMED: usize = 4;
@@ -25,34 +26,27 @@ impl JobSpec {
 /// settings of the run, and `begun` is the number of started epochs. Both settings must be in the form of
 /// [`JobSpec::recorded`] and include hashes.
 pub fn refusal(then: &JobSpec, now: &JobSpec, begun: u32) -> Option<String> {
-    if then.model_sha256 != now.model_sha256 {
-        let of = |spec: &JobSpec| {
-            let file = spec.model.as_deref().and_then(std::path::Path::file_stem);
-            let hash = spec.model_sha256.clone().unwrap_or_default();
-            let short = hash.get(..12).unwrap_or(&hash).to_owned();
-            (file.unwrap_or_default().to_string_lossy().into_owned(), short)
-        };
-        let ((then, then_hash), (name, hash)) = (of(then), of(now));
-        return Some(format!(
-            "the model is '{name}' (SHA-256 {hash}), the checkpoint has '{then}' ({then_hash})"
-        ));
-    }
     let mut differ = Vec::new();
-    for (old, new) in then.identity().iter().zip(now.identity()) {
-        if old.value == new.value {
-            continue;
-        }
-        if new.name == "epochs" {
+    for difference in differences(then, now) {
+        if difference.name == "epochs" {
             differ.extend(epochs_refusal(then, now, begun));
-            continue;
+        } else {
+            differ.push(difference.text("checkpoint"));
         }
-        let flag = new.name.replace('_', "-");
-        differ.push(format!(
-            "--{flag} is {}, the checkpoint has {}",
-            shown(&new.value),
-            shown(&old.value)
-        ));
     }
+    joined(differ)
+}
+
+/// Explains why a sweep cannot be resumed with the settings `now`, or returns `None` if it can. `then` are
+/// the settings of the sweep. Unlike [`refusal`], the number of epochs cannot change, because finished
+/// variants are not trained again. Both settings must be in the form of [`JobSpec::recorded`].
+pub fn sweep_refusal(then: &JobSpec, now: &JobSpec) -> Option<String> {
+    let differ = differences(then, now);
+    joined(differ.iter().map(|difference| difference.text("sweep")).collect())
+}
+
+/// Joins the first [`NAMED`] differences, or returns `None` if there are no differences.
+fn joined(mut differ: Vec<String>) -> Option<String> {
     if differ.is_empty() {
         return None;
     }
@@ -62,6 +56,72 @@ pub fn refusal(then: &JobSpec, now: &JobSpec, begun: u32) -> Option<String> {
     };
     differ.truncate(NAMED);
     Some(differ.join("; ") + &more)
+}
+
+/// Setting with different values in a run and in a job that resumes it.
+struct Difference {
+    name: String,
+    then: String,
+    now: String,
+}
+
+impl Difference {
+    /// Describes the difference. `recorded` names the owner of the earlier value.
+    fn text(&self, recorded: &str) -> String {
+        let Self { name, then, now } = self;
+        let what = match name.as_str() {
+            "model_sha256" => "the model".to_owned(),
+            "guest_sha256" => "the guest".to_owned(),
+            name => format!("--{}", name.replace('_', "-")),
+        };
+        format!("{what} is {now}, the {recorded} has {then}")
+    }
+}
+
+/// Returns the settings that identify a job and differ. If the model differs, the other settings are
+/// omitted.
+fn differences(then: &JobSpec, now: &JobSpec) -> Vec<Difference> {
+    if then.model_sha256 != now.model_sha256 {
+        return vec![Difference {
+            name: "model_sha256".to_owned(),
+            then: file_name(then.model.as_deref(), then.model_sha256.as_deref()),
+            now: file_name(now.model.as_deref(), now.model_sha256.as_deref()),
+        }];
+    }
+    let toggled = then.reproducible != now.reproducible;
+    let compared = |setting: &Setting| match setting.class {
+        Class::Identity => true,
+        Class::Exact => then.reproducible && now.reproducible,
+        Class::Free | Class::Place => false,
+    };
+    // The default batch size depends on whether the job is reproducible.
+    let follows = |setting: &Setting| toggled && setting.name == "fixed_batch";
+    let pairs = then.settings().into_iter().zip(now.settings());
+    let differ = pairs
+        .filter(|(old, new)| compared(new) && !follows(new) && old.value != new.value)
+        .map(|(old, new)| match new.name.as_str() {
+            "guest_sha256" => Difference {
+                name: new.name,
+                then: file_name(then.guest.as_deref(), then.guest_sha256.as_deref()),
+                now: file_name(now.guest.as_deref(), now.guest_sha256.as_deref()),
+            },
+            _ => Difference {
+                name: new.name,
+                then: shown(&old.value),
+                now: shown(&new.value),
+            },
+        });
+    differ.collect()
+}
+
+/// Formats the name, if any, and the shortened SHA-256 of a file.
+fn file_name(file: Option<&Path>, sha256: Option<&str>) -> String {
+    let sha256 = sha256.unwrap_or("unknown");
+    let short = sha256.get(..12).unwrap_or(sha256);
+    match file.and_then(Path::file_stem) {
+        Some(name) => format!("'{}' (SHA-256 {short})", name.to_string_lossy()),
+        None => format!("SHA-256 {short}"),
+    }
 }
 
 /// Explains why the number of epochs cannot change, or returns `None` if it can.
@@ -111,7 +171,7 @@ mod tests {
     #[test]
     fn differing_settings_are_named_with_both_values() {
         type Change = fn(&mut JobSpec);
-        let changes: [(Change, [&str; 2]); 6] = [
+        let changes: [(Change, [&str; 2]); 7] = [
             (
                 |job| job.recipe.lr = Some(LearningRates::One(0.5)),
                 ["--lr is 0.5,", "has 0.003"],
@@ -131,7 +191,11 @@ mod tests {
             ),
             (
                 |job| job.model_sha256 = Some("cd".repeat(32)),
-                ["'Tiny net' (SHA-256 cdcdcdcdcdcd)", "(abababababab)"],
+                ["'Tiny net' (SHA-256 cdcdcdcdcdcd)", "(SHA-256 abababababab)"],
+            ),
+            (
+                |job| job.guest_sha256 = Some("ef".repeat(32)),
+                ["the guest is SHA-256 efefefefefef", "has SHA-256 unknown"],
             ),
         ];
         for (change, words) in changes {
@@ -208,6 +272,47 @@ mod tests {
             said.contains("--split is none, the checkpoint has auto") && said.contains("--threads"),
             "{said}"
         );
+    }
+
+    #[test]
+    fn settings_are_named_only_if_they_differ() {
+        let plain = spec();
+        let mut exact = JobSpec {
+            reproducible: true,
+            ..spec()
+        };
+        // Set by the check of a reproducible job.
+        exact.terms.fixed_batch = Some(16);
+        for (then, now, expected) in [
+            (&plain, &exact, "--reproducible is true, the checkpoint has false"),
+            (&exact, &plain, "--reproducible is false, the checkpoint has true"),
+        ] {
+            assert_eq!(refusal(&then.recorded(), &now.recorded(), 1).unwrap(), expected);
+        }
+        let mut other = exact.clone();
+        (other.recipe.batch, other.prefetch) = (8, 9);
+        let said = refusal(&plain.recorded(), &other.recorded(), 1).unwrap();
+        assert_eq!(
+            said,
+            "--reproducible is true, the checkpoint has false; --batch is 8, the checkpoint has 64"
+        );
+    }
+
+    #[test]
+    fn a_sweep_keeps_all_settings_that_define_its_jobs() {
+        let constant = |epochs, seed| {
+            let mut job = spec();
+            (job.recipe.epochs, job.recipe.seed, job.prefetch) = (epochs, seed, 3 + epochs as usize);
+            (job.recipe.lr_scheduler, job.recipe.warmup_ratio) = (Scheduler::Constant, 0.0);
+            job.recorded()
+        };
+        assert_eq!(refusal(&constant(6, 0), &constant(9, 0), 1), None);
+        let said = sweep_refusal(&constant(6, 0), &constant(9, 1)).unwrap();
+        assert_eq!(
+            said,
+            "--epochs is 9, the sweep has 6; --seed is 1, the sweep has 0"
+        );
+        assert_eq!(sweep_refusal(&constant(6, 0), &constant(6, 0)), None);
     }
 
     #[test]

@@ -75,6 +75,11 @@ mod needs_wheel {
         super::run(PYTHON, "test_client.py");
     }
 
+    #[test]
+    fn abandoned_folders_are_removed() {
+        super::run(PYTHON, "test_temporary.py");
+    }
+
     mod long {
         use super::PYTHON;
         use crate::run;

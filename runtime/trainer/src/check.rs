@@ -5,11 +5,12 @@ use crate::plan::split_within;
 use crate::recipe::batch_norm;
 use crate::standard::LinearHead;
 use crate::training::{export, unfreeze};
-use crate::{Job, Policy, SettingError, TrainerError, model_metadata};
-use frostline_client::SampleFiles;
+use crate::{Job, JobSpec, Policy, SettingError, TrainerError, model_metadata, whole_file};
+use frostline_client::{LabelTable, SampleFiles};
 use frostline_graph::{Cut, Network};
 use frostline_training::Trainability;
 use frostline_wire::Split;
+use std::path::Path;
 
 impl Job {
     /// Validates the job independently of hosts and data, and replaces the module names of cuts by tensor
@@ -19,7 +20,7 @@ impl Job {
     /// Returns an error if the job is invalid:
     ///
     /// - [`TrainerError::Setting`], [`TrainerError::InvalidRecipe`] or [`TrainerError::Terms`] for an invalid
-    ///   setting
+    ///   setting, including a path for the model that the job reads from
     /// - [`TrainerError::Export`] if the model cannot be written to the requested path
     /// - [`TrainerError::Graph`] or [`TrainerError::Policy`] if the network does not have a requested cut
     /// - [`TrainerError::Unfreezing`] for an invalid later freeze cut
@@ -35,6 +36,7 @@ impl Job {
     fn settled(mut self) -> Result<Self, TrainerError> {
         self.check()?;
         if let Some(out) = &self.spec.out {
+            self.check_overwriting(out)?;
             export::check_target(out)?;
         }
         SettingError::require(
@@ -73,6 +75,34 @@ impl Job {
             self.check_linear(&network)?;
         }
         Ok(self)
+    }
+
+    /// Returns an error if a model in `out` would overwrite a file that the job reads. An interrupted job
+    /// could then not be resumed.
+    fn check_overwriting(&self, out: &Path) -> Result<(), SettingError> {
+        let JobSpec {
+            model,
+            labels,
+            guest,
+            hosts,
+            ..
+        } = &self.spec;
+        let table = Path::new(&self.spec.data).join(LabelTable::KEY);
+        for (what, file) in [
+            ("network", model.as_deref()),
+            ("table of labels", labels.as_deref().or(Some(&table))),
+            ("guest", guest.as_deref()),
+            ("token", hosts.token_file.as_deref()),
+        ] {
+            let is_read = file.is_some_and(|file| whole_file::is_same(file, out));
+            SettingError::require(
+                !is_read,
+                "the tuned model's file",
+                &out.display(),
+                &format!("the job reads its {what} from this file; choose another path"),
+            )?;
+        }
+        Ok(())
     }
 
     /// Returns an error if the suffix is not just a linear classifier.

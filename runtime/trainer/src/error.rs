@@ -371,6 +371,23 @@ pub enum TrainerError {
         /// Description of the written model.
         kept: WrittenModel,
     },
+    /// The job failed after the first step and has written a model.
+    #[error("{source}; {kept}")]
+    Failed {
+        /// The error that ended the job.
+        source: Box<TrainerError>,
+        /// Description of the written model.
+        kept: WrittenModel,
+    },
+    /// The samples of a run have changed since its last checkpoint. The run can be resumed with
+    /// [`OnBadSample::Skip`](crate::OnBadSample::Skip), which leaves these samples out.
+    #[error("cannot resume {run}: the data set has changed: {difference}", run = run.display())]
+    DataChanged {
+        /// Path of the folder.
+        run: PathBuf,
+        /// Number of samples that were added, removed and changed.
+        difference: String,
+    },
     /// The job was canceled before the first step, so no model was written.
     #[error("stopped before the first step; no model was written")]
     Cancelled,
@@ -410,6 +427,14 @@ impl fmt::Display for WrittenModel {
 }
 
 impl TrainerError {
+    /// Returns the error that ended the job, without the written model.
+    pub fn cause(&self) -> &Self {
+        match self {
+            Self::Failed { source, .. } => source.cause(),
+            error => error,
+        }
+    }
+
     /// Creates a [`TrainerError::File`] with the message of `why` in a single line.
     pub(crate) fn file(what: &'static str, file: &Path, why: &(dyn std::error::Error + 'static)) -> Self {
         Self::File {

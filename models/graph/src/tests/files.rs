@@ -182,18 +182,22 @@ fn a_model_that_is_replaced_half_way_keeps_its_own_weights() {
     proto.graph.as_mut().unwrap().initializer[0] = initializer("w", &noisy(3, &[40, 60]));
     let new = Model::from_bytes(proto.encode_to_vec().into()).unwrap();
     // Simulates a process that ends between the two renames.
-    std::mem::forget(new.stage(&path, 1000).unwrap());
-    let partial = format!(".partial-{}", std::process::id());
-    let names_then = names(folder.path());
-    let mut staged = names_then.iter().filter_map(|name| name.strip_suffix(&partial));
-    let data = staged.find(|name| name.ends_with(".data")).unwrap();
-    let at = |name: &str| folder.path().join(name);
-    std::fs::rename(at(&format!("{data}{partial}")), at(data)).unwrap();
+    let before = names(folder.path());
+    let aside = folder.path().join("aside");
+    std::fs::create_dir(&aside).unwrap();
+    new.stage(aside.join("large.onnx"), 1000)
+        .unwrap()
+        .commit()
+        .unwrap();
+    let data = names(&aside).pop().unwrap();
+    std::fs::rename(aside.join(&data), folder.path().join(&data)).unwrap();
+    std::fs::remove_dir_all(&aside).unwrap();
+    assert_eq!(names(folder.path()).len(), before.len() + 1);
     assert_eq!(Model::read(&path).unwrap(), old);
     // The next write removes the weights of previous models.
     new.stage(&path, 1000).unwrap().commit().unwrap();
     assert_eq!(Model::read(&path).unwrap(), new);
-    assert_eq!(names(folder.path()), ["large.onnx", data]);
+    assert_eq!(names(folder.path()), ["large.onnx", &data]);
 }
 
 #[test]
@@ -243,6 +247,27 @@ fn weights_elsewhere_are_refused() {
         let error = Model::read(&path).unwrap_err().to_string();
         assert!(error.contains("leaves the model's folder"), "{error}");
     }
+}
+
+#[test]
+fn a_model_is_written_through_a_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let inner = folder.path().join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    let link = folder.path().join("link.onnx");
+    std::os::unix::fs::symlink("inner/model.onnx", &link).unwrap();
+    let model = Model::from_bytes(small().encode_to_vec().into()).unwrap();
+    // The first write creates the file, the second replaces it.
+    for _ in 0..2 {
+        model.write(&link).unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(Model::read(&link).unwrap(), model);
+        assert_eq!(names(&inner), ["model.onnx"]);
+    }
+    // External weights are next to the model.
+    model.stage(&link, 1000).unwrap().commit().unwrap();
+    assert_eq!(Model::read(inner.join("model.onnx")).unwrap(), model);
+    assert_eq!((names(&inner).len(), names(folder.path()).len()), (2, 2));
 }
 
 #[test]

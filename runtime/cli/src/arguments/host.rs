@@ -78,8 +78,8 @@ pub(crate) struct Serve {
     /// megapixels]
     #[arg(long, value_name = "PIXELS")]
     pub(crate) image_pixels: Option<u64>,
-    /// Maximum time in seconds for running extractions to finish after SIGTERM or Ctrl-C. A second signal
-    /// ends the host immediately [default: 60]
+    /// Maximum time in seconds for running extractions to finish after SIGTERM or Ctrl-C. Another signal,
+    /// at least a second later, ends the host immediately [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = drain_seconds)]
     pub(crate) drain: Option<u64>,
     /// Device for networks (cpu or cuda:0)

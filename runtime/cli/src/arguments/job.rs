@@ -17,10 +17,11 @@ use std::path::PathBuf;
 /// with --validation, or in tar shards (train-*.tar and val-*.tar) with a .cls file for each image.
 /// Alternatively, a table labels.csv contains classes, multiple labels per image, or numbers. Without --host,
 /// a storage host is started inside this process on a loopback port. Ctrl-C stops the job after the current
-/// step and writes a checkpoint and the best model so far. A second Ctrl-C ends the job immediately. The
-/// command trains on this machine only. For training on several machines, install the Python package (`pip
-/// install frostline`) and use frostline.torch in the workers of Ray Train or PyTorch's
-/// DistributedDataParallel, with the same hosts.
+/// step and writes a checkpoint and the best model so far. Another Ctrl-C, at least a second later, ends the
+/// job immediately. Closing the terminal acts like the first Ctrl-C, except under nohup. The command trains on
+/// this machine only. For training on several machines, install the Python package (`pip install frostline`)
+/// and use frostline.torch in the workers of Ray Train or PyTorch's DistributedDataParallel, with the same
+/// hosts.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

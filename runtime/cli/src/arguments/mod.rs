@@ -10,6 +10,7 @@ mod guest;
 mod host;
 mod job;
 mod onnxruntime;
+mod overwriting;
 mod quantize;
 mod report;
 mod run;
@@ -17,7 +18,7 @@ mod state;
 mod sweep;
 mod upload;
 
-pub(crate) use addresses::refuse_secrets;
+use addresses::refuse_secrets;
 pub(crate) use admin::{Admin, AdminCommand, GuestAdmin, JobAdmin, ModelAdmin, Quota, Tenant, Usage};
 pub(crate) use compile::{COMPILE_GUEST, CompileGuest, REQUIRE_WALLS};
 pub(crate) use doctor::Doctor;
@@ -34,7 +35,8 @@ pub(crate) use state::{HostStores, State};
 pub(crate) use sweep::Sweep;
 pub(crate) use upload::{OwnUpload, Upload};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Error, FromArgMatches, Parser, Subcommand};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 const EXIT_CODES: &str = "\
@@ -65,6 +67,21 @@ pub(crate) struct Arguments {
     /// Increase log verbosity: -v info, -vv debug (RUST_LOG overrides)
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
+}
+
+impl Arguments {
+    /// Parses `words`, which begin with the name of the program, and checks them as a whole.
+    ///
+    /// # Errors
+    /// Returns a usage error, or the requested help or version.
+    pub(crate) fn of<W: Into<OsString>>(words: impl IntoIterator<Item = W>) -> Result<Self, Error> {
+        let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
+        refuse_secrets(words.iter().filter_map(|word| word.to_str()))?;
+        let mut command = Self::command();
+        let mut matches = command.try_get_matches_from_mut(words)?;
+        overwriting::check(&command, &matches)?;
+        Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -131,7 +148,72 @@ pub(crate) enum ReferencePart {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn outputs_that_are_inputs_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        for name in ["net.onnx", "labels.csv", "token", "plan.json"] {
+            fs::write(at(name), name).unwrap();
+        }
+        symlink("net.onnx", at("link.onnx")).unwrap();
+        let spelled = format!(
+            "{}/../{}/net.onnx",
+            at(""),
+            folder.path().file_name().unwrap().display()
+        );
+        let refused = |words: &str| {
+            let words = words
+                .replace("NET", &at("net.onnx"))
+                .replace("LINK", &at("link.onnx"))
+                .replace("SPELLED", &spelled)
+                .replace("IN/", &at(""));
+            let error = Arguments::of(["frostline"].into_iter().chain(words.split(' '))).err();
+            error.map(|error| error.to_string())
+        };
+        for (words, output, input) in [
+            ("train --model NET --data IN/ --out NET", "--out", "--model"),
+            ("train --model NET --data IN/ --out SPELLED", "--out", "--model"),
+            ("train --model LINK --data IN/ --out NET", "--out", "--model"),
+            ("train --model NET --data IN/ --out LINK", "--out", "--model"),
+            (
+                "train --model NET --data IN/ --out IN/labels.csv",
+                "--out",
+                "--data",
+            ),
+            (
+                "eval --model NET --data IN/ --labels IN/labels.csv --predictions IN/labels.csv",
+                "--predictions",
+                "--",
+            ),
+            (
+                "extract --model NET --data IN/ --out IN/token --token-file IN/token",
+                "--out",
+                "--token-file",
+            ),
+            (
+                "plan --simulate IN/plan.json --plot IN/plan.json",
+                "--plot",
+                "--simulate",
+            ),
+            ("profile --model NET --data IN/ --plot LINK", "--plot", "--model"),
+            ("model quantize NET --data IN/ --out LINK", "--out", "<MODEL>"),
+        ] {
+            let said = refused(words).unwrap_or_else(|| panic!("{words}"));
+            assert!(said.contains("would overwrite"), "{words}: {said}");
+            let (first, second) = said.split_once("would overwrite").unwrap();
+            assert!(first.contains(output) && second.contains(input), "{said}");
+        }
+        for words in [
+            "train --model NET --data IN/ --out IN/tuned.onnx",
+            "train --model NET --data IN/ --out IN/plan.json",
+            "eval --model NET --data IN/ --predictions IN/predictions.csv",
+        ] {
+            assert_eq!(refused(words), None, "{words}");
+        }
+    }
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -44,9 +44,6 @@ impl Format {
 
 /// Checks that the path is writable, before any request to a host.
 pub(super) fn check(path: &Path) -> Result<()> {
-    if path.is_dir() {
-        bail!("--out is {}, which is a directory", path.display());
-    }
     whole_file::check(path).with_context(|| cannot(path))
 }
 
@@ -113,7 +110,7 @@ impl RowFile {
         };
         let flushed = written.and_then(|mut to| Ok(to.flush()?));
         flushed.with_context(|| cannot(&path))?;
-        let finished = file.finish(&path).map(drop);
+        let finished = file.finish().map(drop);
         finished.with_context(|| cannot(&path))
     }
 }

@@ -30,21 +30,34 @@ fn train(folder: &Path, more: &[&str]) -> Command {
 
 /// Sends `signal` to a job after an event for which `wanted` returns true. Returns the output and all events.
 pub(super) fn signaled(
-    mut command: Command,
+    command: Command,
     signal: &str,
     wanted: impl Fn(&Value) -> bool,
 ) -> (Output, Vec<Value>) {
+    let kill = |pid: u32| {
+        let sent = Command::new("kill").args([signal, &pid.to_string()]).status();
+        assert!(sent.unwrap().success());
+    };
+    disturbed(command, wanted, kill)
+}
+
+/// Calls `disturb` with the process id of a job after an event for which `wanted` returns true. Returns the
+/// output and all events.
+fn disturbed(
+    mut command: Command,
+    wanted: impl Fn(&Value) -> bool,
+    disturb: impl Fn(u32),
+) -> (Output, Vec<Value>) {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = child.unwrap();
-    let pid = child.id().to_string();
+    let pid = child.id();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let (mut told, mut reached) = (Vec::new(), false);
     for line in lines.map_while(Result::ok) {
         let event: Value = serde_json::from_str(&line).unwrap();
         if !reached && wanted(&event) {
             reached = true;
-            let sent = Command::new("kill").args([signal, &pid]).status();
-            assert!(sent.unwrap().success());
+            disturb(pid);
         }
         told.push(event);
     }
@@ -93,11 +106,25 @@ fn a_job_that_was_interrupted_or_killed_goes_on_to_the_same_model() {
     );
     assert_eq!(model(&whole[0]), std::fs::read(out).unwrap());
 
-    let (killed, _) = signaled(train(&broken, &[]), "-KILL", step(3));
+    let temporary = tempfile::tempdir().unwrap();
+    let with_temporary = |mut command: Command| {
+        command.env("TMPDIR", temporary.path());
+        command
+    };
+    let (killed, _) = signaled(with_temporary(train(&broken, &[])), "-KILL", step(3));
     assert_eq!(killed.status.code(), None);
     assert_eq!(listed(&broken)[0]["state"], "interrupted");
+    let left = std::fs::read_dir(temporary.path())
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap();
+    assert!(left.path().join("state/token").is_file());
 
-    let (stopped, _) = signaled(train(&broken, &["--resume"]), "-INT", step(5));
+    // The next job removes the folder of the killed one.
+    let resumed = with_temporary(train(&broken, &["--resume"]));
+    let (stopped, _) = signaled(resumed, "-INT", step(5));
+    assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 0);
     assert_eq!(stopped.status.code(), Some(130), "{stopped:?}");
     let said = failure(&stopped);
     assert_eq!(said["kind"], "interrupted");
@@ -146,6 +173,121 @@ fn a_job_that_was_interrupted_or_killed_goes_on_to_the_same_model() {
         none.status.code() == Some(1) && text.contains("finished"),
         "{text}"
     );
+}
+
+#[test]
+fn an_image_that_is_truncated_in_mid_job_costs_only_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let [photos, runs, next] = ["photos", "runs", "next"].map(|name| folder.path().join(name));
+    copy_folder(&repository("models/zoo/demo/photos"), &photos);
+    let job = |runs: &Path, from: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_frostline"));
+        command.args(["train", "--json", "--freeze", "features", "--split", "features"]);
+        command.args([
+            "--batch",
+            "16",
+            "--lr",
+            "0.05",
+            "--threads",
+            "1",
+            "--feature-cache",
+            "off",
+        ]);
+        command
+            .arg("--data")
+            .arg(&photos)
+            .arg("--runs")
+            .arg(runs)
+            .args(from);
+        command
+    };
+    let endless = job(
+        &runs,
+        &["--model", &backbone(), "--epochs", "1000", "--prefetch", "1"],
+    );
+    let victim = photos.join("train/cat/00.jpg");
+    let truncate = |_| std::fs::write(&victim, b"\xff\xd8").unwrap();
+    let (failed, told) = disturbed(endless, |event| event["event"] == "epoch", truncate);
+    assert_eq!(failed.status.code(), Some(1), "{failed:?}");
+    let said = failure(&failed);
+    let text = said["error"].as_str().unwrap();
+    assert!(
+        text.contains("train/cat/00.jpg") && text.contains("the best so far"),
+        "{text}"
+    );
+    let run = listed(&runs).remove(0);
+    assert_eq!(run["state"], "failed");
+    model(&run);
+    assert!(
+        Path::new(run["path"].as_str().unwrap())
+            .join("report.html")
+            .is_file()
+    );
+
+    let path = run["path"].as_str().unwrap();
+    let from = ["--init-from", path, "--epochs", "1", "--on-bad-sample", "skip"];
+    let from = job(&next, &from).output().unwrap();
+    assert!(from.status.success(), "{from:?}");
+
+    // Both errors contain a command that works.
+    let refused = frostline(&["train", "--json", "--resume", path]);
+    let refused = failure(&refused);
+    assert!(
+        refused["error"].as_str().unwrap().contains("1 changed"),
+        "{refused}"
+    );
+    assert_eq!(refused["hint"], said["hint"]);
+    let (_, words) = refused["hint"]
+        .as_str()
+        .unwrap()
+        .split_once(": frostline ")
+        .unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_frostline"));
+    command.args(words.split(' ')).arg("--json");
+    let first = told.iter().filter(|event| event["event"] == "epoch").count() as u64 + 1;
+    let (resumed, told) = signaled(command, "-INT", move |event| {
+        event["event"] == "epoch" && event["epoch"].as_u64().unwrap() >= first
+    });
+    assert_eq!(resumed.status.code(), Some(130), "{resumed:?}");
+    let warned = told.iter().any(|event| {
+        let message = event["message"].as_str().unwrap_or_default();
+        message.contains("1 changed; the run continues without these samples")
+    });
+    assert!(warned, "{told:?}");
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy_folder(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+mod needs_proc {
+    use super::*;
+
+    #[test]
+    fn a_hangup_stops_a_job_unless_it_is_ignored() {
+        let folder = tempfile::tempdir().unwrap();
+        let [stopped, ignored] = ["stopped", "ignored"].map(|name| folder.path().join(name));
+        let (output, _) = signaled(train(&stopped, &[]), "-HUP", step(2));
+        assert_eq!(output.status.code(), Some(130), "{output:?}");
+        assert_eq!(listed(&stopped)[0]["state"], "interrupted");
+        model(&listed(&stopped)[0]);
+
+        let job = train(&ignored, &[]);
+        let mut under_nohup = Command::new("sh");
+        under_nohup.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]);
+        under_nohup.arg(job.get_program()).args(job.get_args());
+        let (output, _) = signaled(under_nohup, "-HUP", step(2));
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(listed(&ignored)[0]["state"], "finished");
+    }
 }
 
 #[test]

@@ -38,6 +38,13 @@ fn sweep(folder: &Path, more: &[&str]) -> Command {
     command
 }
 
+/// Returns `frostline train --json` in the working directory `folder`.
+fn frostline(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_frostline"));
+    command.current_dir(folder).args(["train", "--json"]);
+    command
+}
+
 fn events(output: &Output) -> Vec<Value> {
     let text = String::from_utf8_lossy(&output.stdout);
     text.lines()
@@ -91,6 +98,61 @@ fn a_variant_that_fails_leaves_the_others_their_model_and_report() {
         (&sweep["best"], &sweep["variants"][0]["state"]),
         (&"lr=0.04".into(), &"failed".into())
     );
+}
+
+#[test]
+fn a_sweep_without_an_output_file_resumes_with_the_printed_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let photos = repository("models/zoo/demo/photos");
+    let mut command = frostline(folder.path());
+    command.args(["--model", &backbone(), "--freeze", "features", "--batch", "16"]);
+    command.args(["--split", "features", "--epochs", "2", "--runs", "runs"]);
+    command.args(["--lr-scheduler", "constant", "--warmup-ratio", "0"]);
+    command.args(["--data", photos.to_str().unwrap(), "--sweep", "lr=0.05,0.04"]);
+    let (output, _) = signaled(command, "-INT", |event| event["event"] == "epoch");
+    let said = failure(&output);
+    let (_, printed) = said["error"]
+        .as_str()
+        .unwrap()
+        .rsplit_once("frostline train ")
+        .unwrap();
+    let resume = |more: &[&str]| {
+        let mut command = frostline(folder.path());
+        command.args(printed.split(' ')).args(more).output().unwrap()
+    };
+    let second = folder
+        .path()
+        .join(printed.rsplit_once(' ').unwrap().1)
+        .join("lr=0.04");
+
+    let shown = resume(&["--dry-run"]);
+    assert_eq!(events(&shown)[0]["recipe"]["epochs"], 2, "{shown:?}");
+    let text = |output: &Output| failure(output)["error"].as_str().unwrap().to_owned();
+    for (change, words) in [
+        (["--epochs", "1"], "--epochs is 1, the sweep has 2"),
+        (["--seed", "5"], "--seed is 5, the sweep has 0"),
+    ] {
+        let refused = text(&resume(&change));
+        assert!(refused.contains(words), "{refused}");
+    }
+    assert!(!second.exists());
+
+    let resumed = resume(&[]);
+    assert!(resumed.status.success(), "{resumed:?}");
+    let told = events(&resumed);
+    let rows = told.last().unwrap()["variants"].as_array().unwrap();
+    assert!(
+        rows.len() == 2 && rows.iter().all(|row| row["state"] == "finished"),
+        "{rows:?}"
+    );
+    assert!(second.join("tuned.onnx").is_file());
+    // Finished variants would keep the earlier model as well.
+    let sweep = second.with_file_name("sweep.json");
+    let recorded = std::fs::read_to_string(&sweep).unwrap();
+    let hash = serde_json::from_str::<Value>(&recorded).unwrap()["job"]["model_sha256"].clone();
+    std::fs::write(&sweep, recorded.replace(hash.as_str().unwrap(), "another")).unwrap();
+    let refused = text(&resume(&[]));
+    assert!(refused.contains("the model is 'backbone'"), "{refused}");
 }
 
 mod long {

@@ -87,6 +87,21 @@ impl Samples {
         self.rows.retain(keeps);
     }
 
+    /// Returns the samples with the given indices in the sequence of `self` and `other`, which share a listing. A class replaces the class of the sample. Indices out of range are dropped.
+    #[must_use]
+    pub fn arranged(&self, other: &Self, indices: impl Iterator<Item = (usize, Option<u32>)>) -> Self {
+        let row = |(index, class): (usize, Option<u32>)| {
+            let own = self.rows.get(index);
+            let row = own.or_else(|| other.rows.get(index.checked_sub(self.len())?))?;
+            let label = class.unwrap_or(row.label);
+            Some(Row { label, ..*row })
+        };
+        Self {
+            rows: indices.filter_map(row).collect(),
+            ..self.clone()
+        }
+    }
+
     /// Iterates over the sample sizes in bytes.
     pub fn sizes(&self) -> impl Iterator<Item = u64> {
         self.rows.iter().map(|row| self.listing.size(row.object))

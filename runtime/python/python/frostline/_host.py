@@ -6,16 +6,14 @@ import atexit
 import json
 import os
 import selectors
-import shutil
 import subprocess
-import tempfile
 import threading
 from collections import deque
-from pathlib import Path
 from typing import NamedTuple
 
 from ._errors import Error, Unreachable
 from ._program import environment, program
+from ._temporary import TemporaryFolder
 
 _START_TIMEOUT = 60.0
 """Timeout in seconds for the start of the host, which does not compile anything."""
@@ -49,12 +47,12 @@ class _Process:
     def __init__(self, data: str, device: str) -> None:
         self.owner = os.getpid()
         self.stderr_lines: deque[str] = deque(maxlen=_STDERR_LINES)
-        self.folder = Path(tempfile.mkdtemp(prefix="frostline-"))
+        self.folder = TemporaryFolder()
         atexit.register(self.end)
-        token_file = self.folder / "token"
+        token_file = self.folder.path / "token"
         words = ["serve", "--json", "--until-input-ends", "--ephemeral", "--listen", "127.0.0.1:0", "--data", data, "--device", device]
         self.process = subprocess.Popen(
-            [program(), *words, "--state", str(self.folder), "--token-file", str(token_file)],
+            [program(), *words, "--state", str(self.folder.path), "--token-file", str(token_file)],
             # The host exits at the end of input, when this process and all forked workers have closed the pipe.
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -112,7 +110,7 @@ class _Process:
             self.stderr_reader.join(_EXIT_TIMEOUT)
             for pipe in (process.stdin, process.stdout, process.stderr):
                 pipe.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.remove()
 
 
 def _replace_lock() -> None:

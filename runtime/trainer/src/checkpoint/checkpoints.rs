@@ -70,15 +70,12 @@ impl CheckpointFolder {
     /// checkpoints. Returns the path and the number of bytes written.
     ///
     /// # Errors
-    /// Returns the checkpoint's path and the error if either file cannot be written. Existing checkpoints are
-    /// kept.
+    /// Returns the path of the file that cannot be written, and the error. Existing checkpoints are kept.
     pub(crate) fn save(
         &mut self,
         snapshot: &Snapshot,
         best: Option<&SavedEpoch>,
     ) -> Result<(PathBuf, u64), (PathBuf, io::Error)> {
-        let path = self.folder.join(name(STEP, snapshot.note.at.progress.step));
-        let failed = |error| (path.clone(), error);
         let mut bytes = 0;
         if let (Some(note), Some(epoch)) = (snapshot.note.at.best, best)
             && self.best != Some(note)
@@ -88,11 +85,16 @@ impl CheckpointFolder {
                 best: note,
             };
             let path = self.best_path(note);
-            let tensors = epoch.tensors().map_err(io::Error::other).map_err(failed)?;
-            bytes += file::write(&path, self.create, &of, &tensors).map_err(failed)?;
+            let tensors = epoch.tensors().map_err(io::Error::other);
+            let written = tensors.and_then(|tensors| file::write(&path, self.create, &of, &tensors));
+            bytes += written.map_err(|error| (path, error))?;
             self.best = Some(note);
         }
-        bytes += snapshot.write(&path, self.create).map_err(failed)?;
+        let path = self.folder.join(name(STEP, snapshot.note.at.progress.step));
+        match snapshot.write(&path, self.create) {
+            Ok(written) => bytes += written,
+            Err(error) => return Err((path, error)),
+        }
         let of = snapshot.note.at.best.map_or(0, |best| best.epoch.into());
         self.referenced.push(of);
         if self.referenced.len() > RETAINED_CHECKPOINTS {

@@ -8,20 +8,22 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 
-/// Returns the settings of a checked job with all defaults, and hashes for the model and the guest. Hashes
-/// the network.
-///
-/// # Errors
-/// Returns [`TrainerError::Graph`] if the network cannot be serialized.
-pub(crate) fn record(job: &Job) -> Result<JobSpec, TrainerError> {
-    Ok(JobSpec {
-        model_sha256: Some(sha256(&job.model)?),
-        guest_sha256: Some(hex::encode(Sha256::digest(&job.guest.bytes))),
-        freeze: Some(job.freeze.clone()),
-        frostline: Some(env!("CARGO_PKG_VERSION").to_owned()),
-        created: Some(now()),
-        ..job.spec.recorded()
-    })
+impl Job {
+    /// Returns the settings of a checked job with all defaults, and hashes of the model and the guest, to
+    /// compare them with a job that resumes this one. Hashes the network.
+    ///
+    /// # Errors
+    /// Returns [`TrainerError::Graph`] if the network cannot be serialized.
+    pub fn recorded(&self) -> Result<JobSpec, TrainerError> {
+        Ok(JobSpec {
+            model_sha256: Some(sha256(&self.model)?),
+            guest_sha256: Some(hex::encode(Sha256::digest(&self.guest.bytes))),
+            freeze: Some(self.freeze.clone()),
+            frostline: Some(env!("CARGO_PKG_VERSION").to_owned()),
+            created: Some(now()),
+            ..self.spec.recorded()
+        })
+    }
 }
 
 /// Hash of the settings that identify a recorded job, except the number of epochs.

@@ -5,12 +5,12 @@ use super::config::{self, digest};
 use super::lock::{RunLock, lock};
 use super::record::{Recorder, recorded};
 use super::run_folder::RunFolder;
-use super::samples::SampleIndex;
+use super::samples::{Rearrangement, SampleIndex};
 use super::snapshot::{Environment, JobNote};
 use super::writer::{CheckpointTarget, CheckpointWriter};
 use crate::compute::{blocking, session_options};
 use crate::whole_file::{self, Create};
-use crate::{EncodingChoice, Events, Job, JobSpec, Policy, Summary, TrainerError};
+use crate::{EncodingChoice, Events, Job, JobSpec, OnBadSample, Policy, Summary, TrainerError};
 use frostline_engine::library_version;
 use frostline_job::folder::{CHECKPOINTS, CONFIG, END, EVENTS, FinalState, PLAN, SAMPLES};
 use serde::Serialize;
@@ -55,7 +55,7 @@ impl LockedRun {
         let then = run.resume.then(|| config::recorded_job(&path)).transpose()?;
         let kept = Arc::new(lock_folder(run)?);
         whole_file::sweep(&path).map_err(failed)?;
-        let mut spec = config::record(job)?;
+        let mut spec = job.recorded()?;
         let mut checkpoints = CheckpointFolder::open(path.join(CHECKPOINTS), run.create).map_err(failed)?;
         let maker = maker(job);
         let mut found = None;
@@ -110,34 +110,50 @@ impl LockedRun {
         job
     }
 
-    /// Compares the samples with the resumed run, then records them.
+    /// Compares the samples with those of the resumed run, and records them in a new run. If they differ and
+    /// the job skips bad samples, returns how to continue with the samples that did not change.
     ///
     /// # Errors
-    /// Returns [`TrainerError::Resume`] if the samples changed, and [`TrainerError::Run`] if they cannot be
-    /// recorded.
-    pub(crate) async fn check_samples(&self, samples: SampleIndex) -> Result<JobNote, TrainerError> {
-        let (path, create, digest) = (self.path.join(SAMPLES), self.create, samples.digest.clone());
-        let then = self.samples.clone();
+    /// Returns [`TrainerError::DataChanged`] or, if skipping samples would not help, [`TrainerError::Resume`]
+    /// if the samples differ, and [`TrainerError::Run`] if they cannot be recorded.
+    pub(crate) async fn check_samples(
+        &self,
+        samples: SampleIndex,
+    ) -> Result<(JobNote, Option<Rearrangement>), TrainerError> {
+        let (path, create) = (self.path.join(SAMPLES), self.create);
+        let digest = self
+            .samples
+            .clone()
+            .unwrap_or_else(|| samples.digest().to_owned());
+        let note = job_note(&self.spec, digest.clone());
+        let skips = self.spec.on_bad_sample == OnBadSample::Skip;
         let run = self.path.clone();
-        blocking(move || {
-            let before = SampleIndex::read(&path).ok();
-            if then.is_some_and(|then| then != samples.digest) {
-                let became = before.map_or_else(String::new, |before| {
-                    format!(": {}", before.difference_to(&samples))
-                });
-                return Err(TrainerError::Resume {
-                    run,
-                    why: format!("the data set has changed{became}"),
-                });
+        let rearranged = blocking(move || {
+            if digest == samples.digest() {
+                let written = samples.write(&path, create).map(|_| None);
+                return written.map_err(|error| run_error(&run, &error));
             }
-            let written = samples.write(&path, create).map(drop);
-            written.map_err(|error| TrainerError::Run {
-                run,
-                why: error.to_string(),
-            })
-        })
-        .await?;
-        Ok(job_note(&self.spec, digest))
+            let refused = |why: &str| TrainerError::Resume {
+                run: run.clone(),
+                why: why.to_owned(),
+            };
+            let recorded = SampleIndex::read(&path)
+                .ok()
+                .filter(|then| then.digest() == digest);
+            let recorded = recorded.ok_or_else(|| {
+                refused("the samples have changed, or another version of Frostline recorded them")
+            })?;
+            let found = recorded.rearrangement(&samples);
+            let found = found.ok_or_else(|| refused("the classes of the data set have changed"))?;
+            match skips {
+                true => Ok(Some(found)),
+                false => Err(TrainerError::DataChanged {
+                    difference: found.difference.to_string(),
+                    run,
+                }),
+            }
+        });
+        Ok((note, rearranged.await?))
     }
 
     /// Writes the plan to the folder.

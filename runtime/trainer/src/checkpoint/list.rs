@@ -97,7 +97,7 @@ pub fn unfinished(folder: &Path, job: &Job) -> Result<RunFolder, TrainerError> {
         run: folder.to_owned(),
         why,
     };
-    let now = config::record(job)?;
+    let now = job.recorded()?;
     let mut first = None;
     for run in runs(folder).map_err(|error| refused(error.to_string()))? {
         let why = match run.state {

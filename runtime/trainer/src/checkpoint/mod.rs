@@ -24,6 +24,6 @@ pub use config::recorded_job;
 pub(crate) use folder::{LockedRun, write_ending};
 pub use list::{RunState, RunSummary, can_resume, runs, unfinished};
 pub use run_folder::RunFolder;
-pub(crate) use samples::SampleIndex;
+pub(crate) use samples::{Rearrangement, SampleIndex};
 pub(crate) use snapshot::{BestNote, EpochResult, Progress, TrainingState};
 pub(crate) use writer::CheckpointWriter;

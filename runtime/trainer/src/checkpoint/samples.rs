@@ -1,31 +1,49 @@
-//! Compact index of a job's samples, used to report how the data set changed.
+//! Compact index of a job's samples, used to report how the data set changed and to resume without the
+//! changed samples.
 
 use super::file::{self, FileError, Tensors};
 use crate::pipeline::{FeedPlan, Part};
 use crate::whole_file::Create;
 use frostline_tensor::{Data, Tensor};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
-/// Two hashes of 8 bytes per sample: the first covers the key, the second covers version, size, part, and
-/// class or values.
+/// Entry of a sample: hashes of 8 bytes of its key, and of version, size, and class or values, and the index
+/// of its class, or [`NO_CLASS`].
+type Entry = [i64; 3];
+
+/// Class index of samples with values.
+const NO_CLASS: i64 = -1;
+
+/// List of a job's samples in the order of its batches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SampleIndex {
+    note: IndexNote,
+    /// Training samples, then validation samples.
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct IndexNote {
     /// Hash over all samples in order and the class names.
-    pub(crate) digest: String,
-    /// Sorted by the hash of the key.
-    samples: Vec<[i64; 2]>,
+    digest: String,
+    /// Hash of the class names.
+    classes: String,
+    /// Number of training samples.
+    train: usize,
 }
 
 /// Counts of changed samples between two indexes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Difference {
-    added: usize,
-    removed: usize,
-    /// Samples present in both, but with another version, size, part, class or values.
+    pub(crate) added: usize,
+    pub(crate) removed: usize,
+    /// Samples present in both, but with another version, size, class or values.
     changed: usize,
 }
 
@@ -37,83 +55,138 @@ impl fmt::Display for Difference {
             changed,
         } = self;
         if *self == Self::default() {
-            return to.write_str("the order of the samples changed");
+            return to.write_str("the order of the samples or the division has changed");
         }
         write!(to, "{added} samples added, {removed} removed, {changed} changed")
+    }
+}
+
+/// Samples of a resumed run in their recorded order, so that its steps and validation samples stay the same.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Rearrangement {
+    pub(crate) difference: Difference,
+    /// For each recorded sample, the index among the present training and validation samples, and the class
+    /// if the sample at this index only holds the place of one that is left out.
+    places: [Vec<(usize, Option<u32>)>; 2],
+    /// Samples that were removed or changed.
+    pub(crate) left_out: Vec<(Part, usize)>,
+    /// True if a validation sample was removed, so that earlier predictions refer to an unknown sample.
+    pub(crate) lost_validation: bool,
+}
+
+impl Rearrangement {
+    /// Returns `feed` with the recorded samples in their recorded order. Added samples are dropped.
+    pub(crate) fn apply(&self, feed: FeedPlan) -> FeedPlan {
+        let [train, validation] = self.places.each_ref().map(|places| {
+            let arranged = feed.train.arranged(&feed.validation, places.iter().copied());
+            Arc::new(arranged)
+        });
+        feed.with_samples(train, validation)
     }
 }
 
 impl SampleIndex {
     /// Indexes the samples of a job. `classes` are the class names.
     pub(crate) fn from_feed(feed: &FeedPlan, classes: &[String]) -> Self {
-        let mut all = Sha256::new();
-        let mut samples = Vec::with_capacity(feed.train.len() + feed.validation.len());
+        let mut names = Sha256::new();
+        for class in classes {
+            names.update(class);
+            names.update([0]);
+        }
+        let mut all = names.clone();
+        all.update((feed.train.len() as u64).to_le_bytes());
+        let mut entries = Vec::with_capacity(feed.train.len() + feed.validation.len());
         for part in [Part::Train, Part::Validation] {
             let of = feed.samples(part);
             for (index, (object, _)) in of.iter().enumerate() {
                 let mut rest = Sha256::new();
-                rest.update([u8::from(part == Part::Validation)]);
                 rest.update(object.size.to_le_bytes());
                 rest.update(object.sample.etag.as_deref().unwrap_or_default());
                 rest.update([0]);
-                let class = of.label(index).and_then(|label| classes.get(label as usize));
+                let label = of.label(index);
+                let class = label.and_then(|label| classes.get(label as usize));
                 rest.update(class.map(String::as_str).unwrap_or_default());
                 for value in of.values(index).unwrap_or_default() {
                     rest.update(value.to_le_bytes());
                 }
-                let sample = [Sha256::digest(&object.sample.key), rest.finalize()].map(|hash| first(&hash));
-                sample.iter().for_each(|part| all.update(part.to_le_bytes()));
-                samples.push(sample);
+                let [key, rest] =
+                    [Sha256::digest(&object.sample.key), rest.finalize()].map(|hash| first(&hash));
+                let entry = [key, rest, label.map_or(NO_CLASS, i64::from)];
+                entry.iter().for_each(|part| all.update(part.to_le_bytes()));
+                entries.push(entry);
             }
         }
-        for class in classes {
-            all.update(class);
-            all.update([0]);
-        }
-        samples.sort_unstable();
-        Self {
+        let note = IndexNote {
             digest: hex::encode(all.finalize()),
-            samples,
-        }
+            classes: hex::encode(names.finalize()),
+            train: feed.train.len(),
+        };
+        Self { note, entries }
     }
 
-    /// Compares the recorded samples (`self`) with those of `now`.
-    pub(crate) fn difference_to(&self, now: &Self) -> Difference {
-        let mut difference = Difference::default();
-        let (mut then, mut now) = (self.samples.iter().peekable(), now.samples.iter().peekable());
-        loop {
-            let order = match (then.peek(), now.peek()) {
-                (Some([then, _]), Some([now, _])) => then.cmp(now),
-                (Some(_), None) => Ordering::Less,
-                (None, Some(_)) => Ordering::Greater,
-                (None, None) => return difference,
-            };
-            match order {
-                Ordering::Less => {
-                    difference.removed += 1;
-                    then.next();
-                }
-                Ordering::Greater => {
-                    difference.added += 1;
-                    now.next();
-                }
-                Ordering::Equal => difference.changed += usize::from(then.next() != now.next()),
-            }
+    /// Hash over all samples in order and the class names.
+    pub(crate) fn digest(&self) -> &str {
+        &self.note.digest
+    }
+
+    /// Finds the recorded samples (`self`) among those of `now`. Returns `None` if the classes differ.
+    pub(crate) fn rearrangement(&self, now: &Self) -> Option<Rearrangement> {
+        if self.note.classes != now.note.classes {
+            return None;
         }
+        let present: HashMap<i64, (usize, i64)> = now
+            .entries
+            .iter()
+            .enumerate()
+            .map(|(index, [key, rest, _])| (*key, (index, *rest)))
+            .collect();
+        let mut found = Rearrangement {
+            difference: Difference::default(),
+            places: Default::default(),
+            left_out: Vec::new(),
+            lost_validation: false,
+        };
+        let [train, validation] = &mut found.places;
+        for (index, [key, rest, class]) in self.entries.iter().enumerate() {
+            let (part, places) = match index < self.note.train {
+                true => (Part::Train, &mut *train),
+                false => (Part::Validation, &mut *validation),
+            };
+            let place = match present.get(key) {
+                Some((place, other)) if other == rest => {
+                    places.push((*place, None));
+                    continue;
+                }
+                Some((place, _)) => {
+                    found.difference.changed += 1;
+                    *place
+                }
+                None => {
+                    found.difference.removed += 1;
+                    found.lost_validation |= part == Part::Validation;
+                    0
+                }
+            };
+            found.left_out.push((part, places.len()));
+            places.push((place, u32::try_from(*class).ok()));
+        }
+        let kept = self.entries.len() - found.difference.removed;
+        found.difference.added = now.entries.len().saturating_sub(kept);
+        Some(found)
     }
 
     pub(super) fn write(&self, path: &Path, create: Create) -> io::Result<u64> {
-        let values = self.samples.as_flattened().to_vec();
-        let tensor = Tensor::i64([self.samples.len(), 2], values).map_err(io::Error::other)?;
-        file::write(path, create, &self.digest, &[("samples".to_owned(), tensor)])
+        let values = self.entries.as_flattened().to_vec();
+        let tensor = Tensor::i64([self.entries.len(), 3], values).map_err(io::Error::other)?;
+        file::write(path, create, &self.note, &[("samples".to_owned(), tensor)])
     }
 
     pub(super) fn read(path: &Path) -> Result<Self, FileError> {
-        let (digest, tensors): (String, Tensors) = file::read(path)?;
+        let (note, tensors): (IndexNote, Tensors) = file::read(path)?;
         match tensors.first().map(|(_, tensor)| tensor.data()) {
             Some(Data::I64(values)) => Ok(Self {
-                digest,
-                samples: values.as_chunks().0.to_vec(),
+                note,
+                entries: values.as_chunks().0.to_vec(),
             }),
             _ => Err(FileError::Content("the list of samples is missing".to_owned())),
         }
@@ -128,10 +201,11 @@ fn first(hash: &[u8]) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use frostline_client::Samples;
     use frostline_wire::{ObjectInfo, SampleRef};
-    use std::sync::Arc;
+    use std::ops::Range;
 
-    fn index(samples: &[(&str, &str, u32)]) -> SampleIndex {
+    fn feed(train: &[(&str, &str, u32)], validation: &[(&str, &str, u32)]) -> FeedPlan {
         let sample = |(key, etag, class): &(&str, &str, u32)| {
             let sample = SampleRef {
                 key: (*key).to_owned(),
@@ -148,9 +222,21 @@ mod tests {
                 *class,
             )
         };
-        let train = Arc::new(samples.iter().map(sample).collect());
-        let feed = FeedPlan::new(train, Arc::default(), 4);
-        SampleIndex::from_feed(&feed, &["cat".to_owned(), "dog".to_owned()])
+        // Parts share a listing.
+        let all: Samples = train.iter().chain(validation).map(sample).collect();
+        let part = |range: Range<usize>| {
+            let indices = range.map(|index| (index, None));
+            Arc::new(all.arranged(&Samples::default(), indices))
+        };
+        FeedPlan::new(part(0..train.len()), part(train.len()..all.len()), 4)
+    }
+
+    fn index_of(feed: &FeedPlan) -> SampleIndex {
+        SampleIndex::from_feed(feed, &["cat".to_owned(), "dog".to_owned()])
+    }
+
+    fn index(samples: &[(&str, &str, u32)]) -> SampleIndex {
+        index_of(&feed(samples, &[]))
     }
 
     #[test]
@@ -163,16 +249,56 @@ mod tests {
             ("e", "1", 1),
             ("f", "1", 1),
         ]);
-        let text = then.difference_to(&now).to_string();
-        assert_eq!(text, "2 samples added, 1 removed, 2 changed");
-        assert_ne!(then.digest, now.digest);
+        let difference = |now: &SampleIndex| then.rearrangement(now).unwrap().difference.to_string();
+        assert_eq!(difference(&now), "2 samples added, 1 removed, 2 changed");
         let swapped = index(&[("b", "1", 0), ("a", "1", 0), ("c", "1", 1), ("d", "1", 1)]);
-        assert!(
-            then.difference_to(&swapped)
-                .to_string()
-                .contains("order of the samples")
+        let moved = index_of(&feed(
+            &[("a", "1", 0), ("b", "1", 0), ("c", "1", 1)],
+            &[("d", "1", 1)],
+        ));
+        for other in [&swapped, &moved] {
+            assert!(difference(other).contains("order of the samples"));
+            assert_ne!(then.digest(), other.digest());
+        }
+        assert_ne!(then.digest(), now.digest());
+        let classes = SampleIndex::from_feed(&feed(&[("a", "1", 0)], &[]), &["cat".to_owned()]);
+        assert_eq!(then.rearrangement(&classes), None);
+    }
+
+    #[test]
+    fn samples_return_to_their_recorded_places() {
+        let then = index_of(&feed(
+            &[("a", "1", 0), ("b", "1", 0), ("c", "1", 1)],
+            &[("d", "1", 1), ("e", "1", 0)],
+        ));
+        // `b` is gone, `c` has changed and `x` is new. The other division moves `a` and `d`.
+        let now = feed(
+            &[("d", "1", 1), ("x", "1", 0), ("e", "1", 0)],
+            &[("c", "2", 0), ("a", "1", 0)],
         );
-        assert_ne!(then.digest, swapped.digest);
+        let found = then.rearrangement(&index_of(&now)).unwrap();
+        assert_eq!(
+            found.difference.to_string(),
+            "1 samples added, 1 removed, 1 changed"
+        );
+        assert_eq!(found.left_out, [(Part::Train, 1), (Part::Train, 2)]);
+        assert!(!found.lost_validation);
+        let feed = found.apply(now);
+        let keys = |part| -> Vec<String> {
+            let samples = feed.samples(part).iter();
+            samples.map(|(object, _)| object.sample.key).collect()
+        };
+        // `d` holds the place of `b`, which is not used.
+        assert_eq!(keys(Part::Train), ["a", "d", "c"]);
+        assert_eq!(keys(Part::Validation), ["d", "e"]);
+        // Balanced sampling draws by the recorded class.
+        let labels: Vec<_> = (0..3).map(|index| feed.train.label(index)).collect();
+        assert_eq!(labels, [Some(0), Some(0), Some(1)]);
+        let fewer = index_of(&self::feed(
+            &[("a", "1", 0), ("b", "1", 0), ("c", "1", 1)],
+            &[("d", "1", 1)],
+        ));
+        assert!(then.rearrangement(&fewer).unwrap().lost_validation);
     }
 
     #[test]

@@ -79,6 +79,22 @@ impl FeedPlan {
         }
     }
 
+    /// Returns the plan with other samples.
+    pub(crate) fn with_samples(self, train: Arc<Samples>, validation: Arc<Samples>) -> Self {
+        let Self {
+            train,
+            validation,
+            largest_batches,
+            ..
+        } = Self::new(train, validation, self.batch);
+        Self {
+            train,
+            validation,
+            largest_batches,
+            ..self
+        }
+    }
+
     /// Number of batches of `part` per epoch.
     pub(crate) fn batches(&self, part: Part) -> usize {
         self.samples(part).len().div_ceil(self.batch)

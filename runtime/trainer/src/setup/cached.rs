@@ -30,6 +30,13 @@ impl<'a> Setup<'a> {
         Ok(Err(self))
     }
 
+    /// Fills in the expected reuse of cached features for the plan of a later phase.
+    pub(super) async fn expect_reuse(&mut self) -> Result<(), TrainerError> {
+        let there = self.cached_features().await?;
+        self.planned_reuse = self.plan_reuse(there.map(|(_, coverage)| coverage))?;
+        Ok(())
+    }
+
     /// Opens the store with the most cached features of this job, or returns `None` if no store has any.
     async fn cached_features(&self) -> Result<Option<(Arc<Features>, Coverage)>, TrainerError> {
         let mut best: Option<(Arc<Features>, Coverage)> = None;

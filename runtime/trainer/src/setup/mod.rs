@@ -89,6 +89,7 @@ pub(crate) async fn unfreeze(
         layers_hash: OnceCell::new(),
     };
     let prepared = if before.layers_on_hosts {
+        setup.expect_reuse().await?;
         let frozen = FrozenLayers::OnHosts(LayersLocation::default());
         ProvidedSetup { setup, offer, frozen }.choose().await?
     } else {

@@ -27,6 +27,8 @@ pub(super) struct Storage {
     pub(super) probed: bool,
     /// Version of all objects. Objects without a version cannot be compared.
     pub(super) etag: Option<String>,
+    /// Key of an object that was replaced after the listing.
+    pub(super) replaced: Mutex<Option<String>>,
     /// Keys of extracted samples, in order.
     pub(super) extracted: Mutex<Vec<String>>,
 }
@@ -168,6 +170,10 @@ impl Storage {
         for sample in request.samples.iter().rev() {
             let key = &sample.sample.key;
             self.extracted.lock().unwrap().push(key.clone());
+            if self.replaced.lock().unwrap().as_ref() == Some(key) {
+                answer = answer.failure(sample.position, OpError::invalid("the object was replaced"));
+                continue;
+            }
             let bytes = self.objects[key].clone();
             let crop =
                 |spec| load_augmented(&bytes, spec, &DecodeLimits::default(), request.view.as_ref(), key);

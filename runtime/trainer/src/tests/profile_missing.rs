@@ -39,7 +39,7 @@ fn hosts_within(of: &[&FakeHost], deadlines: Deadlines) -> Hosts {
 }
 
 /// Starts a host that answers like `storage` except for profiles.
-async fn start(storage: Storage, profile: impl Fn() -> Reply + Send + Sync + 'static) -> FakeHost {
+pub(super) async fn start(storage: Storage, profile: impl Fn() -> Reply + Send + Sync + 'static) -> FakeHost {
     FakeHost::start(move |_, parts, body| match parts.uri.path() {
         "/v1/profiles" => profile(),
         "/v1/load" => load(0),
@@ -118,7 +118,7 @@ async fn planning_fails_without_a_host_profile() {
 }
 
 /// A profile for other cuts. It shows that the host was measured.
-fn some_profile() -> Reply {
+pub(super) fn some_profile() -> Reply {
     Reply::json(&survey().host)
 }
 

@@ -4,14 +4,19 @@ use super::pipeline::png;
 use super::resuming::{reproducible_job, stopped};
 use super::whole_job::{heavy, photos, run};
 use crate::evaluation::Predictions;
-use crate::{Event, Job, Keep, RunFolder, RunState, Scheduler, TrainerError, runs, unfinished};
-use frostline_client::Task;
+use crate::{
+    Event, Events, Job, Keep, OnBadSample, RunFolder, RunState, Scheduler, TrainerError, can_resume,
+    model_metadata, runs, train, unfinished,
+};
+use frostline_client::{HostClient, Task};
 use frostline_fake_host::FakeHost;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
 
 /// Returns a folder with a run that was stopped after step 5.
 async fn interrupted(host: &FakeHost) -> (TempDir, PathBuf) {
@@ -295,6 +300,183 @@ async fn invalid_resumes_are_refused_with_one_line() {
     assert!(again.to_string().contains("--resume"), "{again}");
 }
 
+/// Returns the keys in the predictions of a run, which are the validation samples.
+fn validated(path: &Path) -> BTreeSet<String> {
+    let text = fs::read_to_string(path.join("predictions.csv")).unwrap();
+    let keys = text
+        .lines()
+        .skip(1)
+        .map(|line| line.split(',').next().unwrap().to_owned());
+    keys.collect()
+}
+
+fn warnings(ran: &super::whole_job::Ran) -> Vec<&str> {
+    let warnings = ran.events.iter().filter_map(|event| match event {
+        Event::Warning { message } => Some(message.as_str()),
+        _ => None,
+    });
+    warnings.collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_fails_keeps_its_best_model_and_resumes_without_the_image() {
+    const REPLACED: &str = "train/red/3.png";
+    let (host, storage) = photos().start().await;
+    let folder = TempDir::new().unwrap();
+    let (path, out) = (folder.path().join("run"), folder.path().join("mine.onnx"));
+    let job = |folder: RunFolder, policy| {
+        let mut job = reproducible_job(folder, |job| job.spec.recipe.epochs = 12);
+        (job.spec.out, job.spec.on_bad_sample) = (Some(out.clone()), policy);
+        job
+    };
+    let replace: Events = Arc::new(move |event| {
+        if let Event::Epoch { epoch: 1, .. } = event {
+            *storage.replaced.lock().unwrap() = Some(REPLACED.to_owned());
+        }
+    });
+    let client = HostClient::new(&host.url, None).unwrap();
+    let first = job(RunFolder::new(&path), OnBadSample::Fail);
+    let error = train(first, client, replace, CancellationToken::new())
+        .await
+        .unwrap_err();
+    let TrainerError::Failed { source, kept } = &error else {
+        panic!("{error}");
+    };
+    assert!(
+        matches!(&**source, TrainerError::BadSample { key, .. } if key == REPLACED),
+        "{error}"
+    );
+    assert!(
+        kept.epoch >= 1 && kept.as_str().contains("the best so far"),
+        "{error}"
+    );
+    let text = error.to_string();
+    assert!(text.contains("mine.onnx") && !text.contains('\n'), "{text}");
+    assert_eq!(
+        fs::read(&out).unwrap(),
+        fs::read(path.join("tuned.onnx")).unwrap()
+    );
+    frostline_graph::Model::read(&out).unwrap();
+    let listed = runs(folder.path()).unwrap().remove(0);
+    assert_eq!(listed.state, RunState::Failed);
+    assert!(can_resume(&path) && !path.join("predictions.csv").exists());
+
+    // The next listing contains the new version.
+    let mut changed = photos();
+    changed.objects.insert(REPLACED.to_owned(), png([1, 2, 3], 99));
+    let (host, _) = changed.start().await;
+    let refused = run(&host, job(RunFolder::resumed(&path), OnBadSample::Fail)).await;
+    let refused = refused.outcome.unwrap_err();
+    assert!(matches!(&refused, TrainerError::DataChanged { .. }), "{refused}");
+    assert!(
+        refused
+            .to_string()
+            .contains("0 samples added, 0 removed, 1 changed"),
+        "{refused}"
+    );
+    let ran = run(&host, job(RunFolder::resumed(&path), OnBadSample::Skip)).await;
+    assert_eq!(ran.outcome.as_ref().unwrap().skipped, 1);
+    let told = warnings(&ran);
+    assert!(
+        told.iter()
+            .any(|told| told.contains("1 changed; the run continues without")),
+        "{told:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resumed_job_keeps_its_division_of_changed_data() {
+    let storage = || {
+        let mut storage = photos();
+        let objects = std::mem::take(&mut storage.objects).into_iter();
+        let objects = objects.map(|(key, bytes)| (key.split_once('/').unwrap().1.to_owned(), bytes));
+        storage.objects = objects.collect();
+        storage
+    };
+    let divided = |job: &mut Job| {
+        job.spec.validation = Some(0.3);
+        job.spec.on_bad_sample = OnBadSample::Skip;
+    };
+    let (host, original) = storage().start().await;
+    let folder = TempDir::new().unwrap();
+    let [whole, path] = ["whole", "run"].map(|name| folder.path().join(name));
+    run(&host, reproducible_job(RunFolder::new(&whole), divided))
+        .await
+        .outcome
+        .unwrap();
+    let held_out = validated(&whole);
+    let trained = original
+        .objects
+        .keys()
+        .find(|key| !held_out.contains(*key))
+        .unwrap();
+    stopped(&host, reproducible_job(RunFolder::new(&path), divided), 4).await;
+
+    let mut changed = storage();
+    changed.objects.remove(trained);
+    for name in ["new", "newer"] {
+        changed
+            .objects
+            .insert(format!("red/{name}.png"), png([1, 2, 3], 12));
+    }
+    let (other, _) = changed.start().await;
+    let ran = stopped(&other, reproducible_job(RunFolder::resumed(&path), divided), 6).await;
+    let told = warnings(&ran);
+    assert!(
+        told.iter()
+            .any(|told| told.contains("2 samples added, 1 removed, 0 changed")),
+        "{told:?}"
+    );
+    // The list of the first job is still compared. An image that returns stays left out.
+    let ran = run(&host, reproducible_job(RunFolder::resumed(&path), divided)).await;
+    assert_eq!(ran.outcome.as_ref().unwrap().skipped, 1);
+    assert!(
+        warnings(&ran).iter().all(|told| !told.contains("changed")),
+        "{:?}",
+        warnings(&ran)
+    );
+    let ran = run(&other, reproducible_job(RunFolder::resumed(&path), divided)).await;
+    ran.outcome.unwrap();
+    assert_eq!(validated(&path), held_out);
+    let division = |run: &Path| {
+        let model = frostline_graph::Model::read(run.join("tuned.onnx")).unwrap();
+        model_metadata::division(&model).unwrap()
+    };
+    assert_eq!(division(&path), division(&whole).with_unknown_past());
+
+    // Other classes are another job.
+    let mut fewer = storage();
+    fewer.objects.retain(|key, _| !key.starts_with("red"));
+    let (host, _) = fewer.start().await;
+    let ran = run(&host, reproducible_job(RunFolder::resumed(&path), divided)).await;
+    let error = ran.outcome.unwrap_err().to_string();
+    assert!(
+        error.contains("the classes of the data set have changed"),
+        "{error}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_is_not_written_over_the_network() {
+    let folder = TempDir::new().unwrap();
+    let network = folder.path().join("net.onnx");
+    super::network().write(&network).unwrap();
+    std::os::unix::fs::symlink("net.onnx", folder.path().join("link.onnx")).unwrap();
+    let job = |out: &str| {
+        let mut job = reproducible_job(RunFolder::new(folder.path().join("run")), |_| ());
+        (job.spec.model, job.spec.out) = (Some(network.clone()), Some(folder.path().join(out)));
+        job
+    };
+    for out in ["net.onnx", "link.onnx"] {
+        let error = job(out).checked().await.unwrap_err().to_string();
+        assert!(
+            error.contains("the job reads its network from this file"),
+            "{error}"
+        );
+    }
+    job("tuned.onnx").checked().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changed_dataset_is_refused_with_sample_counts() {
     let (host, _) = photos().start().await;
@@ -384,6 +566,14 @@ async fn a_full_disk_is_reported_and_the_job_continues() {
         "{told:?}"
     );
     assert_eq!(files(&folder.path().join("run/checkpoints")), [""; 0]);
+    // The event contains the file that could not be written. After an epoch, this is the best epoch's.
+    let named = ran.events.iter().filter_map(|event| match event {
+        Event::Checkpoint { file, .. } => file.file_name()?.to_str(),
+        _ => None,
+    });
+    let named: Vec<&str> = named.collect();
+    assert_eq!(named.first(), Some(&"step-000000000.checkpoint"));
+    assert!(named.contains(&"best-000000001.checkpoint"), "{named:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,9 +1,11 @@
 //! Jobs that train more layers in later epochs.
 
 use super::computing_host::Storage;
+use super::profile_missing::{some_profile, start};
 use super::whole_job::{Ran, differ, job, network, photos, run};
 use crate::{EncodingChoice, Event, Job, Keep, OptimizerName, Scheduler};
 use frostline_fake_host::FakeHost;
+use frostline_features::Cache;
 use frostline_graph::Model;
 use frostline_wire::{Encoding, Split};
 use tempfile::TempDir;
@@ -82,6 +84,33 @@ async fn later_epochs_train_more_layers_and_the_split_follows() {
         // Hosts already have the layers for earlier cuts.
         let more = storage.uploads.lock().unwrap().len() - uploads;
         assert!(more <= 3, "{split}: {more} uploads");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn later_phases_plan_with_cached_features() {
+    let storage = Storage {
+        probed: true,
+        etag: Some("1".to_owned()),
+        ..photos()
+    };
+    let host = start(storage, some_profile).await;
+    let cached = |job: &mut Job| {
+        let folder = job.spec.out.as_ref().unwrap().with_file_name("features");
+        job.features = Some(Cache::new(folder, 1 << 30));
+        job.spec.encoding = EncodingChoice::Auto;
+        job.spec.link_bytes_per_second = Some(1e9);
+    };
+    let (ran, _) = ran(&host, "auto", "2=r1", cached).await;
+    ran.outcome.unwrap();
+    let reasons = ran.events.iter().filter_map(|event| match event {
+        Event::Split { reason, .. } => Some(reason.as_str()),
+        _ => None,
+    });
+    let reasons: Vec<&str> = reasons.collect();
+    assert_eq!(reasons.len(), 2, "{reasons:?}");
+    for reason in reasons {
+        assert!(reason.contains("from the feature cache"), "{reason}");
     }
 }
 

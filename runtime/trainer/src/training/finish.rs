@@ -87,8 +87,12 @@ impl TrainingLoop<'_> {
             Ok(()) => None,
             Err(error) => Some(self.end_early(error).await?),
         };
-        let diverged = matches!(ended, Some(TrainerError::Diverged { .. }));
-        let chosen = self.choose(diverged).await?;
+        let (chosen, ended) = match (self.choose(ended.as_ref()).await, ended) {
+            (Ok(chosen), ended) => (chosen, ended),
+            (Err(error), None | Some(TrainerError::Cancelled)) => return Err(error),
+            // The first error explains the second.
+            (Err(_), Some(error)) => return Err(self.after_checkpoint(error).await),
+        };
         let checkpoint = match self.run.checkpoint_writer.as_mut() {
             Some(checkpoint_writer) => checkpoint_writer.settle().await,
             None => None,
@@ -97,8 +101,10 @@ impl TrainingLoop<'_> {
         Ok(self.tuned(chosen, ended))
     }
 
-    /// Selects the weights to write: the best epoch's or the current ones.
-    async fn choose(&mut self, diverged: bool) -> Result<SelectedWeights, TrainerError> {
+    /// Selects the weights to write: the best epoch's or the current ones. `ended` is the error that ended the
+    /// job early, if any.
+    async fn choose(&mut self, ended: Option<&TrainerError>) -> Result<SelectedWeights, TrainerError> {
+        let diverged = matches!(ended, Some(TrainerError::Diverged { .. }));
         let best = self.run.best.take();
         let best = best.filter(|_| diverged || self.context.job.spec.keep == Keep::Best);
         let chosen = match best {
@@ -120,7 +126,8 @@ impl TrainingLoop<'_> {
             }
         };
         let context = self.context;
-        if context.job.run.is_some() && chosen.saved.predictions.is_none() && !context.cancel.is_cancelled() {
+        let complete = ended.is_none() || diverged;
+        if context.job.run.is_some() && chosen.saved.predictions.is_none() && complete {
             let message = "the run's folder is incomplete: the validation predictions of the written model are lost; `frostline eval \
                            --predictions` computes them again";
             (context.events)(Event::Warning {
@@ -208,10 +215,7 @@ impl TrainingLoop<'_> {
         }
         // The original error is more important than a failure of this checkpoint.
         let _ = self.run.save().await;
-        match error {
-            TrainerError::Cancelled => Ok(error),
-            error => Err(self.after_checkpoint(error).await),
-        }
+        Ok(error)
     }
 
     /// Waits for pending checkpoints, then returns `error`.
@@ -265,7 +269,10 @@ impl TrainingLoop<'_> {
                     kept,
                 }
             }
-            other => other,
+            error => TrainerError::Failed {
+                source: Box::new(error),
+                kept,
+            },
         }
     }
 

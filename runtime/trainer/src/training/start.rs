@@ -3,9 +3,11 @@
 use super::run::{Best, Run};
 use super::training_loop::{JobContext, TrainingLoop, parts};
 use super::unfreeze::Phase;
-use crate::checkpoint::{CheckpointWriter, FoundCheckpoint, LockedRun, SampleIndex, SavedEpoch};
+use crate::checkpoint::{
+    CheckpointWriter, FoundCheckpoint, LockedRun, Rearrangement, SampleIndex, SavedEpoch,
+};
 use crate::compute::{Suffix, blocking};
-use crate::evaluation::Predictions;
+use crate::evaluation::{Division, Predictions};
 use crate::feature_sharing::FeatureUploads;
 use crate::pipeline::FeedPlan;
 use crate::replan::Watch;
@@ -22,11 +24,11 @@ impl<'a> TrainingLoop<'a> {
         let JobContext {
             job, hosts, events, ..
         } = context;
-        let found = folder.as_mut().and_then(LockedRun::take_found);
+        let mut found = folder.as_mut().and_then(LockedRun::take_found);
         announce(job, found.as_ref(), events);
-        let prepared = prepare(job, false, hosts, events).await?;
+        let mut prepared = prepare(job, false, hosts, events).await?;
         let checkpoint_writer = match folder {
-            Some(folder) => Some(record_plan(folder, &prepared, events).await?),
+            Some(folder) => Some(record_plan(folder, &mut prepared, found.as_mut(), events).await?),
             None => None,
         };
         let phases = job.phases();
@@ -56,10 +58,12 @@ impl<'a> TrainingLoop<'a> {
     }
 }
 
-/// Writes the plan and the samples to the run folder, and returns the checkpoint writer.
+/// Writes the plan and the samples to the run folder, and returns the checkpoint writer. A resumed job
+/// continues without the samples that have changed since the checkpoint `found`, if it may skip samples.
 async fn record_plan(
     folder: LockedRun,
-    prepared: &Prepared,
+    prepared: &mut Prepared,
+    found: Option<&mut FoundCheckpoint>,
     events: &Events,
 ) -> Result<CheckpointWriter, TrainerError> {
     if let Some(planner) = prepared.watch.as_ref().and_then(Watch::planner) {
@@ -69,8 +73,35 @@ async fn record_plan(
     }
     let (feed, classes) = (prepared.data.feed.clone(), prepared.data.classes.clone());
     let samples = blocking(move || Ok(SampleIndex::from_feed(&feed, &classes))).await?;
-    let note = folder.check_samples(samples).await?;
+    let (note, rearrangement) = folder.check_samples(samples).await?;
+    if let (Some(rearrangement), Some(found)) = (rearrangement, found) {
+        leave_out(rearrangement, prepared, found, events);
+    }
     Ok(folder.checkpoint_writer(note, events))
+}
+
+/// Restores the recorded samples, except for those that have changed, and emits a warning.
+fn leave_out(
+    rearrangement: Rearrangement,
+    prepared: &mut Prepared,
+    found: &mut FoundCheckpoint,
+    events: &Events,
+) {
+    let difference = rearrangement.difference;
+    let data = &mut prepared.data;
+    data.feed = rearrangement.apply(data.feed.clone());
+    if difference.added + difference.removed > 0 {
+        // An evaluation of the tuned model cannot reproduce the division of this run.
+        data.division = data.division.take().map(Division::with_unknown_past);
+    }
+    if rearrangement.lost_validation
+        && let Some(best) = &mut found.best
+    {
+        best.predictions.clear();
+    }
+    found.snapshot.bad.extend(rearrangement.left_out);
+    let message = format!("the data set has changed: {difference}; the run continues without these samples");
+    events(Event::Warning { message });
 }
 
 /// Index of the phase stored in the checkpoint.

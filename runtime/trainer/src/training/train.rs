@@ -19,13 +19,13 @@ use tokio_util::sync::CancellationToken;
 ///
 /// `events` receives the progress of the job. If `cancel` is cancelled before the first step, the job ends
 /// immediately without a model. After that, the job finishes the current step and writes the model of the
-/// best epoch so far, or the current model if no epoch has ended. A job with a
-/// [`RunFolder`](crate::RunFolder) then writes a checkpoint to resume from, as it does periodically and on
-/// failure.
+/// best epoch so far, or the current model if no epoch has ended, as on failure. A job with a
+/// [`RunFolder`](crate::RunFolder) then writes a checkpoint to resume from, as it does periodically.
 ///
 /// # Errors
-/// Returns [`TrainerError`] if the job fails. No model is written in this case, with two exceptions:
-/// [`TrainerError::Stopped`], and [`TrainerError::Diverged`] if an epoch ended before the divergence.
+/// Returns [`TrainerError`] if the job fails. No model is written in this case, except with
+/// [`TrainerError::Stopped`], [`TrainerError::Failed`], and [`TrainerError::Diverged`] if an epoch ended
+/// before the divergence.
 pub async fn train(
     job: Job,
     hosts: impl Into<Hosts>,
@@ -108,15 +108,24 @@ async fn tune(
         ended,
         mut outcome,
     } = training.run().await?;
-    let (model, written) = blocking(move || model.write()).await?;
-    let unwritten = first_write_error(written, events);
+    let (model, unwritten) = match blocking(move || model.write()).await {
+        Ok((model, written)) => (model, first_write_error(written, events)),
+        Err(error) => return Err(unwritten_model(ended, error, events)),
+    };
+    // Hosts may no longer answer after a failure.
+    let is_failed = matches!(ended, Some(TrainerError::Failed { .. }));
     // Skip the results if the job is cancelled.
-    if let Some(results) = results.filter(|_| !cancel.is_cancelled()) {
+    if let Some(results) = results.filter(|_| !cancel.is_cancelled() && !is_failed) {
         results.write(hosts, events).await;
     }
-    // The model is already written, so cancelling ends the uploads.
-    unless_cancelled(cancel, sharing.finish()).await;
-    if let Some(error) = unwritten.or(ended) {
+    if !is_failed {
+        // The model is already written, so cancelling ends the uploads.
+        unless_cancelled(cancel, sharing.finish()).await;
+    }
+    if let Some(error) = unwritten {
+        return Err(unwritten_model(ended, error, events));
+    }
+    if let Some(error) = ended {
         return Err(error);
     }
     if !test.is_empty() {
@@ -160,6 +169,19 @@ async fn measure(context: &JobContext<'_>, model: Model, test: Arc<Samples>) {
             ),
         },
     });
+}
+
+/// Returns the error of a job whose model could not be written because of `error`. If the job had failed
+/// before, this failure is returned and `error` becomes a warning.
+fn unwritten_model(ended: Option<TrainerError>, error: TrainerError, events: &Events) -> TrainerError {
+    match ended {
+        Some(TrainerError::Failed { source, .. }) => {
+            let message = error.to_string();
+            events(Event::Warning { message });
+            *source
+        }
+        _ => error,
+    }
 }
 
 /// Returns the error of the first target. Errors of other targets become warnings.

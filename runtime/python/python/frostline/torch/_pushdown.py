@@ -8,7 +8,6 @@ import os
 import pathlib
 import re
 import sys
-import tempfile
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ import torch
 import frostline
 from frostline._samples import listed
 from frostline._source import Source, cache_settings
+from frostline._temporary import TemporaryFolder
 from frostline.torch import _network as network
 from frostline.torch import _pixels
 from frostline.torch._activations import Activations
@@ -181,7 +181,7 @@ def pushdown(
     activations = Activations(source, train, shuffle=shuffle, drop_last=drop_last, augment=augment, **common)
     activations.classes = classes
     if frozen_here:
-        weakref.finalize(activations, frozen_here[0].folder.cleanup)
+        weakref.finalize(activations, frozen_here[0].folder.remove)
     for name, samples in (("validation", held_out), ("test", test)):
         if len(samples):
             part = Activations(source, samples, shuffle=False, **common)
@@ -301,7 +301,7 @@ class _Frozen:
                 self._divide(network.export(model, example, fuse=False), model, freeze, suffix, example, pixels)
             except ValueError:
                 raise error from None
-        self.folder = tempfile.TemporaryDirectory(prefix="frostline-")
+        self.folder = TemporaryFolder()
 
     def _divide(self, exported, model, freeze, suffix, example, pixels):
         if pixels:
@@ -368,4 +368,4 @@ class _Frozen:
         return {"model": model, "guest": helper, "model_file": str(file), "guest_file": guest}
 
     def _file(self, name):
-        return pathlib.Path(self.folder.name) / name
+        return self.folder.path / name

@@ -8,5 +8,6 @@ mod needs_shared {
         mod photos;
         mod labels;
         mod networks;
+        mod resuming;
     }
 }
