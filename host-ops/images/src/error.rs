@@ -63,7 +63,9 @@ pub enum ImageError {
         feature: String,
     },
     /// The number of pixels exceeds the limit. Detected before allocating memory.
-    #[error("{format} of {width}x{height} pixels is over the limit of {limit} pixels; scale it down")]
+    #[error(
+        "{format} of {width}x{height} pixels is over the limit of {limit} pixels; scale it down, or raise the limit"
+    )]
     TooManyPixels {
         /// Format according to the first bytes.
         format: ImageFormat,

@@ -74,7 +74,7 @@ fn memory_needed(info: &ImageInfo, header: &JpegHeader<'_>) -> u64 {
         width.next_multiple_of(8 * across),
         height.next_multiple_of(8 * down),
     );
-    let coefficients = if header.is_single_scan() {
+    let coefficients = if info.sof.is_sequential_dct() && header.is_single_scan() {
         0
     } else {
         2 * components * padded_width * padded_height
@@ -152,7 +152,7 @@ fn decode_samples(bytes: &[u8], coding: ColorCoding) -> Result<Samples, ImageErr
     let convert = coding == ColorCoding::YCbCr && coded == ColorSpace::YCbCr;
     let wanted = if convert { ColorSpace::RGB } else { coded };
     let options = decoder.options().jpeg_set_out_colorspace(wanted);
-    // Otherwise the decoder would paint what it cannot decode gray.
+    // By default, the decoder paints undecodable parts gray.
     decoder.set_options(options.set_strict_mode(true));
     let values = decoder.decode().map_err(explain)?;
     Ok(Samples {

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 
 impl Model {
     /// Returns the model with the initializers of these names replaced. Slices made by [`Model::slice`] use
-    /// the same names as the whole model. Floating-point tensors are converted to the type of the initializer,
-    /// because training computes in single precision whatever the type of the stored weights.
+    /// the same names as the whole model. Floating-point tensors are converted to the type of the
+    /// initializer, because training computes in single precision whatever the type of the stored weights.
     ///
     /// # Errors
     /// Returns [`GraphError::Weight`] if the model does not have an initializer of this name, or its shape or

@@ -194,7 +194,10 @@ impl Network {
                 Some(why) => format!("it does not have any cuts, because {why}"),
                 None => "it does not have any cuts".into(),
             },
-            1..=SHORT => format!("{meant}available cuts: {}", quoted(&all)),
+            1..=SHORT => match &self.obstacle {
+                Some(why) => format!("{meant}available cuts: {}; {why}", quoted(&all)),
+                None => format!("{meant}available cuts: {}", quoted(&all)),
+            },
             many => format!("{meant}`frostline model show` lists all {many}"),
         }
     }
@@ -205,6 +208,12 @@ pub(crate) fn obstacle(analysis: &Analysis<'_>) -> Option<String> {
     let is_data = |node: &&NodeProto| node.output.iter().any(|name| analysis.kinds.is_data(name));
     let mut nodes = analysis.model.nodes().iter().filter(is_data);
     let node = nodes.find(|node| operators::find(node).is_none_or(|operator| operator.versions.is_none()))?;
+    if node.is_random() {
+        let (operator, place) = (&node.op_type, node.place());
+        return Some(format!(
+            "operator {operator} ({place}) draws random numbers; export the network after `model.eval()`"
+        ));
+    }
     let quantizes = ["Integer", "QLinear", "Quantize", "QGemm"];
     let (why, fix) = match quantizes.iter().any(|word| node.op_type.contains(word)) {
         true => ("computes in integers", "use the network before its quantization"),

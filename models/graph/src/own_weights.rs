@@ -13,19 +13,20 @@ use std::ops::Range;
 
 impl Model {
     /// Returns the network with weights that can be trained independently in the layers after the value
-    /// `freeze`, which is a cut or the input. The frozen layers do not change, and the network computes the same
-    /// values.
+    /// `freeze`, which is a cut or the input. The frozen layers do not change, and the network computes the
+    /// same values.
     ///
     /// - Weights shared with frozen layers are copied.
-    /// - Exporters store equal tensors once. If all elements of a shared weight are equal, such as ones and zeros
-    ///   from the initialization, every reader gets a copy. Other shared weights stay shared, because networks
-    ///   tie weights on purpose.
+    /// - Exporters store equal tensors once. If all elements of a shared weight are equal, such as ones and
+    ///   zeros from the initialization, every reader gets a copy. Other shared weights stay shared, because
+    ///   networks tie weights on purpose.
     /// - A weight stored as integers behind a `DequantizeLinear` becomes a floating-point weight.
     /// - Weights in `Constant` nodes become initializers.
     ///
     /// # Errors
-    /// Returns [`GraphError::Shape`] if the inputs of a node do not fit its operator, [`GraphError::Outputs`] if
-    /// the model has no output, and [`GraphError::Weight`] if a weight cannot be read.
+    /// Returns [`GraphError::Shape`] if the inputs of a node do not fit its operator,
+    /// [`GraphError::Outputs`] if the model has no output, and [`GraphError::Weight`] if a weight cannot be
+    /// read.
     pub fn with_own_weights(&self, freeze: &str) -> Result<Self, GraphError> {
         let mut graph = self.graph().clone();
         store_constants(&mut graph);
@@ -165,16 +166,13 @@ impl<'a> Owned<'a> {
             return Ok(());
         }
         if self.root(&node.input, 0).is_some() && rearranges(&node) {
-            let weight = node.input_name(0).and_then(|name| self.stored.get(name)).cloned();
-            let (Some(name), Some(weight)) = (node.output_name(0), weight) else {
-                return Ok(());
-            };
-            if node.op_type == "Identity" {
-                let name = name.to_owned();
+            let weight = node.input_name(0).and_then(|name| self.stored.get(name));
+            let name = node.output_name(0).unwrap_or_default().to_owned();
+            if let (Some(weight), "Identity") = (weight.cloned(), node.op_type.as_str()) {
                 self.store(TensorProto { name, ..weight });
                 return Ok(());
             }
-            self.rearranged.insert(name.to_owned(), node.clone());
+            self.rearranged.insert(name, node.clone());
         } else {
             for slot in weight_slots(&node) {
                 if let Some(own) = self.own(&node.input, slot)

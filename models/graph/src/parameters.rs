@@ -9,8 +9,8 @@ use crate::operators::{self, HeadPart, Operator};
 use crate::tensors::{from_proto, numbers};
 use std::collections::{HashMap, HashSet};
 
-/// Operators after which a fixed input of a small network, such as a table of coordinates, is not a factor of a
-/// weight any more.
+/// Operators after which a fixed input of a small network, such as a table of coordinates, is not a factor of
+/// a weight any more.
 const ACTIVATIONS: &[&str] = &[
     "Celu",
     "Elu",
@@ -50,6 +50,8 @@ const WITHOUT_GRADIENT: &[&str] = &[
     "Mod",
     "Not",
     "Round",
+    "ScatterElements",
+    "ScatterND",
     "Shape",
     "Sign",
     "Sin",
@@ -61,9 +63,9 @@ impl Model {
     /// initializer in a slot for a weight or a bias. Added tables, concatenated tokens, slopes and scales are
     /// included.
     ///
-    /// A weight can also be computed from initializers: cast, rearranged, normalized (weight norm, standardized
-    /// convolutions) or summed (low-rank adapters). These initializers are trainable, because training
-    /// differentiates through the computation.
+    /// A weight can also be computed from initializers: cast, rearranged, normalized (weight norm,
+    /// standardized convolutions) or summed (low-rank adapters). These initializers are trainable, because
+    /// training differentiates through the computation.
     ///
     /// Statistics of BatchNormalization, scalars that scale or shift, tensors in `Constant` nodes and
     /// constants in shape computations are not trainable. Further constants are detected by value or by use:
@@ -269,8 +271,8 @@ fn carries_gradient(node: &NodeProto, slot: usize) -> bool {
     }
 }
 
-/// Returns true for different whole numbers: coordinates, regions or one-hot rows. Weights with equal elements
-/// can be whole numbers before they are trained.
+/// Returns true for different whole numbers: coordinates, regions or one-hot rows. Weights with equal
+/// elements can be whole numbers before they are trained.
 fn has_whole_numbers(weight: &TensorProto) -> bool {
     let Some(values) = values([weight].into_iter()) else {
         return false;
@@ -280,8 +282,8 @@ fn has_whole_numbers(weight: &TensorProto) -> bool {
     differ && values().all(|value| value.is_infinite() || value.fract() == 0.0)
 }
 
-/// Returns true for the scale of ones or the bias of zeros that an exporter adds to a normalization without an
-/// affine part.
+/// Returns true for the scale of ones or the bias of zeros that an exporter adds to a normalization without
+/// an affine part.
 fn changes_nothing(node: &NodeProto, slot: usize, weight: &TensorProto) -> bool {
     let neutral = match (node.op_type.as_str(), slot) {
         ("BatchNormalization", 1) => 1.0,

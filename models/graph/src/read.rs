@@ -78,7 +78,7 @@ pub(crate) fn decode(bytes: Bytes) -> Result<ModelProto, GraphError> {
     let why = |bytes: &[u8]| GraphError::NotOnnx {
         why: foreign(bytes).into(),
     };
-    // Any file that is not longer than a few bytes could be a message.
+    // An empty file is a valid message.
     if bytes.is_empty() {
         return Err(why(&bytes));
     }

@@ -13,14 +13,14 @@ use std::collections::HashSet;
 impl Model {
     /// Replaces the classifier head by one with `classes` classes. The weights are drawn with `seed` from a
     /// normal distribution with standard deviation 0.01, and the bias is zero. A Softmax, LogSoftmax, Relu or
-    /// quantization after the head is removed, so the output has raw scores `[batch, classes]`. Weights that some
-    /// exporters store in `Constant` nodes become initializers, so that all weights can be trained and merged
-    /// by name.
+    /// quantization after the head is removed, so the output has raw scores `[batch, classes]`. Weights that
+    /// some exporters store in `Constant` nodes become initializers, so that all weights can be trained and
+    /// merged by name.
     ///
     /// # Errors
-    /// Returns [`GraphError::Head`] if no head is recognized, its weights are not f32 or f16, `classes` is zero, or
-    /// the head cannot have this number of classes. Returns [`GraphError::Shape`] if the inputs of a node do
-    /// not fit its operator, and [`GraphError::Outputs`] if the model has no output.
+    /// Returns [`GraphError::Head`] if no head is recognized, its weights are not f32 or f16,
+    /// `classes` is zero, or the head cannot have this number of classes. Returns [`GraphError::Shape`] if
+    /// the inputs of a node do not fit its operator, and [`GraphError::Outputs`] if the model has no output.
     pub fn replace_head(&self, classes: usize, seed: u64) -> Result<Self, GraphError> {
         self.replace_head_keeping(&vec![None; classes], seed)
     }
@@ -356,8 +356,8 @@ impl Edit<'_> {
         Some((node.label().to_owned(), sizes.as_i64()?.to_vec()))
     }
 
-    /// Returns the tensor with this name if it is an initializer or the output of a `Constant` node, also behind
-    /// nodes that keep the elements.
+    /// Returns the tensor with this name if it is an initializer or the output of a `Constant` node, also
+    /// behind nodes that keep the elements.
     fn constant<'n>(&'n self, mut name: &'n str) -> Option<TensorProto> {
         // Producers come first, so this reaches the first node at the latest.
         for node in self.graph.node.iter().rev() {

@@ -103,8 +103,8 @@ fn elements(proto: &TensorProto, dtype: DType) -> Option<Data> {
     })
 }
 
-/// Converts a floating-point tensor to another floating-point type, rounding to nearest. Returns `None` if one
-/// of the types is not floating point.
+/// Converts a floating-point tensor to another floating-point type, rounding to nearest. Returns `None` if
+/// one of the types is not floating point.
 pub fn to_float(tensor: &Tensor, dtype: DType) -> Option<Tensor> {
     if tensor.dtype() == dtype && data_type::is_float(code_of(dtype)) {
         return Some(tensor.clone());
@@ -121,8 +121,16 @@ pub fn to_float(tensor: &Tensor, dtype: DType) -> Option<Tensor> {
     Tensor::new(tensor.shape().clone(), data).ok()
 }
 
-/// Reads the elements of an integer tensor with up to 64 bits per element. Returns `None` for other types, and
-/// if the data does not fit the shape.
+/// Converts other floating-point tensors to `f32`, and returns all others unchanged.
+pub fn in_single_precision(tensor: Tensor) -> Tensor {
+    if tensor.dtype() == DType::F32 {
+        return tensor;
+    }
+    to_float(&tensor, DType::F32).unwrap_or(tensor)
+}
+
+/// Reads the elements of an integer tensor with up to 64 bits per element. Returns `None` for other types,
+/// and if the data does not fit the shape.
 pub fn integers(proto: &TensorProto) -> Option<Vec<i64>> {
     let raw = &proto.raw_data;
     let wide = |values: &[i32]| values.iter().map(|&value| i64::from(value)).collect();

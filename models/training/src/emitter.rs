@@ -20,8 +20,8 @@ pub(crate) enum Float {
 }
 
 impl Float {
-    /// Returns the type in which a suffix with an input of type `code` is trained. Half precision is trained in
-    /// `f32`, because gradients exceed its range.
+    /// Returns the type in which a suffix with an input of type `code` is trained. Half precision is trained
+    /// in `f32`, because gradients exceed its range.
     pub(crate) fn from_code(code: i32) -> Option<Self> {
         match code {
             data_type::DOUBLE => Some(Self::F64),
@@ -130,8 +130,8 @@ impl Emitter {
     }
 
     /// Emits a copy of a suffix node with other inputs and returns the names of the outputs. Axes that older
-    /// operator sets store in an attribute become an input. Floating-point types in attributes become the type
-    /// in which the suffix is trained.
+    /// operator sets store in an attribute become an input. Floating-point types in attributes become the
+    /// type in which the suffix is trained.
     pub(crate) fn copy(&mut self, node: &NodeProto, inputs: &[&str]) -> Vec<String> {
         let (mut inputs, mut attributes) = (inputs.to_vec(), node.attribute.clone());
         let moved = ["Reduce", "Squeeze", "Unsqueeze"]

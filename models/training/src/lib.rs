@@ -18,19 +18,21 @@
 //! the class weights in the batches or missing samples.
 //!
 //! # Trained weights
-//! All weights of the suffix are trained ([`Model::parameters`](frostline_graph::Model::parameters)). If two
-//! nodes read the same stored tensor, the gradients are added. If the network computes a weight from others
-//! (weight norm, standardized convolutions, low-rank adapters), the step differentiates through the computation.
+//! All weights of the suffix are trained
+//! ([`Model::parameters`](frostline_graph::Model::parameters)). If two nodes read the same stored tensor, the
+//! gradients are added. If the network computes a weight from others (weight norm, standardized convolutions,
+//! low-rank adapters), the step differentiates through the computation.
 //! [`Model::with_own_weights`](frostline_graph::Model::with_own_weights) prepares networks whose weights are
-//! shared by accident or stored as integers. [`BatchNorm`] selects the treatment of BatchNormalization. Moving
-//! statistics are also slots.
+//! shared by accident or stored as integers. [`BatchNorm`] selects the treatment of BatchNormalization.
+//! Moving statistics are also slots.
 //!
 //! # Types
-//! A step computes in `f32`, and in `f64` if the input of the suffix has this type. Values and weights in other
-//! floating-point types are converted, so that a cast between floating-point types is the identity.
-//! [`Model::merge`](frostline_graph::Model::merge) converts trained weights to the types of the network.
-//! Quantization is computed as in the network, and its gradient is that of the identity where the range does not
-//! clip (straight-through estimator). Operators that compute with quantized values are refused.
+//! A step computes in `f32`, and in `f64` if the input of the suffix has this type. Values and
+//! weights in other floating-point types are converted, so that a cast between floating-point types is the
+//! identity. [`Model::merge`](frostline_graph::Model::merge) converts trained weights to the types of the
+//! network. Quantization is computed as in the network, and its gradient is that of the identity where the
+//! range does not clip (straight-through estimator). Operators that compute with quantized values are
+//! refused.
 //!
 //! # Rules
 //! A rule (`rules/`) emits the forward pass of an operator and records a closure that emits the backward

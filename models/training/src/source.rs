@@ -12,8 +12,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 pub(crate) struct Source<'a> {
     pub(crate) suffix: &'a Model,
     pub(crate) shapes: Shapes,
-    /// Stored tensors by name: initializers, the tensors of Constant nodes, and copies of both by Identity and
-    /// by casts between floating-point types.
+    /// Stored tensors by name: initializers, the tensors of Constant nodes, and copies of both by Identity
+    /// and by casts between floating-point types.
     pub(crate) constants: HashMap<&'a str, &'a TensorProto>,
     pub(crate) input: &'a str,
     pub(crate) input_dims: Vec<usize>,

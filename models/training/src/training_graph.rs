@@ -336,8 +336,8 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Emits a node that quantizes values, dequantizes them or moves quantized elements. Returns false for all
-    /// other nodes.
+    /// Emits a node that quantizes values, dequantizes them or moves quantized elements. Returns false for
+    /// all other nodes.
     fn quantization(&mut self, call: &Call<'a>) -> Result<bool, TrainingError> {
         let node = call.node;
         let Some(output) = node.output_name(0) else {

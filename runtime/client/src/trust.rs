@@ -144,7 +144,7 @@ mod tests {
             let connector = trust.web_connector(encrypted).unwrap();
             let client = Client::builder(TokioExecutor::new()).build::<_, Empty<Bytes>>(connector);
             let error = client.get(other.parse().unwrap()).await.unwrap_err();
-            let causes = std::iter::successors(error.source(), |cause| cause.source());
+            let causes = std::iter::successors(error.source(), |cause: &&dyn Error| (*cause).source());
             let causes: String = causes.map(ToString::to_string).collect();
             assert!(causes.contains("scheme"), "{causes}");
         }

@@ -44,7 +44,6 @@ pub use prices::Prices;
 pub use quality::Quality;
 pub use rates::{HEAD, LearningRates, REST};
 pub use recipe::{BatchNorm, ClassWeights, LossName, OptimizerName, Recipe, Sampling, Scheduler};
-pub use redact::without_secrets;
 pub use refusal::{refusal, sweep_refusal};
 pub use setting::{Class, Setting, SettingError};
 pub use spec::{FetchLimits, HostList, HostTerms, JobSpec, SpecError};

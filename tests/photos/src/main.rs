@@ -6,7 +6,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use frostline_images::{DecodeLimits, RgbImage, decode, resize_and_crop};
-use frostline_tensor::{Interpolation, PixelSpec, ResizeMode};
+use frostline_tensor::{Interpolation, PixelSpec, ResizeMode, is_image_name};
 use jpeg_encoder::{ColorType, Encoder};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -316,7 +316,7 @@ fn a_webp_or_gif_over_the_limit_is_refused_before_it_is_allocated() {
         ("lossless", lossless),
         ("inner", inner),
     ] {
-        let error = decode(&bytes, &DecodeLimits::default()).unwrap_err();
+        let error = decode(&bytes, &DecodeLimits::new(Some(64 << 20))).unwrap_err();
         assert!(
             matches!(error, ImageError::TooManyPixels { .. }),
             "{what}: {error}"

@@ -121,8 +121,14 @@ fn integers_become_weights_after_the_freeze_cut() {
         nodes,
         vec![bytes("frozen"), bytes("stored"), initializer("scales", &scales)],
     );
-    let (owned, names) = trained(&model, "h");
-    assert_eq!(names, ["w"]);
+    let owned = model.with_own_weights("h").unwrap();
+    let weight = owned.weight("w").unwrap();
+    for (place, value) in weight.as_f32().unwrap().iter().enumerate() {
+        let stored = f32::from((place as u8).wrapping_mul(37).cast_signed());
+        let expected = stored * 0.01 * (place % 6 + 1) as f32;
+        assert!((value - expected).abs() < 1e-5, "{place}: {value}, {expected}");
+    }
+    assert_eq!(owned.slice(Some("h"), None).unwrap().parameters().len(), 1);
     assert_eq!(
         owned
             .nodes()

@@ -131,7 +131,8 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
 /// Standard ONNX operators with several outputs that have a gradient.
 pub(crate) const RULES_OF_MANY: &[(&str, RuleOfMany)] = &[("Split", selection::split)];
 
-/// Operators whose outputs are not floating point and constant almost everywhere, so that the gradient is zero.
+/// Operators whose outputs are not floating point and constant almost everywhere, so that the gradient is
+/// zero.
 const STEPS: &[&str] = &[
     "ArgMax",
     "ArgMin",
@@ -164,8 +165,8 @@ pub(crate) fn moves(call: &Call<'_>) -> bool {
         .is_some_and(|operator| MOVING.contains(&operator))
 }
 
-/// Returns true if the gradient of the node is zero by definition, because the output is not floating point. A
-/// quantized output represents numbers, so this does not apply to it.
+/// Returns true if the gradient of the node is zero by definition, because the output is not floating point.
+/// A quantized output represents numbers, so this does not apply to it.
 pub(crate) fn has_no_gradient(call: &Call<'_>) -> bool {
     match call.node.standard_operator() {
         Some("Cast" | "CastLike") => {

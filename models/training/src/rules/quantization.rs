@@ -1,5 +1,5 @@
-//! Quantization, with the straight-through estimator: the forward pass rounds, and the gradient passes unchanged
-//! where the range does not clip.
+//! Quantization, with the straight-through estimator: the forward pass rounds, and the gradient passes
+//! unchanged where the range does not clip.
 
 use super::elementwise::ones_where;
 use crate::TrainingError;
@@ -51,8 +51,8 @@ struct Range {
     high: Vec<f64>,
 }
 
-/// Returns the range of a QuantizeLinear, or `None` if nothing is clipped: the range of a DynamicQuantizeLinear
-/// contains all elements. A computed scale is treated in the same way.
+/// Returns the range of a QuantizeLinear, or `None` if nothing is clipped: the range of a
+/// DynamicQuantizeLinear contains all elements. A computed scale is treated in the same way.
 fn inside(call: &Call<'_>, rank: usize) -> Result<Option<Range>, TrainingError> {
     if call.node.op_type == "DynamicQuantizeLinear" {
         return Ok(None);

@@ -61,7 +61,8 @@ fn a_standardized_convolution_trains_its_weight() {
         trained(&net(&[0.5, 0.7, 0.9]).model()),
         ["probe", "w", "gain", "head"]
     );
-    // The engine standardizes with the statistics of the batch only in training builds, so logits are not compared.
+    // The engine standardizes with the statistics of the batch only in training builds, so logits are not
+    // compared.
     super::harness::check_elements(&net(&[0.5, 0.7, 0.9]).model(), 3, 40);
 }
 

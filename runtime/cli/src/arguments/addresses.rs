@@ -19,7 +19,7 @@ pub(crate) fn refuse_secrets<'a>(arguments: impl Iterator<Item = &'a str>) -> Re
         if shown != value {
             let message = format!(
                 "credentials or a query are not allowed in the address '{shown}'; a store's keys belong in the environment, \
-                 and a host's token in a file (--token-file)\n"
+                 and a host's token in a file (--token-file)"
             );
             return Err(super::Arguments::command().error(ErrorKind::ValueValidation, message));
         }

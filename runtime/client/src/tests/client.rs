@@ -243,11 +243,14 @@ fn addresses_that_are_no_hosts_are_refused() {
         "http://h/path",
         "http://h?x=1",
         "",
+        "https://me:geheim@h:8443",
+        "http://geheim@h",
+        "https://me:geheim@h/path",
+        "dns+http://me:geheim@h",
     ] {
-        assert!(
-            matches!(HostClient::new(url, None), Err(ClientError::Address { .. })),
-            "{url}"
-        );
+        let error = HostClient::new(url, None).map(drop).unwrap_err();
+        assert!(matches!(&error, ClientError::Address { .. }), "{url}");
+        assert!(!error.to_string().contains("geheim"), "{error}");
     }
 }
 

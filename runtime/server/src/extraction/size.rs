@@ -114,6 +114,7 @@ mod tests {
                 ..Terms::default()
             },
             view: None,
+            digests: false,
             samples: Vec::new(),
         };
         GrantSize::new(None, 1000, &[10, 10], &request, 64)

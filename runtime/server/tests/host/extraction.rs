@@ -5,7 +5,9 @@ use bytes::Bytes;
 use frostline_engine::{Session, SessionOptions};
 use frostline_images::DecodeLimits;
 use frostline_tensor::{Data, OpErrorCode, PixelSpec, Tensor};
-use frostline_wire::{Compression, Encoding, ErrorClass, ExtractionRequest, RowFormat, Values};
+use frostline_wire::{
+    Compression, Encoding, ErrorClass, ExtractionRequest, RowFormat, Values, object_digest,
+};
 use http::StatusCode;
 
 const PHOTOS: u32 = 11;
@@ -83,6 +85,9 @@ async fn every_split_matches_local_results_over_both_protocols() {
     let (guest, model) = test.upload().await;
     for client in [&test.client, &test.http2()] {
         let raw = all(client, &test.request("none", PHOTOS), RowFormat::Object).await;
+        let mut request = test.request("none", PHOTOS);
+        request.digests = true;
+        let digests = all(client, &request, RowFormat::Object).await;
         let mut request = test.request("input", PHOTOS);
         (request.guest, request.model) = (Some(guest.clone()), Some(model.clone()));
         let pixels = all(client, &request, RowFormat::F32(vec![3, 8, 8])).await;
@@ -96,6 +101,8 @@ async fn every_split_matches_local_results_over_both_protocols() {
         for (index, photo) in photos.iter().enumerate() {
             let position = index as u32 * 10;
             assert_eq!(raw[&position].as_deref(), Ok(photo.as_ref()));
+            let digest = object_digest(photo).to_le_bytes();
+            assert_eq!(digests[&position].as_deref(), Ok(&digest[..]));
             assert_eq!(bytes[&position], Ok(crop(photo)));
             assert_close(pixels[&position].as_deref().unwrap(), &expected(photo, "input"));
             assert_close(active[&position].as_deref().unwrap(), &expected(photo, "active"));
@@ -182,13 +189,23 @@ async fn requests_that_cannot_be_right_are_refused_before_anything_runs() {
         request
     };
     type Case<'a> = (&'a dyn Fn(&mut ExtractionRequest), StatusCode, &'a str);
-    let cases: [Case<'_>; 15] = [
+    let cases: [Case<'_>; 17] = [
         (
             &|r| r.samples[1].position = 0,
             StatusCode::BAD_REQUEST,
             "duplicate",
         ),
         (&|r| r.samples.clear(), StatusCode::BAD_REQUEST, "0 samples"),
+        (
+            &|r| r.digests = true,
+            StatusCode::BAD_REQUEST,
+            "digests require the split 'none'",
+        ),
+        (
+            &|r| r.root = "s3://me:geheim@photos".to_owned(),
+            StatusCode::BAD_REQUEST,
+            "data root \"s3://photos\": credentials are not allowed",
+        ),
         (
             &|r| r.samples = (0..21).map(|i| sample(i, "x")).collect(),
             StatusCode::BAD_REQUEST,

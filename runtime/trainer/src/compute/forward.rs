@@ -4,7 +4,6 @@ use frostline_graph::tensors::to_float;
 use frostline_graph::{Model, ONE_FILE, Parts};
 use frostline_profile::efficient_rows;
 use frostline_tensor::{DType, Data, Tensor};
-use std::borrow::Cow;
 
 /// Maximum number of rows per execution on a CPU. At the widest cuts of known networks, 16 rows need 50 MB.
 const CPU_ROWS: usize = 16;
@@ -34,6 +33,7 @@ pub(crate) struct Forward {
     /// different batch sizes, and padding makes results independent of batching.
     rows: usize,
     input: String,
+    dtype: Option<DType>,
     interrupt: Interrupt,
     doing: &'static str,
 }
@@ -63,22 +63,24 @@ impl Forward {
             Some(weights) => Session::open_beside(&model, Parts::WEIGHTS, weights, options, interrupt),
         };
         let session = session.map_err(|source| TrainerError::Engine { doing, source })?;
-        let input = session
-            .inputs()
-            .first()
-            .map(|slot| slot.name.clone())
-            .unwrap_or_default();
+        let input = session.inputs().first();
+        let dtype = input.and_then(|slot| slot.dtype);
+        let input = input.map(|slot| slot.name.clone()).unwrap_or_default();
         Ok(Self {
             session,
             rows,
             input,
+            dtype,
             interrupt: interrupt.clone(),
             doing,
         })
     }
 
-    /// Returns the output for `rows`.
+    /// Returns the output for `rows`, which are converted to the floating-point type of the input.
     pub(crate) fn run(&mut self, rows: &Tensor) -> Result<Tensor, TrainerError> {
+        let dtype = self.dtype.filter(|dtype| *dtype != rows.dtype());
+        let converted = dtype.and_then(|dtype| to_float(rows, dtype));
+        let rows = converted.as_ref().unwrap_or(rows);
         let count = rows.rows()?;
         let mut outputs = Vec::with_capacity(count.div_ceil(self.rows));
         for start in (0..count).step_by(self.rows) {
@@ -105,15 +107,6 @@ impl Forward {
             })?;
         let first = outputs.into_iter().next().map(|(_, tensor)| tensor);
         first.ok_or(TrainerError::Ended { part: "engine" })
-    }
-}
-
-/// Returns floating-point numbers in `f32`, and other tensors unchanged.
-pub(crate) fn in_single_precision(tensor: &Tensor) -> Cow<'_, Tensor> {
-    let converted = Some(tensor).filter(|tensor| tensor.dtype() != DType::F32);
-    match converted.and_then(|tensor| to_float(tensor, DType::F32)) {
-        Some(converted) => Cow::Owned(converted),
-        None => Cow::Borrowed(tensor),
     }
 }
 

@@ -1,6 +1,6 @@
 use super::state::SuffixState;
 use super::step::{Rows, Step, not_trained, resident, training};
-use super::{Dedicated, Forward, in_single_precision};
+use super::{Dedicated, Forward};
 use crate::TrainerError;
 use crate::evaluation::Targets;
 use crate::pipeline::{BatchRows, PendingCache};
@@ -8,6 +8,7 @@ use crate::recipe::StepTerms;
 use crate::standard::{LinearHead, Moments, Standard};
 use frostline_engine::{Device, Interrupt, ResidentState, SessionOptions};
 use frostline_graph::Model;
+use frostline_graph::tensors::in_single_precision;
 use frostline_tensor::{Data, Precision, Tensor};
 use frostline_training::{CpuSteps, StateSlot, StepSettings, TrainingError, TrainingGraph};
 use frostline_wire::Split;
@@ -204,8 +205,6 @@ impl Suffix {
         targets: Targets,
         terms: &StepTerms,
     ) -> Result<f32, TrainerError> {
-        // Steps compute in `f32`, also if the freeze cut is in half precision.
-        let activations = &in_single_precision(activations);
         let standard = self.standard.as_ref();
         let standardized = standard.map(|standard| standard.apply(activations));
         let standardized = standardized.transpose()?;
@@ -305,7 +304,7 @@ impl Suffix {
     /// Adds a batch to the moments for standardization.
     pub(crate) fn add_moments(&mut self, split: &Split, rows: BatchRows) -> Result<(), TrainerError> {
         let (activations, pending) = self.freeze_activations(split, rows)?;
-        self.moments.add(&in_single_precision(&activations));
+        self.moments.add(&activations);
         pending.cache(activations);
         Ok(())
     }
@@ -335,7 +334,7 @@ impl Suffix {
             .ok_or(TrainerError::Ended { part: "engine" })?;
         let outputs = present.run(&activations)?;
         pending.cache(activations);
-        Ok(in_single_precision(&outputs).into_owned())
+        Ok(in_single_precision(outputs))
     }
 
     /// Returns the current weights by name, or moving averages if enabled. They apply to raw features and
@@ -367,7 +366,8 @@ impl Suffix {
         Ok(weights)
     }
 
-    /// Returns activations at the freeze cut, after running fetched ones through the middle if necessary.
+    /// Returns activations at the freeze cut in `f32`, after running fetched ones through the middle if
+    /// necessary.
     fn freeze_activations(
         &mut self,
         split: &Split,

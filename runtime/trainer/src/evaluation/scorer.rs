@@ -1,7 +1,8 @@
 use crate::TrainerError;
-use crate::compute::{Forward, in_single_precision};
+use crate::compute::Forward;
 use frostline_client::Task;
 use frostline_graph::Model;
+use frostline_graph::tensors::in_single_precision;
 use frostline_tensor::{Data, Tensor};
 
 /// A network with scores as outputs. If it ends in a softmax or sigmoid, probabilities are converted back to
@@ -30,7 +31,7 @@ impl Scorer {
 
     /// Returns scores `[rows, outputs]` in `f32`: logits for classes and labels, plain values for numbers.
     pub(crate) fn run(&mut self, rows: &Tensor) -> Result<Tensor, TrainerError> {
-        let outputs = in_single_precision(&self.forward.run(rows)?).into_owned();
+        let outputs = in_single_precision(self.forward.run(rows)?);
         match (self.ending, outputs.as_f32()) {
             (Ending::Scores, _) | (_, None) => Ok(outputs),
             (ending, Some(values)) => {

@@ -135,15 +135,16 @@ impl FeedPlan {
         }
     }
 
-    /// Returns for each entry of `order` how often the sample was drawn before in the epoch, if it is augmented
-    /// differently each time.
+    /// Returns for each entry of `order` how often the sample was drawn before in the epoch, modulo the number of
+    /// views. Returns 0 without augmentation.
     pub(super) fn earlier_draws(&self, order: &[u32], part: Part) -> Vec<u32> {
         if part == Part::Validation || self.views.augmentation.is_none() {
             return vec![0; order.len()];
         }
         let mut drawn = vec![0_u32; self.train.len()];
+        let different = self.views.different.unwrap_or(u32::MAX).max(1);
         let count = |index: &u32| match drawn.get_mut(*index as usize) {
-            Some(drawn) => std::mem::replace(drawn, *drawn + 1),
+            Some(drawn) => std::mem::replace(drawn, (*drawn + 1) % different),
             None => 0,
         };
         order.iter().map(count).collect()
@@ -210,6 +211,7 @@ mod tests {
                 sample: SampleRef::new(index.to_string()),
                 size: 1,
                 label: None,
+                changed: None,
             };
             // Sample 0 is the only one of its class.
             (object, u32::from(index > 0))
@@ -232,6 +234,8 @@ mod tests {
         let of_rare: Vec<u32> = of_rare.map(|(_, earlier)| *earlier).collect();
         assert!(of_rare.len() > 4, "{order:?}");
         assert!(of_rare.iter().copied().eq(0..of_rare.len() as u32));
+        plan.views.different = Some(1);
+        assert_eq!(plan.earlier_draws(&order, Part::Train), [0; 20]);
         plan.views = Views::default();
         assert_eq!(plan.earlier_draws(&order, Part::Train), [0; 20]);
     }

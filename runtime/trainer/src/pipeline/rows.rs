@@ -1,6 +1,7 @@
 use crate::TrainerError;
 use crate::features::Features;
 use frostline_features::RowKey;
+use frostline_graph::tensors::in_single_precision;
 use frostline_tensor::{Shape, Tensor};
 use std::sync::Arc;
 
@@ -69,8 +70,8 @@ impl BatchRows {
         self.fetched.as_ref()
     }
 
-    /// Returns all rows at the freeze cut in batch order. `middle` computes fetched rows from the split to
-    /// the freeze cut, or returns `None` if they are already there.
+    /// Returns all rows at the freeze cut in batch order, in `f32`. `middle` computes fetched rows from the
+    /// split to the freeze cut, or returns `None` if they are already there.
     pub(crate) fn join(
         self,
         middle: impl FnOnce(&Tensor) -> Result<Option<Tensor>, TrainerError>,
@@ -82,7 +83,8 @@ impl BatchRows {
         let mut keys: Vec<Option<RowKey>> = keys.collect();
         let fetched = match self.fetched {
             None => None,
-            Some(rows) => Some(middle(&rows)?.unwrap_or(rows)),
+            // Steps and the cache use `f32`, also if the network carries half precision here.
+            Some(rows) => Some(in_single_precision(middle(&rows)?.unwrap_or(rows))),
         };
         let mut rows = match (fetched, self.cached) {
             (Some(rows), None) | (None, Some(rows)) => rows,

@@ -103,6 +103,10 @@ mod tests {
         );
         factors("head=0.1,layer=0.1,rest=0.2").unwrap();
         assert!("head=x".parse::<LearningRates>().is_err());
+        let error = "head=0.1,rest=0.2,head=0.001"
+            .parse::<LearningRates>()
+            .unwrap_err();
+        assert!(error.contains("'head' has several rates"), "{error}");
         assert!("head=1,rest=0".parse::<LearningRates>().unwrap().check().is_ok());
     }
 }

@@ -2,7 +2,7 @@
 
 use super::evaluation::measure;
 use super::whole_job::{job, network, photos, run};
-use crate::model_metadata::ModelInput;
+use crate::model_metadata::{ModelInput, TrainingRecord};
 use crate::{Event, input_pixels, normalized_twice, read_pixels_beside};
 use frostline_client::Task;
 use frostline_graph::Model;
@@ -118,7 +118,14 @@ fn preprocessor_config_applies_unless_the_model_has_a_recipe() {
         (Interpolation::Bicubic, ResizeMode::Squash, 8)
     );
     // A tuned model contains the recipe in its own metadata.
-    crate::model_metadata::write(&mut model, &ModelInput::Pixels(recipe), Task::Classes, &[], None);
+    let record = TrainingRecord {
+        input: ModelInput::Pixels(recipe),
+        task: Task::Classes,
+        names: Vec::new(),
+        division: None,
+        trained_after: "features".to_owned(),
+    };
+    crate::model_metadata::write(&mut model, &record);
     assert_eq!(source(&model), PixelSource::Model);
     std::fs::write(&beside, config.replace("8,", "9,")).unwrap();
     read_pixels_beside(&mut model, &file, &flags).unwrap();

@@ -26,9 +26,9 @@ const QUICK: &[&str] = &[
     "timm_vit_tiny",
 ];
 
-/// Trains every file from the head, the last block and the input (part `command`), compares the changed weights
-/// with the ones that PyTorch trains, and divides every network at several blocks (part `pushdown`). Results for a file are reused at the same commit, so an interrupted
-/// run can be continued.
+/// Trains every file from the head, the last block and the input (part `command`), compares the changed
+/// weights with the ones that PyTorch trains, and divides every network at several blocks (part `pushdown`).
+/// Results for a file are reused at the same commit, so an interrupted run can be continued.
 pub(crate) fn run(report: &mut Report) -> Result<()> {
     if report.has("command") {
         command(report)?;

@@ -159,8 +159,8 @@ struct RequiresGrad {
 }
 
 impl RequiresGrad {
-    /// Compares the changed weights with the ones that PyTorch trains. Exporters rename tensors that they fold or
-    /// rearrange, and these are not compared. The head is new.
+    /// Compares the changed weights with the ones that PyTorch trains. Exporters rename tensors that they
+    /// fold or rearrange, and these are not compared. The head is new.
     fn check(expected: &str, suffix: &Model, changed: &HashSet<String>) -> Result<()> {
         let Self { trained, fixed } =
             serde_json::from_str(expected).context("invalid names in the metadata")?;

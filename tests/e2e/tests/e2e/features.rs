@@ -9,6 +9,49 @@ fn events_of<'a>(events: &'a [Value], kind: &str) -> Vec<&'a Value> {
 }
 
 #[test]
+fn a_file_replaced_with_the_same_version_is_computed_again() {
+    let scratch = Scratch::with_photos(6, 3);
+    let folder = scratch.path("kept");
+    let files: Vec<_> = std::fs::read_dir(scratch.class("train", 0))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    // Bytes after the image make contents of the same size.
+    let write = |path: &std::path::Path, content: Vec<u8>| {
+        let before = std::fs::metadata(path).unwrap().modified().unwrap();
+        std::fs::write(path, content).unwrap();
+        let file = std::fs::File::options().write(true).open(path).unwrap();
+        file.set_modified(before).unwrap();
+    };
+    let image = std::fs::read(&files[0]).unwrap();
+    write(&files[0], [&image[..], b"a"].concat());
+    let train = || {
+        let folder = folder.to_str().unwrap();
+        let flags = [
+            "--feature-folder",
+            folder,
+            "--feature-cache",
+            "64MiB",
+            "--split",
+            "features",
+        ];
+        let events = events(&scratch.train(&flags));
+        let fetched = events_of(&events, "epoch").into_iter();
+        fetched
+            .map(|epoch| epoch["fetched_rows"].as_u64().unwrap())
+            .sum::<u64>()
+    };
+    assert!(train() > 1);
+    assert_eq!(train(), 0);
+    write(&files[0], [&image[..], b"b"].concat());
+    // Only the time of the last change of this file is new, as in a copy of the folder.
+    let content = std::fs::read(&files[1]).unwrap();
+    write(&files[1], content);
+    assert_eq!(train(), 1);
+    assert_eq!(train(), 0);
+}
+
+#[test]
 fn cached_features_are_reused_listed_and_removed() {
     let scratch = Scratch::with_photos(10, 4);
     let folder = scratch.path("kept");

@@ -2,6 +2,10 @@
 
 use super::*;
 use crate::tests::network;
+use frostline_graph::build::{int, node};
+use frostline_graph::onnx::data_type;
+use frostline_graph::tensors::to_float;
+use frostline_tensor::DType;
 use frostline_training::{Dropout, Loss, Optimizer};
 
 const ROWS: usize = 8;
@@ -43,10 +47,16 @@ fn parts() -> SuffixParts {
 }
 
 fn train(suffix: &mut Suffix, step: u64) -> f32 {
+    train_on(suffix, step, DType::F32)
+}
+
+/// Trains on activations of this type.
+fn train_on(suffix: &mut Suffix, step: u64, dtype: DType) -> f32 {
     let network = suffix.whole.network().unwrap();
     let shape = network.frozen_row(&suffix.freeze).unwrap().batched(ROWS);
     let values = (0..shape.elements().unwrap()).map(|index| (index * 37 % 101) as f32 / 101.0);
-    let rows = BatchRows::plain(Tensor::f32(shape.clone(), values.collect()).unwrap());
+    let rows = Tensor::f32(shape.clone(), values.collect()).unwrap();
+    let rows = BatchRows::plain(to_float(&rows, dtype).unwrap());
     // Micro-batches of 4 rows contain two and three classes. Class 0 has weight 0.
     let targets = Targets::Classes(vec![0, 0, 0, 1, 2, 2, 0, 1]);
     let terms = StepTerms {
@@ -56,6 +66,52 @@ fn train(suffix: &mut Suffix, step: u64) -> f32 {
     };
     let split = Split::Cut(suffix.freeze.clone());
     suffix.train(&split, rows, targets, &terms).unwrap()
+}
+
+/// The test network, which carries `r1` in half precision as `half`.
+fn with_half_cut() -> Model {
+    let mut proto = network().into_proto();
+    let graph = proto.graph.as_mut().unwrap();
+    for input in graph.node.iter_mut().flat_map(|node| &mut node.input) {
+        if input == "r1" {
+            "wide".clone_into(input);
+        }
+    }
+    let place = graph.node.iter().position(|node| node.output == ["r1"]).unwrap();
+    let cast = |from: &str, to: &str, code: i32| node("Cast", &[from], &[to]).with([int("to", code.into())]);
+    let casts = [
+        cast("r1", "half", data_type::FLOAT16),
+        cast("half", "wide", data_type::FLOAT),
+    ];
+    graph.node.splice(place + 1..place + 1, casts);
+    Model::from_proto(proto).unwrap()
+}
+
+#[test]
+fn activations_in_half_precision_train_like_others() {
+    let whole = with_half_cut();
+    let half = SuffixParts {
+        suffix: whole.slice(Some("half"), None).unwrap(),
+        whole,
+        freeze: "half".to_owned(),
+        ..parts()
+    };
+    let losses = |parts: SuffixParts, dtype| {
+        let mut suffix = Suffix::open(parts, &Interrupt::new()).unwrap();
+        let losses: Vec<f32> = (0..3).map(|step| train_on(&mut suffix, step, dtype)).collect();
+        let rows = suffix.whole.network().unwrap();
+        let rows = Tensor::zeros(dtype, rows.frozen_row(&suffix.freeze).unwrap().batched(2)).unwrap();
+        let split = Split::Cut(suffix.freeze.clone());
+        let scores = suffix.predict(&split, BatchRows::plain(rows)).unwrap();
+        assert_eq!(scores.as_f32().unwrap().len(), 14);
+        losses
+    };
+    let pairs = losses(half, DType::F16)
+        .into_iter()
+        .zip(losses(parts(), DType::F32));
+    for (half, single) in pairs {
+        assert!((half - single).abs() < 0.01 * single, "{half} {single}");
+    }
 }
 
 #[test]

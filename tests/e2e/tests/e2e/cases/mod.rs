@@ -9,5 +9,6 @@ mod needs_shared {
         mod labels;
         mod networks;
         mod resuming;
+        mod data_stores;
     }
 }

@@ -23,13 +23,6 @@ fn a_sweep_that_resumes_refuses_other_settings_and_does_not_train_in_a_dry_run()
 }
 
 #[test]
-fn a_sweep_without_an_output_file_resumes() {
-    let said = printed("sweep_resume_no_out.py");
-    assert!(said.contains("interrupted rc 130"), "{said}");
-    assert!(said.contains("resume rc 0"), "{said}");
-}
-
-#[test]
 fn a_refused_resume_names_only_settings_that_differ() {
     let said = printed("resume_reproducible.py");
     assert!(
@@ -38,5 +31,16 @@ fn a_refused_resume_names_only_settings_that_differ() {
     );
     for same in ["--split", "--candidates", "--fixed-batch"] {
         assert!(!said.contains(same), "{said}");
+    }
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    fn a_sweep_without_an_output_file_resumes() {
+        let said = printed("sweep_resume_no_out.py");
+        assert!(said.contains("interrupted rc 130"), "{said}");
+        assert!(said.contains("resume rc 0"), "{said}");
     }
 }
