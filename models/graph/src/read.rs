@@ -75,18 +75,21 @@ fn read_file(path: &Path) -> Result<Bytes, GraphError> {
 }
 
 pub(crate) fn decode(bytes: Bytes) -> Result<ModelProto, GraphError> {
-    let why = |bytes: &[u8]| GraphError::NotOnnx {
-        why: foreign(bytes).into(),
-    };
     // An empty file is a valid message.
     if bytes.is_empty() {
-        return Err(why(&bytes));
+        return Err(not_onnx(&bytes));
     }
-    ModelProto::decode(bytes.clone()).map_err(|_| why(&bytes))
+    ModelProto::decode(bytes.clone()).map_err(|_| not_onnx(&bytes))
 }
 
-/// Explains what a file is that could not be decoded, and what to do.
-fn foreign(bytes: &[u8]) -> &'static str {
+/// Returns the error for a file that could not be decoded. It explains what the file is, and what to do.
+pub(crate) fn not_onnx(bytes: &[u8]) -> GraphError {
+    GraphError::NotOnnx {
+        why: explain(bytes).into(),
+    }
+}
+
+fn explain(bytes: &[u8]) -> &'static str {
     /// Key of the IR version, with which exporters begin a file.
     const IR_VERSION: u8 = 0x08;
     let text = bytes.trim_ascii_start();

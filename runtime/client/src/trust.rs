@@ -139,7 +139,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connector_refuses_the_other_scheme() {
-        let trust = Trust::Authorities(Arc::new(RootCertStore::empty()));
+        let trust = Trust::System;
         for (encrypted, other) in [(false, "https://127.0.0.1:9"), (true, "http://127.0.0.1:9")] {
             let connector = trust.web_connector(encrypted).unwrap();
             let client = Client::builder(TokioExecutor::new()).build::<_, Empty<Bytes>>(connector);

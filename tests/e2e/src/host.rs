@@ -102,6 +102,14 @@ impl HostProcess {
         self.child.wait()
     }
 
+    /// Returns the exit status, or `None` if the process is running.
+    ///
+    /// # Errors
+    /// Returns an error if the status cannot be read.
+    pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.child.try_wait()
+    }
+
     /// Kills the process to simulate a crash.
     ///
     /// # Errors

@@ -103,7 +103,10 @@ pub(super) fn survey(file: &[u8], limits: &ModelLimits) -> Result<(), GraphError
         weights: 0,
         bytes: 0,
     };
-    survey.message(Kind::Model, file)
+    survey.message(Kind::Model, file).map_err(|error| match error {
+        GraphError::NotOnnx { .. } => crate::read::not_onnx(file),
+        error => error,
+    })
 }
 
 fn broken(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> GraphError {
