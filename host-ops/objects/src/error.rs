@@ -45,9 +45,7 @@ pub enum ObjectError {
         root: String,
     },
     /// The object was replaced after the listing.
-    #[error(
-        "the object '{key}' in '{root}' was replaced since it was listed; start again to use the new version"
-    )]
+    #[error("the object '{key}' in '{root}' was replaced since it was listed")]
     Changed {
         /// The object.
         key: String,

@@ -171,15 +171,15 @@ impl OutwardLinks {
 }
 
 /// Describes the links and the remedy, such as `412 links lead out of the data root (first: train/cat/1.jpg
-/// -> /cache/ab/12): pass ...`.
+/// -> /cache/ab/12): ask ...`.
 impl std::fmt::Display for OutwardLinks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { count, first } = self;
         let lead = if *count == 1 { "link leads" } else { "links lead" };
         write!(
             f,
-            "{count} {lead} out of the data root (first: {first}): pass --follow-links with a parent folder that contains both, ask the \
-             host's operator to grant that folder, or copy the data with `cp -rL`"
+            "{count} {lead} out of the data root (first: {first}): ask the host's operator to grant a parent folder that contains \
+             both, or copy the data with `cp -rL`"
         )
     }
 }
@@ -239,7 +239,7 @@ mod tests {
         assert!(!both.is_empty() && both.count == 0);
         let said = both.links.to_string();
         assert!(
-            said.starts_with("2 links lead out of the data root (first: train/cat/1.jpg -> /cache/ab/12): pass --follow-links "),
+            said.starts_with("2 links lead out of the data root (first: train/cat/1.jpg -> /cache/ab/12): ask the host's operator "),
             "{said}"
         );
         let mut odd = OutwardLinks::default();

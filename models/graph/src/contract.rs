@@ -3,7 +3,7 @@
 
 use crate::form::{drop_unread, read_names};
 use crate::onnx::{Dimension, DimensionValue, ModelProto, ValueInfo};
-use crate::{GraphError, Model, operators};
+use crate::{GraphError, InputSize, Model, operators};
 use std::collections::HashSet;
 
 /// Newest version of the ONNX format whose messages are known.
@@ -38,10 +38,10 @@ pub(crate) fn network_from(proto: ModelProto, interface: &Interface) -> Result<M
     };
     if model.outputs().len() != 1 {
         return Err(GraphError::Outputs {
-            names: model.outputs().iter().map(|output| output.name.clone()).collect(),
+            names: output_names(&model),
         });
     }
-    match fixed_batch(input)? {
+    match fixed_batch(&model, input)? {
         None => Ok(model),
         Some(1) => crate::rebatch::open_batch(&model),
         Some(batch) => Err(GraphError::FixedBatch {
@@ -54,7 +54,11 @@ pub(crate) fn network_from(proto: ModelProto, interface: &Interface) -> Result<M
 /// Refuses versions that engines do not know.
 fn check_versions(model: &Model) -> Result<(), GraphError> {
     let supported = [
-        ("ONNX format (IR) version", model.frame().ir_version, NEWEST_FORMAT),
+        (
+            "ONNX format (IR) version",
+            model.frame().ir_version,
+            NEWEST_FORMAT,
+        ),
         ("ONNX operator set", model.opset(), *operators::VERSIONS.end()),
     ];
     for (what, version, most) in supported {
@@ -65,6 +69,10 @@ fn check_versions(model: &Model) -> Result<(), GraphError> {
     Ok(())
 }
 
+fn output_names(model: &Model) -> Vec<String> {
+    model.outputs().iter().map(|output| output.name.clone()).collect()
+}
+
 /// Reduces the network to what one of its outputs needs.
 fn with_output(model: &Model, name: &str) -> Result<Model, GraphError> {
     let mut graph = model.graph().clone();
@@ -72,11 +80,16 @@ fn with_output(model: &Model, name: &str) -> Result<Model, GraphError> {
     if graph.output.is_empty() {
         return Err(GraphError::UnknownOutput {
             name: name.to_owned(),
-            names: names(model.outputs().iter()),
+            names: output_names(model),
         });
     }
     drop_unread(&mut graph);
-    let read: HashSet<String> = graph.node.iter().flat_map(read_names).map(str::to_owned).collect();
+    let read: HashSet<String> = graph
+        .node
+        .iter()
+        .flat_map(read_names)
+        .map(str::to_owned)
+        .collect();
     graph.input.retain(|input| read.contains(&input.name));
     model.with_graph(graph)
 }
@@ -91,26 +104,27 @@ fn sized(model: &Model, size: usize) -> Result<Model, GraphError> {
         .filter(|input| names.contains(&input.name.as_str()))
     {
         let name = input.name.clone();
-        let wrong = |why: String| GraphError::InputShape {
+        let wrong = |why: String, size| GraphError::InputShape {
             input: name.clone(),
             why,
+            size,
         };
         let tensor = input.r#type.as_mut().and_then(|of| of.tensor_type.as_mut());
         let dims = tensor.and_then(|tensor| tensor.shape.as_mut());
         let dims = dims.map_or(&mut [][..], |shape| &mut shape.dim);
         let [_, image @ ..] = dims else {
-            return Err(wrong("the shape is missing".into()));
+            return Err(wrong("the shape is missing".into(), InputSize::Unfit));
         };
         if image.len() != 3 {
-            return Err(wrong("it is not an image [3, height, width]".into()));
+            let why = "it is not an image [3, height, width]";
+            return Err(wrong(why.into(), InputSize::Unfit));
         }
         for (dim, size) in image.iter_mut().zip([3, size, size]) {
             let wanted = DimensionValue::DimValue(i64::try_from(size).unwrap_or(i64::MAX));
             match &dim.value {
                 Some(DimensionValue::DimValue(fixed)) if *fixed > 0 && dim.value != Some(wanted.clone()) => {
-                    return Err(wrong(format!(
-                        "an axis is fixed to {fixed}, but --image-size is {size}"
-                    )));
+                    let why = format!("an axis is fixed to {fixed}, but the image size is {size}");
+                    return Err(wrong(why, InputSize::Fixed));
                 }
                 _ => {
                     *dim = Dimension {
@@ -132,10 +146,11 @@ fn names<'a>(values: impl Iterator<Item = &'a ValueInfo>) -> String {
 }
 
 /// Returns the batch size to which the input is fixed, if any, and checks that all other axes are fixed.
-fn fixed_batch(input: &ValueInfo) -> Result<Option<u64>, GraphError> {
+fn fixed_batch(model: &Model, input: &ValueInfo) -> Result<Option<u64>, GraphError> {
     let wrong = |why: String| GraphError::InputShape {
         input: input.name.clone(),
         why,
+        size: fitting_size(model, input),
     };
     let shape = input.tensor().and_then(|tensor| tensor.shape.as_ref());
     let shape = shape.ok_or_else(|| wrong("the shape is missing".into()))?;
@@ -156,4 +171,20 @@ fn fixed_batch(input: &ValueInfo) -> Result<Option<u64>, GraphError> {
         Some(DimensionValue::DimValue(size)) if size > 0 => u64::try_from(size).ok(),
         _ => None,
     })
+}
+
+/// Common sizes of images in pixels per side. The first that fits is suggested for an input with open axes.
+const COMMON_SIZES: [usize; 4] = [224, 256, 384, 32];
+
+/// Returns an image size with which the network is accepted.
+fn fitting_size(model: &Model, input: &ValueInfo) -> InputSize {
+    let dims = input.tensor().and_then(|tensor| tensor.shape.as_ref());
+    let fixed = dims.into_iter().flat_map(|shape| shape.dim.iter().skip(2));
+    let fixed = fixed.filter_map(|dim| match dim.value {
+        Some(DimensionValue::DimValue(size)) if size > 0 => usize::try_from(size).ok(),
+        _ => None,
+    });
+    let fits = |size: &usize| sized(model, *size).and_then(|model| model.network()).is_ok();
+    let size = fixed.chain(COMMON_SIZES).find(fits);
+    size.map_or(InputSize::Unfit, InputSize::Open)
 }

@@ -82,22 +82,24 @@ pub enum GraphError {
         names: Vec<String>,
     },
     /// The network does not have the selected output.
-    #[error("the network has no output `{name}`; its outputs are {names}")]
+    #[error("the network has no output `{name}`; its outputs are {}", names.join(", "))]
     UnknownOutput {
         /// The requested name.
         name: String,
-        /// Quoted names of the outputs.
-        names: String,
+        /// Names of the outputs.
+        names: Vec<String>,
     },
     /// The input's dimensions are missing or not fixed.
     #[error(
-        "input `{input}` does not have a fixed size per sample ({why}); export the network with a fixed image size, or set the size, for example with --image-size 224"
+        "input `{input}` does not have a fixed size per sample ({why}); export the network with a fixed image size"
     )]
     InputShape {
         /// Name of the input.
         input: String,
         /// The missing or invalid part of the shape.
         why: String,
+        /// Effect of the image size setting on this input.
+        size: InputSize,
     },
     /// Failed to infer the shape of the output.
     #[error(
@@ -187,4 +189,16 @@ pub enum GraphError {
         /// Maximum size of a file, in bytes.
         limit: usize,
     },
+}
+
+/// Effect of the image size setting on an input with an invalid shape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InputSize {
+    /// The input is accepted with this image size, in pixels per side.
+    Open(usize),
+    /// The requested image size differs from a fixed axis. The input is accepted without the setting, unless
+    /// another axis is open.
+    Fixed,
+    /// No image size fits.
+    Unfit,
 }

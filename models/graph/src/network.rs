@@ -4,7 +4,7 @@ use crate::head::{FoundHead, Head};
 use crate::onnx::{DimensionValue, NodeProto};
 use crate::tensors::dtype_of;
 use crate::values::PROBE_BATCHES;
-use crate::{GraphError, Model, modules, operators, sweep};
+use crate::{GraphError, InputSize, Model, modules, operators, sweep};
 use frostline_tensor::{DType, Shape};
 use std::collections::HashSet;
 
@@ -198,7 +198,7 @@ impl Network {
                 Some(why) => format!("{meant}available cuts: {}; {why}", quoted(&all)),
                 None => format!("{meant}available cuts: {}", quoted(&all)),
             },
-            many => format!("{meant}`frostline model show` lists all {many}"),
+            many => format!("{meant}the network has {many} cuts"),
         }
     }
 }
@@ -288,6 +288,7 @@ impl Model {
             input: end(input).ok_or_else(|| GraphError::InputShape {
                 input: input.into(),
                 why: "failed to infer the shape".into(),
+                size: InputSize::Unfit,
             })?,
             output: end(output).ok_or_else(|| GraphError::OutputShape {
                 output: output.into(),

@@ -1,13 +1,13 @@
 //! Reports of failed commands, as a line for users or with `--json` as an object for programs, and exit
 //! codes.
 
+use crate::hints::{CommandLine, Hint, hints};
 use frostline_client::ClientError;
 use frostline_job::plain_line;
 use frostline_tensor::one_line;
 use frostline_trainer::TrainerError;
 use frostline_wire::{ErrorBody, ErrorClass};
 use serde::Serialize;
-use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
@@ -23,8 +23,12 @@ struct Failure {
     /// `usage`, `interrupted`, the class reported by a host (see [`ErrorClass`]), or `failed`.
     kind: Kind,
     code: u8,
+    /// The next step as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
+    /// The alternatives in `hint` for programs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    next: Vec<Hint>,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
@@ -32,25 +36,6 @@ struct Failure {
 enum Kind {
     Ours(&'static str),
     Hosts(ErrorClass),
-}
-
-/// An error with a suggestion for the user.
-#[derive(Debug)]
-pub(crate) struct Hinted {
-    pub(crate) error: TrainerError,
-    pub(crate) hint: String,
-}
-
-impl fmt::Display for Hinted {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(to)
-    }
-}
-
-impl std::error::Error for Hinted {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
-    }
 }
 
 /// Reports the error of a command and returns the exit code. `interrupted` is true if the command was stopped
@@ -68,12 +53,16 @@ pub(crate) fn report_failure(error: &anyhow::Error, interrupted: bool, json: boo
     } else {
         (class(error).map_or(Kind::Ours("failed"), Kind::Hosts), FAILED)
     };
+    let next = hints(error, &CommandLine::of_process());
+    let texts: Vec<&str> = next.iter().map(|hint| hint.text.as_str()).collect();
+    let hint = texts.join("; or ");
     say(
         &Failure {
             error: one_line(error.as_ref()),
             kind,
             code,
-            hint: error.downcast_ref::<Hinted>().map(|hinted| hinted.hint.clone()),
+            hint: Some(hint).filter(|hint| !hint.is_empty()),
+            next,
         },
         json,
     )
@@ -117,6 +106,7 @@ fn usage(text: &str, code: u8) -> Failure {
         kind: Kind::Ours("usage"),
         code,
         hint: Some(lines(rest)).filter(|hint| !hint.is_empty()),
+        next: Vec::new(),
     }
 }
 

@@ -1,12 +1,16 @@
 //! Feature stores in an object store.
 
-use anyhow::{Result, bail};
+use crate::hints::{Hinted, Step};
+use anyhow::{Result, anyhow};
 use frostline_features::{SegmentStore, Stored, Unavailable};
 use frostline_objects::{ObjectError, Store};
 use frostline_tensor::BoxFuture;
 use frostline_trainer::SharedFeatureStore;
 use std::ops::Range;
 use std::sync::Arc;
+
+/// Suggested limit of the feature cache.
+const CACHE_LIMIT: &str = "4GiB";
 
 /// Number of objects that are listed per page.
 const PAGE: usize = 1000;
@@ -18,9 +22,8 @@ const PAGE: usize = 1000;
 pub(crate) fn open_feature_store(url: Option<&str>, keeps: bool) -> Result<Option<SharedFeatureStore>> {
     let Some(url) = url else { return Ok(None) };
     if !keeps {
-        bail!(
-            "--feature-store (or FROSTLINE_FEATURE_STORE) shares cached features, but the feature cache is off; remove --feature-cache off"
-        );
+        let error = anyhow!("the feature store shares cached features, but the feature cache is off");
+        return Err(Hinted::new(error, vec![Step::set("feature_cache", CACHE_LIMIT)]));
     }
     Ok(Some(SharedFeatureStore::new(Arc::new(ObjectSegmentStore::open(
         url,
@@ -178,7 +181,7 @@ mod tests {
             open_feature_store(Some("memory://"), false)
                 .unwrap_err()
                 .to_string()
-                .contains("--feature-cache")
+                .contains("the feature cache is off")
         );
         assert!(open_feature_store(None, false).unwrap().is_none());
     }

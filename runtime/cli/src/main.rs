@@ -20,6 +20,7 @@ mod feature_store;
 mod figures;
 mod guest;
 mod guest_log;
+mod hints;
 mod host;
 mod host_folder;
 mod log;

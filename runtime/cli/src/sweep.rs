@@ -2,13 +2,14 @@
 //! the features cached by the first variant.
 
 use crate::arguments::{Sweep, Train};
+use crate::hints::{Hinted, Step};
 use crate::host::Connection;
 use crate::output::{print_json, print_table};
 use crate::reporter::Reporter;
 use crate::results;
 use crate::runs::new_folder;
 use crate::train::connect;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use frostline_job::folder::{self as layout, FinalState};
 use frostline_job::{Event, JobSpec, LoggedEvent, sweep_refusal};
 use frostline_tensor::one_line;
@@ -197,10 +198,8 @@ async fn train_all(
     let is_interrupted = rows.len() < count || rows.iter().any(|row| row.state == State::Interrupted);
     if is_interrupted && best(&rows).is_none() {
         print_rows(&rows, "", json)?;
-        bail!(
-            "interrupted before a variant had a model; {}",
-            resume_with(folder)
-        );
+        let error = anyhow!("interrupted before a variant had a model");
+        return Err(resumable(error, folder));
     }
     conclude(&rows, folder, job.spec.out.as_deref(), json)?;
     outcome(&rows, folder, count)
@@ -323,9 +322,10 @@ fn row(
     }
 }
 
-/// Suggests to resume the sweep in `folder`.
-fn resume_with(folder: &Path) -> String {
-    format!("resume with: frostline train --resume {}", folder.display())
+/// Adds the hint to resume the sweep in `folder`.
+fn resumable(error: anyhow::Error, folder: &Path) -> anyhow::Error {
+    let folder = folder.to_string_lossy();
+    Hinted::new(error, vec![Step::run(&["train", "--resume", &folder])])
 }
 
 /// Returns an error if a variant failed or the sweep was interrupted. Divergence is a valid result.
@@ -333,10 +333,9 @@ fn outcome(rows: &[VariantOutcome], folder: &Path, count: usize) -> Result<()> {
     let of = |state| rows.iter().find(|row| row.state == state);
     if of(State::Interrupted).is_some() || rows.len() < count {
         let done = rows.iter().filter(|row| row.state != State::Interrupted).count();
-        bail!(
-            "interrupted after {done} of {count} variants; the best model so far was written; {}",
-            resume_with(folder)
-        );
+        let error =
+            anyhow!("interrupted after {done} of {count} variants; the best model so far was written");
+        return Err(resumable(error, folder));
     }
     if let Some(row) = of(State::Failed) {
         let why = row.error.as_deref().unwrap_or_default();

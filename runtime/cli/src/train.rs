@@ -1,17 +1,17 @@
 //! `frostline train`, which trains a new job, resumes a run, or starts a sweep.
 
 use crate::arguments::{InterfaceFlags, JobFlags, Train};
-use crate::failure::Hinted;
 use crate::feature_store::open_feature_store;
+use crate::hints::{CommandLine, Hinted, Step, for_job};
 use crate::host::{Access, Connection, data_url};
 use crate::output::print_json;
 use crate::reporter::Reporter;
 use crate::sweep::SweepDefinition;
 use crate::{results, runs, sweep};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
 use frostline_graph::Model;
 use frostline_job::flags::missing;
-use frostline_job::{JobSpec, NewHead, PixelFlags, folder};
+use frostline_job::{Class, JobSpec, NewHead, PixelFlags, Setting, folder};
 use frostline_trainer::{Job, Recipe, RunFolder, TrainerError, read_pixels_beside, train};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -75,6 +75,7 @@ async fn resume_sweep(
 
 /// Trains the job in the folder `run` and writes the report.
 async fn train_job(mut job: Job, run: &Path, json: bool, stop: &CancellationToken) -> Result<()> {
+    let spec = job.spec.recorded();
     let connection = connect(&mut job).await?;
     let reporter = Arc::new(Reporter::new(json));
     let events = Arc::clone(&reporter);
@@ -99,7 +100,7 @@ async fn train_job(mut job: Job, run: &Path, json: bool, stop: &CancellationToke
             Err(error) => tracing::warn!("cannot write the report of the run: {error}"),
         }
     }
-    result.map(drop).map_err(|error| failed(error, run))
+    result.map(drop).map_err(|error| failed(error, run, &spec))
 }
 
 /// Connects to the hosts of `job`, or starts an embedded host.
@@ -141,11 +142,12 @@ fn model_of(run: &Path) -> Result<PathBuf> {
     let run = runs::resolve_run(Path::new(runs::DEFAULT), run);
     let model = run.join(folder::MODEL);
     if !model.is_file() {
-        bail!(
-            "no {} in {}: the run wrote no model; resume it with --resume, or select another run (see frostline runs)",
+        let error = anyhow!(
+            "no {} in {}: the run wrote no model",
             folder::MODEL,
             run.display()
         );
+        return Err(Hinted::new(error, resume(&run, &[])));
     }
     Ok(model)
 }
@@ -157,27 +159,62 @@ pub(crate) fn open(spec: JobSpec) -> Result<Job> {
     Ok(job)
 }
 
-/// Converts the error of a job, and adds a hint if the job can be resumed.
-fn failed(error: TrainerError, run: &Path) -> anyhow::Error {
-    let settled = matches!(
-        error,
-        TrainerError::Stopped { .. } | TrainerError::Run { .. } | TrainerError::Resume { .. }
-    );
-    if settled || !frostline_trainer::can_resume(run) {
-        return error.into();
-    }
-    let (without, skip) = match error.cause() {
-        // Without the flag, the job would fail at the same image again.
+/// Converts the error of a job, and adds a hint if the run can be resumed.
+fn failed(error: TrainerError, run: &Path, spec: &JobSpec) -> anyhow::Error {
+    let steps = match error.cause() {
+        // Without this flag, the job would fail at the same images again.
         TrainerError::BadSample { .. } | TrainerError::DataChanged { .. } => {
-            (" without these images", " --on-bad-sample skip")
+            resume(run, &["--on-bad-sample", "skip"])
         }
-        _ => ("", ""),
+        // The checkpoint precedes the divergence, which would occur again.
+        TrainerError::Diverged { .. } | TrainerError::Run { .. } => Vec::new(),
+        TrainerError::Resume { .. } => vec![Step::unset(changed(run, spec))],
+        other if for_job(other, &CommandLine::of_process()).is_empty() => resume(run, &[]),
+        _ => Vec::new(),
     };
-    let hint = format!(
-        "resume{without} with: frostline train --resume {}{skip}",
-        run.display()
-    );
-    anyhow::Error::new(Hinted { error, hint })
+    match steps.is_empty() {
+        true => error.into(),
+        false => Hinted::new(error, steps),
+    }
+}
+
+/// Suggests to resume `run` with these flags, if it has a checkpoint.
+fn resume(run: &Path, flags: &[&str]) -> Vec<Step> {
+    match run.to_str() {
+        Some(run) if frostline_trainer::can_resume(Path::new(run)) => {
+            vec![Step::run(&[&["train", "--resume", run], flags].concat())]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Returns the settings on the command line that differ from the job of `run`.
+fn changed(run: &Path, spec: &JobSpec) -> Vec<String> {
+    let Ok(then) = frostline_trainer::recorded_job(run) else {
+        return Vec::new();
+    };
+    // Some jobs may change the number of epochs.
+    let other_epochs = JobSpec {
+        recipe: Recipe {
+            epochs: spec.recipe.epochs,
+            ..then.recipe.clone()
+        },
+        ..then.clone()
+    };
+    let epochs_may_differ = frostline_job::refusal(&then, &other_epochs, 0).is_none();
+    let then = then.settings();
+    let line = CommandLine::of_process();
+    let differs = |now: &Setting| {
+        let then = then.iter().find(|then| then.name == now.name);
+        matches!(now.class, Class::Identity | Class::Exact)
+            && then.is_some_and(|then| then.value != now.value)
+    };
+    let settings = spec.settings().into_iter().filter(differs);
+    settings
+        .map(|setting| setting.name)
+        .filter(|name| name != "epochs" || !epochs_may_differ)
+        .filter(|name| line.typed(name).is_some())
+        .collect()
 }
 
 /// Prints a job with all defaults in the recorded format, which `--job` and `--recipe` accept.

@@ -90,7 +90,7 @@ pub enum ClientError {
     },
     /// The store denied the host access to the data until all retries were used up.
     #[error(
-        "{} can no longer read the data: {reason}; ask the operator to check the host's log, then continue with --resume",
+        "{} can no longer read the data: {reason}; ask the operator to check the host's log",
         at(host)
     )]
     DataAccessDenied {

@@ -42,8 +42,9 @@ pub use admin::AdminClient;
 pub use client::HostClient;
 pub use content_name::content_name;
 pub use data::{
-    AssumedNames, ClassWarning, Dataset, DatasetError, Division, Evaluated, LabelTable, LabelsError, Listed,
-    Listing, Part, Placed, Purpose, SampleFiles, Samples, Subfolders, balanced_order, is_same_name, order,
+    AssumedNames, ClassWarning, Dataset, DatasetError, Division, Evaluated, ExpectedLabels, LabelTable,
+    LabelsError, Listed, Listing, Part, Placed, Purpose, SampleFiles, Samples, Subfolders, balanced_order,
+    is_same_name, order,
 };
 pub use deadlines::Deadlines;
 pub use error::ClientError;

@@ -83,8 +83,8 @@ impl fmt::Display for Evicted {
         let stores = self.stores;
         write!(
             to,
-            "evicted {stores} cached feature stores of other jobs ({bytes}), the least recently used, to stay within {limit}; \
-             --feature-cache sets the limit"
+            "evicted {stores} cached feature stores of other jobs ({bytes}), the least recently used, to stay within the \
+             limit of {limit}"
         )
     }
 }

@@ -244,7 +244,7 @@ pub(crate) fn append_rows(inner: &Inner, handed: &Handed, room: u64) -> Result<(
     let taken = after * (inner.row_bytes + RECORD) as u64;
     if taken > room {
         return Err(format!(
-            "the cache has room for {room} bytes, but {after} features need {taken}; increase --feature-cache or run `frostline cache clear`, otherwise later features are computed again in every epoch"
+            "the cache has room for {room} bytes, but {after} features need {taken}; increase the limit or clear the cache, otherwise later features are computed again in every epoch"
         ));
     }
     let written_all = inner

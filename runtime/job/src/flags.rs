@@ -301,7 +301,7 @@ mod tests {
         ] {
             let refused = spec(flags).check().unwrap_err().to_string();
             assert!(
-                refused.starts_with("--objective is cost; it needs prices"),
+                refused.starts_with("objective is cost; it needs prices"),
                 "{refused}"
             );
         }

@@ -45,7 +45,7 @@ pub use quality::Quality;
 pub use rates::{HEAD, LearningRates, REST};
 pub use recipe::{BatchNorm, ClassWeights, LossName, OptimizerName, Recipe, Sampling, Scheduler};
 pub use refusal::{refusal, sweep_refusal};
-pub use setting::{Class, Setting, SettingError};
+pub use setting::{Class, Conflict, Setting, SettingError};
 pub use spec::{FetchLimits, HostList, HostTerms, JobSpec, SpecError};
 pub use stated_pixels::{PREPROCESSOR_CONFIG, StatedPixels};
 pub use utc::utc;

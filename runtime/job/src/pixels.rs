@@ -1,8 +1,8 @@
 //! Preprocessing settings and their text forms.
 
-use crate::SettingError;
 use crate::StatedPixels;
 use crate::setting::settings;
+use crate::{Conflict, SettingError};
 use frostline_tensor::{ChannelOrder, Interpolation, PixelSpec, ResizeMode};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -111,10 +111,11 @@ impl PixelFlags {
     pub fn check_excludes_parameters(&self, parameters: Option<&str>) -> Result<(), SettingError> {
         SettingError::require(
             self.is_empty() || parameters.is_none(),
-            "--parameters",
+            "parameters",
             &parameters.unwrap_or_default(),
-            "it contains the preprocessing recipe; remove --pixels, --resize and other preprocessing flags, or add the values to the recipe",
+            "it contains the preprocessing recipe; remove pixels, resize and other preprocessing settings, or add the values to the recipe",
         )
+        .map_err(|error| error.with_conflict(Conflict::TwoRecipes))
     }
 
     /// Returns the recipe file, or `usual` if no file is given, modified by these settings. The modes
@@ -165,11 +166,11 @@ impl fmt::Display for PixelSource {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(match self {
             Self::Flags => "from flags",
-            Self::File => "from the file of --pixels",
+            Self::File => "from the pixels file",
             Self::Beside => "from preprocessor_config.json next to the model",
             Self::Model => "from the model",
             Self::Network => "raw pixels, because the first layers of the network normalize them",
-            Self::Assumed => "ImageNet defaults, because the model contains no preprocessing; set --pixels, --resize, --crop, --mean or --std to change them",
+            Self::Assumed => "ImageNet defaults, because the model contains no preprocessing; set pixels, resize, crop, mean or std to change them",
         })
     }
 }

@@ -251,10 +251,9 @@ impl Recipe {
     /// Returns a [`SettingError`] for the first invalid setting.
     pub fn check(&self) -> Result<(), SettingError> {
         self.check_counts()?;
-        self.augmentation().check().map_err(|error| SettingError {
-            what: error.what,
-            value: format!("{:?}", error.value),
-            must: format!("it must be {}", error.must),
+        self.augmentation().check().map_err(|error| {
+            let must = format!("it must be {}", error.must);
+            SettingError::new(error.what, format!("{:?}", error.value), must)
         })?;
         self.rates().check()?;
         self.check_shares()?;

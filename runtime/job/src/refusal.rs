@@ -72,7 +72,7 @@ impl Difference {
         let what = match name.as_str() {
             "model_sha256" => "the model".to_owned(),
             "guest_sha256" => "the guest".to_owned(),
-            name => format!("--{}", name.replace('_', "-")),
+            name => name.to_owned(),
         };
         format!("{what} is {now}, the {recorded} has {then}")
     }
@@ -131,10 +131,10 @@ fn epochs_refusal(then: &JobSpec, now: &JobSpec, begun: u32) -> Option<String> {
     let free = matches!(recipe.lr_scheduler, Scheduler::Constant | Scheduler::Step);
     if !free || recipe.warmup_ratio != 0.0 {
         return Some(format!(
-            "--epochs is {now}, the checkpoint has {then}; it can change only with --lr-scheduler constant or step and --warmup-ratio 0"
+            "epochs is {now}, the checkpoint has {then}; it can change only with the lr_scheduler constant or step and a warmup_ratio of 0"
         ));
     }
-    (now < begun).then(|| format!("--epochs is {now}, the checkpoint has started epoch {begun}"))
+    (now < begun).then(|| format!("epochs is {now}, the checkpoint has started epoch {begun}"))
 }
 
 /// Formats a value for display.
@@ -174,20 +174,20 @@ mod tests {
         let changes: [(Change, [&str; 2]); 7] = [
             (
                 |job| job.recipe.lr = Some(LearningRates::One(0.5)),
-                ["--lr is 0.5,", "has 0.003"],
+                ["lr is 0.5,", "has 0.003"],
             ),
             (
                 |job| job.freeze = Some("r1".to_owned()),
-                ["--freeze is r1", "has features"],
+                ["freeze is r1", "has features"],
             ),
             (
                 |job| job.data = "s3://photos/new".to_owned(),
-                ["--data is s3://photos/new", "has s3://photos/all"],
+                ["data is s3://photos/new", "has s3://photos/all"],
             ),
-            (|job| job.recipe.hflip = 0.5, ["--hflip is 0.5", "has 0.0"]),
+            (|job| job.recipe.hflip = 0.5, ["hflip is 0.5", "has 0.0"]),
             (
                 |job| job.terms.fixed_batch = Some(4),
-                ["--fixed-batch is 4", "has none"],
+                ["fixed_batch is 4", "has none"],
             ),
             (
                 |job| job.model_sha256 = Some("cd".repeat(32)),
@@ -247,7 +247,7 @@ mod tests {
         let said = |scheduler, now, begun| refusal(&of(20, scheduler), &of(now, scheduler), begun);
         for scheduler in [Scheduler::Cosine, Scheduler::OneCycle] {
             let said = said(scheduler, 30, 3).unwrap();
-            assert!(said.contains("--epochs is 30, the checkpoint has 20"), "{said}");
+            assert!(said.contains("epochs is 30, the checkpoint has 20"), "{said}");
         }
         for scheduler in [Scheduler::Constant, Scheduler::Step] {
             assert_eq!(said(scheduler, 30, 3), None);
@@ -269,7 +269,7 @@ mod tests {
         };
         let said = refusal(&exact.recorded(), &now.recorded(), 1).unwrap();
         assert!(
-            said.contains("--split is none, the checkpoint has auto") && said.contains("--threads"),
+            said.contains("split is none, the checkpoint has auto") && said.contains("threads is 5"),
             "{said}"
         );
     }
@@ -284,8 +284,8 @@ mod tests {
         // Set by the check of a reproducible job.
         exact.terms.fixed_batch = Some(16);
         for (then, now, expected) in [
-            (&plain, &exact, "--reproducible is true, the checkpoint has false"),
-            (&exact, &plain, "--reproducible is false, the checkpoint has true"),
+            (&plain, &exact, "reproducible is true, the checkpoint has false"),
+            (&exact, &plain, "reproducible is false, the checkpoint has true"),
         ] {
             assert_eq!(refusal(&then.recorded(), &now.recorded(), 1).unwrap(), expected);
         }
@@ -294,7 +294,7 @@ mod tests {
         let said = refusal(&plain.recorded(), &other.recorded(), 1).unwrap();
         assert_eq!(
             said,
-            "--reproducible is true, the checkpoint has false; --batch is 8, the checkpoint has 64"
+            "reproducible is true, the checkpoint has false; batch is 8, the checkpoint has 64"
         );
     }
 
@@ -308,10 +308,7 @@ mod tests {
         };
         assert_eq!(refusal(&constant(6, 0), &constant(9, 0), 1), None);
         let said = sweep_refusal(&constant(6, 0), &constant(9, 1)).unwrap();
-        assert_eq!(
-            said,
-            "--epochs is 9, the sweep has 6; --seed is 1, the sweep has 0"
-        );
+        assert_eq!(said, "epochs is 9, the sweep has 6; seed is 1, the sweep has 0");
         assert_eq!(sweep_refusal(&constant(6, 0), &constant(6, 0)), None);
     }
 

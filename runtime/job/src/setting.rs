@@ -38,9 +38,57 @@ pub struct SettingError {
     pub value: String,
     /// Valid values or next steps for the message.
     pub must: String,
+    /// The conflict, if the value is valid by itself.
+    pub conflict: Option<Conflict>,
+}
+
+/// Conflict of a setting with another setting, the model or the data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Conflict {
+    /// The objective `cost` has no prices.
+    NoPrices,
+    /// An int8 prefix is exported, but not computed.
+    PrefixNotInt8,
+    /// A reproducible job with gradual unfreezing has no fixed split.
+    NoFixedSplit,
+    /// Both the parameters of the guest and single preprocessing settings define the recipe.
+    TwoRecipes,
+    /// The input of a kept classifier is standardized.
+    KeptStandardized,
+    /// The classifier of the model does not fit the data.
+    HeadNotKept,
+    /// The network does not end in a classifier that can be replaced.
+    NoHead,
+    /// The division has training images of the model in the validation part. The division of that training
+    /// has this share and seed.
+    OtherDivision {
+        /// Share of the validation part, 0 to 1.
+        share: String,
+        /// Seed of the division.
+        seed: u64,
+    },
 }
 
 impl SettingError {
+    /// Creates an error without a conflict.
+    pub fn new(what: &'static str, value: impl Into<String>, must: impl Into<String>) -> Self {
+        Self {
+            what,
+            value: value.into(),
+            must: must.into(),
+            conflict: None,
+        }
+    }
+
+    /// Sets the conflict.
+    #[must_use]
+    pub fn with_conflict(self, conflict: Conflict) -> Self {
+        Self {
+            conflict: Some(conflict),
+            ..self
+        }
+    }
+
     /// Checks a condition for `value`.
     ///
     /// # Errors
@@ -54,11 +102,7 @@ impl SettingError {
         if holds {
             return Ok(());
         }
-        Err(Self {
-            what,
-            value: value.to_string(),
-            must: must.to_owned(),
-        })
+        Err(Self::new(what, value.to_string(), must))
     }
 
     /// Checks that `value` is at least 1.

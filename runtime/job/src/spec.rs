@@ -2,8 +2,8 @@
 use crate::flags::{above_zero, named, positive};
 use crate::setting::settings;
 use crate::{
-    CacheLimit, Class, EncodingChoice, ExportPrefix, Keep, NewHead, Objective, OnBadSample, PixelFlags,
-    Policy, PrefixPrecision, Prices, Recipe, Setting, SettingError, Unfreezing, Unlisted,
+    CacheLimit, Class, Conflict, EncodingChoice, ExportPrefix, Keep, NewHead, Objective, OnBadSample,
+    PixelFlags, Policy, PrefixPrecision, Prices, Recipe, Setting, SettingError, Unfreezing, Unlisted,
 };
 use frostline_tensor::{Layout, Precision, Terms, without_secrets};
 use frostline_wire::Split;
@@ -308,10 +308,11 @@ impl JobSpec {
         let priced = self.prices.is_some_and(|prices| prices != Prices::default());
         SettingError::require(
             self.objective != Objective::Cost || priced,
-            "--objective",
+            "objective",
             &"cost",
-            "it needs prices above 0; add --prices host=0.05,trainer=0.20,gb=0.09 with yours",
+            "it needs prices above 0",
         )
+        .map_err(|error| error.with_conflict(Conflict::NoPrices))
     }
 
     /// Validates the settings.
@@ -332,17 +333,19 @@ impl JobSpec {
         }
         SettingError::require(
             self.export_prefix == ExportPrefix::F32 || self.prefix_precision != PrefixPrecision::F32,
-            "--export-prefix",
+            "export_prefix",
             &"int8",
-            "the frozen layers are computed in f32; add --prefix-precision int8",
-        )?;
+            "the frozen layers are computed in f32; set prefix_precision to int8",
+        )
+        .map_err(|error| error.with_conflict(Conflict::PrefixNotInt8))?;
         let fixed = matches!(self.split, Policy::Fixed(_));
         SettingError::require(
             !self.reproducible || self.unfreeze.0.is_empty() || fixed,
-            "--split",
+            "split",
             &self.split,
-            "a reproducible job with --unfreeze requires a fixed split; set --split to a cut",
+            "a reproducible job with unfreeze requires a fixed split",
         )
+        .map_err(|error| error.with_conflict(Conflict::NoFixedSplit))
     }
 }
 

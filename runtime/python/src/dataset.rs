@@ -1,10 +1,10 @@
 //! Division of samples for a task according to the rules of `frostline train`, and the sample order of an
 //! epoch.
 
-use crate::errors;
 use crate::hosts::Hosts;
 use crate::process::wait;
 use crate::settings::read;
+use crate::{errors, hints};
 use bytes::Bytes;
 use frostline_client::{
     ClientError, Dataset, DatasetError, Division, HostClient, LabelTable, Listing, Purpose, SampleFiles,
@@ -66,7 +66,7 @@ pub(crate) fn dataset<'py>(
             .map_err(DatasetError::from)
             .and_then(|table| Dataset::from_table(root, listing, table, division)),
     });
-    let divided = divided.map_err(|error| errors::invalid_settings(py, &error.to_string()))?;
+    let divided = divided.map_err(|error| errors::invalid_settings(py, &hints::with_hint(&error)))?;
     let found = PyDict::new(py);
     // Each class is a label with 0 or 1, as with `frostline train --loss bce`.
     let columns = (task == Task::Labels).then_some(divided.classes.len());

@@ -11,6 +11,7 @@
 mod dataset;
 mod errors;
 mod feature_store;
+mod hints;
 mod hosts;
 mod process;
 mod rows;

@@ -96,11 +96,36 @@ const fn memory() -> u64 {
 /// Deserializes a Python value through JSON. `what` names the value in errors.
 ///
 /// # Errors
-/// Raises `frostline.SettingsError` if the value cannot be deserialized as `T`.
+/// Raises `frostline.SettingsError` if the value cannot be deserialized as `T`. The message names the field,
+/// but does not quote a value of the wrong type, which may be a secret.
 pub(crate) fn read<T: DeserializeOwned>(value: &Bound<'_, PyAny>, what: &str) -> PyResult<T> {
     let py = value.py();
     let text: String = py.import("json")?.call_method1("dumps", (value,))?.extract()?;
-    serde_json::from_str(&text).map_err(|error| errors::invalid_settings(py, &format!("{what}: {error}")))
+    let read = serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(&text));
+    read.map_err(|error| {
+        let path = error.path().to_string();
+        let reason = without_value(&error.into_inner().to_string());
+        let what = match path.as_str() {
+            "." => what.to_owned(),
+            field => format!("{what}: {field}"),
+        };
+        errors::invalid_settings(py, &format!("{what}: {reason}"))
+    })
+}
+
+/// Removes the value from the message of serde, for example `invalid type: string "x", expected a sequence at
+/// line 1 column 20`, and the location, which refers to an internal text.
+fn without_value(message: &str) -> String {
+    let message = message
+        .rsplit_once(" at line ")
+        .map_or(message, |(reason, _)| reason);
+    match message.rsplit_once(", expected ") {
+        Some((found, expected)) if found.starts_with("invalid ") => {
+            let fault = found.split(": ").next().unwrap_or_default();
+            format!("{fault}, expected {expected}")
+        }
+        _ => message.to_owned(),
+    }
 }
 
 impl HostSettings {

@@ -88,6 +88,11 @@ class Hosts(bundled.Case):
         with self.assertRaises(frostline.Unreachable) as error:
             secret.objects("/data")
         self.assertNotIn("s3cret", repr(secret) + str(error.exception))
+        for wrong in ({"hosts": "http://a:s3cret@b"}, {"hosts": ["http://a"], "embedded": "s3cret, expected x"}):
+            with self.assertRaises(frostline.SettingsError) as error:
+                _native.Hosts(wrong)
+            self.assertNotIn("s3cret", str(error.exception))
+            self.assertIn(next(reversed(wrong)), str(error.exception))
 
     def test_the_interpreter_goes_on_while_something_is_waited_for(self):
         with socket.create_server(("127.0.0.1", 0)) as server:

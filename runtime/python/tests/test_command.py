@@ -15,7 +15,7 @@ import numpy
 import pyarrow
 import pyarrow.ipc
 import pyarrow.parquet
-from frostline import _program
+from frostline import _command, _program
 
 client = frostline.Client()
 
@@ -44,6 +44,24 @@ class Command(bundled.Case):
             client.plan(self.folder / "absent.onnx", bundled.PHOTOS)
         self.assertEqual(failed.exception.code, 1)
         self.assertIn("absent.onnx", str(failed.exception))
+
+    def test_hints_name_parameters(self):
+        def hint(**flags):
+            flags = {"freeze": "features", "epochs": 1, "runs": self.folder / "runs", "feature_cache": "off"} | flags
+            with self.assertRaises(frostline.CommandError) as failed:
+                client.train(bundled.MODEL, bundled.PHOTOS, **flags)
+            self.assertNotIn("--", str(failed.exception))
+            return failed.exception.hint
+
+        self.assertEqual(hint(validation=0.2), "leave out validation")
+        self.assertEqual(hint(head="keep"), "set head='replace'")
+        self.assertIn("epochs", hint(epoch=2))
+        self.assertEqual(client.train(bundled.MODEL, bundled.PHOTOS, freeze="features", epochs=1, head="replace", runs=self.folder / "runs")["event"], "done")
+        calls = [["train", "--resume", "runs/7", "--on-bad-sample", "skip"], ["model", "show", "a b.onnx"]]
+        self.assertEqual(
+            [_command._call(call) for call in calls],
+            ["train(..., resume='runs/7', on_bad_sample='skip')", "frostline model show 'a b.onnx'"],
+        )
 
     def test_tokens_reach_the_command_through_no_file(self):
         reached = client.config(bundled.PHOTOS)

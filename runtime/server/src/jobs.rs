@@ -174,7 +174,7 @@ impl Jobs {
         match (found.next(), found.next()) {
             (Some(job), None) => Ok(Arc::clone(job)),
             (None, _) => Err(Refusal::not_found(format!(
-                "no job {id:?} was seen by this host in the last day; list jobs with frostline admin top --jobs"
+                "no job {id:?} was seen by this host in the last day; use the id of a job of the last day"
             ))),
             (Some(_), Some(_)) => Err(Refusal::request(format!(
                 "ambiguous job id {id:?}: more than one job starts with it; use a longer prefix"

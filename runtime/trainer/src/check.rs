@@ -108,7 +108,7 @@ impl Job {
     /// Returns an error if the suffix is not just a linear classifier.
     fn check_linear(&self, network: &Network) -> Result<(), TrainerError> {
         if !self.spec.unfreeze.0.is_empty() {
-            let why = "--unfreeze trains more layers; remove one of the two options".to_owned();
+            let why = "unfreeze trains more layers; remove one of the two settings".to_owned();
             return Err(TrainerError::Standardize { why });
         }
         let row = network.frozen_row(&self.freeze)?.dims();

@@ -39,7 +39,7 @@ pub async fn plan(job: Job, hosts: impl Into<Hosts>, events: Events) -> Result<P
         Err(TrainerError::Dataset(DatasetError::NotDivided { .. })) if job.spec.validation.is_none() => {
             events(Event::Warning {
                 message: format!(
-                    "the data have no validation part; planned with --validation {DEFAULT_VALIDATION}, training requires this option"
+                    "the data have no validation part; planned with a validation share of {DEFAULT_VALIDATION}, which training must be given"
                 ),
             });
             job.spec.validation = Some(DEFAULT_VALIDATION);

@@ -32,7 +32,7 @@ pub enum TrainerError {
     },
     /// The job requires a table with labels, but the data do not contain it.
     #[error(
-        "'{root}' has no labels.csv, which multi-label and regression training need; add this file to the data, or pass --labels FILE"
+        "'{root}' has no labels.csv, which multi-label and regression training need; add this file to the data, or use a table outside the data"
     )]
     Unlabeled {
         /// The data root.
@@ -50,13 +50,13 @@ pub enum TrainerError {
         source: TrainingError,
     },
     /// Features cannot be standardized.
-    #[error("--standardize requires a linear classifier: {why}")]
+    #[error("standardizing features requires a linear classifier: {why}")]
     Standardize {
         /// Reason and suggested fix.
         why: String,
     },
-    /// The `--unfreeze` setting is invalid.
-    #[error("--unfreeze {epoch}={cut}: {why}")]
+    /// The setting `unfreeze` is invalid.
+    #[error("cannot unfreeze the layers after '{cut}' in epoch {epoch}: {why}")]
     Unfreezing {
         /// First epoch with this freeze cut.
         epoch: u32,
@@ -121,7 +121,7 @@ pub enum TrainerError {
     /// The frozen layers exceed the size limit of an ONNX file.
     #[error(
         "the frozen layers up to '{end}' have {bytes} bytes, more than one ONNX file can hold ({limit}); freeze at an earlier cut, or \
-         train with --split none, which sends no layers"
+         train with the split none, which sends no layers"
     )]
     LayersTooLarge {
         /// The cut at the end of the layers.
@@ -159,7 +159,7 @@ pub enum TrainerError {
     },
     /// The model was trained on input that only a guest can make.
     #[error(
-        "the model was trained on input that the guest '{guest}' makes (SHA-256 {sha256}); pass that guest with --guest FILE"
+        "the model was trained on input that the guest '{guest}' makes (SHA-256 {sha256}), so it requires that guest"
     )]
     GuestNeeded {
         /// Name of the guest.
@@ -217,7 +217,7 @@ pub enum TrainerError {
     /// The frozen layers are too imprecise in int8.
     #[error(
         "int8 is too imprecise for the frozen layers: the cosine similarity to f32 is {cosine:.4}, at least {least} is required; the error is largest \
-         up to '{worst}'. Use --prefix-precision f32, freeze fewer layers, or accept it with --allow-imprecise"
+         up to '{worst}'. Use f32, freeze fewer layers, or accept the lower precision"
     )]
     Imprecise {
         /// Mean cosine similarity to f32.
@@ -232,8 +232,8 @@ pub enum TrainerError {
     Quantization(#[from] QuantizationError),
     /// Two batches do not fit the memory given to the job.
     #[error(
-        "{batches} batches of {batch} samples at the split '{split}' need {needed} bytes each, more than the {limit} bytes of \
-         --memory-bytes; reduce --batch or the prefetch, or raise --memory-bytes"
+        "{batches} batches of {batch} samples at the split '{split}' need {needed} bytes each, more than the limit of \
+         {limit} bytes; reduce the batch or the prefetch, or raise memory_bytes"
     )]
     Memory {
         /// Samples per batch.
@@ -249,7 +249,11 @@ pub enum TrainerError {
     },
     /// A training step does not fit this machine's memory.
     #[error(
-        "cannot train with batches of {batch} samples: a step needs about {needed} bytes of memory, but only {available} are available; {advice}"
+        "cannot train with batches of {batch} samples: a step needs about {needed} bytes of memory, but only {available} are available; {}",
+        match .fits {
+            0 => "no batch fits: freeze more layers, or train on a machine with more memory".to_owned(),
+            fits => format!("a batch of {fits} fits"),
+        }
     )]
     StepMemory {
         /// Samples per batch.
@@ -258,11 +262,13 @@ pub enum TrainerError {
         needed: u64,
         /// Memory in bytes that is available to this process.
         available: u64,
-        /// A batch size that fits, with the options to use.
-        advice: String,
+        /// Largest batch size that fits, or 0.
+        fits: usize,
+        /// The largest batch size up to `fits` that divides an update evenly, if any.
+        smaller: Option<SmallerBatch>,
     },
     /// A sample is unusable, and the job is configured to fail in this case.
-    #[error("bad sample '{key}': {source}; pass --on-bad-sample skip to skip bad samples")]
+    #[error("bad sample '{key}': {source}")]
     BadSample {
         /// The object's key.
         key: String,
@@ -292,6 +298,14 @@ pub enum TrainerError {
         learning_rate: f32,
         /// The earlier model that was written, if any.
         kept: Option<WrittenModel>,
+    },
+    /// The network of the job cannot be used.
+    #[error("cannot use the model {file}: {source}", file = file.display())]
+    Model {
+        /// Path of the file.
+        file: PathBuf,
+        /// Error from the graph library.
+        source: GraphError,
     },
     /// Using a file failed.
     #[error("cannot use the {what} {file}: {why}", file = file.display())]
@@ -402,6 +416,15 @@ pub enum TrainerError {
     },
 }
 
+/// Settings with the same number of samples per update in smaller batches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SmallerBatch {
+    /// Samples per batch.
+    pub batch: usize,
+    /// Number of batches per update.
+    pub accumulation: usize,
+}
+
 /// Model written by a job that ended early.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WrittenModel {
@@ -409,7 +432,7 @@ pub struct WrittenModel {
     pub epoch: u32,
     /// Quality on the validation samples after this epoch.
     pub validation: Quality,
-    /// Description of the epoch, the path and the command for resuming.
+    /// Description of the epoch and the path.
     pub(crate) text: String,
 }
 
@@ -460,6 +483,6 @@ impl TrainerError {
 fn advice(earliest: Option<&str>) -> String {
     earliest.map_or_else(
         || "no freeze cut of this network works".to_owned(),
-        |cut| format!("`--freeze {cut}` is the earliest that works"),
+        |cut| format!("`{cut}` is the earliest freeze cut that works"),
     )
 }

@@ -226,7 +226,7 @@ fn too_large(shape: &[usize], plan: &FeedPlan) -> Option<String> {
     let batch = row.saturating_mul(rows as u64);
     (batch.saturating_mul(2) > plan.memory_bytes).then(|| {
         format!(
-            "cannot cache features: --memory-bytes is {}, but two batches of {batch} bytes are required; raise the limit or reduce --batch",
+            "cannot cache features: memory_bytes is {}, but two batches of {batch} bytes are required; raise the limit or reduce the batch",
             plan.memory_bytes
         )
     })

@@ -7,8 +7,8 @@ use frostline_engine::Device;
 use frostline_features::Cache;
 use frostline_graph::onnx::NodeProto;
 use frostline_graph::{Interface, Model, Network};
-use frostline_job::PixelFlags;
 use frostline_job::{CacheLimit, NewHead, Unlisted};
+use frostline_job::{Conflict, PixelFlags};
 use frostline_tensor::Terms;
 use frostline_wire::Layout;
 use std::path::{Path, PathBuf};
@@ -78,7 +78,10 @@ impl Job {
             NewHead::Replace | NewHead::Keep => Ok(model),
             NewHead::Linear => model.with_linear_head(),
         });
-        let mut model = model.map_err(|error| TrainerError::file("model", &file, &error))?;
+        let mut model = model.map_err(|source| TrainerError::Model {
+            file: file.clone(),
+            source,
+        })?;
         model_metadata::read_pixels_beside(&mut model, file.as_ref(), &spec.pixels)?;
         let freeze = match spec.freeze.as_deref() {
             Some("none") => model.input_name()?.to_owned(),
@@ -86,10 +89,8 @@ impl Job {
             None => last_cut_before_head(&model)?,
         };
         let device = spec.device.parse();
-        let device = device.map_err(|error: frostline_engine::ParseDeviceError| SettingError {
-            what: "--device",
-            value: spec.device.clone(),
-            must: error.to_string(),
+        let device = device.map_err(|error: frostline_engine::ParseDeviceError| {
+            SettingError::new("device", spec.device.clone(), error.to_string())
         })?;
         Ok(Self {
             guest: Guest::read(spec.guest.as_deref(), spec.parameters.as_deref())?,
@@ -143,28 +144,28 @@ impl Job {
 pub fn last_cut_before_head(model: &Model) -> Result<String, TrainerError> {
     let network = model.network()?;
     let cut = network.cuts.iter().rev().find(|cut| cut.before_head);
-    let cut = cut.ok_or_else(|| SettingError {
-        what: "--freeze",
-        value: "not given".to_owned(),
-        must: explain_missing_cut(model, &network).to_owned(),
-    })?;
+    let cut = cut.ok_or_else(|| missing_cut(model, &network))?;
     Ok(cut.name.clone())
 }
 
 /// Explains a missing default freeze cut, with advice.
-fn explain_missing_cut(model: &Model, network: &Network) -> &'static str {
+fn missing_cut(model: &Model, network: &Network) -> SettingError {
     let quantized = |node: &NodeProto| {
         let operator = node.op_type.as_str();
         operator.starts_with("QLinear")
             || operator.ends_with("Integer")
             || operator.ends_with("QuantizeLinear")
     };
+    let missing = |must: &str| SettingError::new("freeze", "not given", must);
     if model.nodes().iter().any(quantized) {
-        "a quantized network cannot be trained; fine-tune the f32 export, then quantize the tuned model"
+        missing(
+            "a quantized network cannot be trained; fine-tune the f32 export, then quantize the tuned model",
+        )
     } else if network.head.is_none() {
-        "the network does not end in a replaceable classifier; add a classifier with --head linear"
+        missing("the network does not end in a replaceable classifier; add a classifier")
+            .with_conflict(Conflict::NoHead)
     } else {
-        "the network has no cut before the classifier, so no layers can be frozen"
+        missing("the network has no cut before the classifier, so no layers can be frozen")
     }
 }
 

@@ -47,14 +47,14 @@ pub use frostline_sealed::whole_file;
 
 pub use checkpoint::{RunFolder, RunState, RunSummary, can_resume, recorded_job, runs, unfinished};
 pub use dry_run::{PlannedJob, plan};
-pub use error::{TrainerError, WrittenModel};
+pub use error::{SmallerBatch, TrainerError, WrittenModel};
 pub use evaluation::{ClassFigures, ConfusedPair, LabelFigures, Tables, TargetFigures, evaluate};
 pub use event::{Evaluation, Outcome};
 pub use feature_sharing::SharedFeatureStore;
 pub use frostline_job::{
-    ClassWeights, EncodingChoice, Event, Events, FeatureTransfer, FetchLimits, JobSpec, Keep, LearningRates,
-    LossName, Measuring, Objective, OnBadSample, OptimizerName, ParsePolicyError, Policy, Prices,
-    ProfileState, Quality, Received, Recipe, Sampling, Scheduler, SettingError, Unfreezing,
+    ClassWeights, Conflict, EncodingChoice, Event, Events, FeatureTransfer, FetchLimits, JobSpec, Keep,
+    LearningRates, LossName, Measuring, Objective, OnBadSample, OptimizerName, ParsePolicyError, Policy,
+    Prices, ProfileState, Quality, Received, Recipe, Sampling, Scheduler, SettingError, Unfreezing,
 };
 pub use guest::Guest;
 pub use int8::{QuantizationJob, quantize};

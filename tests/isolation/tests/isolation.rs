@@ -183,7 +183,7 @@ mod needs_walls {
             .unwrap();
         let log = scene.log().unwrap();
         assert!(
-            log.contains("Landlock, seccomp") && log.contains("--require-walls"),
+            log.contains("Landlock, seccomp") && log.contains("require_walls"),
             "{log}"
         );
         Neighbor::start(&scene).await.unwrap();

@@ -5,7 +5,7 @@ use crate::kinds::{Kind, Kinds};
 use crate::onnx::NodeProto;
 use crate::operators;
 use crate::values::{Line, PROBE_BATCHES, Probes};
-use crate::{GraphError, Model};
+use crate::{GraphError, InputSize, Model};
 use std::collections::{HashMap, HashSet};
 
 /// Upper bound on a number of bytes that grows with the batch. It is `fixed + per_sample * batch`.
@@ -178,6 +178,7 @@ impl<'a> Memory<'a> {
             let unknown = || GraphError::InputShape {
                 input: input.name.clone(),
                 why: "failed to infer the shape".into(),
+                size: InputSize::Unfit,
             };
             let elements = known_elements(&input.name, probes).ok_or_else(unknown)?;
             memory.make(&input.name, elements, probes);

@@ -3,7 +3,7 @@
 use super::support::noisy;
 use crate::build::{batched, initializer, int, model, node};
 use crate::onnx::{GraphProto, ModelProto, StringStringEntry};
-use crate::{GraphError, Interface, Model};
+use crate::{GraphError, InputSize, Interface, Model};
 use prost::Message;
 use std::path::Path;
 
@@ -324,15 +324,19 @@ fn open_axes_take_the_image_size_that_is_given() {
         std::fs::write(&path, model(17, graph).encode_to_vec()).unwrap();
     };
     write(&[named("n"), named("c"), named("h"), named("w")]);
-    let error = Model::read(&path).unwrap_err().to_string();
-    assert!(error.contains("--image-size"), "{error}");
-    let sized = |size| {
+    let read = |image_size: Option<usize>| {
         let interface = Interface {
-            image_size: Some(size),
+            image_size,
             ..Interface::default()
         };
         Model::read_as(&path, &interface)
     };
+    let sized = |size| read(Some(size));
+    let size = |size: Option<usize>| match read(size).unwrap_err() {
+        GraphError::InputShape { size, .. } => size,
+        error => panic!("{error}"),
+    };
+    assert_eq!(size(None), InputSize::Open(224));
     let network = sized(96).unwrap().network().unwrap();
     assert_eq!(network.input.shape.dims(), [3, 96, 96]);
     assert_eq!(network.output.shape.dims(), [3, 1, 1]);
@@ -340,6 +344,12 @@ fn open_axes_take_the_image_size_that_is_given() {
     assert!(sized(64).is_ok());
     let error = sized(96).unwrap_err().to_string();
     assert!(error.contains("fixed to 64"), "{error}");
+    assert_eq!(size(Some(96)), InputSize::Fixed);
+    // The width is known, or the input is not an image.
+    write(&[named("n"), Axis::Fixed(3), named("h"), Axis::Fixed(64)]);
+    assert_eq!(size(None), InputSize::Open(64));
+    write(&[named("n"), named("h"), Axis::Fixed(64), Axis::Fixed(3)]);
+    assert_eq!(size(None), InputSize::Unfit);
 }
 
 #[test]
@@ -383,7 +393,7 @@ fn an_output_is_selected_with_what_it_needs() {
     // An output can be used by other layers.
     assert_eq!(read("scaled").unwrap().nodes().len(), 1);
     let unknown = read("logits").unwrap_err().to_string();
-    assert!(unknown.contains("`scaled`, `pooled`, `words`"), "{unknown}");
+    assert!(unknown.contains("scaled, pooled, words"), "{unknown}");
     let graph = Model::from_proto(crate::read::decode(std::fs::read(&path).unwrap().into()).unwrap());
     let mut graph = graph.unwrap().graph().clone();
     graph.input.truncate(1);

@@ -5,11 +5,12 @@ mod file;
 mod rows;
 
 use crate::arguments::{Extract as Flags, Inputs};
+use crate::hints::{Hinted, Step};
 use crate::host::{Access, Connection, data_url};
 use crate::output::{bytes, print_json};
 use crate::reporter::{Reporter, warn};
 use crate::train::{model_name, read_model_and_pixels};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use bytes::Bytes;
 use cached::{BatchRows, Batches, CachedRows, Remote};
 use file::{Format, RowFile};
@@ -306,7 +307,8 @@ fn check_bad(batch: &BatchRows, on_bad_sample: OnBadSample, reporter: &Reporter)
         let sample = batch.samples.get(*index);
         let key = sample.map_or("", |sample| sample.sample.key.as_str());
         if matches!(on_bad_sample, OnBadSample::Fail) {
-            bail!("the image '{key}' cannot be used: {why}; remove it, or use --on-bad-sample skip");
+            let error = anyhow!("the image '{key}' cannot be used: {why}");
+            return Err(Hinted::new(error, vec![Step::set("on_bad_sample", "skip")]));
         }
         reporter.show(&Event::BadSample {
             key: key.to_owned(),
@@ -338,7 +340,7 @@ fn relabel(places: &mut HashMap<String, SampleAnnotation>, file: &Path, root: &s
     let bytes = std::fs::read(file).with_context(|| format!("cannot read the labels table '{name}'"))?;
     let table = LabelTable::parse(&name, &bytes, Task::Classes)?;
     if !places.keys().any(|key| table.get(key, None).is_some()) {
-        bail!("'{name}' contains no image under {root}; use keys relative to --data");
+        bail!("'{name}' contains no image under {root}; use keys relative to the data root");
     }
     for (key, place) in places {
         *place = match table.get(key, place.part) {

@@ -23,7 +23,8 @@ fn links_out_of_the_data_are_named_and_followed_on_demand() {
     };
     let (ended, text) = eval(&[]);
     let first = format!("(first: kind 0/0.jpg -> {})", cache.join("kind 0").display());
-    let cause = format!("2 links lead out of the data root {first}: pass --follow-links");
+    let cause = format!("2 links lead out of the data root {first}: ask the host's operator");
+    assert!(text.contains("hint: try again with --follow-links DIR"), "{text}");
     assert!(!ended && text.contains(&format!("skipped    {cause}")), "{text}");
     assert!(
         text.contains(&format!("no samples under '{}': {cause}", data.display())),

@@ -92,7 +92,7 @@ fn a_simulation_minimizes_the_cost_at_given_prices() {
     let text = String::from_utf8_lossy(&text.stdout);
     for told in [
         "the job costs 0.0218 (host 0.00800, trainer 0.00731, link 0.00648) and takes 73.10 s",
-        "; --objective time would use 'features' as f32: 0.122 in 13.50 s",
+        "; the objective time would use 'features' as f32: 0.122 in 13.50 s",
         "EPOCH S  HOST CORE-S  TRAINER CORE-S  TRAFFIC  JOB S  JOB COST",
         "the first epoch: ",
         "the job: ",
@@ -101,9 +101,13 @@ fn a_simulation_minimizes_the_cost_at_given_prices() {
     }
     let refused = plan(&["--json", "--objective", "cost"]);
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
-    let said = failure(&refused)["error"].as_str().unwrap().to_owned();
+    let said = failure(&refused);
     assert!(
-        said.contains("it needs prices above 0; add --prices host="),
+        said["error"].as_str().unwrap().contains("prices above 0"),
+        "{said}"
+    );
+    assert!(
+        said["hint"].as_str().unwrap().contains("--prices host="),
         "{said}"
     );
     for (prices, said) in [

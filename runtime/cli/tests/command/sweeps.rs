@@ -129,8 +129,8 @@ fn a_sweep_without_an_output_file_resumes_with_the_printed_command() {
     assert_eq!(events(&shown)[0]["recipe"]["epochs"], 2, "{shown:?}");
     let text = |output: &Output| failure(output)["error"].as_str().unwrap().to_owned();
     for (change, words) in [
-        (["--epochs", "1"], "--epochs is 1, the sweep has 2"),
-        (["--seed", "5"], "--seed is 5, the sweep has 0"),
+        (["--epochs", "1"], "epochs is 1, the sweep has 2"),
+        (["--seed", "5"], "seed is 5, the sweep has 0"),
     ] {
         let refused = text(&resume(&change));
         assert!(refused.contains(words), "{refused}");

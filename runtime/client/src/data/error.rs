@@ -13,6 +13,19 @@ pub struct LabelsError {
     pub line: Option<u64>,
     /// Reason and next step.
     pub why: String,
+    /// The setting that fits the table, if one is known.
+    pub expected: Option<ExpectedLabels>,
+}
+
+/// Setting with which a table is accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExpectedLabels {
+    /// The table has a column per label.
+    Labels,
+    /// The table has a column per number.
+    Numbers,
+    /// Samples without a line are omitted.
+    UnlistedOmitted,
 }
 
 impl DatasetError {
@@ -43,6 +56,7 @@ impl LabelsError {
             table: table.to_owned(),
             line: None,
             why,
+            expected: None,
         }
     }
 }
@@ -56,7 +70,7 @@ pub enum DatasetError {
     /// The class folders contain no samples.
     #[error(
         "no samples under '{root}' ({objects} objects found): use the layout train/<class>/* and validation/<class>/*, or <class>/* \
-         with --validation, or tar shards with a .cls file next to each image, or a table labels.csv"
+         with a share for validation, or tar shards with a .cls file next to each image, or a table labels.csv"
     )]
     Empty {
         /// The data root.
@@ -154,7 +168,7 @@ pub enum DatasetError {
     },
     /// Validation samples are missing: there is no validation folder and the share is not set.
     #[error(
-        "'{root}' has {}; pass --validation 0.2 to hold out samples for validation",
+        "'{root}' has {}; some of the samples must be held out for validation",
         undivided(*part, *classes)
     )]
     NotDivided {
@@ -166,7 +180,9 @@ pub enum DatasetError {
         part: Option<Part>,
     },
     /// Validation is ambiguous: there is a validation folder and the share is set.
-    #[error("'{root}' is divided into train/ and validation/ already; leave out --validation")]
+    #[error(
+        "'{root}' is divided into train/ and validation/ already, so no share can be held out for validation"
+    )]
     DividedTwice {
         /// The data root.
         root: String,

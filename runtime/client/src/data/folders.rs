@@ -3,7 +3,7 @@
 use super::part::PartFolders;
 use super::shards::ShardSample;
 use super::spelling::composed;
-use super::{DatasetError, LabelTable, LabelsError, Listed, Listing, Part};
+use super::{DatasetError, ExpectedLabels, LabelTable, LabelsError, Listed, Listing, Part};
 use frostline_job::Unlisted;
 use frostline_tensor::{IMAGE_EXTENSIONS, extension, is_hidden_name, is_image_name};
 use frostline_wire::listing_order;
@@ -277,10 +277,13 @@ impl<'a> Folders<'a> {
             return Ok(());
         };
         let why = format!(
-            "{} images have no line (first: '{first}'); add lines, or omit the images with --unlisted skip",
+            "{} images have no line (first: '{first}'); add lines, or omit these images",
             1 + missing.count()
         );
-        Err(LabelsError::of_table(table.name(), why))
+        Err(LabelsError {
+            expected: Some(ExpectedLabels::UnlistedOmitted),
+            ..LabelsError::of_table(table.name(), why)
+        })
     }
 
     fn class(&mut self, part: Option<Part>, name: &'a str) -> &mut Class<'a> {
@@ -416,9 +419,9 @@ fn unknown_key(table: &LabelTable, line: u64, key: &str, objects: &[(u32, &str)]
     let like = visible
         .next()
         .map_or_else(String::new, |(_, key)| format!(", such as '{key}'"));
+    let why = format!("no object '{key}' exists; use keys relative to the data root{like}");
     LabelsError {
-        table: table.name().to_owned(),
         line: Some(line),
-        why: format!("no object '{key}' exists; use keys relative to --data{like}"),
+        ..LabelsError::of_table(table.name(), why)
     }
 }

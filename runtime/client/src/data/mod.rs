@@ -15,7 +15,7 @@ mod table;
 
 pub use dataset::{AssumedNames, Dataset, Evaluated};
 pub use division::{ClassWarning, Division};
-pub use error::{DatasetError, LabelsError};
+pub use error::{DatasetError, ExpectedLabels, LabelsError};
 pub use folders::{Placed, SampleFiles, Subfolders};
 use frostline_job::{SkippedObjects, Task};
 pub use listing::{Listed, Listing};

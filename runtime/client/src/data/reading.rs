@@ -1,7 +1,7 @@
 //! Reads a labels table line by line.
 
 use super::table::few;
-use super::{LabelTable, LabelsError, Part, Task};
+use super::{ExpectedLabels, LabelTable, LabelsError, Part, Task};
 use csv::{ReaderBuilder, StringRecord};
 use frostline_job::Unlisted;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -28,7 +28,13 @@ impl<'a> Reading<'a> {
             .headers()
             .map_err(|error| unreadable(name, bytes, &error))?;
         let columns: Vec<String> = header.iter().map(|column| column.trim().to_owned()).collect();
-        check_columns(name, &columns, task)?;
+        check_columns(name, &columns, task).map_err(|error| match task {
+            Task::Classes => LabelsError {
+                expected: fitting(name, bytes),
+                ..error
+            },
+            Task::Labels | Task::Numbers => error,
+        })?;
         let split = columns.iter().skip(1).position(|column| column == SPLIT);
         let split = split.map(|place| place + 1);
         let (first, mut names) = columns
@@ -65,9 +71,8 @@ impl<'a> Reading<'a> {
         {
             let line = self.lines.at(record.position().map_or(0, csv::Position::byte));
             self.add_row(&record, line).map_err(|why| LabelsError {
-                table: self.table.name.clone(),
                 line: Some(line),
-                why,
+                ..LabelsError::of_table(&self.table.name, why)
             })?;
         }
         if self.table.len() < 2 {
@@ -95,7 +100,7 @@ impl<'a> Reading<'a> {
         if let Some(row) = self.table.row(key) {
             let before = self.table.lines.get(row as usize).copied().unwrap_or_default();
             return Err(format!(
-                "duplicate key '{key}', first used in line {before}; remove one line, or use one column per label with --loss bce"
+                "duplicate key '{key}', first used in line {before}; remove one line, or write one column per label"
             ));
         }
         for (place, (column, field)) in self.columns.iter().zip(record).enumerate().skip(1) {
@@ -141,9 +146,8 @@ impl<'a> Reading<'a> {
 fn check_columns(name: &str, columns: &[String], task: Task) -> Result<(), LabelsError> {
     let refused = |why: String| {
         Err(LabelsError {
-            table: name.to_owned(),
             line: Some(1),
-            why,
+            ..LabelsError::of_table(name, why)
         })
     };
     let names = columns.iter().skip(1).filter(|column| *column != SPLIT).count();
@@ -164,7 +168,7 @@ fn check_columns(name: &str, columns: &[String], task: Task) -> Result<(), Label
     }
     if task == Task::Classes && names > 1 {
         return refused(format!(
-            "unexpected columns in {}: a table of classes has a column of keys, a column of classes and optionally a column named split; use --loss bce for one column per label, or --loss mse for numbers",
+            "unexpected columns in {}: a table of classes has a column of keys, a column of classes and optionally a column named split; several columns are labels or numbers",
             few(columns)
         ));
     }
@@ -237,11 +241,22 @@ fn unreadable(name: &str, bytes: &[u8], error: &csv::Error) -> LabelsError {
         _ => error.to_string(),
     };
     LabelsError {
-        table: name.to_owned(),
         line: error
             .position()
             .map(|position| Lines::new(bytes).at(position.byte())),
-        why,
+        ..LabelsError::of_table(name, why)
+    }
+}
+
+/// Returns the setting with which a table that does not contain classes is valid.
+fn fitting(name: &str, bytes: &[u8]) -> Option<ExpectedLabels> {
+    let fits = |task| LabelTable::parse(name, bytes, task).is_ok();
+    if fits(Task::Labels) {
+        Some(ExpectedLabels::Labels)
+    } else if fits(Task::Numbers) {
+        Some(ExpectedLabels::Numbers)
+    } else {
+        None
     }
 }
 
@@ -290,6 +305,20 @@ mod tests {
     }
 
     #[test]
+    fn a_table_of_another_task_names_that_task() {
+        use ExpectedLabels::{Labels, Numbers};
+        for (text, expected) in [
+            ("file,cat,dog\na,1,0\nb,0,1\n", Some(Labels)),
+            ("file,x,y\na,1,0.5\nb,7,1\n", Some(Numbers)),
+            ("file,x,y\na,1,old\nb,7,1\n", None),
+            ("file,x,y\na,1,0\na,0,1\n", None),
+        ] {
+            let error = LabelTable::parse("labels.csv", text.as_bytes(), Task::Classes).unwrap_err();
+            assert_eq!(error.expected, expected, "{text}");
+        }
+    }
+
+    #[test]
     fn a_fault_is_told_by_its_line_its_key_and_what_to_do() {
         use Task::{Classes, Labels, Numbers};
         for (text, task, words) in [
@@ -309,7 +338,7 @@ mod tests {
                 ["line 2", "'file' is empty"],
             ),
             ("file,label\na,dog,cat\n", Classes, ["line 2", "3 fields"]),
-            ("file,cat,dog\na,1,0\n", Classes, ["line 1", "--loss bce"]),
+            ("file,cat,dog\na,1,0\n", Classes, ["line 1", "labels or numbers"]),
             ("file,cat,dog\na,1,2\nb,0,0\n", Labels, ["line 2", "'dog'"]),
             ("file,age\na,1\nb,NaN\n", Numbers, ["line 3", "'NaN'"]),
             ("file,age\na,1\nb,old\n", Numbers, ["line 3", "'old'"]),

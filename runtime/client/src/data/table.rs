@@ -170,9 +170,8 @@ impl LabelTable {
     pub(super) fn at(&self, row: u32, why: String) -> LabelsError {
         let line = self.lines.get(row as usize).copied();
         LabelsError {
-            table: self.name.clone(),
             line,
-            why,
+            ..LabelsError::of_table(&self.name, why)
         }
     }
 
@@ -181,13 +180,13 @@ impl LabelTable {
         if !is_key(&self.first) {
             return Ok(());
         }
+        let why = format!(
+            "the first line must name the columns, but starts with the object '{}'; add a header line such as file,label",
+            self.first
+        );
         Err(LabelsError {
-            table: self.name.clone(),
             line: Some(1),
-            why: format!(
-                "the first line must name the columns, but starts with the object '{}'; add a header line such as file,label",
-                self.first
-            ),
+            ..LabelsError::of_table(&self.name, why)
         })
     }
 }

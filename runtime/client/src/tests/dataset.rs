@@ -138,7 +138,7 @@ fn layouts_that_are_no_task_are_refused_by_name() {
     ));
     let text = fails(&["train/a/1", "train/b/1", "test/a/1"], None).to_string();
     assert!(
-        text.contains("train/ (2 classes) but no validation/; pass --validation"),
+        text.contains("train/ (2 classes) but no validation/; some of the samples must be held out"),
         "{text}"
     );
     assert!(matches!(
@@ -347,7 +347,7 @@ fn shards_of_one_part_are_divided_and_test_shards_stay_apart() {
         divided_by(two, None, 0)
             .unwrap_err()
             .to_string()
-            .contains("--validation")
+            .contains("held out for validation")
     );
     let unlabeled = divided_by(shards(&[("train.tar//1.jpg", "")]), None, 0);
     assert!(unlabeled.unwrap_err().to_string().contains(".cls"));
@@ -576,7 +576,7 @@ fn images_without_a_line_are_left_out_where_that_is_wanted() {
             .unwrap_err()
             .to_string();
         assert!(
-            error.contains("'5.jpg'") && error.contains("--unlisted skip"),
+            error.contains("'5.jpg'") && error.contains("omit these images"),
             "{error}"
         );
         let division = Division {

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import threading
@@ -120,11 +122,42 @@ def _failure(word: str, code: int, stderr_lines: deque[bytes]) -> CommandError:
     for line in reversed(stderr_lines):
         try:
             failure = json.loads(line)
-            return CommandError(failure["error"], kind=failure["kind"], code=failure["code"], hint=failure.get("hint"))
+            return CommandError(_named(failure["error"]), kind=failure["kind"], code=failure["code"], hint=_hint(failure))
         except (ValueError, KeyError, TypeError):
             continue
     last = stderr_lines[-1].decode(errors="replace").strip() if stderr_lines else "no error message"
     return CommandError(f"frostline {word} exited with code {code}: {last}", code=code)
+
+
+def _named(message: str) -> str:
+    """Replace the flags in a message by the parameters that set them, for example ``--image-size`` by ``image_size``."""
+    return re.sub(r"(?<![\w-])--([a-z][a-z0-9-]*)", lambda flag: flag[1].replace("-", "_"), message)
+
+
+def _hint(failure: dict[str, Any]) -> str | None:
+    """Describe the next steps after a failure in terms of this package."""
+    if "hint" in failure and "next" not in failure:
+        return _named(failure["hint"].partition(" Usage: ")[0])
+    return "; or ".join(_step(step) for step in failure.get("next", ())) or None
+
+
+def _step(step: dict[str, Any]) -> str:
+    if "run" in step:
+        return "run " + _call(step["run"])
+    set_to = [f"{name}=..." if value is None else f"{name}={value!r}" for name, value in step.get("set", {}).items()]
+    changes = ["set " + ", ".join(set_to)] if set_to else []
+    changes += ["leave out " + ", ".join(step["unset"])] if step.get("unset") else []
+    return " and ".join(changes)
+
+
+def _call(arguments: list[str]) -> str:
+    """Return the call of :meth:`Client.train` for arguments such as ``["train", "--resume", "runs/7"]``, or the command
+    line for other commands."""
+    word, *rest = arguments
+    if word != "train":
+        return shlex.join(["frostline", *arguments])
+    flags = zip(rest[::2], rest[1::2])
+    return f"train(..., {', '.join(f'{_named(flag)}={value!r}' for flag, value in flags)})"
 
 
 def _on_timeout(process: subprocess.Popen[bytes], overdue: threading.Event) -> None:

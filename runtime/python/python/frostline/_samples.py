@@ -2,12 +2,10 @@
 
 import hashlib
 import logging
-import re
 
 import numpy
 
 from frostline import _native
-from frostline._errors import SettingsError
 
 LOG = logging.getLogger("frostline")
 
@@ -61,11 +59,7 @@ def listed(config, **wanted):
     :param wanted: `layout`, `labels`, `task`, `validation`, `seed` and `any_files`; see `_native.pyi`.
     """
     reach = {key: value for key, value in config.items() if key != "data"}
-    try:
-        found = _native.dataset(_native.Hosts(reach), config["data"], wanted)
-    except SettingsError as error:
-        # Messages refer to flags of the command, which are arguments here.
-        raise SettingsError(re.sub(r"--([a-z]+) ([\d.]+)", r"\1=\2", str(error))) from None
+    found = _native.dataset(_native.Hosts(reach), config["data"], wanted)
     count, first = found["left_out"]
     if count:
         LOG.warning("%s: omitted %d objects that are not samples, for example %s", config["data"], count, ", ".join(first))

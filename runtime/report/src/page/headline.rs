@@ -53,7 +53,7 @@ fn state(run: &Run) -> String {
     match &run.ending {
         Some(FinalState::Failed { error }) => format!("This job failed {epochs}: {error}."),
         Some(FinalState::Interrupted) => {
-            format!("This job was interrupted {epochs}; frostline train --resume continues it.")
+            format!("This job was interrupted {epochs}. It can be resumed.")
         }
         _ => format!("This job is still running, or was killed {epochs}."),
     }

@@ -19,7 +19,7 @@ pub enum StartError {
         source: std::io::Error,
     },
     /// A configured data folder is missing or not a folder.
-    #[error("cannot use the data folder {}: {reason}; create it, or set another with --data", path.display())]
+    #[error("cannot use the data folder {}: {reason}; create it, or configure another", path.display())]
     Data {
         /// The folder.
         path: PathBuf,

@@ -78,8 +78,8 @@ pub enum StateError {
     },
     /// The existing state cannot be read to find out which tokens were revoked.
     #[error(
-        "there is no state in '{root}' that says which tokens were revoked since the backup; choose --tokens revoke, after which every tenant \
-         needs a new one (frostline admin tenant rotate), or --tokens keep"
+        "there is no state in '{root}' that says which tokens were revoked since the backup; either revoke all of them, after which \
+         every tenant needs a new one, or keep those of the backup"
     )]
     UnknownTokens {
         /// The state's address.

@@ -110,8 +110,8 @@ async fn a_root_that_does_not_answer_is_granted_only_unchecked() {
     for (root, says) in [
         ("s4://x", "not supported"),
         ("/etc", "system folders"),
-        (ROOT, "--unchecked"),
-        (missing.to_str().unwrap(), "--unchecked"),
+        (ROOT, "set unchecked"),
+        (missing.to_str().unwrap(), "set unchecked"),
     ] {
         let (status, refused) = test
             .ask_admin(Method::POST, "/v1/tenants", &add("acme", root, false))

@@ -195,7 +195,7 @@ fn lock_folder(run: &RunFolder) -> Result<RunLock, TrainerError> {
     let kept = kept.ok_or_else(|| refused("another job is using the folder"))?;
     if !run.resume && run.path.join(CONFIG).exists() {
         return Err(refused(
-            "the folder already contains a run; pass --resume, or choose another folder",
+            "the folder already contains a run; resume it, or choose another folder",
         ));
     }
     Ok(kept)
@@ -265,14 +265,14 @@ fn environment_difference(then: &Environment, now: &Environment) -> String {
     let pairs = [
         ("Frostline", &then.frostline, &now.frostline),
         ("ONNX Runtime", &then.library, &now.library),
-        ("--device", &then.device, &now.device),
+        ("device", &then.device, &now.device),
     ];
     let threads = [then.threads, now.threads].map(|threads| threads.to_string());
     let [old, new] = &threads;
     let mut pairs = pairs.into_iter().chain([("threads", old, new)]);
     let other = pairs.find(|(_, then, now)| then != now);
     let (what, then, now) = other.map_or(("something", "", ""), |(what, then, now)| (what, then, now));
-    format!("--reproducible requires the same {what}: it is {now}, the checkpoint has {then}")
+    format!("a reproducible job requires the same {what}: it is {now}, the checkpoint has {then}")
 }
 
 /// Seconds since 1970.

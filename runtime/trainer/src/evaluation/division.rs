@@ -2,6 +2,7 @@
 //! exclude training samples.
 
 use frostline_client::{Dataset, DatasetError, LabelTable, Listing, SampleFiles, Samples, is_same_name};
+use frostline_job::Conflict;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
@@ -82,9 +83,12 @@ impl Division {
         }
     }
 
-    /// Returns the flags that reproduce the division.
-    pub(crate) fn flags(&self) -> String {
-        format!("--validation {} --validation-seed {}", self.share, self.seed)
+    /// Returns the conflict of a job that divides the data in another way.
+    pub(crate) fn conflict(&self) -> Conflict {
+        Conflict::OtherDivision {
+            share: self.share.to_string(),
+            seed: self.seed,
+        }
     }
 
     /// Reproduces the division on `data`.

@@ -79,7 +79,7 @@ pub(crate) async fn decide_for(
         _ if !job.guest.is_stock() => {
             "calibration requires the stock guest, whose preprocessing the trainer knows; use f32 with this guest"
         }
-        _ if job.device != Device::Cpu => "int8 is supported on the CPU only; use f32, or --device cpu",
+        _ if job.device != Device::Cpu => "int8 is supported on the CPU only; use f32, or the device cpu",
         _ if candidate.model.input_name()? == candidate.freeze => {
             "int8 requires frozen layers; use f32, or freeze layers"
         }
@@ -87,12 +87,7 @@ pub(crate) async fn decide_for(
     };
     match candidate.precision {
         PrefixPrecision::Auto => Ok(None),
-        _ => Err(SettingError {
-            what: "--prefix-precision",
-            value: "int8".to_owned(),
-            must: why.to_owned(),
-        }
-        .into()),
+        _ => Err(SettingError::new("prefix_precision", "int8", why).into()),
     }
 }
 

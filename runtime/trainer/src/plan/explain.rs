@@ -120,11 +120,11 @@ impl Plan {
         };
         let way = |ranked: &Ranked| (ranked.candidate.split.clone(), ranked.candidate.encoding);
         if way(shortest) == way(&self.chosen) {
-            return Some(format!("{costs}; --objective time would use the same split"));
+            return Some(format!("{costs}; the objective time would use the same split"));
         }
         let other = usage(shortest);
         Some(format!(
-            "{costs} and takes {}; --objective time would use '{}' as {}: {} in {}",
+            "{costs} and takes {}; the objective time would use '{}' as {}: {} in {}",
             seconds(job.seconds),
             modules.label(&shortest.candidate.split),
             shortest.candidate.encoding,

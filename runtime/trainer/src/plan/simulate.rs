@@ -70,7 +70,7 @@ fn one() -> f64 {
 pub enum SimulationError {
     /// The file is not valid JSON or does not have the expected fields.
     #[error(
-        "invalid simulation: {0}; use the output of `frostline plan --json`, or see runtime/trainer/docs/planning.md"
+        "invalid simulation: {0}; use the output of a plan as JSON, or see runtime/trainer/docs/planning.md"
     )]
     Json(#[from] serde_json::Error),
     /// The value is not in the valid range.

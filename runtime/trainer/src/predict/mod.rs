@@ -161,8 +161,8 @@ fn without_guests(error: TrainerError) -> TrainerError {
     match error {
         TrainerError::GuestNeeded { guest, .. } => TrainerError::Pixels {
             reason: format!(
-                "the model was trained on input from the guest '{guest}', and only a host can run guests; use `frostline eval \
-                 --guest FILE --predictions FILE` with labeled images"
+                "the model was trained on input from the guest '{guest}', and only a host can run guests; evaluate \
+                 labeled images with that guest instead"
             ),
         },
         other => other,

@@ -149,7 +149,7 @@ impl WalkEntry {
 fn unreadable(path: &Path, error: &io::Error) -> String {
     if path.to_string_lossy().contains("://") {
         return format!(
-            "cannot read the path: {error}; predict reads local files and folders, `frostline eval` reads stores"
+            "cannot read the path: {error}; predictions are made for local files and folders; evaluate the model on a store instead"
         );
     }
     format!("cannot read the path: {error}")
@@ -220,7 +220,7 @@ mod tests {
             ["missing.jpg!", "none!", "some/1.jpg"]
         );
         let store = Walk::new(vec!["s3://photos".into()]).next().unwrap().unwrap_err();
-        assert!(store.1.contains("frostline eval"), "{}", store.1);
+        assert!(store.1.contains("on a store"), "{}", store.1);
     }
 
     #[cfg(unix)]

@@ -90,14 +90,10 @@ fn blend(tensor: &Tensor, own: f32) -> Result<Tensor, TrainerError> {
 
 fn cut(rows: &Tensor, targets: &Tensor, own: f64, center: [f64; 2]) -> Result<[Tensor; 2], TrainerError> {
     let &[_, _, height, width] = rows.shape().dims() else {
-        return Err(TrainerError::from(SettingError {
-            what: "cutmix_alpha",
-            value: format!(
-                "above 0, features at the freeze cut are {:?}",
-                rows.shape().dims()
-            ),
-            must: "CutMix requires feature maps; use mixup_alpha".to_owned(),
-        }));
+        let shape = rows.shape().dims();
+        let value = format!("above 0, features at the freeze cut are {shape:?}");
+        let must = "CutMix requires feature maps; use mixup_alpha";
+        return Err(SettingError::new("cutmix_alpha", value, must).into());
     };
     let half = 0.5 * (1.0 - own).sqrt();
     let across = span(width, center.first().copied().unwrap_or_default(), half);

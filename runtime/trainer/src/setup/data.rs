@@ -8,7 +8,7 @@ use crate::recipe::views;
 use crate::standard::{Moments, Standard};
 use crate::{Event, Events, Job, Sampling, SettingError, TrainerError, model_metadata};
 use frostline_client::{Dataset, DatasetError, Hosts, LabelTable, Listing, Samples, Task, is_same_name};
-use frostline_job::NewHead;
+use frostline_job::{Conflict, NewHead};
 use std::sync::Arc;
 
 /// Divided data of a job.
@@ -83,7 +83,7 @@ impl Data {
         if feed.batches(Part::Train) == 1 {
             let (batch, train) = (job.spec.recipe.batch, dataset.train.len());
             let message = format!(
-                "each epoch is a single step: --batch is {batch} and the data has {train} training images; use a smaller --batch for more steps"
+                "each epoch is a single step: the batch is {batch} and the data has {train} training images; use a smaller batch for more steps"
             );
             events(Event::Warning { message });
         }
@@ -120,28 +120,26 @@ fn kept_outputs(
     if job.spec.head != NewHead::Keep {
         return Ok(vec![None; classes.len()]);
     }
-    let refused = |must: String| SettingError {
-        what: "--head",
-        value: "keep".to_owned(),
-        must,
-    };
+    let refused = |must: String| SettingError::new("head", "keep", must).with_conflict(Conflict::HeadNotKept);
     if job.spec.recipe.standardize {
-        let must = "cannot keep a classifier with --standardize; remove one of the two flags";
-        return Err(refused(must.to_owned()).into());
+        let must = "a kept classifier cannot be standardized; remove one of the two settings";
+        let error = SettingError::new("head", "keep", must);
+        return Err(error.with_conflict(Conflict::KeptStandardized).into());
     }
     let Some((known_task, known)) = model_metadata::outputs(&job.model) else {
-        let must = "the model metadata contains no class names; use a model that frostline tuned, or remove --head keep";
+        let must = "the model metadata contains no class names; use a model that frostline tuned, or replace the classifier";
         return Err(refused(must.to_owned()).into());
     };
     if known_task != task {
-        let must = format!("the model predicts {known_task}, but the data has {task}; remove --head keep");
+        let must =
+            format!("the model predicts {known_task}, but the data has {task}; replace the classifier");
         return Err(refused(must).into());
     }
     let place = |class: &String| known.iter().position(|known| is_same_name(known, class));
     let kept: Vec<Option<usize>> = classes.iter().map(place).collect();
     if kept.iter().all(Option::is_none) {
         let must = format!(
-            "the model has none of the {task} in the data, only {}; remove --head keep",
+            "the model has none of the {task} in the data, only {}; replace the classifier",
             first_few(&known)
         );
         return Err(refused(must).into());
@@ -234,11 +232,8 @@ fn divide(job: &Job, listing: Listing, table: Option<LabelTable>) -> Result<Divi
     let dataset = data.divide(job.spec.validation, job.spec.division_seed())?;
     let earlier = EarlierTraining::find(job, listed, &dataset)?;
     if dataset.task != Task::Classes && job.spec.recipe.sampling == Sampling::Balanced {
-        return Err(TrainerError::from(SettingError {
-            what: "sampling",
-            value: "balanced".to_owned(),
-            must: "balanced sampling requires a class for each sample; use class_weights instead".to_owned(),
-        }));
+        let must = "balanced sampling requires a class for each sample; use class_weights instead";
+        return Err(SettingError::new("sampling", "balanced", must).into());
     }
     if job.spec.test && dataset.test.is_empty() {
         let root = job.spec.data.clone();

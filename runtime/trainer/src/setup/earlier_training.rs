@@ -44,14 +44,10 @@ impl EarlierTraining {
         }
         let count = dataset.validation.len();
         let must = format!(
-            "the model was trained on {leaked} of the {count} validation images; use {}, the division of that training",
-            before.flags()
+            "the model was trained on {leaked} of the {count} validation images; use the division of that training"
         );
-        Err(TrainerError::from(SettingError {
-            what: "--validation",
-            value: share.to_string(),
-            must,
-        }))
+        let error = SettingError::new("validation", share.to_string(), must);
+        Err(error.with_conflict(before.conflict()).into())
     }
 
     pub(super) fn report(self, events: &Events) {

@@ -1,7 +1,7 @@
 //! Checks that a training step fits this machine's memory, before uploads and training.
 
-use crate::TrainerError;
 use crate::compute::not_trained;
+use crate::{SmallerBatch, TrainerError};
 use frostline_graph::Model;
 use frostline_training::{CpuSteps, StepSettings};
 
@@ -39,7 +39,8 @@ impl StepPlan<'_> {
             batch: self.batch,
             needed,
             available,
-            advice: advice(fits, self.batch.saturating_mul(self.together)),
+            fits,
+            smaller: smaller(fits, self.batch.saturating_mul(self.together)),
         })
     }
 
@@ -52,15 +53,12 @@ impl StepPlan<'_> {
 }
 
 /// Proposes a batch of up to `fits` samples that divides an update of `together` samples evenly.
-fn advice(fits: usize, together: usize) -> String {
-    match (1..=fits).rev().find(|batch| together.is_multiple_of(*batch)) {
-        Some(batch) => format!(
-            "a batch of {fits} fits: pass --batch {batch} --gradient-accumulation-steps {}, with the same number of samples per update",
-            together / batch
-        ),
-        None => "no batch fits: freeze more layers with --freeze, or train on a machine with more memory"
-            .to_owned(),
-    }
+fn smaller(fits: usize, together: usize) -> Option<SmallerBatch> {
+    let batch = (1..=fits).rev().find(|batch| together.is_multiple_of(*batch))?;
+    Some(SmallerBatch {
+        batch,
+        accumulation: together / batch,
+    })
 }
 
 #[cfg(test)]
@@ -88,17 +86,20 @@ mod tests {
         let bytes = |batch| plan(batch, 1).bytes(batch).unwrap().unwrap();
         assert!(bytes(1) < bytes(64) && bytes(128) < 3 * bytes(64));
         assert!(plan(64, 1).check(bytes(64)).is_ok());
-        let refused = plan(64, 2).check(bytes(20)).unwrap_err().to_string();
+        let error = plan(64, 2).check(bytes(20)).unwrap_err();
+        let refused = error.to_string();
         assert!(refused.contains(&bytes(64).to_string()), "{refused}");
         assert!(
             refused.contains(&format!("{} are available", bytes(20))),
             "{refused}"
         );
-        assert!(refused.contains("a batch of 20 fits: "), "{refused}");
-        assert!(
-            refused.contains("--batch 16 --gradient-accumulation-steps 8,"),
-            "{refused}"
-        );
+        assert!(refused.ends_with("a batch of 20 fits"), "{refused}");
+        let TrainerError::StepMemory { smaller, .. } = error else {
+            panic!("{error}");
+        };
+        let (batch, accumulation) = (16, 8);
+        assert_eq!(smaller, Some(SmallerBatch { batch, accumulation }));
+        assert!(plan(batch, accumulation).check(bytes(20)).is_ok());
         let refused = plan(64, 1).check(1).unwrap_err().to_string();
         assert!(refused.contains("no batch fits: freeze more layers"), "{refused}");
     }

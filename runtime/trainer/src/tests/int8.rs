@@ -119,7 +119,7 @@ async fn a_job_that_cannot_use_int8_says_why() {
         job.spec.prefix_precision = PrefixPrecision::F32;
         job.spec.export_prefix = ExportPrefix::Int8;
     });
-    assert!(export.await.contains("--prefix-precision int8"));
+    assert!(export.await.contains("set prefix_precision to int8"));
     let mut auto = int8_job("none", out.path());
     (auto.freeze, auto.spec.prefix_precision) = ("image".to_owned(), PrefixPrecision::Auto);
     let ran = run(&host, auto).await;
@@ -138,8 +138,8 @@ fn an_imprecise_network_is_refused_with_the_worst_layer() {
         "0.9510",
         "0.99",
         "'layer2'",
-        "--prefix-precision f32",
-        "--allow-imprecise",
+        "Use f32",
+        "accept the lower precision",
     ] {
         assert!(text.contains(part), "{text}");
     }

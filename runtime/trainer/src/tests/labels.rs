@@ -199,9 +199,13 @@ async fn invalid_label_settings_are_refused_before_uploads() {
         (
             &host,
             wanted(LossName::CrossEntropy, &out),
-            ["line 1", "--loss bce"],
+            ["line 1", "labels or numbers"],
         ),
-        (&bare, wanted(LossName::Mse, &out), ["labels.csv", "--labels"]),
+        (
+            &bare,
+            wanted(LossName::Mse, &out),
+            ["labels.csv", "a table outside the data"],
+        ),
     ] {
         let error = run(host, job).await.outcome.unwrap_err().to_string();
         assert!(words.iter().all(|word| error.contains(word)), "{error}");

@@ -251,10 +251,7 @@ async fn a_repeatedly_stopped_job_resumes_without_repeating_steps() {
         losses.extend(ran.losses());
         if after < 9 {
             let said = ran.outcome.unwrap_err().to_string();
-            assert!(
-                said.contains(&format!("after step {after}")) && said.contains("--resume"),
-                "{said}"
-            );
+            assert!(said.contains(&format!("after step {after}")), "{said}");
             model(&broken);
         } else {
             assert_eq!(

@@ -93,11 +93,10 @@ impl TrainingLoop<'_> {
             // The first error explains the second.
             (Err(_), Some(error)) => return Err(self.after_checkpoint(error).await),
         };
-        let checkpoint = match self.run.checkpoint_writer.as_mut() {
-            Some(checkpoint_writer) => checkpoint_writer.settle().await,
-            None => None,
-        };
-        let ended = ended.map(|error| self.with_written_model(error, chosen.best, checkpoint.is_some()));
+        if let Some(checkpoint_writer) = self.run.checkpoint_writer.as_mut() {
+            checkpoint_writer.settle().await;
+        }
+        let ended = ended.map(|error| self.with_written_model(error, chosen.best));
         Ok(self.tuned(chosen, ended))
     }
 
@@ -128,8 +127,8 @@ impl TrainingLoop<'_> {
         let context = self.context;
         let complete = ended.is_none() || diverged;
         if context.job.run.is_some() && chosen.saved.predictions.is_none() && complete {
-            let message = "the run's folder is incomplete: the validation predictions of the written model are lost; `frostline eval \
-                           --predictions` computes them again";
+            let message = "the run's folder is incomplete: the validation predictions of the written model are lost; evaluate \
+                           the model to compute them again";
             (context.events)(Event::Warning {
                 message: message.to_owned(),
             });
@@ -236,15 +235,10 @@ impl TrainingLoop<'_> {
         }
     }
 
-    /// Adds to `error` which model was written and how to resume.
-    fn with_written_model(
-        &self,
-        error: TrainerError,
-        best: Option<BestNote>,
-        checkpoint: bool,
-    ) -> TrainerError {
+    /// Adds to `error` which model was written.
+    fn with_written_model(&self, error: TrainerError, best: Option<BestNote>) -> TrainerError {
         let progress = self.run.progress;
-        let mut kept = self.written_model(best);
+        let kept = self.written_model(best);
         match error {
             TrainerError::Diverged {
                 step,
@@ -257,18 +251,11 @@ impl TrainingLoop<'_> {
                 learning_rate,
                 kept: Some(kept),
             },
-            TrainerError::Cancelled => {
-                if let Some(run) = self.context.job.run.as_ref().filter(|_| checkpoint) {
-                    let run = run.path.display();
-                    kept.text
-                        .push_str(&format!("; resume with: frostline train --resume {run}"));
-                }
-                TrainerError::Stopped {
-                    epoch: progress.epoch,
-                    step: progress.step,
-                    kept,
-                }
-            }
+            TrainerError::Cancelled => TrainerError::Stopped {
+                epoch: progress.epoch,
+                step: progress.step,
+                kept,
+            },
             error => TrainerError::Failed {
                 source: Box::new(error),
                 kept,

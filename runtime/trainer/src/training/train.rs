@@ -165,7 +165,7 @@ async fn measure(context: &JobContext<'_>, model: Model, test: Arc<Samples>) {
         },
         Err(error) => Event::Warning {
             message: format!(
-                "cannot evaluate the {samples} test images: {error}; run frostline eval --part test"
+                "cannot evaluate the {samples} test images: {error}; evaluate the written model to measure them"
             ),
         },
     });

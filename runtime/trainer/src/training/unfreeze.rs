@@ -74,7 +74,7 @@ pub(crate) fn resolve_cuts(
             return refused(
                 *epoch,
                 cut,
-                format!("the epoch must be within 2 to {epochs}; --freeze sets the first"),
+                format!("the epoch must be within 2 to {epochs}; freeze sets the cut of the first"),
             );
         }
         let name = match cut.as_str() {
@@ -138,7 +138,7 @@ mod tests {
         let cuts = within("3=r2,5=r1,8=none").unwrap();
         assert_eq!(cuts.0.into_values().collect::<Vec<_>>(), ["r2", "r1", "image"]);
         for (text, word) in [
-            ("1=r1", "--unfreeze 1=r1"),
+            ("1=r1", "the layers after 'r1' in epoch 1"),
             ("9=r1", "2 to 8"),
             ("3=r1,5=r2", "before 'r1'"),
             ("3=features", "before 'features'"),

@@ -165,7 +165,7 @@ fn untrainable_layers_are_reported_without_a_host_and_with_a_valid_cut() {
             "`start`",
             "operator Tan",
             "of module 'body.bend'",
-            "`--freeze hidden` is the earliest that works",
+            "`hidden` is the earliest freeze cut that works",
         ],
     );
     let run = finish(frostline().args(["model", "show", "--json"]).arg(&file)).unwrap();

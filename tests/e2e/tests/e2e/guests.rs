@@ -113,7 +113,7 @@ fn a_project_is_not_written_over() {
 }
 
 /// Writes pictures in a format that only the guest reads: three classes with different colors.
-fn pictures(scratch: &Scratch) {
+pub(crate) fn pictures(scratch: &Scratch) {
     for (part, count) in [("train", 6), ("validation", 3)] {
         for (class, color) in [
             ("blue", [20, 40, 220_u8]),

@@ -208,7 +208,7 @@ fn an_interrupted_job_ends_with_130_and_writes_what_it_has() {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let said = Finished::from(output).failure().unwrap()["error"].to_string();
+    let said = Finished::from(output).failure().unwrap().to_string();
     assert!(said.contains("tuned.onnx") && said.contains("--resume"), "{said}");
     assert!(scratch.path("tuned.onnx").is_file());
 }

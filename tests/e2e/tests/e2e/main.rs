@@ -16,6 +16,7 @@ mod compiler;
 mod features;
 mod guests;
 mod harness;
+mod hints;
 mod hosts;
 mod int8;
 mod lanes;

@@ -187,7 +187,7 @@ fn several_labels_come_from_a_table_beside_the_photos() {
         ["1,1", "0,0", "0,1"][class % 3]
     });
     let refused = scratch.train(&[]);
-    scratch.assert_failed(&refused, &["labels.csv", "line 1", "--loss bce"]);
+    scratch.assert_failed(&refused, &["labels.csv", "line 1", "labels or numbers"]);
     let events = events(&scratch.train(&[
         "--loss",
         "bce",
@@ -384,7 +384,11 @@ mod long {
         command.args(["--data", scratch.path("photos/train").to_str().unwrap()]);
         let planned = finish(&mut command).unwrap();
         assert_eq!(planned.code, Some(0), "{planned:?}");
-        assert!(planned.stderr.contains("--validation 0.2"), "{}", planned.stderr);
+        assert!(
+            planned.stderr.contains("a validation share of 0.2"),
+            "{}",
+            planned.stderr
+        );
         let plan: Value = serde_json::from_str(planned.stdout.lines().last().unwrap()).unwrap();
         // There are three classes with four photos each. One photo per class is used for validation.
         assert_eq!(

@@ -1,6 +1,7 @@
 //! Metrics and limits of the product's crates: lines, files, functions, public names and import cycles.
 
 mod cycles;
+mod flags;
 mod imports;
 mod language;
 mod measures;
@@ -88,12 +89,13 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
 /// Maximum number of functions with more than [`MAX_PARAMETERS`] parameters.
 const MAX_WIDE_FUNCTIONS: usize = 10;
 
-/// Refuses unclear names and phrases, import cycles of more than [`MAX_CYCLE`] files, functions with more
+/// Refuses unclear names and phrases, flags of the command in libraries, import cycles of more than [`MAX_CYCLE`] files, functions with more
 /// than [`MAX_LINES`] lines, and more than [`MAX_WIDE_FUNCTIONS`] functions with more than [`MAX_PARAMETERS`]
 /// parameters.
 pub(crate) fn check() -> Result<()> {
     let crates = crates(&root())?;
     language::check(&crates)?;
+    flags::check(&crates)?;
     let mut violations = Vec::new();
     let mut whole = Lines::default();
     for each in &crates {

@@ -448,7 +448,7 @@ fn say_what_is_missing(measures: bool, missing: &[Wall]) {
             tracing::warn!(
                 missing,
                 "lanes run without these walls, so a network that takes over a lane is less confined (runtime/docs/security.md); \
-                 use --require-walls to refuse this"
+                 set require_walls to refuse this"
             );
         }
     });

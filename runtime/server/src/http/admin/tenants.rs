@@ -228,7 +228,7 @@ async fn checked_roots(
         let probed = service.library.probe(&root).await;
         probed.map_err(|error| {
             Refusal::request(format!(
-                "{error}; use --unchecked to grant the root without this check"
+                "{error}; set unchecked to grant the root without this check"
             ))
         })?;
     }

@@ -156,7 +156,7 @@ fn a_plan_tells_what_the_job_costs_and_what_the_shortest_one_does() {
         .unwrap();
     assert!(said.starts_with("the job costs 12"), "{said}");
     assert!(
-        said.contains("--objective time would use 'early' as f32: 2"),
+        said.contains("the objective time would use 'early' as f32: 2"),
         "{said}"
     );
     let json = serde_json::to_value(plan.summary(FLOW, &LayersLocation::default())).unwrap();
@@ -177,7 +177,7 @@ fn prices_alone_change_no_plan_and_show_the_cost() {
     let explained = plan.explain(&LayersLocation::default(), &Modules::default());
     let said = explained.cost.unwrap();
     assert!(
-        said.starts_with("the job costs") && !said.contains("--objective"),
+        said.starts_with("the job costs") && !said.contains("the objective"),
         "{said}"
     );
     let unpriced = Plan::compare(|_| two(), &workload(), &Policy::Auto).unwrap();

@@ -4,11 +4,11 @@
 mod needs_shared {
     mod needs_wheel_with_trainers {
         mod case;
-        mod network_kinds;
-        mod photos;
-        mod labels;
-        mod networks;
-        mod resuming;
         mod data_stores;
+        mod labels;
+        mod network_kinds;
+        mod networks;
+        mod photos;
+        mod resuming;
     }
 }

@@ -1,0 +1,254 @@
+//! Hints about the next step after an error.
+//!
+//! Library crates return causes. This file maps each cause to a change of the failed command line or to
+//! another command. A hint is shown only if the suggested command line parses, so it cannot name a flag that
+//! the command does not have, or that excludes another flag on the command line.
+
+mod command_line;
+
+pub(crate) use command_line::CommandLine;
+
+use frostline_client::{DatasetError, ExpectedLabels, LabelsError};
+use frostline_graph::{GraphError, InputSize};
+use frostline_job::{Conflict, SettingError};
+use frostline_server::{StartError, StateError};
+use frostline_trainer::{SmallerBatch, TrainerError};
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Maximum number of outputs of a network to suggest.
+const MOST_OUTPUTS: usize = 3;
+
+/// Suggested next step.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Step {
+    /// The failed command with other flags. Names contain underscores, like settings.
+    Again {
+        /// Flags to set. `true` is a flag without a value, and null a value that only the user knows.
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        set: BTreeMap<String, Value>,
+        /// Flags to remove.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        unset: Vec<String>,
+    },
+    /// Another command, without the name of the program.
+    Run {
+        /// The arguments.
+        run: Vec<String>,
+    },
+}
+
+impl Step {
+    /// Sets a flag of the failed command.
+    pub(crate) fn set(name: &str, value: impl Into<Value>) -> Self {
+        Self::Again {
+            set: BTreeMap::from([(name.to_owned(), value.into())]),
+            unset: Vec::new(),
+        }
+    }
+
+    fn set_both(first: (&str, String), second: (&str, String)) -> Self {
+        let pair = |(name, value): (&str, String)| (name.to_owned(), Value::from(value));
+        Self::Again {
+            set: BTreeMap::from([pair(first), pair(second)]),
+            unset: Vec::new(),
+        }
+    }
+
+    /// Removes flags from the failed command.
+    pub(crate) fn unset(names: Vec<String>) -> Self {
+        Self::Again {
+            set: BTreeMap::new(),
+            unset: names,
+        }
+    }
+
+    /// Suggests another command.
+    pub(crate) fn run(words: &[&str]) -> Self {
+        Self::Run {
+            run: words.iter().map(|word| (*word).to_owned()).collect(),
+        }
+    }
+}
+
+/// An error with steps that only the command knows, such as the run to resume. They replace the steps for the
+/// cause.
+#[derive(Debug)]
+pub(crate) struct Hinted {
+    error: anyhow::Error,
+    steps: Vec<Step>,
+}
+
+impl Hinted {
+    pub(crate) fn new(error: impl Into<anyhow::Error>, steps: Vec<Step>) -> anyhow::Error {
+        anyhow::Error::new(Self {
+            error: error.into(),
+            steps,
+        })
+    }
+}
+
+impl fmt::Display for Hinted {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(to)
+    }
+}
+
+impl std::error::Error for Hinted {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(self.error.as_ref())
+    }
+}
+
+/// A step that fits the failed command line.
+#[derive(Debug, PartialEq, Serialize)]
+pub(crate) struct Hint {
+    #[serde(skip)]
+    pub(crate) text: String,
+    #[serde(flatten)]
+    pub(crate) step: Step,
+}
+
+/// Returns the alternatives for the next step after `error`.
+pub(crate) fn hints(error: &anyhow::Error, line: &CommandLine) -> Vec<Hint> {
+    let steps = error
+        .chain()
+        .map(|cause| steps(cause, line))
+        .find(|steps| !steps.is_empty());
+    steps
+        .into_iter()
+        .flatten()
+        .filter_map(|step| {
+            Some(Hint {
+                text: line.text(&step)?,
+                step,
+            })
+        })
+        .collect()
+}
+
+/// Returns the steps for a cause. Sources are ignored.
+fn steps(cause: &(dyn std::error::Error + 'static), line: &CommandLine) -> Vec<Step> {
+    if let Some(Hinted { steps, .. }) = cause.downcast_ref() {
+        steps.clone()
+    } else if let Some(error) = cause.downcast_ref() {
+        for_job(error, line)
+    } else if let Some(error) = cause.downcast_ref() {
+        for_network(error, line)
+    } else if let Some(error) = cause.downcast_ref() {
+        for_data(error)
+    } else if let Some(error) = cause.downcast_ref() {
+        for_labels(error)
+    } else if let Some(error) = cause.downcast_ref() {
+        for_setting(error)
+    } else if let Some(StartError::State(StateError::UnknownTokens { .. })) = cause.downcast_ref() {
+        vec![Step::set("tokens", "revoke"), Step::set("tokens", "keep")]
+    } else {
+        Vec::new()
+    }
+}
+
+/// Returns the steps after the error of a job.
+pub(crate) fn for_job(error: &TrainerError, line: &CommandLine) -> Vec<Step> {
+    match error.cause() {
+        TrainerError::Dataset(error) => for_data(error),
+        TrainerError::Graph(error) | TrainerError::Model { source: error, .. } => for_network(error, line),
+        TrainerError::Setting(error) => for_setting(error),
+        TrainerError::Unlabeled { .. } => vec![Step::set("labels", Value::Null)],
+        TrainerError::Standardize { .. } => vec![Step::unset(vec!["standardize".to_owned()])],
+        TrainerError::Untrainable {
+            earliest: Some(cut), ..
+        } => vec![Step::set("freeze", cut.as_str())],
+        TrainerError::GuestNeeded { .. } => vec![Step::set("guest", Value::Null)],
+        TrainerError::Policy { .. } => show_cuts(line),
+        TrainerError::Imprecise { .. } => vec![
+            Step::set("prefix_precision", "auto"),
+            Step::set("allow_imprecise", true),
+        ],
+        TrainerError::Memory { needed, batches, .. } => {
+            let limit = needed.saturating_mul(*batches as u64);
+            vec![Step::set("memory_bytes", limit.to_string())]
+        }
+        TrainerError::StepMemory {
+            smaller: Some(SmallerBatch { batch, accumulation }),
+            ..
+        } => vec![Step::set_both(
+            ("batch", batch.to_string()),
+            ("gradient_accumulation_steps", accumulation.to_string()),
+        )],
+        TrainerError::BadSample { .. } => vec![Step::set("on_bad_sample", "skip")],
+        _ => Vec::new(),
+    }
+}
+
+fn for_network(error: &GraphError, line: &CommandLine) -> Vec<Step> {
+    match error {
+        GraphError::InputShape {
+            size: InputSize::Open(size),
+            ..
+        } => vec![Step::set("image_size", size.to_string())],
+        GraphError::InputShape {
+            size: InputSize::Fixed,
+            ..
+        } => vec![Step::unset(vec!["image_size".to_owned()])],
+        GraphError::Outputs { names } | GraphError::UnknownOutput { names, .. } => {
+            let names = names.iter().take(MOST_OUTPUTS);
+            names.map(|name| Step::set("output", name.as_str())).collect()
+        }
+        GraphError::UnknownCut { .. } => show_cuts(line),
+        _ => Vec::new(),
+    }
+}
+
+/// Suggests to list the cuts of the network of the failed command.
+fn show_cuts(line: &CommandLine) -> Vec<Step> {
+    let model = line.typed("model");
+    let steps = model.map(|model| Step::run(&["model", "show", &model]));
+    steps.into_iter().collect()
+}
+
+fn for_data(error: &DatasetError) -> Vec<Step> {
+    match error {
+        DatasetError::Labels(error) => for_labels(error),
+        DatasetError::OutwardLinks { .. } => vec![Step::set("follow_links", Value::Null)],
+        DatasetError::NotDivided { .. } => vec![Step::set("validation", "0.2")],
+        DatasetError::DividedTwice { .. } => vec![Step::unset(vec!["validation".to_owned()])],
+        _ => Vec::new(),
+    }
+}
+
+fn for_labels(error: &LabelsError) -> Vec<Step> {
+    let step = match error.expected {
+        Some(ExpectedLabels::Labels) => Step::set("loss", "bce"),
+        Some(ExpectedLabels::Numbers) => Step::set("loss", "mse"),
+        Some(ExpectedLabels::UnlistedOmitted) => Step::set("unlisted", "skip"),
+        None => return Vec::new(),
+    };
+    vec![step]
+}
+
+fn for_setting(error: &SettingError) -> Vec<Step> {
+    let Some(conflict) = &error.conflict else {
+        return Vec::new();
+    };
+    let standardize = || Step::unset(vec!["standardize".to_owned()]);
+    match conflict {
+        Conflict::NoPrices => vec![Step::set("prices", "host=0.05,trainer=0.20,gb=0.09")],
+        Conflict::PrefixNotInt8 => vec![Step::set("prefix_precision", "int8")],
+        Conflict::NoFixedSplit => vec![Step::set("split", "none")],
+        Conflict::TwoRecipes => vec![Step::unset(vec!["parameters".to_owned()])],
+        Conflict::KeptStandardized => vec![standardize(), Step::set("head", "replace")],
+        Conflict::HeadNotKept => vec![Step::set("head", "replace")],
+        Conflict::NoHead => vec![Step::set("head", "linear")],
+        Conflict::OtherDivision { share, seed } => vec![Step::set_both(
+            ("validation", share.clone()),
+            ("validation_seed", seed.to_string()),
+        )],
+    }
+}
+
+#[cfg(test)]
+mod tests;

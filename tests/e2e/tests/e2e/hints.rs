@@ -1,0 +1,350 @@
+//! Hints: for each kind, a command fails, and the commands that it suggests succeed.
+
+use crate::harness::{Scratch, demo, frostline, sorted};
+use frostline_e2e::{Finished, finish};
+use frostline_graph::Model;
+use frostline_graph::build::{Axis, batched, model as network, node, value};
+use frostline_graph::onnx::{GraphProto, TensorProto, data_type};
+use prost::Message;
+use serde_json::Value;
+use std::fmt::Write;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Values for flags whose value only the user knows.
+type Values<'a> = &'a [(&'a str, &'a str)];
+
+/// Runs `command`, which must fail, then each suggested command, which must succeed. Returns the suggestions.
+fn follow(command: &Command, values: Values) -> Vec<Value> {
+    let words: Vec<String> = command
+        .get_args()
+        .map(|word| word.to_str().unwrap().to_owned())
+        .collect();
+    let failed = run(&words);
+    assert_eq!(failed.code, Some(1), "{failed:?}");
+    let failure = failed.failure().unwrap();
+    let steps = failure["next"].as_array().cloned().unwrap_or_default();
+    assert!(!steps.is_empty(), "no hint: {failure}");
+    assert!(
+        !failure["error"].as_str().unwrap().contains("--"),
+        "the cause names a flag: {failure}"
+    );
+    for step in &steps {
+        let done = run(&suggested(&words, step, values));
+        assert_eq!(done.code, Some(0), "{step}: {done:?}");
+    }
+    steps
+}
+
+fn run(words: &[String]) -> Finished {
+    finish(frostline().args(words)).unwrap()
+}
+
+/// Returns the command line that `step` suggests after `words` failed.
+fn suggested(words: &[String], step: &Value, values: Values) -> Vec<String> {
+    if let Some(other) = step.get("run") {
+        let other = other.as_array().unwrap().iter();
+        let other = other.map(|word| word.as_str().unwrap().to_owned());
+        return other.chain(["--json".to_owned()]).collect();
+    }
+    let mut words = words.to_vec();
+    for name in step["unset"].as_array().into_iter().flatten() {
+        remove(&mut words, name.as_str().unwrap());
+    }
+    for (name, value) in step["set"].as_object().into_iter().flatten() {
+        remove(&mut words, name);
+        words.push(flag(name));
+        match value {
+            Value::String(value) => words.push(value.clone()),
+            Value::Null => {
+                let known = values.iter().find(|(flag, _)| flag == name);
+                words.push(known.expect(name).1.to_owned());
+            }
+            _ => {}
+        }
+    }
+    words
+}
+
+fn flag(name: &str) -> String {
+    format!("--{}", name.replace('_', "-"))
+}
+
+/// Removes a flag and its value, if any.
+fn remove(words: &mut Vec<String>, name: &str) {
+    let Some(start) = words.iter().position(|word| *word == flag(name)) else {
+        return;
+    };
+    let has_value = words.get(start + 1).is_some_and(|next| !next.starts_with("--"));
+    words.drain(start..start + 1 + usize::from(has_value));
+}
+
+fn train(scratch: &Scratch, flags: &[&str], values: Values) -> Vec<Value> {
+    follow(&scratch.train_command(flags), values)
+}
+
+fn text(path: &Path) -> String {
+    path.to_str().unwrap().to_owned()
+}
+
+/// Writes a table with a line for each photo, and returns its path.
+fn table(scratch: &Scratch, header: &str, row: impl Fn(usize) -> &'static str, skip: usize) -> String {
+    let photos = scratch.path("photos");
+    let mut table = format!("file,{header}\n");
+    let mut files = Vec::new();
+    for part in ["train", "validation"] {
+        for class in sorted(&photos.join(part)) {
+            files.extend(sorted(&class));
+        }
+    }
+    for (index, file) in files.iter().enumerate().skip(skip) {
+        let key = text(file.strip_prefix(&photos).unwrap());
+        writeln!(table, "{key},{}", row(index)).unwrap();
+    }
+    let file = scratch.path("table.csv");
+    fs::write(&file, table).unwrap();
+    text(&file)
+}
+
+/// Writes a file that is not an image into a class of the training part.
+fn spoil(scratch: &Scratch) {
+    fs::write(scratch.class("train", 1).join("text.jpg"), b"this is no image").unwrap();
+}
+
+fn newest_run(scratch: &Scratch) -> String {
+    text(sorted(&scratch.path("runs")).last().unwrap())
+}
+
+#[test]
+fn sizes_and_cuts_of_networks() {
+    let scratch = Scratch::with_photos(4, 2);
+    // Any size fits, and the file names no preprocessing.
+    let mut proto = Model::read(demo("backbone.onnx")).unwrap().into_proto();
+    let axes = ["batch", "channels", "height", "width"].map(|name| Axis::Named(name.to_owned()));
+    proto.graph.as_mut().unwrap().input = vec![value("image", data_type::FLOAT, &axes)];
+    proto.metadata_props.clear();
+    let any_size = scratch.path("any_size.onnx");
+    fs::write(&any_size, proto.encode_to_vec()).unwrap();
+    let steps = train(&scratch, &["--model", &text(&any_size)], &[]);
+    assert_eq!(steps, [serde_json::json!({"set": {"image_size": "224"}})]);
+    train(&scratch, &["--image-size", "64"], &[]);
+    let steps = train(&scratch, &["--freeze", "stage9"], &[]);
+    assert_eq!(steps[0]["run"][1], "show");
+    train(&scratch, &["--split", "stage9"], &[]);
+}
+
+#[test]
+fn layers_that_are_not_differentiable_are_frozen() {
+    let weight = |name: &str, dims: [usize; 2]| TensorProto {
+        name: name.to_owned(),
+        data_type: data_type::FLOAT,
+        dims: dims.map(|dim| dim as i64).into(),
+        float_data: vec![0.1; dims.iter().product()],
+        ..TensorProto::default()
+    };
+    let graph = GraphProto {
+        node: vec![
+            node("Flatten", &["x"], &["flat"]),
+            node("MatMul", &["flat", "first"], &["hidden"]),
+            node("Tan", &["hidden"], &["bent"]),
+            node("MatMul", &["bent", "head"], &["logits"]),
+        ],
+        initializer: vec![weight("first", [192, 4]), weight("head", [4, 3])],
+        input: vec![batched("x", &[3, 8, 8])],
+        output: vec![batched("logits", &[3])],
+        ..GraphProto::default()
+    };
+    let scratch = Scratch::with_photos(4, 2);
+    let file = scratch.path("model.onnx");
+    fs::write(&file, network(17, graph).encode_to_vec()).unwrap();
+    train(&scratch, &["--model", &text(&file), "--freeze", "flat"], &[]);
+}
+
+#[test]
+fn classifiers_that_cannot_be_kept_or_are_missing() {
+    let scratch = Scratch::with_photos(4, 2);
+    train(&scratch, &["--head", "keep"], &[]);
+    train(&scratch, &["--standardize", "--freeze", "stage3.0"], &[]);
+    let tuned = scratch.path("tuned.onnx");
+    let first = scratch.path("first.onnx");
+    fs::copy(&tuned, &first).unwrap();
+    let both = ["--model", &text(&first), "--head", "keep", "--standardize"];
+    assert_eq!(train(&scratch, &both, &[]).len(), 2);
+    let whole = Model::read(demo("backbone.onnx")).unwrap();
+    let maps = whole.network().unwrap().named("stage3.0").unwrap().name.clone();
+    let file = scratch.path("headless.onnx");
+    whole.slice(None, Some(&maps)).unwrap().write(&file).unwrap();
+    let [model, out, runs] = [text(&file), text(&tuned), text(&scratch.path("runs"))];
+    let mut command = frostline();
+    command.args([
+        "train", "--json", "--model", &model, "--out", &out, "--runs", &runs,
+    ]);
+    command
+        .args(["--epochs", "1", "--data"])
+        .arg(scratch.path("photos"));
+    follow(&command, &[]);
+}
+
+#[test]
+fn divisions_of_the_data() {
+    let scratch = Scratch::with_photos(5, 2);
+    train(&scratch, &["--validation", "0.2"], &[]);
+    let undivided = text(&scratch.path("photos/train"));
+    let steps = train(&scratch, &["--data", &undivided], &[]);
+    assert_eq!(steps, [serde_json::json!({"set": {"validation": "0.2"}})]);
+    // The model was trained on images that another seed holds out.
+    let first = scratch.path("first.onnx");
+    fs::copy(scratch.path("tuned.onnx"), &first).unwrap();
+    let other = [
+        "--model",
+        &text(&first),
+        "--data",
+        &undivided,
+        "--head",
+        "keep",
+        "--validation",
+        "0.2",
+        "--validation-seed",
+        "7",
+    ];
+    train(&scratch, &other, &[]);
+}
+
+#[test]
+fn tables_of_labels() {
+    let scratch = Scratch::with_photos(4, 2);
+    let labels = table(&scratch, "first,second", |row| ["1,0", "0,1"][row % 2], 0);
+    let steps = train(&scratch, &["--labels", &labels], &[]);
+    assert_eq!(steps[0]["set"]["loss"], "bce");
+    train(&scratch, &["--loss", "mse"], &[("labels", &labels)]);
+    let numbers = table(&scratch, "first,second", |row| ["1.5,0", "0,2"][row % 2], 0);
+    let steps = train(&scratch, &["--labels", &numbers], &[]);
+    assert_eq!(steps[0]["set"]["loss"], "mse");
+    let some = table(&scratch, "class", |row| ["cat", "dog"][row % 2], 2);
+    train(&scratch, &["--labels", &some], &[]);
+}
+
+#[test]
+fn links_out_of_the_data() {
+    let scratch = Scratch::with_photos(4, 2);
+    let stored = scratch.path("stored");
+    fs::rename(scratch.path("photos"), &stored).unwrap();
+    for part in sorted(&stored) {
+        for class in sorted(&part) {
+            let links = scratch.path("photos").join(class.strip_prefix(&stored).unwrap());
+            fs::create_dir_all(&links).unwrap();
+            for photo in sorted(&class) {
+                std::os::unix::fs::symlink(&photo, links.join(photo.file_name().unwrap())).unwrap();
+            }
+        }
+    }
+    let folder = text(scratch.folder());
+    train(&scratch, &[], &[("follow_links", &folder)]);
+}
+
+#[test]
+fn settings_that_need_another_setting() {
+    let scratch = Scratch::with_photos(4, 2);
+    train(&scratch, &["--objective", "cost"], &[]);
+    train(&scratch, &["--export-prefix", "int8"], &[]);
+    let later = ["--epochs", "2", "--unfreeze", "2=stage3.0"];
+    train(&scratch, &[&["--reproducible"], &later[..]].concat(), &[]);
+    train(&scratch, &["--parameters", "{}", "--resize", "128"], &[]);
+    let store = text(&scratch.path("shared"));
+    fs::create_dir(&store).unwrap();
+    let cache = text(&scratch.path("cache"));
+    let shared = ["--feature-store", &store, "--feature-folder", &cache];
+    let steps = train(&scratch, &shared, &[]);
+    assert_eq!(steps[0]["set"]["feature_cache"], "4GiB");
+}
+
+#[test]
+fn a_limit_of_memory() {
+    let scratch = Scratch::with_photos(4, 2);
+    train(&scratch, &["--memory-bytes", "1000", "--split", "input"], &[]);
+}
+
+#[test]
+fn bad_images_are_skipped() {
+    let scratch = Scratch::with_photos(4, 2);
+    spoil(&scratch);
+    let steps = train(&scratch, &[], &[]);
+    let folder = newest_run(&scratch);
+    let resumed = ["train", "--resume", &folder, "--on-bad-sample", "skip"];
+    assert_eq!(steps, [serde_json::json!({"run": resumed})]);
+    let (model, out) = (text(&demo("backbone.onnx")), text(&scratch.path("x.parquet")));
+    let mut extract = frostline();
+    extract.args(["extract", "--json", "--model", &model, "--out", &out, "--data"]);
+    let steps = follow(extract.arg(scratch.path("photos")), &[]);
+    assert_eq!(steps, [serde_json::json!({"set": {"on_bad_sample": "skip"}})]);
+}
+
+#[test]
+fn interrupted_runs_are_resumed_without_other_settings() {
+    let scratch = Scratch::with_photos(4, 2);
+    let rates = ["--lr-scheduler", "constant", "--warmup-ratio", "0"];
+    let mut child = scratch
+        .train_command(&[&["--epochs", "100000"], &rates[..]].concat())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("\"step\"")));
+    finish(Command::new("kill").args(["-INT", &child.id().to_string()])).unwrap();
+    lines.for_each(drop);
+    let stopped = Finished::from(child.wait_with_output().unwrap());
+    let failure = stopped.failure().unwrap();
+    let folder = newest_run(&scratch);
+    let resume = ["train", "--resume", &folder];
+    assert_eq!(failure["next"], serde_json::json!([{"run": resume}]));
+    // A few epochs more than before end the run, which is allowed at a constant rate.
+    let listed = finish(frostline().args(["runs", "--json"]).arg(scratch.path("runs"))).unwrap();
+    let done = listed.objects().unwrap()[0]["epochs_done"].as_u64().unwrap();
+    let epochs = (done + 2).to_string();
+    let mut changed = frostline();
+    changed
+        .args(resume)
+        .args(["--json", "--batch", "2", "--epochs", &epochs]);
+    let steps = follow(&changed, &[]);
+    assert_eq!(steps, [serde_json::json!({"unset": ["batch"]})]);
+}
+
+#[test]
+fn a_state_without_a_record_of_revoked_tokens() {
+    let scratch = Scratch::with_photos(4, 2);
+    let state = scratch.path("state");
+    let host = scratch.host(&[]);
+    let (url, token) = (host.url(), text(host.token_file()));
+    let trained = scratch.train(&["--host", &url, "--token-file", &token]);
+    assert_eq!(trained.code, Some(0), "{trained:?}");
+    drop(host);
+    let [backup, empty] = ["backup", "empty"].map(|name| text(&scratch.path(name)));
+    let saved = finish(frostline().args(["admin", "state", "backup", &text(&state), &backup])).unwrap();
+    assert_eq!(saved.code, Some(0), "{saved:?}");
+    let mut restore = frostline();
+    restore.args(["admin", "state", "restore", &backup, &empty, "--yes", "--json"]);
+    let steps = follow(&restore, &[]);
+    assert_eq!(steps.len(), 2, "{steps:?}");
+}
+
+mod needs_guests {
+    use super::*;
+    use crate::guests::pictures;
+    use frostline_needs::built_guest;
+
+    #[test]
+    fn a_model_that_needs_its_guest() {
+        let scratch = Scratch::new();
+        pictures(&scratch);
+        let guest = text(&built_guest("own-pixels"));
+        let trained = scratch.train(&["--guest", &guest, "--split", "features"]);
+        assert_eq!(trained.code, Some(0), "{trained:?}");
+        let (tuned, data) = (scratch.path("tuned.onnx"), scratch.path("photos"));
+        let mut eval = frostline();
+        eval.args(["eval", "--json", "--model"]).arg(tuned);
+        follow(eval.arg("--data").arg(data), &[("guest", &guest)]);
+    }
+}
