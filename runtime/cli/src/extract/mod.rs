@@ -400,6 +400,6 @@ mod tests {
             ]
         );
         let error = relabeled("file,label\n1.jpg,x\n2.jpg,y\n").unwrap_err();
-        assert!(error.to_string().contains("relative to --data"), "{error}");
+        assert!(error.to_string().contains("relative to the data root"), "{error}");
     }
 }

@@ -111,19 +111,16 @@ fn a_sweep_without_an_output_file_resumes_with_the_printed_command() {
     command.args(["--data", photos.to_str().unwrap(), "--sweep", "lr=0.05,0.04"]);
     let (output, _) = signaled(command, "-INT", |event| event["event"] == "epoch");
     let said = failure(&output);
-    let (_, printed) = said["error"]
-        .as_str()
-        .unwrap()
-        .rsplit_once("frostline train ")
-        .unwrap();
+    let printed = said["next"][0]["run"].as_array().unwrap().iter();
+    let printed: Vec<&str> = printed.map(|word| word.as_str().unwrap()).collect();
+    let [.., "--resume", sweep] = printed[..] else {
+        panic!("{said}");
+    };
     let resume = |more: &[&str]| {
         let mut command = frostline(folder.path());
-        command.args(printed.split(' ')).args(more).output().unwrap()
+        command.args(["--resume", sweep]).args(more).output().unwrap()
     };
-    let second = folder
-        .path()
-        .join(printed.rsplit_once(' ').unwrap().1)
-        .join("lr=0.04");
+    let second = folder.path().join(sweep).join("lr=0.04");
 
     let shown = resume(&["--dry-run"]);
     assert_eq!(events(&shown)[0]["recipe"]["epochs"], 2, "{shown:?}");
