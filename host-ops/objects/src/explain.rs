@@ -38,13 +38,12 @@ impl Root {
         let (root, key) = (self.shown.clone(), key.to_owned());
         let text = error.to_string();
         let code = code(&text);
-        let denied = |reason: &str| ObjectError::Denied {
-            key: key.clone(),
-            root: root.clone(),
-            reason: reason.to_owned(),
-            everywhere: key == LISTING,
-            advice: self.access_advice(reason),
-        };
+        let denied = |reason: &str| self.denied(&key, reason);
+        if kind == Kind::Folder
+            && let Some(reason) = bad_link(error)
+        {
+            return ObjectError::Key { key, reason };
+        }
         let lists = key == LISTING && kind.is_remote();
         match (error, code.as_deref()) {
             (_, Some(code)) if is_about_the_bucket(code) => self.missing(),
@@ -68,14 +67,6 @@ impl Root {
             (Error::NotFound { .. }, _) if lists => self.missing(),
             (Error::NotFound { .. }, _) => ObjectError::NotFound { key, root },
             (Error::Precondition { .. } | Error::NotModified { .. }, _) => ObjectError::Changed { key, root },
-            (Error::Generic { .. }, _) if kind == Kind::Folder && sources(error).any(is_link_out) => {
-                let reason = "the link target is outside of the data root";
-                ObjectError::Key { key, reason }
-            }
-            (Error::Generic { .. }, _) if kind == Kind::Folder && sources(error).any(is_loop) => {
-                let reason = "the link leads to itself, or through too many other links";
-                ObjectError::Key { key, reason }
-            }
             (Error::AlreadyExists { .. }, _) => ObjectError::AlreadyThere { key, root },
             (Error::PermissionDenied { .. } | Error::Unauthenticated { .. }, _) => {
                 denied(code.as_deref().unwrap_or("access denied"))
@@ -98,6 +89,16 @@ impl Root {
                 advice: self.connection_advice(error),
             },
             _ => Self::failed_otherwise(error, &text, code, key, root),
+        }
+    }
+
+    fn denied(&self, key: &str, reason: &str) -> ObjectError {
+        ObjectError::Denied {
+            key: key.to_owned(),
+            root: self.shown.clone(),
+            reason: reason.to_owned(),
+            everywhere: key == LISTING,
+            advice: self.access_advice(reason),
         }
     }
 
@@ -189,12 +190,16 @@ fn asks_for_a_role(text: &str) -> bool {
     role.iter().any(|part| text.contains(part))
 }
 
-fn is_link_out(source: &(dyn std::error::Error + 'static)) -> bool {
-    source.downcast_ref().is_some_and(leads_out)
-}
-
-fn is_loop(source: &(dyn std::error::Error + 'static)) -> bool {
-    source.downcast_ref().is_some_and(loops)
+/// Returns the reason if a link cannot be followed.
+fn bad_link(error: &Error) -> Option<&'static str> {
+    if !matches!(error, Error::Generic { .. }) {
+        return None;
+    }
+    sources(error).find_map(|source| match source.downcast_ref()? {
+        error if leads_out(error) => Some("the link target is outside of the data root"),
+        error if loops(error) => Some("the link leads to itself, or through too many other links"),
+        _ => None,
+    })
 }
 
 /// Returns true if the connection failed because the store's certificate is not trusted.

@@ -43,6 +43,11 @@ pub fn is_hidden_name(key: &str) -> bool {
         .any(|segment| segment.is_empty() || segment.starts_with('.'))
 }
 
+/// Returns true for the hidden file with which macOS replaces a file that it moved to iCloud.
+pub fn is_cloud_placeholder(key: &str) -> bool {
+    extension(key) == Some("icloud")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

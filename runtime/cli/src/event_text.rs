@@ -3,6 +3,7 @@
 use crate::output::bytes;
 use frostline_client::{HostState, Notice, SkippedObjects, Task};
 use frostline_job::{pixels_line, plain_line};
+use frostline_tensor::is_cloud_placeholder;
 use frostline_trainer::{Event, FeatureTransfer, Received};
 
 /// Returns a line of text for an event. Steps and upload progress only update the progress bar and return
@@ -37,16 +38,7 @@ fn of_data(event: &Event) -> Option<String> {
             let of = of.replace("{}", &classes.len().to_string());
             format!("data       {train} training and {validation} validation images {of}")
         }
-        Event::LeftOut(SkippedObjects { objects, first }) => {
-            let more = if *objects > first.len() { ", .." } else { "" };
-            let names = first.join(", ");
-            let hint = if first.iter().any(|key| key.ends_with(".icloud")) {
-                "; .icloud files stand for images in iCloud: download them in Finder or with brctl download"
-            } else {
-                ""
-            };
-            format!("skipped    {objects} non-image or unlabeled objects: {names}{more}{hint}")
-        }
+        Event::LeftOut(skipped) => left_out(skipped),
         Event::Upload {
             what,
             name,
@@ -81,6 +73,17 @@ fn of_data(event: &Event) -> Option<String> {
         Event::BadSample { key, message } => format!("skipped    {key}: {message}"),
         _ => return None,
     })
+}
+
+fn left_out(SkippedObjects { objects, first }: &SkippedObjects) -> String {
+    let more = if *objects > first.len() { ", .." } else { "" };
+    let names = first.join(", ");
+    let hint = if first.iter().any(|key| is_cloud_placeholder(key)) {
+        "; .icloud files stand for images in iCloud: download them in Finder or with brctl download"
+    } else {
+        ""
+    };
+    format!("skipped    {objects} non-image or unlabeled objects: {names}{more}{hint}")
 }
 
 /// Formats the event about int8 layers.

@@ -54,7 +54,7 @@ use std::process::ExitCode;
 use tokio_util::sync::CancellationToken;
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::of(std::env::args_os()) {
+    let arguments = match Arguments::from_words(std::env::args_os()) {
         Ok(arguments) => arguments,
         Err(error) => return failure::report_usage_error(&error),
     };

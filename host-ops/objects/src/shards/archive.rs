@@ -351,12 +351,8 @@ impl Records {
                     if bytes.last() != Some(&b'\n') {
                         return Err(damaged());
                     }
-                    if let Some((keyword, mut value)) = needed.take() {
-                        value.pop();
-                        match keyword {
-                            Keyword::Path => next.name = Some(value),
-                            Keyword::Size => next.size = Some(parsed(&value).ok_or_else(damaged)?),
-                        }
+                    if let Some((keyword, value)) = needed.take() {
+                        next.apply(keyword, value).ok_or_else(damaged)?;
                     }
                     self.record = Record::new();
                 }
@@ -365,6 +361,18 @@ impl Records {
         };
         self.left -= taken as u64;
         Ok(taken)
+    }
+}
+
+impl Overrides {
+    /// Applies a record with its line break. Returns `None` if the value is invalid.
+    fn apply(&mut self, keyword: Keyword, mut value: Vec<u8>) -> Option<()> {
+        value.pop();
+        match keyword {
+            Keyword::Path => self.name = Some(value),
+            Keyword::Size => self.size = Some(parsed(&value)?),
+        }
+        Some(())
     }
 }
 

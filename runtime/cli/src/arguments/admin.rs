@@ -1,6 +1,6 @@
 //! Arguments of `frostline admin`.
 
-use super::job::InterfaceFlags;
+use super::interface::InterfaceFlags;
 use super::state::State;
 use super::upload::{OwnUpload, Upload, upload_name};
 use chrono::NaiveDate;

@@ -1,6 +1,6 @@
 //! Arguments of the `frostline guest` commands for guest authors, which do not need a host.
 
-use super::job::InterfaceFlags;
+use super::interface::InterfaceFlags;
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 

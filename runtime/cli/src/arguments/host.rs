@@ -1,7 +1,7 @@
 //! Arguments of the host commands, and flags for the selection of hosts.
 
 use super::guest::Authoring;
-use super::job::InterfaceFlags;
+use super::interface::InterfaceFlags;
 use super::quantize::Quantize;
 use crate::host::Access;
 use clap::{Args, Subcommand};

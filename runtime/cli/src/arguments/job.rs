@@ -1,11 +1,11 @@
 //! Arguments of the commands that need a network and images.
 
 use super::host::HostFlags;
+use super::interface::InterfaceFlags;
 use super::sweep::Sweep;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use frostline_client::Part;
-use frostline_graph::Interface;
 use frostline_job::flags::{GivenFlags, named, positive};
 use frostline_job::{HostList, JobSpec, OnBadSample, PixelFlags, Unlisted};
 use frostline_wire::Layout;
@@ -237,34 +237,6 @@ pub(crate) struct Inputs {
     /// Layout of the images (auto detects the layout)
     #[arg(long, default_value = "auto", value_parser = named::<Layout>())]
     pub(crate) layout: Layout,
-}
-
-/// Choices for networks that leave their input or output open.
-#[derive(Debug, Default, Args)]
-pub(crate) struct InterfaceFlags {
-    /// Image side in pixels, for networks that support any size
-    #[arg(long, value_name = "PIXELS", value_parser = positive)]
-    image_size: Option<usize>,
-    /// Output to use, for networks with several outputs. Layers and inputs that only other outputs need are
-    /// removed
-    #[arg(long, value_name = "NAME")]
-    output: Option<String>,
-}
-
-impl InterfaceFlags {
-    pub(crate) fn interface(&self) -> Interface {
-        Interface {
-            image_size: self.image_size,
-            output: self.output.clone(),
-        }
-    }
-
-    pub(crate) fn with_output(&self, name: &str) -> Self {
-        Self {
-            image_size: self.image_size,
-            output: Some(name.to_owned()),
-        }
-    }
 }
 
 /// Compute resources of the trainer.

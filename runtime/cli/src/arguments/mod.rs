@@ -8,6 +8,7 @@ mod extract;
 mod features;
 mod guest;
 mod host;
+mod interface;
 mod job;
 mod onnxruntime;
 mod overwriting;
@@ -26,7 +27,8 @@ pub(crate) use extract::Extract;
 pub(crate) use features::CacheCommand;
 pub(crate) use guest::{Authoring, BuildGuest, CheckGuest, Language, NewGuest, RunGuest};
 pub(crate) use host::{Guest, HostFlags, Model, RemoteHost, RemoteHosts, Serve};
-pub(crate) use job::{Eval, Inputs, InterfaceFlags, JobFlags, Plan, Predict, Profile, Train};
+pub(crate) use interface::InterfaceFlags;
+pub(crate) use job::{Eval, Inputs, JobFlags, Plan, Predict, Profile, Train};
 pub(crate) use onnxruntime::OnnxRuntime;
 pub(crate) use quantize::Quantize;
 pub(crate) use report::Report;
@@ -74,7 +76,7 @@ impl Arguments {
     ///
     /// # Errors
     /// Returns a usage error, or the requested help or version.
-    pub(crate) fn of<W: Into<OsString>>(words: impl IntoIterator<Item = W>) -> Result<Self, Error> {
+    pub(crate) fn from_words<W: Into<OsString>>(words: impl IntoIterator<Item = W>) -> Result<Self, Error> {
         let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
         refuse_secrets(words.iter().filter_map(|word| word.to_str()))?;
         let mut command = Self::command();
@@ -170,7 +172,7 @@ mod tests {
                 .replace("LINK", &at("link.onnx"))
                 .replace("SPELLED", &spelled)
                 .replace("IN/", &at(""));
-            let error = Arguments::of(["frostline"].into_iter().chain(words.split(' '))).err();
+            let error = Arguments::from_words(["frostline"].into_iter().chain(words.split(' '))).err();
             error.map(|error| error.to_string())
         };
         for (words, output, input) in [

@@ -1,4 +1,4 @@
-use super::job::InterfaceFlags;
+use super::interface::InterfaceFlags;
 use clap::Args;
 use frostline_job::flags::{GivenFlags, named};
 use frostline_job::{HostList, PixelFlags, PrefixPrecision};

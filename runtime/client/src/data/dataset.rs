@@ -1,7 +1,8 @@
 use super::division::{ClassWarning, Division, Parts, check_images, numbers};
-use super::folders::{Classes, Folders, SampleFiles, is_cloud_placeholder, is_hidden};
+use super::folders::{Classes, Folders, SampleFiles, is_hidden};
 use super::samples::{Row, Samples, Values};
 use super::{DatasetError, LabelTable, Listing, Part, SkippedObjects, Task, is_same_name};
+use frostline_tensor::is_cloud_placeholder;
 use std::collections::HashSet;
 use std::sync::Arc;
 

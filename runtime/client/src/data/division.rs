@@ -1,7 +1,8 @@
 //! Division of samples into training, validation and test parts.
 
 use super::error::in_quotes;
-use super::folders::{Class, Classes, Folders, SampleFiles, output_number};
+use super::folders::{Class, Classes, Folders, SampleFiles};
+use super::output_number::output_number;
 use super::samples::Row;
 use super::spelling::composed;
 use super::{DatasetError, Listing, Part, shuffle};

@@ -1,6 +1,6 @@
-use super::folders::is_cloud_placeholder;
+use super::subfolders::below;
 use super::{Listing, Part, Subfolders};
-use frostline_tensor::StandIn;
+use frostline_tensor::{StandIn, is_cloud_placeholder};
 use frostline_wire::OutwardLinks;
 
 /// Error in a labels table.
@@ -211,24 +211,6 @@ pub enum DatasetError {
         /// The class.
         class: String,
     },
-}
-
-impl Subfolders {
-    fn advice(&self, root: &str) -> String {
-        const SHOWN: usize = 4;
-        let shown: Vec<&str> = self.names.iter().take(SHOWN).map(String::as_str).collect();
-        let more = if self.names.len() > SHOWN { ", .." } else { "" };
-        format!(
-            "; use '{}' as the data root, which contains the folders {}{more}",
-            below(root, &self.folder),
-            shown.join(", ")
-        )
-    }
-}
-
-/// Returns the data root that is the folder `folder` in `root`.
-fn below(root: &str, folder: &str) -> String {
-    format!("{}/{folder}", root.trim_end_matches('/'))
 }
 
 /// Maximum number of classes in a message.

@@ -1,8 +1,10 @@
 //! Objects sorted into parts and classes, according to folders, shards or a labels table.
 
+use super::output_number::output_number;
 use super::part::PartFolders;
 use super::shards::ShardSample;
 use super::spelling::composed;
+use super::subfolders::Subfolders;
 use super::{DatasetError, ExpectedLabels, LabelTable, LabelsError, Listed, Listing, Part};
 use frostline_job::Unlisted;
 use frostline_tensor::{IMAGE_EXTENSIONS, extension, is_hidden_name, is_image_name};
@@ -75,11 +77,6 @@ impl Listing {
 pub(crate) fn is_hidden(key: &str) -> bool {
     let (object, member) = listing_order(key);
     is_hidden_name(object) || !member.is_empty() && is_hidden_name(member)
-}
-
-/// Returns true for the hidden file with which macOS replaces a file that it moved to iCloud.
-pub(crate) fn is_cloud_placeholder(key: &str) -> bool {
-    extension(key) == Some("icloud")
 }
 
 /// Objects by folder.
@@ -239,7 +236,7 @@ impl<'a> Folders<'a> {
             Some((name, class)) if trained.len() == 1 => Err(DatasetError::OneClass {
                 root: root.to_owned(),
                 class: (*name).to_owned(),
-                deeper: Subfolders::find(listing, class),
+                deeper: Subfolders::find(listing, &class.samples),
             }),
             _ => Ok(()),
         }
@@ -331,50 +328,6 @@ impl<'a> Folders<'a> {
             None => self.classes,
         }
     }
-}
-
-/// Folders of a class that may be the actual parts or classes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Subfolders {
-    /// Folder that contains all samples of the class.
-    pub folder: String,
-    /// Names of two or more folders in it, in ascending order.
-    pub names: Vec<String>,
-}
-
-impl Subfolders {
-    fn find(listing: &Listing, class: &Class<'_>) -> Option<Self> {
-        let key = |object: &u32| listing.get(*object).map(|object| listing_order(object.key));
-        let keys = class.samples.iter().filter_map(key);
-        let folders: Option<Vec<&str>> = keys
-            .map(|(key, in_shard)| Some(key.rsplit_once('/')?.0).filter(|_| in_shard.is_empty()))
-            .collect();
-        let folders: BTreeSet<&str> = folders?.into_iter().collect();
-        let (first, last) = (folders.first()?, folders.last()?);
-        // The folders are sorted, so the first and the last have the shortest common prefix.
-        let shared = first
-            .split('/')
-            .zip(last.split('/'))
-            .take_while(|(left, right)| left == right);
-        let shared: Vec<&str> = shared.map(|(segment, _)| segment).collect();
-        let name = |folder: &&str| folder.split('/').nth(shared.len()).map(str::to_owned);
-        let names: BTreeSet<String> = folders.iter().filter_map(name).collect();
-        (names.len() > 1).then(|| Self {
-            folder: shared.join("/"),
-            names: names.into_iter().collect(),
-        })
-    }
-}
-
-/// Largest class name that is the number of an output. ImageNet-21k has 21,841 classes. Larger numbers are
-/// names, such as those of a taxonomy, because there is an output for each number from 0.
-const LARGEST_NUMBER: usize = 65_535;
-
-/// Converts a class name to the number of an output. Returns `None` if it is a name.
-pub(super) fn output_number(name: &str) -> Option<usize> {
-    let number: usize = name.parse().ok()?;
-    // A name such as "007" or "+7" is another name than "7".
-    (number <= LARGEST_NUMBER && number.to_string() == name).then_some(number)
 }
 
 /// Returns the visible keys of samples outside shards.

@@ -1,6 +1,6 @@
 //! Labels from a table: a CSV file with a line a sample, whose first column is the sample's key.
 
-use super::folders::output_number;
+use super::output_number::output_number;
 use super::reading::Reading;
 use super::spelling::spellings;
 use super::{LabelsError, Part, Task};

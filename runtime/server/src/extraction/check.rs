@@ -84,12 +84,7 @@ pub(super) async fn check(
         allowance: Arc::clone(&allowance),
         clock: Arc::clone(clock),
     };
-    // Unchanged objects stay in memory until they are sent, so tenants share this memory fairly, as for grants.
-    let kind = match &request.split {
-        Split::None => Kind::Grant,
-        Split::Input | Split::Cut(_) => Kind::Read,
-    };
-    let store = caller.store(&request.root, kind)?;
+    let store = caller.store(&request.root, kind_of_reads(&request.split))?;
     count_host_reads(caller, &allowance, &request)?;
     let most = caller.config().grant;
     let sized = |stage: Option<Stage>, input: u64, row: &[usize]| {
@@ -132,6 +127,15 @@ pub(super) async fn check(
         tensors,
         allowance,
     })
+}
+
+/// Returns the kind of memory for objects. Unchanged objects stay in memory until they are sent, so tenants share
+/// this memory fairly, as for grants.
+fn kind_of_reads(split: &Split) -> Kind {
+    match split {
+        Split::None => Kind::Grant,
+        Split::Input | Split::Cut(_) => Kind::Read,
+    }
 }
 
 /// Counts the objects that the host reads without a call of the guest.

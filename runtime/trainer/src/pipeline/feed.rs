@@ -181,13 +181,11 @@ impl Driver {
             // Samples with the same view are fetched together.
             good.sort_by_key(|(_, earlier)| *earlier);
             let source = self.steering.next(part);
-            let views = good.chunk_by(|left, right| left.1 == right.1);
-            let views = views.filter_map(|group| {
-                let (_, earlier) = group.first()?;
-                Some((group.len(), self.plan.augmented(&source, epoch, *earlier, part)))
-            });
-            let views: Vec<(usize, Arc<Source>)> = views.collect();
-            let source = views.first().map_or(source, |(_, source)| Arc::clone(source));
+            let augmented = |earlier| self.plan.augmented(&source, epoch, earlier, part);
+            let views = views(&good, augmented);
+            let source = views
+                .first()
+                .map_or_else(|| Arc::clone(&source), |(_, source)| Arc::clone(source));
             let good: Vec<usize> = good.into_iter().map(|(index, _)| index).collect();
             let all = self.plan.samples(part);
             let samples: Arc<[ObjectInfo]> = good.iter().filter_map(|index| all.get(*index)).collect();
@@ -216,6 +214,15 @@ impl Driver {
         }
         Ok(())
     }
+}
+
+/// Divides samples, which are ordered by the number of their earlier draws, into views. Returns the number of
+/// samples of each view, and the source with the view.
+fn views(samples: &[(usize, u32)], augmented: impl Fn(u32) -> Arc<Source>) -> Vec<(usize, Arc<Source>)> {
+    samples
+        .chunk_by(|left, right| left.1 == right.1)
+        .filter_map(|group| Some((group.len(), augmented(group.first()?.1))))
+        .collect()
 }
 
 /// A batch in flight.

@@ -81,10 +81,7 @@ impl Data {
             epochs: job.spec.recipe.epochs,
         });
         if feed.batches(Part::Train) == 1 {
-            let (batch, train) = (job.spec.recipe.batch, dataset.train.len());
-            let message = format!(
-                "each epoch is a single step: the batch is {batch} and the data has {train} training images; use a smaller batch for more steps"
-            );
+            let message = single_step(job.spec.recipe.batch, dataset.train.len());
             events(Event::Warning { message });
         }
         Ok(Self {
@@ -104,6 +101,12 @@ impl Data {
             listed: hosts.bytes_received(),
         })
     }
+}
+
+fn single_step(batch: usize, train: usize) -> String {
+    format!(
+        "each epoch is a single step: the batch is {batch} and the data has {train} training images; use a smaller batch for more steps"
+    )
 }
 
 /// Maps each class to the model's output for that class if the job keeps the model's classifier. Warns about

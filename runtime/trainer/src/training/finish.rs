@@ -9,7 +9,7 @@ use crate::feature_sharing::FeatureUploads;
 use crate::model_metadata::{Int8Note, TrainingRecord};
 use crate::setup::trained_after;
 use crate::{Event, Keep, Outcome, Quality, Received, TrainerError, WrittenModel, model_metadata};
-use frostline_client::{SampleFiles, Samples};
+use frostline_client::Samples;
 use frostline_graph::Model;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -148,18 +148,9 @@ impl TrainingLoop<'_> {
         let job = context.job;
         let split = run.steering.current().split.clone();
         let targets = job.output_paths();
-        let results = job
-            .run
-            .as_ref()
-            .zip(saved.predictions)
-            .map(|(run, predictions)| Results {
-                folder: run.path.clone(),
-                predictions,
-                names: prepared.data.classes.clone(),
-                root: job.spec.data.clone(),
-                images: job.guest.takes() == SampleFiles::Images,
-                image_pixels: job.spec.hosts.image_pixels,
-            });
+        let results = saved
+            .predictions
+            .and_then(|predictions| Results::of_job(job, predictions, prepared.data.classes.clone()));
         Tuned {
             results,
             sharing,

@@ -3,8 +3,8 @@
 use crate::compute::blocking;
 use crate::evaluation::{Mistake, Predictions};
 use crate::training::run::fetcher;
-use crate::{Event, Events, TrainerError, whole_file};
-use frostline_client::{Hosts, RowKind, Source};
+use crate::{Event, Events, Job, TrainerError, whole_file};
+use frostline_client::{Hosts, RowKind, SampleFiles, Source};
 use frostline_tensor::PixelSpec;
 use frostline_wire::{Encoding, ObjectInfo, Split, Terms};
 use serde::Serialize;
@@ -48,6 +48,18 @@ struct ListedMistake {
 }
 
 impl Results {
+    /// Returns the results of a job with a run folder.
+    pub(crate) fn of_job(job: &Job, predictions: Arc<Predictions>, names: Vec<String>) -> Option<Self> {
+        Some(Self {
+            folder: job.run.as_ref()?.path.clone(),
+            predictions,
+            names,
+            root: job.spec.data.clone(),
+            images: job.guest.takes() == SampleFiles::Images,
+            image_pixels: job.spec.hosts.image_pixels,
+        })
+    }
+
     /// Writes all results. Failures are warnings, because the model is already written.
     pub(crate) async fn write(self, hosts: &Hosts, events: &Events) {
         let warn = |what: String| {
