@@ -23,7 +23,7 @@ pub(crate) fn open_feature_store(url: Option<&str>, keeps: bool) -> Result<Optio
     let Some(url) = url else { return Ok(None) };
     if !keeps {
         let error = anyhow!("the feature store shares cached features, but the feature cache is off");
-        return Err(Hinted::new(error, vec![Step::set("feature_cache", CACHE_LIMIT)]));
+        return Err(Hinted::wrap(error, vec![Step::set("feature_cache", CACHE_LIMIT)]));
     }
     Ok(Some(SharedFeatureStore::new(Arc::new(ObjectSegmentStore::open(
         url,

@@ -325,7 +325,7 @@ fn row(
 /// Adds the hint to resume the sweep in `folder`.
 fn resumable(error: anyhow::Error, folder: &Path) -> anyhow::Error {
     let folder = folder.to_string_lossy();
-    Hinted::new(error, vec![Step::run(&["train", "--resume", &folder])])
+    Hinted::wrap(error, vec![Step::run(&["train", "--resume", &folder])])
 }
 
 /// Returns an error if a variant failed or the sweep was interrupted. Divergence is a valid result.

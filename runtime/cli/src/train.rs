@@ -147,7 +147,7 @@ fn model_of(run: &Path) -> Result<PathBuf> {
             folder::MODEL,
             run.display()
         );
-        return Err(Hinted::new(error, resume(&run, &[])));
+        return Err(Hinted::wrap(error, resume(&run, &[])));
     }
     Ok(model)
 }
@@ -174,7 +174,7 @@ fn failed(error: TrainerError, run: &Path, spec: &JobSpec) -> anyhow::Error {
     };
     match steps.is_empty() {
         true => error.into(),
-        false => Hinted::new(error, steps),
+        false => Hinted::wrap(error, steps),
     }
 }
 

@@ -308,7 +308,7 @@ fn check_bad(batch: &BatchRows, on_bad_sample: OnBadSample, reporter: &Reporter)
         let key = sample.map_or("", |sample| sample.sample.key.as_str());
         if matches!(on_bad_sample, OnBadSample::Fail) {
             let error = anyhow!("the image '{key}' cannot be used: {why}");
-            return Err(Hinted::new(error, vec![Step::set("on_bad_sample", "skip")]));
+            return Err(Hinted::wrap(error, vec![Step::set("on_bad_sample", "skip")]));
         }
         reporter.show(&Event::BadSample {
             key: key.to_owned(),

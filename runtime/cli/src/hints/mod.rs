@@ -83,7 +83,7 @@ pub(crate) struct Hinted {
 }
 
 impl Hinted {
-    pub(crate) fn new(error: impl Into<anyhow::Error>, steps: Vec<Step>) -> anyhow::Error {
+    pub(crate) fn wrap(error: impl Into<anyhow::Error>, steps: Vec<Step>) -> anyhow::Error {
         anyhow::Error::new(Self {
             error: error.into(),
             steps,

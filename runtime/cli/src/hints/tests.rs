@@ -263,7 +263,7 @@ fn sources_and_own_steps_of_the_command_are_found() {
         ["try again with --output a", "try again with --output 'b c'"]
     );
     let run = Step::run(&["train", "--resume", "my runs/7"]);
-    let own = Hinted::new(bad_sample(), vec![run, Step::run(&["train", "--resum"])]);
+    let own = Hinted::wrap(bad_sample(), vec![run, Step::run(&["train", "--resum"])]);
     assert_eq!(trained("", &own), ["run frostline train --resume 'my runs/7'"]);
     assert_eq!(trained("", &anyhow!("disk full")), Vec::<String>::new());
     assert_eq!(quoted("it's"), r"'it'\''s'");
