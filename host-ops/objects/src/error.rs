@@ -67,7 +67,7 @@ pub enum ObjectError {
     },
     /// The object is stored compressed, so its bytes are not those of the file.
     #[error(
-        "the object '{key}' in '{root}' is stored compressed (Content-Encoding: {encoding}); upload it again without compression"
+        "cannot read '{key}' in '{root}': stored with Content-Encoding {encoding}; upload it again without compression"
     )]
     Compressed {
         /// The object.

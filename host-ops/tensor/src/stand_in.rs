@@ -13,12 +13,10 @@ pub enum StandIn {
     )]
     ICloud,
     /// Web page.
-    #[error(
-        "an HTML page instead of the file, such as the error or login page of a website; download the file again"
-    )]
+    #[error("an HTML page, possibly an error or login page; download the file again")]
     Html,
     /// XML document, with which object stores describe errors.
-    #[error("an XML document instead of the file, such as the error of a store; download the file again")]
+    #[error("an XML document, possibly an error of a store; download the file again")]
     Xml,
 }
 

@@ -82,7 +82,7 @@ pub enum GraphError {
         names: Vec<String>,
     },
     /// The network does not have the selected output.
-    #[error("the network has no output `{name}`; its outputs are {}", names.join(", "))]
+    #[error("output `{name}` does not exist; available outputs: {}", names.join(", "))]
     UnknownOutput {
         /// The requested name.
         name: String,

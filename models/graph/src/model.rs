@@ -31,16 +31,14 @@ impl Model {
         let mut graph = proto
             .graph
             .take()
-            .ok_or_else(|| not_onnx("it has no graph; export the network again"))?;
+            .ok_or_else(|| not_onnx("the graph is missing; export the network again"))?;
         if proto.ir_version < 1 || proto.opset_import.is_empty() {
             return Err(not_onnx(
-                "the IR version or the operator set is missing; export the network again",
+                "missing IR version or operator set; export the network again",
             ));
         }
         if graph.output.is_empty() {
-            return Err(not_onnx(
-                "the graph does not have an output; export the network again",
-            ));
+            return Err(not_onnx("the output is missing; export the network again"));
         }
         crate::form::check(&graph)?;
         if proto.ir_version < UNLISTED_WEIGHTS {

@@ -267,7 +267,7 @@ impl<'a> Owned<'a> {
         let dequantized = dequantize(node, values, scale, stored(2));
         let weight = dequantized.ok_or_else(|| GraphError::Weight {
             name: name.into(),
-            why: "its quantization is not supported; export the network without quantization".into(),
+            why: "unsupported quantization; export the network without quantization".into(),
         })?;
         Ok(Some(to_proto(name, &weight)))
     }

@@ -98,16 +98,16 @@ fn explain(bytes: &[u8]) -> &'static str {
             .is_some_and(|start| start.eq_ignore_ascii_case(words))
     };
     match bytes {
-        [] => "the file is empty; copy or export it again",
+        [] => "empty file; copy or export it again",
         _ if starts(b"version https://git-lfs") => "the file is a Git LFS pointer; run git lfs pull",
         _ if starts(b"<!doctype html") || starts(b"<html") => {
-            "the file is an HTML page, such as the error page of a failed download; download it again"
+            "found an HTML page, possibly after a failed download; download the file again"
         }
         [b'P', b'K', 3, 4, ..] | [0x80, 2..=5, ..] => {
             "the file is a PyTorch checkpoint or another archive; load it and export the network as .onnx, for example with \
              torch.onnx.export"
         }
-        [IR_VERSION, ..] => "the file is truncated or damaged; copy or export it again",
+        [IR_VERSION, ..] => "truncated or damaged file; copy or export it again",
         _ => "the file has another format; export the network as .onnx, for example with torch.onnx.export",
     }
 }

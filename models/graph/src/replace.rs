@@ -50,7 +50,7 @@ impl Model {
                 let there =
                     dtype_of(code).map_or_else(|| format!("of type {code}"), |dtype| dtype.to_string());
                 return Err(cannot(&format!(
-                    "its weights `{weight}` are {there}; export the network in f32, in PyTorch after `model.float()`"
+                    "weights `{weight}` are {there}; export the network in f32 (`model.float()` in PyTorch)"
                 )));
             }
             dtype = dtype_of(code).unwrap_or(dtype);
@@ -221,7 +221,7 @@ impl Edit<'_> {
     /// Reads the weights and the bias of a layer.
     fn rows(&self, layer: &Layer, node: &NodeProto, by_feature: bool) -> Result<Rows, GraphError> {
         let cannot = || GraphError::Head {
-            why: "the weights of the old head are computed, not stored; replace the whole head".into(),
+            why: "the old head computes its weights; replace the whole head".into(),
         };
         let values = |name: Option<&str>| -> Option<Vec<f32>> {
             let tensor = crate::tensors::from_proto(&self.constant(name?)?).ok()?;

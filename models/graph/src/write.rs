@@ -114,7 +114,8 @@ impl Model {
         let mut weights = None;
         if proto.encoded_len() > limit {
             let Some(model) = model.path() else {
-                let why = "the weights need a second file, which a pipe or device cannot hold; choose a regular file";
+                let why =
+                    "cannot write a second file with weights to a pipe or device; choose a regular file";
                 return Err(failed(path)(io::Error::other(why)));
             };
             let mut moved = initializers(&mut proto);

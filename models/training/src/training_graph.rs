@@ -358,7 +358,7 @@ impl<'a> Writer<'a> {
             }
             (Some("DequantizeLinear"), Some(scale)) => {
                 if scale != scale_of(&node.input) {
-                    let reason = "its scale and zero point must be those of the quantization before it";
+                    let reason = "its scale and zero point differ from the preceding quantization";
                     return Err(call.unsupported(reason));
                 }
                 if let Some(value) = call.optional(0) {

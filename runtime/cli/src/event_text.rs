@@ -79,7 +79,7 @@ fn left_out(SkippedObjects { objects, first }: &SkippedObjects) -> String {
     let more = if *objects > first.len() { ", .." } else { "" };
     let names = first.join(", ");
     let hint = if first.iter().any(|key| is_cloud_placeholder(key)) {
-        "; .icloud files stand for images in iCloud: download them in Finder or with brctl download"
+        "; download .icloud placeholders in Finder or with brctl download"
     } else {
         ""
     };

@@ -75,7 +75,7 @@ impl Reader {
             match answer {
                 Ok((host, log)) => {
                     if log.dropped {
-                        tell!("the log of {host} was full, and older lines were dropped");
+                        tell!("full log of {host}: older lines were dropped");
                     }
                     self.after.insert(host.clone(), log.next);
                     let logged = log.lines.into_iter().map(|line| Logged {

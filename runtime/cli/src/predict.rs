@@ -69,8 +69,8 @@ async fn predict(job: PredictionJob, json: bool) -> Result<()> {
     counter.finish_and_clear();
     match (failed, images) {
         (0, _) => Ok(()),
-        (1, 1) => bail!("the image could not be used"),
-        _ => bail!("{failed} of {images} images could not be used"),
+        (1, 1) => bail!("cannot use the image"),
+        _ => bail!("cannot use {failed} of {images} images"),
     }
 }
 

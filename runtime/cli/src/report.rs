@@ -38,7 +38,7 @@ pub(crate) fn run(flags: &Report, json: bool) -> Result<()> {
         .any(|input| whole_file::is_same(&input, &target))
     {
         bail!(
-            "the report would overwrite {}, which it is made from; choose another output file",
+            "cannot overwrite input {} of the report; choose a different output file",
             target.display()
         );
     }

@@ -333,14 +333,13 @@ fn outcome(rows: &[VariantOutcome], folder: &Path, count: usize) -> Result<()> {
     let of = |state| rows.iter().find(|row| row.state == state);
     if of(State::Interrupted).is_some() || rows.len() < count {
         let done = rows.iter().filter(|row| row.state != State::Interrupted).count();
-        let error =
-            anyhow!("interrupted after {done} of {count} variants; the best model so far was written");
+        let error = anyhow!("interrupted after {done} of {count} variants; wrote the best model so far");
         return Err(resumable(error, folder));
     }
     if let Some(row) = of(State::Failed) {
         let why = row.error.as_deref().unwrap_or_default();
         bail!(
-            "the variant {} failed: {why}; the best model of all variants was written",
+            "variant {} failed: {why}; the best model of all variants was written",
             row.variant
         );
     }
@@ -407,10 +406,7 @@ fn conclude(rows: &[VariantOutcome], folder: &Path, out: Option<&Path>, json: bo
             .iter()
             .find_map(|row| row.error.as_deref())
             .unwrap_or("none started");
-        bail!(
-            "no variant produced a model: {why}; the runs are in {}",
-            folder.display()
-        );
+        bail!("no variant produced a model: {why}; see {}", folder.display());
     };
     let tuned = best.run.join(layout::MODEL);
     let model = match out {

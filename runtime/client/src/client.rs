@@ -242,7 +242,7 @@ impl HostClient {
                 let row = row.map_err(|error| peer.interrupted(error))?;
                 let outcome = match row.outcome {
                     Ok(RowValue::Object(bytes)) => Ok(Bytes::copy_from_slice(bytes)),
-                    Ok(_) => return Err(peer.protocol("a row that is not an object")),
+                    Ok(_) => return Err(peer.protocol("an unexpected row")),
                     Err(error) if error.host_caused || sample_may_recover(error.code) => {
                         return Err(peer.interrupted(error));
                     }

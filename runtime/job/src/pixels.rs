@@ -169,7 +169,7 @@ impl fmt::Display for PixelSource {
             Self::File => "from the pixels file",
             Self::Beside => "from preprocessor_config.json next to the model",
             Self::Model => "from the model",
-            Self::Network => "raw pixels, because the first layers of the network normalize them",
+            Self::Network => "raw pixels, because the network normalizes its input",
             Self::Assumed => "ImageNet defaults, because the model contains no preprocessing; set pixels, resize, crop, mean or std to change them",
         })
     }

@@ -71,7 +71,9 @@ impl FromStr for LearningRates {
         for pair in text.split(',').map(pair) {
             let (group, rate) = pair?;
             if groups.insert(group.clone(), rate).is_some() {
-                return Err(format!("the group '{group}' has several rates; keep one of them"));
+                return Err(format!(
+                    "group '{group}' is set more than once; specify a single rate"
+                ));
             }
         }
         Ok(Self::Groups(groups))

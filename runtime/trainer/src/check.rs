@@ -99,7 +99,7 @@ impl Job {
                 !is_read,
                 "the tuned model's file",
                 &out.display(),
-                &format!("the job reads its {what} from this file; choose another path"),
+                &format!("cannot overwrite the {what} of the job; choose a different path"),
             )?;
         }
         Ok(())
@@ -108,7 +108,7 @@ impl Job {
     /// Returns an error if the suffix is not just a linear classifier.
     fn check_linear(&self, network: &Network) -> Result<(), TrainerError> {
         if !self.spec.unfreeze.0.is_empty() {
-            let why = "unfreeze trains more layers; remove one of the two settings".to_owned();
+            let why = "cannot combine with unfreeze; disable either setting".to_owned();
             return Err(TrainerError::Standardize { why });
         }
         let row = network.frozen_row(&self.freeze)?.dims();

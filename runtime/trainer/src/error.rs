@@ -168,9 +168,7 @@ pub enum TrainerError {
         sha256: String,
     },
     /// The number of class names, from the model or else from the data, differs from the number of outputs.
-    #[error(
-        "the model has {outputs} outputs and the data {classes} classes; evaluate a model that `frostline train` wrote, on data with its classes"
-    )]
+    #[error("{outputs} outputs but {classes} classes in the data; evaluate a model trained on these classes")]
     Classes {
         /// Number of classes in the model, or of class folders if the model does not contain class names.
         classes: usize,
@@ -251,8 +249,8 @@ pub enum TrainerError {
     #[error(
         "cannot train with batches of {batch} samples: a step needs about {needed} bytes of memory, but only {available} are available; {}",
         match .fits {
-            0 => "no batch fits: freeze more layers, or train on a machine with more memory".to_owned(),
-            fits => format!("a batch of {fits} fits"),
+            0 => "freeze more layers, or train on a machine with more memory".to_owned(),
+            fits => format!("at most {fits} samples fit"),
         }
     )]
     StepMemory {

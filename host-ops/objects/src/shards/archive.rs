@@ -27,7 +27,7 @@ pub(crate) enum ArchiveError {
     Header { at: u64 },
     #[error("the archive ends in the middle of a file at byte {at}")]
     CutOff { at: u64 },
-    #[error("a name at byte {at} has {size} bytes, over the limit of {LONGEST_NAME}; rename the file")]
+    #[error("name of {size} bytes at byte {at} exceeds the limit of {LONGEST_NAME}; rename the file")]
     Name { at: u64, size: u64 },
     #[error("unsupported sparse file at byte {at}; pack the archive without --sparse")]
     Sparse { at: u64 },

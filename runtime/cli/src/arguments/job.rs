@@ -218,8 +218,7 @@ pub(crate) struct Profile {
 fn part() -> impl TypedValueParser<Value = Part> {
     PossibleValuesParser::new(Part::ALL.map(Part::name)).try_map(|name| {
         let mut all = Part::ALL.into_iter();
-        all.find(|part| part.name() == name)
-            .ok_or("not a part of the data")
+        all.find(|part| part.name() == name).ok_or("unknown part")
     })
 }
 

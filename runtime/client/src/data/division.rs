@@ -59,7 +59,7 @@ impl fmt::Display for ClassWarning {
             }
             Self::SameName { class } => write!(
                 to,
-                "two classes are named '{class}' and only differ in their Unicode normalization; rename one if they are the same class"
+                "classes named '{class}' differ only in Unicode normalization; rename one if they are the same class"
             ),
         }
     }

@@ -164,7 +164,7 @@ fn check_columns(name: &str, columns: &[String], task: Task) -> Result<(), Label
     }
     let mut known = HashSet::new();
     if let Some(twice) = columns.iter().find(|column| !known.insert(column.as_str())) {
-        return refused(format!("duplicate column '{twice}'; rename one of the columns"));
+        return refused(format!("duplicate column '{twice}'; use a different name"));
     }
     if task == Task::Classes && names > 1 {
         return refused(format!(

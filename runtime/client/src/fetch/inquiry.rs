@@ -136,9 +136,7 @@ impl Inquiry {
                     .first(|client| async move { client.model(name).await })
                     .await?;
                 shape_in(info.as_ref(), cut).ok_or_else(|| {
-                    InquiryError::Wrong(format!(
-                        "the model {name} no longer exists on the hosts; push it again"
-                    ))
+                    InquiryError::Wrong(format!("model {name} was deleted on the hosts; push it again"))
                 })
             }
             None => {

@@ -355,7 +355,7 @@ fn parsed(url: &str) -> Result<Url, String> {
         return Err("it must be a host and a port only, like http://host:8080".to_owned());
     }
     if !base.username().is_empty() || base.password().is_some() {
-        return Err("a user or a password is not allowed; hosts accept a token".to_owned());
+        return Err("credentials are not allowed in addresses; use a token instead".to_owned());
     }
     Ok(base)
 }

@@ -32,7 +32,7 @@ impl Peer {
         }
         if reset_by(error, h2::Reason::ENHANCE_YOUR_CALM) {
             return self.interrupted(
-                "slow reading exceeded the host's buffer; ask for fewer samples at once or read faster",
+                "slow reading exceeded the host's buffer; request fewer samples or read faster",
             );
         }
         if self.name.starts_with("http://") && is_no_http2(error) {

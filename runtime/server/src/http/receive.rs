@@ -106,7 +106,7 @@ pub(crate) async fn json<T: DeserializeOwned>(
 async fn body_permit(caller: &Caller) -> Result<SemaphorePermit<'_>, Refusal> {
     let permit = timeout(MEMORY_TIMEOUT, caller.tenant().bodies.acquire()).await;
     let full = |_| {
-        let message = "too many concurrent requests of this tenant; send fewer requests at the same time";
+        let message = "too many concurrent requests of this tenant; reduce concurrency";
         Refusal::busy(message, MEMORY_TIMEOUT)
     };
     permit.map_err(full)?.map_err(|_| Refusal::Stopping)

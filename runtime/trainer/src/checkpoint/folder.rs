@@ -141,7 +141,7 @@ impl LockedRun {
                 .ok()
                 .filter(|then| then.digest() == digest);
             let recorded = recorded.ok_or_else(|| {
-                refused("the samples have changed, or another version of Frostline recorded them")
+                refused("samples changed, or the checkpoint is from another version of Frostline")
             })?;
             let found = recorded.rearrangement(&samples);
             let found = found.ok_or_else(|| refused("the classes of the data set have changed"))?;
@@ -195,7 +195,7 @@ fn lock_folder(run: &RunFolder) -> Result<RunLock, TrainerError> {
     let kept = kept.ok_or_else(|| refused("another job is using the folder"))?;
     if !run.resume && run.path.join(CONFIG).exists() {
         return Err(refused(
-            "the folder already contains a run; resume it, or choose another folder",
+            "the folder already contains a run; resume it, or choose a different folder",
         ));
     }
     Ok(kept)

@@ -55,7 +55,7 @@ impl fmt::Display for Difference {
             changed,
         } = self;
         if *self == Self::default() {
-            return to.write_str("the order of the samples or the division has changed");
+            return to.write_str("changed division or sample order");
         }
         write!(to, "{added} samples added, {removed} removed, {changed} changed")
     }

@@ -329,7 +329,7 @@ fn assumption(names: &[String]) -> String {
         .collect();
     let more = if names.len() > SHOWN { ", .." } else { "" };
     format!(
-        "the model has no class names; assuming the classes of the data in the order of text, as in torchvision: {}{more}",
+        "missing class names in the model; assuming sorted class names, as in torchvision: {}{more}",
         shown.join(", ")
     )
 }

@@ -89,6 +89,6 @@ async fn fetch(root: &str, object: ObjectInfo, hosts: &Hosts) -> Result<Bytes, T
     match hosts.first(read).await?.pop() {
         Some(Ok(bytes)) => Ok(bytes),
         Some(Err(error)) => Err(failed(error.message)),
-        None => Err(failed("the host did not answer".to_owned())),
+        None => Err(failed("no answer from the host".to_owned())),
     }
 }

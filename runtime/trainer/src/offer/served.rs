@@ -23,7 +23,7 @@ impl Offer {
 
     /// Returns the guest's preprocessing recipe, which is required for a `split` before the first layer.
     pub(super) fn recipe(&self, split: &Split) -> Result<PixelSpec, TrainerError> {
-        let reason = "the guest makes the network's input; choose a cut";
+        let reason = "the guest computes the network input; choose a cut";
         self.pixels()
             .ok_or_else(|| self.ruled_out(split, reason.to_owned()))
     }
@@ -49,10 +49,7 @@ impl Offer {
     /// Returns the reason why the network cannot be split at `cut`, if any.
     fn obstacle(&self, cut: &Cut) -> Option<String> {
         if cut.dtype != DType::F32 {
-            return Some(format!(
-                "its activations are {}, and only f32 can be sent",
-                cut.dtype
-            ));
+            return Some(format!("activations are {}, but only f32 can be sent", cut.dtype));
         }
         let served = self
             .description

@@ -151,9 +151,7 @@ impl Plan {
         };
         if first.fetched <= 0.0 {
             let epoch = seconds(prediction.iteration_seconds * workload.epoch_iterations as f64);
-            return Some(format!(
-                "all features are cached ({bytes}): an epoch takes {epoch}"
-            ));
+            return Some(format!("cached features ({bytes}): {epoch} per epoch"));
         }
         let from = ordinal(u64::from(reuse.views.max(1)) + 1);
         (later.iterations > 0).then(|| format!("epochs from the {from} on take {epoch} {rows} ({bytes})"))

@@ -24,7 +24,7 @@ pub(crate) fn no_match_reason<'a>(policy: &Policy, splits: impl IntoIterator<Ite
         return "the list of candidates is empty".to_owned();
     }
     if *policy == Policy::HapiSize {
-        return "the rule compares cuts with the stored objects; add 'none' to the candidates, or choose another rule"
+        return "the rule compares cuts with stored objects; add 'none' to the candidates, or choose a different rule"
             .to_owned();
     }
     let names = RULES.into_iter().chain(splits.iter().map(String::as_str));
@@ -35,7 +35,7 @@ pub(crate) fn no_match_reason<'a>(policy: &Policy, splits: impl IntoIterator<Ite
     };
     let splits: Vec<&str> = splits.iter().map(String::as_str).collect();
     format!(
-        "{meant}the rules are {}; the candidates are {}",
+        "{meant}available rules: {}; candidates: {}",
         RULES.join(", "),
         list_first(&splits)
     )

@@ -69,9 +69,7 @@ fn one() -> f64 {
 #[derive(Debug, thiserror::Error)]
 pub enum SimulationError {
     /// The file is not valid JSON or does not have the expected fields.
-    #[error(
-        "invalid simulation: {0}; use the output of a plan as JSON, or see runtime/trainer/docs/planning.md"
-    )]
+    #[error("invalid simulation: {0}; use the JSON output of a plan (see runtime/trainer/docs/planning.md)")]
     Json(#[from] serde_json::Error),
     /// The value is not in the valid range.
     #[error("{what} is {value}; it must be {must}")]

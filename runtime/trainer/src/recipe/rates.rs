@@ -106,7 +106,7 @@ mod tests {
         let error = "head=0.1,rest=0.2,head=0.001"
             .parse::<LearningRates>()
             .unwrap_err();
-        assert!(error.contains("'head' has several rates"), "{error}");
+        assert!(error.contains("'head' is set more than once"), "{error}");
         assert!("head=1,rest=0".parse::<LearningRates>().unwrap().check().is_ok());
     }
 }

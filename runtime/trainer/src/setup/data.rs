@@ -125,7 +125,7 @@ fn kept_outputs(
     }
     let refused = |must: String| SettingError::new("head", "keep", must).with_conflict(Conflict::HeadNotKept);
     if job.spec.recipe.standardize {
-        let must = "a kept classifier cannot be standardized; remove one of the two settings";
+        let must = "cannot standardize a kept classifier; disable either setting";
         let error = SettingError::new("head", "keep", must);
         return Err(error.with_conflict(Conflict::KeptStandardized).into());
     }

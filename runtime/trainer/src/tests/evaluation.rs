@@ -307,6 +307,6 @@ async fn a_network_without_class_names_says_what_was_assumed() {
         Event::Warning { message } => Some(message.as_str()),
         _ => None,
     });
-    assert!(said.unwrap().contains("order of text"), "{said:?}");
+    assert!(said.unwrap().contains("sorted class names"), "{said:?}");
     assert!(said.unwrap().contains("output 0 is '"), "{said:?}");
 }

@@ -183,7 +183,7 @@ async fn a_guest_rules_out_what_it_does_not_serve() {
         ..only(Activation::Faithful)
     };
     let text = refused(own, |job| job.spec.split = "input".parse().unwrap()).await;
-    assert!(text.contains("the guest makes the network's input"), "{text}");
+    assert!(text.contains("the guest computes the network input"), "{text}");
 }
 
 /// Runs a long job until the event `stops` cancels it. Returns the error and the output folder.
@@ -226,10 +226,10 @@ async fn a_job_cancelled_after_a_step_writes_a_model_and_names_it() {
             first as fn(&Event) -> bool,
             (|_| ()) as fn(&mut Job),
             (1, 2),
-            "from the middle of an epoch",
+            "from mid-epoch",
         ),
         (later, |_| (), (3, 8), "the best so far"),
-        (later, last, (3, 8), "from the middle of an epoch"),
+        (later, last, (3, 8), "from mid-epoch"),
     ] {
         let (error, out) = cancelled(stops, change).await;
         let text = error.to_string();

@@ -269,7 +269,7 @@ impl TrainingLoop<'_> {
                 format!("of epoch {epoch}, the best so far (validation {quality}),")
             }
             (None, 0) => format!("of epoch {}", progress.epoch.saturating_sub(1)),
-            (None, _) => "from the middle of an epoch".to_owned(),
+            (None, _) => "from mid-epoch".to_owned(),
         };
         let written = best.unwrap_or_else(|| self.current_note());
         WrittenModel {

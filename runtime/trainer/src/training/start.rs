@@ -100,7 +100,7 @@ fn leave_out(
         best.predictions.clear();
     }
     found.snapshot.bad.extend(rearrangement.left_out);
-    let message = format!("the data set has changed: {difference}; the run continues without these samples");
+    let message = format!("data set changed: {difference}; continuing without these samples");
     events(Event::Warning { message });
 }
 

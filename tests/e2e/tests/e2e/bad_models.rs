@@ -21,7 +21,7 @@ fn an_unknown_cut_is_named() {
     );
     scratch.assert_failed(
         &scratch.train(&["--split", "stagee"]),
-        &["stagee", "the rules are auto"],
+        &["stagee", "available rules: auto"],
     );
     scratch.assert_failed(&scratch.train(&["--split", "Auto"]), &["did you mean auto"]);
 }

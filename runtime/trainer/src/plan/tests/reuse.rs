@@ -175,7 +175,7 @@ fn a_plan_says_both_kinds_of_epochs_and_how_large_the_store_gets() {
     };
     let (_, all) = told(there, Encoding::F32);
     assert!(
-        all.ends_with("; all features are cached (2.4 GB): an epoch takes 800.0 ms"),
+        all.ends_with("; cached features (2.4 GB): 800.0 ms per epoch"),
         "{all}"
     );
 }

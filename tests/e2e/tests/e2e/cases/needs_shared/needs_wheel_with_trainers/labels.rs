@@ -109,7 +109,7 @@ fn a_group_with_two_rates_is_refused() {
     let case = Case::copy("jobs");
     let ran = case.python("lr_groups.py", &[]);
     assert!(
-        ran.stdout.starts_with('2') && ran.stdout.contains("'head' has several rates"),
+        ran.stdout.starts_with('2') && ran.stdout.contains("'head' is set more than once"),
         "{ran:?}"
     );
 }

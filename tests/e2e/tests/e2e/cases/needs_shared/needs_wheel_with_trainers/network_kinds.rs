@@ -8,7 +8,7 @@ const TOLERANCE: f64 = 4.0;
 
 /// Files that cannot be trained, with a part of the error.
 const REFUSED: &[(&str, &str)] = &[
-    ("empty.onnx", "the file is empty"),
+    ("empty.onnx", "empty file"),
     ("half.onnx", "truncated or damaged"),
     ("html.onnx", "an HTML page"),
     ("text.onnx", "run git lfs pull"),

@@ -48,7 +48,7 @@ fn a_network_that_normalizes_its_input_gets_raw_pixels() {
     accuracy(&["--model", "plain.onnx"]);
     let said = accuracy(&["--model", "rescales.onnx"]);
     assert!(
-        said.contains("raw pixels, because the first layers of the network normalize"),
+        said.contains("raw pixels, because the network normalizes its input"),
         "{said}"
     );
     let raw = ["--mean", "0,0,0", "--std", "0.00392157,0.00392157,0.00392157"];
@@ -97,7 +97,7 @@ fn an_output_is_chosen_and_open_axes_are_set_in_every_command() {
     }
     let embeddings = run(&format!("eval {chosen} --data data"));
     assert!(
-        embeddings.stderr.contains("24 outputs and the data 3 classes"),
+        embeddings.stderr.contains("24 outputs but 3 classes"),
         "{embeddings:?}"
     );
     assert_done(&run(&format!("predict {chosen} data/validation")));
