@@ -22,7 +22,7 @@ class Named:
 
     def rows(self, samples, batch, view=None):
         for first in range(0, len(samples), batch):
-            numbers = [int(key) for key, _, _ in samples[first : first + batch]]
+            numbers = [int(key) for key, *_ in samples[first : first + batch]]
             self.asked += numbers
             kept = [place for place, number in enumerate(numbers) if number not in self.bad]
             rows = numpy.array([[numbers[place]] for place in kept], dtype=numpy.float32).reshape(len(kept), 1)

@@ -74,7 +74,7 @@ class Broken:
         return [1]
 
     def rows(self, samples, batch, view=None):
-        places = [place for place, (key, _, _) in enumerate(samples) if int(key) % 4]
+        places = [place for place, (key, *_) in enumerate(samples) if int(key) % 4]
         yield numpy.array([[int(samples[place][0])] for place in places], dtype=numpy.float32), places, []
 
 

@@ -252,7 +252,7 @@ fn an_image_that_is_truncated_in_mid_job_costs_only_itself() {
     assert_eq!(resumed.status.code(), Some(130), "{resumed:?}");
     let warned = told.iter().any(|event| {
         let message = event["message"].as_str().unwrap_or_default();
-        message.contains("1 changed; the run continues without these samples")
+        message.contains("1 changed; continuing without these samples")
     });
     assert!(warned, "{told:?}");
 }

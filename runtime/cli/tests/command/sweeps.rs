@@ -87,10 +87,7 @@ fn a_variant_that_fails_leaves_the_others_their_model_and_report() {
     let said = failure(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(
-        said["error"]
-            .as_str()
-            .unwrap()
-            .contains("the variant lr=0.05 failed"),
+        said["error"].as_str().unwrap().contains("variant lr=0.05 failed"),
         "{said}"
     );
     let sweep = swept(&told);

@@ -55,7 +55,7 @@ impl fmt::Display for Difference {
             changed,
         } = self;
         if *self == Self::default() {
-            return to.write_str("changed division or sample order");
+            return to.write_str("different division or sample order");
         }
         write!(to, "{added} samples added, {removed} removed, {changed} changed")
     }
@@ -257,7 +257,7 @@ mod tests {
             &[("d", "1", 1)],
         ));
         for other in [&swapped, &moved] {
-            assert!(difference(other).contains("order of the samples"));
+            assert!(difference(other).contains("sample order"));
             assert_ne!(then.digest(), other.digest());
         }
         assert_ne!(then.digest(), now.digest());

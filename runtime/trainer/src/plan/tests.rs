@@ -187,7 +187,7 @@ fn a_mistyped_rule_gets_suggestions() {
     );
     let other = why("zebra");
     assert!(
-        other.contains("hapi-time") && other.contains("candidates are none, features"),
+        other.contains("hapi-time") && other.contains("candidates: none, features"),
         "{other}"
     );
 }

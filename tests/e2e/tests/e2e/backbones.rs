@@ -100,7 +100,10 @@ fn an_output_of_several_is_chosen_in_every_command() {
     }
     assert!(std::fs::exists(features).unwrap());
     let wrong = run(&["model", "show", model, "--output", "logit"]);
-    assert!(wrong.stderr.contains("has no output `logit`"), "{wrong:?}");
+    assert!(
+        wrong.stderr.contains("output `logit` does not exist"),
+        "{wrong:?}"
+    );
     let losses = |flags: &[&str]| {
         let trained = scratch.train(flags);
         assert_eq!(trained.code, Some(0), "{trained:?}");
