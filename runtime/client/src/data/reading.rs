@@ -97,8 +97,8 @@ impl<'a> Reading<'a> {
                 self.table.first
             ));
         }
-        if let Some(row) = self.table.row(key) {
-            let before = self.table.lines.get(row as usize).copied().unwrap_or_default();
+        if let Some(row) = self.table.rows.get(key) {
+            let before = self.table.lines.get(*row as usize).copied().unwrap_or_default();
             return Err(format!(
                 "duplicate key '{key}', first used in line {before}; remove one line, or write one column per label"
             ));

@@ -122,7 +122,7 @@ impl LabelTable {
         self.lines.len()
     }
 
-    /// Returns the row of a key. Keys may have another Unicode normalization than in the table.
+    /// Returns the row of a key. If no key of the table is equal, it may differ in the Unicode normalization.
     pub(super) fn row(&self, key: &str) -> Option<u32> {
         let known = |key: &str| self.rows.get(key).copied();
         known(key).or_else(|| spellings(key).find_map(|spelling| known(&spelling)))

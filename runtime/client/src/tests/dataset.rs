@@ -323,6 +323,14 @@ fn names_in_different_normalizations_are_one_class_unless_both_are_trained() {
     let text = "file,label\n\u{e9}.jpg,x\nb.jpg,x\nc.jpg,y\nd.jpg,y\n";
     let data = by_table(&files, text, Task::Classes, Some(0.5)).unwrap();
     assert_eq!(data.train.len() + data.validation.len(), 4);
+    // Two files can have both spellings.
+    let files = ["e\u{301}.jpg", "\u{e9}.jpg", "c.jpg", "d.jpg"];
+    let text = "file,label\n\u{e9}.jpg,x\ne\u{301}.jpg,y\nc.jpg,x\nd.jpg,y\n";
+    let table = LabelTable::parse("labels.csv", text.as_bytes(), Task::Classes).unwrap();
+    let class = |key: &str| table.get(key, None).unwrap().1;
+    assert_eq!(files.map(class), ["y", "x", "x", "y"]);
+    let data = by_table(&files, text, Task::Classes, Some(0.5)).unwrap();
+    assert_eq!(data.train.len() + data.validation.len(), 4);
 }
 
 #[test]

@@ -196,7 +196,7 @@ fn each_sample_of_a_class_has_its_line() {
 
 #[test]
 fn no_spreadsheet_takes_a_key_or_a_class_for_a_formula() {
-    let key = |number: usize| ["=1+1.jpg", "@a.jpg", "-b.jpg", "+c.jpg", "d=1.jpg"][number];
+    let key = |number: usize| ["=1+1.jpg", "@a.jpg", "-b(1).jpg", "+c|d.jpg", "d=1.jpg"][number];
     let object = |number| ObjectInfo {
         sample: SampleRef::new(key(number)),
         size: 1,

@@ -34,7 +34,7 @@ fn parts_in_capitals_nested_or_called_dev_never_lead_to_a_wrong_job() {
         for more in [["--validation", "0.2"].as_slice(), &[]] {
             let refused = error(&train(data, more));
             assert!(
-                refused.contains(&format!("use '{deeper}' as the data root")),
+                refused.contains(&format!("{deeper}' as the data root")),
                 "{refused}"
             );
             assert!(!refused.contains("--validation"), "{refused}");
