@@ -276,18 +276,28 @@ mod needs_proc {
     fn a_hangup_stops_a_job_unless_it_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let [stopped, ignored] = ["stopped", "ignored"].map(|name| folder.path().join(name));
-        let (output, _) = signaled(train(&stopped, &[]), "-HUP", step(2));
+        let (output, _) = signaled(started_with("SIG_DFL", &train(&stopped, &[])), "-HUP", step(2));
         assert_eq!(output.status.code(), Some(130), "{output:?}");
         assert_eq!(listed(&stopped)[0]["state"], "interrupted");
         model(&listed(&stopped)[0]);
 
-        let job = train(&ignored, &[]);
-        let mut under_nohup = Command::new("sh");
-        under_nohup.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]);
-        under_nohup.arg(job.get_program()).args(job.get_args());
-        let (output, _) = signaled(under_nohup, "-HUP", step(2));
+        // As under nohup.
+        let (output, _) = signaled(started_with("SIG_IGN", &train(&ignored, &[])), "-HUP", step(2));
         assert!(output.status.success(), "{output:?}");
         assert_eq!(listed(&ignored)[0]["state"], "finished");
+    }
+
+    /// Returns `job` with this disposition of SIGHUP, which the tests themselves may have been told to ignore.
+    fn started_with(disposition: &str, job: &Command) -> Command {
+        let script = format!(
+            "import os, signal, sys; signal.signal(signal.SIGHUP, signal.{disposition}); os.execvp(sys.argv[1], sys.argv[1:])"
+        );
+        let mut command = Command::new("python3");
+        command
+            .args(["-c", &script])
+            .arg(job.get_program())
+            .args(job.get_args());
+        command
     }
 }
 
