@@ -91,6 +91,37 @@ impl Model {
         }
         found
     }
+
+    /// Returns the floating-point initializers with several elements that are not [parameters](Self::parameters),
+    /// although the gradient of the output would reach them. They are constants, judging by their values or their
+    /// use, but a weight in an unusual place would be among them too. Masks and neutral scales and biases of
+    /// normalizations are not included.
+    pub fn fixed_weights(&self) -> Vec<&TensorProto> {
+        let kinds = Kinds::infer(self);
+        let stored = self.graph().initializer.iter();
+        let stored = stored.filter(|weight| is_float(weight.data_type) && elements(weight) > 1);
+        let mut origins: HashMap<&str, Vec<&TensorProto>> = stored
+            .map(|weight| (weight.name.as_str(), vec![weight]))
+            .collect();
+        let mut known: HashSet<&str> = self
+            .parameters()
+            .iter()
+            .map(|weight| weight.name.as_str())
+            .collect();
+        let mut fixed = Vec::new();
+        for node in self.nodes() {
+            let read = gradient_inputs(node, &origins);
+            if !node.output.iter().any(|name| kinds.is_data(name)) {
+                origins.extend(node.output.iter().map(|name| (name.as_str(), read.clone())));
+            } else if !has_constant_rule(node, &read) {
+                fixed.extend(
+                    read.into_iter()
+                        .filter(|weight| known.insert(weight.name.as_str())),
+                );
+            }
+        }
+        fixed
+    }
 }
 
 /// Value that is independent of data, and the weights used to compute it.
@@ -259,6 +290,33 @@ impl<'a> Search<'a> {
             .any(|name| self.products.contains(name.as_str()));
         operator.head == HeadPart::Bias && behind
     }
+}
+
+/// Returns the weights that the node reads, directly or computed, where the gradient of its output reaches them.
+fn gradient_inputs<'a>(
+    node: &NodeProto,
+    origins: &HashMap<&str, Vec<&'a TensorProto>>,
+) -> Vec<&'a TensorProto> {
+    if WITHOUT_GRADIENT.contains(&node.op_type.as_str()) {
+        return Vec::new();
+    }
+    let inputs = node.input.iter().enumerate();
+    let inputs = inputs.filter(|(slot, _)| carries_gradient(node, *slot));
+    let weights = inputs.filter_map(|(slot, name)| Some((slot, origins.get(name.as_str())?)));
+    weights
+        .flat_map(|(slot, weights)| {
+            weights
+                .iter()
+                .filter(move |weight| !changes_nothing(node, slot, weight))
+        })
+        .copied()
+        .collect()
+}
+
+/// Returns true if the node's operator treats weights with these values as constants.
+fn has_constant_rule(node: &NodeProto, weights: &[&TensorProto]) -> bool {
+    let rule = operators::find(node).and_then(|operator| operator.constant);
+    rule.is_some_and(|is_constant| values(weights.iter().copied()).is_some_and(|read| is_constant(&read)))
 }
 
 /// Returns true if the gradient of the node's output flows to the operand in `slot`.

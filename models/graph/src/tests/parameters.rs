@@ -15,6 +15,18 @@ fn found(nodes: Vec<NodeProto>, weights: &[(&str, &[usize])]) -> Vec<String> {
 }
 
 fn names(node: Vec<NodeProto>, initializer: Vec<TensorProto>) -> Vec<String> {
+    let model = network(node, initializer);
+    let parameters = model.parameters().into_iter();
+    parameters.map(|weight| weight.name.clone()).collect()
+}
+
+fn fixed(node: Vec<NodeProto>, initializer: Vec<TensorProto>) -> Vec<String> {
+    let model = network(node, initializer);
+    let fixed = model.fixed_weights().into_iter();
+    fixed.map(|weight| weight.name.clone()).collect()
+}
+
+fn network(node: Vec<NodeProto>, initializer: Vec<TensorProto>) -> Model {
     let graph = GraphProto {
         node,
         initializer,
@@ -22,9 +34,7 @@ fn names(node: Vec<NodeProto>, initializer: Vec<TensorProto>) -> Vec<String> {
         output: vec![batched("y", &[2, 6])],
         ..GraphProto::default()
     };
-    let model = Model::from_proto(model(23, graph)).unwrap();
-    let parameters = model.parameters().into_iter();
-    parameters.map(|weight| weight.name.clone()).collect()
+    Model::from_proto(model(23, graph)).unwrap()
 }
 
 #[test]
@@ -158,4 +168,32 @@ fn fixed_inputs_of_computed_weights_are_no_weights() {
         node("Add", &["x", "difference"], &["y"]),
     ];
     assert!(names(windows, vec![initializer("regions", &regions)]).is_empty());
+}
+
+#[test]
+fn weights_that_are_not_trained_are_named() {
+    let noise = |name: &str, dims: &[usize]| initializer(name, &noisy(3, dims));
+    // The operands of a maximum are no slots for weights, also through other nodes.
+    let limited = vec![
+        node("Max", &["x", "floor"], &["limited"]),
+        node("Identity", &["other"], &["same"]),
+        node("Max", &["limited", "same"], &["moved"]),
+        node("MatMul", &["moved", "w"], &["y"]),
+    ];
+    let stored = vec![noise("floor", &[6]), noise("other", &[6]), noise("w", &[6, 6])];
+    assert_eq!(names(limited.clone(), stored.clone()), ["w"]);
+    assert_eq!(fixed(limited, stored), ["floor", "other"]);
+    // Statistics, masks and scalars are constants by definition.
+    let known = vec![
+        node("BatchNormalization", &["x", "s", "b", "m", "v"], &["normal"]),
+        node("Add", &["normal", "mask"], &["masked"]),
+        node("Mul", &["masked", "half"], &["y"]),
+    ];
+    let mask = initializer("mask", &Tensor::f32(vec![2, 1], vec![0.0, -100.0]).unwrap());
+    let mut stored: Vec<TensorProto> = ["s", "b", "m", "v"]
+        .iter()
+        .map(|name| noise(name, &[2]))
+        .collect();
+    stored.extend([mask, noise("half", &[1])]);
+    assert_eq!(fixed(known, stored), [""; 0]);
 }

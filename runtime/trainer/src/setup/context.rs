@@ -72,6 +72,9 @@ impl<'a> Setup<'a> {
                 events(Event::Warning { message });
             }
         }
+        if let Some(message) = network.fixed_weights() {
+            events(Event::Warning { message });
+        }
         let candidate = Candidate {
             model: &network.headed,
             freeze: job.earliest_freeze(),

@@ -49,6 +49,20 @@ impl DividedNetwork {
         blocking(move || Self::divide(&job, &outputs)).await
     }
 
+    /// Names weights of the trained layers that are not trained, if there are any.
+    pub(super) fn fixed_weights(&self) -> Option<String> {
+        const SHOWN: usize = 4;
+        let fixed = self.suffix.fixed_weights();
+        let names: Vec<&str> = fixed
+            .iter()
+            .take(SHOWN)
+            .map(|weight| weight.name.as_str())
+            .collect();
+        let more = if fixed.len() > SHOWN { ", .." } else { "" };
+        let names = names.join(", ");
+        (!names.is_empty()).then(|| format!("not trained, because they look like constants: {names}{more}"))
+    }
+
     fn divide(job: &Job, outputs: &Outputs) -> Result<Self, TrainerError> {
         let before = job.model.network()?;
         let own = job.guest.takes() == SampleFiles::All;

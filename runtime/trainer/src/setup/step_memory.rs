@@ -97,7 +97,8 @@ mod tests {
         let TrainerError::StepMemory { smaller, .. } = error else {
             panic!("{error}");
         };
-        let (batch, accumulation) = (16, 8);
+        let batch = 16;
+        let accumulation = 8;
         assert_eq!(smaller, Some(SmallerBatch { batch, accumulation }));
         assert!(plan(batch, accumulation).check(bytes(20)).is_ok());
         let refused = plan(64, 1).check(1).unwrap_err().to_string();
