@@ -50,7 +50,7 @@ pub(crate) struct JpegHeader<'a> {
     restart_interval: u16,
     /// The next restart marker of the current scan.
     next_restart: u8,
-    /// Offset of the first restart marker that is not the expected one.
+    /// Offset of the first unexpected restart marker.
     pub(crate) stray_restart: Option<usize>,
 }
 
@@ -110,7 +110,9 @@ impl<'a> JpegHeader<'a> {
         input.extend(&self.essential);
         let bytes = bytes.get(..self.data_end).unwrap_or(bytes);
         let mut copied = self.scan_start.unwrap_or(bytes.len());
-        let (mut position, mut scans, mut in_scan) = (copied, 1, true);
+        let mut position = copied;
+        let mut scans = 1;
+        let mut in_scan = true;
         while let Some((marker, after)) = next_marker(bytes, position) {
             let is_restart = matches!(marker, 0xd0..=0xd7);
             // zune-jpeg requires that it meets the marker after these scans while reading ahead.

@@ -101,7 +101,9 @@ fn pixels(decoder: Decoder<Cursor<&[u8]>>, size: usize) -> Result<Vec<u8>, Image
 /// Reads all passes of an interlaced image and returns the samples.
 fn read_interlaced(reader: &mut Reader<Cursor<&[u8]>>) -> Result<Vec<u8>, ImageError> {
     let info = reader.info();
-    let (width, height, stride) = (info.width, info.height, row_bytes(info));
+    let width = info.width;
+    let height = info.height;
+    let stride = row_bytes(info);
     // The maximum is 64 bits per pixel.
     let bits = u8::try_from(info.bits_per_pixel()).map_err(|_| failed())?;
     let mut samples = vec![0; reader.output_buffer_size().ok_or_else(failed)?];

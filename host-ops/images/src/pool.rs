@@ -93,7 +93,9 @@ impl DecodePool {
             pool: TurnPool::start("decode", threads, TURN, clock, |work: Work| work())?,
             permits: Lock::default(),
         };
-        let (threads, tenant, limits) = (Arc::new(started), Arc::from(""), DecodeLimits::default());
+        let threads = Arc::new(started);
+        let tenant = Arc::from("");
+        let limits = DecodeLimits::default();
         Ok(Self {
             permits: threads.permits(&tenant),
             threads,

@@ -275,8 +275,8 @@ fn nanoseconds(seconds: i64, nanoseconds: i64) -> u64 {
     u64::try_from(time).unwrap_or_default()
 }
 
-/// Returns the time of the last change of a file that this store listed, in nanoseconds since 1970.
-/// `object_store` has no field for it.
+/// Returns the time of the last change of a file that this store listed, in nanoseconds since the
+/// Unix epoch. The store passes it as the version, because `object_store` does not report it.
 pub(crate) fn changed(meta: &ObjectMeta) -> Option<u64> {
     meta.version.as_deref()?.parse().ok()
 }

@@ -40,7 +40,7 @@ pub struct ObjectInfo {
     /// Class of the sample. Only set if the shard contains labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// Time of the file's last change (ctime) in nanoseconds since 1970. Only set for files in a folder, whose
+    /// Last change of the file (ctime) in nanoseconds since the Unix epoch. Only set for files in a folder, whose
     /// version (size and modification time) programs can keep while they replace the content. Not part of the
     /// version, because copies of a file have different times.
     #[serde(skip_serializing_if = "Option::is_none")]

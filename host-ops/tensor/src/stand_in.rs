@@ -1,7 +1,7 @@
 /// Content that is stored under the name of a file instead of the file itself, such as an image or a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum StandIn {
-    /// Pointer of Git LFS, whose file was not fetched.
+    /// Git LFS pointer. The file was not fetched.
     #[error("a Git LFS pointer instead of the file; run `git lfs pull` in the repository of the data")]
     GitLfs,
     /// Pointer of DVC.

@@ -6,7 +6,7 @@ use crate::onnx::{Dimension, DimensionValue, ModelProto, ValueInfo};
 use crate::{GraphError, InputSize, Model, operators};
 use std::collections::HashSet;
 
-/// Newest version of the ONNX format whose messages are known.
+/// Newest supported version of the ONNX format (IR).
 const NEWEST_FORMAT: i64 = 13;
 
 /// Choices for networks that leave their input or output open.

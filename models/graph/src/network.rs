@@ -209,7 +209,8 @@ pub(crate) fn obstacle(analysis: &Analysis<'_>) -> Option<String> {
     let mut nodes = analysis.model.nodes().iter().filter(is_data);
     let node = nodes.find(|node| operators::find(node).is_none_or(|operator| operator.versions.is_none()))?;
     if node.is_random() {
-        let (operator, place) = (&node.op_type, node.place());
+        let operator = &node.op_type;
+        let place = node.place();
         return Some(format!(
             "operator {operator} ({place}) draws random numbers; export the network after `model.eval()`"
         ));

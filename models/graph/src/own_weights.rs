@@ -194,7 +194,8 @@ impl<'a> Owned<'a> {
         if !self.frozen.contains(name) || !self.is_weight(name) {
             return None;
         }
-        let (copy, weight) = (self.fresh(name), self.stored.get(name)?.clone());
+        let copy = self.fresh(name);
+        let weight = self.stored.get(name)?.clone();
         self.store(TensorProto {
             name: copy.clone(),
             ..weight

@@ -82,7 +82,7 @@ pub(crate) fn decode(bytes: Bytes) -> Result<ModelProto, GraphError> {
     ModelProto::decode(bytes.clone()).map_err(|_| not_onnx(&bytes))
 }
 
-/// Returns the error for a file that could not be decoded. It explains what the file is, and what to do.
+/// Returns the error for a file that cannot be decoded, with the recognized format and the next step.
 pub(crate) fn not_onnx(bytes: &[u8]) -> GraphError {
     GraphError::NotOnnx {
         why: explain(bytes).into(),

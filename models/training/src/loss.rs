@@ -13,7 +13,7 @@ pub enum Loss {
         /// Fraction of the target to spread evenly over all classes, 0 (off) to below 1.
         label_smoothing: f64,
         /// Weight of every class; `None` weighs all classes equally. The loss is divided by the sum of the
-        /// weights of the samples' classes. It is 0 if all of them are 0, where PyTorch returns NaN.
+        /// weights of the samples' classes. If this sum is 0, the loss is 0, whereas PyTorch returns NaN.
         class_weights: Option<Vec<f64>>,
         /// True if targets are probabilities of all classes, as for mixed samples, instead of class indices.
         /// In this case the loss is divided by the number of samples, and `class_weights` only apply within a

@@ -110,7 +110,8 @@ impl<'a> Source<'a> {
 
     /// Returns true if the value `name` is computed from weights only, not from the input.
     pub(crate) fn is_derived(&self, name: &str) -> bool {
-        let (mut open, mut seen) = (vec![name], HashSet::new());
+        let mut open = vec![name];
+        let mut seen = HashSet::new();
         while let Some(name) = open.pop() {
             if name == self.input {
                 return false;

@@ -194,7 +194,8 @@ impl Features {
         let count = |samples: &Samples, view| {
             let keys = RowKeys::new(&self.root, view, self.job_id);
             let all = (0..samples.len()).filter_map(|index| samples.get(index));
-            let (mut known, mut new) = (Vec::new(), Vec::new());
+            let mut known = Vec::new();
+            let mut new = Vec::new();
             for sample in all {
                 match self.store.content(&keys, &sample) {
                     // The file is hashed before the row is used.

@@ -298,7 +298,8 @@ async fn large_images_of_a_pool_share_the_memory_of_one() {
         let pool = DecodePool::start(4).unwrap();
         pool.with_limits(DecodeLimits { max_bytes, ..limits })
     };
-    let (decoding, most) = (Arc::default(), Arc::default());
+    let decoding = Arc::default();
+    let most = Arc::default();
     let enough = pool(max_bytes);
     let loads = (0..6).map(|_| {
         let image = Counted {

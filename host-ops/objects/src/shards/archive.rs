@@ -103,7 +103,7 @@ enum CollectedKind {
 struct Records {
     /// Size of the header in bytes.
     size: u64,
-    /// Bytes of the header that are left.
+    /// Remaining bytes of the header.
     left: u64,
     record: Record,
 }

@@ -23,7 +23,8 @@ pub(super) fn batch_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Va
     if call.source.batch_norm != BatchNorm::Updated {
         return by_stored_statistics(tape, call);
     }
-    let (rank, channels) = (call.value(0)?.rank(), call.value(0)?.channels());
+    let rank = call.value(0)?.rank();
+    let channels = call.value(0)?.channels();
     statistics(call, rank, channels)?;
     if call.value(0)?.elements() > channels {
         by_moving_statistics(tape, call)

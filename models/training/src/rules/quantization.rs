@@ -34,7 +34,8 @@ pub(crate) fn quantized(tape: &mut Tape, call: &Call<'_>) -> Result<(Value, Vec<
         let Some(Range { dims, low, high }) = inside else {
             return dy.to_owned();
         };
-        let (low, high) = (tape.emit.floats(&dims, &low), tape.emit.floats(&dims, &high));
+        let low = tape.emit.floats(&dims, &low);
+        let high = tape.emit.floats(&dims, &high);
         let above = tape.emit.node("Greater", &[&x, &low], vec![]);
         let below = tape.emit.node("Less", &[&x, &high], vec![]);
         let within = tape.emit.node("And", &[&above, &below], vec![]);

@@ -14,8 +14,7 @@ const OUTPUTS: [&str; 3] = ["out", "plot", "predictions"];
 ///
 /// # Errors
 /// Returns a usage error with both arguments.
-pub(super) fn check(command: &Command, matches: &ArgMatches) -> Result<(), Error> {
-    let (mut command, mut matches) = (command, matches);
+pub(super) fn check(mut command: &Command, mut matches: &ArgMatches) -> Result<(), Error> {
     while let Some((name, inner)) = matches.subcommand() {
         let Some(subcommand) = command.find_subcommand(name) else {
             break;
@@ -40,7 +39,7 @@ pub(super) fn check(command: &Command, matches: &ArgMatches) -> Result<(), Error
     Ok(())
 }
 
-/// Returns the values of an argument as paths. A data root also stands for its table of labels.
+/// Returns the values of an argument as paths. A data root is replaced by its labels table.
 fn files(argument: &Arg, matches: &ArgMatches) -> Vec<PathBuf> {
     let id = argument.get_id().as_str();
     let values = matches.try_get_raw(id).ok().flatten().into_iter().flatten();

@@ -11,7 +11,7 @@ use serde_json::Value;
 pub(crate) struct CommandLine {
     /// The name of the program and the arguments.
     words: Vec<String>,
-    /// The command with its flags. If a flag is repeated, the last value is used.
+    /// Definition of the command and the flags. If a flag is repeated, the last value is used.
     root: Command,
     /// Parsed arguments, or `None` if the command line is invalid.
     matches: Option<ArgMatches>,

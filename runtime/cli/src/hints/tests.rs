@@ -16,15 +16,19 @@ const KINDS: [Kind; 26] = [
     ("other image size", || shape(InputSize::Fixed).into()),
     ("unknown cut", || unknown_cut().into()),
     ("unknown split", || {
-        let (policy, why) = ("lst".to_owned(), "did you mean last?".to_owned());
+        let policy = "lst".to_owned();
+        let why = "did you mean last?".to_owned();
         TrainerError::Policy { policy, why }.into()
     }),
     ("links", || {
-        let (root, links) = (root(), OutwardLinks::default());
+        let root = root();
+        let links = OutwardLinks::default();
         DatasetError::OutwardLinks { root, links }.into()
     }),
     ("no validation", || {
-        let (root, classes, part) = (root(), 3, None);
+        let root = root();
+        let classes = 3;
+        let part = None;
         TrainerError::from(DatasetError::NotDivided { root, classes, part }).into()
     }),
     ("two validations", || {
@@ -49,11 +53,14 @@ const KINDS: [Kind; 26] = [
         .into()
     }),
     ("guest", || {
-        let (guest, sha256) = ("own".to_owned(), "ab".to_owned());
+        let guest = "own".to_owned();
+        let sha256 = "ab".to_owned();
         TrainerError::GuestNeeded { guest, sha256 }.into()
     }),
     ("imprecise", || {
-        let (cosine, least, worst) = (0.5, 0.99, "a".to_owned());
+        let cosine = 0.5;
+        let least = 0.99;
+        let worst = "a".to_owned();
         TrainerError::Imprecise { cosine, least, worst }.into()
     }),
     ("memory of batches", || {
@@ -87,7 +94,8 @@ const KINDS: [Kind; 26] = [
     ("kept classifier", || setting(Conflict::HeadNotKept)),
     ("no classifier", || setting(Conflict::NoHead)),
     ("other division", || {
-        let (share, seed) = ("0.2".to_owned(), 7);
+        let share = "0.2".to_owned();
+        let seed = 7;
         setting(Conflict::OtherDivision { share, seed })
     }),
     ("revoked tokens", || {

@@ -150,7 +150,8 @@ impl Dataset {
             };
         }
         let folders = Folders::sort(listing, files);
-        let (part, numbered) = (folders.default_part(), folders.numbered);
+        let part = folders.default_part();
+        let numbered = folders.numbered;
         let classes = folders.into_part(part);
         let names = classes.keys().copied();
         AssumedNames {

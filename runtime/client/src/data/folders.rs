@@ -87,7 +87,7 @@ pub(crate) struct Folders<'a> {
     /// Classes that do not belong to a part: folders in the root, and labels in shards whose key names no
     /// part.
     pub(crate) classes: Classes<'a>,
-    /// Part of each folder.
+    /// The folders that are parts.
     pub(super) part_folders: PartFolders<'a>,
     /// True if class names are output numbers: labels of shards, or a table with all numbers from 0.
     pub(super) numbered: bool,

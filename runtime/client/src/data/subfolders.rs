@@ -22,7 +22,8 @@ impl Subfolders {
             .map(|(key, in_shard)| Some(key.rsplit_once('/')?.0).filter(|_| in_shard.is_empty()))
             .collect();
         let folders: BTreeSet<&str> = folders?.into_iter().collect();
-        let (first, last) = (folders.first()?, folders.last()?);
+        let first = folders.first()?;
+        let last = folders.last()?;
         // The folders are sorted, so the first and the last have the shortest common prefix.
         let shared = first
             .split('/')

@@ -295,7 +295,8 @@ fn numbered_folders_keep_the_order_of_text_and_a_table_of_all_numbers_that_of_ou
 
 #[test]
 fn names_in_different_normalizations_are_one_class_unless_both_are_trained() {
-    let (composed, decomposed) = ("caf\u{e9}", "cafe\u{301}");
+    let composed = "caf\u{e9}";
+    let decomposed = "cafe\u{301}";
     let key = |part: &str, class: &str| format!("{part}/{class}/1.jpg");
     let keys = [
         key("train", composed),

@@ -64,7 +64,8 @@ impl Classes {
         let mut pairs = Vec::new();
         let mut right = 0;
         for ((label, predicted), count) in &predictions.pairs {
-            let (label, predicted) = (place(*label), place(*predicted));
+            let label = place(*label);
+            let predicted = place(*predicted);
             let both = if label.is_some() && label == predicted {
                 *count
             } else {

@@ -120,7 +120,8 @@ impl LockedRun {
         &self,
         samples: SampleIndex,
     ) -> Result<(JobNote, Option<Rearrangement>), TrainerError> {
-        let (path, create) = (self.path.join(SAMPLES), self.create);
+        let path = self.path.join(SAMPLES);
+        let create = self.create;
         let digest = self
             .samples
             .clone()

@@ -106,13 +106,15 @@ mod tests {
                 .push(node("Cast", &["said"], &["half"]).with([int("to", half.into())]));
             graph.output = vec![value("half", half, &[Axis::batch(), Axis::Fixed(7)])];
             let model = Model::from_proto(proto).unwrap();
-            let (options, interrupt) = (SessionOptions::default(), Interrupt::new());
+            let options = SessionOptions::default();
+            let interrupt = Interrupt::new();
             let forward = Forward::open(&model, 2, &options, &interrupt, "testing").unwrap();
             let rows = Tensor::f32([1, 3, 8, 8], vec![0.5; 3 * 8 * 8]).unwrap();
             let scores = Scorer::new(forward, &model, Task::Classes).run(&rows).unwrap();
             scores.as_f32().unwrap().to_vec()
         };
-        let (plain, taken_back) = (scores("Identity"), scores("Softmax"));
+        let plain = scores("Identity");
+        let taken_back = scores("Softmax");
         assert_eq!((plain.len(), taken_back.len()), (7, 7));
         // Logits from probabilities differ by a constant.
         let moved = plain[0] - taken_back[0];

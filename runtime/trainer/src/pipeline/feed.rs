@@ -357,7 +357,9 @@ fn joined(mut views: Vec<(usize, Fetched)>) -> Result<Fetched, TrainerError> {
     {
         return Ok(fetched);
     }
-    let (mut rows, mut indices, mut bad) = (Vec::new(), Vec::new(), Vec::new());
+    let mut rows = Vec::new();
+    let mut indices = Vec::new();
+    let mut bad = Vec::new();
     let mut transfer = Transfer::default();
     for (first, fetched) in views {
         indices.extend(fetched.indices.iter().map(|index| first + index));

@@ -164,7 +164,8 @@ impl RequiresGrad {
     fn check(expected: &str, suffix: &Model, changed: &HashSet<String>) -> Result<()> {
         let Self { trained, fixed } =
             serde_json::from_str(expected).context("invalid names in the metadata")?;
-        let (stored, head) = (suffix.initializers(), suffix.head_weights()?);
+        let stored = suffix.initializers();
+        let head = suffix.head_weights()?;
         let compared = |name: &&String| stored.contains_key(name.as_str()) && !head.contains(name);
         let untrained: Vec<_> = trained
             .iter()

@@ -274,7 +274,8 @@ fn bad_images_are_skipped() {
     let folder = newest_run(&scratch);
     let resumed = ["train", "--resume", &folder, "--on-bad-sample", "skip"];
     assert_eq!(steps, [serde_json::json!({"run": resumed})]);
-    let (model, out) = (text(&demo("backbone.onnx")), text(&scratch.path("x.parquet")));
+    let model = text(&demo("backbone.onnx"));
+    let out = text(&scratch.path("x.parquet"));
     let mut extract = frostline();
     extract.args(["extract", "--json", "--model", &model, "--out", &out, "--data"]);
     let steps = follow(extract.arg(scratch.path("photos")), &[]);
@@ -317,7 +318,8 @@ fn a_state_without_a_record_of_revoked_tokens() {
     let scratch = Scratch::with_photos(4, 2);
     let state = scratch.path("state");
     let host = scratch.host(&[]);
-    let (url, token) = (host.url(), text(host.token_file()));
+    let url = host.url();
+    let token = text(host.token_file());
     let trained = scratch.train(&["--host", &url, "--token-file", &token]);
     assert_eq!(trained.code, Some(0), "{trained:?}");
     drop(host);
@@ -342,7 +344,8 @@ mod needs_guests {
         let guest = text(&built_guest("own-pixels"));
         let trained = scratch.train(&["--guest", &guest, "--split", "features"]);
         assert_eq!(trained.code, Some(0), "{trained:?}");
-        let (tuned, data) = (scratch.path("tuned.onnx"), scratch.path("photos"));
+        let tuned = scratch.path("tuned.onnx");
+        let data = scratch.path("photos");
         let mut eval = frostline();
         eval.args(["eval", "--json", "--model"]).arg(tuned);
         follow(eval.arg("--data").arg(data), &[("guest", &guest)]);

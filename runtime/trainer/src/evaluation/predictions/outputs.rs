@@ -85,7 +85,8 @@ mod tests {
 
     #[test]
     fn undefined_probabilities_predict_nothing() {
-        let (nan, infinite) = (f32::NAN, f32::INFINITY);
+        let nan = f32::NAN;
+        let infinite = f32::INFINITY;
         for row in [
             [nan, nan, nan],
             [5.0, nan, 1.0],
