@@ -67,9 +67,11 @@ impl Kept {
     /// Returns true for each sample with cached features. Includes features written by other processes.
     fn has(&self, py: Python<'_>, samples: Vec<Bound<'_, PyAny>>) -> PyResult<Vec<bool>> {
         let open = self.open(py)?;
+        // A key depends on the hash of the content, which another process may have recorded.
+        py.detach(|| open.store.refresh())
+            .map_err(|error| errors::general(py, &error.to_string()))?;
         let keys = open.keys(&samples)?;
-        let has = py.detach(|| open.store.refresh().map(|()| open.store.has(&keys)));
-        has.map_err(|error| errors::general(py, &error.to_string()))
+        Ok(py.detach(|| open.store.has(&keys)))
     }
 
     /// Returns cached features and the indices of the corresponding samples.

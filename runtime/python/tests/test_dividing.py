@@ -267,7 +267,7 @@ class Dividing(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "has no module '0' "):
             network.cut(network.export(model, EXAMPLE), "0")
         frozen = _Frozen(model, "0", suffix, EXAMPLE, None)
-        self.addCleanup(frozen.folder.cleanup)
+        self.addCleanup(frozen.folder.remove)
         self.assertEqual(frozen.row, tuple(model[0](EXAMPLE).shape[1:]))
         torch.testing.assert_close(network.run(frozen.layers, EXAMPLE), model[0](EXAMPLE))
 

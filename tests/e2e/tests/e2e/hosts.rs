@@ -235,7 +235,7 @@ mod long {
     use super::*;
 
     #[test]
-    fn a_host_that_dies_for_good_ends_the_job() {
+    fn a_host_that_dies_for_good_ends_the_job_and_the_model_is_written() {
         let scratch = Scratch::with_photos(16, 4);
         let mut host = scratch.host(&[]);
         let flags = [
@@ -256,7 +256,17 @@ mod long {
         assert!(lines.any(|line| line.unwrap().contains("\"step\"")));
         host.kill().unwrap();
         lines.for_each(drop);
-        let output = child.wait_with_output().unwrap();
-        scratch.assert_failed(&Finished::from(output), &[&host.url()[7..]]);
+        let run = Finished::from(child.wait_with_output().unwrap());
+        assert_eq!(run.code, Some(1), "{run:?}");
+        let failure = run.failure().unwrap();
+        let error = failure["error"].as_str().unwrap();
+        assert!(error.contains(&host.url()[7..]), "{error}");
+        // The steps before the failure are kept.
+        let out = scratch.path("tuned.onnx");
+        assert!(
+            error.contains(&format!("was written to {}", out.display())),
+            "{error}"
+        );
+        assert!(out.exists());
     }
 }
