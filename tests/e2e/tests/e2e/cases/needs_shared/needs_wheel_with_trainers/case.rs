@@ -62,6 +62,9 @@ impl Case {
             .current_dir(self.path(""))
             .env("PATH", path)
             .env("FROSTLINE", binary)
+            // Cases use the feature cache as users do, each in its own folder.
+            .env_remove("FROSTLINE_FEATURE_CACHE")
+            .env("FROSTLINE_FEATURE_FOLDER", self.scratch.path("features"))
             .env("FROSTLINE_REPO", repository());
         finish(command).unwrap()
     }
