@@ -40,7 +40,10 @@ pub fn fold_batch_norms(model: &Model) -> Result<Model, GraphError> {
             map = next.map;
             output = next.output;
         }
-        if let Some((node, tensors)) = layer.mapped(&map, output)?.filter(|_| !readers.is_empty()) {
+        if readers.is_empty() {
+            continue;
+        }
+        if let Some((node, tensors)) = layer.mapped(&map, output)? {
             folded.insert(index, node);
             removed.extend(readers);
             weights.extend(tensors);
