@@ -2,6 +2,7 @@
 //!
 //! Operator: <https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.MultiHeadAttention>
 
+mod linear;
 mod pattern;
 mod rewrite;
 mod sources;
@@ -26,8 +27,8 @@ const BATCHES: [usize; 2] = [1009, 1013];
 ///
 /// The pattern is found by its structure, so exporters may scale before or after the product, in parts and at
 /// any layer in between, and order the axes in any way. The fused operator reads the tensors from which query,
-/// key and value were reshaped, so these reshapes and transpositions disappear. The batch is free, and lengths
-/// and heads are fixed. An attention remains as it is if
+/// key and value were reshaped, so these reshapes and transpositions disappear, also if a linear layer is in
+/// between. The batch is free, and lengths and heads are fixed. An attention remains as it is if
 ///
 /// - another node or the network's output reads a score or a probability,
 /// - scores are masked by other means than adding a bias with an entry per query and key (such as the masks
@@ -40,6 +41,31 @@ const BATCHES: [usize; 2] = [1009, 1013];
 /// # Errors
 /// Returns the errors of [`Model::from_proto`].
 pub fn fuse_attention(model: &Model) -> Result<(Model, usize), GraphError> {
+    let fused = fuse_as_written(model)?;
+    if fused.1 == 0 {
+        return Ok(fused);
+    }
+    // Both orders compute the same. The one with fewer transpositions is faster.
+    let moved = linear::transposed_at_attention(model).and_then(|moved| fuse_as_written(&moved));
+    Ok(match moved {
+        Ok(moved) if moved.1 == fused.1 && transpositions(&moved.0) < transpositions(&fused.0) => moved,
+        _ => fused,
+    })
+}
+
+/// Returns the number of transpositions of tensors other than weights.
+fn transpositions(model: &Model) -> usize {
+    let constants = model.constants();
+    let nodes = model
+        .nodes()
+        .iter()
+        .filter(|node| node.standard_operator() == Some("Transpose"));
+    let inputs = nodes.filter_map(|node| node.input_name(0));
+    inputs.filter(|input| !constants.contains_key(input)).count()
+}
+
+/// Fuses attention without moving other nodes.
+fn fuse_as_written(model: &Model) -> Result<(Model, usize), GraphError> {
     let unchanged = || Ok((model.clone(), 0));
     if model.opset() < FIRST_OPSET {
         return unchanged();
