@@ -6,6 +6,7 @@ mod linear;
 mod pattern;
 mod rewrite;
 mod sources;
+mod targets;
 
 use crate::links::Links;
 use frostline_graph::onnx::{GraphProto, ModelProto, NodeProto, OperatorSetId, data_type};
@@ -41,12 +42,20 @@ const BATCHES: [usize; 2] = [1009, 1013];
 /// # Errors
 /// Returns the errors of [`Model::from_proto`].
 pub fn fuse_attention(model: &Model) -> Result<(Model, usize), GraphError> {
-    let fused = fuse_as_written(model)?;
+    let unchanged = || Ok((model.clone(), 0));
+    if model.opset() < FIRST_OPSET {
+        return unchanged();
+    }
+    // Without shapes, no attention is known.
+    let Ok(simple) = targets::with_constant_targets(model) else {
+        return unchanged();
+    };
+    let fused = fuse_as_written(&simple)?;
     if fused.1 == 0 {
-        return Ok(fused);
+        return unchanged();
     }
     // Both orders compute the same. The one with fewer transpositions is faster.
-    let moved = linear::transposed_at_attention(model).and_then(|moved| fuse_as_written(&moved));
+    let moved = linear::transposed_at_attention(&simple).and_then(|moved| fuse_as_written(&moved));
     Ok(match moved {
         Ok(moved) if moved.1 == fused.1 && transpositions(&moved.0) < transpositions(&fused.0) => moved,
         _ => fused,
@@ -66,17 +75,10 @@ fn transpositions(model: &Model) -> usize {
 
 /// Fuses attention without moving other nodes.
 fn fuse_as_written(model: &Model) -> Result<(Model, usize), GraphError> {
-    let unchanged = || Ok((model.clone(), 0));
-    if model.opset() < FIRST_OPSET {
-        return unchanged();
-    }
-    let [Ok(shapes), Ok(others)] = BATCHES.map(|batch| model.shapes(batch)) else {
-        return unchanged();
-    };
     let network = AttentionGraph {
         links: Links::new(model),
-        shapes,
-        others,
+        shapes: model.shapes(BATCHES[0])?,
+        others: model.shapes(BATCHES[1])?,
     };
     let mut rewrite = Rewrite::default();
     for (index, node) in model.nodes().iter().enumerate() {
@@ -85,9 +87,6 @@ fn fuse_as_written(model: &Model) -> Result<(Model, usize), GraphError> {
         }
     }
     let count = rewrite.count();
-    if count == 0 {
-        return unchanged();
-    }
     let graph = rewrite.graph(model.graph());
     Ok((with_domain(model, graph)?.without_unread(), count))
 }

@@ -297,7 +297,7 @@ fn a_guard_against_nan_is_dropped() {
 
 /// The legacy exporter of torch computes targets from the shapes of replaced values.
 #[test]
-fn shapes_of_replaced_values_remain_readable() {
+fn targets_computed_from_shapes_become_constants() {
     let mut builder = Builder::default();
     let [query, key, value] = separate(&mut builder);
     let scores = scores(&mut builder, &query, &key);
@@ -307,6 +307,22 @@ fn shapes_of_replaced_values_remain_readable() {
     let other = builder.linear("x", HIDDEN, HIDDEN);
     let reshaped = builder.add("Reshape", &[&other, &shape]);
     let back = builder.reshape(&reshaped, &[0, 5, 12]);
+    let sum = builder.add("Add", &[&output, &back]);
+    let fused = fused(&network(builder, &sum), 1);
+    assert_eq!(count(&fused, "Shape"), 0);
+}
+
+#[test]
+fn shapes_of_replaced_values_remain_readable() {
+    let mut builder = Builder::default();
+    let [query, key, value] = separate(&mut builder);
+    let scores = scores(&mut builder, &query, &key);
+    let product = weighted(&mut builder, &scores, &value);
+    let shape = builder.add("Shape", &[&product]);
+    let output = joined(&mut builder, &product);
+    let one = builder.weight(&[1]);
+    let expanded = builder.add("Expand", &[&one, &shape]);
+    let back = builder.reshape(&expanded, &[0, 5, 12]);
     let sum = builder.add("Add", &[&output, &back]);
     let fused = fused(&network(builder, &sum), 1);
     assert_eq!(count(&fused, "Shape"), 1);
@@ -500,4 +516,23 @@ fn a_fixed_batch_is_fused() {
         operators(&fused.with_graph(open).unwrap()),
         ["MultiHeadAttention"]
     );
+}
+
+mod needs_shared {
+    use super::*;
+    use frostline_needs::shared_file;
+
+    /// ViT-B/16 of both exporters of torch, without weights.
+    #[test]
+    fn every_block_of_a_vit_is_fused_without_transpositions() {
+        for opset in [17, 20] {
+            let path = shared_file(&format!("models/skeletons/vit_b_16.opset{opset}.onnx"));
+            let network = Model::read(path).unwrap();
+            let (fused, attentions) = fuse_attention(&network).unwrap();
+            assert_eq!(attentions, 12);
+            assert_eq!(count(&fused, "Softmax"), 0);
+            // The patches, and the weights of a projection per block.
+            assert_eq!(count(&fused, "Transpose"), 1 + 12, "opset {opset}");
+        }
+    }
 }
