@@ -14,6 +14,10 @@ pub struct CudaOptions {
     /// Computes a convolution, its bias and the following activation in a single operator of cuDNN, if cuDNN
     /// has one. The default is false. Each shape is compiled when it first occurs.
     pub fuse_conv_bias: bool,
+    /// Captures the kernels of a stage's first execution in a CUDA graph, and launches them together for later
+    /// batches of the same shape. The default is false. Networks with nodes on the CPU are executed without a
+    /// graph.
+    pub graphs: bool,
 }
 
 impl CudaOptions {
@@ -36,6 +40,7 @@ pub(crate) fn provider(index: i32, options: &SessionOptions) -> CUDA {
         .with_conv_algorithm_search(ConvAlgorithmSearch::Heuristic)
         .with_conv_max_workspace(false)
         .with_fuse_conv_bias(options.cuda.fuse_conv_bias)
+        .with_cuda_graph(options.cuda.graphs)
         .with_prefer_nhwc(options.cuda.uses_nhwc(options.precision));
     match options.arena_bytes {
         Some(bytes) => provider.with_memory_limit(usize::try_from(bytes).unwrap_or(usize::MAX)),
@@ -83,17 +88,20 @@ mod tests {
         let usual = SessionOptions::default();
         assert_eq!(option(&usual, "fuse_conv_bias"), "false");
         assert_eq!(option(&usual, "use_tf32"), "false");
+        assert_eq!(option(&usual, "enable_cuda_graph"), "false");
         let changed = SessionOptions {
             precision: Precision::Tf32,
             arena_bytes: Some(1 << 30),
             cuda: CudaOptions {
                 fuse_conv_bias: true,
+                graphs: true,
                 ..CudaOptions::default()
             },
             ..usual
         };
         assert_eq!(option(&changed, "fuse_conv_bias"), "true");
         assert_eq!(option(&changed, "use_tf32"), "true");
+        assert_eq!(option(&changed, "enable_cuda_graph"), "true");
         assert_eq!(option(&changed, "gpu_mem_limit"), "1073741824");
     }
 }

@@ -14,6 +14,7 @@
 //! - [`Interrupt`] ends a session's operation from another thread.
 
 mod binding;
+mod captured;
 mod cuda;
 mod device;
 mod error;

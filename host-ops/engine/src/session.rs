@@ -1,10 +1,11 @@
+use crate::captured::{self, Capture};
 use crate::interrupt::Target;
 use crate::prepared::{NETWORK, WEIGHTS, try_out};
 use crate::{CudaOptions, Device, EngineError, Interrupt, TensorSlot, library, slot, values};
 use frostline_tensor::{Precision, Tensor};
 use ort::ep::{CPU, CUDA, ExecutionProvider};
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
-use ort::session::{RunOptions, SessionInputValue, SessionOutputs};
+use ort::session::{SessionInputValue, SessionOutputs};
 use ort::value::DynValue;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -62,6 +63,7 @@ pub struct Session {
     outputs: Vec<TensorSlot>,
     /// Step outputs that overwrite the previous state.
     pub(crate) in_place: BTreeSet<String>,
+    pub(crate) capture: Capture,
 }
 
 impl Session {
@@ -85,7 +87,23 @@ impl Session {
         options: &SessionOptions,
         interrupt: &Interrupt,
     ) -> Result<Self, EngineError> {
-        Self::load(builder(options)?, model, options, interrupt)
+        match Self::load(builder(options)?, model, options, interrupt) {
+            Err(EngineError::Model { reason })
+                if options.cuda.graphs && reason.contains(captured::REFUSED) =>
+            {
+                tracing::debug!(reason, "executing a network without a CUDA graph");
+                let cuda = CudaOptions {
+                    graphs: false,
+                    ..options.cuda
+                };
+                let options = SessionOptions {
+                    cuda,
+                    ..options.clone()
+                };
+                Self::load(builder(&options)?, model, &options, interrupt)
+            }
+            loaded => loaded,
+        }
     }
 
     /// Opens a model with external data, where `weights` is the content of the file that the model calls
@@ -193,7 +211,11 @@ impl Session {
                 });
             }
         };
-        Ok(Self::new(inner, options.device))
+        let mut session = Self::new(inner, options.device);
+        if options.cuda.graphs && options.device != Device::Cpu {
+            session.capture = Capture::Ready;
+        }
+        Ok(session)
     }
 
     pub(crate) fn new(inner: ort::session::Session, device: Device) -> Self {
@@ -205,6 +227,7 @@ impl Session {
             inputs,
             outputs,
             in_place: BTreeSet::new(),
+            capture: Capture::Off,
         }
     }
 
@@ -260,7 +283,7 @@ impl Session {
         interrupt: &Interrupt,
         take: impl FnOnce(&mut SessionOutputs<'_>) -> Result<T, EngineError>,
     ) -> Result<T, EngineError> {
-        let options = Arc::new(RunOptions::new().map_err(EngineError::internal("prepare an execution"))?);
+        let options = Arc::new(self.run_options(false)?);
         let guarded = interrupt.guard(Target::Run(Arc::clone(&options)))?;
         let ran = self.inner.run_with_options(inputs, &options);
         drop(guarded);

@@ -357,6 +357,7 @@ fn options_of_the_device_reach_the_sessions_of_the_process() {
         cuda: CudaOptions {
             nhwc: Some(false),
             fuse_conv_bias: true,
+            graphs: true,
         },
         ..LanesConfig::default()
     };
