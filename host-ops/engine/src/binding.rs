@@ -118,14 +118,8 @@ impl Session {
         .map_err(taking)?;
         match passage.pixels {
             Some(pixels) if on_cpu.is_none() => {
-                let normalizer = match staging.normalizer.take() {
-                    Some(normalizer) => normalizer,
-                    None => Normalizer::open(self.device)?,
-                };
-                let floats = staging
-                    .normalizer
-                    .insert(normalizer)
-                    .run(input, pixels, None, interrupt)?;
+                let normalizer = opened(&mut staging.normalizer, self.device)?;
+                let floats = normalizer.run(input, pixels, None, interrupt)?;
                 binding.bind_input(from, &floats).map_err(taking)
             }
             _ => binding.bind_input(from, input).map_err(taking),
@@ -148,11 +142,7 @@ impl Session {
         let Some(pixels) = passage.pixels else {
             return input.copy_into(to).map_err(taking);
         };
-        let normalizer = match staging.normalizer.take() {
-            Some(normalizer) => normalizer,
-            None => Normalizer::open(self.device)?,
-        };
-        let normalizer = staging.normalizer.insert(normalizer);
+        let normalizer = opened(&mut staging.normalizer, self.device)?;
         normalizer.run(input, pixels, Some(to), interrupt).map(drop)
     }
 
@@ -219,6 +209,15 @@ impl Staging {
             *kept = kept.take().filter(|tensor| is_kept(byte_len(tensor)));
         }
     }
+}
+
+/// Returns the normalizer in `kept`, which is opened on the first use.
+fn opened(kept: &mut Option<Normalizer>, device: Device) -> Result<&mut Normalizer, EngineError> {
+    let normalizer = match kept.take() {
+        Some(normalizer) => normalizer,
+        None => Normalizer::open(device)?,
+    };
+    Ok(kept.insert(normalizer))
 }
 
 fn is_kept(bytes: Option<usize>) -> bool {

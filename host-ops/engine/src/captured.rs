@@ -1,6 +1,6 @@
 //! Executions that replay a CUDA graph.
 //!
-//! ONNX Runtime captures the kernels of a session's first execution, and later launches them all at once. The
+//! ONNX Runtime captures the kernels of a session's first execution, and launches them together in later executions. The
 //! kernels read and write the addresses of the first execution, and bound host memory is not copied, so inputs
 //! and outputs need tensors on the device that stay where they are. See
 //! <https://onnxruntime.ai/docs/execution-providers/CUDA-ExecutionProvider.html#using-cuda-graphs-preview>.
@@ -30,7 +30,7 @@ pub(crate) enum Capture {
     Off,
     /// The next batch determines the shapes.
     Ready,
-    /// The graph is for batches of this type and shape. Others are executed without a graph.
+    /// The graph is for batches of this type and shape. Batches of other shapes are executed without a graph.
     For(FixedTensors),
     /// An execution failed or was interrupted, possibly during the capture. ONNX Runtime then keeps a graph of
     /// the kernels so far, which must not be replayed. The tensors exist as long as that graph.
@@ -77,8 +77,8 @@ impl Session {
         options().map_err(EngineError::internal("prepare an execution"))
     }
 
-    /// Takes the tensors of the session's graph if it fits a batch with an output like `made`. The first call
-    /// allocates them.
+    /// Takes the tensors of the session's graph if it fits a batch with an output like `made`. Allocates
+    /// the tensors in the first call.
     ///
     /// # Errors
     /// Returns [`EngineError::OutOfMemory`] or [`EngineError::Internal`] if they cannot be allocated.

@@ -29,15 +29,15 @@ const BATCHES: [usize; 2] = [1009, 1013];
 /// The pattern is found by its structure, so exporters may scale before or after the product, in parts and at
 /// any layer in between, and order the axes in any way. The fused operator reads the tensors from which query,
 /// key and value were reshaped, so these reshapes and transpositions disappear, also if a linear layer is in
-/// between. The batch is free, and lengths and heads are fixed. An attention remains as it is if
+/// between. The batch is free, and lengths and heads are fixed. An attention is not replaced if
 ///
 /// - another node or the network's output reads a score or a probability,
 /// - scores are masked by other means than adding a bias with an entry per query and key (such as the masks
 ///   per window of Swin), or the scale is not a single positive constant,
 /// - its sizes are unknown or depend on the batch, or the operators are older than set 13.
 ///
-/// Exporters replace probabilities that are not a number by 0. The fused operator does not, which makes a
-/// difference for rows of infinite scores only.
+/// Some exporters replace NaN in probabilities with 0. The fused operator does not. The results differ only for
+/// queries whose scores are all infinite.
 ///
 /// # Errors
 /// Returns the errors of [`Model::from_proto`].

@@ -1,4 +1,4 @@
-//! Order of the elements of a tensor, as axes that are products of named parts.
+//! Layout of tensors: the order of elements, expressed as axes that are products of named parts.
 
 /// Part of an attention tensor's elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,14 +12,15 @@ pub(crate) enum Part {
     Joint,
 }
 
-/// Part with its size, which exceeds 1.
+/// Part and its size, which is 2 or more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Factor {
     part: Part,
     size: usize,
 }
 
-/// Axes of a tensor, outermost first. An axis is the product of its factors, and 1 without factors.
+/// Axes of a tensor, outermost first. The size of an axis is the product of the factors, or 1 if the axis has
+/// no factors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Layout(Vec<Vec<Factor>>);
 
@@ -41,7 +42,7 @@ impl Step {
     }
 }
 
-/// Cost of an operation that copies nothing.
+/// Cost of an operation that does not copy the tensor.
 pub(crate) const RESHAPE: u32 = 1;
 /// Cost of an operation that copies the tensor.
 pub(crate) const COPY: u32 = 3;
@@ -108,8 +109,8 @@ impl Layout {
         Some(Self(axes))
     }
 
-    /// Returns the layout of one entry of this joint tensor, with the axis to slice and the number of slices'
-    /// elements along it. Returns `None` if the entries are not contiguous on any axis.
+    /// Returns the layout of one entry of this joint tensor, with the axis to slice and the size of a slice along this
+    /// axis. Returns `None` if the entries are not contiguous on any axis.
     pub(crate) fn entry(&self) -> Option<(usize, usize, Self)> {
         let is_joint = |axis: &Vec<Factor>| axis.first().is_some_and(|factor| factor.part == Part::Joint);
         let axis = self.0.iter().position(is_joint)?;

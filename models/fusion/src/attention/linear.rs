@@ -38,7 +38,7 @@ fn changed(model: &Model, pass: Pass) -> Result<Model, GraphError> {
         constants: Vec::new(),
     };
     for (index, node) in model.nodes().iter().enumerate() {
-        // Most nodes are not a part of such a layer.
+        // `None` if the node does not belong to a layer that this pass changes.
         let _: Option<()> = match pass {
             Pass::MultiplyWithoutFlattening => edit.multiply_without_flattening(index, node),
             Pass::TransposeBefore => edit.transpose_before(index, node),
@@ -95,8 +95,8 @@ impl<'a> Edit<'a> {
         }
     }
 
-    /// Replaces `nodes`, given in order of execution, by `new` in place of the last one. Does nothing if one of
-    /// them was replaced before.
+    /// Replaces `nodes`, given in order of execution, by `new` in place of the last one. Keeps all
+    /// nodes if one of them is already replaced.
     fn replace(&mut self, nodes: &[usize], new: Vec<NodeProto>) {
         let Some((last, first)) = nodes.split_last() else {
             return;

@@ -99,7 +99,7 @@ impl<'a> AttentionGraph<'a> {
     }
 
     /// Returns the input of the `Softmax` over the last axis that produces `value`. Nodes in between return
-    /// their input, or replace NaN by 0.
+    /// their input unchanged, or replace NaN with 0.
     fn softmax_input(&self, mut value: &'a str, inside: &mut Inside<'a>) -> Option<&'a str> {
         loop {
             let (index, node) = self.links.producer(value)?;

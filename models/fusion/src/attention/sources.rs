@@ -32,8 +32,9 @@ impl Access {
 /// Treatment of constant factors between a source and an operand.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scaling {
-    /// They become a part of the attention's scale.
+    /// Included in the attention's scale.
     Included,
+    /// Not supported, which ends the search for a source.
     None,
 }
 
