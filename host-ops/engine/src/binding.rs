@@ -23,7 +23,7 @@ const KEPT_BYTES: usize = 256 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Staging {
     input: Option<DynTensor>,
-    output: Option<DynTensor>,
+    pub(crate) output: Option<DynTensor>,
     normalizer: Option<Normalizer>,
 }
 
@@ -55,11 +55,22 @@ impl Session {
         let ExecutionInput { to, batch, .. } = passage;
         let made = self.output(to)?.batch_of(batch.rows().unwrap_or_default());
         self.check_batch(passage)?;
+        let kept = made
+            .as_ref()
+            .filter(|(dtype, shape)| is_kept(shape.bytes(dtype.size()).ok()));
+        if let Some(made) = kept
+            && let Some(fixed) = self.take_fixed(passage, made)?
+        {
+            let ran = self.run_captured(staging, fixed, passage, interrupt, take);
+            staging.settle();
+            return ran;
+        }
         let keeping = |error: ort::Error| EngineError::internal("allocate the memory of a batch")(error);
         let mut binding = self.inner.create_binding().map_err(keeping)?;
         self.bind_batch(&mut binding, staging, passage, interrupt)?;
         self.bind_made(&mut binding, staging, to, made).map_err(keeping)?;
-        let ran = self.run_binding(&binding, interrupt, |outputs| {
+        let options = self.run_options(false)?;
+        let ran = self.run_binding(&binding, options, interrupt, |outputs| {
             values::view(to, find_output(outputs, to)?, take)
         });
         staging.settle();
@@ -107,18 +118,32 @@ impl Session {
         .map_err(taking)?;
         match passage.pixels {
             Some(pixels) if on_cpu.is_none() => {
-                let normalizer = match staging.normalizer.take() {
-                    Some(normalizer) => normalizer,
-                    None => Normalizer::open(self.device)?,
-                };
-                let floats = staging
-                    .normalizer
-                    .insert(normalizer)
-                    .run(input, pixels, interrupt)?;
+                let normalizer = opened(&mut staging.normalizer, self.device)?;
+                let floats = normalizer.run(input, pixels, None, interrupt)?;
                 binding.bind_input(from, &floats).map_err(taking)
             }
             _ => binding.bind_input(from, input).map_err(taking),
         }
+    }
+
+    /// Writes the batch to `to`, a tensor on the session's device. Pixels are normalized by the device.
+    pub(crate) fn fill(
+        &self,
+        to: &mut DynTensor,
+        staging: &mut Staging,
+        passage: ExecutionInput<'_>,
+        interrupt: &Interrupt,
+    ) -> Result<(), EngineError> {
+        let taking = |error: ort::Error| EngineError::internal("copy the batch")(error);
+        let batch = passage.batch;
+        let memory = self.input_memory().map_err(taking)?;
+        let input = reserve(&mut staging.input, &memory, batch.dtype(), batch.shape()).map_err(taking)?;
+        values::write(batch, input).map_err(taking)?;
+        let Some(pixels) = passage.pixels else {
+            return input.copy_into(to).map_err(taking);
+        };
+        let normalizer = opened(&mut staging.normalizer, self.device)?;
+        normalizer.run(input, pixels, Some(to), interrupt).map(drop)
     }
 
     /// Binds the output to the output buffer if its shape is known and small enough to be kept.
@@ -158,10 +183,11 @@ impl Session {
     pub(crate) fn run_binding<T>(
         &mut self,
         binding: &IoBinding,
+        options: RunOptions,
         interrupt: &Interrupt,
         take: impl FnOnce(&mut SessionOutputs<'_>) -> Result<T, EngineError>,
     ) -> Result<T, EngineError> {
-        let options = Arc::new(RunOptions::new().map_err(EngineError::internal("prepare an execution"))?);
+        let options = Arc::new(options);
         let guarded = interrupt.guard(Target::Run(Arc::clone(&options)))?;
         let ran = self.inner.run_binding_with_options(binding, &options);
         drop(guarded);
@@ -185,6 +211,15 @@ impl Staging {
     }
 }
 
+/// Returns the normalizer in `kept`, which is opened on the first use.
+fn opened(kept: &mut Option<Normalizer>, device: Device) -> Result<&mut Normalizer, EngineError> {
+    let normalizer = match kept.take() {
+        Some(normalizer) => normalizer,
+        None => Normalizer::open(device)?,
+    };
+    Ok(kept.insert(normalizer))
+}
+
 fn is_kept(bytes: Option<usize>) -> bool {
     bytes.is_some_and(|bytes| bytes <= KEPT_BYTES)
 }
@@ -192,7 +227,7 @@ fn is_kept(bytes: Option<usize>) -> bool {
 /// Returns the buffer in `kept` if it has this type and shape. Otherwise replaces it by a new one in
 /// `memory`. New buffers contain zeros, because a kernel may leave the output unwritten and earlier contents
 /// must not be revealed.
-fn reserve<'a>(
+pub(crate) fn reserve<'a>(
     kept: &'a mut Option<DynTensor>,
     memory: &Allocator,
     dtype: DType,
@@ -210,7 +245,7 @@ fn reserve<'a>(
     Ok(kept.insert(tensor))
 }
 
-fn is_of(tensor: &DynTensor, dtype: DType, shape: &Shape) -> bool {
+pub(crate) fn is_of(tensor: &DynTensor, dtype: DType, shape: &Shape) -> bool {
     let dims = tensor.shape().iter().map(|&dim| usize::try_from(dim).ok());
     values::dtype(*tensor.data_type()) == Some(dtype) && dims.eq(shape.dims().iter().copied().map(Some))
 }

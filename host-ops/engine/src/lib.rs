@@ -3,6 +3,7 @@
 //! - [`library_version`] finds and loads the shared library once per process.
 //! - [`Device`] selects the CPU or a GPU. If the GPU is missing, opening a session fails; there is no silent
 //!   fallback to the CPU.
+//! - [`CudaOptions`] selects how a GPU computes.
 //! - [`Session`] is a loaded network. [`Session::step`] trains on a [`ResidentState`].
 //! - [`Lanes`] are worker threads with sessions. They run stages for concurrent callers and have a bounded
 //!   queue.
@@ -13,6 +14,8 @@
 //! - [`Interrupt`] ends a session's operation from another thread.
 
 mod binding;
+mod captured;
+mod cuda;
 mod device;
 mod error;
 mod gauge;
@@ -30,6 +33,7 @@ mod values;
 #[cfg(test)]
 mod tests;
 
+pub use cuda::CudaOptions;
 pub use device::{Device, ParseDeviceError};
 pub use error::EngineError;
 pub use gauge::free_device_memory;

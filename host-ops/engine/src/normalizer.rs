@@ -39,7 +39,7 @@ impl Normalizer {
         Ok(Self(Session::new(inner, device)))
     }
 
-    /// Normalizes `pixels`. The result is in the device's memory.
+    /// Normalizes `pixels`. The result is in the device's memory, in `to` if it is given.
     ///
     /// # Errors
     /// Returns the errors of [`Session::run_until`].
@@ -47,6 +47,7 @@ impl Normalizer {
         &mut self,
         pixels: &DynTensor,
         normalization: Normalization,
+        to: Option<&mut DynTensor>,
         interrupt: &Interrupt,
     ) -> Result<DynValue, EngineError> {
         let bind = || {
@@ -54,11 +55,15 @@ impl Normalizer {
             binding.bind_input("pixels", pixels)?;
             binding.bind_input("mean", &per_channel(normalization.mean())?)?;
             binding.bind_input("std", &per_channel(normalization.std())?)?;
-            binding.bind_output_to_device("floats", &device_memory(self.0.device)?)?;
+            match to {
+                Some(to) => binding.bind_output("floats", to)?,
+                None => binding.bind_output_to_device("floats", &device_memory(self.0.device)?)?,
+            }
             Ok(binding)
         };
         let binding = bind().map_err(EngineError::internal("prepare pixels"))?;
-        self.0.run_binding(&binding, interrupt, |outputs| {
+        let options = self.0.run_options(false)?;
+        self.0.run_binding(&binding, options, interrupt, |outputs| {
             outputs
                 .remove("floats")
                 .ok_or_else(|| EngineError::UnknownOutput {

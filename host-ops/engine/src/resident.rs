@@ -199,7 +199,8 @@ impl Session {
         let binding = self
             .bind_step(state, inputs, wanted)
             .map_err(EngineError::internal("bind a step"))?;
-        let ran = self.run_binding(&binding, interrupt, |outputs| {
+        let options = self.run_options(false)?;
+        let ran = self.run_binding(&binding, options, interrupt, |outputs| {
             take_outputs(state, outputs, wanted)
         });
         drop(binding);

@@ -1,11 +1,11 @@
+use crate::captured::{self, Capture};
 use crate::interrupt::Target;
 use crate::prepared::{NETWORK, WEIGHTS, try_out};
-use crate::{Device, EngineError, Interrupt, TensorSlot, library, slot, values};
+use crate::{CudaOptions, Device, EngineError, Interrupt, TensorSlot, library, slot, values};
 use frostline_tensor::{Precision, Tensor};
-use ort::ep::cuda::ConvAlgorithmSearch;
-use ort::ep::{ArenaExtendStrategy, CPU, CUDA, ExecutionProvider};
+use ort::ep::{CPU, CUDA, ExecutionProvider};
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
-use ort::session::{RunOptions, SessionInputValue, SessionOutputs};
+use ort::session::{SessionInputValue, SessionOutputs};
 use ort::value::DynValue;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -32,6 +32,8 @@ pub struct SessionOptions {
     /// Limit for ONNX Runtime's GPU arena in bytes. CUDA's context, kernel code and the workspaces of cuDNN
     /// and cuBLAS are not included.
     pub arena_bytes: Option<u64>,
+    /// Options of the CUDA provider.
+    pub cuda: CudaOptions,
     /// Allows matrix products to read a transposed operand directly instead of copying it in order first.
     /// This needs less memory, but is slower in training steps that transpose the smaller operand on purpose.
     pub fused_transposes: bool,
@@ -46,6 +48,7 @@ impl Default for SessionOptions {
             arena: true,
             precision: Precision::Full,
             arena_bytes: None,
+            cuda: CudaOptions::default(),
             fused_transposes: true,
         }
     }
@@ -60,6 +63,7 @@ pub struct Session {
     outputs: Vec<TensorSlot>,
     /// Step outputs that overwrite the previous state.
     pub(crate) in_place: BTreeSet<String>,
+    pub(crate) capture: Capture,
 }
 
 impl Session {
@@ -83,7 +87,23 @@ impl Session {
         options: &SessionOptions,
         interrupt: &Interrupt,
     ) -> Result<Self, EngineError> {
-        Self::load(builder(options)?, model, options, interrupt)
+        match Self::load(builder(options)?, model, options, interrupt) {
+            Err(EngineError::Model { reason })
+                if options.cuda.graphs && reason.contains(captured::REFUSED) =>
+            {
+                tracing::debug!(reason, "executing a network without a CUDA graph");
+                let cuda = CudaOptions {
+                    graphs: false,
+                    ..options.cuda
+                };
+                let options = SessionOptions {
+                    cuda,
+                    ..options.clone()
+                };
+                Self::load(builder(&options)?, model, &options, interrupt)
+            }
+            loaded => loaded,
+        }
     }
 
     /// Opens a model with external data, where `weights` is the content of the file that the model calls
@@ -191,7 +211,11 @@ impl Session {
                 });
             }
         };
-        Ok(Self::new(inner, options.device))
+        let mut session = Self::new(inner, options.device);
+        if options.cuda.graphs && options.device != Device::Cpu {
+            session.capture = Capture::Ready;
+        }
+        Ok(session)
     }
 
     pub(crate) fn new(inner: ort::session::Session, device: Device) -> Self {
@@ -203,6 +227,7 @@ impl Session {
             inputs,
             outputs,
             in_place: BTreeSet::new(),
+            capture: Capture::Off,
         }
     }
 
@@ -258,7 +283,7 @@ impl Session {
         interrupt: &Interrupt,
         take: impl FnOnce(&mut SessionOutputs<'_>) -> Result<T, EngineError>,
     ) -> Result<T, EngineError> {
-        let options = Arc::new(RunOptions::new().map_err(EngineError::internal("prepare an execution"))?);
+        let options = Arc::new(self.run_options(false)?);
         let guarded = interrupt.guard(Target::Run(Arc::clone(&options)))?;
         let ran = self.inner.run_with_options(inputs, &options);
         drop(guarded);
@@ -413,22 +438,9 @@ fn on_cuda(
         )));
     }
     let device_id = i32::try_from(index).map_err(|_| absent("the index exceeds CUDA's range".into()))?;
-    // TF32 keeps 10 bits of each product's fraction. Losses would depend on the split, so it has to be
-    // allowed explicitly. TF32 tensor cores read NHWC, which is a quarter faster with TF32 (ResNet50 on an
-    // H200) and a seventh slower in full precision. A doubling arena would allocate unused memory. Other
-    // algorithm searches and larger workspaces bring no improvement.
-    let on_tensor_cores = options.precision == Precision::Tf32;
-    let mut provider = CUDA::default()
-        .with_device_id(device_id)
-        .with_tf32(on_tensor_cores)
-        .with_arena_extend_strategy(ArenaExtendStrategy::SameAsRequested)
-        .with_conv_algorithm_search(ConvAlgorithmSearch::Heuristic)
-        .with_conv_max_workspace(false)
-        .with_prefer_nhwc(on_tensor_cores);
-    if let Some(bytes) = options.arena_bytes {
-        provider = provider.with_memory_limit(usize::try_from(bytes).unwrap_or(usize::MAX));
-    }
-    let provider = provider.build().error_on_failure();
+    let provider = crate::cuda::provider(device_id, options)
+        .build()
+        .error_on_failure();
     builder.with_execution_providers([provider]).map_err(|error| {
         absent(format!(
             "{}; check this machine's driver, CUDA and cuDNN, or use `cpu`",

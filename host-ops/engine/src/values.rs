@@ -123,6 +123,30 @@ pub(crate) fn view<T>(
     }
 }
 
+/// Calls `take` with the output `name` in the output buffer.
+pub(crate) fn view_bound<T>(
+    name: &str,
+    buffer: Option<&DynTensor>,
+    take: impl FnOnce(View<'_>) -> T,
+) -> Result<T, EngineError> {
+    let unknown = || EngineError::UnknownOutput {
+        name: name.to_owned(),
+        known: String::new(),
+    };
+    let value = buffer.ok_or_else(unknown)?.view().into_dyn();
+    view_on_cpu(name, &value).map(take)
+}
+
+/// Returns the type and shape of a tensor, if this project supports the type.
+pub(crate) fn spec(tensor: &DynTensor) -> Option<(DType, Shape)> {
+    let dims: Option<Vec<usize>> = tensor
+        .shape()
+        .iter()
+        .map(|&dim| usize::try_from(dim).ok())
+        .collect();
+    Some((dtype(*tensor.data_type())?, Shape::new(dims?)))
+}
+
 /// Copies a tensor from a device's memory. Returns `None` if the CPU can read the tensor directly.
 fn on_cpu(value: &DynValue) -> ort::Result<Option<DynValue>> {
     let Ok(tensor) = value.view().downcast::<DynTensorValueType>() else {

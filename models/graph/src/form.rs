@@ -68,7 +68,7 @@ pub(crate) fn drop_unread(graph: &mut GraphProto) {
 
 /// Returns the names that a node reads. These are the inputs and, for control flow, the values captured by
 /// the bodies.
-pub(crate) fn read_names(node: &NodeProto) -> Vec<&str> {
+pub fn read_names(node: &NodeProto) -> Vec<&str> {
     let mut names: Vec<&str> = node
         .input
         .iter()

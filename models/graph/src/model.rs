@@ -77,6 +77,13 @@ impl Model {
         })
     }
 
+    /// Returns a model without the nodes and weights whose values are neither read nor outputs of the graph.
+    #[must_use]
+    pub fn without_unread(mut self) -> Self {
+        crate::form::drop_unread(&mut self.graph);
+        self
+    }
+
     /// Returns a model with everything of `graph` except its nodes, so that nodes can be added one by one.
     pub(crate) fn without_nodes(&self, graph: &GraphProto) -> Self {
         let graph = GraphProto {
@@ -142,6 +149,23 @@ impl Model {
             .iter()
             .map(|weight| (weight.name.as_str(), weight))
             .collect()
+    }
+
+    /// Returns the stored tensors by name: the initializers, the values of `Constant` nodes, and the copies of
+    /// both by `Identity`, because exporters store equal tensors once.
+    pub fn constants(&self) -> HashMap<&str, &TensorProto> {
+        let mut constants = self.initializers();
+        for node in &self.graph.node {
+            let tensor = match node.standard_operator() {
+                Some("Constant") => node.tensor("value"),
+                Some("Identity") => node.input_name(0).and_then(|name| constants.get(name).copied()),
+                _ => None,
+            };
+            if let Some((name, tensor)) = node.output_name(0).zip(tensor) {
+                constants.insert(name, tensor);
+            }
+        }
+        constants
     }
 
     /// Copies the initializer of this name into a tensor.

@@ -66,7 +66,7 @@ impl<'a> Layers<'a> {
         Ok(Self {
             freeze,
             nodes,
-            weights: stored(model),
+            weights: model.constants(),
             readers,
             data,
         })
@@ -168,21 +168,6 @@ impl<'a> Layers<'a> {
 pub(crate) fn outputs_of(model: &Model) -> HashSet<&str> {
     let outputs = model.nodes().iter().flat_map(|node| &node.output);
     outputs.map(String::as_str).collect()
-}
-
-/// Returns the stored tensors by name, including their Identity copies: exporters store equal tensors once.
-fn stored(model: &Model) -> HashMap<&str, &TensorProto> {
-    let mut stored = model.initializers();
-    let copies = model
-        .nodes()
-        .iter()
-        .filter(|node| node.standard_operator() == Some("Identity"));
-    for (from, to) in copies.filter_map(|node| node.input_name(0).zip(node.output_name(0))) {
-        if let Some(&tensor) = stored.get(from) {
-            stored.insert(to, tensor);
-        }
-    }
-    stored
 }
 
 /// Returns true for supported operators that only move or select elements, so that integers stay valid.

@@ -196,6 +196,7 @@ fn attempt(player: &Path, target: &Target, folder: Option<&Path>, what: &str) ->
 fn start(folder: &Path) -> Result<Vec<u8>> {
     let start = serde_json::json!({"start": {
         "device": "Cpu", "threads": 1, "sessions": 1, "session_bytes": 1 << 20, "gauged": false, "arena_bytes": null,
+        "cuda": {"nhwc": null, "fuse_conv_bias": false, "graphs": false},
         "address_space": null, "folder": folder, "limits": null, "require_walls": true,
     }});
     let body = serde_json::to_vec(&start)?;

@@ -18,7 +18,7 @@ const DIRECT_USERS: [(&str, &str); 4] = [
 ];
 
 /// Crates with dependencies that they must not have, even indirectly.
-const FORBIDDEN: [(&str, &[&str]); 15] = [
+const FORBIDDEN: [(&str, &[&str]); 16] = [
     ("frostline-tensor", &["wasmtime", "ort", "object_store", "hyper"]),
     (
         "frostline-sealed",
@@ -43,6 +43,7 @@ const FORBIDDEN: [(&str, &[&str]); 15] = [
         "frostline-quantization",
         &["wasmtime", "ort", "object_store", "hyper"],
     ),
+    ("frostline-fusion", &["wasmtime", "ort", "object_store", "hyper"]),
     (
         "frostline-sandbox",
         &["ort", "object_store", "hyper", "frostline-server"],

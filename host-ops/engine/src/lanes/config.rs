@@ -1,4 +1,4 @@
-use crate::Device;
+use crate::{CudaOptions, Device};
 use frostline_batching::Memory;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -54,6 +54,8 @@ pub struct LanesConfig {
     /// Limit in bytes for the GPU arena of each session. CUDA's other memory is not included. No limit if
     /// `None`.
     pub arena_bytes: Option<u64>,
+    /// Options of the CUDA provider.
+    pub cuda: CudaOptions,
     /// Number of threads per operator; 0 means 1.
     pub threads_per_lane: usize,
     /// Maximum number of waiting and running submissions. Tenants share this limit fairly, and each tenant
@@ -115,6 +117,7 @@ impl LanesConfig {
             memory: Memory::unbounded(),
             device_memory: None,
             arena_bytes: None,
+            cuda: CudaOptions::default(),
             threads_per_lane: 1,
             queue_jobs: 256,
             queue_bytes: 1 << 30,

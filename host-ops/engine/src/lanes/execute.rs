@@ -43,6 +43,7 @@ impl Sessions {
                 threads: config.threads_per_lane,
                 arena,
                 arena_bytes: config.arena_bytes,
+                cuda: config.cuda,
                 precision: Precision::Full,
                 fused_transposes: true,
             },

@@ -2,6 +2,7 @@
 
 use super::networks::{floats, network, node, relu, slow, value, whole};
 use crate::binding::{ExecutionInput, Staging};
+use crate::captured::Capture;
 use crate::normalizer::Normalizer;
 use crate::{Device, EngineError, Interrupt, InterruptCause, Session, SessionOptions, values};
 use frostline_graph::onnx::data_type;
@@ -174,7 +175,9 @@ fn a_device_makes_the_same_floats_of_pixels_as_the_host() {
     ];
     for spec in specs {
         let normalization = Normalization::from_spec(&spec);
-        let made = normalizer.run(&staged, normalization, &Interrupt::new()).unwrap();
+        let made = normalizer
+            .run(&staged, normalization, None, &Interrupt::new())
+            .unwrap();
         let made = values::extract("floats", &made).unwrap();
         assert_eq!(
             made.as_bytes(),
@@ -182,4 +185,78 @@ fn a_device_makes_the_same_floats_of_pixels_as_the_host() {
             "{spec:?}"
         );
     }
+}
+
+/// A session that treats the CPU like a device with graphs.
+fn capturing(model: &[u8]) -> Session {
+    let mut session = open(model);
+    session.capture = Capture::Ready;
+    session
+}
+
+#[test]
+fn batches_of_a_graph_use_the_same_tensors_and_give_the_same_outputs() {
+    let mut session = capturing(&relu(4));
+    let mut plain = open(&relu(4));
+    let mut staging = Staging::default();
+    let mut run_both = |session: &mut Session, rows: usize, start: f32| {
+        let values = (0..rows * 4).map(|index| index as f32 * 0.5 + start).collect();
+        let batch = Tensor::f32([rows, 4], values).unwrap();
+        let (made, _) = run(session, &mut staging, &batch, &Interrupt::new()).unwrap();
+        assert_eq!(made, plain.run(&[("x", &batch)]).unwrap()[0].1);
+    };
+    run_both(&mut session, 32, -3.0);
+    let addresses = session.capture.addresses().unwrap();
+    // Batches of other shapes are executed without the graph.
+    for (rows, start) in [(32, -9.0), (7, 1.0), (32, -40.0), (64, 2.0), (32, -5.0)] {
+        run_both(&mut session, rows, start);
+        assert_eq!(session.capture.addresses(), Some(addresses));
+    }
+}
+
+#[test]
+fn pixels_are_normalized_into_the_tensor_of_a_graph() {
+    let identity = network(
+        vec![node("Relu", &["x"], "y")],
+        vec![floats("x", &[-1, 3, 8, 8])],
+        vec![floats("y", &[-1, 3, 8, 8])],
+        vec![],
+    );
+    let mut sessions = [open(&identity), capturing(&identity)];
+    let pixels = |first: u8| {
+        let bytes = (0..2 * 3 * 64).map(|index: usize| first.wrapping_add(index as u8));
+        Tensor::new([2, 3, 8, 8], Data::U8(bytes.collect())).unwrap()
+    };
+    for batch in [pixels(0), pixels(77), pixels(200)] {
+        let [expected, found] = sessions.each_mut().map(|session| {
+            let passage = ExecutionInput {
+                from: "x",
+                to: "y",
+                batch: &batch,
+                pixels: Some(Normalization::from_spec(&PixelSpec::imagenet(8, 8))),
+            };
+            let mut staging = Staging::default();
+            let made = session.run_bound(&mut staging, passage, &Interrupt::new(), |view| view.tensor());
+            made.unwrap().unwrap()
+        });
+        assert_eq!(expected.as_bytes(), found.as_bytes());
+    }
+    assert!(matches!(sessions[1].capture, Capture::For(_)));
+}
+
+/// ONNX Runtime may have captured a part of an interrupted execution.
+#[test]
+fn a_graph_is_abandoned_after_an_interrupt() {
+    let mut session = capturing(&relu(4));
+    let mut staging = Staging::default();
+    let batch = Tensor::f32([8, 4], vec![1.0; 32]).unwrap();
+    run(&mut session, &mut staging, &batch, &Interrupt::new()).unwrap();
+    let interrupt = Interrupt::new();
+    interrupt.trigger(InterruptCause::Cancelled);
+    let ended = run(&mut session, &mut staging, &batch, &interrupt);
+    assert!(matches!(ended, Err(EngineError::Interrupted { .. })), "{ended:?}");
+    assert!(matches!(session.capture, Capture::Abandoned { .. }));
+    let (made, _) = run(&mut session, &mut staging, &batch, &Interrupt::new()).unwrap();
+    assert_eq!(made, batch);
+    assert!(matches!(session.capture, Capture::Abandoned { .. }));
 }

@@ -1,5 +1,5 @@
 use super::super::batch::{Opened, RunMemory, TensorSpec};
-use crate::Device;
+use crate::{CudaOptions, Device};
 use frostline_tensor::{OpError, Stage};
 use frostline_walls::Wall;
 use serde::{Deserialize, Serialize};
@@ -83,6 +83,7 @@ pub(super) struct Start {
     /// True if device memory bounds the lanes. `arena_bytes` limits the sessions' arenas on the device.
     pub(super) gauged: bool,
     pub(super) arena_bytes: Option<u64>,
+    pub(super) cuda: CudaOptions,
     pub(super) address_space: Option<u64>,
     /// The only folder in which the process opens files.
     pub(super) folder: Option<PathBuf>,

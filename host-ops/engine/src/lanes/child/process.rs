@@ -415,7 +415,12 @@ impl Drop for LaneProcess {
     }
 }
 
-fn start(config: &LanesConfig, place: &ChildLanes, folder: Option<PathBuf>, limits: Option<Limits>) -> Start {
+pub(super) fn start(
+    config: &LanesConfig,
+    place: &ChildLanes,
+    folder: Option<PathBuf>,
+    limits: Option<Limits>,
+) -> Start {
     Start {
         device: config.device,
         threads: config.threads_per_lane,
@@ -423,6 +428,7 @@ fn start(config: &LanesConfig, place: &ChildLanes, folder: Option<PathBuf>, limi
         session_bytes: config.session_bytes_per_lane,
         gauged: config.device_memory.is_some(),
         arena_bytes: config.arena_bytes,
+        cuda: config.cuda,
         address_space: place.address_space,
         folder,
         limits,

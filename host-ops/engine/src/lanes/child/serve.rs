@@ -175,12 +175,13 @@ fn spawn_worker(
     Ok((runs, networks))
 }
 
-fn sessions(start: &Start) -> Sessions {
+pub(super) fn sessions(start: &Start) -> Sessions {
     let config = LanesConfig {
         threads_per_lane: start.threads,
         sessions_per_lane: start.sessions,
         session_bytes_per_lane: start.session_bytes,
         arena_bytes: start.arena_bytes,
+        cuda: start.cuda,
         ..LanesConfig::for_device(start.device)
     };
     Sessions::new(&config, false)

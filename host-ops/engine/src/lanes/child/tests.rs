@@ -4,10 +4,12 @@ use super::super::batch::{Batch, BatchRun, Output, RunEnd, RunError};
 use super::super::order::LossCause;
 use super::super::source::Networks;
 use super::super::{ChildLanes, LanesConfig, LanesPlace, PreparedStages, StageSource};
-use super::process::{LaneProcess, Lost};
-use crate::Interrupt;
+use super::message::Start;
+use super::process::{self, LaneProcess, Lost};
+use super::serve;
 use crate::tests::lane_process::program;
 use crate::tests::networks::{hungry, misaligned, relu, slow, wide};
+use crate::{CudaOptions, Interrupt};
 use bytes::Bytes;
 use frostline_tensor::{OpError, Precision, Stage, Tensor};
 use parking_lot::Mutex;
@@ -345,4 +347,25 @@ mod needs_proc {
             "{shared} bytes held, {bare} with the weights"
         );
     }
+}
+
+#[test]
+fn options_of_the_device_reach_the_sessions_of_the_process() {
+    let config = LanesConfig {
+        arena_bytes: Some(1 << 30),
+        threads_per_lane: 3,
+        cuda: CudaOptions {
+            nhwc: Some(false),
+            fuse_conv_bias: true,
+            graphs: true,
+        },
+        ..LanesConfig::default()
+    };
+    let sent = serde_json::to_vec(&process::start(&config, &program(), None, None)).unwrap();
+    let start: Start = serde_json::from_slice(&sent).unwrap();
+    let sessions = serve::sessions(&start);
+    let options = sessions.options();
+    assert_eq!(options.cuda, config.cuda);
+    assert_eq!(options.arena_bytes, config.arena_bytes);
+    assert_eq!(options.threads, config.threads_per_lane);
 }

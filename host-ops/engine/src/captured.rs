@@ -1,0 +1,167 @@
+//! Executions that replay a CUDA graph.
+//!
+//! ONNX Runtime captures the kernels of a session's first execution, and launches them together in later executions. The
+//! kernels read and write the addresses of the first execution, and bound host memory is not copied, so inputs
+//! and outputs need tensors on the device that stay where they are. See
+//! <https://onnxruntime.ai/docs/execution-providers/CUDA-ExecutionProvider.html#using-cuda-graphs-preview>.
+
+use crate::binding::{ExecutionInput, Staging, device_memory, is_of, reserve};
+use crate::session::find_output;
+use crate::values::{self, View};
+use crate::{EngineError, Interrupt, Session};
+use frostline_tensor::{DType, Shape};
+use ort::memory::Allocator;
+use ort::session::RunOptions;
+use ort::value::DynTensor;
+
+/// Run option that selects a graph.
+const GRAPH: &str = "gpu_graph_id";
+/// Executes without a graph.
+const NO_GRAPH: &str = "-1";
+
+/// Part of ONNX Runtime's error for a network with nodes that run on the CPU.
+pub(crate) const REFUSED: &str = "graph capture";
+
+/// Use of a CUDA graph by a session.
+#[derive(Debug, Default)]
+pub(crate) enum Capture {
+    /// The session does not capture graphs.
+    #[default]
+    Off,
+    /// The next batch determines the shapes.
+    Ready,
+    /// The graph is for batches of this type and shape. Batches of other shapes are executed without a graph.
+    For(FixedTensors),
+    /// An execution failed or was interrupted, possibly during the capture. ONNX Runtime then keeps a graph of
+    /// the kernels so far, which must not be replayed. The tensors exist as long as that graph.
+    Abandoned { _tensors: FixedTensors },
+}
+
+/// Tensors on the device at the addresses of a graph.
+#[derive(Debug)]
+pub(crate) struct FixedTensors {
+    input: DynTensor,
+    output: DynTensor,
+}
+
+#[cfg(test)]
+impl Capture {
+    /// Returns the addresses of the graph's input and output.
+    pub(crate) fn addresses(&self) -> Option<[usize; 2]> {
+        match self {
+            Self::For(fixed) => Some([&fixed.input, &fixed.output].map(|tensor| tensor.data_ptr() as usize)),
+            _ => None,
+        }
+    }
+}
+
+impl FixedTensors {
+    fn fits(&self, input: &Made, output: &Made) -> bool {
+        is_of(&self.input, input.0, &input.1) && is_of(&self.output, output.0, &output.1)
+    }
+}
+
+/// Type and shape of a tensor.
+type Made = (DType, Shape);
+
+impl Session {
+    /// Returns options for an execution, which uses the session's graph if `captured`.
+    pub(crate) fn run_options(&self, captured: bool) -> Result<RunOptions, EngineError> {
+        let options = || {
+            let mut options = RunOptions::new()?;
+            if !captured && !matches!(self.capture, Capture::Off) {
+                options.set(GRAPH, NO_GRAPH)?;
+            }
+            Ok(options)
+        };
+        options().map_err(EngineError::internal("prepare an execution"))
+    }
+
+    /// Takes the tensors of the session's graph if it fits a batch with an output like `made`. Allocates
+    /// the tensors in the first call.
+    ///
+    /// # Errors
+    /// Returns [`EngineError::OutOfMemory`] or [`EngineError::Internal`] if they cannot be allocated.
+    pub(crate) fn take_fixed(
+        &mut self,
+        passage: ExecutionInput<'_>,
+        made: &Made,
+    ) -> Result<Option<FixedTensors>, EngineError> {
+        let dtype = match passage.pixels {
+            Some(_) => DType::F32,
+            None => passage.batch.dtype(),
+        };
+        let input = (dtype, passage.batch.shape().clone());
+        match std::mem::take(&mut self.capture) {
+            Capture::For(fixed) if fixed.fits(&input, made) => Ok(Some(fixed)),
+            Capture::Ready => {
+                let allocated = self.allocate(&input, made);
+                allocated
+                    .map(Some)
+                    .map_err(EngineError::internal("allocate the memory of a batch"))
+            }
+            unused => {
+                self.capture = unused;
+                Ok(None)
+            }
+        }
+    }
+
+    fn allocate(&self, input: &Made, output: &Made) -> ort::Result<FixedTensors> {
+        let memory = Allocator::new(&self.inner, device_memory(self.device)?)?;
+        let tensor =
+            |(dtype, shape): &Made| DynTensor::new(&memory, values::element_type(*dtype), shape.dims());
+        Ok(FixedTensors {
+            input: tensor(input)?,
+            output: tensor(output)?,
+        })
+    }
+
+    /// Runs the network on a batch with the tensors of its graph, and calls `take` with the output in host
+    /// memory.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Session::run_bound`]. Later batches are executed without a graph.
+    pub(crate) fn run_captured<T>(
+        &mut self,
+        staging: &mut Staging,
+        mut fixed: FixedTensors,
+        passage: ExecutionInput<'_>,
+        interrupt: &Interrupt,
+        take: impl FnOnce(View<'_>) -> T,
+    ) -> Result<T, EngineError> {
+        let ran = self.replay(staging, &mut fixed, passage, interrupt);
+        self.capture = match ran {
+            Ok(()) => Capture::For(fixed),
+            Err(_) => Capture::Abandoned { _tensors: fixed },
+        };
+        ran?;
+        values::view_bound(passage.to, staging.output.as_ref(), take)
+    }
+
+    /// Copies the batch to the graph's input, launches the graph, and copies the output to the output buffer.
+    fn replay(
+        &mut self,
+        staging: &mut Staging,
+        fixed: &mut FixedTensors,
+        passage: ExecutionInput<'_>,
+        interrupt: &Interrupt,
+    ) -> Result<(), EngineError> {
+        let ExecutionInput { from, to, .. } = passage;
+        let copying = |error: ort::Error| EngineError::internal("copy the batch")(error);
+        self.fill(&mut fixed.input, staging, passage, interrupt)?;
+        let mut binding = self.inner.create_binding().map_err(copying)?;
+        binding.bind_input(from, &fixed.input).map_err(copying)?;
+        binding.bind_output(to, &mut fixed.output).map_err(copying)?;
+        let options = self.run_options(true)?;
+        self.run_binding(&binding, options, interrupt, |outputs| {
+            find_output(outputs, to).map(drop)
+        })?;
+        let made = values::spec(&fixed.output).ok_or_else(|| EngineError::OutputType {
+            name: to.to_owned(),
+            actual: fixed.output.dtype().to_string(),
+        })?;
+        let output = reserve(&mut staging.output, &Allocator::default(), made.0, &made.1).map_err(copying)?;
+        fixed.output.copy_into(output).map_err(copying)
+    }
+}

@@ -1,0 +1,333 @@
+use crate::links::Links;
+use frostline_graph::build::initializer;
+use frostline_graph::onnx::{GraphProto, NodeProto, TensorProto, data_type};
+use frostline_graph::tensors::{from_proto, numbers};
+use frostline_graph::{GraphError, Model};
+use frostline_tensor::Tensor;
+use std::collections::{HashMap, HashSet};
+
+/// First operator set in which `BatchNormalization` normalizes channels only and has no mode as an input.
+const FIRST_OPSET: i64 = 9;
+
+/// Folds operators that scale and shift channels by constants into the convolution or linear layer before
+/// them: `BatchNormalization` in inference, and `Add`, `Sub`, `Mul` and `Div`.
+///
+/// `Conv`, `ConvTranspose` and `Gemm` with stored `f32` weights are changed if no other node and no output of
+/// the network reads the value in between. Factors are combined in double precision and rounded once per
+/// layer, so results are equal up to rounding. ONNX Runtime folds `f32` networks as well, but not if a change
+/// of the number format has put casts in between.
+///
+/// # Errors
+/// Returns the errors of [`Model::from_proto`], and [`GraphError::Weight`] if stored weights are invalid.
+pub fn fold_batch_norms(model: &Model) -> Result<Model, GraphError> {
+    if model.opset() < FIRST_OPSET {
+        return Ok(model.clone());
+    }
+    let constants = model.constants();
+    let links = Links::new(model);
+    let mut folded = HashMap::new();
+    let mut removed = HashSet::new();
+    let mut weights = Vec::new();
+    for (index, node) in model.nodes().iter().enumerate() {
+        let Some(layer) = Layer::new(node, &constants) else {
+            continue;
+        };
+        let mut map = ChannelMap::identity(layer.channels);
+        let mut output = layer.output;
+        let mut readers = Vec::new();
+        while let Some(next) = layer.followed_by(output, &map, &links, &constants) {
+            readers.push(next.index);
+            map = next.map;
+            output = next.output;
+        }
+        if readers.is_empty() {
+            continue;
+        }
+        if let Some((node, tensors)) = layer.mapped(&map, output)? {
+            folded.insert(index, node);
+            removed.extend(readers);
+            weights.extend(tensors);
+        }
+    }
+    if folded.is_empty() {
+        return Ok(model.clone());
+    }
+    let graph = model.graph();
+    let nodes = graph.node.iter().enumerate();
+    let nodes = nodes.filter(|(index, _)| !removed.contains(index));
+    let nodes = nodes.map(|(index, node)| folded.remove(&index).unwrap_or_else(|| node.clone()));
+    let graph = GraphProto {
+        node: nodes.collect(),
+        initializer: [graph.initializer.as_slice(), &weights].concat(),
+        ..graph.clone()
+    };
+    Ok(model.with_graph(graph)?.without_unread())
+}
+
+/// Stored tensors by name.
+type Constants<'a> = HashMap<&'a str, &'a TensorProto>;
+
+/// Linear function of each channel: `scale * x + shift`.
+#[derive(Debug, Clone)]
+struct ChannelMap {
+    scale: Vec<f64>,
+    shift: Vec<f64>,
+}
+
+impl ChannelMap {
+    fn identity(channels: usize) -> Self {
+        Self {
+            scale: vec![1.0; channels],
+            shift: vec![0.0; channels],
+        }
+    }
+
+    /// Returns this function, followed by a multiplication.
+    fn scaled(mut self, factors: &[f64]) -> Self {
+        for (value, factor) in self.scale.iter_mut().zip(factors) {
+            *value *= factor;
+        }
+        for (value, factor) in self.shift.iter_mut().zip(factors) {
+            *value *= factor;
+        }
+        self
+    }
+
+    /// Returns this function, followed by an addition.
+    fn shifted(mut self, terms: impl Iterator<Item = f64>) -> Self {
+        for (value, term) in self.shift.iter_mut().zip(terms) {
+            *value += term;
+        }
+        self
+    }
+}
+
+/// Operator that can be folded into the layer before it.
+struct Foldable<'a> {
+    index: usize,
+    output: &'a str,
+    /// Function of the layer's output that this operator and those before it compute.
+    map: ChannelMap,
+}
+
+/// Layer with stored weights.
+struct Layer<'a> {
+    node: &'a NodeProto,
+    output: &'a str,
+    weight: &'a TensorProto,
+    bias: Option<&'a TensorProto>,
+    channels: usize,
+    /// Number of axes of the output. Channels are on the second one.
+    rank: usize,
+}
+
+impl<'a> Layer<'a> {
+    fn new(node: &'a NodeProto, constants: &Constants<'a>) -> Option<Self> {
+        let stored = |slot| {
+            let tensor: &TensorProto = constants.get(node.input_name(slot)?)?;
+            (tensor.data_type == data_type::FLOAT).then_some(tensor)
+        };
+        let weight = stored(1)?;
+        let dim = |axis: usize| usize::try_from(*weight.dims.get(axis)?).ok();
+        let channels = match node.standard_operator()? {
+            "Conv" => dim(0)?,
+            "ConvTranspose" => dim(1)?.checked_mul(groups(node)?)?,
+            "Gemm" if node.float("beta").unwrap_or(1.0) == 1.0 => dim(usize::from(!has_rows(node)))?,
+            _ => return None,
+        };
+        let bias = match node.input_name(2) {
+            Some(_) => Some(stored(2)?),
+            None => None,
+        };
+        let layer = Self {
+            node,
+            output: node.output_name(0)?,
+            weight,
+            bias,
+            channels,
+            rank: weight.dims.len(),
+        };
+        let fits = bias.is_none_or(|bias| match node.op_type.as_str() {
+            "Gemm" => layer.is_per_channel(bias),
+            _ => bias.dims.len() == 1,
+        });
+        fits.then_some(layer)
+    }
+
+    /// Returns the only reader of `output` if it can be folded into this layer. The function `map` of the
+    /// layer's original output gives `output`.
+    fn followed_by(
+        &self,
+        output: &str,
+        map: &ChannelMap,
+        links: &Links<'a>,
+        constants: &Constants<'a>,
+    ) -> Option<Foldable<'a>> {
+        let [index] = *links.readers(output) else {
+            return None;
+        };
+        let node = links.node(index).filter(|_| !links.is_output(output))?;
+        let first = node.input_name(0) == Some(output);
+        let map = map.clone();
+        let map = match node.standard_operator()? {
+            "BatchNormalization" if first => self.normalized(node, map, constants)?,
+            operator => {
+                let constant = constants.get(node.input_name(usize::from(first))?)?;
+                let values = self.per_channel(constant)?;
+                match (operator, first) {
+                    ("Mul", _) => map.scaled(&values),
+                    ("Div", true) => {
+                        map.scaled(&values.iter().map(|value| value.recip()).collect::<Vec<_>>())
+                    }
+                    ("Add", _) => map.shifted(values.into_iter()),
+                    ("Sub", true) => map.shifted(values.into_iter().map(|value| -value)),
+                    ("Sub", false) => map.scaled(&vec![-1.0; self.channels]).shifted(values.into_iter()),
+                    _ => return None,
+                }
+            }
+        };
+        Some(Foldable {
+            index,
+            output: node.output_name(0)?,
+            map,
+        })
+    }
+
+    /// Returns `map` followed by a `BatchNormalization` in inference.
+    fn normalized(&self, node: &NodeProto, map: ChannelMap, constants: &Constants<'a>) -> Option<ChannelMap> {
+        let trains = node.int("training_mode").unwrap_or(0) != 0 || node.output_name(1).is_some();
+        let parameters = |slot| {
+            let tensor: &TensorProto = constants.get(node.input_name(slot)?)?;
+            values(tensor).filter(|values| values.len() == self.channels)
+        };
+        let [factor, offset, mean, variance] = [1, 2, 3, 4].map(parameters);
+        let epsilon = f64::from(node.float("epsilon").unwrap_or(1e-5));
+        let deviations = variance?.into_iter().map(|variance| (variance + epsilon).sqrt());
+        let factors: Vec<f64> = factor?
+            .iter()
+            .zip(deviations)
+            .map(|(factor, by)| factor / by)
+            .collect();
+        let centered = map.shifted(mean?.into_iter().map(|mean| -mean));
+        Some(centered.scaled(&factors).shifted(offset?.into_iter())).filter(|_| !trains)
+    }
+
+    /// Returns true for a single element and for an element per channel of the output.
+    fn is_per_channel(&self, tensor: &TensorProto) -> bool {
+        let dims = &tensor.dims;
+        let channels = i64::try_from(self.channels).unwrap_or(i64::MAX);
+        // Shapes are aligned at the last axis.
+        let Some(added) = self.rank.checked_sub(dims.len()) else {
+            return false;
+        };
+        dims.iter()
+            .enumerate()
+            .all(|(axis, &dim)| dim == 1 || (added + axis == 1 && dim == channels))
+    }
+
+    fn per_channel(&self, tensor: &TensorProto) -> Option<Vec<f64>> {
+        let values = values(tensor).filter(|_| self.is_per_channel(tensor))?;
+        Some(self.spread(values))
+    }
+
+    /// Returns the layer with `map` applied to its output, now called `output`, and its stored tensors.
+    /// Returns `None` if a weight is not finite.
+    fn mapped(
+        &self,
+        map: &ChannelMap,
+        output: &str,
+    ) -> Result<Option<(NodeProto, [TensorProto; 2])>, GraphError> {
+        let weight = from_proto(self.weight)?;
+        let elements = numbers(weight.data()).unwrap_or_default();
+        let inner: usize = weight.shape().dims().iter().skip(1).product();
+        let scale = |(index, value): (usize, f64)| {
+            let factor = map.scale.get(self.channel(index, inner)).copied();
+            as_single(value * factor.unwrap_or(f64::NAN))
+        };
+        let elements: Vec<f32> = elements.into_iter().enumerate().map(scale).collect();
+        let biases = match self.bias {
+            Some(bias) => values(bias).map(|values| self.spread(values)),
+            None => Some(vec![0.0; self.channels]),
+        };
+        let scaled = biases
+            .into_iter()
+            .flatten()
+            .zip(&map.scale)
+            .map(|(bias, scale)| bias * scale);
+        let biases: Vec<f32> = scaled
+            .zip(&map.shift)
+            .map(|(bias, shift)| as_single(bias + shift))
+            .collect();
+        let finite = elements.iter().chain(&biases).all(|value| value.is_finite());
+        if !finite || biases.len() != self.channels {
+            return Ok(None);
+        }
+        let tensor = |role: &str, dims: Vec<usize>, values| {
+            let name = format!("{output}/folded_{role}");
+            let tensor = Tensor::f32(dims, values).map_err(|error| GraphError::Weight {
+                name: name.clone(),
+                why: error.into(),
+            })?;
+            Ok::<_, GraphError>(initializer(&name, &tensor))
+        };
+        let tensors = [
+            tensor("weight", weight.shape().dims().to_vec(), elements)?,
+            tensor("bias", vec![self.channels], biases)?,
+        ];
+        let mut node = self.node.clone();
+        node.input.truncate(1);
+        node.input
+            .extend(tensors.iter().map(|tensor| tensor.name.clone()));
+        node.output = vec![output.to_owned()];
+        Ok(Some((node, tensors)))
+    }
+
+    /// Returns an element per channel.
+    fn spread(&self, values: Vec<f64>) -> Vec<f64> {
+        match values.as_slice() {
+            &[common] => vec![common; self.channels],
+            _ => values,
+        }
+    }
+
+    /// Returns the channel of the weight at `index`, for `inner` weights per entry of the first axis.
+    fn channel(&self, index: usize, inner: usize) -> usize {
+        let row = index / inner.max(1);
+        match self.node.op_type.as_str() {
+            "Conv" => row,
+            "ConvTranspose" => {
+                let groups = groups(self.node).unwrap_or(1);
+                let per_group = self.channels / groups;
+                let rows = self
+                    .weight
+                    .dims
+                    .first()
+                    .and_then(|rows| usize::try_from(*rows).ok());
+                let rows_per_group = rows.unwrap_or(1) / groups;
+                let kernel = inner / per_group.max(1);
+                row / rows_per_group.max(1) * per_group + index % inner.max(1) / kernel.max(1)
+            }
+            _ if has_rows(self.node) => row,
+            _ => index % inner.max(1),
+        }
+    }
+}
+
+/// Returns true if the weights of a `Gemm` have a row per channel.
+fn has_rows(node: &NodeProto) -> bool {
+    node.int("transB").unwrap_or(0) != 0
+}
+
+fn groups(node: &NodeProto) -> Option<usize> {
+    let groups = usize::try_from(node.int("group").unwrap_or(1)).ok();
+    groups.filter(|&groups| groups > 0)
+}
+
+fn values(tensor: &TensorProto) -> Option<Vec<f64>> {
+    numbers(from_proto(tensor).ok()?.data())
+}
+
+#[allow(clippy::cast_possible_truncation)]
+fn as_single(value: f64) -> f32 {
+    value as f32
+}

@@ -1,0 +1,3 @@
+mod attention;
+mod batch_norms;
+mod support;
