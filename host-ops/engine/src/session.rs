@@ -27,7 +27,7 @@ pub struct SessionOptions {
     /// Enables ONNX Runtime's CPU arena, which keeps memory for the next execution. If disabled, memory usage
     /// grows evenly with the rows, and the memory is freed after each execution.
     pub arena: bool,
-    /// Precision on a GPU.
+    /// Precision on a GPU. For [`Precision::F16`], the network itself has to be f16.
     pub precision: Precision,
     /// Limit for ONNX Runtime's GPU arena in bytes. CUDA's context, kernel code and the workspaces of cuDNN
     /// and cuBLAS are not included.
@@ -414,10 +414,11 @@ fn on_cuda(
     }
     let device_id = i32::try_from(index).map_err(|_| absent("the index exceeds CUDA's range".into()))?;
     // TF32 keeps 10 bits of each product's fraction. Losses would depend on the split, so it has to be
-    // allowed explicitly. TF32 tensor cores read NHWC, which is a quarter faster with TF32 (ResNet50 on an
-    // H200) and a seventh slower in full precision. A doubling arena would allocate unused memory. Other
+    // allowed explicitly. Layers of an f16 network that remain f32 use it as well, because f16 has the same
+    // fraction. Tensor cores read NHWC, which is a quarter faster with TF32 (ResNet50 on an H200) and a
+    // seventh slower in full precision. A doubling arena would allocate unused memory. Other
     // algorithm searches and larger workspaces bring no improvement.
-    let on_tensor_cores = options.precision == Precision::Tf32;
+    let on_tensor_cores = options.precision != Precision::Full;
     let mut provider = CUDA::default()
         .with_device_id(device_id)
         .with_tf32(on_tensor_cores)
