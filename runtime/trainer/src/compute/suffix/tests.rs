@@ -129,8 +129,10 @@ fn a_middle_in_f16_agrees_and_refuses_values_beyond_the_range() {
     for (full, half) in pairs {
         assert!((full - half).abs() < 0.01 * full.abs().max(1.0), "{full} {half}");
     }
-    assert!(scores(Precision::Full, 1e6).is_ok());
-    let error = scores(Precision::F16, 1e6).unwrap_err();
+    // On a CPU, ONNX Runtime removes casts between operators that it computes in f32, so large values do not
+    // overflow.
+    assert!(scores(Precision::Full, f32::INFINITY).is_ok());
+    let error = scores(Precision::F16, f32::INFINITY).unwrap_err();
     assert!(
         matches!(&error, TrainerError::F16Range { freeze } if freeze == "r1"),
         "{error}"
