@@ -113,6 +113,14 @@ TRANSFORMERS = {
     "hf_clip": ("CLIP", {"vision_config": TOWER}),
     "hf_siglip": ("Siglip", {"vision_config": TOWER}),
 }
+# Transformers of the usual sizes, exported only by name: timm's name and arguments of the builder.
+TRANSFORMERS_OF_USUAL_SIZE = {
+    "deit_s": ("deit_small_patch16_224", {}),
+    "dinov2_s": ("vit_small_patch14_dinov2", {"img_size": 224, "num_classes": 1000}),
+    "eva02_s": ("eva02_small_patch14_224", {"num_classes": 1000}),
+    "siglip_b": ("vit_base_patch16_siglip_224", {"num_classes": 1000}),
+    "clip_b": ("vit_base_patch16_clip_224", {"num_classes": 1000}),
+}
 FEATURES = 512
 MLP = "mlp_on_features"
 NETWORKS = [MLP, *TORCHVISION, *TIMM, *TRANSFORMERS]
@@ -130,8 +138,9 @@ def parse_arguments():
     parser.add_argument("--out", type=pathlib.Path, required=True, metavar="DIR")
     parser.add_argument("--exports", nargs="+", default=EXPORTS, metavar="EXPORTER:OPSET", help="default: legacy:17 and dynamo:20")
     arguments = parser.parse_args()
-    if unknown := set(arguments.networks) - set(NETWORKS):
-        parser.error(f"unknown networks {sorted(unknown)}; choose from {', '.join(NETWORKS)}")
+    known = [*NETWORKS, *TRANSFORMERS_OF_USUAL_SIZE]
+    if unknown := set(arguments.networks) - set(known):
+        parser.error(f"unknown networks {sorted(unknown)}; choose from {', '.join(known)}")
     return arguments
 
 
@@ -148,7 +157,7 @@ def build(name):
         family, settings = TRANSFORMERS[name]
         config = getattr(transformers, f"{family}Config")(num_labels=10, **settings)
         return getattr(transformers, f"{family}ForImageClassification")(config).eval(), [3, 224, 224]
-    model, arguments = TIMM[name]
+    model, arguments = (TIMM | TRANSFORMERS_OF_USUAL_SIZE)[name]
     network = timm.create_model(model, pretrained=False, **arguments).eval()
     return network, list(network.pretrained_cfg["input_size"][:1]) + [224, 224]
 

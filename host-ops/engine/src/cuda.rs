@@ -30,12 +30,13 @@ impl CudaOptions {
 /// Returns the CUDA provider for the GPU `index`.
 ///
 /// TF32 keeps 10 bits of each product's fraction. Losses would depend on the split, so it has to be allowed
-/// explicitly. A doubling arena would allocate unused memory. Other algorithm searches and larger workspaces
-/// bring no improvement.
+/// explicitly. Layers of an f16 network that remain f32 use it as well, because f16 has the same fraction. A
+/// doubling arena would allocate unused memory. Other algorithm searches and larger workspaces bring no
+/// improvement.
 pub(crate) fn provider(index: i32, options: &SessionOptions) -> CUDA {
     let provider = CUDA::default()
         .with_device_id(index)
-        .with_tf32(options.precision == Precision::Tf32)
+        .with_tf32(!options.precision.is_full())
         .with_arena_extend_strategy(ArenaExtendStrategy::SameAsRequested)
         .with_conv_algorithm_search(ConvAlgorithmSearch::Heuristic)
         .with_conv_max_workspace(false)
@@ -64,6 +65,7 @@ mod tests {
         for (precision, nhwc, expected) in [
             (Precision::Full, None, false),
             (Precision::Tf32, None, true),
+            (Precision::F16, None, true),
             (Precision::Full, Some(true), true),
             (Precision::Tf32, Some(false), false),
         ] {

@@ -93,15 +93,11 @@ mod tests {
 
     #[test]
     fn only_a_gpu_computes_less_exactly_and_only_what_may_be() {
-        use Precision::{Full, Tf32};
-        assert_eq!(
-            [Full, Tf32].map(|allowed| Device::Cpu.precision(allowed)),
-            [Full, Full]
-        );
-        assert_eq!(
-            [Full, Tf32].map(|allowed| Device::Cuda(0).precision(allowed)),
-            [Full, Tf32]
-        );
+        use Precision::{F16, Full, Tf32};
+        for allowed in [Full, Tf32, F16] {
+            assert_eq!(Device::Cpu.precision(allowed), Full);
+            assert_eq!(Device::Cuda(0).precision(allowed), allowed);
+        }
     }
 
     #[test]

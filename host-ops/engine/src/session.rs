@@ -27,7 +27,7 @@ pub struct SessionOptions {
     /// Enables ONNX Runtime's CPU arena, which keeps memory for the next execution. If disabled, memory usage
     /// grows evenly with the rows, and the memory is freed after each execution.
     pub arena: bool,
-    /// Precision on a GPU.
+    /// Precision on a GPU. For [`Precision::F16`], the network itself has to be f16.
     pub precision: Precision,
     /// Limit for ONNX Runtime's GPU arena in bytes. CUDA's context, kernel code and the workspaces of cuDNN
     /// and cuBLAS are not included.

@@ -28,6 +28,17 @@ fn is_out_of_range(value: f32) -> bool {
     (value.abs() > LARGEST) & (value.abs() < f32::INFINITY)
 }
 
+/// Returns true if no value is infinite or NaN.
+pub fn all_finite(values: &[f32]) -> bool {
+    // Without a branch per value, the compiler uses vector registers.
+    let finite = |chunk: &[f32]| {
+        chunk
+            .iter()
+            .fold(true, |finite, value| finite & value.is_finite())
+    };
+    values.chunks(1024).all(finite)
+}
+
 /// Converts to half precision, rounding ties to even. Values beyond the finite range become infinite.
 pub fn to_f16(values: &[f32]) -> Vec<f16> {
     let mut halves = vec![f16::ZERO; values.len()];

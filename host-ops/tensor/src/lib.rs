@@ -30,7 +30,7 @@ pub use cause::{Cause, one_line};
 pub use dtype::DType;
 pub use error::{OpError, OpErrorCode};
 pub use figures::{format_bytes, format_number};
-pub use half_precision::{exceeds_f16, from_f16, to_f16};
+pub use half_precision::{all_finite, exceeds_f16, from_f16, to_f16};
 pub use names::{
     IMAGE_EXTENSIONS, extension, is_cloud_placeholder, is_hidden_name, is_image_name,
     is_unsupported_image_name,

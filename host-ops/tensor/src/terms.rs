@@ -22,7 +22,7 @@ pub struct Terms {
     pub precision: Precision,
 }
 
-/// Precision of `f32` arithmetic on a GPU.
+/// Precision of `f32` networks on a GPU.
 #[derive(
     Debug,
     Clone,
@@ -33,6 +33,7 @@ pub struct Terms {
     Hash,
     Serialize,
     Deserialize,
+    strum::Display,
     strum::EnumString,
     strum::VariantNames,
 )]
@@ -45,6 +46,10 @@ pub enum Precision {
     /// Matrix products and convolutions may round their inputs to 11 significant bits (NVIDIA's TF32). This
     /// is faster, but activations differ in the third digit, so losses depend on the split.
     Tf32,
+    /// Weights and activations have 11 significant bits and a range of ±65,504 (IEEE half precision), except
+    /// where a network would lose accuracy. Products are accumulated in `f32`. Inputs and outputs of a stage
+    /// remain `f32`. This is the fastest precision, and losses depend on the split as with `Tf32`.
+    F16,
 }
 
 impl Precision {

@@ -52,7 +52,7 @@ fn malformed(why: String) -> GraphError {
 }
 
 /// Removes the nodes and weights whose values are neither read nor outputs of the graph.
-pub(crate) fn drop_unread(graph: &mut GraphProto) {
+pub fn drop_unread(graph: &mut GraphProto) {
     let mut read: HashSet<String> = graph.output.iter().map(|output| output.name.clone()).collect();
     let mut nodes = Vec::with_capacity(graph.node.len());
     for node in std::mem::take(&mut graph.node).into_iter().rev() {

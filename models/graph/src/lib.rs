@@ -45,7 +45,7 @@ mod write;
 pub use admission::{Footprint, Inadmissible, MemoryBound, ModelLimits, RefusedCut};
 pub use contract::Interface;
 pub use error::{GraphError, InputSize};
-pub use form::read_names;
+pub use form::{drop_unread, read_names};
 pub use head::Head;
 pub use model::Model;
 pub use network::{Cut, Network, TensorInfo};

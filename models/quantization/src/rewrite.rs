@@ -290,7 +290,7 @@ impl LayerWeights {
     }
 }
 
-fn vector(name: &str, data_type: i32, dims: &[i64], bytes: &[u8]) -> TensorProto {
+pub(crate) fn vector(name: &str, data_type: i32, dims: &[i64], bytes: &[u8]) -> TensorProto {
     TensorProto {
         name: name.into(),
         data_type,

@@ -246,6 +246,10 @@ fn of_notice(notice: &Notice) -> Option<String> {
             reason,
             left_seconds,
         } => host_line(host, *state, reason) + &until(*left_seconds),
+        Notice::Precision { host, permitted, .. } => {
+            let place = format!("host {host}");
+            format!("precision  {}", Notice::precision_text(&place, *permitted))
+        }
         // Retries are summarized as outages.
         Notice::Uploading { .. } | Notice::Retry { .. } | Notice::UploadRetry { .. } => return None,
     })

@@ -18,7 +18,7 @@ pub(crate) fn warn(event: &Event, json: bool) {
     let matters = matches!(
         event,
         Event::Notice(Notice::Host { .. })
-            | Event::Notice(Notice::NoKeys { .. } | Notice::OutwardLinks { .. })
+            | Event::Notice(Notice::NoKeys { .. } | Notice::OutwardLinks { .. } | Notice::Precision { .. })
             | Event::Features { .. }
             | Event::LeftOut(_)
             | Event::Pixels { .. }

@@ -2,7 +2,10 @@ use crate::ClientError;
 use crate::blocking::blocking;
 use crate::transport::Answer;
 use bytes::Bytes;
-use frostline_wire::{ARROW_STREAM, ActivationBatch, ActivationReader, FrameError, JobStage, StageSeconds};
+use frostline_wire::{
+    ARROW_STREAM, ActivationBatch, ActivationReader, COMPUTED_PRECISION, FrameError, JobStage, Precision,
+    StageSeconds,
+};
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use hyper::body::Frame;
@@ -47,6 +50,12 @@ impl ExtractionStream {
             decoder: Decoder::Idle(Box::new(reader)),
             timing: HostTiming::default(),
         })
+    }
+
+    /// Returns the precision in which the host computes the layers. `None` if the request permits only full
+    /// precision, or if the host does not report it.
+    pub fn precision(&self) -> Option<Precision> {
+        self.answer.header(COMPUTED_PRECISION)?.parse().ok()
     }
 
     /// Returns the next rows, or `None` once every position was answered and the stream ended properly.

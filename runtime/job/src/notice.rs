@@ -1,3 +1,4 @@
+use frostline_tensor::Precision;
 use frostline_wire::OutwardLinks;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -85,6 +86,25 @@ pub enum Notice {
         #[serde(skip_serializing_if = "Option::is_none")]
         left_seconds: Option<f64>,
     },
+    /// A host computes the layers in another precision than requested, because it has no GPU. Emitted for the
+    /// first such host of a job.
+    Precision {
+        /// Address of the host.
+        host: String,
+        /// Requested precision.
+        permitted: Precision,
+        /// Precision of the host.
+        computed: Precision,
+    },
+}
+
+impl Notice {
+    /// Returns the text about a host or machine that does not compute in the requested precision.
+    pub fn precision_text(place: &str, permitted: Precision) -> String {
+        format!(
+            "{place} computes frozen layers in full precision (f32), because {permitted} requires an NVIDIA GPU"
+        )
+    }
 }
 
 /// Availability of a host.

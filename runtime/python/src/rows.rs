@@ -24,7 +24,7 @@ pub(crate) struct Rows {
 enum State {
     /// No requests sent yet. The shape at the cut is unknown.
     Requested(PassRequest),
-    Running(Pass),
+    Running(Pass, Arc<Connections>),
     /// Closed, or ended by an error.
     Ended,
 }
@@ -57,7 +57,7 @@ impl Rows {
         if let State::Requested(asked) = &mut self.state {
             let found = wait(py, asked.live.source(&asked.cut))?;
             self.state = match asked.start(found) {
-                Ok(pass) => State::Running(pass),
+                Ok(pass) => State::Running(pass, Arc::clone(&asked.live)),
                 Err(error) => {
                     self.state = State::Ended;
                     return Err(errors::from_inquiry(py, &error));
@@ -65,7 +65,7 @@ impl Rows {
             };
         }
         Ok(match &mut self.state {
-            State::Running(pass) => Some(pass),
+            State::Running(pass, _) => Some(pass),
             State::Requested(_) | State::Ended => None,
         })
     }
@@ -92,7 +92,7 @@ impl Rows {
     fn __len__(&self) -> usize {
         match &self.state {
             State::Requested(asked) => asked.batches.len(),
-            State::Running(pass) => pass.left(),
+            State::Running(pass, _) => pass.left(),
             State::Ended => 0,
         }
     }
@@ -110,6 +110,9 @@ impl Rows {
             Some(Ok(Passed { samples, fetched })) => {
                 let before = self.done;
                 self.done += samples.len();
+                if let State::Running(_, live) = &self.state {
+                    live.warn(py)?;
+                }
                 to_dictionary(py, fetched, &samples, before).map(Some)
             }
             Some(Err(error)) => {

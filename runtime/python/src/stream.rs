@@ -6,18 +6,20 @@ use crate::rows::{PassRequest, Rows};
 use crate::settings::{STOCK_GUEST, StreamSettings, read};
 use bytes::Bytes;
 use frostline_client::{
-    ClientError, Fetcher, Hosts, Inquiry, InquiryError, PrefetchLimits, Source, UploadKind,
+    ClientError, Fetcher, Hosts, Inquiry, InquiryError, Notice, PrefetchLimits, Source, UploadKind,
 };
 use frostline_images::DecodePool;
 use frostline_tensor::SampleRef;
 use frostline_wire::{ObjectInfo, Split, UploadRef};
-use pyo3::exceptions::PyOSError;
+use pyo3::exceptions::{PyOSError, PyUserWarning};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 use sha2::{Digest, Sha256};
 use std::collections::{HashMap, VecDeque};
+use std::ffi::CString;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use tokio::sync::{Mutex, OnceCell};
 
 /// Size in bytes assumed for an object of unknown size at the cut `none`, to limit the memory of prefetched
@@ -43,6 +45,9 @@ pub(crate) struct Connections {
     uploaded: OnceCell<()>,
     /// Sources by cut.
     sources: Mutex<HashMap<String, Source>>,
+    /// Text of the warning about the precision of a host. The task that finds out cannot emit it.
+    warning: Arc<OnceLock<CString>>,
+    is_warned: AtomicBool,
 }
 
 #[pymethods]
@@ -118,7 +123,15 @@ impl Stream {
         let settings = &self.settings;
         let reach = settings.host_settings();
         // Jobs follow changes of the addresses of a DNS name.
-        let hosts = async { Ok::<_, ClientError>(reach.hosts().await?.for_job(Arc::new(|_| ()))) };
+        let warning = Arc::<OnceLock<CString>>::default();
+        let pending = Arc::clone(&warning);
+        let notices = Arc::new(move |notice| {
+            if let Notice::Precision { host, permitted, .. } = notice {
+                let text = Notice::precision_text(&format!("host {host}"), permitted);
+                pending.get_or_init(|| CString::new(text).unwrap_or_default());
+            }
+        });
+        let hosts = async { Ok::<_, ClientError>(reach.hosts().await?.for_job(notices)) };
         let hosts = wait(py, hosts)?.map_err(|error| errors::from_client(py, &error))?;
         self.live.get(py, || {
             let threads = settings
@@ -149,6 +162,8 @@ impl Stream {
                 inquiry,
                 uploaded: OnceCell::new(),
                 sources: Mutex::default(),
+                warning,
+                is_warned: AtomicBool::new(false),
             })
         })
     }
@@ -200,6 +215,16 @@ impl Connections {
         let source = self.inquiry.source(&self.hosts, Split::from(cut)).await?;
         sources.insert(cut.to_owned(), source.clone());
         Ok(source)
+    }
+
+    /// Emits the warning about the precision of a host once, with Python's `warnings` module.
+    pub(crate) fn warn(&self, py: Python<'_>) -> PyResult<()> {
+        match self.warning.get() {
+            Some(text) if !self.is_warned.swap(true, Ordering::Relaxed) => {
+                PyErr::warn(py, &py.get_type::<PyUserWarning>(), text, 1)
+            }
+            _ => Ok(()),
+        }
     }
 
     async fn upload_files(&self) -> Result<(), InquiryError> {

@@ -225,6 +225,14 @@ pub enum TrainerError {
         /// The cut or module with the largest increase of the error.
         worst: String,
     },
+    /// Frozen layers that this machine computes in f16 give values beyond its range.
+    #[error(
+        "an activation at the freeze cut '{freeze}' exceeds the range of f16 (65504) or is not a number; use tf32 or full precision"
+    )]
+    F16Range {
+        /// The freeze cut.
+        freeze: String,
+    },
     /// Quantizing the frozen layers failed.
     #[error("cannot quantize the frozen layers: {0}")]
     Quantization(#[from] QuantizationError),

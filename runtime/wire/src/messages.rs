@@ -160,7 +160,7 @@ impl From<FlatSample> for RequestedSample {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use frostline_tensor::{ObjectInfo, ObjectPage};
+    use frostline_tensor::{ObjectInfo, ObjectPage, Precision};
 
     #[test]
     fn a_key_and_its_version_stand_flat_beside_what_else_is_said() {
@@ -191,6 +191,16 @@ mod tests {
         let request: ExtractionRequest = serde_json::from_str(text).unwrap();
         assert_eq!(request.terms.fixed_batch, Some(8));
         assert_eq!(serde_json::to_string(&request).unwrap(), text);
+        for (written, precision) in [
+            ("full", Precision::Full),
+            ("tf32", Precision::Tf32),
+            ("f16", Precision::F16),
+        ] {
+            let named = text.replace("\"samples\"", &format!("\"precision\":\"{written}\",\"samples\""));
+            let request: ExtractionRequest = serde_json::from_str(&named).unwrap();
+            assert_eq!(request.terms.precision, precision);
+            assert_eq!(precision.to_string(), written);
+        }
         let unknown = text.replace("fixed_batch", "fixed_bach");
         let error = serde_json::from_str::<ExtractionRequest>(&unknown)
             .unwrap_err()

@@ -89,7 +89,7 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
     ),
     (
         "prefix",
-        "frozen layers in int8 and f32: images per second, similarity of activations, accuracy",
+        "frozen layers in int8, f16 and f32: images per second, similarity of activations, accuracy",
         prefix::run,
     ),
     (

@@ -1,6 +1,8 @@
 //! Frozen layers in int8 compared with f32: images per second on a host, similarity of the activations, and
-//! accuracy of a head trained on them. Also the number of rows per engine batch.
+//! accuracy of a head trained on them. Also similarity and accuracy in f16, and the number of rows per engine
+//! batch.
 
+mod half;
 mod rows;
 
 use crate::accuracy::mean;
@@ -13,7 +15,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// Parts that can run separately.
-pub(crate) const PARTS: [&str; 3] = ["speed", "accuracy", "rows"];
+pub(crate) const PARTS: [&str; 4] = ["speed", "f16", "accuracy", "rows"];
 
 /// Number of profiles per network and precision, measured in turns.
 const ROUNDS: usize = 3;
@@ -23,6 +25,9 @@ const SEEDS: usize = 3;
 pub(crate) fn run(report: &mut Report) -> Result<()> {
     if report.has("speed") {
         speed(report)?;
+    }
+    if report.has("f16") {
+        half::run(report)?;
     }
     if report.has("accuracy") {
         accuracy(report)?;
@@ -157,22 +162,29 @@ fn accuracy(report: &mut Report) -> Result<()> {
     let seeds = if report.quick() { 1 } else { SEEDS };
     let epochs = if report.quick() { "5" } else { "20" };
     println!("\n{:<22} {:<6} {:>9}   by seed", "network", "layers", "accuracy");
-    let mut losses = Vec::new();
+    let (mut losses, mut half_losses) = (Vec::new(), Vec::new());
+    let networks = tempfile::tempdir()?;
     for (name, freeze) in files {
         let Some(file) = shared(&format!("data/{name}.onnx")) else {
             println!("{name} skipped: data/{name}.onnx does not exist in FROSTLINE_SHARED");
             continue;
         };
+        let half_file = networks.path().join(format!("{name}.onnx"));
+        half::with_half_prefix(&file, freeze, &half_file)?;
         let mut means = Vec::new();
-        for precision in ["f32", "int8"] {
+        for (precision, file, computed) in [
+            ("f32", &file, "f32"),
+            ("f16", &half_file, "f32"),
+            ("int8", &file, "int8"),
+        ] {
             let mut found = Vec::new();
             for seed in 0..seeds {
                 let folder = tempfile::tempdir()?;
                 let (seed, kept) = (seed.to_string(), folder.path().join("features"));
                 let mut flags = vec!["--batch", "50", "--epochs", epochs, "--seed", &seed];
-                flags.extend(["--prefix-precision", precision, "--keep", "last"]);
+                flags.extend(["--prefix-precision", computed, "--keep", "last"]);
                 flags.extend(["--feature-cache", "4GiB", "--feature-folder", text(&kept)?]);
-                let events = train(&file, photos.root(), freeze, folder.path(), &flags)?;
+                let events = train(file, photos.root(), freeze, folder.path(), &flags)?;
                 found.push(last_number(&events, "done", "validation_accuracy")?);
             }
             let accuracy = mean(&found);
@@ -180,14 +192,20 @@ fn accuracy(report: &mut Report) -> Result<()> {
             report.set(&format!("{name}_{precision}_accuracy"), accuracy);
             means.push(accuracy);
         }
-        if let [exact, small] = means[..] {
+        if let [exact, half, small] = means[..] {
+            half_losses.push(100.0 * (exact - half));
             losses.push(100.0 * (exact - small));
         }
     }
-    let worst = quantile(&losses, 1.0);
-    report.set("accuracy_loss_points_max", worst);
-    if !losses.is_empty() {
-        println!("\nlargest loss of accuracy: {worst:.2} points");
+    for (precision, key, losses) in [
+        ("int8", "accuracy_loss_points_max", losses),
+        ("f16", "f16_accuracy_loss_points_max", half_losses),
+    ] {
+        let worst = quantile(&losses, 1.0);
+        report.set(key, worst);
+        if !losses.is_empty() {
+            println!("\nlargest loss of accuracy in {precision}: {worst:.2} points");
+        }
     }
     Ok(())
 }

@@ -2,7 +2,9 @@
 
 use super::batch::Output;
 use super::run::{Submitter, describe};
-use frostline_tensor::{DType, OpError, OpErrorCode, Shape, ShapeError, Stage, Tensor};
+use frostline_tensor::{
+    DType, OpError, OpErrorCode, Precision, Shape, ShapeError, Stage, Tensor, all_finite,
+};
 use parking_lot::Mutex;
 use std::ops::Range;
 use tokio::sync::oneshot;
@@ -62,7 +64,8 @@ impl Job {
     ///
     /// # Errors
     /// Returns an error of the host if the output cannot be allocated, and an error of the network if rows
-    /// have another type or shape than expected or than in an earlier batch.
+    /// have another type or shape than expected or than in an earlier batch, or if rows computed in f16
+    /// exceed its range.
     pub(super) fn store_rows(
         &self,
         output: &Output<'_>,
@@ -96,7 +99,21 @@ impl Job {
         }
         let width = whole.byte_len() / self.rows.max(1);
         let place = whole.as_bytes_mut().get_mut(to.start * width..to.end * width);
-        output.read(from, place.unwrap_or_default())
+        output.read(from, place.unwrap_or_default())?;
+        if self.stage.precision != Precision::F16 {
+            return Ok(());
+        }
+        let width = width / size_of::<f32>();
+        let stored = whole
+            .as_f32()
+            .and_then(|rows| rows.get(to.start * width..to.end * width));
+        if stored.is_none_or(all_finite) {
+            return Ok(());
+        }
+        Err(OpError::runtime(format!(
+            "{}: an activation exceeds the range of f16 (65504) or is not a number; use tf32 or full precision",
+            describe(&self.stage)
+        )))
     }
 
     /// Takes the output. Later calls return `None`.
@@ -112,6 +129,45 @@ impl Job {
         match error {
             ShapeError::Memory { .. } => OpError::from_host(OpErrorCode::RuntimeError, text),
             _ => OpError::runtime(text),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::values::View;
+
+    fn stored(precision: Precision, rows: [f32; 4]) -> Result<(), OpError> {
+        let stage = Stage {
+            model: "5e".to_owned(),
+            from: "x".to_owned(),
+            to: "y".to_owned(),
+            pixels: None,
+            precision,
+        };
+        let batch = Tensor::f32([1, 2], vec![0.0; 2]).unwrap();
+        let job = Job::new(Submitter::new("tenant"), stage, batch, None).unwrap();
+        let output = Tensor::f32([2, 2], rows.to_vec()).unwrap();
+        let view = View {
+            dtype: output.dtype(),
+            shape: output.shape().clone(),
+            bytes: output.as_bytes(),
+        };
+        job.store_rows(&Output::here(&view), 1..2, 0..1)
+    }
+
+    #[test]
+    fn rows_beyond_the_range_of_f16_are_refused() {
+        for value in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
+            let error = stored(Precision::F16, [0.0, 0.0, 1.0, value]).unwrap_err();
+            assert!(error.message.contains("use tf32 or full precision"), "{error}");
+            assert!(!error.host_caused);
+            // Rows of other submissions do not count.
+            assert_eq!(stored(Precision::F16, [value, 0.0, 1.0, 65_504.0]), Ok(()));
+            for other in [Precision::Full, Precision::Tf32] {
+                assert_eq!(stored(other, [0.0, 0.0, 1.0, value]), Ok(()));
+            }
         }
     }
 }

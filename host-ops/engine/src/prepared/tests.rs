@@ -40,6 +40,20 @@ fn open(folder: &Path, most_bytes: u64) -> Prepared {
 }
 
 #[test]
+fn each_precision_has_its_own_prepared_stage() {
+    let naming = Naming::from_parts("1.0", 1, "cpu", &SessionOptions::default());
+    let name = |precision| {
+        naming.name(&Stage {
+            precision,
+            ..stage("same")
+        })
+    };
+    let names = [Precision::Full, Precision::Tf32, Precision::F16].map(name);
+    let distinct: std::collections::BTreeSet<&String> = names.iter().collect();
+    assert_eq!(distinct.len(), 3, "{names:?}");
+}
+
+#[test]
 fn a_stage_is_prepared_once_even_for_many_at_a_time() {
     let folder = tempfile::tempdir().unwrap();
     let prepared = open(folder.path(), 1 << 20);

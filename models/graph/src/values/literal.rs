@@ -1,7 +1,7 @@
 //! Contents of small values. Shape computations use integers and, rarely, floating-point numbers.
 
 use crate::onnx::{TensorProto, data_type};
-use crate::tensors::{dims_of, from_proto};
+use crate::tensors::{dims_of, from_proto, numbers};
 use frostline_tensor::Data;
 
 /// Maximum number of elements of a literal. Shapes, axes and paddings have a handful. With a limit of
@@ -32,9 +32,7 @@ impl Literal {
             Data::I64(values) => Self::Integers(values),
             Data::I32(values) => Self::Integers(values.into_iter().map(i64::from).collect()),
             Data::U8(values) => Self::Integers(values.into_iter().map(i64::from).collect()),
-            Data::F32(values) => Self::Numbers(values.into_iter().map(f64::from).collect()),
-            Data::F64(values) => Self::Numbers(values),
-            Data::F16(_) | Data::Bf16(_) => return None,
+            data => Self::Numbers(numbers(&data)?),
         };
         Some(literal)
     }

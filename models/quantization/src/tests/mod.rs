@@ -1,3 +1,4 @@
 mod arithmetic;
 mod cosine;
+mod half;
 mod network;

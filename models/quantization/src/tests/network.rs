@@ -19,13 +19,13 @@ fn noise(seed: u32, count: usize) -> Vec<f32> {
     (0..count).map(|_| next() * 0.5).collect()
 }
 
-fn tensor(seed: u32, dims: &[usize]) -> Tensor {
+pub(super) fn tensor(seed: u32, dims: &[usize]) -> Tensor {
     Tensor::f32(dims.to_vec(), noise(seed, dims.iter().product())).unwrap()
 }
 
 /// Convolutions with a residual sum, a pool and a grouped convolution, then a linear layer over tokens, and a
 /// head.
-fn network(opset: i64) -> Model {
+pub(super) fn network(opset: i64) -> Model {
     let weights = [
         ("w1", vec![8, 3, 3, 3]),
         ("b1", vec![8]),
@@ -71,7 +71,7 @@ fn network(opset: i64) -> Model {
     Model::from_proto(model(opset, graph)).unwrap()
 }
 
-fn run(model: &Model, rows: &Tensor) -> Vec<(String, Tensor)> {
+pub(super) fn run(model: &Model, rows: &Tensor) -> Vec<(String, Tensor)> {
     let mut session = Session::open(&model.to_bytes().unwrap(), &SessionOptions::default()).unwrap();
     session.run(&[(model.input_name().unwrap(), rows)]).unwrap()
 }

@@ -62,7 +62,11 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
     let asked = ExtractionInput::read(&flags, json)?;
     let connection = Connection::open(Access::from_flags(&flags.host)?, &asked.root, &flags.device).await?;
     let reporter = Arc::new(Reporter::beside(json));
-    let extracting = extract(&flags, asked, connection.hosts(), &reporter);
+    let told = Arc::clone(&reporter);
+    let hosts = connection
+        .hosts()
+        .for_job(Arc::new(move |notice| told.show(&Event::Notice(notice))));
+    let extracting = extract(&flags, asked, hosts, &reporter);
     let done = tokio::select! {
         done = extracting => done,
         () = stop.cancelled() => Err(anyhow::anyhow!("interrupted; nothing was written")),

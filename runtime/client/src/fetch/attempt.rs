@@ -90,6 +90,10 @@ impl Exchange {
         let limit = usize::try_from(self.source.answer_bytes(weight)).unwrap_or(usize::MAX);
         let extraction = client.extract(&request, self.source.format(), limit);
         let mut stream = silence.end_with(extraction).await?;
+        if let Some(computed) = stream.precision() {
+            self.hosts
+                .report_precision(&ask.host, request.terms.precision, computed);
+        }
         loop {
             match silence.end_with(stream.step()).await? {
                 Step::Bytes => {}

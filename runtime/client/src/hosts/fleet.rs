@@ -19,6 +19,8 @@ pub(super) struct Fleet {
     /// Serializes uploads.
     pub(super) pushing: tokio::sync::Mutex<()>,
     pub(super) notices: Notices,
+    /// True if a notice about the precision of a host was sent.
+    pub(super) reported_precision: AtomicBool,
     pub(super) meter: ByteMeter,
     waits: Waits,
     /// Trace of the job's requests.
@@ -75,6 +77,7 @@ impl Fleet {
             uploads: Arc::default(),
             pushing: tokio::sync::Mutex::default(),
             notices,
+            reported_precision: AtomicBool::new(false),
             meter,
             waits,
             trace,

@@ -26,12 +26,13 @@ use bytes::Bytes;
 use fleet::{Fleet, HostDescription};
 use frostline_wire::StageSeconds;
 use frostline_wire::{
-    Description, DescriptionRequest, Layout, ModelInfo, ObjectInfo, SkippedNames, UploadRef,
+    Description, DescriptionRequest, Layout, ModelInfo, ObjectInfo, Precision, SkippedNames, UploadRef,
 };
 use futures::future::join_all;
 use member::Upload;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// One or more hosts that serve the same data to the same tenant. Clones share the state of the hosts.
@@ -132,6 +133,18 @@ impl Hosts {
     /// Sends a notice to the listener of the job.
     pub(crate) fn notify(&self, notice: Notice) {
         (self.fleet.notices)(notice);
+    }
+
+    /// Sends a notice if `member` computes in another precision than the job permits. Later calls have no
+    /// effect, so the job receives a single notice.
+    pub(crate) fn report_precision(&self, member: &Member, permitted: Precision, computed: Precision) {
+        if permitted != computed && !self.fleet.reported_precision.swap(true, Ordering::Relaxed) {
+            self.notify(Notice::Precision {
+                host: member.url().to_owned(),
+                permitted,
+                computed,
+            });
+        }
     }
 
     /// Returns a client of `member` that counts bytes toward this value.

@@ -54,6 +54,7 @@ fn each_input_has_rows_of_its_own() {
         name(|rows| rows.rounding = Rounding::Int8("layer2.0".to_owned())),
         name(|rows| rows.rounding = Rounding::Int8("layer3.0".to_owned())),
         name(|rows| rows.precision = Precision::Tf32),
+        name(|rows| rows.precision = Precision::F16),
         name(|rows| rows.fixed_batch = Some(16)),
         name(|rows| rows.library = "1.32.0".to_owned()),
         name(|rows| rows.device = "cuda:0".to_owned()),

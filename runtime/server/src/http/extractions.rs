@@ -10,7 +10,7 @@ use crate::refusal::Refusal;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
-use frostline_wire::{ARROW_STREAM, ROW_CHECKSUM, XXH3};
+use frostline_wire::{ARROW_STREAM, COMPUTED_PRECISION, ExtractionRequest, ROW_CHECKSUM, Split, XXH3};
 use http::header::CONTENT_TYPE;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -27,6 +27,7 @@ pub(super) async fn extract(caller: Caller, request: Request) -> Result<Response
         .is_some_and(|kind| kind == XXH3);
     let trace = caller_of(request.headers()).map(|trace| trace.trace_id());
     let (request, memory) = json(request, caller.service(), Some(&caller)).await?;
+    let precision = computed_precision(&caller, &request);
     let client_request = ClientRequest {
         request,
         trace,
@@ -40,5 +41,14 @@ pub(super) async fn extract(caller: Caller, request: Request) -> Result<Response
     let reading = ReadDeadline::new(memory, tenant, stall, deadline);
     let sent = caller.metrics().answer_bytes_of(tenant);
     let body = Body::new(AnswerBody::new(pieces, reading, sent));
-    Ok(([(CONTENT_TYPE, ARROW_STREAM)], body).into_response())
+    let precision = precision.map(|precision| [(COMPUTED_PRECISION, precision)]);
+    Ok(([(CONTENT_TYPE, ARROW_STREAM)], precision, body).into_response())
+}
+
+/// Returns the precision in which this host computes the requested layers, if the request permits less than
+/// full precision.
+fn computed_precision(caller: &Caller, request: &ExtractionRequest) -> Option<String> {
+    let permitted = request.terms.precision;
+    let computes = matches!(request.split, Split::Cut(_)) && !permitted.is_full();
+    computes.then(|| caller.config().device.precision(permitted).to_string())
 }

@@ -95,11 +95,13 @@ async fn a_model_is_measured_once_and_kept_over_a_restart() {
 
     assert!(same(&profile(&test, &request).await, &measured));
     // A CPU always computes in full precision.
-    let less_exact = ProfileRequest {
-        precision: Precision::Tf32,
-        ..request.clone()
-    };
-    assert!(same(&profile(&test, &less_exact).await, &measured));
+    for precision in [Precision::Tf32, Precision::F16] {
+        let less_exact = ProfileRequest {
+            precision,
+            ..request.clone()
+        };
+        assert!(same(&profile(&test, &less_exact).await, &measured));
+    }
     let other = ProfileRequest {
         cuts: vec!["flat".to_owned()],
         ..request.clone()

@@ -9,7 +9,8 @@ use crate::standard::{LinearHead, Moments, Standard};
 use frostline_engine::{Device, Interrupt, ResidentState, SessionOptions};
 use frostline_graph::Model;
 use frostline_graph::tensors::in_single_precision;
-use frostline_tensor::{Data, Precision, Tensor};
+use frostline_quantization::for_precision;
+use frostline_tensor::{Data, Precision, Tensor, all_finite};
 use frostline_training::{CpuSteps, StateSlot, StepSettings, TrainingError, TrainingGraph};
 use frostline_wire::Split;
 use std::collections::{HashMap, HashSet};
@@ -76,7 +77,7 @@ pub(crate) struct SuffixParts {
     /// Maximum number of cached middles; at least 1.
     pub(crate) middles: usize,
     pub(crate) options: SessionOptions,
-    /// Precision of the middle.
+    /// Precision of the middle. Trained layers are always computed in full precision.
     pub(crate) precision: Precision,
     /// The state to resume from; `None` starts from the weights in `suffix`.
     pub(crate) state: Option<Arc<SuffixState>>,
@@ -375,8 +376,19 @@ impl Suffix {
     ) -> Result<(Tensor, PendingCache), TrainerError> {
         rows.join(|fetched| {
             let middle = self.middle(split)?;
-            middle.map(|middle| middle.run(fetched)).transpose()
+            let activations = middle.map(|middle| middle.run(fetched)).transpose()?;
+            match &activations {
+                Some(activations) if self.exceeds_range(activations) => Err(TrainerError::F16Range {
+                    freeze: self.freeze.clone(),
+                }),
+                _ => Ok(activations),
+            }
         })
+    }
+
+    /// Returns true if the middle computes in f16 and its result is infinite or NaN.
+    fn exceeds_range(&self, activations: &Tensor) -> bool {
+        self.precision == Precision::F16 && !activations.as_f32().is_none_or(all_finite)
     }
 
     /// Returns the layers from `split` to the freeze cut, or `None` if both are the same cut.
@@ -391,8 +403,11 @@ impl Suffix {
                 };
                 let doing = "running the middle layers";
                 let open = |model: Model| Forward::open(&model, self.batch, &options, &self.interrupt, doing);
-                let opened = middle(&self.whole, split, &self.freeze)?.map(open).transpose()?;
-                (split.clone(), opened)
+                let layers = middle(&self.whole, split, &self.freeze)?;
+                let layers = layers
+                    .map(|layers| for_precision(layers, self.precision))
+                    .transpose()?;
+                (split.clone(), layers.map(open).transpose()?)
             }
         };
         if self.middles.len() >= self.kept_middles {

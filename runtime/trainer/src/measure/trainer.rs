@@ -14,6 +14,7 @@ use frostline_images::{DecodeLimits, load_augmented, normalize};
 use frostline_profile::{
     MeasureOptions, MeasuredModel, ProfileError, encoded_pixels, machine, measure, memory, now, timed,
 };
+use frostline_quantization::for_precision;
 use frostline_tensor::{
     Augmentation, Data, GraphExecutor, OpError, PixelSpec, Precision, Shape, Stage, Tensor, View,
 };
@@ -261,6 +262,7 @@ impl StageSource for Stages {
         let part = self
             .0
             .slice(Some(&stage.from), Some(&stage.to))
+            .and_then(|part| for_precision(part, stage.precision))
             .and_then(|part| part.to_bytes());
         part.map(Bytes::from)
             .map_err(|error| OpError::invalid(error.to_string()))

@@ -40,6 +40,7 @@ pub(crate) async fn prepare(
     let setup = match setup.reuse().await? {
         Ok(prepared) => {
             prepared.announce(events);
+            prepared.report_precision(job, events);
             return Ok(prepared);
         }
         Err(setup) => setup,
@@ -50,6 +51,7 @@ pub(crate) async fn prepare(
     }
     let prepared = provided.choose().await?;
     prepared.announce(events);
+    prepared.report_precision(job, events);
     Ok(prepared)
 }
 

@@ -5,8 +5,9 @@ use crate::compute::SuffixParts;
 use crate::offer::Offer;
 use crate::plan::{ChosenSplit, Modules};
 use crate::replan::Watch;
-use crate::{Event, Events};
-use frostline_client::Hosts;
+use crate::{Event, Events, Job};
+use frostline_client::{Hosts, Notice};
+use frostline_wire::Split;
 use std::sync::Arc;
 
 /// A prepared job. The data is listed, the network is divided, and the hosts have everything they need.
@@ -61,5 +62,18 @@ impl Prepared {
             bytes_per_sample: self.chosen.bytes_per_sample.round() as u64,
             reason: self.chosen.reason.clone(),
         });
+    }
+
+    /// Emits a warning if this machine computes frozen layers in full precision although the job requests
+    /// less. Hosts report their precision in the answers.
+    pub(super) fn report_precision(&self, job: &Job, events: &Events) {
+        let permitted = job.spec.terms.precision;
+        let is_at_freeze = matches!(&self.chosen.split, Split::Cut(cut) if *cut == job.freeze);
+        let computes = !is_at_freeze && !self.all_cached && !self.network.nothing_is_frozen(&job.freeze);
+        if computes && job.device.precision(permitted) != permitted {
+            events(Event::Warning {
+                message: Notice::precision_text("this machine", permitted),
+            });
+        }
     }
 }

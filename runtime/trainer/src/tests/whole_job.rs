@@ -351,7 +351,7 @@ async fn a_job_emits_all_events_in_order() {
             | Event::Notice(Notice::Retry { .. })
             | Event::Notice(Notice::UploadRetry { .. })
             | Event::Notice(Notice::Host { .. })
-            | Event::Notice(Notice::NoKeys { .. } | Notice::OutwardLinks { .. })
+            | Event::Notice(Notice::NoKeys { .. } | Notice::OutwardLinks { .. } | Notice::Precision { .. })
             | Event::LeftOut(_)
             | Event::Measuring { .. }
             | Event::Warning { .. }

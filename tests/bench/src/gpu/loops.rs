@@ -1,7 +1,6 @@
 //! Frozen layers on decoded pixels.
 
 use super::Extent;
-use super::f16::to_f16;
 use super::torch::forward;
 use crate::networks::{Grid, exported};
 use crate::report::Report;
@@ -9,6 +8,7 @@ use anyhow::{Context, Result};
 use bytes::Bytes;
 use frostline_engine::{Device, Lanes, LanesConfig, StageSource};
 use frostline_graph::Model;
+use frostline_quantization::for_precision;
 use frostline_tensor::{
     Data, ExecutionTerms, GraphExecutor, Normalization, OpError, PixelSpec, Precision, Stage, Tensor, Terms,
 };
@@ -53,7 +53,8 @@ impl Way {
     fn precision(self) -> Precision {
         match self {
             Self::F32 => Precision::Full,
-            Self::Tf32 | Self::F16 => Precision::Tf32,
+            Self::Tf32 => Precision::Tf32,
+            Self::F16 => Precision::F16,
         }
     }
 }
@@ -80,10 +81,7 @@ impl Prefix {
         let model = Model::read(exported(network)?)?;
         let from = model.input_name()?.to_owned();
         let prefix = model.slice(None, Some(&cut))?;
-        let prefix = match way {
-            Way::F16 => to_f16(&prefix)?,
-            Way::F32 | Way::Tf32 => prefix,
-        };
+        let prefix = for_precision(prefix, way.precision())?;
         Ok(Self {
             network: network.to_owned(),
             model: prefix.to_bytes()?.into(),

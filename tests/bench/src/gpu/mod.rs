@@ -2,7 +2,6 @@
 //! compared with the budget, and a complete job. Rates are compared with PyTorch. On machines without a GPU,
 //! the benchmark can be tested on the CPU.
 
-mod f16;
 mod job;
 mod loops;
 mod memory;

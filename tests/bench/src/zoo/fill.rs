@@ -10,7 +10,7 @@ const BLOCK: usize = 65_537;
 
 /// Draws the weights that models/zoo/classifiers.py omitted, using the mean and standard deviation from each
 /// doc string (`normal MEAN SPREAD`).
-pub(super) fn filled(model: Model) -> Result<Model> {
+pub(crate) fn filled(model: Model) -> Result<Model> {
     let block = normal(2 * BLOCK);
     let mut proto = model.into_proto();
     let graph = proto.graph.as_mut().context("a model without a graph")?;

@@ -5,6 +5,8 @@ mod fill;
 mod pushdown;
 mod verdict;
 
+pub(crate) use fill::filled;
+
 use crate::report::{Report, commit, folder};
 use crate::training::torch;
 use anyhow::{Context, Result, bail};

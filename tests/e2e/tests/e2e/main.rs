@@ -24,6 +24,7 @@ mod logs;
 mod needs_stores;
 mod operating;
 mod pages;
+mod precision;
 mod raw;
 mod real_data;
 mod s3;
