@@ -15,8 +15,8 @@ pub struct MeasuredModel {
     pub model: String,
     /// Name of the input tensor.
     pub input: String,
-    /// Normalization of samples that are pixels `u8[n, 3, h, w]`, as jobs submit them. `None` if samples have
-    /// the format of the model input.
+    /// Normalization of samples `u8[n, 3, h, w]`, which jobs submit. `None` if samples have the format of the
+    /// model input.
     pub pixels: Option<Normalization>,
     /// Required precision of GPU computations.
     pub precision: Precision,

@@ -1,5 +1,6 @@
 //! JPEG decoding: images per second of a host's decoder, of libjpeg-turbo in Pillow and torchvision, and of
-//! nvJPEG on a GPU. Measurements alternate within a run.
+//! nvJPEG on a GPU. Measurements alternate within a run. Rates of one thread are per second of CPU time, which
+//! depends less on other load.
 
 use crate::dialogue::Dialogue;
 use crate::report::{Report, median};
@@ -9,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use frostline_engine::Device;
 use frostline_images::{DecodeLimits, ImageError, decode, load};
 use frostline_tensor::PixelSpec;
+use rustix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -122,18 +124,18 @@ fn peer(report: &Report, folder: &Path, count: usize) -> Result<Dialogue> {
 
 /// Returns the images per second of our decoder, or `None` for work that it does not offer.
 fn measure(work: &str, photos: &Photos) -> Result<Option<f64>> {
-    let (limits, spec) = (DecodeLimits::default(), PixelSpec::imagenet(224, 224));
+    let limits = DecodeLimits::default();
+    let spec = PixelSpec::imagenet(224, 224);
     let started = Instant::now();
-    let workers = match work {
+    let cpu = cpu_seconds();
+    match work {
         "decode" => {
             for photo in photos {
                 decode(photo, &limits)?;
             }
-            1
         }
         "pixels" => {
             to_pixels(photos, &spec)?;
-            1
         }
         "all_cores" => {
             thread::scope(|scope| {
@@ -143,12 +145,18 @@ fn measure(work: &str, photos: &Photos) -> Result<Option<f64>> {
                 let done: Option<Result<Vec<_>, ImageError>> = joined.collect();
                 done.context("a decoding thread panicked")
             })??;
-            cores()
+            let images = photos.len() * cores();
+            return Ok(Some(images as f64 / started.elapsed().as_secs_f64()));
         }
         _ => return Ok(None),
-    };
-    let images = photos.len() * workers;
-    Ok(Some(images as f64 / started.elapsed().as_secs_f64()))
+    }
+    Ok(Some(photos.len() as f64 / (cpu_seconds() - cpu)))
+}
+
+/// CPU time of this thread.
+fn cpu_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 fn to_pixels(photos: &Photos, spec: &PixelSpec) -> Result<Vec<u8>, ImageError> {

@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(
             beside.rows_and_passes().unwrap(),
             (2, 5),
-            "a padded batch takes ten times as long"
+            "a padded batch needs ten times as long"
         );
         beside.padded_rows = None;
         assert_eq!(beside.rows_and_passes().unwrap(), (2, 50));

@@ -26,8 +26,8 @@ fn rows_for(model: &Model, options: &SessionOptions) -> Result<usize, TrainerErr
     })
 }
 
-/// Rows per execution to measure for batches of `batch` samples. On a GPU this is the size of every execution. On
-/// a CPU it is the largest size, because the time of smaller executions is computed from it.
+/// Rows per execution to measure for batches of `batch` samples. On a GPU this is the size of every
+/// execution. On a CPU it is the maximum, because the time of smaller executions is computed from it.
 ///
 /// # Errors
 /// Returns [`TrainerError::Graph`] if the shapes in the model are invalid.

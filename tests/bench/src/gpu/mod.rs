@@ -1,6 +1,6 @@
-//! Measures a device: a complete job at the planned and at fixed splits, rates of frozen layers by precision and
-//! batch size without decoding, and memory use compared with the ledger. Rates are compared with PyTorch. On
-//! machines without a GPU, the benchmark can be tested on the CPU.
+//! Measures a device: a complete job at the planned and at fixed splits, rates of frozen layers by precision
+//! and batch size without decoding, and memory use compared with the ledger. Rates are compared with PyTorch.
+//! On machines without a GPU, the benchmark can be tested on the CPU.
 
 mod f16;
 mod job;
