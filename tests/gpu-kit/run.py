@@ -197,7 +197,7 @@ def show_targets(figures):
             if not reached:
                 unanswered.append(f"{question} {name} is {value:.4g}")
         if not found:
-            print(f"{pattern:<44} {'not measured':>12} {target:>10}")
+            print(f"not measured: {question}")
             unanswered.append(f"{question} It was not measured")
     print(f"\nnext open question: {unanswered[0]}" if unanswered else "\nno open question")
 

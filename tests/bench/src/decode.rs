@@ -181,12 +181,24 @@ fn show(report: &mut Report, set: &str, ours: &Rates, theirs: &Rates) {
             }
         }
     }
+    if let Some(ratio) = exchanged(ours, theirs) {
+        println!("libjpeg_turbo_with_our_resize_ratio {ratio:.2}");
+        report.set(&format!("{set}_libjpeg_turbo_with_our_resize_ratio"), ratio);
+    }
     for (name, peer, own) in RATIOS {
         if let Some(ratio) = theirs.ratio(peer, ours, own) {
             println!("{name:<25} {ratio:.2}");
             report.set(&format!("{set}_{name}"), ratio);
         }
     }
+}
+
+/// Rate of pixels with libjpeg-turbo as decoder and our resize, relative to ours.
+fn exchanged(ours: &Rates, theirs: &Rates) -> Option<f64> {
+    let [decode, pixels] = [ours.median("decode")?, ours.median("pixels")?];
+    let turbo = theirs.median("torchvision")?.max(theirs.median("decode")?);
+    let resize = 1.0 / pixels - 1.0 / decode;
+    Some(1.0 / pixels / (1.0 / turbo + resize))
 }
 
 /// Compares our pixels with Pillow's, and DCT-scaled decoding with full decoding.

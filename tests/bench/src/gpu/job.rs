@@ -155,13 +155,14 @@ impl Job<'_> {
 /// Copies the photos in `from` to `to`, repeatedly until there are at least `count`. Returns the number of
 /// copies.
 fn repeat(from: &Path, to: &Path, count: usize) -> Result<usize> {
+    let classes = std::fs::read_dir(from)?.collect::<Result<Vec<_>, _>>()?;
+    let most = count.div_ceil(classes.len().max(1));
     let mut linked = 0;
     for round in 0.. {
-        for class in std::fs::read_dir(from)? {
-            let class = class?;
+        for class in &classes {
             let folder = to.join(class.file_name());
             std::fs::create_dir_all(&folder)?;
-            for photo in std::fs::read_dir(class.path())? {
+            for photo in std::fs::read_dir(class.path())?.take(most) {
                 let photo = photo?;
                 let name = photo.file_name();
                 std::fs::copy(

@@ -7,6 +7,7 @@ use crate::networks::{Grid, exported};
 use crate::report::Report;
 use anyhow::{Context, Result};
 use bytes::Bytes;
+use frostline_batching::device::MemoryEstimate;
 use frostline_engine::{Device, Lanes, LanesConfig, StageSource};
 use frostline_graph::Model;
 use frostline_tensor::{
@@ -108,6 +109,15 @@ impl StageSource for Models {
     fn stage_model(&self, stage: &Stage) -> Result<Bytes, OpError> {
         let model = self.0.get(&stage.model).cloned();
         model.ok_or_else(|| OpError::invalid(format!("unknown model {}", stage.model)))
+    }
+
+    fn guess(&self, stage: &Stage) -> MemoryEstimate {
+        let bytes = self.0.get(&stage.model).map_or(0, |model| model.len() as u64);
+        MemoryEstimate {
+            session: 4 * bytes,
+            fixed: 64 << 20,
+            per_row: 32 << 20,
+        }
     }
 }
 
