@@ -1,7 +1,7 @@
 use crate::ProfileError;
 use crate::encoded::encoded_activations;
 use crate::fit::{BatchTime, line, minimum, prefixes};
-use frostline_tensor::{GraphExecutor, Precision, Stage, Tensor};
+use frostline_tensor::{GraphExecutor, Normalization, Precision, Stage, Tensor};
 use frostline_wire::{CutProfile, Encoded, Linear};
 use futures::future::try_join_all;
 use std::collections::BTreeMap;
@@ -15,6 +15,9 @@ pub struct MeasuredModel {
     pub model: String,
     /// Name of the input tensor.
     pub input: String,
+    /// Normalization of samples `u8[n, 3, h, w]`, which jobs submit. `None` if samples have the format of the
+    /// model input.
+    pub pixels: Option<Normalization>,
     /// Required precision of GPU computations.
     pub precision: Precision,
     /// Cuts in execution order with the results of [`memory`](crate::memory()).
@@ -27,6 +30,9 @@ pub struct MeasureOptions {
     /// Number of rows in the larger batch. It should match the batch size in normal operation. Slow networks
     /// are measured with smaller batches.
     pub batch: usize,
+    /// True if the device pads all batches to `batch` rows. Smaller batches would take the same time, so slow
+    /// networks are measured with the full size.
+    pub padded: bool,
     /// Number of batches that the executor runs concurrently.
     pub lanes: usize,
     /// Number of repetitions per measurement. The warm-up is not counted.
@@ -44,6 +50,7 @@ impl Default for MeasureOptions {
     fn default() -> Self {
         Self {
             batch: 16,
+            padded: false,
             lanes: 1,
             repetitions: 3,
             full_repetition_time: Duration::from_secs(15),
@@ -70,7 +77,7 @@ pub struct Batches {
     pub large: usize,
 }
 
-/// Measures a model. `input` contains real samples in the format of the model input. Segments between cuts
+/// Measures a model. `input` contains real samples, see [`MeasuredModel::pixels`]. Segments between cuts
 /// are executed separately, followed by the prefix up to the last cut. See `docs/profiles.md`. Dropping the
 /// future cancels the measurement.
 ///
@@ -163,7 +170,7 @@ impl MeasurementRun<'_> {
             model: self.subject.model.clone(),
             from: from.to_owned(),
             to: to.to_owned(),
-            pixels: None,
+            pixels: self.subject.pixels.filter(|_| from == self.subject.input),
             precision: self.subject.precision,
         }
     }
@@ -180,8 +187,8 @@ impl MeasurementRun<'_> {
         from.zip(names()).map(|(from, to)| self.stage(from, to)).collect()
     }
 
-    /// Returns the batch sizes. The configured size is halved until the expected time is below a third of the
-    /// deadline.
+    /// Returns the batch sizes. Unless batches are padded, the configured size is halved until the expected
+    /// time is below a third of the deadline.
     async fn batches(&self, whole: &Stage, input: &Tensor) -> Result<Batches, ProfileError> {
         /// Minimum number of executions of the larger batch. Both the segments and the prefix have a warm-up.
         const PASSES: f64 = 5.0;
@@ -192,7 +199,8 @@ impl MeasurementRun<'_> {
         let (seconds, _) = self.time_batch(whole, &probe).await?;
         let allowed = self.rules.deadline.as_secs_f64() / 3.0;
         let mut large = self.rules.batch.max(PROBE);
-        while large > LEAST && PASSES * seconds / PROBE as f64 * large as f64 > allowed {
+        while !self.rules.padded && large > LEAST && PASSES * seconds / PROBE as f64 * large as f64 > allowed
+        {
             large /= 2;
         }
         Ok(Batches {

@@ -163,7 +163,7 @@ pub fn to_f16(model: &Model) -> Result<Model, GraphError> {
     converted
         .input
         .retain(|input| !weights.contains_key(input.name.as_str()) || left.contains(input.name.as_str()));
-    Ok(model.with_graph(converted)?)
+    model.with_graph(converted)
 }
 
 /// The converted graph under construction. The f32 form of a value keeps the name of the value, and the f16

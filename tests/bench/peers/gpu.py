@@ -1,16 +1,21 @@
 """Measures PyTorch on a device, for `cargo xtask bench gpu`.
 
-    python gpu.py forward --network resnet50 --precision tf32 --batch 128 --rows 2048 --device cuda:0
-    python gpu.py job --network resnet50 --precision f32 --batch 64 --epochs 2 --data photos --device cuda:0
+    python gpu.py forward --network resnet50 --rows 2048 --device cuda:0
+    python gpu.py job --network resnet50 --precision tf32 --batch 64 --epochs 4 --data photos --device cuda:0
 
-`forward` measures the layers up to the paper's freeze cut on pixels in device memory, using the faster of two memory layouts. `job` measures the
-last epoch on photos in class folders: a DataLoader decodes with a worker per core, and all layers run on the device. Prints a line of JSON with
-`images_per_second`.
+`forward` measures the layers up to the paper's freeze cut on pixels in device memory. It prints a JSON line when it is ready, and answers lines of
+the form `PRECISION BATCH` with the images per second by memory layout. `PRECISION BATCH BACKEND` measures `torch.compile` with this backend.
+
+`job` trains on photos in class folders: a DataLoader decodes with a worker per core, and all layers run on the device. It prints a JSON line with
+the `seconds` of each epoch and the number of `photos`.
+
+With `f16`, weights are f32 and layers run in autocast.
 """
 
 import argparse
 import json
 import os
+import sys
 import time
 
 import torch
@@ -21,6 +26,7 @@ from torchvision import transforms
 from photo_task import IMAGENET, split_network
 
 WARM = 3
+LAYOUTS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 
 
 def parse_arguments():
@@ -41,59 +47,73 @@ def synchronize(device):
         torch.cuda.synchronize()
 
 
+def computing(precision, device):
+    """Selects the precision, and returns the context for computations."""
+    torch.backends.cuda.matmul.allow_tf32 = precision != "f32"
+    torch.backends.cudnn.allow_tf32 = precision != "f32"
+    return torch.autocast(device.split(":")[0], torch.float16, enabled=precision == "f16")
+
+
+def rate(network, pixels, rows, device):
+    """Returns the images per second in batches like `pixels`."""
+    batches = max(3, -(-rows // len(pixels)))
+    for _ in range(WARM):
+        network(pixels)
+    synchronize(device)
+    start = time.perf_counter()
+    for _ in range(batches):
+        network(pixels)
+    synchronize(device)
+    return batches * len(pixels) / (time.perf_counter() - start)
+
+
 def forward(arguments):
-    """Returns the images per second in the faster memory layout."""
     frozen, _ = split_network(arguments.network, 10)
-    dtype = torch.float16 if arguments.precision == "f16" else torch.float32
-    frozen = frozen.to(arguments.device, dtype)
-    pixels = torch.rand(arguments.batch, 3, 224, 224, device=arguments.device, dtype=dtype)
-    batches = max(3, -(-arguments.rows // arguments.batch))
-    best = 0.0
-    for layout in (torch.contiguous_format, torch.channels_last):
-        network, batch = frozen.to(memory_format=layout), pixels.to(memory_format=layout)
-        with torch.inference_mode():
-            for _ in range(WARM):
-                network(batch)
-            synchronize(arguments.device)
-            start = time.perf_counter()
-            for _ in range(batches):
-                network(batch)
-            synchronize(arguments.device)
-        best = max(best, batches * arguments.batch / (time.perf_counter() - start))
-    return best
+    frozen = frozen.to(arguments.device).eval()
+    print(json.dumps({"torch": torch.__version__}), flush=True)
+    for line in sys.stdin:
+        precision, batch, *backend = line.split()
+        pixels = torch.rand(int(batch), 3, 224, 224, device=arguments.device)
+        rates = {}
+        with torch.inference_mode(), computing(precision, arguments.device):
+            for name, layout in LAYOUTS.items():
+                if backend and name == "contiguous":
+                    continue
+                network = frozen.to(memory_format=layout)
+                if backend:
+                    network = torch.compile(network, backend=backend[0])
+                rates[name] = rate(network, pixels.to(memory_format=layout), arguments.rows, arguments.device)
+        print(json.dumps(rates), flush=True)
 
 
 def job(arguments):
-    """Returns the images per second in the last epoch."""
     steps = [transforms.Resize(256), transforms.CenterCrop(224), transforms.ToTensor(), transforms.Normalize(*IMAGENET)]
     photos = torchvision.datasets.ImageFolder(arguments.data, transforms.Compose(steps))
-    workers = os.cpu_count()
-    options = {"num_workers": workers, "persistent_workers": True, "prefetch_factor": 4, "pin_memory": arguments.device != "cpu"}
+    options = {"num_workers": os.cpu_count(), "persistent_workers": True, "prefetch_factor": 4, "pin_memory": arguments.device != "cpu"}
     loader = torch.utils.data.DataLoader(photos, arguments.batch, shuffle=True, **options)
     frozen, suffix = split_network(arguments.network, len(photos.classes))
-    frozen, suffix = frozen.to(arguments.device), suffix.to(arguments.device)
+    frozen, suffix = frozen.to(arguments.device, memory_format=torch.channels_last), suffix.to(arguments.device)
     optimizer = torch.optim.SGD(suffix.parameters(), lr=0.001, momentum=0.9)
+    seconds = []
     for _ in range(arguments.epochs):
         start = time.perf_counter()
         for pixels, labels in loader:
-            with torch.no_grad():
-                activations = frozen(pixels.to(arguments.device, non_blocking=True))
+            pixels = pixels.to(arguments.device, non_blocking=True, memory_format=torch.channels_last)
+            with torch.no_grad(), computing(arguments.precision, arguments.device):
+                activations = frozen(pixels).float()
             optimizer.zero_grad()
             nn.functional.cross_entropy(suffix(activations), labels.to(arguments.device)).backward()
             optimizer.step()
         synchronize(arguments.device)
-        seconds = time.perf_counter() - start
-    return len(photos) / seconds
+        seconds.append(time.perf_counter() - start)
+    print(json.dumps({"seconds": seconds, "photos": len(photos), "torch": torch.__version__}))
 
 
 def main():
     arguments = parse_arguments()
-    allowed = arguments.precision != "f32"
-    torch.backends.cuda.matmul.allow_tf32 = allowed
-    torch.backends.cudnn.allow_tf32 = allowed
     torch.backends.cudnn.benchmark = True
     measure = forward if arguments.what == "forward" else job
-    print(json.dumps({"images_per_second": measure(arguments), "torch": torch.__version__}))
+    measure(arguments)
 
 
 if __name__ == "__main__":

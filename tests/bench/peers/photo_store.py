@@ -10,7 +10,6 @@ validation. The data root is s3://photos/set, with train/<class>/*.jpg and valid
 
 import argparse
 import hashlib
-import io
 import json
 import logging
 import pathlib
@@ -18,31 +17,13 @@ import sys
 
 import boto3
 from moto.server import ThreadedMotoServer
-from PIL import Image
+
+from enlarge import QUALITY, TARGET_BYTES, enlarged
 
 BUCKET, PREFIX = "photos", "set"
-TARGET_BYTES = 110_000
-# The available photos are 400 pixels wide. The mean size in ImageNet is 469 x 387.
-SHORT_SIDES = [round(400 * 1.07**step) for step in range(16)]
-QUALITY = 98
 SUFFIXES = (".jpg", ".jpeg", ".png")
 # Without a validation folder, every tenth photo in a class (at least one) is used for validation.
 VALIDATION_STEP = 10
-
-
-def resized(file):
-    """Returns the photo as JPEG, enlarged to about TARGET_BYTES."""
-    photo = Image.open(file).convert("RGB")
-    tried = []
-    for short_side in SHORT_SIDES:
-        scale = short_side / min(photo.size)
-        larger = photo.resize([round(side * scale) for side in photo.size], Image.Resampling.LANCZOS)
-        buffer = io.BytesIO()
-        larger.save(buffer, "JPEG", quality=QUALITY)
-        tried.append(buffer.getvalue())
-        if len(tried[-1]) >= TARGET_BYTES:
-            break
-    return min(tried, key=lambda data: abs(len(data) - TARGET_BYTES))
 
 
 def divided(photos):
@@ -85,7 +66,7 @@ def prepare(photos, cache, counts):
             if not target.exists():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 unfinished = target.with_name(target.name + ".part")
-                unfinished.write_bytes(resized(file))
+                unfinished.write_bytes(enlarged(file))
                 unfinished.rename(target)
             prepared.append((key, target))
     return prepared

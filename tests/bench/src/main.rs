@@ -3,6 +3,7 @@
 
 mod accuracy;
 mod dataset;
+mod decode;
 mod dialogue;
 mod engine;
 mod few;
@@ -56,6 +57,11 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
         "dataset",
         "1.28 million object names, as in ImageNet: time and memory to list, split and plan",
         dataset::run,
+    ),
+    (
+        "decode",
+        "JPEG decoding against libjpeg-turbo, with DCT-scaled decoding, and against nvJPEG on a GPU",
+        decode::run,
     ),
     (
         "engine",
@@ -147,8 +153,8 @@ const TAKE_PARTS: &[(&str, &[&str])] = &[
     ("zoo", &zoo::PARTS),
 ];
 const TAKE_SUFFIXES: &[&str] = &["training"];
-const TAKE_DEVICE: &[&str] = &["gpu"];
-const TAKE_SECONDS: &[&str] = &["gpu", "grid"];
+const TAKE_DEVICE: &[&str] = &["decode", "gpu"];
+const TAKE_SECONDS: &[&str] = &["decode", "gpu", "grid"];
 
 /// Runs a benchmark of Frostline; without a name, lists the benchmarks
 #[derive(Debug, Parser)]
@@ -176,12 +182,15 @@ pub(crate) struct Arguments {
     /// Parts of accuracy, gpu, peers, prefix, tenants, training or zoo to run; the results go to a separate file
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) parts: Vec<String>,
-    /// Device for gpu (e.g., cuda:0)
+    /// Device for decode and gpu (e.g., cuda:0)
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<Device>,
-    /// Seconds after which gpu and grid start no further measurement
+    /// Seconds after which decode, gpu and grid start no further measurement
     #[arg(long, value_name = "SECONDS")]
     pub(crate) seconds: Option<u64>,
+    /// Print each figure as a JSON line as soon as it is measured
+    #[arg(long, hide = true)]
+    pub(crate) stream: bool,
     /// Run as trainer for the benchmark dataset on the listing at this address
     #[arg(long, value_name = "URL", hide = true)]
     pub(crate) listing: Option<String>,

@@ -78,9 +78,13 @@ impl Report {
         Photos::find(self.arguments.photos.as_deref())
     }
 
-    /// Sets a figure.
+    /// Sets a figure. With `--stream`, also prints it as a JSON line.
     pub(crate) fn set(&mut self, key: &str, value: impl Into<Value>) {
-        self.figures.insert(key.to_owned(), value.into());
+        let value = value.into();
+        if self.arguments.stream {
+            println!("{}", serde_json::json!({ key: value }));
+        }
+        self.figures.insert(key.to_owned(), value);
     }
 
     #[cfg(test)]

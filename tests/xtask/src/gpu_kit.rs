@@ -53,7 +53,7 @@ fn try_on_cpu(kit: &Path) -> Result<()> {
             .arg(root().join("tests/bench/peers/setup_torch.py"))
             .arg("--vision"),
     )?;
-    // All parts end by themselves, within three minutes on an idle machine; the limit only ends those that hang.
+    // All parts end by themselves, within three minutes on an idle machine. The limit only ends parts that hang.
     let words = ["all", "--device", "cpu", "--quick", "--seconds", "1500", "--from"];
     workspace::run(
         Command::new(python.trim())

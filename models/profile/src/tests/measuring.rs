@@ -2,7 +2,9 @@
 
 use crate::measure::measure_with_clock;
 use crate::{Batches, MeasureOptions, MeasuredModel, Measurement, ProfileError, measure};
-use frostline_tensor::{BoxFuture, GraphExecutor, OpError, Precision, Stage, Tensor};
+use frostline_tensor::{
+    BoxFuture, GraphExecutor, Normalization, OpError, PixelSpec, Precision, Stage, Tensor,
+};
 use frostline_wire::{CutProfile, Linear};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,8 +19,10 @@ struct Engine {
     crowded: f64,
     /// Output of the failing stage, if any.
     broken: Option<&'static str>,
+    /// Rows to which batches are padded.
+    padded: usize,
     time: Arc<Mutex<Time>>,
-    log: Arc<Mutex<Vec<(String, String, usize)>>>,
+    log: Arc<Mutex<Vec<(Stage, usize)>>>,
 }
 
 /// Clock state. Concurrent executions are counted once.
@@ -53,6 +57,7 @@ fn engine() -> Engine {
         overhead: 0.0,
         crowded: 1.0,
         broken: None,
+        padded: 1,
         time: Arc::default(),
         log: Arc::default(),
     }
@@ -72,17 +77,14 @@ impl GraphExecutor for Engine {
         let segments = &self.segments[from..to];
         let seconds: f64 = segments
             .iter()
-            .map(|(fixed, slope)| fixed + slope * rows as f64)
+            .map(|(fixed, slope)| fixed + slope * rows.max(self.padded) as f64)
             .sum();
         let seconds = seconds + self.overhead;
         let (crowded, time) = (self.crowded, Arc::clone(&self.time));
         time.lock().unwrap().running += 1;
         let broken = self.broken == Some(stage.to.as_str());
         let width = WIDTHS[to - 1];
-        self.log
-            .lock()
-            .unwrap()
-            .push((stage.from.clone(), stage.to.clone(), rows));
+        self.log.lock().unwrap().push((stage.clone(), rows));
         Box::pin(async move {
             tokio::task::yield_now().await;
             time.lock().unwrap().pass(seconds, crowded);
@@ -102,6 +104,7 @@ fn subject(cuts: &[&str]) -> MeasuredModel {
     MeasuredModel {
         model: "sha".to_owned(),
         input: "pixels".to_owned(),
+        pixels: None,
         precision: Precision::Full,
         cuts: cuts.iter().map(|cut| ((*cut).to_owned(), memory)).collect(),
     }
@@ -205,11 +208,48 @@ async fn slow_networks_are_measured_with_smaller_batches_and_fewer_times() {
     assert_compute(&measured.cuts[2], 0.0, 0.5);
     let runs = |to: &str| {
         let log = log.lock().unwrap();
-        let of = |(from, end, rows): &&(String, String, usize)| from != "pixels" && end == to && *rows == 8;
+        let of = |(stage, rows): &&(Stage, usize)| stage.from != "pixels" && stage.to == to && *rows == 8;
         log.iter().filter(of).count()
     };
     // The warm-up is followed by three repetitions. After the time limit, there are only two.
     assert_eq!((runs("b"), runs("c")), (4, 3));
+}
+
+#[tokio::test]
+async fn a_padded_device_is_measured_with_its_rows_however_slow() {
+    let slow = Engine {
+        segments: [(0.0, 0.02), (0.0, 0.02), (0.0, 0.01)],
+        padded: 32,
+        ..engine()
+    };
+    let rules = MeasureOptions {
+        batch: 32,
+        padded: true,
+        ..MeasureOptions::default()
+    };
+    let measured = profile(slow, rules).await.unwrap();
+    assert_eq!(measured.batches, Batches { small: 4, large: 32 });
+    let last = &measured.cuts[2];
+    assert!((last.busy_seconds_per_sample - 0.05).abs() < 1e-6, "{last:?}");
+    assert!((last.compute.at(1.0) - 1.6).abs() < 1e-6, "{last:?}");
+}
+
+#[tokio::test]
+async fn only_stages_from_the_input_normalize() {
+    let normalization = Normalization::from_spec(&PixelSpec::imagenet(8, 8));
+    let engine = engine();
+    let log = Arc::clone(&engine.log);
+    let subject = MeasuredModel {
+        pixels: Some(normalization),
+        ..subject(&CUTS)
+    };
+    let executor: Arc<dyn GraphExecutor> = Arc::new(engine);
+    measure(&subject, &pixels(5), &executor, &MeasureOptions::default())
+        .await
+        .unwrap();
+    let log = log.lock().unwrap();
+    let expected = |stage: &Stage| (stage.from == "pixels").then_some(normalization);
+    assert!(log.iter().all(|(stage, _)| stage.pixels == expected(stage)));
 }
 
 #[tokio::test]

@@ -468,7 +468,11 @@ fn normalizations_are_folded_before_weights_are_rounded() {
         name: "normalized".to_owned(),
         node: vec![
             node("Conv", &["x", "w"], &["c"]),
-            node("BatchNormalization", &["c", "gain", "shift", "mean", "variance"], &["y"]),
+            node(
+                "BatchNormalization",
+                &["c", "gain", "shift", "mean", "variance"],
+                &["y"],
+            ),
         ],
         initializer: vec![
             initializer("w", &tensor(3, &[4, 2, 1, 1])),
@@ -484,6 +488,10 @@ fn normalizations_are_folded_before_weights_are_rounded() {
     };
     let exact = Model::from_proto(model(17, graph)).unwrap();
     let half = for_precision(exact.clone(), Precision::F16).unwrap();
-    assert!(half.nodes().iter().all(|node| node.op_type != "BatchNormalization"));
+    assert!(
+        half.nodes()
+            .iter()
+            .all(|node| node.op_type != "BatchNormalization")
+    );
     assert_close(&exact, &half, &tensor(5, &[2, 2, 3, 3]), 5e-2);
 }

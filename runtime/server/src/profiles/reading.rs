@@ -23,6 +23,8 @@ pub(super) struct ReadingCost<'a> {
     pub(super) executor: &'a Arc<dyn GraphExecutor>,
     pub(super) stage: Stage,
     pub(super) rows: &'a Tensor,
+    /// Rows to which the device pads batches.
+    pub(super) padded_rows: Option<usize>,
     pub(super) lanes: usize,
     /// Inverse of the rate with all lanes busy, in wall-clock seconds per sample.
     pub(super) seconds_per_sample: f64,
@@ -77,7 +79,10 @@ impl ReadingCost<'_> {
         let most = self.rows.rows().map_err(Refusal::host)?;
         let row = (self.seconds_per_sample * self.lanes.max(1) as f64).max(1e-6);
         let rows = ((MEASURED_SECONDS / row) as usize).clamp(1, most.max(1));
-        let passes = (MEASURED_SECONDS / (row * rows as f64)).ceil().clamp(1.0, 1000.0);
+        let computed = rows.max(self.padded_rows.unwrap_or(1));
+        let passes = (MEASURED_SECONDS / (row * computed as f64))
+            .ceil()
+            .clamp(1.0, 1000.0);
         Ok((rows, passes as usize))
     }
 
@@ -174,14 +179,21 @@ mod tests {
             pixels: None,
             precision: Precision::Full,
         };
-        let beside = ReadingCost {
+        let mut beside = ReadingCost {
             executor: &executor,
             stage,
             rows: &rows,
+            padded_rows: Some(20),
             lanes: 1,
             seconds_per_sample: MEASURED_SECONDS / 2.0 / 50.0,
             read_seconds: 1.0,
         };
+        assert_eq!(
+            beside.rows_and_passes().unwrap(),
+            (2, 5),
+            "a padded batch needs ten times as long"
+        );
+        beside.padded_rows = None;
         assert_eq!(beside.rows_and_passes().unwrap(), (2, 50));
         let sample = |key: &&str| RequestedSample {
             position: 0,

@@ -15,7 +15,7 @@ use frostline_profile::{
     MeasureOptions, MeasuredModel, efficient_rows, encoded_pixels, measure, memory, now,
 };
 use frostline_sandbox::ModelView;
-use frostline_tensor::{DType, GraphExecutor, PixelSpec, Precision, Stage};
+use frostline_tensor::{DType, GraphExecutor, Normalization, PixelSpec, Precision, Stage};
 use frostline_wire::{
     Activation, Augmentation, CutProfile, Description, Linear, Pixels, Platform, Profile, ProfileRequest,
     Split, UploadRef,
@@ -59,6 +59,7 @@ struct Key<'a> {
     cuts: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     augmentation: Option<Augmentation>,
+    pixels: Normalization,
     #[serde(skip_serializing_if = "Precision::is_full")]
     precision: Precision,
 }
@@ -147,6 +148,7 @@ impl ProfileTask {
             parameters: &self.request.parameters,
             cuts: &self.request.cuts,
             augmentation: self.request.view.map(|view| view.augmentation),
+            pixels: Normalization::from_spec(&self.spec),
             precision: self.precision,
         };
         serde_json::to_value(key).map_err(Refusal::host)
@@ -159,6 +161,7 @@ impl ProfileTask {
         let subject = MeasuredModel {
             model: self.view.sha256.clone(),
             input: self.view.input.clone(),
+            pixels: Some(Normalization::from_spec(&self.spec)),
             precision: self.precision,
             cuts,
         };
@@ -176,11 +179,12 @@ impl ProfileTask {
         let input = spawn_blocking(move || encoded_pixels(&bytes, &pixels)).await??;
         let rules = MeasureOptions {
             batch: rows,
+            padded: caller.config().device.padded_rows().is_some(),
             lanes: caller.config().lanes,
             ..MeasureOptions::default()
         };
         let executor: Arc<dyn GraphExecutor> = Arc::clone(&caller.tenant().executor) as _;
-        let measured = measure(&subject, &samples.pixels, &executor, &rules).await?;
+        let measured = measure(&subject, &samples.bytes, &executor, &rules).await?;
         let reading = self.reading_cost(caller, &executor, &samples, &measured.cuts);
         Ok(Profile {
             platform: Platform {
@@ -225,10 +229,11 @@ impl ProfileTask {
                 model: self.view.sha256.clone(),
                 from: self.view.input.clone(),
                 to: self.request.cuts.last().cloned().unwrap_or_default(),
-                pixels: None,
+                pixels: Some(Normalization::from_spec(&self.spec)),
                 precision: self.precision,
             },
-            rows: &samples.pixels,
+            rows: &samples.bytes,
+            padded_rows: config.device.padded_rows(),
             lanes: config.lanes,
             seconds_per_sample: cuts.last().map_or(1.0, |cut| cut.busy_seconds_per_sample),
             read_seconds: samples.read_seconds,

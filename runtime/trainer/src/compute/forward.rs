@@ -18,11 +18,28 @@ pub(crate) fn most_rows(device: Device) -> usize {
 ///
 /// # Errors
 /// Returns [`TrainerError::Graph`] if the shapes in the model are invalid.
-pub(crate) fn rows_for(model: &Model, options: &SessionOptions) -> Result<usize, TrainerError> {
+fn rows_for(model: &Model, options: &SessionOptions) -> Result<usize, TrainerError> {
     let most = most_rows(options.device);
     Ok(match options.device {
         Device::Cpu => efficient_rows(model, most)?.max(options.threads).min(most),
         Device::Cuda(_) => most,
+    })
+}
+
+/// Rows per execution to measure for batches of `batch` samples. On a GPU this is the size of every
+/// execution. On a CPU it is the maximum, because the time of smaller executions is computed from it.
+///
+/// # Errors
+/// Returns [`TrainerError::Graph`] if the shapes in the model are invalid.
+pub(crate) fn measured_rows(
+    model: &Model,
+    batch: usize,
+    options: &SessionOptions,
+) -> Result<usize, TrainerError> {
+    let most = rows_for(model, options)?;
+    Ok(match options.device {
+        Device::Cpu => most,
+        Device::Cuda(_) => rows_per_execution(batch, most),
     })
 }
 
@@ -142,6 +159,20 @@ mod tests {
         let whole = network().to_bytes().unwrap();
         assert!(beside.weights.is_some() && beside.model.len() < whole.len());
         assert_eq!(open(1500).run(&rows).unwrap(), open(ONE_FILE).run(&rows).unwrap());
+    }
+
+    #[test]
+    fn a_gpu_is_measured_with_the_rows_of_an_execution() {
+        let measured = |device, batch| {
+            let options = SessionOptions {
+                device,
+                ..SessionOptions::default()
+            };
+            measured_rows(&network(), batch, &options).unwrap()
+        };
+        let rows = [8, 40, 64, 100].map(|batch| measured(Device::Cuda(0), batch));
+        assert_eq!(rows, [8, 20, 32, 25]);
+        assert_eq!(measured(Device::Cpu, 8), measured(Device::Cpu, 100));
     }
 
     #[test]

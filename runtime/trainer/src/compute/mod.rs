@@ -7,7 +7,7 @@ mod step;
 mod suffix;
 mod thread;
 
-pub(crate) use forward::{Forward, most_rows, rows_for};
+pub(crate) use forward::{Forward, measured_rows, most_rows};
 pub(crate) use state::SuffixState;
 pub(crate) use step::not_trained;
 pub(crate) use suffix::{KEPT_MIDDLES, Suffix, SuffixParts};

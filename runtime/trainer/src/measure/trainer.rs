@@ -2,7 +2,7 @@
 
 use super::ProfileCache;
 use crate::TrainerError;
-use crate::compute::{Dedicated, Suffix, SuffixParts, blocking, rows_for};
+use crate::compute::{Dedicated, Suffix, SuffixParts, blocking, measured_rows};
 use crate::evaluation::Targets;
 use crate::pipeline::BatchRows;
 use crate::plan::TrainerProfile;
@@ -16,7 +16,8 @@ use frostline_profile::{
 };
 use frostline_quantization::for_precision;
 use frostline_tensor::{
-    Augmentation, Data, GraphExecutor, OpError, PixelSpec, Precision, Shape, Stage, Tensor, View,
+    Augmentation, Data, ExecutionTerms, GraphExecutor, OpError, PixelSpec, Precision, Shape, Stage, Tensor,
+    Terms, View,
 };
 use frostline_training::StepSettings;
 use frostline_wire::{CutProfile, Encoded, Platform, Split};
@@ -83,7 +84,7 @@ pub(crate) async fn trainer_profile(
 ) -> Result<TrainerProfile, TrainerError> {
     let (for_key, stored) = (task.clone(), cache.cloned());
     let look_up = move || {
-        let platform = platform(&for_key.options, &for_key.frozen)?;
+        let platform = platform(&for_key)?;
         let key = key(&for_key, &platform)?;
         let stored = stored.and_then(|cache| cache.get(&for_key.frozen_sha256, &key));
         Ok((platform, key, stored))
@@ -102,7 +103,8 @@ pub(crate) async fn trainer_profile(
     Ok(profile)
 }
 
-fn platform(options: &SessionOptions, frozen: &Model) -> Result<Platform, TrainerError> {
+fn platform(task: &TrainerTask) -> Result<Platform, TrainerError> {
+    let options = &task.options;
     let gpu = match options.device {
         Device::Cpu => None,
         Device::Cuda(index) => Some(index),
@@ -118,7 +120,7 @@ fn platform(options: &SessionOptions, frozen: &Model) -> Result<Platform, Traine
         lanes: 1,
         threads_per_lane: options.threads.max(1),
         decode_threads: options.threads.max(1),
-        rows: rows_for(frozen, options)?,
+        rows: measured_rows(&task.frozen, task.batch, options)?,
     })
 }
 
@@ -232,6 +234,7 @@ async fn cuts(task: &TrainerTask, rows: usize, pixels: Tensor) -> Result<Vec<Cut
     let subject = MeasuredModel {
         model: task.frozen_sha256.clone(),
         input,
+        pixels: None,
         precision: task.precision,
         cuts: task.cuts.iter().cloned().zip(memory).collect(),
     };
@@ -245,9 +248,20 @@ async fn cuts(task: &TrainerTask, rows: usize, pixels: Tensor) -> Result<Vec<Cut
         doing: "measuring the frozen layers",
         source,
     })?;
-    let executor: Arc<dyn GraphExecutor> = Arc::new(lanes);
+    // Without a fixed size, the lanes would pad batches to the size of a host.
+    let padded = task.options.device.padded_rows().is_some();
+    let terms = ExecutionTerms {
+        terms: Terms {
+            fixed_batch: padded.then_some(rows),
+            precision: task.precision,
+            ..Terms::default()
+        },
+        ..ExecutionTerms::default()
+    };
+    let executor: Arc<dyn GraphExecutor> = Arc::new(lanes.for_tenant("profile").on_terms(1, terms));
     let rules = MeasureOptions {
         batch: rows,
+        padded,
         ..MeasureOptions::default()
     };
     let measured = measure(&subject, &pixels, &executor, &rules).await?;

@@ -34,8 +34,8 @@ pub(crate) struct Workload {
     pub(crate) epoch_samples: f64,
     /// Link rate in bytes per second.
     pub(crate) link_bytes_per_second: f64,
-    /// True if host and trainer use the same cores, as in the embedded default. In this case the times of the
-    /// two tiers are added.
+    /// True if host and trainer use the same cores, as in the embedded default, or the same GPU. In this case
+    /// the times of the two tiers are added.
     pub(crate) shared_cores: bool,
     /// Samples per request as a fraction of the batch, above 0 and up to 1. The first requests of a batch are
     /// already sent while the rest is extracted.

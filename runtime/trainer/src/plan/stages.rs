@@ -8,7 +8,7 @@ pub struct Stages {
     pub host_seconds: f64,
     /// Transfer of the batch.
     pub link_seconds: f64,
-    /// Decoding, the middle and the training step on the trainer.
+    /// Decoding, the middle and the training step on the trainer. On a GPU, decoding overlaps with the others.
     pub trainer_seconds: f64,
     /// The training step, which is included in `trainer_seconds`. A batch of cached features only needs this
     /// step.

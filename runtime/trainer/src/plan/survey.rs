@@ -102,7 +102,9 @@ impl Survey {
         let decoding = decoding_alone / self.trainer.platform.decode_threads.max(1) as f64;
         let step = self.step(workload.batch);
         let engine = engine_cores(&self.trainer.platform);
-        let trainer = ((decoding + middle) * batch + step) * self.slowdown.trainer;
+        let engine_seconds = middle * batch + step;
+        let trainer =
+            overlapped(&self.trainer.platform, decoding * batch, engine_seconds) * self.slowdown.trainer;
         Some(Candidate {
             split: split.clone(),
             encoding,
@@ -172,16 +174,11 @@ impl Survey {
         wire.encode_seconds_per_sample / self.host_threads()
     }
 
-    /// Seconds to decode a sample, compute it up to `cut` and encode it. On a CPU the steps use the same
-    /// cores, so the times are added; on a GPU the steps overlap.
+    /// Seconds to decode a sample, compute it up to `cut` and encode it.
     fn prefix_on_host(&self, cut: &CutProfile, wire: Encoded, batch: usize) -> f64 {
         let pixels = self.decode_on_host() + self.encode_on_host(wire);
         let compute = busy(cut, &self.host.platform, batch);
-        if self.host.platform.device == "cpu" {
-            pixels + compute
-        } else {
-            pixels.max(compute)
-        }
+        overlapped(&self.host.platform, pixels, compute)
     }
 
     /// Core-seconds for [`Self::prefix_on_host`]. If the host computes on a GPU, all decode threads are
@@ -225,6 +222,16 @@ impl Survey {
 
     fn host_threads(&self) -> f64 {
         self.host.platform.decode_threads.max(1) as f64
+    }
+}
+
+/// Seconds for work on the cores and computations of the engine. On a CPU both use the same cores, so the times
+/// are added; on a GPU they overlap.
+fn overlapped(platform: &Platform, cores: f64, engine: f64) -> f64 {
+    if platform.device == "cpu" {
+        cores + engine
+    } else {
+        cores.max(engine)
     }
 }
 

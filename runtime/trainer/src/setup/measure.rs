@@ -89,7 +89,8 @@ impl Setup<'_> {
         };
         let has_profile = profile.is_some();
         let host = profile.unwrap_or_else(|| trainer.as_host());
-        let shared_cores = self.job.shared_cores || self.is_one_machine(&host.platform, &trainer.platform);
+        let shared_cores = self.job.shared_cores
+            || self.measuring.are_loopback() && share_processor(&host.platform, &trainer.platform);
         let survey = Survey {
             host,
             trainer,
@@ -175,13 +176,11 @@ impl Setup<'_> {
         }
         cuts(splits)
     }
+}
 
-    /// Returns true if hosts and trainer most likely compute on the same cores: on the CPU of one machine,
-    /// connected by loopback.
-    fn is_one_machine(&self, host: &Platform, trainer: &Platform) -> bool {
-        let loopback = self.measuring.are_loopback();
-        loopback && host.machine == trainer.machine && host.device == "cpu" && trainer.device == "cpu"
-    }
+/// Returns true if a host and a trainer on the same machine compute on the same CPU or GPU.
+fn share_processor(host: &Platform, trainer: &Platform) -> bool {
+    host.machine == trainer.machine && host.device == trainer.device
 }
 
 /// Names of the cuts among `splits`.
@@ -191,4 +190,29 @@ fn cuts(splits: &[UsableSplit]) -> Vec<String> {
         Split::None | Split::Input => None,
     };
     splits.iter().filter_map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiers_with_the_same_gpu_share_it() {
+        let platform = |machine: &str, device: &str| Platform {
+            machine: machine.to_owned(),
+            device: device.to_owned(),
+            library: String::new(),
+            lanes: 1,
+            threads_per_lane: 1,
+            decode_threads: 16,
+            rows: 32,
+        };
+        let share = |host: (&str, &str), trainer: (&str, &str)| {
+            share_processor(&platform(host.0, host.1), &platform(trainer.0, trainer.1))
+        };
+        assert!(share(("EPYC, 16 cores", "cpu"), ("EPYC, 16 cores", "cpu")));
+        assert!(share(("H200", "cuda:0"), ("H200", "cuda:0")));
+        assert!(!share(("H200", "cuda:0"), ("H200", "cuda:1")));
+        assert!(!share(("H200", "cuda:0"), ("EPYC, 16 cores", "cpu")));
+    }
 }

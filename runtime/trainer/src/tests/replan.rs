@@ -266,6 +266,19 @@ fn decoding_and_the_prefix_add_up_only_on_the_same_processor() {
     };
     assert!((seconds("cpu") - 4.5).abs() < 1e-9);
     assert!((seconds("cuda:0") - 4.0).abs() < 1e-9);
+    let whole = |device: &str| {
+        let mut survey = survey();
+        survey.trainer.platform.device = device.to_owned();
+        let candidates = survey.candidates(&possible(), &workload);
+        let none = candidates.iter().find(|candidate| candidate.split == Split::None);
+        none.unwrap().stages
+    };
+    let [cpu, gpu] = ["cpu", "cuda:0"].map(whole);
+    let decoding = cpu.trainer_seconds - gpu.trainer_seconds;
+    assert!(
+        decoding > 0.0 && gpu.trainer_seconds > gpu.step_seconds,
+        "{cpu:?} {gpu:?}"
+    );
 }
 
 #[test]

@@ -1,105 +1,142 @@
-//! Compares the GPU memory of a lane's process with the budget.
+//! Compares the memory of lane processes with the ledger while four tenants run small jobs, and checks that it
+//! is returned.
 
 use super::Extent;
-use super::loops::{Prefix, Way, one_lane};
+use super::loops::{Prefix, Variant, one_lane};
+use crate::proc_status;
 use crate::report::Report;
 use crate::run::binary;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use frostline_batching::{Budget, Memory};
-use frostline_engine::{ChildLanes, Device, LanesConfig, LanesPlace, free_device_memory};
+use frostline_engine::{ChildLanes, Device, Lanes, LanesConfig, LanesPlace, free_device_memory};
+use futures::future::try_join_all;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::sleep;
 
-const BUDGET: u64 = 4 << 30;
+const BUDGET: u64 = 8 << 30;
 
-/// Timeout per batch size.
-const LONGEST: Duration = Duration::from_secs(15);
+const TENANTS: usize = 4;
 
-/// Interval at which the driver is asked for the free memory.
+/// Jobs of all tenants, and rows of each.
+const JOBS: usize = 200;
+const QUICK_JOBS: usize = 16;
+const ROWS: usize = 64;
+const QUICK_ROWS: usize = 4;
+
+/// Interval at which memory is sampled.
 const LOOK: Duration = Duration::from_millis(2);
 
+/// Time after which an idle lane has released the memory of the last batch, and the driver that of an ended
+/// process.
+const SETTLED: Duration = Duration::from_secs(3);
+
+/// Largest memory in a phase, in bytes.
+#[derive(Default)]
+struct Peaks {
+    used: AtomicU64,
+    ledger: AtomicU64,
+}
+
 pub(super) async fn run(report: &mut Report, extent: &Extent) -> Result<()> {
-    if extent.device == Device::Cpu {
-        println!("\nmemory skipped: a CPU has no separate memory");
-        return Ok(());
-    }
-    println!("\nlane process with a budget of {} MB on the GPU", BUDGET >> 20);
-    for network in &extent.networks {
-        if !extent.has_time("memory") {
-            break;
-        }
-        let prefix = Prefix::read(network, Way::F32)?;
-        let config = LanesConfig {
-            place: LanesPlace::Child(ChildLanes::new(binary()?, ["lanes"])),
-            ..one_lane(extent)
-        };
-        let memory = Memory::new(Budget {
-            bytes: BUDGET,
-            ..Budget::default()
-        });
-        let before = free_device_memory(extent.device).unwrap_or_default();
-        let lanes = prefix.start(config.within(memory))?;
-        let watch = Watch::start(extent.device);
-        for &batch in extent.batches {
-            match timeout(LONGEST, prefix.rate(&lanes, batch, batch)).await {
-                Ok(Ok(_)) => {}
-                Ok(Err(error)) => println!("{network} at batch size {batch}: {error:#}"),
-                Err(_) => println!("{network} at batch size {batch}: timeout after {LONGEST:?}"),
+    let (jobs, rows) = match report.quick() {
+        true => (QUICK_JOBS, QUICK_ROWS),
+        false => (JOBS, ROWS),
+    };
+    let memory = Memory::new(Budget {
+        bytes: BUDGET,
+        ..Budget::default()
+    });
+    let config = LanesConfig {
+        place: LanesPlace::Child(ChildLanes::new(binary()?, ["lanes"])),
+        ..one_lane(extent.device)
+    };
+    let config = match extent.device {
+        Device::Cpu => LanesConfig { memory, ..config },
+        Device::Cuda(_) => config.within(memory),
+    };
+    let networks = extent.networks.iter();
+    let prefixes: Vec<Prefix> = networks
+        .map(|network| Prefix::read(network, &Variant::F32))
+        .collect::<Result<_>>()?;
+    let before = free_device_memory(extent.device);
+    let lanes = Arc::new(Prefix::start_all(&prefixes, config)?);
+    println!(
+        "\n{jobs} jobs of {TENANTS} tenants, {rows} rows each, budget {} MB",
+        BUDGET >> 20
+    );
+    let used = |lanes: &Lanes| used(extent.device, before, lanes);
+    record(report, "start", used(&lanes), lanes.stats().memory_reserved);
+    let (peaks, ended) = (Peaks::default(), AtomicBool::new(false));
+    let work = async {
+        let tenants = (0..TENANTS).map(|tenant| {
+            let (lanes, prefixes) = (&lanes, &prefixes);
+            async move {
+                let tenant_name = format!("tenant{tenant}");
+                for job in 0..jobs.div_ceil(TENANTS) {
+                    let prefix = prefixes.get((tenant + job) % prefixes.len());
+                    let prefix = prefix.context("at least one network is required")?;
+                    prefix.extract(lanes, &tenant_name, rows).await?;
+                }
+                anyhow::Ok(())
             }
-            let stats = lanes.stats();
-            let taken = before.saturating_sub(watch.least());
-            println!(
-                "{network} {batch:>4}: driver {} MB, ledger {} MB, {} mispredicted, {} out of memory",
-                taken >> 20,
-                stats.memory_reserved >> 20,
-                stats.memory_misses,
-                stats.out_of_memory
-            );
-            report.set(&format!("{network}_b{batch}_driver_bytes"), taken);
-            report.set(&format!("{network}_b{batch}_ledger_bytes"), stats.memory_reserved);
+        });
+        let done = try_join_all(tenants).await;
+        ended.store(true, Ordering::Relaxed);
+        done
+    };
+    let watch = async {
+        while !ended.load(Ordering::Relaxed) {
+            peaks
+                .used
+                .fetch_max(used(&lanes).unwrap_or_default(), Ordering::Relaxed);
+            peaks
+                .ledger
+                .fetch_max(lanes.stats().memory_reserved, Ordering::Relaxed);
+            sleep(LOOK).await;
         }
-        let peak = before.saturating_sub(watch.least());
-        report.set(
-            &format!("{network}_memory_over_budget"),
-            peak as f64 / BUDGET as f64,
-        );
-    }
+    };
+    let (done, ()) = tokio::join!(work, watch);
+    let peak = peaks.used.into_inner();
+    record(report, "peak", Some(peak), peaks.ledger.into_inner());
+    report.set("memory_over_budget", peak as f64 / BUDGET as f64);
+    done?;
+    sleep(SETTLED).await;
+    let stats = lanes.stats();
+    record(report, "idle", used(&lanes), stats.memory_reserved);
+    report.set("memory_jobs", stats.jobs_done);
+    report.set("memory_mispredicted", stats.memory_misses);
+    report.set("memory_out_of_memory", stats.out_of_memory);
+    drop(lanes);
+    sleep(SETTLED).await;
+    let after = free_device_memory(extent.device);
+    let lost = before
+        .zip(after)
+        .map(|(before, after)| before.saturating_sub(after));
+    record(report, "end", Some(lost.unwrap_or_default()), 0);
     Ok(())
 }
 
-/// A thread that records the smallest amount of free memory.
-struct Watch {
-    least: Arc<AtomicU64>,
-    ended: Arc<AtomicBool>,
-}
-
-impl Watch {
-    fn start(device: Device) -> Self {
-        let (least, ended) = (
-            Arc::new(AtomicU64::new(u64::MAX)),
-            Arc::new(AtomicBool::new(false)),
-        );
-        let (seen, stop) = (Arc::clone(&least), Arc::clone(&ended));
-        std::thread::spawn(move || {
-            while !stop.load(Ordering::Relaxed) {
-                if let Some(free) = free_device_memory(device) {
-                    seen.fetch_min(free, Ordering::Relaxed);
-                }
-                std::thread::sleep(LOOK);
-            }
-        });
-        Self { least, ended }
-    }
-
-    fn least(&self) -> u64 {
-        self.least.load(Ordering::Relaxed)
+/// Bytes used by the lanes: on a GPU since the start of the benchmark, otherwise the anonymous memory of the
+/// processes. `None` if the driver does not report it.
+fn used(device: Device, before: Option<u64>, lanes: &Lanes) -> Option<u64> {
+    match device {
+        Device::Cpu => {
+            let processes = lanes.stats().processes.into_iter();
+            Some(
+                processes
+                    .filter_map(|process| proc_status::bytes(process, "RssAnon"))
+                    .sum(),
+            )
+        }
+        Device::Cuda(_) => Some(before?.saturating_sub(free_device_memory(device)?)),
     }
 }
 
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.ended.store(true, Ordering::Relaxed);
-    }
+fn record(report: &mut Report, phase: &str, used: Option<u64>, ledger: u64) {
+    let shown = used.map_or("unknown".to_owned(), |used| (used >> 20).to_string());
+    println!("{phase:<6} driver {shown:>6} MB, ledger {:>6} MB", ledger >> 20);
+    report.set(&format!("memory_{phase}_used_bytes"), used);
+    report.set(&format!("memory_{phase}_ledger_bytes"), ledger);
 }
