@@ -54,7 +54,7 @@ pub fn fuse_attention(model: &Model) -> Result<(Model, usize), GraphError> {
     if fused.1 == 0 {
         return unchanged();
     }
-    // Both orders compute the same. The one with fewer transpositions is faster.
+    // Both orders compute the same. The network with fewer transpositions is faster.
     let moved = linear::transposed_at_attention(&simple).and_then(|moved| fuse_as_written(&moved));
     Ok(match moved {
         Ok(moved) if moved.1 == fused.1 && transpositions(&moved.0) < transpositions(&fused.0) => moved,
@@ -153,7 +153,7 @@ impl<'a> AttentionGraph<'a> {
         }
     }
 
-    /// Returns the input of a node that returns it unchanged.
+    /// Returns the input if the node does not change it.
     fn unchanged(&self, node: &'a NodeProto) -> Option<&'a str> {
         let input = node.input_name(0)?;
         match node.standard_operator()? {

@@ -106,7 +106,7 @@ impl ChannelMap {
 struct Foldable<'a> {
     index: usize,
     output: &'a str,
-    /// Function of the layer's output that this operator and those before it compute.
+    /// Accumulated scale and shift of the layer's output.
     map: ChannelMap,
 }
 

@@ -1,6 +1,6 @@
-//! Layout of tensors: the order of elements, expressed as axes that are products of named parts.
+//! Layout of tensors. Each axis is a product of named parts.
 
-/// Part of an attention tensor's elements.
+/// Named axis of attention tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     Batch,
@@ -12,7 +12,7 @@ pub(crate) enum Part {
     Joint,
 }
 
-/// Part and its size, which is 2 or more.
+/// Part and size. Sizes are at least 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Factor {
     part: Part,
@@ -24,10 +24,10 @@ pub(crate) struct Factor {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Layout(Vec<Vec<Factor>>);
 
-/// Operation that changes the layout of a tensor.
+/// Layout operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Changes the axes and keeps the order of the elements. A size of -1 follows from the others.
+    /// Changes the axes and keeps the order of the elements. -1 stands for the remaining size.
     Reshape(Vec<i64>),
     Transpose(Vec<i64>),
 }
@@ -42,9 +42,9 @@ impl Step {
     }
 }
 
-/// Cost of an operation that does not copy the tensor.
+/// Cost without a copy of the tensor.
 pub(crate) const RESHAPE: u32 = 1;
-/// Cost of an operation that copies the tensor.
+/// Cost with a copy of the tensor.
 pub(crate) const COPY: u32 = 3;
 
 impl Layout {
@@ -142,7 +142,7 @@ impl Layout {
         if to.0.iter().flatten().eq(&order) {
             return vec![Step::Reshape(to.target())];
         }
-        // Parts that follow each other in both layouts are moved together.
+        // Adjacent parts are moved as a single axis.
         let mut units: Vec<(usize, Vec<Factor>)> = Vec::new();
         for factor in to.0.iter().flatten() {
             let Some(place) = order.iter().position(|other| other == factor) else {

@@ -33,7 +33,7 @@ impl<'a> Links<'a> {
         }
     }
 
-    /// Returns the node that produces the value, and its index.
+    /// Returns the index and the producer of the value.
     pub(crate) fn producer(&self, value: &str) -> Option<(usize, &'a NodeProto)> {
         let index = *self.producers.get(value)?;
         self.nodes.get(index).map(|node| (index, node))

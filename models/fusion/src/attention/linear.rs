@@ -275,7 +275,7 @@ impl<'a> Edit<'a> {
         self.shapes.dims(value).map(<[usize]>::len)
     }
 
-    /// Returns the only reader of a value that is not an output.
+    /// Returns the reader if the value has exactly one and is not an output.
     fn only_reader(&self, value: &str) -> Option<usize> {
         match self.links.readers(value) {
             &[reader] if !self.links.is_output(value) => Some(reader),

@@ -22,7 +22,7 @@ pub(super) struct Attention<'a> {
     pub(super) fused: Layout,
 }
 
-/// Nodes of a pattern and the values that only these nodes may read.
+/// Nodes of the matched pattern and values private to the pattern.
 #[derive(Default, Clone)]
 struct Inside<'a> {
     nodes: HashSet<usize>,
@@ -98,8 +98,8 @@ impl<'a> AttentionGraph<'a> {
         })
     }
 
-    /// Returns the input of the `Softmax` over the last axis that produces `value`. Nodes in between return
-    /// their input unchanged, or replace NaN with 0.
+    /// Returns the input of the `Softmax` over the last axis that produces `value`. Skips nodes that return
+    /// the input unchanged or replace NaN with 0.
     fn softmax_input(&self, mut value: &'a str, inside: &mut Inside<'a>) -> Option<&'a str> {
         loop {
             let (index, node) = self.links.producer(value)?;

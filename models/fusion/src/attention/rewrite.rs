@@ -19,7 +19,7 @@ pub(super) struct Rewrite {
     constants: Vec<TensorProto>,
 }
 
-/// Value that the new nodes of an attention compute.
+/// Result of the new nodes.
 struct End<'a> {
     value: &'a str,
     layout: Layout,

@@ -17,7 +17,7 @@ pub(super) struct Source<'a> {
 
 /// Operations that read an input from its source.
 pub(super) struct Access {
-    /// Axis, start and end of a slice.
+    /// Slice bounds: axis, start, end.
     pub(super) slice: Option<[usize; 3]>,
     pub(super) steps: Vec<Step>,
 }
