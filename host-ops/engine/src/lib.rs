@@ -14,6 +14,7 @@
 //! - [`Interrupt`] ends a session's operation from another thread.
 
 mod binding;
+mod capture;
 mod captured;
 mod cuda;
 mod device;
@@ -23,6 +24,7 @@ mod interrupt;
 mod lanes;
 mod library;
 mod normalizer;
+mod options;
 mod prepared;
 mod processor;
 mod resident;
@@ -43,7 +45,8 @@ pub use lanes::{
     PreparedStages, StageSource, TenantLanes, enter_lane,
 };
 pub use library::{NO_TELEMETRY, library_version, user_library_folder};
+pub use options::SessionOptions;
 pub use processor::exact_int8;
 pub use resident::{ResidentSlot, ResidentState};
-pub use session::{Session, SessionOptions};
+pub use session::Session;
 pub use slot::TensorSlot;

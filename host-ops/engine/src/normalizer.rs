@@ -1,8 +1,8 @@
 //! Normalization of pixels on the device that runs the network.
 
 use crate::binding::device_memory;
-use crate::session::{SessionOptions, builder};
-use crate::{Device, EngineError, Interrupt, Session};
+use crate::session::builder;
+use crate::{Device, EngineError, Interrupt, Session, SessionOptions};
 use frostline_tensor::Normalization;
 use ort::editor::{Graph, Model, Node, ONNX_DOMAIN, Opset};
 use ort::memory::Allocator;

@@ -1,8 +1,9 @@
-use crate::captured::{self, Capture};
+use crate::capture::{self, Capture};
 use crate::interrupt::Target;
+use crate::options::SessionOptions;
 use crate::prepared::{NETWORK, WEIGHTS, try_out};
 use crate::{CudaOptions, Device, EngineError, Interrupt, TensorSlot, library, slot, values};
-use frostline_tensor::{Precision, Tensor};
+use frostline_tensor::Tensor;
 use ort::ep::{CPU, CUDA, ExecutionProvider};
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ort::session::{SessionInputValue, SessionOutputs};
@@ -15,44 +16,6 @@ use std::sync::Arc;
 
 /// Name of ONNX Runtime's optimizer that merges Transpose and Gemm.
 const TRANSPOSE_FUSION: &str = "GemmTransposeFusion";
-
-/// Options of a session.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SessionOptions {
-    /// Device that executes the network.
-    pub device: Device,
-    /// Number of threads per operator; 0 means 1. Threads sleep between executions: when two sessions had
-    /// spinning threads on the same cores, ResNet50 slowed down from 41 to 1,138 ms per image.
-    pub threads: usize,
-    /// Enables ONNX Runtime's CPU arena, which keeps memory for the next execution. If disabled, memory usage
-    /// grows evenly with the rows, and the memory is freed after each execution.
-    pub arena: bool,
-    /// Precision on a GPU. For [`Precision::F16`], the network itself has to be f16.
-    pub precision: Precision,
-    /// Limit for ONNX Runtime's GPU arena in bytes. CUDA's context, kernel code and the workspaces of cuDNN
-    /// and cuBLAS are not included.
-    pub arena_bytes: Option<u64>,
-    /// Options of the CUDA provider.
-    pub cuda: CudaOptions,
-    /// Allows matrix products to read a transposed operand directly instead of copying it in order first.
-    /// This needs less memory, but is slower in training steps that transpose the smaller operand on purpose.
-    pub fused_transposes: bool,
-}
-
-impl Default for SessionOptions {
-    /// Returns options for one thread on the CPU.
-    fn default() -> Self {
-        Self {
-            device: Device::Cpu,
-            threads: 1,
-            arena: true,
-            precision: Precision::Full,
-            arena_bytes: None,
-            cuda: CudaOptions::default(),
-            fused_transposes: true,
-        }
-    }
-}
 
 /// A network in ONNX Runtime that is ready to run. It cannot be shared by threads.
 #[derive(Debug)]
@@ -89,7 +52,7 @@ impl Session {
     ) -> Result<Self, EngineError> {
         match Self::load(builder(options)?, model, options, interrupt) {
             Err(EngineError::Model { reason })
-                if options.cuda.graphs && reason.contains(captured::REFUSED) =>
+                if options.cuda.graphs && reason.contains(capture::REFUSED) =>
             {
                 tracing::debug!(reason, "executing a network without a CUDA graph");
                 let cuda = CudaOptions {

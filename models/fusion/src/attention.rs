@@ -2,6 +2,7 @@
 //!
 //! Operator: <https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.MultiHeadAttention>
 
+mod graph;
 mod linear;
 mod pattern;
 mod rewrite;
@@ -9,19 +10,13 @@ mod sources;
 mod targets;
 
 use crate::links::Links;
-use frostline_graph::onnx::{GraphProto, ModelProto, NodeProto, OperatorSetId, data_type};
-use frostline_graph::{GraphError, Model, Shapes, ValueShape};
+use frostline_graph::onnx::{GraphProto, ModelProto, OperatorSetId};
+use frostline_graph::{GraphError, Model};
+use graph::{AttentionGraph, BATCHES, DOMAIN};
 use rewrite::Rewrite;
-
-/// Domain of ONNX Runtime's own operators.
-const DOMAIN: &str = "com.microsoft";
 
 /// First operator set in which `Softmax` normalizes a single axis, and axes are inputs of `Squeeze`.
 const FIRST_OPSET: i64 = 13;
-
-/// Batch sizes for which shapes are inferred. A size that is equal for both does not depend on the batch.
-/// They are primes beyond usual lengths of sequences, so that no axis is mistaken for the batch.
-const BATCHES: [usize; 2] = [1009, 1013];
 
 /// Replaces each attention, `Softmax(scale * Q * K^T + bias) * V`, by a `MultiHeadAttention`. Returns the
 /// network and the number of replaced attentions.
@@ -104,65 +99,4 @@ fn with_domain(model: &Model, graph: GraphProto) -> Result<Model, GraphError> {
         });
     }
     Model::from_proto(proto)
-}
-
-/// Network in which attention is searched.
-struct AttentionGraph<'a> {
-    links: Links<'a>,
-    shapes: Shapes,
-    /// Shapes for another batch size.
-    others: Shapes,
-}
-
-impl<'a> AttentionGraph<'a> {
-    fn dims(&self, value: &str) -> Option<&[usize]> {
-        self.shapes.dims(value)
-    }
-
-    /// Returns the shape if the element type is the one of a network and only the first axis depends on the
-    /// batch.
-    fn floats(&self, value: &str) -> Option<ValueShape> {
-        let [shape, other] = [self.shapes.get(value)?, self.others.get(value)?];
-        let fixed = shape.dims.get(1..) == other.dims.get(1..);
-        let float = matches!(shape.data_type, data_type::FLOAT | data_type::FLOAT16);
-        let full = shape.dims.iter().all(|&dim| dim > 0);
-        (fixed && float && full).then_some(shape)
-    }
-
-    /// Returns the operand and the factor of a node that multiplies a value by a constant number.
-    fn scaled(&self, node: &'a NodeProto) -> Option<(&'a str, f64)> {
-        let [first, second] = [node.input_name(0)?, node.input_name(1)?];
-        let (value, factor) = match node.standard_operator()? {
-            "Mul" => match self.number(second) {
-                Some(factor) => (first, factor),
-                None => (second, self.number(first)?),
-            },
-            "Div" => (first, self.number(second)?.recip()),
-            _ => return None,
-        };
-        let keeps_shape = self.dims(value)? == self.dims(node.output_name(0)?)?;
-        keeps_shape.then_some((value, factor))
-    }
-
-    /// Returns the only element of a value if it is known and does not depend on the batch.
-    fn number(&self, value: &str) -> Option<f64> {
-        let [number, other] = [&self.shapes, &self.others].map(|shapes| shapes.numbers(value));
-        match number? {
-            &[number] if other == Some(&[number]) => Some(number),
-            _ => None,
-        }
-    }
-
-    /// Returns the input if the node does not change it.
-    fn unchanged(&self, node: &'a NodeProto) -> Option<&'a str> {
-        let input = node.input_name(0)?;
-        match node.standard_operator()? {
-            "Identity" => Some(input),
-            "Cast" => {
-                let [from, to] = [input, node.output_name(0)?].map(|value| self.shapes.get(value));
-                (from?.data_type == to?.data_type).then_some(input)
-            }
-            _ => None,
-        }
-    }
 }

@@ -2,7 +2,7 @@
 
 use super::networks::{floats, network, node, relu, slow, value, whole};
 use crate::binding::{ExecutionInput, Staging};
-use crate::captured::Capture;
+use crate::capture::Capture;
 use crate::normalizer::Normalizer;
 use crate::{Device, EngineError, Interrupt, InterruptCause, Session, SessionOptions, values};
 use frostline_graph::onnx::data_type;

@@ -2,7 +2,7 @@
 //! output absorb them. torchvision's attention works with the sequence first, so a transposition precedes its
 //! first and follows its last projection.
 
-use super::BATCHES;
+use super::graph::BATCHES;
 use crate::links::Links;
 use frostline_graph::build::{integers, node};
 use frostline_graph::onnx::{GraphProto, NodeProto, TensorProto};

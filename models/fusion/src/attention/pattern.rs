@@ -1,4 +1,4 @@
-use super::AttentionGraph;
+use super::graph::AttentionGraph;
 use super::sources::{Scaling, Source};
 use crate::layout::{Layout, Part};
 use frostline_graph::onnx::NodeProto;

@@ -1,6 +1,6 @@
+use super::graph::{AttentionGraph, DOMAIN};
 use super::pattern::Attention;
 use super::sources::{Source, permutation};
-use super::{AttentionGraph, DOMAIN};
 use crate::layout::{COPY, Layout, RESHAPE, Step};
 use frostline_graph::build::{float, int, integers, ints, node};
 use frostline_graph::onnx::{GraphProto, NodeProto, TensorProto};

@@ -1,4 +1,4 @@
-use super::AttentionGraph;
+use super::graph::AttentionGraph;
 use crate::layout::{COPY, Layout, RESHAPE, Step};
 use frostline_graph::onnx::NodeProto;
 

@@ -1,4 +1,4 @@
-use super::BATCHES;
+use super::graph::BATCHES;
 use frostline_graph::build::integers;
 use frostline_graph::{GraphError, Model};
 
