@@ -108,14 +108,8 @@ impl Session {
         let taking = |error: ort::Error| EngineError::internal("copy the batch")(error);
         let ExecutionInput { from, batch, .. } = passage;
         let on_cpu = passage.pixels.filter(|_| self.device == Device::Cpu);
-        let dtype = on_cpu.map_or(batch.dtype(), |_| DType::F32);
-        let memory = self.input_memory().map_err(taking)?;
-        let input = reserve(&mut staging.input, &memory, dtype, batch.shape()).map_err(taking)?;
-        match on_cpu {
-            Some(pixels) => values::write_pixels(batch, pixels, input),
-            None => values::write(batch, input),
-        }
-        .map_err(taking)?;
+        let staged = self.write_input(&mut staging.input, batch, on_cpu);
+        let input = staged.map_err(taking)?;
         match passage.pixels {
             Some(pixels) if on_cpu.is_none() => {
                 let normalizer = opened(&mut staging.normalizer, self.device)?;
@@ -135,15 +129,29 @@ impl Session {
         interrupt: &Interrupt,
     ) -> Result<(), EngineError> {
         let taking = |error: ort::Error| EngineError::internal("copy the batch")(error);
-        let batch = passage.batch;
-        let memory = self.input_memory().map_err(taking)?;
-        let input = reserve(&mut staging.input, &memory, batch.dtype(), batch.shape()).map_err(taking)?;
-        values::write(batch, input).map_err(taking)?;
+        let staged = self.write_input(&mut staging.input, passage.batch, None);
+        let input = staged.map_err(taking)?;
         let Some(pixels) = passage.pixels else {
             return input.copy_into(to).map_err(taking);
         };
         let normalizer = opened(&mut staging.normalizer, self.device)?;
         normalizer.run(input, pixels, Some(to), interrupt).map(drop)
+    }
+
+    /// Copies the batch to the input buffer in `kept`. Pixels are normalized if `normalization` is given.
+    fn write_input<'a>(
+        &self,
+        kept: &'a mut Option<DynTensor>,
+        batch: &Tensor,
+        normalization: Option<Normalization>,
+    ) -> ort::Result<&'a mut DynTensor> {
+        let dtype = normalization.map_or(batch.dtype(), |_| DType::F32);
+        let input = reserve(kept, &self.input_memory()?, dtype, batch.shape())?;
+        match normalization {
+            Some(pixels) => values::write_pixels(batch, pixels, input)?,
+            None => values::write(batch, input)?,
+        }
+        Ok(input)
     }
 
     /// Binds the output to the output buffer if its shape is known and small enough to be kept.

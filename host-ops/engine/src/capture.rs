@@ -13,7 +13,7 @@ pub(crate) enum Capture {
     Off,
     /// The next batch determines the shapes.
     Ready,
-    /// The graph is for batches of this type and shape. Batches of other shapes are executed without a graph.
+    /// The graph is for batches of this type and shape. Other batches are executed without the graph.
     For(FixedTensors),
     /// An execution failed or was interrupted, possibly during the capture. ONNX Runtime then keeps a graph of
     /// the kernels so far, which must not be replayed. The tensors exist as long as that graph.

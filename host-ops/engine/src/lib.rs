@@ -15,7 +15,6 @@
 
 mod binding;
 mod capture;
-mod captured;
 mod cuda;
 mod device;
 mod error;
@@ -27,6 +26,7 @@ mod normalizer;
 mod options;
 mod prepared;
 mod processor;
+mod replay;
 mod resident;
 mod session;
 mod slot;

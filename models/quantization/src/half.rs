@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 /// f32.
 const PRODUCTS: &[&str] = &["Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul"];
 
-/// Operators that compute in the type of their inputs. Engines normalize in f32 also if the inputs are f16.
+/// Operators with the type of the inputs. Engines normalize in f32 also if the inputs are f16.
 ///
 /// All operators that are in neither list remain in f32: powers, roots, exponentials and sums over axes lose
 /// accuracy in f16, quantization requires f32, and GPUs have no f16 kernels for rare operators.
@@ -115,7 +115,7 @@ pub fn for_precision(model: Model, precision: Precision) -> Result<Model, GraphE
 /// already contain values in f16 or bf16 are returned unchanged.
 ///
 /// # Errors
-/// Returns the weights of the network are invalid.
+/// Returns [`GraphError::Weight`] if a weight is invalid, and the errors of [`Model::shapes`].
 pub fn to_f16(model: &Model) -> Result<Model, GraphError> {
     let shapes = model.shapes(1)?;
     let is_half = |name: &str| {
@@ -385,7 +385,7 @@ impl<'a> Rewrite<'a> {
     }
 
     /// Adds a `Clip` of a computed constant, for example an attention mask, and returns the name of the
-    /// result. Engines compute it once.
+    /// result. Engines fold such constants when they open a session.
     fn clamped(&mut self, name: &str) -> String {
         let clamped = format!("{name}{}/clamped", self.suffix);
         let mut clip = node("Clip", &[name], &[&clamped]);
@@ -409,8 +409,8 @@ impl<'a> Rewrite<'a> {
     }
 }
 
-/// Number of leading inputs with the type of the result. The scales of a resize and the ratio of a dropout
-/// have their own type.
+/// Returns the number of leading inputs with the type of the result. `Resize` reads f32 scales, and `Dropout`
+/// reads an f32 ratio.
 fn typed_slots(node: &NodeProto) -> usize {
     match node.op_type.as_str() {
         "Dropout" | "Resize" => 1,

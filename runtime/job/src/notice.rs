@@ -74,7 +74,7 @@ pub enum Notice {
         /// Cause of the retry.
         reason: String,
     },
-    /// The availability of a host changed.
+    /// A host became available or unavailable.
     Host {
         /// Address of the host.
         host: String,
@@ -113,7 +113,7 @@ impl Notice {
 pub enum HostState {
     /// The host receives requests.
     Up,
-    /// Other hosts replace this one. The client probes it regularly.
+    /// Other hosts replace this one, and the client probes it.
     Down,
 }
 

@@ -160,8 +160,8 @@ settings! {
         /// tenants are not affected
         Free priority: i32 = 0 => arg(long, value_name = "N", allow_negative_numbers = true);
         /// Precision of the frozen layers on GPUs. tf32 is faster on recent NVIDIA GPUs, but rounds factors
-        /// to 11 bits, so losses depend on the split. f16 is the fastest. It also rounds weights and
-        /// activations to 11 bits and is limited to 65504. CPUs and trained layers always use full precision
+        /// to 11 bits, so losses depend on the split. f16 also rounds weights and activations to 11
+        /// bits, and its values are limited to 65504. CPUs and trained layers always use full precision
         Identity precision: Precision = Precision::Full
             => arg(long, value_name = "PRECISION", value_parser = named::<Precision>());
     }

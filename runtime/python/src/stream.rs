@@ -45,7 +45,7 @@ pub(crate) struct Connections {
     uploaded: OnceCell<()>,
     /// Sources by cut.
     sources: Mutex<HashMap<String, Source>>,
-    /// Text of the warning about the precision of a host. The task that finds out cannot emit it.
+    /// Text of the warning about the precision of a host. Emitted by the thread that holds the GIL.
     warning: Arc<OnceLock<CString>>,
     is_warned: AtomicBool,
 }

@@ -49,7 +49,12 @@ impl StageSource for ModelStages {
             .map_or(0, |model| model.bytes);
         // The lane has already reserved memory for the session. The session's process does not use it yet, so
         // the reservation covers the extracted stage.
-        let _memory = self.room.reserve_blocking(whole)?;
+        let copies = match stage.precision {
+            Precision::Full | Precision::Tf32 => 1,
+            // The folded weights, the f16 weights and the serialized stage exist at the same time.
+            Precision::F16 => 2,
+        };
+        let _memory = self.room.reserve_blocking(whole.saturating_mul(copies))?;
         let blob = self.runtime.block_on(self.models.bytes_of(&stage.model));
         let bytes = blob.map_err(|error| match &error {
             StateError::Gone { .. } => OpError::new(OpErrorCode::NotFound, error.to_string()),

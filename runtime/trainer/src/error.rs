@@ -399,7 +399,7 @@ pub enum TrainerError {
         /// Description of the written model.
         kept: WrittenModel,
     },
-    /// The samples of a run have changed since its last checkpoint. The run can be resumed with
+    /// Samples have changed since the last checkpoint. The run can be resumed with
     /// [`OnBadSample::Skip`](crate::OnBadSample::Skip), which leaves these samples out.
     #[error("cannot resume {run}: the data set has changed: {difference}", run = run.display())]
     DataChanged {

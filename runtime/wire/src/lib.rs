@@ -70,7 +70,7 @@ pub const ROW_CHECKSUM: &str = "row-checksum";
 pub const XXH3: &str = "xxh3";
 
 /// Name of the response header with the precision in which a host computes the layers of an extraction. Present
-/// if the request permits less than full precision. Hosts of earlier versions omit it.
+/// if the request permits less than full precision.
 pub const COMPUTED_PRECISION: &str = "computed-precision";
 
 /// Media type of Arrow IPC streams, used for extractions.

@@ -1,8 +1,8 @@
 //! Executions that replay a CUDA graph.
 //!
-//! ONNX Runtime captures the kernels of a session's first execution, and launches them together in later executions. The
-//! kernels read and write the addresses of the first execution, and bound host memory is not copied, so inputs
-//! and outputs need tensors on the device that stay where they are. See
+//! ONNX Runtime captures the kernels of a session's first execution, and launches them together in later
+//! executions. The kernels read and write the addresses of the first execution, and bound host memory is not
+//! copied, so inputs and outputs need tensors on the device with fixed addresses. See
 //! <https://onnxruntime.ai/docs/execution-providers/CUDA-ExecutionProvider.html#using-cuda-graphs-preview>.
 
 use crate::binding::{ExecutionInput, Staging, device_memory, is_of, reserve};
