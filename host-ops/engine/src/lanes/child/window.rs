@@ -3,7 +3,7 @@ use frostline_tensor::{ShapeError, Tensor};
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 /// Maximum size in bytes of a tensor in the window. The largest output of common networks is the first layer
 /// of VGG19 with 3.3 GB for a batch of 256. Without this limit, a process could make the host allocate any
@@ -89,6 +89,14 @@ impl Window {
     /// Returns the size of the content in bytes.
     pub(super) fn bytes(&self) -> Result<u64> {
         Ok(self.0.metadata()?.len())
+    }
+
+    /// Returns the memory of the content in bytes. A lost lane can write at an offset far beyond the content,
+    /// which changes the size but not the memory.
+    pub(super) fn memory(&self) -> Result<u64> {
+        /// Unit of the number of blocks, independent of the file system.
+        const BLOCK: u64 = 512;
+        Ok(self.0.metadata()?.blocks() * BLOCK)
     }
 
     /// Fills `target` with the content that starts at byte `from`.
