@@ -26,8 +26,8 @@ pub struct ConfinedLane {
 /// only confine the calling thread and threads that are started later.
 ///
 /// Standard input is the message channel, standard output is the shared memory for tensors, and standard error
-/// is a pipe. Later prints to standard output go to standard error. Other inherited descriptors are closed. The process writes no
-/// core dumps and is killed when the thread that started it ends.
+/// is a pipe. Later prints to standard output go to standard error. Other inherited descriptors are closed.
+/// The process writes no core dumps and is killed when the thread that started it ends.
 ///
 /// # Errors
 /// Returns [`EngineError::Lane`] if standard input is not the channel of a lane or the process cannot work.
@@ -84,7 +84,7 @@ fn limit(resource: Resource, value: u64) -> Result<()> {
 
 /// Sets resource limits, loads ONNX Runtime and enters the walls. Returns the missing walls.
 fn prepare(start: &Start) -> std::result::Result<Vec<Wall>, String> {
-    // Nothing that a network computes is larger. CUDA writes caches.
+    // A lane only writes tensors to the window. On a GPU, CUDA also writes caches.
     let written = (start.device == Device::Cpu).then_some(TENSOR_BYTES as u64);
     let limits = [
         (Resource::As, start.address_space),

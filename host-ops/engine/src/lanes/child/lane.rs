@@ -20,7 +20,7 @@ pub(crate) struct ChildLane {
     process: Option<LaneProcess>,
     /// Bytes held by the latest process after the start.
     empty: u64,
-    /// Tenant and model of the last batch, unless it had rows of several tenants.
+    /// Tenant and model of the last batch, or `None` if it contained rows of different tenants.
     last: Option<(Arc<str>, String)>,
 }
 
@@ -117,7 +117,7 @@ impl ChildLane {
                 process.limit(held);
                 held
             }
-            // Its last network is blamed when it is replaced.
+            // [`ChildLane::prepare`] replaces the process and blames the last network.
             Err(_) if process.exceeded().is_some() => None,
             Err(lost) => {
                 let Loss { how, .. } = self.lose(&lost);

@@ -69,7 +69,7 @@ pub(super) enum Answer {
 }
 
 impl Answer {
-    /// Shortens texts and removes control characters. The host logs them, and a lost lane could forge lines.
+    /// Shortens texts and removes control characters, so that a lost lane cannot forge lines of the host's log.
     pub(super) fn in_lines(self) -> Self {
         let in_line = |error: OpError| OpError {
             message: one_line(&error.message, TEXT_BYTES),

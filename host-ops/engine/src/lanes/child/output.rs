@@ -3,7 +3,7 @@
 use frostline_walls::one_line;
 use std::time::{Duration, Instant};
 
-/// Maximum length of a line in bytes. A panic message with its location is shorter.
+/// Maximum length of a line in bytes. Panic messages and their locations are shorter.
 const LINE_BYTES: usize = 512;
 
 /// Number of lines that are logged without a pause, which is enough for a panic with a backtrace.
@@ -29,7 +29,7 @@ pub(super) struct Output {
 pub(super) struct OutputLine {
     /// Text without control characters.
     pub(super) text: String,
-    /// Number of lines before this one that were dropped.
+    /// Number of lines dropped before this one.
     pub(super) dropped: u64,
 }
 
@@ -43,7 +43,7 @@ impl Output {
         }
     }
 
-    /// Adds `bytes` and returns the complete lines that may be logged. A line that is too long is truncated.
+    /// Adds `bytes` and returns the complete lines that may be logged. Truncates long lines.
     pub(super) fn push(&mut self, bytes: &[u8], now: Instant) -> Vec<OutputLine> {
         let mut lines = Vec::new();
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {

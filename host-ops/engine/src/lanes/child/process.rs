@@ -46,6 +46,8 @@ pub(super) struct LaneProcess {
     grace: Duration,
     /// True if the process has a reservation for private memory.
     is_limited: bool,
+    /// True if the process reports device memory.
+    on_device: bool,
     /// The only folder in which the process reads files. Stages are lent through this folder.
     folder: Option<LaneFolder>,
     /// Bytes of host memory that the process holds, if device memory bounds the lanes.
@@ -96,6 +98,7 @@ impl LaneProcess {
         let process = Self::spawn(place, library.into(), guards, max_threads(config));
         let mut process = process.map_err(|error| failed(error.into()))?;
         process.is_limited = limits.is_some() || config.process_ledger().is_some();
+        process.on_device = config.device_memory.is_some();
         let start = start(config, place, folder, limits);
         match process.greet(start) {
             Ok(Answer::Ready { measures, missing }) => {
@@ -117,12 +120,12 @@ impl LaneProcess {
     ) -> std::io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         let window = Window::new()?;
+        let measured = Window::from_fd(window.share()?);
         let child = command(place, library)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::from(window.share()?))
             .stderr(Stdio::piped())
             .spawn()?;
-        let measured = Window::from_fd(window.share()?);
         Ok(Self {
             // Memory is limited once it is reserved.
             guard: guards.supervise(child, measured, u64::MAX, max_threads)?,
@@ -131,6 +134,7 @@ impl LaneProcess {
             bell: Bell::new()?,
             grace: place.grace,
             is_limited: false,
+            on_device: false,
             folder: None,
             host: None,
         })
@@ -197,11 +201,11 @@ impl LaneProcess {
             ..Progress::default()
         };
         match self.answer(&mut progress, &Interrupt::new())? {
-            Answer::Holds { bytes, host: None } => Ok(self.held(bytes)),
-            Answer::Holds { bytes, host } => {
+            Answer::Holds { bytes, host } if self.on_device => {
                 self.host = self.held(host);
                 Ok(bytes)
             }
+            Answer::Holds { bytes, .. } => Ok(self.held(bytes)),
             _ => Err(out_of_turn()),
         }
     }
@@ -268,17 +272,15 @@ impl LaneProcess {
     /// Returns the memory usage of an execution. The window is included if host memory bounds the lanes.
     fn add_window(&mut self, seen: MemoryReport, run: &BatchRun<'_>) -> Option<RunMemory> {
         let in_window = run.batch.pieces().map(<[u8]>::len).sum::<usize>() as u64;
-        match seen {
-            MemoryReport { run, host: None } => run.map(|run| RunMemory {
-                taken: run.taken.map(|taken| taken + in_window),
-                held: self.held(Some(run.held)).unwrap_or(run.held),
-                ..run
-            }),
-            MemoryReport { run, host } => {
-                self.host = self.held(host);
-                run
-            }
+        if self.on_device {
+            self.host = self.held(seen.host);
+            return seen.run;
         }
+        seen.run.map(|run| RunMemory {
+            taken: run.taken.map(|taken| taken.saturating_add(in_window)),
+            held: self.held(Some(run.held)).unwrap_or(run.held),
+            ..run
+        })
     }
 
     /// Returns the bytes that the process and the window hold, as measured by the host. A lost lane could
@@ -449,10 +451,10 @@ impl LaneProcess {
     }
 }
 
-/// Returns the maximum number of threads of a process: the threads of all sessions and, with a margin, those
-/// of the process itself. Unlimited on a GPU, whose driver starts threads.
+/// Returns the maximum number of threads of a process, for all sessions and the process itself. There is no
+/// limit on a GPU, because the driver starts threads.
 fn max_threads(config: &LanesConfig) -> u64 {
-    /// Threads that receive messages and run batches, and twice as many that a library may start.
+    /// The process needs two threads, for messages and for batches. The margin is for libraries.
     const OWN: usize = 6;
     if config.device != Device::Cpu {
         return u64::MAX;
