@@ -23,7 +23,6 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_exit,
     libc::SYS_exit_group,
     libc::SYS_fstat,
-    libc::SYS_ftruncate,
     libc::SYS_futex,
     libc::SYS_getcpu,
     libc::SYS_getcwd,
@@ -41,11 +40,9 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_mremap,
     libc::SYS_munmap,
     libc::SYS_nanosleep,
-    libc::SYS_newfstatat,
     libc::SYS_pread64,
     libc::SYS_pwrite64,
     libc::SYS_read,
-    libc::SYS_readlinkat,
     libc::SYS_readv,
     libc::SYS_recvfrom,
     libc::SYS_restart_syscall,
@@ -59,7 +56,6 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_set_robust_list,
     libc::SYS_set_tid_address,
     libc::SYS_sigaltstack,
-    libc::SYS_statx,
     libc::SYS_sysinfo,
     libc::SYS_uname,
     libc::SYS_write,
@@ -80,20 +76,31 @@ const TRIED: &[c_long] = &[
     libc::SYS_perf_event_open,
     libc::SYS_sched_setaffinity,
     libc::SYS_set_mempolicy,
+    libc::SYS_statx,
 ];
 
 /// Calls added to the kernel after Landlock. Future libraries will try them and fall back, as on an older
 /// kernel.
 const NEWER: std::ops::RangeInclusive<c_long> = libc::SYS_landlock_restrict_self + 1..=600;
 
-/// Legacy calls that only exist on x86-64: allowed ones, and optional ones.
+/// Calls that reveal attributes of any file whose path is known, because Landlock does not cover them. ONNX
+/// Runtime needs them to open weights, and the C library before version 2.39 for `fstat`. They fail like
+/// [`TRIED`] in a process without files.
 #[cfg(target_arch = "x86_64")]
-const OLDER: (&[c_long], &[c_long]) = (
-    &[libc::SYS_lstat, libc::SYS_readlink, libc::SYS_stat],
-    &[libc::SYS_access, libc::SYS_arch_prctl],
-);
+const ATTRIBUTES: &[c_long] = &[libc::SYS_newfstatat, libc::SYS_readlink, libc::SYS_stat];
 #[cfg(not(target_arch = "x86_64"))]
-const OLDER: (&[c_long], &[c_long]) = (&[], &[]);
+const ATTRIBUTES: &[c_long] = &[libc::SYS_newfstatat, libc::SYS_readlinkat];
+
+/// Optional calls on x86-64, where libraries use the legacy calls in [`ATTRIBUTES`] instead of `readlinkat`.
+#[cfg(target_arch = "x86_64")]
+const OLDER: &[c_long] = &[
+    libc::SYS_access,
+    libc::SYS_arch_prctl,
+    libc::SYS_lstat,
+    libc::SYS_readlinkat,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const OLDER: &[c_long] = &[];
 
 /// Option of `prctl` to name a mapping, used by newer versions of glibc. Thread names use `PR_SET_NAME`.
 const PR_SET_VMA: u64 = 0x5356_4d41;
@@ -120,7 +127,11 @@ fn programs(files: Files<'_>) -> Result<[BpfProgram; 2], seccompiler::BackendErr
         SeccompAction::Errno(libc::ENOSYS.unsigned_abs()),
         SeccompAction::KillProcess,
     );
-    let tried = TRIED.iter().chain(OLDER.1).copied().chain(NEWER);
+    let attributes = match files {
+        Files::None => ATTRIBUTES,
+        Files::Read(_) | Files::Write(_) => &[],
+    };
+    let tried = TRIED.iter().chain(OLDER).chain(attributes).copied().chain(NEWER);
     let tried: BTreeMap<_, _> = tried.map(|call| (call, Vec::new())).collect();
     let mut allowed = allowed(files)?;
     allowed.extend(tried.clone());
@@ -136,6 +147,8 @@ fn programs(files: Files<'_>) -> Result<[BpfProgram; 2], seccompiler::BackendErr
 
 fn allowed(files: Files<'_>) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, seccompiler::BackendError> {
     let executable = libc::PROT_EXEC.unsigned_abs().into();
+    let sharing = libc::MAP_TYPE.unsigned_abs().into();
+    let private = libc::MAP_PRIVATE.unsigned_abs().into();
     let own = u64::from(std::process::id());
     let thread = libc::CLONE_THREAD.unsigned_abs().into();
     let namespaces = libc::CLONE_NEWNS
@@ -150,36 +163,44 @@ fn allowed(files: Files<'_>) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, secco
         .unsigned_abs()
         .into();
     let mut rules: BTreeMap<c_long, Vec<SeccompRule>> = BTreeMap::from([
-        // No memory becomes executable.
-        (libc::SYS_mmap, vec![masked(2, executable, 0)?]),
-        (libc::SYS_mprotect, vec![masked(2, executable, 0)?]),
+        // No memory becomes executable. Memory is private, because the counters of a process do not contain
+        // shared memory that it no longer maps.
+        (
+            libc::SYS_mmap,
+            vec![all([masked(2, executable, 0)?, masked(3, sharing, private)?])?],
+        ),
+        (libc::SYS_mprotect, vec![all([masked(2, executable, 0)?])?]),
         // Threads are allowed, processes and namespaces are not.
-        (libc::SYS_clone, vec![masked(0, of_clone, thread)?]),
+        (libc::SYS_clone, vec![all([masked(0, of_clone, thread)?])?]),
         // Limits of this process only.
-        (libc::SYS_prlimit64, vec![equal(0, 0)?, equal(0, own)?]),
+        (
+            libc::SYS_prlimit64,
+            vec![all([equal(0, 0)?])?, all([equal(0, own)?])?],
+        ),
         // Used by `abort`.
-        (libc::SYS_tgkill, vec![equal(0, own)?]),
+        (libc::SYS_tgkill, vec![all([equal(0, own)?])?]),
         (
             libc::SYS_prctl,
             vec![
-                equal(0, libc::PR_SET_NAME.unsigned_abs().into())?,
-                equal(0, PR_SET_VMA)?,
+                all([equal(0, libc::PR_SET_NAME.unsigned_abs().into())?])?,
+                all([equal(0, PR_SET_VMA)?])?,
             ],
         ),
         (
             libc::SYS_fcntl,
-            [
-                libc::F_DUPFD_CLOEXEC,
-                libc::F_GETFD,
-                libc::F_SETFD,
-                libc::F_GETFL,
-                libc::F_SETFL,
-            ]
-            .into_iter()
-            .map(|command| equal(1, command.unsigned_abs().into()))
-            .collect::<Result<_, _>>()?,
+            vec![
+                all([equal(1, libc::F_DUPFD_CLOEXEC.unsigned_abs().into())?])?,
+                all([equal(1, libc::F_GETFD.unsigned_abs().into())?])?,
+                all([equal(1, libc::F_SETFD.unsigned_abs().into())?])?,
+                all([equal(1, libc::F_GETFL.unsigned_abs().into())?])?,
+                // The host writes to the same open file, and would append at the end.
+                all([
+                    equal(1, libc::F_SETFL.unsigned_abs().into())?,
+                    masked(2, libc::O_APPEND.unsigned_abs().into(), 0)?,
+                ])?,
+            ],
         ),
-        (libc::SYS_openat, vec![masked(2, writes, 0)?]),
+        (libc::SYS_openat, vec![all([masked(2, writes, 0)?])?]),
     ]);
     if let Files::Write(_) = files {
         let of_files = [libc::SYS_openat, libc::SYS_unlinkat];
@@ -187,21 +208,29 @@ fn allowed(files: Files<'_>) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, secco
         #[cfg(target_arch = "x86_64")]
         rules.insert(libc::SYS_unlink, Vec::new());
     }
-    let always = ALLOWED.iter().chain(OLDER.0);
+    let always = ALLOWED.iter().chain(ATTRIBUTES);
     rules.extend(always.map(|call| (*call, Vec::new())));
     Ok(rules)
 }
 
-fn masked(argument: u8, mask: u64, value: u64) -> Result<SeccompRule, seccompiler::BackendError> {
-    rule(argument, SeccompCmpOp::MaskedEq(mask), value)
+/// Returns a rule that allows a call if all conditions hold.
+fn all<const N: usize>(conditions: [SeccompCondition; N]) -> Result<SeccompRule, seccompiler::BackendError> {
+    SeccompRule::new(conditions.into())
 }
 
-fn equal(argument: u8, value: u64) -> Result<SeccompRule, seccompiler::BackendError> {
-    rule(argument, SeccompCmpOp::Eq, value)
+fn masked(argument: u8, mask: u64, value: u64) -> Result<SeccompCondition, seccompiler::BackendError> {
+    condition(argument, SeccompCmpOp::MaskedEq(mask), value)
 }
 
-fn rule(argument: u8, compare: SeccompCmpOp, value: u64) -> Result<SeccompRule, seccompiler::BackendError> {
+fn equal(argument: u8, value: u64) -> Result<SeccompCondition, seccompiler::BackendError> {
+    condition(argument, SeccompCmpOp::Eq, value)
+}
+
+fn condition(
+    argument: u8,
+    compare: SeccompCmpOp,
+    value: u64,
+) -> Result<SeccompCondition, seccompiler::BackendError> {
     // The kernel reads these arguments as 32-bit values and ignores the upper half.
-    let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, compare, value)?;
-    SeccompRule::new(vec![condition])
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, compare, value)
 }

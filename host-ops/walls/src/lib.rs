@@ -5,6 +5,8 @@
 //! - [`threads`]: counts threads, to detect unconfined ones
 //! - [`close_inherited`]: limits a child process to the three standard streams
 //! - [`hide_process`]: protects memory, descriptors and environment from other processes of the same user
+//! - [`StatusFile`]: measures the memory and threads of a process, also one behind walls
+//! - [`one_line`]: makes text of a confined process safe for logs and messages
 //!
 //! Except for tests, this crate is the only user of `landlock` and `seccompiler`.
 
@@ -13,11 +15,15 @@ mod calls;
 #[cfg(target_os = "linux")]
 mod files;
 mod process;
+mod status;
+mod text;
 
 #[cfg(test)]
 mod tests;
 
 pub use process::{close_inherited, hide_process, threads};
+pub use status::{ProcessUsage, StatusFile};
+pub use text::one_line;
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

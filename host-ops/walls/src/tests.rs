@@ -49,7 +49,28 @@ mod needs_walls {
         let (inside, read_outside, written_outside) = writer.unwrap();
         inside.unwrap();
         assert!(refused(read_outside) && refused(written_outside));
-        let nobody = behind(Files::None, || read(own)).unwrap();
-        assert!(refused(nobody));
+        let nobody = behind(Files::None, || (read(own), fs::metadata(own), fs::read_link(own)));
+        let (read, attributes, target) = nobody.unwrap();
+        assert!(refused(read));
+        for error in [attributes.unwrap_err(), target.unwrap_err()] {
+            assert_eq!(error.raw_os_error(), Some(libc::ENOSYS));
+        }
+    }
+}
+
+mod needs_proc {
+    use super::super::StatusFile;
+
+    #[test]
+    fn a_process_is_measured_until_it_ends() {
+        let own = StatusFile::own().unwrap().read().unwrap();
+        assert!(own.anonymous > 0 && own.peak >= own.anonymous && own.data > 0 && own.tables > 0);
+        assert!(own.private() > own.anonymous && own.threads >= 1);
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let status = StatusFile::of(child.id()).unwrap();
+        assert_eq!(status.read().unwrap().threads, 1);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(status.read().is_none());
     }
 }

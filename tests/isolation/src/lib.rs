@@ -22,7 +22,10 @@ mod slow;
 mod tap;
 
 pub use case::{AttackKind, Case, CaseResult, Expected};
-pub use lost_lane::{AttemptResult, is_simulation, lost_lane, run_simulation, without_walls};
+pub use lost_lane::{
+    AttackedLog, AttemptResult, FORGED, LOGGED, is_simulation, lost_lane, lost_lane_logs, run_simulation,
+    without_walls,
+};
 pub use memory::{BUDGET, MemoryPeak, Watch, memory_cases, row_cases};
 pub use mixture::{MixtureReport, mixture};
 pub use neighbor::{Neighbor, distinct};

@@ -2,6 +2,9 @@
 
 use crate::Scene;
 use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use frostline_engine::{ChildLanes, EngineError, Lanes, LanesConfig, LanesPlace, StageSource};
+use frostline_tensor::{OpError, Stage};
 use nix::sys::ptrace;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Resource, Rlimit};
 use serde::{Deserialize, Serialize};
@@ -14,9 +17,12 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 /// First arguments of simulation processes.
 const LOST_LANE: &str = "lost-lane";
+const LOGGING_HOST: &str = "logging-host";
+const LOGGED_LANE: &str = "logged-lane";
 const WITHOUT_WALLS: &str = "without-walls";
 
 /// File descriptor that the process inherits by mistake.
@@ -44,7 +50,7 @@ const ALLOWED: Attempt = ("read its own file", |on| fs::read(&on.lane_file).map(
 
 type Attempt = (&'static str, fn(&Target) -> io::Result<()>);
 
-const ATTEMPTS: [Attempt; 20] = [
+const ATTEMPTS: [Attempt; 21] = [
     ("read the token", |on| fs::read(&on.token).map(drop)),
     ("read the key of compiled guests", |on| {
         fs::read(on.state.join("artifacts/key")).map(drop)
@@ -96,6 +102,29 @@ const ATTEMPTS: [Attempt; 20] = [
         Ok(rustix::fs::memfd_create("shared", rustix::fs::MemfdFlags::empty()).map(drop)?)
     }),
     ("change the root", |_| Ok(rustix::process::chroot("/")?)),
+    ("truncate a file", |_| Ok(rustix::fs::ftruncate(io::stdout(), 0)?)),
+];
+
+/// First line of the log in [`lost_lane_logs`].
+pub const LOGGED: &str = "the host has started";
+
+/// Line that a lost lane tries to add to the log.
+pub const FORGED: &str = "the host has failed";
+
+/// Attacks on the log through the standard streams.
+const LOG_ATTACKS: [(&str, fn() -> io::Result<()>); 3] = [
+    ("empty the host's log", || {
+        rustix::fs::ftruncate(io::stdout(), 0)?;
+        Ok(rustix::fs::ftruncate(io::stderr(), 0)?)
+    }),
+    ("overwrite the host's log", || {
+        let line = format!("{FORGED}\n");
+        rustix::io::pwrite(io::stdout(), line.as_bytes(), 0)?;
+        Ok(rustix::io::pwrite(io::stderr(), line.as_bytes(), 0).map(drop)?)
+    }),
+    ("forge a line in the host's log", || {
+        io::stderr().write_all(format!("\r\n\x1b[2J\n{FORGED}\r{FORGED}\n").as_bytes())
+    }),
 ];
 
 fn pid(process: u32) -> io::Result<Pid> {
@@ -141,6 +170,75 @@ pub fn lost_lane(player: &Path, scene: &Scene, walled: bool) -> Result<Vec<Attem
         Ok(AttemptResult { what, denied })
     });
     tries.collect()
+}
+
+/// Log of a host whose lane attacked it.
+#[derive(Debug)]
+pub struct AttackedLog {
+    /// Description of the attack.
+    pub what: &'static str,
+    /// The log, which a host began with [`LOGGED`].
+    pub log: String,
+}
+
+/// Runs each attack on the log of a host that starts a lane like `frostline serve`. `player` has the same
+/// meaning as for [`lost_lane`].
+///
+/// # Errors
+/// Returns an error if the simulation fails.
+pub fn lost_lane_logs(player: &Path) -> Result<Vec<AttackedLog>> {
+    let attack = |what: &'static str| {
+        let log = tempfile::NamedTempFile::new()?;
+        let host = Command::new(player)
+            .args([LOGGING_HOST, what])
+            .stdin(Stdio::null())
+            .stderr(log.reopen()?)
+            .status()?;
+        let log = fs::read_to_string(log.path())?;
+        match host.success() {
+            true => Ok(AttackedLog { what, log }),
+            false => bail!("{what}: {host} {log}"),
+        }
+    };
+    LOG_ATTACKS.iter().map(|(what, _)| attack(what)).collect()
+}
+
+/// Starts a lane that attacks the log of this process and exits.
+fn play_logging_host(mut arguments: impl Iterator<Item = OsString>) -> Result<()> {
+    let attack = arguments.next().context("no attack given")?;
+    tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_ansi(false)
+        .init();
+    io::stderr().write_all(format!("{LOGGED}\n").as_bytes())?;
+    let lane = ChildLanes::new(std::env::current_exe()?, [LOGGED_LANE.into(), attack]);
+    let config = LanesConfig {
+        lanes: 1,
+        place: LanesPlace::Child(lane),
+        ..LanesConfig::default()
+    };
+    match Lanes::start(config, Arc::new(NoNetworks)) {
+        Ok(_) => bail!("the lane did not exit"),
+        Err(EngineError::Process { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+struct NoNetworks;
+
+impl StageSource for NoNetworks {
+    fn stage_model(&self, _: &Stage) -> Result<Bytes, OpError> {
+        Err(OpError::not_found("no network"))
+    }
+}
+
+fn play_logged_lane(mut arguments: impl Iterator<Item = OsString>) -> Result<()> {
+    let what = arguments.next().context("no attack given")?;
+    let attack = LOG_ATTACKS.iter().find(|(name, _)| what == *name);
+    let (_, attack) = attack.context("unknown attack")?;
+    let _lane = frostline_engine::enter_lane()?;
+    // The attack may fail; its effect on the log decides.
+    attack().or(Ok(()))
 }
 
 fn target(scene: &Scene, lane_file: PathBuf) -> Result<Target> {
@@ -197,7 +295,7 @@ fn start(folder: &Path) -> Result<Vec<u8>> {
     let start = serde_json::json!({"start": {
         "device": "Cpu", "threads": 1, "sessions": 1, "session_bytes": 1 << 20, "gauged": false, "arena_bytes": null,
         "cuda": {"nhwc": null, "fuse_conv_bias": false, "graphs": false},
-        "address_space": null, "folder": folder, "limits": null, "require_walls": true,
+        "address_space": null, "data_bytes": null, "folder": folder, "limits": null, "require_walls": true,
     }});
     let body = serde_json::to_vec(&start)?;
     Ok([&u32::try_from(body.len())?.to_le_bytes()[..], &body].concat())
@@ -212,6 +310,8 @@ pub fn run_simulation(arguments: impl IntoIterator<Item = OsString>) -> Result<(
     let part = arguments.next().unwrap_or_default();
     match part.to_str() {
         Some(LOST_LANE) => play_lost_lane(arguments),
+        Some(LOGGING_HOST) => play_logging_host(arguments),
+        Some(LOGGED_LANE) => play_logged_lane(arguments),
         Some(WITHOUT_WALLS) => become_without_walls(arguments),
         _ => bail!("unknown part {}", part.display()),
     }
@@ -219,7 +319,7 @@ pub fn run_simulation(arguments: impl IntoIterator<Item = OsString>) -> Result<(
 
 /// True if `argument` selects a simulation of [`run_simulation`].
 pub fn is_simulation(argument: &str) -> bool {
-    [LOST_LANE, WITHOUT_WALLS].contains(&argument)
+    [LOST_LANE, LOGGING_HOST, LOGGED_LANE, WITHOUT_WALLS].contains(&argument)
 }
 
 fn play_lost_lane(arguments: impl Iterator<Item = OsString>) -> Result<()> {

@@ -234,7 +234,11 @@ impl Scene {
     /// # Errors
     /// Returns an error if the log cannot be read.
     pub fn panics(&self) -> Result<usize> {
-        let panic = |line: &&str| line.starts_with("thread '") && line.contains("panicked");
+        // The host logs the output of its lanes.
+        let panic = |line: &&str| {
+            let starts = line.starts_with("thread '") || line.contains("output=\"thread '");
+            starts && line.contains("panicked")
+        };
         Ok(self.log()?.lines().filter(panic).count())
     }
 

@@ -157,7 +157,7 @@ mod needs_unshare {
 
 mod needs_walls {
     use super::*;
-    use frostline_isolation::{lost_lane, without_walls};
+    use frostline_isolation::{FORGED, LOGGED, lost_lane, lost_lane_logs, without_walls};
     use std::path::Path;
 
     const PLAYER: &str = env!("CARGO_BIN_EXE_frostline-played");
@@ -172,6 +172,20 @@ mod needs_walls {
         }
         let succeeded: Vec<_> = tried.iter().filter(|tried| tried.denied.is_none()).collect();
         assert!(succeeded.is_empty(), "{succeeded:?}");
+    }
+
+    #[test]
+    fn a_lost_lane_cannot_change_the_log() {
+        let logs = lost_lane_logs(Path::new(PLAYER)).unwrap();
+        for attacked in &logs {
+            println!("{}:\n{}", attacked.what, attacked.log);
+            let mut lines = attacked.log.lines();
+            assert_eq!(lines.next(), Some(LOGGED), "{}", attacked.what);
+            assert!(lines.all(|line| !line.starts_with(FORGED)), "{}", attacked.what);
+            assert!(!attacked.log.contains(['\r', '\x1b']), "{}", attacked.what);
+        }
+        let output = format!("output=\"{FORGED} {FORGED}\"");
+        assert!(logs.iter().any(|attacked| attacked.log.contains(&output)));
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -152,6 +152,12 @@ impl LanesConfig {
         Some(memory).filter(|memory| self.bounds(memory))
     }
 
+    /// Returns the ledger that bounds the private memory of the lanes' processes, or `None` if that memory is
+    /// not limited: in this process, without a budget, and on a device with separate memory.
+    pub(super) fn process_ledger(&self) -> Option<&Memory> {
+        self.bounding_ledger().filter(|_| self.device_memory.is_none())
+    }
+
     /// Returns the host's ledger if a device's memory bounds the lanes and the host's memory is limited, too.
     pub(super) fn host_ledger(&self) -> Option<&Memory> {
         let beside = self.device_memory.is_some() && self.bounds(&self.memory);

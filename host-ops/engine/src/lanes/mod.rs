@@ -120,6 +120,12 @@ impl Lanes {
         self.shared.stats()
     }
 
+    /// Returns the bytes that lanes in child processes and the processes that prepare networks use beyond
+    /// their reservations, as measured by this process.
+    pub fn unreserved_bytes(&self) -> u64 {
+        self.shared.source().guards().unreserved_bytes()
+    }
+
     /// Returns the configuration with the effective limits.
     pub fn config(&self) -> &LanesConfig {
         self.shared.config()

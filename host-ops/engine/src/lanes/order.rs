@@ -58,6 +58,8 @@ pub(super) enum LossCause {
     Run,
     /// The process ended with `SIGABRT`: native code aborted after a failed allocation or assertion.
     Itself,
+    /// The host killed the process because it exceeded its reserved memory or its number of threads.
+    OverLimit,
     /// An external signal ended the process, for example from the out-of-memory killer or an operator.
     Other,
 }

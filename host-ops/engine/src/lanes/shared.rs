@@ -79,7 +79,10 @@ impl Shared {
     }
 
     pub(super) fn stats(&self) -> LaneStats {
-        self.state.lock().stats(Instant::now())
+        LaneStats {
+            over_limit: self.networks.guards().ended(),
+            ..self.state.lock().stats(Instant::now())
+        }
     }
 
     pub(super) fn figures(&self) -> Vec<(Stage, StageFigures)> {
@@ -211,6 +214,13 @@ impl Shared {
         self.state.lock().replaced(index, process, held)
     }
 
+    /// Records that a lane's process exceeded a limit while it was idle, after it ran `model` for `tenant`.
+    pub(super) fn blame(&self, tenant: &str, model: &str, how: &str) {
+        let mut state = self.state.lock();
+        state.counts.crashes += 1;
+        state.quarantine.record_crash(Instant::now(), tenant, model, how);
+    }
+
     /// Changes the reservation of lane `index` to `bytes`.
     ///
     /// # Errors
@@ -266,7 +276,8 @@ impl Shared {
         self.with_lane(index, |lane| lane.held = held.unwrap_or(lane.held));
     }
 
-    fn held(&self, index: usize) -> u64 {
+    /// Returns the bytes that lane `index` holds between batches.
+    pub(super) fn held(&self, index: usize) -> u64 {
         self.with_lane(index, |lane| lane.held).unwrap_or(0)
     }
 

@@ -1,5 +1,5 @@
 use super::batch::BatchRun;
-use super::child::prepare;
+use super::child::{Guards, prepare};
 use super::{LanesConfig, LanesPlace};
 use crate::prepared::{Prepared, StageGuard};
 use crate::{Device, SessionOptions};
@@ -53,6 +53,7 @@ pub(super) struct Networks {
     source: Arc<dyn StageSource>,
     config: LanesConfig,
     prepared: Option<Prepared>,
+    guards: Arc<Guards>,
 }
 
 /// A network for a lane's process.
@@ -93,7 +94,13 @@ impl Networks {
             source,
             config: config.clone(),
             prepared: stages.and_then(open),
+            guards: Arc::default(),
         }
+    }
+
+    /// Returns the processes of the lanes and of preparations.
+    pub(super) fn guards(&self) -> &Arc<Guards> {
+        &self.guards
     }
 
     /// Estimates the memory that `stage` needs until a lane has measured it.
@@ -138,7 +145,7 @@ impl Networks {
                 );
                 return Err(PreparationSkipped::Memory);
             };
-            let made = prepare::prepare(&self.config, place, network, folder, interrupt);
+            let made = prepare::prepare(&self.config, place, &self.guards, network, folder, interrupt);
             match interrupt.cause() {
                 Some(cause) => Err(super::run::about(stage, &cause.into()).into()),
                 None => Ok(made),

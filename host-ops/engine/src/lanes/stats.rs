@@ -43,8 +43,11 @@ pub struct LaneStats {
     pub sessions_opened: u64,
     /// Sessions closed to free memory.
     pub sessions_closed: u64,
-    /// Processes lost during an engine batch.
+    /// Processes lost during an engine batch, or ended afterwards because they exceeded a limit.
     pub crashes: u64,
+    /// Processes ended because they exceeded the reserved memory or the number of threads, including those
+    /// that prepare networks.
+    pub over_limit: u64,
     /// Quarantines of models after crashes.
     pub quarantines: u64,
     /// Process ids of the lanes. Empty if the lanes run in this process.

@@ -1,6 +1,6 @@
 //! Effects on other submissions when a lane's process dies.
 
-use super::lane_process::{place, program};
+use super::lane_process::{place, place_in, program};
 use super::setup::{Source, batch, in_runs_for, large, one_lane, stage, start, wait_for};
 use crate::{ChildLanes, EngineError, Lanes, LanesConfig, LanesPlace, PreparedStages};
 use frostline_batching::{Budget, Memory};
@@ -171,6 +171,46 @@ fn for_hours() -> LanesPlace {
         quarantine: Duration::from_secs(3600 * 3600),
         ..program()
     })
+}
+
+mod needs_proc {
+    use super::*;
+
+    /// Runs a network in lanes that `process` serves until it is quarantined.
+    async fn assert_ended_and_blamed(process: &str, how: &str) {
+        let (_, lanes) = start(LanesConfig {
+            memory: Memory::new(Budget {
+                bytes: 512 << 20,
+                ..Budget::default()
+            }),
+            ..one_lane(place_in(process))
+        });
+        let guilty = lanes.for_tenant("guilty");
+        // The process exceeds its limits during a batch or afterwards.
+        let refused = loop {
+            let ended = guilty.submit(&stage("wide"), batch(1, 1.0)).await;
+            if let Some(refused) = ended
+                .err()
+                .filter(|error| error.message.contains("not run again"))
+            {
+                break refused;
+            }
+        };
+        assert!(refused.message.contains(how), "{refused}");
+        assert_eq!(lanes.stats().over_limit, 2);
+        let neighbor = lanes.for_tenant("neighbor").submit(&stage("relu"), batch(1, 1.0));
+        assert_eq!(neighbor.await, Ok(batch(1, 1.0)));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_lane_that_exceeds_its_reservation_is_ended_and_its_network_blamed() {
+        assert_ended_and_blamed("serves_a_lane_that_uses_memory", "the process used").await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_lane_that_starts_many_threads_is_ended_and_its_network_blamed() {
+        assert_ended_and_blamed("serves_a_lane_that_starts_threads", "the process had").await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -63,6 +63,23 @@ mod needs_root {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread")]
+    async fn a_lane_holds_no_file_of_the_host() {
+        let (_, owner) = start(one_lane(place()));
+        owner.submit(&stage("relu"), batch(1, 1.0)).await.unwrap();
+        let process = owner.stats().processes[0];
+        let own = ["status", "clear_refs"].map(|file| format!("/proc/{process}/{file}"));
+        for file in read_dir(format!("/proc/{process}/fd")).unwrap() {
+            let target = read_link(file.unwrap().path()).unwrap();
+            let target = target.to_string_lossy();
+            let anonymous = ["socket:", "pipe:", "/memfd:frostline-lane"];
+            let harmless = anonymous.iter().any(|kind| target.starts_with(kind))
+                || target == "/dev/null"
+                || own.iter().any(|file| target == **file);
+            assert!(harmless, "{target}");
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
     async fn a_lane_without_work_gives_its_memory_back() {
         let (_, owner) = start(one_lane(place()));
         let process = owner.stats().processes[0];

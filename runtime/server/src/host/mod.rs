@@ -194,7 +194,9 @@ impl RunningHost {
         if let Some(base) = base {
             let service = Arc::clone(&self.service);
             let evict = move || service.library.clear_caches();
-            self.connections.spawn(base.watch(stop(), evict));
+            let service = Arc::clone(&self.service);
+            let of_lanes = move || service.machine.lanes.unreserved_bytes();
+            self.connections.spawn(base.watch(stop(), of_lanes, evict));
         }
         self.connections.spawn(refresh(refreshed, stop()));
         self.connections.spawn(account(Arc::clone(&self.service), stop()));

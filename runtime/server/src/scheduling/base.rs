@@ -1,6 +1,7 @@
-//! Measures the memory of the host's process that is not reserved, and reports it to the ledger.
+//! Measures the memory of the host and its lanes that is not reserved, and reports it to the ledger.
 
 use frostline_batching::{Kind, Memory};
+use frostline_walls::StatusFile;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -40,12 +41,18 @@ impl BaseMemory {
         base
     }
 
-    /// Updates the base until `stop` is cancelled. Calls `evict` if caches use too much of the budget.
-    pub(crate) async fn watch(mut self, stop: CancellationToken, evict: impl Fn() + Send) {
+    /// Updates the base until `stop` is cancelled. `of_lanes` returns the bytes that lanes use beyond their
+    /// reservations. Calls `evict` if caches use too much of the budget.
+    pub(crate) async fn watch(
+        mut self,
+        stop: CancellationToken,
+        of_lanes: impl Fn() -> u64 + Send,
+        evict: impl Fn() + Send,
+    ) {
         let mut evicted = Instant::now();
         while tokio::time::timeout(INTERVAL, stop.cancelled()).await.is_err() {
             let Some(measured) = anonymous_bytes() else { return };
-            self.update(measured);
+            self.update(measured, of_lanes());
             if self.caches_exceed() && evicted.elapsed() > EVICTION_INTERVAL {
                 tracing::info!(
                     base = self.base,
@@ -62,12 +69,12 @@ impl BaseMemory {
         self.base.saturating_sub(self.idle) > budget / CACHE_FRACTION
     }
 
-    fn update(&mut self, measured: u64) {
+    fn update(&mut self, measured: u64, of_lanes: u64) {
         let here = [Kind::Cache, Kind::Request, Kind::Grant, Kind::Read, Kind::Decode];
         let reserved: u64 = self
             .memory
             .read(|ledger| here.iter().map(|kind| ledger.held(*kind)).sum());
-        let unreserved = measured.saturating_sub(reserved).max(self.idle);
+        let unreserved = measured.saturating_sub(reserved).max(self.idle) + of_lanes;
         self.base = unreserved + self.base.saturating_sub(unreserved) / DECAY * (DECAY - 1);
         self.publish();
     }
@@ -79,12 +86,8 @@ impl BaseMemory {
 
 /// Returns the anonymous memory of this process according to `/proc`.
 fn anonymous_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let kib = |name: &str| -> Option<u64> {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().strip_suffix("kB")?.trim().parse().ok()
-    };
-    Some((kib("RssAnon:")? + kib("RssShmem:").unwrap_or(0)) * 1024)
+    let usage = StatusFile::own().ok()?.read()?;
+    Some(usage.anonymous + usage.shared)
 }
 
 #[cfg(test)]
@@ -104,7 +107,7 @@ mod tests {
             base: 500,
         };
         let updated = |base: &mut BaseMemory, measured| {
-            base.update(measured);
+            base.update(measured, 0);
             memory.read(frostline_batching::Ledger::base)
         };
         assert_eq!(updated(&mut base, 2500), 2500);
@@ -113,9 +116,11 @@ mod tests {
         let hidden = updated(&mut base, 2500);
         assert!(hidden < 2500 && hidden > 2000, "{hidden}");
         for _ in 0..100 {
-            base.update(500);
+            base.update(500, 0);
         }
         assert!(base.base < 520, "{}", base.base);
         drop(reserved);
+        base.update(500, 3000);
+        assert_eq!(base.base, 3500, "lanes use memory beyond their reservations");
     }
 }

@@ -4,7 +4,7 @@
 use super::channel::Channel;
 use super::memory;
 use super::message::{Answer, Request, Start};
-use super::window::Window;
+use super::window::{TENSOR_BYTES, Window};
 use crate::{Device, EngineError, library, session};
 use frostline_walls::{Files, Wall};
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -25,9 +25,9 @@ pub struct ConfinedLane {
 /// [`LanesPlace::Child`](crate::LanesPlace::Child). This must be the first call in the process. The walls
 /// only confine the calling thread and threads that are started later.
 ///
-/// Standard input is the message channel, and standard output is the shared memory for tensors. Later prints
-/// to standard output go to standard error. Other inherited descriptors are closed. The process writes no
-/// core dumps and is killed when the thread that started it ends.
+/// Standard input is the message channel, standard output is the shared memory for tensors, and standard error
+/// is a pipe. Later prints to standard output go to standard error. Other inherited descriptors are closed.
+/// The process writes no core dumps and is killed when the thread that started it ends.
 ///
 /// # Errors
 /// Returns [`EngineError::Lane`] if standard input is not the channel of a lane or the process cannot work.
@@ -84,16 +84,20 @@ fn limit(resource: Resource, value: u64) -> Result<()> {
 
 /// Sets resource limits, loads ONNX Runtime and enters the walls. Returns the missing walls.
 fn prepare(start: &Start) -> std::result::Result<Vec<Wall>, String> {
-    let limits = start.limits.map(|limits| {
-        [
-            (Resource::Data, limits.memory),
-            (Resource::Fsize, limits.files),
-            (Resource::Cpu, limits.cpu_seconds),
-        ]
-    });
-    let space = start.address_space.map(|bytes| (Resource::As, bytes));
-    for (resource, most) in limits.into_iter().flatten().chain(space) {
-        limit(resource, most).map_err(|error| format!("cannot set a resource limit: {error}"))?;
+    // A lane only writes tensors to the window. On a GPU, CUDA also writes caches.
+    let written = (start.device == Device::Cpu).then_some(TENSOR_BYTES as u64);
+    let limits = [
+        (Resource::As, start.address_space),
+        (Resource::Data, start.data_bytes),
+        (
+            Resource::Fsize,
+            start.limits.map(|limits| limits.files).or(written),
+        ),
+        (Resource::Cpu, start.limits.map(|limits| limits.cpu_seconds)),
+    ];
+    for (resource, most) in limits {
+        let set = most.map_or(Ok(()), |most| limit(resource, most));
+        set.map_err(|error| format!("cannot set a resource limit: {error}"))?;
     }
     let threads = frostline_walls::threads();
     let ready = library::environment().and_then(|_| session::check_device(start.device));

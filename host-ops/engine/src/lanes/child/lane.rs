@@ -20,6 +20,8 @@ pub(crate) struct ChildLane {
     process: Option<LaneProcess>,
     /// Bytes held by the latest process after the start.
     empty: u64,
+    /// Tenant and model of the last batch, or `None` if it contained rows of different tenants.
+    last: Option<(Arc<str>, String)>,
 }
 
 impl ChildLane {
@@ -29,15 +31,19 @@ impl ChildLane {
             place,
             process: None,
             empty: PROCESS,
+            last: None,
         }
     }
 
     /// Ensures that a working process exists and fits into the host's memory.
     pub(crate) fn prepare(&mut self, shared: &Shared) -> Result<(), EngineError> {
-        if self.process.as_mut().is_some_and(LaneProcess::is_alive) {
+        if self.process.as_ref().is_some_and(LaneProcess::is_alive) {
             return Ok(());
         }
-        self.process = None;
+        let ended = self.process.take().and_then(|process| process.exceeded());
+        if let Some((how, (tenant, model))) = ended.zip(self.last.take()) {
+            shared.blame(&tenant, &model, &how);
+        }
         shared.absent(self.index);
         let id = self.start(shared)?;
         shared.started(self.index, Some(id), self.empty);
@@ -66,13 +72,14 @@ impl ChildLane {
     /// Starts a process if it fits into the host's memory. Returns the process id.
     fn start(&mut self, shared: &Shared) -> Result<u32, EngineError> {
         self.book(shared, self.empty)?;
-        let mut process = LaneProcess::start(shared.config(), &self.place)?;
+        let mut process = LaneProcess::start(shared.config(), &self.place, shared.source().guards())?;
         let held = process
             .rest()
             .map_err(|lost| process.unusable(&self.place, &lost))?;
         // Nothing can be reserved if the system does not report memory.
         self.empty = held.unwrap_or(0);
         self.book(shared, self.empty)?;
+        process.limit(held);
         shared.book_host_memory(self.index, process.host);
         let id = process.id();
         self.process = Some(process);
@@ -104,12 +111,20 @@ impl ChildLane {
 
     /// Sends a request to the process. If the process is lost, it is replaced before the next batch.
     fn tidy(&mut self, tidy: impl FnOnce(&mut LaneProcess) -> Result<Option<u64>, Lost>) -> Option<u64> {
-        let held = tidy(self.process.as_mut()?);
-        held.unwrap_or_else(|lost| {
-            let Loss { how, .. } = self.lose(&lost);
-            tracing::warn!(lane = self.index, how, "lane process lost");
-            None
-        })
+        let process = self.process.as_mut()?;
+        match tidy(process) {
+            Ok(held) => {
+                process.limit(held);
+                held
+            }
+            // [`ChildLane::prepare`] replaces the process and blames the last network.
+            Err(_) if process.exceeded().is_some() => None,
+            Err(lost) => {
+                let Loss { how, .. } = self.lose(&lost);
+                tracing::warn!(lane = self.index, how, "lane process lost");
+                None
+            }
+        }
     }
 
     /// Executes `order` if its memory can be reserved.
@@ -121,19 +136,22 @@ impl ChildLane {
         if !shared.reserve(self.index, order.bytes) {
             return OrderResult::OutOfBudget;
         }
-        // The system only limits private memory of the process, not device memory.
-        let config = shared.config();
-        let reservation = config
-            .bounding_ledger()
-            .filter(|_| config.device_memory.is_none());
-        let reservation = reservation.map(|_| order.bytes);
+        let reservation = shared.config().process_ledger().map(|_| order.bytes);
         let Some(process) = &mut self.process else {
             return OrderResult::Lost(Loss::idle());
         };
+        if process.exceeded().is_some() {
+            // The process was ended while it was idle, so this network is not at fault.
+            return OrderResult::OutOfBudget;
+        }
+        let held = shared.held(self.index);
+        process.limit(Some(held.saturating_add(order.bytes)));
+        self.last = order.tenant().map(|tenant| (tenant, order.stage.model.clone()));
         let opened = || shared.opened(self.index);
         let take = |output: &Output<'_>| Ok(order.store_output(output));
         match process.run(shared.source(), &order.run(batch, reservation), &opened, take) {
             Ok(end) => {
+                process.limit(end.memory.map(|memory| memory.held).or(Some(held)));
                 shared.book_host_memory(self.index, process.host);
                 OrderResult::Ran(end)
             }

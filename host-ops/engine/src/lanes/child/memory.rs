@@ -3,6 +3,7 @@
 
 use super::super::batch::RunMemory;
 use super::command::{MAPPED_FROM, TRIMMED_BEYOND};
+use frostline_walls::{ProcessUsage, StatusFile};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -16,13 +17,10 @@ const SLACK: u64 = 16 << 20;
 /// A measurement is discarded if the uncertainty exceeds this part (1/16) of the measured value.
 const UNSURE: u64 = 16;
 
-/// Buffer size for reading `/proc/self/status`, which is smaller.
-const STATUS_BYTES: usize = 16 << 10;
-
 /// Files in `/proc` that report the memory of this process and reset the recorded peak. They must be opened
 /// before the process enters the walls.
 struct Accounts {
-    status: File,
+    status: StatusFile,
     clear: File,
 }
 
@@ -31,24 +29,11 @@ fn accounts() -> Option<&'static Accounts> {
     static ACCOUNTS: OnceLock<Option<Accounts>> = OnceLock::new();
     let open = || {
         Some(Accounts {
-            status: File::open("/proc/self/status").ok()?,
+            status: StatusFile::own().ok()?,
             clear: File::options().write(true).open("/proc/self/clear_refs").ok()?,
         })
     };
     ACCOUNTS.get_or_init(open).as_ref()
-}
-
-/// Memory of this process in bytes, as counted by the system.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Usage {
-    /// Private memory.
-    pub(super) anonymous: u64,
-    /// Mapped pages of files and shared memory.
-    pub(super) shared: u64,
-    /// Peak of private and mapped memory since [`fresh_usage`].
-    pub(crate) peak: u64,
-    /// Private writable address space, which [`bound`] limits.
-    pub(super) data: u64,
 }
 
 /// Returns true if memory usage can be measured. The first call must precede the walls.
@@ -57,30 +42,18 @@ pub(super) fn is_measured() -> bool {
 }
 
 /// Returns the current usage, or `None` without `/proc`.
-pub(crate) fn usage() -> Option<Usage> {
-    let mut text = [0; STATUS_BYTES];
-    let read = accounts()?.status.read_at(&mut text, 0).ok()?;
-    let text = std::str::from_utf8(text.get(..read)?).ok()?;
-    let field = |name: &str| {
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-        let kilobytes: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
-        Some(kilobytes << 10)
-    };
-    Some(Usage {
-        anonymous: field("RssAnon")?,
-        shared: field("RssFile")? + field("RssShmem")?,
-        peak: field("VmHWM")?,
-        data: field("VmData")?,
-    })
+pub(crate) fn usage() -> Option<ProcessUsage> {
+    accounts()?.status.read()
 }
 
-impl Usage {
-    /// Returns the peak of private memory.
-    fn own_peak(&self) -> u64 {
-        self.peak.saturating_sub(self.shared)
-    }
+/// Returns the peak of private memory since [`fresh_usage`].
+fn own_peak(usage: &ProcessUsage) -> u64 {
+    usage.peak.saturating_sub(mapped(usage))
+}
+
+/// Returns the mapped pages of files and shared memory.
+fn mapped(usage: &ProcessUsage) -> u64 {
+    usage.files + usage.shared
 }
 
 /// Limits the memory of the process while this value exists.
@@ -112,7 +85,7 @@ pub(super) fn widen(bytes: u64) {
 impl Bound {
     /// Sets the limit to the private address space used `now`, plus the rest of the reservation and
     /// [`SLACK`]. Returns true on success.
-    pub(super) fn renew(&self, now: &Usage) -> bool {
+    pub(super) fn renew(&self, now: &ProcessUsage) -> bool {
         let taken = now.anonymous.saturating_sub(self.anonymous);
         let left = self.reservation.saturating_sub(taken);
         limit_data(Some(now.data.saturating_add(left).saturating_add(SLACK)))
@@ -174,10 +147,10 @@ pub(super) struct Meter {
     /// Bytes used by the execution that were allocated before.
     used: u64,
     /// Usage after the batch was read.
-    begun: Option<Usage>,
+    begun: Option<ProcessUsage>,
     /// Usage when the session was ready, the part of this usage that does not belong to the execution, and
     /// the part that malloc retained.
-    opened: Option<(Usage, u64, u64)>,
+    opened: Option<(ProcessUsage, u64, u64)>,
 }
 
 impl Meter {
@@ -196,14 +169,14 @@ impl Meter {
         let (begun, now) = (self.begun?, usage()?);
         let most = match is_mapped {
             true => now.anonymous,
-            false => now.own_peak(),
+            false => own_peak(&now),
         };
         Some(most.saturating_sub(begun.anonymous))
     }
 
     /// Records that the session is ready, with buffers of `kept` bytes for inputs and outputs. Returns the
     /// current usage.
-    pub(super) fn opened(&mut self, floor: &mut Floor, kept: usize) -> Option<Usage> {
+    pub(super) fn opened(&mut self, floor: &mut Floor, kept: usize) -> Option<ProcessUsage> {
         self.used += kept as u64;
         let (begun, now) = (self.begun?, fresh_usage()?);
         let without = now.anonymous.saturating_sub(self.used);
@@ -217,9 +190,9 @@ impl Meter {
         let now = usage()?;
         let spare = self.opened.map_or(0, |(_, _, spare)| spare);
         let taken = self.opened.and_then(|(before, without, _)| {
-            let taken = now.own_peak().saturating_sub(without);
+            let taken = own_peak(&now).saturating_sub(without);
             // File pages mapped after the peak do not belong to it, but the time of their mapping is unknown.
-            let unsure = now.shared.saturating_sub(before.shared);
+            let unsure = mapped(&now).saturating_sub(mapped(&before));
             (unsure <= (taken + spare) / UNSURE).then_some(taken)
         });
         Some(RunMemory {
@@ -231,7 +204,7 @@ impl Meter {
 }
 
 /// Resets the peak and returns the current usage.
-fn fresh_usage() -> Option<Usage> {
+fn fresh_usage() -> Option<ProcessUsage> {
     accounts()?.clear.write_all_at(b"5", 0).ok()?;
     usage()
 }

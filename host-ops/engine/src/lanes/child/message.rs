@@ -1,9 +1,13 @@
 use super::super::batch::{Opened, RunMemory, TensorSpec};
 use crate::{CudaOptions, Device};
 use frostline_tensor::{OpError, Stage};
-use frostline_walls::Wall;
+use frostline_walls::{Wall, one_line};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+
+/// Maximum length in bytes of a text of the process. Errors of ONNX Runtime about tensors with many
+/// dimensions have up to about 2 KiB.
+const TEXT_BYTES: usize = 4096;
 
 /// Messages from a lane to its process. A new [`Request::Run`] is sent after the previous one was answered.
 /// The content of the window belongs to the latest message.
@@ -64,6 +68,30 @@ pub(super) enum Answer {
     Holds { bytes: Option<u64>, host: Option<u64> },
 }
 
+impl Answer {
+    /// Shortens texts and removes control characters, so that a lost lane cannot forge lines of the host's log.
+    pub(super) fn in_lines(self) -> Self {
+        let in_line = |error: OpError| OpError {
+            message: one_line(&error.message, TEXT_BYTES),
+            ..error
+        };
+        match self {
+            Self::Unable { reason } => Self::Unable {
+                reason: one_line(&reason, TEXT_BYTES),
+            },
+            Self::Failed { error, memory } => Self::Failed {
+                error: in_line(error),
+                memory,
+            },
+            Self::OutOfMemory { error, memory } => Self::OutOfMemory {
+                error: in_line(error),
+                memory,
+            },
+            other => other,
+        }
+    }
+}
+
 /// Memory measurements.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct MemoryReport {
@@ -85,6 +113,8 @@ pub(super) struct Start {
     pub(super) arena_bytes: Option<u64>,
     pub(super) cuda: CudaOptions,
     pub(super) address_space: Option<u64>,
+    /// Hard limit on private memory in bytes (`RLIMIT_DATA`).
+    pub(super) data_bytes: Option<u64>,
     /// The only folder in which the process opens files.
     pub(super) folder: Option<PathBuf>,
     /// Limits for preparing a network in a disposable process. With limits, the process can write to the
@@ -97,7 +127,7 @@ pub(super) struct Start {
 /// Resource limits of a disposable process.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Limits {
-    /// Bytes of private memory (`RLIMIT_DATA`).
+    /// Bytes of private memory.
     pub(super) memory: u64,
     /// Size of each written file in bytes.
     pub(super) files: u64,

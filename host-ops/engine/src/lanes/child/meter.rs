@@ -1,9 +1,10 @@
 //! Memory measurement of executions on the CPU or a device.
 
 use super::super::batch::RunMemory;
-use super::memory::{self, Floor, Meter, Usage};
+use super::memory::{self, Floor, Meter};
 use super::message::MemoryReport;
 use crate::gauge::Gauge;
+use frostline_walls::ProcessUsage;
 use std::sync::Arc;
 
 /// Measures one execution.
@@ -44,7 +45,7 @@ impl RunMeter {
     }
 
     /// Like [`Meter::opened`]. Returns `None` for a device, because device memory has no limit to renew.
-    pub(super) fn opened(&mut self, floor: &mut Floor, kept: usize) -> Option<Usage> {
+    pub(super) fn opened(&mut self, floor: &mut Floor, kept: usize) -> Option<ProcessUsage> {
         match self {
             Self::Process(meter) => meter.opened(floor, kept),
             Self::Device(meter) => {

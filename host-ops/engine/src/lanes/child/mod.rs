@@ -5,10 +5,12 @@ mod bell;
 mod channel;
 mod command;
 mod entry;
+mod guard;
 mod lane;
 mod memory;
 mod message;
 mod meter;
+mod output;
 pub(super) mod prepare;
 mod process;
 mod progress;
@@ -18,6 +20,7 @@ mod tests;
 pub(super) mod window;
 
 pub use entry::{ConfinedLane, enter_lane};
+pub(super) use guard::Guards;
 pub(super) use lane::ChildLane;
 #[cfg(test)]
 pub(crate) use memory::usage;

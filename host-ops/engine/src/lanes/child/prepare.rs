@@ -2,18 +2,17 @@
 //! exhaust memory.
 
 use super::super::{ChildLanes, LanesConfig};
+use super::guard::Guards;
 use super::message::{Answer, Limits};
-use super::process::LaneProcess;
+use super::process::{LaneProcess, UNTOUCHED_BYTES};
 use crate::Interrupt;
 use frostline_tensor::OpError;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Memory limit for preparing a network: a factor of the network's size and a constant. Common networks
 /// needed a factor of up to 3.5 (VGG19), and a process without a network 60 to 100 MiB.
 const HELD: (u64, u64) = (4, 128 << 20);
-
-/// Private memory in bytes that a process may map in addition to the factor [`TIMES`].
-const BASE_BYTES: u64 = 512 << 20;
 
 /// Limit on private memory and written files as a factor of the network's size. The process holds the network
 /// as received, parsed, in kernel layout and as written. Written files contain most weights both in the
@@ -39,13 +38,14 @@ pub(crate) fn reserved_bytes(network: usize) -> u64 {
 pub(crate) fn prepare(
     config: &LanesConfig,
     place: &ChildLanes,
+    guards: &Arc<Guards>,
     network: &[u8],
     folder: &Path,
     interrupt: &Interrupt,
 ) -> Result<(), String> {
     let bytes = (network.len() as u64)
         .saturating_mul(TIMES)
-        .saturating_add(BASE_BYTES);
+        .saturating_add(UNTOUCHED_BYTES);
     let seconds = config.open_deadline.as_secs().saturating_add(1);
     let limits = Limits {
         memory: bytes,
@@ -53,8 +53,9 @@ pub(crate) fn prepare(
         cpu_seconds: seconds.saturating_mul(config.threads_per_lane as u64),
     };
     let folder = folder.canonicalize().map_err(|error| error.to_string())?;
-    let process = LaneProcess::start_in(config, place, Some(folder), Some(limits));
+    let process = LaneProcess::start_in(config, place, guards, Some(folder), Some(limits));
     let mut process = process.map_err(|error| error.to_string())?;
+    process.limit(Some(reserved_bytes(network.len())));
     let (limit, most) = (config.open_deadline, held(network.len()));
     match process.prepare(network, limit, most, interrupt) {
         Ok(Answer::Prepared) => Ok(()),

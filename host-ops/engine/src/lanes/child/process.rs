@@ -9,12 +9,13 @@ use super::bell::Bell;
 use super::channel::Channel;
 use super::command::command;
 use super::entry::names;
+use super::guard::{Guard, Guards};
 use super::message::{Answer, Limits, MemoryReport, Request, Start};
 use super::progress::Progress;
 use super::window::Window;
 use crate::interrupt::Target;
 use crate::prepared::{LaneFolder, Loan, StageGuard};
-use crate::{EngineError, Interrupt, InterruptCause};
+use crate::{Device, EngineError, Interrupt, InterruptCause};
 use frostline_tensor::{Cause, OpError, OpErrorCode, Stage};
 use frostline_walls::Wall;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -23,7 +24,7 @@ use std::io::{Error, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
@@ -33,13 +34,20 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 /// Grace for an execution that blocks another tenant. It covers several layers of common networks.
 const HELD_UP_GRACE: Duration = Duration::from_secs(1);
 
+/// Private memory in bytes that a process may map without touching it, such as the stacks of threads.
+pub(super) const UNTOUCHED_BYTES: u64 = 512 << 20;
+
 /// Process of a lane. Dropping this value kills the process.
 pub(super) struct LaneProcess {
-    child: Child,
+    guard: Guard,
     channel: Channel,
     window: Window,
     bell: Bell,
     grace: Duration,
+    /// True if the process has a reservation for private memory.
+    is_limited: bool,
+    /// True if the process reports device memory.
+    on_device: bool,
     /// The only folder in which the process reads files. Stages are lent through this folder.
     folder: Option<LaneFolder>,
     /// Bytes of host memory that the process holds, if device memory bounds the lanes.
@@ -60,11 +68,15 @@ impl From<Error> for Lost {
 
 impl LaneProcess {
     /// Starts the process and waits until it can work.
-    pub(super) fn start(config: &LanesConfig, place: &ChildLanes) -> Result<Self, EngineError> {
+    pub(super) fn start(
+        config: &LanesConfig,
+        place: &ChildLanes,
+        guards: &Arc<Guards>,
+    ) -> Result<Self, EngineError> {
         let prepared = place.prepared.as_ref();
         let folder = prepared.and_then(|stages| LaneFolder::make(&stages.folder).ok());
         let path = folder.as_ref().map(|folder| folder.path().to_owned());
-        let mut process = Self::start_in(config, place, path, None)?;
+        let mut process = Self::start_in(config, place, guards, path, None)?;
         process.folder = folder;
         Ok(process)
     }
@@ -74,6 +86,7 @@ impl LaneProcess {
     pub(super) fn start_in(
         config: &LanesConfig,
         place: &ChildLanes,
+        guards: &Arc<Guards>,
         folder: Option<PathBuf>,
         limits: Option<Limits>,
     ) -> Result<Self, EngineError> {
@@ -82,7 +95,10 @@ impl LaneProcess {
             reason,
         };
         let library = crate::library::library_path()?;
-        let mut process = Self::spawn(place, library.into()).map_err(|error| failed(error.into()))?;
+        let process = Self::spawn(place, library.into(), guards, max_threads(config));
+        let mut process = process.map_err(|error| failed(error.into()))?;
+        process.is_limited = limits.is_some() || config.process_ledger().is_some();
+        process.on_device = config.device_memory.is_some();
         let start = start(config, place, folder, limits);
         match process.greet(start) {
             Ok(Answer::Ready { measures, missing }) => {
@@ -95,19 +111,30 @@ impl LaneProcess {
         }
     }
 
-    fn spawn(place: &ChildLanes, library: OsString) -> std::io::Result<Self> {
+    /// Starts the program with a channel, a window and a pipe for its output. It holds no other descriptor.
+    fn spawn(
+        place: &ChildLanes,
+        library: OsString,
+        guards: &Arc<Guards>,
+        max_threads: u64,
+    ) -> std::io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         let window = Window::new()?;
+        let measured = Window::from_fd(window.share()?);
         let child = command(place, library)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::from(window.share()?))
+            .stderr(Stdio::piped())
             .spawn()?;
         Ok(Self {
-            child,
+            // Memory is limited once it is reserved.
+            guard: guards.supervise(child, measured, u64::MAX, max_threads)?,
             channel: Channel::new(ours)?,
             window,
             bell: Bell::new()?,
             grace: place.grace,
+            is_limited: false,
+            on_device: false,
             folder: None,
             host: None,
         })
@@ -132,12 +159,25 @@ impl LaneProcess {
 
     /// Returns the process id.
     pub(super) fn id(&self) -> u32 {
-        self.child.id()
+        self.guard.id()
     }
 
-    /// Returns true if the process is running.
-    pub(super) fn is_alive(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
+    /// Returns true if the process is running within its limits.
+    pub(super) fn is_alive(&self) -> bool {
+        self.guard.is_alive()
+    }
+
+    /// Returns the limit that the process exceeded.
+    pub(super) fn exceeded(&self) -> Option<String> {
+        self.guard.exceeded()
+    }
+
+    /// Ends the process if it uses more than `bytes` of memory and a tolerance. Has no effect if the size is
+    /// unknown or memory is not limited.
+    pub(super) fn limit(&self, bytes: Option<u64>) {
+        if let Some(bytes) = bytes.filter(|_| self.is_limited) {
+            self.guard.reserve(bytes);
+        }
     }
 
     /// Releases the memory that the next batch would reuse, here and in the process. Returns the held bytes
@@ -161,11 +201,11 @@ impl LaneProcess {
             ..Progress::default()
         };
         match self.answer(&mut progress, &Interrupt::new())? {
-            Answer::Holds { bytes, host: None } => Ok(self.with_window(bytes)),
-            Answer::Holds { bytes, host } => {
-                self.host = self.with_window(host);
+            Answer::Holds { bytes, host } if self.on_device => {
+                self.host = self.held(host);
                 Ok(bytes)
             }
+            Answer::Holds { bytes, .. } => Ok(self.held(bytes)),
             _ => Err(out_of_turn()),
         }
     }
@@ -232,22 +272,22 @@ impl LaneProcess {
     /// Returns the memory usage of an execution. The window is included if host memory bounds the lanes.
     fn add_window(&mut self, seen: MemoryReport, run: &BatchRun<'_>) -> Option<RunMemory> {
         let in_window = run.batch.pieces().map(<[u8]>::len).sum::<usize>() as u64;
-        match seen {
-            MemoryReport { run, host: None } => run.map(|run| RunMemory {
-                taken: run.taken.map(|taken| taken + in_window),
-                held: self.with_window(Some(run.held)).unwrap_or(run.held),
-                ..run
-            }),
-            MemoryReport { run, host } => {
-                self.host = self.with_window(host);
-                run
-            }
+        if self.on_device {
+            self.host = self.held(seen.host);
+            return seen.run;
         }
+        seen.run.map(|run| RunMemory {
+            taken: run.taken.map(|taken| taken.saturating_add(in_window)),
+            held: self.held(Some(run.held)).unwrap_or(run.held),
+            ..run
+        })
     }
 
-    /// Adds the size of the window to the `bytes` that the process holds.
-    fn with_window(&self, bytes: Option<u64>) -> Option<u64> {
-        Some(bytes?.saturating_add(self.window.bytes().unwrap_or(0)))
+    /// Returns the bytes that the process and the window hold, as measured by the host. A lost lane could
+    /// report another value. `None` if the process did not report any, because `/proc` is not mounted.
+    fn held(&self, reported: Option<u64>) -> Option<u64> {
+        let reported = reported?;
+        Some(self.guard.bytes().unwrap_or(reported))
     }
 
     /// Sends the batch and the request to the process. On failure, the process has not received the request
@@ -346,8 +386,8 @@ impl LaneProcess {
     /// execution, and gives up the process after the grace.
     fn answer(&mut self, progress: &mut Progress, interrupt: &Interrupt) -> Result<Answer, Lost> {
         loop {
-            if let Some(answer) = self.channel.next_message()? {
-                return Ok(answer);
+            if let Some(answer) = self.channel.next_message::<Answer>()? {
+                return Ok(answer.in_lines());
             }
             let left = progress
                 .killed_at
@@ -396,9 +436,12 @@ impl LaneProcess {
     /// Kills the process if it is still running, and returns a description of the loss.
     pub(super) fn reap(&mut self, lost: &Lost) -> Loss {
         let gone = lost.why.kind() == ErrorKind::UnexpectedEof;
-        // Has no effect if the process has already ended.
-        drop(self.child.kill());
-        match self.child.wait() {
+        let status = self.guard.end();
+        if let Some(how) = self.exceeded() {
+            let by = LossCause::OverLimit;
+            return Loss { how, by };
+        }
+        match status {
             Ok(status) if gone => Loss::from_status(status),
             _ => Loss {
                 how: lost.why.to_string(),
@@ -408,11 +451,24 @@ impl LaneProcess {
     }
 }
 
-impl Drop for LaneProcess {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
+/// Returns the maximum number of threads of a process, for all sessions and the process itself. There is no
+/// limit on a GPU, because the driver starts threads.
+fn max_threads(config: &LanesConfig) -> u64 {
+    /// The process needs two threads, for messages and for batches. The margin is for libraries.
+    const OWN: usize = 6;
+    if config.device != Device::Cpu {
+        return u64::MAX;
     }
+    let per_session = config.threads_per_lane.saturating_sub(1);
+    OWN.saturating_add(per_session.saturating_mul(config.sessions_per_lane)) as u64
+}
+
+/// Returns the private memory that a lane's process can never exceed: the whole budget, and address space for
+/// the weights of prepared stages and for memory that is not touched. `None` if memory is not limited.
+fn max_data_bytes(config: &LanesConfig, place: &ChildLanes) -> Option<u64> {
+    let budget = config.process_ledger()?.read(|ledger| ledger.budget().bytes);
+    let weights = place.prepared.as_ref().map_or(0, |stages| stages.most_bytes);
+    Some(budget.saturating_add(weights).saturating_add(UNTOUCHED_BYTES))
 }
 
 pub(super) fn start(
@@ -430,6 +486,7 @@ pub(super) fn start(
         arena_bytes: config.arena_bytes,
         cuda: config.cuda,
         address_space: place.address_space,
+        data_bytes: limits.map_or_else(|| max_data_bytes(config, place), |limits| Some(limits.memory)),
         folder,
         limits,
         require_walls: place.require_walls,

@@ -17,8 +17,9 @@ use crate::prepared::WEIGHTS;
 use crate::{EngineError, Interrupt, InterruptCause, Session};
 use frostline_tensor::{OpError, OpErrorCode, Stage, Tensor};
 use parking_lot::Mutex;
+use rustix::fs::fstat;
 use std::cell::Cell;
-use std::fs;
+use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -399,7 +400,9 @@ impl Remote {
                 network.map(|network| StageModel::Bytes(network.into()))
             }
             (Some(NetworkLocation::Prepared), Some(folder)) => {
-                memory::widen(fs::metadata(folder.join(WEIGHTS)).map_or(0, |weights| weights.len()));
+                let weights = File::open(folder.join(WEIGHTS));
+                let weights = weights.and_then(|file| Ok(fstat(&file)?.st_size.unsigned_abs()));
+                memory::widen(weights.unwrap_or(0));
                 Ok(StageModel::Prepared(folder.clone()))
             }
             (Some(NetworkLocation::Prepared) | None, _) => {

@@ -1,5 +1,6 @@
 use super::super::batch::TensorSpec;
 use frostline_tensor::{ShapeError, Tensor};
+use rustix::fs::{Stat, fstat};
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::OwnedFd;
@@ -88,7 +89,20 @@ impl Window {
 
     /// Returns the size of the content in bytes.
     pub(super) fn bytes(&self) -> Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.attributes()?.st_size.unsigned_abs())
+    }
+
+    /// Returns the memory of the content in bytes. A lost lane can write at an offset far beyond the content,
+    /// which changes the size but not the memory.
+    pub(super) fn memory(&self) -> Result<u64> {
+        /// Unit of the number of blocks, independent of the file system.
+        const BLOCK: u64 = 512;
+        Ok(self.attributes()?.st_blocks.unsigned_abs() * BLOCK)
+    }
+
+    /// Calls `fstat`, because the standard library's `statx` is not available behind the walls.
+    fn attributes(&self) -> Result<Stat> {
+        Ok(fstat(&self.0)?)
     }
 
     /// Fills `target` with the content that starts at byte `from`.

@@ -1,0 +1,229 @@
+//! Supervision of a lane's process by the host, independent of what the process reports: a thread logs the
+//! output and ends the process if it exceeds its memory or its number of threads.
+
+use super::output::{Output, OutputLine};
+use super::window::Window;
+use frostline_walls::{ProcessUsage, StatusFile};
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{Error, Read, Result};
+use std::process::{Child, ChildStderr, ExitStatus};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Time between two measurements. The hard limit on private memory bounds what a process can use in this
+/// time.
+const INTERVAL: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 250_000_000,
+};
+
+/// Number of bytes that are read from the output at once, and the pause afterwards. A process that writes
+/// faster than 0.8 MB/s waits for the host.
+const READ_BYTES: usize = 16 << 10;
+const READ_PAUSE: Duration = Duration::from_millis(20);
+
+/// Memory that a process may use beyond its reservation: 16 MiB for address space that it counts as never
+/// touched (`SLACK` in `memory.rs`), up to 16 MiB that malloc retains, and as much again for page tables,
+/// stacks and measurement errors.
+pub(super) const TOLERANCE: u64 = 64 << 20;
+
+/// Supervised processes of the lanes and of preparations.
+#[derive(Default)]
+pub(crate) struct Guards {
+    living: Mutex<Vec<Weak<Guarded>>>,
+    ended: AtomicU64,
+}
+
+/// A supervised process. Dropping this value kills the process.
+pub(super) struct Guard {
+    guarded: Arc<Guarded>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Guarded {
+    child: Mutex<Child>,
+    /// Opened at the start, because the process hides later. `None` without `/proc`.
+    status: Option<StatusFile>,
+    window: Window,
+    /// Bytes that are reserved for the process. `u64::MAX` if memory is not limited.
+    reserved: AtomicU64,
+    max_threads: u64,
+    /// Limit that the process exceeded.
+    exceeded: Mutex<Option<String>>,
+    /// True after the process was killed for another reason.
+    closed: AtomicBool,
+}
+
+impl Guards {
+    /// Supervises `child`, whose standard error is a pipe. The limits are `reserved` bytes of memory and
+    /// `max_threads` threads.
+    ///
+    /// # Errors
+    /// Returns the operating system's error if the thread cannot be started. The process is killed.
+    pub(super) fn supervise(
+        self: &Arc<Self>,
+        mut child: Child,
+        window: Window,
+        reserved: u64,
+        max_threads: u64,
+    ) -> Result<Guard> {
+        let pipe = child.stderr.take();
+        let guarded = Arc::new(Guarded {
+            status: StatusFile::of(child.id()).ok(),
+            child: Mutex::new(child),
+            window,
+            reserved: AtomicU64::new(reserved),
+            max_threads,
+            exceeded: Mutex::default(),
+            closed: AtomicBool::new(false),
+        });
+        let mut guard = Guard {
+            guarded: Arc::clone(&guarded),
+            thread: None,
+        };
+        let mut living = self.living.lock();
+        living.retain(|one| one.strong_count() > 0);
+        living.push(Arc::downgrade(&guarded));
+        drop(living);
+        let guards = Arc::clone(self);
+        let pipe = pipe.ok_or_else(|| Error::other("the output of the process is not a pipe"))?;
+        let watch = move || guarded.watch(pipe, &guards.ended);
+        let thread = std::thread::Builder::new().name("lane-guard".to_owned());
+        guard.thread = Some(thread.spawn(watch)?);
+        Ok(guard)
+    }
+
+    /// Returns the bytes that processes use beyond their reservations.
+    pub(crate) fn unreserved_bytes(&self) -> u64 {
+        let living: Vec<_> = self.living.lock().iter().filter_map(Weak::upgrade).collect();
+        let beyond = living.iter().filter_map(|one| {
+            let used = one.bytes(&one.usage()?);
+            Some(used.saturating_sub(one.reserved.load(Ordering::Relaxed)))
+        });
+        beyond.sum()
+    }
+
+    /// Returns the number of processes that were ended because they exceeded a limit.
+    pub(crate) fn ended(&self) -> u64 {
+        self.ended.load(Ordering::Relaxed)
+    }
+}
+
+impl Guard {
+    /// Returns the process id.
+    pub(super) fn id(&self) -> u32 {
+        self.guarded.child.lock().id()
+    }
+
+    /// Returns true if the process is running and has not exceeded a limit.
+    pub(super) fn is_alive(&self) -> bool {
+        self.exceeded().is_none() && matches!(self.guarded.child.lock().try_wait(), Ok(None))
+    }
+
+    /// Sets the bytes that are reserved for the process.
+    pub(super) fn reserve(&self, bytes: u64) {
+        self.guarded.reserved.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns the private memory of the process and the memory of the window in bytes, or `None` without
+    /// `/proc`.
+    pub(super) fn bytes(&self) -> Option<u64> {
+        Some(self.guarded.bytes(&self.guarded.usage()?))
+    }
+
+    /// Returns the limit that the process exceeded.
+    pub(super) fn exceeded(&self) -> Option<String> {
+        self.guarded.exceeded.lock().clone()
+    }
+
+    /// Kills the process if it is still running, logs the rest of the output and returns the exit status.
+    pub(super) fn end(&mut self) -> Result<ExitStatus> {
+        let mut child = self.guarded.child.lock();
+        // Has no effect if the process has already ended.
+        drop(child.kill());
+        let status = child.wait();
+        drop(child);
+        self.guarded.closed.store(true, Ordering::Relaxed);
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread that supervises a lane's process panicked");
+        }
+        status
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        drop(self.end());
+    }
+}
+
+impl Guarded {
+    /// Body of the supervising thread, which ends with the process.
+    fn watch(&self, mut pipe: ChildStderr, ended: &AtomicU64) {
+        let mut output = Output::new(Instant::now());
+        let mut bytes = [0; READ_BYTES];
+        loop {
+            // Programs that the process started without walls may keep the pipe open.
+            let last = self.closed.load(Ordering::Relaxed);
+            let mut wait = [PollFd::new(&pipe, PollFlags::IN)];
+            let readable = poll(&mut wait, Some(&INTERVAL)).is_ok_and(|ready| ready > 0);
+            if !last && let Some(how) = self.excess() {
+                tracing::error!(how, "ending a lane's process");
+                ended.fetch_add(1, Ordering::Relaxed);
+                *self.exceeded.lock() = Some(how);
+                drop(self.child.lock().kill());
+            }
+            if readable {
+                let count = pipe.read(&mut bytes).unwrap_or(0);
+                let lines = output.push(bytes.get(..count).unwrap_or(&[]), Instant::now());
+                lines.iter().for_each(log);
+                if count == 0 {
+                    break;
+                }
+                std::thread::sleep(READ_PAUSE);
+            }
+            if last {
+                break;
+            }
+        }
+        output.finish(Instant::now()).iter().for_each(log);
+    }
+
+    fn usage(&self) -> Option<ProcessUsage> {
+        self.status.as_ref()?.read()
+    }
+
+    /// Returns the private memory of the process and the memory of the window in bytes.
+    fn bytes(&self, usage: &ProcessUsage) -> u64 {
+        usage.private() + self.window.memory().unwrap_or(0)
+    }
+
+    /// Returns a description of the limit that the process exceeds, unless it was already ended for that.
+    fn excess(&self) -> Option<String> {
+        let usage = self.usage()?;
+        if self.exceeded.lock().is_some() {
+            return None;
+        }
+        let used = self.bytes(&usage);
+        let reserved = self.reserved.load(Ordering::Relaxed);
+        if used > reserved.saturating_add(TOLERANCE) {
+            return Some(format!(
+                "the process used {used} bytes of memory, but {reserved} were reserved"
+            ));
+        }
+        let threads = usage.threads;
+        let most = self.max_threads;
+        (threads > most).then(|| format!("the process had {threads} threads, but the limit is {most}"))
+    }
+}
+
+fn log(line: &OutputLine) {
+    let OutputLine { text, dropped } = line;
+    match dropped {
+        0 => tracing::warn!(output = text, "output of a lane's process"),
+        _ => tracing::warn!(output = text, dropped, "output of a lane's process"),
+    }
+}
