@@ -45,6 +45,8 @@ pub struct LaneStats {
     pub sessions_closed: u64,
     /// Processes lost during an engine batch.
     pub crashes: u64,
+    /// Engine batches and preparations that were ended because another tenant waited.
+    pub held_up: u64,
     /// Quarantines of models after crashes.
     pub quarantines: u64,
     /// Process ids of the lanes. Empty if the lanes run in this process.
