@@ -273,7 +273,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 .stages
                 .get(stage)
                 .map_or(Duration::ZERO, |known| known.rate.time(place.rows)),
-            short: place.short,
+            short_for: place.short_for,
             parts: parts.clone(),
             payers,
         };

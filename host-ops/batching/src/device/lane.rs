@@ -55,8 +55,8 @@ pub(super) struct Running {
     pub(super) since: Duration,
     /// Expected duration.
     pub(super) guess: Duration,
-    /// True if the batch is known to be short.
-    pub(super) short: bool,
+    /// Time for which the batch counts as short; zero if it is not known to be short.
+    pub(super) short_for: Duration,
     pub(super) payers: Vec<Payer>,
 }
 

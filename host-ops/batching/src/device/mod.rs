@@ -58,8 +58,8 @@ pub struct Device<S> {
     device_time: BTreeMap<Arc<str>, Duration>,
     /// Preparations in progress; their number is limited by the rules.
     preparing: Vec<Option<Preparing>>,
-    /// Time of the last end of a tenant's batch or preparation, for recently active tenants.
-    active: BTreeMap<Arc<str>, Duration>,
+    /// Recently active tenants.
+    active: BTreeMap<Arc<str>, short::Activity>,
 }
 
 /// Result of [`Device::remove`].

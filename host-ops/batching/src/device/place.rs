@@ -51,8 +51,8 @@ pub(super) struct BatchPlacement {
     pub(super) for_run: u64,
     /// True if the reservation is as large as memory allows.
     pub(super) uses_all_memory: bool,
-    /// True if the batch is known to be short.
-    pub(super) short: bool,
+    /// Time for which the batch counts as short; zero if it is not known to be short.
+    pub(super) short_for: Duration,
     pub(super) close: Vec<(usize, StageId)>,
 }
 
@@ -183,8 +183,9 @@ impl<S: Clone + Eq + Hash> Device<S> {
         }
         let within = (free / self.spread()).min(view.limit).max(needed);
         let (parts, rows) = self.batch(candidate, within);
-        let short = self.is_short(candidate.stage_state, rows, cold);
-        if !short && !self.may_run_long(&candidate.entry.tenant, view.now) {
+        let tenant = &candidate.entry.tenant;
+        let short_for = self.short_for(tenant, candidate.stage_state, rows, cold, view.now);
+        if short_for.is_zero() && !self.may_run_long(tenant, view.now) {
             return PlacementResult::Blocked(0);
         }
         let bytes = match candidate.entry.aborted {
@@ -199,7 +200,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
             bytes,
             for_run: bytes - candidate.session().min(bytes),
             uses_all_memory: bytes.saturating_add(candidate.retained_bytes) >= candidate.max_bytes,
-            short,
+            short_for,
             close,
         })
     }

@@ -63,6 +63,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
             ended.since,
             now,
         );
+        self.note_activity(&ended.payer.tenant, now, None);
     }
 
     /// Records that a lane opened the session for its batch without a prepared form, which is missing. The

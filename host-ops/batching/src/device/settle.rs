@@ -65,6 +65,9 @@ impl<S: Clone + Eq + Hash> Device<S> {
             return Vec::new();
         };
         self.charge(&running.payers, running.guess, running.since, now);
+        for payer in &running.payers {
+            self.note_activity(&payer.tenant, now, Some(now.saturating_sub(running.since)));
+        }
         self.learn(lane, &running, end, now);
         let alone = running.parts.len() < 2;
         let parts = running.parts.iter();
@@ -121,7 +124,6 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 }
             }
             *self.device_time.entry(Arc::clone(&payer.tenant)).or_default() += time;
-            self.note_activity(&payer.tenant, now);
         }
     }
 

@@ -7,23 +7,48 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum duration of short work in time slices. Batches are planned for one slice, and other load on the
-/// machine can double the duration.
-const SHORT_SLICES: u32 = 2;
+/// Factor on a time slice, and on the batches of other tenants, up to which a batch is short. Batches are
+/// planned for one slice, and other load on the machine can double the duration.
+const SHORT: u32 = 2;
 
 /// Time for which a tenant stays active without work. A trainer may compute for seconds between two requests.
 /// A longer time would idle a lane for tenants that have left.
 const LATELY: Duration = Duration::from_secs(10);
 
+/// Recent activity of a tenant.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Activity {
+    /// End of the last batch or preparation.
+    last: Duration,
+    /// Duration of the last batch; zero if unknown.
+    took: Duration,
+}
+
 impl<S: Clone + Eq + Hash> Device<S> {
-    /// True if a batch is known to be short, including the time to open a session if it is `cold`.
-    pub(super) fn is_short(&self, known: &StageState<S>, rows: usize, cold: bool) -> bool {
+    /// Returns the time for which a batch counts as short, or zero if it is not known to be short. The time to
+    /// open a session counts if the batch is `cold`.
+    pub(super) fn short_for(
+        &self,
+        tenant: &Arc<str>,
+        known: &StageState<S>,
+        rows: usize,
+        cold: bool,
+        now: Duration,
+    ) -> Duration {
         let opening = match cold {
             true => known.opening,
             false => Some(Duration::ZERO),
         };
+        // On an overloaded machine, all batches take long. A batch like those of the other tenants is short.
+        let others = self.active_others(tenant, now).map(|activity| activity.took);
+        let slice = self.rules.time_slice;
+        let limit = others.min().unwrap_or_default().max(slice) * SHORT;
         let measured = known.rate.per_row(rows).and(opening);
-        measured.is_some_and(|opening| opening.saturating_add(known.rate.time(rows)) <= self.short())
+        let expected = measured.map(|opening| opening.saturating_add(known.rate.time(rows)));
+        match expected.is_some_and(|expected| expected <= limit) {
+            true => limit,
+            false => Duration::ZERO,
+        }
     }
 
     /// True if `tenant` may start a batch that is not known to be short. While other tenants are active, such
@@ -32,31 +57,34 @@ impl<S: Clone + Eq + Hash> Device<S> {
         let lanes = self.lanes.iter().filter(|lane| lane.is_there()).count();
         let running = self.lanes.iter().filter_map(super::Lane::running);
         let long = running
-            .filter(|running| !running.short || now.saturating_sub(running.since) > self.short())
+            .filter(|running| now.saturating_sub(running.since) >= running.short_for)
             .count();
-        lanes < 2 || long + 1 < lanes || !self.others_are_active(tenant, now)
+        let active =
+            self.queue.has_work_of_others(tenant) || self.active_others(tenant, now).next().is_some();
+        lanes < 2 || long + 1 < lanes || !active
     }
 
-    /// Records that work of a tenant ended.
-    pub(super) fn note_activity(&mut self, tenant: &Arc<str>, now: Duration) {
-        self.active.retain(|_, last| now.saturating_sub(*last) < LATELY);
-        if self.active.len() < TENANTS {
-            self.active.insert(Arc::clone(tenant), now);
+    /// Records that a batch of a tenant ended after `took`, or a preparation.
+    pub(super) fn note_activity(&mut self, tenant: &Arc<str>, now: Duration, took: Option<Duration>) {
+        self.active
+            .retain(|_, activity| now.saturating_sub(activity.last) < LATELY);
+        let before = self.active.get(tenant).map(|activity| activity.took);
+        if before.is_some() || self.active.len() < TENANTS {
+            let took = took.or(before).unwrap_or_default();
+            self.active
+                .insert(Arc::clone(tenant), Activity { last: now, took });
         }
-    }
-
-    fn others_are_active(&self, tenant: &Arc<str>, now: Duration) -> bool {
-        let mut lately = self.active.iter();
-        self.queue.has_work_of_others(tenant)
-            || lately.any(|(other, last)| other != tenant && now.saturating_sub(*last) < LATELY)
     }
 
     /// Returns the times at which tenants without work stop being active.
     pub(super) fn inactivities(&self) -> impl Iterator<Item = Duration> {
-        self.active.values().map(|last| *last + LATELY)
+        self.active.values().map(|activity| activity.last + LATELY)
     }
 
-    fn short(&self) -> Duration {
-        self.rules.time_slice.saturating_mul(SHORT_SLICES)
+    fn active_others(&self, tenant: &Arc<str>, now: Duration) -> impl Iterator<Item = &Activity> {
+        let others = self.active.iter().filter(move |(other, _)| *other != tenant);
+        others
+            .map(|(_, activity)| activity)
+            .filter(move |activity| now.saturating_sub(activity.last) < LATELY)
     }
 }

@@ -28,7 +28,7 @@ fn send(world: &mut World, tenant: &str, stage: usize) -> u64 {
 fn long_runs(world: &World) -> usize {
     let lanes = world.device.lanes.iter();
     lanes
-        .filter(|lane| lane.running().is_some_and(|running| !running.short))
+        .filter(|lane| lane.running().is_some_and(|running| running.short_for.is_zero()))
         .count()
 }
 
@@ -48,6 +48,25 @@ fn long_work_of_several_tenants_leaves_a_lane_to_short_work() {
         world.decide();
         assert_eq!(world.works[&short].begun, Some(world.now), "{lanes} lanes");
     }
+}
+
+/// Otherwise, a lane of an overloaded machine would be idle.
+#[test]
+fn batches_like_those_of_the_others_are_short_and_use_all_lanes() {
+    let slow = Truth {
+        time_per_row: SECOND * 3,
+        ..Truth::default()
+    };
+    let mut world = World::new(DeviceRules::for_lanes(2), 1 << 30, vec![slow; 2]);
+    for _ in 0..2 {
+        send(&mut world, "a", 0);
+        send(&mut world, "b", 1);
+        world.finish();
+    }
+    send(&mut world, "a", 0);
+    send(&mut world, "b", 1);
+    world.decide();
+    assert_eq!(world.device.idle(), 0);
 }
 
 #[test]
