@@ -36,11 +36,11 @@ const UNARY: [(i64, &str); 4] = [
 ];
 
 /// Operators with two inputs of the same shape.
-const BINARY: &str = "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mul Or PRelu Pow Sub Sum Xor";
+const BINARY: &str =
+    "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mul Or PRelu Pow Sub Sum Xor";
 
 /// Operators that reduce the axes of the attribute `axes`.
-const REDUCTIONS: &str =
-    "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSumSquare";
+const REDUCTIONS: &str = "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSumSquare";
 
 /// An execution of an operator.
 struct Recipe {
@@ -96,8 +96,14 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
             }
         }
     }
-    let unit = seconds.get("Conv").and_then(|row| row[0]).context("no convolution")?;
-    println!("// a convolution in f32: {:.0} billion multiply-adds per second", 1e-9 / unit);
+    let unit = seconds
+        .get("Conv")
+        .and_then(|row| row[0])
+        .context("no convolution")?;
+    println!(
+        "// a convolution in f32: {:.0} billion multiply-adds per second",
+        1e-9 / unit
+    );
     for (operator, row) in &seconds {
         let least = if PRODUCTS.contains(operator) { 1.0 } else { LEAST };
         let prices = row.map(|time| time.map_or(0, |time| rounded((time / unit).max(least))));
@@ -137,7 +143,10 @@ impl Recipe {
             } else if name.starts_with('.') {
                 weights.push(initializer(name, &Tensor::f32([], vec![name.parse()?])?));
             } else if name.starts_with(|first: char| first.is_ascii_digit()) {
-                let dims = name.split('x').map(str::parse).collect::<Result<Vec<usize>, _>>()?;
+                let dims = name
+                    .split('x')
+                    .map(str::parse)
+                    .collect::<Result<Vec<usize>, _>>()?;
                 let ones = Tensor::f32(dims.as_slice(), vec![1.0; dims.iter().product()])?;
                 let raw = format!("{name} in f32");
                 weights.push(initializer(&raw, &ones));
@@ -214,9 +223,13 @@ fn recipes() -> Vec<Recipe> {
 fn elementwise() -> Vec<Recipe> {
     let wide = &[1 << 20];
     let unary = UNARY.into_iter().flat_map(|(opset, names)| {
-        names.split(' ').map(move |operator| recipe(operator, opset, wide, "x"))
+        names
+            .split(' ')
+            .map(move |operator| recipe(operator, opset, wide, "x"))
     });
-    let binary = BINARY.split(' ').map(|operator| recipe(operator, 17, wide, "x x"));
+    let binary = BINARY
+        .split(' ')
+        .map(|operator| recipe(operator, 17, wide, "x x"));
     let others = [
         recipe("Cast", 17, wide, "x").with([int("to", 7)]),
         recipe("Cast", 17, wide, "x").with([int("to", 10)]),
@@ -238,13 +251,12 @@ fn along_axes() -> Vec<Recipe> {
         [1, 2].map(|axis| recipe(operator, 17, cube, "x").with([ints("axes", &[axis])]))
     });
     let sums = ["x [1]", "x [2]"].map(|inputs| recipe("ReduceSum", 17, cube, inputs));
-    let extremes = ["ArgMax", "ArgMin"].into_iter().flat_map(|operator| {
-        [1, 2].map(|axis| recipe(operator, 17, cube, "x").with([int("axis", axis)]))
-    });
+    let extremes = ["ArgMax", "ArgMin"]
+        .into_iter()
+        .flat_map(|operator| [1, 2].map(|axis| recipe(operator, 17, cube, "x").with([int("axis", axis)])));
     let along = ["Hardmax", "LogSoftmax", "LpNormalization", "Softmax"].into_iter();
-    let along = along.flat_map(|operator| {
-        [1, 2].map(|axis| recipe(operator, 17, cube, "x").with([int("axis", axis)]))
-    });
+    let along = along
+        .flat_map(|operator| [1, 2].map(|axis| recipe(operator, 17, cube, "x").with([int("axis", axis)])));
     let others = [
         recipe("CumSum", 17, cube, "x [1]"),
         Recipe {
@@ -261,7 +273,12 @@ fn along_axes() -> Vec<Recipe> {
         recipe("LayerNormalization", 17, cube, "x 256 256"),
         recipe("RMSNormalization", 23, cube, "x 256"),
     ];
-    reductions.chain(sums).chain(extremes).chain(along).chain(others).collect()
+    reductions
+        .chain(sums)
+        .chain(extremes)
+        .chain(along)
+        .chain(others)
+        .collect()
 }
 
 /// Pools, whose units are the elements that the windows read.
@@ -283,7 +300,9 @@ fn movements() -> Vec<Recipe> {
     let wide = &[1024, 1024];
     let image = &[1, 64, 128, 128];
     vec![
-        recipe("Concat", 17, wide, "x x").with([int("axis", 1)]).units(2 << 20),
+        recipe("Concat", 17, wide, "x x")
+            .with([int("axis", 1)])
+            .units(2 << 20),
         recipe("DepthToSpace", 17, image, "x").with([int("blocksize", 2)]),
         recipe("SpaceToDepth", 17, image, "x").with([int("blocksize", 2)]),
         recipe("Expand", 17, &[1024, 1], "x [1024,1024]").units(1 << 20),

@@ -7,8 +7,8 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Factor on a time slice, and on the batches of other tenants, up to which a batch is short. Batches are
-/// planned for one slice, and other load on the machine can double the duration.
+/// Maximum duration of short batches, as a multiple of a time slice or of the other tenants' last batches.
+/// Batches are planned for one slice, and other load on the machine can double the duration.
 const SHORT: u32 = 2;
 
 /// Time for which a tenant stays active without work. A trainer may compute for seconds between two requests.
@@ -39,7 +39,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
             true => known.opening,
             false => Some(Duration::ZERO),
         };
-        // On an overloaded machine, all batches take long. A batch like those of the other tenants is short.
+        // On an overloaded machine, no batch ends within two slices. Batches like those of the others are short.
         let others = self.active_others(tenant, now).map(|activity| activity.took);
         let slice = self.rules.time_slice;
         let limit = others.min().unwrap_or_default().max(slice) * SHORT;

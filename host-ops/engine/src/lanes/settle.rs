@@ -18,7 +18,7 @@ use std::time::Instant;
 enum EndCause {
     /// The work ended without a request, successfully or with an error.
     Finished,
-    /// The work was asked to stop, and no other tenant had to wait for it.
+    /// The work was asked to stop and did not block other tenants.
     Stopped,
     /// Another tenant waited longer than `hold_up`, or the process was ended while another tenant waited.
     HeldUp,

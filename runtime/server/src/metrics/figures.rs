@@ -55,7 +55,7 @@ pub(super) fn gauges(snapshot: &HostSnapshot) -> [Figure; 7] {
     ]
 }
 
-pub(super) fn counters(lanes: &LaneStats) -> [Figure; 10] {
+pub(super) fn counters(lanes: &LaneStats) -> [Figure; 11] {
     [
         (
             "lane_samples",
@@ -89,6 +89,11 @@ pub(super) fn counters(lanes: &LaneStats) -> [Figure; 10] {
             "lane_crashes",
             "Lane processes that crashed during an engine batch.",
             lanes.crashes,
+        ),
+        (
+            "lane_held_up",
+            "Engine batches and preparations ended because another tenant waited.",
+            lanes.held_up,
         ),
         (
             "lane_quarantines",
