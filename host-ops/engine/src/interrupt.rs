@@ -28,10 +28,10 @@ pub enum InterruptCause {
     },
     /// Another tenant waited too long for an engine batch to finish.
     #[error(
-        "the batch was ended after {limit:?} because another tenant was waiting for a lane; use an earlier cut or a smaller fixed batch"
+        "the work was ended after {limit:?} because another tenant was waiting for it; use an earlier cut or a smaller fixed batch"
     )]
     HeldUp {
-        /// Longest time a tenant has to wait for another tenant's batch.
+        /// Longest time a tenant has to wait for another tenant's work.
         limit: Duration,
     },
     /// The engine is shutting down.
@@ -52,6 +52,7 @@ pub struct Interrupt {
 #[derive(Default)]
 struct State {
     cause: Option<InterruptCause>,
+    given_up: bool,
     target: Option<Target>,
 }
 
@@ -93,6 +94,18 @@ impl Interrupt {
             state.cause = Some(cause);
             state.target.iter().for_each(Target::end);
         }
+    }
+
+    /// Ends the process of an operation that did not stop in time. An operation in this process continues.
+    pub(crate) fn give_up(&self) {
+        let mut state = self.state.lock();
+        state.given_up = true;
+        state.target.iter().for_each(Target::end);
+    }
+
+    /// Returns true if the process of the operation must be ended.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.state.lock().given_up
     }
 
     /// Returns the cause if the interrupt was triggered.

@@ -15,6 +15,7 @@ mod isolation;
 mod legs;
 mod loops;
 mod networks;
+mod operators;
 mod overhead;
 mod package;
 mod peers;
@@ -82,6 +83,11 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
         "isolation",
         "isolation of tenants: hostile behavior, effect on neighbors, tenants per host",
         isolation::run,
+    ),
+    (
+        "operators",
+        "time of each admitted operator by element type, for the cost model of admission",
+        operators::run,
     ),
     (
         "overhead",

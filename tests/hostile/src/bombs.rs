@@ -45,6 +45,7 @@ pub(crate) fn all() -> Vec<HostileModel> {
         slow_start(),
         endless_window(),
         endless_products(),
+        slow_integers(),
     ]
 }
 
@@ -188,6 +189,27 @@ fn endless_window() -> HostileModel {
         nodes,
         vec![integers("image", &[1, 1, 1024, 1024])],
         &["MaxPool", "the work per sample"],
+    )
+}
+
+/// Integer products with 86 billion multiply-adds per sample, for which ONNX Runtime has no fast kernel. They
+/// take a minute, although as many products of f32 take one or two seconds.
+fn slow_integers() -> HostileModel {
+    let mut nodes = vec![
+        node("ReduceSum", &["x"], &["one"]),
+        node("Expand", &["one", "square"], &["wide"]),
+        node("Cast", &["wide"], &["p0"]).with([int("to", 7)]),
+    ];
+    for index in 0..10 {
+        let (from, to) = (format!("p{index}"), format!("p{}", index + 1));
+        nodes.push(node("MatMul", &[&from, "p0"], &[&to]));
+    }
+    nodes.push(node("Cast", &["p10"], &["bomb"]).with([int("to", 1)]));
+    bomb(
+        "integers-that-take-a-minute",
+        nodes,
+        vec![integers("square", &[2048, 2048])],
+        &["MatMul", "the work per sample"],
     )
 }
 

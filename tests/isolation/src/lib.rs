@@ -30,7 +30,7 @@ pub use memory::{BUDGET, MemoryPeak, Watch, memory_cases, row_cases};
 pub use mixture::{MixtureReport, mixture};
 pub use neighbor::{Neighbor, distinct};
 pub use scene::Scene;
-pub use slow::keep_lanes;
+pub use slow::{keep_lanes, slow_cases};
 
 /// Returns all cases that need no compiled guests.
 pub fn cases() -> Vec<Case> {

@@ -25,9 +25,22 @@ mod needs_guests {
     }
 }
 
+mod long {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn work_whose_client_leaves_is_contained() {
+        all_contained_with(&frostline_isolation::slow_cases(), &["--lanes", "1"]).await;
+    }
+}
+
 async fn all_contained(cases: &[Case]) {
+    all_contained_with(cases, &[]).await;
+}
+
+async fn all_contained_with(cases: &[Case], arguments: &[&str]) {
     let binary = frostline_binary().expect("frostline is not built: run `cargo xtask test`");
-    let scene = Scene::start(&binary, &[]).await.unwrap();
+    let scene = Scene::start(&binary, arguments).await.unwrap();
     let neighbor = Neighbor::start(&scene).await.unwrap();
     let mut wrong = Vec::new();
     for case in cases {

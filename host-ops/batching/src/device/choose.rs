@@ -26,6 +26,9 @@ impl<S: Clone + Eq + Hash> Device<S> {
     /// Returns the next step at the time `now`, with the memory `room`. Must be repeated until the result is
     /// [`Decision::Wait`].
     pub fn next(&mut self, now: Duration, room: LaneMemory) -> Decision<S> {
+        if let Some(prepare) = self.next_preparation(now) {
+            return prepare;
+        }
         if self.idle() == 0 {
             return Decision::Wait {
                 until: None,
@@ -73,7 +76,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
                     .passed(Duration::MAX)
                     .map(|(since, _)| since + self.rules.time_slice);
                 Decision::Wait {
-                    until: due.filter(|due| *due > now).min(),
+                    until: due.chain(self.inactivities()).filter(|due| *due > now).min(),
                     lacking,
                 }
             }
@@ -270,13 +273,11 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 .stages
                 .get(stage)
                 .map_or(Duration::ZERO, |known| known.rate.time(place.rows)),
+            short_for: place.short_for,
             parts: parts.clone(),
             payers,
         };
-        for payer in &running.payers {
-            let guess = running.part_of(payer, running.guess);
-            self.queue.start_run(&payer.tenant, &payer.line, guess);
-        }
+        self.charge_guess(&running.payers, running.guess);
         self.occupy(place.lane, running, now);
         let stage = self.stages.get(stage).map(|known| known.stage.clone());
         stage.map_or(nothing, |stage| {

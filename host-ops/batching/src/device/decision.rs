@@ -1,6 +1,7 @@
 //! Decisions of the device and outcomes of batches.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Next step of the device.
@@ -8,6 +9,15 @@ use std::time::Duration;
 pub enum Decision<S> {
     /// An idle lane must execute this batch; [`Device::ended`](super::Device::ended) must follow.
     Run(Run<S>),
+    /// This stage must be prepared without a lane; [`Device::prepared`](super::Device::prepared) must follow.
+    Prepare {
+        /// Index of the preparation, less than [`DeviceRules::preparations`](super::DeviceRules).
+        slot: usize,
+        /// Stage to prepare.
+        stage: S,
+        /// The tenant that is charged.
+        tenant: Arc<str>,
+    },
     /// An idle lane must close sessions to free memory; [`Device::closed`](super::Device::closed) must
     /// follow.
     Close {
@@ -94,6 +104,17 @@ pub enum PartOutcome {
     },
     /// The work item had already been removed.
     Dropped,
+}
+
+/// Resource that a work item waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Awaited {
+    /// The start of the stage's preparation.
+    Preparation,
+    /// The end of the stage's preparation.
+    Prepared,
+    /// A lane.
+    Lane,
 }
 
 /// Measurements of a stage.

@@ -55,6 +55,8 @@ pub(super) struct Running {
     pub(super) since: Duration,
     /// Expected duration.
     pub(super) guess: Duration,
+    /// Time for which the batch counts as short; zero if it is not known to be short.
+    pub(super) short_for: Duration,
     pub(super) payers: Vec<Payer>,
 }
 
@@ -64,14 +66,6 @@ pub(super) struct Payer {
     pub(super) tenant: Arc<str>,
     pub(super) line: Arc<str>,
     pub(super) rows: usize,
-}
-
-impl Running {
-    /// Returns the payer's part of `time`, divided by rows; padding is divided in the same way.
-    pub(super) fn part_of(&self, payer: &Payer, time: Duration) -> Duration {
-        let rows: usize = self.payers.iter().map(|payer| payer.rows).sum();
-        time.mul_f64(payer.rows as f64 / rows.max(1) as f64)
-    }
 }
 
 impl Lane {

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | a lane's process has started | [`Device::started`] |
 //! | a work item arrives, is cancelled | [`Device::push`], [`Device::remove`] |
+//! | the preparation of a stage has ended, for any reason | [`Device::prepared`] |
 //! | a cold batch has opened the session | [`Device::opened`] |
 //! | a batch has ended, for any reason | [`Device::ended`], which returns the outcome of the rows |
 //! | sessions were closed | [`Device::closed`] |
@@ -19,22 +20,25 @@ mod figures;
 mod lane;
 mod needs;
 mod place;
+mod preparing;
 mod queue;
 mod rate;
 mod recent;
 mod settle;
 mod shares;
+mod short;
 mod stages;
 #[cfg(test)]
 mod tests;
 mod work;
 
-pub use decision::{Decision, Part, PartOutcome, Run, StageFigures, Verdict};
+pub use decision::{Awaited, Decision, Part, PartOutcome, Run, StageFigures, Verdict};
 pub use figures::{Error95, Predictions};
 pub use work::{BatchEnd, DeviceRules, LaneMemory, MemoryEstimate, MemoryUsage, QueueFull, TIME_SLICE, Work};
 
 use frostline_tensor::ExecutionTerms;
 use lane::{Lane, LaneActivity};
+use preparing::Preparing;
 use queue::{Entry, Queue};
 use stages::{StageId, Stages};
 use std::collections::BTreeMap;
@@ -52,6 +56,10 @@ pub struct Device<S> {
     predictions: Predictions,
     /// Device time per tenant; the number of tenants is limited.
     device_time: BTreeMap<Arc<str>, Duration>,
+    /// Preparations in progress; their number is limited by the rules.
+    preparing: Vec<Option<Preparing>>,
+    /// Recently active tenants.
+    active: BTreeMap<Arc<str>, short::Activity>,
 }
 
 /// Result of [`Device::remove`].
@@ -59,6 +67,8 @@ pub struct Device<S> {
 pub struct Removed {
     /// Lanes whose batches only contain removed work items.
     pub runs: Vec<usize>,
+    /// Preparations that no work item needs any longer.
+    pub preparations: Vec<usize>,
 }
 
 /// Returns the line of a work item. Items of the same job and priority share a line and execute one after
@@ -77,10 +87,12 @@ impl<S: Clone + Eq + Hash> Device<S> {
         Self {
             rules,
             queue: Queue::default(),
-            stages: Stages::new(),
+            stages: Stages::new(rules.preparations > 0),
             lanes: (0..rules.lanes).map(|_| Lane::default()).collect(),
             predictions: Predictions::default(),
             device_time: BTreeMap::new(),
+            preparing: (0..rules.preparations).map(|_| None).collect(),
+            active: BTreeMap::new(),
         }
     }
 
@@ -126,6 +138,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         });
         Some(Removed {
             runs: nobody.map(|(index, _)| index).collect(),
+            preparations: self.unwanted_preparations(),
         })
     }
 

@@ -1,7 +1,7 @@
 //! Placement of work items. Selects the lane, the number of rows, and sessions to evict.
 
 use super::queue::Entry;
-use super::stages::{StageId, StageState};
+use super::stages::{Readiness, StageId, StageState};
 use super::work::LaneMemory;
 use super::{Device, LaneActivity};
 use std::hash::Hash;
@@ -51,6 +51,8 @@ pub(super) struct BatchPlacement {
     pub(super) for_run: u64,
     /// True if the reservation is as large as memory allows.
     pub(super) uses_all_memory: bool,
+    /// Time for which the batch counts as short; zero if it is not known to be short.
+    pub(super) short_for: Duration,
     pub(super) close: Vec<(usize, StageId)>,
 }
 
@@ -127,7 +129,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         let Some(lane) = warm.or_else(|| self.emptiest()) else {
             return PlacementResult::Blocked(0);
         };
-        if warm.is_none() && self.opens(entry.stage) {
+        if warm.is_none() && (self.opens(entry.stage) || stage_state.readiness != Readiness::Ready) {
             return PlacementResult::Blocked(0);
         }
         let keeps =
@@ -181,6 +183,11 @@ impl<S: Clone + Eq + Hash> Device<S> {
         }
         let within = (free / self.spread()).min(view.limit).max(needed);
         let (parts, rows) = self.batch(candidate, within);
+        let tenant = &candidate.entry.tenant;
+        let short_for = self.short_for(tenant, candidate.stage_state, rows, cold, view.now);
+        if short_for.is_zero() && !self.may_run_long(tenant, view.now) {
+            return PlacementResult::Blocked(0);
+        }
         let bytes = match candidate.entry.aborted {
             true => free.min(view.limit).max(needed),
             false => candidate.bytes(rows),
@@ -193,6 +200,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
             bytes,
             for_run: bytes - candidate.session().min(bytes),
             uses_all_memory: bytes.saturating_add(candidate.retained_bytes) >= candidate.max_bytes,
+            short_for,
             close,
         })
     }

@@ -275,6 +275,11 @@ impl Queue {
         rows
     }
 
+    /// True if a tenant other than `tenant` has work items, waiting or in flight.
+    pub(super) fn has_work_of_others(&self, tenant: &Arc<str>) -> bool {
+        self.tenants.len() > usize::from(self.tenants.contains_key(tenant))
+    }
+
     /// Returns the difference in device time to the active tenant with the most time per weight.
     pub(super) fn owed(&self, tenant: &Arc<str>) -> Duration {
         self.turns.owed(tenant)

@@ -3,7 +3,7 @@
 use super::Device;
 use super::decision::{Part, PartOutcome, Verdict};
 use super::figures::TENANTS;
-use super::lane::{LaneActivity, Running};
+use super::lane::{LaneActivity, Payer, Running};
 use super::needs::MeasuredBytes;
 use super::work::{BatchEnd, MemoryUsage};
 use std::hash::Hash;
@@ -17,8 +17,9 @@ const LOST: u32 = 2;
 const KILLS: u32 = 5;
 
 impl<S: Clone + Eq + Hash> Device<S> {
-    /// Records a session opened by a cold batch. `taken` covers the time since the start of the batch.
-    pub fn opened(&mut self, lane: usize, taken: MemoryUsage) {
+    /// Records a session opened by a cold batch in `time`. `taken` covers the time since the start of the
+    /// batch.
+    pub fn opened(&mut self, lane: usize, time: Duration, taken: MemoryUsage) {
         let Some(lane) = self.lanes.get_mut(lane) else {
             return;
         };
@@ -34,6 +35,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
             .unwrap_or(0);
         if let Some(known) = known {
             known.needs.note_session(opening, session);
+            known.opening = Some(time);
         }
         if let Some(open) = lane.sessions.iter_mut().find(|open| open.stage == running.stage) {
             open.bytes = bytes;
@@ -62,7 +64,10 @@ impl<S: Clone + Eq + Hash> Device<S> {
         let Some(running) = self.free(lane, end) else {
             return Vec::new();
         };
-        self.charge(&running, now.saturating_sub(running.since));
+        self.charge(&running.payers, running.guess, running.since, now);
+        for payer in &running.payers {
+            self.note_activity(&payer.tenant, now, Some(now.saturating_sub(running.since)));
+        }
         self.learn(lane, &running, end, now);
         let alone = running.parts.len() < 2;
         let parts = running.parts.iter();
@@ -103,13 +108,15 @@ impl<S: Clone + Eq + Hash> Device<S> {
         Some(running)
     }
 
-    fn charge(&mut self, running: &Running, time: Duration) {
-        for payer in &running.payers {
-            let (guess, time) = (
-                running.part_of(payer, running.guess),
-                running.part_of(payer, time),
-            );
-            self.queue.end(&payer.tenant, &payer.line, guess, time);
+    /// Charges the time from `since` to `now`, of which `guess` was charged in advance, to the payers in
+    /// proportion to their rows. Padding is divided in the same way.
+    pub(super) fn charge(&mut self, payers: &[Payer], guess: Duration, since: Duration, now: Duration) {
+        let rows: usize = payers.iter().map(|payer| payer.rows).sum();
+        for payer in payers {
+            let part = payer.rows as f64 / rows.max(1) as f64;
+            let time = now.saturating_sub(since).mul_f64(part);
+            self.queue
+                .end(&payer.tenant, &payer.line, guess.mul_f64(part), time);
             if self.device_time.len() >= TENANTS && !self.device_time.contains_key(&payer.tenant) {
                 let least = self.device_time.iter().min_by_key(|(_, time)| **time);
                 if let Some(least) = least.map(|(tenant, _)| Arc::clone(tenant)) {
@@ -117,6 +124,16 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 }
             }
             *self.device_time.entry(Arc::clone(&payer.tenant)).or_default() += time;
+        }
+    }
+
+    /// Charges the expected duration `guess` in advance.
+    pub(super) fn charge_guess(&mut self, payers: &[Payer], guess: Duration) {
+        let rows: usize = payers.iter().map(|payer| payer.rows).sum();
+        for payer in payers {
+            let part = payer.rows as f64 / rows.max(1) as f64;
+            self.queue
+                .start_run(&payer.tenant, &payer.line, guess.mul_f64(part));
         }
     }
 

@@ -3,8 +3,9 @@
 use super::needs::Needs;
 use super::rate::Rate;
 use super::work::MemoryEstimate;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
+use std::time::Duration;
 
 /// Number of stages after which the least recently used one without sessions and work is replaced.
 const KNOWN: usize = 1024;
@@ -16,6 +17,18 @@ pub(super) struct Stages<S> {
     ids: HashMap<S, StageId>,
     states: Vec<StageState<S>>,
     uses: u64,
+    /// True if lanes only open stages that were prepared.
+    prepares: bool,
+    /// Stages with work items that have to be prepared.
+    unprepared: BTreeSet<StageId>,
+}
+
+/// Preparation of a stage, which precedes the first session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Readiness {
+    Unprepared,
+    Preparing,
+    Ready,
 }
 
 /// Measurements and state of a stage.
@@ -28,23 +41,29 @@ pub(super) struct StageState<S> {
     pub(super) waiting: usize,
     /// Lanes with a session, busy or idle.
     pub(super) lanes: Vec<usize>,
+    pub(super) readiness: Readiness,
+    /// Duration of the last opening of a session, if measured.
+    pub(super) opening: Option<Duration>,
     /// Number of work items.
-    works: usize,
+    pub(super) works: usize,
     last_use: u64,
 }
 
 impl<S> StageState<S> {
     fn is_used(&self) -> bool {
-        self.works > 0 || !self.lanes.is_empty()
+        self.works > 0 || !self.lanes.is_empty() || self.readiness == Readiness::Preparing
     }
 }
 
 impl<S: Clone + Eq + Hash> Stages<S> {
-    pub(super) fn new() -> Self {
+    /// Creates an empty list. With `prepares`, stages are prepared before the first session.
+    pub(super) fn new(prepares: bool) -> Self {
         Self {
             ids: HashMap::new(),
             states: Vec::new(),
             uses: 0,
+            prepares,
+            unprepared: BTreeSet::new(),
         }
     }
 
@@ -57,6 +76,7 @@ impl<S: Clone + Eq + Hash> Stages<S> {
             known.works += 1;
             known.last_use = uses;
         }
+        self.sort_by_readiness(id);
         id
     }
 
@@ -65,6 +85,28 @@ impl<S: Clone + Eq + Hash> Stages<S> {
         if let Some(known) = self.states.get_mut(id) {
             known.works = known.works.saturating_sub(1);
         }
+        self.sort_by_readiness(id);
+    }
+
+    /// Changes the preparation of a stage. Has no effect if stages need no preparation.
+    pub(super) fn set_readiness(&mut self, id: StageId, readiness: Readiness) {
+        if let Some(known) = self.states.get_mut(id).filter(|_| self.prepares) {
+            known.readiness = readiness;
+        }
+        self.sort_by_readiness(id);
+    }
+
+    /// True if a stage with work items has to be prepared.
+    pub(super) fn has_unprepared(&self) -> bool {
+        !self.unprepared.is_empty()
+    }
+
+    fn sort_by_readiness(&mut self, id: StageId) {
+        let waits = |known: &StageState<S>| known.works > 0 && known.readiness == Readiness::Unprepared;
+        match self.get(id).is_some_and(waits) {
+            true => self.unprepared.insert(id),
+            false => self.unprepared.remove(&id),
+        };
     }
 
     fn id(&mut self, stage: &S, guess: MemoryEstimate) -> StageId {
@@ -77,6 +119,11 @@ impl<S: Clone + Eq + Hash> Stages<S> {
             needs: Needs::new(guess),
             waiting: 0,
             lanes: Vec::new(),
+            readiness: match self.prepares {
+                true => Readiness::Unprepared,
+                false => Readiness::Ready,
+            },
+            opening: None,
             works: 0,
             last_use: 0,
         };

@@ -34,6 +34,9 @@ pub struct DeviceRules {
     /// kernels again when the number of rows changes. With `None`, batches contain the waiting rows, up to
     /// the efficient batch.
     pub padded_rows: Option<usize>,
+    /// Maximum number of stages prepared at the same time. Lanes open a stage after its preparation. 0 if
+    /// stages need no preparation.
+    pub preparations: usize,
 }
 
 impl DeviceRules {
@@ -50,6 +53,7 @@ impl DeviceRules {
             bytes: 1 << 30,
             keeps: false,
             padded_rows: None,
+            preparations: 0,
         }
     }
 }

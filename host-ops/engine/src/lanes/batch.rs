@@ -54,6 +54,8 @@ pub(super) struct Opened {
     pub(super) time: Duration,
     /// Peak usage above the memory held before, including the network's bytes, if the system reports it.
     pub(super) taken: Option<u64>,
+    /// True if the session uses the prepared form of the stage.
+    pub(super) prepared: bool,
 }
 
 /// Failure of an execution.

@@ -65,11 +65,13 @@ pub struct LanesConfig {
     pub queue_bytes: usize,
     /// Maximum time a submission waits for a lane.
     pub queue_deadline: Duration,
-    /// Maximum time to open a session, which includes reading and optimizing the network.
+    /// Maximum time to prepare a stage, and to open a session, which includes reading and optimizing the
+    /// network.
     pub open_deadline: Duration,
     /// Maximum execution time of engine batches, measured from the opened session.
     pub run_deadline: Duration,
-    /// Maximum time an engine batch may block tenants without rows on any lane.
+    /// Maximum time an engine batch, with the opening of the session, may block tenants without rows on any
+    /// lane, and a preparation tenants without a preparation.
     pub hold_up: Duration,
     /// Idle time before a lane releases memory that only the next batch would reuse.
     pub idle: Duration,
@@ -218,7 +220,8 @@ pub struct ChildLanes {
     pub program: PathBuf,
     /// Arguments that make the program call [`enter_lane`](crate::enter_lane).
     pub arguments: Vec<OsString>,
-    /// Time for an interrupted execution to stop before the process is killed.
+    /// Time for an interrupted execution to stop before the process is killed. While another tenant waits for
+    /// a lane, it is at most one second.
     pub grace: Duration,
     /// Duration of a quarantine, which follows two crashes with the same model and applies to a single
     /// tenant.

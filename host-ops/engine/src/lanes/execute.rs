@@ -68,6 +68,7 @@ impl Sessions {
             session = fresh.then(|| Opened {
                 time: since.saturating_duration_since(begun),
                 taken: None,
+                prepared: false,
             });
             opened();
         };

@@ -1,7 +1,8 @@
 //! Lane state: task and memory.
 
 use super::order::{Order, Task};
-use super::state::Deadline;
+use super::overdue::Deadline;
+use crate::InterruptCause;
 use frostline_batching::Reserved;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,8 +26,17 @@ pub(super) struct Running {
     pub(super) order: Arc<Order>,
     pub(super) since: Instant,
     pub(super) deadline: Deadline,
-    /// Time when the session was ready.
-    pub(super) opened: Option<Instant>,
+    pub(super) stop: Option<Stop>,
+}
+
+/// Request to end a batch.
+pub(super) struct Stop {
+    pub(super) cause: InterruptCause,
+    pub(super) at: Instant,
+    /// True after the process was given up, because the batch did not stop in time.
+    pub(super) given_up: bool,
+    /// True if another tenant was waiting when the process was given up.
+    pub(super) contended: bool,
 }
 
 impl Lane {

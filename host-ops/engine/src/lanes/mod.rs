@@ -8,7 +8,9 @@ mod execute;
 mod job;
 mod lane;
 mod order;
+mod overdue;
 mod pending;
+mod preparing;
 mod quarantine;
 mod run;
 mod settle;
@@ -16,6 +18,8 @@ mod shared;
 mod source;
 mod state;
 mod stats;
+#[cfg(test)]
+mod tests;
 mod threads;
 mod waits;
 
@@ -84,6 +88,11 @@ impl Lanes {
             })?;
         }
         drop(started);
+        for slot in 0..lanes.shared.preparations() {
+            lanes.spawn(format!("lanes-prepare-{slot}"), move |shared| {
+                threads::prepare(shared, slot)
+            })?;
+        }
         lanes.spawn("lanes-clock".to_owned(), Shared::watch)?;
         lanes.lanes = working(wanted, &lane_started)?;
         Ok(lanes)

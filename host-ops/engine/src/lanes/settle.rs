@@ -1,14 +1,77 @@
-//! Consequences of a finished engine batch for the device, the callers and the quarantine.
+//! Consequences of finished engine batches and preparations for the device, the callers and the quarantine.
 
 use super::batch::{RunEnd, RunError};
 use super::job::Outcome;
-use super::order::{Loss, LossCause, Order, OrderResult};
+use super::lane::Stop;
+use super::order::{LossCause, Order, OrderResult};
+use super::quarantine::Quarantined;
 use super::run::describe;
 use super::state::{Outcomes, Phase, State, never_fits, refusal, shutting_down};
 use crate::InterruptCause;
 use frostline_batching::device::{BatchEnd, MemoryUsage, PartOutcome, Verdict};
 use frostline_tensor::{OpError, OpErrorCode, Stage};
+use std::sync::Arc;
 use std::time::Instant;
+
+/// Cause of the end of an engine batch or a preparation. It determines the consequences for the tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EndCause {
+    /// The work ended without a request, successfully or with an error.
+    Finished,
+    /// The work was asked to stop and did not block other tenants.
+    Stopped,
+    /// Another tenant waited longer than `hold_up`, or the process was ended while another tenant waited.
+    HeldUp,
+    /// The process was ended because a batch beyond its deadline did not stop.
+    Stuck,
+    /// The process crashed.
+    Crashed,
+    /// The process aborted, maybe for lack of memory.
+    Aborted,
+    /// An external signal ended the process.
+    Killed,
+}
+
+/// Consequence for the tenant of ended work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Blame {
+    None,
+    /// A lane is counted, and the tenant's pause grows.
+    Lane,
+    /// Like [`Blame::Lane`], and the model is quarantined if this repeats.
+    Model,
+}
+
+impl EndCause {
+    /// Determines the cause from the request to stop, the cause of a lost process, and whether memory may
+    /// have been too small.
+    fn of(stop: Option<&Stop>, lost: Option<LossCause>, may_lack: bool) -> Self {
+        let given_up = stop.is_some_and(|stop| stop.given_up);
+        match (stop.map(|stop| &stop.cause), lost) {
+            (Some(InterruptCause::Shutdown), _) => Self::Stopped,
+            (_, Some(LossCause::Other)) => Self::Killed,
+            (_, Some(LossCause::Itself)) if may_lack => Self::Aborted,
+            (_, Some(_)) if !given_up => Self::Crashed,
+            (Some(InterruptCause::HeldUp { .. }), _) => Self::HeldUp,
+            (Some(InterruptCause::Cancelled), Some(_)) if stop.is_some_and(|stop| stop.contended) => {
+                Self::HeldUp
+            }
+            (Some(InterruptCause::Deadline { .. } | InterruptCause::OpenDeadline { .. }), Some(_)) => {
+                Self::Stuck
+            }
+            (Some(_), _) => Self::Stopped,
+            (None, _) => Self::Finished,
+        }
+    }
+
+    fn blame(self) -> Blame {
+        match self {
+            Self::Finished | Self::Stopped | Self::Killed => Blame::None,
+            Self::HeldUp | Self::Aborted => Blame::Lane,
+            Self::Stuck | Self::Crashed => Blame::Model,
+        }
+    }
+}
 
 /// Result for the device, with the errors of all rows or individual parts.
 struct Account {
@@ -37,26 +100,78 @@ impl State {
         };
         lane.busy += now.saturating_duration_since(running.since);
         let order = running.order;
-        let lost = matches!(ended, OrderResult::Lost(_));
+        let (lost, how) = match &ended {
+            OrderResult::Lost(loss) => (Some(loss.by), loss.how.clone()),
+            OrderResult::Ran(_) | OrderResult::OutOfBudget => (None, String::new()),
+        };
+        let may_lack = self.memory.is_some() && self.device.may_lack(index);
+        let cause = EndCause::of(running.stop.as_ref(), lost, may_lack);
         let account = match ended {
             OrderResult::Ran(run) => self.ran(index, &order, run),
             OrderResult::OutOfBudget => Account::new(BatchEnd::OutOfBudget, None),
-            OrderResult::Lost(loss) => self.lost(index, &order, &loss, now),
+            OrderResult::Lost(_) => self.lost(index, &order, cause, &how),
         };
+        // Submissions of several tenants are not joined. A model is only blamed if a submission ran alone;
+        // otherwise, the submissions are retried separately.
+        let tenant = order
+            .tenant()
+            .filter(|_| cause.blame() != Blame::Model || !order.is_joined());
+        let put_away = tenant.and_then(|tenant| self.blame(cause, &tenant, &order.stage, &how, now));
+        let error = put_away
+            .as_ref()
+            .map(|case| refusal(&order.stage, case))
+            .or(account.error);
         let mut told: Outcomes = Outcomes::new();
         for (part, error) in order.parts.iter().zip(account.of_parts) {
-            told.extend(error.and_then(|error| self.fail(part.id, |_| error)));
+            told.extend(error.and_then(|error| self.fail(part.id, now, |_| error)));
         }
         for verdict in self.device.ended(self.time(now), index, account.end) {
-            told.extend(self.settle(&verdict, account.error.as_ref(), now));
+            told.extend(self.settle(&verdict, error.as_ref(), now));
         }
-        if lost {
-            told.extend(self.refuse_put_away(&order, now));
+        if let Some(tenant) = order.tenant().filter(|_| cause.blame() != Blame::None) {
+            told.extend(self.refuse_put_away(&tenant, &order.stage, now));
         }
         if self.phase == Phase::Ended {
-            told.extend(self.end());
+            told.extend(self.end(now));
         }
         told
+    }
+
+    /// Records that the preparation `slot` ended, for any reason.
+    pub(super) fn finish_preparation(&mut self, slot: usize, now: Instant) -> Outcomes {
+        let Some(ended) = self.prepared(slot, now) else {
+            return Outcomes::new();
+        };
+        let cause = match ended.interrupt.cause() {
+            Some(InterruptCause::HeldUp { .. }) => EndCause::HeldUp,
+            Some(_) => EndCause::Stopped,
+            None => EndCause::Finished,
+        };
+        self.blame(cause, &ended.tenant, &ended.stage, "", now);
+        self.refuse_put_away(&ended.tenant, &ended.stage, now)
+    }
+
+    /// Records the blame for ended work. Returns the quarantine of the model, if any.
+    fn blame(
+        &mut self,
+        cause: EndCause,
+        tenant: &str,
+        stage: &Stage,
+        how: &str,
+        now: Instant,
+    ) -> Option<Quarantined> {
+        self.counts.held_up += u64::from(cause == EndCause::HeldUp);
+        match cause.blame() {
+            Blame::None => return None,
+            Blame::Lane => {
+                self.quarantine.count_loss(now, tenant);
+                return None;
+            }
+            Blame::Model => self.quarantine.record_crash(now, tenant, &stage.model, how),
+        }
+        let put_away = self.quarantine.check(now, tenant, &stage.model);
+        self.counts.quarantines += u64::from(put_away.is_some());
+        put_away
     }
 
     /// Records that lane `index` does not have a process. Unfinished rows return to the queue.
@@ -85,7 +200,11 @@ impl State {
             let held = if self.on_device { peak } else { held };
             base = held.unwrap_or(before);
             self.counts.sessions_opened += 1;
-            self.device.opened(index, MemoryUsage { peak, held, spare: 0 });
+            self.device
+                .opened(index, opened.time, MemoryUsage { peak, held, spare: 0 });
+            if !opened.prepared {
+                self.device.opened_unprepared(index);
+            }
         }
         let peak = run
             .memory
@@ -125,44 +244,22 @@ impl State {
         }
     }
 
-    /// Evaluates a batch that ended with the lane's process. A submission that ran alone is blamed, unless
-    /// the batch was interrupted, the process was killed from outside, or memory may have been too small.
-    fn lost(&mut self, index: usize, order: &Order, loss: &Loss, now: Instant) -> Account {
-        let cause = order.interrupt.cause();
-        let (how, stage) = (&loss.how, describe(&order.stage));
-        let end = match loss.by {
-            LossCause::Other => BatchEnd::Killed,
-            LossCause::Itself if self.memory.is_some() && self.device.may_lack(index) => BatchEnd::Aborted,
+    /// Evaluates a batch that ended with the lane's process.
+    fn lost(&mut self, index: usize, order: &Order, cause: EndCause, how: &str) -> Account {
+        let stage = describe(&order.stage);
+        let end = match cause {
+            EndCause::Killed => BatchEnd::Killed,
+            EndCause::Aborted => BatchEnd::Aborted,
             _ => BatchEnd::Lost,
         };
         self.counts.out_of_memory += u64::from(end == BatchEnd::Aborted);
-        let mut put_away = None;
-        // Cancellation and shutdown do not indicate a faulty model. Blocking other tenants was already
-        // counted at the interrupt.
-        let counted = matches!(cause, Some(InterruptCause::HeldUp { .. }));
-        if !matches!(cause, Some(InterruptCause::Cancelled | InterruptCause::Shutdown)) {
+        if cause != EndCause::Stopped {
             self.counts.crashes += 1;
             let tenant = order.parts.first().map(|part| &*part.job.customer.tenant);
-            tracing::error!(lane = index, tenant, stage, how, "lane process lost");
-            let alone = order.parts.first().filter(|_| !order.is_joined() && !counted);
-            if let (BatchEnd::Aborted, Some(part)) = (end, alone) {
-                self.quarantine.count_loss(now, &part.job.customer.tenant);
-            }
-            if let (BatchEnd::Lost, Some(part)) = (end, alone) {
-                let tenant = &part.job.customer.tenant;
-                self.quarantine.record_crash(now, tenant, &order.stage.model, how);
-                put_away = self.quarantine.check(now, tenant, &order.stage.model);
-                self.counts.quarantines += u64::from(put_away.is_some());
-            }
+            tracing::error!(lane = index, tenant, stage, how, ?cause, "lane process lost");
         }
-        let again = || {
-            OpError::from_host(
-                OpErrorCode::RuntimeError,
-                format!("{stage}: the engine's process was lost repeatedly ({how}); try again"),
-            )
-        };
-        let error = put_away.map_or_else(again, |case| refusal(&order.stage, &case));
-        Account::new(end, Some(error))
+        let again = format!("{stage}: the engine's process was lost repeatedly ({how}); try again");
+        Account::new(end, Some(OpError::from_host(OpErrorCode::RuntimeError, again)))
     }
 
     fn settle(
@@ -190,35 +287,82 @@ impl State {
             }
             PartOutcome::Failed => {
                 let error = error.cloned();
-                self.fail(id, |_| error.unwrap_or_else(shutting_down))
+                self.fail(id, now, |_| error.unwrap_or_else(shutting_down))
             }
             PartOutcome::Refused { needs, most } => {
                 let key = self.budget_key;
-                self.fail(id, |job| never_fits(job, needs, most, key))
+                self.fail(id, now, |job| never_fits(job, needs, most, key))
             }
             PartOutcome::Dropped => None,
         }
     }
 
-    /// After a model was quarantined, refuses the tenant's waiting submissions with that model, or all of
-    /// them if the tenant is paused.
-    fn refuse_put_away(&mut self, order: &Order, now: Instant) -> Outcomes {
-        let Some(part) = order.parts.first().filter(|_| !order.is_joined()) else {
-            return Outcomes::new();
-        };
-        let (tenant, model) = (&part.job.customer.tenant, &order.stage.model);
-        let put_away = self.quarantine.check(now, tenant, model).is_some();
+    /// Refuses the tenant's waiting submissions with a quarantined model, or all of them if the tenant is
+    /// paused.
+    fn refuse_put_away(&mut self, tenant: &Arc<str>, stage: &Stage, now: Instant) -> Outcomes {
+        let put_away = self.quarantine.check(now, tenant, &stage.model).is_some();
         let paused = self.quarantine.pause(now, tenant).is_some();
         let same = self
             .entries
             .iter()
             .filter(|(_, entry)| entry.job.customer.tenant == *tenant)
-            .filter(|(_, entry)| paused || put_away && entry.job.stage.model == *model);
+            .filter(|(_, entry)| paused || put_away && entry.job.stage.model == stage.model);
         let same: Vec<(u64, Stage)> = same.map(|(id, entry)| (*id, entry.job.stage.clone())).collect();
-        let refuse = |(id, stage)| {
+        let refuse = |(id, stage): (u64, Stage)| {
             let refused = self.refused(now, tenant, &stage)?;
-            self.fail(id, |_| refused)
+            self.fail(id, now, |_| refused)
         };
         same.into_iter().filter_map(refuse).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const LIMIT: Duration = Duration::from_secs(5);
+
+    fn stop(cause: InterruptCause, given_up: bool, contended: bool) -> Stop {
+        Stop {
+            cause,
+            at: Instant::now(),
+            given_up,
+            contended,
+        }
+    }
+
+    #[test]
+    fn only_work_that_harmed_others_or_a_lane_is_blamed() {
+        let cancelled = |given_up, contended| stop(InterruptCause::Cancelled, given_up, contended);
+        let held_up = |given_up| stop(InterruptCause::HeldUp { limit: LIMIT }, given_up, given_up);
+        let late = |given_up| stop(InterruptCause::Deadline { limit: LIMIT }, given_up, false);
+        let ended = Some(LossCause::Run);
+        let cases = [
+            (None, None, Blame::None),
+            (Some(cancelled(false, false)), None, Blame::None),
+            (Some(cancelled(true, true)), None, Blame::None),
+            (Some(cancelled(true, false)), ended, Blame::None),
+            (Some(cancelled(true, true)), ended, Blame::Lane),
+            (Some(held_up(false)), None, Blame::Lane),
+            (Some(held_up(true)), ended, Blame::Lane),
+            (Some(late(false)), None, Blame::None),
+            (Some(late(true)), ended, Blame::Model),
+            (
+                Some(stop(InterruptCause::Shutdown, true, false)),
+                ended,
+                Blame::None,
+            ),
+            (None, ended, Blame::Model),
+            (Some(cancelled(false, false)), ended, Blame::Model),
+            (None, Some(LossCause::Other), Blame::None),
+            (None, Some(LossCause::Itself), Blame::Model),
+        ];
+        for (stop, lost, blame) in cases {
+            let cause = EndCause::of(stop.as_ref(), lost, false);
+            assert_eq!(cause.blame(), blame, "{cause:?}");
+        }
+        let aborted = EndCause::of(None, Some(LossCause::Itself), true);
+        assert_eq!(aborted.blame(), Blame::Lane);
     }
 }

@@ -3,10 +3,11 @@
 use super::job::{Job, Reply};
 use super::lane::Lane;
 use super::order::{OrderResult, Task};
+use super::overdue::{CONTENDED_GRACE, Deadline};
 use super::source::Networks;
-use super::state::{Deadline, Outcomes, Phase, State};
+use super::state::{Outcomes, Phase, State};
 use super::{LaneStats, LanesConfig, StageSource};
-use crate::InterruptCause;
+use crate::{Interrupt, InterruptCause};
 use frostline_batching::device::StageFigures;
 use frostline_batching::{Kind, Memory, OutOfBudget, Reserved};
 use frostline_tensor::{OpError, Stage};
@@ -31,9 +32,15 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(config: LanesConfig, source: Arc<dyn StageSource>) -> Arc<Self> {
+        let networks = Networks::new(&config, source);
+        // A preparation keeps a core busy. With half as many as lanes, the lanes keep most of the cores.
+        let preparations = match networks.prepares() {
+            true => (config.lanes / 2).max(1),
+            false => 0,
+        };
         let shared = Arc::new(Self {
-            state: Mutex::new(State::new(&config, Instant::now())),
-            networks: Networks::new(&config, source),
+            state: Mutex::new(State::new(&config, preparations, Instant::now())),
+            networks,
             config,
             waits_for_memory: AtomicBool::new(false),
             work: Condvar::new(),
@@ -91,6 +98,11 @@ impl Shared {
         all.map(|(stage, figures)| (stage.clone(), figures)).collect()
     }
 
+    /// Returns the maximum number of concurrent preparations.
+    pub(super) fn preparations(&self) -> usize {
+        self.state.lock().preparing.len()
+    }
+
     /// Queues a submission and returns the submission's id.
     pub(super) fn push(&self, job: Job, reply: Reply) -> Result<u64, OpError> {
         let now = Instant::now();
@@ -98,7 +110,7 @@ impl Shared {
         let guess = self.networks.guess(&job.stage);
         let mut state = self.state.lock();
         let id = state.push(job, reply, guess, now, until)?;
-        self.wake_clock(&mut state, until.min(now + self.config.hold_up));
+        self.wake_clock(&mut state, now + self.config.hold_up.min(CONTENDED_GRACE));
         drop(state);
         self.work.notify_one();
         Ok(id)
@@ -106,7 +118,11 @@ impl Shared {
 
     /// Removes a submission from the queue or ends its engine batches.
     pub(super) fn cancel(&self, id: u64) {
-        let reply = self.state.lock().cancel(id);
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        let reply = state.cancel(id, now);
+        self.wake_clock(&mut state, now);
+        drop(state);
         drop(reply);
         self.work.notify_one();
     }
@@ -122,12 +138,7 @@ impl Shared {
             if let Some(task) = state.take_task(index) {
                 return Some(task);
             }
-            let over = match state.phase {
-                Phase::Open => false,
-                Phase::Draining => !state.is_working(),
-                Phase::Ended => true,
-            };
-            if over {
+            if state.is_over() {
                 return None;
             }
             let now = Instant::now();
@@ -142,6 +153,36 @@ impl Shared {
         }
     }
 
+    /// Waits for the next stage to prepare as `slot`. Returns `None` when no more preparations will follow.
+    pub(super) fn next_preparation(&self, slot: usize) -> Option<(Stage, Interrupt)> {
+        let mut state = self.state.lock();
+        loop {
+            let again = self.decide(&mut state);
+            if let Some(preparation) = state.take_preparation(slot) {
+                return Some(preparation);
+            }
+            if state.is_over() {
+                return None;
+            }
+            match again {
+                Some(until) => drop(self.work.wait_until(&mut state, until)),
+                None => self.work.wait(&mut state),
+            }
+        }
+    }
+
+    /// Records the end of the preparation `slot`.
+    pub(super) fn finish_preparation(&self, slot: usize) {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        let told = state.finish_preparation(slot, now);
+        self.wake_clock(&mut state, now + self.config.hold_up.min(CONTENDED_GRACE));
+        drop(state);
+        self.work.notify_all();
+        self.finished.notify_all();
+        tell_all(told);
+    }
+
     /// Starts everything that can start. Returns when to decide again if no event occurs before.
     fn decide(&self, state: &mut MutexGuard<'_, State>) -> Option<Instant> {
         let mut asked = false;
@@ -152,7 +193,7 @@ impl Shared {
             self.waits_for_memory
                 .store(decided.lacking > 0, Ordering::Relaxed);
             if decided.assigned_task {
-                self.wake_clock(state, deadline.until);
+                self.wake_clock(state, deadline.until.min(now + self.config.hold_up));
                 self.work.notify_all();
             }
             let lack = !asked && decided.lacking > 0;
@@ -175,7 +216,7 @@ impl Shared {
         let until = now + limit;
         let late = InterruptCause::Deadline { limit };
         let mut state = self.state.lock();
-        state.opened(index, now, Deadline { until, late });
+        state.opened(index, Deadline { until, late });
         self.wake_clock(&mut state, until.min(now + self.config.hold_up));
     }
 
@@ -306,8 +347,8 @@ impl Shared {
         let now = Instant::now();
         let mut state = self.state.lock();
         let told = state.finish(index, ended, now);
-        // Rows that will run again have a new deadline.
-        self.wake_clock(&mut state, now + self.config.queue_deadline);
+        // Rows that will run again have a new deadline, and the tenant may not be served any longer.
+        self.wake_clock(&mut state, now + self.config.hold_up.min(CONTENDED_GRACE));
         drop(state);
         self.finished.notify_all();
         tell_all(told);
@@ -345,7 +386,7 @@ impl Shared {
         self.work.notify_all();
         let working = |state: &mut State| state.is_working();
         self.finished.wait_while_for(&mut state, working, grace);
-        let left = state.end();
+        let left = state.end(Instant::now());
         drop(state);
         for waits in [&self.work, &self.clock, &self.finished] {
             waits.notify_all();

@@ -1,8 +1,7 @@
-use super::batch::BatchRun;
 use super::child::{Guards, prepare};
 use super::{LanesConfig, LanesPlace};
 use crate::prepared::{Prepared, StageGuard};
-use crate::{Device, SessionOptions};
+use crate::{Device, Interrupt, InterruptCause, SessionOptions};
 use bytes::Bytes;
 use frostline_batching::Kind;
 use frostline_batching::device::MemoryEstimate;
@@ -62,19 +61,6 @@ pub(super) enum ProvidedNetwork {
     Prepared(StageGuard),
 }
 
-/// Reason for not preparing a stage that does not count as a failure.
-enum PreparationSkipped {
-    Refused(OpError),
-    /// Not enough memory was free.
-    Memory,
-}
-
-impl From<OpError> for PreparationSkipped {
-    fn from(error: OpError) -> Self {
-        Self::Refused(error)
-    }
-}
-
 impl Networks {
     pub(super) fn new(config: &LanesConfig, source: Arc<dyn StageSource>) -> Self {
         let stages = match &config.place {
@@ -125,37 +111,46 @@ impl Networks {
         self.source.stage_model(&stage.network())
     }
 
-    /// Returns the stage of `run` for a lane in a child process, prepared if possible. The interrupt of `run`
-    /// also ends the preparation.
-    pub(super) fn given(&self, run: &BatchRun<'_>) -> Result<ProvidedNetwork, OpError> {
-        let (stage, interrupt) = (run.stage, run.interrupt);
+    /// Returns `stage` for a lane in a child process, in the prepared form if it exists.
+    pub(super) fn given(&self, stage: &Stage) -> Result<ProvidedNetwork, OpError> {
+        let prepared = self.prepared.as_ref();
+        match prepared.and_then(|prepared| prepared.find(&stage.network())) {
+            Some(lent) => Ok(ProvidedNetwork::Prepared(lent)),
+            None => self.bytes(stage).map(ProvidedNetwork::Bytes),
+        }
+    }
+
+    /// Returns true if stages are prepared before lanes open them.
+    pub(super) fn prepares(&self) -> bool {
+        self.prepared.is_some()
+    }
+
+    /// Prepares `stage` in a disposable process until `interrupt` is triggered. Blocks. A failure is logged,
+    /// and lanes then open the stage from its bytes.
+    pub(super) fn prepare(&self, stage: &Stage, interrupt: &Interrupt) {
         let (Some(prepared), LanesPlace::Child(place)) = (&self.prepared, &self.config.place) else {
-            return self.bytes(stage).map(ProvidedNetwork::Bytes);
+            return;
         };
-        let (stage, mut bytes) = (&stage.network(), None);
-        let lent = prepared.get(stage, |folder| {
-            let network = bytes.insert(self.bytes(stage)?);
-            // The lane does not use the batch's reservation while the stage is prepared.
-            let takes = prepare::reserved_bytes(network.len()).saturating_sub(run.reservation.unwrap_or(0));
+        let stage = stage.network();
+        let made = prepared.get(&stage, |folder| {
+            // The lane reports an error of the source.
+            let network = self.bytes(&stage).map_err(drop)?;
+            let takes = prepare::reserved_bytes(network.len());
             let memory = &self.config.memory;
             let Ok(_memory) = memory.reserve_blocking("", Kind::Lane, takes, WAIT) else {
                 tracing::debug!(
                     takes,
                     "not enough memory to prepare a stage; running from its bytes"
                 );
-                return Err(PreparationSkipped::Memory);
+                return Err(());
             };
-            let made = prepare::prepare(&self.config, place, &self.guards, network, folder, interrupt);
+            let made = prepare::prepare(&self.config, place, &self.guards, &network, folder, interrupt);
             match interrupt.cause() {
-                Some(cause) => Err(super::run::about(stage, &cause.into()).into()),
-                None => Ok(made),
+                // Nothing is known about the stage.
+                Some(InterruptCause::Cancelled | InterruptCause::Shutdown) => Err(()),
+                _ => Ok(made),
             }
         });
-        match (lent, bytes) {
-            (Ok(Some(lent)), _) => Ok(ProvidedNetwork::Prepared(lent)),
-            (Err(PreparationSkipped::Refused(error)), _) => Err(error),
-            (_, Some(bytes)) => Ok(ProvidedNetwork::Bytes(bytes)),
-            (_, None) => self.bytes(stage).map(ProvidedNetwork::Bytes),
-        }
+        drop(made);
     }
 }

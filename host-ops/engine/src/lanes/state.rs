@@ -4,11 +4,13 @@
 use super::job::{Job, Outcome, Reply};
 use super::lane::{Lane, Running};
 use super::order::{Order, Part, Task};
+use super::overdue::Deadline;
+use super::preparing::Preparing;
 use super::quarantine::{Quarantine, Quarantined};
-use super::run::{about, describe};
+use super::run::describe;
 use super::waits::Waits;
 use super::{Begun, LaneStats, LanesConfig, LanesPlace, OnBegin};
-use crate::{EngineError, Interrupt, InterruptCause};
+use crate::{Interrupt, InterruptCause};
 use frostline_batching::device::{Decision, Device, DeviceRules, LaneMemory, MemoryEstimate, Run, Work};
 use frostline_batching::{Kind, Memory};
 use frostline_tensor::{OpError, OpErrorCode, Stage};
@@ -37,8 +39,14 @@ pub(super) struct State {
     pub(super) budget_key: &'static str,
     /// Maximum time a submission waits for a lane.
     pub(super) queue_deadline: Duration,
-    /// Maximum time an engine batch may keep other tenants waiting.
-    hold_up: Duration,
+    /// Maximum time an engine batch or a preparation may keep other tenants waiting.
+    pub(super) hold_up: Duration,
+    /// Maximum time to open a session or to prepare a stage.
+    pub(super) open_deadline: Duration,
+    /// Time for an interrupted batch to stop if no other tenant waits.
+    pub(super) grace: Duration,
+    /// Preparations in progress, by slot of the device.
+    pub(super) preparing: Vec<Option<Preparing>>,
     origin: Instant,
     next_id: u64,
     pub(super) counts: LaneStats,
@@ -72,26 +80,21 @@ pub(super) struct Decided {
     pub(super) lacking: u64,
 }
 
-/// Deadline of an engine batch, and the cause to report on expiry.
-#[derive(Clone)]
-pub(super) struct Deadline {
-    pub(super) until: Instant,
-    pub(super) late: InterruptCause,
-}
-
 impl State {
-    pub(super) fn new(config: &LanesConfig, now: Instant) -> Self {
+    /// Creates the state for lanes with up to `preparations` stages in preparation.
+    pub(super) fn new(config: &LanesConfig, preparations: usize, now: Instant) -> Self {
         let rules = DeviceRules {
             sessions_per_lane: config.sessions_per_lane,
             works: config.queue_jobs,
             bytes: config.queue_bytes,
             keeps: config.device_memory.is_some(),
             padded_rows: config.device.padded_rows(),
+            preparations,
             ..DeviceRules::for_lanes(config.lanes)
         };
-        let quarantine = match &config.place {
-            LanesPlace::InProcess => Duration::ZERO,
-            LanesPlace::Child(place) => place.quarantine,
+        let (quarantine, grace) = match &config.place {
+            LanesPlace::InProcess => (Duration::ZERO, Duration::ZERO),
+            LanesPlace::Child(place) => (place.quarantine, place.grace),
         };
         Self {
             phase: Phase::Open,
@@ -107,6 +110,9 @@ impl State {
             budget_key: config.budget_key(),
             queue_deadline: config.queue_deadline,
             hold_up: config.hold_up,
+            open_deadline: config.open_deadline,
+            grace,
+            preparing: (0..preparations).map(|_| None).collect(),
             origin: now,
             next_id: 0,
             counts: LaneStats::default(),
@@ -170,13 +176,16 @@ impl State {
         ))
     }
 
-    /// Removes a submission and ends the engine batches that only contain its rows. Returns the channel to
-    /// the caller.
-    pub(super) fn cancel(&mut self, id: u64) -> Option<Reply> {
-        let removed = self.device.remove(id);
-        for lane in removed.into_iter().flat_map(|removed| removed.runs) {
-            let running = self.lanes.get(lane).and_then(|lane| lane.running.as_ref());
-            running.inspect(|running| running.order.interrupt.trigger(InterruptCause::Cancelled));
+    /// Removes a submission, and ends the engine batches that only contain its rows and the preparation that
+    /// only this submission needs. Returns the channel to the caller.
+    pub(super) fn cancel(&mut self, id: u64, now: Instant) -> Option<Reply> {
+        if let Some(removed) = self.device.remove(id) {
+            for lane in removed.runs {
+                self.interrupt(lane, InterruptCause::Cancelled, now);
+            }
+            for slot in removed.preparations {
+                self.stop_preparation(slot, InterruptCause::Cancelled);
+            }
         }
         let entry = self.entries.remove(&id)?;
         self.counts.jobs_failed += 1;
@@ -192,13 +201,17 @@ impl State {
                     decided.assigned_task = true;
                     self.start_run(run, now, deadline);
                 }
+                Decision::Prepare { slot, stage, tenant } => {
+                    decided.assigned_task = true;
+                    self.start_preparation(slot, stage, tenant, now);
+                }
                 Decision::Close { lane, stages } => {
                     decided.assigned_task = true;
                     self.close(lane, stages);
                 }
                 Decision::Refuse { work, needs, most } => {
                     let key = self.budget_key;
-                    let refused = self.fail(work, |job| never_fits(job, needs, most, key));
+                    let refused = self.fail(work, now, |job| never_fits(job, needs, most, key));
                     decided.outcomes.extend(refused);
                 }
                 Decision::Wait { until, lacking } => {
@@ -243,7 +256,7 @@ impl State {
             order,
             since: now,
             deadline: deadline.clone(),
-            opened: None,
+            stop: None,
         });
     }
 
@@ -285,10 +298,9 @@ impl State {
 
     /// Replaces the deadline for opening by `deadline`, because lane `index` now has the session for its
     /// batch.
-    pub(super) fn opened(&mut self, index: usize, now: Instant, deadline: Deadline) {
+    pub(super) fn opened(&mut self, index: usize, deadline: Deadline) {
         if let Some(running) = self.lanes.get_mut(index).and_then(|lane| lane.running.as_mut()) {
             running.deadline = deadline;
-            running.opened = Some(now);
         }
     }
 
@@ -328,94 +340,39 @@ impl State {
 
     /// Returns true if work is queued or running.
     pub(super) fn is_working(&self) -> bool {
-        !self.entries.is_empty() || self.lanes.iter().any(|lane| lane.running.is_some())
-    }
-
-    /// Returns the earliest deadline of waiting submissions and uninterrupted engine batches.
-    pub(super) fn next_deadline(&self) -> Option<Instant> {
-        let running = self.running_ids();
-        let waiting = self.entries.iter().filter(|(id, _)| !running.contains(id));
-        let late = self.lanes.iter().filter_map(|lane| lane.running.as_ref());
-        let late = late.filter(|running| running.order.interrupt.cause().is_none());
-        waiting
-            .map(|(_, entry)| entry.until)
-            .chain(late.map(|running| self.deadline(running).until))
-            .min()
-    }
-
-    /// Gives up all overdue work. Returns the outcomes for the callers.
-    ///
-    /// If rows of several submissions are in an overdue engine batch, it is unknown which of them were slow.
-    /// These submissions are retried separately.
-    pub(super) fn take_overdue(&mut self, now: Instant) -> Outcomes {
-        let running = self.running_ids();
-        let waited = self
-            .entries
-            .iter()
-            .filter(|(id, entry)| entry.until <= now && !running.contains(id));
-        let waited: Vec<u64> = waited.map(|(id, _)| *id).collect();
-        let deadline = self.queue_deadline;
-        let mut told: Outcomes = waited
-            .into_iter()
-            .filter_map(|id| self.fail(id, |job| waited_too_long(&job.stage, deadline)))
-            .collect();
-        let runs = self.lanes.iter().filter_map(|lane| lane.running.as_ref());
-        let running = runs.filter(|running| running.order.interrupt.cause().is_none());
-        let deadlines = running.map(|running| (Arc::clone(&running.order), self.deadline(running)));
-        let late: Vec<_> = deadlines.filter(|(_, deadline)| deadline.until <= now).collect();
-        for (order, Deadline { late, .. }) in late {
-            order.interrupt.trigger(late.clone());
-            if let (false, Some(part)) = (order.is_joined(), order.parts.first()) {
-                if let InterruptCause::HeldUp { .. } = late {
-                    self.quarantine.count_loss(now, &part.job.customer.tenant);
-                }
-                told.extend(self.fail(part.id, |job| about(&job.stage, &EngineError::from(late))));
-            }
-        }
-        told
-    }
-
-    /// Returns the deadline of an engine batch. It is earlier if a tenant without rows on any lane is
-    /// waiting.
-    fn deadline(&self, running: &Running) -> Deadline {
-        let of_its_own = |tenant: &str| {
-            let mut parts = running.order.parts.iter();
-            parts.any(|part| &*part.job.customer.tenant == tenant)
-        };
-        let runs = self.lanes.iter().filter_map(|lane| lane.running.as_ref());
-        let parts = runs.flat_map(|running| &running.order.parts);
-        let served: HashSet<&str> = parts.map(|part| &*part.job.customer.tenant).collect();
-        let waiting = self.entries.values().filter(|entry| {
-            let tenant = &*entry.job.customer.tenant;
-            !served.contains(tenant) && !of_its_own(tenant)
-        });
-        let waiting = waiting.filter_map(|entry| entry.until.checked_sub(self.queue_deadline));
-        let held_up = waiting.min().zip(running.opened).map(|(waits, opened)| Deadline {
-            until: waits.max(opened) + self.hold_up,
-            late: InterruptCause::HeldUp { limit: self.hold_up },
-        });
-        let earlier = held_up.filter(|held_up| held_up.until < running.deadline.until);
-        earlier.unwrap_or_else(|| running.deadline.clone())
+        let runs = self.lanes.iter().any(|lane| lane.running.is_some());
+        !self.entries.is_empty() || runs || self.preparing.iter().any(Option::is_some)
     }
 
     /// Ends all work. Returns the outcomes for callers whose submissions are not running.
-    pub(super) fn end(&mut self) -> Outcomes {
+    pub(super) fn end(&mut self, now: Instant) -> Outcomes {
         self.phase = Phase::Ended;
         let running = self.running_ids();
         let left = self.entries.keys().filter(|id| !running.contains(id));
         let left: Vec<u64> = left.copied().collect();
-        let runs = self.lanes.iter().filter_map(|lane| lane.running.as_ref());
-        runs.for_each(|running| running.order.interrupt.trigger(InterruptCause::Shutdown));
+        for lane in 0..self.lanes.len() {
+            self.interrupt(lane, InterruptCause::Shutdown, now);
+            // The sessions are not needed any longer.
+            self.give_up(lane, false);
+        }
+        for slot in 0..self.preparing.len() {
+            self.stop_preparation(slot, InterruptCause::Shutdown);
+        }
         left.into_iter()
-            .filter_map(|id| self.fail(id, |_| shutting_down()))
+            .filter_map(|id| self.fail(id, now, |_| shutting_down()))
             .collect()
     }
 
     /// Removes a submission and counts it as failed. `why` creates the error. Returns the outcome for the
     /// caller, or `None` if the submission no longer exists.
-    pub(super) fn fail(&mut self, id: u64, why: impl FnOnce(&Job) -> OpError) -> Option<(Reply, Outcome)> {
+    pub(super) fn fail(
+        &mut self,
+        id: u64,
+        now: Instant,
+        why: impl FnOnce(&Job) -> OpError,
+    ) -> Option<(Reply, Outcome)> {
         let job = Arc::clone(&self.entries.get(&id)?.job);
-        Some((self.cancel(id)?, Err(why(&job))))
+        Some((self.cancel(id, now)?, Err(why(&job))))
     }
 
     /// Returns the submissions with rows in an engine batch.
@@ -463,14 +420,6 @@ pub(super) fn refusal(stage: &Stage, case: &Quarantined) -> OpError {
         case.crashes,
         case.how
     ))
-}
-
-fn waited_too_long(stage: &Stage, limit: Duration) -> OpError {
-    let stage = describe(stage);
-    OpError::from_host(
-        OpErrorCode::Timeout,
-        format!("{stage}: no lane was free within {limit:?}; try again later"),
-    )
 }
 
 pub(super) fn shutting_down() -> OpError {

@@ -48,6 +48,8 @@ pub struct LaneStats {
     /// Processes ended because they exceeded the reserved memory or the number of threads, including those
     /// that prepare networks.
     pub over_limit: u64,
+    /// Engine batches and preparations that were ended because another tenant waited.
+    pub held_up: u64,
     /// Quarantines of models after crashes.
     pub quarantines: u64,
     /// Process ids of the lanes. Empty if the lanes run in this process.

@@ -36,6 +36,22 @@ pub(super) fn lane(shared: &Shared, index: usize, started: Sender<Result<(), Eng
     }
 }
 
+/// Prepares stages as preparation `slot` until the lanes end.
+pub(super) fn prepare(shared: &Shared, slot: usize) {
+    while let Some((stage, interrupt)) = shared.next_preparation(slot) {
+        let prepare = AssertUnwindSafe(|| shared.source().prepare(&stage, &interrupt));
+        if let Err(panic) = catch_unwind(prepare) {
+            let reason = text_of(&*panic);
+            tracing::error!(
+                slot,
+                reason,
+                "the preparation of a stage panicked; running it from its bytes"
+            );
+        }
+        shared.finish_preparation(slot);
+    }
+}
+
 /// Runs an order. A panic fails the order and resets the engine, because its sessions may be in an invalid
 /// state.
 fn run(engine: &mut Engine, shared: &Shared, index: usize, order: &Order) -> OrderResult {

@@ -76,6 +76,11 @@ impl Prepared {
         opened().map_err(warn).ok()
     }
 
+    /// Returns the prepared `stage` if it exists.
+    pub(crate) fn find(&self, stage: &Stage) -> Option<StageGuard> {
+        self.store.find(&self.naming.name(stage))
+    }
+
     /// Returns the prepared `stage`. If it does not exist yet, `make` prepares it in the folder that it
     /// receives. Concurrent callers with the same stage wait for the first one. Returns `None` if the stage
     /// cannot be prepared; the caller then runs it from its bytes.

@@ -114,8 +114,8 @@ async fn a_stage_is_prepared_where_there_is_memory_for_that_and_else_runs_from_i
     // Enough for a small batch, but not for the process that prepares the stage.
     let others = memory.try_reserve("", Kind::Request, free - 100 * MIB).unwrap();
     for (others, model, folders) in [(Some(others), "first", 0), (None, "second", 1)] {
-        let made = lanes.submit(&stage(model), batch(2, 1.0)).await;
-        assert_eq!(made, Ok(batch(2, 1.0)));
+        let made = lanes.submit(&stage(model), batch(1, 1.0)).await;
+        assert_eq!(made, Ok(batch(1, 1.0)));
         drop(others);
         let entries = std::fs::read_dir(folder.path()).unwrap().map(Result::unwrap);
         // Ignores the folders of lanes.

@@ -235,7 +235,7 @@ impl<'a> Memory<'a> {
     )]
     fn work(&self, name: &str, elements: MemoryBound, node: &NodeProto, probes: &Probes) -> Work {
         if self.kinds.get(name) == Kind::Constant {
-            let at_open = crate::cost::work(node, probes) as u64;
+            let at_open = crate::cost::time(node, probes) as u64;
             return Work {
                 at_open,
                 per_sample: 0,

@@ -31,13 +31,13 @@ pub struct ModelLimits {
     /// Bytes per sample for all values together. Engines choose the order of nodes and may keep more values
     /// alive than the file's order requires. DenseNet-121 uses 175 MB in total, and ViT-B/16 uses 485 MB.
     pub total_bytes: u64,
-    /// Multiply-adds on weights alone. An engine performs them when it opens the model; at the limit, this
-    /// takes some seconds on a single core. Exports that transpose or scale their weights process 140 million
-    /// elements once or twice in VGG.
+    /// Work on weights alone, in the unit of `sample_work`. An engine performs it when it opens the model; at
+    /// the default, this takes some seconds on a single core. Exports that transpose and scale their weights
+    /// process 140 million elements twice in VGG, which is two thirds of the default.
     pub constant_work: u64,
-    /// Work per sample. The unit is a multiply-add or the equivalent time. A core performs about 120 billion
-    /// per second. VGG-19, the heaviest common network, needs 36 billion at 224x224 pixels and 20 times that
-    /// at 1024x1024. At the default, a sample can block other tenants for ten seconds.
+    /// Work per sample. The unit is a multiply-add of an f32 convolution or the equivalent time. A core
+    /// performs 50 to 120 billion per second. VGG-19, the heaviest common network, needs 36 billion at 224x224
+    /// pixels and 20 times that at 1024x1024. At the default, a sample can block a lane for 10 to 24 seconds.
     pub sample_work: u64,
     /// Number of cuts. VGG-19 contains 44. ResNets contain six and two for each residual block, so ResNet-152
     /// contains 106. Cuts use memory as long as the model is stored.
@@ -60,7 +60,7 @@ impl Default for ModelLimits {
             value_bytes: 512 << 20,
             alive_bytes: 1 << 30,
             total_bytes: 8 << 30,
-            constant_work: 10_000_000_000,
+            constant_work: 150_000_000_000,
             sample_work: 1_200_000_000_000,
             cuts: 2048,
             cut_bytes: 256 << 10,

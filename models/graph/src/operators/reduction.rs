@@ -28,8 +28,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         .straight(|_| true),
     reduction("ReduceSumSquare", 1),
     Operator::new("TopK", 1, top_k)
-        // The elements are sorted.
-        .taps(|_| 32.0)
         .rows(along_axis)
         .like_outputs(true)
         .shrinks(true),

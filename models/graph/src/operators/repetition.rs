@@ -22,8 +22,6 @@ pub(super) const OPERATORS: &[Operator] = &[
 const fn scaling(name: &'static str, since: i64) -> Operator {
     Operator::new(name, since, resize)
         .rows(axis_kept)
-        // Cubic interpolation along two axes reads 16 elements.
-        .taps(|_| 16.0)
         .growth(resize_growth)
 }
 

@@ -55,7 +55,7 @@ pub(super) fn gauges(snapshot: &HostSnapshot) -> [Figure; 7] {
     ]
 }
 
-pub(super) fn counters(lanes: &LaneStats) -> [Figure; 11] {
+pub(super) fn counters(lanes: &LaneStats) -> [Figure; 12] {
     [
         (
             "lane_samples",
@@ -94,6 +94,11 @@ pub(super) fn counters(lanes: &LaneStats) -> [Figure; 11] {
             "lane_limits_exceeded",
             "Processes of lanes and preparations that exceeded a limit on memory or threads.",
             lanes.over_limit,
+        ),
+        (
+            "lane_held_up",
+            "Engine batches and preparations ended because another tenant waited.",
+            lanes.held_up,
         ),
         (
             "lane_quarantines",

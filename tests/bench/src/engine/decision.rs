@@ -97,7 +97,7 @@ fn settle(device: &mut Device<u64>, now: Duration, run: Run<u64>, held: &mut [u6
     };
     if run.cold {
         *held += 50 * MIB;
-        device.opened(run.lane, taken(*held));
+        device.opened(run.lane, Duration::ZERO, taken(*held));
     }
     let end = BatchEnd::Done {
         time: Duration::from_millis(5 * run.rows as u64),

@@ -11,7 +11,7 @@ use crate::run::binary;
 use anyhow::{Context, Result};
 use frostline_isolation::{
     AttackKind, Case, MixtureReport, Neighbor, Scene, cases, compiled_guests, keep_lanes, memory_cases,
-    mixture, row_cases,
+    mixture, row_cases, slow_cases,
 };
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -230,7 +230,14 @@ async fn neighbor_rates(
 /// Runs all cases and floods at once, next to a neighbor whose extractions must finish with correct results.
 async fn run_mixture(report: &mut Report) -> Result<()> {
     let span = if report.quick() { QUICK_MIXTURE } else { MIXTURE };
-    let cases = [cases(), compiled_guests(), memory_cases(), row_cases()].concat();
+    let all = [
+        cases(),
+        compiled_guests(),
+        memory_cases(),
+        row_cases(),
+        slow_cases(),
+    ];
+    let cases = all.concat();
     let mixed = mixture(&binary()?, &cases, span).await?;
     let MixtureReport {
         completed,

@@ -21,6 +21,7 @@ fn truths() -> impl Strategy<Value = Vec<Truth>> {
     let truth = truth.prop_map(|(session, fixed, per_row, opening, time, each, wrong)| Truth {
         session: session * MIB,
         opening: MILLI * opening,
+        preparing: MILLI * opening,
         fixed: fixed * MIB,
         per_row: per_row * MIB,
         squared: 0,
@@ -102,10 +103,12 @@ fn assert_not_idle(world: &World) {
             Some(_) => known.needs.run(rows),
             None => known.needs.cold_run(rows),
         };
+        let prepares = own.is_none() && known.readiness != super::super::stages::Readiness::Ready;
+        let kept_free = !device.may_run_long(&entry.tenant, world.now);
         let others = idle_sessions - own.map_or(0, |open| open.bytes);
         let lacks = needed.min(world.budget) > world.room().free + others;
         assert!(
-            kept || soon_free || lacks,
+            kept || soon_free || lacks || prepares || kept_free,
             "{id} could run at {:?}: {entry:?} {known:?} {:?}",
             world.now,
             device.lanes
@@ -126,8 +129,9 @@ proptest! {
         budget in 200..2000_u64,
         keeps in any::<bool>(),
         padded_rows in proptest::option::of(1..40_usize),
+        preparations in 0..3_usize,
     ) {
-        let rules = DeviceRules { keeps, padded_rows, ..DeviceRules::for_lanes(lanes) };
+        let rules = DeviceRules { keeps, padded_rows, preparations, ..DeviceRules::for_lanes(lanes) };
         let mut world = World::new(rules, budget * MIB, truths);
         play(&mut world, sendings, assert_not_idle);
         for work in world.works.values() {

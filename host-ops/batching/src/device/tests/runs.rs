@@ -109,7 +109,7 @@ fn one_lane_at_a_time_opens_a_stage() {
         time: MILLI * 400,
         ..Truth::default()
     };
-    let mut world = World::new(DeviceRules::for_lanes(2), 1 << 30, vec![truth; 2]);
+    let mut world = World::new(DeviceRules::for_lanes(3), 1 << 30, vec![truth; 2]);
     for _ in 0..3 {
         world.send("a", 1, 0, 4, Terms::default());
     }
@@ -206,7 +206,13 @@ fn what_is_given_up_is_dropped_and_others_go_on() {
     let first = world.send("a", 1, 0, 4, Terms::default());
     world.decide();
     let second = world.send("a", 1, 0, 4, Terms::default());
-    assert_eq!(world.device.remove(first), Some(Removed { runs: vec![0] }));
+    assert_eq!(
+        world.device.remove(first),
+        Some(Removed {
+            runs: vec![0],
+            preparations: vec![]
+        })
+    );
     assert_eq!(world.device.remove(first), None);
     world.finish();
     assert_eq!(world.works[&first].over, None);

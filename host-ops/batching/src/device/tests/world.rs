@@ -13,6 +13,7 @@ pub(super) const MILLI: Duration = Duration::from_millis(1);
 pub(super) struct Truth {
     pub(super) session: u64,
     pub(super) opening: Duration,
+    pub(super) preparing: Duration,
     pub(super) fixed: u64,
     pub(super) per_row: u64,
     /// Bytes per squared number of rows.
@@ -27,6 +28,7 @@ impl Default for Truth {
         Self {
             session: 0,
             opening: Duration::ZERO,
+            preparing: MILLI * 50,
             fixed: 0,
             per_row: 0,
             squared: 0,
@@ -88,6 +90,8 @@ pub(super) struct World {
     /// Bytes of the budget in use outside the lanes.
     pub(super) others: u64,
     endings: BTreeMap<usize, Ending>,
+    /// Per slot, the end and the start of the preparation, and the tenant.
+    preparing: BTreeMap<usize, (Duration, Duration, String)>,
     /// Per lane, the bytes held and the additional bytes reserved.
     held: Vec<(u64, u64)>,
     /// Per lane, the open sessions and the bytes retained from earlier batches.
@@ -115,6 +119,7 @@ impl World {
             sees: true,
             others: 0,
             endings: BTreeMap::new(),
+            preparing: BTreeMap::new(),
             held: vec![(0, 0); rules.lanes],
             sessions: vec![BTreeMap::new(); rules.lanes],
             keeps: rules.keeps,
@@ -178,6 +183,11 @@ impl World {
             assert!(decisions < 10_000, "the device never returned Wait");
             match self.device.next(self.now, self.room()) {
                 Decision::Run(run) => self.begin(run),
+                Decision::Prepare { slot, stage, tenant } => {
+                    let ends = self.now + self.truths[stage].preparing;
+                    let preparing = (ends, self.now, tenant.to_string());
+                    assert_eq!(self.preparing.insert(slot, preparing), None);
+                }
                 Decision::Close { lane, stages } => {
                     self.close(lane, &stages);
                     self.device.closed(lane, Some(self.held[lane].0));
@@ -283,12 +293,20 @@ impl World {
             held,
             spare: 0,
         };
-        self.device.opened(lane, taken);
+        let time = self.now - self.seen[&lane].0;
+        self.device.opened(lane, time, taken);
     }
 
     /// Advances to the next end of a batch or opening of a session. Returns false if no batch is in flight.
     pub(super) fn step(&mut self) -> bool {
         self.decide();
+        let first = self.preparing.iter().min_by_key(|(_, (ends, ..))| *ends);
+        let first = first.map(|(slot, (ends, ..))| (*slot, *ends));
+        if let Some((slot, ends)) = first.filter(|(_, ends)| self.next_run().is_none_or(|run| *ends <= run)) {
+            self.now = self.now.max(ends);
+            self.prepared(slot);
+            return true;
+        }
         let next = |(lane, ending): (&usize, &Ending)| (*lane, ending.opens.is_some(), ending.next());
         let Some((lane, opens, at)) = self.endings.iter().map(next).min_by_key(|(_, _, at)| *at) else {
             return false;
@@ -301,9 +319,20 @@ impl World {
         true
     }
 
-    /// Returns the time at which the next batch ends or the next session opens.
+    /// Returns the time at which the next batch or preparation ends or the next session opens.
     pub(super) fn next_end(&self) -> Option<Duration> {
+        let preparing = self.preparing.values().map(|(ends, ..)| *ends);
+        preparing.chain(self.next_run()).min()
+    }
+
+    fn next_run(&self) -> Option<Duration> {
         self.endings.values().map(Ending::next).min()
+    }
+
+    fn prepared(&mut self, slot: usize) {
+        let (_, since, tenant) = self.preparing.remove(&slot).unwrap();
+        *self.used.entry(tenant).or_default() += self.now - since;
+        self.device.prepared(self.now, slot, true);
     }
 
     fn end(&mut self, lane: usize) {

@@ -56,8 +56,7 @@ pub(crate) fn prepare(
     let process = LaneProcess::start_in(config, place, guards, Some(folder), Some(limits));
     let mut process = process.map_err(|error| error.to_string())?;
     process.limit(Some(reserved_bytes(network.len())));
-    let (limit, most) = (config.open_deadline, held(network.len()));
-    match process.prepare(network, limit, most, interrupt) {
+    match process.prepare(network, held(network.len()), interrupt) {
         Ok(Answer::Prepared) => Ok(()),
         Ok(Answer::Failed { error, .. } | Answer::OutOfMemory { error, .. }) => Err(message_of(error)),
         Ok(_) => Err("unexpected answer of the process that prepares the stage".to_owned()),

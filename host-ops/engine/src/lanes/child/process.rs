@@ -15,7 +15,7 @@ use super::progress::Progress;
 use super::window::Window;
 use crate::interrupt::Target;
 use crate::prepared::{LaneFolder, Loan, StageGuard};
-use crate::{Device, EngineError, Interrupt, InterruptCause};
+use crate::{Device, EngineError, Interrupt};
 use frostline_tensor::{Cause, OpError, OpErrorCode, Stage};
 use frostline_walls::Wall;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -30,9 +30,6 @@ use std::time::{Duration, Instant};
 
 /// Time limit for starting a process, which loads ONNX Runtime, and CUDA's libraries from a cold disk.
 const START_LIMIT: Duration = Duration::from_secs(60);
-
-/// Grace for an execution that blocks another tenant. It covers several layers of common networks.
-const HELD_UP_GRACE: Duration = Duration::from_secs(1);
 
 /// Private memory in bytes that a process may map without touching it, such as the stacks of threads.
 pub(super) const UNTOUCHED_BYTES: u64 = 512 << 20;
@@ -318,12 +315,7 @@ impl LaneProcess {
             progress.refusal = Some(refusal);
             Request::NoNetwork
         });
-        self.channel.send(&answer)?;
-        // While the stage was prepared, the interrupt was connected to another process.
-        match run.interrupt.cause() {
-            Some(_) => self.end(progress, run.interrupt),
-            None => Ok(()),
-        }
+        Ok(self.channel.send(&answer)?)
     }
 
     /// Provides the network of `run` in the process's folder or in the window.
@@ -333,7 +325,7 @@ impl LaneProcess {
         run: &BatchRun<'_>,
         progress: &mut Progress,
     ) -> Result<Request, OpError> {
-        let network = match source.given(run)? {
+        let network = match source.given(run.stage)? {
             ProvidedNetwork::Bytes(network) => network,
             ProvidedNetwork::Prepared(lent) => match self.lend(lent) {
                 Ok(loan) => {
@@ -357,12 +349,11 @@ impl LaneProcess {
         folder.lend(lent)
     }
 
-    /// Makes the process prepare `network` in the process's folder, within `limit` and with up to `most`
-    /// bytes of memory. Returns the answer.
+    /// Makes the process prepare `network` in the process's folder, with up to `max_bytes` of memory. Returns
+    /// the answer.
     pub(super) fn prepare(
         &mut self,
         network: &[u8],
-        limit: Duration,
         max_bytes: u64,
         interrupt: &Interrupt,
     ) -> Result<Answer, Lost> {
@@ -375,15 +366,11 @@ impl LaneProcess {
             bytes: network.len(),
             max_bytes,
         })?;
-        let mut progress = Progress {
-            killed_at: Some(Instant::now() + limit),
-            ..Progress::default()
-        };
-        self.answer(&mut progress, interrupt)
+        self.answer(&mut Progress::default(), interrupt)
     }
 
     /// Waits for the next answer. If `interrupt` is triggered meanwhile, asks the process to end the
-    /// execution, and gives up the process after the grace.
+    /// execution. The clock of the lanes decides when to give up the process.
     fn answer(&mut self, progress: &mut Progress, interrupt: &Interrupt) -> Result<Answer, Lost> {
         loop {
             if let Some(answer) = self.channel.next_message::<Answer>()? {
@@ -398,24 +385,15 @@ impl LaneProcess {
             let (spoken, rung) = self.wait(left)?;
             if rung {
                 self.bell.silence();
-                self.end(progress, interrupt)?;
+                if interrupt.is_given_up() {
+                    return Err(Error::new(ErrorKind::TimedOut, "the process did not stop in time").into());
+                }
+                self.channel.send(&Request::End)?;
             }
             if spoken {
                 self.channel.fill()?;
             }
         }
-    }
-
-    fn end(&mut self, progress: &mut Progress, interrupt: &Interrupt) -> Result<(), Lost> {
-        let grace = match interrupt.cause() {
-            // The sessions are not needed after a shutdown.
-            Some(InterruptCause::Shutdown) => Duration::ZERO,
-            // Another tenant is waiting for the lane.
-            Some(InterruptCause::HeldUp { .. }) => self.grace.min(HELD_UP_GRACE),
-            _ => self.grace,
-        };
-        progress.killed_at = Some(Instant::now() + grace);
-        Ok(self.channel.send(&Request::End)?)
     }
 
     /// Waits up to `limit`. Returns whether the process sent data, and whether the bell rang.

@@ -320,6 +320,7 @@ impl Worker {
             let opened = fresh.then(|| Opened {
                 time: Duration::ZERO,
                 taken: meter.opening(is_mapped.get()),
+                prepared: is_mapped.get(),
             });
             if let Some((bound, now)) = bound.zip(meter.opened(floor, kept)) {
                 bound.renew(&now);

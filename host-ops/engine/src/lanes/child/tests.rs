@@ -100,6 +100,7 @@ impl Rig {
             interrupt: &Interrupt::new(),
             reservation,
         };
+        self.networks.prepare(&stage, run.interrupt);
         let ended = self
             .process
             .run(&self.networks, &run, &|| {}, |output| output.whole());
@@ -170,6 +171,7 @@ fn interfered(
         interrupt: &Interrupt::new(),
         reservation: None,
     };
+    rig.networks.prepare(&stage, run.interrupt);
     rig.process.run(&rig.networks, &run, &begun, |output| {
         done();
         output.whole()
@@ -263,7 +265,7 @@ fn a_stage_that_cannot_be_prepared_runs_from_its_bytes() {
         assert_eq!(ended.outcome.unwrap(), tensor(2));
         rig.process.close(&stage("relu")).unwrap();
     }
-    assert_eq!(rig.asked(), 2);
+    assert_eq!(rig.asked(), 3, "one attempt to prepare and two sessions");
 }
 
 mod needs_proc {
@@ -326,7 +328,7 @@ mod needs_proc {
             assert_eq!(rig.rows("misaligned", 2, None).outcome.unwrap(), expected);
             rig.process.close(&stage("misaligned")).unwrap();
         }
-        assert_eq!((rig.process.id(), rig.asked()), (process, 2));
+        assert_eq!((rig.process.id(), rig.asked()), (process, 3));
     }
 
     #[test]

@@ -95,6 +95,7 @@ impl<'a> Lanes<'a> {
         loop {
             match self.device.next(now, self.room()) {
                 Decision::Run(run) => self.begin(now, run, figures),
+                Decision::Prepare { slot, .. } => self.device.prepared(now, slot, true),
                 Decision::Close { lane, stages } => {
                     let held = self.close(lane, &stages);
                     self.device.closed(lane, Some(held));
@@ -122,6 +123,7 @@ impl<'a> Lanes<'a> {
             let held = Some(held.saturating_add(session));
             self.device.opened(
                 run.lane,
+                Duration::ZERO,
                 MemoryUsage {
                     peak: held,
                     held,

@@ -1,0 +1,90 @@
+//! Keeps a lane free of long work, so that a tenant with short work never waits for a long execution.
+
+use super::Device;
+use super::figures::TENANTS;
+use super::stages::StageState;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Maximum duration of short batches, as a multiple of a time slice or of the other tenants' last batches.
+/// Batches are planned for one slice, and other load on the machine can double the duration.
+const SHORT: u32 = 2;
+
+/// Time for which a tenant stays active without work. A trainer may compute for seconds between two requests.
+/// A longer time would idle a lane for tenants that have left.
+const LATELY: Duration = Duration::from_secs(10);
+
+/// Recent activity of a tenant.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Activity {
+    /// End of the last batch or preparation.
+    last: Duration,
+    /// Duration of the last batch; zero if unknown.
+    took: Duration,
+}
+
+impl<S: Clone + Eq + Hash> Device<S> {
+    /// Returns the time for which a batch counts as short, or zero if it is not known to be short. The time to
+    /// open a session counts if the batch is `cold`.
+    pub(super) fn short_for(
+        &self,
+        tenant: &Arc<str>,
+        known: &StageState<S>,
+        rows: usize,
+        cold: bool,
+        now: Duration,
+    ) -> Duration {
+        let opening = match cold {
+            true => known.opening,
+            false => Some(Duration::ZERO),
+        };
+        // On an overloaded machine, no batch ends within two slices. Batches like those of the others are short.
+        let others = self.active_others(tenant, now).map(|activity| activity.took);
+        let slice = self.rules.time_slice;
+        let limit = others.min().unwrap_or_default().max(slice) * SHORT;
+        let measured = known.rate.per_row(rows).and(opening);
+        let expected = measured.map(|opening| opening.saturating_add(known.rate.time(rows)));
+        match expected.is_some_and(|expected| expected <= limit) {
+            true => limit,
+            false => Duration::ZERO,
+        }
+    }
+
+    /// True if `tenant` may start a batch that is not known to be short. While other tenants are active, such
+    /// batches never occupy all lanes. A single lane executes everything.
+    pub(super) fn may_run_long(&self, tenant: &Arc<str>, now: Duration) -> bool {
+        let lanes = self.lanes.iter().filter(|lane| lane.is_there()).count();
+        let running = self.lanes.iter().filter_map(super::Lane::running);
+        let long = running
+            .filter(|running| now.saturating_sub(running.since) >= running.short_for)
+            .count();
+        let active =
+            self.queue.has_work_of_others(tenant) || self.active_others(tenant, now).next().is_some();
+        lanes < 2 || long + 1 < lanes || !active
+    }
+
+    /// Records that a batch of a tenant ended after `took`, or a preparation.
+    pub(super) fn note_activity(&mut self, tenant: &Arc<str>, now: Duration, took: Option<Duration>) {
+        self.active
+            .retain(|_, activity| now.saturating_sub(activity.last) < LATELY);
+        let before = self.active.get(tenant).map(|activity| activity.took);
+        if before.is_some() || self.active.len() < TENANTS {
+            let took = took.or(before).unwrap_or_default();
+            self.active
+                .insert(Arc::clone(tenant), Activity { last: now, took });
+        }
+    }
+
+    /// Returns the times at which tenants without work stop being active.
+    pub(super) fn inactivities(&self) -> impl Iterator<Item = Duration> {
+        self.active.values().map(|activity| activity.last + LATELY)
+    }
+
+    fn active_others(&self, tenant: &Arc<str>, now: Duration) -> impl Iterator<Item = &Activity> {
+        let others = self.active.iter().filter(move |(other, _)| *other != tenant);
+        others
+            .map(|(_, activity)| activity)
+            .filter(move |activity| now.saturating_sub(activity.last) < LATELY)
+    }
+}
