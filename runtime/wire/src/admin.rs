@@ -179,7 +179,7 @@ pub struct TenantActivity {
     pub extractions: u64,
     /// Number of answered samples since the host started.
     pub samples: u64,
-    /// Bytes sent for extractions, probes and listings since the host started.
+    /// Bytes of all answers sent since the host started.
     pub answer_bytes: u64,
     /// CPU time of guest code in seconds.
     pub cpu_seconds: f64,
