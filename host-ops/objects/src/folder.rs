@@ -2,7 +2,7 @@
 //!
 //! `LocalFileSystem` lists in no particular order, so it would read the whole tree for every page. This walk
 //! descends in key order, skips folders whose keys all precede the page, and ends at the first key after the
-//! page. While a folder is read, only the smallest names that a page can contain are kept. The folder is read
+//! page. While reading a folder, the walk only keeps the smallest names, as many as a page can contain. The folder is read
 //! again if they were not enough, for example because they are empty folders.
 
 use crate::key;
@@ -19,18 +19,17 @@ use std::path::PathBuf;
 /// about a second, and folders with more are slow on every file system.
 pub(crate) const MOST_ENTRIES: usize = 1_000_000;
 
-/// Folders on a path that keep as many names as a page has. Data sets are nested less deeply.
+/// Number of folders on a path that keep the names of a full page. Data sets are rarely nested more deeply.
 const SHALLOW: usize = 4;
 
-/// Names that deeper folders keep. A key of 1,024 bytes has up to 512 folders, and each is read again after this
-/// many entries.
+/// Number of names that deeper folders keep. A key of 1,024 bytes has up to 512 folders.
 const DEEP_NAMES: usize = 32;
 
 /// Memory of a walk in bytes: names of up to 255 bytes in the folders on a path. They need 1.2 MB in the shallow
 /// folders for a page of 1,000 keys, and 4.5 MB in all deeper ones.
 pub(crate) const MEMORY: u64 = 8 << 20;
 
-/// Number of invalid names that are reported per folder, as [`SkippedNames`] has.
+/// Number of reported invalid names per folder, the limit of [`SkippedNames`].
 const REPORTED: usize = 5;
 
 /// Page of keys.
@@ -120,7 +119,7 @@ struct Folder {
     entries: Vec<Entry>,
     /// Maximum number of `entries`.
     most: usize,
-    /// The last of the entries that were kept, if the folder has more after it.
+    /// Name after which the folder must be read again, or `None` if no entries follow.
     cut_at: Option<String>,
 }
 
@@ -131,7 +130,7 @@ struct Id {
     inode: u64,
 }
 
-/// Entry of a folder, ordered as the keys are.
+/// Entry of a folder, ordered by key.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
     /// Name in the folder; that of a folder has a trailing `/`.
@@ -145,7 +144,7 @@ enum Found {
     Folder,
     /// Invalid key, broken link or file being written.
     Invalid,
-    /// Target of a link out of the root.
+    /// Link out of the root, with the target.
     Outward(String),
     /// Socket, pipe or device.
     Other,
@@ -237,8 +236,7 @@ impl Walk<'_> {
         Ok(Some(folder))
     }
 
-    /// Reads the entries of a folder after those that were kept. Returns false if it has no more, or was removed
-    /// or replaced.
+    /// Reads the next entries of a folder. Returns false at the end, or if the folder was removed or replaced.
     fn read_on(&self, folder: &mut Folder) -> Result<bool, WalkError> {
         if folder.cut_at.is_none() {
             return Ok(false);

@@ -27,17 +27,17 @@ use quick_xml::escape::unescape;
 use quick_xml::events::Event;
 use std::cell::RefCell;
 
-/// Maximum bytes of the answers to a listing: a web server's 100,000 objects of 670 bytes each. A page of 1,000
-/// objects of another store has 1 MB or less.
+/// Maximum bytes of the answers to a listing: a web server's 100,000 objects of 670 bytes each. Other
+/// stores send pages of 1,000 objects, about 1 MB.
 const LARGEST_LISTING: u64 = 64 << 20;
 
-/// Memory per byte of an answer: the text, a copy without the invalid names, and both forms of its parsed objects.
+/// Memory per byte of an answer: the text, a copy without invalid names, and the objects before and after conversion.
 const MEMORY_PER_BYTE: u64 = 4;
 
 /// Step of a listing's reservation in bytes. The first one covers a page with usual names.
 const STEP: u64 = 2 << 20;
 
-/// Maximum bytes of an answer that is neither a listing nor an object: errors, credentials and confirmations.
+/// Maximum size of errors, credentials and confirmations in bytes.
 const LARGEST_ANSWER: u64 = 64 << 10;
 
 tokio::task_local! {
@@ -77,7 +77,7 @@ pub(crate) struct RemovedNames {
 }
 
 impl ListedAnswers {
-    /// Counts `bytes` more of an answer, and reserves memory for them.
+    /// Counts `bytes` more bytes and reserves memory.
     ///
     /// # Errors
     /// Returns an error if the listing is too long, or if no memory is available.
@@ -183,7 +183,7 @@ impl HttpService for Filter {
                 CLASS.with(|class| class.replace(found));
                 body.into()
             }
-            // The reader of an object stops after its size.
+            // `fetch` enforces the exact size.
             true if is_get => bounded(body, LARGEST_READ),
             _ => bounded(body, LARGEST_ANSWER),
         };
@@ -201,7 +201,7 @@ fn bounded(body: HttpResponseBody, limit: u64) -> HttpResponseBody {
     HttpResponseBody::new(body)
 }
 
-/// Error of an answer that is neither a listing nor an object.
+/// An answer exceeds [`LARGEST_ANSWER`] or [`LARGEST_READ`].
 #[derive(Debug, thiserror::Error)]
 #[error("the store's answer has more than {limit} bytes; check that the address is that of a store")]
 struct AnswerTooLong {

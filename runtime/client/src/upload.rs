@@ -125,7 +125,7 @@ impl Sending<'_> {
             let outcome = match self.stored().await {
                 Ok(Stored::All) => return Ok(reached),
                 Ok(Stored::Bytes(offset)) => {
-                    // A host that takes a byte per attempt makes no progress.
+                    // Smaller steps do not count as progress, because they could go on for days.
                     if offset >= progress_at + PIECE as u64 {
                         progress_at = offset;
                         attempts.reset();

@@ -1,10 +1,10 @@
-//! Texts of requests, bounded when they are deserialized. A host keeps many of them for longer than the request
-//! (jobs, caches, figures of stages, logs), so none of them may have the size of a request.
+//! Size limits for texts in requests, checked during deserialization. Hosts store texts for longer than the request
+//! (jobs, caches, figures of stages, logs), so a text must not be as large as a request.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
-/// Maximum bytes of a name of a guest, model or tenant.
+/// Maximum length of guest, model and tenant names in bytes.
 const NAME: usize = 63;
 
 /// Maximum bytes of a SHA-256 in hexadecimal.
@@ -16,7 +16,7 @@ const CUT: usize = 1024;
 /// Maximum bytes of an object's key or etag, the limit of S3 for keys.
 const KEY: usize = 1024;
 
-/// Maximum bytes of the URL of a data root. A prefix of 1,024 bytes has three times as many when it is escaped.
+/// Maximum bytes of the URL of a data root. A prefix of 1,024 bytes can triple when it is escaped.
 const ROOT: usize = 4096;
 
 /// Maximum bytes of the parameters of a guest. A recipe needs 200 bytes.
@@ -25,7 +25,7 @@ const PARAMETERS: usize = 64 << 10;
 /// Maximum number of texts in a list. Networks have some hundred cuts, and tenants some data roots.
 const LIST: usize = 1024;
 
-/// Texts of a field: a text, an optional one or a list.
+/// Field with a text, an optional text or a list of texts.
 pub(crate) trait Texts {
     fn texts(&self) -> &[String];
 }
@@ -70,7 +70,7 @@ where
     }
 }
 
-/// Defines functions for `#[serde(deserialize_with)]`, one per field, with the maximum bytes of its texts.
+/// Defines a function for `#[serde(deserialize_with)]` per field. The number is the maximum length in bytes.
 macro_rules! fields {
     ($($field:ident: $limit:expr),* $(,)?) => {$(
         pub(crate) fn $field<'de, T, D>(from: D) -> Result<T, D::Error>
@@ -156,7 +156,7 @@ mod tests {
             let error = serde_json::from_value::<T>(long)
                 .err()
                 .map(|error| error.to_string());
-            let error = error.unwrap_or_else(|| panic!("{pointer} has no bound"));
+            let error = error.unwrap_or_else(|| panic!("{pointer} is unbounded"));
             assert!(error.len() < 1024, "{pointer}: {} bytes", error.len());
         }
     }

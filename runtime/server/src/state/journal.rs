@@ -281,7 +281,7 @@ impl Journal {
         unread.insert((kind, name), document);
     }
 
-    /// Refuses changes of a tenant whose changes since the newest snapshot have too many bytes.
+    /// Checks the limit for a tenant's changes since the newest snapshot.
     ///
     /// # Errors
     /// Returns [`StateError::LogFull`] if the limit is reached.

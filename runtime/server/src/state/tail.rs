@@ -12,7 +12,7 @@ pub(super) const TENANT_BYTES: u64 = 16 << 20;
 /// snapshot.
 const KEPT: u64 = 1000;
 
-/// Maximum bytes of these changes, several tenants' limits. Other hosts read changes within seconds.
+/// Maximum bytes of the kept changes: four tenants at the limit. Other hosts read changes within seconds.
 const KEPT_BYTES: u64 = 64 << 20;
 
 /// Bytes that a change needs in addition to the content: an object, and a block of a file system.
@@ -129,7 +129,11 @@ mod tests {
             tail.add(KEPT + 10 + number, "a", large);
         }
         let position = KEPT + 14;
-        assert_eq!(tail.take_outdated(position), KEPT + 11, "three of them fit");
+        assert_eq!(
+            tail.take_outdated(position),
+            KEPT + 11,
+            "the size limit allows three"
+        );
         assert_eq!(tail.changes.len(), 4);
     }
 }
