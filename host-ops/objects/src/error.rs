@@ -156,6 +156,16 @@ pub enum ObjectError {
         /// The limit.
         limit: usize,
     },
+    /// The answers of a store to a listing exceed the maximum number of bytes.
+    #[error(
+        "the listing of '{root}' has more than {limit} bytes; use several folders, and grant each as a data root"
+    )]
+    LongListing {
+        /// The root.
+        root: String,
+        /// The limit in bytes.
+        limit: u64,
+    },
     /// The shard is not readable.
     #[error("the shard '{key}' in '{root}' cannot be read: {reason}")]
     Shard {
@@ -251,7 +261,7 @@ impl ObjectError {
             | Self::Shard { .. }
             | Self::ReadOnly { .. } => OpErrorCode::InvalidArgument,
             Self::NoSuchRoot { .. } | Self::NotFound { .. } => OpErrorCode::NotFound,
-            Self::TooLarge { .. } | Self::TooMany { .. } => OpErrorCode::TooLarge,
+            Self::TooLarge { .. } | Self::TooMany { .. } | Self::LongListing { .. } => OpErrorCode::TooLarge,
             Self::OutOfBudget { error, .. } => error.code,
             Self::Denied { .. } | Self::NoCredentials { .. } => OpErrorCode::Security,
             Self::Deadline { .. } => OpErrorCode::Timeout,

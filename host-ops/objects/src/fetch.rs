@@ -31,8 +31,10 @@ pub(crate) struct ReadRequest<'a> {
     pub(crate) etag: Option<String>,
     /// Maximum size of the content in bytes.
     pub(crate) limit: u64,
-    /// Memory to read into.
+    /// Memory to read into. It also counts the bytes read.
     pub(crate) room: Room,
+    /// True if the caller reserved the memory already.
+    pub(crate) covered: bool,
 }
 
 /// Fetches objects or byte ranges.
@@ -88,10 +90,16 @@ impl Fetcher {
         }
         let encoding = compression(&found.attributes);
         let begins = found.range.start == 0;
-        let guard = wanted.room.enter(key, size, pulse).await?;
+        let guard = match wanted.covered {
+            true => None,
+            false => wanted.room.enter(key, size, pulse).await?,
+        };
         let bytes = match found.payload {
             GetResultPayload::Stream(stream) => collect(wanted, stream, size, pulse).await,
-            GetResultPayload::File(..) => found.bytes().await.map_err(|error| root.explain(&error, key)),
+            GetResultPayload::File(..) => {
+                wanted.room.count_read(size);
+                found.bytes().await.map_err(|error| root.explain(&error, key))
+            }
         };
         let bytes = bytes?;
         match encoding {
@@ -132,6 +140,7 @@ async fn collect(
     while let Some(part) = stream.next().await {
         let part = part.map_err(|error| wanted.root.explain(&error, wanted.key))?;
         pulse.beat();
+        wanted.room.count_read(part.len() as u64);
         let length = (body.len() + part.len()) as u64;
         if length > size {
             return Err(wanted.cut_off(length, size));
@@ -195,6 +204,7 @@ mod tests {
             etag: put.e_tag,
             limit: 2,
             room: Room::default(),
+            covered: false,
         };
         assert_eq!(fetcher.get(&wanted).await.unwrap(), "ho");
         assert_eq!(fetcher.permits.available_permits(), READS_AT_ONCE, "given back");

@@ -1,22 +1,36 @@
 //! Lists the keys in a folder in the order of an object store.
 //!
 //! `LocalFileSystem` lists in no particular order, so it would read the whole tree for every page. This walk
-//! descends in key order, skips folders whose keys all precede the page, ends at the first key after the
-//! page, and keeps only the entries of the current folder and its ancestors in memory.
+//! descends in key order, skips folders whose keys all precede the page, and ends at the first key after the
+//! page. While reading a folder, the walk only keeps the smallest names, as many as a page can contain. The folder is read
+//! again if they were not enough, for example because they are empty folders.
 
 use crate::key;
 use crate::local::{DIRECTORY, LocalFolder, is_being_written};
 use frostline_tensor::SkippedNames;
 use object_store::path::Path;
 use rustix::fs::{Dir, DirEntry, FileType, OFlags};
+use std::collections::BinaryHeap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-/// Maximum number of entries in a folder, at some 150 bytes each during the walk. ImageNet's largest folder
-/// has 1,300. Folders with over a million files are slow on every file system. Without the limit, a listing
-/// could use all memory on the host.
+/// Maximum number of entries in a folder. ImageNet's largest folder has 1,300. Reading a million entries needs
+/// about a second, and folders with more are slow on every file system.
 pub(crate) const MOST_ENTRIES: usize = 1_000_000;
+
+/// Number of folders on a path that keep the names of a full page. Data sets are rarely nested more deeply.
+const SHALLOW: usize = 4;
+
+/// Number of names that deeper folders keep. A key of 1,024 bytes has up to 512 folders.
+const DEEP_NAMES: usize = 32;
+
+/// Memory of a walk in bytes: names of up to 255 bytes in the folders on a path. They need 1.2 MB in the shallow
+/// folders for a page of 1,000 keys, and 4.5 MB in all deeper ones.
+pub(crate) const MEMORY: u64 = 8 << 20;
+
+/// Number of reported invalid names per folder, the limit of [`SkippedNames`].
+const REPORTED: usize = 5;
 
 /// Page of keys.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,38 +38,8 @@ pub(crate) struct Keys {
     pub(crate) keys: Vec<String>,
     /// True if more keys follow.
     pub(crate) more: bool,
-    /// Skipped entries in ascending order. The last page includes entries after the last key.
-    pub(crate) skipped: Vec<SkippedEntry>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SkippedEntry {
-    pub(crate) name: String,
-    pub(crate) why: SkipReason,
-}
-
-/// Reason for skipping an entry.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum SkipReason {
-    /// The name is not a valid key, marks a file that is being written, or is a broken link.
-    InvalidName,
-    /// The link target is outside of the root. The value is empty except for the first such link on a page.
-    OutwardLink(String),
-}
-
-impl SkippedEntry {
-    /// Creates an entry with an invalid name.
-    pub(crate) fn name(name: String) -> Self {
-        let why = SkipReason::InvalidName;
-        Self { name, why }
-    }
-
-    pub(crate) fn count_into(&self, left_out: &mut SkippedNames) {
-        match &self.why {
-            SkipReason::InvalidName => left_out.add(&self.name),
-            SkipReason::OutwardLink(target) => left_out.links.add(&self.name, target),
-        }
-    }
+    /// Skipped entries. All those of a folder are counted on the page with the first key in or after it.
+    pub(crate) skipped: SkippedNames,
 }
 
 #[derive(Debug)]
@@ -88,42 +72,33 @@ pub(crate) fn page(
         root,
         prefix,
         after: after.unwrap_or_default(),
+        limit,
     };
     let mut way: Vec<Folder> = Vec::new();
-    way.extend(walk.enter("", &[])?);
-    let (mut keys, mut told) = (Vec::new(), false);
-    let (mut skipped, mut after_last) = (Vec::new(), Vec::new());
+    let mut keys = Vec::new();
+    let mut skipped = SkippedNames::default();
+    let mut after_last = SkippedNames::default();
+    way.extend(walk.enter(String::new(), &[], &mut after_last)?);
     while let Some(folder) = way.last_mut() {
-        let Some(entry) = folder.entries.pop() else {
-            way.pop();
+        let Some(Entry { name, is_folder }) = folder.entries.pop() else {
+            if !walk.read_on(folder)? {
+                way.pop();
+            }
             continue;
         };
-        match entry.kind {
-            Kind::Folder => {
-                let entered = walk.enter(&entry.key, &way)?;
-                way.extend(entered);
-            }
-            Kind::Odd => after_last.push(SkippedEntry::name(entry.key)),
-            Kind::Outward => {
-                // Storing a million link targets would waste memory.
-                let target = (!told).then(|| walk.outward_target(&entry.key)).flatten();
-                told = true;
-                after_last.push(SkippedEntry {
-                    name: entry.key,
-                    why: SkipReason::OutwardLink(target.unwrap_or_default()),
-                });
-            }
-            Kind::File if keys.len() == limit => {
-                let more = true;
-                return Ok(Keys { keys, more, skipped });
-            }
-            Kind::File => {
-                skipped.append(&mut after_last);
-                keys.push(entry.key);
-            }
+        let key = format!("{}{name}", folder.key);
+        if is_folder {
+            let entered = walk.enter(key, &way, &mut after_last)?;
+            way.extend(entered);
+        } else if keys.len() == limit {
+            let more = true;
+            return Ok(Keys { keys, more, skipped });
+        } else {
+            skipped.extend(std::mem::take(&mut after_last));
+            keys.push(key);
         }
     }
-    skipped.append(&mut after_last);
+    skipped.extend(after_last);
     let more = false;
     Ok(Keys { keys, more, skipped })
 }
@@ -132,12 +107,20 @@ struct Walk<'a> {
     root: &'a LocalFolder,
     prefix: &'a Path,
     after: &'a str,
+    limit: usize,
 }
 
+/// Folder on the path to the current entry.
 struct Folder {
     id: Id,
-    /// Entries still to visit, in reverse order.
+    /// Prefix of the keys in this folder: empty, or with a trailing `/`.
+    key: String,
+    /// The next entries to visit, in reverse order.
     entries: Vec<Entry>,
+    /// Maximum number of `entries`.
+    most: usize,
+    /// Name after which the folder must be read again, or `None` if no entries follow.
+    cut_at: Option<String>,
 }
 
 /// Identifies a folder regardless of the links that lead to it.
@@ -147,20 +130,63 @@ struct Id {
     inode: u64,
 }
 
+/// Entry of a folder, ordered by key.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
-    /// File key, or folder prefix with a trailing `/`.
-    key: String,
-    kind: Kind,
+    /// Name in the folder; that of a folder has a trailing `/`.
+    name: String,
+    is_folder: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+/// Type of an entry.
+enum Found {
     File,
     Folder,
     /// Invalid key, broken link or file being written.
-    Odd,
-    /// A link with a target outside of the root.
-    Outward,
+    Invalid,
+    /// Link out of the root, with the target.
+    Outward(String),
+    /// Socket, pipe or device.
+    Other,
+}
+
+/// Skipped entries of a folder.
+#[derive(Default)]
+struct FolderSkips {
+    invalid: u64,
+    /// The smallest invalid names.
+    names: BinaryHeap<String>,
+    links: u64,
+    /// The link with the smallest name, and the target.
+    first_link: Option<(String, String)>,
+}
+
+impl FolderSkips {
+    fn add_name(&mut self, key: String) {
+        self.invalid += 1;
+        self.names.push(key);
+        if self.names.len() > REPORTED {
+            self.names.pop();
+        }
+    }
+
+    fn add_link(&mut self, key: String, target: String) {
+        self.links += 1;
+        if self.first_link.as_ref().is_none_or(|(first, _)| key < *first) {
+            self.first_link = Some((key, target));
+        }
+    }
+
+    fn count_into(self, skipped: &mut SkippedNames) {
+        let mut own = SkippedNames::default();
+        self.names.into_sorted_vec().iter().for_each(|name| own.add(name));
+        own.count = self.invalid;
+        if let Some((key, target)) = &self.first_link {
+            own.links.add(key, target);
+        }
+        own.links.count = self.links;
+        skipped.extend(own);
+    }
 }
 
 impl Walk<'_> {
@@ -169,22 +195,64 @@ impl Walk<'_> {
         self.root.open(self.path(key), flags)
     }
 
-    fn outward_target(&self, key: &str) -> Option<String> {
-        self.root.outward_target(self.path(key))
-    }
-
     fn path(&self, key: &str) -> PathBuf {
         let parts = [self.prefix.as_ref(), key.trim_end_matches('/')];
         parts.into_iter().filter(|part| !part.is_empty()).collect()
     }
 
-    /// Opens a folder and reads its entries. Returns `None` if the folder is already on `way`, or was removed
-    /// since its parent was read.
-    fn enter(&self, key: &str, way: &[Folder]) -> Result<Option<Folder>, WalkError> {
-        let opened = match self.open(key, DIRECTORY) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && key.is_empty() => {
-                return Err(WalkError::NoSuchRoot);
+    /// Opens a folder and reads its first entries. Returns `None` if the folder is already on `way`, or was
+    /// removed since its parent was read. Skipped entries are counted, unless a page up to `after` did so.
+    fn enter(
+        &self,
+        key: String,
+        way: &[Folder],
+        skipped: &mut SkippedNames,
+    ) -> Result<Option<Folder>, WalkError> {
+        let Some((opened, id)) = self.open_folder(&key)? else {
+            return if key.is_empty() {
+                Err(WalkError::NoSuchRoot)
+            } else {
+                Ok(None)
+            };
+        };
+        if way.iter().any(|above| above.id == id) {
+            return Ok(None);
+        }
+        let mut folder = Folder {
+            id,
+            entries: Vec::new(),
+            most: if way.len() < SHALLOW {
+                self.limit + 1
+            } else {
+                DEEP_NAMES
+            },
+            cut_at: None,
+            key,
+        };
+        let mut skips = FolderSkips::default();
+        let is_new = self.after.is_empty() || !self.after.starts_with(&folder.key);
+        self.read(&mut folder, opened, is_new.then_some(&mut skips))?;
+        skips.count_into(skipped);
+        Ok(Some(folder))
+    }
+
+    /// Reads the next entries of a folder. Returns false at the end, or if the folder was removed or replaced.
+    fn read_on(&self, folder: &mut Folder) -> Result<bool, WalkError> {
+        if folder.cut_at.is_none() {
+            return Ok(false);
+        }
+        match self.open_folder(&folder.key)? {
+            Some((opened, id)) if id == folder.id => {
+                self.read(folder, opened, None)?;
+                Ok(true)
             }
+            _ => Ok(false),
+        }
+    }
+
+    /// Opens a folder, or returns `None` if it does not exist.
+    fn open_folder(&self, key: &str) -> Result<Option<(OwnedFd, Id)>, WalkError> {
+        let opened = match self.open(key, DIRECTORY) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened?,
         };
@@ -193,41 +261,95 @@ impl Walk<'_> {
             device: stat.st_dev,
             inode: stat.st_ino,
         };
-        if way.iter().any(|above| above.id == id) {
-            return Ok(None);
-        }
-        let mut entries = Vec::new();
-        for item in Dir::new(opened)? {
-            entries.extend(self.entry(key, &item?));
-            if entries.len() > MOST_ENTRIES {
-                return Err(WalkError::TooMany(key.trim_end_matches('/').to_owned()));
-            }
-        }
-        entries.sort_unstable_by(|a, b| b.key.cmp(&a.key));
-        Ok(Some(Folder { id, entries }))
+        Ok(Some((opened, id)))
     }
 
-    /// Classifies an entry. Returns `None` for sockets, pipes and devices, and if no key of the entry can be
-    /// on the page.
-    fn entry(&self, prefix: &str, item: &DirEntry) -> Option<Entry> {
-        let name = item.file_name().to_string_lossy();
-        if matches!(&*name, "." | "..") {
-            return None;
+    /// Reads the next entries of a folder, and counts the skipped ones into `skips` if given.
+    fn read(
+        &self,
+        folder: &mut Folder,
+        opened: OwnedFd,
+        mut skips: Option<&mut FolderSkips>,
+    ) -> Result<(), WalkError> {
+        let passed = folder.cut_at.take();
+        let mut kept: BinaryHeap<Entry> = BinaryHeap::new();
+        let mut cut = false;
+        for (number, item) in Dir::new(opened)?.enumerate() {
+            if number > MOST_ENTRIES {
+                return Err(WalkError::TooMany(folder.key.trim_end_matches('/').to_owned()));
+            }
+            let item = item?;
+            let name = item.file_name().to_string_lossy();
+            let is_beyond = kept.len() == folder.most && kept.peek().is_some_and(|last| *name > *last.name);
+            if matches!(&*name, "." | "..") || (is_beyond && skips.is_none()) {
+                cut |= is_beyond;
+                continue;
+            }
+            let key = format!("{}{name}", folder.key);
+            let entry = match self.classify(&key, &item) {
+                Found::File => Entry {
+                    name: name.into_owned(),
+                    is_folder: false,
+                },
+                Found::Folder => Entry {
+                    name: format!("{name}/"),
+                    is_folder: true,
+                },
+                Found::Invalid => {
+                    skips
+                        .as_mut()
+                        .into_iter()
+                        .for_each(|skips| skips.add_name(key.clone()));
+                    continue;
+                }
+                Found::Outward(target) => {
+                    skips
+                        .as_mut()
+                        .into_iter()
+                        .for_each(|skips| skips.add_link(key.clone(), target.clone()));
+                    continue;
+                }
+                Found::Other => continue,
+            };
+            let is_next = match &passed {
+                Some(passed) => entry.name > *passed,
+                None => self.may_have_keys(&folder.key, &entry),
+            };
+            if is_next {
+                kept.push(entry);
+            }
+            if kept.len() > folder.most {
+                kept.pop();
+                cut = true;
+            }
         }
-        let key = format!("{prefix}{name}");
-        let fine = item.file_name().to_str().is_ok() && key::checked(&key).is_ok();
-        let kind = match self.resolve(&key, item.file_type()).filter(|_| fine) {
-            None if fine && self.outward_target(&key).is_some() => Kind::Outward,
-            None => Kind::Odd,
-            Some(FileType::Directory) => Kind::Folder,
-            Some(FileType::RegularFile) if is_being_written(&name) => Kind::Odd,
-            Some(FileType::RegularFile) => Kind::File,
-            // Socket, pipe or device.
-            Some(_) => return None,
-        };
-        let key = if kind == Kind::Folder { key + "/" } else { key };
-        let inside = kind == Kind::Folder && self.after.starts_with(&key);
-        (inside || key.as_str() > self.after).then_some(Entry { key, kind })
+        folder.cut_at = kept.peek().filter(|_| cut).map(|last| last.name.clone());
+        folder.entries = kept.into_sorted_vec();
+        folder.entries.reverse();
+        Ok(())
+    }
+
+    /// Returns true if the entry is, or can contain, a key after [`Walk::after`].
+    fn may_have_keys(&self, folder: &str, entry: &Entry) -> bool {
+        let key = format!("{folder}{}", entry.name);
+        (entry.is_folder && self.after.starts_with(&key)) || key.as_str() > self.after
+    }
+
+    fn classify(&self, key: &str, item: &DirEntry) -> Found {
+        if item.file_name().to_str().is_err() || key::checked(key).is_err() {
+            return Found::Invalid;
+        }
+        let name = item.file_name().to_string_lossy();
+        match self.resolve(key, item.file_type()) {
+            None => match self.root.outward_target(self.path(key)) {
+                Some(target) => Found::Outward(target),
+                None => Found::Invalid,
+            },
+            Some(FileType::Directory) => Found::Folder,
+            Some(FileType::RegularFile) if is_being_written(&name) => Found::Invalid,
+            Some(FileType::RegularFile) => Found::File,
+            Some(_) => Found::Other,
+        }
     }
 
     /// Returns the type of an entry after following links. Returns `None` if they leave the root or are
@@ -295,15 +417,9 @@ mod tests {
         symlink(root.join("other"), root.join("real/across")).unwrap();
         symlink(root.join("real"), root.join("other/back")).unwrap();
         let found = page(&local(&root), &Path::default(), None, 100).unwrap();
-        let outward = |name: &str, target: &str| SkippedEntry {
-            name: name.to_owned(),
-            why: SkipReason::OutwardLink(target.to_owned()),
-        };
-        // Only the first link has a target.
-        assert_eq!(
-            found.skipped,
-            [outward("out.jpg", outside.to_str().unwrap()), outward("up", "")]
-        );
+        assert_eq!((found.skipped.count, found.skipped.links.count), (0, 2));
+        let first = format!("out.jpg -> {}", outside.display());
+        assert_eq!(found.skipped.links.first, first);
         let keys = found.keys;
         let expected = [
             "alias/1.jpg",
@@ -321,8 +437,8 @@ mod tests {
         let (_folder, root) = tree(&["a.jpg", "b#x.jpg", "c#1/d.jpg", "line\nbreak.jpg", "photo#12"]);
         let found = page(&local(&root), &Path::default(), None, 100).unwrap();
         assert_eq!(found.keys, ["a.jpg", "b#x.jpg", "c#1/d.jpg"]);
-        let odd = ["line\nbreak.jpg", "photo#12"].map(|name| SkippedEntry::name(name.to_owned()));
-        assert_eq!(found.skipped, odd);
+        assert_eq!(found.skipped.names, ["line\\nbreak.jpg", "photo#12"]);
+        assert_eq!(found.skipped.count, 2);
     }
 
     #[test]
@@ -342,13 +458,60 @@ mod tests {
         }
         let found = page(&local(&root), &Path::default(), None, 100).unwrap();
         assert_eq!(found.keys, ["a.jpg", "h"]);
-        let (outward, nowhere): (Vec<SkippedEntry>, Vec<SkippedEntry>) = found
-            .skipped
-            .into_iter()
-            .partition(|odd| matches!(odd.why, SkipReason::OutwardLink(_)));
-        let names = |odd: Vec<SkippedEntry>| odd.into_iter().map(|odd| odd.name).collect::<Vec<_>>();
-        assert_eq!(names(outward), ["b", "c", "d", "e"]);
-        assert_eq!(names(nowhere), ["f", "g"]);
+        assert_eq!(found.skipped.names, ["f", "g"]);
+        assert_eq!(found.skipped.links.count, 4, "b to e");
+    }
+
+    #[test]
+    fn a_folder_is_read_on_after_the_names_that_were_kept() {
+        // Empty folders and a deep path: both keep fewer names than the folders have.
+        let deep = "d/".repeat(SHALLOW);
+        let mut files: Vec<String> = (0..3 * DEEP_NAMES)
+            .map(|number| format!("{deep}{number:03}"))
+            .collect();
+        files.extend(["y".to_owned(), "z/0".to_owned()]);
+        let (_folder, root) = tree(&files.iter().map(String::as_str).collect::<Vec<_>>());
+        for number in 0..20 {
+            std::fs::create_dir(root.join(format!("e{number}"))).unwrap();
+        }
+        for limit in [1, 2, 50, 1000] {
+            let (mut seen, mut after) = (Vec::new(), None);
+            loop {
+                let found = page(&local(&root), &Path::default(), after.as_deref(), limit).unwrap();
+                assert!(
+                    found.keys.len() == limit || !found.more,
+                    "{} keys",
+                    found.keys.len()
+                );
+                seen.extend(found.keys);
+                if !found.more {
+                    break;
+                }
+                after = seen.last().cloned();
+            }
+            assert_eq!(seen, files, "pages of {limit}");
+        }
+    }
+
+    #[test]
+    fn a_folder_keeps_the_names_of_a_page_only() {
+        let files: Vec<String> = (0..100).map(|number| format!("{number:03}")).collect();
+        let (_folder, root) = tree(&files.iter().map(String::as_str).collect::<Vec<_>>());
+        let root = local(&root);
+        let walk = Walk {
+            root: &root,
+            prefix: &Path::default(),
+            after: "",
+            limit: 7,
+        };
+        let mut folder = walk
+            .enter(String::new(), &[], &mut SkippedNames::default())
+            .unwrap()
+            .unwrap();
+        assert_eq!((folder.entries.len(), folder.cut_at.as_deref()), (8, Some("007")));
+        folder.entries.clear();
+        assert!(walk.read_on(&mut folder).unwrap());
+        assert_eq!(folder.entries.last().unwrap().name, "008");
     }
 
     #[test]
@@ -358,7 +521,7 @@ mod tests {
             let (mut left_out, mut after) = (0, None);
             loop {
                 let found = page(&local(&root), &Path::default(), after.as_deref(), limit).unwrap();
-                left_out += found.skipped.len();
+                left_out += found.skipped.count;
                 after = found.keys.last().cloned();
                 if !found.more {
                     break;

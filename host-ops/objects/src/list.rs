@@ -1,10 +1,12 @@
 //! Lists a root in pages.
 
-use crate::folder::{self, SkippedEntry, WalkError};
+use crate::folder::{self, WalkError};
+use crate::hedge::Pulse;
 use crate::kind::Kind;
 use crate::local::{LocalFolder, changed};
-use crate::names::{first_storage_class, with_removed_names};
+use crate::names::{RemovedNames, first_storage_class, with_removed_names};
 use crate::open::Listing;
+use crate::room::Room;
 use crate::root::{DEADLINE, LISTING};
 use crate::scope::Scope;
 use crate::{ObjectError, key};
@@ -39,8 +41,8 @@ const MAX_EMPTY_REQUESTS: usize = MAX_COMPLETE_LISTING / LARGEST_PAGE;
 pub(crate) struct Names {
     pub(crate) objects: Vec<ObjectInfo>,
     pub(crate) next: Option<String>,
-    /// Entries skipped up to `next`, ascending.
-    pub(crate) skipped: Vec<SkippedEntry>,
+    /// Invalid names up to `next`, ascending.
+    pub(crate) skipped: Vec<String>,
     /// Entries skipped before all objects of the page.
     pub(crate) before: SkippedNames,
 }
@@ -48,7 +50,7 @@ pub(crate) struct Names {
 impl From<Names> for ObjectPage {
     fn from(names: Names) -> Self {
         let mut left_out = names.before;
-        names.skipped.iter().for_each(|odd| odd.count_into(&mut left_out));
+        names.skipped.iter().for_each(|odd| left_out.add(odd));
         Self {
             objects: names.objects,
             next: names.next,
@@ -60,8 +62,7 @@ impl From<Names> for ObjectPage {
 /// A store's answer to a listing request.
 struct Answer {
     found: Vec<ObjectMeta>,
-    /// Removed invalid names.
-    cut: Vec<String>,
+    removed: RemovedNames,
     /// True if the store has more objects.
     more: bool,
 }
@@ -72,6 +73,8 @@ pub(crate) struct Lister {
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) scope: Scope,
     pub(crate) listing: Listing,
+    /// Memory for listings.
+    pub(crate) room: Room,
     /// True if the store was found to list keys in another order than byte order.
     pub(crate) unordered: Arc<AtomicBool>,
 }
@@ -131,6 +134,10 @@ impl Lister {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Names, ObjectError> {
+        let _memory = self
+            .room
+            .enter(LISTING, folder::MEMORY, &Pulse::default())
+            .await?;
         let (folder, prefix) = (folder.clone(), self.scope.prefix.clone());
         let after = after.map(str::to_owned);
         let walk = spawn_blocking(move || folder::page(&folder, &prefix, after.as_deref(), limit));
@@ -163,8 +170,8 @@ impl Lister {
         Ok(Names {
             objects: objects.into_iter().flatten().collect(),
             next,
-            skipped: found.skipped,
-            before: SkippedNames::default(),
+            skipped: Vec::new(),
+            before: found.skipped,
         })
     }
 
@@ -189,8 +196,8 @@ impl Lister {
                 page_token: token,
                 ..PaginatedListOptions::default()
             };
-            let (answer, cut) = with_removed_names(store.list_paginated(prefix.as_deref(), options)).await;
-            let answer = answer.map_err(|error| self.scope.root.explain(&error, LISTING))?;
+            let listing = store.list_paginated(prefix.as_deref(), options);
+            let (answer, removed) = with_removed_names(&self.scope.root, &self.room, listing).await?;
             let found = &answer.result.objects;
             if !self.ascend(last.as_deref(), found) {
                 return self.list_unordered(after, limit).await;
@@ -202,7 +209,7 @@ impl Lister {
             (token, most) = (answer.page_token, LARGEST_PAGE);
             let answer = Answer {
                 found: answer.result.objects,
-                cut,
+                removed,
                 more: token.is_some(),
             };
             let page = self.cut_to(answer, after, limit);
@@ -229,7 +236,7 @@ impl Lister {
             .map_err(|error| self.scope.root.explain(&error, LISTING))?;
         let answer = Answer {
             found,
-            cut: Vec::new(),
+            removed: RemovedNames::default(),
             more: false,
         };
         Ok(self.cut_to(answer, after, limit))
@@ -239,8 +246,7 @@ impl Lister {
     /// list keys in byte order. A caller that received pages before the order was known must begin again,
     /// because keys may have been skipped.
     async fn list_unordered(&self, after: Option<&str>, limit: usize) -> Result<Names, ObjectError> {
-        let (found, cut) = self.everything().await;
-        let found = found.map_err(|error| self.scope.root.explain(&error, LISTING))?;
+        let (found, removed) = self.everything().await?;
         if found.len() > MAX_COMPLETE_LISTING {
             return Err(self.scope.root.failed(LISTING, no_progress_reason(0)));
         }
@@ -250,7 +256,7 @@ impl Lister {
             return Err(self.scope.root.failed(LISTING, reason));
         }
         let more = false;
-        Ok(self.cut_to(Answer { found, cut, more }, after, limit))
+        Ok(self.cut_to(Answer { found, removed, more }, after, limit))
     }
 
     /// Returns true if the keys are in byte order and come after `last`.
@@ -266,20 +272,15 @@ impl Lister {
 
     /// Lists up to [`MAX_COMPLETE_LISTING`] objects, plus an extra one to detect larger stores, and the
     /// invalid names.
-    async fn everything(&self) -> (object_store::Result<Vec<ObjectMeta>>, Vec<String>) {
+    async fn everything(&self) -> Result<(Vec<ObjectMeta>, RemovedNames), ObjectError> {
         let prefix = (!self.scope.prefix.is_root()).then_some(&self.scope.prefix);
-        with_removed_names(
-            self.store
-                .list(prefix)
-                .take(MAX_COMPLETE_LISTING + 1)
-                .try_collect(),
-        )
-        .await
+        let listing = self.store.list(prefix).take(MAX_COMPLETE_LISTING + 1);
+        with_removed_names(&self.scope.root, &self.room, listing.try_collect()).await
     }
 
     async fn list_whole(&self, after: Option<&str>, limit: usize) -> Result<Names, ObjectError> {
-        let (found, cut) = self.everything().await;
-        let found = found.map_err(|error| match self.scope.root.explain(&error, LISTING) {
+        let everything = self.everything().await;
+        let (found, removed) = everything.map_err(|error| match error {
             ObjectError::Store { root, reason, .. } | ObjectError::Unsupported { root, reason, .. } => {
                 ObjectError::NoListing { root, reason }
             }
@@ -293,16 +294,16 @@ impl Lister {
             });
         }
         let more = false;
-        Ok(self.cut_to(Answer { found, cut, more }, after, limit))
+        Ok(self.cut_to(Answer { found, removed, more }, after, limit))
     }
 
     /// Returns the first `limit` objects after `after` in key order. Objects whose names are not valid keys
     /// do not count, and are returned as skipped.
     fn cut_to(&self, answer: Answer, after: Option<&str>, limit: usize) -> Names {
-        let Answer { found, cut, more } = answer;
+        let Answer { found, removed, more } = answer;
         let new = |key: &str| after.is_none_or(|after| key > after);
         let below = |name: String| self.scope.below(&name).map(str::to_owned);
-        let mut odd: Vec<String> = cut.into_iter().filter_map(below).collect();
+        let mut odd: Vec<String> = removed.names.into_iter().filter_map(below).collect();
         let mut objects: Vec<ObjectInfo> = found.into_iter().filter_map(|meta| self.object(meta)).collect();
         // Some stores restart the listing for each page.
         objects.retain(|object| new(&object.sample.key));
@@ -326,7 +327,7 @@ impl Lister {
         Names {
             objects,
             next,
-            skipped: odd.into_iter().map(SkippedEntry::name).collect(),
+            skipped: odd,
             before: SkippedNames::default(),
         }
     }

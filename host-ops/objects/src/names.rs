@@ -1,16 +1,24 @@
-//! Removes names that are not valid keys from the listings of stores.
+//! Bounds the answers of stores, and removes names that are not valid keys from their listings.
 //!
 //! `object_store` fails a listing because of a single invalid name (an empty segment, `.`, `..` or a control
 //! character), and reads `a/` and `/a` as `a`. Such entries are therefore removed from the response before it
 //! is parsed, and their names are returned to the caller.
 
+use crate::ObjectError;
 use crate::codes::storage_class;
+use crate::hedge::Pulse;
+use crate::room::{Guard, Room};
+use crate::root::{LISTING, Root};
+use crate::store::LARGEST_READ;
 use crate::tls::ensure_provider;
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
+use http::Method;
+use http_body_util::{BodyExt, Limited};
 use object_store::client::{
-    ClientOptions, HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService,
-    ReqwestConnector,
+    ClientOptions, HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
+    HttpResponseBody, HttpService, ReqwestConnector,
 };
 use object_store::path::Path;
 use percent_encoding::percent_decode_str;
@@ -19,9 +27,22 @@ use quick_xml::escape::unescape;
 use quick_xml::events::Event;
 use std::cell::RefCell;
 
+/// Maximum bytes of the answers to a listing: a web server's 100,000 objects of 670 bytes each. Other
+/// stores send pages of 1,000 objects, about 1 MB.
+const LARGEST_LISTING: u64 = 64 << 20;
+
+/// Memory per byte of an answer: the text, a copy without invalid names, and the objects before and after conversion.
+const MEMORY_PER_BYTE: u64 = 4;
+
+/// Step of a listing's reservation in bytes. The first one covers a page with usual names.
+const STEP: u64 = 2 << 20;
+
+/// Maximum size of errors, credentials and confirmations in bytes.
+const LARGEST_ANSWER: u64 = 64 << 10;
+
 tokio::task_local! {
-    /// Names removed from the responses to the listing that the current task awaits.
-    static CUT: RefCell<Vec<String>>;
+    /// The listing that the current task awaits.
+    static LISTED: RefCell<ListedAnswers>;
 
     /// Storage class of the first object in the responses to the listing that the current task awaits.
     static CLASS: RefCell<Option<String>>;
@@ -36,16 +57,84 @@ pub(crate) async fn first_storage_class<T>(listing: impl Future<Output = T>) -> 
     CLASS.scope(RefCell::default(), collected).await
 }
 
-/// Runs `listing` and returns the result with the removed names.
-pub(crate) async fn with_removed_names<T>(listing: impl Future<Output = T>) -> (T, Vec<String>) {
-    let collected = async {
-        let result = listing.await;
-        (result, CUT.with(RefCell::take))
-    };
-    CUT.scope(RefCell::default(), collected).await
+/// Answers to the requests of a listing.
+struct ListedAnswers {
+    root: String,
+    room: Room,
+    /// Bytes received.
+    bytes: u64,
+    removed: RemovedNames,
+    /// The reason to give up.
+    refusal: Option<ObjectError>,
 }
 
-/// HTTP connector of `object_store` that reduces listings to names that [`Path`] can represent.
+/// Names removed from a listing.
+#[derive(Default)]
+pub(crate) struct RemovedNames {
+    pub(crate) names: Vec<String>,
+    /// Memory of the listing.
+    memory: Vec<Guard>,
+}
+
+impl ListedAnswers {
+    /// Counts `bytes` more bytes and reserves memory.
+    ///
+    /// # Errors
+    /// Returns an error if the listing is too long, or if no memory is available.
+    fn receive(&mut self, bytes: u64) -> Result<(), ObjectError> {
+        self.room.count_read(bytes);
+        self.bytes += bytes;
+        if self.bytes > LARGEST_LISTING {
+            return Err(ObjectError::LongListing {
+                root: self.root.clone(),
+                limit: LARGEST_LISTING,
+            });
+        }
+        while self.bytes * MEMORY_PER_BYTE > self.removed.memory.len() as u64 * STEP {
+            let more = self.room.grow(LISTING, STEP)?;
+            self.removed.memory.push(more.unwrap_or_else(|| Box::new(())));
+        }
+        Ok(())
+    }
+}
+
+/// Runs `listing` in memory from `room`, and returns the result with the removed names.
+///
+/// # Errors
+/// Returns the explained error of the store, [`ObjectError::LongListing`] if the store's answers are too long, and
+/// [`ObjectError::OutOfBudget`] if no memory is available.
+pub(crate) async fn with_removed_names<T>(
+    root: &Root,
+    room: &Room,
+    listing: impl Future<Output = object_store::Result<T>>,
+) -> Result<(T, RemovedNames), ObjectError> {
+    let first = room.enter(LISTING, STEP, &Pulse::default()).await?;
+    let answers = ListedAnswers {
+        root: root.shown.clone(),
+        room: room.clone(),
+        bytes: 0,
+        removed: RemovedNames {
+            names: Vec::new(),
+            memory: vec![first.unwrap_or_else(|| Box::new(()))],
+        },
+        refusal: None,
+    };
+    let collected = async {
+        let result = listing.await;
+        let (removed, refusal) = LISTED.with(|answers| {
+            let mut answers = answers.borrow_mut();
+            (std::mem::take(&mut answers.removed), answers.refusal.take())
+        });
+        match (result, refusal) {
+            (Ok(result), _) => Ok((result, removed)),
+            (Err(_), Some(refusal)) => Err(refusal),
+            (Err(error), None) => Err(root.explain(&error, LISTING)),
+        }
+    };
+    LISTED.scope(RefCell::new(answers), collected).await
+}
+
+/// HTTP connector of `object_store` that bounds answers, and reduces listings to names that [`Path`] can represent.
 #[derive(Debug)]
 pub(crate) struct Connector;
 
@@ -57,7 +146,7 @@ impl HttpConnector for Connector {
     }
 }
 
-/// HTTP service that removes entries that [`Path`] cannot represent from listings.
+/// HTTP service that bounds the bytes of answers, and removes entries that [`Path`] cannot represent from listings.
 #[derive(Debug)]
 pub(crate) struct Filter(HttpClient);
 
@@ -78,25 +167,63 @@ impl HttpService for Filter {
         {
             headers.remove("authorization");
         }
-        let answer = self.0.execute(request).await?;
-        let cuts = CUT.try_with(|_| ()).is_ok();
+        let is_get = request.method() == Method::GET;
+        let (parts, body) = self.0.execute(request).await?.into_parts();
+        let is_listing = LISTED.try_with(|_| ()).is_ok();
         let classes = CLASS.try_with(|_| ()).is_ok();
-        if !(cuts || classes) || !answer.status().is_success() {
-            return Ok(answer);
-        }
-        let (parts, body) = answer.into_parts();
-        let mut body = body.bytes().await?;
-        if classes {
-            let found = storage_class(&String::from_utf8_lossy(&body));
-            CLASS.with(|class| class.replace(found));
-        }
-        if cuts {
-            let (kept, mut names) = remove_invalid_entries(body);
-            CUT.with(|all| all.borrow_mut().append(&mut names));
-            body = kept;
-        }
-        Ok(HttpResponse::from_parts(parts, body.into()))
+        let body = match parts.status.is_success() {
+            true if is_listing => {
+                let (kept, mut names) = remove_invalid_entries(received(body).await?);
+                LISTED.with(|answers| answers.borrow_mut().removed.names.append(&mut names));
+                kept.into()
+            }
+            true if classes => {
+                let body = bounded(body, LARGEST_ANSWER).bytes().await?;
+                let found = storage_class(&String::from_utf8_lossy(&body));
+                CLASS.with(|class| class.replace(found));
+                body.into()
+            }
+            // `fetch` enforces the exact size.
+            true if is_get => bounded(body, LARGEST_READ),
+            _ => bounded(body, LARGEST_ANSWER),
+        };
+        Ok(HttpResponse::from_parts(parts, body))
     }
+}
+
+/// Returns a body that fails after `limit` bytes.
+fn bounded(body: HttpResponseBody, limit: u64) -> HttpResponseBody {
+    let most = usize::try_from(limit).unwrap_or(usize::MAX);
+    let body = Limited::new(body, most).map_err(move |error| match error.downcast::<HttpError>() {
+        Ok(error) => *error,
+        Err(_) => HttpError::new(HttpErrorKind::Decode, AnswerTooLong { limit }),
+    });
+    HttpResponseBody::new(body)
+}
+
+/// An answer exceeds [`LARGEST_ANSWER`] or [`LARGEST_READ`].
+#[derive(Debug, thiserror::Error)]
+#[error("the store's answer has more than {limit} bytes; check that the address is that of a store")]
+struct AnswerTooLong {
+    limit: u64,
+}
+
+/// Receives an answer to the listing that the current task awaits.
+async fn received(body: HttpResponseBody) -> Result<Bytes, HttpError> {
+    let mut pieces = body.bytes_stream();
+    let mut bytes = BytesMut::new();
+    while let Some(piece) = pieces.next().await {
+        let piece = piece?;
+        let refused = LISTED.with(|answers| {
+            let mut answers = answers.borrow_mut();
+            let received = answers.receive(piece.len() as u64);
+            answers.refusal = received.clone().err();
+            received
+        });
+        refused.map_err(|error| HttpError::new(HttpErrorKind::Decode, error))?;
+        bytes.extend_from_slice(&piece);
+    }
+    Ok(bytes.freeze())
 }
 
 /// Removes entries with invalid names from a listing of S3, Google, Azure or WebDAV, and returns the new body

@@ -13,7 +13,7 @@ const PULSE_INTERVAL: Duration = Duration::from_millis(200);
 /// Reservation, released on drop.
 pub type Guard = Box<dyn Send + Sync>;
 
-/// Provider of memory for reading objects.
+/// Provider of memory for reads and listings, which also counts what is read.
 pub trait ReadRoom: Send + Sync + 'static {
     /// Waits for `bytes` of memory, which stay reserved until the guard is dropped.
     ///
@@ -25,6 +25,16 @@ pub trait ReadRoom: Send + Sync + 'static {
     /// Reserves `bytes` for data that is cached for later requests. Returns `None` if the memory is needed
     /// elsewhere.
     fn try_reserve(&self, bytes: u64) -> Option<Guard>;
+
+    /// Reserves `bytes` more for data of unknown size, next to a reservation that is held. Does not wait, because
+    /// two holders could wait for each other.
+    ///
+    /// # Errors
+    /// Returns an error if the memory is not available now.
+    fn grow(&self, bytes: u64) -> Result<Guard, OpError>;
+
+    /// Counts `bytes` that arrived from the store, kept or not.
+    fn count_read(&self, bytes: u64);
 }
 
 /// Memory for a store's reads: reserved through a [`ReadRoom`], or unaccounted if `None`.
@@ -56,6 +66,25 @@ impl Room {
             None => Some(Box::new(())),
             Some(room) => room.try_reserve(bytes),
         }
+    }
+
+    /// Counts `bytes` that arrived from the store.
+    pub(crate) fn count_read(&self, bytes: u64) {
+        if let Some(room) = &self.0 {
+            room.count_read(bytes);
+        }
+    }
+
+    /// Reserves `bytes` more for `key`, without waiting.
+    ///
+    /// # Errors
+    /// Returns [`ObjectError::OutOfBudget`] if the memory is not available now.
+    pub(crate) fn grow(&self, key: &str, bytes: u64) -> Result<Option<Guard>, ObjectError> {
+        let grown = self.0.as_ref().map(|room| room.grow(bytes)).transpose();
+        grown.map_err(|error| ObjectError::OutOfBudget {
+            key: key.to_owned(),
+            error,
+        })
     }
 
     /// Waits for `bytes` of memory for reading `key`. `pulse` keeps beating meanwhile, so that a request that

@@ -51,6 +51,19 @@ pub enum ClientError {
         /// Deadline in seconds.
         seconds: u64,
     },
+    /// The host took an upload at less than the minimum rate.
+    #[error(
+        "{} took less than {bytes} bytes of an upload in {seconds} s, which is too slow; check the link, or use another host",
+        at(host)
+    )]
+    SlowUpload {
+        /// The host.
+        host: String,
+        /// Size of the upload in bytes.
+        bytes: u64,
+        /// Deadline in seconds.
+        seconds: u64,
+    },
     /// The connection broke or the answer ended early.
     #[error("the answer from {} was cut off: {reason}", at(host))]
     Interrupted {

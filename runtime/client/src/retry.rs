@@ -215,6 +215,7 @@ fn kind(error: &ClientError) -> FailureKind {
         | ClientError::Authorities { .. }
         | ClientError::Token { .. }
         | ClientError::Upload { .. }
+        | ClientError::SlowUpload { .. }
         | ClientError::Lost { .. }
         | ClientError::Preprocess { .. }
         | ClientError::Ended { .. } => FailureKind::Final,

@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
+use tokio::time::timeout_at;
 
 /// Bytes handed to the connection at a time: small enough that a slow link shows progress well within a
 /// deadline.
@@ -114,16 +115,24 @@ impl Sending<'_> {
     async fn send(&self) -> Result<Option<u64>, ClientError> {
         let mut attempts = Attempts::new(RetryPolicy::default(), self.transport.seen());
         let mut reached = None;
+        let mut progress_at = 0;
+        let mut left = self
+            .transport
+            .peer()
+            .deadlines
+            .upload_of(self.upload.bytes.len() as u64);
         loop {
             let outcome = match self.stored().await {
                 Ok(Stored::All) => return Ok(reached),
                 Ok(Stored::Bytes(offset)) => {
-                    if reached.is_some_and(|reached| offset > reached) {
+                    // Smaller steps do not count as progress, because they could go on for days.
+                    if offset >= progress_at + PIECE as u64 {
+                        progress_at = offset;
                         attempts.reset();
                     }
                     reached = Some(offset);
                     let token = self.transport.token();
-                    match self.put(offset).await {
+                    match self.put(offset, &mut left).await {
                         // The transport cannot repeat a streamed body, so the retry with the new token starts
                         // here.
                         Err(error)
@@ -138,6 +147,7 @@ impl Sending<'_> {
             };
             match outcome {
                 Ok(()) => return Ok(reached),
+                Err(error @ ClientError::SlowUpload { .. }) => return Err(self.named(error)),
                 Err(error) => self.wait(&mut attempts, error, reached.unwrap_or(0)).await?,
             }
         }
@@ -166,8 +176,9 @@ impl Sending<'_> {
         ))
     }
 
-    /// Sends the bytes from `offset` on and waits for the host's confirmation.
-    async fn put(&self, offset: u64) -> Result<(), ClientError> {
+    /// Sends the bytes from `offset` on within `left`, which decreases by the duration, and waits for the host's
+    /// confirmation.
+    async fn put(&self, offset: u64, left: &mut Duration) -> Result<(), ClientError> {
         let transport = self.transport;
         let (progress, watched) = watch::channel(0_usize);
         let mut rest = self.upload.bytes.clone();
@@ -188,11 +199,44 @@ impl Sending<'_> {
             ..Call::new(Method::PUT, &self.upload.path)
         };
         let answer = async { transport.upload(call).await?.whole().await };
-        let deadlines = transport.peer().deadlines;
-        tokio::select! {
+        let begun = tokio::time::Instant::now();
+        let mut taken = None;
+        let answered = tokio::select! {
             answered = answer => answered.map(drop),
-            () = stalled(watched, deadlines.idle, deadlines.answer) => {
-                Err(transport.peer().silent("receiving an upload", deadlines.idle))
+            error = self.stalled(watched, begun + *left, &mut taken) => Err(error),
+        };
+        let ended = taken.unwrap_or_else(tokio::time::Instant::now);
+        *left = left.saturating_sub(ended.duration_since(begun));
+        answered
+    }
+
+    /// Completes with an error if no piece is taken for a while, if some are not taken `until` then, or if the
+    /// host does not answer after all pieces were `taken`.
+    async fn stalled(
+        &self,
+        mut pieces: watch::Receiver<usize>,
+        until: tokio::time::Instant,
+        taken: &mut Option<tokio::time::Instant>,
+    ) -> ClientError {
+        let peer = self.transport.peer();
+        loop {
+            let idle = tokio::time::Instant::now() + peer.deadlines.idle;
+            match timeout_at(idle.min(until), pieces.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => {
+                    *taken = Some(tokio::time::Instant::now());
+                    tokio::time::sleep(peer.deadlines.answer).await;
+                    return peer.silent("receiving an upload", peer.deadlines.answer);
+                }
+                Err(_) if idle < until => return peer.silent("receiving an upload", peer.deadlines.idle),
+                Err(_) => {
+                    let bytes = self.upload.bytes.len() as u64;
+                    return ClientError::SlowUpload {
+                        host: peer.name.clone(),
+                        bytes,
+                        seconds: peer.deadlines.upload_of(bytes).as_secs(),
+                    };
+                }
             }
         }
     }
@@ -290,16 +334,5 @@ fn may_differ(error: &ClientError, offset: u64) -> bool {
             ..
         } => offset > 0,
         _ => false,
-    }
-}
-
-/// Completes if no piece is taken for `idle`, or `answer` after all pieces were taken.
-async fn stalled(mut pieces: watch::Receiver<usize>, idle: Duration, answer: Duration) {
-    loop {
-        match tokio::time::timeout(idle, pieces.changed()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) => return tokio::time::sleep(answer).await,
-            Err(_) => return,
-        }
     }
 }

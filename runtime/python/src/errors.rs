@@ -57,7 +57,8 @@ fn class_with_details(error: &ClientError, details: &Bound<'_, PyDict>) -> PyRes
         | ClientError::Silent { .. }
         | ClientError::Interrupted { .. }
         | ClientError::Leaving { .. }
-        | ClientError::Upload { .. } => "Unreachable",
+        | ClientError::Upload { .. }
+        | ClientError::SlowUpload { .. } => "Unreachable",
         ClientError::NoHost { source, .. } => class_with_details(source, details)?,
         ClientError::Refused { class, status, .. } => {
             details.set_item("kind", class_name(*class))?;

@@ -1,6 +1,6 @@
 //! Types of the admin interface between `frostline admin` and hosts.
 
-use crate::MemoryLoad;
+use crate::{MemoryLoad, bounded};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -35,8 +35,10 @@ pub struct TokenInfo {
 #[serde(deny_unknown_fields)]
 pub struct NewTenant {
     /// Tenant name: `[a-z0-9][a-z0-9._-]{0,62}`.
+    #[serde(deserialize_with = "bounded::name")]
     pub name: String,
     /// Readable data roots.
+    #[serde(deserialize_with = "bounded::data")]
     pub data: Vec<String>,
     /// Lifetime of the first token in seconds. `None` means no expiration.
     #[serde(default)]
@@ -51,7 +53,7 @@ pub struct NewTenant {
 #[serde(deny_unknown_fields)]
 pub struct TenantChange {
     /// New list of data roots. It replaces the previous list.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounded::data")]
     pub data: Option<Vec<String>>,
     /// True to reject requests of the tenant.
     #[serde(default)]
@@ -177,7 +179,7 @@ pub struct TenantActivity {
     pub extractions: u64,
     /// Number of answered samples since the host started.
     pub samples: u64,
-    /// Bytes sent for extractions, probes and listings since the host started.
+    /// Bytes of all answers sent since the host started.
     pub answer_bytes: u64,
     /// CPU time of guest code in seconds.
     pub cpu_seconds: f64,

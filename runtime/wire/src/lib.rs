@@ -3,6 +3,7 @@
 
 mod admin;
 mod batch;
+mod bounded;
 mod buffers;
 mod checksum;
 mod columns;

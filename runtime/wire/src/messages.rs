@@ -1,4 +1,4 @@
-use crate::{Encoding, Split};
+use crate::{Encoding, Split, bounded};
 use frostline_tensor::{ObjectInfo, SampleRef, Terms, View};
 use serde::{Deserialize, Serialize};
 
@@ -6,8 +6,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct UploadRef {
     /// Upload name: `[a-z0-9][a-z0-9._-]{0,62}`.
+    #[serde(deserialize_with = "bounded::name")]
     pub name: String,
     /// SHA-256 of the content in lower-case hexadecimal.
+    #[serde(deserialize_with = "bounded::sha256")]
     pub sha256: String,
 }
 
@@ -75,9 +77,9 @@ pub struct DescriptionRequest {
     pub guest: UploadRef,
     /// Reference to the model.
     pub model: UploadRef,
-    /// Text passed to the guest without changes. The stock guest accepts a JSON `PixelSpec` or an empty
-    /// string.
-    #[serde(default)]
+    /// Text of up to 64 KiB passed to the guest without changes. The stock guest accepts a JSON `PixelSpec` or
+    /// an empty string.
+    #[serde(default, deserialize_with = "bounded::parameters")]
     pub parameters: String,
 }
 
@@ -86,6 +88,7 @@ pub struct DescriptionRequest {
 #[serde(deny_unknown_fields)]
 pub struct ExtractionRequest {
     /// Object store URL of the data root. The tenant must have access.
+    #[serde(deserialize_with = "bounded::root")]
     pub root: String,
     /// Split of the network.
     pub split: Split,
@@ -95,8 +98,8 @@ pub struct ExtractionRequest {
     /// Reference to the model. Not required for the split `none`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<UploadRef>,
-    /// Text passed to the guest without changes.
-    #[serde(default)]
+    /// Text of up to 64 KiB passed to the guest without changes.
+    #[serde(default, deserialize_with = "bounded::parameters")]
     pub parameters: String,
     /// Encoding of activations.
     #[serde(default)]
@@ -143,8 +146,9 @@ impl RequestedSample {
 #[serde(deny_unknown_fields)]
 struct FlatSample {
     position: u32,
+    #[serde(deserialize_with = "bounded::key")]
     key: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounded::etag")]
     etag: Option<String>,
 }
 

@@ -1,6 +1,6 @@
 //! Measured cost of a network on a machine.
 
-use crate::{RequestedSample, UploadRef};
+use crate::{RequestedSample, UploadRef, bounded};
 use frostline_tensor::{Precision, View};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -11,15 +11,17 @@ use std::collections::BTreeMap;
 #[serde(deny_unknown_fields)]
 pub struct ProfileRequest {
     /// Data root of the samples.
+    #[serde(deserialize_with = "bounded::root")]
     pub root: String,
     /// Reference to the guest, which defines the preprocessing.
     pub guest: UploadRef,
     /// Reference to the model.
     pub model: UploadRef,
-    /// Text passed to the guest without changes.
-    #[serde(default)]
+    /// Text of up to 64 KiB passed to the guest without changes.
+    #[serde(default, deserialize_with = "bounded::parameters")]
     pub parameters: String,
     /// Cuts to measure, in execution order.
+    #[serde(deserialize_with = "bounded::cuts")]
     pub cuts: Vec<String>,
     /// Real samples for measuring sizes and decoding. A small number is sufficient.
     pub samples: Vec<RequestedSample>,

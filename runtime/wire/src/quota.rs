@@ -54,6 +54,8 @@ pub enum QuotaKey {
     DeviceSecondsPerDay,
     /// Bytes sent to the tenant per day (UTC), summed over all hosts with the same state.
     BytesPerDay,
+    /// Bytes read from stores for the tenant per day (UTC), summed over all hosts with the same state.
+    ReadBytesPerDay,
 }
 
 /// Unit of a [`QuotaKey`].
@@ -110,7 +112,8 @@ impl QuotaKey {
             | Self::ObjectBytes
             | Self::OutputBytes
             | Self::LogBytes
-            | Self::BytesPerDay => QuotaUnit::Bytes,
+            | Self::BytesPerDay
+            | Self::ReadBytesPerDay => QuotaUnit::Bytes,
         }
     }
 }

@@ -1,8 +1,9 @@
-use serde::{Deserialize, Serialize};
+use crate::bounded;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Split of the network between host and trainer.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[serde(into = "String")]
 pub enum Split {
     /// The host sends raw objects. The trainer does all processing.
     None,
@@ -10,6 +11,12 @@ pub enum Split {
     Input,
     /// The host also computes the layers up to this cut.
     Cut(String),
+}
+
+impl<'de> Deserialize<'de> for Split {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        bounded::split::<String, D>(from).map(Self::from)
+    }
 }
 
 impl From<String> for Split {

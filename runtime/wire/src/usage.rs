@@ -11,9 +11,9 @@ pub struct Usage {
     pub device_seconds: f64,
     /// CPU time of guest code in seconds.
     pub guest_cpu_seconds: f64,
-    /// Bytes read from stores.
+    /// Bytes read from stores: objects, including those read through for an index, and listings.
     pub read_bytes: u64,
-    /// Bytes sent for extractions, probes and listings.
+    /// Bytes of all answers sent.
     pub sent_bytes: u64,
     /// Number of answered images, including bad ones.
     pub images: u64,

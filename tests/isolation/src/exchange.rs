@@ -91,7 +91,11 @@ pub(crate) fn listing(scene: &Scene, root: &str) -> Result<RawRequest> {
 }
 
 pub(crate) async fn run(scene: &Scene, ask: BuildRequest) -> Result<CaseResult> {
-    let sent = ask(scene)?;
+    send(scene, ask(scene)?).await
+}
+
+/// Sends a request over a new connection and returns the result.
+pub(crate) async fn send(scene: &Scene, sent: RawRequest) -> Result<CaseResult> {
     let mut stream = TcpStream::connect(scene.address()?).await?;
     // The host may answer and close the connection before reading everything.
     let written = tokio::time::timeout(TIMEOUT, stream.write_all(&sent.bytes))

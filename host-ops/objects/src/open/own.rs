@@ -61,9 +61,6 @@ const SESSION: Duration = Duration::from_secs(3600);
 /// Remaining session duration that triggers a new session.
 const BEFORE_ITS_END: Duration = Duration::from_secs(600);
 
-/// Maximum size of a token service's answer in bytes. Real answers have some 2 KB.
-const LARGEST_ANSWER: usize = 64 << 10;
-
 /// Keys from a file, reloaded when it changes.
 pub(super) struct FileKeys {
     file: KeysFile,
@@ -188,8 +185,7 @@ impl AssumedRole {
             return Err(failed(format!("status code: {status}")));
         }
         let body = answer.into_body().bytes().await.map_err(failed)?;
-        let keys = (body.len() <= LARGEST_ANSWER).then(|| keys_of(&body)).flatten();
-        keys.ok_or_else(|| failed("the answer contains no keys"))
+        keys_of(&body).ok_or_else(|| failed("the answer contains no keys"))
     }
 }
 

@@ -90,6 +90,7 @@ impl Store {
             store: Arc::clone(&store),
             scope: scope.clone(),
             listing,
+            room: Room::default(),
             unordered: Arc::default(),
         };
         Ok(Self {
@@ -103,12 +104,19 @@ impl Store {
         })
     }
 
-    /// Returns this store with reads into memory from `room`. Memory is reserved before the first byte of an
-    /// object is read, and released when all bytes are dropped.
+    /// Returns this store with reads and listings into memory from `room`, which also counts the bytes that are
+    /// read. Memory is reserved before the first byte of an object is read, and released when all bytes are
+    /// dropped.
     #[must_use]
     pub fn reading_into(&self, room: Arc<dyn ReadRoom>) -> Self {
+        let room = Room(Some(room));
+        let lister = Lister {
+            room: room.clone(),
+            ..self.lister.clone()
+        };
         Self {
-            room: Room(Some(room)),
+            room,
+            lister,
             ..self.clone()
         }
     }
@@ -193,8 +201,9 @@ impl Store {
     ///
     /// # Errors
     /// Returns [`ObjectError::TooMany`] if a folder has more than a million entries or a web server lists
-    /// more than 100,000 objects, [`ObjectError::NoListing`] if a web server does not list its files, and
-    /// other errors if the store fails.
+    /// more than 100,000 objects, [`ObjectError::LongListing`] if it lists more than 64 MiB,
+    /// [`ObjectError::NoListing`] if a web server does not list its files, [`ObjectError::OutOfBudget`] if no
+    /// memory is available, and other errors if the store fails.
     pub async fn list(&self, after: Option<&str>, limit: usize) -> Result<ObjectPage, ObjectError> {
         Ok(self.lister.page(after, limit).await?.into())
     }

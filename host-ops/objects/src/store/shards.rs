@@ -4,7 +4,6 @@ use super::Store;
 use crate::fetch::ReadRequest;
 use crate::hedge::Pulse;
 use crate::list::LARGEST_PAGE;
-use crate::room::Room;
 use crate::root::LISTING;
 use crate::shards::{
     ArchiveError, Entry, Index, IndexBuilder, LARGEST_INDEX, ReservedIndex, SampleName, ShardVersion,
@@ -108,14 +107,14 @@ impl Store {
                 if page.is_full() || (!page.objects.is_empty() && Instant::now() > until) {
                     return Ok(page.cut_short());
                 }
-                while let Some(odd) = odd.next_if(|odd| odd.name < shard.sample.key) {
-                    odd.count_into(&mut page.skipped_after);
+                while let Some(odd) = odd.next_if(|odd| **odd < shard.sample.key) {
+                    page.skipped_after.add(odd);
                 }
                 if let Some(index) = unless_removed(self.index(shard).await)? {
                     page.enter(shard, &index.index);
                 }
             }
-            odd.for_each(|odd| odd.count_into(&mut page.skipped_after));
+            odd.for_each(|odd| page.skipped_after.add(odd));
             match listed.next {
                 Some(next) => after_shard = Some(next),
                 // The last shard can exceed the page.
@@ -215,7 +214,8 @@ impl Store {
                 range: Some(number * RANGE..((number + 1) * RANGE).min(shard.size)),
                 etag: shard.sample.etag.clone(),
                 limit: RANGE,
-                room: Room::default(),
+                room: self.room.clone(),
+                covered: true,
             };
             async move {
                 let got = self.fetcher.get(&wanted);

@@ -206,3 +206,9 @@ pub(crate) fn whole(body: impl Into<Bytes>) -> UnsyncBoxBody<Bytes, io::Error> {
         .map_err(|never| match never {})
         .boxed_unsync()
 }
+
+/// A body that never ends.
+pub(crate) fn endless() -> UnsyncBoxBody<Bytes, io::Error> {
+    let piece = || Ok(Frame::data(Bytes::from_static(&[b' '; 16 << 10])));
+    StreamBody::new(stream::repeat_with(piece)).boxed_unsync()
+}

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use frostline_objects::{Guard, LARGEST_READ, ObjectError, ReadRoom, Store};
 use frostline_tensor::{BoxFuture, Layout, ObjectInfo, OpError, SampleRef};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::Notify;
 
 /// Returns an archive of `count` labeled photos with different contents.
@@ -54,7 +54,7 @@ async fn a_shard_removed_during_the_listing_is_left_out() {
     let store = server.open("s3://photos");
     // The read of the first shard removes the second one, which is already listed.
     let contents = server.contents.clone();
-    let room = RemovingRoom(move || contents.remove("b.tar"));
+    let room = RemovingRoom(AtomicU64::new(0), move || contents.remove("b.tar"));
     let objects = all(&store.reading_into(Arc::new(room)), Layout::Shards, 1000).await;
     let keys: Vec<&str> = objects.iter().map(|object| object.sample.key.as_str()).collect();
     assert_eq!(
@@ -68,14 +68,22 @@ async fn a_shard_removed_during_the_listing_is_left_out() {
     );
 }
 
-/// Memory that calls a function when it is reserved.
-struct RemovingRoom<F>(F);
+/// Memory that calls a function when it is reserved after the listing.
+struct RemovingRoom<F>(AtomicU64, F);
 
 impl<F: Fn() + Send + Sync + 'static> ReadRoom for RemovingRoom<F> {
     fn reserve(&self, _: u64) -> BoxFuture<Result<Guard, OpError>> {
-        (self.0)();
+        if self.0.fetch_add(1, Ordering::SeqCst) > 0 {
+            (self.1)();
+        }
         Box::pin(std::future::ready(Ok(Box::new(()) as Guard)))
     }
+
+    fn grow(&self, _: u64) -> Result<Guard, OpError> {
+        Ok(Box::new(()))
+    }
+
+    fn count_read(&self, _: u64) {}
 
     fn try_reserve(&self, _: u64) -> Option<Guard> {
         None
@@ -192,6 +200,7 @@ async fn a_shard_is_read_through_once() {
 struct Counted {
     lent: Arc<AtomicU64>,
     most: AtomicU64,
+    read: AtomicU64,
 }
 
 /// Lent bytes, returned on drop.
@@ -219,6 +228,14 @@ impl ReadRoom for Counted {
     fn try_reserve(&self, bytes: u64) -> Option<Guard> {
         Some(self.lend(bytes))
     }
+
+    fn grow(&self, bytes: u64) -> Result<Guard, OpError> {
+        Ok(self.lend(bytes))
+    }
+
+    fn count_read(&self, bytes: u64) {
+        self.read.fetch_add(bytes, Ordering::SeqCst);
+    }
 }
 
 #[tokio::test]
@@ -242,6 +259,12 @@ async fn a_shard_is_read_through_once_from_whatever_folder_and_in_memory_that_is
         room.most.load(Ordering::SeqCst) >= 2 * size,
         "the range and the maximum index"
     );
+    let (shards, read) = (3 * size, room.read.load(Ordering::SeqCst));
+    let listings = 64 << 10;
+    assert!(
+        (shards..shards + listings).contains(&read),
+        "{read} bytes counted, not {shards}"
+    );
     let kept = room.lent.load(Ordering::SeqCst);
     assert!(kept > 0 && kept < size, "the indexes: {kept}");
     drop((whole, root));
@@ -261,9 +284,10 @@ async fn a_shard_that_nobody_waits_for_is_read_no_further() {
     room.gone.notified().await;
 }
 
-/// Memory that never becomes available.
+/// Memory that never becomes available after the listing.
 #[derive(Default)]
 struct Never {
+    listed: AtomicBool,
     asked: Notify,
     gone: Arc<Notify>,
 }
@@ -279,6 +303,9 @@ impl Drop for Told {
 
 impl ReadRoom for Never {
     fn reserve(&self, _: u64) -> BoxFuture<Result<Guard, OpError>> {
+        if !self.listed.swap(true, Ordering::SeqCst) {
+            return Box::pin(std::future::ready(Ok(Box::new(()) as Guard)));
+        }
         self.asked.notify_one();
         let told = Told(Arc::clone(&self.gone));
         Box::pin(async move {
@@ -286,6 +313,12 @@ impl ReadRoom for Never {
             std::future::pending().await
         })
     }
+
+    fn grow(&self, _: u64) -> Result<Guard, OpError> {
+        Ok(Box::new(()))
+    }
+
+    fn count_read(&self, _: u64) {}
 
     fn try_reserve(&self, _: u64) -> Option<Guard> {
         None

@@ -1,13 +1,16 @@
 //! Web servers with and without WebDAV listings.
 
-use crate::server::{Answer, Server, whole};
+use crate::server::{Answer, Server, endless, whole};
 use crate::version;
 use bytes::Bytes;
-use frostline_objects::{LARGEST_READ, ObjectError, Store};
+use frostline_objects::{Guard, LARGEST_READ, ObjectError, ReadRoom, Store};
+use frostline_tensor::{BoxFuture, OpError};
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_RANGE, ETAG, LOCATION, RANGE};
 use hyper::{Request, Response, StatusCode};
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const PHOTO: &[u8] = b"0123456789";
 
@@ -160,4 +163,56 @@ async fn a_redirect_stays_on_its_server() {
             .contains(&format!("redirects to http://{}", inner.address)),
         "{error}"
     );
+}
+
+/// Memory of 8 MiB that counts the bytes read.
+#[derive(Default)]
+struct SmallRoom {
+    lent: AtomicU64,
+    read: AtomicU64,
+}
+
+impl ReadRoom for SmallRoom {
+    fn reserve(&self, bytes: u64) -> BoxFuture<Result<Guard, OpError>> {
+        Box::pin(std::future::ready(self.grow(bytes)))
+    }
+
+    fn try_reserve(&self, _: u64) -> Option<Guard> {
+        None
+    }
+
+    fn grow(&self, bytes: u64) -> Result<Guard, OpError> {
+        if self.lent.fetch_add(bytes, Ordering::SeqCst) >= 8 << 20 {
+            return Err(OpError::too_large("no more memory"));
+        }
+        Ok(Box::new(()))
+    }
+
+    fn count_read(&self, bytes: u64) {
+        self.read.fetch_add(bytes, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn an_endless_answer_is_read_only_so_far() {
+    let server = Server::start(async move |request: Request<Incoming>| {
+        let mut answer = Response::new(endless());
+        *answer.status_mut() = match (request.method().as_str(), request.uri().path()) {
+            ("PROPFIND", "/photos") => StatusCode::MULTI_STATUS,
+            _ => StatusCode::NOT_FOUND,
+        };
+        Ok(answer)
+    })
+    .await;
+    let open = |folder: &str| Store::open_with(&format!("http://{}/{folder}/", server.address), []).unwrap();
+    let error = open("photos").list(None, 10).await.unwrap_err();
+    assert!(matches!(error, ObjectError::LongListing { .. }), "{error:?}");
+    let room = Arc::new(SmallRoom::default());
+    let within = open("photos").reading_into(Arc::clone(&room) as _);
+    let error = within.list(None, 10).await.unwrap_err();
+    assert!(matches!(error, ObjectError::OutOfBudget { .. }), "{error:?}");
+    assert!(room.read.load(Ordering::SeqCst) <= 8 << 20);
+    // The body of a refusal is endless as well.
+    let error = open("videos").list(None, 10).await.unwrap_err();
+    assert!(matches!(error, ObjectError::NoListing { .. }), "{error:?}");
 }

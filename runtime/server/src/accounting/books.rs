@@ -62,12 +62,13 @@ impl Books {
         self.others = Some((day, others));
     }
 
-    /// Returns the usage of a tenant on `day` on this host and, if known, on other hosts.
-    pub(super) fn usage_on(&self, day: Day, tenant: &str) -> Usage {
+    /// Returns the usage of a tenant on `day` on this host and, if known, on other hosts. It includes the increase
+    /// of the counters in `live` since they were last counted.
+    pub(super) fn usage_on(&self, day: Day, tenant: &str, live: &Usage) -> Usage {
         let own = self.days.get(&day).and_then(|usages| usages.get(tenant));
         let others = self.others.as_ref().filter(|(known, _)| *known == day);
         let others = others.and_then(|(_, usages)| usages.get(tenant));
-        let mut used = Usage::default();
+        let mut used = live.since(self.last.get(tenant).unwrap_or(&Usage::default()));
         for usage in own.into_iter().chain(others) {
             used.add_host(usage);
         }
@@ -98,7 +99,7 @@ mod tests {
         assert!(books.take_changed().is_empty(), "nothing is new");
         books.count(day, images(9));
         books.count(next, images(12));
-        let today = books.usage_on(next, "acme");
+        let today = books.usage_on(next, "acme", &images(12)["acme"]);
         assert_eq!(
             (today.images, today.stored_bytes),
             (3, 120),
@@ -114,7 +115,7 @@ mod tests {
             "written again after a failure"
         );
         books.forget_before(next);
-        assert_eq!(books.usage_on(day, "acme"), Usage::default());
+        assert_eq!(books.usage_on(day, "acme", &Usage::default()), Usage::default());
     }
 
     #[test]
@@ -123,8 +124,15 @@ mod tests {
         let mut books = Books::default();
         books.count(day, images(5));
         books.set_others(day, images(7));
-        assert_eq!(books.usage_on(day, "acme").images, 12);
-        assert_eq!(books.usage_on(day, "other"), Usage::default());
-        assert_eq!(books.usage_on(next, "acme").images, 0);
+        let live = &images(5)["acme"];
+        assert_eq!(books.usage_on(day, "acme", live).images, 12);
+        assert_eq!(books.usage_on(day, "other", &Usage::default()), Usage::default());
+        assert_eq!(books.usage_on(next, "acme", live).images, 0);
+        let later = &images(9)["acme"];
+        assert_eq!(
+            books.usage_on(day, "acme", later).images,
+            16,
+            "includes what is not counted yet"
+        );
     }
 }

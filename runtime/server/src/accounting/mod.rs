@@ -22,7 +22,7 @@ use stored::StoredUsage;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Interval at which counters are read. A tenant can exceed a daily budget by the work of this time.
+/// Interval at which counters are read. A tenant can exceed the budget of device time by the work of this time.
 const COUNT_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Interval at which usage is written. If a host is killed, the usage of this interval is lost, plus the
@@ -53,10 +53,12 @@ impl Accounts {
         }
     }
 
-    /// Returns the usage of a tenant today. The usage of this host is up to two seconds old, that of other
-    /// hosts up to a minute.
-    pub(crate) fn today_of(&self, tenant: &str) -> Usage {
-        self.books.lock().usage_on(Day::at(now()), tenant)
+    /// Returns the usage of a tenant today: up to now for the counters in `live`, which are those of this host,
+    /// up to two seconds ago for its device time, and up to a minute ago for other hosts. The counters are read
+    /// while the lock is held, as in [`count`](Self::count).
+    pub(crate) fn today_of(&self, tenant: &str, live: impl FnOnce() -> Usage) -> Usage {
+        let books = self.books.lock();
+        books.usage_on(Day::at(now()), tenant, &live())
     }
 
     /// Reads the stored usage of all tenants from the day `from` to the day `to`, both included.

@@ -3,6 +3,8 @@
 mod quotas;
 mod uploads;
 
+pub(crate) use quotas::budget_used;
+
 use crate::config::HostConfig;
 use crate::guest_logs::{Owner, Source, since_1970};
 use crate::jobs::Jobs;

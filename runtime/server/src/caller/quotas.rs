@@ -3,17 +3,15 @@
 use super::Caller;
 use crate::config::Root;
 use crate::refusal::Refusal;
-use crate::scheduling::{Permit, TenantMemory, TensorMemory};
+use crate::scheduling::{MeteredRoom, Permit, TenantMemory, TensorMemory};
 use crate::state::StateError;
 use crate::tenants::Tenant;
 use frostline_batching::Kind;
 use frostline_engine::TenantLanes;
-use frostline_objects::{ReadRoom, Store};
+use frostline_objects::Store;
 use frostline_sandbox::Allowance;
-use frostline_tensor::{BoxFuture, ExecutionTerms, OpError, Terms, without_secrets};
-use frostline_wire::QuotaKey;
-use futures::FutureExt;
-use prometheus_client::metrics::counter::Counter;
+use frostline_tensor::{ExecutionTerms, Terms, without_secrets};
+use frostline_wire::{QuotaKey, UNLIMITED, Usage};
 use std::sync::Arc;
 
 impl Caller {
@@ -34,28 +32,41 @@ impl Caller {
         })
     }
 
-    /// Checks that the daily budgets of the tenant are not used up.
+    /// Checks that no daily budget of the tenant is used up.
     ///
     /// # Errors
     /// Returns [`Refusal::Budget`] if a budget is used up.
     pub(crate) fn check_budgets(&self) -> Result<(), Refusal> {
+        self.check_budget(QuotaKey::DeviceSecondsPerDay)?;
+        self.check_budget(QuotaKey::BytesPerDay)?;
+        self.check_budget(QuotaKey::ReadBytesPerDay)
+    }
+
+    /// Checks that the daily budget `key` of the tenant is not used up. Bytes are counted up to now on this host,
+    /// device time up to two seconds ago.
+    ///
+    /// # Errors
+    /// Returns [`Refusal::Budget`] if the budget is used up.
+    pub(crate) fn check_budget(&self, key: QuotaKey) -> Result<(), Refusal> {
         let tenant = self.tenant();
-        let today = self.service.operations.accounts.today_of(&tenant.name);
-        for (key, used) in [
-            (QuotaKey::DeviceSecondsPerDay, today.device_seconds as u64),
-            (QuotaKey::BytesPerDay, today.sent_bytes),
-        ] {
-            let limit = tenant.quota.get(key);
-            if used >= limit {
-                return Err(Refusal::Budget {
-                    tenant: tenant.name.clone(),
-                    key,
-                    used,
-                    limit,
-                });
-            }
+        let limit = tenant.quota.get(key);
+        if limit == UNLIMITED {
+            return Ok(());
         }
-        Ok(())
+        let counters = &self.metrics().tenants;
+        let accounts = &self.service.operations.accounts;
+        let today = accounts.today_of(&tenant.name, || counters.usage(&tenant.name));
+        let used = budget_used(key, &today).unwrap_or(0);
+        if used < limit {
+            return Ok(());
+        }
+        counters.count_over_budget(&tenant.name);
+        Err(Refusal::Budget {
+            tenant: tenant.name.clone(),
+            key,
+            used,
+            limit,
+        })
     }
 
     /// Checks that the tenant can store `more` bytes of guests and models.
@@ -165,26 +176,12 @@ impl Caller {
     }
 }
 
-/// Memory of a tenant for reading objects, which counts the bytes read.
-struct MeteredRoom {
-    memory: TenantMemory,
-    read: [Counter; 2],
-}
-
-impl ReadRoom for MeteredRoom {
-    fn reserve(&self, bytes: u64) -> BoxFuture<Result<Box<dyn Send + Sync>, OpError>> {
-        let (entering, read) = (ReadRoom::reserve(&self.memory, bytes), self.read.clone());
-        async move {
-            let guard = entering.await?;
-            for counter in &read {
-                counter.inc_by(bytes);
-            }
-            Ok(guard)
-        }
-        .boxed()
-    }
-
-    fn try_reserve(&self, bytes: u64) -> Option<Box<dyn Send + Sync>> {
-        ReadRoom::try_reserve(&self.memory, bytes)
+/// Returns the part of the usage of a day that the budget `key` limits, or `None` for other quotas.
+pub(crate) fn budget_used(key: QuotaKey, today: &Usage) -> Option<u64> {
+    match key {
+        QuotaKey::DeviceSecondsPerDay => Some(today.device_seconds as u64),
+        QuotaKey::BytesPerDay => Some(today.sent_bytes),
+        QuotaKey::ReadBytesPerDay => Some(today.read_bytes),
+        _ => None,
     }
 }

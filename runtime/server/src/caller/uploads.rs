@@ -98,14 +98,6 @@ impl Caller {
         parameters: &str,
         allowance: &Arc<Allowance>,
     ) -> Result<Arc<Description>, Refusal> {
-        let limit = self.config().limits.parameter_bytes;
-        if parameters.len() > limit {
-            return Err(Refusal::TooLarge {
-                what: "parameters".to_owned(),
-                bytes: parameters.len() as u64,
-                limit: limit as u64,
-            });
-        }
         let tenant = &self.tenant().name;
         self.library()
             .describe(tenant, guest, model, parameters, allowance)

@@ -29,8 +29,6 @@ pub struct Limits {
     /// Samples of one extraction. The default covers an epoch of a small data set while positions, keys and
     /// etags need less than 20 MB.
     pub samples: usize,
-    /// Bytes of `parameters`, which a request passes to the guest. A recipe needs 200 bytes.
-    pub parameter_bytes: usize,
     /// Bytes of an object key. The default is the limit of S3.
     pub key_bytes: usize,
     /// Maximum bytes of an object that is sent without decoding. Raw files of cameras have up to 100 MB.
@@ -117,7 +115,6 @@ impl Default for Limits {
             partial_age: Duration::from_secs(24 * 3600),
             request_bytes: 16 << 20,
             samples: 65_536,
-            parameter_bytes: 64 << 10,
             key_bytes: 1024,
             object_bytes: 256 << 20,
             decode: DecodeLimits::default(),

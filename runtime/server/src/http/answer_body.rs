@@ -39,8 +39,8 @@ pub(super) struct AnswerBody {
     receiver: mpsc::Receiver<Piece>,
     state: BodyState,
     reading: ReadDeadline,
-    /// Counters of sent bytes for the host and for the tenant.
-    sent: [Counter; 2],
+    /// Counter of sent bytes of all tenants.
+    sent: Counter,
 }
 
 #[derive(PartialEq)]
@@ -53,7 +53,7 @@ enum BodyState {
 }
 
 impl AnswerBody {
-    pub(super) fn new(receiver: mpsc::Receiver<Piece>, reading: ReadDeadline, sent: [Counter; 2]) -> Self {
+    pub(super) fn new(receiver: mpsc::Receiver<Piece>, reading: ReadDeadline, sent: Counter) -> Self {
         Self {
             pieces: VecDeque::new(),
             receiver,
@@ -105,9 +105,7 @@ impl Body for AnswerBody {
                 return Poll::Ready(Some(Err(self.abort())));
             }
             if let Some(piece) = self.next_piece() {
-                for counter in &self.sent {
-                    counter.inc_by(piece.len() as u64);
-                }
+                self.sent.inc_by(piece.len() as u64);
                 return Poll::Ready(Some(Ok(Frame::data(piece))));
             }
             match self.state {

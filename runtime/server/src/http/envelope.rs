@@ -1,5 +1,6 @@
 //! Middleware for all requests: authentication, log spans and counters.
 
+use super::metered::{is_limited, metered};
 use super::network::Network;
 use super::peer::Peer;
 use super::strangers::truncate;
@@ -12,8 +13,8 @@ use crate::tenants::ThrottleReport;
 use axum::Extension;
 use axum::extract::{FromRequestParts, MatchedPath, Request, State};
 use axum::middleware::Next;
-use axum::response::Response;
-use frostline_wire::{TRACEPARENT, TraceParent};
+use axum::response::{IntoResponse, Response};
+use frostline_wire::{QuotaKey, TRACEPARENT, TraceParent};
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
@@ -36,9 +37,21 @@ pub(super) async fn authorize(
             let caller = Caller::new(Arc::clone(&service), pass, peer.address);
             Span::current().record("tenant", &caller.tenant().name);
             peer.permit.assign_tenant(&caller.tenant().name);
+            let limited = is_limited(request.method());
+            let may_send = match limited {
+                true => caller.check_budget(QuotaKey::BytesPerDay),
+                false => Ok(()),
+            };
             request.extensions_mut().insert(caller.clone());
+            let answer = async {
+                match may_send {
+                    Ok(()) => next.run(request).await,
+                    Err(refusal) => refusal.into_response(),
+                }
+            };
             tokio::select! {
-                mut response = next.run(request) => {
+                response = answer => {
+                    let mut response = metered(&caller, limited, response);
                     response.extensions_mut().insert(Authenticated(caller.clone()));
                     if response.status() == StatusCode::TOO_MANY_REQUESTS {
                         service.operations.metrics.tenants.count_busy(&caller.tenant().name);

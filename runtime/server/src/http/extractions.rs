@@ -39,7 +39,7 @@ pub(super) async fn extract(caller: Caller, request: Request) -> Result<Response
     let (service, tenant) = (caller.service(), &caller.tenant().name);
     let (memory, stall) = (&service.scheduling.memory, service.config.limits.stall);
     let reading = ReadDeadline::new(memory, tenant, stall, deadline);
-    let sent = caller.metrics().answer_bytes_of(tenant);
+    let sent = caller.metrics().answer_bytes();
     let body = Body::new(AnswerBody::new(pieces, reading, sent));
     let precision = precision.map(|precision| [(COMPUTED_PRECISION, precision)]);
     Ok(([(CONTENT_TYPE, ARROW_STREAM)], precision, body).into_response())

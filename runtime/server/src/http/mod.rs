@@ -7,6 +7,7 @@ mod envelope;
 mod extractions;
 mod intake;
 mod linger;
+mod metered;
 mod network;
 mod operations;
 mod peer;

@@ -14,7 +14,8 @@ use axum::response::{IntoResponse, Response};
 use frostline_batching::{Kind, Reserved, Standing};
 use frostline_tensor::Stage;
 use frostline_wire::{
-    Description, DescriptionRequest, GuestInfo, GuestLog, Layout, Load, MemoryLoad, ModelInfo, StageLoad,
+    Description, DescriptionRequest, GuestInfo, GuestLog, Layout, Load, MemoryLoad, ModelInfo, QuotaKey,
+    StageLoad,
 };
 use http::header::CONTENT_TYPE;
 use http::{StatusCode, Uri};
@@ -217,6 +218,7 @@ pub(super) async fn list_objects(caller: Caller, uri: Uri) -> Result<Response, R
             "invalid limit {limit}: expected 1 to {most}"
         )));
     }
+    caller.check_budget(QuotaKey::ReadBytesPerDay)?;
     let store = caller.store(&listing.root, Kind::Read)?;
     let _turn = caller.listing_permit().await?;
     let memory = (limit as u64).saturating_mul(MEMORY_PER_OBJECT);
@@ -224,11 +226,13 @@ pub(super) async fn list_objects(caller: Caller, uri: Uri) -> Result<Response, R
         .memory(Kind::Request)
         .reserve(memory, MEMORY_TIMEOUT)
         .await?;
-    let page = store.list_as(listing.layout, listing.after.as_deref(), limit);
-    let json = serde_json::to_vec(&page.await?).map_err(Refusal::host)?;
-    let (counters, tenant) = (&caller.metrics().tenants, &caller.tenant().name);
-    counters.count_listing(tenant);
-    counters.sent_bytes_of(tenant).inc_by(json.len() as u64);
+    let page = tokio::select! {
+        page = store.list_as(listing.layout, listing.after.as_deref(), limit) => page?,
+        // A listing can read shards of any size through.
+        refusal = caller.wait_until_refused(|| caller.check_budget(QuotaKey::ReadBytesPerDay)) => return Err(refusal),
+    };
+    let json = serde_json::to_vec(&page).map_err(Refusal::host)?;
+    caller.metrics().tenants.count_listing(&caller.tenant().name);
     Ok(with_memory(json, memory))
 }
 

@@ -97,9 +97,9 @@ impl Metrics {
         Arc::new(move |took| seconds.observe(took))
     }
 
-    /// Returns the counters for bytes of a tenant's extraction answers.
-    pub(crate) fn answer_bytes_of(&self, tenant: &str) -> [Counter; 2] {
-        [self.answer_bytes.clone(), self.tenants.sent_bytes_of(tenant)]
+    /// Returns the counter for bytes of extraction answers.
+    pub(crate) fn answer_bytes(&self) -> Counter {
+        self.answer_bytes.clone()
     }
 
     /// Returns the callback that counts the CPU and compile time of a tenant's requests.
@@ -138,7 +138,11 @@ impl Metrics {
                 "Bytes of guests and models received",
                 &self.upload_bytes,
             ),
-            ("read", "Bytes of objects read from stores", &self.read_bytes),
+            (
+                "read",
+                "Bytes of objects and listings read from stores",
+                &self.read_bytes,
+            ),
         ];
         for (name, help, counter) in bytes {
             registry.register_with_unit(name, help, Unit::Bytes, counter.clone());

@@ -35,7 +35,9 @@ pub(super) fn exposition() -> Exposition {
     let spend = metrics.on_spent("acme");
     spend(Spent::Cpu(Duration::from_millis(1500)));
     spend(Spent::Compiling(Duration::from_millis(250)));
-    drop(metrics.answer_bytes_of("acme"));
+    drop(metrics.answer_bytes());
+    metrics.tenants.sent_bytes_of("acme").inc_by(0);
+    metrics.tenants.count_over_budget("acme");
     metrics.tenants.count_busy("acme");
     metrics.store_errors.count("s3://photos", Fault::Busy);
     metrics.busy_answers.inc();

@@ -25,6 +25,7 @@ pub(crate) struct TenantCounters {
     cpu_seconds: Family<TenantLabels, SecondsCounter>,
     compile_seconds: Family<TenantLabels, SecondsCounter>,
     busy_answers: Family<TenantLabels, Counter>,
+    over_budget: Family<TenantLabels, Counter>,
     names: Mutex<BTreeSet<String>>,
 }
 
@@ -80,6 +81,11 @@ impl TenantCounters {
         self.busy_answers.get_or_create(&TenantLabels::new(tenant)).inc();
     }
 
+    /// Counts a request that was refused or ended because a budget of the day is used up.
+    pub(crate) fn count_over_budget(&self, tenant: &str) {
+        self.over_budget.get_or_create(&TenantLabels::new(tenant)).inc();
+    }
+
     /// Returns the labels of a tenant and adds it to the known names.
     fn labels(&self, tenant: &str) -> TenantLabels {
         self.names.lock().insert(tenant.to_owned());
@@ -119,17 +125,22 @@ impl TenantCounters {
             ("probes", "Measurements of the link", &self.probes),
             ("listings", "Pages of listings", &self.listings),
             ("busy_answers", "Requests answered 429", &self.busy_answers),
+            (
+                "over_budget",
+                "Requests refused or ended because a budget of the day is used up",
+                &self.over_budget,
+            ),
         ];
         for (name, help, counter) in counts {
             registry.register(format!("tenant_{name}"), by_tenant(help), counter.clone());
         }
         let bytes = [
-            ("read", "Bytes of objects read from stores", &self.read_bytes),
             (
-                "sent",
-                "Bytes of extractions, probes and listings sent",
-                &self.sent_bytes,
+                "read",
+                "Bytes of objects and listings read from stores",
+                &self.read_bytes,
             ),
+            ("sent", "Bytes of answers sent", &self.sent_bytes),
         ];
         for (name, help, counter) in bytes {
             let name = format!("tenant_{name}");

@@ -10,7 +10,7 @@ mod tensors;
 pub(crate) use admission::{Admission, Permit};
 pub(crate) use base::BaseMemory;
 pub(crate) use measuring::MeasurementTurn;
-pub(crate) use room::{TenantMemory, with_reservation};
+pub(crate) use room::{MeteredRoom, TenantMemory, with_reservation};
 pub(crate) use tensors::TensorMemory;
 
 use crate::config::{HostConfig, upload_units};

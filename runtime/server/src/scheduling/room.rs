@@ -7,6 +7,7 @@ use frostline_images::DecodeRoom;
 use frostline_objects::ReadRoom;
 use frostline_tensor::{BoxFuture, OpError, OpErrorCode};
 use futures::FutureExt;
+use prometheus_client::metrics::counter::Counter;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -127,9 +128,16 @@ impl TenantMemory {
     }
 }
 
-impl ReadRoom for TenantMemory {
+/// Memory of a tenant for reads and listings, which counts the bytes read.
+pub(crate) struct MeteredRoom {
+    pub(crate) memory: TenantMemory,
+    /// Counters of read bytes for the host and for the tenant.
+    pub(crate) read: [Counter; 2],
+}
+
+impl ReadRoom for MeteredRoom {
     fn reserve(&self, bytes: u64) -> BoxFuture<Result<Guard, OpError>> {
-        let memory = self.clone();
+        let memory = self.memory.clone();
         async move {
             let reserving = memory.ledger.reserve(&memory.tenant, memory.kind, bytes);
             match timeout(MEMORY_TIMEOUT, reserving).await {
@@ -141,8 +149,22 @@ impl ReadRoom for TenantMemory {
     }
 
     fn try_reserve(&self, bytes: u64) -> Option<Guard> {
-        let reserved = self.ledger.try_reserve(&self.tenant, Kind::Cache, bytes);
+        let TenantMemory { ledger, tenant, .. } = &self.memory;
+        let reserved = ledger.try_reserve(tenant, Kind::Cache, bytes);
         reserved.ok().map(|reserved| Box::new(reserved) as Guard)
+    }
+
+    fn grow(&self, bytes: u64) -> Result<Guard, OpError> {
+        let TenantMemory { ledger, tenant, kind } = &self.memory;
+        let reserved = ledger.try_reserve(tenant, *kind, bytes);
+        let reserved = reserved.map_err(|_| self.memory.shortage(bytes))?;
+        Ok(Box::new(reserved))
+    }
+
+    fn count_read(&self, bytes: u64) {
+        for counter in &self.read {
+            counter.inc_by(bytes);
+        }
     }
 }
 

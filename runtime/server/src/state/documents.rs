@@ -113,6 +113,14 @@ impl<T: Serialize + DeserializeOwned + PartialEq + Send + Sync + 'static> Docume
         self.replica.documents.read().values().filter_map(pick).collect()
     }
 
+    /// Checks that `tenant` may append to the log.
+    ///
+    /// # Errors
+    /// Returns [`StateError::LogFull`] if the tenant's recent changes have too many bytes.
+    pub(super) fn check_log(&self, tenant: &str) -> Result<(), StateError> {
+        self.journal.check_log(tenant)
+    }
+
     /// Applies all changes that other hosts have made before this call.
     pub(super) async fn catch_up(&self) -> Result<(), StateError> {
         self.journal.catch_up().await

@@ -2,7 +2,11 @@ use crate::refusal::Refusal;
 use frostline_objects::ObjectError;
 use frostline_tensor::Cause;
 use frostline_wire::QuotaKey;
+use std::time::Duration;
 use tokio::task::JoinError;
+
+/// Retry delay of a tenant that waits for a snapshot. Hosts check once a minute whether one is due.
+const SNAPSHOT_WAIT: Duration = Duration::from_secs(60);
 
 /// An error of the shared state.
 #[derive(Debug, thiserror::Error)]
@@ -138,6 +142,19 @@ pub enum StateError {
         /// The limit.
         limit: u64,
     },
+    /// The limit for recent changes of the tenant in the log is reached.
+    #[error(
+        "too many changes of {tenant}'s guests and models: they have {bytes} bytes since the last snapshot of the host's state, and up to \
+         {limit} are allowed; retry in a minute"
+    )]
+    LogFull {
+        /// The tenant.
+        tenant: String,
+        /// Bytes in the log.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
     /// The limit for model metadata of the tenant is exceeded.
     #[error(
         "metadata limit exceeded: names and shapes of {tenant}'s cuts would use {requested} of {limit} bytes; delete a model first"
@@ -204,6 +221,7 @@ impl From<StateError> for Refusal {
                 limit,
             },
             StateError::Gone { .. } => Self::not_found(error.to_string()),
+            StateError::LogFull { .. } => Self::busy(error.to_string(), SNAPSHOT_WAIT),
             _ => Self::host(error.tenant_message()),
         }
     }

@@ -7,6 +7,7 @@ use super::error::StateError;
 use super::log::{Change, Log, Position};
 use super::record::FORMAT;
 use super::snapshot::{self, Document};
+use super::tail::{LogTail, TENANT_BYTES};
 use crate::unique::unique_id;
 use frostline_objects::Store;
 use futures::{StreamExt, stream};
@@ -24,13 +25,10 @@ const READ_AT_ONCE: u64 = 64;
 
 /// A snapshot is due after 500 changes, or after one change per 16 documents if that is more. The cost of
 /// writing snapshots stays proportional to the number of changes, and the number of changes to read at
-/// startup is proportional to the number of documents.
+/// startup is proportional to the number of documents. It is also due after [`TENANT_BYTES`], so that a tenant at
+/// this limit can continue.
 const CHANGES_A_SNAPSHOT: u64 = 500;
 const DOCUMENTS_A_CHANGE: u64 = 16;
-
-/// Number of changes kept in addition to the snapshot. A host that is further behind continues from the
-/// snapshot.
-const KEPT: u64 = 1000;
 
 /// Timeout for the lock to append a change. An append takes about a tenth of a second, or a minute if the
 /// store stalls.
@@ -77,6 +75,7 @@ pub(crate) struct Journal {
     adding: Mutex<()>,
     /// Number of the newest known snapshot.
     snapshot: AtomicU64,
+    tail: parking_lot::Mutex<LogTail>,
     /// When the last complete read of the log started.
     read: parking_lot::Mutex<Instant>,
 }
@@ -95,6 +94,7 @@ impl Journal {
             position: Mutex::default(),
             adding: Mutex::default(),
             snapshot: AtomicU64::new(0),
+            tail: parking_lot::Mutex::default(),
             read: parking_lot::Mutex::new(Instant::now()),
         };
         let mut position = journal.position.lock().await;
@@ -197,7 +197,7 @@ impl Journal {
         // Another task may have read and applied the change already.
         if position.number < number {
             let mark = change.mark.clone();
-            self.apply(change);
+            self.apply(number, change);
             *position = Position { number, mark };
         }
         Ok(true)
@@ -236,7 +236,7 @@ impl Journal {
                     return Ok(());
                 };
                 let mark = change.mark.clone();
-                self.apply(change);
+                self.apply(number, change);
                 *position = Position { number, mark };
             }
             drop(changes);
@@ -244,7 +244,7 @@ impl Journal {
         }
     }
 
-    fn apply(&self, change: Change) {
+    fn apply(&self, number: u64, change: Change) {
         let Change {
             format,
             kind,
@@ -252,6 +252,8 @@ impl Journal {
             content,
             ..
         } = change;
+        let bytes = content.as_ref().map_or(0, |content| content.get().len());
+        self.tail.lock().add(number, &name, bytes);
         if kind.is_empty() {
             return;
         }
@@ -279,6 +281,22 @@ impl Journal {
         unread.insert((kind, name), document);
     }
 
+    /// Checks the limit for a tenant's changes since the newest snapshot.
+    ///
+    /// # Errors
+    /// Returns [`StateError::LogFull`] if the limit is reached.
+    pub(super) fn check_log(&self, tenant: &str) -> Result<(), StateError> {
+        let bytes = self.tail.lock().bytes_of(tenant);
+        if bytes < TENANT_BYTES {
+            return Ok(());
+        }
+        Err(StateError::LogFull {
+            tenant: tenant.to_owned(),
+            bytes,
+            limit: TENANT_BYTES,
+        })
+    }
+
     /// Refuses changes of a record that this version cannot read, because the content would be lost.
     ///
     /// # Errors
@@ -303,6 +321,7 @@ impl Journal {
                 Ok((newest, documents)) => {
                     self.fill(documents).await?;
                     self.snapshot.store(newest.number, Ordering::Relaxed);
+                    self.tail.lock().restart(newest.number);
                     *position = newest;
                     return Ok(());
                 }
@@ -342,7 +361,8 @@ impl Journal {
         let due = CHANGES_A_SNAPSHOT.max(self.count() as u64 / DOCUMENTS_A_CHANGE);
         let is_due = async || {
             let newest = self.snapshot.load(Ordering::Relaxed);
-            self.position.lock().await.number.saturating_sub(newest) >= due
+            let changes = self.position.lock().await.number.saturating_sub(newest);
+            changes >= due || self.tail.lock().bytes() >= TENANT_BYTES
         };
         if !is_due().await {
             return Ok(());
@@ -351,6 +371,7 @@ impl Journal {
         let newest = self.snapshot.load(Ordering::Relaxed);
         if let Some(newer) = snapshot::newest(&self.store, Some(newest)).await? {
             self.snapshot.fetch_max(newer, Ordering::Relaxed);
+            self.tail.lock().snapshot(newer);
         }
         if is_due().await {
             self.snapshot().await?;
@@ -363,8 +384,10 @@ impl Journal {
         let (position, documents) = self.documents().await?;
         snapshot::write(&self.store, &position, documents).await?;
         self.snapshot.fetch_max(position.number, Ordering::Relaxed);
+        self.tail.lock().snapshot(position.number);
         snapshot::sweep(&self.store).await?;
-        self.log.sweep(position.number.saturating_sub(KEPT)).await
+        let outdated = self.tail.lock().take_outdated(position.number);
+        self.log.sweep(outdated).await
     }
 
     /// Returns all documents and the last applied change.

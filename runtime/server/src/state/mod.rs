@@ -17,6 +17,7 @@ mod record;
 mod shared;
 mod shelf;
 mod snapshot;
+mod tail;
 
 #[cfg(test)]
 mod tests;

@@ -58,6 +58,7 @@ impl TenantQuota {
             (QuotaKey::LogBytes, limits.log_bytes),
             (QuotaKey::DeviceSecondsPerDay, UNLIMITED),
             (QuotaKey::BytesPerDay, UNLIMITED),
+            (QuotaKey::ReadBytesPerDay, UNLIMITED),
         ]);
         // Values in `[quota]` of the configuration apply to every tenant without its own value.
         defaults.extend(&config.quota);

@@ -5,9 +5,12 @@ use crate::fixtures::{network, stock_guest};
 use crate::support::TestHost;
 use frostline_wire::{DayUsage, ErrorClass, QuotaKey, RowFormat, Usage};
 use http::{Method, StatusCode};
+use http_body_util::BodyExt;
 use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 /// Returns the usage of `tenant` according to the admin API of this host.
 async fn usage(test: &TestHost, tenant: &str) -> Usage {
@@ -64,7 +67,10 @@ async fn usage_is_summed_over_hosts_and_restarts() {
         (6, 1, 0)
     );
     assert_eq!((used.probes, used.listings), (1, 1));
-    assert_eq!((used.sent_bytes, used.read_bytes), (sent, photos as u64));
+    // Answers to uploads count as well.
+    let answers = used.sent_bytes - sent;
+    assert!(answers < 64 << 10, "{answers}");
+    assert_eq!(used.read_bytes, photos as u64);
     let stored = (stock_guest().len() + network().to_bytes().unwrap().len()) as u64;
     assert_eq!(used.stored_bytes, stored);
     assert!(
@@ -82,7 +88,7 @@ async fn usage_is_summed_over_hosts_and_restarts() {
     let first = TestHost::start_in(first.folder, |_| ()).await;
     for test in [&second, &first] {
         let all = usage(test, "acme").await;
-        assert_eq!((all.images, all.probes, all.sent_bytes), (6, 2, sent));
+        assert_eq!((all.images, all.probes, all.sent_bytes), (6, 2, sent + answers));
         assert_eq!(all.stored_bytes, stored, "uploads are stored once");
         assert!(all.device_seconds >= used.device_seconds, "{all:?}");
     }
@@ -150,4 +156,97 @@ async fn work_ends_when_the_budget_of_a_day_is_used_up_on_any_host() {
         .refused(Method::GET, "/v1/probe?bytes=1", "")
         .await;
     assert_eq!(status, StatusCode::FORBIDDEN);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_beyond_the_budget_of_a_day_are_refused() {
+    let test = TestHost::start().await;
+    let photo = test.photos(1)[0].len() as u64;
+    let acme = test.tenant("acme", &[(QuotaKey::ReadBytesPerDay, photo)]).await;
+    let request = test.request("none", 1);
+    let (_, end) = rows(RowFormat::Object, &request, acme.extract(&request).await).await;
+    assert_eq!(end, End::Clean);
+    // The counters need not have been added to the day yet.
+    let (status, error) = acme.extract_refused(&request).await;
+    assert_eq!(status, StatusCode::FORBIDDEN);
+    assert!(error.message.contains("read_bytes_per_day"), "{error}");
+    let listing = format!("/v1/objects?root={}", test.root());
+    let (status, _) = acme.refused(Method::GET, &listing, "").await;
+    assert_eq!(status, StatusCode::FORBIDDEN);
+    let probe = acme.send(Method::GET, "/v1/probe?bytes=1", "").await;
+    assert_eq!(
+        probe.status(),
+        StatusCode::OK,
+        "sent bytes have a separate budget"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn probes_end_at_the_budget_of_a_day() {
+    const BUDGET: u64 = 1 << 20;
+    const PROBES: u64 = 16;
+    let test = TestHost::start().await;
+    let acme = test.tenant("acme", &[(QuotaKey::BytesPerDay, BUDGET)]).await;
+    let probes = (0..PROBES).map(|_| async {
+        let answer = acme.send(Method::GET, "/v1/probe?bytes=1000000", "").await;
+        let mut body = answer.into_body();
+        let mut received = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            received += frame.data_ref().map_or(0, |piece| piece.len() as u64);
+        }
+        received
+    });
+    let received: u64 = futures::future::join_all(probes).await.into_iter().sum();
+    let piece = 16 << 10;
+    assert!(received <= BUDGET + PROBES * piece, "{received}");
+    // Refusals are still sent, and uploads allowed.
+    let (status, _) = acme.refused(Method::GET, "/v1/load", "").await;
+    assert_eq!(status, StatusCode::FORBIDDEN);
+    let stored = acme.send(Method::PUT, "/v1/guests/stock", stock_guest()).await;
+    assert_eq!(stored.status(), StatusCode::CREATED);
+    body(stored).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn concurrent_uploads_are_limited() {
+    let test = TestHost::start().await;
+    let acme = test.tenant("acme", &[(QuotaKey::Uploads, 1)]).await;
+    let guest = stock_guest();
+    let address = acme.base.trim_start_matches("http://");
+    let mut first = TcpStream::connect(address).await.unwrap();
+    let head = format!(
+        "PUT /v1/guests/one HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {}\r\nconnection: close\r\n\
+         content-length: {}\r\n\r\n",
+        acme.token,
+        guest.len()
+    );
+    first.write_all(head.as_bytes()).await.unwrap();
+    // Until the host has received the head of the first upload.
+    while acme
+        .send(Method::PUT, "/v1/guests/two", guest.clone())
+        .await
+        .status()
+        != StatusCode::TOO_MANY_REQUESTS
+    {}
+    first.write_all(&guest).await.unwrap();
+    let mut answer = String::new();
+    first.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn device_time_and_the_size_of_an_answer_are_limited() {
+    let test = TestHost::start().await;
+    for (key, status) in [
+        (QuotaKey::DeviceSecondsPerDay, StatusCode::FORBIDDEN),
+        (QuotaKey::OutputBytes, StatusCode::PAYLOAD_TOO_LARGE),
+    ] {
+        let client = test.tenant(&key.to_string().replace('_', "-"), &[(key, 0)]).await;
+        let (guest, model) = client.upload().await;
+        let mut request = test.request("flat", 1);
+        (request.guest, request.model) = (Some(guest), Some(model));
+        let (refused, error) = client.extract_refused(&request).await;
+        assert_eq!(refused, status, "{error}");
+        assert!(error.message.contains(&key.to_string()), "{error}");
+    }
 }

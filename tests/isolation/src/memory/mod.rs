@@ -2,6 +2,7 @@
 //! instead of keeping one ledger.
 
 mod bodies;
+mod bounds;
 mod models;
 mod objects;
 mod streams;
@@ -35,6 +36,36 @@ const REPETITIONS: usize = 128;
 /// Returns all cases except [`row_cases`]. They need [`Scene::start_within`] the [`BUDGET`].
 pub fn memory_cases() -> Vec<Case> {
     vec![
+        case(
+            "read-budget",
+            "lists shards of 256 MiB with 512 MiB of reads per day",
+            Expected::new("403", &["read_bytes_per_day"]),
+            Action::Memory(|scene| Box::pin(bounds::reads(scene))),
+        ),
+        case(
+            "probe-budget",
+            "requests 512 MiB of probes with 32 MiB of the day's budget left",
+            Expected::new("403", &["bytes_per_day"]),
+            Action::Memory(|scene| Box::pin(bounds::probes(scene))),
+        ),
+        case(
+            "long-texts",
+            "sends 64 refused requests with a split of 15 MB",
+            Expected::new("400", &["split", "1024"]),
+            Action::Memory(|scene| Box::pin(bounds::long_texts(scene))),
+        ),
+        case(
+            "long-names",
+            "lists a folder with 20,000 long names on 192 connections that close",
+            Expected::new("listed", &["20000 names"]),
+            Action::Memory(|scene| Box::pin(bounds::long_names(scene))),
+        ),
+        case(
+            "endless-listing",
+            "lists a granted web server whose answer never ends",
+            Expected::new("refused", &[]),
+            Action::Memory(|scene| Box::pin(bounds::endless_listing(scene))),
+        ),
         case(
             "hidden-frame",
             "decodes 16 images that hide a frame header of 20,000 pixels per side",
@@ -70,6 +101,13 @@ pub fn memory_cases() -> Vec<Case> {
             "decodes an invalid image of 20 MiB 128 times",
             Expected::new("rows", &["128 errors"]),
             Action::Memory(|scene| Box::pin(objects::undecoded(scene))),
+        ),
+        // The last one, because the tenant cannot upload for the next minute.
+        case(
+            "state-log",
+            "uploads versions of a model with 256 KB of names in turn",
+            Expected::new("429", &["snapshot", "retry"]),
+            Action::Memory(|scene| Box::pin(bounds::changes(scene))),
         ),
     ]
 }

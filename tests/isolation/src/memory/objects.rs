@@ -70,12 +70,12 @@ async fn activations(scene: &Scene, samples: Vec<RequestedSample>) -> Result<Cas
 }
 
 /// Number of subfolders with a shard.
-const SUBFOLDERS: usize = 32;
+pub(super) const SUBFOLDERS: usize = 32;
 
 /// Size of a shard's only photo in bytes. The file is sparse.
 const SHARD: u64 = 256 << 20;
 
-fn subfolder(number: usize) -> String {
+pub(super) fn subfolder(number: usize) -> String {
     format!("shards-{number:02}")
 }
 
@@ -84,15 +84,21 @@ pub(super) fn write_shards(root: &Path) -> Result<()> {
     for number in 0..SUBFOLDERS {
         let folder = root.join(subfolder(number));
         std::fs::create_dir(&folder)?;
-        let mut header = tar::Header::new_ustar();
-        header.set_path("photo.jpg")?;
-        header.set_size(SHARD);
-        header.set_cksum();
-        let mut file = File::create(folder.join("a.tar"))?;
-        file.write_all(header.as_bytes())?;
-        // Room for the photo and the two empty blocks that end an archive.
-        file.set_len(512 + SHARD + 1024)?;
+        replace_shard(&folder)?;
     }
+    Ok(())
+}
+
+/// Writes the archive in a folder, as a new version.
+pub(super) fn replace_shard(folder: &Path) -> Result<()> {
+    let mut header = tar::Header::new_ustar();
+    header.set_path("photo.jpg")?;
+    header.set_size(SHARD);
+    header.set_cksum();
+    let mut file = File::create(folder.join("a.tar"))?;
+    file.write_all(header.as_bytes())?;
+    // Room for the photo and the two empty blocks that end an archive.
+    file.set_len(512 + SHARD + 1024)?;
     Ok(())
 }
 

@@ -55,19 +55,26 @@ fn held(top: &Value) -> Result<u64> {
 
 /// Returns the memory held for a tenant.
 pub(super) fn held_by(top: &Value, tenant: &str) -> Result<u64> {
+    figure(top, tenant, "memory_bytes")
+}
+
+/// Returns the bytes sent to a tenant since the host started.
+pub(super) fn sent_by(top: &Value, tenant: &str) -> Result<u64> {
+    figure(top, tenant, "answer_bytes")
+}
+
+fn figure(top: &Value, tenant: &str, name: &str) -> Result<u64> {
     let tenants = top
         .get("tenants")
         .and_then(Value::as_array)
         .context("no tenants")?;
     let named = |entry: &&Value| entry.get("name").and_then(Value::as_str) == Some(tenant);
     let found = tenants.iter().find(named);
-    Ok(found
-        .and_then(|entry| entry.get("memory_bytes")?.as_u64())
-        .unwrap_or(0))
+    Ok(found.and_then(|entry| entry.get(name)?.as_u64()).unwrap_or(0))
 }
 
 /// Returns the anonymous memory of a process and all descendants.
-fn anonymous_of(process: u32) -> Option<u64> {
+pub(super) fn anonymous_of(process: u32) -> Option<u64> {
     let mut bytes = line(process, "RssAnon:")?;
     for task in fs::read_dir(format!("/proc/{process}/task")).ok()?.flatten() {
         let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();

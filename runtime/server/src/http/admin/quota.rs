@@ -2,6 +2,7 @@
 
 use super::identity::Admin;
 use super::tenants::{change_record, unknown_tenant};
+use crate::caller::budget_used;
 use crate::http::receive::json;
 use crate::refusal::Refusal;
 use crate::service::Service;
@@ -20,7 +21,11 @@ pub(super) async fn show(
         .tenants
         .quota(&name)
         .ok_or_else(|| unknown_tenant(&name))?;
-    let today = service.operations.accounts.today_of(&name);
+    let counters = &service.operations.metrics.tenants;
+    let today = service
+        .operations
+        .accounts
+        .today_of(&name, || counters.usage(&name));
     let standing = service.scheduling.extractions.counts_by_tenant();
     let standing = standing.get(&name).copied().unwrap_or_default();
     let library = &service.library;
@@ -31,9 +36,7 @@ pub(super) async fn show(
             let (guests, models) = (library.guests.owned_by(&name), library.models.owned_by(&name));
             Some(guests.bytes().saturating_add(models.bytes()))
         }
-        QuotaKey::DeviceSecondsPerDay => Some(today.device_seconds as u64),
-        QuotaKey::BytesPerDay => Some(today.sent_bytes),
-        _ => None,
+        _ => budget_used(key, &today),
     };
     Ok(Json(allowed.info(used)))
 }

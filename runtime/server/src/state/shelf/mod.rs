@@ -238,6 +238,7 @@ impl<F: Facts> OwnedUploads<'_, F> {
         let CheckedUpload { sha256, bytes, facts } = content;
         let length = bytes.len() as u64;
         self.shelf.documents.catch_up().await?;
+        self.check_log()?;
         let mut lost = None;
         match self.find(name, Some(&sha256)) {
             FindResult::Version(version) => match self.shelf.read(&version).await {
@@ -314,6 +315,14 @@ impl<F: Facts> OwnedUploads<'_, F> {
         Ok(VersionUpdate { newest, surplus })
     }
 
+    /// Checks that the owner may append to the log. Admins, who own shared uploads, always may.
+    fn check_log(&self) -> Result<(), StateError> {
+        match self.owner {
+            SHARED => Ok(()),
+            tenant => self.shelf.documents.check_log(tenant),
+        }
+    }
+
     /// Checks that another name can be added.
     fn check_name_limit(&self) -> Result<(), StateError> {
         let (kind, limit) = (self.shelf.kind, self.shelf.names_limit);
@@ -332,8 +341,10 @@ impl<F: Facts> OwnedUploads<'_, F> {
     /// disabled.
     ///
     /// # Errors
-    /// Returns [`StateError::Disabled`] if the name is disabled.
+    /// Returns [`StateError::Disabled`] if the name is disabled, and [`StateError::LogFull`] if the owner changed too
+    /// much.
     pub(crate) async fn delete_as_owner(&self, name: &str) -> Result<bool, StateError> {
+        self.check_log()?;
         let kind = self.shelf.kind;
         let check = |versions: &Versions<F>| match versions.disabled {
             true => Err(StateError::Disabled {

@@ -1,13 +1,13 @@
 //! Long logs and outdated hosts.
 
 use super::s3::{Asked, Fault, S3};
-use super::{Things, hash, host};
-use crate::state::StateError;
+use super::{Things, content, hash, host, local};
 use crate::state::documents::{Documents, Replica};
 use crate::state::journal::{DocumentKind, Journal};
 use crate::state::log;
 use crate::state::record::FORMAT;
 use crate::state::snapshot::Document;
+use crate::state::{ActivationMemory, CheckedUpload, ModelFacts, SHARED, SharedState, StateError, Unknown};
 use futures::FutureExt;
 use http::Method;
 use std::sync::Arc;
@@ -128,6 +128,53 @@ async fn a_host_that_is_far_behind_learns_what_was_revoked() {
     assert_eq!(late.get("token"), Some(1), "cannot read the next change");
     late.journal.review().await.unwrap();
     assert_eq!((late.get("token"), late.get("b")), (None, Some(1099)));
+}
+
+/// Uploads a model of `owner` with metadata of 3 MB, which the log contains once more for each version.
+async fn put_large(host: &SharedState<()>, owner: &str, bytes: &'static str) -> Result<(), StateError> {
+    let CheckedUpload { sha256, bytes, .. } = content(bytes);
+    let facts = ModelFacts {
+        input: "x".repeat(3 << 20),
+        input_shape: Vec::new(),
+        cuts: Vec::new(),
+        alive: ActivationMemory::default(),
+        unknown: Unknown::new(),
+    };
+    let upload = CheckedUpload { sha256, bytes, facts };
+    host.models
+        .owned_by(owner)
+        .put("a", upload, |_| Ok(()))
+        .await
+        .map(drop)
+}
+
+#[tokio::test]
+async fn a_tenant_appends_to_the_log_only_so_much_until_a_snapshot() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = host(local(folder.path())).await;
+    for bytes in ["one", "two", "three"] {
+        put_large(&host, "acme", bytes).await.unwrap();
+    }
+    let full = |error| matches!(error, StateError::LogFull { .. });
+    // Neither new bytes, nor bytes that are stored already, nor a removal.
+    for bytes in ["four", "one"] {
+        assert!(full(put_large(&host, "acme", bytes).await.unwrap_err()));
+    }
+    assert!(full(
+        host.models
+            .owned_by("acme")
+            .delete_as_owner("a")
+            .await
+            .unwrap_err()
+    ));
+    put_large(&host, "bolt", "one").await.unwrap();
+    put_large(&host, SHARED, "one").await.unwrap();
+    // A host that starts now counts the same changes.
+    let other = super::host(local(folder.path())).await;
+    assert!(full(put_large(&other, "acme", "four").await.unwrap_err()));
+    host.journal.compact().await.unwrap();
+    assert!(host.models.owned_by("acme").delete_as_owner("a").await.unwrap());
+    put_large(&host, "acme", "four").await.unwrap();
 }
 
 mod long {
