@@ -13,6 +13,11 @@ use std::sync::Arc;
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
+/// Returns 200 while the host runs.
+pub(super) async fn health() -> &'static str {
+    "ok\n"
+}
+
 /// Returns 200, or 503 while the host is draining. A failing store does not change the status, because other
 /// hosts read from the same store, and a host without traffic could not report the failure to clients.
 pub(super) async fn ready(State(service): State<Arc<Service>>) -> (StatusCode, String) {

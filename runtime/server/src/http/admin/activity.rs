@@ -26,12 +26,12 @@ struct AuditQuery {
 }
 
 /// Shows the current load of the host by tenant.
-pub(super) async fn show(State(service): State<Arc<Service>>) -> Json<Activity> {
+pub(in crate::http) async fn show(State(service): State<Arc<Service>>) -> Json<Activity> {
     Json(activity(&service))
 }
 
 /// Starts to drain the host: new work is refused, and running work finishes.
-pub(super) async fn drain(State(service): State<Arc<Service>>, admin: Admin) -> Json<Activity> {
+pub(in crate::http) async fn drain(State(service): State<Arc<Service>>, admin: Admin) -> Json<Activity> {
     service.scheduling.drain();
     admin.audit(&service, "host drained", "", "").await;
     Json(activity(&service))
@@ -39,7 +39,7 @@ pub(super) async fn drain(State(service): State<Arc<Service>>, admin: Admin) -> 
 
 /// Lists audit entries, oldest first. `?tenant=` selects a tenant, and `?limit=` the number of newest
 /// entries.
-pub(super) async fn audit(
+pub(in crate::http) async fn audit(
     State(service): State<Arc<Service>>,
     uri: Uri,
 ) -> Result<Json<Vec<AuditEntry>>, Refusal> {

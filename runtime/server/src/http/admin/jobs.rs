@@ -11,13 +11,13 @@ use http::StatusCode;
 use std::sync::Arc;
 
 /// Lists the jobs of the last 24 hours, sorted by last activity in descending order.
-pub(super) async fn list(State(service): State<Arc<Service>>) -> Json<Vec<JobInfo>> {
+pub(in crate::http) async fn list(State(service): State<Arc<Service>>) -> Json<Vec<JobInfo>> {
     Json(service.operations.jobs.list())
 }
 
 /// Shows a job, and which tenants hold the lanes, memory and permits that the job may wait for. `id` may be
 /// abbreviated to a unique prefix.
-pub(super) async fn show(
+pub(in crate::http) async fn show(
     State(service): State<Arc<Service>>,
     Path(id): Path<String>,
 ) -> Result<Json<JobDetail>, Refusal> {
@@ -26,7 +26,7 @@ pub(super) async fn show(
 }
 
 /// Cancels a job on this host. `id` may be abbreviated to a unique prefix.
-pub(super) async fn cancel(
+pub(in crate::http) async fn cancel(
     State(service): State<Arc<Service>>,
     admin: Admin,
     Path(id): Path<String>,

@@ -12,7 +12,7 @@ use frostline_wire::{QuotaChange, QuotaInfo, QuotaKey};
 use std::sync::Arc;
 
 /// Shows the quota of a tenant with the current usage.
-pub(super) async fn show(
+pub(in crate::http) async fn show(
     State(service): State<Arc<Service>>,
     Path(name): Path<String>,
 ) -> Result<Json<Vec<QuotaInfo>>, Refusal> {
@@ -39,7 +39,7 @@ pub(super) async fn show(
 }
 
 /// Changes quota values of a tenant. `null` restores a default.
-pub(super) async fn change(
+pub(in crate::http) async fn change(
     State(service): State<Arc<Service>>,
     admin: Admin,
     Path(name): Path<String>,

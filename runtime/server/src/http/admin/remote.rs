@@ -32,7 +32,7 @@ impl AdminTokens {
 }
 
 /// Requires an admin token for all `routes`.
-pub(super) fn behind_token(routes: Router, service: Arc<Service>, tokens: AdminTokens) -> Router {
+pub(in crate::http) fn behind_token(routes: Router, service: Arc<Service>, tokens: AdminTokens) -> Router {
     routes.layer(from_fn_with_state((service, tokens), authorize))
 }
 

@@ -18,7 +18,7 @@ use std::sync::Arc;
 const MAX_REVOKED_TOKENS: usize = 256;
 
 /// Lists all tenants.
-pub(super) async fn list(State(service): State<Arc<Service>>) -> Json<Vec<TenantInfo>> {
+pub(in crate::http) async fn list(State(service): State<Arc<Service>>) -> Json<Vec<TenantInfo>> {
     let added = service.tenants.records.list("");
     let added = added.into_iter().filter(|(name, _)| name != CONFIGURED);
     let configured = service.tenants.record(CONFIGURED);
@@ -28,7 +28,7 @@ pub(super) async fn list(State(service): State<Arc<Service>>) -> Json<Vec<Tenant
 }
 
 /// Shows a tenant. Tokens are listed without secrets.
-pub(super) async fn show(
+pub(in crate::http) async fn show(
     State(service): State<Arc<Service>>,
     Path(name): Path<String>,
 ) -> Result<Json<TenantInfo>, Refusal> {
@@ -38,7 +38,7 @@ pub(super) async fn show(
 }
 
 /// Adds a tenant and returns a token, which is never shown again.
-pub(super) async fn add(
+pub(in crate::http) async fn add(
     State(service): State<Arc<Service>>,
     admin: Admin,
     request: Request,
@@ -64,7 +64,7 @@ pub(super) async fn add(
 }
 
 /// Changes a tenant: sets the data roots, disables the tenant or enables it.
-pub(super) async fn change(
+pub(in crate::http) async fn change(
     State(service): State<Arc<Service>>,
     admin: Admin,
     Path(name): Path<String>,
@@ -95,7 +95,7 @@ pub(super) async fn change(
 
 /// Creates another token, valid as long as the previous one unless the request sets a lifetime. The request
 /// can also limit how long the other tokens remain valid.
-pub(super) async fn rotate(
+pub(in crate::http) async fn rotate(
     State(service): State<Arc<Service>>,
     admin: Admin,
     Path(name): Path<String>,
@@ -130,7 +130,7 @@ pub(super) async fn rotate(
 
 /// Revokes a token. For the configured tenant, this is the token in this host's token file. All hosts with
 /// the same state then refuse it.
-pub(super) async fn revoke(
+pub(in crate::http) async fn revoke(
     State(service): State<Arc<Service>>,
     admin: Admin,
     Path((name, id)): Path<(String, String)>,
@@ -158,7 +158,7 @@ pub(super) async fn revoke(
 /// Removes a tenant and deletes all guests, models and tokens.
 ///
 /// Uploads are deleted first, so that a new tenant with the same name can never find them.
-pub(super) async fn remove(
+pub(in crate::http) async fn remove(
     State(service): State<Arc<Service>>,
     admin: Admin,
     Path(name): Path<String>,

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use std::sync::Arc;
 
 /// Guests or models. Most handlers work for both.
-pub(super) trait UploadKind {
+pub(in crate::http) trait UploadKind {
     /// Metadata of an uploaded version.
     type Facts: Facts;
     /// Word for messages.
@@ -26,7 +26,7 @@ pub(super) trait UploadKind {
     fn shelf(service: &Service) -> &UploadStore<Self::Facts>;
 }
 
-pub(super) struct Guests;
+pub(in crate::http) struct Guests;
 
 impl UploadKind for Guests {
     type Facts = ();
@@ -37,7 +37,7 @@ impl UploadKind for Guests {
     }
 }
 
-pub(super) struct Models;
+pub(in crate::http) struct Models;
 
 impl UploadKind for Models {
     type Facts = ModelFacts;
@@ -56,7 +56,7 @@ struct TenantQuery {
 }
 
 /// Lists guests or models. Shared ones come first. `?tenant=` selects a tenant.
-pub(super) async fn list<K: UploadKind>(
+pub(in crate::http) async fn list<K: UploadKind>(
     State(service): State<Arc<Service>>,
     uri: Uri,
 ) -> Result<Json<Vec<UploadInfo>>, Refusal> {
@@ -77,7 +77,7 @@ pub(super) async fn list<K: UploadKind>(
 }
 
 /// Shows a guest and all versions.
-pub(super) async fn show_guest(
+pub(in crate::http) async fn show_guest(
     State(service): State<Arc<Service>>,
     Path((tenant, name)): Path<(String, String)>,
 ) -> Result<Json<UploadInfo>, Refusal> {
@@ -85,7 +85,7 @@ pub(super) async fn show_guest(
 }
 
 /// Disables or enables a guest.
-pub(super) async fn change_guest(
+pub(in crate::http) async fn change_guest(
     State(service): State<Arc<Service>>,
     admin: Admin,
     Path((tenant, name)): Path<(String, String)>,
@@ -111,7 +111,7 @@ pub(super) async fn change_guest(
 }
 
 /// Removes a guest or model of a tenant, including all versions.
-pub(super) async fn remove<K: UploadKind>(
+pub(in crate::http) async fn remove<K: UploadKind>(
     State(service): State<Arc<Service>>,
     admin: Admin,
     Path((tenant, name)): Path<(String, String)>,
@@ -128,7 +128,7 @@ pub(super) async fn remove<K: UploadKind>(
 
 /// Uploads a model that is shared with all tenants. The checks are the same as for a tenant's model, but no
 /// storage quota applies.
-pub(super) async fn publish(
+pub(in crate::http) async fn publish(
     State(service): State<Arc<Service>>,
     admin: Admin,
     Path(name): Path<String>,
@@ -162,7 +162,7 @@ async fn store(
 }
 
 /// Stops sharing a model with all tenants, and deletes it.
-pub(super) async fn withdraw(
+pub(in crate::http) async fn withdraw(
     State(service): State<Arc<Service>>,
     admin: Admin,
     Path(name): Path<String>,

@@ -24,7 +24,7 @@ struct UsageQuery {
 
 /// Shows the daily usage of tenants, summed over all hosts. `?from=` and `?to=` select days, both included,
 /// and default to today. `?tenant=` selects a tenant.
-pub(super) async fn show(
+pub(in crate::http) async fn show(
     State(service): State<Arc<Service>>,
     uri: Uri,
 ) -> Result<Json<Vec<DayUsage>>, Refusal> {
