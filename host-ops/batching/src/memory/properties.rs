@@ -9,6 +9,7 @@ const BUDGET: Budget = Budget {
     bytes: 1000,
     spare: 30,
     small: 32,
+    modest: 120,
     grant: 60,
     read: 40,
     decode: 80,

@@ -1,6 +1,7 @@
 //! HTTP interface: routes, handlers, request bodies and answers.
 
 mod admin;
+mod answer;
 mod answer_body;
 mod connections;
 mod envelope;
@@ -9,12 +10,12 @@ mod intake;
 mod linger;
 mod network;
 mod operations;
+mod pace;
 mod peer;
 mod permits;
 mod probe;
 mod profiles;
 mod proxy;
-mod reading;
 mod receive;
 mod references;
 mod routes;
@@ -31,10 +32,12 @@ pub use routes::{Access, ROUTES, RequestBody, Route};
 
 use crate::refusal::Refusal;
 use crate::sampler::LogRateLimit;
+use crate::scheduling::TenantMemory;
 use crate::service::Service;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
+use frostline_batching::Kind;
 use http::{Method, Uri};
 use std::sync::Arc;
 
@@ -42,7 +45,9 @@ use std::sync::Arc;
 pub(crate) fn tenant_routes(service: Arc<Service>) -> Router {
     let authorize = from_fn_with_state(Arc::clone(&service), envelope::authorize);
     let tenant = routes::router(Access::Tenant).route_layer(authorize);
-    with_fallbacks(tenant.merge(routes::router(Access::Anyone)))
+    let all = with_fallbacks(tenant.merge(routes::router(Access::Anyone)));
+    let strangers = service.scheduling.strangers();
+    finish(all, &service, strangers)
         .layer(from_fn(linger::linger))
         .layer(from_fn_with_state(Arc::clone(&service), envelope::observe))
         .layer(from_fn_with_state(
@@ -52,20 +57,27 @@ pub(crate) fn tenant_routes(service: Arc<Service>) -> Router {
         .with_state(service)
 }
 
-/// Creates all admin routes.
+/// Creates the routes of the admin socket.
 pub(crate) fn admin_routes(service: Arc<Service>) -> Router {
-    with_fallbacks(routes::router(Access::Admin)).with_state(service)
+    let admin = TenantMemory::new(&service.scheduling.memory, "", Kind::Request);
+    let all = with_fallbacks(routes::router(Access::Admin));
+    finish(all, &service, admin).with_state(service)
 }
 
-/// Creates all routes for remote admins, which require an admin token.
+/// Creates the routes for remote admins, which require an admin token.
 pub(crate) fn remote_admin_routes(service: Arc<Service>, tokens: AdminTokens) -> Router {
-    admin::behind_token(admin_routes(Arc::clone(&service)), service, tokens)
+    let all = with_fallbacks(routes::router(Access::Admin));
+    let all = admin::behind_token(all, Arc::clone(&service), tokens);
+    let strangers = service.scheduling.strangers();
+    finish(all, &service, strangers).with_state(service)
 }
 
 /// Creates the routes of the metrics port. Its `/metrics` and `/readyz` include the names of tenants and data
 /// roots, and clients of the tenants' port cannot use up its connections.
 pub(crate) fn metrics_routes(service: Arc<Service>) -> Router {
-    with_fallbacks(routes::router(Access::Operator)).with_state(service)
+    let all = with_fallbacks(routes::router(Access::Operator));
+    let strangers = service.scheduling.strangers();
+    finish(all, &service, strangers).with_state(service)
 }
 
 /// Adds refusals of unknown paths and methods. Handlers enforce separate limits for request bodies.
@@ -82,4 +94,11 @@ fn with_fallbacks(router: Router<Arc<Service>>) -> Router<Arc<Service>> {
             }
         })
         .layer(DefaultBodyLimit::disable())
+}
+
+/// Adds the middleware of all ports. `payer` pays for refusals of clients that have not authenticated.
+fn finish(router: Router<Arc<Service>>, service: &Arc<Service>, payer: TenantMemory) -> Router<Arc<Service>> {
+    router
+        .layer(from_fn(envelope::refuse_ambiguous))
+        .layer(from_fn_with_state((Arc::clone(service), payer), status::explain))
 }

@@ -1,14 +1,15 @@
-//! All routes of a host. This table builds the routers and the reference, and tests iterate over it.
+//! Table of all routes. It builds the routers and the reference, and tests iterate over it.
 
+use super::answer::answered_by;
 use super::{admin, extractions, operations, probe, profiles, tenant_routes, uploads};
 use crate::service::Service;
 use axum::Router;
-use axum::routing::{MethodFilter, MethodRouter, on};
+use axum::routing::{MethodFilter, MethodRouter};
 use http::Method;
 use serde::{Serialize, Serializer};
 use std::sync::Arc;
 
-/// Request that a host answers.
+/// Method and path with their handler.
 #[derive(Debug, Serialize)]
 pub struct Route {
     /// Clients of the route.
@@ -27,17 +28,17 @@ pub struct Route {
     endpoint: fn(MethodFilter) -> MethodRouter<Arc<Service>>,
 }
 
-/// Clients that may call a route, and the port that serves it.
+/// Port and clients of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Access {
     /// Tenants with a token, at the tenants' port.
     Tenant,
-    /// Everyone, at the tenants' port.
+    /// All clients of the tenants' port.
     Anyone,
-    /// Admins, at the admin socket without a token, or with an admin token at `admin_listen`.
+    /// Admins. The admin socket requires no token, and the port `admin_listen` requires an admin token.
     Admin,
-    /// Everyone who reaches `metrics_listen`.
+    /// All clients of the port `metrics_listen`.
     Operator,
 }
 
@@ -69,14 +70,14 @@ pub(super) fn router(access: Access) -> Router<Arc<Service>> {
 
 macro_rules! routes {
     ($($access:ident $method:ident $path:literal $body:ident => $handler:expr;)*) => {
-        /// All routes of a host, in the order of the reference.
+        /// Routes of a host, ordered as in the reference.
         pub static ROUTES: &[Route] = &[$(Route {
             access: Access::$access,
             method: Method::$method,
             path: $path,
             body: RequestBody::$body,
             handler: stringify!($handler),
-            endpoint: |filter| on(filter, $handler),
+            endpoint: |filter| answered_by(filter, $handler),
         }),*];
     };
 }
