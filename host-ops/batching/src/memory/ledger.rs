@@ -160,9 +160,8 @@ impl Ledger {
 
     /// Bytes that the tenant can reserve now if it asks for `bytes`.
     fn room_of(&self, tenant: &str, kind: Kind, bytes: u64) -> u64 {
-        let holding = self.tenants.get(tenant);
-        let total = holding.map_or(0, |holding| holding.total);
-        let modest = total.saturating_add(bytes) <= self.budget.modest / MODEST;
+        let (shared, _) = self.shared(tenant);
+        let modest = shared.saturating_add(bytes) <= self.budget.modest / MODEST;
         let leaves_modest = is_shared(kind) && !modest && !self.is_first(tenant, kind);
         let room = self.room(kind);
         match leaves_modest {

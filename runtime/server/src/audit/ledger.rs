@@ -126,7 +126,11 @@ impl Ledger {
         memory: &mut Reserved,
     ) -> Result<Vec<AuditEntry>, Refusal> {
         let mut days = Vec::new();
+        let before = memory.bytes();
         for first in [RECENT_DAYS, self.kept_days] {
+            // All days are read again if the recent ones have too few entries. Shrinking cannot fail.
+            days.clear();
+            memory.resize(before).ok();
             let keys = self
                 .folder
                 .keys(store, Some(today.before(first)), |_| true)

@@ -27,8 +27,9 @@ struct AuditQuery {
 
 /// Shows the current load of the host by tenant.
 pub(in crate::http) async fn show(State(service): State<Arc<Service>>) -> Result<Answer, Refusal> {
-    let memory = answer_memory(&service, "", OBJECT).await?;
-    Answer::json(&activity(&service), memory)
+    // Taken before the memory of the answer is reserved, which it would include otherwise.
+    let activity = activity(&service);
+    Answer::json(&activity, answer_memory(&service, "", OBJECT).await?)
 }
 
 /// Starts to drain the host: new work is refused, and running work finishes.
