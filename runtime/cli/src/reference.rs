@@ -4,16 +4,18 @@ use crate::arguments::{Arguments, ReferencePart};
 use crate::output::{print_json, stdout};
 use anyhow::Result;
 use clap::{Arg, Command, CommandFactory, Id};
-use frostline_server::{HostSettings, sample_metrics};
+use frostline_server::{HostSettings, ROUTES, sample_metrics};
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
 
-/// Prints all commands as Markdown, the default host settings as JSON, or all metrics as OpenMetrics.
+/// Prints all commands as Markdown, the default host settings or all routes as JSON, or all metrics as
+/// OpenMetrics.
 pub(crate) fn print(part: ReferencePart) -> Result<()> {
     let text = match part {
         ReferencePart::Commands => commands()?,
         ReferencePart::Settings => return Ok(print_json(&HostSettings::default())?),
         ReferencePart::Metrics => sample_metrics()?,
+        ReferencePart::Routes => return Ok(print_json(&ROUTES)?),
     };
     Ok(stdout().write_all(text.as_bytes())?)
 }

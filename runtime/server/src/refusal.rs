@@ -97,8 +97,8 @@ pub(crate) enum Refusal {
         used: u64,
         limit: u64,
     },
-    /// The request body stalled.
-    #[error("the request's body stalled for {seconds} s; an upload can be resumed")]
+    /// The client sent the request body too slowly.
+    #[error("the request's body took longer than {seconds} s plus 1 s per 64 KiB; an upload can be resumed")]
     Stalled { seconds: u64 },
     /// All permits are in use, or memory is short.
     #[error("{message}")]

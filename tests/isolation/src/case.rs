@@ -41,7 +41,8 @@ pub struct Case {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expected {
     /// Result for the tenant: an HTTP status, `row` for a row with an error, `closed` if the connection ends
-    /// without an answer, or `left` if the tenant disconnected and the host ended the work.
+    /// without an answer, `left` if the tenant disconnected and the host ended the work, or `reserved` if
+    /// memory for unread answers was reserved.
     pub code: &'static str,
     /// Words contained in the message.
     pub words: Vec<String>,

@@ -135,6 +135,9 @@ fn parse_result(answer: &[u8]) -> CaseResult {
     let Some(status) = text.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)) else {
         return CaseResult::new("closed", text);
     };
+    if text.matches("HTTP/1.1 ").count() > 1 {
+        return CaseResult::new("answered twice", text);
+    }
     let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
     let code = if status == "200" && text.contains("arrow.stream") {
         "row"

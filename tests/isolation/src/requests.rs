@@ -4,6 +4,7 @@ use crate::case::{Action, AttackKind, Case, Expected};
 use crate::exchange::{
     AfterSend, BuildRequest, RawRequest, abandon, extraction, get, head, key, listing, post, read,
 };
+use crate::scene::Scene;
 use anyhow::Context;
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -235,6 +236,23 @@ const REQUESTS: &[(&str, &str, &str, &str, BuildRequest)] = &[
         },
     ),
     (
+        "chunked-twice",
+        "declares two chunked encodings and hides a request in the body",
+        "400",
+        "Transfer-Encoding",
+        |scene| {
+            let twice = "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n";
+            read(head(scene, "POST", "/v1/extractions", twice) + "0\r\n\r\n" + &hidden(scene))
+        },
+    ),
+    (
+        "bare-line-feeds",
+        "ends lines with bare line feeds, and hides a request after the first one",
+        "200",
+        "",
+        |scene| read(hidden(scene).replace("\r\n", "\n") + &hidden(scene)),
+    ),
+    (
         "bad-chunk",
         "sends a chunk with an invalid length",
         "400",
@@ -315,6 +333,11 @@ const REQUESTS: &[(&str, &str, &str, &str, BuildRequest)] = &[
         read("\u{16}\u{3}\u{1} hello\r\n\r\n")
     }),
 ];
+
+/// Request for the list of models that keeps the connection open.
+fn hidden(scene: &Scene) -> String {
+    head(scene, "GET", "/v1/models", "").replace("Connection: close\r\n", "")
+}
 
 pub(crate) fn all() -> Vec<Case> {
     let case =

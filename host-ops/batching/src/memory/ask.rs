@@ -13,6 +13,9 @@ pub struct Budget {
     /// Bytes for small requests. A tenant can hold up to a 16th. Other reservations and waiting requests do
     /// not delay small requests.
     pub small: u64,
+    /// Bytes for requests and grants that only tenants with little memory can use: up to a quarter of this
+    /// part each. When memory is short, the tenants that hold the most are refused first.
+    pub modest: u64,
     /// Bytes that requests leave free for grants. Should be the largest grant with a single sample.
     pub grant: u64,
     /// Bytes that earlier kinds leave free for reads. Should be the size of the largest object.
@@ -25,6 +28,9 @@ pub struct Budget {
 
 /// Divisor of [`Budget::small`] for the limit per tenant.
 pub(super) const SMALL: u64 = 16;
+
+/// Divisor of [`Budget::modest`] for the memory of a tenant with little memory.
+pub(super) const MODEST: u64 = 4;
 
 impl Budget {
     pub(super) fn floor(&self, kind: Kind) -> u64 {

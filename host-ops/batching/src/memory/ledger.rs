@@ -1,6 +1,6 @@
 //! Ledger of the host's memory. Contains no clocks, locks or waits.
 
-use super::ask::{Ask, Budget, OutOfBudget, Reservation, SMALL};
+use super::ask::{Ask, Budget, MODEST, OutOfBudget, Reservation, SMALL};
 use super::kind::Kind;
 use crate::waiters::Policy;
 use std::collections::BTreeMap;
@@ -15,6 +15,10 @@ use std::time::{Duration, Instant};
 /// fair share of the memory for requests and grants. Other tenants are not blocked by requests that exceed
 /// the share, or by reads and decodes that exceed the corresponding parts of the budget. Small requests never
 /// wait.
+///
+/// When memory is short, whether because of reservations or a grown base, tenants with the most memory are
+/// refused first: the last part of the memory, [`Budget::modest`], is only available to tenants with little
+/// memory, and for the first request and grant of a tenant.
 #[derive(Debug)]
 pub struct Ledger {
     budget: Budget,
@@ -151,7 +155,26 @@ impl Ledger {
     }
 
     fn fits(&self, tenant: &str, kind: Kind, bytes: u64) -> bool {
-        bytes <= self.room(kind) || self.is_small(tenant, kind, bytes)
+        bytes <= self.room_of(tenant, kind, bytes) || self.is_small(tenant, kind, bytes)
+    }
+
+    /// Bytes that the tenant can reserve now if it asks for `bytes`.
+    fn room_of(&self, tenant: &str, kind: Kind, bytes: u64) -> u64 {
+        let (shared, _) = self.shared(tenant);
+        let modest = shared.saturating_add(bytes) <= self.budget.modest / MODEST;
+        let leaves_modest = is_shared(kind) && !modest && !self.is_first(tenant, kind);
+        let room = self.room(kind);
+        match leaves_modest {
+            true => room.saturating_sub(self.budget.modest),
+            false => room,
+        }
+    }
+
+    /// True for the first request and the first grant of a tenant. They are exempt from limits per tenant,
+    /// because a tenant must never wait for its own memory.
+    fn is_first(&self, tenant: &str, kind: Kind) -> bool {
+        let (shared, grants) = self.shared(tenant);
+        shared == 0 || (kind == Kind::Grant && grants == 0)
     }
 
     /// Reserves memory immediately, ahead of waiting requests.
@@ -210,7 +233,9 @@ impl Ledger {
         let ranked = self.waiting.iter().filter_map(|(id, (tenant, ask))| {
             let wanted = other.is_some() || one.is_some_and(|one| one != tenant);
             let may = match ask.kind {
-                Kind::Request | Kind::Grant => self.within_share(share, tenant, ask),
+                Kind::Request | Kind::Grant => {
+                    self.within_share(share, tenant, ask) && !self.is_held_back(tenant, ask)
+                }
                 Kind::Read | Kind::Decode => !wanted || self.within_floor(ask),
                 Kind::Cache | Kind::Lane => true,
             };
@@ -221,13 +246,18 @@ impl Ledger {
         Some((id, tenant, ask))
     }
 
-    /// True if the tenant's requests and grants stay within `share` with this request. Also true if the
-    /// tenant holds neither requests nor grants, and for the first grant, because tenants that only hold
-    /// requests could otherwise deadlock.
+    /// True if the tenant's requests and grants stay within `share` with this request, and for the first one.
     fn within_share(&self, share: u64, tenant: &str, ask: &Ask) -> bool {
-        let (shared, grants) = self.shared(tenant);
-        let first = shared == 0 || (ask.kind == Kind::Grant && grants == 0);
-        first || shared.saturating_add(ask.bytes(1)) <= share
+        let (shared, _) = self.shared(tenant);
+        self.is_first(tenant, ask.kind) || shared.saturating_add(ask.bytes(1)) <= share
+    }
+
+    /// True if the request has to wait because it would use memory that is left to tenants with little
+    /// memory. It does not delay those tenants.
+    fn is_held_back(&self, tenant: &str, ask: &Ask) -> bool {
+        let bytes = ask.bytes(1);
+        let room = self.room_of(tenant, ask.kind, bytes);
+        bytes > room && room < self.room(ask.kind)
     }
 
     fn within_floor(&self, ask: &Ask) -> bool {
@@ -254,7 +284,8 @@ impl Ledger {
             let left = self.share().saturating_sub(self.shared(tenant).0);
             units = units.min(ask.units_within(left));
         }
-        (ask.bytes(units) <= self.room(ask.kind)).then_some((id, units))
+        let bytes = ask.bytes(units);
+        (bytes <= self.room_of(tenant, ask.kind, bytes)).then_some((id, units))
     }
 
     /// Returns the max-min fair share. The memory for requests and grants is divided evenly, and parts that a

@@ -9,6 +9,7 @@ const BUDGET: Budget = Budget {
     bytes: 1000,
     spare: 30,
     small: 32,
+    modest: 120,
     grant: 60,
     read: 40,
     decode: 80,
@@ -270,4 +271,35 @@ fn a_growing_base_takes_what_is_spare_and_nothing_new_comes_until_that_is_free()
     assert_eq!((ledger.room(Kind::Lane), ledger.shortage()), (0, 0));
     ledger.resize(&mut lane, less - 1).unwrap();
     assert_eq!(ledger.room(Kind::Lane), 1);
+}
+
+/// The last part of the memory goes to tenants with little memory, so a base that grows affects the tenant
+/// with the most memory first.
+#[test]
+fn when_the_base_grows_the_largest_tenant_is_refused_first() {
+    let mut ledger = Ledger::new(BUDGET);
+    let mut large = ledger.reserve("large", Kind::Request, 100).unwrap();
+    ledger.set_base(ledger.room(Kind::Request) - BUDGET.modest);
+    assert!(ledger.reserve("large", Kind::Request, 10).is_err());
+    assert!(ledger.resize(&mut large, 110).is_err());
+    ledger.ask(1, "large", Ask::exactly(Kind::Request, 10)).unwrap();
+    ledger.ask(2, "quiet", Ask::exactly(Kind::Request, 20)).unwrap();
+    let (next, quiet) = ledger.next(Instant::now()).unwrap();
+    assert_eq!((next, quiet.bytes), (2, 20), "the large tenant delays no other");
+    let more = ledger.reserve("quiet", Kind::Request, 10).unwrap();
+    assert!(
+        ledger.reserve("quiet", Kind::Request, 10).is_err(),
+        "no longer modest"
+    );
+    let grant = ledger.reserve("large", Kind::Grant, 50).unwrap();
+    assert!(
+        ledger.reserve("large", Kind::Grant, 10).is_err(),
+        "not the first grant"
+    );
+    for reservation in [grant, more, quiet] {
+        ledger.give_back(&reservation, Duration::ZERO);
+    }
+    ledger.set_base(0);
+    assert_eq!(ledger.next(Instant::now()).map(|(id, _)| id), Some(1));
+    check(&ledger);
 }

@@ -145,6 +145,7 @@ pub(crate) enum ReferencePart {
     Commands,
     Settings,
     Metrics,
+    Routes,
 }
 
 #[cfg(test)]

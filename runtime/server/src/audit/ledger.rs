@@ -1,8 +1,13 @@
+use super::unreadable;
+use crate::refusal::Refusal;
 use crate::state::{DailyFolder, Day, StateError};
+use frostline_batching::Reserved;
 use frostline_objects::Store;
 use frostline_wire::AuditEntry;
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, stream};
 use parking_lot::Mutex;
+use std::pin::pin;
+use std::time::Duration;
 
 /// Maximum number of entries waiting to be written, enough for some minutes during which the state cannot be
 /// written.
@@ -10,6 +15,9 @@ pub(super) const WAITING: usize = 1024;
 
 /// Number of objects read concurrently.
 const AT_ONCE: usize = 8;
+
+/// Retry delay if memory is short.
+const RETRY: Duration = Duration::from_secs(2);
 
 /// Number of days searched first, because most queries are about recent entries.
 const RECENT_DAYS: u64 = 7;
@@ -105,30 +113,42 @@ impl Ledger {
     }
 
     /// Reads the last `limit` entries that match `wanted`, sorted by day. The result can contain more than
-    /// `limit` entries, because days are always read completely.
+    /// `limit` entries, because days are always read completely. `memory` grows by the size of the entries.
     ///
     /// # Errors
-    /// Returns [`StateError`] if the state cannot be read.
+    /// Returns [`Refusal::Host`] if the state cannot be read, and [`Refusal::Busy`] if the memory cannot grow.
     pub(super) async fn last(
         &self,
         store: &Store,
         today: Day,
         limit: usize,
         wanted: impl Fn(&AuditEntry) -> bool,
-    ) -> Result<Vec<AuditEntry>, StateError> {
+        memory: &mut Reserved,
+    ) -> Result<Vec<AuditEntry>, Refusal> {
         let mut days = Vec::new();
+        let before = memory.bytes();
         for first in [RECENT_DAYS, self.kept_days] {
+            // All days are read again if the recent ones have too few entries. Shrinking cannot fail.
+            days.clear();
+            memory.resize(before).ok();
             let keys = self
                 .folder
                 .keys(store, Some(today.before(first)), |_| true)
-                .await?;
+                .await
+                .map_err(unreadable)?;
             let day = |key: &String| self.folder.parse(key).map(|name| name.day);
             let (mut entries, mut found) = (Vec::new(), 0);
             for keys in keys.chunk_by(|one, other| day(one) == day(other)).rev() {
                 let read = stream::iter(keys.to_vec()).map(|key| async move { read(store, &key).await });
-                let read = read.buffered(AT_ONCE);
-                let mut of_day: Vec<AuditEntry> = read.try_concat().await?;
-                of_day.retain(&wanted);
+                let mut read = pin!(read.buffered(AT_ONCE));
+                let mut of_day: Vec<AuditEntry> = Vec::new();
+                while let Some(read) = read.next().await {
+                    let before = of_day.len();
+                    of_day.extend(read.map_err(unreadable)?.into_iter().filter(&wanted));
+                    let more = of_day.iter().skip(before).map(bytes_of).sum::<u64>();
+                    let grown = memory.resize(memory.bytes() + more);
+                    grown.map_err(|error| Refusal::busy(format!("{error}; use a smaller limit"), RETRY))?;
+                }
                 found += of_day.len();
                 entries.push(of_day);
                 if found >= limit {
@@ -150,6 +170,14 @@ impl Ledger {
     pub(super) async fn sweep(&self, store: &Store, today: Day) -> Result<(), StateError> {
         self.folder.sweep(store, today.before(self.kept_days)).await
     }
+}
+
+/// Returns the memory of an entry. Texts are rounded up by the allocator. The entry itself is in a list that
+/// grows, and in a list that joins several days.
+fn bytes_of(entry: &AuditEntry) -> u64 {
+    let texts = [&entry.host, &entry.who, &entry.what, &entry.tenant, &entry.detail];
+    let texts: usize = texts.iter().map(|text| text.len() + 32).sum();
+    (texts + 3 * size_of::<AuditEntry>()) as u64
 }
 
 /// Reads the entries of an object, or none if the object was removed in the meantime.

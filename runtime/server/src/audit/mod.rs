@@ -8,8 +8,10 @@ mod rates;
 #[cfg(test)]
 mod tests;
 
+use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::state::{DailyFolder, Day, StateError};
+use frostline_batching::Reserved;
 use frostline_objects::Store;
 use frostline_profile::now;
 use frostline_wire::AuditEntry;
@@ -17,6 +19,7 @@ use futures::future::join;
 use ledger::Ledger;
 use parking_lot::Mutex;
 use rates::{MAX_PER_MINUTE, RateDecision, Rates};
+use std::fmt::Display;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -114,24 +117,28 @@ impl Audit {
     }
 
     /// Reads the last `limit` entries of all hosts, oldest first. If `tenant` is given, other tenants are
-    /// filtered out.
+    /// filtered out. `memory` grows by the size of the entries.
     ///
     /// # Errors
-    /// Returns the reason if the entries could not be read in time.
-    pub(crate) async fn last(&self, tenant: Option<&str>, limit: usize) -> Result<Vec<AuditEntry>, String> {
+    /// Returns [`Refusal::Busy`] if the memory cannot grow, and [`Refusal::Host`] if the entries could not be
+    /// read in time.
+    pub(crate) async fn last(
+        &self,
+        tenant: Option<&str>,
+        limit: usize,
+        memory: &mut Reserved,
+    ) -> Result<Vec<AuditEntry>, Refusal> {
         // The entries of this host are still missing if this fails, but they are in the host's log.
         self.write().await.ok();
         let wanted = |entry: &AuditEntry| tenant.is_none_or(|tenant| entry.tenant == tenant);
         let (store, today) = (&self.store, Day::at(now()));
         let both = async {
-            let mut entries = self.admins.last(store, today, limit, wanted).await?;
-            entries.extend(self.tenants.last(store, today, limit, wanted).await?);
-            Ok::<_, StateError>(entries)
+            let mut entries = self.admins.last(store, today, limit, wanted, memory).await?;
+            entries.extend(self.tenants.last(store, today, limit, wanted, memory).await?);
+            Ok::<_, Refusal>(entries)
         };
-        let mut entries = timeout(READ_TIMEOUT, both)
-            .await
-            .map_err(|_| late(READ_TIMEOUT))?
-            .map_err(|error| error.to_string())?;
+        let read = timeout(READ_TIMEOUT, both).await;
+        let mut entries = read.map_err(|_| unreadable(late(READ_TIMEOUT)))??;
         entries.sort_by_key(|entry| entry.at);
         Ok(entries.split_off(entries.len().saturating_sub(limit)))
     }
@@ -206,6 +213,10 @@ fn warn_of(written: Result<(), String>) {
     if let Err(error) = written {
         tracing::warn!(error, "cannot write audit entries to the state; retrying later");
     }
+}
+
+fn unreadable(reason: impl Display) -> Refusal {
+    Refusal::host(format!("cannot read the audit log: {reason}"))
 }
 
 fn late(timeout: Duration) -> String {

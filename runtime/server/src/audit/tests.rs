@@ -1,6 +1,7 @@
 //! Hosts that write audit entries to the same state.
 
 use super::*;
+use frostline_batching::{Budget, Kind, Memory};
 use std::net::Ipv4Addr;
 use std::path::Path;
 
@@ -11,8 +12,21 @@ fn audit(folder: &Path, run: &str) -> Audit {
     Audit::new(Arc::new(store), run.to_owned(), format!("host-{run}"))
 }
 
+/// Reads entries in 1 MiB of memory.
+async fn last(audit: &Audit, tenant: Option<&str>, limit: usize) -> Result<Vec<AuditEntry>, Refusal> {
+    let memory = Memory::new(Budget {
+        bytes: 1 << 20,
+        ..Budget::default()
+    });
+    let mut reserved = memory.try_reserve("", Kind::Request, 0).unwrap();
+    let entries = audit.last(tenant, limit, &mut reserved).await?;
+    let texts: usize = entries.iter().map(|entry| entry.detail.len()).sum();
+    assert!(reserved.bytes() >= texts as u64);
+    Ok(entries)
+}
+
 async fn whats(audit: &Audit, tenant: Option<&str>, limit: usize) -> Vec<String> {
-    let entries = audit.last(tenant, limit).await.unwrap();
+    let entries = last(audit, tenant, limit).await.unwrap();
     entries.into_iter().map(|entry| entry.what).collect()
 }
 
@@ -29,7 +43,7 @@ async fn every_host_of_a_state_shows_what_was_done_at_any() {
         ["tenant added", "guest uploaded"]
     );
     assert_eq!(whats(&one, None, 2).await, ["guest uploaded", "guest uploaded"]);
-    let last = one.last(Some("other"), 1).await.unwrap();
+    let last = last(&one, Some("other"), 1).await.unwrap();
     assert_eq!(
         (last[0].detail.len(), last[0].host.as_str()),
         (DETAIL, "host-two")
@@ -63,7 +77,7 @@ async fn what_could_not_be_written_is_written_once_when_it_can_be() {
     assert!(audit.write().await.is_err());
     audit.admin("admin uid 0", "late", "", "").await;
     std::fs::remove_file(folder.path().join("audit")).unwrap();
-    let entries = audit.last(None, 10 * ledger::WAITING).await.unwrap();
+    let entries = last(&audit, None, 10 * ledger::WAITING).await.unwrap();
     let count = |what: &str| entries.iter().filter(|entry| entry.what == what).count();
     assert_eq!((count("drained"), count("late")), (ledger::WAITING, 1));
     let left_out = entries.iter().find(|entry| entry.what == LEFT_OUT).unwrap();
@@ -99,4 +113,19 @@ async fn a_backup_copies_missing_entries() {
         copy_audit(&from.store, &to.store).await.unwrap();
     }
     assert_eq!(whats(&to, None, 10).await, ["tenant added", "tenant removed"]);
+}
+
+#[tokio::test]
+async fn entries_beyond_the_memory_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let audit = audit(folder.path(), "one");
+    for _ in 0..2 {
+        for _ in 0..ledger::WAITING {
+            let entry = audit.entry("admin uid 0", "tenant added", "acme", "x".repeat(DETAIL));
+            audit.admins.note(entry);
+        }
+        audit.write().await.unwrap();
+    }
+    let refused = last(&audit, None, 10 * ledger::WAITING).await;
+    assert!(matches!(refused, Err(Refusal::Busy { .. })), "{refused:?}");
 }

@@ -57,7 +57,7 @@ pub struct Limits {
     /// Timeout for the TLS handshake and for a request line with headers. It is also the idle timeout for
     /// connections that have not sent a valid token.
     pub header_time: Duration,
-    /// Timeout for bodies with almost no progress, for clients that do not read an answer, and for idle
+    /// Time that a client may take for a body or an answer in addition to 1 s per 64 KiB, and timeout for idle
     /// connections of tenants. The host then disconnects the client and cancels the work for that connection.
     pub stall: Duration,
     /// Number of cached descriptions. With a cached description, the guest does not have to be asked again.

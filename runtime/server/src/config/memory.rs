@@ -22,8 +22,20 @@ const SPARE_DIVISOR: u64 = 64;
 /// samples with a budget of 512 MiB and 15,000 samples with 4 GiB.
 const SMALL_REQUEST_DIVISOR: u64 = 128;
 
+/// Divisor of the budget for answers to clients without a token. A refusal with the longest message needs
+/// 2 KiB, so that 512 MiB leave room for 1,000 unread refusals.
+const STRANGER_DIVISOR: u64 = 256;
+
+/// Divisor of the budget for memory that only tenants with little memory can use.
+const MODEST_DIVISOR: u64 = 8;
+
 /// Assumed memory if `/proc` is missing: the minimum for the usual networks.
 const DEFAULT_MEMORY: u64 = 4096 * MIB;
+
+/// Returns the bytes of a budget for answers to clients without a token.
+pub(crate) fn stranger_bytes(budget: u64) -> u64 {
+    budget / STRANGER_DIVISOR
+}
 
 /// Validates a configured budget. The default is 80 % of the available memory, which leaves the rest to
 /// system caches and other processes.
@@ -121,8 +133,9 @@ impl Limits {
     pub(crate) fn budget(&self, bytes: u64) -> Budget {
         Budget {
             bytes,
-            spare: bytes / SPARE_DIVISOR + self.total_window_bytes(),
+            spare: bytes / SPARE_DIVISOR + stranger_bytes(bytes) + self.total_window_bytes(),
             small: bytes / SMALL_REQUEST_DIVISOR,
+            modest: bytes / MODEST_DIVISOR,
             // An object without decoding, or a grant with a single sample.
             grant: self.object_bytes,
             read: self.object_bytes,

@@ -15,6 +15,7 @@ pub use checked::{HostConfig, MetricsListen, StateLocation};
 pub use error::ConfigError;
 pub use limits::Limits;
 pub(crate) use limits::upload_units;
+pub(crate) use memory::stranger_bytes;
 
 pub use roots::DataRoots;
 pub(crate) use roots::Root;

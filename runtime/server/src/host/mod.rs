@@ -158,7 +158,7 @@ impl RunningHost {
         };
         open(
             listeners.tenants,
-            http::routes(service()),
+            http::tenant_routes(service()),
             tls.clone(),
             limits.connections,
         );

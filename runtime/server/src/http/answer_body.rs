@@ -1,6 +1,6 @@
 //! Body of an extraction answer. The body ends cleanly only after the last piece.
 
-use super::reading::ReadDeadline;
+use super::pace::RowPace;
 use crate::extraction::{Piece, Timing};
 use bytes::{Bytes, BytesMut};
 use frostline_wire::JobStage;
@@ -38,7 +38,7 @@ pub(super) struct AnswerBody {
     pieces: VecDeque<Bytes>,
     receiver: mpsc::Receiver<Piece>,
     state: BodyState,
-    reading: ReadDeadline,
+    pace: RowPace,
     /// Counter of sent bytes of all tenants.
     sent: Counter,
 }
@@ -53,19 +53,17 @@ enum BodyState {
 }
 
 impl AnswerBody {
-    pub(super) fn new(receiver: mpsc::Receiver<Piece>, reading: ReadDeadline, sent: Counter) -> Self {
+    pub(super) fn new(receiver: mpsc::Receiver<Piece>, pace: RowPace, sent: Counter) -> Self {
         Self {
             pieces: VecDeque::new(),
             receiver,
             state: BodyState::Open,
-            reading,
+            pace,
             sent,
         }
     }
 
     fn set_pieces(&mut self, pieces: Vec<Bytes>) {
-        self.reading
-            .restart(pieces.iter().map(|piece| piece.len() as u64).sum());
         self.pieces = joined(pieces);
     }
 
@@ -101,10 +99,11 @@ impl Body for AnswerBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
         loop {
-            if !self.pieces.is_empty() && self.reading.is_late() {
+            if self.pace.is_late() && !self.pieces.is_empty() {
                 return Poll::Ready(Some(Err(self.abort())));
             }
             if let Some(piece) = self.next_piece() {
+                self.pace.hand(piece.len() as u64);
                 self.sent.inc_by(piece.len() as u64);
                 return Poll::Ready(Some(Ok(Frame::data(piece))));
             }
@@ -174,14 +173,14 @@ mod tests {
     use http_body_util::BodyExt;
     use std::pin::pin;
     use std::time::Duration;
-    use tokio::time::{Instant, advance};
+    use tokio::time::advance;
 
     const STALL: Duration = Duration::from_secs(60);
 
     fn body_within(memory: &Memory) -> (mpsc::Sender<Piece>, AnswerBody) {
         let (sender, receiver) = mpsc::channel(4);
-        let reading = ReadDeadline::new(memory, "slow", STALL, Instant::now() + 10 * STALL);
-        (sender, AnswerBody::new(receiver, reading, Default::default()))
+        let pace = RowPace::new(memory, "slow", STALL);
+        (sender, AnswerBody::new(receiver, pace, Default::default()))
     }
 
     fn body() -> (mpsc::Sender<Piece>, AnswerBody) {
@@ -189,51 +188,47 @@ mod tests {
     }
 
     /// Returns the number of minutes until a client with 60 MiB of rows is aborted if it reads a frame per
-    /// minute.
-    async fn minutes(memory: &Memory) -> u32 {
+    /// minute, or `None` if it can read all of them.
+    async fn minutes(memory: &Memory) -> Option<u32> {
         let (sender, mut body) = body_within(memory);
         let rows = vec![Bytes::from(vec![7; 60 << 20])];
         sender.send(Piece::Rows(rows)).await.unwrap();
-        for minutes in 0.. {
+        for minutes in 0..240 {
             if let Err(aborted) = body.frame().await.unwrap() {
                 assert!(matches!(aborted, Aborted::TooSlow(_)), "{aborted}");
                 assert!(
                     sender.is_closed() && body.pieces.is_empty(),
                     "the pieces are dropped"
                 );
-                return minutes;
+                return Some(minutes);
             }
             advance(STALL).await;
         }
-        0
+        None
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_slow_client_is_aborted_when_others_need_memory_or_after_the_deadline() {
+    async fn a_slow_client_is_aborted_when_others_need_memory() {
         let memory = Memory::new(Budget {
             bytes: 100,
             ..Budget::default()
         });
         assert_eq!(
             minutes(&memory).await,
-            13,
-            "ten minutes for the extraction and two more"
+            None,
+            "the connection enforces the minimum rate"
         );
         let _held = memory.try_reserve("slow", Kind::Grant, 60).unwrap();
         let mut own = pin!(memory.reserve("slow", Kind::Grant, 50));
         assert!(poll!(&mut own).is_pending());
         assert_eq!(
             minutes(&memory).await,
-            13,
+            None,
             "work of the same tenant does not count"
         );
         let mut others = pin!(memory.reserve("other", Kind::Grant, 50));
         assert!(poll!(&mut others).is_pending());
-        assert_eq!(
-            minutes(&memory).await,
-            3,
-            "a minute for a stall and a minute at the minimum rate"
-        );
+        assert_eq!(minutes(&memory).await, Some(2));
     }
 
     #[tokio::test]

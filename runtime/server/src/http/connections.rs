@@ -203,14 +203,14 @@ fn is_own_child(process: i32) -> bool {
     Pid::from_raw(process).is_some_and(|process| waitid(WaitId::Pid(process), ended).is_ok())
 }
 
-/// Returns when the client has been idle or has not read an answer for longer than `limit`.
+/// Returns when the client has been idle for longer than `limit`, or is later than that with an answer.
 async fn idle_timeout(traffic: &Traffic, limit: Duration) {
     loop {
         let now = Instant::now();
         let due = match traffic.waits() {
             WaitsFor::Host => now + limit / 4,
-            WaitsFor::Idle(since) | WaitsFor::Untaken(since) if since + limit <= now => return,
-            WaitsFor::Idle(since) | WaitsFor::Untaken(since) => since + limit,
+            WaitsFor::Idle(since) | WaitsFor::Reader(since) if since + limit <= now => return,
+            WaitsFor::Idle(since) | WaitsFor::Reader(since) => since + limit,
         };
         sleep_until(due).await;
     }
@@ -291,6 +291,9 @@ impl Connection {
             if due.is_some_and(|due| due <= now) {
                 if closing.since.is_some() || !matches!(waits, WaitsFor::Idle(_)) {
                     tracing::debug!(?waits, "connection closed: idle timeout");
+                    if matches!(waits, WaitsFor::Reader(_)) {
+                        self.service.operations.metrics.slow_readers.inc();
+                    }
                     return;
                 }
                 closing.since = Some(now);
@@ -320,12 +323,12 @@ impl Connection {
         let since = match waits {
             WaitsFor::Host => return None,
             WaitsFor::Idle(since) => closing.since.map_or(since, |closing| closing.max(since)),
-            WaitsFor::Untaken(since) => since,
+            WaitsFor::Reader(since) => since,
         };
         Some(since + self.idle_limit(closing))
     }
 
-    /// Returns the timeout for an idle client and for an answer that is not read.
+    /// Returns the timeout for an idle client, and the longest delay of a client that reads an answer.
     fn idle_limit(&self, closing: &Closing) -> Duration {
         let limits = &self.service.config.limits;
         match self.peer.permit.has_tenant() {
@@ -344,7 +347,11 @@ struct Closing {
     stopping: bool,
 }
 
-/// Creates the protocol settings. The bytes that a window can hold are not in the memory ledger, but the
+/// Creates the protocol settings. An HTTP/1.1 connection answers a single request and is closed, because a
+/// lenient proxy in front of the host may disagree with the HTTP library about where the first request ends,
+/// and the rest would then be answered as another client's request. Trainers use HTTP/2.
+///
+/// The bytes that a window can hold are not in the memory ledger, but the
 /// budget leaves space for all connections. A stream has half of the connection's window, because a stalled
 /// stream must not block the others.
 fn protocol(limits: &Limits) -> Builder<TokioExecutor> {
@@ -352,6 +359,7 @@ fn protocol(limits: &Limits) -> Builder<TokioExecutor> {
     builder
         .http1()
         .timer(TokioTimer::new())
+        .keep_alive(false)
         .header_read_timeout(limits.header_time)
         .max_buf_size(READ_AHEAD);
     builder

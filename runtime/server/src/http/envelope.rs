@@ -3,6 +3,7 @@
 use super::metered::{is_limited, metered};
 use super::network::Network;
 use super::peer::Peer;
+use super::status::Payer;
 use super::strangers::truncate;
 use crate::caller::Caller;
 use crate::metrics::RequestLabels;
@@ -14,10 +15,11 @@ use axum::Extension;
 use axum::extract::{FromRequestParts, MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use frostline_batching::Kind;
 use frostline_wire::{QuotaKey, TRACEPARENT, TraceParent};
-use http::header::AUTHORIZATION;
+use http::header::{AUTHORIZATION, TRANSFER_ENCODING};
 use http::request::Parts;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -53,6 +55,7 @@ pub(super) async fn authorize(
                 response = answer => {
                     let mut response = metered(&caller, limited, response);
                     response.extensions_mut().insert(Authenticated(caller.clone()));
+                    response.extensions_mut().insert(Payer(caller.memory(Kind::Request)));
                     if response.status() == StatusCode::TOO_MANY_REQUESTS {
                         service.operations.metrics.tenants.count_busy(&caller.tenant().name);
                     }
@@ -103,6 +106,20 @@ pub(super) fn throttle(service: &Service, from: IpAddr) -> Result<(), Refusal> {
         tracing::warn!(%from, tried, left_out, "throttling a network after many invalid tokens");
     }
     Ok(())
+}
+
+/// Refuses a request whose end is ambiguous. Two transfer encodings, even twice the same, are read
+/// differently by different proxies.
+pub(super) async fn refuse_ambiguous(request: Request, next: Next) -> Result<Response, Refusal> {
+    let mut encodings = request.headers().get_all(TRANSFER_ENCODING).iter();
+    let is_chunked = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"chunked");
+    let is_plain = encodings.next().is_none_or(is_chunked) && encodings.next().is_none();
+    if !is_plain {
+        return Err(Refusal::request(
+            "send a single Transfer-Encoding, which must be chunked",
+        ));
+    }
+    Ok(next.run(request).await)
 }
 
 pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {

@@ -1,17 +1,16 @@
 //! Handler of `POST /v1/extractions`.
 
+use super::answer::Answer;
 use super::answer_body::AnswerBody;
 use super::envelope::caller_of;
-use super::reading::ReadDeadline;
+use super::pace::RowPace;
 use super::receive::json;
 use crate::caller::Caller;
 use crate::extraction::{ClientRequest, Extraction};
 use crate::refusal::Refusal;
-use axum::body::Body;
 use axum::extract::Request;
-use axum::response::{IntoResponse, Response};
 use frostline_wire::{ARROW_STREAM, COMPUTED_PRECISION, ExtractionRequest, ROW_CHECKSUM, Split, XXH3};
-use http::header::CONTENT_TYPE;
+use http::{HeaderName, HeaderValue};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -19,7 +18,7 @@ use tokio::time::Instant;
 ///
 /// The first grant decides the status. A failure until then becomes an error response, and a later failure
 /// aborts the body. Dropping this future or the body cancels the extraction.
-pub(super) async fn extract(caller: Caller, request: Request) -> Result<Response, Refusal> {
+pub(super) async fn extract(caller: Caller, request: Request) -> Result<Answer, Refusal> {
     let deadline = Instant::now() + caller.tenant().quota.wall();
     let checksums = request
         .headers()
@@ -38,11 +37,13 @@ pub(super) async fn extract(caller: Caller, request: Request) -> Result<Response
     extraction.send(sender);
     let (service, tenant) = (caller.service(), &caller.tenant().name);
     let (memory, stall) = (&service.scheduling.memory, service.config.limits.stall);
-    let reading = ReadDeadline::new(memory, tenant, stall, deadline);
-    let sent = caller.metrics().answer_bytes();
-    let body = Body::new(AnswerBody::new(pieces, reading, sent));
-    let precision = precision.map(|precision| [(COMPUTED_PRECISION, precision)]);
-    Ok(([(CONTENT_TYPE, ARROW_STREAM)], precision, body).into_response())
+    let pace = RowPace::new(memory, tenant, stall);
+    let rows = AnswerBody::new(pieces, pace, caller.metrics().answer_bytes());
+    let answer = Answer::rows(rows, HeaderValue::from_static(ARROW_STREAM));
+    Ok(match precision.map(HeaderValue::try_from) {
+        Some(Ok(precision)) => answer.with_header(HeaderName::from_static(COMPUTED_PRECISION), precision),
+        _ => answer,
+    })
 }
 
 /// Returns the precision in which this host computes the requested layers, if the request permits less than

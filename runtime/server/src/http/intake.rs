@@ -1,6 +1,7 @@
 //! Reception of uploads. The body is written to a file, so that an interrupted upload can be resumed.
 
-use super::receive::{BodyPace, declared_length};
+use super::answer::RequestStream;
+use super::receive::{IncomingBody, declared_length};
 use super::references::sha256;
 use super::upload_room::{TenantUploadSlot, UploadRoom};
 use crate::caller::Caller;
@@ -8,7 +9,6 @@ use crate::refusal::Refusal;
 use crate::scheduling::TenantMemory;
 use crate::service::Service;
 use crate::state::{CheckedUpload, Claim, ClaimError, SHARED};
-use axum::body::Body;
 use axum::extract::Request;
 use bytes::Bytes;
 use frostline_batching::Kind;
@@ -188,7 +188,7 @@ struct UploadReceiver {
 }
 
 impl UploadReceiver {
-    async fn receive(mut self, body: Body, reserved: UploadRoom) -> Result<Upload, Refusal> {
+    async fn receive(mut self, body: RequestStream, reserved: UploadRoom) -> Result<Upload, Refusal> {
         let received = self.write_body(body).await;
         // Write the received bytes to the file even after a failure.
         let written = self.file.flush().await.map_err(disk);
@@ -200,8 +200,8 @@ impl UploadReceiver {
     }
 
     /// Writes the body to the file.
-    async fn write_body(&mut self, mut body: Body) -> Result<(), Refusal> {
-        let mut pace = BodyPace::new(self.service.config.limits.stall);
+    async fn write_body(&mut self, body: RequestStream) -> Result<(), Refusal> {
+        let mut body = IncomingBody::new(body, self.service.config.limits.stall);
         let sender = self.sender.clone();
         let dismissed = async {
             match &sender {
@@ -218,7 +218,7 @@ impl UploadReceiver {
                 }
             };
             let frame = tokio::select! {
-                frame = pace.frame(&mut body) => frame?,
+                frame = body.frame() => frame?,
                 () = stop => return Err(ClaimError::Superseded.into()),
                 () = self.service.scheduling.end.cancelled() => return Err(Refusal::Stopping),
                 refusal = dismissed.as_mut() => return Err(refusal),

@@ -1,12 +1,12 @@
 //! Reads the remaining request body before a refusal is sent.
 
-use axum::body::{Body, HttpBody};
+use super::answer::RequestStream;
 use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
 use http::Version;
-use http_body::{Frame, SizeHint};
+use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use std::pin::Pin;
@@ -33,15 +33,17 @@ pub(super) async fn linger(request: Request, next: Next) -> Response {
     }
     let (parts, body) = request.into_parts();
     let shared = SharedBody(Arc::new(Mutex::new(body)));
-    let rest = Body::new(shared.clone());
-    let response = next.run(Request::from_parts(parts, Body::new(shared))).await;
+    let rest = RequestStream::new(shared.clone());
+    let response = next
+        .run(Request::from_parts(parts, RequestStream::new(shared)))
+        .await;
     if response.status().is_client_error() {
         let _ = timeout(MAX_TIME, read(rest)).await;
     }
     response
 }
 
-async fn read(mut body: Body) {
+async fn read(mut body: RequestStream) {
     let mut read = 0;
     while let Some(Ok(frame)) = body.frame().await {
         read += frame.data_ref().map_or(0, |piece| piece.len() as u64);
@@ -53,7 +55,7 @@ async fn read(mut body: Body) {
 
 /// Request body that the handler reads first, and [`linger`] afterwards.
 #[derive(Clone)]
-struct SharedBody(Arc<Mutex<Body>>);
+struct SharedBody(Arc<Mutex<RequestStream>>);
 
 impl HttpBody for SharedBody {
     type Data = Bytes;
@@ -95,7 +97,9 @@ mod tests {
             counted.fetch_add(1, Ordering::SeqCst);
             Ok::<_, std::io::Error>(Bytes::from(vec![0; 1 << 20]))
         }));
-        let mut request = Request::put("/").body(Body::from_stream(pieces)).unwrap();
+        let mut request = Request::put("/")
+            .body(RequestStream::from_stream(pieces))
+            .unwrap();
         *request.version_mut() = version;
         let router = Router::new()
             .route("/", put(move || async move { status }))

@@ -1,5 +1,7 @@
 //! Counts the bytes of all answers to a tenant, and ends those beyond the tenant's budget of the day.
 
+#![expect(clippy::disallowed_types, reason = "wraps bodies that are reserved already")]
+
 use crate::caller::Caller;
 use crate::refusal::Refusal;
 use axum::body::Body;

@@ -1,6 +1,7 @@
 //! HTTP interface: routes, handlers, request bodies and answers.
 
 mod admin;
+mod answer;
 mod answer_body;
 mod connections;
 mod envelope;
@@ -10,14 +11,15 @@ mod linger;
 mod metered;
 mod network;
 mod operations;
+mod pace;
 mod peer;
 mod permits;
 mod probe;
 mod profiles;
 mod proxy;
-mod reading;
 mod receive;
 mod references;
+mod routes;
 mod status;
 mod strangers;
 mod tenant_routes;
@@ -25,52 +27,63 @@ mod traffic;
 mod upload_room;
 mod uploads;
 
-pub(crate) use admin::{AdminTokens, admin_routes, remote_admin_routes};
+pub(crate) use admin::AdminTokens;
 pub(crate) use connections::{MAX_ADMIN_CONNECTIONS, Port, serve, serve_admin};
+pub use routes::{Access, ROUTES, RequestBody, Route};
 
 use crate::refusal::Refusal;
 use crate::sampler::LogRateLimit;
+use crate::scheduling::TenantMemory;
 use crate::service::Service;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::routing::{get, post};
+use frostline_batching::Kind;
 use http::{Method, Uri};
 use std::sync::Arc;
 
-/// Creates the routes for tenants. Everything under `/v1` requires a token.
-pub(crate) fn routes(service: Arc<Service>) -> Router {
-    let tenant = Router::new()
-        .route("/v1/guests", get(tenant_routes::list_guests))
-        .route(
-            "/v1/guests/{name}",
-            get(tenant_routes::show_guest)
-                .head(uploads::guest_offset)
-                .put(uploads::put_guest)
-                .delete(tenant_routes::delete_guest),
-        )
-        .route("/v1/guests/{name}/log", get(tenant_routes::guest_log))
-        .route("/v1/models", get(tenant_routes::list_models))
-        .route(
-            "/v1/models/{name}",
-            get(tenant_routes::show_model)
-                .head(uploads::model_offset)
-                .put(uploads::put_model)
-                .delete(tenant_routes::delete_model),
-        )
-        .route("/v1/objects", get(tenant_routes::list_objects))
-        .route("/v1/descriptions", post(tenant_routes::describe))
-        .route("/v1/load", get(tenant_routes::load))
-        .route("/v1/probe", get(probe::probe))
-        .route("/v1/extractions", post(extractions::extract))
-        .route("/v1/profiles", post(profiles::measure))
-        .route("/v1/profiles/{model}", get(profiles::show))
-        .route_layer(from_fn_with_state(Arc::clone(&service), envelope::authorize));
-    Router::new()
-        .merge(tenant)
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(operations::ready))
-        .route("/metrics", get(operations::metrics))
+/// Creates the routes of the tenants' port.
+pub(crate) fn tenant_routes(service: Arc<Service>) -> Router {
+    let authorize = from_fn_with_state(Arc::clone(&service), envelope::authorize);
+    let tenant = routes::router(Access::Tenant).route_layer(authorize);
+    let all = with_fallbacks(tenant.merge(routes::router(Access::Anyone)));
+    let strangers = service.scheduling.strangers();
+    finish(all, &service, strangers)
+        .layer(from_fn(linger::linger))
+        .layer(from_fn_with_state(Arc::clone(&service), envelope::observe))
+        .layer(from_fn_with_state(
+            Arc::new(LogRateLimit::new(strangers::LINES_PER_SECOND)),
+            envelope::span,
+        ))
+        .with_state(service)
+}
+
+/// Creates the routes of the admin socket.
+pub(crate) fn admin_routes(service: Arc<Service>) -> Router {
+    let admin = TenantMemory::new(&service.scheduling.memory, "", Kind::Request);
+    let all = with_fallbacks(routes::router(Access::Admin));
+    finish(all, &service, admin).with_state(service)
+}
+
+/// Creates the routes for remote admins, which require an admin token.
+pub(crate) fn remote_admin_routes(service: Arc<Service>, tokens: AdminTokens) -> Router {
+    let all = with_fallbacks(routes::router(Access::Admin));
+    let all = admin::behind_token(all, Arc::clone(&service), tokens);
+    let strangers = service.scheduling.strangers();
+    finish(all, &service, strangers).with_state(service)
+}
+
+/// Creates the routes of the metrics port. Its `/metrics` and `/readyz` include the names of tenants and data
+/// roots, and clients of the tenants' port cannot use up its connections.
+pub(crate) fn metrics_routes(service: Arc<Service>) -> Router {
+    let all = with_fallbacks(routes::router(Access::Operator));
+    let strangers = service.scheduling.strangers();
+    finish(all, &service, strangers).with_state(service)
+}
+
+/// Adds refusals of unknown paths and methods. Handlers enforce separate limits for request bodies.
+fn with_fallbacks(router: Router<Arc<Service>>) -> Router<Arc<Service>> {
+    router
         .fallback(|uri: Uri| async move {
             Refusal::Route {
                 path: uri.path().to_owned(),
@@ -81,23 +94,12 @@ pub(crate) fn routes(service: Arc<Service>) -> Router {
                 method: method.to_string(),
             }
         })
-        .layer(from_fn(linger::linger))
-        .layer(from_fn_with_state(Arc::clone(&service), envelope::observe))
-        .layer(from_fn_with_state(
-            Arc::new(LogRateLimit::new(strangers::LINES_PER_SECOND)),
-            envelope::span,
-        ))
-        // Handlers enforce separate limits for request bodies.
         .layer(DefaultBodyLimit::disable())
-        .with_state(service)
 }
 
-/// Creates the routes of the metrics port. Its `/metrics` and `/readyz` include the names of tenants and data
-/// roots, and clients of the tenants' port cannot use up its connections.
-pub(crate) fn metrics_routes(service: Arc<Service>) -> Router {
-    Router::new()
-        .route("/metrics", get(operations::metrics_by_tenant))
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(operations::ready_by_root))
-        .with_state(service)
+/// Adds the middleware of all ports. `payer` pays for refusals of clients that have not authenticated.
+fn finish(router: Router<Arc<Service>>, service: &Arc<Service>, payer: TenantMemory) -> Router<Arc<Service>> {
+    router
+        .layer(from_fn(envelope::refuse_ambiguous))
+        .layer(from_fn_with_state((Arc::clone(service), payer), status::explain))
 }

@@ -1,14 +1,11 @@
 //! Handler of `GET /v1/probe?bytes=`, which returns random bytes to measure the link.
 
+use super::answer::Answer;
 use crate::caller::Caller;
 use crate::refusal::Refusal;
-use axum::body::Body;
 use axum::extract::{Query, Request};
-use axum::response::Response;
 use bytes::Bytes;
-use futures::stream;
 use serde::Deserialize;
-use std::convert::Infallible;
 use std::sync::LazyLock;
 
 /// Maximum number of bytes per probe. On a link with 1.3 Gbit/s, they need a twentieth of a second.
@@ -31,7 +28,7 @@ struct Amount {
 }
 
 /// Returns `?bytes=` random bytes to measure the link.
-pub(super) async fn probe(caller: Caller, request: Request) -> Result<Response, Refusal> {
+pub(super) async fn probe(caller: Caller, request: Request) -> Result<Answer, Refusal> {
     let amount = Query::<Amount>::try_from_uri(request.uri());
     let Query(Amount { bytes }) =
         amount.map_err(|error| Refusal::request(format!("{error}; use /v1/probe?bytes=<number>")))?;
@@ -41,7 +38,6 @@ pub(super) async fn probe(caller: Caller, request: Request) -> Result<Response, 
         )));
     }
     caller.metrics().tenants.count_probe(&caller.tenant().name);
-    let pieces = (0..bytes.div_ceil(PIECE))
-        .map(move |index| Ok::<_, Infallible>(NOISE.slice(..PIECE.min(bytes - index * PIECE))));
-    Ok(Response::new(Body::from_stream(stream::iter(pieces))))
+    let pieces = (0..bytes.div_ceil(PIECE)).map(move |index| NOISE.slice(..PIECE.min(bytes - index * PIECE)));
+    Ok(Answer::repeated(pieces))
 }

@@ -1,12 +1,13 @@
 //! Reception of request bodies with a size limit and a minimum rate.
 
+use super::answer::RequestStream;
+use super::pace::{Pace, RATE};
 use crate::caller::Caller;
 use crate::config::Limits;
 use crate::refusal::Refusal;
 use crate::scheduling::TenantMemory;
 use crate::service::Service;
 use axum::Error;
-use axum::body::Body;
 use axum::extract::Request;
 use bytes::{Bytes, BytesMut};
 use frostline_batching::{Kind, Reserved};
@@ -16,7 +17,7 @@ use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 use tokio::sync::SemaphorePermit;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout};
 
 /// Initial reservation in bytes for a body without a declared length.
 const INITIAL_BYTES: u64 = 64 << 10;
@@ -29,45 +30,37 @@ const MEMORY_PER_BYTE: u64 = 4;
 /// connection, so other requests on it wait too.
 const MEMORY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Minimum number of bytes in the stall timeout, unless the body ends: 4 KB/s for a timeout of 60 s. Without
-/// it, a client that sends a byte per minute could hold a reservation for days.
-const MIN_PROGRESS: u64 = 256 << 10;
-
-/// Progress of a body.
-pub(super) struct BodyPace {
+/// Request body with the [`Pace`] of the client.
+pub(super) struct IncomingBody {
+    body: RequestStream,
     stall: Duration,
-    since: Instant,
-    bytes: u64,
+    pace: Pace,
 }
 
-impl BodyPace {
-    pub(super) fn new(stall: Duration) -> Self {
+impl IncomingBody {
+    pub(super) fn new(body: RequestStream, stall: Duration) -> Self {
         Self {
+            body,
             stall,
-            since: Instant::now(),
-            bytes: 0,
+            pace: Pace::at(RATE),
         }
     }
 
-    /// Returns the next frame of a body, or `None` at the end.
+    /// Returns the next frame, or `None` at the end. Only time in this function counts as the client's.
     ///
     /// # Errors
     ///
-    /// Returns [`Refusal::Stalled`] if the body does not make enough progress.
-    pub(super) async fn frame(
-        &mut self,
-        body: &mut Body,
-    ) -> Result<Option<Result<Frame<Bytes>, Error>>, Refusal> {
-        let frame = timeout_at(self.since + self.stall, body.frame()).await;
+    /// Returns [`Refusal::Stalled`] if the client is too slow.
+    pub(super) async fn frame(&mut self) -> Result<Option<Result<Frame<Bytes>, Error>>, Refusal> {
+        let begun = Instant::now();
+        let left = self.stall.saturating_sub(self.pace.delay());
+        let frame = timeout(left, self.body.frame()).await;
         let frame = frame.map_err(|_| Refusal::Stalled {
             seconds: self.stall.as_secs(),
         })?;
-        if let Some(Ok(frame)) = &frame {
-            self.bytes += frame.data_ref().map_or(0, |piece| piece.len() as u64);
-        }
-        if self.bytes >= MIN_PROGRESS {
-            (self.since, self.bytes) = (Instant::now(), 0);
-        }
+        let received = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref());
+        let bytes = received.map_or(0, |piece| piece.len() as u64);
+        self.pace.record(begun.elapsed(), bytes);
         Ok(frame)
     }
 }
@@ -133,7 +126,7 @@ pub(super) fn declared_length(request: &Request, what: &str, limit: u64) -> Resu
 /// the reservation grows with the body. It grows immediately or fails, because waiting for more memory while
 /// holding some could cause a deadlock.
 async fn collect(
-    mut body: Body,
+    body: RequestStream,
     length: Option<u64>,
     limits: &Limits,
     room: &TenantMemory,
@@ -144,9 +137,10 @@ async fn collect(
         .reserve(expected.saturating_mul(MEMORY_PER_BYTE), MEMORY_TIMEOUT)
         .await?;
     let capacity = usize::try_from(expected).unwrap_or_default();
-    let (mut bytes, mut pace) = (BytesMut::with_capacity(capacity), BodyPace::new(limits.stall));
+    let mut bytes = BytesMut::with_capacity(capacity);
+    let mut body = IncomingBody::new(body, limits.stall);
     loop {
-        let Some(frame) = pace.frame(&mut body).await? else {
+        let Some(frame) = body.frame().await? else {
             return Ok((bytes.freeze(), memory));
         };
         let frame =
@@ -184,7 +178,7 @@ mod tests {
             tokio::time::sleep(pause).await;
             (left > 0).then(|| (Ok::<_, Infallible>(vec![b' '; bytes]), left - 1))
         });
-        let body = Body::from_stream(pieces);
+        let body = RequestStream::from_stream(pieces);
         let limits = Limits {
             request_bytes: 1 << 30,
             stall: STALL,
@@ -206,7 +200,13 @@ mod tests {
         let pieces = stream::iter((0..bytes / 1024).map(|_| Ok::<_, Infallible>(vec![b' '; 1024])));
         let room = TenantMemory::new(&memory, "a", Kind::Request);
         let length = says.then_some(bytes);
-        let collected = collect(Body::from_stream(pieces), length, &Limits::default(), &room).await;
+        let collected = collect(
+            RequestStream::from_stream(pieces),
+            length,
+            &Limits::default(),
+            &room,
+        )
+        .await;
         let reserved = collected.as_ref().map(|(_, memory)| memory.bytes());
         let reserved = reserved.map_err(Clone::clone);
         drop((collected, others));
@@ -235,8 +235,9 @@ mod tests {
         let dripping = received(1000, 1, second).await;
         assert_eq!(dripping, Err(Refusal::Stalled { seconds: 60 }));
         assert_eq!(received(1, 1, 61 * second).await, dripping);
-        let least = MIN_PROGRESS as usize;
-        assert_eq!(received(100, least / 50, second).await, Ok(100 * (least / 50)));
+        let least = RATE as usize;
+        assert_eq!(received(200, least, second).await, Ok(200 * least));
+        assert_eq!(received(1000, least / 2, second).await, dripping);
         assert_eq!(received(50, 1, second).await, Ok(50), "the body ends in time");
     }
 }

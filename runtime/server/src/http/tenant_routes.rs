@@ -1,28 +1,22 @@
 //! Short handlers under `/v1` that show, list, delete and describe.
 
+use super::answer::{Answer, OBJECT, PAGE as ANSWER_PAGE};
 use super::receive::json;
 use super::references::{Reference, query, version};
+use super::uploads::model_bytes;
 use crate::caller::Caller;
 use crate::extraction::DEFAULT_GRANT;
 use crate::guest_logs::{ANSWER, since_1970};
 use crate::refusal::Refusal;
-use crate::scheduling::with_reservation;
 use crate::state::{FindResult, ModelFacts, NamedUpload, StateError, StoredVersion};
-use axum::Json;
 use axum::extract::{Path, Request};
-use axum::response::{IntoResponse, Response};
-use frostline_batching::{Kind, Reserved, Standing};
+use frostline_batching::{Kind, Standing};
 use frostline_tensor::Stage;
-use frostline_wire::{
-    Description, DescriptionRequest, GuestInfo, GuestLog, Layout, Load, MemoryLoad, ModelInfo, QuotaKey,
-    StageLoad,
-};
-use http::header::CONTENT_TYPE;
+use frostline_wire::{DescriptionRequest, GuestLog, Layout, Load, MemoryLoad, QuotaKey, StageLoad};
 use http::{StatusCode, Uri};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Query of an object listing.
 #[derive(Deserialize)]
@@ -40,13 +34,6 @@ const PAGE: usize = 1000;
 
 /// Memory per listed object in bytes, for the key, the etag and the JSON text.
 const MEMORY_PER_OBJECT: u64 = 1024;
-
-/// Memory per byte of model metadata in a list. It covers a copy of the metadata, and the JSON text in a
-/// buffer that doubles.
-const MEMORY_PER_METADATA_BYTE: u64 = 5;
-
-/// Maximum time that a listing waits for memory.
-const MEMORY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Query of a list of guests or models. `sha256` selects models and has no effect on guests.
 #[derive(Deserialize)]
@@ -69,26 +56,22 @@ impl PageQuery {
 }
 
 /// Lists the newest versions of all guests, sorted by name. `?limit=` and `?after=` select a page.
-pub(super) async fn list_guests(caller: Caller, uri: Uri) -> Result<Response, Refusal> {
+pub(super) async fn list_guests(caller: Caller, uri: Uri) -> Result<Answer, Refusal> {
     let guests = query::<PageQuery>(&uri)?.select(caller.guests().names());
-    let memory = (guests.len() as u64).saturating_mul(MEMORY_PER_OBJECT);
-    let memory = caller
-        .memory(Kind::Request)
-        .reserve(memory, MEMORY_TIMEOUT)
-        .await?;
+    let bytes = (guests.len() as u64).saturating_mul(MEMORY_PER_OBJECT);
+    let memory = caller.answer_memory(ANSWER_PAGE + bytes).await?;
     let info = |named: NamedUpload<()>| {
         let newest = named.versions.last()?;
         Some(newest.info(&named.name, named.disabled))
     };
-    let guests: Vec<GuestInfo> = guests.into_iter().filter_map(info).collect();
-    json_response(&guests, memory)
+    Ok(Answer::list(guests.into_iter().filter_map(info), memory))
 }
 
 /// Lists models sorted by name. `?sha256=` selects models with that version, and `?limit=` and `?after=`
 /// select a page.
 ///
 /// A model of the tenant hides a shared model with the same name.
-pub(super) async fn list_models(caller: Caller, uri: Uri) -> Result<Response, Refusal> {
+pub(super) async fn list_models(caller: Caller, uri: Uri) -> Result<Answer, Refusal> {
     let wanted: PageQuery = query(&uri)?;
     let own = caller.models().names().into_iter().map(|named| (named, false));
     let shared = caller.shared_models().names().into_iter();
@@ -105,17 +88,15 @@ pub(super) async fn list_models(caller: Caller, uri: Uri) -> Result<Response, Re
     let models: BTreeMap<_, _> = shared.chain(own).filter_map(version).collect();
     let models = models.into_iter().take(wanted.limit.unwrap_or(usize::MAX));
     let models: Vec<_> = models.collect();
-    let bytes = models
-        .iter()
-        .map(|(_, (version, _))| MEMORY_PER_METADATA_BYTE * version.facts.memory_bytes() + MEMORY_PER_OBJECT);
-    let memory = caller
-        .memory(Kind::Request)
-        .reserve(bytes.sum(), MEMORY_TIMEOUT)
-        .await?;
-    let info = |(name, (version, shared)): &(String, (Arc<StoredVersion<ModelFacts>>, bool))| {
-        version.info(name, *shared)
+    // Only the metadata of the current model is copied.
+    let largest = models.iter().map(|(_, (version, _))| model_bytes(version)).max();
+    let bytes = (models.len() as u64).saturating_mul(MEMORY_PER_OBJECT);
+    let bytes = bytes.saturating_add(largest.unwrap_or(0));
+    let memory = caller.answer_memory(ANSWER_PAGE + bytes).await?;
+    let info = |(name, (version, shared)): (String, (Arc<StoredVersion<ModelFacts>>, bool))| {
+        version.info(&name, shared)
     };
-    json_response(&models.iter().map(info).collect::<Vec<ModelInfo>>(), memory)
+    Ok(Answer::list(models.into_iter().map(info), memory))
 }
 
 /// Shows the newest version of a guest. `NAME@sha256:HEX` selects another version.
@@ -123,13 +104,12 @@ pub(super) async fn show_guest(
     caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
-) -> Result<Json<GuestInfo>, Refusal> {
+) -> Result<Answer, Refusal> {
     let wanted = Reference::parse(&name, &uri)?;
     let found = caller.guests().find(wanted.name, wanted.sha256.as_deref());
     let disabled = caller.guests().disabled(wanted.name);
-    Ok(Json(
-        version(found, "guest", wanted.name)?.info(wanted.name, disabled),
-    ))
+    let guest = version(found, "guest", wanted.name)?.info(wanted.name, disabled);
+    Answer::json(&guest, caller.answer_memory(OBJECT).await?)
 }
 
 /// Query parameter `?after=`, which is `next` of the previous page.
@@ -141,19 +121,12 @@ struct LogQuery {
 }
 
 /// Returns log lines of the guest from the last hour. `?after=` selects the lines after the previous page.
-pub(super) async fn guest_log(
-    caller: Caller,
-    Path(name): Path<String>,
-    uri: Uri,
-) -> Result<Response, Refusal> {
+pub(super) async fn guest_log(caller: Caller, Path(name): Path<String>, uri: Uri) -> Result<Answer, Refusal> {
     let LogQuery { after } = query(&uri)?;
-    let memory = caller
-        .memory(Kind::Request)
-        .reserve(ANSWER, MEMORY_TIMEOUT)
-        .await?;
+    let memory = caller.answer_memory(ANSWER).await?;
     let lines = &caller.service().operations.lines;
     if let Some(log) = lines.read(caller.owner(), &name, after, since_1970()) {
-        return json_response(&log, memory);
+        return Answer::json(&log, memory);
     }
     // A guest without log lines is not an error.
     version(caller.guests().find(&name, None), "guest", &name)?;
@@ -161,18 +134,7 @@ pub(super) async fn guest_log(
         next: after,
         ..GuestLog::default()
     };
-    json_response(&nothing, memory)
-}
-
-/// Creates a JSON response. The memory is reserved until the response has been sent.
-fn json_response(value: &impl Serialize, memory: Reserved) -> Result<Response, Refusal> {
-    let json = serde_json::to_vec(value).map_err(Refusal::host)?;
-    Ok(with_memory(json, memory))
-}
-
-fn with_memory(json: Vec<u8>, memory: Reserved) -> Response {
-    let body = with_reservation(json.into(), &Arc::new(memory));
-    ([(CONTENT_TYPE, "application/json")], body).into_response()
+    Answer::json(&nothing, memory)
 }
 
 /// Shows the newest version of a model with the available cuts. `NAME@sha256:HEX` selects another version.
@@ -180,16 +142,16 @@ pub(super) async fn show_model(
     caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
-) -> Result<Json<ModelInfo>, Refusal> {
+) -> Result<Answer, Refusal> {
     let wanted = Reference::parse(&name, &uri)?;
     let (found, shared) = caller.find_model(wanted.name, wanted.sha256.as_deref());
-    Ok(Json(
-        version(found, "model", wanted.name)?.info(wanted.name, shared),
-    ))
+    let model = version(found, "model", wanted.name)?;
+    let memory = caller.answer_memory(model_bytes(&model)).await?;
+    Answer::json(&model.info(wanted.name, shared), memory)
 }
 
 /// Deletes a guest and all versions.
-pub(super) async fn delete_guest(caller: Caller, Path(name): Path<String>) -> Result<StatusCode, Refusal> {
+pub(super) async fn delete_guest(caller: Caller, Path(name): Path<String>) -> Result<Answer, Refusal> {
     let deleted = match caller.guests().delete_as_owner(&name).await {
         Err(StateError::Disabled { .. }) => return Err(caller.guest_disabled(&name)),
         deleted => deleted?,
@@ -198,7 +160,7 @@ pub(super) async fn delete_guest(caller: Caller, Path(name): Path<String>) -> Re
 }
 
 /// Deletes a model and all versions.
-pub(super) async fn delete_model(caller: Caller, Path(name): Path<String>) -> Result<StatusCode, Refusal> {
+pub(super) async fn delete_model(caller: Caller, Path(name): Path<String>) -> Result<Answer, Refusal> {
     let deleted = caller.models().delete_as_owner(&name).await?;
     if !deleted && let FindResult::Version(_) = caller.shared_models().find(&name, None) {
         return Err(Refusal::not_found(format!(
@@ -209,7 +171,7 @@ pub(super) async fn delete_model(caller: Caller, Path(name): Path<String>) -> Re
 }
 
 /// Lists objects below a data root or subfolder.
-pub(super) async fn list_objects(caller: Caller, uri: Uri) -> Result<Response, Refusal> {
+pub(super) async fn list_objects(caller: Caller, uri: Uri) -> Result<Answer, Refusal> {
     let listing: ListingQuery = query(&uri)?;
     let most = caller.config().limits.page;
     let limit = listing.limit.unwrap_or(PAGE);
@@ -222,23 +184,19 @@ pub(super) async fn list_objects(caller: Caller, uri: Uri) -> Result<Response, R
     let store = caller.store(&listing.root, Kind::Read)?;
     let _turn = caller.listing_permit().await?;
     let memory = (limit as u64).saturating_mul(MEMORY_PER_OBJECT);
-    let memory = caller
-        .memory(Kind::Request)
-        .reserve(memory, MEMORY_TIMEOUT)
-        .await?;
+    let memory = caller.answer_memory(memory).await?;
     let page = tokio::select! {
         page = store.list_as(listing.layout, listing.after.as_deref(), limit) => page?,
         // A listing can read shards of any size through.
         refusal = caller.wait_until_refused(|| caller.check_budget(QuotaKey::ReadBytesPerDay)) => return Err(refusal),
     };
-    let json = serde_json::to_vec(&page).map_err(Refusal::host)?;
     caller.metrics().tenants.count_listing(&caller.tenant().name);
-    Ok(with_memory(json, memory))
+    Answer::json(&page, memory)
 }
 
 /// Asks a guest which pixels it needs and which cuts of a model it serves.
-pub(super) async fn describe(caller: Caller, request: Request) -> Result<Json<Description>, Refusal> {
-    let (request, _memory) = json::<DescriptionRequest>(request, caller.service(), Some(&caller)).await?;
+pub(super) async fn describe(caller: Caller, request: Request) -> Result<Answer, Refusal> {
+    let (request, memory) = json::<DescriptionRequest>(request, caller.service(), Some(&caller)).await?;
     let model = caller.model(&request.model)?;
     caller.find_guest(&request.guest)?;
     let describe = async {
@@ -250,11 +208,12 @@ pub(super) async fn describe(caller: Caller, request: Request) -> Result<Json<De
             .await
     };
     let description = caller.with_timeout(describe).await?;
-    Ok(Json(Description::clone(&description)))
+    Answer::json(&*description, memory)
 }
 
 /// Shows the load of the host and the tenant's share.
-pub(super) async fn load(caller: Caller) -> Json<Load> {
+pub(super) async fn load(caller: Caller) -> Result<Answer, Refusal> {
+    let answer_memory = caller.answer_memory(OBJECT).await?;
     let Standing { running, queued } = caller.scheduling().extractions.counts();
     let memory = caller.scheduling().memory.read(|ledger| MemoryLoad {
         budget: ledger.budget().bytes,
@@ -265,7 +224,7 @@ pub(super) async fn load(caller: Caller) -> Json<Load> {
     let waited = waited
         .filter(|(name, _)| *name == caller.tenant().name)
         .map(|(_, longest)| longest.as_secs_f64());
-    Json(Load {
+    let load = Load {
         name: Some(caller.config().name.clone()),
         queued: queued as u64,
         running: running as u64,
@@ -278,7 +237,8 @@ pub(super) async fn load(caller: Caller) -> Json<Load> {
         stages: stages(&caller),
         memory: Some(memory),
         device_memory: caller.machine().device_memory(),
-    })
+    };
+    Answer::json(&load, answer_memory)
 }
 
 /// Returns the measurements for all stages of the caller's models and shared models.
@@ -316,15 +276,10 @@ fn share(caller: &Caller) -> f64 {
     own / (own + weights.map(f64::from).sum::<f64>())
 }
 
-fn deletion_response(
-    caller: &Caller,
-    was_there: bool,
-    what: &str,
-    name: &str,
-) -> Result<StatusCode, Refusal> {
+fn deletion_response(caller: &Caller, was_there: bool, what: &str, name: &str) -> Result<Answer, Refusal> {
     if was_there {
         caller.audit(&format!("{what} removed"), name);
-        Ok(StatusCode::NO_CONTENT)
+        Ok(Answer::empty(StatusCode::NO_CONTENT))
     } else {
         Err(Refusal::not_found(format!("unknown {what} {name:?}")))
     }

@@ -1,6 +1,7 @@
 //! Activity on a connection. Either the host works on a request, or the client has to read an answer or send
 //! a request.
 
+use super::pace::{Pace, RATE};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
@@ -17,16 +18,37 @@ pub(super) struct Traffic {
 
 struct Requests {
     next: u64,
-    open: HashMap<u64, RequestState>,
+    open: HashMap<u64, Exchange>,
     /// End of the last request.
     ended: Instant,
 }
 
-#[derive(Clone, Copy)]
-enum RequestState {
-    Host,
-    /// Answer data has been available to the client since this time.
-    Client(Instant),
+/// State of an open request.
+struct Exchange {
+    /// True while the host works on the request or on the next part of the answer.
+    working: bool,
+    /// Bytes of the answer that were handed to the connection and not sent.
+    unsent: u64,
+    /// Pace of the client while it reads the answer.
+    pace: Pace,
+    /// Time of the last change.
+    since: Instant,
+}
+
+impl Exchange {
+    fn waits_for_client(&self) -> bool {
+        self.unsent > 0 || !self.working
+    }
+
+    /// Accounts for the time since the last change, and for `sent` bytes that the client accepted.
+    fn advance(&mut self, sent: u64) {
+        let now = Instant::now();
+        if self.waits_for_client() {
+            self.pace.record(now - self.since, sent);
+        }
+        self.unsent = self.unsent.saturating_sub(sent);
+        self.since = now;
+    }
 }
 
 /// Side that has to act next on a connection.
@@ -36,8 +58,8 @@ pub(super) enum WaitsFor {
     Host,
     /// The client has had no open request since this time.
     Idle(Instant),
-    /// The client has not read any part of an answer since this time.
-    Untaken(Instant),
+    /// The client would have read an answer by this time, according to its [`Pace`].
+    Reader(Instant),
 }
 
 /// Open request. Dropping it ends the request.
@@ -46,10 +68,29 @@ pub(super) struct OpenRequest {
     id: u64,
 }
 
-/// Answer body that records every read by the client.
+/// Answer body that reports progress to [`Traffic`]. The request is open until the last byte was sent.
 pub(super) struct TrackedBody<B> {
     body: B,
-    open: OpenRequest,
+    open: Arc<OpenRequest>,
+}
+
+/// Bytes in the send buffer of a connection.
+struct Sending {
+    bytes: Bytes,
+    open: Arc<OpenRequest>,
+}
+
+impl AsRef<[u8]> for Sending {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.open
+            .change(|exchange| exchange.advance(self.bytes.len() as u64));
+    }
 }
 
 impl Traffic {
@@ -68,7 +109,13 @@ impl Traffic {
         let mut state = self.state.lock();
         state.next += 1;
         let id = state.next;
-        state.open.insert(id, RequestState::Host);
+        let exchange = Exchange {
+            working: true,
+            unsent: 0,
+            pace: Pace::at(RATE),
+            since: Instant::now(),
+        };
+        state.open.insert(id, exchange);
         OpenRequest {
             traffic: Arc::clone(self),
             id,
@@ -80,23 +127,38 @@ impl Traffic {
         if state.open.is_empty() {
             return WaitsFor::Idle(state.ended);
         }
-        let untaken = state.open.values().filter_map(|request| match request {
-            RequestState::Host => None,
-            RequestState::Client(since) => Some(*since),
+        let readers = state.open.values().filter(|exchange| exchange.waits_for_client());
+        let due = readers.map(|reader| {
+            reader
+                .since
+                .checked_sub(reader.pace.delay())
+                .unwrap_or(reader.since)
         });
-        untaken.min().map_or(WaitsFor::Host, WaitsFor::Untaken)
+        due.min().map_or(WaitsFor::Host, WaitsFor::Reader)
     }
 }
 
 impl OpenRequest {
     /// Wraps the answer's body. The connection then waits for the client to read it.
     pub(super) fn answer<B>(self, body: B) -> TrackedBody<B> {
-        self.set_state(RequestState::Client(Instant::now()));
-        TrackedBody { body, open: self }
+        self.set_working(false);
+        TrackedBody {
+            body,
+            open: Arc::new(self),
+        }
     }
 
-    fn set_state(&self, request: RequestState) {
-        self.traffic.state.lock().open.insert(self.id, request);
+    fn change(&self, change: impl FnOnce(&mut Exchange)) {
+        if let Some(exchange) = self.traffic.state.lock().open.get_mut(&self.id) {
+            change(exchange);
+        }
+    }
+
+    fn set_working(&self, working: bool) {
+        self.change(|exchange| {
+            exchange.advance(0);
+            exchange.working = working;
+        });
     }
 }
 
@@ -117,11 +179,14 @@ impl<B: Body<Data = Bytes> + Unpin> Body for TrackedBody<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let polled = Pin::new(&mut self.body).poll_frame(cx);
-        self.open.set_state(match polled {
-            Poll::Pending => RequestState::Host,
-            Poll::Ready(_) => RequestState::Client(Instant::now()),
-        });
-        polled
+        self.open.set_working(polled.is_pending());
+        polled.map_ok(|frame| {
+            frame.map_data(|bytes| {
+                self.open.change(|exchange| exchange.unsent += bytes.len() as u64);
+                let open = Arc::clone(&self.open);
+                Bytes::from_owner(Sending { bytes, open })
+            })
+        })
     }
 
     fn is_end_stream(&self) -> bool {
@@ -144,24 +209,50 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_takes_slowly_is_not_one_that_takes_nothing() {
+    async fn a_client_that_reads_slowly_falls_behind_until_all_is_sent() {
         let traffic = Traffic::new();
         let (sender, pieces) = mpsc::unbounded::<Bytes>();
         let frames = pieces.map(|piece| Ok::<_, Infallible>(Frame::data(piece)));
         let mut body = traffic.open().answer(StreamBody::new(frames));
-        sender.unbounded_send(Bytes::from_static(b"a")).unwrap();
-        sender.unbounded_send(Bytes::from_static(b"b")).unwrap();
         let begun = Instant::now();
         tokio::time::advance(SECOND).await;
-        assert_eq!(traffic.waits(), WaitsFor::Untaken(begun));
-        assert!(body.frame().await.is_some());
-        assert_eq!(traffic.waits(), WaitsFor::Untaken(begun + SECOND));
-        assert!(body.frame().await.is_some());
+        assert_eq!(traffic.waits(), WaitsFor::Reader(begun));
+        let second_of_bytes = Bytes::from(vec![0; RATE as usize]);
+        sender.unbounded_send(second_of_bytes.clone()).unwrap();
+        sender.unbounded_send(second_of_bytes).unwrap();
+        let first = body.frame().await.unwrap().unwrap();
+        tokio::time::advance(SECOND).await;
+        assert_eq!(traffic.waits(), WaitsFor::Reader(begun), "nothing was sent");
+        drop(first);
+        assert_eq!(traffic.waits(), WaitsFor::Reader(begun + SECOND));
+        let second = body.frame().await.unwrap().unwrap();
         assert!(poll!(Box::pin(body.frame())).is_pending());
+        tokio::time::advance(SECOND).await;
+        assert_eq!(
+            traffic.waits(),
+            WaitsFor::Reader(begun + SECOND),
+            "the last piece is unsent"
+        );
+        drop(second);
         tokio::time::advance(100 * SECOND).await;
         assert_eq!(traffic.waits(), WaitsFor::Host, "the client has read everything");
         drop(body);
-        assert_eq!(traffic.waits(), WaitsFor::Idle(begun + 101 * SECOND));
+        assert_eq!(traffic.waits(), WaitsFor::Idle(begun + 103 * SECOND));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_is_open_until_the_last_byte_is_sent() {
+        let traffic = Traffic::new();
+        let begun = Instant::now();
+        let mut body = traffic
+            .open()
+            .answer(http_body_util::Full::new(Bytes::from_static(b"a")));
+        let unsent = body.frame().await.unwrap().unwrap();
+        drop(body);
+        tokio::time::advance(SECOND).await;
+        assert_eq!(traffic.waits(), WaitsFor::Reader(begun));
+        drop(unsent);
+        assert_eq!(traffic.waits(), WaitsFor::Idle(begun + SECOND));
     }
 
     #[tokio::test(start_paused = true)]
@@ -170,10 +261,11 @@ mod tests {
         let begun = Instant::now();
         let untaken = traffic.open().answer(());
         tokio::time::advance(SECOND).await;
-        let (working, taken) = (traffic.open(), traffic.open().answer(()));
-        assert_eq!(traffic.waits(), WaitsFor::Untaken(begun));
+        let working = traffic.open();
+        let taken = traffic.open().answer(());
+        assert_eq!(traffic.waits(), WaitsFor::Reader(begun));
         drop(untaken);
-        assert_eq!(traffic.waits(), WaitsFor::Untaken(begun + SECOND));
+        assert_eq!(traffic.waits(), WaitsFor::Reader(begun + SECOND));
         drop(taken);
         assert_eq!(traffic.waits(), WaitsFor::Host);
         drop(working);

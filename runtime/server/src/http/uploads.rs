@@ -1,23 +1,22 @@
 //! Handlers of `PUT` and `HEAD` for `/v1/guests/{name}` and `/v1/models/{name}`. An upload becomes visible
 //! only after all checks. `HEAD` returns the size of the received part of an interrupted upload.
 
+use super::answer::{Answer, OBJECT};
 use super::intake::{Upload, digest, receive};
 use super::references::{checked_name, sha256, version};
 use crate::caller::Caller;
 use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::state::{ActivationMemory, Facts, FindResult, ModelFacts, StoredVersion, Unknown};
-use axum::Json;
 use axum::extract::{Path, Request};
-use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use frostline_graph::{Model, ModelLimits};
 use frostline_sandbox::Spent;
 use frostline_tensor::DType;
-use frostline_wire::{CutInfo, GuestInfo, ModelInfo, UPLOAD_COMPLETE, UPLOAD_OFFSET};
-use http::StatusCode;
+use frostline_wire::{CutInfo, UPLOAD_COMPLETE, UPLOAD_OFFSET};
 use http::header::CACHE_CONTROL;
 use http::request::Parts;
+use http::{HeaderName, HeaderValue, StatusCode};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +34,7 @@ pub(super) async fn put_guest(
     caller: Caller,
     Path(name): Path<String>,
     request: Request,
-) -> Result<(StatusCode, Json<GuestInfo>), Refusal> {
+) -> Result<Answer, Refusal> {
     checked_name(&name)?;
     let limit = caller.config().limits.guest_bytes;
     let upload = receive(caller.service(), Some(&caller), request, "the guest", limit).await?;
@@ -45,7 +44,8 @@ pub(super) async fn put_guest(
         caller.audit("guest uploaded", stored.audited(&name));
     }
     let disabled = caller.guests().disabled(&name);
-    Ok((status(new), Json(stored.info(&name, disabled))))
+    let memory = caller.answer_memory(OBJECT).await?;
+    Ok(Answer::json(&stored.info(&name, disabled), memory)?.with_status(status(new)))
 }
 
 async fn store_guest(
@@ -69,7 +69,7 @@ pub(super) async fn put_model(
     caller: Caller,
     Path(name): Path<String>,
     request: Request,
-) -> Result<(StatusCode, Json<ModelInfo>), Refusal> {
+) -> Result<Answer, Refusal> {
     checked_name(&name)?;
     let limit = caller.config().limits.model_bytes;
     let upload = receive(caller.service(), Some(&caller), request, "the model", limit).await?;
@@ -78,7 +78,17 @@ pub(super) async fn put_model(
     if new {
         caller.audit("model uploaded", stored.audited(&name));
     }
-    Ok((status(new), Json(stored.info(&name, false))))
+    let memory = caller.answer_memory(model_bytes(&stored)).await?;
+    Ok(Answer::json(&stored.info(&name, false), memory)?.with_status(status(new)))
+}
+
+/// Memory per byte of model metadata in an answer, for a copy of the metadata and the JSON text.
+const MEMORY_PER_METADATA_BYTE: u64 = 3;
+
+/// Returns the memory of an answer that describes a model.
+pub(super) fn model_bytes(model: &StoredVersion<ModelFacts>) -> u64 {
+    let bytes = model.facts.memory_bytes();
+    OBJECT.saturating_add(bytes.saturating_mul(MEMORY_PER_METADATA_BYTE))
 }
 
 async fn store_model(
@@ -107,7 +117,7 @@ pub(super) async fn guest_offset(
     caller: Caller,
     Path(name): Path<String>,
     request: Parts,
-) -> Result<Response, Refusal> {
+) -> Result<Answer, Refusal> {
     let find = |sha256: Option<&str>| caller.guests().find(&name, sha256);
     offset(&caller, find, "guest", &name, &request).await
 }
@@ -117,7 +127,7 @@ pub(super) async fn model_offset(
     caller: Caller,
     Path(name): Path<String>,
     request: Parts,
-) -> Result<Response, Refusal> {
+) -> Result<Answer, Refusal> {
     let find = |sha256: Option<&str>| caller.find_model(&name, sha256).0;
     offset(&caller, find, "model", &name, &request).await
 }
@@ -130,11 +140,11 @@ async fn offset<F: Facts>(
     what: &str,
     name: &str,
     request: &Parts,
-) -> Result<Response, Refusal> {
+) -> Result<Answer, Refusal> {
     checked_name(name)?;
     let Some(digest) = digest(&request.headers)? else {
         let found = find(sha256(&request.uri)?.as_deref());
-        return version(found, what, name).map(|_| StatusCode::OK.into_response());
+        return version(found, what, name).map(|_| Answer::empty(StatusCode::OK));
     };
     let (offset, complete) = match find(None) {
         FindResult::Version(newest) if newest.sha256 == digest => (newest.bytes, "?1"),
@@ -147,12 +157,13 @@ async fn offset<F: Facts>(
             "?0",
         ),
     };
-    let headers = [
-        (UPLOAD_OFFSET, offset.to_string()),
-        (UPLOAD_COMPLETE, complete.to_owned()),
-        (CACHE_CONTROL.as_str(), "no-store".to_owned()),
-    ];
-    Ok((StatusCode::NO_CONTENT, headers).into_response())
+    Ok(Answer::empty(StatusCode::NO_CONTENT)
+        .with_header(HeaderName::from_static(UPLOAD_OFFSET), HeaderValue::from(offset))
+        .with_header(
+            HeaderName::from_static(UPLOAD_COMPLETE),
+            HeaderValue::from_static(complete),
+        )
+        .with_header(CACHE_CONTROL, HeaderValue::from_static("no-store")))
 }
 
 /// Terms for checking an uploaded model: the tenant, and the maximum number of uploads that the tenant may

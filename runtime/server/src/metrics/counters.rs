@@ -26,6 +26,10 @@ pub(crate) struct Metrics {
     pub(crate) upload_bytes: Counter,
     pub(crate) connections: Gauge,
     pub(crate) connections_refused: Counter,
+    /// Connections closed because the client read an answer too slowly.
+    pub(crate) slow_readers: Counter,
+    /// Refusals without a message because memory was short.
+    pub(crate) unexplained_refusals: Counter,
     pub(crate) call_seconds: SecondsHistogram,
     pub(crate) extraction_seconds: SecondsHistogram,
     pub(crate) queue_waits: QueueWaits,
@@ -176,6 +180,16 @@ impl Metrics {
             "connections_refused",
             "Connections refused at the connection limit of their network",
             self.connections_refused.clone(),
+        );
+        registry.register(
+            "slow_readers",
+            "Connections closed because the client read an answer too slowly",
+            self.slow_readers.clone(),
+        );
+        registry.register(
+            "unexplained_refusals",
+            "Refusals without a message because memory was short",
+            self.unexplained_refusals.clone(),
         );
     }
 }

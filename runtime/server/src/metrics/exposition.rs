@@ -3,8 +3,13 @@
 use super::counters::Metrics;
 use super::figures::{counters, device_gauges, gauges};
 use super::memory::MemorySnapshot;
+use super::plain::plain_text;
 use super::process::Process;
+use crate::refusal::Refusal;
+use crate::scheduling::{TenantMemory, with_reservation};
+use bytes::Bytes;
 use frostline_engine::LaneStats;
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
 use prometheus_client::metrics::MetricType;
@@ -15,6 +20,7 @@ use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Current values from other parts of the host.
 pub(crate) struct HostSnapshot {
@@ -40,8 +46,31 @@ pub(crate) struct Build {
     pub(crate) library: String,
 }
 
+/// Minimum time between two renderings. Requests within this time share a text, which limits the number of
+/// texts that clients can keep in memory without reading them.
+const RENDER_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Readers of `/metrics`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Audience {
+    /// Clients of the tenants' port, whose text contains no names of tenants or data roots.
+    Everyone,
+    /// The operator of the host.
+    Operator,
+}
+
+/// Reserved text of `/metrics` in both formats.
+#[derive(Clone)]
+pub(crate) struct Scrape {
+    rendered: Instant,
+    pub(crate) open_metrics: Bytes,
+    pub(crate) plain: Bytes,
+}
+
 /// Content of `/metrics`.
 pub(crate) struct Exposition {
+    /// Latest text by [`Audience`].
+    scrapes: [Mutex<Option<Scrape>>; 2],
     /// Metrics without the prefix `frostline`.
     process: Registry,
     host: Registry,
@@ -66,10 +95,52 @@ impl Exposition {
         metrics.tenants.register(&mut tenants);
         tenants.register_collector(Box::new(TenantCollector(snapshot)));
         Self {
+            scrapes: Default::default(),
             process,
             host,
             tenants,
         }
+    }
+
+    /// Returns the text, which is rendered at most once per second and reserved in `memory`. If memory is
+    /// short, returns an older text.
+    ///
+    /// # Errors
+    /// Returns [`Refusal::Busy`] if memory is short and no older text exists.
+    pub(crate) fn scrape(
+        &self,
+        audience: Audience,
+        now: Instant,
+        memory: &TenantMemory,
+    ) -> Result<Scrape, Refusal> {
+        let [everyone, operator] = &self.scrapes;
+        let mut latest = match audience {
+            Audience::Everyone => everyone.lock(),
+            Audience::Operator => operator.lock(),
+        };
+        let fresh = latest
+            .as_ref()
+            .filter(|scrape| now < scrape.rendered + RENDER_INTERVAL);
+        if let Some(scrape) = fresh {
+            return Ok(scrape.clone());
+        }
+        let text = match audience {
+            Audience::Everyone => self.text(),
+            Audience::Operator => self.text_by_tenant(),
+        };
+        let open_metrics = text.map_err(Refusal::host)?;
+        let plain = plain_text(&open_metrics);
+        let reserved = match memory.try_reserve((open_metrics.len() + plain.len()) as u64) {
+            Ok(reserved) => Arc::new(reserved),
+            Err(refusal) => return latest.clone().ok_or(refusal),
+        };
+        let scrape = Scrape {
+            rendered: now,
+            open_metrics: with_reservation(open_metrics.into(), &reserved),
+            plain: with_reservation(plain.into(), &reserved),
+        };
+        *latest = Some(scrape.clone());
+        Ok(scrape)
     }
 
     /// Encodes the metrics of the host as a whole, which do not contain names of tenants or data roots.
@@ -224,6 +295,32 @@ fn bytes_by<'a>(
 #[cfg(test)]
 mod tests {
     use super::super::sample::exposition;
+    use super::*;
+    use frostline_batching::{Budget, Kind, Memory};
+
+    #[test]
+    fn a_text_is_shared_for_a_second_and_after_that_while_memory_is_short() {
+        let (exposition, start) = (exposition(), Instant::now());
+        let memory = Memory::new(Budget {
+            bytes: 64 << 10,
+            ..Budget::default()
+        });
+        let room = TenantMemory::new(&memory, "", Kind::Request);
+        let scrape = |seconds| {
+            let now = start + Duration::from_secs(seconds);
+            exposition.scrape(Audience::Everyone, now, &room).unwrap()
+        };
+        let first = scrape(0);
+        assert!(first.open_metrics.ends_with(b"# EOF\n") && !first.plain.ends_with(b"# EOF\n"));
+        let is_first = |other: &Scrape| other.plain.as_ptr() == first.plain.as_ptr();
+        assert!(is_first(&scrape(0)));
+        let held = memory.read(frostline_batching::Ledger::held_in_all);
+        assert_eq!(held, (first.open_metrics.len() + first.plain.len()) as u64);
+        let rest = memory.try_reserve("a", Kind::Request, (64 << 10) - held).unwrap();
+        assert!(is_first(&scrape(1)), "memory is short");
+        drop(rest);
+        assert!(!is_first(&scrape(1)));
+    }
 
     #[test]
     fn what_is_counted_is_shown_in_base_units_and_lower_case() {

@@ -14,10 +14,9 @@ mod stores;
 mod tally;
 
 pub(crate) use counters::Metrics;
-pub(crate) use exposition::{Build, Exposition, HostSnapshot};
+pub(crate) use exposition::{Audience, Build, Exposition, HostSnapshot};
 pub(crate) use labels::{Outcome, RequestLabels, SplitKind};
 pub(crate) use memory::MemorySnapshot;
-pub(crate) use plain::plain_text;
 pub(crate) use process::resident_bytes;
 pub(crate) use queues::Queue;
 pub use sample::sample_metrics;

@@ -13,9 +13,9 @@ pub(crate) use measuring::MeasurementTurn;
 pub(crate) use room::{MeteredRoom, TenantMemory, with_reservation};
 pub(crate) use tensors::TensorMemory;
 
-use crate::config::{HostConfig, upload_units};
+use crate::config::{HostConfig, stranger_bytes, upload_units};
 use crate::refusal::Refusal;
-use frostline_batching::{Memory, Standing};
+use frostline_batching::{Budget, Kind, Memory, Standing};
 use measuring::MeasurementQueue;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,6 +48,8 @@ pub(crate) struct Scheduling {
     measurements: MeasurementQueue,
     /// Memory budget of the host and the lanes.
     pub(crate) memory: Memory,
+    /// Memory for answers to clients without a token, which [`Budget::spare`] contains.
+    strangers: Memory,
     /// Bytes of uploads in progress; [`upload_units`] converts bytes to permits.
     pub(crate) uploads: Arc<Semaphore>,
     /// Tasks that must finish before the host stops.
@@ -67,10 +69,19 @@ impl Scheduling {
             model_checks: admission("uploaded models", MODEL_CHECKS),
             measurements: MeasurementQueue::new(admission("profiles", usize::MAX)),
             memory: Memory::new(config.limits.budget(config.memory_budget)),
+            strangers: Memory::new(Budget {
+                bytes: stranger_bytes(config.memory_budget),
+                ..Budget::default()
+            }),
             uploads: Arc::new(Semaphore::new(upload_units(config.limits.upload_bytes) as usize)),
             work,
             end: CancellationToken::new(),
         }
+    }
+
+    /// Memory for answers to clients without a token, which is separate from the memory of tenants.
+    pub(crate) fn strangers(&self) -> TenantMemory {
+        TenantMemory::new(&self.strangers, "", Kind::Request)
     }
 
     /// Refuses new requests and queued extractions. Running requests finish.

@@ -86,6 +86,38 @@ async fn a_probe_is_sent_in_small_frames() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_http_1_connection_answers_one_request_with_an_unambiguous_end() {
+    let test = TestHost::start().await;
+    let answers = async |request: &str| {
+        let mut stream = TcpStream::connect(test.host.as_ref().unwrap().address())
+            .await
+            .unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answers = Vec::new();
+        let read = tokio::time::timeout(STUCK, stream.read_to_end(&mut answers)).await;
+        // The host may reset the connection, because it does not read the second request.
+        let _ = read.expect("the connection remained open");
+        String::from_utf8(answers).unwrap()
+    };
+    let request = "GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n";
+    for twice in [request.repeat(2), request.replace("\r\n", "\n").repeat(2)] {
+        let answers = answers(&twice).await;
+        assert_eq!(answers.matches("HTTP/1.1 ").count(), 1, "{answers}");
+        assert!(answers.contains("connection: close"), "{answers}");
+    }
+    let encoding = "transfer-encoding: chunked\r\n";
+    for encodings in [encoding.repeat(2), encoding.replace(':', ": chunked,")] {
+        let post = format!("POST /v1/extractions HTTP/1.1\r\nhost: a\r\n{encodings}\r\n0\r\n\r\n");
+        let answers = answers(&(post + request)).await;
+        assert!(
+            answers.starts_with("HTTP/1.1 400") && answers.contains("Transfer-Encoding"),
+            "{answers}"
+        );
+        assert_eq!(answers.matches("HTTP/1.1 ").count(), 1, "{answers}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn connections_without_a_token_leave_room_for_tenants() {
     let test = TestHost::with(|settings| settings.limits.connections = 8).await;
     let mut strangers = Vec::new();

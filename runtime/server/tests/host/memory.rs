@@ -122,7 +122,7 @@ async fn activations_are_held_until_they_are_sent() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_can_never_fit_is_refused_with_both_numbers() {
-    let test = TestHost::limited(|_| (), |config| config.memory_budget = 1 << 20).await;
+    let test = TestHost::limited(|_| (), |config| config.memory_budget = 16 << 20).await;
     let mut request = test.request("none", 0);
     request.samples = (0..10_000).map(|position| sample(position, "a")).collect();
     let (status, error) = test.client.extract_refused(&request).await;
@@ -130,5 +130,5 @@ async fn a_request_that_can_never_fit_is_refused_with_both_numbers() {
         (status, error.class),
         (StatusCode::PAYLOAD_TOO_LARGE, ErrorClass::TooLarge)
     );
-    assert!(error.message.contains("memory_budget of 1048576"), "{error}");
+    assert!(error.message.contains("memory_budget of 16777216"), "{error}");
 }

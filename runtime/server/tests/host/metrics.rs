@@ -6,6 +6,7 @@ use frostline_server::TlsFiles;
 use frostline_wire::QuotaKey;
 use http::{Method, StatusCode};
 use rcgen::generate_simple_self_signed;
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -15,7 +16,12 @@ pub(crate) fn operator(test: &TestHost) -> Client {
     Client::new(format!("http://{address}"), String::new(), false)
 }
 
+/// Time for which a host sends the same text to everyone.
+const SHARED: Duration = Duration::from_secs(1);
+
+/// Reads the metrics after the end of all earlier requests.
 pub(crate) async fn metrics(client: &Client) -> String {
+    tokio::time::sleep(SHARED).await;
     let answer = client.send(Method::GET, "/metrics", "").await;
     assert_eq!(answer.status(), StatusCode::OK);
     String::from_utf8(body(answer).await.to_vec()).unwrap()

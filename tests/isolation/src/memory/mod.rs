@@ -6,6 +6,7 @@ mod bounds;
 mod models;
 mod objects;
 mod streams;
+mod unread;
 mod watch;
 
 use crate::case::{Action, AttackKind, Case, Expected};
@@ -83,6 +84,30 @@ pub fn memory_cases() -> Vec<Case> {
             "sends incomplete bodies on 128 streams and disconnects",
             Expected::new("left", &[]),
             Action::Memory(|scene| Box::pin(streams::run(scene))),
+        ),
+        case(
+            "unread-metrics",
+            "requests /metrics on 14,080 streams without a token and without reading",
+            Expected::new("reserved", &[]),
+            Action::Memory(|scene| Box::pin(unread::metrics(scene))),
+        ),
+        case(
+            "unread-refusals",
+            "requests an unknown address of 15 kB on 14,080 streams without a token and without reading",
+            Expected::new("reserved", &[]),
+            Action::Memory(|scene| Box::pin(unread::addresses(scene))),
+        ),
+        case(
+            "unread-descriptions",
+            "requests the description of a network on 1,792 streams without reading",
+            Expected::new("reserved", &[]),
+            Action::Memory(|scene| Box::pin(unread::descriptions(scene))),
+        ),
+        case(
+            "unread-audit",
+            "requests 100,000 audit entries eight times without reading",
+            Expected::new("reserved", &[]),
+            Action::Memory(|scene| Box::pin(unread::audit(scene))),
         ),
         case(
             "large-objects",

@@ -53,6 +53,13 @@ fn held(top: &Value) -> Result<u64> {
     held.context("the host reports no held memory")
 }
 
+/// Returns the memory of the host's process that is not reserved.
+pub(super) fn base(scene: &Scene) -> Result<u64> {
+    let top = scene.admin(&["top", "--once"])?;
+    let base = top.pointer("/memory/kinds/base").and_then(Value::as_u64);
+    base.context("the host reports no base")
+}
+
 /// Returns the memory held for a tenant.
 pub(super) fn held_by(top: &Value, tenant: &str) -> Result<u64> {
     figure(top, tenant, "memory_bytes")

@@ -1,5 +1,5 @@
 //! Generates the reference in `runtime/docs/reference`: commands and flags from the program's definition,
-//! settings from their structs and defaults, metrics from a host's exposition, and routes from the routers.
+//! settings from their structs and defaults, metrics from a host's exposition, and routes from the server's table.
 
 mod metrics;
 mod routes;
@@ -69,7 +69,10 @@ fn pages() -> Result<[(&'static str, String); 4]> {
             "metrics.md",
             page("Metrics", &metrics::table(&print("metrics")?)?),
         ),
-        ("routes.md", page("HTTP routes", &routes::table()?)),
+        (
+            "routes.md",
+            page("HTTP routes", &routes::table(&print("routes")?)?),
+        ),
     ])
 }
 

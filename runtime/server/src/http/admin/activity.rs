@@ -1,13 +1,13 @@
 //! Handlers for the current activity, the audit log, and draining.
 
 use super::identity::Admin;
+use crate::http::answer::{Answer, OBJECT, PAGE, answer_memory};
 use crate::http::references::query;
 use crate::metrics::{MemorySnapshot, resident_bytes};
 use crate::refusal::Refusal;
 use crate::service::Service;
-use axum::Json;
 use axum::extract::State;
-use frostline_wire::{Activity, AuditEntry, MemoryActivity, TenantActivity};
+use frostline_wire::{Activity, MemoryActivity, TenantActivity};
 use http::Uri;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,30 +26,31 @@ struct AuditQuery {
 }
 
 /// Shows the current load of the host by tenant.
-pub(super) async fn show(State(service): State<Arc<Service>>) -> Json<Activity> {
-    Json(activity(&service))
+pub(in crate::http) async fn show(State(service): State<Arc<Service>>) -> Result<Answer, Refusal> {
+    // Taken before the memory of the answer is reserved, which it would include otherwise.
+    let activity = activity(&service);
+    Answer::json(&activity, answer_memory(&service, "", OBJECT).await?)
 }
 
 /// Starts to drain the host: new work is refused, and running work finishes.
-pub(super) async fn drain(State(service): State<Arc<Service>>, admin: Admin) -> Json<Activity> {
+pub(in crate::http) async fn drain(
+    State(service): State<Arc<Service>>,
+    admin: Admin,
+) -> Result<Answer, Refusal> {
     service.scheduling.drain();
     admin.audit(&service, "host drained", "", "").await;
-    Json(activity(&service))
+    show(State(service)).await
 }
 
 /// Lists audit entries, oldest first. `?tenant=` selects a tenant, and `?limit=` the number of newest
 /// entries.
-pub(super) async fn audit(
-    State(service): State<Arc<Service>>,
-    uri: Uri,
-) -> Result<Json<Vec<AuditEntry>>, Refusal> {
+pub(in crate::http) async fn audit(State(service): State<Arc<Service>>, uri: Uri) -> Result<Answer, Refusal> {
     let wanted: AuditQuery = query(&uri)?;
     let limit = wanted.limit.unwrap_or(ENTRIES).min(ENTRIES);
     let audit = &service.operations.audit;
-    let entries = audit.last(wanted.tenant.as_deref(), limit).await;
-    entries
-        .map(Json)
-        .map_err(|error| Refusal::host(format!("cannot read the audit log: {error}")))
+    let mut memory = answer_memory(&service, "", PAGE).await?;
+    let entries = audit.last(wanted.tenant.as_deref(), limit, &mut memory).await?;
+    Ok(Answer::list(entries, memory))
 }
 
 /// Collects the current load of the host.

@@ -1,41 +1,43 @@
 //! Handlers that list, show and cancel jobs.
 
 use super::identity::Admin;
+use crate::http::answer::{Answer, OBJECT, PAGE, answer_memory};
 use crate::metrics::MemorySnapshot;
 use crate::refusal::Refusal;
 use crate::service::Service;
-use axum::Json;
 use axum::extract::{Path, State};
 use frostline_wire::{JobDetail, JobInfo};
 use http::StatusCode;
 use std::sync::Arc;
 
 /// Lists the jobs of the last 24 hours, sorted by last activity in descending order.
-pub(super) async fn list(State(service): State<Arc<Service>>) -> Json<Vec<JobInfo>> {
-    Json(service.operations.jobs.list())
+pub(in crate::http) async fn list(State(service): State<Arc<Service>>) -> Result<Answer, Refusal> {
+    let memory = answer_memory(&service, "", PAGE).await?;
+    Ok(Answer::list(service.operations.jobs.list(), memory))
 }
 
 /// Shows a job, and which tenants hold the lanes, memory and permits that the job may wait for. `id` may be
 /// abbreviated to a unique prefix.
-pub(super) async fn show(
+pub(in crate::http) async fn show(
     State(service): State<Arc<Service>>,
     Path(id): Path<String>,
-) -> Result<Json<JobDetail>, Refusal> {
+) -> Result<Answer, Refusal> {
     let job = service.operations.jobs.find(&id)?;
-    Ok(Json(detail(&service, job)))
+    let memory = answer_memory(&service, "", OBJECT).await?;
+    Answer::json(&detail(&service, job), memory)
 }
 
 /// Cancels a job on this host. `id` may be abbreviated to a unique prefix.
-pub(super) async fn cancel(
+pub(in crate::http) async fn cancel(
     State(service): State<Arc<Service>>,
     admin: Admin,
     Path(id): Path<String>,
-) -> Result<StatusCode, Refusal> {
+) -> Result<Answer, Refusal> {
     let job = service.operations.jobs.cancel(&id)?;
     admin
         .audit(&service, "job cancelled", &job.tenant, job.id.clone())
         .await;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(Answer::empty(StatusCode::NO_CONTENT))
 }
 
 fn detail(service: &Service, job: JobInfo) -> JobDetail {

@@ -3,52 +3,54 @@
 use super::identity::Admin;
 use super::tenants::{change_record, unknown_tenant};
 use crate::caller::budget_used;
+use crate::http::answer::{Answer, OBJECT, answer_memory};
 use crate::http::receive::json;
 use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::tenants::CONFIGURED;
-use axum::Json;
 use axum::extract::{Path, Request, State};
 use frostline_wire::{QuotaChange, QuotaInfo, QuotaKey};
 use std::sync::Arc;
 
 /// Shows the quota of a tenant with the current usage.
-pub(super) async fn show(
+pub(in crate::http) async fn show(
     State(service): State<Arc<Service>>,
     Path(name): Path<String>,
-) -> Result<Json<Vec<QuotaInfo>>, Refusal> {
-    let allowed = service
-        .tenants
-        .quota(&name)
-        .ok_or_else(|| unknown_tenant(&name))?;
+) -> Result<Answer, Refusal> {
+    let memory = answer_memory(&service, "", OBJECT).await?;
+    Answer::json(&info(&service, &name)?, memory)
+}
+
+fn info(service: &Service, name: &str) -> Result<Vec<QuotaInfo>, Refusal> {
+    let allowed = service.tenants.quota(name).ok_or_else(|| unknown_tenant(name))?;
     let counters = &service.operations.metrics.tenants;
     let today = service
         .operations
         .accounts
-        .today_of(&name, || counters.usage(&name));
+        .today_of(name, || counters.usage(name));
     let standing = service.scheduling.extractions.counts_by_tenant();
-    let standing = standing.get(&name).copied().unwrap_or_default();
+    let standing = standing.get(name).copied().unwrap_or_default();
     let library = &service.library;
     let used = |key| match key {
         QuotaKey::Running => Some(standing.running as u64),
         QuotaKey::Queued => Some(standing.queued as u64),
         QuotaKey::StoredBytes => {
-            let (guests, models) = (library.guests.owned_by(&name), library.models.owned_by(&name));
+            let (guests, models) = (library.guests.owned_by(name), library.models.owned_by(name));
             Some(guests.bytes().saturating_add(models.bytes()))
         }
         _ => budget_used(key, &today),
     };
-    Ok(Json(allowed.info(used)))
+    Ok(allowed.info(used))
 }
 
 /// Changes quota values of a tenant. `null` restores a default.
-pub(super) async fn change(
+pub(in crate::http) async fn change(
     State(service): State<Arc<Service>>,
     admin: Admin,
     Path(name): Path<String>,
     request: Request,
-) -> Result<Json<Vec<QuotaInfo>>, Refusal> {
-    let (change, _memory) = json::<QuotaChange>(request, &service, None).await?;
+) -> Result<Answer, Refusal> {
+    let (change, memory) = json::<QuotaChange>(request, &service, None).await?;
     if name == CONFIGURED {
         return Err(Refusal::request(format!(
             "{CONFIGURED} is the tenant of the host's configuration; set the quota under [quota] in the configuration"
@@ -74,5 +76,5 @@ pub(super) async fn change(
         .map(|(key, value)| format!("{key}={}", word(*value)))
         .collect();
     admin.audit(&service, "quota set", &name, words.join(" ")).await;
-    show(State(service), Path(name)).await
+    Answer::json(&info(&service, &name)?, memory)
 }

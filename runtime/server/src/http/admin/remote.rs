@@ -3,13 +3,16 @@
 use super::identity::Admin;
 use crate::http::envelope::{bearer, throttle};
 use crate::http::peer::Peer;
+use crate::http::status::Payer;
 use crate::refusal::Refusal;
+use crate::scheduling::TenantMemory;
 use crate::service::Service;
 use crate::token::TokenFile;
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::{Extension, Router};
+use frostline_batching::Kind;
 use http::Method;
 use std::sync::Arc;
 
@@ -32,7 +35,11 @@ impl AdminTokens {
 }
 
 /// Requires an admin token for all `routes`.
-pub(super) fn behind_token(routes: Router, service: Arc<Service>, tokens: AdminTokens) -> Router {
+pub(in crate::http) fn behind_token(
+    routes: Router<Arc<Service>>,
+    service: Arc<Service>,
+    tokens: AdminTokens,
+) -> Router<Arc<Service>> {
     routes.layer(from_fn_with_state((service, tokens), authorize))
 }
 
@@ -59,5 +66,8 @@ async fn authorize(
     } else if request.method() != Method::GET {
         return Err(Refusal::ReadOnly);
     }
-    Ok(next.run(request).await)
+    let mut response = next.run(request).await;
+    let payer = TenantMemory::new(&service.scheduling.memory, "", Kind::Request);
+    response.extensions_mut().insert(Payer(payer));
+    Ok(response)
 }

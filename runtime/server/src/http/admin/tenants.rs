@@ -2,12 +2,12 @@
 
 use super::identity::Admin;
 use crate::config::DataRoots;
+use crate::http::answer::{Answer, OBJECT, PAGE, answer_memory};
 use crate::http::receive::json;
 use crate::http::references::checked_name;
 use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::tenants::{CONFIGURED, IssuedToken, MAX_TOKENS, TenantRecord};
-use axum::Json;
 use axum::extract::{Path, Request, State};
 use frostline_profile::now;
 use frostline_wire::{GivenToken, NewTenant, NewToken, TenantChange, TenantInfo, TokenInfo};
@@ -18,32 +18,37 @@ use std::sync::Arc;
 const MAX_REVOKED_TOKENS: usize = 256;
 
 /// Lists all tenants.
-pub(super) async fn list(State(service): State<Arc<Service>>) -> Json<Vec<TenantInfo>> {
+pub(in crate::http) async fn list(State(service): State<Arc<Service>>) -> Result<Answer, Refusal> {
+    let memory = answer_memory(&service, "", PAGE).await?;
     let added = service.tenants.records.list("");
     let added = added.into_iter().filter(|(name, _)| name != CONFIGURED);
     let configured = service.tenants.record(CONFIGURED);
     let configured = configured.map(|record| (CONFIGURED.to_owned(), record));
     let all = configured.into_iter().chain(added);
-    Json(all.map(|(name, record)| info(&name, &record)).collect())
+    Ok(Answer::list(
+        all.map(|(name, record)| info(&name, &record)),
+        memory,
+    ))
 }
 
 /// Shows a tenant. Tokens are listed without secrets.
-pub(super) async fn show(
+pub(in crate::http) async fn show(
     State(service): State<Arc<Service>>,
     Path(name): Path<String>,
-) -> Result<Json<TenantInfo>, Refusal> {
+) -> Result<Answer, Refusal> {
     let record = service.tenants.record(&name);
     let record = record.ok_or_else(|| unknown_tenant(&name))?;
-    Ok(Json(info(&name, &record)))
+    let memory = answer_memory(&service, "", OBJECT).await?;
+    Answer::json(&info(&name, &record), memory)
 }
 
 /// Adds a tenant and returns a token, which is never shown again.
-pub(super) async fn add(
+pub(in crate::http) async fn add(
     State(service): State<Arc<Service>>,
     admin: Admin,
     request: Request,
-) -> Result<(StatusCode, Json<GivenToken>), Refusal> {
-    let (new, _memory) = json::<NewTenant>(request, &service, None).await?;
+) -> Result<Answer, Refusal> {
+    let (new, memory) = json::<NewTenant>(request, &service, None).await?;
     checked_name(&new.name)?;
     if new.name == CONFIGURED {
         return Err(Refusal::request(format!(
@@ -60,17 +65,18 @@ pub(super) async fn add(
     admin
         .audit(&service, "tenant added", &new.name, new.data.join(" "))
         .await;
-    Ok((StatusCode::CREATED, Json(with_token(&new.name, &record, issued))))
+    let token = with_token(&new.name, &record, issued);
+    Ok(Answer::json(&token, memory)?.with_status(StatusCode::CREATED))
 }
 
 /// Changes a tenant: sets the data roots, disables the tenant or enables it.
-pub(super) async fn change(
+pub(in crate::http) async fn change(
     State(service): State<Arc<Service>>,
     admin: Admin,
     Path(name): Path<String>,
     request: Request,
-) -> Result<Json<TenantInfo>, Refusal> {
-    let (change, _memory) = json::<TenantChange>(request, &service, None).await?;
+) -> Result<Answer, Refusal> {
+    let (change, memory) = json::<TenantChange>(request, &service, None).await?;
     if name == CONFIGURED && change.data.is_some() {
         return Err(configured("data in the configuration"));
     }
@@ -90,18 +96,18 @@ pub(super) async fn change(
         .ok_or_else(|| unknown_tenant(&name))?;
     let detail = format!("disabled: {}, data: {}", record.disabled, record.data.join(" "));
     admin.audit(&service, "tenant changed", &name, detail).await;
-    Ok(Json(info(&name, &record)))
+    Answer::json(&info(&name, &record), memory)
 }
 
 /// Creates another token, valid as long as the previous one unless the request sets a lifetime. The request
 /// can also limit how long the other tokens remain valid.
-pub(super) async fn rotate(
+pub(in crate::http) async fn rotate(
     State(service): State<Arc<Service>>,
     admin: Admin,
     Path(name): Path<String>,
     request: Request,
-) -> Result<(StatusCode, Json<GivenToken>), Refusal> {
-    let (new, _memory) = json::<NewToken>(request, &service, None).await?;
+) -> Result<Answer, Refusal> {
+    let (new, memory) = json::<NewToken>(request, &service, None).await?;
     if name == CONFIGURED {
         return Err(configured("the token in token_file"));
     }
@@ -125,16 +131,17 @@ pub(super) async fn rotate(
     admin
         .audit(&service, "token made", &name, issued.stored.id.clone())
         .await;
-    Ok((StatusCode::CREATED, Json(with_token(&name, &record, issued))))
+    let token = with_token(&name, &record, issued);
+    Ok(Answer::json(&token, memory)?.with_status(StatusCode::CREATED))
 }
 
 /// Revokes a token. For the configured tenant, this is the token in this host's token file. All hosts with
 /// the same state then refuse it.
-pub(super) async fn revoke(
+pub(in crate::http) async fn revoke(
     State(service): State<Arc<Service>>,
     admin: Admin,
     Path((name, id)): Path<(String, String)>,
-) -> Result<StatusCode, Refusal> {
+) -> Result<Answer, Refusal> {
     let in_file = service.tenants.record(CONFIGURED).filter(|_| name == CONFIGURED);
     let in_file = in_file.and_then(|known| known.tokens.iter().find(|token| token.id == id).cloned());
     change_record(&service, &name, |record| match &in_file {
@@ -152,17 +159,17 @@ pub(super) async fn revoke(
     })
     .await?;
     admin.audit(&service, "token revoked", &name, id).await;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(Answer::empty(StatusCode::NO_CONTENT))
 }
 
 /// Removes a tenant and deletes all guests, models and tokens.
 ///
 /// Uploads are deleted first, so that a new tenant with the same name can never find them.
-pub(super) async fn remove(
+pub(in crate::http) async fn remove(
     State(service): State<Arc<Service>>,
     admin: Admin,
     Path(name): Path<String>,
-) -> Result<StatusCode, Refusal> {
+) -> Result<Answer, Refusal> {
     if name == CONFIGURED {
         return Err(Refusal::request(format!(
             "{CONFIGURED} is the tenant of the host's configuration and cannot be removed; disable it (frostline admin tenant disable \
@@ -192,7 +199,7 @@ pub(super) async fn remove(
     service.tenants.records.update(&name, gone).await?;
     service.prune().await;
     admin.audit(&service, "tenant removed", &name, "").await;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(Answer::empty(StatusCode::NO_CONTENT))
 }
 
 /// Applies `change` to the current record of an existing tenant. May call it again if another host changes

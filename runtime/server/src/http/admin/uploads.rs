@@ -2,6 +2,7 @@
 
 use super::identity::Admin;
 use super::tenants::unknown_tenant;
+use crate::http::answer::{Answer, OBJECT, PAGE, answer_memory};
 use crate::http::intake::{Upload, receive};
 use crate::http::receive::json;
 use crate::http::references::{checked_name, query};
@@ -9,7 +10,6 @@ use crate::http::uploads::{ModelCheck, status};
 use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::state::{Facts, ModelFacts, NamedUpload, SHARED, StoredVersion, UploadStore};
-use axum::Json;
 use axum::extract::{Path, Request, State};
 use frostline_wire::{GuestChange, UploadInfo, UploadVersion};
 use http::{StatusCode, Uri};
@@ -17,7 +17,7 @@ use serde::Deserialize;
 use std::sync::Arc;
 
 /// Guests or models. Most handlers work for both.
-pub(super) trait UploadKind {
+pub(in crate::http) trait UploadKind {
     /// Metadata of an uploaded version.
     type Facts: Facts;
     /// Word for messages.
@@ -26,7 +26,7 @@ pub(super) trait UploadKind {
     fn shelf(service: &Service) -> &UploadStore<Self::Facts>;
 }
 
-pub(super) struct Guests;
+pub(in crate::http) struct Guests;
 
 impl UploadKind for Guests {
     type Facts = ();
@@ -37,7 +37,7 @@ impl UploadKind for Guests {
     }
 }
 
-pub(super) struct Models;
+pub(in crate::http) struct Models;
 
 impl UploadKind for Models {
     type Facts = ModelFacts;
@@ -56,10 +56,10 @@ struct TenantQuery {
 }
 
 /// Lists guests or models. Shared ones come first. `?tenant=` selects a tenant.
-pub(super) async fn list<K: UploadKind>(
+pub(in crate::http) async fn list<K: UploadKind>(
     State(service): State<Arc<Service>>,
     uri: Uri,
-) -> Result<Json<Vec<UploadInfo>>, Refusal> {
+) -> Result<Answer, Refusal> {
     let wanted: TenantQuery = query(&uri)?;
     let named = match &wanted.tenant {
         Some(tenant) => {
@@ -73,25 +73,26 @@ pub(super) async fn list<K: UploadKind>(
     };
     let mut infos: Vec<UploadInfo> = named.into_iter().map(info).collect();
     infos.sort_by(|one, other| (&one.tenant, &one.name).cmp(&(&other.tenant, &other.name)));
-    Ok(Json(infos))
+    Ok(Answer::list(infos, answer_memory(&service, "", PAGE).await?))
 }
 
 /// Shows a guest and all versions.
-pub(super) async fn show_guest(
+pub(in crate::http) async fn show_guest(
     State(service): State<Arc<Service>>,
     Path((tenant, name)): Path<(String, String)>,
-) -> Result<Json<UploadInfo>, Refusal> {
-    find_upload::<Guests>(&service, &tenant, &name).map(Json)
+) -> Result<Answer, Refusal> {
+    let memory = answer_memory(&service, "", OBJECT).await?;
+    Answer::json(&find_upload::<Guests>(&service, &tenant, &name)?, memory)
 }
 
 /// Disables or enables a guest.
-pub(super) async fn change_guest(
+pub(in crate::http) async fn change_guest(
     State(service): State<Arc<Service>>,
     admin: Admin,
     Path((tenant, name)): Path<(String, String)>,
     request: Request,
-) -> Result<Json<UploadInfo>, Refusal> {
-    let (GuestChange { disabled }, _memory) = json(request, &service, None).await?;
+) -> Result<Answer, Refusal> {
+    let (GuestChange { disabled }, memory) = json(request, &service, None).await?;
     if !service
         .library
         .guests
@@ -107,15 +108,15 @@ pub(super) async fn change_guest(
         "guest enabled"
     };
     admin.audit(&service, what, &tenant, name.clone()).await;
-    find_upload::<Guests>(&service, &tenant, &name).map(Json)
+    Answer::json(&find_upload::<Guests>(&service, &tenant, &name)?, memory)
 }
 
 /// Removes a guest or model of a tenant, including all versions.
-pub(super) async fn remove<K: UploadKind>(
+pub(in crate::http) async fn remove<K: UploadKind>(
     State(service): State<Arc<Service>>,
     admin: Admin,
     Path((tenant, name)): Path<(String, String)>,
-) -> Result<StatusCode, Refusal> {
+) -> Result<Answer, Refusal> {
     // Shared models have a separate route.
     if tenant == SHARED || !K::shelf(&service).owned_by(&tenant).delete(&name).await? {
         return Err(upload_not_found::<K>(&tenant, &name));
@@ -123,17 +124,17 @@ pub(super) async fn remove<K: UploadKind>(
     admin
         .audit(&service, &format!("{} removed", K::WORD), &tenant, name)
         .await;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(Answer::empty(StatusCode::NO_CONTENT))
 }
 
 /// Uploads a model that is shared with all tenants. The checks are the same as for a tenant's model, but no
 /// storage quota applies.
-pub(super) async fn publish(
+pub(in crate::http) async fn publish(
     State(service): State<Arc<Service>>,
     admin: Admin,
     Path(name): Path<String>,
     request: Request,
-) -> Result<(StatusCode, Json<UploadInfo>), Refusal> {
+) -> Result<Answer, Refusal> {
     checked_name(&name)?;
     let limit = service.config.limits.model_bytes;
     let upload = receive(&service, None, request, "the model", limit).await?;
@@ -144,7 +145,9 @@ pub(super) async fn publish(
             .audit(&service, "model published", "", stored.audited(&name))
             .await;
     }
-    Ok((status(new), Json(find_upload::<Models>(&service, SHARED, &name)?)))
+    let memory = answer_memory(&service, "", OBJECT).await?;
+    let model = find_upload::<Models>(&service, SHARED, &name)?;
+    Ok(Answer::json(&model, memory)?.with_status(status(new)))
 }
 
 async fn store(
@@ -162,16 +165,16 @@ async fn store(
 }
 
 /// Stops sharing a model with all tenants, and deletes it.
-pub(super) async fn withdraw(
+pub(in crate::http) async fn withdraw(
     State(service): State<Arc<Service>>,
     admin: Admin,
     Path(name): Path<String>,
-) -> Result<StatusCode, Refusal> {
+) -> Result<Answer, Refusal> {
     if !service.library.models.owned_by(SHARED).delete(&name).await? {
         return Err(upload_not_found::<Models>(SHARED, &name));
     }
     admin.audit(&service, "model withdrawn", "", name).await;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(Answer::empty(StatusCode::NO_CONTENT))
 }
 
 fn find_upload<K: UploadKind>(service: &Service, owner: &str, name: &str) -> Result<UploadInfo, Refusal> {

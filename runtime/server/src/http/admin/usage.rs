@@ -1,14 +1,13 @@
 //! Handler for the usage of tenants.
 
 use crate::accounting::write_now;
+use crate::http::answer::{Answer, PAGE, answer_memory};
 use crate::http::references::query;
 use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::state::Day;
-use axum::Json;
 use axum::extract::State;
 use frostline_profile::now;
-use frostline_wire::DayUsage;
 use http::Uri;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -24,10 +23,7 @@ struct UsageQuery {
 
 /// Shows the daily usage of tenants, summed over all hosts. `?from=` and `?to=` select days, both included,
 /// and default to today. `?tenant=` selects a tenant.
-pub(super) async fn show(
-    State(service): State<Arc<Service>>,
-    uri: Uri,
-) -> Result<Json<Vec<DayUsage>>, Refusal> {
+pub(in crate::http) async fn show(State(service): State<Arc<Service>>, uri: Uri) -> Result<Answer, Refusal> {
     let UsageQuery { from, to, tenant } = query(&uri)?;
     let today = || Ok(Day::at(now()));
     let (from, to) = (
@@ -39,7 +35,7 @@ pub(super) async fn show(
         .map_err(|error| Refusal::host(format!("cannot write this host's usage: {error}")))?;
     let mut usage = service.operations.accounts.read(from, to).await?;
     usage.retain(|row| tenant.as_ref().is_none_or(|tenant| *tenant == row.tenant));
-    Ok(Json(usage))
+    Ok(Answer::list(usage, answer_memory(&service, "", PAGE).await?))
 }
 
 fn day(name: &str) -> Result<Day, Refusal> {
