@@ -86,8 +86,8 @@ fn serve_lost_lane(mut act: impl FnMut() + Send + 'static) {
 #[test]
 #[ignore = "the process of a lost lane; other tests start it"]
 fn serves_a_lane_that_uses_memory() {
-    const BLOCK: usize = 1 << 20;
-    let mut kept = Vec::with_capacity(4096);
+    static BLOCK: [u8; 1 << 20] = [1; 1 << 20];
+    let mut kept: Vec<Vec<u8>> = Vec::with_capacity(4096);
     serve_lost_lane(move || {
         let maximum = getrlimit(Resource::Data).maximum;
         let lifted = Rlimit {
@@ -96,8 +96,8 @@ fn serves_a_lane_that_uses_memory() {
         };
         setrlimit(Resource::Data, lifted).unwrap();
         let mut block = Vec::new();
-        if block.try_reserve_exact(BLOCK).is_ok() {
-            block.resize(BLOCK, 1_u8);
+        if block.try_reserve_exact(BLOCK.len()).is_ok() {
+            block.extend_from_slice(&BLOCK);
             kept.push(block);
         }
     });

@@ -33,17 +33,17 @@ pub(super) const TOLERANCE: u64 = 64 << 20;
 /// Supervised processes of the lanes and of preparations.
 #[derive(Default)]
 pub(crate) struct Guards {
-    living: Mutex<Vec<Weak<Guarded>>>,
+    living: Mutex<Vec<Weak<SupervisedChild>>>,
     ended: AtomicU64,
 }
 
 /// A supervised process. Dropping this value kills the process.
 pub(super) struct Guard {
-    guarded: Arc<Guarded>,
+    guarded: Arc<SupervisedChild>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Guarded {
+struct SupervisedChild {
     child: Mutex<Child>,
     /// Opened at the start, because the process hides later. `None` without `/proc`.
     status: Option<StatusFile>,
@@ -71,7 +71,7 @@ impl Guards {
         max_threads: u64,
     ) -> Result<Guard> {
         let pipe = child.stderr.take();
-        let guarded = Arc::new(Guarded {
+        let guarded = Arc::new(SupervisedChild {
             status: StatusFile::of(child.id()).ok(),
             child: Mutex::new(child),
             window,
@@ -160,7 +160,7 @@ impl Drop for Guard {
     }
 }
 
-impl Guarded {
+impl SupervisedChild {
     /// Body of the supervising thread, which ends with the process.
     fn watch(&self, mut pipe: ChildStderr, ended: &AtomicU64) {
         let mut output = Output::new(Instant::now());

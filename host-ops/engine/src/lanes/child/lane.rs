@@ -40,10 +40,7 @@ impl ChildLane {
         if self.process.as_ref().is_some_and(LaneProcess::is_alive) {
             return Ok(());
         }
-        let ended = self.process.take().and_then(|process| process.exceeded());
-        if let Some((how, (tenant, model))) = ended.zip(self.last.take()) {
-            shared.blame(&tenant, &model, &how);
-        }
+        self.discard(shared);
         shared.absent(self.index);
         let id = self.start(shared)?;
         shared.started(self.index, Some(id), self.empty);
@@ -58,7 +55,7 @@ impl ChildLane {
             shared.holds(self.index, held);
             return true;
         }
-        self.process = None;
+        self.discard(shared);
         match self.start(shared) {
             Ok(id) => shared.replaced(self.index, id, self.empty),
             // The lane tries again with increasing pauses.
@@ -66,6 +63,14 @@ impl ChildLane {
                 tracing::warn!(lane = self.index, %error, "cannot start a process for a lane's next tenant");
                 false
             }
+        }
+    }
+
+    /// Ends the process. If it exceeded a limit while it was idle, blames the last network.
+    fn discard(&mut self, shared: &Shared) {
+        let exceeded = self.process.take().and_then(|process| process.exceeded());
+        if let Some((how, (tenant, model))) = exceeded.zip(self.last.take()) {
+            shared.blame(&tenant, &model, &how);
         }
     }
 
