@@ -1,5 +1,6 @@
 //! Lists a root in pages.
 
+use crate::access::Access;
 use crate::folder::{self, SkippedEntry, WalkError};
 use crate::kind::Kind;
 use crate::local::{LocalFolder, changed};
@@ -8,15 +9,15 @@ use crate::open::Listing;
 use crate::root::{DEADLINE, LISTING};
 use crate::scope::Scope;
 use crate::{ObjectError, key};
+use frostline_batching::Stop;
 use frostline_tensor::{ObjectInfo, ObjectPage, SampleRef, SkippedNames};
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
-use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use object_store::{GetOptions, ObjectMeta, ObjectStore};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 /// Concurrent metadata reads per page, each on a thread in tokio's blocking pool.
@@ -74,6 +75,7 @@ pub(crate) struct Lister {
     pub(crate) listing: Listing,
     /// True if the store was found to list keys in another order than byte order.
     pub(crate) unordered: Arc<AtomicBool>,
+    pub(crate) access: Access,
 }
 
 impl Lister {
@@ -89,14 +91,10 @@ impl Lister {
         match &self.listing {
             Listing::Whole => Ok(()),
             Listing::Folder(folder) => {
-                let (folder, prefix) = (folder.clone(), self.scope.prefix.clone());
-                let there = spawn_blocking(move || folder.has_folder(prefix.as_ref()));
                 let root = &self.scope.root;
                 let there = async {
-                    match there.await {
-                        Ok(true) => Ok(()),
-                        _ => Err(root.missing()),
-                    }
+                    let there = folder.check_folder(&self.scope.prefix).await;
+                    there.map_err(|_| root.missing())
                 };
                 root.observed(deadline, LISTING, there).await
             }
@@ -133,8 +131,10 @@ impl Lister {
     ) -> Result<Names, ObjectError> {
         let (folder, prefix) = (folder.clone(), self.scope.prefix.clone());
         let after = after.map(str::to_owned);
-        let walk = spawn_blocking(move || folder::page(&folder, &prefix, after.as_deref(), limit));
-        let found = walk
+        let walk = move |stop: &Stop| folder::page(&folder, &prefix, after.as_deref(), limit, stop);
+        let passage = self.access.enter().await;
+        let found = passage
+            .run(walk)
             .await
             .map_err(|error| self.scope.root.failed(LISTING, error))?;
         let found = found.map_err(|error| match error {
@@ -152,8 +152,12 @@ impl Lister {
             None
         };
         let heads = stream::iter(found.keys).map(|key| async move {
-            match self.store.head(&self.scope.checked(&key)?).await {
-                Ok(meta) => Ok(Some(self.listed(key, meta))),
+            let options = GetOptions {
+                head: true,
+                ..self.access.options()
+            };
+            match self.store.get_opts(&self.scope.checked(&key)?, options).await {
+                Ok(found) => Ok(Some(self.listed(key, found.meta))),
                 // The file was removed after the folder was read.
                 Err(object_store::Error::NotFound { .. }) => Ok(None),
                 Err(error) => Err(self.scope.root.explain(&error, &key)),

@@ -41,6 +41,7 @@ impl Store {
                 etag: etag.clone(),
                 limit,
                 room: self.room.clone(),
+                access: &self.lister.access,
             };
             let read = || self.scope.root.in_time(key, self.fetcher.get(&wanted));
             let read = self.confirm_refusal(read().await, read).await;
@@ -120,6 +121,7 @@ impl Store {
             etag,
             limit: LARGEST_READ,
             room: self.room.clone(),
+            access: &self.lister.access,
         };
         if range.is_empty() {
             return Ok(Bytes::new());
