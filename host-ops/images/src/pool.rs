@@ -175,13 +175,13 @@ impl DecodePool {
         T: Send + 'static,
     {
         let headers = move || match image.load_unreserved() {
-            Ok(Unreserved::Large(needed)) => Err((needed, image, finish)),
+            Ok(Unreserved::Large(needed)) => Err(Box::new((needed, image, finish))),
             Ok(Unreserved::Loaded(crop)) => Ok(finish(&image, Ok(crop))),
             Err(error) => Ok(finish(&image, Err(error))),
         };
         let (needed, image, finish) = match self.run(headers).await? {
             Ok(finished) => return Ok(finished),
-            Err(large) => large,
+            Err(large) => *large,
         };
         let memory = reserve(needed).await.map_err(LoadError::Memory)?;
         let decode = move || {

@@ -131,14 +131,26 @@ mod tests {
     async fn a_tenant_cannot_take_more_than_half_and_waits_for_itself_without_a_shared_permit() {
         let owner = Access::new();
         let free = || owner.root.shared.available_permits();
-        let reading = join_all((0..READS_AT_ONCE / 2).map(|_| async { owner.of_tenant("a").enter().await })).await;
+        let reading =
+            join_all((0..READS_AT_ONCE / 2).map(|_| async { owner.of_tenant("a").enter().await })).await;
         assert!(owner.of_tenant("a").enter().now_or_never().is_none());
         assert_eq!(free(), READS_AT_ONCE / 2);
         let pulse = Pulse::default();
-        let waiting = join_all(reading.iter().map(|read| read.wait_outside(pending::<()>(), &pulse)));
+        let waiting = join_all(
+            reading
+                .iter()
+                .map(|read| read.wait_outside(pending::<()>(), &pulse)),
+        );
         assert!(waiting.now_or_never().is_none());
-        assert_eq!(free(), READS_AT_ONCE, "no shared permit is held during a private wait");
-        assert!(owner.of_tenant("a").enter().now_or_never().is_none(), "the private ones are");
+        assert_eq!(
+            free(),
+            READS_AT_ONCE,
+            "no shared permit is held during a private wait"
+        );
+        assert!(
+            owner.of_tenant("a").enter().now_or_never().is_none(),
+            "the private ones are"
+        );
         for read in &reading {
             read.wait_outside(async {}, &pulse).await;
         }

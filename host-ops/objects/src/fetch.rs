@@ -89,9 +89,7 @@ impl Fetcher {
         }
         let encoding = compression(&found.attributes);
         let begins = found.range.start == 0;
-        let guard = passage
-            .wait_outside(wanted.room.enter(key, size), pulse)
-            .await?;
+        let guard = passage.wait_outside(wanted.room.enter(key, size), pulse).await?;
         let bytes = match found.payload {
             GetResultPayload::Stream(stream) => lent(collect(wanted, stream, size, pulse).await?, guard),
             GetResultPayload::File(file, _) => {

@@ -257,12 +257,7 @@ mod tests {
         LocalFolder::new(root.to_owned())
     }
 
-    fn page(
-        root: &LocalFolder,
-        prefix: &Path,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<Keys, WalkError> {
+    fn page(root: &LocalFolder, prefix: &Path, after: Option<&str>, limit: usize) -> Result<Keys, WalkError> {
         let stop = Stop::after(std::time::Duration::from_secs(600));
         super::page(root, prefix, after, limit, &stop)
     }

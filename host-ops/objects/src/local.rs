@@ -2,6 +2,7 @@
 //! `RESOLVE_BENEATH`), so links cannot be swapped between a check and an open: there is no check, only the
 //! open.
 
+use crate::root::DEADLINE;
 use async_trait::async_trait;
 use bytes::Bytes;
 use frostline_batching::{Charge, Stop, run_blocking};
@@ -13,7 +14,6 @@ use object_store::{
     MultipartUpload, ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload,
     PutResult, Result,
 };
-use crate::root::DEADLINE;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::fs::{File, Metadata};

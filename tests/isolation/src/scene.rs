@@ -274,6 +274,19 @@ impl Scene {
         Ok(self.host()?.process.id())
     }
 
+    /// Counts the threads of the host that run or could run now. The count is 0 without `/proc`.
+    pub(crate) fn running_threads(&self) -> Result<usize> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.process()?));
+        let tasks = tasks.into_iter().flatten().flatten();
+        let states = tasks.filter_map(|task| fs::read_to_string(task.path().join("stat")).ok());
+        // The state follows the name in parentheses.
+        let running = states.filter(|stat| {
+            stat.rsplit_once(") ")
+                .is_some_and(|(_, rest)| rest.starts_with('R'))
+        });
+        Ok(running.count())
+    }
+
     /// Returns the process IDs of the host and all descendants.
     pub(crate) fn processes(&self) -> Result<Vec<u32>> {
         let mut all = vec![self.process()?];

@@ -218,12 +218,12 @@ pub(super) async fn list_objects(caller: Caller, uri: Uri) -> Result<Response, R
         )));
     }
     let store = caller.store(&listing.root, Kind::Read)?;
-    let _turn = caller.listing_permit().await?;
     let memory = (limit as u64).saturating_mul(MEMORY_PER_OBJECT);
     let memory = caller
         .memory(Kind::Request)
         .reserve(memory, MEMORY_TIMEOUT)
         .await?;
+    let _turn = caller.listing_permit().await?;
     let page = store.list_as(listing.layout, listing.after.as_deref(), limit);
     let json = serde_json::to_vec(&page.await?).map_err(Refusal::host)?;
     let (counters, tenant) = (&caller.metrics().tenants, &caller.tenant().name);
@@ -238,9 +238,10 @@ pub(super) async fn describe(caller: Caller, request: Request) -> Result<Json<De
     let model = caller.model(&request.model)?;
     caller.find_guest(&request.guest)?;
     let describe = async {
-        let _permit = caller.description_permit().await?;
         let allowance = caller.allowance();
+        // Compiling waits for the tenant's memory, so it is done without the permit.
         let guest = caller.guest(&request.guest, &allowance).await?;
+        let _permit = caller.description_permit().await?;
         caller
             .describe(&guest, &model, &request.parameters, &allowance)
             .await

@@ -36,6 +36,8 @@ pub(super) fn exposition() -> Exposition {
     spend(Spent::Cpu(Duration::from_millis(1500)));
     spend(Spent::Compiling(Duration::from_millis(250)));
     drop(metrics.answer_bytes_of("acme"));
+    drop(metrics.tenants.decoding_of("acme"));
+    drop(metrics.tenants.blocking_of("acme"));
     metrics.tenants.count_busy("acme");
     metrics.store_errors.count("s3://photos", Fault::Busy);
     metrics.busy_answers.inc();

@@ -147,9 +147,8 @@ impl ReadRoom for TenantMemory {
 }
 
 impl DecodeRoom for TenantMemory {
-    fn reserve(&self, bytes: u64) -> Result<Guard, OpError> {
-        self.reserve_blocking(bytes)
-            .map(|reserved| Box::new(reserved) as Guard)
+    fn reserve(&self, bytes: u64) -> BoxFuture<Result<Guard, OpError>> {
+        ReadRoom::reserve(self, bytes)
     }
 }
 
