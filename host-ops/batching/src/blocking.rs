@@ -1,4 +1,4 @@
-//! Blocking work for tenants. It ends with its client: see [`run_blocking`].
+//! Blocking work for tenants, which ends when the client disconnects.
 
 use crate::Charge;
 use std::io;
@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
-/// Reason why blocking work has no result.
+/// Reason for a missing result of blocking work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unfinished {
     /// The caller dropped the future, or the process is shutting down.
     #[error("the work was cancelled")]
     Cancelled,
-    /// The work took longer than its deadline.
+    /// The deadline has passed.
     #[error("the work did not finish within {} s; retry later", .0.as_secs())]
     Deadline(Duration),
     /// The work panicked. Other work is not affected.

@@ -3,8 +3,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Account that pays for the CPU time of threads, usually that of a tenant. The default charges nobody, for the
-/// host's own work.
+/// Account for the CPU time of threads, usually of a tenant. The default ignores the time, for work of the host
+/// itself.
 #[derive(Clone, Default)]
 pub struct Charge(Option<Arc<dyn Fn(Duration) + Send + Sync>>);
 
@@ -33,7 +33,7 @@ impl fmt::Debug for Charge {
 /// Charges the CPU time of the thread on drop.
 struct Bill<'a> {
     charge: &'a Charge,
-    /// CPU time of the thread at the start.
+    /// Thread CPU time at the start.
     from: Duration,
 }
 

@@ -5,8 +5,9 @@
 //!
 //! - [`TurnGate`]: permits for long work, granted to tenants in turns
 //! - [`TurnPool`]: threads that execute work of tenants in turns
-//! - [`run_blocking`]: blocking work of a tenant that ends with its client; [`Charge`] pays for its CPU time
-//! - [`TenantPermits`]: permits of each tenant, taken before those that tenants share
+//! - [`run_blocking`]: runs blocking work for a tenant until the client disconnects
+//! - [`Charge`]: accounts CPU time of threads to a tenant
+//! - [`TenantPermits`]: private permits per tenant, acquired before shared ones
 //! - [`Memory`]: the host's memory budget with its [`Ledger`], and [`Grant`]s for guest calls
 //! - [`Waiters`]: queues waiting requests for any [`Policy`]
 //! - [`device`]: assigns rows to lanes

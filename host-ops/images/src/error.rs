@@ -96,7 +96,7 @@ pub enum ImageError {
     TooMuchWork {
         /// Format according to the first bytes.
         format: ImageFormat,
-        /// Size of the image, and the feature that makes it slow.
+        /// Size of the image and the expensive feature.
         reason: String,
         /// Work in pixels of a baseline JPEG.
         work: u64,

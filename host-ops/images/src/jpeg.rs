@@ -15,6 +15,9 @@ const MOST_SCANS: usize = 100;
 /// much as a thousand pixels.
 const MOST_TABLE_BYTES: usize = 256 << 10;
 
+/// Work per byte of the file, for Huffman decoding.
+const BYTE_WORK: u64 = 5;
+
 /// Parses a JPEG's headers. Decoding follows libjpeg-turbo and Pillow.
 pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedImage<'a>, ImageError> {
     let header = JpegHeader::read(bytes);
@@ -54,15 +57,13 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedI
             header.table_bytes
         )));
     }
-    let work = u64::from(width) * u64::from(height) * header.scans as u64;
-    limits.check_work(ImageFormat::Jpeg, work, || {
-        format!("{width}x{height} pixels with {} scans", header.scans)
-    })?;
     Ok(ParsedImage {
         width,
         height,
         orientation: header.orientation(),
         memory_needed: header.decoder_input_size(bytes.len()) as u64 + memory_needed(&info, &header),
+        work: u64::from(width) * u64::from(height) * header.scans as u64 + BYTE_WORK * bytes.len() as u64,
+        slow_because: format!(" with {} scans", header.scans),
         decode: Box::new(move || {
             let samples = decode_samples(&header.decoder_input(bytes), coding);
             let samples = samples.map_err(|error| damaged(error, &header, bytes));

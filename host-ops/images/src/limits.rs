@@ -7,7 +7,7 @@ pub struct DecodeLimits {
     pub max_pixels: u64,
     /// Maximum bytes allocated for decoding and resizing at any time.
     pub max_bytes: u64,
-    /// Maximum work of a decoder, in pixels of a baseline JPEG (2 ns on a core of 2024).
+    /// Maximum work for decoding, in pixels of a baseline JPEG (2 ns each).
     pub max_work: u64,
 }
 
@@ -28,8 +28,8 @@ impl DecodeLimits {
 
     /// Minimum work limit, one to two seconds of a thread. A decoder cannot be interrupted, so this is how long
     /// a thread is occupied after its client has left. It is enough for progressive JPEGs of 64 Mi pixels, with
-    /// the 10 scans of usual encoders.
-    const MIN_MAX_WORK: u64 = 640 << 20;
+    /// the 10 scans of usual encoders and 2 bits per pixel.
+    const MIN_MAX_WORK: u64 = 720 << 20;
 
     /// Returns the limits for images with up to `max_pixels` pixels. `None` selects the default.
     pub fn new(max_pixels: Option<u64>) -> Self {
@@ -76,7 +76,7 @@ impl DecodeLimits {
         Ok(())
     }
 
-    /// Checks the work of decoding. `reason` describes what makes an image with few pixels slow.
+    /// Checks the work of decoding. `reason` describes the size and the features that cost time.
     pub(crate) fn check_work(
         &self,
         format: ImageFormat,

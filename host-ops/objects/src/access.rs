@@ -19,12 +19,12 @@ const READS_AT_ONCE: usize = 64;
 /// Interval at which a read that waits for memory beats the pulse, to avoid a hedged request.
 const PULSE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The right to read a root, as one of its users has it: the tenant or the program that opened it.
+/// Permits and account of a user of a root: a tenant, or the program that opened the root.
 #[derive(Debug, Clone)]
 pub(crate) struct Access {
     root: Arc<RootPermits>,
     own: Arc<Semaphore>,
-    /// Pays for the threads that read.
+    /// Account for the CPU time of reading threads.
     pub(crate) charge: Charge,
 }
 

@@ -15,7 +15,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 pub(crate) use world::backbone;
-use world::{Host, NEIGHBOR, Tenant, World};
+use world::{Host, NEIGHBOR, SHARED, Tenant, World};
 
 /// Time within which the second host must know all tenants. It reads the state every few seconds.
 const SECOND_HOST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -339,6 +339,11 @@ impl Scene {
     /// Returns the keys of photos below [`Scene::root`].
     pub(crate) fn photos(&self) -> &[String] {
         self.tenant().map_or(&[], |tenant| &tenant.photos)
+    }
+
+    /// Returns the data root granted to all tenants.
+    pub(crate) fn shared_root(&self) -> Result<String> {
+        Ok(text(&self.folder().join(SHARED))?.to_owned())
     }
 
     /// Returns the data root granted to the acting tenant.

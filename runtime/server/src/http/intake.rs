@@ -33,7 +33,7 @@ const MEMORY_PER_BYTE: u64 = 2;
 /// Deadline for reading an upload back, at 20 MB/s for the largest models.
 const HASH_DEADLINE: Duration = Duration::from_secs(60);
 
-/// Bytes that are read and hashed between two checks, within some milliseconds.
+/// Bytes hashed between two checks, in a few milliseconds.
 const PIECE: usize = 1 << 20;
 
 /// Complete upload in memory with SHA-256 and reservations.
