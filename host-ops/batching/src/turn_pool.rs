@@ -53,9 +53,9 @@ impl<T: Send + 'static> TurnPool<T> {
         };
         for number in 0..pool.threads {
             let (queue, clock, run) = (Arc::clone(&pool.queue), clock.clone(), run.clone());
-            std::thread::Builder::new()
-                .name(format!("{name}-{number}"))
-                .spawn(move || queue.serve(clock, run))?;
+            let thread = std::thread::Builder::new().name(format!("{name}-{number}"));
+            #[expect(clippy::disallowed_methods, reason = "a fixed number of threads with turns")]
+            thread.spawn(move || queue.serve(clock, run))?;
         }
         Ok(pool)
     }

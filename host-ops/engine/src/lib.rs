@@ -13,6 +13,8 @@
 //! - [`exact_int8`] detects whether this processor computes int8 with 8-bit weights exactly.
 //! - [`Interrupt`] ends a session's operation from another thread.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests start threads"))]
+
 mod binding;
 mod capture;
 mod cuda;

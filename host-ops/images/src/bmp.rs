@@ -17,6 +17,8 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedI
         height,
         orientation: Orientation::default(),
         memory_needed: (size + WORK) as u64,
+        work: PIXEL_WORK * u64::from(width) * u64::from(height),
+        slow_because: String::new(),
         decode: Box::new(move || {
             let data = bytes.get(header.data..).unwrap_or_default();
             let mut canvas = Canvas {
@@ -41,6 +43,9 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedI
         }),
     })
 }
+
+/// Work of a pixel, in pixels of a JPEG.
+const PIXEL_WORK: u64 = 5;
 
 /// Upper bound for the bytes of a palette.
 const WORK: usize = 4 << 10;

@@ -26,6 +26,10 @@ impl<'a> Undecoded<'a> {
         })?;
         let image = Self { format, claim };
         limits.check_bytes(format, image.memory_needed())?;
+        let claim = &image.claim;
+        limits.check_work(format, claim.work, || {
+            format!("{}x{} pixels{}", claim.width, claim.height, claim.slow_because)
+        })?;
         Ok(image)
     }
 

@@ -88,6 +88,21 @@ pub enum ImageError {
         /// Limit in bytes.
         limit: u64,
     },
+    /// Decoding takes longer than the limit. Detected before decoding.
+    #[error(
+        "decoding this {format} of {reason} costs as much as {work} pixels, over the limit of {limit}; scale it down, or save it as a \
+         baseline JPEG"
+    )]
+    TooMuchWork {
+        /// Format according to the first bytes.
+        format: ImageFormat,
+        /// Size of the image and the expensive feature.
+        reason: String,
+        /// Work in pixels of a baseline JPEG.
+        work: u64,
+        /// Limit in the same unit.
+        limit: u64,
+    },
     /// The batch tensor exceeds the limit. Detected before allocating memory.
     #[error(
         "a batch of {samples} samples needs {bytes} bytes and exceeds the limit of {limit}; request fewer samples"
@@ -151,9 +166,10 @@ impl ImageError {
             | Self::Truncated { .. }
             | Self::Malformed { .. } => OpErrorCode::InvalidEncoding,
             Self::Unsupported { .. } | Self::UnsupportedFormat { .. } => OpErrorCode::UnsupportedOperation,
-            Self::TooManyPixels { .. } | Self::TooMuchMemory { .. } | Self::BatchTooLarge { .. } => {
-                OpErrorCode::TooLarge
-            }
+            Self::TooManyPixels { .. }
+            | Self::TooMuchMemory { .. }
+            | Self::TooMuchWork { .. }
+            | Self::BatchTooLarge { .. } => OpErrorCode::TooLarge,
             Self::DecoderFailed { .. } | Self::Panicked | Self::PoolClosed => OpErrorCode::RuntimeError,
             Self::Spec(_) | Self::Augmentation(_) | Self::Mismatch { .. } | Self::Shape(_) => {
                 OpErrorCode::InvalidArgument

@@ -28,6 +28,8 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedI
         height,
         orientation: Orientation::default(),
         memory_needed: (size + decoder.buffer_size() + WORK) as u64,
+        work: PIXEL_WORK * u64::from(width) * u64::from(height),
+        slow_because: String::new(),
         decode: Box::new(move || {
             let mut indices = vec![0; decoder.buffer_size()];
             decoder.read_into_buffer(&mut indices).map_err(explain)?;
@@ -38,6 +40,9 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedI
         }),
     })
 }
+
+/// Work of a pixel, in pixels of a JPEG.
+const PIXEL_WORK: u64 = 4;
 
 /// Upper bound for the bytes of the decompressor's tables and a palette.
 const WORK: usize = 256 << 10;

@@ -8,8 +8,15 @@ use zune_jpeg::errors::DecodeErrors;
 use zune_jpeg::{ImageInfo, JpegDecoder, SampleRatios};
 
 /// Maximum number of scans per image. Encoders from libjpeg write 10. Each scan costs a pass over the image,
-/// even if the scan is short.
+/// even if the scan is short, so large images are limited to fewer scans ([`DecodeLimits::max_work`]).
 const MOST_SCANS: usize = 100;
+
+/// Maximum bytes of tables. Each scan of libjpeg has up to 280 bytes, and decoding a table of 20 bytes costs as
+/// much as a thousand pixels.
+const MOST_TABLE_BYTES: usize = 256 << 10;
+
+/// Work per byte of the file, for Huffman decoding.
+const BYTE_WORK: u64 = 5;
 
 /// Parses a JPEG's headers. Decoding follows libjpeg-turbo and Pillow.
 pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedImage<'a>, ImageError> {
@@ -44,11 +51,19 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedI
             feature,
         });
     }
+    if header.table_bytes > MOST_TABLE_BYTES {
+        return Err(malformed(&format!(
+            "it has {} bytes of tables, more than {MOST_TABLE_BYTES}",
+            header.table_bytes
+        )));
+    }
     Ok(ParsedImage {
         width,
         height,
         orientation: header.orientation(),
         memory_needed: header.decoder_input_size(bytes.len()) as u64 + memory_needed(&info, &header),
+        work: u64::from(width) * u64::from(height) * header.scans as u64 + BYTE_WORK * bytes.len() as u64,
+        slow_because: format!(" with {} scans", header.scans),
         decode: Box::new(move || {
             let samples = decode_samples(&header.decoder_input(bytes), coding);
             let samples = samples.map_err(|error| damaged(error, &header, bytes));

@@ -39,6 +39,8 @@ pub(crate) struct JpegHeader<'a> {
     sequential: bool,
     /// Total number of scans.
     pub(crate) scans: usize,
+    /// Total bytes of Huffman and quantization tables.
+    pub(crate) table_bytes: usize,
     /// True if there is an end-of-image marker.
     pub(crate) complete: bool,
     /// Offset at which the image data ends: that of the end-of-image marker, or of the first marker after the
@@ -149,6 +151,7 @@ impl<'a> JpegHeader<'a> {
             scan_components: 0,
             sequential: false,
             scans: 0,
+            table_bytes: 0,
             complete: false,
             data_end: 0,
             restarts: 0,
@@ -164,6 +167,7 @@ impl<'a> JpegHeader<'a> {
                 self.scans += 1;
                 self.next_restart = 0xd0;
             }
+            (0xc4 | 0xdb, _) => self.table_bytes += segment.len(),
             (0xdd, [high, low, ..]) => self.restart_interval = u16::from_be_bytes([*high, *low]),
             _ => {}
         }

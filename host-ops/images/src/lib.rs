@@ -17,11 +17,14 @@
 //!
 //! Arbitrary input never causes a panic, and [`DecodeLimits`] bounds the size that an image can declare.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests start threads"))]
+
 mod augment;
 mod batch;
 mod bmp;
 mod claim;
 mod decode;
+mod encoded;
 mod error;
 mod format;
 mod gif;

@@ -7,6 +7,8 @@ pub struct DecodeLimits {
     pub max_pixels: u64,
     /// Maximum bytes allocated for decoding and resizing at any time.
     pub max_bytes: u64,
+    /// Maximum work for decoding, in pixels of a baseline JPEG (2 ns each).
+    pub max_work: u64,
 }
 
 impl DecodeLimits {
@@ -24,6 +26,11 @@ impl DecodeLimits {
     /// Minimum memory limit of 1 GiB, enough for photos of 60 megapixels in any format.
     const MIN_MAX_BYTES: u64 = 1 << 30;
 
+    /// Minimum work limit, one to two seconds of a thread. A decoder cannot be interrupted, so this is how long
+    /// a thread is occupied after its client has left. It is enough for progressive JPEGs of 64 Mi pixels, with
+    /// the 10 scans of usual encoders and 2 bits per pixel.
+    const MIN_MAX_WORK: u64 = 720 << 20;
+
     /// Returns the limits for images with up to `max_pixels` pixels. `None` selects the default.
     pub fn new(max_pixels: Option<u64>) -> Self {
         let max_pixels = max_pixels.unwrap_or(Self::DEFAULT_MAX_PIXELS);
@@ -31,6 +38,7 @@ impl DecodeLimits {
         Self {
             max_pixels,
             max_bytes: max_bytes.max(Self::MIN_MAX_BYTES),
+            max_work: max_pixels.max(Self::MIN_MAX_WORK),
         }
     }
 
@@ -63,6 +71,24 @@ impl DecodeLimits {
                 format,
                 needed,
                 limit: self.max_bytes,
+            });
+        }
+        Ok(())
+    }
+
+    /// Checks the work of decoding. `reason` describes the size and the features that cost time.
+    pub(crate) fn check_work(
+        &self,
+        format: ImageFormat,
+        work: u64,
+        reason: impl FnOnce() -> String,
+    ) -> Result<(), ImageError> {
+        if work > self.max_work {
+            return Err(ImageError::TooMuchWork {
+                format,
+                reason: reason(),
+                work,
+                limit: self.max_work,
             });
         }
         Ok(())

@@ -1,13 +1,14 @@
 use crate::batch::Batch;
-use crate::resize::{preparation_memory, preprocess};
-use crate::{BatchLimits, DecodeLimits, DecodePool, DecodeRoom, ImageError, ReservedBytes, Undecoded};
+use crate::encoded::EncodedImage;
+use crate::pool::{LoadError, reserve_in};
+use crate::{BatchLimits, DecodeLimits, DecodePool, DecodeRoom, ImageError, ReservedBytes};
 use frostline_tensor::{
     BoxFuture, LoadedPixels, OpError, PixelFormat, PixelSpec, SampleLoader, SampleRef, View,
 };
 use futures::{FutureExt, StreamExt, stream};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Provides the bytes of samples from a store.
 pub trait ByteSource: Send + Sync + 'static {
@@ -150,40 +151,19 @@ impl Row<'_> {
     /// Decodes a sample and writes its row on a pool thread, which avoids a copy and does not block the
     /// caller's thread.
     async fn decode(self, index: usize, key: String, object: ReservedBytes) {
-        let (spec, options) = (self.spec, self.options.clone());
-        let (name, batch) = (key.clone(), Arc::clone(self.batch));
-        let work = move || set_row(&batch, index, crop(&name, &object, &spec, &options));
-        if let Err(error) = self.pool.run(work).await {
-            set_row(self.batch, index, Err(naming(&key, &error)));
+        let name = key.clone();
+        let batch = Arc::clone(self.batch);
+        let image = EncodedImage::new(object, key, self.spec, self.options);
+        let write = move |image: &EncodedImage<ReservedBytes>, crop: Result<Vec<u8>, ImageError>| {
+            set_row(&batch, index, crop.map_err(|error| naming(&image.key, &error)));
+        };
+        let reserve = |bytes| reserve_in(self.options.room.as_deref(), bytes);
+        match self.pool.load_with(image, reserve, write).await {
+            Ok(()) => {}
+            Err(LoadError::Image(error)) => set_row(self.batch, index, Err(naming(&name, &error))),
+            Err(LoadError::Memory(error)) => set_row(self.batch, index, Err(error)),
         }
     }
-}
-
-/// Decodes and crops an object. If this needs much memory, it is reserved first.
-fn crop(
-    key: &str,
-    object: &ReservedBytes,
-    spec: &PixelSpec,
-    options: &LoaderOptions,
-) -> Result<Vec<u8>, OpError> {
-    let LoaderOptions {
-        decode, room, view, ..
-    } = options;
-    let named = |error: ImageError| naming(key, &error);
-    let image = Undecoded::read(&object.bytes, decode).map_err(named)?;
-    let takes = preparation_memory(&image, spec, view.is_some());
-    decode.check_bytes(image.format(), takes).map_err(named)?;
-    let room = room
-        .as_ref()
-        .filter(|_| takes >= LoaderOptions::RESERVATION_THRESHOLD);
-    let _reserved = room.map(|room| room.reserve(takes)).transpose()?;
-    let started = Instant::now();
-    let decoded = image.decode();
-    let crop = decoded.and_then(|image| preprocess(&image, spec, view.as_ref(), key));
-    if let Some(told) = &options.on_decoded {
-        told(started.elapsed());
-    }
-    crop.map_err(named)
 }
 
 fn set_row(batch: &Mutex<Option<Batch>>, index: usize, crop: Result<Vec<u8>, OpError>) {

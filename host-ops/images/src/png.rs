@@ -11,6 +11,12 @@ use std::io::{Cursor, ErrorKind};
 /// pixels.
 const CHUNKS: usize = 1 << 20;
 
+/// Work of a row in addition to its pixels, for filters and decompression.
+const ROW_WORK: u64 = 32;
+
+/// Work of a pixel in an interlaced image. Pixels are copied one by one.
+const INTERLACED_WORK: u64 = 5;
+
 /// Parses a PNG's headers. The result of decoding is equal to Pillow's except for 16-bit gray. Alpha is
 /// dropped. Gamma and color profiles are ignored.
 pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedImage<'a>, ImageError> {
@@ -22,6 +28,8 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedI
     let (width, height) = info.size();
     let size = limits.check(ImageFormat::Png, width, height)?;
     let (memory_needed, row) = (memory_needed(info, size), row_bytes(info));
+    let work = work(info);
+    let slow_because = if info.interlaced { ", interlaced" } else { "" };
     // The decoder includes an output row in this limit.
     decoder.set_limits(Limits {
         bytes: row.saturating_add(CHUNKS),
@@ -31,6 +39,8 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedI
         height,
         orientation: orientation(bytes),
         memory_needed,
+        work,
+        slow_because: slow_because.to_owned(),
         decode: Box::new(move || pixels(decoder, size)),
     })
 }
@@ -74,6 +84,17 @@ fn memory_needed(info: &Info<'_>, rgb: usize) -> u64 {
     let whole = if info.interlaced { samples } else { 0 };
     let at_work = 2 * samples.min(6 * row + (300 << 10)) + 4 * row;
     rgb as u64 + whole + at_work + 2 * CHUNKS as u64
+}
+
+/// Work of decoding in pixels of a baseline JPEG. Rows have a fixed cost, so narrow images are expensive.
+fn work(info: &Info<'_>) -> u64 {
+    let (width, height) = info.size();
+    let pixels = u64::from(width) * u64::from(height);
+    if info.interlaced {
+        u64::from(interlaced_rows(width, height)) * ROW_WORK + INTERLACED_WORK * pixels
+    } else {
+        u64::from(height) * ROW_WORK + 2 * pixels
+    }
 }
 
 fn pixels(decoder: Decoder<Cursor<&[u8]>>, size: usize) -> Result<Vec<u8>, ImageError> {

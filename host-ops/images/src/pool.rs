@@ -1,9 +1,8 @@
-use crate::resize::{preparation_memory, preprocess};
-use crate::{DecodeLimits, ImageError, LoaderOptions, Undecoded, load_augmented};
-use frostline_batching::{Lock, TurnPool};
-use frostline_tensor::{PixelSpec, View};
-use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use crate::encoded::{EncodedImage, Unreserved};
+use crate::{DecodeLimits, DecodeRoom, Guard, ImageError, LoaderOptions};
+use frostline_batching::{Charge, TenantPermits, TurnPool};
+use frostline_tensor::{OpError, PixelSpec, View};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, oneshot};
 
@@ -27,6 +26,8 @@ pub struct DecodePool {
     limits: DecodeLimits,
     /// Memory for the large images of [`DecodePool::load`], in units of [`MEMORY_UNIT`].
     memory: Arc<Semaphore>,
+    /// Pays for the threads.
+    charge: Charge,
 }
 
 /// Unit of reservations in bytes, because a semaphore has only 32 bits.
@@ -36,42 +37,24 @@ fn memory_units(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(MEMORY_UNIT)).unwrap_or(u32::MAX)
 }
 
-/// Result of the first attempt to load an object.
-enum Attempt<B> {
-    Loaded(Vec<u8>),
-    /// The image needs a reservation.
-    Large {
-        needed: u64,
-        object: B,
-    },
+/// Reason why an image was not passed on.
+#[derive(Debug)]
+pub(crate) enum LoadError<E> {
+    Image(ImageError),
+    /// The memory was refused.
+    Memory(E),
 }
 
-impl<B: AsRef<[u8]>> Attempt<B> {
-    /// Loads an object unless the image is large.
-    fn load(
-        object: B,
-        spec: &PixelSpec,
-        limits: &DecodeLimits,
-        view: Option<&View>,
-        key: &str,
-    ) -> Result<Self, ImageError> {
-        spec.check()?;
-        let image = Undecoded::read(object.as_ref(), limits)?;
-        let needed = preparation_memory(&image, spec, view.is_some());
-        limits.check_bytes(image.format(), needed)?;
-        if needed >= LoaderOptions::RESERVATION_THRESHOLD {
-            drop(image);
-            return Ok(Self::Large { needed, object });
-        }
-        Ok(Self::Loaded(preprocess(&image.decode()?, spec, view, key)?))
+impl<E> From<ImageError> for LoadError<E> {
+    fn from(error: ImageError) -> Self {
+        Self::Image(error)
     }
 }
 
 /// State shared by all handles.
 struct Threads {
     pool: TurnPool<Work>,
-    /// Permits by tenant. Entries without handles are removed.
-    permits: Lock<BTreeMap<Arc<str>, Weak<Semaphore>>>,
+    permits: TenantPermits,
 }
 
 /// Removes queued work when the caller's future is dropped.
@@ -89,19 +72,21 @@ impl DecodePool {
     pub fn start(threads: usize) -> std::io::Result<Self> {
         let since = Instant::now();
         let clock = move || since.elapsed();
+        let pool = TurnPool::start("decode", threads, TURN, clock, |work: Work| work())?;
         let started = Threads {
-            pool: TurnPool::start("decode", threads, TURN, clock, |work: Work| work())?,
-            permits: Lock::default(),
+            permits: TenantPermits::new(pool.threads() * 2),
+            pool,
         };
         let threads = Arc::new(started);
         let tenant = Arc::from("");
         let limits = DecodeLimits::default();
         Ok(Self {
-            permits: threads.permits(&tenant),
+            permits: threads.permits.of(&tenant),
             threads,
             tenant,
             limits,
             memory: Arc::new(Semaphore::new(memory_units(limits.max_bytes) as usize)),
+            charge: Charge::default(),
         })
     }
 
@@ -115,12 +100,14 @@ impl DecodePool {
         }
     }
 
-    /// Returns a handle that submits work to the same threads on behalf of `tenant`.
-    pub fn for_tenant(&self, tenant: &str) -> Self {
+    /// Returns a handle that submits work to the same threads on behalf of `tenant`. The CPU time is paid from
+    /// `charge`.
+    pub fn for_tenant(&self, tenant: &str, charge: Charge) -> Self {
         let tenant = Arc::from(tenant);
         Self {
-            permits: self.threads.permits(&tenant),
+            permits: self.threads.permits.of(&tenant),
             tenant,
+            charge,
             ..self.clone()
         }
     }
@@ -138,19 +125,72 @@ impl DecodePool {
         view: Option<View>,
         key: String,
     ) -> Result<Vec<u8>, ImageError> {
-        let limits = self.limits;
-        let first = {
-            let key = key.clone();
-            move || Attempt::load(object, &spec, &limits, view.as_ref(), &key)
+        let options = LoaderOptions {
+            decode: self.limits,
+            view,
+            ..LoaderOptions::default()
         };
-        let (needed, object) = match self.run(first).await?? {
-            Attempt::Loaded(crop) => return Ok(crop),
-            Attempt::Large { needed, object } => (needed, object),
+        let image = EncodedImage::new(object, key, spec, &options);
+        let memory = Arc::clone(&self.memory);
+        let reserve = |bytes| memory.acquire_many_owned(memory_units(bytes));
+        match self.load_with(image, reserve, |_, crop| crop).await {
+            Ok(crop) => crop,
+            Err(LoadError::Image(error)) => Err(error),
+            Err(LoadError::Memory(_)) => Err(ImageError::PoolClosed),
+        }
+    }
+
+    /// Decodes an object like [`Self::load`], with the limits and memory of `options`.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Self::load`], and that of the memory if it is refused.
+    pub async fn load_as(
+        &self,
+        object: impl AsRef<[u8]> + Send + 'static,
+        spec: PixelSpec,
+        key: String,
+        options: &LoaderOptions,
+    ) -> Result<Vec<u8>, OpError> {
+        let image = EncodedImage::new(object, key, spec, options);
+        let reserve = |bytes| reserve_in(options.room.as_deref(), bytes);
+        match self.load_with(image, reserve, |_, crop| crop).await {
+            Ok(crop) => Ok(crop?),
+            Err(LoadError::Image(error)) => Err(error.into()),
+            Err(LoadError::Memory(error)) => Err(error),
+        }
+    }
+
+    /// Loads an image on a thread and passes the result to `finish` on the same thread. The headers of a large
+    /// image are parsed first, and the thread serves other images until `reserve` has returned the memory.
+    pub(crate) async fn load_with<B, G, E, F, T>(
+        &self,
+        image: EncodedImage<B>,
+        reserve: impl FnOnce(u64) -> F,
+        finish: impl FnOnce(&EncodedImage<B>, Result<Vec<u8>, ImageError>) -> T + Send + 'static,
+    ) -> Result<T, LoadError<E>>
+    where
+        B: AsRef<[u8]> + Send + 'static,
+        G: Send + 'static,
+        F: Future<Output = Result<G, E>>,
+        T: Send + 'static,
+    {
+        let headers = move || match image.load_unreserved() {
+            Ok(Unreserved::Large(needed)) => Err(Box::new((needed, image, finish))),
+            Ok(Unreserved::Loaded(crop)) => Ok(finish(&image, Ok(crop))),
+            Err(error) => Ok(finish(&image, Err(error))),
         };
-        let reserved = self.memory.acquire_many(memory_units(needed)).await;
-        let _reserved = reserved.map_err(|_| ImageError::PoolClosed)?;
-        self.run(move || load_augmented(object.as_ref(), &spec, &limits, view.as_ref(), &key))
-            .await?
+        let (needed, image, finish) = match self.run(headers).await? {
+            Ok(finished) => return Ok(finished),
+            Err(large) => *large,
+        };
+        let memory = reserve(needed).await.map_err(LoadError::Memory)?;
+        let decode = move || {
+            let finished = finish(&image, image.load());
+            drop(image);
+            drop(memory);
+            finished
+        };
+        Ok(self.run(decode).await?)
     }
 
     /// Returns the number of decoding threads.
@@ -170,10 +210,11 @@ impl DecodePool {
         let closed = |_| ImageError::PoolClosed;
         let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(closed)?;
         let (answer, result) = oneshot::channel();
+        let charge = self.charge.clone();
         let work = Box::new(move || {
             let _permit = permit;
             // Sending fails if the caller dropped the future.
-            let _ = answer.send(work());
+            let _ = answer.send(charge.measure(work));
         });
         let pool = &self.threads.pool;
         let take_back = RemoveOnDrop {
@@ -188,17 +229,11 @@ impl DecodePool {
     }
 }
 
-impl Threads {
-    /// Returns the permits that all handles of the tenant share.
-    fn permits(&self, tenant: &Arc<str>) -> Arc<Semaphore> {
-        let mut permits = self.permits.lock();
-        if let Some(known) = permits.get(tenant).and_then(Weak::upgrade) {
-            return known;
-        }
-        permits.retain(|_, others| others.strong_count() > 0);
-        let new = Arc::new(Semaphore::new(self.pool.threads() * 2));
-        permits.insert(Arc::clone(tenant), Arc::downgrade(&new));
-        new
+/// Waits for memory from `room`, if there is one.
+pub(crate) async fn reserve_in(room: Option<&dyn DecodeRoom>, bytes: u64) -> Result<Option<Guard>, OpError> {
+    match room {
+        Some(room) => room.reserve(bytes).await.map(Some),
+        None => Ok(None),
     }
 }
 
@@ -254,7 +289,7 @@ mod tests {
     #[tokio::test]
     async fn a_tenant_with_slow_pieces_takes_no_more_time_than_one_with_quick_ones() {
         let pool = DecodePool::start(1).unwrap();
-        let (slow, quick) = (pool.for_tenant("slow"), pool.for_tenant("quick"));
+        let [slow, quick] = ["slow", "quick"].map(|tenant| pool.for_tenant(tenant, Charge::default()));
         let begun = Arc::new(AtomicUsize::new(0));
         let piece = |_| {
             let begun = Arc::clone(&begun);
@@ -283,7 +318,7 @@ mod tests {
         let mut busy = Box::pin(pool.run(move || at_work.send(()).map(|()| gate.recv())));
         assert!(futures::poll!(&mut busy).is_pending());
         begun.recv().unwrap();
-        let handles = [pool.for_tenant("a"), pool.for_tenant("a"), pool.for_tenant("b")];
+        let handles = ["a", "a", "b"].map(|tenant| pool.for_tenant(tenant, Charge::default()));
         let mut waiting = join_all(
             handles
                 .iter()
@@ -294,11 +329,5 @@ mod tests {
         release.send(()).unwrap();
         let (first, rest) = join(busy, waiting).await;
         assert!(first.is_ok() && rest.iter().all(Result::is_ok));
-        drop(handles);
-        // The thread releases a permit after sending the answer, so run another work item before counting.
-        let another = pool.for_tenant("c");
-        another.run(|| ()).await.unwrap();
-        let _newcomer = pool.for_tenant("d");
-        assert_eq!(pool.threads.permits.lock().len(), 3);
     }
 }

@@ -1,5 +1,5 @@
 use bytes::Bytes;
-use frostline_tensor::OpError;
+use frostline_tensor::{BoxFuture, OpError};
 
 /// A reservation, released on drop.
 pub type Guard = Box<dyn Send + Sync>;
@@ -18,11 +18,18 @@ impl From<Bytes> for ReservedBytes {
     }
 }
 
+impl AsRef<[u8]> for ReservedBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 /// Reserves memory for decoding.
 pub trait DecodeRoom: Send + Sync + 'static {
-    /// Reserves `bytes` until the guard is dropped. It is called on the decoding thread and may block.
+    /// Waits for `bytes`, which stay reserved until the guard is dropped. No decoding thread is occupied
+    /// meanwhile.
     ///
     /// # Errors
     /// Returns an error if the memory cannot be reserved. The sample fails with this error.
-    fn reserve(&self, bytes: u64) -> Result<Guard, OpError>;
+    fn reserve(&self, bytes: u64) -> BoxFuture<Result<Guard, OpError>>;
 }

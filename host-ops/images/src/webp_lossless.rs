@@ -84,11 +84,13 @@ impl Bits<'_> {
     /// Skips the transforms and returns the width of the coded image after them.
     fn transforms(&mut self, mut width: u32, height: u32) -> Option<u32> {
         // Each of the four transforms can occur once.
-        for _ in 0..=4 {
-            if self.read(1)? == 0 {
-                return Some(width);
+        let mut seen = [false; 4];
+        while self.read(1)? == 1 {
+            let transform = self.read(2)?;
+            if std::mem::replace(seen.get_mut(transform as usize)?, true) {
+                return None;
             }
-            match self.read(2)? {
+            match transform {
                 // Predictor and color transforms, which contain an image with one pixel per block.
                 0 | 1 => {
                     let block = self.read(3)? + 2;
@@ -109,7 +111,7 @@ impl Bits<'_> {
                 _ => {}
             }
         }
-        None
+        Some(width)
     }
 
     /// Reads the number of colors in the cache, or 0 if there is no cache.
@@ -133,6 +135,7 @@ impl Bits<'_> {
         };
         let (mut left, mut largest) = (u64::from(width) * u64::from(height), 0);
         while left > 0 {
+            let before = self.place;
             let length = match self.symbol(green)? {
                 literal @ 0..256 => {
                     largest = largest.max(self.symbol(red)? << 8 | literal);
@@ -148,6 +151,10 @@ impl Bits<'_> {
                 }
                 _ => 1,
             };
+            if self.place == before {
+                // Codes without bits repeat the same symbol until the end.
+                break;
+            }
             left = left.saturating_sub(length.into());
         }
         Some(largest)

@@ -1,8 +1,10 @@
 //! Fetches objects from a store with bounded concurrency and hedged requests.
 
 use crate::ObjectError;
+use crate::access::{Access, Passage};
 use crate::hedge::{Hedge, Pulse};
 use crate::kind::Kind;
+use crate::local;
 use crate::room::{Room, lent};
 use crate::root::Root;
 use bytes::{Bytes, BytesMut};
@@ -12,11 +14,6 @@ use object_store::path::Path;
 use object_store::{Attribute, Attributes, GetOptions, GetRange, GetResultPayload, ObjectStore};
 use std::ops::Range;
 use std::sync::Arc;
-use tokio::sync::Semaphore;
-
-/// Maximum number of concurrent reads per store. With a latency of some 30 ms, 64 reads fetch 2,000 small
-/// objects per second, more than a host decodes, and stay far below the limit of open files per process.
-const READS_AT_ONCE: usize = 64;
 
 /// Request for the content of an object.
 #[derive(Debug, Clone)]
@@ -35,13 +32,13 @@ pub(crate) struct ReadRequest<'a> {
     pub(crate) room: Room,
     /// True if the caller reserved the memory already.
     pub(crate) covered: bool,
+    pub(crate) access: &'a Access,
 }
 
 /// Fetches objects or byte ranges.
 #[derive(Debug)]
 pub(crate) struct Fetcher {
     store: Arc<dyn ObjectStore>,
-    permits: Semaphore,
     /// Hedging of remote requests.
     hedge: Option<Hedge>,
 }
@@ -50,30 +47,34 @@ impl Fetcher {
     pub(crate) fn new(store: Arc<dyn ObjectStore>, kind: Kind) -> Self {
         Self {
             store,
-            permits: Semaphore::new(READS_AT_ONCE),
             hedge: kind.is_remote().then(Hedge::new),
         }
     }
 
     /// Fetches the content within the concurrency limit. Stalled network requests are hedged, with the same
-    /// permit.
+    /// permits.
     pub(crate) async fn get(&self, wanted: &ReadRequest<'_>) -> Result<Bytes, ObjectError> {
-        let _permit = self.permits.acquire().await;
+        let passage = &wanted.access.enter().await;
         match &self.hedge {
-            None => self.get_once(wanted, &Pulse::default()).await,
+            None => self.get_once(wanted, passage, &Pulse::default()).await,
             Some(hedge) => {
-                let ask = |pulse: Arc<Pulse>| async move { self.get_once(wanted, &pulse).await };
+                let ask = |pulse: Arc<Pulse>| async move { self.get_once(wanted, passage, &pulse).await };
                 hedge.read(ask, ObjectError::is_final).await
             }
         }
     }
 
-    async fn get_once(&self, wanted: &ReadRequest<'_>, pulse: &Pulse) -> Result<Bytes, ObjectError> {
+    async fn get_once(
+        &self,
+        wanted: &ReadRequest<'_>,
+        passage: &Arc<Passage>,
+        pulse: &Pulse,
+    ) -> Result<Bytes, ObjectError> {
         let (key, root) = (wanted.key, wanted.root);
         let options = GetOptions {
             if_match: wanted.etag.clone(),
             range: wanted.range.clone().map(GetRange::Bounded),
-            ..GetOptions::default()
+            ..wanted.access.options()
         };
         let found = self.store.get_opts(&wanted.location, options).await;
         let found = found.map_err(|error| root.explain(&error, key))?;
@@ -92,16 +93,18 @@ impl Fetcher {
         let begins = found.range.start == 0;
         let guard = match wanted.covered {
             true => None,
-            false => wanted.room.enter(key, size, pulse).await?,
+            false => passage.wait_outside(wanted.room.enter(key, size), pulse).await?,
         };
         let bytes = match found.payload {
-            GetResultPayload::Stream(stream) => collect(wanted, stream, size, pulse).await,
-            GetResultPayload::File(..) => {
+            GetResultPayload::Stream(stream) => lent(collect(wanted, stream, size, pulse).await?, guard),
+            GetResultPayload::File(file, _) => {
                 wanted.room.count_read(size);
-                found.bytes().await.map_err(|error| root.explain(&error, key))
+                let range = found.range;
+                let read = passage.run(move |stop| Ok(lent(local::read(file, range, stop)?, guard)));
+                let read = read.await.unwrap_or_else(|unfinished| Err(unfinished.into()));
+                read.map_err(|error| root.explain(&local::explained(&wanted.location, error), key))?
             }
         };
-        let bytes = bytes?;
         match encoding {
             // Some tools set the header for files that are not compressed.
             Some(encoding) if begins && is_compressed(&encoding, &bytes) => Err(ObjectError::Compressed {
@@ -109,7 +112,7 @@ impl Fetcher {
                 root: root.shown.clone(),
                 encoding,
             }),
-            _ => Ok(lent(bytes, guard)),
+            _ => Ok(bytes),
         }
     }
 }
@@ -205,9 +208,9 @@ mod tests {
             limit: 2,
             room: Room::default(),
             covered: false,
+            access: &Access::new(),
         };
         assert_eq!(fetcher.get(&wanted).await.unwrap(), "ho");
-        assert_eq!(fetcher.permits.available_permits(), READS_AT_ONCE, "given back");
         let whole = ReadRequest {
             range: None,
             ..wanted.clone()

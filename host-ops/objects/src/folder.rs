@@ -7,6 +7,7 @@
 
 use crate::key;
 use crate::local::{DIRECTORY, LocalFolder, is_being_written};
+use frostline_batching::Stop;
 use frostline_tensor::SkippedNames;
 use object_store::path::Path;
 use rustix::fs::{Dir, DirEntry, FileType, OFlags};
@@ -61,18 +62,20 @@ impl<E: Into<io::Error>> From<E> for WalkError {
 ///
 /// Links are followed if they stay below the root and do not lead back to a folder that contains them.
 /// Skipped are links out of the root, names that are not valid keys (not UTF-8, control characters), and
-/// files that look like files being written.
+/// files that look like files being written. The walk checks `stop` for each entry.
 pub(crate) fn page(
     root: &LocalFolder,
     prefix: &Path,
     after: Option<&str>,
     limit: usize,
+    stop: &Stop,
 ) -> Result<Keys, WalkError> {
     let walk = Walk {
         root,
         prefix,
         after: after.unwrap_or_default(),
         limit,
+        stop,
     };
     let mut way: Vec<Folder> = Vec::new();
     let mut keys = Vec::new();
@@ -80,6 +83,7 @@ pub(crate) fn page(
     let mut after_last = SkippedNames::default();
     way.extend(walk.enter(String::new(), &[], &mut after_last)?);
     while let Some(folder) = way.last_mut() {
+        stop.check()?;
         let Some(Entry { name, is_folder }) = folder.entries.pop() else {
             if !walk.read_on(folder)? {
                 way.pop();
@@ -108,6 +112,7 @@ struct Walk<'a> {
     prefix: &'a Path,
     after: &'a str,
     limit: usize,
+    stop: &'a Stop,
 }
 
 /// Folder on the path to the current entry.
@@ -275,6 +280,7 @@ impl Walk<'_> {
         let mut kept: BinaryHeap<Entry> = BinaryHeap::new();
         let mut cut = false;
         for (number, item) in Dir::new(opened)?.enumerate() {
+            self.stop.check()?;
             if number > MOST_ENTRIES {
                 return Err(WalkError::TooMany(folder.key.trim_end_matches('/').to_owned()));
             }
@@ -371,6 +377,31 @@ mod tests {
 
     fn local(root: &std::path::Path) -> LocalFolder {
         LocalFolder::new(root.to_owned())
+    }
+
+    fn page(root: &LocalFolder, prefix: &Path, after: Option<&str>, limit: usize) -> Result<Keys, WalkError> {
+        let stop = Stop::after(std::time::Duration::from_secs(600));
+        super::page(root, prefix, after, limit, &stop)
+    }
+
+    #[test]
+    fn an_endless_walk_ends_with_its_deadline() {
+        let (_folder, root) = tree(&["00/last"]);
+        // Each folder doubles the number of ways to the last one: 2^60 ways without a file.
+        for number in 1..60 {
+            let folder = root.join(format!("{number:02}"));
+            std::fs::create_dir(&folder).unwrap();
+            for name in ["a", "b"] {
+                symlink(root.join(format!("{:02}", number - 1)), folder.join(name)).unwrap();
+            }
+        }
+        std::fs::remove_file(root.join("00/last")).unwrap();
+        let stop = Stop::after(std::time::Duration::from_millis(10));
+        let ended = super::page(&local(&root), &Path::default(), None, 1, &stop);
+        let Err(WalkError::Io(error)) = ended else {
+            panic!("{ended:?}")
+        };
+        assert!(error.to_string().contains("did not finish"), "{error}");
     }
 
     fn tree(files: &[&str]) -> (tempfile::TempDir, PathBuf) {

@@ -4,6 +4,9 @@
 //! A [`Store`] is bound to a root: keys are relative to it and cannot escape it. Every operation has a
 //! deadline. Concurrent reads are bounded, to prevent a tenant's job from using all connections of a host.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests start threads"))]
+
+mod access;
 mod codes;
 mod error;
 mod explain;

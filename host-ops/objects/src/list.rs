@@ -1,7 +1,7 @@
 //! Lists a root in pages.
 
+use crate::access::Access;
 use crate::folder::{self, WalkError};
-use crate::hedge::Pulse;
 use crate::kind::Kind;
 use crate::local::{LocalFolder, changed};
 use crate::names::{RemovedNames, first_storage_class, with_removed_names};
@@ -10,15 +10,15 @@ use crate::room::Room;
 use crate::root::{DEADLINE, LISTING};
 use crate::scope::Scope;
 use crate::{ObjectError, key};
+use frostline_batching::Stop;
 use frostline_tensor::{ObjectInfo, ObjectPage, SampleRef, SkippedNames};
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
-use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use object_store::{GetOptions, ObjectMeta, ObjectStore};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 /// Concurrent metadata reads per page, each on a thread in tokio's blocking pool.
@@ -77,6 +77,7 @@ pub(crate) struct Lister {
     pub(crate) room: Room,
     /// True if the store was found to list keys in another order than byte order.
     pub(crate) unordered: Arc<AtomicBool>,
+    pub(crate) access: Access,
 }
 
 impl Lister {
@@ -92,14 +93,10 @@ impl Lister {
         match &self.listing {
             Listing::Whole => Ok(()),
             Listing::Folder(folder) => {
-                let (folder, prefix) = (folder.clone(), self.scope.prefix.clone());
-                let there = spawn_blocking(move || folder.has_folder(prefix.as_ref()));
                 let root = &self.scope.root;
                 let there = async {
-                    match there.await {
-                        Ok(true) => Ok(()),
-                        _ => Err(root.missing()),
-                    }
+                    let there = folder.check_folder(&self.scope.prefix).await;
+                    there.map_err(|_| root.missing())
                 };
                 root.observed(deadline, LISTING, there).await
             }
@@ -134,14 +131,13 @@ impl Lister {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Names, ObjectError> {
-        let _memory = self
-            .room
-            .enter(LISTING, folder::MEMORY, &Pulse::default())
-            .await?;
+        let _memory = self.room.enter(LISTING, folder::MEMORY).await?;
         let (folder, prefix) = (folder.clone(), self.scope.prefix.clone());
         let after = after.map(str::to_owned);
-        let walk = spawn_blocking(move || folder::page(&folder, &prefix, after.as_deref(), limit));
-        let found = walk
+        let walk = move |stop: &Stop| folder::page(&folder, &prefix, after.as_deref(), limit, stop);
+        let passage = self.access.enter().await;
+        let found = passage
+            .run(walk)
             .await
             .map_err(|error| self.scope.root.failed(LISTING, error))?;
         let found = found.map_err(|error| match error {
@@ -159,8 +155,12 @@ impl Lister {
             None
         };
         let heads = stream::iter(found.keys).map(|key| async move {
-            match self.store.head(&self.scope.checked(&key)?).await {
-                Ok(meta) => Ok(Some(self.listed(key, meta))),
+            let options = GetOptions {
+                head: true,
+                ..self.access.options()
+            };
+            match self.store.get_opts(&self.scope.checked(&key)?, options).await {
+                Ok(found) => Ok(Some(self.listed(key, found.meta))),
                 // The file was removed after the folder was read.
                 Err(object_store::Error::NotFound { .. }) => Ok(None),
                 Err(error) => Err(self.scope.root.explain(&error, &key)),

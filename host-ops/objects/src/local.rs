@@ -2,7 +2,10 @@
 //! `RESOLVE_BENEATH`), so links cannot be swapped between a check and an open: there is no check, only the
 //! open.
 
+use crate::root::DEADLINE;
 use async_trait::async_trait;
+use bytes::Bytes;
+use frostline_batching::{Charge, Stop, run_blocking};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryFutureExt};
 use object_store::path::Path;
@@ -14,11 +17,13 @@ use object_store::{
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::fs::{File, Metadata};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path as FilePath, PathBuf};
-use tokio::task::spawn_blocking;
+use std::sync::Arc;
+use tokio::sync::Semaphore;
 
 /// Maximum number of attempts to open a path while another process renames folders on it. After that, the
 /// open fails.
@@ -26,6 +31,13 @@ const TRIES: usize = 8;
 
 /// Maximum number of unfinished files per key, including files left by killed writers.
 const WRITERS: usize = 1000;
+
+/// Maximum number of threads that access a folder concurrently. On a file system that hangs, they never end, and
+/// the process has 512 such threads for all folders.
+const THREADS: usize = 32;
+
+/// Bytes that are read from a file between two checks. A disk needs a few milliseconds.
+const PIECE: usize = 1 << 20;
 
 /// Flags that open a folder, to read its entries or to write into it.
 pub(crate) const DIRECTORY: OFlags = OFlags::DIRECTORY;
@@ -35,12 +47,17 @@ pub(crate) const DIRECTORY: OFlags = OFlags::DIRECTORY;
 pub(crate) struct LocalFolder {
     /// Canonical path.
     root: PathBuf,
+    /// Permits for threads, see [`THREADS`].
+    threads: Arc<Semaphore>,
 }
 
 impl LocalFolder {
     /// Creates a store. `root` must be canonical.
     pub(crate) fn new(root: PathBuf) -> Self {
-        Self { root }
+        Self {
+            root,
+            threads: Arc::new(Semaphore::new(THREADS)),
+        }
     }
 
     /// Opens `path` below the root, following links. Fails with `EXDEV` if a link leads out of the root.
@@ -57,9 +74,10 @@ impl LocalFolder {
         }
     }
 
-    pub(crate) fn has_folder(&self, path: &str) -> bool {
-        let path = if path.is_empty() { "." } else { path };
-        self.open(path, DIRECTORY).is_ok()
+    /// Checks that there is a folder at `location`.
+    pub(crate) async fn check_folder(&self, location: &Path) -> Result<()> {
+        let open = |folder: &Self, at: &Path| folder.open(at.as_ref(), DIRECTORY).map(drop);
+        self.run(location, Charge::default(), open).await
     }
 
     /// Returns the target of the link at `path` if it leads out of the root. The target is not accessed, so
@@ -175,16 +193,35 @@ impl LocalFolder {
         Ok((path.parent().unwrap_or(path), name.ok_or(Errno::INVAL)?))
     }
 
+    /// Runs a few system calls on a thread, paid from `charge`.
     async fn run<T: Send + 'static>(
         &self,
         location: &Path,
+        charge: Charge,
         work: impl FnOnce(&Self, &Path) -> io::Result<T> + Send + 'static,
     ) -> Result<T> {
-        let (folder, location) = (self.clone(), location.clone());
-        let done =
-            spawn_blocking(move || work(&folder, &location).map_err(|error| explained(&location, error)));
-        done.await?
+        let permit = Arc::clone(&self.threads).acquire_owned().await;
+        let folder = self.clone();
+        let at = location.clone();
+        let done = run_blocking(permit, DEADLINE, charge, move |_| work(&folder, &at)).await;
+        let done = done.unwrap_or_else(|unfinished| Err(unfinished.into()));
+        done.map_err(|error| explained(location, error))
     }
+}
+
+/// Reads a range of a file. Fails if the file is shorter.
+pub(crate) fn read(mut file: File, range: Range<u64>, stop: &Stop) -> io::Result<Bytes> {
+    file.seek(SeekFrom::Start(range.start))?;
+    let size = usize::try_from(range.end.saturating_sub(range.start)).map_err(io::Error::other)?;
+    let mut bytes = Vec::with_capacity(size);
+    while bytes.len() < size {
+        stop.check()?;
+        let piece = PIECE.min(size - bytes.len());
+        if (&mut file).take(piece as u64).read_to_end(&mut bytes)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Ok(bytes.into())
 }
 
 /// Creates a file next to `name` and returns it with its temporary name.
@@ -240,7 +277,7 @@ pub(crate) fn loops(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::LOOP)
 }
 
-fn explained(location: &Path, error: io::Error) -> Error {
+pub(crate) fn explained(location: &Path, error: io::Error) -> Error {
     let (path, kind) = (location.to_string(), error.kind());
     let source = error.into();
     match kind {
@@ -289,7 +326,7 @@ impl ObjectStore for LocalFolder {
         }
         let write = move |folder: &Self, at: &Path| folder.put(at, &payload, &options.mode);
         Ok(PutResult {
-            e_tag: Some(self.run(location, write).await?),
+            e_tag: Some(self.run(location, Charge::default(), write).await?),
             version: None,
             extensions: Extensions::default(),
         })
@@ -300,7 +337,8 @@ impl ObjectStore for LocalFolder {
             let (file, metadata) = folder.file(at)?;
             Ok((file, meta(at, &metadata)?))
         };
-        let (file, meta) = self.run(location, open).await?;
+        let charge = options.extensions.get::<Charge>().cloned();
+        let (file, meta) = self.run(location, charge.unwrap_or_default(), open).await?;
         options.check_preconditions(&meta)?;
         let range = options.range.map(|range| range.as_range(meta.size));
         let range = range.transpose().map_err(|error| Error::Generic {
@@ -323,7 +361,7 @@ impl ObjectStore for LocalFolder {
             async move {
                 let location = location?;
                 folder
-                    .run(&location, Self::delete)
+                    .run(&location, Charge::default(), Self::delete)
                     .map_ok(|()| location.clone())
                     .await
             }

@@ -1,14 +1,9 @@
 use crate::ObjectError;
-use crate::hedge::Pulse;
 use bytes::Bytes;
+use frostline_batching::Charge;
 use frostline_tensor::{BoxFuture, OpError};
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::time::sleep;
-
-/// Interval at which a read that waits for memory beats the pulse, to avoid a hedged request.
-const PULSE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Reservation, released on drop.
 pub type Guard = Box<dyn Send + Sync>;
@@ -35,6 +30,11 @@ pub trait ReadRoom: Send + Sync + 'static {
 
     /// Counts `bytes` that arrived from the store, kept or not.
     fn count_read(&self, bytes: u64);
+
+    /// Returns the account for the CPU time of threads that read for this user.
+    fn charge(&self) -> Charge {
+        Charge::default()
+    }
 }
 
 /// Memory for a store's reads: reserved through a [`ReadRoom`], or unaccounted if `None`.
@@ -87,28 +87,17 @@ impl Room {
         })
     }
 
-    /// Waits for `bytes` of memory for reading `key`. `pulse` keeps beating meanwhile, so that a request that
-    /// the store has already answered is not hedged. Returns `None` without a [`ReadRoom`].
+    /// Waits for `bytes` of memory for reading `key`. Returns `None` without a [`ReadRoom`].
     ///
     /// # Errors
     /// Returns [`ObjectError::OutOfBudget`] if the memory is refused.
-    pub(crate) async fn enter(
-        &self,
-        key: &str,
-        bytes: u64,
-        pulse: &Pulse,
-    ) -> Result<Option<Guard>, ObjectError> {
+    pub(crate) async fn enter(&self, key: &str, bytes: u64) -> Result<Option<Guard>, ObjectError> {
         let Some(room) = &self.0 else { return Ok(None) };
-        let mut entering = room.reserve(bytes);
-        loop {
-            tokio::select! {
-                entered = &mut entering => {
-                    let no_room = |error| ObjectError::OutOfBudget { key: key.to_owned(), error };
-                    return entered.map(Some).map_err(no_room);
-                }
-                () = sleep(PULSE_INTERVAL) => pulse.beat(),
-            }
-        }
+        let entered = room.reserve(bytes).await;
+        entered.map(Some).map_err(|error| ObjectError::OutOfBudget {
+            key: key.to_owned(),
+            error,
+        })
     }
 }
 

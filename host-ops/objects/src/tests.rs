@@ -1,10 +1,17 @@
 //! Common behaviors of local files, memory, and S3 on moto's server.
 
-use crate::{LARGEST_READ, ObjectError, Store};
+use crate::{Guard, LARGEST_READ, ObjectError, ReadRoom, Store};
 use bytes::Bytes;
-use frostline_tensor::{ObjectReader, OpErrorCode, SampleRef};
+use frostline_batching::Charge;
+use frostline_tensor::{BoxFuture, ObjectReader, OpError, OpErrorCode, SampleRef};
+use futures::FutureExt;
+use futures::future::{join_all, pending};
+use parking_lot::Mutex;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 fn bytes(text: &str) -> Bytes {
     Bytes::copy_from_slice(text.as_bytes())
@@ -274,4 +281,82 @@ async fn a_store_implements_object_reader() {
     assert_eq!(reader.read("a.jpg".to_owned(), 8..20).await.unwrap(), b"89");
     let error = reader.size("b.jpg".to_owned()).await.unwrap_err();
     assert_eq!(error.code, OpErrorCode::NotFound);
+}
+
+/// Memory of a tenant that is used up. Counts the reads that wait.
+#[derive(Default)]
+struct UsedUp(AtomicUsize);
+
+impl ReadRoom for UsedUp {
+    fn reserve(&self, _: u64) -> BoxFuture<Result<Guard, OpError>> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        pending().boxed()
+    }
+
+    fn try_reserve(&self, _: u64) -> Option<Guard> {
+        None
+    }
+}
+
+#[tokio::test]
+async fn reads_that_wait_for_a_tenants_memory_do_not_delay_its_neighbors() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a"), "photo").unwrap();
+    let store = Store::open(folder.path().to_str().unwrap()).unwrap();
+    let greedy: Vec<_> = ["one", "two", "three"]
+        .map(|tenant| {
+            let room = Arc::new(UsedUp::default());
+            (
+                store.for_tenant(tenant).reading_into(Arc::clone(&room) as _),
+                room,
+            )
+        })
+        .into();
+    let mut waiting = join_all(
+        greedy
+            .iter()
+            .flat_map(|(store, _)| (0..200).map(|_| store.read("a"))),
+    );
+    // A tenant can use 32 of the 64 permits, so these tenants could use all of them.
+    while greedy.iter().any(|(_, room)| room.0.load(Ordering::SeqCst) < 32) {
+        assert!(futures::poll!(&mut waiting).is_pending());
+        tokio::task::yield_now().await;
+    }
+    let read = store.for_tenant("neighbor").read("a").await;
+    assert_eq!(read.unwrap(), bytes("photo"));
+    for (_, room) in &greedy {
+        assert_eq!(room.0.load(Ordering::SeqCst), 32);
+    }
+}
+
+/// Memory without a limit, and an account.
+struct Paid(Arc<Mutex<Duration>>);
+
+impl ReadRoom for Paid {
+    fn reserve(&self, _: u64) -> BoxFuture<Result<Guard, OpError>> {
+        std::future::ready(Ok(Box::new(()) as Guard)).boxed()
+    }
+
+    fn try_reserve(&self, _: u64) -> Option<Guard> {
+        None
+    }
+
+    fn charge(&self) -> Charge {
+        let total = Arc::clone(&self.0);
+        Charge::new(move |spent| *total.lock() += spent)
+    }
+}
+
+#[tokio::test]
+async fn threads_that_list_and_read_are_paid() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a"), vec![1; 8 << 20]).unwrap();
+    let total: Arc<Mutex<Duration>> = Arc::default();
+    let store = Store::open(folder.path().to_str().unwrap()).unwrap();
+    let store = store.reading_into(Arc::new(Paid(Arc::clone(&total))));
+    store.list(None, 10).await.unwrap();
+    let listed = *total.lock();
+    assert!(!listed.is_zero());
+    assert_eq!(store.read("a").await.unwrap().len(), 8 << 20);
+    assert!(*total.lock() > listed);
 }

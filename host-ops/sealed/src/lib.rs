@@ -6,6 +6,8 @@
 //!
 //! [`whole_file`] writes files atomically.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests start threads"))]
+
 pub mod whole_file;
 
 use hmac::{Hmac, KeyInit, Mac};

@@ -10,6 +10,8 @@
 //!
 //! Except for tests, this crate is the only user of `landlock` and `seccompiler`.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests start threads"))]
+
 #[cfg(target_os = "linux")]
 mod calls;
 #[cfg(target_os = "linux")]
@@ -94,6 +96,10 @@ pub fn enter(files: Files<'_>) -> Result<Vec<Wall>, WallError> {
 }
 
 /// Returns the walls that [`enter`] would report as missing. Tests them on a temporary thread.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a thread that ends at once, to test the walls"
+)]
 pub fn missing() -> Vec<Wall> {
     let tried = std::thread::spawn(|| confine(Files::None)).join();
     match tried {

@@ -1,6 +1,7 @@
 use crate::ProfileError;
 use crate::encoded::encoded_activations;
 use crate::fit::{BatchTime, line, minimum, prefixes};
+use frostline_batching::{Charge, Stop, run_blocking};
 use frostline_tensor::{GraphExecutor, Normalization, Precision, Stage, Tensor};
 use frostline_wire::{CutProfile, Encoded, Linear};
 use futures::future::try_join_all;
@@ -25,7 +26,7 @@ pub struct MeasuredModel {
 }
 
 /// Limits and batch sizes of a measurement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct MeasureOptions {
     /// Number of rows in the larger batch. It should match the batch size in normal operation. Slow networks
     /// are measured with smaller batches.
@@ -42,6 +43,8 @@ pub struct MeasureOptions {
     pub full_repetition_time: Duration,
     /// Deadline of the measurement.
     pub deadline: Duration,
+    /// Pays for encoding the activations.
+    pub charge: Charge,
 }
 
 impl Default for MeasureOptions {
@@ -55,6 +58,7 @@ impl Default for MeasureOptions {
             repetitions: 3,
             full_repetition_time: Duration::from_secs(15),
             deadline: Duration::from_secs(60),
+            charge: Charge::default(),
         }
     }
 }
@@ -220,7 +224,8 @@ impl MeasurementRun<'_> {
         let small = self.time_idle(stage, &rows.slice_rows(0, small)?).await?;
         let bytes_per_sample = (output.byte_len() / output.rows()?.max(1)) as u64;
         let distinct = output.slice_rows(0, self.samples.min(output.rows()?))?;
-        let encoded = tokio::task::spawn_blocking(move || encoded_activations(&distinct));
+        let encode = move |_: &Stop| encoded_activations(&distinct);
+        let encoded = run_blocking((), self.rules.deadline, self.rules.charge.clone(), encode);
         let segment = Segment {
             small,
             large,

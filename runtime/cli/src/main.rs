@@ -2,6 +2,7 @@
 
 // Use say! and tell! instead, which do not panic if a line cannot be written.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests start threads"))]
 
 #[macro_use]
 mod output;
@@ -148,6 +149,7 @@ async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<(
 
 /// Cancels `stop` at the end of standard input, which happens if the process with the other end exits in any
 /// way.
+#[expect(clippy::disallowed_methods, reason = "one thread per process")]
 fn stop_with_input(stop: CancellationToken) {
     std::thread::spawn(move || {
         // Ignore the contents, and treat a read error as the end.

@@ -1,6 +1,7 @@
 use crate::ClientError;
 
 /// Runs work on a blocking thread if it would delay network tasks. `part` names the work in errors.
+#[expect(clippy::disallowed_methods, reason = "clients and trainers have no tenants")]
 pub(crate) async fn blocking<T: Send + 'static>(
     part: &'static str,
     work: impl FnOnce() -> T + Send + 'static,

@@ -15,6 +15,8 @@
 //!
 //! See `docs/fetching.md` for the path of a sample.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests start threads"))]
+
 mod address;
 mod admin;
 mod blocking;

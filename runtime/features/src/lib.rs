@@ -9,6 +9,8 @@
 //! A row is valid only if its checksum matches. If files are damaged, a store returns the original row or
 //! none. This crate is independent of training, hosts and networks. `docs/features.md` describes the files.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests start threads"))]
+
 mod cache;
 mod contents;
 mod error;

@@ -238,6 +238,7 @@ impl Connections {
 }
 
 /// Returns the content of an upload if it is available locally, either as a file or as the stock guest.
+#[expect(clippy::disallowed_methods, reason = "clients have no tenants")]
 async fn upload_content(
     kind: UploadKind,
     pin: &UploadRef,

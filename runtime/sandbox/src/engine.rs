@@ -82,16 +82,18 @@ fn start_ticking(engine: &Engine, tick: Duration) -> Result<(), SandboxError> {
             std::thread::sleep(tick);
         }
     };
-    std::thread::Builder::new()
-        .name("guest-ticks".to_owned())
-        .spawn(ticking)
-        .map(drop)
-        .map_err(|error| {
-            SandboxError::host(Cause::with_message(
-                "cannot start the thread that interrupts guests",
-                error,
-            ))
-        })
+    let thread = std::thread::Builder::new().name("guest-ticks".to_owned());
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "one thread per engine, not for a tenant"
+    )]
+    let started = thread.spawn(ticking);
+    started.map(drop).map_err(|error| {
+        SandboxError::host(Cause::with_message(
+            "cannot start the thread that interrupts guests",
+            error,
+        ))
+    })
 }
 
 fn advance(engine: &EngineWeak) -> bool {

@@ -2,7 +2,7 @@
 
 use crate::allowance::Allowance;
 use crate::breach::{Breach, Resource};
-use rustix::time::{ClockId, clock_gettime};
+use frostline_batching::thread_cpu;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
@@ -64,11 +64,6 @@ pub(crate) async fn metered<T>(
         polled
     })
     .await
-}
-
-/// Returns the CPU time of this thread since it was started.
-pub(crate) fn thread_cpu() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
 fn check_cpu(resource: Resource, used: Duration, allowed: Duration) -> Result<(), Breach> {

@@ -11,7 +11,7 @@ use crate::state::CallState;
 use crate::text::{MAX_MESSAGE_BYTES, one_line};
 use crate::{compiler, upload, world};
 use bytes::Bytes;
-use frostline_batching::{Permit, Share, TurnGate};
+use frostline_batching::{Charge, Permit, Share, Stop, TurnGate};
 use sha2::{Digest, Sha256};
 use std::io;
 use std::sync::Arc;
@@ -126,36 +126,44 @@ impl Sandbox {
         allowance: &Arc<Allowance>,
     ) -> Result<Prepared, SandboxError> {
         // Cached guests do not wait for compilations.
-        if let Some(prepared) = self.load_in_turn(bytes.clone()).await? {
+        if let Some(prepared) = self.load_in_turn(bytes.clone(), allowance).await? {
             return Ok(prepared);
         }
         let permit = self.permit(&self.inner.compilations).await?;
         let compilation = Compilation::default();
         let _kill = KillOnDrop(compilation.clone());
         let (sandbox, allowance) = (self.clone(), Arc::clone(allowance));
-        let work = move || {
+        let work = move |_: &Stop| {
             let started = Instant::now();
             let prepared = sandbox.compile_once(&bytes, &compilation);
             allowance.count_compiling(started.elapsed());
-            // Hold the permit until compilation ends, even if the caller has left.
-            drop(permit);
             prepared
         };
-        self.inner.runner.threads.spawn_blocking(work).await?
+        let Runner { threads, config, .. } = &*self.inner.runner;
+        // The work counts its duration, which includes that of the compiler process.
+        let charge = Charge::default();
+        threads
+            .run_blocking(permit, config.prepare_deadline, charge, work)
+            .await?
     }
 
-    async fn load_in_turn(&self, bytes: Bytes) -> Result<Option<Prepared>, SandboxError> {
+    async fn load_in_turn(
+        &self,
+        bytes: Bytes,
+        allowance: &Arc<Allowance>,
+    ) -> Result<Option<Prepared>, SandboxError> {
         if self.inner.artifacts.is_none() {
             return Ok(None);
         }
         let permit = self.permit(&self.inner.loads).await?;
         let sandbox = self.clone();
-        let work = move || {
-            let loaded = sandbox.load(&hex::encode(Sha256::digest(&bytes)));
-            drop(permit);
-            loaded
-        };
-        self.inner.runner.threads.spawn_blocking(work).await?
+        let work = move |_: &Stop| sandbox.load(&hex::encode(Sha256::digest(&bytes)));
+        let Runner { threads, config, .. } = &*self.inner.runner;
+        let allowance = Arc::clone(allowance);
+        let charge = Charge::new(move |spent| allowance.count_compiling(spent));
+        threads
+            .run_blocking(permit, config.prepare_deadline, charge, work)
+            .await?
     }
 
     async fn permit(&self, gate: &Arc<TurnGate>) -> Result<Permit, SandboxError> {

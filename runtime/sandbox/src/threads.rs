@@ -1,7 +1,6 @@
 use crate::error::SandboxError;
-use crate::meter::thread_cpu;
 use async_task::{Builder, Runnable};
-use frostline_batching::TurnPool;
+use frostline_batching::{Charge, Permit, Stop, TurnPool, run_blocking, thread_cpu};
 use frostline_tensor::Cause;
 use futures::FutureExt;
 use std::future::Future;
@@ -76,14 +75,21 @@ impl GuestThreads {
         }
     }
 
-    /// Runs blocking `work` on a separate thread.
-    pub(crate) async fn spawn_blocking<T: Send + 'static>(
+    /// Runs blocking `work` on a separate thread; see [`frostline_batching::run_blocking`].
+    pub(crate) fn run_blocking<T: Send + 'static, W: FnOnce(&Stop) -> T + Send + 'static>(
         &self,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, SandboxError> {
+        permit: Permit,
+        deadline: Duration,
+        charge: Charge,
+        work: W,
+    ) -> impl Future<Output = Result<T, SandboxError>> + Send + use<T, W> {
         let span = Span::current();
-        let output = self.handle.spawn_blocking(move || span.in_scope(work)).await;
-        output.map_err(|error| SandboxError::host(Cause::with_message("a sandbox task failed", error)))
+        let _runtime = self.handle.enter();
+        let done = run_blocking(permit, deadline, charge, move |stop| span.in_scope(|| work(stop)));
+        async move {
+            done.await
+                .map_err(|error| SandboxError::host(Cause::with_message("a sandbox task failed", error)))
+        }
     }
 
     /// Runtime handle with timers for callers outside of a Tokio runtime.

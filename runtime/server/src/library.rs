@@ -147,7 +147,7 @@ impl Library {
             let opened = self
                 .open(&granted_to)
                 .map_err(|error| self.roots.for_tenants(error));
-            Ok::<_, Refusal>(opened?.with_own_indexes())
+            Ok::<_, Refusal>(opened?.for_tenant(tenant))
         };
         let key = (tenant.to_owned(), granted.clone());
         let store = self.indexed_stores.get_or_insert_with(&key, of_tenant)?;

@@ -1,5 +1,6 @@
 //! Reasons to refuse a request, independent of HTTP.
 
+use frostline_batching::Unfinished;
 use frostline_graph::GraphError;
 use frostline_objects::{Fault, ObjectError};
 use frostline_profile::ProfileError;
@@ -260,6 +261,18 @@ impl From<SandboxError> for Refusal {
 impl From<JoinError> for Refusal {
     fn from(error: JoinError) -> Self {
         Self::host(format!("internal task failed: {error}"))
+    }
+}
+
+impl From<Unfinished> for Refusal {
+    fn from(unfinished: Unfinished) -> Self {
+        match unfinished {
+            Unfinished::Cancelled => Self::Stopping,
+            Unfinished::Deadline(after) => Self::Deadline {
+                seconds: after.as_secs(),
+            },
+            Unfinished::Panicked => Self::host(unfinished),
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::Path;
 const LIMITS: DecodeLimits = DecodeLimits {
     max_pixels: 1 << 18,
     max_bytes: 1 << 30,
+    max_work: 1 << 30,
 };
 
 /// Decodes the bytes as an image, both unchanged and with corrected PNG checksums.

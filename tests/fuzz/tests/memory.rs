@@ -13,6 +13,7 @@ static MEMORY: PeakAlloc = PeakAlloc;
 const LIMITS: DecodeLimits = DecodeLimits {
     max_pixels: 1 << 22,
     max_bytes: 1 << 30,
+    max_work: 1 << 30,
 };
 /// Number of mutations, for original and for enlarged images.
 const MUTATIONS: usize = 4000;

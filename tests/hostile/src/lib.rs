@@ -8,7 +8,7 @@ mod foreign;
 mod images;
 mod parts;
 
-pub use images::hidden_frame;
+pub use images::{hidden_frame, many_scans};
 
 /// Model that hosts must refuse.
 #[derive(Debug, Clone)]

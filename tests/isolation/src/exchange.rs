@@ -60,7 +60,12 @@ pub(crate) fn post(scene: &Scene, path: &str, body: &[u8]) -> Result<RawRequest>
 
 /// Builds an extraction of raw objects. `samples` is JSON.
 pub(crate) fn extraction(scene: &Scene, samples: &str) -> Result<RawRequest> {
-    let root = serde_json::to_string(&scene.root()?)?;
+    extraction_from(scene, &scene.root()?, samples)
+}
+
+/// Builds an extraction of raw objects below `root`. `samples` is JSON.
+pub(crate) fn extraction_from(scene: &Scene, root: &str, samples: &str) -> Result<RawRequest> {
+    let root = serde_json::to_string(root)?;
     post(
         scene,
         "/v1/extractions",

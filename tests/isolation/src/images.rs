@@ -19,7 +19,7 @@ pub(crate) struct Image {
 }
 
 /// Description, file and a word of the row's error.
-const IMAGES: [(&str, Image, &str); 8] = [
+const IMAGES: [(&str, Image, &str); 9] = [
     (
         "a JPEG with a frame header of 20,000 pixels per side that some decoders miss",
         Image {
@@ -27,6 +27,14 @@ const IMAGES: [(&str, Image, &str); 8] = [
             bytes: frostline_hostile::hidden_frame,
         },
         "",
+    ),
+    (
+        "a JPEG of 16 megapixels with 100 scans in 36 KiB",
+        Image {
+            key: "scans.jpg",
+            bytes: frostline_hostile::many_scans,
+        },
+        "100 scans",
     ),
     (
         "a PNG of two billion pixels per side in a hundred bytes",

@@ -20,6 +20,7 @@ mod requests;
 mod scene;
 mod slow;
 mod tap;
+mod walks;
 
 pub use case::{AttackKind, Case, CaseResult, Expected};
 pub use lost_lane::{
@@ -34,7 +35,14 @@ pub use slow::{keep_lanes, slow_cases};
 
 /// Returns all cases that need no compiled guests.
 pub fn cases() -> Vec<Case> {
-    [guests::made(), models::all(), images::all(), requests::all()].concat()
+    [
+        guests::made(),
+        models::all(),
+        images::all(),
+        requests::all(),
+        walks::all(),
+    ]
+    .concat()
 }
 
 /// Returns the cases with guests that `cargo xtask guests` compiles. For tests in `needs_guests`.

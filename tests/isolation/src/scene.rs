@@ -15,7 +15,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 pub(crate) use world::backbone;
-use world::{Host, NEIGHBOR, Tenant, World};
+use world::{Host, NEIGHBOR, SHARED, Tenant, World};
 
 /// Time within which the second host must know all tenants. It reads the state every few seconds.
 const SECOND_HOST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -278,6 +278,19 @@ impl Scene {
         Ok(self.host()?.process.id())
     }
 
+    /// Counts the threads of the host that run or could run now. The count is 0 without `/proc`.
+    pub(crate) fn running_threads(&self) -> Result<usize> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.process()?));
+        let tasks = tasks.into_iter().flatten().flatten();
+        let states = tasks.filter_map(|task| fs::read_to_string(task.path().join("stat")).ok());
+        // The state follows the name in parentheses.
+        let running = states.filter(|stat| {
+            stat.rsplit_once(") ")
+                .is_some_and(|(_, rest)| rest.starts_with('R'))
+        });
+        Ok(running.count())
+    }
+
     /// Returns the process IDs of the host and all descendants.
     pub(crate) fn processes(&self) -> Result<Vec<u32>> {
         let mut all = vec![self.process()?];
@@ -330,6 +343,11 @@ impl Scene {
     /// Returns the keys of photos below [`Scene::root`].
     pub(crate) fn photos(&self) -> &[String] {
         self.tenant().map_or(&[], |tenant| &tenant.photos)
+    }
+
+    /// Returns the data root granted to all tenants.
+    pub(crate) fn shared_root(&self) -> Result<String> {
+        Ok(text(&self.folder().join(SHARED))?.to_owned())
     }
 
     /// Returns the data root granted to the acting tenant.

@@ -152,6 +152,7 @@ impl Lanes {
         }
     }
 
+    #[expect(clippy::disallowed_methods, reason = "a fixed number of threads per lane")]
     fn spawn(&self, name: String, run: impl FnOnce(&Shared) + Send + 'static) -> Result<(), EngineError> {
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new()

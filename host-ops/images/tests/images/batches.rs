@@ -189,13 +189,24 @@ impl Drop for Lent {
 }
 
 impl DecodeRoom for Lender {
-    fn reserve(&self, bytes: u64) -> Result<Guard, OpError> {
+    fn reserve(&self, bytes: u64) -> BoxFuture<Result<Guard, OpError>> {
         self.asked.fetch_add(bytes, Ordering::SeqCst);
-        if !self.lends {
-            return Err(OpError::too_large("no memory"));
-        }
-        self.out.fetch_add(bytes, Ordering::SeqCst);
-        Ok(Box::new(Lent(Arc::clone(&self.out), bytes)))
+        let lent: Result<Guard, OpError> = if self.lends {
+            self.out.fetch_add(bytes, Ordering::SeqCst);
+            Ok(Box::new(Lent(Arc::clone(&self.out), bytes)))
+        } else {
+            Err(OpError::too_large("no memory"))
+        };
+        std::future::ready(lent).boxed()
+    }
+}
+
+/// Never grants memory.
+struct Never;
+
+impl DecodeRoom for Never {
+    fn reserve(&self, _: u64) -> BoxFuture<Result<Guard, OpError>> {
+        std::future::pending().boxed()
     }
 }
 
@@ -261,6 +272,25 @@ async fn large_images_are_decoded_in_memory_that_is_lent() {
         let failed: Vec<usize> = batch.failed.iter().map(|failure| failure.index).collect();
         assert_eq!(failed, if lends { vec![] } else { vec![1] });
     }
+}
+
+#[tokio::test]
+async fn images_that_wait_for_memory_occupy_no_thread() {
+    let pool = DecodePool::start(1).unwrap();
+    let options = LoaderOptions {
+        room: Some(Arc::new(Never)),
+        ..LoaderOptions::default()
+    };
+    let source = Arc::new(Sizes(Arc::default()));
+    let loader = BatchLoader::new(source, pool.clone(), options);
+    let mut waiting = loader.load(samples(&["large", "large", "large"]), spec(), PixelFormat::U8);
+    // The same tenant and thread decode other images. The wait for the headers is over when the second one is decoded.
+    for _ in 0..2 {
+        assert!(futures::poll!(&mut waiting).is_pending());
+        let small = pool.load(fixture("color.png"), spec(), None, String::new());
+        small.await.unwrap();
+    }
+    assert!(futures::poll!(&mut waiting).is_pending());
 }
 
 /// A large image that counts how many are decoded in reserved memory. The first access reads the headers.

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 const LIMITS: DecodeLimits = DecodeLimits {
     max_pixels: 1 << 16,
     max_bytes: 1 << 30,
+    max_work: 1 << 30,
 };
 
 fn decoded(bytes: &[u8]) -> Result<Vec<u8>, ImageError> {

@@ -1,7 +1,12 @@
 //! Tests of images compared with Pillow, broken images, and whole batches.
 
 // Helpers outside `#[test]` functions count as production code to clippy.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods
+)]
 
 mod augmenting;
 mod batches;
@@ -10,6 +15,7 @@ mod kinds;
 mod photos;
 mod recipes;
 mod torchvision;
+mod work;
 
 use std::path::{Path, PathBuf};
 

@@ -3,6 +3,7 @@ mod shards;
 
 pub use read::LARGEST_READ;
 
+use crate::access::Access;
 use crate::fault::OnFault;
 use crate::fetch::Fetcher;
 use crate::kind::Kind;
@@ -92,6 +93,7 @@ impl Store {
             listing,
             room: Room::default(),
             unordered: Arc::default(),
+            access: Access::new(),
         };
         Ok(Self {
             fetcher: Arc::new(Fetcher::new(Arc::clone(&store), kind)),
@@ -105,20 +107,15 @@ impl Store {
     }
 
     /// Returns this store with reads and listings into memory from `room`, which also counts the bytes that are
-    /// read. Memory is reserved before the first byte of an object is read, and released when all bytes are
-    /// dropped.
+    /// read, and pays for the threads that read. Memory is reserved before the first byte of an object is read,
+    /// and released when all bytes are dropped.
     #[must_use]
     pub fn reading_into(&self, room: Arc<dyn ReadRoom>) -> Self {
-        let room = Room(Some(room));
-        let lister = Lister {
-            room: room.clone(),
-            ..self.lister.clone()
-        };
-        Self {
-            room,
-            lister,
-            ..self.clone()
-        }
+        let mut store = self.clone();
+        store.lister.access.charge = room.charge();
+        store.room = Room(Some(room));
+        store.lister.room = store.room.clone();
+        store
     }
 
     /// Returns the part of this root below `folder`. Connections and shard indexes are shared with this
@@ -139,13 +136,14 @@ impl Store {
         })
     }
 
-    /// Returns this store with a separate cache of shard indexes.
+    /// Returns this store for a tenant, with a separate cache of shard indexes. A tenant can use half of the
+    /// permits for concurrent reads.
     #[must_use]
-    pub fn with_own_indexes(&self) -> Self {
-        Self {
-            indexes: Indexes::new(),
-            ..self.clone()
-        }
+    pub fn for_tenant(&self, tenant: &str) -> Self {
+        let mut store = self.clone();
+        store.lister.access = self.lister.access.of_tenant(tenant);
+        store.indexes = Indexes::new();
+        store
     }
 
     /// Returns this store with a callback for failures. Calls `told` once per failed operation, after all

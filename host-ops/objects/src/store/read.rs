@@ -42,6 +42,7 @@ impl Store {
                 limit,
                 room: self.room.clone(),
                 covered: false,
+                access: &self.lister.access,
             };
             let read = || self.scope.root.in_time(key, self.fetcher.get(&wanted));
             let read = self.confirm_refusal(read().await, read).await;
@@ -122,6 +123,7 @@ impl Store {
             limit: LARGEST_READ,
             room: self.room.clone(),
             covered: false,
+            access: &self.lister.access,
         };
         if range.is_empty() {
             return Ok(Bytes::new());

@@ -2,7 +2,6 @@
 
 use super::Store;
 use crate::fetch::ReadRequest;
-use crate::hedge::Pulse;
 use crate::list::LARGEST_PAGE;
 use crate::root::LISTING;
 use crate::shards::{
@@ -188,7 +187,7 @@ impl Store {
         let ranges = shard.size.min(RANGES_AT_ONCE as u64 * RANGE);
         // The names are part of the archive, so the index is not larger.
         let most = ranges + shard.size.min(LARGEST_INDEX as u64);
-        let reading = self.room.enter(key, most, &Pulse::default()).await?;
+        let reading = self.room.enter(key, most).await?;
         let index = self.read_index(shard).await?;
         let kept = self.room.keep(index.bytes() as u64);
         Ok(ReservedIndex {
@@ -216,6 +215,7 @@ impl Store {
                 limit: RANGE,
                 room: self.room.clone(),
                 covered: true,
+                access: &self.lister.access,
             };
             async move {
                 let got = self.fetcher.get(&wanted);

@@ -6,13 +6,18 @@ use crate::refusal::Refusal;
 use crate::scheduling::{MeteredRoom, Permit, TenantMemory, TensorMemory};
 use crate::state::StateError;
 use crate::tenants::Tenant;
-use frostline_batching::Kind;
+use frostline_batching::{Charge, Kind, Stop, run_blocking};
 use frostline_engine::TenantLanes;
+use frostline_images::DecodePool;
 use frostline_objects::Store;
 use frostline_sandbox::Allowance;
 use frostline_tensor::{ExecutionTerms, Terms, without_secrets};
 use frostline_wire::{QuotaKey, UNLIMITED, Usage};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Deadline of blocking work for a tenant. Parsing the largest models needs some seconds.
+const BLOCKING_DEADLINE: Duration = Duration::from_secs(60);
 
 impl Caller {
     /// Compares `requested` with the tenant's limit for `key`.
@@ -130,8 +135,40 @@ impl Caller {
         let room = MeteredRoom {
             memory: self.memory(kind),
             read: self.metrics().read_bytes_of(&self.tenant().name),
+            charge: self.blocking_charge(),
         };
         Ok(Arc::new(store.reading_into(Arc::new(room))))
+    }
+
+    /// Returns the decoding threads, which the tenant pays for.
+    pub(crate) fn decoders(&self) -> DecodePool {
+        let name = &self.tenant().name;
+        let charge = self.metrics().tenants.decoding_of(name);
+        self.machine().decoders.for_tenant(name, charge)
+    }
+
+    /// Returns the account for blocking threads that work for the tenant.
+    pub(crate) fn blocking_charge(&self) -> Charge {
+        self.metrics().tenants.blocking_of(&self.tenant().name)
+    }
+
+    /// Runs blocking `work` on a thread that the tenant pays for. It ends when the request ends, and `permit` is
+    /// released afterwards.
+    ///
+    /// # Errors
+    /// Returns the error of `work`, [`Refusal::Deadline`] after a minute, and a refusal caused by the host if the
+    /// work panicked.
+    pub(crate) async fn run_blocking<T, E>(
+        &self,
+        permit: impl Send + 'static,
+        work: impl FnOnce(&Stop) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, Refusal>
+    where
+        T: Send + 'static,
+        E: Into<Refusal> + Send + 'static,
+    {
+        let done = run_blocking(permit, BLOCKING_DEADLINE, self.blocking_charge(), work).await?;
+        done.map_err(Into::into)
     }
 
     /// Returns the sandbox limits of a request. Consumption is added to the tenant's usage immediately.

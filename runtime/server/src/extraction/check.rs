@@ -296,7 +296,7 @@ fn loader(caller: &Caller, store: Arc<Store>, view: Option<View>, meters: &Meter
     let (on_decoded, decoding) = (caller.metrics().on_decoded(), Arc::clone(&meters.clock));
     Arc::new(BatchLoader::new(
         Arc::new(LoaderSource::new(caller, store, meters)),
-        caller.machine().decoders.for_tenant(&caller.tenant().name),
+        caller.decoders(),
         LoaderOptions {
             decode: caller.config().limits.decode,
             room: Some(Arc::new(caller.memory(Kind::Decode))),

@@ -35,10 +35,9 @@ impl Encoder {
         } else {
             ActivationWriter::compressed
         };
-        let decoders = &caller.machine().decoders;
         Ok(Self {
             writer: open(rows, encoding.compression)?,
-            threads: (!is_zero_copy(encoding)).then(|| decoders.for_tenant(&caller.tenant().name)),
+            threads: (!is_zero_copy(encoding)).then(|| caller.decoders()),
             caller,
             bytes: 0,
         })

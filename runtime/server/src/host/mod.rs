@@ -279,10 +279,9 @@ impl RunningHost {
             tracing::warn!("some work did not stop after cancellation");
         }
         let lanes = Arc::clone(&self.service.machine.lanes);
-        if spawn_blocking(move || lanes.shutdown(CLOSE_TIMEOUT))
-            .await
-            .is_err()
-        {
+        #[expect(clippy::disallowed_methods, reason = "the host's own work")]
+        let closed = spawn_blocking(move || lanes.shutdown(CLOSE_TIMEOUT));
+        if closed.await.is_err() {
             tracing::error!("cannot shut down the lanes because the task panicked");
         }
         if let Err(error) = self.service.operations.audit.write().await {

@@ -11,15 +11,15 @@ use crate::service::Service;
 use crate::state::{CheckedUpload, Claim, ClaimError, SHARED};
 use axum::extract::Request;
 use bytes::Bytes;
-use frostline_batching::Kind;
+use frostline_batching::{Charge, Kind, Stop, run_blocking};
 use frostline_wire::{ErrorClass, REPR_DIGEST, UPLOAD_OFFSET, digest_of};
 use http::HeaderMap;
 use sha2::{Digest, Sha256};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::fs::File;
 use tokio::io::{AsyncWriteExt, BufWriter};
-use tokio::task::spawn_blocking;
 use tracing::Instrument;
 
 /// Write buffer in bytes: a quarter of the default HTTP/2 stream window. A fast client is not delayed by a
@@ -29,6 +29,12 @@ const WRITE_BUFFER: usize = 256 << 10;
 /// Memory per byte of an upload during the check, for the upload itself and for the parsed form. Weights are
 /// not copied.
 const MEMORY_PER_BYTE: u64 = 2;
+
+/// Deadline for reading an upload back, at 20 MB/s for the largest models.
+const HASH_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Bytes hashed between two checks, in a few milliseconds.
+const PIECE: usize = 1 << 20;
 
 /// Complete upload in memory with SHA-256 and reservations.
 pub(super) struct Upload {
@@ -275,13 +281,19 @@ impl UploadReceiver {
     /// the hash covers exactly the bytes in use, no matter in which requests they arrived.
     async fn verify(self, reserved: UploadRoom) -> Result<Upload, Refusal> {
         let tenant = self.sender.as_ref().map_or("", |sender| &sender.tenant().name);
+        let charge = match &self.sender {
+            Some(_) => self.service.operations.metrics.tenants.blocking_of(tenant),
+            None => Charge::default(),
+        };
         let room = TenantMemory::new(&self.service.scheduling.memory, tenant, Kind::Request);
         let stall = self.service.config.limits.stall;
         let memory = room
             .reserve(self.bytes.saturating_mul(MEMORY_PER_BYTE), stall)
             .await?;
         let (file, length) = (self.file.into_inner().into_std().await, self.bytes);
-        let read = spawn_blocking(move || hashed(file, length)).await?;
+        let reserved = Arc::new((reserved, memory));
+        let hash = move |stop: &Stop| hashed(file, length, stop);
+        let read = run_blocking(Arc::clone(&reserved), HASH_DEADLINE, charge, hash).await?;
         let (bytes, sha256) = read.map_err(disk)?;
         let digest = self.claim.as_ref().map(Claim::sha256);
         let mut expected = digest.into_iter().chain(self.expected.as_deref());
@@ -290,7 +302,7 @@ impl UploadReceiver {
             bytes,
             sha256,
             claim: self.claim,
-            reserved: Arc::new((reserved, memory)),
+            reserved,
         };
         let Some(expected) = other else { return Ok(upload) };
         let refusal = Refusal::request(format!(
@@ -301,12 +313,18 @@ impl UploadReceiver {
     }
 }
 
-fn hashed(mut file: std::fs::File, length: u64) -> io::Result<(Bytes, String)> {
+fn hashed(mut file: std::fs::File, length: u64, stop: &Stop) -> io::Result<(Bytes, String)> {
     let mut bytes = Vec::with_capacity(usize::try_from(length).map_err(io::Error::other)?);
+    let mut hash = Sha256::new();
     file.seek(SeekFrom::Start(0))?;
-    file.read_to_end(&mut bytes)?;
-    let sha256 = hex::encode(Sha256::digest(&bytes));
-    Ok((bytes.into(), sha256))
+    loop {
+        stop.check()?;
+        let from = bytes.len();
+        if (&mut file).take(PIECE as u64).read_to_end(&mut bytes)? == 0 {
+            return Ok((bytes.into(), hex::encode(hash.finalize())));
+        }
+        hash.update(bytes.get(from..).unwrap_or_default());
+    }
 }
 
 fn disk(error: io::Error) -> Refusal {

@@ -182,9 +182,9 @@ pub(super) async fn list_objects(caller: Caller, uri: Uri) -> Result<Answer, Ref
     }
     caller.check_budget(QuotaKey::ReadBytesPerDay)?;
     let store = caller.store(&listing.root, Kind::Read)?;
-    let _turn = caller.listing_permit().await?;
     let memory = (limit as u64).saturating_mul(MEMORY_PER_OBJECT);
     let memory = caller.answer_memory(memory).await?;
+    let _turn = caller.listing_permit().await?;
     let page = tokio::select! {
         page = store.list_as(listing.layout, listing.after.as_deref(), limit) => page?,
         // A listing can read shards of any size through.
@@ -200,9 +200,10 @@ pub(super) async fn describe(caller: Caller, request: Request) -> Result<Answer,
     let model = caller.model(&request.model)?;
     caller.find_guest(&request.guest)?;
     let describe = async {
-        let _permit = caller.description_permit().await?;
         let allowance = caller.allowance();
+        // Compiling waits for the tenant's memory, so it is done without the permit.
         let guest = caller.guest(&request.guest, &allowance).await?;
+        let _permit = caller.description_permit().await?;
         caller
             .describe(&guest, &model, &request.parameters, &allowance)
             .await

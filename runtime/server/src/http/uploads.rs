@@ -10,6 +10,7 @@ use crate::service::Service;
 use crate::state::{ActivationMemory, Facts, FindResult, ModelFacts, StoredVersion, Unknown};
 use axum::extract::{Path, Request};
 use bytes::Bytes;
+use frostline_batching::{Charge, Stop, run_blocking};
 use frostline_graph::{Model, ModelLimits};
 use frostline_sandbox::Spent;
 use frostline_tensor::DType;
@@ -17,11 +18,11 @@ use frostline_wire::{CutInfo, UPLOAD_COMPLETE, UPLOAD_OFFSET};
 use http::header::CACHE_CONTROL;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, StatusCode};
-use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::spawn_blocking;
-use tokio_util::sync::CancellationToken;
+
+/// Deadline of a check. The largest models that are admitted need some seconds.
+const CHECK_DEADLINE: Duration = Duration::from_secs(120);
 
 /// Returns 201 for a new version, and 200 if these bytes already are the newest version.
 pub(super) fn status(new: bool) -> StatusCode {
@@ -182,40 +183,23 @@ impl ModelCheck<'_> {
             .scheduling
             .model_check_permit(self.tenant, self.queued)
             .await?;
-        let (bytes, held) = (upload.bytes.clone(), (permit, upload.reserved()));
-        let (limits, cancel) = (service.config.limits.model, CancellationToken::new());
-        let cancelled = cancel.clone();
-        let _cancel = cancel.drop_guard();
+        let bytes = upload.bytes.clone();
+        let limits = service.config.limits.model;
         let on_spent = service.operations.metrics.on_spent(self.tenant);
-        let check = move || {
-            let _held = held;
-            let before = thread_cpu();
-            let facts = facts(bytes, &limits, &cancelled);
-            on_spent(Spent::Compiling(thread_cpu().saturating_sub(before)));
-            facts
-        };
-        spawn_blocking(check).await?
+        let charge = Charge::new(move |spent| on_spent(Spent::Compiling(spent)));
+        let check = move |stop: &Stop| facts(bytes, &limits, stop);
+        run_blocking((permit, upload.reserved()), CHECK_DEADLINE, charge, check).await?
     }
 }
 
-/// Returns the CPU time that the current thread has used.
-fn thread_cpu() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
-}
-
-/// Validates the model and extracts its metadata. Stops if the check is cancelled. Only cuts with `f32`
-/// tensors can be sent, so others are left out.
-fn facts(bytes: Bytes, limits: &ModelLimits, cancelled: &CancellationToken) -> Result<ModelFacts, Refusal> {
-    let check_cancelled = || match cancelled.is_cancelled() {
-        true => Err(Refusal::Stopping),
-        false => Ok(()),
-    };
-    check_cancelled()?;
+/// Validates the model and extracts its metadata. Only cuts with `f32` tensors can be sent, so others are left
+/// out.
+fn facts(bytes: Bytes, limits: &ModelLimits, stop: &Stop) -> Result<ModelFacts, Refusal> {
     let model = Model::admit(bytes, limits)?;
-    check_cancelled()?;
+    stop.check()?;
     let network = model.network()?;
     network.check_cuts(limits)?;
-    check_cancelled()?;
+    stop.check()?;
     let alive = model.footprint()?.alive;
     let cuts = network
         .cuts
@@ -238,21 +222,4 @@ fn facts(bytes: Bytes, limits: &ModelLimits, cancelled: &CancellationToken) -> R
         },
         unknown: Unknown::new(),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_model_that_nobody_waits_for_is_not_checked() {
-        let cancelled = CancellationToken::new();
-        cancelled.cancel();
-        let checked = facts(
-            Bytes::from_static(b"no model"),
-            &ModelLimits::default(),
-            &cancelled,
-        );
-        assert!(matches!(checked, Err(Refusal::Stopping)));
-    }
 }

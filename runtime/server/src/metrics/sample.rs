@@ -38,6 +38,8 @@ pub(super) fn exposition() -> Exposition {
     drop(metrics.answer_bytes());
     metrics.tenants.sent_bytes_of("acme").inc_by(0);
     metrics.tenants.count_over_budget("acme");
+    drop(metrics.tenants.decoding_of("acme"));
+    drop(metrics.tenants.blocking_of("acme"));
     metrics.tenants.count_busy("acme");
     metrics.store_errors.count("s3://photos", Fault::Busy);
     metrics.busy_answers.inc();

@@ -1,4 +1,5 @@
 use super::labels::TenantLabels;
+use frostline_batching::Charge;
 use frostline_wire::Usage;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
@@ -24,6 +25,8 @@ pub(crate) struct TenantCounters {
     listings: Family<TenantLabels, Counter>,
     cpu_seconds: Family<TenantLabels, SecondsCounter>,
     compile_seconds: Family<TenantLabels, SecondsCounter>,
+    decode_cpu_seconds: Family<TenantLabels, SecondsCounter>,
+    blocking_cpu_seconds: Family<TenantLabels, SecondsCounter>,
     busy_answers: Family<TenantLabels, Counter>,
     over_budget: Family<TenantLabels, Counter>,
     names: Mutex<BTreeSet<String>>,
@@ -74,6 +77,23 @@ impl TenantCounters {
     pub(super) fn spent_of(&self, tenant: &str) -> [SecondsCounter; 2] {
         let labels = self.labels(tenant);
         [&self.cpu_seconds, &self.compile_seconds].map(|family| family.get_or_create(&labels).clone())
+    }
+
+    /// Returns the account for decoding threads, which also encode rows.
+    pub(crate) fn decoding_of(&self, tenant: &str) -> Charge {
+        self.charge(&self.decode_cpu_seconds, tenant)
+    }
+
+    /// Returns the account for blocking threads.
+    pub(crate) fn blocking_of(&self, tenant: &str) -> Charge {
+        self.charge(&self.blocking_cpu_seconds, tenant)
+    }
+
+    fn charge(&self, family: &Family<TenantLabels, SecondsCounter>, tenant: &str) -> Charge {
+        let counter = family.get_or_create(&self.labels(tenant)).clone();
+        Charge::new(move |spent| {
+            counter.inc_by(spent.as_secs_f64());
+        })
     }
 
     /// Counts a response with status 429.
@@ -146,17 +166,23 @@ impl TenantCounters {
             let name = format!("tenant_{name}");
             registry.register_with_unit(name, by_tenant(help), Unit::Bytes, counter.clone());
         }
-        registry.register_with_unit(
-            "tenant_guest_cpu",
-            by_tenant(GUEST_CPU),
-            Unit::Seconds,
-            self.cpu_seconds.clone(),
-        );
-        registry.register_with_unit(
-            "tenant_compile",
-            by_tenant(COMPILING),
-            Unit::Seconds,
-            self.compile_seconds.clone(),
-        );
+        let seconds = [
+            ("guest_cpu", GUEST_CPU, &self.cpu_seconds),
+            ("compile", COMPILING, &self.compile_seconds),
+            (
+                "decode_cpu",
+                "CPU time of decoding images and encoding rows",
+                &self.decode_cpu_seconds,
+            ),
+            (
+                "blocking_cpu",
+                "CPU time of threads that read files and parse models",
+                &self.blocking_cpu_seconds,
+            ),
+        ];
+        for (name, help, counter) in seconds {
+            let name = format!("tenant_{name}");
+            registry.register_with_unit(name, by_tenant(help), Unit::Seconds, counter.clone());
+        }
     }
 }

@@ -8,10 +8,10 @@ use crate::caller::Caller;
 use crate::refusal::Refusal;
 use crate::state::FindResult;
 use crate::tenants::Tenant;
+use frostline_batching::Stop;
 use frostline_wire::{Platform, Profile, ProfileRequest};
 use std::time::Duration;
 use task::ProfileTask;
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 /// Maximum duration of a measurement, including the time to read samples. The limit is twice the deadline of
@@ -26,7 +26,9 @@ pub(crate) async fn newest(caller: &Caller, name: &str) -> Result<Profile, Refus
     };
     let folder = caller.machine().profiles.clone();
     let subject = task::subject(caller, &model.sha256);
-    let stored = spawn_blocking(move || folder.newest::<Profile>(&subject)).await?;
+    let permit = caller.description_permit().await?;
+    let newest = move |_: &Stop| Ok::<_, Refusal>(folder.newest::<Profile>(&subject));
+    let stored = caller.run_blocking(permit, newest).await?;
     let here = stored.filter(|profile| {
         let rows = profile.platform.rows;
         profile.platform
@@ -51,6 +53,7 @@ pub(crate) async fn profile(caller: &Caller, request: ProfileRequest) -> Result<
     if let Some(stored) = task.stored(caller).await? {
         return Ok(stored);
     }
+    let prepared = task.prepare(caller).await?;
     let Tenant { name, quota, .. } = caller.tenant();
     let turn = caller
         .scheduling()
@@ -60,7 +63,7 @@ pub(crate) async fn profile(caller: &Caller, request: ProfileRequest) -> Result<
     if let Some(stored) = task.stored(caller).await? {
         return Ok(stored);
     }
-    let mut profile = timeout(MEASURE_TIMEOUT, task.measure(caller))
+    let mut profile = timeout(MEASURE_TIMEOUT, task.measure(caller, prepared))
         .await
         .map_err(|_| Refusal::Deadline {
             seconds: MEASURE_TIMEOUT.as_secs(),

@@ -2,13 +2,13 @@
 
 use crate::config::Limits;
 use crate::refusal::Refusal;
-use crate::scheduling::TenantMemory;
-use frostline_images::{DecodePool, LoaderOptions, load_augmented, memory_needed, normalize};
+use frostline_images::{DecodePool, DecodeRoom, LoaderOptions, normalize};
 use frostline_objects::Store;
-use frostline_profile::timed;
 use frostline_tensor::{Data, PixelSpec, Shape, Tensor, View};
 use frostline_wire::RequestedSample;
-use std::time::Instant;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Samples as network input. The times are means per sample.
 pub(super) struct Samples {
@@ -27,7 +27,7 @@ pub(super) struct SampleReader<'a> {
     pub(super) spec: PixelSpec,
     pub(super) view: Option<View>,
     pub(super) limits: &'a Limits,
-    pub(super) room: &'a TenantMemory,
+    pub(super) room: Arc<dyn DecodeRoom>,
 }
 
 /// Reads and decodes `samples`. Samples that fail are skipped. If all fail, the last error is returned.
@@ -44,7 +44,15 @@ pub(super) async fn samples(
         room,
     } = reader;
     let (mut crops, mut reads, mut decodes, mut refusal) = (Vec::new(), Vec::new(), Vec::new(), None);
-    let limit = limits.decode;
+    let took: Arc<Mutex<Duration>> = Arc::default();
+    let last = Arc::clone(&took);
+    let options = LoaderOptions {
+        decode: limits.decode,
+        room: Some(room),
+        view,
+        on_decoded: Some(Arc::new(move |took| *last.lock() = took)),
+        ..LoaderOptions::default()
+    };
     for RequestedSample { sample, .. } in samples {
         let started = Instant::now();
         let object = match store.read_sample(sample, limits.object_bytes).await {
@@ -55,19 +63,13 @@ pub(super) async fn samples(
             }
         };
         reads.push(started.elapsed().as_secs_f64());
-        let takes = memory_needed(&object, &spec, view.is_some(), &limit).unwrap_or_default();
-        let _memory = if takes >= LoaderOptions::RESERVATION_THRESHOLD {
-            Some(room.reserve(takes, limits.stall).await?)
-        } else {
-            None
-        };
-        let key = sample.key.clone();
-        let decode = move || timed(|| load_augmented(&object, &spec, &limit, view.as_ref(), &key));
-        match decoders.run(decode).await.map_err(decode_failed)? {
-            Ok((crop, took)) => {
-                decodes.push(took);
+        let crop = decoders.load_as(object, spec, sample.key.clone(), &options);
+        match crop.await {
+            Ok(crop) => {
+                decodes.push(took.lock().as_secs_f64());
                 crops.extend(crop);
             }
+            Err(error) if error.host_caused => return Err(error.into()),
             Err(error) => refusal = Some(Refusal::request(format!("{}: {error}", sample.key))),
         }
     }

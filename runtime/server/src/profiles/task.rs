@@ -7,7 +7,7 @@ use crate::config::Limits;
 use crate::extraction::{READS_AT_ONCE, check_samples, check_view};
 use crate::refusal::Refusal;
 use crate::state::FindResult;
-use frostline_batching::{Kind, Reserved};
+use frostline_batching::{Kind, Reserved, Stop};
 use frostline_engine::Device;
 use frostline_graph::Model;
 use frostline_objects::Store;
@@ -23,7 +23,6 @@ use frostline_wire::{
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Instant;
-use tokio::task::spawn_blocking;
 
 /// Maximum number of samples in a profile. This is the size of one or two grants; more samples do not improve
 /// the figures for sizes and decoding.
@@ -72,6 +71,12 @@ struct ModelAnalysis {
     cuts: Vec<(String, Linear)>,
 }
 
+/// Model and memory for a measurement.
+pub(super) struct Prepared {
+    analysis: ModelAnalysis,
+    _memory: Reserved,
+}
+
 impl ProfileTask {
     /// Validates a request against the models, guests, data and quotas of the tenant.
     pub(super) async fn check(caller: &Caller, request: ProfileRequest) -> Result<Self, Refusal> {
@@ -84,9 +89,9 @@ impl ProfileTask {
         let store = caller.store(&request.root, Kind::Read)?;
         let view = caller.model(&request.model)?;
         caller.find_guest(&request.guest)?;
-        let permit = caller.description_permit().await?;
         let allowance = caller.allowance();
         let guest = caller.guest(&request.guest, &allowance).await?;
+        let permit = caller.description_permit().await?;
         let description = caller
             .describe(&guest, &view, &request.parameters, &allowance)
             .await?;
@@ -124,7 +129,9 @@ impl ProfileTask {
         let machine = caller.machine();
         let (folder, subject) = (machine.profiles.clone(), subject(caller, &self.view.sha256));
         let key = self.key(&machine.platform())?;
-        Ok(spawn_blocking(move || folder.get(&subject, &key)).await?)
+        let permit = caller.description_permit().await?;
+        let get = move |_: &Stop| Ok::<_, Refusal>(folder.get(&subject, &key));
+        caller.run_blocking(permit, get).await
     }
 
     /// Stores a profile. If this fails, a warning is logged and the next request measures again.
@@ -134,7 +141,9 @@ impl ProfileTask {
             subject(caller, &self.view.sha256),
         );
         let (key, profile) = (self.key(&caller.machine().platform())?, profile.clone());
-        let kept = spawn_blocking(move || folder.put(&subject, &key, &profile)).await?;
+        let permit = caller.description_permit().await?;
+        let put = move |_: &Stop| Ok::<_, Refusal>(folder.put(&subject, &key, &profile));
+        let kept = caller.run_blocking(permit, put).await?;
         kept.inspect_err(|error| tracing::warn!(%error, "cannot store the profile"))
             .ok();
         Ok(())
@@ -155,9 +164,10 @@ impl ProfileTask {
     }
 
     /// Measures on the host's lanes.
-    pub(super) async fn measure(&self, caller: &Caller) -> Result<Profile, Refusal> {
+    pub(super) async fn measure(&self, caller: &Caller, prepared: Prepared) -> Result<Profile, Refusal> {
         let started = Instant::now();
-        let ModelAnalysis { rows, cuts } = self.analyze_model(caller).await?;
+        let ModelAnalysis { rows, cuts } = prepared.analysis;
+        let decoders = caller.decoders();
         let subject = MeasuredModel {
             model: self.view.sha256.clone(),
             input: self.view.input.clone(),
@@ -165,22 +175,23 @@ impl ProfileTask {
             precision: self.precision,
             cuts,
         };
-        let _memory = self.reserve(caller).await?;
         let reader = SampleReader {
             store: &self.store,
-            decoders: &caller.machine().decoders.for_tenant(&caller.tenant().name),
+            decoders: &decoders,
             spec: self.spec,
             view: self.request.view,
             limits: &caller.config().limits,
-            room: &caller.memory(Kind::Decode),
+            room: Arc::new(caller.memory(Kind::Decode)),
         };
         let samples = samples(reader, &self.request.samples).await?;
         let (bytes, pixels) = (samples.bytes.clone(), samples.pixels.clone());
-        let input = spawn_blocking(move || encoded_pixels(&bytes, &pixels)).await??;
+        let encode = move || encoded_pixels(&bytes, &pixels);
+        let input = decoders.run(encode).await.map_err(Refusal::host)??;
         let rules = MeasureOptions {
             batch: rows,
             padded: caller.config().device.padded_rows().is_some(),
             lanes: caller.config().lanes,
+            charge: caller.blocking_charge(),
             ..MeasureOptions::default()
         };
         let executor: Arc<dyn GraphExecutor> = Arc::clone(&caller.tenant().executor) as _;
@@ -200,6 +211,15 @@ impl ProfileTask {
             measured_in_seconds: started.elapsed().as_secs_f64(),
             measured_at: now(),
             disturbed: false,
+        })
+    }
+
+    /// Analyzes the model and waits for memory. Both can wait for other requests of the tenant, so they are done
+    /// before the right to measure is requested.
+    pub(super) async fn prepare(&self, caller: &Caller) -> Result<Prepared, Refusal> {
+        Ok(Prepared {
+            analysis: self.analyze_model(caller).await?,
+            _memory: self.reserve(caller).await?,
         })
     }
 
@@ -252,13 +272,15 @@ impl ProfileTask {
             FindResult::Missing | FindResult::OtherVersion(_) => 0,
         };
         let stall = caller.config().limits.stall;
-        let _memory = caller.memory(Kind::Grant).reserve(takes, stall).await?;
+        let held = caller.memory(Kind::Grant).reserve(takes, stall).await?;
         let bytes = caller.library().models.bytes_of(&self.view.sha256).await?;
         let cuts = self.request.cuts.clone();
         let (most, device) = (caller.machine().profile_rows, caller.config().device);
-        let count = move || {
+        let count = move |stop: &Stop| {
             let model = Model::from_bytes(bytes)?;
+            stop.check()?;
             let network = model.network()?;
+            stop.check()?;
             for name in &cuts {
                 let dtype = network.cut(name)?.dtype;
                 if dtype != DType::F32 {
@@ -268,6 +290,7 @@ impl ProfileTask {
                 }
             }
             let memory = memory(&model, &cuts)?;
+            stop.check()?;
             Ok(ModelAnalysis {
                 rows: match device {
                     Device::Cpu => efficient_rows(&model, most)?,
@@ -276,7 +299,7 @@ impl ProfileTask {
                 cuts: cuts.into_iter().zip(memory).collect(),
             })
         };
-        spawn_blocking(count).await?
+        caller.run_blocking(held, count).await
     }
 }
 

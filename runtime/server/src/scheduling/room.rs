@@ -2,7 +2,7 @@
 
 use crate::refusal::Refusal;
 use bytes::Bytes;
-use frostline_batching::{Grant, Kind, Memory, OutOfBudget, Reserved};
+use frostline_batching::{Charge, Grant, Kind, Memory, OutOfBudget, Reserved};
 use frostline_images::DecodeRoom;
 use frostline_objects::ReadRoom;
 use frostline_tensor::{BoxFuture, OpError, OpErrorCode};
@@ -133,6 +133,8 @@ pub(crate) struct MeteredRoom {
     pub(crate) memory: TenantMemory,
     /// Counters of read bytes for the host and for the tenant.
     pub(crate) read: [Counter; 2],
+    /// Account for the CPU time of threads that read for the tenant.
+    pub(crate) charge: Charge,
 }
 
 impl ReadRoom for MeteredRoom {
@@ -166,12 +168,15 @@ impl ReadRoom for MeteredRoom {
             counter.inc_by(bytes);
         }
     }
+
+    fn charge(&self) -> Charge {
+        self.charge.clone()
+    }
 }
 
 impl DecodeRoom for TenantMemory {
-    fn reserve(&self, bytes: u64) -> Result<Guard, OpError> {
-        self.reserve_blocking(bytes)
-            .map(|reserved| Box::new(reserved) as Guard)
+    fn reserve(&self, bytes: u64) -> BoxFuture<Result<Guard, OpError>> {
+        ReadRoom::reserve(self, bytes)
     }
 }
 

@@ -1,4 +1,5 @@
 use crate::refusal::Refusal;
+use frostline_batching::Unfinished;
 use frostline_objects::ObjectError;
 use frostline_tensor::Cause;
 use frostline_wire::QuotaKey;
@@ -124,6 +125,9 @@ pub enum StateError {
     /// A background task panicked or was cancelled.
     #[error("a background task for the host's state failed: {0}")]
     Work(#[from] JoinError),
+    /// Blocking work was cancelled, took too long or panicked.
+    #[error("cannot read from the host's state: {0}")]
+    Unfinished(#[from] Unfinished),
     /// The name was disabled by an admin.
     #[error("{name} of the {kind} is disabled on this host")]
     Disabled {

@@ -344,6 +344,7 @@ impl Journal {
         snapshot::write(&self.store, &first, Vec::new()).await
     }
 
+    #[expect(clippy::disallowed_methods, reason = "the host's own work")]
     async fn fill(&self, documents: Vec<Document>) -> Result<(), StateError> {
         let kinds = self.kinds.clone();
         let unread = spawn_blocking(move || fill(&kinds, documents)).await?;
@@ -391,6 +392,7 @@ impl Journal {
     }
 
     /// Returns all documents and the last applied change.
+    #[expect(clippy::disallowed_methods, reason = "the host's own work")]
     pub(super) async fn documents(&self) -> Result<(Position, Vec<Document>), StateError> {
         let dumps = || {
             let dumps: Vec<Dump> = self.kinds.iter().map(|kind| kind.dump()).collect();

@@ -316,6 +316,8 @@ fn remove(path: &Path) {
     }
 }
 
+/// Runs system calls on files of the host, which need microseconds.
+#[expect(clippy::disallowed_methods, reason = "must finish even if the client leaves")]
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     spawn_blocking(work).await?
 }

@@ -54,6 +54,7 @@ pub(super) fn recorded(path: &Path, events: &Events) -> io::Result<(Events, Reco
 }
 
 /// [`recorded`] for an open `file`. `before` is the duration of the earlier jobs of this run, in seconds.
+#[expect(clippy::disallowed_methods, reason = "one thread per job")]
 fn recorded_to(
     file: impl Write + Send + 'static,
     path: &Path,

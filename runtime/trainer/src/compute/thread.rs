@@ -15,6 +15,7 @@ pub(crate) fn session_options(device: Device, wanted: usize) -> SessionOptions {
 
 /// Runs graph work on a blocking thread. It can take seconds for large networks and must not delay network
 /// I/O.
+#[expect(clippy::disallowed_methods, reason = "clients and trainers have no tenants")]
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, TrainerError> + Send + 'static,
 ) -> Result<T, TrainerError> {
@@ -40,6 +41,7 @@ const ENDED: TrainerError = TrainerError::Ended {
 impl<T: Send + 'static> Dedicated<T> {
     /// Starts the thread, which calls `open` and owns the result. Work on it must observe the interrupt
     /// passed to `open`.
+    #[expect(clippy::disallowed_methods, reason = "one thread per job")]
     pub(crate) async fn open(
         open: impl FnOnce(&Interrupt) -> Result<T, TrainerError> + Send + 'static,
     ) -> Result<Self, TrainerError> {

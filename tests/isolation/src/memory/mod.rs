@@ -31,6 +31,9 @@ const LARGE_BYTES: u64 = 20 << 20;
 /// Invalid images. The second name has an image extension.
 const LARGE: [&str; 2] = ["large.bin", "large.png"];
 
+/// Object with a few bytes.
+const SMALL: &str = "small.bin";
+
 /// Number of requests for the same object in an extraction.
 const REPETITIONS: usize = 128;
 
@@ -116,6 +119,12 @@ pub fn memory_cases() -> Vec<Case> {
             Action::Memory(|scene| Box::pin(objects::unread(scene))),
         ),
         case(
+            "shared-root",
+            "requests large objects of a root shared with the neighbor, without reading the answers",
+            Expected::new("row", &["small"]),
+            Action::Memory(|scene| Box::pin(objects::shared_root(scene))),
+        ),
+        case(
             "subfolders",
             "lists 32 subfolders with a shard of 256 MiB each",
             Expected::new("listed", &["32 samples"]),
@@ -171,6 +180,14 @@ pub(crate) fn write(root: &Path) -> Result<()> {
         File::create(root.join(name))?.set_len(LARGE_BYTES)?;
     }
     objects::write_shards(root)
+}
+
+/// Writes the objects of the root that all tenants share.
+pub(crate) fn write_shared(root: &Path) -> Result<()> {
+    std::fs::create_dir_all(root)?;
+    std::fs::write(root.join(SMALL), "small")?;
+    let [large, _] = LARGE;
+    Ok(File::create(root.join(large))?.set_len(LARGE_BYTES)?)
 }
 
 /// Waits until the host holds no memory for the tenant.

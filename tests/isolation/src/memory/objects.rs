@@ -1,6 +1,6 @@
 //! Large objects, and images with misleading headers.
 
-use super::{LARGE, REPETITIONS, repeated, wait_until_released};
+use super::{LARGE, REPETITIONS, SMALL, repeated, wait_until_released};
 use crate::case::CaseResult;
 use crate::exchange;
 use crate::neighbor::upload_ref;
@@ -122,15 +122,59 @@ pub(super) async fn subfolders(scene: &Scene) -> Result<CaseResult> {
     Ok(CaseResult::new("listed", format!("{samples} samples")))
 }
 
-/// Requests one large object repeatedly and disconnects without reading.
-pub(super) async fn unread(scene: &Scene) -> Result<CaseResult> {
+/// Concurrent extractions, which together read more objects than a root allows at a time.
+const EXTRACTIONS: usize = 8;
+
+/// Reads of the neighbor. Hosts that let them wait for the memory of another tenant need over ten seconds each.
+const READS: usize = 20;
+
+/// Time for the neighbor's reads.
+const READ_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Requests large objects of the shared root without reading the answers, while the neighbor reads a small one.
+pub(super) async fn shared_root(scene: &Scene) -> Result<CaseResult> {
+    let root = scene.shared_root()?;
+    let mut unread = Vec::new();
+    for _ in 0..EXTRACTIONS {
+        unread.push(ask_for_large(scene, &root).await?);
+    }
+    tokio::time::sleep(STAYS).await;
+    let neighbor = scene.neighbor();
+    let small: exchange::BuildRequest = |scene| {
+        let sample = format!(r#"[{{"position":0,"key":"{SMALL}"}}]"#);
+        exchange::extraction_from(scene, &scene.shared_root()?, &sample)
+    };
+    let reads = async {
+        let mut seen = exchange::run(&neighbor, small).await?;
+        for _ in 1..READS {
+            seen = exchange::run(&neighbor, small).await?;
+        }
+        Ok(seen)
+    };
+    let late = |_| Ok(CaseResult::new("late", "the neighbor's reads waited"));
+    let seen = tokio::time::timeout(READ_TIMEOUT, reads)
+        .await
+        .unwrap_or_else(late);
+    drop(unread);
+    wait_until_released(scene).await?;
+    seen
+}
+
+/// Requests one large object repeatedly and returns the connection.
+async fn ask_for_large(scene: &Scene, root: &str) -> Result<TcpStream> {
     let [object, _] = LARGE;
     let samples: Vec<String> = (0..REPETITIONS)
         .map(|position| format!(r#"{{"position":{position},"key":"{object}"}}"#))
         .collect();
-    let asked = exchange::extraction(scene, &format!("[{}]", samples.join(",")))?;
+    let asked = exchange::extraction_from(scene, root, &format!("[{}]", samples.join(",")))?;
     let mut stream = TcpStream::connect(scene.address()?).await?;
     stream.write_all(&asked.bytes).await?;
+    Ok(stream)
+}
+
+/// Requests one large object repeatedly and disconnects without reading.
+pub(super) async fn unread(scene: &Scene) -> Result<CaseResult> {
+    let stream = ask_for_large(scene, &scene.root()?).await?;
     tokio::time::sleep(STAYS).await;
     drop(stream);
     wait_until_released(scene).await?;

@@ -20,6 +20,9 @@ use std::time::Duration;
 /// Timeout of a scrape.
 const METRICS_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Data root that is granted to all tenants.
+pub(super) const SHARED: &str = "data/shared";
+
 /// Name of the well-behaved tenant.
 pub(super) const NEIGHBOR: &str = "neighbor";
 
@@ -60,6 +63,7 @@ impl World {
         let folder = tempfile::tempdir()?;
         fs::create_dir_all(folder.path().join("data"))?;
         fs::write(folder.path().join("data/secret"), "nobody may read this")?;
+        crate::memory::write_shared(&folder.path().join(SHARED))?;
         Ok(Self {
             binary: binary.to_owned(),
             folder,
@@ -103,7 +107,9 @@ impl World {
         ensure!(piped.success(), "mkfifo failed");
         let photos = copy_photos(&root, &name)?;
         let host = self.hosts.first().context("no host")?;
-        let added = self.admin(host, &["tenant", "add", &name, "--data", text(&root)?])?;
+        let shared = self.folder.path().join(SHARED);
+        let data = ["--data", text(&root)?, "--data", text(&shared)?];
+        let added = self.admin(host, &[&["tenant", "add", &name], data.as_slice()].concat())?;
         let token = added
             .get("token")
             .and_then(Value::as_str)

@@ -172,7 +172,12 @@ fn spawn_worker(
             }
         }
     };
-    std::thread::Builder::new().name("lane".to_owned()).spawn(body)?;
+    let thread = std::thread::Builder::new().name("lane".to_owned());
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the only thread of a lane's process that runs work"
+    )]
+    thread.spawn(body)?;
     Ok((runs, networks))
 }
 

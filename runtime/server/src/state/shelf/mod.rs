@@ -16,13 +16,20 @@ use super::error::StateError;
 use super::record::Unknown;
 use crate::unique::unique_id;
 use bytes::Bytes;
+use frostline_batching::{Charge, Stop, run_blocking};
 use frostline_objects::Store;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
-use tokio::task::spawn_blocking;
+use std::time::Duration;
 
 /// Owner of the uploads that all tenants can use. Names of tenants cannot start with an underscore.
 pub(crate) const SHARED: &str = "_shared";
+
+/// Deadline for hashing a version. A gigabyte needs a few seconds.
+const HASH_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Bytes that are hashed between two checks, within a few milliseconds.
+const PIECE: usize = 1 << 20;
 
 /// All guests or all models.
 pub(crate) struct UploadStore<F> {
@@ -133,14 +140,19 @@ impl<F: Facts> UploadStore<F> {
             Err(error) if error.is_not_found() => return Err(StateError::Gone { kind, sha256 }),
             Err(error) => return Err(error.into()),
         };
-        let hash = move || {
-            let found = hex::encode(Sha256::digest(&bytes));
+        let hash = move |stop: &Stop| {
+            let mut hash = Sha256::new();
+            for piece in bytes.chunks(PIECE) {
+                stop.check()?;
+                hash.update(piece);
+            }
+            let found = hex::encode(hash.finalize());
             if found == sha256 {
                 return Ok(bytes);
             }
             Err(StateError::Damaged { kind, sha256, found })
         };
-        spawn_blocking(hash).await?
+        run_blocking((), HASH_DEADLINE, Charge::default(), hash).await?
     }
 
     /// Writes bytes to a new object.
