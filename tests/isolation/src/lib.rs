@@ -5,12 +5,15 @@
 //! receive and hosts write is searched for marks. Hostile guests are in `frostline-behaviors`, hostile models
 //! in `frostline-hostile`, requests and images here.
 
+mod behavior;
 mod canary;
 mod case;
 mod exchange;
 mod floods;
+mod footprint;
 mod guests;
 mod images;
+mod knowledge;
 mod lost_lane;
 mod memory;
 mod mixture;
@@ -21,17 +24,26 @@ mod scene;
 mod slow;
 mod tap;
 
+pub use behavior::{behavior_cases, routes};
 pub use case::{AttackKind, Case, CaseResult, Expected};
+pub use footprint::Footprint;
 pub use lost_lane::{AttemptResult, is_simulation, lost_lane, run_simulation, without_walls};
 pub use memory::{BUDGET, MemoryPeak, Watch, memory_cases, row_cases};
-pub use mixture::{MixtureReport, mixture};
+pub use mixture::{MixtureReport, MixtureSettings, mixture};
 pub use neighbor::{Neighbor, distinct};
 pub use scene::Scene;
 pub use slow::keep_lanes;
 
 /// Returns all cases that need no compiled guests.
 pub fn cases() -> Vec<Case> {
-    [guests::made(), models::all(), images::all(), requests::all()].concat()
+    [
+        guests::made(),
+        models::all(),
+        images::all(),
+        requests::all(),
+        knowledge::all(),
+    ]
+    .concat()
 }
 
 /// Returns the cases with guests that `cargo xtask guests` compiles. For tests in `needs_guests`.

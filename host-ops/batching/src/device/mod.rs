@@ -18,6 +18,7 @@ mod decision;
 mod figures;
 mod lane;
 mod needs;
+mod own;
 mod place;
 mod queue;
 mod rate;
@@ -31,10 +32,12 @@ mod work;
 
 pub use decision::{Decision, Part, PartOutcome, Run, StageFigures, Verdict};
 pub use figures::{Error95, Predictions};
+pub use own::OwnRate;
 pub use work::{BatchEnd, DeviceRules, LaneMemory, MemoryEstimate, MemoryUsage, QueueFull, TIME_SLICE, Work};
 
 use frostline_tensor::ExecutionTerms;
 use lane::{Lane, LaneActivity};
+use own::OwnRates;
 use queue::{Entry, Queue};
 use stages::{StageId, Stages};
 use std::collections::BTreeMap;
@@ -52,6 +55,7 @@ pub struct Device<S> {
     predictions: Predictions,
     /// Device time per tenant; the number of tenants is limited.
     device_time: BTreeMap<Arc<str>, Duration>,
+    own_rates: OwnRates<S>,
 }
 
 /// Result of [`Device::remove`].
@@ -81,6 +85,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
             lanes: (0..rules.lanes).map(|_| Lane::default()).collect(),
             predictions: Predictions::default(),
             device_time: BTreeMap::new(),
+            own_rates: OwnRates::new(),
         }
     }
 

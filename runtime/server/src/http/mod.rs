@@ -17,6 +17,7 @@ mod proxy;
 mod reading;
 mod receive;
 mod references;
+mod request_head;
 mod status;
 mod strangers;
 mod tenant_routes;
@@ -26,6 +27,7 @@ mod uploads;
 
 pub(crate) use admin::{AdminTokens, admin_routes, remote_admin_routes};
 pub(crate) use connections::{MAX_ADMIN_CONNECTIONS, Port, serve, serve_admin};
+pub use request_head::RequestHead;
 
 use crate::refusal::Refusal;
 use crate::sampler::LogRateLimit;

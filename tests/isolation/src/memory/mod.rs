@@ -14,6 +14,7 @@ use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+pub(crate) use watch::unreserved;
 pub use watch::{MemoryPeak, Watch};
 
 /// Memory budget in bytes for these cases. It is slightly larger than the largest row that must be served.

@@ -79,7 +79,7 @@ impl World {
         command.stderr(log);
         let place = folder.join("state").join(local);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&place)?;
-        let local = ["--local", text(&place)?];
+        let local = ["--local", text(&place)?, "--metrics-listen", "http://127.0.0.1:0"];
         let arguments = [&local, arguments].concat();
         let process = HostProcess::start_as(command, folder, text(&folder.join("data"))?, &arguments)?;
         let target = Target {
@@ -174,7 +174,7 @@ impl Drop for World {
 }
 
 /// Scrapes the metrics of a host.
-fn metrics(address: SocketAddr) -> Result<Vec<u8>> {
+pub(super) fn metrics(address: SocketAddr) -> Result<Vec<u8>> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(METRICS_TIMEOUT))?;
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: host\r\nConnection: close\r\n\r\n")?;
