@@ -16,12 +16,12 @@ pub(crate) const ALLOWED_BYTES: u64 = 64 << 20;
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Resources that a host holds for clients.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Footprint {
     /// Anonymous memory without a reservation, in bytes.
     pub(crate) unreserved: u64,
-    /// Threads of the host's process.
-    threads: usize,
+    /// Threads of the host's process by name without a number.
+    threads: BTreeMap<String, usize>,
     /// Open files and sockets of the host's process, or 0 if this user may not list them.
     descriptors: usize,
     /// Child processes.
@@ -35,11 +35,15 @@ impl Footprint {
     /// Returns an error without `/proc` or if the admin command fails.
     pub(crate) fn read(scene: &Scene) -> Result<Self> {
         let process = scene.process()?;
-        let count = |list: &str| fs::read_dir(format!("/proc/{process}/{list}")).map_or(0, Iterator::count);
+        let mut threads = BTreeMap::new();
+        for (name, _) in threads_of(process)? {
+            let name = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
+            *threads.entry(name.to_owned()).or_default() += 1;
+        }
         Ok(Self {
             unreserved: unreserved(scene)?,
-            threads: count("task"),
-            descriptors: count("fd"),
+            threads,
+            descriptors: fs::read_dir(format!("/proc/{process}/fd")).map_or(0, Iterator::count),
             children: scene.processes()?.len() - 1,
         })
     }
@@ -48,14 +52,20 @@ impl Footprint {
     fn beyond(&self, idle: &Self) -> Vec<String> {
         let memory = self.unreserved.saturating_sub(idle.unreserved);
         let memory = (memory > ALLOWED_BYTES).then(|| format!("{memory} bytes without a reservation"));
-        let counts = [
-            ("threads", self.threads, idle.threads),
-            ("open files and sockets", self.descriptors, idle.descriptors),
-            ("child processes", self.children, idle.children),
+        let threads = self.threads.iter().map(|(name, now)| {
+            let idle = idle.threads.get(name).copied().unwrap_or(0);
+            (format!("threads {name}"), *now, idle)
+        });
+        let others = [
+            (
+                "open files and sockets".to_owned(),
+                self.descriptors,
+                idle.descriptors,
+            ),
+            ("child processes".to_owned(), self.children, idle.children),
         ];
-        let counts = counts.into_iter().filter(|(_, now, idle)| now > idle);
-        counts
-            .map(|(what, now, idle)| format!("{} {what}", now - idle))
+        let more = threads.chain(others).filter(|(_, now, idle)| now > idle);
+        more.map(|(what, now, idle)| format!("{} {what}", now - idle))
             .chain(memory)
             .collect()
     }
@@ -98,11 +108,11 @@ const WORK: [Work; 4] = [
     },
     Work {
         cpu: |times| times.of_threads("decode-"),
-        charged_by: &["frostline_tenant_decode_seconds_total"],
+        charged_by: &["frostline_tenant_decode_cpu_seconds_total"],
     },
     Work {
         cpu: CpuTimes::of_blocking_threads,
-        charged_by: &["frostline_tenant_blocking_seconds_total"],
+        charged_by: &["frostline_tenant_blocking_cpu_seconds_total"],
     },
 ];
 
@@ -132,17 +142,10 @@ impl CpuTimes {
         let own = Stat::read(&format!("/proc/{process}/stat")).context("the host has exited")?;
         let running = scene.processes()?.into_iter().skip(1);
         let running = running.filter_map(|child| Stat::read(&format!("/proc/{child}/stat")));
-        let mut tasks: Vec<u32> = fs::read_dir(format!("/proc/{process}/task"))?
-            .filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok())
-            .collect();
-        tasks.sort_unstable();
-        let threads = tasks
-            .iter()
-            .filter_map(|task| Stat::read(&format!("/proc/{process}/task/{task}/stat")));
         Ok(Self {
             children: own.waited_for + running.map(|child| child.own).sum::<f64>(),
             process: own.own,
-            threads: threads.map(|thread| (thread.name, thread.own)).collect(),
+            threads: threads_of(process)?,
             charged: charged(&scene.tenant_metrics()?),
         })
     }
@@ -227,6 +230,18 @@ impl Stat {
     }
 }
 
+/// Returns the names and CPU seconds of a process's threads, in order of creation.
+fn threads_of(process: u32) -> Result<Vec<(String, f64)>> {
+    let mut tasks: Vec<u32> = fs::read_dir(format!("/proc/{process}/task"))?
+        .filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    tasks.sort_unstable();
+    let threads = tasks
+        .iter()
+        .filter_map(|task| Stat::read(&format!("/proc/{process}/task/{task}/stat")));
+    Ok(threads.map(|thread| (thread.name, thread.own)).collect())
+}
+
 /// Sums the counters of seconds by tenant in an exposition.
 fn charged(metrics: &str) -> BTreeMap<String, f64> {
     let mut sums = BTreeMap::new();
@@ -279,19 +294,22 @@ mod tests {
     fn counts_and_memory_beyond_the_idle_host_are_left_over() {
         let idle = Footprint {
             unreserved: 10 << 20,
-            threads: 10,
+            threads: BTreeMap::from([("decode-".to_owned(), 2)]),
             descriptors: 20,
             children: 2,
         };
         assert_eq!(idle.beyond(&idle), Vec::<String>::new());
         let now = Footprint {
             unreserved: (10 << 20) + ALLOWED_BYTES + 1,
-            threads: 12,
-            ..idle
+            threads: BTreeMap::from([("decode-".to_owned(), 2), ("tokio-rt-worker".to_owned(), 3)]),
+            ..idle.clone()
         };
         assert_eq!(
             now.beyond(&idle),
-            ["2 threads", "67108865 bytes without a reservation"]
+            [
+                "3 threads tokio-rt-worker",
+                "67108865 bytes without a reservation"
+            ]
         );
     }
 }

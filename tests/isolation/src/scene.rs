@@ -16,7 +16,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 pub(crate) use world::backbone;
-use world::{Host, NEIGHBOR, Tenant, World, metrics};
+use world::{Host, NEIGHBOR, Tenant, World, activity, metrics};
 
 /// Time within which the second host must know all tenants. It reads the state every few seconds.
 const SECOND_HOST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -198,6 +198,15 @@ impl Scene {
         Ok(output)
     }
 
+    /// Reads the host's current activity.
+    pub(crate) fn activity(&self) -> Result<Value> {
+        let activity = activity(&self.socket()?)?;
+        self.world
+            .canaries
+            .inspect(Viewer::Operator, "admin output", &activity);
+        Ok(serde_json::from_slice(&activity)?)
+    }
+
     /// Creates a client for the acting tenant, with separate connections.
     ///
     /// # Errors
@@ -258,7 +267,7 @@ impl Scene {
 
     /// True if the acting tenant has running or queued extractions.
     pub(crate) fn has_work(&self) -> Result<bool> {
-        let top = self.admin(&["top", "--once"])?;
+        let top = self.activity()?;
         let tenants = top
             .get("tenants")
             .and_then(Value::as_array)

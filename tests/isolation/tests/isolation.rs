@@ -314,6 +314,7 @@ mod needs_proc {
         let mut wrong = Vec::new();
         let cases = behavior_cases();
         for of_route in cases.chunks(cases.len() / frostline_isolation::routes()) {
+            println!("{} and others", of_route.first().unwrap().description);
             let results = join_all(of_route.iter().map(|case| case.run(scene))).await;
             for (case, seen) in of_route.iter().zip(results) {
                 if !seen.as_ref().is_ok_and(|seen| case.is_expected(seen)) {

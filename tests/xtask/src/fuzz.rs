@@ -144,15 +144,7 @@ fn targets() -> Result<Vec<String>> {
 /// Runs a target as an ordinary test with an environment variable set.
 fn run_as_test(name: &str, setting: &str, value: &str) -> Result<()> {
     let mut command = cargo();
-    command.args([
-        "test",
-        "--workspace",
-        "--test",
-        "fuzz",
-        "--",
-        "--nocapture",
-        name,
-    ]);
+    command.args(["test", "--workspace", "--test", "fuzz", "--", "--nocapture", name]);
     workspace::run(command.env(setting, value))
 }
 

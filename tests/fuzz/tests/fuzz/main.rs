@@ -95,7 +95,11 @@ fn every_target_has_a_small_corpus() {
     for target in TARGETS {
         let corpus = target.corpus().unwrap();
         let bytes: usize = corpus.iter().map(Vec::len).sum();
-        assert!(!corpus.is_empty() && bytes < CORPUS_BYTES, "{}: {bytes} bytes", target.name);
+        assert!(
+            !corpus.is_empty() && bytes < CORPUS_BYTES,
+            "{}: {bytes} bytes",
+            target.name
+        );
     }
 }
 

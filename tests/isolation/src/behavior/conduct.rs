@@ -10,7 +10,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -21,15 +21,13 @@ const CONNECTIONS: usize = 16;
 /// machine.
 const LARGE_CONNECTIONS: usize = 4;
 
-/// Number of connections and streams per connection of a client that reads nothing.
-const UNREAD_CONNECTIONS: usize = 2;
-const UNREAD_STREAMS: usize = 100;
+/// Number of connections and streams per connection of a client that reads nothing. A host serves 128 streams
+/// per connection, and each answer that is not sent occupies memory.
+const UNREAD_CONNECTIONS: usize = 24;
+const UNREAD_STREAMS: usize = 120;
 
 /// Number of requests per connection of a client that sends many.
 const REQUESTS: usize = 8;
-
-/// Receive buffer in bytes of clients that read nothing. The system may double it.
-const RECEIVE_BUFFER: u32 = 4 << 10;
 
 /// Duration of an act, after which the client leaves in any case.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -56,7 +54,7 @@ pub(crate) enum Conduct {
     Largest,
     /// Sends many small requests.
     ManySmall,
-    /// Sends the request without a token on many connections, and does not read.
+    /// Opens the same streams as [`Conduct::ReadNothing`] without a token.
     WithoutToken,
 }
 
@@ -90,12 +88,16 @@ impl Conduct {
         let size = match self {
             Self::Largest => Size::Largest,
             Self::ManySmall => Size::Small,
+            // Long names, which a host may repeat in its answers.
+            Self::ReadNothing | Self::WithoutToken if route.method == "GET" && seed.is_multiple_of(2) => {
+                Size::Largest
+            }
             _ => Size::Usual,
         };
         let request = RouteRequest::new(scene, route, size, seed).await?;
         let address = scene.address()?;
         let connections = match self {
-            Self::ReadNothing => UNREAD_CONNECTIONS,
+            Self::ReadNothing | Self::WithoutToken => UNREAD_CONNECTIONS,
             Self::Largest => LARGE_CONNECTIONS,
             _ => CONNECTIONS,
         };
@@ -121,7 +123,7 @@ impl Conduct {
                 }
                 Ok(())
             }
-            Self::WithoutToken => unread(address, &request.of_stranger().http1()).await,
+            Self::WithoutToken => unread_streams(address, &request.of_stranger()).await,
         }
     }
 }
@@ -132,15 +134,6 @@ async fn exchange(address: SocketAddr, request: &[u8]) -> Result<()> {
     // The host may answer before it has read everything.
     let _ = stream.write_all(request).await;
     tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
-    Ok(())
-}
-
-async fn unread(address: SocketAddr, request: &[u8]) -> Result<()> {
-    let socket = TcpSocket::new_v4()?;
-    socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
-    let mut stream = socket.connect(address).await?;
-    stream.write_all(request).await?;
-    sleep(STAY).await;
     Ok(())
 }
 

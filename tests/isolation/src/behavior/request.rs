@@ -10,7 +10,6 @@ use frostline_trainer::Guest;
 use frostline_wire::{
     DescriptionRequest, Encoding, ExtractionRequest, Precision, ProfileRequest, Split, Terms, UploadRef,
 };
-use serde::Serialize;
 use serde_json::Value;
 use std::net::SocketAddr;
 

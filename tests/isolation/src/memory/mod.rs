@@ -115,7 +115,7 @@ pub(crate) fn write(root: &Path) -> Result<()> {
 pub(crate) async fn wait_until_released(scene: &Scene) -> Result<()> {
     let until = Instant::now() + RELEASE_TIMEOUT;
     loop {
-        let top = scene.admin(&["top", "--once"])?;
+        let top = scene.activity()?;
         let held = watch::held_by(&top, scene.name())?;
         if held == 0 && !scene.has_work()? {
             return Ok(());

@@ -44,7 +44,7 @@ impl Watch {
     /// Returns an error if an admin command fails.
     pub async fn run(scene: &Scene, stop: Receiver<bool>) -> Result<MemoryPeak> {
         let mut most = MemoryPeak::default();
-        let mut top = scene.admin(&["top", "--once"])?;
+        let mut top = scene.activity()?;
         loop {
             let last = *stop.borrow();
             let reserved_before = reserved(&top)?;
@@ -55,7 +55,7 @@ impl Watch {
                 least = [least, anonymous].into_iter().flatten().min();
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
-            top = scene.admin(&["top", "--once"])?;
+            top = scene.activity()?;
             most.held = most.held.max(held(&top)?);
             let reserved = reserved(&top)?.max(reserved_before);
             most.unreserved = most.unreserved.max(least.unwrap_or(0).saturating_sub(reserved));
@@ -82,7 +82,7 @@ fn reserved(top: &Value) -> Result<u64> {
 /// Returns the anonymous memory of a host and all child processes that is not reserved.
 pub(crate) fn unreserved(scene: &Scene) -> Result<u64> {
     let anonymous = anonymous_of(scene.process()?).context("/proc is not available")?;
-    Ok(anonymous.saturating_sub(reserved(&scene.admin(&["top", "--once"])?)?))
+    Ok(anonymous.saturating_sub(reserved(&scene.activity()?)?))
 }
 
 /// Returns the memory held for a tenant.
