@@ -11,7 +11,7 @@ const SECONDS: u64 = 30;
 const LIMITS: [&str; 3] = ["-rss_limit_mb=2048", "-timeout=10", "-max_len=65536"];
 
 /// Maximum size of a committed corpus in bytes, with the headers of the archive.
-const CORPUS_BYTES: u64 = 1 << 20;
+const CORPUS_BYTES: u64 = 512 << 10;
 /// Header and mean padding per file of an archive, in bytes.
 const HEADER_BYTES: u64 = 768;
 
