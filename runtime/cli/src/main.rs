@@ -55,7 +55,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Time after which idle threads for blocking work exit. A host reads its state several times per second, and each
-/// read wakes another idle thread. With the default of 10 s, the threads of a burst therefore never exit.
+/// read wakes another idle thread. With Tokio's default of 10 s, all of them therefore stay.
 const IDLE_THREADS: Duration = Duration::from_millis(500);
 
 fn main() -> ExitCode {
