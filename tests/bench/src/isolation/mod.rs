@@ -248,8 +248,8 @@ async fn run_mixture(report: &mut Report) -> Result<()> {
     let minutes = settings.span.as_secs_f64() / 60.0;
     print_mixture(&mixed, minutes);
     let behaviors = behavior_cases();
-    let tried = behaviors.iter().filter(|case| mixed.tried.contains(&case.name));
-    let tried = tried.count();
+    let is_tried = |case: &&Case| mixed.tried.contains(&case.name);
+    let tried = behaviors.iter().filter(is_tried).count();
     println!(
         "{} of {} cases completed, {tried} of {} behaviors on routes; without an owner: up to {:.0} MiB, {:.1} % of the CPU time\n",
         mixed.tried.len(),
