@@ -52,7 +52,12 @@ use clap::CommandFactory;
 use frostline_server::ConfinedLane;
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
+
+/// Time after which idle threads for blocking work exit. A host reads its state several times per second, and each
+/// read wakes another idle thread. With Tokio's default of 10 s, all of them therefore stay.
+const IDLE_THREADS: Duration = Duration::from_millis(500);
 
 fn main() -> ExitCode {
     let arguments = match Arguments::from_words(std::env::args_os()) {
@@ -77,7 +82,11 @@ fn main() -> ExitCode {
         _ => {}
     }
     let traces = log::start(&arguments);
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_keep_alive(IDLE_THREADS)
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(error) => {
             return failure::report_failure(&anyhow::Error::new(error).context("cannot start"), false, json);

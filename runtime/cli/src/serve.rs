@@ -75,6 +75,7 @@ fn announce(host: &RunningHost, admin_token_file: &Path, json: bool) -> io::Resu
             "url": url,
             "token_file": token_file,
             "admin_url": admin_url,
+            "metrics_address": host.metrics_address(),
         }));
     }
     say!(

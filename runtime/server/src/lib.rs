@@ -41,7 +41,7 @@ pub use frostline_sandbox::Compiler;
 pub use host::{
     Host, ProbeResult, RunningHost, StartError, back_up_state, probe_config, restore_state, verify_state,
 };
-pub use http::{Access, ROUTES, RequestBody, Route};
+pub use http::{Access, ROUTES, RequestBody, RequestHead, Route};
 pub use metrics::sample_metrics;
 pub use state::{LostVersion, RestoreReport, RestoredTokens, StateError, StateReport};
 pub use tls::TlsError;

@@ -31,7 +31,7 @@ pub struct Load {
     /// omit this field.
     #[serde(skip_serializing_if = "crate::messages::is_false")]
     pub exact_int8: bool,
-    /// Stages of the tenant's models that have been executed on this host.
+    /// Stages of the tenant's models that have executed rows of this tenant on this host.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<StageLoad>,
     /// Memory of the host and all lanes.
@@ -42,7 +42,7 @@ pub struct Load {
     pub device_memory: Option<MemoryLoad>,
 }
 
-/// Measured performance of a stage on a host.
+/// Rate of a stage on a host, measured with rows of the tenant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StageLoad {
     /// SHA-256 of the model in lower-case hexadecimal.

@@ -84,6 +84,11 @@ impl HostProcess {
         self.listening.admin_url.as_deref()
     }
 
+    /// Returns the address of the separate port for metrics, if enabled.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.listening.metrics_address
+    }
+
     /// Returns the path of the token file.
     pub fn token_file(&self) -> &Path {
         &self.token_file
@@ -131,6 +136,7 @@ struct Listening {
     url: String,
     address: SocketAddr,
     admin_url: Option<String>,
+    metrics_address: Option<SocketAddr>,
 }
 
 /// Reads `{"event":"listening","url":"http://127.0.0.1:PORT",...}`, which a host with `--json` prints first.
@@ -154,6 +160,7 @@ fn listening(child: &mut Child) -> io::Result<Listening> {
             url,
             address,
             admin_url: field("admin_url"),
+            metrics_address: field("metrics_address").and_then(|address| address.parse().ok()),
         })
         .ok_or_else(|| io::Error::other(format!("the host exited before listening, with output {line:?}")))
 }

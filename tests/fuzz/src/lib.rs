@@ -7,6 +7,7 @@ mod key_scoping;
 mod model_run;
 mod mutation;
 mod onnx_reader;
+mod request_head;
 mod request_parser;
 mod shard_index;
 mod upload_validation;
@@ -17,10 +18,16 @@ pub use key_scoping::key_scoping;
 pub use model_run::model_run;
 pub use mutation::Mutator;
 pub use onnx_reader::onnx_reader;
+pub use request_head::request_head;
 pub use request_parser::request_parser;
 pub use shard_index::shard_index;
 pub use upload_validation::upload_validation;
 pub use wire_reader::wire_reader;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use tar::Archive;
 
 /// Fuzz target with seeds.
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +40,24 @@ pub struct Target {
     pub seeds: fn() -> Vec<Vec<u8>>,
     /// Number of mutations in ordinary tests, which take a few seconds unoptimized.
     pub mutations: usize,
+}
+
+impl Target {
+    /// Reads the inputs of `corpus/<name>.tar`, which libFuzzer found and minimized. They are run like seeds.
+    ///
+    /// # Errors
+    /// Returns an error if the archive is missing or damaged.
+    pub fn corpus(&self) -> io::Result<Vec<Vec<u8>>> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
+        let mut archive = Archive::new(File::open(folder.join(format!("{}.tar", self.name)))?);
+        let mut inputs = Vec::new();
+        for entry in archive.entries()? {
+            let mut input = Vec::new();
+            entry?.read_to_end(&mut input)?;
+            inputs.push(input);
+        }
+        Ok(inputs)
+    }
 }
 
 /// All fuzz targets.
@@ -54,6 +79,12 @@ pub const TARGETS: &[Target] = &[
         run: key_scoping,
         seeds: key_scoping::seeds,
         mutations: 2000,
+    },
+    Target {
+        name: "request_head",
+        run: request_head,
+        seeds: request_head::seeds,
+        mutations: 8000,
     },
     Target {
         name: "request_parser",

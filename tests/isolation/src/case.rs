@@ -1,5 +1,6 @@
 //! Attacks and their results.
 
+use crate::behavior::{self, Behavior as RouteBehavior};
 use crate::{Scene, exchange, guests, images, models};
 use anyhow::Result;
 use frostline_behaviors::Behavior;
@@ -63,6 +64,7 @@ pub(crate) enum Action {
     Model(Arc<HostileModel>),
     Image(images::Image),
     Request(exchange::BuildRequest),
+    Behavior(RouteBehavior),
     Memory(MemoryAct),
 }
 
@@ -81,6 +83,7 @@ impl Case {
             Action::Model(model) => models::run(scene, model).await,
             Action::Image(image) => images::run(scene, *image).await,
             Action::Request(ask) => exchange::run(scene, *ask).await,
+            Action::Behavior(behavior) => behavior::run(scene, *behavior).await,
             Action::Memory(greed) => greed(scene).await,
         }
     }

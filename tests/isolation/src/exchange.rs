@@ -31,9 +31,15 @@ pub(crate) enum AfterSend {
 
 /// Formats the head of a request with the hostile tenant's token.
 pub(crate) fn head(scene: &Scene, method: &str, path: &str, more: &str) -> String {
-    let token = scene.token();
+    head_of(method, path, Some(scene.token()), more)
+}
+
+/// Formats the head of a request.
+pub(crate) fn head_of(method: &str, path: &str, token: Option<&str>, more: &str) -> String {
+    let token = token.map(|token| format!("Authorization: Bearer {token}\r\n"));
     format!(
-        "{method} {path} HTTP/1.1\r\nHost: host\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n{more}\r\n"
+        "{method} {path} HTTP/1.1\r\nHost: host\r\nConnection: close\r\n{}{more}\r\n",
+        token.unwrap_or_default()
     )
 }
 

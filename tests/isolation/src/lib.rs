@@ -5,12 +5,15 @@
 //! receive and hosts write is searched for marks. Hostile guests are in `frostline-behaviors`, hostile models
 //! in `frostline-hostile`, requests and images here.
 
+mod behavior;
 mod canary;
 mod case;
 mod exchange;
 mod floods;
+mod footprint;
 mod guests;
 mod images;
+mod knowledge;
 mod lost_lane;
 mod memory;
 mod mixture;
@@ -22,13 +25,15 @@ mod slow;
 mod tap;
 mod walks;
 
+pub use behavior::{behavior_cases, routes};
 pub use case::{AttackKind, Case, CaseResult, Expected};
+pub use footprint::Footprint;
 pub use lost_lane::{
     AttackedLog, AttemptResult, FORGED, LOGGED, is_simulation, lost_lane, lost_lane_logs, run_simulation,
     without_walls,
 };
 pub use memory::{BUDGET, MemoryPeak, Watch, memory_cases, row_cases};
-pub use mixture::{MixtureReport, mixture};
+pub use mixture::{MixtureReport, MixtureSettings, mixture};
 pub use neighbor::{Neighbor, distinct};
 pub use scene::Scene;
 pub use slow::{keep_lanes, slow_cases};
@@ -40,6 +45,7 @@ pub fn cases() -> Vec<Case> {
         models::all(),
         images::all(),
         requests::all(),
+        knowledge::all(),
         walks::all(),
     ]
     .concat()

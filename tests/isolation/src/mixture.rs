@@ -3,12 +3,13 @@
 
 use crate::case::Case;
 use crate::floods::{FLOODS, Flood};
+use crate::footprint::{CpuTimes, Footprint, Uncharged};
 use crate::memory::{BUDGET, MemoryPeak, Watch, wait_until_released};
 use crate::neighbor::Neighbor;
 use crate::scene::Scene;
-use anyhow::Result;
-use std::collections::BTreeMap;
-use std::fs;
+use crate::slow::keep_lanes;
+use anyhow::{Context, Result};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 use tokio::sync::watch::{self, Receiver};
@@ -20,11 +21,32 @@ const TENANTS: usize = 8;
 /// Interval for measuring the neighbor's rate, first alone and then with the other tenants.
 const RATE_INTERVAL: Duration = Duration::from_secs(10);
 
+/// Pause of a tenant after a refusal.
+const REFUSED_PAUSE: Duration = Duration::from_millis(50);
+
+/// Settings of a mixture.
+#[derive(Debug, Clone, Copy)]
+pub struct MixtureSettings {
+    /// Duration of the attacks.
+    pub span: Duration,
+    /// Time after the attacks within which the hosts must release everything.
+    pub grace: Duration,
+    /// Adds a tenant whose kernels cannot be interrupted.
+    pub slow_kernels: bool,
+}
+
 /// Result of a mixture.
 #[derive(Debug, Default)]
 pub struct MixtureReport {
     /// Number of completed cases and rounds of floods.
     pub completed: usize,
+    /// Names of the cases that were completed at least once.
+    pub tried: BTreeSet<String>,
+    /// Maximum anonymous memory on a host in addition to the idle base, the reservations and 64 MiB, in
+    /// bytes.
+    pub unowned_bytes: u64,
+    /// Part of the CPU time of work for tenants that no tenant was charged for.
+    pub uncharged_cpu_share: f64,
     /// Leaked bytes by kind and place.
     pub leaks: BTreeMap<String, u64>,
     /// Number of panics in the hosts' logs.
@@ -42,7 +64,7 @@ pub struct MixtureReport {
     pub neighbor_finished: usize,
     /// Errors of failed extractions.
     pub neighbor_failures: Vec<String>,
-    /// Memory and processes that remain for disconnected tenants.
+    /// Work, memory, threads, files and processes that remain for disconnected tenants.
     pub left_over: Vec<String>,
 }
 
@@ -54,12 +76,43 @@ struct NeighborResults {
     failures: Vec<String>,
 }
 
-/// Runs `cases` and floods for `span`.
+/// State of a host before the attacks.
+struct Idle {
+    footprint: Footprint,
+    cpu: CpuTimes,
+}
+
+impl Idle {
+    fn read(scene: &Scene) -> Result<Self> {
+        Ok(Self {
+            footprint: Footprint::read(scene)?,
+            cpu: CpuTimes::read(scene)?,
+        })
+    }
+}
+
+/// Tasks of a mixture, which end when `stop` is set.
+struct Tasks {
+    stop: watch::Sender<bool>,
+    acting: JoinSet<Acts>,
+    working: JoinSet<(usize, NeighborResults)>,
+    watching: JoinSet<(usize, Result<MemoryPeak>)>,
+}
+
+/// Acts of a tenant.
+#[derive(Debug, Default)]
+struct Acts {
+    completed: usize,
+    tried: BTreeSet<String>,
+}
+
+/// Runs `cases` and floods.
 ///
 /// # Errors
 /// Returns an error if the scene itself fails.
-pub async fn mixture(binary: &Path, cases: &[Case], span: Duration) -> Result<MixtureReport> {
-    let scene = Scene::start_crowded(binary, TENANTS + FLOODS.len(), BUDGET).await?;
+pub async fn mixture(binary: &Path, cases: &[Case], settings: MixtureSettings) -> Result<MixtureReport> {
+    let hostile = TENANTS + FLOODS.len() + usize::from(settings.slow_kernels);
+    let scene = Scene::start_crowded(binary, hostile, BUDGET).await?;
     let neighbors = [
         Neighbor::start(&scene).await?,
         Neighbor::start(&scene.on(1)).await?,
@@ -67,49 +120,91 @@ pub async fn mixture(binary: &Path, cases: &[Case], span: Duration) -> Result<Mi
     // Measured concurrently, because both hosts share one machine.
     let (first, second) = tokio::join!(rate_alone(&neighbors[0]), rate_alone(&neighbors[1]));
     let alone = [first?, second?];
-    let (stop, stopped) = watch::channel(false);
-    let (mut actors, mut working, mut watching) = (JoinSet::new(), JoinSet::new(), JoinSet::new());
-    let hostile = scene.actors().take(TENANTS + FLOODS.len());
-    for (number, actor) in hostile.enumerate() {
-        let stopped = stopped.clone();
-        match number.checked_sub(TENANTS).and_then(|number| FLOODS.get(number)) {
-            Some(flood) => actors.spawn(run_flood(actor, *flood, stopped)),
-            None => actors.spawn(run_cases(actor, cases.to_vec(), number, stopped)),
-        };
-    }
-    for neighbor in neighbors {
-        working.spawn(work(neighbor, stopped.clone()));
-    }
-    for host in [0, 1] {
-        let (scene, stopped) = (scene.on(host), stopped.clone());
-        watching.spawn(async move { Watch::run(&scene, stopped).await });
-    }
-    tokio::time::sleep(span).await;
+    let idle = [Idle::read(&scene)?, Idle::read(&scene.on(1))?];
+    let mut tasks = Tasks::start(&scene, cases, neighbors);
+    tokio::time::sleep(settings.span).await;
     // This cannot fail, because all tasks still listen.
-    let _ = stop.send(true);
+    let _ = tasks.stop.send(true);
     let mut mixed = MixtureReport {
-        completed: actors.join_all().await.into_iter().sum(),
         neighbor_ratio: f64::INFINITY,
         neighbor_slowest_span: f64::INFINITY,
         ..MixtureReport::default()
     };
-    for (work, alone) in working.join_all().await.into_iter().zip(alone) {
-        mixed.neighbor_worked(work, alone);
+    while let Some(acts) = tasks.acting.join_next().await {
+        let acts = acts?;
+        mixed.completed += acts.completed;
+        mixed.tried.extend(acts.tried);
     }
-    for seen in watching.join_all().await {
-        let MemoryPeak { held, anonymous } = seen?;
-        let over = held.max(anonymous.unwrap_or(0)).saturating_sub(BUDGET);
-        mixed.over_budget = mixed.over_budget.max(over);
+    for (host, work) in tasks.working.join_all().await {
+        let alone = alone.get(host).context("no such host")?;
+        mixed.neighbor_worked(work, alone / (hostile + 1) as f64);
     }
-    mixed.left_over = left_over(&scene).await?;
+    for (host, peak) in tasks.watching.join_all().await {
+        let idle = idle.get(host).context("no such host")?;
+        mixed.used_memory(&peak?, &idle.footprint);
+    }
+    mixed.left_over = left_over(&scene, &idle, settings.grace).await?;
+    let mut uncharged = Uncharged::default();
+    for (host, idle) in idle.iter().enumerate() {
+        uncharged = uncharged + CpuTimes::read(&scene.on(host))?.uncharged_since(&idle.cpu);
+    }
+    mixed.uncharged_cpu_share = uncharged.share();
     mixed.leaks = scene.take_leaks()?;
     mixed.panics = scene.panics()?;
     Ok(mixed)
 }
 
+impl Tasks {
+    /// Starts the hostile tenants, the neighbor on each host and a watch of each host. Hostile tenants run
+    /// cases, floods and, if there is another one, slow kernels.
+    fn start(scene: &Scene, cases: &[Case], neighbors: [Neighbor; 2]) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let mut tasks = Self {
+            stop,
+            acting: JoinSet::new(),
+            working: JoinSet::new(),
+            watching: JoinSet::new(),
+        };
+        let neighbor = scene.neighbor();
+        for (number, actor) in scene.actors().enumerate() {
+            let stopped = stopped.clone();
+            if actor.name() == neighbor.name() {
+                continue;
+            }
+            match number.checked_sub(TENANTS) {
+                None => tasks
+                    .acting
+                    .spawn(run_cases(actor, cases.to_vec(), number, stopped)),
+                Some(number) => match FLOODS.get(number) {
+                    Some(flood) => tasks.acting.spawn(run_flood(actor, *flood, stopped)),
+                    None => tasks.acting.spawn(run_slow_kernels(actor, stopped)),
+                },
+            };
+        }
+        for (host, neighbor) in neighbors.into_iter().enumerate() {
+            let working = stopped.clone();
+            tasks
+                .working
+                .spawn(async move { (host, work(neighbor, working).await) });
+            let scene = scene.on(host);
+            let stopped = stopped.clone();
+            tasks
+                .watching
+                .spawn(async move { (host, Watch::run(&scene, stopped).await) });
+        }
+        tasks
+    }
+}
+
 impl MixtureReport {
-    fn neighbor_worked(&mut self, work: NeighborResults, alone: f64) {
-        let fair = alone / (TENANTS + FLOODS.len() + 1) as f64;
+    fn used_memory(&mut self, peak: &MemoryPeak, idle: &Footprint) {
+        let over = peak.held.max(peak.anonymous.unwrap_or(0)).saturating_sub(BUDGET);
+        self.over_budget = self.over_budget.max(over);
+        self.unowned_bytes = self.unowned_bytes.max(peak.beyond(idle));
+    }
+
+    /// Adds the results on a host at which the fair share is `fair` images per second.
+    fn neighbor_worked(&mut self, work: NeighborResults, fair: f64) {
         let mean = work.rates.iter().sum::<f64>() / work.rates.len() as f64;
         let slowest = work.rates.iter().copied().fold(f64::INFINITY, f64::min);
         // The mean is NaN if no interval was completed.
@@ -129,13 +224,17 @@ async fn rate_alone(neighbor: &Neighbor) -> Result<f64> {
     neighbor.rate(RATE_INTERVAL).await
 }
 
-/// Runs cases repeatedly and returns the number of completed cases. Each tenant starts with a different case.
-/// Results are not checked, because errors may differ under load.
-async fn run_cases(scene: Scene, cases: Vec<Case>, number: usize, mut stopped: Receiver<bool>) -> usize {
-    let (mut acts, first) = (0, number * cases.len() / TENANTS);
+/// Runs cases repeatedly. Each tenant starts with a different case. Results are not checked, because errors
+/// may differ under load.
+async fn run_cases(scene: Scene, cases: Vec<Case>, number: usize, mut stopped: Receiver<bool>) -> Acts {
+    let mut acts = Acts::default();
+    let first = number * cases.len() / TENANTS;
     let act = async {
         for case in cases.iter().cycle().skip(first) {
-            acts += usize::from(case.run(&scene).await.is_ok());
+            if case.run(&scene).await.is_ok() {
+                acts.completed += 1;
+                acts.tried.insert(case.name.clone());
+            }
         }
     };
     tokio::select! {
@@ -145,23 +244,39 @@ async fn run_cases(scene: Scene, cases: Vec<Case>, number: usize, mut stopped: R
     acts
 }
 
-/// Runs a flood repeatedly and returns the number of rounds.
-async fn run_flood(scene: Scene, flood: Flood, mut stopped: Receiver<bool>) -> usize {
-    let mut rounds = 0;
+/// Runs a flood repeatedly. Counts the rounds.
+async fn run_flood(scene: Scene, flood: Flood, mut stopped: Receiver<bool>) -> Acts {
+    let mut acts = Acts::default();
     let act = async {
         loop {
             // Refusing a flood is correct.
-            if flood(&scene, rounds).await.is_err() {
-                tokio::time::sleep(Duration::from_millis(50)).await;
+            if flood(&scene, acts.completed).await.is_err() {
+                tokio::time::sleep(REFUSED_PAUSE).await;
             }
-            rounds += 1;
+            acts.completed += 1;
         }
     };
     tokio::select! {
         () = act => {}
         _ = stopped.wait_for(|stopped| *stopped) => {}
     }
-    rounds
+    acts
+}
+
+/// Runs kernels that cannot be interrupted.
+async fn run_slow_kernels(scene: Scene, mut stopped: Receiver<bool>) -> Acts {
+    let act = async {
+        loop {
+            // The host may refuse the tenant for a while.
+            let _ = keep_lanes(&scene).await;
+            tokio::time::sleep(REFUSED_PAUSE).await;
+        }
+    };
+    tokio::select! {
+        () = act => {}
+        _ = stopped.wait_for(|stopped| *stopped) => {}
+    }
+    Acts::default()
 }
 
 /// Extracts until stopped and records the rate of each interval.
@@ -183,33 +298,16 @@ async fn work(neighbor: Neighbor, stopped: Receiver<bool>) -> NeighborResults {
     work
 }
 
-/// Returns memory that the hosts still hold for disconnected tenants, and guest compilers that are still
-/// running.
-async fn left_over(scene: &Scene) -> Result<Vec<String>> {
+/// Returns what the hosts still hold for disconnected tenants, who have left `grace` before.
+async fn left_over(scene: &Scene, idle: &[Idle; 2], grace: Duration) -> Result<Vec<String>> {
     let mut left = Vec::new();
-    for actor in scene.actors() {
-        for host in [0, 1] {
-            let actor = actor.on(host);
-            left.extend(
-                wait_until_released(&actor)
-                    .await
-                    .err()
-                    .map(|error| format!("{}: {error}", actor.name())),
-            );
+    for (host, idle) in idle.iter().enumerate() {
+        let of_host = Footprint::left_over(&scene.on(host), &idle.footprint, grace).await?;
+        left.extend(of_host.into_iter().map(|what| format!("host {host}: {what}")));
+        for actor in scene.actors() {
+            let released = wait_until_released(&actor.on(host)).await;
+            left.extend(released.err().map(|error| format!("{}: {error}", actor.name())));
         }
-    }
-    for host in [0, 1] {
-        let compiling = |process: &u32| {
-            let words = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-            String::from_utf8_lossy(&words).contains("compile-guest")
-        };
-        let processes = scene.on(host).processes()?;
-        left.extend(
-            processes
-                .into_iter()
-                .filter(compiling)
-                .map(|process| format!("the compiler {process}")),
-        );
     }
     Ok(left)
 }

@@ -116,6 +116,31 @@ impl Neighbor {
         }
     }
 
+    /// Extracts until `stop` is set, and retries requests that the host refuses or interrupts. Returns the
+    /// number of retries.
+    ///
+    /// # Errors
+    /// Returns an error if the activations differ from the first ones, or if no request succeeds for minutes.
+    pub async fn work_with_retries(&self, stop: watch::Receiver<bool>) -> Result<usize> {
+        let mut retries = 0;
+        let mut until = Instant::now() + BUSY_TIMEOUT;
+        loop {
+            let last = *stop.borrow();
+            match self.check().await {
+                Ok(_) => until = Instant::now() + BUSY_TIMEOUT,
+                Err(error) if Instant::now() < until && error.is::<ClientError>() => {
+                    retries += 1;
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            if last {
+                return Ok(retries);
+            }
+        }
+    }
+
     /// Measures the rate in images per second.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ mod tls;
 mod world;
 
 use crate::canary::{Secret, Viewer};
+use crate::footprint::Footprint;
 use anyhow::{Context, Result, ensure};
 use frostline_client::{HostClient, Token};
 use serde_json::Value;
@@ -15,7 +16,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 pub(crate) use world::backbone;
-use world::{Host, NEIGHBOR, SHARED, Tenant, World};
+use world::{Host, NEIGHBOR, SHARED, Tenant, World, activity, metrics};
 
 /// Time within which the second host must know all tenants. It reads the state every few seconds.
 const SECOND_HOST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -197,6 +198,15 @@ impl Scene {
         Ok(output)
     }
 
+    /// Reads the host's current activity.
+    pub(crate) fn activity(&self) -> Result<Value> {
+        let activity = activity(&self.socket()?)?;
+        self.world
+            .canaries
+            .inspect(Viewer::Operator, "admin output", &activity);
+        Ok(serde_json::from_slice(&activity)?)
+    }
+
     /// Creates a client for the acting tenant, with separate connections.
     ///
     /// # Errors
@@ -261,7 +271,7 @@ impl Scene {
 
     /// True if the acting tenant has running or queued extractions.
     pub(crate) fn has_work(&self) -> Result<bool> {
-        let top = self.admin(&["top", "--once"])?;
+        let top = self.activity()?;
         let tenants = top
             .get("tenants")
             .and_then(Value::as_array)
@@ -271,6 +281,29 @@ impl Scene {
             .find(|entry| entry.get("name").and_then(Value::as_str) == Some(self.name()));
         let number = |key: &str| found.and_then(|entry| entry.get(key)?.as_u64()).unwrap_or(0);
         Ok(number("running") + number("queued") > 0)
+    }
+
+    /// Reads the resources that the host holds.
+    ///
+    /// # Errors
+    /// Returns an error without `/proc` or if the admin command fails.
+    pub fn footprint(&self) -> Result<Footprint> {
+        Footprint::read(self)
+    }
+
+    /// Waits up to `grace` until the host holds no more than when it was `idle`, and lists what it still
+    /// holds.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`Scene::footprint`].
+    pub async fn left_over(&self, idle: &Footprint, grace: Duration) -> Result<Vec<String>> {
+        Footprint::left_over(self, idle, grace).await
+    }
+
+    /// Scrapes the host's metrics, including those by tenant.
+    pub(crate) fn tenant_metrics(&self) -> Result<String> {
+        let address = self.host()?.process.metrics_address();
+        Ok(String::from_utf8(metrics(address.context("no metrics port")?)?)?)
     }
 
     /// Returns the host's process ID.

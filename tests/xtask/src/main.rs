@@ -43,7 +43,7 @@ Usage: cargo xtask <command>
   lint       check formatting, clippy, dependency rules, import cycles, names, links, tables, and licenses with cargo-deny
   structure  print lines, functions, import cycles and public names per crate: cargo xtask structure [FOLDER]
   reference  write the reference of commands, settings, metrics and routes (--check: fail if it is stale)
-  fuzz       run the fuzz targets, 30 s each: cargo xtask fuzz [--seconds N] [TARGET..]
+  fuzz       run the fuzz targets, 30 s each: cargo xtask fuzz [--seconds N] [--keep] [TARGET..]
   guests     build the guests from source (--check: fail if the committed component is stale)
   dist       write the artifacts of a release to dist/: cargo xtask dist [tarball|wheel|deb|image|chart|sbom..]
              (--profile dev: unoptimized)

@@ -2,6 +2,7 @@
 
 use super::decision::StageFigures;
 use super::needs::Missed;
+use super::own::OwnRate;
 use super::stages::StageState;
 use super::{Device, LaneActivity};
 use std::collections::VecDeque;
@@ -98,6 +99,11 @@ impl<S: Clone + Eq + Hash> Device<S> {
         self.stages
             .iter()
             .map(|known| (&known.stage, self.figures(known)))
+    }
+
+    /// Rates of the stages that executed rows of `tenant`, measured with these rows.
+    pub fn rates_of(&self, tenant: &str) -> impl Iterator<Item = (&S, OwnRate)> {
+        self.own_rates.of(tenant, self.rules.tolerance)
     }
 
     fn figures(&self, known: &StageState<S>) -> StageFigures {

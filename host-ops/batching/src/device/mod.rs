@@ -19,6 +19,7 @@ mod decision;
 mod figures;
 mod lane;
 mod needs;
+mod own;
 mod place;
 mod preparing;
 mod queue;
@@ -34,10 +35,12 @@ mod work;
 
 pub use decision::{Awaited, Decision, Part, PartOutcome, Run, StageFigures, Verdict};
 pub use figures::{Error95, Predictions};
+pub use own::OwnRate;
 pub use work::{BatchEnd, DeviceRules, LaneMemory, MemoryEstimate, MemoryUsage, QueueFull, TIME_SLICE, Work};
 
 use frostline_tensor::ExecutionTerms;
 use lane::{Lane, LaneActivity};
+use own::OwnRates;
 use preparing::Preparing;
 use queue::{Entry, Queue};
 use stages::{StageId, Stages};
@@ -60,6 +63,7 @@ pub struct Device<S> {
     preparing: Vec<Option<Preparing>>,
     /// Recently active tenants.
     active: BTreeMap<Arc<str>, short::Activity>,
+    own_rates: OwnRates<S>,
 }
 
 /// Result of [`Device::remove`].
@@ -93,6 +97,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
             device_time: BTreeMap::new(),
             preparing: (0..rules.preparations).map(|_| None).collect(),
             active: BTreeMap::new(),
+            own_rates: OwnRates::new(),
         }
     }
 

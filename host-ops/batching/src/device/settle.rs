@@ -150,6 +150,12 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 if !running.cold || known.rate.per_row(running.rows).is_none() {
                     known.rate.note(running.rows, time);
                 }
+                let per_row = time.div_f64(running.rows.max(1) as f64);
+                for payer in &running.payers {
+                    let time = per_row.mul_f64(payer.rows as f64);
+                    self.own_rates
+                        .note(&payer.tenant, &known.stage, payer.rows, time, running.cold);
+                }
                 match taken.peak {
                     Some(peak) => {
                         let grown = peak.saturating_sub(running.before);

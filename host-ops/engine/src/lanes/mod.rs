@@ -31,6 +31,8 @@ pub use source::StageSource;
 pub use stats::LaneStats;
 
 use crate::{EngineError, library};
+use frostline_batching::device::OwnRate;
+#[cfg(test)]
 use frostline_batching::device::StageFigures;
 use frostline_tensor::{BoxFuture, ExecutionTerms, GraphExecutor, OpError, Stage, Tensor};
 use parking_lot::Mutex;
@@ -103,8 +105,14 @@ impl Lanes {
         self.lanes
     }
 
-    /// Returns the measurements of recently submitted stages.
-    pub fn stage_figures(&self) -> Vec<(Stage, StageFigures)> {
+    /// Returns the rates of stages that executed rows of `tenant`, measured with these rows only.
+    pub fn rates_of(&self, tenant: &str) -> Vec<(Stage, OwnRate)> {
+        self.shared.rates_of(tenant)
+    }
+
+    /// Returns the measurements of recently submitted stages of all tenants.
+    #[cfg(test)]
+    pub(crate) fn stage_figures(&self) -> Vec<(Stage, StageFigures)> {
         self.shared.figures()
     }
 

@@ -8,6 +8,8 @@ use super::source::Networks;
 use super::state::{Outcomes, Phase, State};
 use super::{LaneStats, LanesConfig, StageSource};
 use crate::{Interrupt, InterruptCause};
+use frostline_batching::device::OwnRate;
+#[cfg(test)]
 use frostline_batching::device::StageFigures;
 use frostline_batching::{Kind, Memory, OutOfBudget, Reserved};
 use frostline_tensor::{OpError, Stage};
@@ -92,6 +94,13 @@ impl Shared {
         }
     }
 
+    pub(super) fn rates_of(&self, tenant: &str) -> Vec<(Stage, OwnRate)> {
+        let state = self.state.lock();
+        let all = state.device.rates_of(tenant);
+        all.map(|(stage, rate)| (stage.clone(), rate)).collect()
+    }
+
+    #[cfg(test)]
     pub(super) fn figures(&self) -> Vec<(Stage, StageFigures)> {
         let state = self.state.lock();
         let all = state.device.stages();

@@ -136,12 +136,13 @@ impl ExtractionState {
         Ok(Some(rows))
     }
 
-    /// Waits for the next grant. The size depends on the current measurements of the stage.
+    /// Waits for the next grant. The size depends on the current rate of the tenant's own rows.
     async fn wait_for_grant(&self, size: &GrantSize) -> Result<Grant, Refusal> {
-        let stages = self.caller.machine().lanes.stage_figures().into_iter();
-        let mut figures = stages.filter(|(stage, _)| size.stage.as_ref() == Some(stage));
-        let figures = figures.next().map(|(_, figures)| figures);
-        let samples = self.remaining.lock().len().clamp(1, size.samples(figures));
+        let tenant = &self.caller.tenant().name;
+        let own = self.caller.machine().lanes.rates_of(tenant).into_iter();
+        let mut own = own.filter(|(stage, _)| size.stage.as_ref() == Some(stage));
+        let rate = own.next().map(|(_, rate)| rate);
+        let samples = self.remaining.lock().len().clamp(1, size.samples(rate));
         let limit = if self.has_grant.load(Ordering::Relaxed) {
             self.caller.tenant().quota.wall()
         } else {

@@ -1,6 +1,6 @@
 //! Number of samples per grant, and the memory to reserve for them.
 
-use frostline_batching::device::{StageFigures, TIME_SLICE};
+use frostline_batching::device::{OwnRate, TIME_SLICE};
 use frostline_tensor::{Shape, Stage, Terms};
 use frostline_wire::{Encoding, ExtractionRequest, Values};
 
@@ -54,15 +54,14 @@ impl GrantSize {
         }
     }
 
-    /// Returns the size of the next grant in samples, 1 or more. `known` contains the measurements of the
-    /// stage. A grant contains a time slice of work for a lane: less would leave the lane idle, and more
+    /// Returns the size of the next grant in samples, 1 or more. `known` is the rate of the tenant's own rows,
+    /// so that the size does not show what other tenants run. A grant contains a time slice of work for a lane: less would leave the lane idle, and more
     /// would hold memory without benefit. The number is a multiple of the fixed batch size, or else of the
     /// efficient batch if that fits.
-    pub(super) fn samples(&self, known: Option<StageFigures>) -> usize {
+    pub(super) fn samples(&self, known: Option<OwnRate>) -> usize {
         let efficient = known.map_or(1, |known| known.efficient_batch.max(1));
-        let seconds = known.and_then(|known| known.seconds_per_row);
-        let time_slice = seconds.map_or(DEFAULT_GRANT, |seconds| {
-            (TIME_SLICE.as_secs_f64() / seconds.max(1e-6)) as usize
+        let time_slice = known.map_or(DEFAULT_GRANT, |known| {
+            (TIME_SLICE.as_secs_f64() / known.seconds_per_row.max(1e-6)) as usize
         });
         let target = time_slice.max(efficient).clamp(1, self.max_samples.max(1));
         let batch = self.terms.fixed_batch.unwrap_or(efficient).max(1);
@@ -120,16 +119,10 @@ mod tests {
         GrantSize::new(None, 1000, &[10, 10], &request, 64)
     }
 
-    fn known(seconds: f64, efficient: usize) -> Option<StageFigures> {
-        Some(StageFigures {
-            seconds_per_row: Some(seconds),
+    fn known(seconds: f64, efficient: usize) -> Option<OwnRate> {
+        Some(OwnRate {
+            seconds_per_row: seconds,
             efficient_batch: efficient,
-            session: 0,
-            fixed: 0,
-            per_row: 0,
-            margin: 0.0,
-            lanes: 0,
-            waiting: 0,
         })
     }
 

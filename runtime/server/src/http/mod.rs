@@ -19,6 +19,7 @@ mod profiles;
 mod proxy;
 mod receive;
 mod references;
+mod request_head;
 mod routes;
 mod status;
 mod strangers;
@@ -29,6 +30,7 @@ mod uploads;
 
 pub(crate) use admin::AdminTokens;
 pub(crate) use connections::{MAX_ADMIN_CONNECTIONS, Port, serve, serve_admin};
+pub use request_head::RequestHead;
 pub use routes::{Access, ROUTES, RequestBody, Route};
 
 use crate::refusal::Refusal;

@@ -242,7 +242,7 @@ pub(super) async fn load(caller: Caller) -> Result<Answer, Refusal> {
     Answer::json(&load, answer_memory)
 }
 
-/// Returns the measurements for all stages of the caller's models and shared models.
+/// Returns the rates of the caller's own rows, for stages of the caller's models and shared models.
 fn stages(caller: &Caller) -> Vec<StageLoad> {
     let listed = [caller.models().list(), caller.shared_models().list()];
     let usable: HashSet<String> = listed
@@ -250,19 +250,17 @@ fn stages(caller: &Caller) -> Vec<StageLoad> {
         .flatten()
         .map(|(_, version)| version.sha256.clone())
         .collect();
-    let mut known = caller.machine().lanes.stage_figures();
+    let mut known = caller.machine().lanes.rates_of(&caller.tenant().name);
     // If a network has several variants, the one that the stock guest uses comes first.
     known.sort_by_key(|(stage, _)| (!stage.precision.is_full(), stage.pixels.is_none()));
     let loads = known
         .into_iter()
-        .filter_map(|(Stage { model, from, to, .. }, figures)| {
-            Some(StageLoad {
-                efficient_batch: figures.efficient_batch as u64,
-                seconds_per_row: figures.seconds_per_row?,
-                model,
-                from,
-                to,
-            })
+        .map(|(Stage { model, from, to, .. }, rate)| StageLoad {
+            efficient_batch: rate.efficient_batch as u64,
+            seconds_per_row: rate.seconds_per_row,
+            model,
+            from,
+            to,
         });
     loads.filter(|stage| usable.contains(&stage.model)).collect()
 }

@@ -6,7 +6,7 @@ use frostline_engine::{Session, SessionOptions};
 use frostline_images::DecodeLimits;
 use frostline_tensor::{Data, OpErrorCode, PixelSpec, Tensor};
 use frostline_wire::{
-    Compression, Encoding, ErrorClass, ExtractionRequest, RowFormat, Values, object_digest,
+    Compression, Encoding, ErrorClass, ExtractionRequest, Load, RowFormat, Values, object_digest,
 };
 use http::StatusCode;
 
@@ -124,6 +124,25 @@ async fn every_split_matches_local_results_over_both_protocols() {
         "the wait is reported even if it is zero"
     );
     assert!(load.memory.is_some_and(|memory| memory.held <= memory.budget));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_load_shows_only_stages_with_own_rows() {
+    let test = TestHost::start().await;
+    test.photos(2);
+    let (guest, model) = test.upload().await;
+    let neighbor = test.tenant("neighbor", &[]).await;
+    assert_eq!(neighbor.upload().await.1, model, "both tenants have the network");
+    let mut request = test.request("classes", 2);
+    (request.guest, request.model) = (Some(guest), Some(model.clone()));
+    all(&test.client, &request, RowFormat::F32(vec![4])).await;
+    test.wait_until_idle().await;
+    let stage = |load: Load| load.stage(&model.sha256, "classes").is_some();
+    assert!(stage(test.load().await));
+    assert!(!stage(neighbor.get("/v1/load").await.1));
+    all(&neighbor, &request, RowFormat::F32(vec![4])).await;
+    test.wait_until_idle().await;
+    assert!(stage(neighbor.get("/v1/load").await.1));
 }
 
 #[tokio::test(flavor = "multi_thread")]

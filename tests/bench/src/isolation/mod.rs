@@ -10,8 +10,8 @@ use crate::report::{Report, median, quantile};
 use crate::run::binary;
 use anyhow::{Context, Result};
 use frostline_isolation::{
-    AttackKind, Case, MixtureReport, Neighbor, Scene, cases, compiled_guests, keep_lanes, memory_cases,
-    mixture, row_cases, slow_cases,
+    AttackKind, Case, MixtureReport, MixtureSettings, Neighbor, Scene, behavior_cases, cases,
+    compiled_guests, keep_lanes, memory_cases, mixture, row_cases, slow_cases,
 };
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -44,6 +44,13 @@ const FAIR: f64 = 0.5;
 const MIXTURE: Duration = Duration::from_secs(600);
 const QUICK_MIXTURE: Duration = Duration::from_secs(30);
 
+/// Duration of the mixture with kernels that cannot be interrupted. Long enough for the host to pause the
+/// tenant several times.
+const SLOW_MIXTURE: Duration = Duration::from_secs(180);
+
+/// Time after which a host must hold nothing for clients that have left.
+const GRACE: Duration = Duration::from_secs(15);
+
 const MIB: f64 = (1 << 20) as f64;
 
 /// A contained case with the measured duration.
@@ -64,6 +71,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         slow_kernels(report, &scene, &neighbor).await?;
         drop((neighbor, scene));
         run_mixture(report).await?;
+        run_slow_mixture(report).await?;
         walls::run(report, &binary()?).await?;
         capacity::run(report).await
     })?;
@@ -227,48 +235,101 @@ async fn neighbor_rates(
     Ok(())
 }
 
-/// Runs all cases and floods at once, next to a neighbor whose extractions must finish with correct results.
+/// Runs all cases, behaviors and floods at once, next to a neighbor whose extractions must finish with correct
+/// results.
 async fn run_mixture(report: &mut Report) -> Result<()> {
-    let span = if report.quick() { QUICK_MIXTURE } else { MIXTURE };
-    let all = [
+    let settings = MixtureSettings {
+        span: if report.quick() { QUICK_MIXTURE } else { MIXTURE },
+        grace: GRACE,
+        slow_kernels: false,
+    };
+    let cases = all_cases();
+    let mixed = mixture(&binary()?, &cases, settings).await?;
+    let minutes = settings.span.as_secs_f64() / 60.0;
+    print_mixture(&mixed, minutes);
+    let behaviors = behavior_cases();
+    let is_tried = |case: &&Case| mixed.tried.contains(&case.name);
+    let tried = behaviors.iter().filter(is_tried).count();
+    println!(
+        "{} of {} cases completed, {tried} of {} behaviors on routes; without an owner: up to {:.0} MiB, {:.1} % of the CPU time\n",
+        mixed.tried.len(),
+        cases.len(),
+        behaviors.len(),
+        mixed.unowned_bytes as f64 / MIB,
+        mixed.uncharged_cpu_share * 100.0
+    );
+    report.set("foreign_bytes", mixed.leaks.values().sum::<u64>());
+    report.set("mixture_minutes", minutes);
+    report.set("mixture_cases", cases.len());
+    report.set("mixture_acts", mixed.completed);
+    report.set("route_behaviors", behaviors.len());
+    report.set("route_behaviors_tried", tried);
+    report.set("mixture_panics", mixed.panics);
+    report.set("mixture_over_budget_mib", mixed.over_budget as f64 / MIB);
+    report.set("unowned_bytes_max", mixed.unowned_bytes);
+    report.set("uncharged_cpu_share", mixed.uncharged_cpu_share);
+    report.set("mixture_neighbour_ratio_min", mixed.neighbor_ratio);
+    report.set(
+        "mixture_neighbour_slowest_span_ratio",
+        mixed.neighbor_slowest_span,
+    );
+    report.set(
+        "mixture_neighbour_finished",
+        mixed.neighbor_finished == mixed.neighbor_began,
+    );
+    report.set("mixture_left_over", mixed.left_over.len());
+    Ok(())
+}
+
+/// Runs the mixture with an additional tenant whose kernels cannot be interrupted.
+async fn run_slow_mixture(report: &mut Report) -> Result<()> {
+    let settings = MixtureSettings {
+        span: if report.quick() {
+            QUICK_MIXTURE
+        } else {
+            SLOW_MIXTURE
+        },
+        grace: GRACE,
+        slow_kernels: true,
+    };
+    let cases = [all_cases(), slow_cases()].concat();
+    let mixed = mixture(&binary()?, &cases, settings).await?;
+    println!("with kernels that cannot be interrupted:");
+    print_mixture(&mixed, settings.span.as_secs_f64() / 60.0);
+    report.set(
+        "mixture_neighbour_slowest_span_ratio_slow_kernels",
+        mixed.neighbor_slowest_span,
+    );
+    report.set("foreign_bytes_slow_kernels", mixed.leaks.values().sum::<u64>());
+    report.set("mixture_left_over_slow_kernels", mixed.left_over.len());
+    Ok(())
+}
+
+fn all_cases() -> Vec<Case> {
+    [
         cases(),
         compiled_guests(),
         memory_cases(),
         row_cases(),
-        slow_cases(),
-    ];
-    let cases = all.concat();
-    let mixed = mixture(&binary()?, &cases, span).await?;
-    let MixtureReport {
-        completed,
-        leaks,
-        panics,
-        over_budget,
-        neighbor_ratio,
-        neighbor_slowest_span,
-        neighbor_began,
-        neighbor_finished,
-        neighbor_failures,
-        left_over,
-    } = mixed;
+        behavior_cases(),
+    ]
+    .concat()
+}
+
+fn print_mixture(mixed: &MixtureReport, minutes: f64) {
     println!(
-        "{completed} cases and floods in {:.1} min: the neighbor finished {neighbor_finished} of {neighbor_began} extractions at {neighbor_ratio:.2} of the fair share ({neighbor_slowest_span:.2} in the slowest ten seconds)",
-        span.as_secs_f64() / 60.0
+        "{} cases and floods in {minutes:.1} min: the neighbor finished {} of {} extractions at {:.2} of the fair share ({:.2} in the slowest ten seconds)",
+        mixed.completed,
+        mixed.neighbor_finished,
+        mixed.neighbor_began,
+        mixed.neighbor_ratio,
+        mixed.neighbor_slowest_span
     );
-    for trouble in neighbor_failures.iter().chain(&left_over) {
+    for trouble in mixed.neighbor_failures.iter().chain(&mixed.left_over) {
         println!("    {trouble}");
     }
-    for (what, bytes) in &leaks {
+    for (what, bytes) in &mixed.leaks {
         println!("    {bytes} bytes: {what}");
     }
     println!();
-    report.set("foreign_bytes", leaks.values().sum::<u64>());
-    report.set("mixture_minutes", span.as_secs_f64() / 60.0);
-    report.set("mixture_panics", panics);
-    report.set("mixture_over_budget_mib", over_budget as f64 / MIB);
-    report.set("mixture_neighbour_ratio_min", neighbor_ratio);
-    report.set("mixture_neighbour_slowest_span_ratio", neighbor_slowest_span);
-    report.set("mixture_neighbour_finished", neighbor_finished == neighbor_began);
-    report.set("mixture_left_over", left_over.len());
-    Ok(())
 }

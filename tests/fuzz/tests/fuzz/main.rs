@@ -8,6 +8,9 @@ use frostline_fuzz::{Mutator, TARGETS, Target};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+/// Maximum size of a committed corpus in bytes.
+const CORPUS_BYTES: usize = 1 << 20;
+
 /// Default seed of the mutator.
 const START: u64 = 4;
 
@@ -24,6 +27,11 @@ fn image_decoder() {
 #[test]
 fn key_scoping() {
     exercise("key_scoping");
+}
+
+#[test]
+fn request_head() {
+    exercise("request_head");
 }
 
 #[test]
@@ -73,6 +81,7 @@ fn every_target_is_exercised_and_has_its_binary() {
             "key_scoping",
             "model_run",
             "onnx_reader",
+            "request_head",
             "request_parser",
             "shard_index",
             "upload_validation",
@@ -81,10 +90,24 @@ fn every_target_is_exercised_and_has_its_binary() {
     );
 }
 
+#[test]
+fn every_target_has_a_small_corpus() {
+    for target in TARGETS {
+        let corpus = target.corpus().unwrap();
+        let bytes: usize = corpus.iter().map(Vec::len).sum();
+        assert!(
+            !corpus.is_empty() && bytes < CORPUS_BYTES,
+            "{}: {bytes} bytes",
+            target.name
+        );
+    }
+}
+
 fn exercise(name: &str) {
     let target = TARGETS.iter().find(|target| target.name == name).unwrap();
-    let seeds = (target.seeds)();
+    let mut seeds = (target.seeds)();
     assert!(!seeds.is_empty());
+    seeds.extend(target.corpus().unwrap_or_default());
     if let Some(folder) = std::env::var_os("FROSTLINE_FUZZ_SEEDS") {
         write_seeds(&seeds, PathBuf::from(folder).join(name));
     }

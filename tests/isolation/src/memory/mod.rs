@@ -16,6 +16,7 @@ use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+pub(crate) use watch::unreserved;
 pub use watch::{MemoryPeak, Watch};
 
 /// Memory budget in bytes for these cases. It is slightly larger than the largest row that must be served.
@@ -194,7 +195,7 @@ pub(crate) fn write_shared(root: &Path) -> Result<()> {
 pub(crate) async fn wait_until_released(scene: &Scene) -> Result<()> {
     let until = Instant::now() + RELEASE_TIMEOUT;
     loop {
-        let top = scene.admin(&["top", "--once"])?;
+        let top = scene.activity()?;
         let held = watch::held_by(&top, scene.name())?;
         if held == 0 && !scene.has_work()? {
             return Ok(());

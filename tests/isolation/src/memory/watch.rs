@@ -1,5 +1,6 @@
 //! Measures the memory of a host, using the ledger and the system.
 
+use crate::footprint::{ALLOWED_BYTES, Footprint};
 use crate::scene::Scene;
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -20,6 +21,17 @@ pub struct MemoryPeak {
     pub held: u64,
     /// Anonymous memory of the host and all child processes, or `None` without `/proc`.
     pub anonymous: Option<u64>,
+    /// Anonymous memory without a reservation, or 0 without `/proc`. Memory only counts if it exceeds the
+    /// reservations before and after a polling interval for the whole interval, because the system and the
+    /// ledger cannot be read at the same moment.
+    pub unreserved: u64,
+}
+
+impl MemoryPeak {
+    /// Returns the anonymous memory in addition to the idle base, the reservations and 64 MiB, in bytes.
+    pub fn beyond(&self, idle: &Footprint) -> u64 {
+        self.unreserved.saturating_sub(idle.unreserved + ALLOWED_BYTES)
+    }
 }
 
 /// Polls the memory of a host.
@@ -32,13 +44,21 @@ impl Watch {
     /// Returns an error if an admin command fails.
     pub async fn run(scene: &Scene, stop: Receiver<bool>) -> Result<MemoryPeak> {
         let mut most = MemoryPeak::default();
+        let mut top = scene.activity()?;
         loop {
             let last = *stop.borrow();
-            most.held = most.held.max(held(&scene.admin(&["top", "--once"])?)?);
+            let reserved_before = reserved(&top)?;
+            let mut least = None;
             for _ in 0..SYSTEM_POLLS {
-                most.anonymous = most.anonymous.max(anonymous_of(scene.process()?));
+                let anonymous = anonymous_of(scene.process()?);
+                most.anonymous = most.anonymous.max(anonymous);
+                least = [least, anonymous].into_iter().flatten().min();
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
+            top = scene.activity()?;
+            most.held = most.held.max(held(&top)?);
+            let reserved = reserved(&top)?.max(reserved_before);
+            most.unreserved = most.unreserved.max(least.unwrap_or(0).saturating_sub(reserved));
             if last {
                 most.anonymous = most.anonymous.max(peak_of(scene.process()?));
                 return Ok(most);
@@ -55,9 +75,23 @@ fn held(top: &Value) -> Result<u64> {
 
 /// Returns the memory of the host's process that is not reserved.
 pub(super) fn base(scene: &Scene) -> Result<u64> {
-    let top = scene.admin(&["top", "--once"])?;
+    base_of(&scene.admin(&["top", "--once"])?)
+}
+
+fn base_of(top: &Value) -> Result<u64> {
     let base = top.pointer("/memory/kinds/base").and_then(Value::as_u64);
     base.context("the host reports no base")
+}
+
+/// Returns the reserved memory, without the measured base.
+fn reserved(top: &Value) -> Result<u64> {
+    Ok(held(top)?.saturating_sub(base_of(top)?))
+}
+
+/// Returns the anonymous memory of a host and all child processes that is not reserved.
+pub(crate) fn unreserved(scene: &Scene) -> Result<u64> {
+    let anonymous = anonymous_of(scene.process()?).context("/proc is not available")?;
+    Ok(anonymous.saturating_sub(reserved(&scene.activity()?)?))
 }
 
 /// Returns the memory held for a tenant.

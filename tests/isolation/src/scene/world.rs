@@ -12,13 +12,14 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Timeout of a scrape.
-const METRICS_TIMEOUT: Duration = Duration::from_secs(60);
+/// Timeout of reads from ports for operators.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Data root that is granted to all tenants.
 pub(super) const SHARED: &str = "data/shared";
@@ -83,7 +84,7 @@ impl World {
         command.stderr(log);
         let place = folder.join("state").join(local);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&place)?;
-        let local = ["--local", text(&place)?];
+        let local = ["--local", text(&place)?, "--metrics-listen", "http://127.0.0.1:0"];
         let arguments = [&local, arguments].concat();
         let process = HostProcess::start_as(command, folder, text(&folder.join("data"))?, &arguments)?;
         let target = Target {
@@ -180,14 +181,29 @@ impl Drop for World {
 }
 
 /// Scrapes the metrics of a host.
-fn metrics(address: SocketAddr) -> Result<Vec<u8>> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(METRICS_TIMEOUT))?;
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: host\r\nConnection: close\r\n\r\n")?;
+pub(super) fn metrics(address: SocketAddr) -> Result<Vec<u8>> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    get(stream, "/metrics")
+}
+
+/// Reads the current activity from the admin socket of a host. This needs much less time than the command
+/// `frostline admin top`.
+pub(super) fn activity(socket: &Path) -> Result<Vec<u8>> {
+    let stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    get(stream, "/v1/activity")
+}
+
+/// Requests a path over HTTP/1.0, which has no chunks, and returns the body.
+fn get(mut stream: impl Read + Write, path: &str) -> Result<Vec<u8>> {
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: host\r\n\r\n")?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
-    ensure!(answer.starts_with(b"HTTP/1.1 200"), "the host serves no metrics");
-    Ok(answer)
+    let body = answer.windows(4).position(|end| end == b"\r\n\r\n");
+    let body = body.filter(|_| answer.get(8..).is_some_and(|status| status.starts_with(b" 200")));
+    let body = body.with_context(|| format!("the host does not answer {path}"))?;
+    Ok(answer.split_off(body + 4))
 }
 
 /// Reads the bundled backbone.

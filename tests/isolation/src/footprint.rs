@@ -1,0 +1,315 @@
+//! Resources of a host and its child processes, and the CPU time of work for tenants, from `/proc`, the
+//! ledger and the metrics.
+
+use crate::memory::unreserved;
+use crate::scene::Scene;
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// Memory that may remain without a reservation, in bytes: heaps that allocators retain, caches with a bound
+/// and connections.
+pub(crate) const ALLOWED_BYTES: u64 = 64 << 20;
+
+/// Interval for checking whether a host has released everything.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Resources that a host holds for clients.
+#[derive(Debug, Clone)]
+pub struct Footprint {
+    /// Anonymous memory without a reservation, in bytes.
+    pub(crate) unreserved: u64,
+    /// Threads of the host's process by name without a number.
+    threads: BTreeMap<String, usize>,
+    /// Open files and sockets of the host's process, or 0 if this user may not list them.
+    descriptors: usize,
+    /// Child processes.
+    children: usize,
+}
+
+impl Footprint {
+    /// Reads the current footprint.
+    ///
+    /// # Errors
+    /// Returns an error without `/proc` or if the admin command fails.
+    pub(crate) fn read(scene: &Scene) -> Result<Self> {
+        let process = scene.process()?;
+        let mut threads = BTreeMap::new();
+        for (name, _) in threads_of(process)? {
+            let name = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
+            *threads.entry(name.to_owned()).or_default() += 1;
+        }
+        Ok(Self {
+            unreserved: unreserved(scene)?,
+            threads,
+            descriptors: fs::read_dir(format!("/proc/{process}/fd")).map_or(0, Iterator::count),
+            children: scene.processes()?.len() - 1,
+        })
+    }
+
+    /// Lists the resources in excess of the idle host.
+    fn beyond(&self, idle: &Self) -> Vec<String> {
+        let memory = self.unreserved.saturating_sub(idle.unreserved);
+        let memory = (memory > ALLOWED_BYTES).then(|| format!("{memory} bytes without a reservation"));
+        let threads = self.threads.iter().map(|(name, now)| {
+            let idle = idle.threads.get(name).copied().unwrap_or(0);
+            (format!("threads {name}"), *now, idle)
+        });
+        let others = [
+            (
+                "open files and sockets".to_owned(),
+                self.descriptors,
+                idle.descriptors,
+            ),
+            ("child processes".to_owned(), self.children, idle.children),
+        ];
+        let more = threads.chain(others).filter(|(_, now, idle)| now > idle);
+        more.map(|(what, now, idle)| format!("{} {what}", now - idle))
+            .chain(memory)
+            .collect()
+    }
+
+    /// Waits until a host holds no more than when it was idle. Returns what it still holds after `grace`.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`Footprint::read`].
+    pub(crate) async fn left_over(scene: &Scene, idle: &Self, grace: Duration) -> Result<Vec<String>> {
+        let until = Instant::now() + grace;
+        loop {
+            let left = Self::read(scene)?.beyond(idle);
+            if left.is_empty() || Instant::now() >= until {
+                return Ok(left);
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    }
+}
+
+/// A kind of work, with the metrics by tenant that charge it.
+struct Work {
+    cpu: fn(&CpuTimes) -> f64,
+    charged_by: &'static [&'static str],
+}
+
+/// All kinds of work. The time of blocking threads is what the host's process used in addition to named
+/// threads and async workers.
+const WORK: [Work; 4] = [
+    Work {
+        cpu: |times| times.children,
+        charged_by: &[
+            "frostline_tenant_device_seconds_total",
+            "frostline_tenant_compile_seconds_total",
+        ],
+    },
+    Work {
+        cpu: |times| times.of_threads("guest-"),
+        charged_by: &["frostline_tenant_guest_cpu_seconds_total"],
+    },
+    Work {
+        cpu: |times| times.of_threads("decode-"),
+        charged_by: &["frostline_tenant_decode_cpu_seconds_total"],
+    },
+    Work {
+        cpu: CpuTimes::of_blocking_threads,
+        charged_by: &["frostline_tenant_blocking_cpu_seconds_total"],
+    },
+];
+
+/// Name of the threads of tokio, of which the first are async workers and the others run blocking work.
+const TOKIO: &str = "tokio-rt-worker";
+
+/// CPU time of a host since its start, in seconds, and the time charged to tenants.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CpuTimes {
+    /// Child processes, running or ended.
+    children: f64,
+    /// The host's process, with ended threads.
+    process: f64,
+    /// Running threads of the host's process, by name and in order of creation.
+    threads: Vec<(String, f64)>,
+    /// Seconds of all tenants by metric.
+    charged: BTreeMap<String, f64>,
+}
+
+impl CpuTimes {
+    /// Reads the times of the acting tenant's host.
+    ///
+    /// # Errors
+    /// Returns an error without `/proc` or if the metrics cannot be read.
+    pub(crate) fn read(scene: &Scene) -> Result<Self> {
+        let process = scene.process()?;
+        let own = Stat::read(&format!("/proc/{process}/stat")).context("the host has exited")?;
+        let running = scene.processes()?.into_iter().skip(1);
+        let running = running.filter_map(|child| Stat::read(&format!("/proc/{child}/stat")));
+        Ok(Self {
+            children: own.waited_for + running.map(|child| child.own).sum::<f64>(),
+            process: own.own,
+            threads: threads_of(process)?,
+            charged: charged(&scene.tenant_metrics()?),
+        })
+    }
+
+    /// Returns the seconds of work since `before`, and those that no tenant was charged for.
+    pub(crate) fn uncharged_since(&self, before: &Self) -> Uncharged {
+        let mut sum = Uncharged::default();
+        for work in WORK {
+            let cpu = ((work.cpu)(self) - (work.cpu)(before)).max(0.0);
+            let of = |times: &Self| -> f64 {
+                let counters = work.charged_by.iter();
+                counters.filter_map(|name| times.charged.get(*name)).sum()
+            };
+            sum.worked += cpu;
+            sum.uncharged += (cpu - (of(self) - of(before))).max(0.0);
+        }
+        sum
+    }
+
+    fn of_threads(&self, prefix: &str) -> f64 {
+        let named = self.threads.iter().filter(|(name, _)| name.starts_with(prefix));
+        named.map(|(_, seconds)| seconds).sum()
+    }
+
+    fn of_blocking_threads(&self) -> f64 {
+        let workers = std::thread::available_parallelism().map_or(1, usize::from);
+        let tokio = self.threads.iter().filter(|(name, _)| name == TOKIO);
+        let workers = tokio.take(workers).map(|(_, seconds)| seconds);
+        let named = self.threads.iter().filter(|(name, _)| name != TOKIO);
+        let others = named.map(|(_, seconds)| seconds).chain(workers);
+        self.process - others.sum::<f64>()
+    }
+}
+
+/// CPU time of work in seconds.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Uncharged {
+    worked: f64,
+    uncharged: f64,
+}
+
+impl Uncharged {
+    pub(crate) fn share(self) -> f64 {
+        self.uncharged / self.worked.max(f64::MIN_POSITIVE)
+    }
+}
+
+impl std::ops::Add for Uncharged {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            worked: self.worked + other.worked,
+            uncharged: self.uncharged + other.uncharged,
+        }
+    }
+}
+
+/// Name and CPU times in seconds from `/proc/PID/stat`.
+struct Stat {
+    name: String,
+    own: f64,
+    /// Time of child processes that have ended.
+    waited_for: f64,
+}
+
+impl Stat {
+    /// Returns `None` if the process or thread has ended.
+    fn read(path: &str) -> Option<Self> {
+        let stat = fs::read_to_string(path).ok()?;
+        // The name can contain any character, and the last parenthesis ends it.
+        let (head, fields) = stat.rsplit_once(')')?;
+        let fields: Vec<&str> = fields.split_whitespace().collect();
+        let ticks = rustix::param::clock_ticks_per_second() as f64;
+        // Field numbers in proc_pid_stat(5) start at 1, and the first field here is field 3.
+        let seconds = |field: usize| Some(fields.get(field - 3)?.parse::<f64>().ok()? / ticks);
+        Some(Self {
+            name: head.split_once('(')?.1.to_owned(),
+            own: seconds(14)? + seconds(15)?,
+            waited_for: seconds(16)? + seconds(17)?,
+        })
+    }
+}
+
+/// Returns the names and CPU seconds of a process's threads, in order of creation.
+fn threads_of(process: u32) -> Result<Vec<(String, f64)>> {
+    let mut tasks: Vec<u32> = fs::read_dir(format!("/proc/{process}/task"))?
+        .filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    tasks.sort_unstable();
+    let threads = tasks
+        .iter()
+        .filter_map(|task| Stat::read(&format!("/proc/{process}/task/{task}/stat")));
+    Ok(threads.map(|thread| (thread.name, thread.own)).collect())
+}
+
+/// Sums the counters of seconds by tenant in an exposition.
+fn charged(metrics: &str) -> BTreeMap<String, f64> {
+    let mut sums = BTreeMap::new();
+    for line in metrics.lines() {
+        if let Some((name, rest)) = line.split_once("{tenant=")
+            && let Some(seconds) = rest
+                .rsplit(' ')
+                .next()
+                .and_then(|value| value.parse::<f64>().ok())
+        {
+            *sums.entry(name.to_owned()).or_default() += seconds;
+        }
+    }
+    sums
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(children: f64, threads: &[(&str, f64)], metrics: &str) -> CpuTimes {
+        CpuTimes {
+            children,
+            process: threads.iter().map(|(_, seconds)| seconds).sum(),
+            threads: threads
+                .iter()
+                .map(|(name, seconds)| ((*name).to_owned(), *seconds))
+                .collect(),
+            charged: charged(metrics),
+        }
+    }
+
+    #[test]
+    fn work_in_excess_of_charges_is_uncharged() {
+        let before = times(1.0, &[("decode-0", 1.0), ("guest-0", 0.0)], "");
+        let metrics = "frostline_tenant_device_seconds_total{tenant=\"a\"} 2.5\n\
+                       frostline_tenant_device_seconds_total{tenant=\"b\"} 0.5\n\
+                       frostline_tenant_guest_cpu_seconds_total{tenant=\"a\"} 9.0\n\
+                       frostline_lanes 2\n";
+        let after = times(5.0, &[("decode-0", 2.0), ("guest-0", 5.0)], metrics);
+        let Uncharged { worked, uncharged } = after.uncharged_since(&before);
+        assert_eq!(
+            (worked, uncharged),
+            (10.0, 2.0),
+            "a second of lanes, one of decoding"
+        );
+    }
+
+    #[test]
+    fn counts_and_memory_beyond_the_idle_host_are_left_over() {
+        let idle = Footprint {
+            unreserved: 10 << 20,
+            threads: BTreeMap::from([("decode-".to_owned(), 2)]),
+            descriptors: 20,
+            children: 2,
+        };
+        assert_eq!(idle.beyond(&idle), Vec::<String>::new());
+        let now = Footprint {
+            unreserved: (10 << 20) + ALLOWED_BYTES + 1,
+            threads: BTreeMap::from([("decode-".to_owned(), 2), ("tokio-rt-worker".to_owned(), 3)]),
+            ..idle.clone()
+        };
+        assert_eq!(
+            now.beyond(&idle),
+            [
+                "3 threads tokio-rt-worker",
+                "67108865 bytes without a reservation"
+            ]
+        );
+    }
+}
