@@ -19,6 +19,7 @@ mod cuda;
 mod device;
 mod error;
 mod gauge;
+mod half_weights;
 mod interrupt;
 mod lanes;
 mod library;
