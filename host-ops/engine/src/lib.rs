@@ -21,6 +21,7 @@ mod cuda;
 mod device;
 mod error;
 mod gauge;
+mod half_weights;
 mod interrupt;
 mod lanes;
 mod library;

@@ -1,4 +1,5 @@
 use crate::capture::{self, Capture};
+use crate::half_weights::has_half_weights;
 use crate::interrupt::Target;
 use crate::options::SessionOptions;
 use crate::prepared::{NETWORK, WEIGHTS, try_out};
@@ -16,6 +17,10 @@ use std::sync::Arc;
 
 /// Name of ONNX Runtime's optimizer that merges Transpose and Gemm.
 const TRANSPOSE_FUSION: &str = "GemmTransposeFusion";
+
+/// Name of ONNX Runtime's optimizer that changes the layout of convolutions on the CPU. Version 1.31.1 ends
+/// with SIGSEGV in it when it opens an f16 ViT-B/16 of torch's older exporter.
+const LAYOUT_CHANGE: &str = "NchwcTransformer";
 
 /// A network in ONNX Runtime that is ready to run. It cannot be shared by threads.
 #[derive(Debug)]
@@ -50,7 +55,7 @@ impl Session {
         options: &SessionOptions,
         interrupt: &Interrupt,
     ) -> Result<Self, EngineError> {
-        match Self::load(builder(options)?, model, options, interrupt) {
+        match Self::load(builder_for(model, options)?, model, options, interrupt) {
             Err(EngineError::Model { reason })
                 if options.cuda.graphs && reason.contains(capture::REFUSED) =>
             {
@@ -63,7 +68,7 @@ impl Session {
                     cuda,
                     ..options.clone()
                 };
-                Self::load(builder(&options)?, model, &options, interrupt)
+                Self::load(builder_for(model, &options)?, model, &options, interrupt)
             }
             loaded => loaded,
         }
@@ -81,7 +86,7 @@ impl Session {
         options: &SessionOptions,
         interrupt: &Interrupt,
     ) -> Result<Self, EngineError> {
-        let builder = builder(options)?.with_external_initializer_file_in_memory(name, weights);
+        let builder = builder_for(model, options)?.with_external_initializer_file_in_memory(name, weights);
         let builder = builder.map_err(|error| EngineError::Model {
             reason: error.message().to_owned(),
         })?;
@@ -109,7 +114,7 @@ impl Session {
             ),
             ("session.save_external_prepacked_constant_initializers", "1"),
         ];
-        let mut builder = builder(options)?.with_optimized_model_path(folder.join(NETWORK));
+        let mut builder = builder_for(model, options)?.with_optimized_model_path(folder.join(NETWORK));
         for (key, value) in entries {
             builder = match builder {
                 Ok(builder) => builder.with_config_entry(key, value),
@@ -137,7 +142,11 @@ impl Session {
         interrupt: &Interrupt,
     ) -> Result<Self, EngineError> {
         let file = folder.join(NETWORK);
-        Self::commit(builder(options)?, options, interrupt, |builder| {
+        // Large weights are in another file.
+        let model = std::fs::read(&file).map_err(|error| EngineError::Model {
+            reason: format!("cannot read the prepared network: {error}"),
+        })?;
+        Self::commit(builder_for(&model, options)?, options, interrupt, |builder| {
             builder.commit_from_file(&file)
         })
     }
@@ -349,6 +358,21 @@ pub(crate) fn check_device(device: Device) -> Result<(), EngineError> {
 }
 
 pub(crate) fn builder(options: &SessionOptions) -> Result<SessionBuilder, EngineError> {
+    builder_without(&[], options)
+}
+
+/// Returns the builder for a session of `model`.
+fn builder_for(model: &[u8], options: &SessionOptions) -> Result<SessionBuilder, EngineError> {
+    match options.device == Device::Cpu && has_half_weights(model) {
+        true => builder_without(&[LAYOUT_CHANGE], options),
+        false => builder(options),
+    }
+}
+
+/// Returns a builder without these optimizers.
+fn builder_without(optimizers: &[&str], options: &SessionOptions) -> Result<SessionBuilder, EngineError> {
+    let fusion = (!options.fused_transposes).then_some(TRANSPOSE_FUSION);
+    let disabled: Vec<&str> = optimizers.iter().copied().chain(fusion).collect();
     let environment = library::environment()?;
     let configured = SessionBuilder::new(&environment).and_then(|builder| {
         Ok(builder
@@ -366,10 +390,11 @@ pub(crate) fn builder(options: &SessionOptions) -> Result<SessionBuilder, Engine
             .with_deterministic_compute(true)?
             .with_execution_providers([CPU::default().with_arena_allocator(options.arena).build()])?)
     });
-    let configured = configured.and_then(|builder| match options.fused_transposes {
+    let configured = configured.and_then(|builder| match disabled.is_empty() {
         true => Ok(builder),
         false => {
-            Ok(builder.with_config_entry("optimization.disable_specified_optimizers", TRANSPOSE_FUSION)?)
+            let disabled = disabled.join(";");
+            Ok(builder.with_config_entry("optimization.disable_specified_optimizers", disabled)?)
         }
     });
     let builder = configured.map_err(EngineError::internal("prepare a session"))?;

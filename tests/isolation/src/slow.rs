@@ -32,17 +32,18 @@ const ATTEMPTS: usize = 30;
 /// that the neighbor always waits for the same lane.
 pub fn slow_cases() -> Vec<Case> {
     vec![
-        case(
-            "left-kernels",
-            "runs slow kernels and leaves after 4 seconds, again and again",
-            Expected::new("422", &["refuses your batches"]),
-            Action::Memory(|scene| Box::pin(leave_kernels(scene))),
-        ),
+        // The other case ends with a pause of the tenant.
         case(
             "left-preparations",
             "requests networks that are prepared slowly, and leaves after 4 seconds",
             Expected::new("left", &[]),
             Action::Memory(|scene| Box::pin(leave_preparations(scene))),
+        ),
+        case(
+            "left-kernels",
+            "runs slow kernels and leaves after 4 seconds, again and again",
+            Expected::new("500", &["refuses your batches"]),
+            Action::Memory(|scene| Box::pin(leave_kernels(scene))),
         ),
     ]
 }
@@ -57,13 +58,12 @@ fn case(name: &str, does: &str, expected: Expected, act: Action) -> Case {
     }
 }
 
-/// Waits for the first row, so that the network is prepared, and then leaves until the host refuses.
+/// Waits for a row, so that the network is prepared, and then leaves until the host refuses the tenant.
 async fn leave_kernels(scene: &Scene) -> Result<CaseResult> {
     let client = scene.client()?;
     let request = request(scene, &client, &network()?).await?;
-    if let Err(error) = extract(&client, &request).await {
-        return Ok(CaseResult::refused(&error));
-    }
+    // The row may be ended because the neighbor waits.
+    drop(extract(&client, &request).await);
     for _ in 0..ATTEMPTS {
         if let Ok(Err(error)) = tokio::time::timeout(STAY, extract(&client, &request)).await {
             return Ok(CaseResult::refused(&error));
@@ -78,9 +78,7 @@ async fn leave_preparations(scene: &Scene) -> Result<CaseResult> {
     for number in 0..3 {
         model.set_metadata("number", &number.to_string());
         let request = request(scene, &client, &model).await?;
-        if let Ok(Err(error)) = tokio::time::timeout(STAY, extract(&client, &request)).await {
-            return Ok(CaseResult::refused(&error));
-        }
+        drop(tokio::time::timeout(STAY, extract(&client, &request)).await);
     }
     wait_until_released(scene).await?;
     Ok(CaseResult::new("left", ""))

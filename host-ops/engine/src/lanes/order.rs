@@ -137,6 +137,14 @@ impl OrderResult {
             time: Duration::ZERO,
         })
     }
+
+    /// Returns the loss if the lane's process ended.
+    pub(super) fn loss(&self) -> Option<&Loss> {
+        match self {
+            Self::Lost(loss) => Some(loss),
+            Self::Ran(_) | Self::OutOfBudget => None,
+        }
+    }
 }
 
 impl Loss {

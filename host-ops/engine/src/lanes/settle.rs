@@ -100,10 +100,8 @@ impl State {
         };
         lane.busy += now.saturating_duration_since(running.since);
         let order = running.order;
-        let (lost, how) = match &ended {
-            OrderResult::Lost(loss) => (Some(loss.by), loss.how.clone()),
-            OrderResult::Ran(_) | OrderResult::OutOfBudget => (None, String::new()),
-        };
+        let lost = ended.loss().map(|loss| loss.by);
+        let how = ended.loss().map(|loss| loss.how.clone()).unwrap_or_default();
         let may_lack = self.memory.is_some() && self.device.may_lack(index);
         let cause = EndCause::of(running.stop.as_ref(), lost, may_lack);
         let account = match ended {

@@ -92,9 +92,9 @@ impl State {
             preparations,
             ..DeviceRules::for_lanes(config.lanes)
         };
-        let (quarantine, grace) = match &config.place {
-            LanesPlace::InProcess => (Duration::ZERO, Duration::ZERO),
-            LanesPlace::Child(place) => (place.quarantine, place.grace),
+        let child = match &config.place {
+            LanesPlace::InProcess => None,
+            LanesPlace::Child(place) => Some(place),
         };
         Self {
             phase: Phase::Open,
@@ -102,7 +102,7 @@ impl State {
             lanes: (0..config.lanes).map(|_| Lane::default()).collect(),
             device: Device::new(rules),
             entries: HashMap::new(),
-            quarantine: Quarantine::new(quarantine),
+            quarantine: Quarantine::new(child.map_or(Duration::ZERO, |place| place.quarantine)),
             waits: Waits::default(),
             on_begin: config.on_begin.clone(),
             memory: config.bounding_ledger().cloned(),
@@ -111,7 +111,7 @@ impl State {
             queue_deadline: config.queue_deadline,
             hold_up: config.hold_up,
             open_deadline: config.open_deadline,
-            grace,
+            grace: child.map_or(Duration::ZERO, |place| place.grace),
             preparing: (0..preparations).map(|_| None).collect(),
             origin: now,
             next_id: 0,

@@ -3,6 +3,7 @@
 mod binding;
 mod budget;
 mod crashes;
+mod half;
 pub(crate) mod lane_process;
 mod lanes;
 #[cfg(target_os = "linux")]
