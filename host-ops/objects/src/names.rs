@@ -6,7 +6,6 @@
 
 use crate::ObjectError;
 use crate::codes::storage_class;
-use crate::hedge::Pulse;
 use crate::room::{Guard, Room};
 use crate::root::{LISTING, Root};
 use crate::store::LARGEST_READ;
@@ -108,7 +107,7 @@ pub(crate) async fn with_removed_names<T>(
     room: &Room,
     listing: impl Future<Output = object_store::Result<T>>,
 ) -> Result<(T, RemovedNames), ObjectError> {
-    let first = room.enter(LISTING, STEP, &Pulse::default()).await?;
+    let first = room.enter(LISTING, STEP).await?;
     let answers = ListedAnswers {
         root: root.shown.clone(),
         room: room.clone(),

@@ -92,6 +92,19 @@ impl TenantMemory {
         reserved.map_err(|_| self.refusal(bytes))
     }
 
+    /// Reserves `bytes` bytes for an object or an image, waiting up to 20 seconds.
+    fn guard(&self, bytes: u64) -> BoxFuture<Result<Guard, OpError>> {
+        let memory = self.clone();
+        async move {
+            let reserving = memory.ledger.reserve(&memory.tenant, memory.kind, bytes);
+            match timeout(MEMORY_TIMEOUT, reserving).await {
+                Ok(Ok(reserved)) => Ok(Box::new(reserved) as Guard),
+                Ok(Err(_)) | Err(_) => Err(memory.shortage(bytes)),
+            }
+        }
+        .boxed()
+    }
+
     /// Returns the refusal for `bytes` bytes that could not be reserved.
     pub(crate) fn refusal(&self, bytes: u64) -> Refusal {
         let error = self.shortage(bytes);
@@ -139,15 +152,7 @@ pub(crate) struct MeteredRoom {
 
 impl ReadRoom for MeteredRoom {
     fn reserve(&self, bytes: u64) -> BoxFuture<Result<Guard, OpError>> {
-        let memory = self.memory.clone();
-        async move {
-            let reserving = memory.ledger.reserve(&memory.tenant, memory.kind, bytes);
-            match timeout(MEMORY_TIMEOUT, reserving).await {
-                Ok(Ok(reserved)) => Ok(Box::new(reserved) as Guard),
-                Ok(Err(_)) | Err(_) => Err(memory.shortage(bytes)),
-            }
-        }
-        .boxed()
+        self.memory.guard(bytes)
     }
 
     fn try_reserve(&self, bytes: u64) -> Option<Guard> {
@@ -176,7 +181,7 @@ impl ReadRoom for MeteredRoom {
 
 impl DecodeRoom for TenantMemory {
     fn reserve(&self, bytes: u64) -> BoxFuture<Result<Guard, OpError>> {
-        ReadRoom::reserve(self, bytes)
+        self.guard(bytes)
     }
 }
 
