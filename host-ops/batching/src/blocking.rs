@@ -14,10 +14,10 @@ pub enum Unfinished {
     #[error("the work was cancelled")]
     Cancelled,
     /// The deadline has passed.
-    #[error("the work did not finish within {} s; retry later", .0.as_secs())]
+    #[error("deadline of {} s exceeded; retry later", .0.as_secs())]
     Deadline(Duration),
     /// The work panicked. Other work is not affected.
-    #[error("the work failed because of a bug; please report it with the host's log")]
+    #[error("the work panicked; report this bug with the host's log")]
     Panicked,
 }
 

@@ -53,7 +53,7 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedI
     }
     if header.table_bytes > MOST_TABLE_BYTES {
         return Err(malformed(&format!(
-            "it has {} bytes of tables, more than {MOST_TABLE_BYTES}",
+            "tables of {} bytes exceed the limit of {MOST_TABLE_BYTES}",
             header.table_bytes
         )));
     }

@@ -149,7 +149,7 @@ mod tests {
         );
         assert!(
             owner.of_tenant("a").enter().now_or_never().is_none(),
-            "the private ones are"
+            "private permits are held"
         );
         for read in &reading {
             read.wait_outside(async {}, &pulse).await;

@@ -157,9 +157,7 @@ pub enum ObjectError {
         limit: usize,
     },
     /// The answers of a store to a listing exceed the maximum number of bytes.
-    #[error(
-        "the listing of '{root}' has more than {limit} bytes; use several folders, and grant each as a data root"
-    )]
+    #[error("listing '{root}' needs more than {limit} bytes; grant smaller folders as data roots")]
     LongListing {
         /// The root.
         root: String,

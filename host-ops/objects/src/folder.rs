@@ -534,6 +534,7 @@ mod tests {
             prefix: &Path::default(),
             after: "",
             limit: 7,
+            stop: &Stop::after(std::time::Duration::from_secs(60)),
         };
         let mut folder = walk
             .enter(String::new(), &[], &mut SkippedNames::default())

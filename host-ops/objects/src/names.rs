@@ -202,7 +202,7 @@ fn bounded(body: HttpResponseBody, limit: u64) -> HttpResponseBody {
 
 /// An answer exceeds [`LARGEST_ANSWER`] or [`LARGEST_READ`].
 #[derive(Debug, thiserror::Error)]
-#[error("the store's answer has more than {limit} bytes; check that the address is that of a store")]
+#[error("response of the store exceeds {limit} bytes; check the address of the store")]
 struct AnswerTooLong {
     limit: u64,
 }

@@ -296,6 +296,12 @@ impl ReadRoom for UsedUp {
     fn try_reserve(&self, _: u64) -> Option<Guard> {
         None
     }
+
+    fn grow(&self, _: u64) -> Result<Guard, OpError> {
+        Ok(Box::new(()))
+    }
+
+    fn count_read(&self, _: u64) {}
 }
 
 #[tokio::test]
@@ -340,6 +346,12 @@ impl ReadRoom for Paid {
     fn try_reserve(&self, _: u64) -> Option<Guard> {
         None
     }
+
+    fn grow(&self, _: u64) -> Result<Guard, OpError> {
+        Ok(Box::new(()))
+    }
+
+    fn count_read(&self, _: u64) {}
 
     fn charge(&self) -> Charge {
         let total = Arc::clone(&self.0);

@@ -96,10 +96,7 @@ pub fn enter(files: Files<'_>) -> Result<Vec<Wall>, WallError> {
 }
 
 /// Returns the walls that [`enter`] would report as missing. Tests them on a temporary thread.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a thread that ends at once, to test the walls"
-)]
+#[expect(clippy::disallowed_methods, reason = "tests the walls with a short thread")]
 pub fn missing() -> Vec<Wall> {
     let tried = std::thread::spawn(|| confine(Files::None)).join();
     match tried {

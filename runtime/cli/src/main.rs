@@ -158,7 +158,7 @@ async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<(
 
 /// Cancels `stop` at the end of standard input, which happens if the process with the other end exits in any
 /// way.
-#[expect(clippy::disallowed_methods, reason = "one thread per process")]
+#[expect(clippy::disallowed_methods, reason = "a process starts this thread once")]
 fn stop_with_input(stop: CancellationToken) {
     std::thread::spawn(move || {
         // Ignore the contents, and treat a read error as the end.

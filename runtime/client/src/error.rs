@@ -53,7 +53,7 @@ pub enum ClientError {
     },
     /// The host took an upload at less than the minimum rate.
     #[error(
-        "{} took less than {bytes} bytes of an upload in {seconds} s, which is too slow; check the link, or use another host",
+        "cannot upload to {}: it accepted less than {bytes} bytes in {seconds} s; check the link, or use another host",
         at(host)
     )]
     SlowUpload {

@@ -72,7 +72,7 @@ struct WriteLock {
 impl Writer {
     /// Starts the writer thread. The lock `turn` is shared by the writers of all stores, and `room` limits
     /// the size of this store.
-    #[expect(clippy::disallowed_methods, reason = "one thread per store of a trainer")]
+    #[expect(clippy::disallowed_methods, reason = "a trainer writes with a single thread")]
     pub(crate) fn start(inner: Arc<Inner>, turn: File, room: StoreSpace, told: Stopped) -> io::Result<Self> {
         let (queue, waiting) = mpsc::channel::<Handed>();
         let progress = Arc::new(Progress::default());

@@ -85,7 +85,7 @@ fn start_ticking(engine: &Engine, tick: Duration) -> Result<(), SandboxError> {
     let thread = std::thread::Builder::new().name("guest-ticks".to_owned());
     #[expect(
         clippy::disallowed_methods,
-        reason = "one thread per engine, not for a tenant"
+        reason = "an engine advances epochs on a single thread"
     )]
     let started = thread.spawn(ticking);
     started.map(drop).map_err(|error| {

@@ -45,7 +45,7 @@ pub(crate) struct Operations {
 impl Service {
     /// Deletes cached guests, prepared stages and interrupted uploads whose guest, model or tenant was
     /// removed from the state.
-    #[expect(clippy::disallowed_methods, reason = "the host's own work")]
+    #[expect(clippy::disallowed_methods, reason = "internal work, bounded by the host")]
     pub(crate) async fn prune(self: &Arc<Self>) {
         let service = Arc::clone(self);
         let pruned = spawn_blocking(move || service.prune_caches()).await;

@@ -285,7 +285,7 @@ fn when_the_base_grows_the_largest_tenant_is_refused_first() {
     ledger.ask(1, "large", Ask::exactly(Kind::Request, 10)).unwrap();
     ledger.ask(2, "quiet", Ask::exactly(Kind::Request, 20)).unwrap();
     let (next, quiet) = ledger.next(Instant::now()).unwrap();
-    assert_eq!((next, quiet.bytes), (2, 20), "the large tenant delays no other");
+    assert_eq!((next, quiet.bytes), (2, 20), "the large tenant delays others");
     let more = ledger.reserve("quiet", Kind::Request, 10).unwrap();
     assert!(
         ledger.reserve("quiet", Kind::Request, 10).is_err(),

@@ -197,6 +197,6 @@ fn waited_too_long(stage: &Stage, limit: Duration) -> OpError {
     let stage = describe(stage);
     OpError::from_host(
         OpErrorCode::Timeout,
-        format!("{stage}: no lane was free within {limit:?}; try again later"),
+        format!("cannot run {stage}: all lanes were busy for {limit:?}; retry later"),
     )
 }

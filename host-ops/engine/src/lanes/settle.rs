@@ -256,7 +256,7 @@ impl State {
             let tenant = order.parts.first().map(|part| &*part.job.customer.tenant);
             tracing::error!(lane = index, tenant, stage, how, ?cause, "lane process lost");
         }
-        let again = format!("{stage}: the engine's process was lost repeatedly ({how}); try again");
+        let again = format!("cannot run {stage}: lane processes crashed repeatedly ({how}); retry");
         Account::new(end, Some(OpError::from_host(OpErrorCode::RuntimeError, again)))
     }
 

@@ -45,7 +45,7 @@ pub(super) fn prepare(shared: &Shared, slot: usize) {
             tracing::error!(
                 slot,
                 reason,
-                "the preparation of a stage panicked; running it from its bytes"
+                "preparing a stage panicked; running without preparation"
             );
         }
         shared.finish_preparation(slot);

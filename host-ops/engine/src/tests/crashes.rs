@@ -71,7 +71,7 @@ async fn work_whose_process_is_killed_again_and_again_fails_as_the_hosts() {
         () = killing => unreachable!(),
     };
     assert!(
-        error.host_caused && error.message.contains("lost repeatedly"),
+        error.host_caused && error.message.contains("crashed repeatedly"),
         "{error}"
     );
     assert_eq!(lanes.stats().quarantines, 0);

@@ -44,7 +44,7 @@ fn many_tables_are_refused() {
     let error = Undecoded::read(&jpeg, &DecodeLimits::default())
         .map(drop)
         .unwrap_err();
-    assert!(error.to_string().contains("bytes of tables"), "{error}");
+    assert!(error.to_string().contains("tables of"), "{error}");
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn free(device: Device) -> String {
 }
 
 /// Runs a convolution, which loads cuDNN on a GPU. Returns the name and version of the library.
-#[expect(clippy::disallowed_methods, reason = "a command of the operator")]
+#[expect(clippy::disallowed_methods, reason = "runs for an operator")]
 async fn try_device(device: Device) -> Result<String, String> {
     let trying = spawn_blocking(move || run_one(device).map_err(|error| error.to_string()));
     match timeout(DEVICE, trying).await {

@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(
             books.usage_on(day, "acme", later).images,
             16,
-            "includes what is not counted yet"
+            "includes usage since the last count"
         );
     }
 }

@@ -279,7 +279,7 @@ impl RunningHost {
             tracing::warn!("some work did not stop after cancellation");
         }
         let lanes = Arc::clone(&self.service.machine.lanes);
-        #[expect(clippy::disallowed_methods, reason = "the host's own work")]
+        #[expect(clippy::disallowed_methods, reason = "internal work, bounded by the host")]
         let closed = spawn_blocking(move || lanes.shutdown(CLOSE_TIMEOUT));
         if closed.await.is_err() {
             tracing::error!("cannot shut down the lanes because the task panicked");

@@ -59,7 +59,7 @@ impl Refreshed {
 }
 
 /// Periodically reloads files until `stop` is cancelled.
-#[expect(clippy::disallowed_methods, reason = "the host's own work")]
+#[expect(clippy::disallowed_methods, reason = "internal work, bounded by the host")]
 pub(super) async fn refresh(refreshed: Refreshed, stop: CancellationToken) {
     let refreshed = Arc::new(refreshed);
     while tokio::time::timeout(REFRESH, stop.cancelled()).await.is_err() {

@@ -1,9 +1,6 @@
 //! Answers and their memory. Handlers return `Result<Answer, Refusal>`, and no other file creates a body.
 
-#![expect(
-    clippy::disallowed_types,
-    reason = "the only file that builds bodies, all of which are reserved"
-)]
+#![expect(clippy::disallowed_types, reason = "builds reserved bodies for all handlers")]
 
 use super::answer_body::AnswerBody;
 use crate::caller::Caller;

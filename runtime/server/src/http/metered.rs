@@ -1,6 +1,6 @@
 //! Counts the bytes of all answers to a tenant, and ends those beyond the tenant's budget of the day.
 
-#![expect(clippy::disallowed_types, reason = "wraps bodies that are reserved already")]
+#![expect(clippy::disallowed_types, reason = "wraps reserved bodies")]
 
 use crate::caller::Caller;
 use crate::refusal::Refusal;

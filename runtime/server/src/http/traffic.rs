@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(
             traffic.waits(),
             WaitsFor::Reader(begun + SECOND),
-            "the last piece is unsent"
+            "expected an unsent piece"
         );
         drop(second);
         tokio::time::advance(100 * SECOND).await;

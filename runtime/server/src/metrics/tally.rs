@@ -176,7 +176,7 @@ impl TenantCounters {
             ),
             (
                 "blocking_cpu",
-                "CPU time of threads that read files and parse models",
+                "CPU time of blocking threads",
                 &self.blocking_cpu_seconds,
             ),
         ];

@@ -329,7 +329,7 @@ impl Document {
 
 impl Blob {
     /// Reads the blob from `store`. Returns [`Lost`] if the bytes are missing or corrupt.
-    #[expect(clippy::disallowed_methods, reason = "the host's own work")]
+    #[expect(clippy::disallowed_methods, reason = "internal work, bounded by the host")]
     async fn read(&self, store: &Store) -> Result<Result<Bytes, Lost>, StateError> {
         let bytes = match store.read(&self.blob).await {
             Ok(bytes) => bytes,

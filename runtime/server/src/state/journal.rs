@@ -344,7 +344,7 @@ impl Journal {
         snapshot::write(&self.store, &first, Vec::new()).await
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the host's own work")]
+    #[expect(clippy::disallowed_methods, reason = "internal work, bounded by the host")]
     async fn fill(&self, documents: Vec<Document>) -> Result<(), StateError> {
         let kinds = self.kinds.clone();
         let unread = spawn_blocking(move || fill(&kinds, documents)).await?;
@@ -392,7 +392,7 @@ impl Journal {
     }
 
     /// Returns all documents and the last applied change.
-    #[expect(clippy::disallowed_methods, reason = "the host's own work")]
+    #[expect(clippy::disallowed_methods, reason = "internal work, bounded by the host")]
     pub(super) async fn documents(&self) -> Result<(Position, Vec<Document>), StateError> {
         let dumps = || {
             let dumps: Vec<Dump> = self.kinds.iter().map(|kind| kind.dump()).collect();

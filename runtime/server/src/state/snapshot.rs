@@ -92,7 +92,7 @@ async fn read_parts(store: &Store, number: u64) -> Result<Parts, StateError> {
 }
 
 /// Writes a snapshot, unless another host has already written it.
-#[expect(clippy::disallowed_methods, reason = "the host's own work")]
+#[expect(clippy::disallowed_methods, reason = "internal work, bounded by the host")]
 pub(super) async fn write(
     store: &Store,
     position: &Position,

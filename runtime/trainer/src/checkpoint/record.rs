@@ -54,7 +54,10 @@ pub(super) fn recorded(path: &Path, events: &Events) -> io::Result<(Events, Reco
 }
 
 /// [`recorded`] for an open `file`. `before` is the duration of the earlier jobs of this run, in seconds.
-#[expect(clippy::disallowed_methods, reason = "one thread per job")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a job writes checkpoints on a single thread"
+)]
 fn recorded_to(
     file: impl Write + Send + 'static,
     path: &Path,

@@ -41,7 +41,7 @@ const ENDED: TrainerError = TrainerError::Ended {
 impl<T: Send + 'static> Dedicated<T> {
     /// Starts the thread, which calls `open` and owns the result. Work on it must observe the interrupt
     /// passed to `open`.
-    #[expect(clippy::disallowed_methods, reason = "one thread per job")]
+    #[expect(clippy::disallowed_methods, reason = "a job computes on a single thread")]
     pub(crate) async fn open(
         open: impl FnOnce(&Interrupt) -> Result<T, TrainerError> + Send + 'static,
     ) -> Result<Self, TrainerError> {

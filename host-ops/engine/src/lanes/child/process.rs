@@ -386,7 +386,7 @@ impl LaneProcess {
             if rung {
                 self.bell.silence();
                 if interrupt.is_given_up() {
-                    return Err(Error::new(ErrorKind::TimedOut, "the process did not stop in time").into());
+                    return Err(Error::new(ErrorKind::TimedOut, "the process failed to stop in time").into());
                 }
                 self.channel.send(&Request::End)?;
             }

@@ -173,10 +173,7 @@ fn spawn_worker(
         }
     };
     let thread = std::thread::Builder::new().name("lane".to_owned());
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the only thread of a lane's process that runs work"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "runs batches in the process of a lane")]
     thread.spawn(body)?;
     Ok((runs, networks))
 }
