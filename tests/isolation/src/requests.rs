@@ -242,7 +242,7 @@ const REQUESTS: &[(&str, &str, &str, &str, BuildRequest)] = &[
         "Transfer-Encoding",
         |scene| {
             let twice = "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n";
-            read(head(scene, "POST", "/v1/extractions", twice) + "0\r\n\r\n" + &hidden(scene))
+            read(persistent(scene, "POST", "/v1/extractions", twice) + "0\r\n\r\n" + &hidden(scene))
         },
     ),
     (
@@ -334,9 +334,14 @@ const REQUESTS: &[(&str, &str, &str, &str, BuildRequest)] = &[
     }),
 ];
 
-/// Request for the list of models that keeps the connection open.
+/// Returns a request for the list of models.
 fn hidden(scene: &Scene) -> String {
-    head(scene, "GET", "/v1/models", "").replace("Connection: close\r\n", "")
+    persistent(scene, "GET", "/v1/models", "")
+}
+
+/// Formats the head of a request that keeps the connection open.
+fn persistent(scene: &Scene, method: &str, path: &str, more: &str) -> String {
+    head(scene, method, path, more).replace("Connection: close\r\n", "")
 }
 
 pub(crate) fn all() -> Vec<Case> {

@@ -1,4 +1,3 @@
-use super::unreadable;
 use crate::refusal::Refusal;
 use crate::state::{DailyFolder, Day, StateError};
 use frostline_batching::Reserved;
@@ -6,6 +5,7 @@ use frostline_objects::Store;
 use frostline_wire::AuditEntry;
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
+use std::fmt::Display;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -170,6 +170,11 @@ impl Ledger {
     pub(super) async fn sweep(&self, store: &Store, today: Day) -> Result<(), StateError> {
         self.folder.sweep(store, today.before(self.kept_days)).await
     }
+}
+
+/// Creates the refusal to show entries that could not be read.
+pub(super) fn unreadable(reason: impl Display) -> Refusal {
+    Refusal::host(format!("cannot read the audit log: {reason}"))
 }
 
 /// Returns the memory of an entry. Texts are rounded up by the allocator. The entry itself is in a list that

@@ -16,10 +16,9 @@ use frostline_objects::Store;
 use frostline_profile::now;
 use frostline_wire::AuditEntry;
 use futures::future::join;
-use ledger::Ledger;
+use ledger::{Ledger, unreadable};
 use parking_lot::Mutex;
 use rates::{MAX_PER_MINUTE, RateDecision, Rates};
-use std::fmt::Display;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -213,10 +212,6 @@ fn warn_of(written: Result<(), String>) {
     if let Err(error) = written {
         tracing::warn!(error, "cannot write audit entries to the state; retrying later");
     }
-}
-
-fn unreadable(reason: impl Display) -> Refusal {
-    Refusal::host(format!("cannot read the audit log: {reason}"))
 }
 
 fn late(timeout: Duration) -> String {

@@ -175,21 +175,30 @@ impl Metrics {
         for (name, help, counter) in seconds {
             registry.register_with_unit(name, help, Unit::Seconds, counter.clone());
         }
+        self.register_connections(registry);
+    }
+
+    fn register_connections(&self, registry: &mut Registry) {
         registry.register("connections", "Open connections", self.connections.clone());
-        registry.register(
-            "connections_refused",
-            "Connections refused at the connection limit of their network",
-            self.connections_refused.clone(),
-        );
-        registry.register(
-            "slow_readers",
-            "Connections closed because the client read an answer too slowly",
-            self.slow_readers.clone(),
-        );
-        registry.register(
-            "unexplained_refusals",
-            "Refusals without a message because memory was short",
-            self.unexplained_refusals.clone(),
-        );
+        let counters = [
+            (
+                "connections_refused",
+                "Connections refused at the connection limit of their network",
+                &self.connections_refused,
+            ),
+            (
+                "slow_readers",
+                "Connections closed because the client read an answer too slowly",
+                &self.slow_readers,
+            ),
+            (
+                "unexplained_refusals",
+                "Refusals without a message because memory was short",
+                &self.unexplained_refusals,
+            ),
+        ];
+        for (name, help, counter) in counters {
+            registry.register(name, help, counter.clone());
+        }
     }
 }
