@@ -336,3 +336,57 @@ fn may_differ(error: &ClientError, offset: u64) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::Address;
+    use crate::{Deadlines, Trust};
+    use tokio::time::{Instant, sleep};
+
+    /// Returns the error of an upload of 1 MiB if the host takes a piece after each `pause`.
+    async fn taken_every(pause: Duration) -> ClientError {
+        let address = Address::from_url("http://127.0.0.1:1");
+        let transport = Transport::new(address, None, &Trust::System, Deadlines::default()).unwrap();
+        let notices: Notices = std::sync::Arc::new(|_| ());
+        let sending = Sending {
+            transport: &transport,
+            upload: Upload {
+                what: UploadKind::Model,
+                name: "model",
+                path: String::new(),
+                bytes: vec![0; 1 << 20].into(),
+            },
+            digest: String::new(),
+            notices: &notices,
+        };
+        let (progress, pieces) = watch::channel(0);
+        let taking = async {
+            loop {
+                sleep(pause).await;
+                progress.send_modify(|pieces| *pieces += 1);
+            }
+        };
+        let until = Instant::now() + Deadlines::default().upload_of(1 << 20);
+        let mut taken = None;
+        tokio::select! {
+            error = sending.stalled(pieces, until, &mut taken) => error,
+            () = taking => unreachable!("the host takes pieces without an end"),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_upload_that_is_taken_slowly_ends() {
+        let begun = Instant::now();
+        let error = taken_every(Duration::from_secs(1)).await;
+        assert!(
+            matches!(error, ClientError::SlowUpload { seconds: 76, .. }),
+            "{error}"
+        );
+        assert_eq!(
+            begun.elapsed().as_secs(),
+            60 + 16,
+            "a minute, and 16 times 64 KiB"
+        );
+    }
+}

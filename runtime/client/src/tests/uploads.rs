@@ -1,6 +1,6 @@
 //! Uploads with broken connections.
 
-use crate::{ClientError, Deadlines, HostClient, Notice, Notices, Trust, UploadKind, Uploaded};
+use crate::{ClientError, HostClient, Notice, Notices, UploadKind, Uploaded};
 use bytes::Bytes;
 use frostline_fake_host::{FakeHost, Reply};
 use frostline_wire::{ErrorClass, REPR_DIGEST, UPLOAD_COMPLETE, UPLOAD_OFFSET, digest_of};
@@ -14,7 +14,6 @@ use sha2::{Digest, Sha256};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy, sink};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::AbortOnDropHandle;
@@ -234,53 +233,6 @@ async fn what_another_client_brought_meanwhile_is_not_sent() {
     assert!(pushed.unwrap().skipped);
 }
 
-/// Starts a host that takes a byte of an upload per millisecond, and never answers.
-async fn dripping_host() -> (String, AbortOnDropHandle<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let service = service_fn(|mut request: Request<Incoming>| async move {
-        if *request.method() == Method::PUT {
-            while request.body_mut().frame().await.is_some() {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-            std::future::pending::<()>().await;
-        }
-        let mut answer = Response::new(Full::<Bytes>::default());
-        *answer.status_mut() = StatusCode::NOT_FOUND;
-        Ok::<_, Infallible>(answer)
-    });
-    let accept = tokio::spawn(async move {
-        loop {
-            let (stream, _) = listener.accept().await.unwrap();
-            let mut builder = Builder::new(TokioExecutor::new());
-            builder.http2().initial_stream_window_size(1);
-            tokio::spawn(async move {
-                let _ = builder.serve_connection(TokioIo::new(stream), service).await;
-            });
-        }
-    });
-    (url, AbortOnDropHandle::new(accept))
-}
-
-#[tokio::test]
-async fn an_upload_that_a_host_takes_byte_by_byte_ends() {
-    let (url, _host) = dripping_host().await;
-    let deadlines = Deadlines {
-        upload: Duration::from_millis(100),
-        ..Deadlines::default()
-    };
-    let client = HostClient::with(&url, None, &Trust::System, deadlines).unwrap();
-    // A minute at the rate of this host.
-    let bytes = Bytes::from(vec![7; 60_000]);
-    assert_eq!(deadlines.upload_of(bytes.len() as u64), deadlines.upload);
-    let notices: Notices = Arc::new(|_| ());
-    let error = client
-        .push(UploadKind::Model, "model", bytes, &notices)
-        .await
-        .unwrap_err();
-    assert!(matches!(error, ClientError::SlowUpload { .. }), "{error}");
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_host_that_keeps_a_byte_per_attempt_makes_no_progress() {
     let heads = Mutex::new(0);
@@ -290,7 +242,8 @@ async fn a_host_that_keeps_a_byte_per_attempt_makes_no_progress() {
             *heads += 1;
             Reply::Head(vec![(UPLOAD_OFFSET, heads.to_string())])
         }
-        _ => Reply::Refused(500, ErrorClass::Host, None),
+        Method::PUT => Reply::Refused(500, ErrorClass::Host, None),
+        _ => Reply::Refused(404, ErrorClass::NotFound, None),
     })
     .await;
     let (pushed, events) = push(&host.url, model()).await;
