@@ -71,7 +71,7 @@ impl<S: Clone + Eq> OwnRates<S> {
     }
 
     /// Returns the rates of stages that executed rows of `tenant`.
-    pub(super) fn of(&self, tenant: &str, tolerance: f64) -> impl Iterator<Item = (&S, OwnRate)> {
+    pub(super) fn rates_of(&self, tenant: &str, tolerance: f64) -> impl Iterator<Item = (&S, OwnRate)> {
         let stages = self.tenants.get(tenant).into_iter();
         stages
             .flat_map(|rates| &rates.stages)
@@ -101,11 +101,14 @@ mod tests {
             rates.note(&name(number), &0, 1, Duration::from_secs(1), false);
         }
         assert_eq!(rates.tenants.len(), TENANTS);
-        assert_eq!(rates.of("tenant-0", 0.02).count(), 0);
+        assert_eq!(rates.rates_of("tenant-0", 0.02).count(), 0);
         for stage in 0..=STAGES {
             rates.note(&name(1), &stage, 1, Duration::from_secs(1), false);
         }
-        let known: Vec<usize> = rates.of("tenant-1", 0.02).map(|(stage, _)| *stage).collect();
+        let known: Vec<usize> = rates
+            .rates_of("tenant-1", 0.02)
+            .map(|(stage, _)| *stage)
+            .collect();
         assert_eq!(known, (1..=STAGES).collect::<Vec<_>>());
     }
 
@@ -117,7 +120,7 @@ mod tests {
             rates.note(&a, &0, 4, Duration::from_secs(4), false);
             rates.note(&b, &0, 16, Duration::from_secs(8), false);
         }
-        let own = |tenant| rates.of(tenant, 0.02).map(|(_, rate)| rate).next();
+        let own = |tenant| rates.rates_of(tenant, 0.02).map(|(_, rate)| rate).next();
         let expected = |seconds_per_row, efficient_batch| {
             Some(OwnRate {
                 seconds_per_row,

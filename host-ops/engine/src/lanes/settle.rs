@@ -45,7 +45,7 @@ enum Blame {
 impl EndCause {
     /// Determines the cause from the request to stop, the cause of a lost process, and whether memory may
     /// have been too small.
-    fn of(stop: Option<&Stop>, lost: Option<LossCause>, may_lack: bool) -> Self {
+    fn classify(stop: Option<&Stop>, lost: Option<LossCause>, may_lack: bool) -> Self {
         let given_up = stop.is_some_and(|stop| stop.given_up);
         match (stop.map(|stop| &stop.cause), lost) {
             (Some(InterruptCause::Shutdown), _) => Self::Stopped,
@@ -103,7 +103,7 @@ impl State {
         let lost = ended.loss().map(|loss| loss.by);
         let how = ended.loss().map(|loss| loss.how.clone()).unwrap_or_default();
         let may_lack = self.memory.is_some() && self.device.may_lack(index);
-        let cause = EndCause::of(running.stop.as_ref(), lost, may_lack);
+        let cause = EndCause::classify(running.stop.as_ref(), lost, may_lack);
         let account = match ended {
             OrderResult::Ran(run) => self.ran(index, &order, run),
             OrderResult::OutOfBudget => Account::new(BatchEnd::OutOfBudget, None),
@@ -357,10 +357,10 @@ mod tests {
             (None, Some(LossCause::Itself), Blame::Model),
         ];
         for (stop, lost, blame) in cases {
-            let cause = EndCause::of(stop.as_ref(), lost, false);
+            let cause = EndCause::classify(stop.as_ref(), lost, false);
             assert_eq!(cause.blame(), blame, "{cause:?}");
         }
-        let aborted = EndCause::of(None, Some(LossCause::Itself), true);
+        let aborted = EndCause::classify(None, Some(LossCause::Itself), true);
         assert_eq!(aborted.blame(), Blame::Lane);
     }
 }
