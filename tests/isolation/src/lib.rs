@@ -23,7 +23,7 @@ mod tap;
 
 pub use case::{AttackKind, Case, CaseResult, Expected};
 pub use lost_lane::{AttemptResult, is_simulation, lost_lane, run_simulation, without_walls};
-pub use memory::{BUDGET, MemoryPeak, Watch, memory_cases, row_cases};
+pub use memory::{BUDGET, MemoryPeak, Watch, memory_cases, row_cases, unread_cases};
 pub use mixture::{MixtureReport, mixture};
 pub use neighbor::{Neighbor, distinct};
 pub use scene::Scene;
