@@ -6,7 +6,7 @@
 use frostline_e2e::frostline_binary;
 use frostline_isolation::{
     BUDGET, Case, MixtureSettings, Neighbor, Scene, Watch, behavior_cases, cases, memory_cases, mixture,
-    row_cases,
+    row_cases, unread_cases,
 };
 use std::time::Duration;
 use tokio::sync::watch;
@@ -302,7 +302,15 @@ mod needs_proc {
         #[tokio::test(flavor = "multi_thread")]
         async fn a_mixture_harms_nobody() {
             let compiled = frostline_isolation::compiled_guests();
-            let all = [cases(), compiled, memory_cases(), row_cases(), behavior_cases()].concat();
+            let all = [
+                cases(),
+                compiled,
+                memory_cases(),
+                row_cases(),
+                unread_cases(),
+                behavior_cases(),
+            ]
+            .concat();
             none_is_harmed_by_a_mixture_of(&all).await;
         }
     }
@@ -355,6 +363,13 @@ mod needs_proc {
     #[tokio::test(flavor = "multi_thread")]
     async fn no_case_exceeds_the_memory_budget() {
         within_budget(&memory_cases()).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn unread_answers_are_reserved() {
+        for case in unread_cases() {
+            within_budget(&[case]).await;
+        }
     }
 
     #[tokio::test(flavor = "multi_thread")]

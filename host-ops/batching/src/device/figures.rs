@@ -12,9 +12,6 @@ use std::time::Duration;
 /// Number of recent predictions in the statistics.
 const KEPT: usize = 1024;
 
-/// Maximum number of tenants with recorded device time. Tenants with the smallest time are dropped first.
-pub(super) const TENANTS: usize = 1024;
-
 /// Accuracy of memory predictions.
 #[derive(Debug, Clone, Default)]
 pub struct Predictions {

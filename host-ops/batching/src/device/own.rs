@@ -1,8 +1,8 @@
 //! Rates of stages by tenant. A tenant only learns figures of its own rows, because those of other tenants
 //! would show which networks they run.
 
-use super::figures::TENANTS;
 use super::rate::Rate;
+use super::recent::TENANTS;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;

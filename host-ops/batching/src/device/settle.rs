@@ -2,9 +2,9 @@
 
 use super::Device;
 use super::decision::{Part, PartOutcome, Verdict};
-use super::figures::TENANTS;
 use super::lane::{LaneActivity, Payer, Running};
 use super::needs::MeasuredBytes;
+use super::recent::TENANTS;
 use super::work::{BatchEnd, MemoryUsage};
 use std::hash::Hash;
 use std::sync::Arc;

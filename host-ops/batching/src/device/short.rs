@@ -1,7 +1,7 @@
 //! Keeps a lane free of long work, so that a tenant with short work never waits for a long execution.
 
 use super::Device;
-use super::figures::TENANTS;
+use super::recent::{Activity, TENANTS};
 use super::stages::StageState;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -14,15 +14,6 @@ const SHORT: u32 = 2;
 /// Time for which a tenant stays active without work. A trainer may compute for seconds between two requests.
 /// A longer time would idle a lane for tenants that have left.
 const LATELY: Duration = Duration::from_secs(10);
-
-/// Recent activity of a tenant.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Activity {
-    /// End of the last batch or preparation.
-    last: Duration,
-    /// Duration of the last batch; zero if unknown.
-    took: Duration,
-}
 
 impl<S: Clone + Eq + Hash> Device<S> {
     /// Returns the time for which a batch counts as short, or zero if it is not known to be short. The time to
