@@ -143,6 +143,22 @@ struct Entry {
     is_folder: bool,
 }
 
+impl Entry {
+    fn file(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            is_folder: false,
+        }
+    }
+
+    fn folder(name: &str) -> Self {
+        Self {
+            name: format!("{name}/"),
+            is_folder: true,
+        }
+    }
+}
+
 /// Type of an entry.
 enum Found {
     File,
@@ -293,26 +309,18 @@ impl Walk<'_> {
             }
             let key = format!("{}{name}", folder.key);
             let entry = match self.classify(&key, &item) {
-                Found::File => Entry {
-                    name: name.into_owned(),
-                    is_folder: false,
-                },
-                Found::Folder => Entry {
-                    name: format!("{name}/"),
-                    is_folder: true,
-                },
+                Found::File => Entry::file(&name),
+                Found::Folder => Entry::folder(&name),
                 Found::Invalid => {
-                    skips
-                        .as_mut()
-                        .into_iter()
-                        .for_each(|skips| skips.add_name(key.clone()));
+                    if let Some(skips) = &mut skips {
+                        skips.add_name(key);
+                    }
                     continue;
                 }
                 Found::Outward(target) => {
-                    skips
-                        .as_mut()
-                        .into_iter()
-                        .for_each(|skips| skips.add_link(key.clone(), target.clone()));
+                    if let Some(skips) = &mut skips {
+                        skips.add_link(key, target);
+                    }
                     continue;
                 }
                 Found::Other => continue,

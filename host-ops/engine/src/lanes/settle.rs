@@ -114,7 +114,7 @@ impl State {
         let tenant = order
             .tenant()
             .filter(|_| cause.blame() != Blame::Model || !order.is_joined());
-        let put_away = tenant.and_then(|tenant| self.blame(cause, &tenant, &order.stage, &how, now));
+        let put_away = tenant.and_then(|tenant| self.blame(cause, &tenant, (&order.stage, &how), now));
         let error = put_away
             .as_ref()
             .map(|case| refusal(&order.stage, case))
@@ -145,17 +145,17 @@ impl State {
             Some(_) => EndCause::Stopped,
             None => EndCause::Finished,
         };
-        self.blame(cause, &ended.tenant, &ended.stage, "", now);
+        self.blame(cause, &ended.tenant, (&ended.stage, ""), now);
         self.refuse_put_away(&ended.tenant, &ended.stage, now)
     }
 
-    /// Records the blame for ended work. Returns the quarantine of the model, if any.
+    /// Records the blame for work on a stage, with a description of the end. Returns the quarantine of the model,
+    /// if any.
     fn blame(
         &mut self,
         cause: EndCause,
         tenant: &str,
-        stage: &Stage,
-        how: &str,
+        (stage, how): (&Stage, &str),
         now: Instant,
     ) -> Option<Quarantined> {
         self.counts.held_up += u64::from(cause == EndCause::HeldUp);
