@@ -50,14 +50,14 @@ pub fn memory_cases() -> Vec<Case> {
         ),
         case(
             "long-texts",
-            "sends 64 refused requests with a split of 15 MB",
+            "sends 32 refused requests with a split of 15 MB",
             Expected::new("400", &["split", "1024"]),
             Action::Memory(|scene| Box::pin(bounds::long_texts(scene))),
         ),
         case(
             "long-names",
-            "lists a folder with 20,000 long names on 192 connections that close",
-            Expected::new("listed", &["20000 names"]),
+            "lists a folder with 8,000 long names on 64 connections that close",
+            Expected::new("listed", &["8000 names"]),
             Action::Memory(|scene| Box::pin(bounds::long_names(scene))),
         ),
         case(
