@@ -92,8 +92,8 @@ pub fn memory_cases() -> Vec<Case> {
         ),
         case(
             "subfolders",
-            "lists 32 subfolders with a shard of 256 MiB each",
-            Expected::new("listed", &["32 samples"]),
+            "lists 24 subfolders with a shard of 256 MiB each",
+            Expected::new("listed", &["24 samples"]),
             Action::Memory(|scene| Box::pin(objects::subfolders(scene))),
         ),
         case(
@@ -105,7 +105,7 @@ pub fn memory_cases() -> Vec<Case> {
         // The last one, because the tenant cannot upload for the next minute.
         case(
             "state-log",
-            "uploads versions of a model with 256 KB of names in turn",
+            "uploads versions of a model with 200 KB of names in turn",
             Expected::new("429", &["snapshot", "retry"]),
             Action::Memory(|scene| Box::pin(bounds::changes(scene))),
         ),
