@@ -350,10 +350,12 @@ impl Walk<'_> {
     }
 
     fn classify(&self, key: &str, item: &DirEntry) -> Found {
-        if item.file_name().to_str().is_err() || key::checked(key).is_err() {
+        let name = item.file_name().to_string_lossy();
+        // The folder's part of the key was checked before.
+        let is_key = key.len() <= key::MAX_KEY_LENGTH && key::checked(&name).is_ok();
+        if item.file_name().to_str().is_err() || !is_key {
             return Found::Invalid;
         }
-        let name = item.file_name().to_string_lossy();
         match self.resolve(key, item.file_type()) {
             None => match self.root.outward_target(self.path(key)) {
                 Some(target) => Found::Outward(target),

@@ -55,14 +55,14 @@ pub fn memory_cases() -> Vec<Case> {
         ),
         case(
             "long-texts",
-            "sends 64 refused requests with a split of 15 MB",
+            "sends 32 refused requests with a split of 15 MB",
             Expected::new("400", &["split", "1024"]),
             Action::Memory(|scene| Box::pin(bounds::long_texts(scene))),
         ),
         case(
             "long-names",
-            "lists a folder with 20,000 long names on 192 connections that close",
-            Expected::new("listed", &["20000 names"]),
+            "lists a folder with 8,000 long names on 64 connections that close",
+            Expected::new("listed", &["8000 names"]),
             Action::Memory(|scene| Box::pin(bounds::long_names(scene))),
         ),
         case(
@@ -103,8 +103,8 @@ pub fn memory_cases() -> Vec<Case> {
         ),
         case(
             "subfolders",
-            "lists 32 subfolders with a shard of 256 MiB each",
-            Expected::new("listed", &["32 samples"]),
+            "lists 24 subfolders with a shard of 256 MiB each",
+            Expected::new("listed", &["24 samples"]),
             Action::Memory(|scene| Box::pin(objects::subfolders(scene))),
         ),
         case(
@@ -116,7 +116,7 @@ pub fn memory_cases() -> Vec<Case> {
         // The last one, because the tenant cannot upload for the next minute.
         case(
             "state-log",
-            "uploads versions of a model with 256 KB of names in turn",
+            "uploads versions of a model with 200 KB of names in turn",
             Expected::new("429", &["snapshot", "retry"]),
             Action::Memory(|scene| Box::pin(bounds::changes(scene))),
         ),
