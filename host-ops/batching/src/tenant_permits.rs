@@ -22,7 +22,7 @@ impl TenantPermits {
     }
 
     /// Returns the permits that all handles of the tenant share.
-    pub fn of(&self, tenant: &Arc<str>) -> Arc<Semaphore> {
+    pub fn for_tenant(&self, tenant: &Arc<str>) -> Arc<Semaphore> {
         let mut permits = self.by_tenant.lock();
         if let Some(known) = permits.get(tenant).and_then(Weak::upgrade) {
             return known;
@@ -41,11 +41,11 @@ mod tests {
     #[test]
     fn handles_of_a_tenant_share_permits_and_unused_ones_are_removed() {
         let permits = TenantPermits::new(2);
-        let [one, same, other] = ["a", "a", "b"].map(|tenant| permits.of(&Arc::from(tenant)));
+        let [one, same, other] = ["a", "a", "b"].map(|tenant| permits.for_tenant(&Arc::from(tenant)));
         assert!(Arc::ptr_eq(&one, &same) && !Arc::ptr_eq(&one, &other));
         assert_eq!(one.available_permits(), 2);
         drop(other);
-        permits.of(&Arc::from("c"));
+        permits.for_tenant(&Arc::from("c"));
         assert_eq!(permits.by_tenant.lock().len(), 2);
     }
 }

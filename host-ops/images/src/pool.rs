@@ -81,7 +81,7 @@ impl DecodePool {
         let tenant = Arc::from("");
         let limits = DecodeLimits::default();
         Ok(Self {
-            permits: threads.permits.of(&tenant),
+            permits: threads.permits.for_tenant(&tenant),
             threads,
             tenant,
             limits,
@@ -105,7 +105,7 @@ impl DecodePool {
     pub fn for_tenant(&self, tenant: &str, charge: Charge) -> Self {
         let tenant = Arc::from(tenant);
         Self {
-            permits: self.threads.permits.of(&tenant),
+            permits: self.threads.permits.for_tenant(&tenant),
             tenant,
             charge,
             ..self.clone()

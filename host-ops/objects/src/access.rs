@@ -61,7 +61,7 @@ impl Access {
     /// Returns the access of a tenant, which can use half of the permits.
     pub(crate) fn of_tenant(&self, tenant: &str) -> Self {
         Self {
-            own: self.root.tenants.of(&Arc::from(tenant)),
+            own: self.root.tenants.for_tenant(&Arc::from(tenant)),
             ..self.clone()
         }
     }

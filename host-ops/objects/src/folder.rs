@@ -143,6 +143,22 @@ struct Entry {
     is_folder: bool,
 }
 
+impl Entry {
+    fn file(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            is_folder: false,
+        }
+    }
+
+    fn folder(name: &str) -> Self {
+        Self {
+            name: format!("{name}/"),
+            is_folder: true,
+        }
+    }
+}
+
 /// Type of an entry.
 enum Found {
     File,
@@ -293,26 +309,18 @@ impl Walk<'_> {
             }
             let key = format!("{}{name}", folder.key);
             let entry = match self.classify(&key, &item) {
-                Found::File => Entry {
-                    name: name.into_owned(),
-                    is_folder: false,
-                },
-                Found::Folder => Entry {
-                    name: format!("{name}/"),
-                    is_folder: true,
-                },
+                Found::File => Entry::file(&name),
+                Found::Folder => Entry::folder(&name),
                 Found::Invalid => {
-                    skips
-                        .as_mut()
-                        .into_iter()
-                        .for_each(|skips| skips.add_name(key.clone()));
+                    if let Some(skips) = &mut skips {
+                        skips.add_name(key);
+                    }
                     continue;
                 }
                 Found::Outward(target) => {
-                    skips
-                        .as_mut()
-                        .into_iter()
-                        .for_each(|skips| skips.add_link(key.clone(), target.clone()));
+                    if let Some(skips) = &mut skips {
+                        skips.add_link(key, target);
+                    }
                     continue;
                 }
                 Found::Other => continue,
@@ -342,10 +350,12 @@ impl Walk<'_> {
     }
 
     fn classify(&self, key: &str, item: &DirEntry) -> Found {
-        if item.file_name().to_str().is_err() || key::checked(key).is_err() {
+        let name = item.file_name().to_string_lossy();
+        // The folder's part of the key was checked before.
+        let is_key = key.len() <= key::MAX_KEY_LENGTH && key::checked(&name).is_ok();
+        if item.file_name().to_str().is_err() || !is_key {
             return Found::Invalid;
         }
-        let name = item.file_name().to_string_lossy();
         match self.resolve(key, item.file_type()) {
             None => match self.root.outward_target(self.path(key)) {
                 Some(target) => Found::Outward(target),

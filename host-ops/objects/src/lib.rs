@@ -33,4 +33,5 @@ pub use error::ObjectError;
 pub use fault::Fault;
 pub use open::{KeysFile, OwnStore, Role, check_scheme, parse_root};
 pub use room::{Guard, ReadRoom};
-pub use store::{LARGEST_READ, Store};
+pub use root::LARGEST_READ;
+pub use store::Store;

@@ -7,8 +7,7 @@
 use crate::ObjectError;
 use crate::codes::storage_class;
 use crate::room::{Guard, Room};
-use crate::root::{LISTING, Root};
-use crate::store::LARGEST_READ;
+use crate::root::{LARGEST_READ, LISTING, Root};
 use crate::tls::ensure_provider;
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};

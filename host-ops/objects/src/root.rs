@@ -11,6 +11,11 @@ use tokio::time::timeout;
 /// retry a stalled one.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
+/// Maximum object size for [`Store::read`](crate::Store::read), in bytes. The largest objects are models
+/// (VGG19, the largest common one, has 575 MB). The limit protects the host's memory from an object that grows
+/// without end. Images have separate limits.
+pub const LARGEST_READ: u64 = 1 << 30;
+
 /// Advice for an unreachable store or missing bucket with separate settings.
 pub(crate) const OWN_BUCKET: &str = "check the bucket's name, and bucket and endpoint under [store.BUCKET] in the host's configuration; buckets are \
                                      not created automatically";

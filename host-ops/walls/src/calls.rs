@@ -145,20 +145,22 @@ fn programs(files: Files<'_>) -> Result<[BpfProgram; 2], seccompiler::BackendErr
     ])
 }
 
+/// Flags of `clone` that create namespaces.
+const NAMESPACES: i32 = libc::CLONE_NEWNS
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET;
+
 fn allowed(files: Files<'_>) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, seccompiler::BackendError> {
     let executable = libc::PROT_EXEC.unsigned_abs().into();
     let sharing = libc::MAP_TYPE.unsigned_abs().into();
     let private = libc::MAP_PRIVATE.unsigned_abs().into();
     let own = u64::from(std::process::id());
     let thread = libc::CLONE_THREAD.unsigned_abs().into();
-    let namespaces = libc::CLONE_NEWNS
-        | libc::CLONE_NEWCGROUP
-        | libc::CLONE_NEWUTS
-        | libc::CLONE_NEWIPC
-        | libc::CLONE_NEWUSER
-        | libc::CLONE_NEWPID
-        | libc::CLONE_NEWNET;
-    let of_clone = thread | u64::from(namespaces.unsigned_abs());
+    let of_clone = thread | u64::from(NAMESPACES.unsigned_abs());
     let writes = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC)
         .unsigned_abs()
         .into();

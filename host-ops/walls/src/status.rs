@@ -47,7 +47,7 @@ impl StatusFile {
     ///
     /// # Errors
     /// Returns the operating system's error, for example if `/proc` is not mounted.
-    pub fn of(process: u32) -> io::Result<Self> {
+    pub fn open(process: u32) -> io::Result<Self> {
         File::open(format!("/proc/{process}/status")).map(Self)
     }
 

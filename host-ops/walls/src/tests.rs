@@ -67,7 +67,7 @@ mod needs_proc {
         assert!(own.anonymous > 0 && own.peak >= own.anonymous && own.data > 0 && own.tables > 0);
         assert!(own.private() > own.anonymous && own.threads >= 1);
         let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
-        let status = StatusFile::of(child.id()).unwrap();
+        let status = StatusFile::open(child.id()).unwrap();
         assert_eq!(status.read().unwrap().threads, 1);
         child.kill().unwrap();
         child.wait().unwrap();

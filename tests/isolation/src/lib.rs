@@ -32,7 +32,7 @@ pub use lost_lane::{
     AttackedLog, AttemptResult, FORGED, LOGGED, is_simulation, lost_lane, lost_lane_logs, run_simulation,
     without_walls,
 };
-pub use memory::{BUDGET, MemoryPeak, Watch, memory_cases, row_cases};
+pub use memory::{BUDGET, MemoryPeak, Watch, memory_cases, row_cases, unread_cases};
 pub use mixture::{MixtureReport, MixtureSettings, mixture};
 pub use neighbor::{Neighbor, distinct};
 pub use scene::Scene;

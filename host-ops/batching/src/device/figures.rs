@@ -12,9 +12,6 @@ use std::time::Duration;
 /// Number of recent predictions in the statistics.
 const KEPT: usize = 1024;
 
-/// Maximum number of tenants with recorded device time. Tenants with the smallest time are dropped first.
-pub(super) const TENANTS: usize = 1024;
-
 /// Accuracy of memory predictions.
 #[derive(Debug, Clone, Default)]
 pub struct Predictions {
@@ -103,7 +100,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
 
     /// Rates of the stages that executed rows of `tenant`, measured with these rows.
     pub fn rates_of(&self, tenant: &str) -> impl Iterator<Item = (&S, OwnRate)> {
-        self.own_rates.of(tenant, self.rules.tolerance)
+        self.own_rates.rates_of(tenant, self.rules.tolerance)
     }
 
     fn figures(&self, known: &StageState<S>) -> StageFigures {

@@ -43,6 +43,7 @@ use lane::{Lane, LaneActivity};
 use own::OwnRates;
 use preparing::Preparing;
 use queue::{Entry, Queue};
+use recent::Activity;
 use stages::{StageId, Stages};
 use std::collections::BTreeMap;
 use std::hash::Hash;
@@ -62,7 +63,7 @@ pub struct Device<S> {
     /// Preparations in progress; their number is limited by the rules.
     preparing: Vec<Option<Preparing>>,
     /// Recently active tenants.
-    active: BTreeMap<Arc<str>, short::Activity>,
+    active: BTreeMap<Arc<str>, Activity>,
     own_rates: OwnRates<S>,
 }
 

@@ -1,11 +1,10 @@
 //! Rates of stages by tenant. A tenant only learns figures of its own rows, because those of other tenants
 //! would show which networks they run.
 
-use super::figures::TENANTS;
 use super::rate::Rate;
+use super::recent::TENANTS;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Maximum number of stages per tenant. A job uses a single stage of a host at a time, and re-planning moves
 /// it between a few cuts.
@@ -43,9 +42,9 @@ impl<S: Clone + Eq> OwnRates<S> {
         }
     }
 
-    /// Records that `rows` rows of `tenant` took `time`. The first batch of a stage is often `cold` and only
-    /// counts until there is another one.
-    pub(super) fn note(&mut self, tenant: &Arc<str>, stage: &S, rows: usize, time: Duration, cold: bool) {
+    /// Returns the rate of a stage for rows of `tenant`, which becomes the latest one. Drops the oldest rates
+    /// beyond the limits.
+    pub(super) fn rate_mut(&mut self, tenant: &Arc<str>, stage: &S) -> Option<&mut Rate> {
         if self.tenants.len() >= TENANTS && !self.tenants.contains_key(tenant) {
             let oldest = self.tenants.iter().min_by_key(|(_, rates)| rates.last_note);
             let oldest = oldest.map(|(tenant, _)| Arc::clone(tenant));
@@ -60,18 +59,16 @@ impl<S: Clone + Eq> OwnRates<S> {
         rates.last_note = self.notes;
         let known = rates.stages.iter().position(|(known, _)| known == stage);
         let known = known.and_then(|place| rates.stages.remove(place));
-        let (stage, mut rate) = known.unwrap_or_else(|| (stage.clone(), Rate::default()));
-        if !cold || rate.per_row(rows).is_none() {
-            rate.note(rows, time);
-        }
+        let latest = known.unwrap_or_else(|| (stage.clone(), Rate::default()));
         if rates.stages.len() >= STAGES {
             rates.stages.pop_front();
         }
-        rates.stages.push_back((stage, rate));
+        rates.stages.push_back(latest);
+        rates.stages.back_mut().map(|(_, rate)| rate)
     }
 
     /// Returns the rates of stages that executed rows of `tenant`.
-    pub(super) fn of(&self, tenant: &str, tolerance: f64) -> impl Iterator<Item = (&S, OwnRate)> {
+    pub(super) fn rates_of(&self, tenant: &str, tolerance: f64) -> impl Iterator<Item = (&S, OwnRate)> {
         let stages = self.tenants.get(tenant).into_iter();
         stages
             .flat_map(|rates| &rates.stages)
@@ -92,20 +89,30 @@ impl<S: Clone + Eq> OwnRates<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn tenants_and_stages_are_bounded_and_the_latest_are_known() {
         let mut rates = OwnRates::new();
         let name = |number: usize| Arc::from(format!("tenant-{number}"));
         for number in 0..=TENANTS {
-            rates.note(&name(number), &0, 1, Duration::from_secs(1), false);
+            rates
+                .rate_mut(&name(number), &0)
+                .unwrap()
+                .note(1, Duration::from_secs(1));
         }
         assert_eq!(rates.tenants.len(), TENANTS);
-        assert_eq!(rates.of("tenant-0", 0.02).count(), 0);
+        assert_eq!(rates.rates_of("tenant-0", 0.02).count(), 0);
         for stage in 0..=STAGES {
-            rates.note(&name(1), &stage, 1, Duration::from_secs(1), false);
+            rates
+                .rate_mut(&name(1), &stage)
+                .unwrap()
+                .note(1, Duration::from_secs(1));
         }
-        let known: Vec<usize> = rates.of("tenant-1", 0.02).map(|(stage, _)| *stage).collect();
+        let known: Vec<usize> = rates
+            .rates_of("tenant-1", 0.02)
+            .map(|(stage, _)| *stage)
+            .collect();
         assert_eq!(known, (1..=STAGES).collect::<Vec<_>>());
     }
 
@@ -114,10 +121,10 @@ mod tests {
         let mut rates = OwnRates::new();
         let [a, b] = ["a", "b"].map(Arc::from);
         for _ in 0..3 {
-            rates.note(&a, &0, 4, Duration::from_secs(4), false);
-            rates.note(&b, &0, 16, Duration::from_secs(8), false);
+            rates.rate_mut(&a, &0).unwrap().note(4, Duration::from_secs(4));
+            rates.rate_mut(&b, &0).unwrap().note(16, Duration::from_secs(8));
         }
-        let own = |tenant| rates.of(tenant, 0.02).map(|(_, rate)| rate).next();
+        let own = |tenant| rates.rates_of(tenant, 0.02).map(|(_, rate)| rate).next();
         let expected = |seconds_per_row, efficient_batch| {
             Some(OwnRate {
                 seconds_per_row,

@@ -1,6 +1,7 @@
 //! Placement of work items. Selects the lane, the number of rows, and sessions to evict.
 
 use super::queue::Entry;
+use super::short::is_short;
 use super::stages::{Readiness, StageId, StageState};
 use super::work::LaneMemory;
 use super::{Device, LaneActivity};
@@ -184,7 +185,11 @@ impl<S: Clone + Eq + Hash> Device<S> {
         let within = (free / self.spread()).min(view.limit).max(needed);
         let (parts, rows) = self.batch(candidate, within);
         let tenant = &candidate.entry.tenant;
-        let short_for = self.short_for(tenant, candidate.stage_state, rows, cold, view.now);
+        let limit = self.short_limit(tenant, view.now);
+        let short_for = match is_short(candidate.stage_state, rows, cold, limit) {
+            true => limit,
+            false => Duration::ZERO,
+        };
         if short_for.is_zero() && !self.may_run_long(tenant, view.now) {
             return PlacementResult::Blocked(0);
         }

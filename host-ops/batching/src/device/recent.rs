@@ -1,4 +1,8 @@
 use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Maximum number of tenants with recorded device time. Tenants with the smallest time are dropped first.
+pub(super) const TENANTS: usize = 1024;
 
 /// Number of measurements in the median. Lanes share the cores with decoders and connections, which can make
 /// an execution of ResNet18 a third longer than the next one. In a replay, the median of 5 put 54 % of all
@@ -9,6 +13,15 @@ const KEPT: usize = 15;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Recent {
     values: VecDeque<f64>,
+}
+
+/// Recent activity of a tenant.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Activity {
+    /// End of the last batch or preparation.
+    pub(super) last: Duration,
+    /// Duration of the last batch; zero if unknown.
+    pub(super) took: Duration,
 }
 
 impl Recent {

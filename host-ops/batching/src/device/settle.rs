@@ -2,9 +2,9 @@
 
 use super::Device;
 use super::decision::{Part, PartOutcome, Verdict};
-use super::figures::TENANTS;
 use super::lane::{LaneActivity, Payer, Running};
 use super::needs::MeasuredBytes;
+use super::recent::TENANTS;
 use super::work::{BatchEnd, MemoryUsage};
 use std::hash::Hash;
 use std::sync::Arc;
@@ -153,8 +153,12 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 let per_row = time.div_f64(running.rows.max(1) as f64);
                 for payer in &running.payers {
                     let time = per_row.mul_f64(payer.rows as f64);
-                    self.own_rates
-                        .note(&payer.tenant, &known.stage, payer.rows, time, running.cold);
+                    let Some(own) = self.own_rates.rate_mut(&payer.tenant, &known.stage) else {
+                        continue;
+                    };
+                    if !running.cold || own.per_row(payer.rows).is_none() {
+                        own.note(payer.rows, time);
+                    }
                 }
                 match taken.peak {
                     Some(peak) => {

@@ -1,7 +1,7 @@
 //! Keeps a lane free of long work, so that a tenant with short work never waits for a long execution.
 
 use super::Device;
-use super::figures::TENANTS;
+use super::recent::{Activity, TENANTS};
 use super::stages::StageState;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -15,40 +15,24 @@ const SHORT: u32 = 2;
 /// A longer time would idle a lane for tenants that have left.
 const LATELY: Duration = Duration::from_secs(10);
 
-/// Recent activity of a tenant.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Activity {
-    /// End of the last batch or preparation.
-    last: Duration,
-    /// Duration of the last batch; zero if unknown.
-    took: Duration,
+/// Returns true if a batch is known to end within `limit`. The time to open a session counts if the batch is
+/// `cold`.
+pub(super) fn is_short<S>(known: &StageState<S>, rows: usize, cold: bool, limit: Duration) -> bool {
+    let opening = match cold {
+        true => known.opening,
+        false => Some(Duration::ZERO),
+    };
+    let measured = known.rate.per_row(rows).and(opening);
+    measured.is_some_and(|opening| opening.saturating_add(known.rate.time(rows)) <= limit)
 }
 
 impl<S: Clone + Eq + Hash> Device<S> {
-    /// Returns the time for which a batch counts as short, or zero if it is not known to be short. The time to
-    /// open a session counts if the batch is `cold`.
-    pub(super) fn short_for(
-        &self,
-        tenant: &Arc<str>,
-        known: &StageState<S>,
-        rows: usize,
-        cold: bool,
-        now: Duration,
-    ) -> Duration {
-        let opening = match cold {
-            true => known.opening,
-            false => Some(Duration::ZERO),
-        };
-        // On an overloaded machine, no batch ends within two slices. Batches like those of the others are short.
+    /// Returns the longest duration of a batch of `tenant` that counts as short.
+    pub(super) fn short_limit(&self, tenant: &Arc<str>, now: Duration) -> Duration {
+        // On an overloaded machine, no batch ends within two slices, so the batches of other tenants count too.
         let others = self.active_others(tenant, now).map(|activity| activity.took);
         let slice = self.rules.time_slice;
-        let limit = others.min().unwrap_or_default().max(slice) * SHORT;
-        let measured = known.rate.per_row(rows).and(opening);
-        let expected = measured.map(|opening| opening.saturating_add(known.rate.time(rows)));
-        match expected.is_some_and(|expected| expected <= limit) {
-            true => limit,
-            false => Duration::ZERO,
-        }
+        others.min().unwrap_or_default().max(slice) * SHORT
     }
 
     /// True if `tenant` may start a batch that is not known to be short. While other tenants are active, such

@@ -1,7 +1,6 @@
 //! Lane state: task and memory.
 
 use super::order::{Order, Task};
-use super::overdue::Deadline;
 use crate::InterruptCause;
 use frostline_batching::Reserved;
 use std::sync::Arc;
@@ -27,6 +26,13 @@ pub(super) struct Running {
     pub(super) since: Instant,
     pub(super) deadline: Deadline,
     pub(super) stop: Option<Stop>,
+}
+
+/// Deadline of work, and the cause to report on expiry.
+#[derive(Clone)]
+pub(super) struct Deadline {
+    pub(super) until: Instant,
+    pub(super) late: InterruptCause,
 }
 
 /// Request to end a batch.

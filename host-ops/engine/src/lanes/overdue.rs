@@ -1,6 +1,6 @@
 //! Deadlines of submissions, engine batches and preparations.
 
-use super::lane::{Running, Stop};
+use super::lane::{Deadline, Running, Stop};
 use super::run::{about, describe};
 use super::state::{Entry, Outcomes, State};
 use crate::{EngineError, InterruptCause};
@@ -12,13 +12,6 @@ use std::time::{Duration, Instant};
 /// Time for an interrupted batch to stop while another tenant waits for a lane. It covers several layers of
 /// common networks.
 pub(super) const CONTENDED_GRACE: Duration = Duration::from_secs(1);
-
-/// Deadline of work, and the cause to report on expiry.
-#[derive(Clone)]
-pub(super) struct Deadline {
-    pub(super) until: Instant,
-    pub(super) late: InterruptCause,
-}
 
 /// Measure against an engine batch that has not ended in time.
 enum Measure {

@@ -45,7 +45,7 @@ enum Blame {
 impl EndCause {
     /// Determines the cause from the request to stop, the cause of a lost process, and whether memory may
     /// have been too small.
-    fn of(stop: Option<&Stop>, lost: Option<LossCause>, may_lack: bool) -> Self {
+    fn classify(stop: Option<&Stop>, lost: Option<LossCause>, may_lack: bool) -> Self {
         let given_up = stop.is_some_and(|stop| stop.given_up);
         match (stop.map(|stop| &stop.cause), lost) {
             (Some(InterruptCause::Shutdown), _) => Self::Stopped,
@@ -103,7 +103,7 @@ impl State {
         let lost = ended.loss().map(|loss| loss.by);
         let how = ended.loss().map(|loss| loss.how.clone()).unwrap_or_default();
         let may_lack = self.memory.is_some() && self.device.may_lack(index);
-        let cause = EndCause::of(running.stop.as_ref(), lost, may_lack);
+        let cause = EndCause::classify(running.stop.as_ref(), lost, may_lack);
         let account = match ended {
             OrderResult::Ran(run) => self.ran(index, &order, run),
             OrderResult::OutOfBudget => Account::new(BatchEnd::OutOfBudget, None),
@@ -114,7 +114,7 @@ impl State {
         let tenant = order
             .tenant()
             .filter(|_| cause.blame() != Blame::Model || !order.is_joined());
-        let put_away = tenant.and_then(|tenant| self.blame(cause, &tenant, &order.stage, &how, now));
+        let put_away = tenant.and_then(|tenant| self.blame(cause, &tenant, (&order.stage, &how), now));
         let error = put_away
             .as_ref()
             .map(|case| refusal(&order.stage, case))
@@ -145,17 +145,17 @@ impl State {
             Some(_) => EndCause::Stopped,
             None => EndCause::Finished,
         };
-        self.blame(cause, &ended.tenant, &ended.stage, "", now);
+        self.blame(cause, &ended.tenant, (&ended.stage, ""), now);
         self.refuse_put_away(&ended.tenant, &ended.stage, now)
     }
 
-    /// Records the blame for ended work. Returns the quarantine of the model, if any.
+    /// Records the blame for work on a stage, with a description of the end. Returns the quarantine of the model,
+    /// if any.
     fn blame(
         &mut self,
         cause: EndCause,
         tenant: &str,
-        stage: &Stage,
-        how: &str,
+        (stage, how): (&Stage, &str),
         now: Instant,
     ) -> Option<Quarantined> {
         self.counts.held_up += u64::from(cause == EndCause::HeldUp);
@@ -357,10 +357,10 @@ mod tests {
             (None, Some(LossCause::Itself), Blame::Model),
         ];
         for (stop, lost, blame) in cases {
-            let cause = EndCause::of(stop.as_ref(), lost, false);
+            let cause = EndCause::classify(stop.as_ref(), lost, false);
             assert_eq!(cause.blame(), blame, "{cause:?}");
         }
-        let aborted = EndCause::of(None, Some(LossCause::Itself), true);
+        let aborted = EndCause::classify(None, Some(LossCause::Itself), true);
         assert_eq!(aborted.blame(), Blame::Lane);
     }
 }

@@ -1,9 +1,9 @@
 //! State shared by lane threads and callers. A lock protects it, which is only held briefly.
 
 use super::job::{Job, Reply};
-use super::lane::Lane;
+use super::lane::{Deadline, Lane};
 use super::order::{OrderResult, Task};
-use super::overdue::{CONTENDED_GRACE, Deadline};
+use super::overdue::CONTENDED_GRACE;
 use super::source::Networks;
 use super::state::{Outcomes, Phase, State};
 use super::{LaneStats, LanesConfig, StageSource};

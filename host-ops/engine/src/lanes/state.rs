@@ -2,9 +2,8 @@
 //! decisions; this state maps them to lanes and callers.
 
 use super::job::{Job, Outcome, Reply};
-use super::lane::{Lane, Running};
+use super::lane::{Deadline, Lane, Running};
 use super::order::{Order, Part, Task};
-use super::overdue::Deadline;
 use super::preparing::Preparing;
 use super::quarantine::{Quarantine, Quarantined};
 use super::run::describe;

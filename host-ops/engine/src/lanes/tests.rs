@@ -2,8 +2,9 @@
 
 use super::batch::{RunEnd, RunError};
 use super::job::Job;
+use super::lane::Deadline;
 use super::order::{Loss, LossCause, OrderResult};
-use super::overdue::{CONTENDED_GRACE, Deadline};
+use super::overdue::CONTENDED_GRACE;
 use super::run::Submitter;
 use super::state::State;
 use super::{ChildLanes, LanesConfig, LanesPlace};

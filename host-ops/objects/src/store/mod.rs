@@ -1,8 +1,6 @@
 mod read;
 mod shards;
 
-pub use read::LARGEST_READ;
-
 use crate::access::Access;
 use crate::fault::OnFault;
 use crate::fetch::Fetcher;

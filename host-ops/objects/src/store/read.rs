@@ -2,6 +2,7 @@
 
 use super::Store;
 use crate::fetch::{ReadRequest, too_large};
+use crate::root::LARGEST_READ;
 use crate::shards::SampleName;
 use crate::{Fault, ObjectError};
 use bytes::Bytes;
@@ -9,11 +10,6 @@ use frostline_tensor::SampleRef;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStoreExt};
 use std::ops::Range;
-
-/// Maximum object size for [`Store::read`], in bytes. The largest objects are models (VGG19, the largest
-/// common one, has 575 MB). The limit protects the host's memory from an object that grows without end.
-/// Images have separate limits.
-pub const LARGEST_READ: u64 = 1 << 30;
 
 impl Store {
     /// Reads a whole object of up to 1 GiB.

@@ -46,6 +46,20 @@ struct Batch {
     entries: Vec<AuditEntry>,
 }
 
+/// Selection of entries.
+pub(super) struct AuditQuery<'a> {
+    /// Tenant of the entries, or all tenants if `None`.
+    pub(super) tenant: Option<&'a str>,
+    /// Maximum number of the latest entries.
+    pub(super) limit: usize,
+}
+
+impl AuditQuery<'_> {
+    fn includes(&self, entry: &AuditEntry) -> bool {
+        self.tenant.is_none_or(|tenant| entry.tenant == tenant)
+    }
+}
+
 impl Ledger {
     pub(super) fn new(folder: DailyFolder, kept_days: u64) -> Self {
         Self {
@@ -112,8 +126,8 @@ impl Ledger {
         }
     }
 
-    /// Reads the last `limit` entries that match `wanted`, sorted by day. The result can contain more than
-    /// `limit` entries, because days are always read completely. `memory` grows by the size of the entries.
+    /// Reads the last entries that match `wanted`, sorted by day. The result can exceed the limit, because days
+    /// are always read completely. `memory` grows by the size of the entries.
     ///
     /// # Errors
     /// Returns [`Refusal::Host`] if the state cannot be read, and [`Refusal::Busy`] if the memory cannot grow.
@@ -121,8 +135,7 @@ impl Ledger {
         &self,
         store: &Store,
         today: Day,
-        limit: usize,
-        wanted: impl Fn(&AuditEntry) -> bool,
+        wanted: &AuditQuery<'_>,
         memory: &mut Reserved,
     ) -> Result<Vec<AuditEntry>, Refusal> {
         let mut days = Vec::new();
@@ -144,19 +157,23 @@ impl Ledger {
                 let mut of_day: Vec<AuditEntry> = Vec::new();
                 while let Some(read) = read.next().await {
                     let before = of_day.len();
-                    of_day.extend(read.map_err(unreadable)?.into_iter().filter(&wanted));
+                    of_day.extend(
+                        read.map_err(unreadable)?
+                            .into_iter()
+                            .filter(|entry| wanted.includes(entry)),
+                    );
                     let more = of_day.iter().skip(before).map(bytes_of).sum::<u64>();
                     let grown = memory.resize(memory.bytes() + more);
                     grown.map_err(|error| Refusal::busy(format!("{error}; use a smaller limit"), RETRY))?;
                 }
                 found += of_day.len();
                 entries.push(of_day);
-                if found >= limit {
+                if found >= wanted.limit {
                     break;
                 }
             }
             days = entries;
-            if found >= limit {
+            if found >= wanted.limit {
                 break;
             }
         }

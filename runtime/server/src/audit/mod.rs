@@ -16,7 +16,7 @@ use frostline_objects::Store;
 use frostline_profile::now;
 use frostline_wire::AuditEntry;
 use futures::future::join;
-use ledger::{Ledger, unreadable};
+use ledger::{AuditQuery, Ledger, unreadable};
 use parking_lot::Mutex;
 use rates::{MAX_PER_MINUTE, RateDecision, Rates};
 use std::net::IpAddr;
@@ -129,11 +129,11 @@ impl Audit {
     ) -> Result<Vec<AuditEntry>, Refusal> {
         // The entries of this host are still missing if this fails, but they are in the host's log.
         self.write().await.ok();
-        let wanted = |entry: &AuditEntry| tenant.is_none_or(|tenant| entry.tenant == tenant);
+        let wanted = AuditQuery { tenant, limit };
         let (store, today) = (&self.store, Day::at(now()));
         let both = async {
-            let mut entries = self.admins.last(store, today, limit, wanted, memory).await?;
-            entries.extend(self.tenants.last(store, today, limit, wanted, memory).await?);
+            let mut entries = self.admins.last(store, today, &wanted, memory).await?;
+            entries.extend(self.tenants.last(store, today, &wanted, memory).await?);
             Ok::<_, Refusal>(entries)
         };
         let read = timeout(READ_TIMEOUT, both).await;

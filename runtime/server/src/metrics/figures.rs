@@ -97,7 +97,7 @@ pub(super) fn counters(lanes: &LaneStats) -> [Figure; 12] {
         ),
         (
             "lane_held_up",
-            "Engine batches and preparations ended because another tenant waited.",
+            "Engine batches and preparations ended because other work waited.",
             lanes.held_up,
         ),
         (

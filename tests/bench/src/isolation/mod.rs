@@ -11,7 +11,7 @@ use crate::run::binary;
 use anyhow::{Context, Result};
 use frostline_isolation::{
     AttackKind, Case, MixtureReport, MixtureSettings, Neighbor, Scene, behavior_cases, cases,
-    compiled_guests, keep_lanes, memory_cases, mixture, row_cases, slow_cases,
+    compiled_guests, keep_lanes, memory_cases, mixture, row_cases, slow_cases, unread_cases,
 };
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -311,6 +311,7 @@ fn all_cases() -> Vec<Case> {
         compiled_guests(),
         memory_cases(),
         row_cases(),
+        unread_cases(),
         behavior_cases(),
     ]
     .concat()

@@ -40,8 +40,12 @@ impl RawClient {
     pub(crate) fn get(&self, path: &str) -> Value {
         let mut answer = String::new();
         self.send("GET", path, "").read_to_string(&mut answer).unwrap();
-        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-        serde_json::from_str(body).expect(&answer)
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let json = match head.contains("transfer-encoding: chunked") {
+            true => unchunked(body),
+            false => body.to_owned(),
+        };
+        serde_json::from_str(&json).expect(&answer)
     }
 
     /// Builds an extraction request that repeats one photo `samples` times. It uses the tenant's first guest
@@ -60,4 +64,15 @@ impl RawClient {
         });
         request.to_string()
     }
+}
+
+/// Joins the chunks of a body.
+fn unchunked(mut body: &str) -> String {
+    let mut joined = String::new();
+    while let Some((size, rest)) = body.split_once("\r\n") {
+        let size = usize::from_str_radix(size, 16).unwrap();
+        joined.push_str(&rest[..size]);
+        body = rest[size..].trim_start_matches("\r\n");
+    }
+    joined
 }

@@ -69,8 +69,8 @@ async fn activations(scene: &Scene, samples: Vec<RequestedSample>) -> Result<Cas
     Ok(CaseResult::new("rows", format!("{errors} errors")))
 }
 
-/// Number of subfolders with a shard.
-pub(super) const SUBFOLDERS: usize = 32;
+/// Number of subfolders with a shard, as many as a tenant may list and queue at once.
+pub(super) const SUBFOLDERS: usize = 24;
 
 /// Size of a shard's only photo in bytes. The file is sparse.
 const SHARD: u64 = 256 << 20;

@@ -72,7 +72,7 @@ impl Guards {
     ) -> Result<Guard> {
         let pipe = child.stderr.take();
         let guarded = Arc::new(SupervisedChild {
-            status: StatusFile::of(child.id()).ok(),
+            status: StatusFile::open(child.id()).ok(),
             child: Mutex::new(child),
             window,
             reserved: AtomicU64::new(reserved),

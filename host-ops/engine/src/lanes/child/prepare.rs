@@ -39,8 +39,7 @@ pub(crate) fn prepare(
     config: &LanesConfig,
     place: &ChildLanes,
     guards: &Arc<Guards>,
-    network: &[u8],
-    folder: &Path,
+    (network, folder): (&[u8], &Path),
     interrupt: &Interrupt,
 ) -> Result<(), String> {
     let bytes = (network.len() as u64)
