@@ -14,7 +14,7 @@ pub enum Unfinished {
     #[error("the work was cancelled")]
     Cancelled,
     /// The deadline has passed.
-    #[error("deadline of {} s exceeded; retry later", .0.as_secs())]
+    #[error("deadline of {0:?} exceeded; retry later")]
     Deadline(Duration),
     /// The work panicked. Other work is not affected.
     #[error("the work panicked; report this bug with the host's log")]

@@ -411,7 +411,7 @@ mod tests {
         let Err(WalkError::Io(error)) = ended else {
             panic!("{ended:?}")
         };
-        assert!(error.to_string().contains("did not finish"), "{error}");
+        assert!(error.to_string().contains("deadline of 10ms"), "{error}");
     }
 
     fn tree(files: &[&str]) -> (tempfile::TempDir, PathBuf) {
