@@ -92,7 +92,9 @@ impl Guards {
         let pipe = pipe.ok_or_else(|| Error::other("the output of the process is not a pipe"))?;
         let watch = move || guarded.watch(pipe, &guards.ended);
         let thread = std::thread::Builder::new().name("lane-guard".to_owned());
-        guard.thread = Some(thread.spawn(watch)?);
+        #[expect(clippy::disallowed_methods, reason = "supervises a process until it ends")]
+        let started = thread.spawn(watch)?;
+        guard.thread = Some(started);
         Ok(guard)
     }
 
