@@ -111,8 +111,10 @@ pub const LOGGED: &str = "the host has started";
 /// Line that a lost lane tries to add to the log.
 pub const FORGED: &str = "the host has failed";
 
+type Attack = fn() -> io::Result<()>;
+
 /// Attacks on the log through the standard streams.
-const LOG_ATTACKS: [(&str, fn() -> io::Result<()>); 3] = [
+const LOG_ATTACKS: [(&str, Attack); 3] = [
     ("empty the host's log", || {
         rustix::fs::ftruncate(io::stdout(), 0)?;
         Ok(rustix::fs::ftruncate(io::stderr(), 0)?)
