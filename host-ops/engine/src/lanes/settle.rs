@@ -114,7 +114,7 @@ impl State {
         let tenant = order
             .tenant()
             .filter(|_| cause.blame() != Blame::Model || !order.is_joined());
-        let put_away = tenant.and_then(|tenant| self.blame(cause, &tenant, (&order.stage, &how), now));
+        let put_away = tenant.and_then(|tenant| self.blame(cause, &tenant, &order.stage, &how, now));
         let error = put_away
             .as_ref()
             .map(|case| refusal(&order.stage, case))
@@ -145,7 +145,7 @@ impl State {
             Some(_) => EndCause::Stopped,
             None => EndCause::Finished,
         };
-        self.blame(cause, &ended.tenant, (&ended.stage, ""), now);
+        self.blame(cause, &ended.tenant, &ended.stage, "", now);
         self.refuse_put_away(&ended.tenant, &ended.stage, now)
     }
 
@@ -155,7 +155,8 @@ impl State {
         &mut self,
         cause: EndCause,
         tenant: &str,
-        (stage, how): (&Stage, &str),
+        stage: &Stage,
+        how: &str,
         now: Instant,
     ) -> Option<Quarantined> {
         self.counts.held_up += u64::from(cause == EndCause::HeldUp);

@@ -144,7 +144,7 @@ impl Networks {
                 );
                 return Err(());
             };
-            let made = prepare::prepare(&self.config, place, &self.guards, (&network, folder), interrupt);
+            let made = prepare::prepare(&self.config, place, &self.guards, &network, folder, interrupt);
             match interrupt.cause() {
                 // Nothing is known about the stage.
                 Some(InterruptCause::Cancelled | InterruptCause::Shutdown) => Err(()),

@@ -122,7 +122,7 @@ impl Guard {
 
     /// Returns true if the process is running and has not exceeded a limit.
     pub(super) fn is_alive(&self) -> bool {
-        self.exceeded().is_none() && matches!(self.guarded.child.lock().try_wait(), Ok(None))
+        self.exceeded().is_none() && !self.guarded.has_exited()
     }
 
     /// Sets the bytes that are reserved for the process.
@@ -163,35 +163,42 @@ impl Drop for Guard {
 }
 
 impl SupervisedChild {
-    /// Body of the supervising thread, which ends with the process.
-    fn watch(&self, mut pipe: ChildStderr, ended: &AtomicU64) {
+    /// Body of the supervising thread, which ends with the process. A process that closes its output is still
+    /// supervised.
+    fn watch(&self, pipe: ChildStderr, ended: &AtomicU64) {
         let mut output = Output::new(Instant::now());
         let mut bytes = [0; READ_BYTES];
+        let mut pipe = Some(pipe);
         loop {
             // Programs that the process started without walls may keep the pipe open.
             let last = self.closed.load(Ordering::Relaxed);
-            let mut wait = [PollFd::new(&pipe, PollFlags::IN)];
-            let readable = poll(&mut wait, Some(&INTERVAL)).is_ok_and(|ready| ready > 0);
+            let readable = pipe.as_ref().is_some_and(is_readable);
             if !last && let Some(how) = self.excess() {
                 tracing::error!(how, "ending a lane's process");
                 ended.fetch_add(1, Ordering::Relaxed);
                 *self.exceeded.lock() = Some(how);
                 drop(self.child.lock().kill());
             }
-            if readable {
-                let count = pipe.read(&mut bytes).unwrap_or(0);
+            if let Some(open) = pipe.as_mut().filter(|_| readable) {
+                let count = open.read(&mut bytes).unwrap_or(0);
                 let lines = output.push(bytes.get(..count).unwrap_or(&[]), Instant::now());
                 lines.iter().for_each(log);
                 if count == 0 {
-                    break;
+                    pipe = None;
                 }
-                std::thread::sleep(READ_PAUSE);
             }
-            if last {
+            if last || (pipe.is_none() && self.has_exited()) {
                 break;
+            }
+            if readable || pipe.is_none() {
+                std::thread::sleep(READ_PAUSE);
             }
         }
         output.finish(Instant::now()).iter().for_each(log);
+    }
+
+    fn has_exited(&self) -> bool {
+        !matches!(self.child.lock().try_wait(), Ok(None))
     }
 
     fn usage(&self) -> Option<ProcessUsage> {
@@ -222,10 +229,40 @@ impl SupervisedChild {
     }
 }
 
+/// Waits up to [`INTERVAL`] for output.
+fn is_readable(pipe: &ChildStderr) -> bool {
+    let mut wait = [PollFd::new(pipe, PollFlags::IN)];
+    poll(&mut wait, Some(&INTERVAL)).is_ok_and(|ready| ready > 0)
+}
+
 fn log(line: &OutputLine) {
     let OutputLine { text, dropped } = line;
     match dropped {
         0 => tracing::warn!(output = text, "output of a lane's process"),
         _ => tracing::warn!(output = text, dropped, "output of a lane's process"),
+    }
+}
+
+#[cfg(test)]
+mod needs_proc {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_process_that_closes_its_output_is_still_supervised() {
+        // Closes standard error, and then uses 100 MB.
+        let script = "exec 2>&-; sleep 1; x=$(head -c 100000000 /dev/zero | tr '\\0' a); sleep 600";
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stderr(Stdio::piped());
+        let window = Window::new().unwrap();
+        let guards = Arc::<Guards>::default();
+        let guard = guards.supervise(command.spawn().unwrap(), window, 0, u64::MAX);
+        let guard = guard.unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        while guard.is_alive() && Instant::now() < until {
+            std::thread::sleep(READ_PAUSE);
+        }
+        assert!(guard.exceeded().unwrap().contains("bytes of memory"));
+        assert_eq!(guards.ended(), 1);
     }
 }

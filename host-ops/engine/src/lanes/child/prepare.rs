@@ -39,7 +39,8 @@ pub(crate) fn prepare(
     config: &LanesConfig,
     place: &ChildLanes,
     guards: &Arc<Guards>,
-    (network, folder): (&[u8], &Path),
+    network: &[u8],
+    folder: &Path,
     interrupt: &Interrupt,
 ) -> Result<(), String> {
     let bytes = (network.len() as u64)
