@@ -143,7 +143,7 @@ impl Sandbox {
         // The work counts its duration, which includes that of the compiler process.
         let charge = Charge::default();
         threads
-            .run_blocking(permit, config.prepare_deadline, charge, work)
+            .prepare(permit, config.prepare_deadline, charge, work)
             .await?
     }
 
@@ -162,7 +162,7 @@ impl Sandbox {
         let allowance = Arc::clone(allowance);
         let charge = Charge::new(move |spent| allowance.count_compiling(spent));
         threads
-            .run_blocking(permit, config.prepare_deadline, charge, work)
+            .prepare(permit, config.prepare_deadline, charge, work)
             .await?
     }
 

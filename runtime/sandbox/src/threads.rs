@@ -1,6 +1,6 @@
 use crate::error::SandboxError;
 use async_task::{Builder, Runnable};
-use frostline_batching::{Charge, Permit, Stop, TurnPool, run_blocking, thread_cpu};
+use frostline_batching::{Charge, Permit, Stop, TurnPool, Unfinished, run_blocking, thread_cpu};
 use frostline_tensor::Cause;
 use futures::FutureExt;
 use std::future::Future;
@@ -75,8 +75,8 @@ impl GuestThreads {
         }
     }
 
-    /// Runs blocking `work` on a separate thread; see [`frostline_batching::run_blocking`].
-    pub(crate) fn run_blocking<T: Send + 'static, W: FnOnce(&Stop) -> T + Send + 'static>(
+    /// Prepares a guest on a separate thread; see [`frostline_batching::run_blocking`].
+    pub(crate) fn prepare<T: Send + 'static, W: FnOnce(&Stop) -> T + Send + 'static>(
         &self,
         permit: Permit,
         deadline: Duration,
@@ -87,8 +87,10 @@ impl GuestThreads {
         let _runtime = self.handle.enter();
         let done = run_blocking(permit, deadline, charge, move |stop| span.in_scope(|| work(stop)));
         async move {
-            done.await
-                .map_err(|error| SandboxError::host(Cause::with_message("a sandbox task failed", error)))
+            done.await.map_err(|error| match error {
+                Unfinished::Deadline(after) => SandboxError::PrepareDeadline { after },
+                other => SandboxError::host(Cause::with_message("a sandbox task failed", other)),
+            })
         }
     }
 
