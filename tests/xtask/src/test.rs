@@ -265,7 +265,17 @@ fn runner() -> (Runner, Command) {
         .args(["test", "--no-fail-fast"])
         .env("RUST_TEST_THREADS", threads());
     command.args(SHARED_BUILD);
+    limit_programs(&mut command);
     (Runner::Cargo, command)
+}
+
+/// Ends test programs that hang, which cargo's test runner does not do by itself. The limit is the one that
+/// `.config/nextest.toml` has for a single test.
+fn limit_programs(command: &mut Command) {
+    if Command::new("timeout").arg("--version").output().is_ok() {
+        let runner = r#"target."cfg(all())".runner = ["timeout", "--foreground", "--kill-after=60", "2400"]"#;
+        command.args(["--config", runner]);
+    }
 }
 
 /// Returns the command for GPU tests, which have the attribute `#[ignore]`.
@@ -376,6 +386,7 @@ fn cargo_test(
         TestSelection::PreviouslySkipped(modules) => {
             // [`SHARED_BUILD`] is omitted because it would run tests of the default run again.
             let mut whole = cargo();
+            limit_programs(&mut whole);
             whole
                 .args(["test", "--no-fail-fast", "--workspace"])
                 .args(long_targets())

@@ -62,6 +62,7 @@ pub(crate) enum Audience {
 /// Reserved text of `/metrics` in both formats.
 #[derive(Clone)]
 pub(crate) struct Scrape {
+    /// Time of the last attempt to render a text.
     rendered: Instant,
     pub(crate) open_metrics: Bytes,
     pub(crate) plain: Bytes,
@@ -103,7 +104,7 @@ impl Exposition {
     }
 
     /// Returns the text, which is rendered at most once per second and reserved in `memory`. If memory is
-    /// short, returns an older text.
+    /// short, returns an older text for another second.
     ///
     /// # Errors
     /// Returns [`Refusal::Busy`] if memory is short and no older text exists.
@@ -132,7 +133,11 @@ impl Exposition {
         let plain = plain_text(&open_metrics);
         let reserved = match memory.try_reserve((open_metrics.len() + plain.len()) as u64) {
             Ok(reserved) => Arc::new(reserved),
-            Err(refusal) => return latest.clone().ok_or(refusal),
+            Err(refusal) => {
+                let older = latest.as_mut().ok_or(refusal)?;
+                older.rendered = now;
+                return Ok(older.clone());
+            }
         };
         let scrape = Scrape {
             rendered: now,
@@ -319,7 +324,8 @@ mod tests {
         let rest = memory.try_reserve("a", Kind::Request, (64 << 10) - held).unwrap();
         assert!(is_first(&scrape(1)), "memory is short");
         drop(rest);
-        assert!(!is_first(&scrape(1)));
+        assert!(is_first(&scrape(1)), "one attempt each second");
+        assert!(!is_first(&scrape(2)));
     }
 
     #[test]
