@@ -4,8 +4,8 @@
 //! engine. A file is loaded only if its keyed hash is valid; otherwise the guest is recompiled. Tenants share
 //! no entries, so the duration of an upload does not reveal whether another tenant has the same guest.
 
-use crate::artifact_load::Compiled;
 use crate::error::SandboxError;
+use crate::unchecked::Compiled;
 use frostline_sealed::{PrivateFolder, whole_file};
 use frostline_tensor::Cause;
 use sha2::{Digest, Sha256};

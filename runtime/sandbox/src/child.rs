@@ -1,9 +1,9 @@
 //! Parent side of compilation in a child process.
 
-use crate::artifact_load::Compiled;
 use crate::compiler::{COMPILED, ChildCompiler, REFUSED};
 use crate::error::{CompileCost, SandboxError};
 use crate::text::{MAX_MESSAGE_BYTES, one_line};
+use crate::unchecked::Compiled;
 use frostline_tensor::Cause;
 use parking_lot::Mutex;
 use rustix::process::Signal;

@@ -1,7 +1,7 @@
-use crate::artifact_load::Compiled;
 use crate::config::SandboxConfig;
 use crate::error::SandboxError;
 use crate::text::{MAX_MESSAGE_BYTES, one_line};
+use crate::unchecked::Compiled;
 use crate::{engine, upload};
 use frostline_walls::Files;
 use rustix::process::{Resource, Rlimit, nice, setrlimit};

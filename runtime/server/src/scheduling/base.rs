@@ -1,6 +1,7 @@
 //! Measures the memory of the host and its lanes that is not reserved, and reports it to the ledger.
 
 use frostline_batching::{Kind, Memory};
+use frostline_sandbox::release_free_memory;
 use frostline_walls::StatusFile;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
@@ -16,6 +17,13 @@ const DECAY: u64 = 8;
 /// Divisor of the budget for cached memory. If the base has grown further since the start, caches are
 /// evicted.
 const CACHE_FRACTION: u64 = 4;
+
+/// Growth of the base in bytes beyond which free memory is returned to the system. The allocator retains some
+/// memory after every burst of requests, and fresh memory is slower than retained memory.
+const RETAINED: u64 = 32 << 20;
+
+/// Minimum time between two returns, each of which takes milliseconds.
+const RETURN_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Minimum time between two evictions.
 const EVICTION_INTERVAL: Duration = Duration::from_secs(10);
@@ -42,17 +50,22 @@ impl BaseMemory {
     }
 
     /// Updates the base until `stop` is cancelled. `of_lanes` returns the bytes that lanes use beyond their
-    /// reservations. Calls `evict` if caches use too much of the budget.
+    /// reservations. Returns free memory to the system, and calls `evict` if caches use too much of the budget.
     pub(crate) async fn watch(
         mut self,
         stop: CancellationToken,
         of_lanes: impl Fn() -> u64 + Send,
         evict: impl Fn() + Send,
     ) {
-        let mut evicted = Instant::now();
+        let mut returned = Instant::now();
+        let mut evicted = returned;
         while tokio::time::timeout(INTERVAL, stop.cancelled()).await.is_err() {
             let Some(measured) = anonymous_bytes() else { return };
             self.update(measured, of_lanes());
+            if self.base.saturating_sub(self.idle) > RETAINED && returned.elapsed() > RETURN_INTERVAL {
+                release_free_memory();
+                returned = Instant::now();
+            }
             if self.caches_exceed() && evicted.elapsed() > EVICTION_INTERVAL {
                 tracing::info!(
                     base = self.base,

@@ -1,6 +1,7 @@
-//! Loads machine code as a component. This module contains the only `unsafe` code of the crate.
+//! Calls that the compiler cannot check: loading machine code as a component, and a function of glibc. This is
+//! the only file of the product with `unsafe` code.
 //!
-//! Contract: [`Component::deserialize`] executes whatever its bytes contain, so they must have been
+//! Contract of machine code: [`Component::deserialize`] executes whatever its bytes contain, so they must have been
 //! serialized by the engine of this host. [`Compiled`] represents such bytes. There are three sources:
 //! - the engine of this process
 //! - the answer of a child process that this host started from its own program, read from a private pipe
@@ -55,5 +56,19 @@ impl Compiled {
         // SAFETY: by the contract above, an engine of this host serialized these bytes and they are
         // unaltered.
         unsafe { Component::deserialize(engine, &self.0) }
+    }
+}
+
+/// Returns free memory of this process to the system, except the smallest amounts.
+///
+/// glibc returns only the end of a heap by itself, so a single block that stays allocated keeps everything below
+/// it. Searching all heaps takes milliseconds, during which other threads wait for memory. Other C libraries do
+/// not need this call, which does nothing there.
+#[cfg_attr(all(target_os = "linux", target_env = "gnu"), allow(unsafe_code))]
+pub fn release_free_memory() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: the function has no preconditions, and locks every heap that it changes.
+    unsafe {
+        libc::malloc_trim(0);
     }
 }
