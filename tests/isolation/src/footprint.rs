@@ -5,8 +5,8 @@ use crate::memory::unreserved;
 use crate::scene::Scene;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
-use std::fs;
 use std::time::{Duration, Instant};
+use std::{fmt, fs};
 
 /// Memory that may remain without a reservation, in bytes: heaps that allocators retain, caches with a bound
 /// and connections.
@@ -92,6 +92,7 @@ impl Footprint {
 
 /// A kind of work, with the metrics by tenant that charge it.
 struct Work {
+    name: &'static str,
     cpu: fn(&CpuTimes) -> f64,
     charged_by: &'static [&'static str],
 }
@@ -100,6 +101,7 @@ struct Work {
 /// threads and async workers.
 const WORK: [Work; 4] = [
     Work {
+        name: "child processes",
         cpu: |times| times.children,
         charged_by: &[
             "frostline_tenant_device_seconds_total",
@@ -107,14 +109,17 @@ const WORK: [Work; 4] = [
         ],
     },
     Work {
+        name: "guests",
         cpu: |times| times.of_threads("guest-"),
         charged_by: &["frostline_tenant_guest_cpu_seconds_total"],
     },
     Work {
+        name: "decoding",
         cpu: |times| times.of_threads("decode-"),
         charged_by: &["frostline_tenant_decode_cpu_seconds_total"],
     },
     Work {
+        name: "blocking threads",
         cpu: CpuTimes::of_blocking_threads,
         charged_by: &["frostline_tenant_blocking_cpu_seconds_total"],
     },
@@ -124,8 +129,9 @@ const WORK: [Work; 4] = [
 const TOKIO: &str = "tokio-rt-worker";
 
 /// CPU time of a host since its start, in seconds, and the time charged to tenants.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct CpuTimes {
+    at: Instant,
     /// Child processes, running or ended.
     children: f64,
     /// The host's process, with ended threads.
@@ -147,6 +153,7 @@ impl CpuTimes {
         let running = scene.processes()?.into_iter().skip(1);
         let running = running.filter_map(|child| Stat::read(&format!("/proc/{child}/stat")));
         Ok(Self {
+            at: Instant::now(),
             children: own.waited_for + running.map(|child| child.own).sum::<f64>(),
             process: own.own,
             threads: threads_of(process)?,
@@ -156,15 +163,19 @@ impl CpuTimes {
 
     /// Returns the seconds of work since `before`, and those that no tenant was charged for.
     pub(crate) fn uncharged_since(&self, before: &Self) -> Uncharged {
-        let mut sum = Uncharged::default();
+        let seconds = self.at.saturating_duration_since(before.at).as_secs_f64();
+        let mut sum = Uncharged {
+            seconds,
+            ..Uncharged::default()
+        };
         for work in WORK {
-            let cpu = ((work.cpu)(self) - (work.cpu)(before)).max(0.0);
+            let worked = ((work.cpu)(self) - (work.cpu)(before)).max(0.0);
             let of = |times: &Self| -> f64 {
                 let counters = work.charged_by.iter();
                 counters.filter_map(|name| times.charged.get(*name)).sum()
             };
-            sum.worked += cpu;
-            sum.uncharged += (cpu - (of(self) - of(before))).max(0.0);
+            let uncharged = (worked - (of(self) - of(before))).max(0.0);
+            sum.work.insert(work.name, WorkTime { worked, uncharged });
         }
         sum
     }
@@ -184,33 +195,67 @@ impl CpuTimes {
     }
 }
 
-/// CPU time of work in seconds.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Uncharged {
+/// CPU time of a kind of work in seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct WorkTime {
     worked: f64,
     uncharged: f64,
 }
 
+/// CPU time of work in a period.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Uncharged {
+    /// Length of the period in seconds.
+    seconds: f64,
+    work: BTreeMap<&'static str, WorkTime>,
+}
+
 impl Uncharged {
-    pub(crate) fn share(self) -> f64 {
-        self.uncharged / self.worked.max(f64::MIN_POSITIVE)
+    /// Returns the part of all CPU time that was not charged.
+    pub(crate) fn share(&self) -> f64 {
+        let worked: f64 = self.work.values().map(|time| time.worked).sum();
+        let uncharged: f64 = self.work.values().map(|time| time.uncharged).sum();
+        uncharged / worked.max(f64::MIN_POSITIVE)
+    }
+
+    /// Subtracts the time that the host needs for itself, according to a period in which it was idle.
+    pub(crate) fn without_idle(mut self, idle: &Self) -> Self {
+        for (name, time) in &mut self.work {
+            let of_host = idle.work.get(name).map_or(0.0, |time| time.worked) / idle.seconds * self.seconds;
+            time.worked = (time.worked - of_host).max(0.0);
+            time.uncharged = (time.uncharged - of_host).max(0.0);
+        }
+        self
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (name, time) in &other.work {
+            let sum = self.work.entry(name).or_default();
+            sum.worked += time.worked;
+            sum.uncharged += time.uncharged;
+        }
     }
 }
 
-impl std::ops::Add for Uncharged {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            worked: self.worked + other.worked,
-            uncharged: self.uncharged + other.uncharged,
+impl fmt::Display for Uncharged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, (name, time)) in self.work.iter().enumerate() {
+            let separator = if number == 0 { "" } else { ", " };
+            write!(
+                f,
+                "{separator}{name} {:.1} of {:.1} s",
+                time.uncharged, time.worked
+            )?;
         }
+        Ok(())
     }
 }
 
 /// Name and CPU times in seconds from `/proc/PID/stat`.
 struct Stat {
     name: String,
+    /// Time of the start in clock ticks since boot.
+    started: u64,
     own: f64,
     /// Time of child processes that have ended.
     waited_for: f64,
@@ -228,6 +273,7 @@ impl Stat {
         let seconds = |field: usize| Some(fields.get(field - 3)?.parse::<f64>().ok()? / ticks);
         Some(Self {
             name: head.split_once('(')?.1.to_owned(),
+            started: fields.get(22 - 3)?.parse().ok()?,
             own: seconds(14)? + seconds(15)?,
             waited_for: seconds(16)? + seconds(17)?,
         })
@@ -236,14 +282,15 @@ impl Stat {
 
 /// Returns the names and CPU seconds of a process's threads, in order of creation.
 fn threads_of(process: u32) -> Result<Vec<(String, f64)>> {
-    let mut tasks: Vec<u32> = fs::read_dir(format!("/proc/{process}/task"))?
-        .filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok())
-        .collect();
-    tasks.sort_unstable();
-    let threads = tasks
-        .iter()
-        .filter_map(|task| Stat::read(&format!("/proc/{process}/task/{task}/stat")));
-    Ok(threads.map(|thread| (thread.name, thread.own)).collect())
+    let tasks = fs::read_dir(format!("/proc/{process}/task"))?;
+    let tasks = tasks.filter_map(|task| Stat::read(task.ok()?.path().join("stat").to_str()?));
+    let mut threads: Vec<Stat> = tasks.collect();
+    // Ids are reused from the smallest.
+    threads.sort_by_key(|thread| thread.started);
+    Ok(threads
+        .into_iter()
+        .map(|thread| (thread.name, thread.own))
+        .collect())
 }
 
 /// Sums the counters of seconds by tenant in an exposition.
@@ -268,6 +315,7 @@ mod tests {
 
     fn times(children: f64, threads: &[(&str, f64)], metrics: &str) -> CpuTimes {
         CpuTimes {
+            at: Instant::now(),
             children,
             process: threads.iter().map(|(_, seconds)| seconds).sum(),
             threads: threads
@@ -286,12 +334,22 @@ mod tests {
                        frostline_tenant_guest_cpu_seconds_total{tenant=\"a\"} 9.0\n\
                        frostline_lanes 2\n";
         let after = times(5.0, &[("decode-0", 2.0), ("guest-0", 5.0)], metrics);
-        let Uncharged { worked, uncharged } = after.uncharged_since(&before);
-        assert_eq!(
-            (worked, uncharged),
-            (10.0, 2.0),
-            "a second of lanes, one of decoding"
-        );
+        let uncharged = after.uncharged_since(&before);
+        let of = |name| {
+            let WorkTime { worked, uncharged } = uncharged.work[name];
+            (worked, uncharged)
+        };
+        assert_eq!(of("child processes"), (4.0, 1.0));
+        assert_eq!(of("decoding"), (1.0, 1.0));
+        assert_eq!(of("guests"), (5.0, 0.0));
+        assert_eq!(uncharged.share(), 0.2);
+        let seconds_of = |seconds, uncharged: &Uncharged| Uncharged {
+            seconds,
+            ..uncharged.clone()
+        };
+        let half = seconds_of(20.0, &uncharged).without_idle(&seconds_of(40.0, &uncharged));
+        let WorkTime { worked, uncharged } = half.work["child processes"];
+        assert_eq!((worked, uncharged), (2.0, 0.0));
     }
 
     #[test]

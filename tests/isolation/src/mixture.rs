@@ -14,6 +14,7 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::sync::watch::{self, Receiver};
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 /// Number of case-running tenants.
 const TENANTS: usize = 8;
@@ -47,6 +48,8 @@ pub struct MixtureReport {
     pub unowned_bytes: u64,
     /// Part of the CPU time of work for tenants that no tenant was charged for.
     pub uncharged_cpu_share: f64,
+    /// Uncharged and total CPU time by kind of work.
+    pub uncharged_cpu: String,
     /// Leaked bytes by kind and place.
     pub leaks: BTreeMap<String, u64>,
     /// Number of panics in the hosts' logs.
@@ -80,13 +83,19 @@ struct NeighborResults {
 struct Idle {
     footprint: Footprint,
     cpu: CpuTimes,
+    /// CPU time of the host itself in [`RATE_INTERVAL`].
+    own: Uncharged,
 }
 
 impl Idle {
-    fn read(scene: &Scene) -> Result<Self> {
+    async fn read(scene: &Scene) -> Result<Self> {
+        let before = CpuTimes::read(scene)?;
+        sleep(RATE_INTERVAL).await;
+        let cpu = CpuTimes::read(scene)?;
         Ok(Self {
             footprint: Footprint::read(scene)?,
-            cpu: CpuTimes::read(scene)?,
+            own: cpu.uncharged_since(&before),
+            cpu,
         })
     }
 }
@@ -120,9 +129,11 @@ pub async fn mixture(binary: &Path, cases: &[Case], settings: MixtureSettings) -
     // Measured concurrently, because both hosts share one machine.
     let (first, second) = tokio::join!(rate_alone(&neighbors[0]), rate_alone(&neighbors[1]));
     let alone = [first?, second?];
-    let idle = [Idle::read(&scene)?, Idle::read(&scene.on(1))?];
+    let (on_first, on_second) = (scene.on(0), scene.on(1));
+    let (first, second) = tokio::join!(Idle::read(&on_first), Idle::read(&on_second));
+    let idle = [first?, second?];
     let mut tasks = Tasks::start(&scene, cases, neighbors);
-    tokio::time::sleep(settings.span).await;
+    sleep(settings.span).await;
     // This cannot fail, because all tasks still listen.
     let _ = tasks.stop.send(true);
     let mut mixed = MixtureReport {
@@ -146,9 +157,11 @@ pub async fn mixture(binary: &Path, cases: &[Case], settings: MixtureSettings) -
     mixed.left_over = left_over(&scene, &idle, settings.grace).await?;
     let mut uncharged = Uncharged::default();
     for (host, idle) in idle.iter().enumerate() {
-        uncharged = uncharged + CpuTimes::read(&scene.on(host))?.uncharged_since(&idle.cpu);
+        let of_host = CpuTimes::read(&scene.on(host))?.uncharged_since(&idle.cpu);
+        uncharged.add(&of_host.without_idle(&idle.own));
     }
     mixed.uncharged_cpu_share = uncharged.share();
+    mixed.uncharged_cpu = uncharged.to_string();
     mixed.leaks = scene.take_leaks()?;
     mixed.panics = scene.panics()?;
     Ok(mixed)
@@ -251,7 +264,7 @@ async fn run_flood(scene: Scene, flood: Flood, mut stopped: Receiver<bool>) -> A
         loop {
             // Refusing a flood is correct.
             if flood(&scene, acts.completed).await.is_err() {
-                tokio::time::sleep(REFUSED_PAUSE).await;
+                sleep(REFUSED_PAUSE).await;
             }
             acts.completed += 1;
         }
@@ -269,7 +282,7 @@ async fn run_slow_kernels(scene: Scene, mut stopped: Receiver<bool>) -> Acts {
         loop {
             // The host may refuse the tenant for a while.
             let _ = keep_lanes(&scene).await;
-            tokio::time::sleep(REFUSED_PAUSE).await;
+            sleep(REFUSED_PAUSE).await;
         }
     };
     tokio::select! {

@@ -91,7 +91,7 @@ async fn none_is_harmed_by_a_mixture_of(cases: &[Case]) {
     let mixed = mixture(&binary, cases, settings).await.unwrap();
     println!("{mixed:?}");
     assert!(mixed.leaks.is_empty(), "{:#?}", mixed.leaks);
-    assert_eq!(without_memory(&mixed.left_over), Vec::<&String>::new());
+    assert_eq!(mixed.left_over, Vec::<String>::new());
     assert_eq!((mixed.panics, mixed.over_budget), (0, 0));
     assert!(mixed.completed > 0 && mixed.neighbor_began > 0);
     assert!(
@@ -99,14 +99,6 @@ async fn none_is_harmed_by_a_mixture_of(cases: &[Case]) {
         "{:#?}",
         mixed.neighbor_failures
     );
-}
-
-/// Omits memory that a host retains, whose size depends on the allocator. It is a figure of `bench isolation`.
-fn without_memory(left_over: &[String]) -> Vec<&String> {
-    let others = left_over.iter();
-    others
-        .filter(|left| !left.ends_with("without a reservation"))
-        .collect()
 }
 
 async fn within_budget(cases: &[Case]) {
@@ -344,8 +336,7 @@ mod needs_proc {
         assert_none_failed(&wrong, behavior_cases().len());
         println!("retries of the neighbor: {}", beside.unwrap());
         let left = scene.left_over(&idle, GRACE).await.unwrap();
-        println!("left over: {left:?}");
-        assert_eq!(without_memory(&left), Vec::<&String>::new());
+        assert_eq!(left, Vec::<String>::new());
         assert_eq!(scene.panics().unwrap(), 0, "{}", scene.log().unwrap());
     }
 

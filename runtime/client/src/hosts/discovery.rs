@@ -101,7 +101,7 @@ impl Discovery {
             found.map_err(|error| unreachable(format!("DNS lookup failed for {}: {error}", self.name)))?;
         let found: BTreeSet<SocketAddr> = found.into_iter().collect();
         if found.is_empty() {
-            return Err(unreachable(format!("{} has no address", self.name)));
+            return Err(unreachable(format!("DNS has no records for {}", self.name)));
         }
         Ok(found.into_iter().take(MOST).collect())
     }

@@ -185,7 +185,7 @@ impl Fleet {
         let named: BTreeSet<Arc<str>> = named.map(|member| member.key()).collect();
         let stays = |member: &Member| !member.is_missing() || !named.contains(&member.key());
         for gone in self.change(stays, Vec::new()) {
-            gone.left("it moved to another address".to_owned());
+            gone.left("its address changed".to_owned());
         }
     }
 

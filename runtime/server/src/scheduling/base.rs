@@ -23,7 +23,7 @@ const CACHE_FRACTION: u64 = 4;
 const RETAINED: u64 = 32 << 20;
 
 /// Minimum time between two returns, each of which takes milliseconds.
-const RETURN_INTERVAL: Duration = Duration::from_secs(5);
+const RETURN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Minimum time between two evictions.
 const EVICTION_INTERVAL: Duration = Duration::from_secs(10);

@@ -251,12 +251,13 @@ async fn run_mixture(report: &mut Report) -> Result<()> {
     let is_tried = |case: &&Case| mixed.tried.contains(&case.name);
     let tried = behaviors.iter().filter(is_tried).count();
     println!(
-        "{} of {} cases completed, {tried} of {} behaviors on routes; without an owner: up to {:.0} MiB, {:.1} % of the CPU time\n",
+        "{} of {} cases completed, {tried} of {} behaviors on routes; without an owner: up to {:.0} MiB, {:.1} % of the CPU time ({})\n",
         mixed.tried.len(),
         cases.len(),
         behaviors.len(),
         mixed.unowned_bytes as f64 / MIB,
-        mixed.uncharged_cpu_share * 100.0
+        mixed.uncharged_cpu_share * 100.0,
+        mixed.uncharged_cpu
     );
     report.set("foreign_bytes", mixed.leaks.values().sum::<u64>());
     report.set("mixture_minutes", minutes);
