@@ -152,6 +152,7 @@ const TAKE_LINKS: &[&str] = &["grid", "peers"];
 const TAKE_PARTS: &[(&str, &[&str])] = &[
     ("accuracy", &accuracy::PARTS),
     ("gpu", &gpu::PARTS),
+    ("isolation", &isolation::PARTS),
     ("peers", &peers::PARTS),
     ("prefix", &prefix::PARTS),
     ("tenants", &tenants::PARTS),

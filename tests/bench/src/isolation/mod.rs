@@ -21,7 +21,7 @@ const RUNS: usize = 1000;
 
 /// Number of memory samples during these runs. Multiple samples distinguish a cache, which stops growing,
 /// from a leak.
-const PARTS: usize = 4;
+const SAMPLES: usize = 4;
 
 /// Maximum duration of a short case.
 const SHORT: Duration = Duration::from_millis(150);
@@ -59,23 +59,42 @@ struct ContainedCase {
     took: Duration,
 }
 
+/// The parts of this benchmark.
+pub(crate) const PARTS: [&str; 5] = ["cases", "mixture", "walls", "capacity", "updates"];
+
 pub(crate) fn run(report: &mut Report) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        let scene = Scene::start(&binary()?, &[]).await?;
-        let neighbor = Neighbor::start(&scene).await?;
-        let ran = suite(report, &scene, &neighbor).await?;
-        memory(report, &scene, &ran).await?;
-        first_results(report, &neighbor).await?;
-        neighbor_rates(report, &scene, &neighbor, &ran).await?;
-        slow_kernels(report, &scene, &neighbor).await?;
-        drop((neighbor, scene));
-        run_mixture(report).await?;
-        run_slow_mixture(report).await?;
-        walls::run(report, &binary()?).await?;
-        capacity::run(report).await
+        if report.has("cases") {
+            run_cases(report).await?;
+        }
+        if report.has("mixture") {
+            run_mixture(report).await?;
+            run_slow_mixture(report).await?;
+        }
+        if report.has("walls") {
+            walls::run(report, &binary()?).await?;
+        }
+        if report.has("capacity") {
+            capacity::run(report).await?;
+        }
+        anyhow::Ok(())
     })?;
-    updates::run(report)
+    if report.has("updates") {
+        updates::run(report)?;
+    }
+    Ok(())
+}
+
+/// Runs the cases one after the other, and measures the memory and the neighbor's rate with them.
+async fn run_cases(report: &mut Report) -> Result<()> {
+    let scene = Scene::start(&binary()?, &[]).await?;
+    let neighbor = Neighbor::start(&scene).await?;
+    let ran = suite(report, &scene, &neighbor).await?;
+    memory(report, &scene, &ran).await?;
+    first_results(report, &neighbor).await?;
+    neighbor_rates(report, &scene, &neighbor, &ran).await?;
+    slow_kernels(report, &scene, &neighbor).await
 }
 
 /// Runs every case once and returns the contained ones.
@@ -134,8 +153,8 @@ async fn memory(report: &mut Report, scene: &Scene, ran: &[ContainedCase]) -> Re
     let before = scene.memory()? as f64;
     let mut grown = Vec::new();
     let mut runs = short.iter().cycle();
-    for _ in 0..PARTS {
-        for case in runs.by_ref().take(RUNS / PARTS) {
+    for _ in 0..SAMPLES {
+        for case in runs.by_ref().take(RUNS / SAMPLES) {
             case.run(scene).await?;
         }
         grown.push((scene.memory()? as f64 - before) / MIB);
