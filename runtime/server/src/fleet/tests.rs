@@ -12,16 +12,7 @@ use frostline_wire::{Activity, JobInfo, MemoryActivity, StageSeconds, TenantActi
 const DAY: i64 = 86_400;
 
 /// Shifts of a clock by minutes, days and years.
-const SHIFTS: [i64; 8] = [
-    -700 * DAY,
-    -100 * DAY,
-    -DAY,
-    -300,
-    300,
-    DAY,
-    100 * DAY,
-    500 * DAY,
-];
+const SHIFTS: [i64; 8] = [-700 * DAY, -100 * DAY, -DAY, -300, 300, DAY, 100 * DAY, 500 * DAY];
 
 struct TestFleet {
     fleet: Fleet,
@@ -37,7 +28,13 @@ impl TestFleet {
             .await
             .unwrap();
         let cancellations = Cancellations::new(state.jobs);
-        let fleet = Fleet::new(store, Arc::clone(&clock), run.to_owned(), cancellations, state.drains);
+        let fleet = Fleet::new(
+            store,
+            Arc::clone(&clock),
+            run.to_owned(),
+            cancellations,
+            state.drains,
+        );
         Self { fleet, clock, local }
     }
 
@@ -134,7 +131,10 @@ async fn a_clock_is_compared_with_the_store_and_other_hosts() {
     let two = TestFleet::open(s3.store(), "two").await;
     for shift in SHIFTS {
         two.local.shift(shift);
-        assert!(matches!(two.clock.check(), ClockCheck::Differs(_)), "the store alone");
+        assert!(
+            matches!(two.clock.check(), ClockCheck::Differs(_)),
+            "the store alone"
+        );
         assert!(!two.clock.may_expire());
     }
     two.local.shift(0);
@@ -148,7 +148,10 @@ async fn a_clock_is_compared_with_the_store_and_other_hosts() {
         for time in [two.clock.now(), two.clock.earliest(), two.clock.latest()] {
             assert!(time.abs_diff(now) < 60, "{shift}: {time}");
         }
-        assert!(one.clock.may_expire(), "the clock of another host does not matter");
+        assert!(
+            one.clock.may_expire(),
+            "the clock of another host does not matter"
+        );
     }
 }
 
@@ -203,7 +206,10 @@ async fn cancellations_are_kept_until_a_second_clock_confirms_the_time() {
     for shift in SHIFTS {
         one.local.shift(shift);
         jobs.expire(&one.clock).await.unwrap();
-        assert!(matches!(jobs.check("acme", "4bf9"), Err(Refusal::Cancelled { .. })));
+        assert!(matches!(
+            jobs.check("acme", "4bf9"),
+            Err(Refusal::Cancelled { .. })
+        ));
         assert!(jobs.check("other", "4bf9").is_ok());
     }
     // Another host whose clock also shows the next day.
@@ -231,7 +237,13 @@ async fn orders_to_hosts_that_no_longer_run_are_removed() {
         one.fleet.order(name, runs, true).await.unwrap();
     }
     one.fleet.clean().await.unwrap();
-    let names: Vec<String> = one.fleet.drains.list("").into_iter().map(|(name, _)| name).collect();
+    let names: Vec<String> = one
+        .fleet
+        .drains
+        .list("")
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
     assert_eq!(names, ["a", "b"]);
 }
 
@@ -253,8 +265,14 @@ async fn jobs_and_holders_of_all_hosts_are_added() {
     assert!(matches!(find(jobs.clone(), "4"), Err(Refusal::Request { .. })));
     assert!(matches!(find(jobs.clone(), "5"), Err(Refusal::NotFound { .. })));
     let job = find(jobs, "4a").unwrap();
-    assert_eq!((job.started_at, job.active_at, job.split.as_str()), (20, 30, "split 30"));
-    assert_eq!((job.queued, job.running, job.extractions, job.images), (2, 4, 6, 8));
+    assert_eq!(
+        (job.started_at, job.active_at, job.split.as_str()),
+        (20, 30, "split 30")
+    );
+    assert_eq!(
+        (job.queued, job.running, job.extractions, job.images),
+        (2, 4, 6, 8)
+    );
     assert_eq!((job.seconds.lane, job.hosts.len()), (3.0, 2));
     let detail = detail(job, &records);
     assert_eq!((detail.lanes, detail.places, detail.memory_budget), (8, 16, 200));
