@@ -105,9 +105,10 @@ pub(super) async fn service(
     let roots = RootHealth::new(config.stores.clone(), metrics.store_errors.clone());
     let journal = Arc::clone(&state.journal);
     let present = host_snapshot(&scheduling, &machine, journal, certificate, Arc::clone(&roots));
-    let skew = Arc::clone(&clock);
+    let (skew, pending) = (Arc::clone(&clock), Arc::clone(&revocations));
     let present = move || HostSnapshot {
         clock_skew: skew.check().skew(),
+        revocations: pending.pending().len(),
         ..present()
     };
     Ok(Service {
@@ -163,9 +164,12 @@ async fn check_clock(fleet: &Fleet, clock: &Clock) -> Result<(), StartError> {
 }
 
 /// Reads the revocations that an earlier run could not write to the state.
-fn revocations(config: &HostConfig) -> Result<Revocations, StartError> {
+fn revocations(config: &HostConfig) -> Result<Arc<Revocations>, StartError> {
     let path = config.local.join("revocations.json");
-    Revocations::open(path.clone()).map_err(|source| StartError::Directory { path, source })
+    let opened = Revocations::open(path.clone());
+    opened
+        .map(Arc::new)
+        .map_err(|source| StartError::Directory { path, source })
 }
 
 /// Returns build and device information, which is constant while the host runs.
@@ -198,6 +202,7 @@ fn host_snapshot(
             decode_threads,
             state_age: journal.age(),
             clock_skew: None,
+            revocations: 0,
             roots_up: roots.availability(),
             certificate_expiry: certificate
                 .as_ref()

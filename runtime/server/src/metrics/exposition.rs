@@ -33,6 +33,8 @@ pub(crate) struct HostSnapshot {
     pub(crate) state_age: Duration,
     /// Seconds that the local clock is ahead of others, if another clock is known.
     pub(crate) clock_skew: Option<i64>,
+    /// Number of revocations that the state does not contain yet.
+    pub(crate) revocations: usize,
     /// Availability of each probed data root.
     pub(crate) roots_up: Vec<(String, bool)>,
     /// Expiry of the certificate in Unix seconds.
@@ -355,6 +357,7 @@ mod tests {
             "frostline_queue_wait_seconds_count{queue=\"memory\"} 0",
             "frostline_state_age_seconds 0.75",
             "frostline_clock_skew_seconds -90",
+            "frostline_revocations_pending 2",
             "frostline_certificate_expiry_timestamp_seconds 1800000000",
             "frostline_build_info{version=\"1.2.3\",device=\"cpu\",library=\"onnxruntime 1\"} 1",
             "process_resident_memory_bytes ",

@@ -119,7 +119,7 @@ pub(crate) struct Tenants {
     /// tenant is disabled.
     pub(crate) records: Documents<TenantRecord>,
     /// Revocations that the state may not contain yet.
-    pub(crate) revocations: Revocations,
+    pub(crate) revocations: Arc<Revocations>,
     ready: Cache<String, (Arc<TenantRecord>, Arc<Tenant>)>,
     lanes: Arc<Lanes>,
     config: HostConfig,
@@ -132,7 +132,7 @@ impl Tenants {
         token: Arc<TokenFile>,
         config: &HostConfig,
         records: Documents<TenantRecord>,
-        revocations: Revocations,
+        revocations: Arc<Revocations>,
         lanes: Arc<Lanes>,
     ) -> Self {
         let allowed = TenantQuota::for_configured(config);
