@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 /// other hosts are up to 20 s old when they are read.
 const TOLERANCE: i64 = 60;
 
-/// Age in seconds of the records that a host considers at its start, when it does not know their age. Hosts write
-/// a record every ten seconds.
+/// Maximum age in seconds of a record that a host considers at its start. Hosts write a record every ten seconds.
 const RECENT: u64 = 30;
 
 /// Clock of this machine.
@@ -39,7 +38,7 @@ pub(crate) struct Clock {
     hosts: Mutex<Vec<ClockReading>>,
 }
 
-/// Result of comparing the local clock with others. A number is the seconds by which the others are ahead.
+/// Comparison of the local clock with others, with the seconds that the others are ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClockCheck {
     /// No other clock is known.

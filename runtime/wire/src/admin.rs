@@ -126,6 +126,7 @@ pub struct HostInfo {
     /// Seconds that the host's clock is ahead of other clocks, or `None` if the host knows no other clock.
     pub clock_skew_seconds: Option<i64>,
     /// Activity of the host. Records only contain the busiest tenants.
+    #[serde(flatten)]
     pub activity: Activity,
 }
 

@@ -2,7 +2,7 @@
 //! show the audit log.
 
 use super::console::{confirm, done};
-use crate::output::{bytes, clear, is_terminal, print_each, print_json, print_table, stdout};
+use crate::output::{bytes, clear, is_terminal, print_each, print_table, stdout};
 use anyhow::Result;
 use frostline_client::AdminClient;
 use frostline_job::utc;
@@ -31,7 +31,7 @@ pub(super) async fn top(client: &AdminClient, once: bool, json: bool) -> Result<
         let seconds = seen.elapsed().as_secs_f64();
         seen = Instant::now();
         if json {
-            print_json(&now)?;
+            print_each(&now)?;
         } else {
             if !once {
                 clear()?;
@@ -71,7 +71,7 @@ pub(super) async fn drain(client: &AdminClient, name: Option<&str>, yes: bool, j
         let running: u64 = activities.clone().map(|activity| activity.running).sum();
         if running == 0 && activities.clone().all(|activity| activity.stopping) {
             if json {
-                return Ok(print_json(&drained)?);
+                return Ok(print_each(&drained)?);
             }
             say!("no extraction is running; the host can be stopped");
             return Ok(());

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Usage by tenant.
 pub(crate) type Usages = BTreeMap<String, Usage>;
 
-/// Days that a host counted without interruption by another day. If the clock returns to an earlier day, a new period
-/// begins, so that stored totals are never replaced by smaller ones.
+/// Uninterrupted counting of one day by a host. If the clock returns to an earlier day, a new period begins, because
+/// stored totals must not be replaced by smaller ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Period {
     /// Number of earlier periods of this host run.

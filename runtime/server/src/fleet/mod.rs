@@ -33,7 +33,7 @@ use tokio::time::timeout;
 /// seconds.
 const SILENT: u64 = 30;
 
-/// Time after which a record that does not change is removed. A live host would write a new one.
+/// Time after which an unchanged record is removed. This does no harm to a live host, which writes another record.
 const FORGOTTEN: Duration = Duration::from_secs(600);
 
 /// Maximum time that a view waits for the records of other hosts. It then shows the known ones.
@@ -103,9 +103,9 @@ impl Fleet {
         }
     }
 
-    /// Returns the records of all hosts, this one first. If the state does not answer in time, the known records of
-    /// other hosts are returned.
-    pub(crate) async fn records(&self, service: &Service) -> Vec<HostRecord> {
+    /// Returns the records of all hosts, starting with `own`. If the state does not answer in time, the known records
+    /// of other hosts are returned.
+    pub(crate) async fn records(&self, own: HostRecord) -> Vec<HostRecord> {
         let reading = async {
             self.list().await?;
             self.read(|host| {
@@ -122,7 +122,7 @@ impl Fleet {
                 tracing::warn!("the state does not answer; showing the last known records of other hosts")
             }
         }
-        let mut all = vec![self.own_record(service)];
+        let mut all = vec![own];
         all.extend(
             self.others
                 .lock()
@@ -139,7 +139,7 @@ impl Fleet {
         (self.others.lock().await.hosts.len() as u64 + 1).saturating_mul(RECORD_BYTES)
     }
 
-    /// Returns the names of the other hosts, or only of those that were silent for [`SILENT`] seconds.
+    /// Returns the names of all other hosts, or only of hosts that were silent for [`SILENT`] seconds.
     pub(crate) async fn other_names(&self, only_silent: bool) -> Vec<String> {
         let others = self.others.lock().await;
         let records = others.hosts.values().filter_map(OtherHost::record);
@@ -181,7 +181,8 @@ impl Fleet {
         *followed = order;
     }
 
-    fn own_record(&self, service: &Service) -> HostRecord {
+    /// Describes this host. Call this before memory is reserved for an answer, which would be included otherwise.
+    pub(crate) fn own_record(&self, service: &Service) -> HostRecord {
         HostRecord {
             host: HostInfo {
                 name: service.config.name.clone(),
@@ -238,7 +239,7 @@ impl Fleet {
         let listed = record::list(&self.store).await?;
         let before = others.listed.replace(began);
         let mut known = std::mem::take(&mut others.hosts);
-        // A killed host leaves up to two records, of which the later one counts.
+        // A killed host leaves up to two records. The later one counts.
         let latest: BTreeMap<String, RecordKey> =
             listed.into_iter().map(|key| (key.run.clone(), key)).collect();
         for key in latest.into_values().filter(|key| key.run != self.run) {

@@ -34,14 +34,15 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 
 /// Opens the folder for interrupted uploads.
-fn partials(config: &HostConfig) -> Result<Partials, StartError> {
+fn partials(config: &HostConfig, clock: &Arc<Clock>) -> Result<Partials, StartError> {
     let limits = PartialLimits {
         number: config.limits.partials,
         bytes: config.limits.partial_bytes,
         age: config.limits.partial_age,
     };
     let folder = config.local.join("partials");
-    Partials::open(folder.clone(), limits).map_err(|source| StartError::Directory { path: folder, source })
+    let opened = Partials::open(folder.clone(), limits, Arc::clone(clock));
+    opened.map_err(|source| StartError::Directory { path: folder, source })
 }
 
 /// Creates the folders of the host, readable only for the current user. Existing folders are not changed; a
@@ -125,7 +126,7 @@ pub(super) async fn service(
                 guests: state.guests,
                 models: state.models,
                 journal: state.journal,
-                partials: partials(&config)?,
+                partials: partials(&config, &clock)?,
             },
             Arc::clone(&roots),
             sandbox,

@@ -100,7 +100,7 @@ impl DailyFolder {
         Ok(days)
     }
 
-    /// Removes all days except the newest `kept` days that have records. The current date does not matter, so that
+    /// Removes all days except the newest `kept` days that have records. The current date does not matter:
     /// a wrong clock removes nothing.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
-//! Tokens that this host refuses although the state could not be written yet. They are kept in a file of `local`, so
-//! a restart does not admit them again.
+//! Tokens that this host refuses although the state could not be written yet. A file in `local` keeps them across
+//! restarts.
 
 use super::token::StoredToken;
 use crate::refusal::Refusal;
@@ -93,7 +93,7 @@ impl Revocations {
         if let Err(error) = self.save().await {
             tracing::warn!(
                 error,
-                "cannot update the pending revocations; a restart repeats them"
+                "cannot update the file of pending revocations, so the next start repeats them"
             );
         }
     }

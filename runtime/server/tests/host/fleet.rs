@@ -129,8 +129,12 @@ async fn a_wrong_clock_changes_neither_usage_nor_audit_nor_tokens_nor_jobs() {
         })
         .await;
     }
-    let mut sent = images([&bad, &other, &good]).await;
     bad.admin(Method::DELETE, &path, &Value::Null).await;
+    wait_until("the job is not refused", async || {
+        extract(&good.client_of(token), &request, &job_id(0)).await == StatusCode::FORBIDDEN
+    })
+    .await;
+    let mut sent = images([&bad, &other, &good]).await;
     let mut before = tokens(&good).await;
     let mut done = audit(&good).await.len();
     for (number, shift) in [

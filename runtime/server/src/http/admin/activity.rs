@@ -33,8 +33,9 @@ pub(in crate::http) async fn show(State(service): State<Arc<Service>>) -> Result
 
 /// Lists the hosts that share the state with their activity, the answering host first.
 pub(in crate::http) async fn hosts(State(service): State<Arc<Service>>) -> Result<Answer, Refusal> {
+    let own = service.fleet.own_record(&service);
     let memory = answer_memory(&service, "", PAGE + service.fleet.records_bytes().await).await?;
-    let records = service.fleet.records(&service).await;
+    let records = service.fleet.records(own).await;
     Ok(Answer::list(
         records.into_iter().map(|record| record.host),
         memory,
@@ -86,7 +87,7 @@ pub(in crate::http) async fn undrain_host(
 
 /// Orders the host `name` to drain, or to accept work again.
 async fn order(service: &Service, name: &str, drained: bool) -> Result<(), Refusal> {
-    let records = service.fleet.records(service).await;
+    let records = service.fleet.records(service.fleet.own_record(service)).await;
     let hosts = || records.iter().map(|record| &record.host);
     let named = hosts().filter(|host: &&HostInfo| host.name == name);
     let runs: BTreeSet<String> = named.map(|host| host.run.clone()).collect();

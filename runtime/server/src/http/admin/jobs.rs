@@ -13,8 +13,9 @@ use std::sync::Arc;
 /// shown as of up to ten seconds ago, with up to 64 jobs each.
 pub(in crate::http) async fn list(State(service): State<Arc<Service>>) -> Result<Answer, Refusal> {
     let fleet = &service.fleet;
+    let own = fleet.own_record(&service);
     let memory = answer_memory(&service, "", PAGE + fleet.records_bytes().await).await?;
-    let records = fleet.records(&service).await;
+    let records = fleet.records(own).await;
     Ok(Answer::list(merged(&records, &fleet.cancellations), memory))
 }
 
@@ -25,22 +26,24 @@ pub(in crate::http) async fn show(
     Path(id): Path<String>,
 ) -> Result<Answer, Refusal> {
     let fleet = &service.fleet;
+    let own = fleet.own_record(&service);
     let memory = answer_memory(&service, "", PAGE + fleet.records_bytes().await).await?;
-    let records = fleet.records(&service).await;
+    let records = fleet.records(own).await;
     let job = find(merged(&records, &fleet.cancellations), &id)?;
     Answer::json(&detail(job, &records), memory)
 }
 
-/// Cancels a job on all hosts. They refuse its requests for at least a day, also after a restart. `id` may be
-/// abbreviated to a unique prefix.
+/// Cancels a job on all hosts, which then refuse its requests for at least a day, including after a restart. `id`
+/// may be abbreviated to a unique prefix.
 pub(in crate::http) async fn cancel(
     State(service): State<Arc<Service>>,
     admin: Admin,
     Path(id): Path<String>,
 ) -> Result<Answer, Refusal> {
     let fleet = &service.fleet;
+    let own = fleet.own_record(&service);
     let _memory = answer_memory(&service, "", fleet.records_bytes().await).await?;
-    let records = fleet.records(&service).await;
+    let records = fleet.records(own).await;
     let job = find(merged(&records, &fleet.cancellations), &id)?;
     let at = service.clock.latest();
     fleet.cancellations.cancel(&job.tenant, &job.id, at).await?;
