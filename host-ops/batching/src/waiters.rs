@@ -114,7 +114,12 @@ impl<P: Policy> Waiters<P> {
         drop(waiting);
     }
 
-    /// True after [`Self::close`].
+    /// Accepts requests again.
+    pub fn reopen(&self) {
+        self.state.lock().closed = false;
+    }
+
+    /// True after [`Self::close`], until [`Self::reopen`].
     pub fn closed(&self) -> bool {
         self.state.lock().closed
     }

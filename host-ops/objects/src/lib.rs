@@ -8,6 +8,7 @@
 
 mod access;
 mod codes;
+mod dates;
 mod error;
 mod explain;
 mod fault;
@@ -29,6 +30,7 @@ mod store;
 mod tests;
 mod tls;
 
+pub use dates::ClockReading;
 pub use error::ObjectError;
 pub use fault::Fault;
 pub use open::{KeysFile, OwnStore, Role, check_scheme, parse_root};

@@ -6,6 +6,7 @@
 
 use crate::ObjectError;
 use crate::codes::storage_class;
+use crate::dates::AnswerDates;
 use crate::room::{Guard, Room};
 use crate::root::{LARGEST_READ, LISTING, Root};
 use crate::tls::ensure_provider;
@@ -24,6 +25,7 @@ use quick_xml::Reader;
 use quick_xml::escape::unescape;
 use quick_xml::events::Event;
 use std::cell::RefCell;
+use std::time::Instant;
 
 /// Maximum bytes of the answers to a listing: a web server's 100,000 objects of 670 bytes each. Other
 /// stores send pages of 1,000 objects, about 1 MB.
@@ -132,25 +134,31 @@ pub(crate) async fn with_removed_names<T>(
     LISTED.scope(RefCell::new(answers), collected).await
 }
 
-/// HTTP connector of `object_store` that bounds answers, and reduces listings to names that [`Path`] can represent.
-#[derive(Debug)]
-pub(crate) struct Connector;
+/// HTTP connector of `object_store` that bounds answers, records their dates, and reduces listings to names that
+/// [`Path`] can represent.
+#[derive(Debug, Default)]
+pub(crate) struct Connector {
+    pub(crate) dates: AnswerDates,
+}
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         ensure_provider();
         let client = ReqwestConnector::default().connect(options)?;
-        Ok(HttpClient::new(Filter::new(client)))
+        Ok(HttpClient::new(Filter::new(client, self.dates.clone())))
     }
 }
 
 /// HTTP service that bounds the bytes of answers, and removes entries that [`Path`] cannot represent from listings.
 #[derive(Debug)]
-pub(crate) struct Filter(HttpClient);
+pub(crate) struct Filter {
+    client: HttpClient,
+    dates: AnswerDates,
+}
 
 impl Filter {
-    pub(crate) fn new(client: HttpClient) -> Self {
-        Self(client)
+    pub(crate) fn new(client: HttpClient, dates: AnswerDates) -> Self {
+        Self { client, dates }
     }
 }
 
@@ -166,7 +174,9 @@ impl HttpService for Filter {
             headers.remove("authorization");
         }
         let is_get = request.method() == Method::GET;
-        let (parts, body) = self.0.execute(request).await?.into_parts();
+        let sent = Instant::now();
+        let (parts, body) = self.client.execute(request).await?.into_parts();
+        self.dates.record(&parts.headers, sent);
         let is_listing = LISTED.try_with(|_| ()).is_ok();
         let classes = CLASS.try_with(|_| ()).is_ok();
         let body = match parts.status.is_success() {

@@ -79,6 +79,17 @@ impl AdminClient {
         self.within(DEADLINE, removed).await.map(drop)
     }
 
+    /// Sends a `DELETE` request and returns the answer.
+    pub async fn delete_for<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.ask(Call::new(Method::DELETE, path), DEADLINE).await
+    }
+
+    /// Sends a `POST` request without a body to a route that answers without one.
+    pub async fn order(&self, path: &str) -> Result<(), ClientError> {
+        let ordered = self.transport.upload(Call::new(Method::POST, path));
+        self.within(DEADLINE, ordered).await.map(drop)
+    }
+
     /// Uploads bytes. `digest` is the value of the `Repr-Digest` header.
     pub async fn put<T: DeserializeOwned>(
         &self,

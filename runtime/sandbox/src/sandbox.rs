@@ -120,13 +120,35 @@ impl Sandbox {
         }
     }
 
+    /// Returns the guest with this SHA-256 from the cache, without its bytes, or `None` if it is not cached for the
+    /// tenant. The time is charged to `allowance`.
+    ///
+    /// # Errors
+    /// Returns [`SandboxError::PrepareDeadline`] if the host is too busy, and other errors if the guest cannot be
+    /// linked.
+    pub async fn cached(
+        &self,
+        sha256: &str,
+        allowance: &Arc<Allowance>,
+    ) -> Result<Option<Guest>, SandboxError> {
+        let after = self.inner.runner.config.prepare_deadline;
+        let sha256 = sha256.to_owned();
+        let loading = self.load_in_turn(move || sha256, allowance);
+        let loaded = tokio::time::timeout(after, loading).await;
+        let loaded = loaded.map_err(|_| SandboxError::PrepareDeadline { after })??;
+        let runner = &self.inner.runner;
+        Ok(loaded.map(|(sha256, pre)| Guest::new(Arc::clone(runner), Arc::clone(&self.tenant), sha256, pre)))
+    }
+
     async fn prepare_in_turn(
         &self,
         bytes: Bytes,
         allowance: &Arc<Allowance>,
     ) -> Result<Prepared, SandboxError> {
         // Cached guests do not wait for compilations.
-        if let Some(prepared) = self.load_in_turn(bytes.clone(), allowance).await? {
+        let hashed = bytes.clone();
+        let sha256 = move || hex::encode(Sha256::digest(&hashed));
+        if let Some(prepared) = self.load_in_turn(sha256, allowance).await? {
             return Ok(prepared);
         }
         let permit = self.permit(&self.inner.compilations).await?;
@@ -147,9 +169,10 @@ impl Sandbox {
             .await?
     }
 
+    /// Loads the guest with the SHA-256 that `sha256` computes on a thread for blocking work.
     async fn load_in_turn(
         &self,
-        bytes: Bytes,
+        sha256: impl FnOnce() -> String + Send + 'static,
         allowance: &Arc<Allowance>,
     ) -> Result<Option<Prepared>, SandboxError> {
         if self.inner.artifacts.is_none() {
@@ -157,7 +180,7 @@ impl Sandbox {
         }
         let permit = self.permit(&self.inner.loads).await?;
         let sandbox = self.clone();
-        let work = move |_: &Stop| sandbox.load(&hex::encode(Sha256::digest(&bytes)));
+        let work = move |_: &Stop| sandbox.load(&sha256());
         let Runner { threads, config, .. } = &*self.inner.runner;
         let allowance = Arc::clone(allowance);
         let charge = Charge::new(move |spent| allowance.count_compiling(spent));

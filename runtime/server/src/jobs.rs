@@ -1,7 +1,5 @@
-//! Jobs on this host: groups extractions by job, measures the time of images in every stage, and lets admins
-//! cancel a job.
+//! Jobs on this host: groups extractions by job, and measures the time of images in every stage.
 
-use crate::refusal::Refusal;
 use frostline_profile::now;
 use frostline_tensor::{BoxFuture, GraphExecutor, OpError, Stage, Tensor};
 use frostline_wire::{JobInfo, JobStage, StageSeconds};
@@ -12,15 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use strum::EnumCount;
-use tokio_util::sync::CancellationToken;
 
 /// Maximum number of idle jobs per tenant. If it is reached, the job that was active least recently is
 /// removed.
 const JOBS: usize = 64;
 
-/// Retention time of idle jobs in seconds. A cancelled job is refused for this time, unless it is removed
-/// earlier because of [`JOBS`].
-const REMEMBERED: u64 = 24 * 3600;
+/// Retention time of idle jobs, unless they are removed earlier because of [`JOBS`].
+const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 
 /// Recent jobs of all tenants.
 #[derive(Default)]
@@ -42,16 +38,16 @@ struct JobKey {
 struct Job {
     key: JobKey,
     started_at: u64,
-    cancel: CancellationToken,
     seconds: StageSums,
     progress: Mutex<Progress>,
 }
 
-#[derive(Default)]
 struct Progress {
     split: String,
     model: Option<String>,
     active_at: u64,
+    /// Time of the same event as `active_at`, on a clock that never jumps.
+    active: Instant,
     queued: u64,
     running: u64,
     extractions: u64,
@@ -99,10 +95,7 @@ pub(crate) struct JobExtraction {
 
 impl Jobs {
     /// Adds an extraction that waits for a permit.
-    ///
-    /// # Errors
-    /// Returns [`Refusal::Cancelled`] if an admin cancelled the job.
-    pub(crate) fn enqueue(self: &Arc<Self>, described: NewExtraction) -> Result<JobExtraction, Refusal> {
+    pub(crate) fn enqueue(self: &Arc<Self>, described: NewExtraction) -> JobExtraction {
         let NewExtraction {
             tenant,
             trace,
@@ -112,15 +105,10 @@ impl Jobs {
         } = described;
         let id = trace.unwrap_or_else(|| extraction.clone());
         let mut known = self.0.lock();
-        let job = known.job(JobKey { tenant, id }, now());
-        if job.cancel.is_cancelled() {
-            return Err(Refusal::Cancelled {
-                id: job.key.id.clone(),
-            });
-        }
+        let job = known.job(JobKey { tenant, id }, Instant::now());
         let mut progress = job.progress.lock();
         progress.queued += 1;
-        progress.active_at = now();
+        progress.touch();
         (progress.split, progress.model) = (split, model);
         drop(progress);
         let clock = Arc::new(StageClock {
@@ -130,12 +118,12 @@ impl Jobs {
         });
         known.clocks.insert(extraction.clone(), Arc::clone(&clock));
         drop(known);
-        Ok(JobExtraction {
+        JobExtraction {
             jobs: Arc::clone(self),
             extraction,
             clock,
             entered: false,
-        })
+        }
     }
 
     /// Returns the clock of an active extraction.
@@ -146,52 +134,26 @@ impl Jobs {
     /// Lists all jobs, the most recently active first.
     pub(crate) fn list(&self) -> Vec<JobInfo> {
         let mut jobs: Vec<JobInfo> = self.0.lock().jobs.values().map(|job| job.info()).collect();
-        jobs.sort_by(|left, right| (right.active_at, &right.id).cmp(&(left.active_at, &left.id)));
+        sort(&mut jobs);
         jobs
     }
+}
 
-    /// Returns the job whose id starts with `id`.
-    ///
-    /// # Errors
-    /// Returns a [`Refusal`] if there is no such job or more than one.
-    pub(crate) fn find(&self, id: &str) -> Result<JobInfo, Refusal> {
-        Ok(self.find_job(id)?.info())
-    }
-
-    /// Cancels the job whose id starts with `id`. Later extractions of this job are refused.
-    ///
-    /// # Errors
-    /// Returns the same errors as [`Jobs::find`].
-    pub(crate) fn cancel(&self, id: &str) -> Result<JobInfo, Refusal> {
-        let job = self.find_job(id)?;
-        job.cancel.cancel();
-        Ok(job.info())
-    }
-
-    fn find_job(&self, id: &str) -> Result<Arc<Job>, Refusal> {
-        let known = self.0.lock();
-        let mut found = known.jobs.values().filter(|job| job.key.id.starts_with(id));
-        match (found.next(), found.next()) {
-            (Some(job), None) => Ok(Arc::clone(job)),
-            (None, _) => Err(Refusal::not_found(format!(
-                "no job {id:?} was seen by this host in the last day; use the id of a job of the last day"
-            ))),
-            (Some(_), Some(_)) => Err(Refusal::request(format!(
-                "ambiguous job id {id:?}: more than one job starts with it; use a longer prefix"
-            ))),
-        }
-    }
+/// Sorts jobs by last activity in descending order.
+pub(crate) fn sort(jobs: &mut [JobInfo]) {
+    jobs.sort_by(|left, right| (right.active_at, &right.id).cmp(&(left.active_at, &left.id)));
 }
 
 impl JobTable {
     /// Returns the job with this key, creating it if necessary.
-    fn job(&mut self, key: JobKey, now: u64) -> Arc<Job> {
+    fn job(&mut self, key: JobKey, now: Instant) -> Arc<Job> {
         if let Some(job) = self.jobs.get(&key) {
             return Arc::clone(job);
         }
         let idle_since = |job: &Job| job.progress.lock().idle_since();
-        self.jobs
-            .retain(|_, job| idle_since(job).is_none_or(|since| since.saturating_add(REMEMBERED) > now));
+        self.jobs.retain(|_, job| {
+            idle_since(job).is_none_or(|since| now.saturating_duration_since(since) < REMEMBERED)
+        });
         let own = self.jobs.values().filter(|job| job.key.tenant == key.tenant);
         if own.clone().count() >= JOBS {
             let idle = own.filter_map(|job| Some((idle_since(job)?, job.key.clone())));
@@ -202,10 +164,9 @@ impl JobTable {
         }
         let job = Arc::new(Job {
             key: key.clone(),
-            started_at: now,
-            cancel: CancellationToken::new(),
+            started_at: frostline_profile::now(),
             seconds: StageSums::default(),
-            progress: Mutex::default(),
+            progress: Mutex::new(Progress::new()),
         });
         self.jobs.insert(key, Arc::clone(&job));
         job
@@ -213,10 +174,28 @@ impl JobTable {
 }
 
 impl Progress {
-    /// Returns the time (seconds since 1970) when the job became idle, or `None` if extractions are queued or
-    /// running.
-    fn idle_since(&self) -> Option<u64> {
-        (self.queued + self.running == 0).then_some(self.active_at)
+    fn new() -> Self {
+        Self {
+            split: String::new(),
+            model: None,
+            active_at: now(),
+            active: Instant::now(),
+            queued: 0,
+            running: 0,
+            extractions: 0,
+            images: 0,
+        }
+    }
+
+    /// Records that an extraction was added or ended.
+    fn touch(&mut self) {
+        self.active_at = now();
+        self.active = Instant::now();
+    }
+
+    /// Returns the time when the job became idle, or `None` if extractions are queued or running.
+    fn idle_since(&self) -> Option<Instant> {
+        (self.queued + self.running == 0).then_some(self.active)
     }
 }
 
@@ -234,7 +213,8 @@ impl Job {
             running: progress.running,
             extractions: progress.extractions,
             images: progress.images,
-            cancelled: self.cancel.is_cancelled(),
+            cancelled: false,
+            hosts: Vec::new(),
             seconds: self.seconds.seconds(),
         }
     }
@@ -311,14 +291,6 @@ impl StageClock {
     pub(crate) fn seconds(&self) -> StageSeconds {
         self.sums.seconds()
     }
-
-    /// Waits until an admin cancels the job.
-    pub(crate) async fn cancelled(&self) -> Refusal {
-        self.job.cancel.cancelled().await;
-        Refusal::Cancelled {
-            id: self.job.key.id.clone(),
-        }
-    }
 }
 
 impl JobExtraction {
@@ -341,7 +313,7 @@ impl Drop for JobExtraction {
         self.clock.trace();
         self.jobs.0.lock().clocks.remove(&self.extraction);
         let mut progress = self.clock.job.progress.lock();
-        progress.active_at = now();
+        progress.touch();
         if self.entered {
             progress.running -= 1;
             progress.extractions += 1;
@@ -375,12 +347,7 @@ impl<E: GraphExecutor> GraphExecutor for TimedLanes<E> {
 mod tests {
     use super::*;
 
-    fn begin(
-        jobs: &Arc<Jobs>,
-        tenant: &str,
-        trace: &str,
-        extraction: &str,
-    ) -> Result<JobExtraction, Refusal> {
+    fn begin(jobs: &Arc<Jobs>, tenant: &str, trace: &str, extraction: &str) -> JobExtraction {
         jobs.enqueue(NewExtraction {
             tenant: tenant.to_owned(),
             trace: (!trace.is_empty()).then(|| trace.to_owned()),
@@ -390,18 +357,22 @@ mod tests {
         })
     }
 
+    fn find(jobs: &Jobs, id: &str) -> JobInfo {
+        jobs.list().into_iter().find(|job| job.id == id).unwrap()
+    }
+
     #[test]
     fn extractions_of_a_trace_are_one_job_of_their_tenant() {
         let jobs = Arc::<Jobs>::default();
-        let mut one = begin(&jobs, "acme", "4bf9", "a").unwrap();
+        let mut one = begin(&jobs, "acme", "4bf9", "a");
         one.enter(Duration::from_secs(2), 3);
-        let two = begin(&jobs, "acme", "4bf9", "b").unwrap();
-        let _other = begin(&jobs, "beta", "", "c").unwrap();
+        let two = begin(&jobs, "acme", "4bf9", "b");
+        let _other = begin(&jobs, "beta", "", "c");
         assert_eq!(jobs.list().len(), 2);
-        let job = jobs.find("4b").unwrap();
+        let job = find(&jobs, "4bf9");
         assert_eq!((job.queued, job.running, job.extractions), (1, 1, 0));
         assert_eq!(job.seconds.place, 6.0);
-        assert_eq!(jobs.find("c").unwrap().tenant, "beta");
+        assert_eq!(find(&jobs, "c").tenant, "beta");
         jobs.clock("b")
             .unwrap()
             .add(JobStage::Decode, Duration::from_secs(1), 1);
@@ -410,7 +381,7 @@ mod tests {
             (0.0, 1.0)
         );
         drop((one, two));
-        let job = jobs.find("4bf9").unwrap();
+        let job = find(&jobs, "4bf9");
         assert_eq!((job.queued, job.running, job.extractions), (0, 0, 1));
         assert_eq!(job.seconds.decode, 1.0);
         assert!(jobs.clock("b").is_none());
@@ -419,7 +390,7 @@ mod tests {
     #[test]
     fn time_at_the_lanes_is_waiting_or_running() {
         let jobs = Arc::<Jobs>::default();
-        let extraction = begin(&jobs, "acme", "t", "a").unwrap();
+        let extraction = begin(&jobs, "acme", "t", "a");
         let clock = extraction.clock();
         clock.add(JobStage::Lane, Duration::from_secs(3), 2);
         assert_eq!(clock.seconds().run, 0.0, "the batch is still running");
@@ -428,44 +399,22 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_job_ends_and_is_refused_whatever_others_do() {
-        let jobs = Arc::<Jobs>::default();
-        let running = begin(&jobs, "acme", "t1", "a").unwrap();
-        let _other = begin(&jobs, "beta", "t2", "b").unwrap();
-        assert!(
-            matches!(jobs.find("t"), Err(Refusal::Request { .. })),
-            "ambiguous prefix"
-        );
-        assert!(jobs.cancel("t1").unwrap().cancelled);
-        assert!(running.clock().cancelled().now_or_never().is_some());
-        assert!(matches!(
-            begin(&jobs, "acme", "t1", "c"),
-            Err(Refusal::Cancelled { .. })
-        ));
-        assert!(
-            begin(&jobs, "beta", "t1", "d").is_ok(),
-            "other tenants can use the same id"
-        );
-        assert!(matches!(jobs.cancel("t9"), Err(Refusal::NotFound { .. })));
-    }
-
-    #[test]
     fn what_is_remembered_is_bounded_and_what_runs_is_kept() {
         let jobs = Arc::<Jobs>::default();
-        let running = begin(&jobs, "acme", "running", "r").unwrap();
+        let running = begin(&jobs, "acme", "running", "r");
         for index in 0..3 * JOBS {
-            begin(&jobs, "acme", &format!("trace-{index}"), "x").unwrap();
+            begin(&jobs, "acme", &format!("trace-{index}"), "x");
         }
-        begin(&jobs, "beta", "one", "y").unwrap();
+        begin(&jobs, "beta", "one", "y");
         assert_eq!(jobs.list().len(), JOBS + 1);
-        assert!(jobs.find("running").is_ok());
+        find(&jobs, "running");
         drop(running);
         let mut known = jobs.0.lock();
         let key = JobKey {
             tenant: "acme".to_owned(),
             id: "later".to_owned(),
         };
-        known.job(key, now() + REMEMBERED + 1);
+        known.job(key, Instant::now() + REMEMBERED);
         assert_eq!(known.jobs.len(), 1, "a day later all is forgotten");
     }
 }

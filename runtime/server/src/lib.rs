@@ -10,8 +10,10 @@
 mod accounting;
 mod audit;
 mod caller;
+mod clock;
 mod config;
 mod extraction;
+mod fleet;
 mod guest_logs;
 mod host;
 mod http;
@@ -32,6 +34,7 @@ mod tls;
 mod token;
 mod unique;
 
+pub use clock::LocalClock;
 pub use config::{
     ConfigError, DataRoots, EngineSettings, ExtractionSettings, HostConfig, HostSettings, LimitSettings,
     Limits, MetricsListen, StateLocation, StoreSettings, Stores, TlsFiles,

@@ -4,7 +4,7 @@ use crate::config::Root;
 use crate::refusal::Refusal;
 use crate::roots::{OpenRoot, PROBE_DEADLINE, RootHealth};
 use crate::scheduling::TenantMemory;
-use crate::state::{Journal, ModelFacts, Partials, SHARED, StoredVersion, UploadStore};
+use crate::state::{Journal, ModelFacts, Partials, SHARED, StateError, StoredVersion, UploadStore};
 use bytes::Bytes;
 use frostline_batching::{Kind, Memory};
 use frostline_objects::{ObjectError, Store};
@@ -14,6 +14,7 @@ use quick_cache::sync::Cache;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 /// Number of granted data roots with open stores and connections.
 const OPEN_STORES: usize = 64;
@@ -31,6 +32,9 @@ const COMPILE_MEMORY: (u64, u64) = (100, 64 << 20);
 
 /// Maximum time that a guest waits for memory to be compiled.
 const COMPILE_MEMORY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Concurrent checks of guests that are served from the cache. One at a time is enough, and limits the memory.
+const VERIFICATIONS: usize = 1;
 
 /// Key of a compiled guest. Every tenant compiles its guests at its own expense, so the key includes the
 /// tenant.
@@ -51,7 +55,7 @@ struct DescriptionKey {
 
 /// Uploaded guests and models with their caches.
 pub(crate) struct Library {
-    pub(crate) guests: UploadStore<()>,
+    pub(crate) guests: Arc<UploadStore<()>>,
     pub(crate) models: Arc<UploadStore<ModelFacts>>,
     /// Changes to guests, models and tenants by all hosts that share the state.
     pub(crate) journal: Arc<Journal>,
@@ -65,6 +69,8 @@ pub(crate) struct Library {
     ready_guests: Cache<GuestKey, Guest>,
     descriptions: Cache<DescriptionKey, Arc<Description>>,
     memory: Memory,
+    /// Permits for checks of guests that are served from the cache.
+    verifications: Arc<Semaphore>,
 }
 
 /// Stores for guests, models and interrupted uploads.
@@ -98,7 +104,7 @@ impl Library {
             drop(dropped);
         });
         Self {
-            guests,
+            guests: Arc::new(guests),
             models,
             journal,
             partials,
@@ -109,6 +115,7 @@ impl Library {
             ready_guests: Cache::new(READY_GUESTS),
             descriptions: Cache::new(descriptions),
             memory,
+            verifications: Arc::new(Semaphore::new(VERIFICATIONS)),
         }
     }
 
@@ -200,19 +207,46 @@ impl Library {
             .insert(GuestKey::new(tenant, guest.sha256()), guest);
     }
 
-    /// Returns a version of a tenant's guest, compiled if necessary.
+    /// Returns a version of a tenant's guest, compiled if necessary. The state is only read if this host has not
+    /// compiled the guest before.
     pub(crate) async fn guest(
         &self,
         tenant: &str,
         version: &StoredVersion<()>,
         allowance: &Arc<Allowance>,
     ) -> Result<Guest, Refusal> {
-        let compile = async {
+        let load = async {
+            let sandbox = self.sandbox.for_tenant(tenant);
+            if let Some(guest) = sandbox.cached(&version.sha256, allowance).await? {
+                self.verify_later(tenant, version);
+                return Ok(guest);
+            }
             let bytes = self.guests.read(version).await?;
             self.compile(tenant, bytes, allowance).await
         };
         let key = GuestKey::new(tenant, &version.sha256);
-        self.ready_guests.get_or_insert_async(&key, compile).await
+        self.ready_guests.get_or_insert_async(&key, load).await
+    }
+
+    /// Checks the stored bytes of a guest that is served from the cache, and logs if they are missing or corrupt.
+    /// Does nothing if other checks are running or memory is short: `frostline admin state verify` checks all bytes.
+    fn verify_later(&self, tenant: &str, version: &StoredVersion<()>) {
+        let Ok(permit) = Arc::clone(&self.verifications).try_acquire_owned() else {
+            return;
+        };
+        let room = TenantMemory::new(&self.memory, tenant, Kind::Grant);
+        let Ok(memory) = room.try_reserve(version.bytes) else {
+            return;
+        };
+        let (guests, version, tenant) = (Arc::clone(&self.guests), version.clone(), tenant.to_owned());
+        tokio::spawn(async move {
+            if let Err(error @ (StateError::Gone { .. } | StateError::Damaged { .. })) =
+                guests.read(&version).await
+            {
+                tracing::warn!(tenant, %error, "serving a compiled guest whose bytes cannot be read");
+            }
+            drop((permit, memory));
+        });
     }
 
     /// Returns the guest's description of the model. Each tenant asks the guest once, so that tenants do not

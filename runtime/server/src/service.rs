@@ -2,7 +2,9 @@
 
 use crate::accounting::Accounts;
 use crate::audit::Audit;
+use crate::clock::Clock;
 use crate::config::HostConfig;
+use crate::fleet::Fleet;
 use crate::guest_logs::GuestLogs;
 use crate::jobs::Jobs;
 use crate::library::Library;
@@ -18,6 +20,7 @@ use tokio::task::spawn_blocking;
 /// Shared state of the request handlers.
 pub(crate) struct Service {
     pub(crate) config: HostConfig,
+    pub(crate) clock: Arc<Clock>,
     pub(crate) tenants: Tenants,
     /// Counts invalid tokens by address.
     pub(crate) throttle: TokenThrottle,
@@ -25,6 +28,8 @@ pub(crate) struct Service {
     pub(crate) machine: Machine,
     pub(crate) scheduling: Scheduling,
     pub(crate) operations: Operations,
+    /// The hosts that share the state.
+    pub(crate) fleet: Fleet,
 }
 
 /// Metrics, logs and records for the operator of the host.

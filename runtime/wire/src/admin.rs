@@ -109,6 +109,37 @@ pub struct GuestChange {
     pub disabled: bool,
 }
 
+/// Host that shares the state, as described by its latest record.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HostInfo {
+    /// Host name.
+    pub name: String,
+    /// Id of the host process, which changes with every start.
+    pub run: String,
+    /// URL for tenants, with the address that the host listens on.
+    pub address: String,
+    /// Version of the host.
+    pub version: String,
+    /// Seconds since the answering host noticed the record, 0 for the answering host. Hosts write a record every ten
+    /// seconds.
+    pub silent_seconds: u64,
+    /// Seconds that the host's clock is ahead of other clocks, or `None` if the host knows no other clock.
+    pub clock_skew_seconds: Option<i64>,
+    /// Activity of the host. Records only contain the busiest tenants.
+    #[serde(flatten)]
+    pub activity: Activity,
+}
+
+/// Result of a revocation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revoked {
+    /// Reason why the state could not be written yet. The answering host refuses the token, and retries to write the
+    /// state.
+    pub pending: Option<String>,
+    /// Names of hosts that may still accept the token.
+    pub unaware: Vec<String>,
+}
+
 /// Current activity of a host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Activity {
@@ -189,6 +220,9 @@ pub struct TenantActivity {
     /// Reserved memory in bytes.
     #[serde(default)]
     pub memory_bytes: u64,
+    /// Number of busy lanes.
+    #[serde(default)]
+    pub lanes: u64,
     /// Longest recent wait for a lane in seconds.
     #[serde(default)]
     pub waited_seconds: f64,

@@ -123,7 +123,7 @@ impl AddAssign for StageSeconds {
     }
 }
 
-/// Job on a host. A job consists of all extractions by a tenant with the same trace. A trainer uses a single
+/// Job on one or several hosts. A job consists of all extractions by a tenant with the same trace. A trainer uses a single
 /// trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobInfo {
@@ -149,11 +149,14 @@ pub struct JobInfo {
     pub images: u64,
     /// True if an admin cancelled the job.
     pub cancelled: bool,
+    /// Names of the hosts that received extractions of the job.
+    #[serde(default)]
+    pub hosts: Vec<String>,
     /// Total image seconds per stage.
     pub seconds: StageSeconds,
 }
 
-/// Job with the current holders of the resources that the job may be waiting for.
+/// Job with the current holders of the resources that the job may be waiting for, summed over its hosts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobDetail {
     /// The job.
@@ -167,7 +170,7 @@ pub struct JobDetail {
     pub memory_budget: u64,
     /// Reserved bytes by tenant.
     pub memory_holders: Vec<(String, u64)>,
-    /// Maximum number of concurrent extractions on the host.
+    /// Maximum number of concurrent extractions.
     pub places: u64,
     /// Number of running extractions by tenant.
     pub place_holders: Vec<(String, u64)>,
@@ -218,6 +221,7 @@ mod tests {
                 extractions: 0,
                 images: 0,
                 cancelled: false,
+                hosts: Vec::new(),
                 seconds,
             },
             lanes: 4,

@@ -33,8 +33,8 @@ mod writer;
 mod tests;
 
 pub use admin::{
-    Activity, AuditEntry, FailingRoot, GivenToken, GuestChange, MemoryActivity, NewTenant, NewToken,
-    TenantActivity, TenantChange, TenantInfo, TokenInfo, UploadInfo, UploadVersion,
+    Activity, AuditEntry, FailingRoot, GivenToken, GuestChange, HostInfo, MemoryActivity, NewTenant,
+    NewToken, Revoked, TenantActivity, TenantChange, TenantInfo, TokenInfo, UploadInfo, UploadVersion,
 };
 pub use batch::{ActivationBatch, Row};
 pub use checksum::object_digest;

@@ -4,6 +4,7 @@ use super::address::{bucket, prefix, refused};
 use super::opened::Opened;
 use super::settings::{Variables, client, is_on, known, plain_http, retry};
 use crate::ObjectError;
+use crate::dates::AnswerDates;
 use crate::kind::{Credentials, Kind};
 use crate::names::Connector;
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
@@ -38,8 +39,9 @@ pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opene
     if let Some(endpoint) = endpoint {
         check_endpoint(root, endpoint, variables.get("AZURE_STORAGE_ACCOUNT_NAME"))?;
     }
+    let dates = AnswerDates::default();
     let builder = MicrosoftAzureBuilder::new()
-        .with_http_connector(Connector)
+        .with_http_connector(Connector { dates: dates.clone() })
         .with_client_options(client().with_allow_http(plain))
         .with_retry(retry());
     let settings = known::<AzureConfigKey>(variables, "AZURE_").into_iter();
@@ -48,7 +50,8 @@ pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opene
     let credentials = credentials(&builder);
     // Builder errors could expose parts of the key.
     let store = builder.build().map_err(|_| refused(root, UNUSABLE))?;
-    Ok(Opened::paged(store, prefix(root, url)?, Kind::Azure, credentials))
+    let prefix = prefix(root, url)?;
+    Ok(Opened::paged(store, prefix, Kind::Azure, credentials, dates))
 }
 
 /// Sets the container, and the account if the address contains it.

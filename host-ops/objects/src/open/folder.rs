@@ -3,6 +3,7 @@
 use super::address::refused;
 use super::opened::{Listing, Opened};
 use crate::ObjectError;
+use crate::dates::AnswerDates;
 use crate::kind::{Credentials, Kind};
 use crate::local::LocalFolder;
 use object_store::path::Path;
@@ -27,5 +28,6 @@ pub(super) fn open(root: &str, folder: PathBuf) -> Result<Opened, ObjectError> {
         prefix: Path::default(),
         kind: Kind::Folder,
         credentials: Credentials::Given,
+        dates: AnswerDates::default(),
     })
 }

@@ -4,6 +4,7 @@ use super::address::{bucket, prefix, refused};
 use super::opened::Opened;
 use super::settings::{Variables, client, is_on, known, plain_http, retry};
 use crate::ObjectError;
+use crate::dates::AnswerDates;
 use crate::kind::{Credentials, Kind};
 use crate::names::Connector;
 use object_store::StaticCredentialProvider;
@@ -38,8 +39,9 @@ pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opene
     )?;
     let base = variables.get("GOOGLE_BASE_URL").map(String::as_str);
     let plain = plain_http(root, "GOOGLE_BASE_URL", base, variables, "GOOGLE_ALLOW_HTTP")?;
+    let dates = AnswerDates::default();
     let builder = GoogleCloudStorageBuilder::new()
-        .with_http_connector(Connector)
+        .with_http_connector(Connector { dates: dates.clone() })
         .with_client_options(client().with_allow_http(plain))
         .with_retry(retry());
     let settings = known::<GoogleConfigKey>(variables, "GOOGLE_").into_iter();
@@ -60,6 +62,7 @@ pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opene
         prefix(root, url)?,
         Kind::Google,
         credentials,
+        dates,
     ))
 }
 

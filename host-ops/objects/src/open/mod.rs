@@ -16,6 +16,7 @@ pub(crate) use opened::{Listing, Opened};
 pub use own::{KeysFile, OwnStore, Role};
 
 use crate::ObjectError;
+use crate::dates::AnswerDates;
 use crate::kind::{Credentials, Kind};
 use address::{prefix, refused};
 use object_store::memory::InMemory;
@@ -63,6 +64,7 @@ pub(crate) fn open(root: &str, variables: &Variables, own: Option<&OwnStore>) ->
             prefix: prefix(root, &url)?,
             kind: Kind::Memory,
             credentials: Credentials::Given,
+            dates: AnswerDates::default(),
         }),
         "s3" | "s3a" => s3::open(root, &url, variables, own),
         "gs" => google::open(root, &url, variables),

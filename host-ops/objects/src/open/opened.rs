@@ -1,5 +1,6 @@
 //! Result of opening a root.
 
+use crate::dates::AnswerDates;
 use crate::kind::{Credentials, Kind};
 use crate::local::LocalFolder;
 use object_store::ObjectStore;
@@ -16,6 +17,8 @@ pub(crate) struct Opened {
     pub(crate) prefix: Path,
     pub(crate) kind: Kind,
     pub(crate) credentials: Credentials,
+    /// Clock of a remote store. Stays empty for other stores.
+    pub(crate) dates: AnswerDates,
 }
 
 impl Opened {
@@ -25,6 +28,7 @@ impl Opened {
         prefix: Path,
         kind: Kind,
         credentials: Credentials,
+        dates: AnswerDates,
     ) -> Self {
         let store = Arc::new(store);
         Self {
@@ -33,6 +37,7 @@ impl Opened {
             prefix,
             kind,
             credentials,
+            dates,
         }
     }
 }

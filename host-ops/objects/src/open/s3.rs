@@ -6,6 +6,7 @@ use super::own::{AssumedRole, FileKeys, OwnStore};
 use super::profile::{self, Profile};
 use super::settings::{Variables, client, is_on, known, plain_http, retry};
 use crate::ObjectError;
+use crate::dates::AnswerDates;
 use crate::kind::{Credentials, Kind};
 use crate::names::Connector;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
@@ -39,8 +40,9 @@ pub(super) fn open(
     )?;
     let name = own.and_then(|own| own.bucket.as_deref()).unwrap_or(name);
     let client = trusting(root, client(), variables)?;
+    let dates = AnswerDates::default();
     let builder = AmazonS3Builder::new()
-        .with_http_connector(Connector)
+        .with_http_connector(Connector { dates: dates.clone() })
         .with_client_options(client.clone())
         .with_retry(retry());
     let settings = known::<AmazonS3ConfigKey>(variables, "AWS_").into_iter();
@@ -77,7 +79,8 @@ pub(super) fn open(
     let store = builder
         .build()
         .map_err(|error| refused(root, error.to_string()))?;
-    Ok(Opened::paged(store, prefix(root, url)?, Kind::S3, credentials))
+    let prefix = prefix(root, url)?;
+    Ok(Opened::paged(store, prefix, Kind::S3, credentials, dates))
 }
 
 /// Adds the authorities in the file named by `AWS_CA_BUNDLE` to those that `client` trusts.
@@ -126,7 +129,9 @@ fn with_own(
     let assumed = AssumedRole {
         role: role.clone(),
         region: region.unwrap_or_else(|| "us-east-1".to_owned()),
-        client: Connector.connect(&client.with_allow_http(plain)).map_err(told)?,
+        client: Connector::default()
+            .connect(&client.with_allow_http(plain))
+            .map_err(told)?,
         base: Arc::clone(builder.clone().build().map_err(told)?.credentials()),
         session: Default::default(),
     };

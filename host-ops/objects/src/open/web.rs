@@ -4,6 +4,7 @@ use super::address::{prefix, refused};
 use super::opened::{Listing, Opened};
 use super::settings::{CONNECT, REQUEST, Variables, plain_http, retry};
 use crate::ObjectError;
+use crate::dates::AnswerDates;
 use crate::kind::{Credentials, Kind};
 use crate::names::Filter;
 use crate::tls::ensure_provider;
@@ -50,6 +51,7 @@ pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opene
         prefix: prefix(root, url)?,
         kind: Kind::Web,
         credentials: Credentials::Given,
+        dates: AnswerDates::default(),
     })
 }
 
@@ -105,7 +107,10 @@ impl HttpConnector for WebConnector {
             store: "web",
             source: error.into(),
         })?;
-        Ok(HttpClient::new(Filter::new(HttpClient::new(client))))
+        Ok(HttpClient::new(Filter::new(
+            HttpClient::new(client),
+            AnswerDates::default(),
+        )))
     }
 }
 

@@ -2,6 +2,7 @@ mod read;
 mod shards;
 
 use crate::access::Access;
+use crate::dates::{AnswerDates, ClockReading};
 use crate::fault::OnFault;
 use crate::fetch::Fetcher;
 use crate::kind::Kind;
@@ -33,6 +34,7 @@ pub struct Store {
     room: Room,
     /// True if the store was found not to support conditional writes.
     unconditional: Arc<AtomicBool>,
+    dates: AnswerDates,
 }
 
 impl Store {
@@ -77,6 +79,7 @@ impl Store {
             prefix,
             kind,
             credentials,
+            dates,
         } = opened;
         let root = Arc::new(Root {
             shown: without_secrets(root),
@@ -101,6 +104,7 @@ impl Store {
             indexes: Indexes::new(),
             room: Room::default(),
             unconditional: Arc::default(),
+            dates,
         })
     }
 
@@ -185,6 +189,11 @@ impl Store {
     /// store fails.
     pub async fn probe(&self, deadline: Duration) -> Result<(), ObjectError> {
         self.lister.probe(deadline).await
+    }
+
+    /// Returns the latest reading of the store's clock, or `None` for a local folder and before the first answer.
+    pub fn clock(&self) -> Option<ClockReading> {
+        self.dates.latest()
     }
 
     /// Returns the root as given, without credentials.

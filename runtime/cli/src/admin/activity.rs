@@ -1,32 +1,45 @@
-//! `frostline admin top`, `drain` and `audit`, which show the load, drain a host and show the audit log.
+//! `frostline admin top`, `drain`, `undrain` and `audit`, which show the load of all hosts of a state, drain a host and
+//! show the audit log.
 
-use super::console::confirm;
-use crate::output::{bytes, clear, is_terminal, print_each, print_json, print_table, stdout};
+use super::console::{confirm, done};
+use crate::output::{bytes, clear, is_terminal, print_each, print_table, stdout};
 use anyhow::Result;
 use frostline_client::AdminClient;
 use frostline_job::utc;
-use frostline_wire::{Activity, AuditEntry, MemoryActivity, MemoryLoad, TenantActivity};
+use frostline_wire::{Activity, AuditEntry, HostInfo, MemoryActivity, MemoryLoad, TenantActivity};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
 /// Refresh interval of the activity.
 pub(super) const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Shows the current activity with rates since the previous refresh until it is interrupted. The output is
+/// Seconds without a record after which a host is shown as silent. Hosts write one every ten seconds.
+const SILENT: u64 = 30;
+
+/// Difference of clocks in seconds that is shown.
+const SKEW: u64 = 60;
+
+/// Shows the current activity of all hosts with rates since the previous refresh until it is interrupted. The output is
 /// printed only once if standard output is not a terminal, unless `json` is set.
 pub(super) async fn top(client: &AdminClient, once: bool, json: bool) -> Result<()> {
     let once = once || !json && !is_terminal();
-    let mut before: Activity = client.get("/v1/activity", &[]).await?;
+    let mut before: Vec<HostInfo> = client.get("/v1/hosts", &[]).await?;
     let mut seen = Instant::now();
     loop {
         tokio::time::sleep(REFRESH_INTERVAL).await;
-        let now: Activity = client.get("/v1/activity", &[]).await?;
+        let now: Vec<HostInfo> = client.get("/v1/hosts", &[]).await?;
         let seconds = seen.elapsed().as_secs_f64();
         seen = Instant::now();
         if json {
-            print_json(&now)?;
+            print_each(&now)?;
         } else {
-            show(&before, &now, seconds, !once)?;
+            if !once {
+                clear()?;
+            }
+            for host in &now {
+                let earlier = before.iter().find(|earlier| earlier.run == host.run);
+                show(earlier.unwrap_or(host), host, seconds)?;
+            }
         }
         if once {
             return Ok(());
@@ -35,22 +48,50 @@ pub(super) async fn top(client: &AdminClient, once: bool, json: bool) -> Result<
     }
 }
 
-/// Drains the host, and waits until no extraction is running.
-pub(super) async fn drain(client: &AdminClient, yes: bool, json: bool) -> Result<()> {
-    confirm(yes, "Refuse new work on this host until the next restart?")?;
-    let mut activity: Activity = client.post("/v1/drain", &()).await?;
-    while activity.running > 0 {
+/// Drains a host, and waits until no extraction is running on it. Without `name`, this is the host that is asked.
+pub(super) async fn drain(client: &AdminClient, name: Option<&str>, yes: bool, json: bool) -> Result<()> {
+    let shown = name.unwrap_or("this host");
+    confirm(
+        yes,
+        &format!("Refuse new work on {shown} until the next restart?"),
+    )?;
+    match name {
+        Some(name) => client.order(&path(name)).await?,
+        None => _ = client.post::<Activity>("/v1/drain", &()).await?,
+    }
+    loop {
+        let hosts: Vec<HostInfo> = client.get("/v1/hosts", &[]).await?;
+        // The host that is asked comes first.
+        let number = name.map_or(1, |_| usize::MAX);
+        let hosts = hosts.into_iter().take(number);
+        let drained: Vec<HostInfo> = hosts
+            .filter(|host| name.is_none_or(|name| host.name == name))
+            .collect();
+        let activities = drained.iter().map(|host| &host.activity);
+        let running: u64 = activities.clone().map(|activity| activity.running).sum();
+        if running == 0 && activities.clone().all(|activity| activity.stopping) {
+            if json {
+                return Ok(print_each(&drained)?);
+            }
+            say!("no extraction is running; the host can be stopped");
+            return Ok(());
+        }
         if !json {
-            tell!("{} extractions are still running", activity.running);
+            tell!("{running} extractions are still running");
         }
         tokio::time::sleep(REFRESH_INTERVAL).await;
-        activity = client.get("/v1/activity", &[]).await?;
     }
-    if json {
-        return Ok(print_json(&activity)?);
-    }
-    say!("no extraction is running; the host can be stopped");
-    Ok(())
+}
+
+/// Lets a host accept work again. Without `name`, this is the host that is asked.
+pub(super) async fn undrain(client: &AdminClient, name: Option<&str>, json: bool) -> Result<()> {
+    let path = name.map_or_else(|| "/v1/drain".to_owned(), path);
+    client.delete(&path).await?;
+    done(name.unwrap_or("this host"), "accepts work again", json)
+}
+
+fn path(name: &str) -> String {
+    format!("/v1/hosts/{name}/drain")
 }
 
 pub(super) async fn audit(
@@ -93,18 +134,18 @@ pub(super) async fn audit(
     Ok(())
 }
 
-fn show(before: &Activity, now: &Activity, seconds: f64, again: bool) -> Result<()> {
-    if again {
-        clear()?;
-    }
+fn show(before: &HostInfo, host: &HostInfo, seconds: f64) -> Result<()> {
     let mut stdout = stdout();
+    let (before, now) = (&before.activity, &host.activity);
     let resident = now
         .memory_bytes
         .map(|memory| format!(", {} of memory", bytes(memory)));
     let state = if now.stopping { "drained" } else { "serving" };
     writeln!(
         stdout,
-        "{state}: {}/{} running, {} queued; {} lanes, {} batches queued{}",
+        "{}: {state}{}: {}/{} running, {} queued; {} lanes, {} batches queued{}",
+        host.name,
+        remarks(host),
         now.running,
         now.places,
         now.queued,
@@ -149,6 +190,14 @@ fn show(before: &Activity, now: &Activity, seconds: f64, again: bool) -> Result<
         &rows,
     )?;
     Ok(())
+}
+
+/// Describes a host that does not write records, or with a wrong clock.
+fn remarks(host: &HostInfo) -> String {
+    let silent = (host.silent_seconds > SILENT).then(|| format!(", silent for {} s", host.silent_seconds));
+    let skew = host.clock_skew_seconds.filter(|skew| skew.unsigned_abs() > SKEW);
+    let skew = skew.map(|skew| format!(", clock differs by {skew} s"));
+    [silent, skew].into_iter().flatten().collect()
 }
 
 fn row(before: &Activity, now: &TenantActivity, seconds: f64) -> Vec<String> {

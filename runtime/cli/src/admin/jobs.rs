@@ -1,4 +1,4 @@
-//! `frostline admin job` and `frostline admin top --jobs`, which show and cancel the jobs on a host.
+//! `frostline admin job` and `frostline admin top --jobs`, which show and cancel the jobs on all hosts of a state.
 
 use super::activity::REFRESH_INTERVAL;
 use super::console::{confirm, done};
@@ -26,7 +26,7 @@ pub(super) async fn run(client: &AdminClient, command: JobAdmin, json: bool) -> 
         }
         JobAdmin::Cancel { id, yes } => {
             let JobDetail { job, .. } = client.get(&path(&id), &[]).await?;
-            let question = format!("Cancel the job {} of {} on this host?", job.id, job.tenant);
+            let question = format!("Cancel the job {} of {} on all hosts?", job.id, job.tenant);
             confirm(yes, &question)?;
             client.delete(&path(&job.id)).await?;
             done(&job.id, "cancelled", json)
@@ -110,6 +110,9 @@ fn show(detail: &JobDetail) -> Result<()> {
         utc(job.started_at),
         utc(job.active_at)
     );
+    if !job.hosts.is_empty() {
+        say!("on {}", job.hosts.join(", "));
+    }
     say!(
         "{} images, {} extractions ended, {} running, {} waiting",
         job.images,

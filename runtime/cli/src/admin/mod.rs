@@ -31,7 +31,8 @@ pub(crate) async fn run(flags: Admin, json: bool) -> Result<()> {
         AdminCommand::State(_) => Ok(()),
         AdminCommand::Top { once, jobs: true } => jobs::top(&client, once, json).await,
         AdminCommand::Top { once, jobs: false } => activity::top(&client, once, json).await,
-        AdminCommand::Drain { yes } => activity::drain(&client, yes, json).await,
+        AdminCommand::Drain { name, yes } => activity::drain(&client, name.as_deref(), yes, json).await,
+        AdminCommand::Undrain { name } => activity::undrain(&client, name.as_deref(), json).await,
         AdminCommand::Usage(command) => usage::run(&client, command, json).await,
         AdminCommand::Audit { tenant, limit } => activity::audit(&client, tenant, limit, json).await,
     };

@@ -7,7 +7,7 @@ use crate::output::{print_each, print_json, print_table, stdout};
 use anyhow::Result;
 use frostline_client::AdminClient;
 use frostline_job::utc;
-use frostline_wire::{GivenToken, NewTenant, NewToken, TenantChange, TenantInfo};
+use frostline_wire::{GivenToken, NewTenant, NewToken, Revoked, TenantChange, TenantInfo};
 use std::io::Write as _;
 
 pub(super) async fn run(client: &AdminClient, command: Tenant, json: bool) -> Result<()> {
@@ -53,8 +53,8 @@ pub(super) async fn run(client: &AdminClient, command: Tenant, json: bool) -> Re
             show_token(&client.post(&path, &new).await?, json)
         }
         Tenant::Revoke { name, id } => {
-            client.delete(&format!("{}/tokens/{id}", path(&name))).await?;
-            done(&name, "token revoked", json)
+            let revoked = client.delete_for(&format!("{}/tokens/{id}", path(&name))).await?;
+            show_revoked(&name, &revoked, json)
         }
         Tenant::Disable { name } => disable(client, &name, true, json).await,
         Tenant::Enable { name } => disable(client, &name, false, json).await,
@@ -101,6 +101,21 @@ fn show_token(given: &GivenToken, json: bool) -> Result<()> {
     tell!("the token of {} (shown only once):", given.tenant.name);
     // A write error must be reported, because the token would be lost.
     Ok(writeln!(stdout(), "{}", given.token)?)
+}
+
+fn show_revoked(name: &str, revoked: &Revoked, json: bool) -> Result<()> {
+    if json {
+        return Ok(print_json(revoked)?);
+    }
+    say!("{name}: token revoked");
+    if let Some(reason) = &revoked.pending {
+        tell!("only the answering host refuses the token now; it retries to write the state: {reason}");
+    }
+    if !revoked.unaware.is_empty() {
+        let unaware = revoked.unaware.join(", ");
+        tell!("these hosts may still accept the token until they can read the state: {unaware}");
+    }
+    Ok(())
 }
 
 fn show(tenant: &TenantInfo, json: bool) -> Result<()> {

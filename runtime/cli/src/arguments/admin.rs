@@ -57,7 +57,7 @@ pub(crate) enum AdminCommand {
     /// Back up, verify and restore the state that hosts share
     #[command(subcommand)]
     State(State),
-    /// Show the current activity on the host, refreshed every second
+    /// Show the current activity on all hosts of the state, refreshed every second
     #[command(after_help = "Examples:\n  frostline admin top --once --json\n  frostline admin top --jobs")]
     Top {
         /// Show each job with the stages that need the most time, instead of each tenant
@@ -69,12 +69,22 @@ pub(crate) enum AdminCommand {
     },
     /// Refuse new work and wait for running extractions to finish
     ///
-    /// Does not stop the host process.
-    #[command(after_help = "Example:\n  frostline admin drain --yes && systemctl stop frostline")]
+    /// Does not stop the host process. The host accepts work again after a restart or `undrain`.
+    #[command(
+        after_help = "Examples:\n  frostline admin drain --yes && systemctl stop frostline\n  frostline admin drain store-2 --yes"
+    )]
     Drain {
+        /// Name of a host of the same state [default: the host that is asked]
+        name: Option<String>,
         /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
+    },
+    /// Accept work again after `drain`
+    #[command(after_help = "Example:\n  frostline admin undrain store-2")]
+    Undrain {
+        /// Name of a host of the same state [default: the host that is asked]
+        name: Option<String>,
     },
     /// Show the resource usage of tenants on all hosts that share the state
     Usage(Usage),
@@ -92,13 +102,13 @@ pub(crate) enum AdminCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobAdmin {
-    /// Show the time a job spends in each stage on this host, and which tenants use the resources
+    /// Show the time a job spends in each stage on all hosts, and which tenants use the resources
     #[command(after_help = "Example:\n  frostline admin job show 4bf92f35")]
     Show {
         /// Id or unique prefix of the job, see `top --jobs`
         id: String,
     },
-    /// Cancel a job on this host and refuse its further requests
+    /// Cancel a job on all hosts of the state and refuse its further requests for at least a day
     #[command(after_help = "Example:\n  frostline admin job cancel 4bf92f35 --yes")]
     Cancel {
         /// Id or unique prefix of the job

@@ -7,16 +7,26 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Usage by tenant.
 pub(crate) type Usages = BTreeMap<String, Usage>;
 
+/// Uninterrupted counting of one day by a host. If the clock returns to an earlier day, a new period begins, because
+/// stored totals must not be replaced by smaller ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Period {
+    /// Number of earlier periods of this host run.
+    pub(super) number: u32,
+    pub(super) day: Day,
+}
+
 /// See the module documentation.
 #[derive(Default)]
 pub(super) struct Books {
     /// The previous reading of the counters, which start at zero when the host starts.
     last: Usages,
-    /// Usage of today and previous days not yet written.
-    days: BTreeMap<Day, Usages>,
-    /// Days with changes that [`take_changed`](Self::take_changed) did not return yet, and days that could
+    current: Option<Period>,
+    /// Usage of the current period and of those not yet written.
+    periods: BTreeMap<Period, Usages>,
+    /// Periods with changes that [`take_changed`](Self::take_changed) did not return yet, and periods that could
     /// not be written.
-    changed: BTreeSet<Day>,
+    changed: BTreeSet<Period>,
     /// Day and usage of other hosts, as last read.
     others: Option<(Day, Usages)>,
 }
@@ -24,37 +34,46 @@ pub(super) struct Books {
 impl Books {
     /// Adds the increase of the counters since the last reading to `day`.
     pub(super) fn count(&mut self, day: Day, counters: Usages) {
-        let today = self.days.entry(day).or_default();
+        let next = self.current.map_or(0, |period| period.number.saturating_add(1));
+        let period = self.current.filter(|period| period.day == day);
+        let period = period.unwrap_or(Period { number: next, day });
+        self.current = Some(period);
+        let today = self.periods.entry(period).or_default();
         for (tenant, now) in &counters {
             let used = now.since(self.last.get(tenant).unwrap_or(&Usage::default()));
             let sum = today.entry(tenant.clone()).or_default();
             let before = *sum;
             sum.add_host(&used);
             if *sum != before {
-                self.changed.insert(day);
+                self.changed.insert(period);
             }
         }
         self.last = counters;
     }
 
-    /// Returns the usage of all days with changes since the previous call.
-    pub(super) fn take_changed(&mut self) -> BTreeMap<Day, Usages> {
+    /// Returns the current period, which the last [`count`](Self::count) used.
+    pub(super) fn current(&self) -> Option<Period> {
+        self.current
+    }
+
+    /// Returns the usage of all periods with changes since the previous call.
+    pub(super) fn take_changed(&mut self) -> BTreeMap<Period, Usages> {
         let changed = std::mem::take(&mut self.changed).into_iter();
         changed
-            .filter_map(|day| Some((day, self.days.get(&day)?.clone())))
+            .filter_map(|period| Some((period, self.periods.get(&period)?.clone())))
             .collect()
     }
 
-    /// Marks days as changed again because they could not be written.
-    pub(super) fn return_changed(&mut self, days: impl IntoIterator<Item = Day>) {
-        self.changed.extend(days);
+    /// Marks periods as changed again because they could not be written.
+    pub(super) fn return_changed(&mut self, periods: impl IntoIterator<Item = Period>) {
+        self.changed.extend(periods);
     }
 
-    /// Removes days before `day` unless they still have to be written.
-    pub(super) fn forget_before(&mut self, day: Day) {
-        let changed = &self.changed;
-        self.days
-            .retain(|known, _| *known >= day || changed.contains(known));
+    /// Removes all periods except the current one and those that still have to be written.
+    pub(super) fn forget_written(&mut self) {
+        let (changed, current) = (&self.changed, self.current);
+        self.periods
+            .retain(|known, _| Some(*known) == current || changed.contains(known));
     }
 
     /// Sets the usage of other hosts on `day`.
@@ -65,11 +84,12 @@ impl Books {
     /// Returns the usage of a tenant on `day` on this host and, if known, on other hosts. It includes the increase
     /// of the counters in `live` since they were last counted.
     pub(super) fn usage_on(&self, day: Day, tenant: &str, live: &Usage) -> Usage {
-        let own = self.days.get(&day).and_then(|usages| usages.get(tenant));
+        let own = self.periods.iter().filter(|(period, _)| period.day == day);
+        let own = own.filter_map(|(_, usages)| usages.get(tenant));
         let others = self.others.as_ref().filter(|(known, _)| *known == day);
         let others = others.and_then(|(_, usages)| usages.get(tenant));
         let mut used = live.since(self.last.get(tenant).unwrap_or(&Usage::default()));
-        for usage in own.into_iter().chain(others) {
+        for usage in own.chain(others) {
             used.add_host(usage);
         }
         used
@@ -95,7 +115,8 @@ mod tests {
         let mut books = Books::default();
         books.count(day, images(5));
         books.count(day, images(8));
-        assert_eq!(books.take_changed(), BTreeMap::from([(day, images(8))]));
+        let first = Period { number: 0, day };
+        assert_eq!(books.take_changed(), BTreeMap::from([(first, images(8))]));
         assert!(books.take_changed().is_empty(), "nothing is new");
         books.count(day, images(9));
         books.count(next, images(12));
@@ -106,15 +127,15 @@ mod tests {
             "stored bytes should not be added up"
         );
         let taken = books.take_changed();
-        assert_eq!(taken[&day], images(9), "the previous day is written as well");
-        books.return_changed([day]);
-        books.forget_before(next);
+        assert_eq!(taken[&first], images(9), "the previous day is written as well");
+        books.return_changed([first]);
+        books.forget_written();
         assert_eq!(
-            books.take_changed()[&day],
+            books.take_changed()[&first],
             images(9),
             "written again after a failure"
         );
-        books.forget_before(next);
+        books.forget_written();
         assert_eq!(books.usage_on(day, "acme", &Usage::default()), Usage::default());
     }
 
@@ -134,5 +155,22 @@ mod tests {
             16,
             "includes usage since the last count"
         );
+    }
+
+    #[test]
+    fn a_day_that_comes_again_is_another_period() {
+        let (day, far) = (Day::at(0), Day::at(500 * 86_400));
+        let mut books = Books::default();
+        let mut stored = BTreeMap::new();
+        for (day, counted) in [(day, 5), (far, 6), (day, 8)] {
+            books.count(day, images(counted));
+            stored.extend(books.take_changed());
+            books.forget_written();
+        }
+        let parts: Vec<(Day, u64)> = stored
+            .iter()
+            .map(|(period, usages)| (period.day, usages["acme"].images))
+            .collect();
+        assert_eq!(parts, [(day, 5), (far, 1), (day, 2)]);
     }
 }

@@ -9,11 +9,11 @@ mod tests;
 pub(crate) use books::Usages;
 pub(crate) use stored::copy as copy_usage;
 
+use crate::clock::Clock;
 use crate::service::Service;
 use crate::state::{Day, StateError};
 use books::Books;
 use frostline_objects::Store;
-use frostline_profile::now;
 use frostline_wire::{DayUsage, Usage};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -32,23 +32,25 @@ const WRITE: Duration = Duration::from_secs(30);
 /// Timeout of a write. Counting must continue even if the store hangs.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Days of usage that are kept: a year, plus a month to close the books.
-const RETENTION_DAYS: u64 = 400;
+/// Days with usage that are kept: a year, plus a month to close the books.
+const RETENTION_DAYS: usize = 400;
 
 /// See the module documentation.
 pub(crate) struct Accounts {
     books: Mutex<Books>,
     store: Arc<Store>,
+    clock: Arc<Clock>,
     stored: tokio::sync::Mutex<StoredUsage>,
 }
 
 impl Accounts {
     /// Creates the accounts of a host. They are stored in `store` under the random id `run` of this host
     /// process.
-    pub(crate) fn new(store: Arc<Store>, run: String) -> Self {
+    pub(crate) fn new(store: Arc<Store>, run: String, clock: Arc<Clock>) -> Self {
         Self {
             books: Mutex::default(),
             store,
+            clock,
             stored: tokio::sync::Mutex::new(StoredUsage::new(run)),
         }
     }
@@ -58,7 +60,7 @@ impl Accounts {
     /// while the lock is held, as in [`count`](Self::count).
     pub(crate) fn today_of(&self, tenant: &str, live: impl FnOnce() -> Usage) -> Usage {
         let books = self.books.lock();
-        books.usage_on(Day::at(now()), tenant, &live())
+        books.usage_on(self.today(), tenant, &live())
     }
 
     /// Reads the stored usage of all tenants from the day `from` to the day `to`, both included.
@@ -79,31 +81,38 @@ impl Accounts {
 
     /// Adds the increase of the counters. They are read while the lock is held, because an older reading
     /// after a newer one would look like counters that were reset.
-    fn count(&self, day: Day, counters: impl FnOnce() -> Usages) {
+    fn count(&self, counters: impl FnOnce() -> Usages) {
         let mut books = self.books.lock();
-        books.count(day, counters());
+        books.count(self.today(), counters());
     }
 
-    /// Writes the usage of this host, and reads that of other hosts on `day`.
+    fn today(&self) -> Day {
+        Day::at(self.clock.now())
+    }
+
+    /// Writes the usage of this host, and reads that of other hosts on the current day.
     ///
     /// # Errors
     /// Returns the reason if the usage could not be written in time. It is then included in the next write.
-    async fn write(&self, day: Day) -> Result<(), String> {
+    async fn write(&self) -> Result<(), String> {
         let mut left = self.books.lock().take_changed();
+        let current = self.books.lock().current();
         let writing = async {
             let mut stored = self.stored.lock().await;
-            while let Some((day, usages)) = left.first_key_value() {
-                stored.write(&self.store, *day, usages.clone()).await?;
+            while let Some((period, usages)) = left.first_key_value() {
+                stored.write(&self.store, *period, usages.clone()).await?;
                 left.pop_first();
             }
-            let others = stored.others(&self.store, day).await?;
-            self.books.lock().set_others(day, others);
+            if let Some(period) = current {
+                let others = stored.others(&self.store, period).await?;
+                self.books.lock().set_others(period.day, others);
+            }
             Ok::<_, StateError>(())
         };
         let written = timeout(WRITE_TIMEOUT, writing).await;
         let mut books = self.books.lock();
         books.return_changed(left.into_keys());
-        books.forget_before(day);
+        books.forget_written();
         match written {
             Ok(written) => written.map_err(|error| error.to_string()),
             Err(_) => Err(format!(
@@ -120,13 +129,12 @@ pub(crate) async fn account(service: Arc<Service>, stop: CancellationToken) {
     let (mut written, mut swept, mut failing) = (Instant::now(), None, false);
     loop {
         let stopping = timeout(COUNT_INTERVAL, stop.cancelled()).await.is_ok();
-        let day = Day::at(now());
-        accounts.count(day, || counters(&service));
+        accounts.count(|| counters(&service));
         if written.elapsed() < WRITE && !stopping {
             continue;
         }
         written = Instant::now();
-        match accounts.write(day).await {
+        match accounts.write().await {
             Err(error) if stopping => tracing::error!(
                 error,
                 "the most recent usage of tenants is lost because it could not be written to the state"
@@ -144,12 +152,9 @@ pub(crate) async fn account(service: Arc<Service>, stop: CancellationToken) {
         if stopping {
             return;
         }
-        if swept != Some(day) && !failing {
-            let sweeping = timeout(
-                WRITE_TIMEOUT,
-                stored::sweep(&accounts.store, day.before(RETENTION_DAYS)),
-            )
-            .await;
+        let day = accounts.today();
+        if swept != Some(day) && !failing && accounts.clock.may_expire() {
+            let sweeping = timeout(WRITE_TIMEOUT, stored::sweep(&accounts.store, RETENTION_DAYS)).await;
             if let Ok(Err(error)) = sweeping {
                 tracing::warn!(%error, "cannot remove usage older than {RETENTION_DAYS} days from the state");
             }
@@ -163,9 +168,9 @@ pub(crate) async fn account(service: Arc<Service>, stop: CancellationToken) {
 /// # Errors
 /// Returns the reason if the usage could not be written in time.
 pub(crate) async fn write_now(service: &Service) -> Result<(), String> {
-    let (accounts, day) = (&service.operations.accounts, Day::at(now()));
-    accounts.count(day, || counters(service));
-    accounts.write(day).await
+    let accounts = &service.operations.accounts;
+    accounts.count(|| counters(service));
+    accounts.write().await
 }
 
 /// Reads the counters of all tenants, which start when the host starts, and the size of stored uploads.

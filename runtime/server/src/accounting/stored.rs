@@ -1,8 +1,8 @@
-//! Usage in the shared state. `usage/<day>/<run>-<number>.json` contains the total usage that a host run
-//! counted on a day. Objects are never replaced: a host writes the object with the next number and then
+//! Usage in the shared state. `usage/<day>/<run>.<period>-<number>.json` contains the total usage that a host run
+//! counted in a period of a day. Objects are never replaced: a host writes the object with the next number and then
 //! removes the previous object.
 
-use super::books::Usages;
+use super::books::{Period, Usages};
 use crate::state::{DailyFolder, Day, StateError};
 use frostline_objects::Store;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -28,8 +28,8 @@ struct Content {
 pub(super) struct StoredUsage {
     run: String,
     number: u64,
-    /// Keys of the current objects by day.
-    current: BTreeMap<Day, String>,
+    /// Keys of the current objects.
+    current: BTreeMap<Period, String>,
 }
 
 impl StoredUsage {
@@ -41,29 +41,40 @@ impl StoredUsage {
         }
     }
 
-    /// Writes the total usage of `day` and removes the previous object of this run.
+    /// Writes the total usage of a period and removes its previous object.
     ///
     /// # Errors
     /// Returns [`StateError`] if the store fails. The previous object is then still in place.
-    pub(super) async fn write(&mut self, store: &Store, day: Day, tenants: Usages) -> Result<(), StateError> {
+    pub(super) async fn write(
+        &mut self,
+        store: &Store,
+        period: Period,
+        tenants: Usages,
+    ) -> Result<(), StateError> {
         self.number += 1;
         let content = Content { tenants };
         let json = serde_json::to_vec(&content).map_err(|error| StateError::broken(FOLDER.0, error))?;
-        let key = FOLDER.write(store, day, &self.run, self.number, json).await?;
-        if let Some(before) = self.current.insert(day, key) {
+        let key = FOLDER
+            .write(store, period.day, &self.id(period), self.number, json)
+            .await?;
+        if let Some(before) = self.current.insert(period, key) {
             // If the old object remains, readers ignore it because of the lower number.
             let _ = store.delete(&before).await;
         }
-        self.current.retain(|kept, _| *kept >= day);
+        self.current.retain(|kept, _| *kept >= period);
         Ok(())
     }
 
-    /// Reads the usage of all other host runs on `day`.
+    fn id(&self, period: Period) -> String {
+        format!("{}.{}", self.run, period.number)
+    }
+
+    /// Reads the usage on the day of `period` that all hosts counted in other periods.
     ///
     /// # Errors
     /// Returns [`StateError`] if the state cannot be read.
-    pub(super) async fn others(&self, store: &Store, day: Day) -> Result<Usages, StateError> {
-        let days = read(store, day, day, Some(&self.run)).await?;
+    pub(super) async fn others(&self, store: &Store, period: Period) -> Result<Usages, StateError> {
+        let days = read(store, period.day, period.day, Some(&self.id(period))).await?;
         Ok(days.into_values().next().unwrap_or_default())
     }
 }
@@ -154,10 +165,10 @@ fn newest_of(keys: Vec<String>) -> BTreeMap<(Day, String), (u64, String)> {
     newest
 }
 
-/// Removes the stored usage of all days before `first`, for all host runs.
+/// Removes the stored usage of all host runs, except for the newest `kept` days.
 ///
 /// # Errors
 /// Returns [`StateError`] if the store fails.
-pub(super) async fn sweep(store: &Store, first: Day) -> Result<(), StateError> {
-    FOLDER.sweep(store, first).await
+pub(super) async fn sweep(store: &Store, kept: usize) -> Result<(), StateError> {
+    FOLDER.sweep(store, kept).await
 }

@@ -26,7 +26,7 @@ const RECENT_DAYS: u64 = 7;
 /// object contains a few entries, formatted as JSON lines.
 pub(super) struct Ledger {
     folder: DailyFolder,
-    kept_days: u64,
+    kept_days: usize,
     waiting: Mutex<Waiting>,
     /// The batch being written. The lock is held during the write, and a batch keeps its number until the
     /// write succeeds, so no entry is written twice.
@@ -61,7 +61,7 @@ impl AuditQuery<'_> {
 }
 
 impl Ledger {
-    pub(super) fn new(folder: DailyFolder, kept_days: u64) -> Self {
+    pub(super) fn new(folder: DailyFolder, kept_days: usize) -> Self {
         Self {
             folder,
             kept_days,
@@ -140,13 +140,13 @@ impl Ledger {
     ) -> Result<Vec<AuditEntry>, Refusal> {
         let mut days = Vec::new();
         let before = memory.bytes();
-        for first in [RECENT_DAYS, self.kept_days] {
+        for first in [Some(today.before(RECENT_DAYS)), None] {
             // All days are read again if the recent ones have too few entries. Shrinking cannot fail.
             days.clear();
             memory.resize(before).ok();
             let keys = self
                 .folder
-                .keys(store, Some(today.before(first)), |_| true)
+                .keys(store, first, |_| true)
                 .await
                 .map_err(unreadable)?;
             let day = |key: &String| self.folder.parse(key).map(|name| name.day);
@@ -180,12 +180,12 @@ impl Ledger {
         Ok(days.into_iter().rev().flatten().collect())
     }
 
-    /// Removes entries older than the retention time.
+    /// Removes entries, except those of the newest days that are kept.
     ///
     /// # Errors
     /// Returns [`StateError`] if the store fails.
-    pub(super) async fn sweep(&self, store: &Store, today: Day) -> Result<(), StateError> {
-        self.folder.sweep(store, today.before(self.kept_days)).await
+    pub(super) async fn sweep(&self, store: &Store) -> Result<(), StateError> {
+        self.folder.sweep(store, self.kept_days).await
     }
 }
 

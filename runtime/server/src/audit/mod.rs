@@ -8,12 +8,12 @@ mod rates;
 #[cfg(test)]
 mod tests;
 
+use crate::clock::Clock;
 use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::state::{DailyFolder, Day, StateError};
 use frostline_batching::Reserved;
 use frostline_objects::Store;
-use frostline_profile::now;
 use frostline_wire::AuditEntry;
 use futures::future::join;
 use ledger::{AuditQuery, Ledger, unreadable};
@@ -28,11 +28,11 @@ use tokio_util::sync::CancellationToken;
 const ADMINS: DailyFolder = DailyFolder("audit/admins");
 const TENANTS: DailyFolder = DailyFolder("audit/tenants");
 
-/// Retention of admin entries in days: a year, plus a month to review it.
-const ADMINS_KEPT: u64 = 400;
+/// Number of days with entries of admins that are kept: a year, plus a month to review it.
+const ADMINS_KEPT: usize = 400;
 
-/// Retention of tenant entries in days. This is shorter because tenants cause far more entries.
-const TENANTS_KEPT: u64 = 40;
+/// Number of days with entries of tenants that are kept. This is lower because tenants cause far more entries.
+const TENANTS_KEPT: usize = 40;
 
 /// Interval at which queued entries are written. Entries of admins are only queued if the immediate write
 /// failed.
@@ -52,6 +52,7 @@ const LEFT_OUT: &str = "acts not written";
 /// See the module documentation.
 pub(crate) struct Audit {
     store: Arc<Store>,
+    clock: Arc<Clock>,
     run: String,
     /// Name of this host.
     host: String,
@@ -63,9 +64,10 @@ pub(crate) struct Audit {
 impl Audit {
     /// Creates the audit log of the host `host`. Entries are stored in `store` under the random id `run` of
     /// this host process.
-    pub(crate) fn new(store: Arc<Store>, run: String, host: String) -> Self {
+    pub(crate) fn new(store: Arc<Store>, run: String, host: String, clock: Arc<Clock>) -> Self {
         Self {
             store,
+            clock,
             run,
             host,
             admins: Ledger::new(ADMINS, ADMINS_KEPT),
@@ -87,7 +89,7 @@ impl Audit {
     pub(crate) fn tenant(&self, tenant: &str, address: IpAddr, what: &str, detail: impl Into<String>) {
         let who = format!("tenant {tenant} at {address}");
         let note = |what: &str, detail| self.tenants.note(self.entry(&who, what, tenant, detail));
-        let counted = self.rates.lock().count(tenant, now() / 60);
+        let counted = self.rates.lock().count(tenant, self.clock.now() / 60);
         if counted.left_out > 0 {
             note(
                 LEFT_OUT,
@@ -130,7 +132,7 @@ impl Audit {
         // The entries of this host are still missing if this fails, but they are in the host's log.
         self.write().await.ok();
         let wanted = AuditQuery { tenant, limit };
-        let (store, today) = (&self.store, Day::at(now()));
+        let (store, today) = (&self.store, Day::at(self.clock.now()));
         let both = async {
             let mut entries = self.admins.last(store, today, &wanted, memory).await?;
             entries.extend(self.tenants.last(store, today, &wanted, memory).await?);
@@ -157,7 +159,7 @@ impl Audit {
     fn entry(&self, who: &str, what: &str, tenant: &str, mut detail: String) -> AuditEntry {
         detail.truncate(detail.floor_char_boundary(DETAIL));
         AuditEntry {
-            at: now(),
+            at: self.clock.now(),
             host: self.host.clone(),
             who: who.to_owned(),
             what: what.to_owned(),
@@ -193,13 +195,13 @@ pub(crate) async fn keep_audit(service: Arc<Service>, stop: CancellationToken) {
     let (audit, mut swept) = (&service.operations.audit, None);
     while timeout(WRITE, stop.cancelled()).await.is_err() {
         warn_of(audit.write().await);
-        let day = Day::at(now());
-        if swept == Some(day) {
+        let day = Day::at(audit.clock.now());
+        if swept == Some(day) || !audit.clock.may_expire() {
             continue;
         }
         swept = Some(day);
         for ledger in [&audit.admins, &audit.tenants] {
-            let sweeping = timeout(READ_TIMEOUT, ledger.sweep(&audit.store, day)).await;
+            let sweeping = timeout(READ_TIMEOUT, ledger.sweep(&audit.store)).await;
             if let Ok(Err(error)) = sweeping {
                 let folder = ledger.folder().0;
                 tracing::warn!(%error, folder, "cannot remove old audit entries from the state");

@@ -81,8 +81,16 @@ impl Caller {
     /// # Errors
     /// Returns a [`Refusal`] with the reason if it cannot.
     pub(crate) fn check_access(&self) -> Result<(), Refusal> {
-        let now = frostline_profile::now();
+        let now = self.service.clock.earliest();
         Ok(self.service.tenants.check_valid(&self.pass, now)?)
+    }
+
+    /// Checks that no admin cancelled the tenant's job with this id.
+    ///
+    /// # Errors
+    /// Returns [`Refusal::Cancelled`] if it was cancelled.
+    pub(crate) fn check_job(&self, id: &str) -> Result<(), Refusal> {
+        self.service.fleet.cancellations.check(&self.tenant().name, id)
     }
 
     /// Calls `check` every second until the first refusal.

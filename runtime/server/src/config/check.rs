@@ -8,6 +8,7 @@ use super::networks::Networks;
 use super::roots::DataRoots;
 use super::settings::{HostSettings, LimitSettings};
 use super::stores::Stores;
+use crate::clock::LocalClock;
 use frostline_engine::{Device, LanesPlace};
 use frostline_images::DecodeLimits;
 use frostline_sandbox::Compiler;
@@ -88,6 +89,7 @@ impl HostSettings {
             memory_budget,
             lowered_limits,
             limits,
+            clock: LocalClock::default(),
             quota: checked_quota(self.quota)?,
         })
     }

@@ -4,6 +4,7 @@ use super::networks::Networks;
 use super::roots::DataRoots;
 use super::settings::TlsFiles;
 use super::stores::Stores;
+use crate::clock::LocalClock;
 use frostline_engine::{Device, LanesPlace};
 use frostline_sandbox::Compiler;
 use frostline_wire::Quota;
@@ -122,6 +123,8 @@ pub struct HostConfig {
     pub drain: Duration,
     /// Limits on client requests and stored data.
     pub limits: Limits,
+    /// Clock of this machine.
+    pub clock: LocalClock,
     /// Quota values that replace the defaults for tenants without their own.
     pub quota: Quota,
 }

@@ -110,8 +110,7 @@ impl Extraction {
         let first = first_rows(&caller, id, client_request, kind, clock);
         let started_calls = tokio::select! {
             started_calls = timeout_at(deadline, first) => started_calls.map_err(too_long).flatten(),
-            cancelled = clock.cancelled() => Err(cancelled),
-            refusal = caller.wait_until_refused(|| check_may_continue(&caller, guest.as_deref())) => Err(refusal),
+            refusal = caller.wait_until_refused(|| check_may_continue(&caller, clock.job(), guest.as_deref())) => Err(refusal),
         };
         let refused = |_: &Refusal| {
             caller
@@ -166,8 +165,7 @@ impl Extraction {
             },
             () = pieces.closed() => Outcome::ClientGone,
             () = caller.scheduling().end.cancelled() => Outcome::HostStopped,
-            _ = clock.cancelled() => Outcome::Dismissed,
-            _ = caller.wait_until_refused(|| check_may_continue(caller, self.guest.as_deref())) => Outcome::Dismissed,
+            _ = caller.wait_until_refused(|| check_may_continue(caller, clock.job(), self.guest.as_deref())) => Outcome::Dismissed,
         };
         drop((self.permit, self.memory, self.in_job));
         let (metrics, took) = (caller.metrics(), self.started.elapsed());
@@ -184,18 +182,21 @@ impl Extraction {
 /// Adds the extraction to a job.
 fn enqueue(caller: &Caller, id: &str, client_request: &ClientRequest) -> Result<JobExtraction, Refusal> {
     let ClientRequest { request, trace, .. } = client_request;
-    caller.jobs().enqueue(NewExtraction {
-        tenant: caller.tenant().name.clone(),
+    let tenant = &caller.tenant().name;
+    caller.check_job(trace.as_deref().unwrap_or(id))?;
+    Ok(caller.jobs().enqueue(NewExtraction {
+        tenant: tenant.clone(),
         trace: trace.clone(),
         extraction: id.to_owned(),
         split: request.split.to_string(),
         model: request.model.as_ref().map(|pin| pin.name.clone()),
-    })
+    }))
 }
 
-/// Returns an error if a running extraction must end. `guest` is the guest that executes, if any.
-fn check_may_continue(caller: &Caller, guest: Option<&str>) -> Result<(), Refusal> {
+/// Returns an error if a running extraction of `job` must end. `guest` is the guest that executes, if any.
+fn check_may_continue(caller: &Caller, job: &str, guest: Option<&str>) -> Result<(), Refusal> {
     caller.check_access()?;
+    caller.check_job(job)?;
     caller.check_budgets()?;
     guest.map_or(Ok(()), |guest| caller.check_guest_enabled(guest))
 }

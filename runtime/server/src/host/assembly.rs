@@ -3,8 +3,10 @@
 use super::error::StartError;
 use crate::accounting::Accounts;
 use crate::audit::Audit;
+use crate::clock::{Clock, ClockCheck};
 use crate::config::{HostConfig, StateLocation, Stores};
 use crate::extraction::DEFAULT_GRANT;
+use crate::fleet::{Cancellations, Fleet};
 use crate::guest_logs::{GuestLogs, since_1970};
 use crate::jobs::Jobs;
 use crate::library::{Library, Uploads};
@@ -15,7 +17,7 @@ use crate::scheduling::Scheduling;
 use crate::service::{Operations, Service};
 use crate::stages::ModelStages;
 use crate::state::{Journal, ModelFacts, PartialLimits, Partials, SharedState, StateError, UploadStore};
-use crate::tenants::{CONFIGURED, Tenants, TokenThrottle};
+use crate::tenants::{CONFIGURED, Revocations, Tenants, TokenThrottle};
 use crate::tls::Certificate;
 use crate::token::TokenFile;
 use crate::unique::unique_id;
@@ -32,14 +34,15 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 
 /// Opens the folder for interrupted uploads.
-fn partials(config: &HostConfig) -> Result<Partials, StartError> {
+fn partials(config: &HostConfig, clock: &Arc<Clock>) -> Result<Partials, StartError> {
     let limits = PartialLimits {
         number: config.limits.partials,
         bytes: config.limits.partial_bytes,
         age: config.limits.partial_age,
     };
     let folder = config.local.join("partials");
-    Partials::open(folder.clone(), limits).map_err(|source| StartError::Directory { path: folder, source })
+    let opened = Partials::open(folder.clone(), limits, Arc::clone(clock));
+    opened.map_err(|source| StartError::Directory { path: folder, source })
 }
 
 /// Creates the folders of the host, readable only for the current user. Existing folders are not changed; a
@@ -71,6 +74,16 @@ pub(super) async fn service(
     let state_store = state_store(&config.state, &config.stores)?;
     let state = SharedState::open(Arc::clone(&state_store), &config.limits).await?;
     let run = unique_id().map_err(StateError::from)?;
+    let clock = Arc::new(Clock::new(config.clock.clone(), Arc::clone(&state_store)));
+    let fleet = Fleet::new(
+        Arc::clone(&state_store),
+        Arc::clone(&clock),
+        run.clone(),
+        Cancellations::new(state.jobs),
+        state.drains,
+    );
+    check_clock(&fleet, &clock).await?;
+    let revocations = revocations(&config)?;
     let sandbox = Sandbox::new(SandboxConfig {
         artifacts: Some(config.local.join("artifacts")),
         upload_bytes: usize::try_from(config.limits.guest_bytes).unwrap_or(usize::MAX),
@@ -93,15 +106,27 @@ pub(super) async fn service(
     let roots = RootHealth::new(config.stores.clone(), metrics.store_errors.clone());
     let journal = Arc::clone(&state.journal);
     let present = host_snapshot(&scheduling, &machine, journal, certificate, Arc::clone(&roots));
+    let (skew, pending) = (Arc::clone(&clock), Arc::clone(&revocations));
+    let present = move || HostSnapshot {
+        clock_skew: skew.check().skew(),
+        revocations: pending.pending().len(),
+        ..present()
+    };
     Ok(Service {
-        tenants: Tenants::new(token, &config, state.tenants, Arc::clone(&machine.lanes)),
+        tenants: Tenants::new(
+            token,
+            &config,
+            state.tenants,
+            revocations,
+            Arc::clone(&machine.lanes),
+        ),
         throttle: TokenThrottle::new(),
         library: Library::new(
             Uploads {
                 guests: state.guests,
                 models: state.models,
                 journal: state.journal,
-                partials: partials(&config)?,
+                partials: partials(&config, &clock)?,
             },
             Arc::clone(&roots),
             sandbox,
@@ -113,14 +138,39 @@ pub(super) async fn service(
             metrics,
             roots,
             lines: Arc::new(GuestLogs::new(since_1970())),
-            audit: Audit::new(Arc::clone(&state_store), run.clone(), config.name.clone()),
+            audit: Audit::new(
+                Arc::clone(&state_store),
+                run.clone(),
+                config.name.clone(),
+                Arc::clone(&clock),
+            ),
             jobs,
-            accounts: Accounts::new(state_store, run),
+            accounts: Accounts::new(state_store, run, Arc::clone(&clock)),
         },
         machine,
         scheduling,
+        fleet,
+        clock,
         config,
     })
+}
+
+/// Refuses to start with a clock that the state's store and another host contradict.
+async fn check_clock(fleet: &Fleet, clock: &Clock) -> Result<(), StartError> {
+    fleet.list().await?;
+    match clock.check() {
+        ClockCheck::Outvoted(ahead) => Err(StartError::Clock { ahead }),
+        _ => Ok(()),
+    }
+}
+
+/// Reads the revocations that an earlier run could not write to the state.
+fn revocations(config: &HostConfig) -> Result<Arc<Revocations>, StartError> {
+    let path = config.local.join("revocations.json");
+    let opened = Revocations::open(path.clone());
+    opened
+        .map(Arc::new)
+        .map_err(|source| StartError::Directory { path, source })
 }
 
 /// Returns build and device information, which is constant while the host runs.
@@ -152,6 +202,8 @@ fn host_snapshot(
             lanes,
             decode_threads,
             state_age: journal.age(),
+            clock_skew: None,
+            revocations: 0,
             roots_up: roots.availability(),
             certificate_expiry: certificate
                 .as_ref()

@@ -35,6 +35,15 @@ pub enum StartError {
     /// The shared state could not be read or written.
     #[error(transparent)]
     State(#[from] StateError),
+    /// The clock of this machine is wrong.
+    #[error(
+        "the clock of this machine differs by {} s from those of the state's store and of another host; synchronize it (NTP) and start \
+         again", ahead.unsigned_abs()
+    )]
+    Clock {
+        /// Seconds that the other clocks are ahead.
+        ahead: i64,
+    },
     /// A token file is not usable.
     #[error(transparent)]
     Token(#[from] TokenError),

@@ -14,6 +14,7 @@ pub use state_copies::{back_up_state, restore_state, verify_state};
 use crate::accounting::account;
 use crate::audit::keep_audit;
 use crate::config::HostConfig;
+use crate::fleet::{keep_fleet, settle_revocations};
 use crate::http::{self, Port};
 use crate::scheduling::BaseMemory;
 use crate::service::Service;
@@ -199,6 +200,10 @@ impl RunningHost {
             self.connections.spawn(base.watch(stop(), of_lanes, evict));
         }
         self.connections.spawn(refresh(refreshed, stop()));
+        self.connections
+            .spawn(keep_fleet(Arc::clone(&self.service), self.url(), stop()));
+        self.connections
+            .spawn(settle_revocations(Arc::clone(&self.service), stop()));
         self.connections.spawn(account(Arc::clone(&self.service), stop()));
         self.connections
             .spawn(keep_audit(Arc::clone(&self.service), stop()));
@@ -253,7 +258,7 @@ impl RunningHost {
             drain_seconds,
             "shutting down: new work is refused"
         );
-        self.service.scheduling.drain();
+        self.service.scheduling.stop();
         self.service.scheduling.work.close();
         let finished = timeout_at(until, self.service.scheduling.work.wait())
             .await
@@ -297,7 +302,7 @@ impl RunningHost {
 impl Drop for RunningHost {
     fn drop(&mut self) {
         self.stop.cancel();
-        self.service.scheduling.drain();
+        self.service.scheduling.stop();
         self.service.scheduling.end.cancel();
     }
 }

@@ -125,7 +125,11 @@ routes! {
     Admin    GET    "/v1/jobs"                          Empty  => admin::jobs::list;
     Admin    GET    "/v1/jobs/{id}"                     Empty  => admin::jobs::show;
     Admin    DELETE "/v1/jobs/{id}"                     Empty  => admin::jobs::cancel;
+    Admin    GET    "/v1/hosts"                         Empty  => admin::activity::hosts;
+    Admin    POST   "/v1/hosts/{name}/drain"            Empty  => admin::activity::drain_host;
+    Admin    DELETE "/v1/hosts/{name}/drain"            Empty  => admin::activity::undrain_host;
     Admin    POST   "/v1/drain"                         Empty  => admin::activity::drain;
+    Admin    DELETE "/v1/drain"                         Empty  => admin::activity::undrain;
     Admin    GET    "/v1/audit"                         Empty  => admin::activity::audit;
     Admin    GET    "/v1/usage"                         Empty  => admin::usage::show;
     Operator GET    "/metrics"                          Empty  => operations::metrics_by_tenant;

@@ -31,6 +31,10 @@ pub(crate) struct HostSnapshot {
     pub(crate) decode_threads: usize,
     /// Time since the shared state was last read to the end.
     pub(crate) state_age: Duration,
+    /// Seconds that the local clock is ahead of others, if another clock is known.
+    pub(crate) clock_skew: Option<i64>,
+    /// Number of revocations that the state does not contain yet.
+    pub(crate) revocations: usize,
     /// Availability of each probed data root.
     pub(crate) roots_up: Vec<(String, bool)>,
     /// Expiry of the certificate in Unix seconds.
@@ -211,6 +215,11 @@ impl<F: Fn() -> HostSnapshot + Send + Sync + 'static> Collector for HostCollecto
         let help = "Age of this host's copy of the shared state";
         let whole = encoder.encode_descriptor("state_age", help, seconds, MetricType::Gauge)?;
         ConstGauge::new(snapshot.state_age.as_secs_f64()).encode(whole)?;
+        if let Some(skew) = snapshot.clock_skew {
+            let help = "Time that this host's clock is ahead of the state's store or other hosts";
+            let whole = encoder.encode_descriptor("clock_skew", help, seconds, MetricType::Gauge)?;
+            ConstGauge::new(skew).encode(whole)?;
+        }
         if let Some(ends) = snapshot.certificate_expiry {
             let help = "Expiry of the host's certificate in Unix seconds";
             let name = "certificate_expiry_timestamp";
@@ -347,6 +356,8 @@ mod tests {
             "frostline_queue_wait_seconds_bucket{le=\"5.0\",queue=\"lane\"} 1",
             "frostline_queue_wait_seconds_count{queue=\"memory\"} 0",
             "frostline_state_age_seconds 0.75",
+            "frostline_clock_skew_seconds -90",
+            "frostline_revocations_pending 2",
             "frostline_certificate_expiry_timestamp_seconds 1800000000",
             "frostline_build_info{version=\"1.2.3\",device=\"cpu\",library=\"onnxruntime 1\"} 1",
             "process_resident_memory_bytes ",

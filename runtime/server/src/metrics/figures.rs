@@ -22,7 +22,7 @@ pub(super) fn device_gauges(lanes: &LaneStats) -> Option<[Figure; 2]> {
     ])
 }
 
-pub(super) fn gauges(snapshot: &HostSnapshot) -> [Figure; 7] {
+pub(super) fn gauges(snapshot: &HostSnapshot) -> [Figure; 8] {
     let lanes = &snapshot.lanes;
     [
         (
@@ -34,6 +34,11 @@ pub(super) fn gauges(snapshot: &HostSnapshot) -> [Figure; 7] {
             "extractions_running",
             "Extractions running.",
             snapshot.running as u64,
+        ),
+        (
+            "revocations_pending",
+            "Revocations of tokens that the state does not contain yet.",
+            snapshot.revocations as u64,
         ),
         ("lanes", "Engine lanes.", snapshot.lanes.busy.len() as u64),
         (

@@ -85,6 +85,8 @@ fn snapshot() -> HostSnapshot {
         decode_threads: 2,
         roots_up: vec![("s3://photos".to_owned(), true)],
         state_age: Duration::from_millis(750),
+        clock_skew: Some(-90),
+        revocations: 2,
         certificate_expiry: Some(1_800_000_000),
     }
 }

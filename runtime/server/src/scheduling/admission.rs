@@ -74,6 +74,11 @@ impl Admission {
         self.gate.close();
     }
 
+    /// Accepts entries again.
+    pub(super) fn resume(&self) {
+        self.gate.reopen();
+    }
+
     pub(crate) fn is_draining(&self) -> bool {
         self.gate.closed()
     }

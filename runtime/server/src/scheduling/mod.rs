@@ -17,6 +17,7 @@ use crate::config::{HostConfig, stranger_bytes, upload_units};
 use crate::refusal::Refusal;
 use frostline_batching::{Budget, Kind, Memory, Standing};
 use measuring::MeasurementQueue;
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -56,6 +57,8 @@ pub(crate) struct Scheduling {
     pub(crate) work: TaskTracker,
     /// Cancels all running work.
     pub(crate) end: CancellationToken,
+    /// True if the host shuts down.
+    stopping: Mutex<bool>,
 }
 
 impl Scheduling {
@@ -76,6 +79,7 @@ impl Scheduling {
             uploads: Arc::new(Semaphore::new(upload_units(config.limits.upload_bytes) as usize)),
             work,
             end: CancellationToken::new(),
+            stopping: Mutex::new(false),
         }
     }
 
@@ -84,8 +88,23 @@ impl Scheduling {
         TenantMemory::new(&self.strangers, "", Kind::Request)
     }
 
-    /// Refuses new requests and queued extractions. Running requests finish.
+    /// Refuses new requests and queued extractions until [`undrain`](Self::undrain). Running requests finish.
     pub(crate) fn drain(&self) {
+        self.extractions.drain();
+    }
+
+    /// Accepts requests again, unless the host shuts down.
+    pub(crate) fn undrain(&self) {
+        let stopping = self.stopping.lock();
+        if !*stopping {
+            self.extractions.resume();
+        }
+    }
+
+    /// Drains the host for good.
+    pub(crate) fn stop(&self) {
+        let mut stopping = self.stopping.lock();
+        *stopping = true;
         self.extractions.drain();
     }
 

@@ -214,7 +214,7 @@ impl Contents {
             });
         }
         let replica = |kind| Arc::new(Replica::<Value>::new(kind)) as Arc<dyn DocumentKind>;
-        let kinds = ["guests", "models", TENANTS].map(replica);
+        let kinds = ["guests", "models", TENANTS, "jobs", "drains"].map(replica);
         let journal = Journal::open(Arc::clone(store), kinds.to_vec()).await?;
         let (position, documents) = journal.documents().await?;
         Ok(Self { position, documents })

@@ -81,12 +81,36 @@ impl DailyFolder {
         }
     }
 
-    /// Removes all days before `first`.
+    /// Returns the days with records in ascending order. This needs a request per day.
+    async fn days(self, store: &Store) -> Result<Vec<Day>, StateError> {
+        let (mut days, mut after) = (Vec::new(), Some(self.0.to_owned()));
+        while let Some(from) = after {
+            let page = store.list(Some(&from), 1).await?;
+            let first = page.objects.first().map(|object| self.parse(&object.sample.key));
+            after = match first {
+                None => page.next,
+                Some(None) => None,
+                Some(Some(name)) => {
+                    days.push(name.day);
+                    // Sorts after all keys of the day.
+                    Some(format!("{}/{}/~", self.0, name.day))
+                }
+            };
+        }
+        Ok(days)
+    }
+
+    /// Removes all days except the newest `kept` days that have records. The current date does not matter:
+    /// a wrong clock removes nothing.
     ///
     /// # Errors
     /// Returns [`StateError`] if the store fails.
-    pub(crate) async fn sweep(self, store: &Store, first: Day) -> Result<(), StateError> {
-        for key in self.keys(store, None, |day| day < first).await? {
+    pub(crate) async fn sweep(self, store: &Store, kept: usize) -> Result<(), StateError> {
+        let days = self.days(store).await?;
+        let Some(last) = days.iter().rev().nth(kept) else {
+            return Ok(());
+        };
+        for key in self.keys(store, None, |day| day <= *last).await? {
             match store.delete(&key).await {
                 Err(error) if !error.is_not_found() => return Err(error.into()),
                 _ => {}

@@ -205,7 +205,7 @@ impl StateError {
     }
 
     /// True if the store reported that the requested object does not exist.
-    pub(super) fn is_not_found(&self) -> bool {
+    pub(crate) fn is_not_found(&self) -> bool {
         matches!(self, Self::Store(error) if error.is_not_found())
     }
 }

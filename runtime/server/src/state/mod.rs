@@ -11,6 +11,7 @@ mod follow;
 mod journal;
 mod leftovers;
 mod log;
+mod orders;
 mod partials;
 mod probe;
 mod record;
@@ -20,7 +21,7 @@ mod snapshot;
 mod tail;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use backup::{LostVersion, RestoreReport, RestoredTokens, StateReport};
 pub(crate) use backup::{back_up, restore, verify};
@@ -32,6 +33,7 @@ pub(crate) use facts::{ActivationMemory, ModelFacts};
 pub(crate) use follow::{compact, follow};
 pub(crate) use journal::Journal;
 pub(crate) use leftovers::PartialLimits;
+pub(crate) use orders::{Cancellation, DrainOrder};
 pub(crate) use partials::{Claim, ClaimError, Partials};
 pub(crate) use probe::probe;
 pub(crate) use record::Unknown;

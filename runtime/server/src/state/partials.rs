@@ -4,6 +4,7 @@
 //! upload. Only one request at a time writes a file. Interrupted uploads are limited by number, size and age.
 
 use super::leftovers::{Leftover, PartialLimits, file_name, owner, surplus};
+use crate::clock::Clock;
 use crate::refusal::Refusal;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -63,6 +64,8 @@ pub(crate) struct Partials(Arc<Shared>);
 struct Shared {
     folder: PathBuf,
     limits: PartialLimits,
+    /// Nothing is removed because of its age while the clock differs from others.
+    clock: Arc<Clock>,
     active: Mutex<HashMap<String, ActiveUpload>>,
 }
 
@@ -93,11 +96,12 @@ impl Partials {
     ///
     /// # Errors
     /// Returns the error of the operating system if the folder cannot be used.
-    pub(crate) fn open(folder: PathBuf, limits: PartialLimits) -> io::Result<Self> {
+    pub(crate) fn open(folder: PathBuf, limits: PartialLimits, clock: Arc<Clock>) -> io::Result<Self> {
         std::fs::create_dir_all(&folder)?;
         let partials = Self(Arc::new(Shared {
             folder,
             limits,
+            clock,
             active: Mutex::default(),
         }));
         partials.0.sweep()?;
@@ -222,7 +226,11 @@ impl Shared {
 
     fn sweep(&self) -> io::Result<()> {
         let files = self.files()?;
-        for name in surplus(files, &self.limits) {
+        let mut limits = self.limits;
+        if !self.clock.may_expire() {
+            limits.age = Duration::MAX;
+        }
+        for name in surplus(files, &limits) {
             let held = self.active.lock();
             if !held.contains_key(&name) {
                 tracing::info!(file = name, "discarding an interrupted upload");
@@ -325,6 +333,8 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::LocalClock;
+    use frostline_objects::Store;
     use std::io::Write;
 
     const SHA: &str = "aa";
@@ -338,7 +348,9 @@ mod tests {
     fn partials(limits: PartialLimits) -> (Partials, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("partials");
-        (Partials::open(path, limits).unwrap(), folder)
+        let store = Store::open(folder.path().to_str().unwrap()).unwrap();
+        let clock = Clock::new(LocalClock::default(), Arc::new(store));
+        (Partials::open(path, limits, Arc::new(clock)).unwrap(), folder)
     }
 
     #[tokio::test]

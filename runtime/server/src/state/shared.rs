@@ -2,6 +2,7 @@ use super::documents::{Documents, Replica};
 use super::error::StateError;
 use super::facts::ModelFacts;
 use super::journal::Journal;
+use super::orders::{Cancellation, DrainOrder};
 use super::probe::probe;
 use super::shelf::UploadStore;
 use crate::config::Limits;
@@ -25,6 +26,10 @@ pub(crate) struct SharedState<T> {
     pub(crate) guests: UploadStore<()>,
     pub(crate) models: Arc<UploadStore<ModelFacts>>,
     pub(crate) tenants: Documents<T>,
+    /// Cancelled jobs.
+    pub(crate) jobs: Documents<Cancellation>,
+    /// Orders to drain hosts.
+    pub(crate) drains: Documents<DrainOrder>,
     pub(crate) journal: Arc<Journal>,
 }
 
@@ -40,10 +45,14 @@ impl<T: Serialize + DeserializeOwned + PartialEq + Send + Sync + 'static> Shared
         let guests = Arc::new(Replica::new("guests"));
         let models = Arc::new(Replica::new("models"));
         let tenants = Arc::new(Replica::new("tenants"));
+        let jobs = Arc::new(Replica::new("jobs"));
+        let drains = Arc::new(Replica::new("drains"));
         let kinds = vec![
             Arc::clone(&guests) as _,
             Arc::clone(&models) as _,
             Arc::clone(&tenants) as _,
+            Arc::clone(&jobs) as _,
+            Arc::clone(&drains) as _,
         ];
         let journal = Arc::new(Journal::open(Arc::clone(&store), kinds).await?);
         tracing::info!(
@@ -58,6 +67,8 @@ impl<T: Serialize + DeserializeOwned + PartialEq + Send + Sync + 'static> Shared
             guests: UploadStore::new("guests", Arc::clone(&store), guests, names, versions),
             models: Arc::new(UploadStore::new("models", store, models, names, versions)),
             tenants: Documents::new(tenants, Arc::clone(&journal)),
+            jobs: Documents::new(jobs, Arc::clone(&journal)),
+            drains: Documents::new(drains, Arc::clone(&journal)),
             journal,
         })
     }

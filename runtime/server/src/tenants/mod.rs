@@ -5,16 +5,19 @@
 
 mod quota;
 mod record;
+mod revocations;
 mod throttle;
 mod token;
 
 pub(crate) use quota::TenantQuota;
 pub(crate) use record::{Denied, MAX_TOKENS, TenantRecord};
+pub(crate) use revocations::{Revocation, Revocations};
 pub(crate) use throttle::{ThrottleReport, TokenThrottle};
 pub(crate) use token::{IssuedToken, PresentedToken, StoredToken};
 
 use crate::config::{DataRoots, HostConfig, upload_units};
 use crate::guest_logs::Owner;
+use crate::refusal::Refusal;
 use crate::sampler::LogRateLimit;
 use crate::state::Documents;
 use crate::token::{TokenFile, TokenHash};
@@ -27,6 +30,9 @@ use tokio::sync::{Mutex, Semaphore};
 
 /// Name of the configured tenant.
 pub(crate) const CONFIGURED: &str = "default";
+
+/// Maximum number of revoked tokens of the configured tenant. A single token usually lasts for years.
+const MAX_REVOKED_TOKENS: usize = 256;
 
 /// Request bodies received concurrently from one tenant. A body arrives within milliseconds; if the limit is
 /// reached, a request waits without using memory or a place in the memory queue.
@@ -112,6 +118,8 @@ pub(crate) struct Tenants {
     /// Records of the added tenants. The record of [`CONFIGURED`] holds revoked file tokens and whether the
     /// tenant is disabled.
     pub(crate) records: Documents<TenantRecord>,
+    /// Revocations that the state may not contain yet.
+    pub(crate) revocations: Arc<Revocations>,
     ready: Cache<String, (Arc<TenantRecord>, Arc<Tenant>)>,
     lanes: Arc<Lanes>,
     config: HostConfig,
@@ -124,6 +132,7 @@ impl Tenants {
         token: Arc<TokenFile>,
         config: &HostConfig,
         records: Documents<TenantRecord>,
+        revocations: Arc<Revocations>,
         lanes: Arc<Lanes>,
     ) -> Self {
         let allowed = TenantQuota::for_configured(config);
@@ -137,6 +146,7 @@ impl Tenants {
             configured: Arc::new(configured),
             token,
             records,
+            revocations,
             ready: Cache::new(READY),
             lanes,
             config: config.clone(),
@@ -158,6 +168,7 @@ impl Tenants {
         let shown = PresentedToken::parse(token).ok_or(Denied::Unknown)?;
         let record = self.records.get(shown.tenant).ok_or(Denied::Unknown)?;
         record.admit(&shown, now)?;
+        self.check_pending(shown.tenant, shown.id)?;
         Ok(Pass {
             tenant: self.tenant_for(shown.tenant, record),
             token: AdmittedToken::Added(shown.id.to_owned()),
@@ -177,18 +188,61 @@ impl Tenants {
             AdmittedToken::Configured(_) => Err(Denied::Unknown),
             AdmittedToken::Added(id) => {
                 let record = self.records.get(&pass.tenant.name).ok_or(Denied::Unknown)?;
-                record.check_valid(id, now)
+                record.check_valid(id, now)?;
+                self.check_pending(&pass.tenant.name, id)
             }
         }
     }
 
     /// Checks that the token in this host's file was not revoked, and that the configured tenant is enabled.
     fn check_configured(&self, admitted: &TokenHash) -> Result<(), Denied> {
+        let token = StoredToken::in_file(admitted);
+        self.check_pending(CONFIGURED, &token.id)?;
         match self.records.get(CONFIGURED) {
-            Some(record) if record.tokens.contains(&StoredToken::in_file(admitted)) => Err(Denied::Unknown),
+            Some(record) if record.tokens.contains(&token) => Err(Denied::Unknown),
             Some(record) if record.disabled => Err(Denied::Disabled),
             _ => Ok(()),
         }
+    }
+
+    /// Checks that no revocation of the token waits for the state.
+    fn check_pending(&self, tenant: &str, id: &str) -> Result<(), Denied> {
+        match self.revocations.contains(tenant, id) {
+            true => Err(Denied::Unknown),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes a revocation to the state. For the configured tenant, this adds the token in the token file to the
+    /// revoked tokens.
+    ///
+    /// # Errors
+    /// Returns [`Refusal::NotFound`] if the tenant has no such token, [`Refusal::Request`] if too many tokens of the
+    /// configured tenant were revoked, and other refusals if the state cannot be written.
+    pub(crate) async fn write_revocation(&self, revocation: &Revocation) -> Result<(), Refusal> {
+        let Revocation { tenant, id, in_file } = revocation;
+        let unknown = || {
+            Refusal::not_found(format!(
+                "unknown token {id:?} of tenant {tenant:?}; list tokens with frostline admin tenant show"
+            ))
+        };
+        let revoke = |now: Option<&TenantRecord>| {
+            let configured = in_file.as_ref().map(|_| TenantRecord::configured());
+            let mut record = now.cloned().or(configured).ok_or_else(unknown)?;
+            match in_file {
+                Some(token) if record.tokens.contains(token) => {}
+                Some(_) if record.tokens.len() >= MAX_REVOKED_TOKENS => {
+                    return Err(Refusal::request(format!(
+                        "{MAX_REVOKED_TOKENS} tokens of {CONFIGURED} were revoked, the limit; disable {CONFIGURED} and add a tenant"
+                    )));
+                }
+                Some(token) => record.tokens.push(token.clone()),
+                None if tenant != CONFIGURED && record.revoke(id) => {}
+                None => return Err(unknown()),
+            }
+            Ok(Some(record))
+        };
+        self.records.update(tenant, revoke).await.map(drop)
     }
 
     /// Returns the record of a tenant. That of the configured tenant is built from the host's configuration

@@ -1,6 +1,6 @@
 //! Descriptions of guests: CPU accounting, and visibility of tenants in metrics.
 
-use crate::client::{Client, body};
+use crate::client::{Client, STUCK, body};
 use crate::fixtures::upload_ref;
 use crate::metrics::{metrics, operator, value};
 use crate::support::TestHost;
@@ -45,6 +45,18 @@ async fn descriptions_count_for_the_requesting_tenant() {
     for word in ["acme", "bolt", "tenant"] {
         assert!(!text.contains(word), "{word} in\n{text}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_compiled_guest_is_served_without_the_state() {
+    let mut test = TestHost::start().await;
+    let asked = test.upload().await;
+    test.host.take().unwrap().shutdown(STUCK).await;
+    let test = TestHost::start_in(test.folder, |_| ()).await;
+    // The bytes of all uploads.
+    let blobs = test.folder.path().join("state/blobs");
+    std::fs::rename(&blobs, test.folder.path().join("blobs")).unwrap();
+    assert_eq!(describe(&test.client, asked).await.name, "prefix");
 }
 
 mod needs_guests {

@@ -1,11 +1,12 @@
 //! Listing and cancelling jobs as an admin.
 
-use crate::client::{Client, End, body, rows};
+use crate::client::{Client, End, STUCK, body, rows};
 use crate::support::TestHost;
 use frostline_wire::{ErrorClass, ExtractionRequest, JobDetail, JobInfo, RowFormat, TRACEPARENT};
 use http::{Method, Response, StatusCode};
 use hyper::body::Incoming;
 use serde_json::Value;
+use std::time::Duration;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
@@ -74,6 +75,14 @@ async fn cancelling_a_job_does_not_affect_others() {
     assert_eq!(job(&test, TRACE).await.job.running, 1);
     let path = format!("/v1/jobs/{TRACE}");
     test.admin(Method::DELETE, &path, &Value::Null).await;
+    let ended = async {
+        while test.running().await > 1 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(STUCK, ended)
+        .await
+        .expect("the job is still running");
     let (_, end) = rows(RowFormat::Object, &request, unread).await;
     assert_eq!(end, End::Aborted);
     let refused = extract(&test.client, &request).await;

@@ -17,6 +17,7 @@ mod descriptions;
 mod dismissal;
 mod extraction;
 mod fixtures;
+mod fleet;
 mod guest_logs;
 mod host_log;
 mod jobs;

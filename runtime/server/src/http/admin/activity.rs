@@ -1,18 +1,17 @@
-//! Handlers for the current activity, the audit log, and draining.
+//! Handlers for the current activity, the hosts of the state, the audit log, and draining.
 
 use super::identity::Admin;
+use crate::fleet::activity;
 use crate::http::answer::{Answer, OBJECT, PAGE, answer_memory};
 use crate::http::references::query;
-use crate::metrics::{MemorySnapshot, resident_bytes};
 use crate::refusal::Refusal;
 use crate::service::Service;
-use axum::extract::State;
-use frostline_wire::{Activity, MemoryActivity, TenantActivity};
-use http::Uri;
+use axum::extract::{Path, State};
+use frostline_wire::HostInfo;
+use http::{StatusCode, Uri};
 use serde::Deserialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Maximum number of audit entries per answer.
 const ENTRIES: usize = 100_000;
@@ -32,7 +31,19 @@ pub(in crate::http) async fn show(State(service): State<Arc<Service>>) -> Result
     Answer::json(&activity, answer_memory(&service, "", OBJECT).await?)
 }
 
-/// Starts to drain the host: new work is refused, and running work finishes.
+/// Lists the hosts that share the state with their activity, the answering host first.
+pub(in crate::http) async fn hosts(State(service): State<Arc<Service>>) -> Result<Answer, Refusal> {
+    let own = service.fleet.own_record(&service);
+    let memory = answer_memory(&service, "", PAGE + service.fleet.records_bytes().await).await?;
+    let records = service.fleet.records(own).await;
+    Ok(Answer::list(
+        records.into_iter().map(|record| record.host),
+        memory,
+    ))
+}
+
+/// Starts to drain this host until it restarts: new work is refused, and running work finishes. Does not need the
+/// state.
 pub(in crate::http) async fn drain(
     State(service): State<Arc<Service>>,
     admin: Admin,
@@ -40,6 +51,58 @@ pub(in crate::http) async fn drain(
     service.scheduling.drain();
     admin.audit(&service, "host drained", "", "").await;
     show(State(service)).await
+}
+
+/// Accepts work on this host again. Does not need the state.
+pub(in crate::http) async fn undrain(
+    State(service): State<Arc<Service>>,
+    admin: Admin,
+) -> Result<Answer, Refusal> {
+    service.scheduling.undrain();
+    admin.audit(&service, "host undrained", "", "").await;
+    Ok(Answer::empty(StatusCode::NO_CONTENT))
+}
+
+/// Starts to drain the host of the state with this name until it restarts. The host follows within seconds.
+pub(in crate::http) async fn drain_host(
+    State(service): State<Arc<Service>>,
+    admin: Admin,
+    Path(name): Path<String>,
+) -> Result<Answer, Refusal> {
+    order(&service, &name, true).await?;
+    admin.audit(&service, "host drained", "", name).await;
+    Ok(Answer::empty(StatusCode::NO_CONTENT))
+}
+
+/// Accepts work on the host of the state with this name again. The host follows within seconds.
+pub(in crate::http) async fn undrain_host(
+    State(service): State<Arc<Service>>,
+    admin: Admin,
+    Path(name): Path<String>,
+) -> Result<Answer, Refusal> {
+    order(&service, &name, false).await?;
+    admin.audit(&service, "host undrained", "", name).await;
+    Ok(Answer::empty(StatusCode::NO_CONTENT))
+}
+
+/// Orders the host `name` to drain, or to accept work again.
+async fn order(service: &Service, name: &str, drained: bool) -> Result<(), Refusal> {
+    let records = service.fleet.records(service.fleet.own_record(service)).await;
+    let hosts = || records.iter().map(|record| &record.host);
+    let named = hosts().filter(|host: &&HostInfo| host.name == name);
+    let runs: BTreeSet<String> = named.map(|host| host.run.clone()).collect();
+    if runs.is_empty() {
+        let known: Vec<&str> = hosts().map(|host| host.name.as_str()).collect();
+        let known = known.join(", ");
+        return Err(Refusal::not_found(format!(
+            "no host {name:?} uses this state; use one of {known}"
+        )));
+    }
+    service.fleet.order(name, runs, drained).await?;
+    service
+        .fleet
+        .follow_order(&service.config.name, &service.scheduling);
+    Ok(())
 }
 
 /// Lists audit entries, oldest first. `?tenant=` selects a tenant, and `?limit=` the number of newest
@@ -51,63 +114,4 @@ pub(in crate::http) async fn audit(State(service): State<Arc<Service>>, uri: Uri
     let mut memory = answer_memory(&service, "", PAGE).await?;
     let entries = audit.last(wanted.tenant.as_deref(), limit, &mut memory).await?;
     Ok(Answer::list(entries, memory))
-}
-
-/// Collects the current load of the host.
-fn activity(service: &Service) -> Activity {
-    let (extractions, counters) = (
-        &service.scheduling.extractions,
-        &service.operations.metrics.tenants,
-    );
-    let (lanes, all, standings) = (
-        &service.machine.lanes,
-        extractions.counts(),
-        extractions.counts_by_tenant(),
-    );
-    let stats = lanes.stats();
-    let waited: BTreeMap<String, Duration> = stats.waited.iter().cloned().collect();
-    let used: BTreeMap<String, Duration> = stats.device_time.iter().cloned().collect();
-    let memory = MemorySnapshot::read(&service.scheduling.memory);
-    let holders: BTreeMap<String, u64> = memory.tenants.iter().cloned().collect();
-    let known = counters.names().chain(standings.keys().cloned());
-    let names: BTreeSet<String> = known.chain(holders.keys().cloned()).collect();
-    let tenant = |name: String| {
-        let standing = standings.get(&name).copied().unwrap_or_default();
-        let usage = counters.usage(&name);
-        TenantActivity {
-            running: standing.running as u64,
-            queued: standing.queued as u64,
-            cpu_seconds: usage.guest_cpu_seconds,
-            device_seconds: used.get(&name).map_or(0.0, Duration::as_secs_f64),
-            memory_bytes: holders.get(&name).copied().unwrap_or(0),
-            waited_seconds: waited.get(&name).map_or(0.0, Duration::as_secs_f64),
-            name,
-            extractions: usage.extractions,
-            samples: usage.images,
-            answer_bytes: usage.sent_bytes,
-        }
-    };
-    Activity {
-        stopping: extractions.is_draining(),
-        places: service.config.running as u64,
-        running: all.running as u64,
-        queued: all.queued as u64,
-        lanes: lanes.lanes() as u64,
-        lane_queue: stats.queued as u64,
-        memory_bytes: resident_bytes(),
-        memory: Some(of_memory(&memory)),
-        device_memory: service.machine.device_memory(),
-        failing_roots: service.operations.roots.failing(),
-        tenants: names.into_iter().map(tenant).collect(),
-    }
-}
-
-fn of_memory(memory: &MemorySnapshot) -> MemoryActivity {
-    let kinds = memory.held.iter();
-    MemoryActivity {
-        budget: memory.budget,
-        held: memory.held_in_all(),
-        waiting: memory.waiting as u64,
-        kinds: kinds.map(|(kind, bytes)| ((*kind).to_owned(), *bytes)).collect(),
-    }
 }

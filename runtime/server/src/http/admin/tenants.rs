@@ -7,15 +7,16 @@ use crate::http::receive::json;
 use crate::http::references::checked_name;
 use crate::refusal::Refusal;
 use crate::service::Service;
-use crate::tenants::{CONFIGURED, IssuedToken, MAX_TOKENS, TenantRecord};
+use crate::tenants::{CONFIGURED, IssuedToken, MAX_TOKENS, Revocation, TenantRecord};
 use axum::extract::{Path, Request, State};
-use frostline_profile::now;
-use frostline_wire::{GivenToken, NewTenant, NewToken, TenantChange, TenantInfo, TokenInfo};
+use frostline_wire::{GivenToken, NewTenant, NewToken, Revoked, TenantChange, TenantInfo, TokenInfo};
 use http::StatusCode;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
 
-/// Maximum number of revoked tokens of the configured tenant. A single token usually lasts for years.
-const MAX_REVOKED_TOKENS: usize = 256;
+/// Time that a revocation waits for the state before it is answered.
+const STATE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Lists all tenants.
 pub(in crate::http) async fn list(State(service): State<Arc<Service>>) -> Result<Answer, Refusal> {
@@ -56,7 +57,7 @@ pub(in crate::http) async fn add(
         )));
     }
     let data = checked_roots(&service, &new.name, &new.data, new.unchecked).await?;
-    let issued = issue_token(&new.name, new.token_seconds)?;
+    let issued = issue_token(&service, &new.name, new.token_seconds)?;
     let record = service.tenants.records.update(&new.name, |now| match now {
         Some(_) => Err(Refusal::request(format!("tenant {:?} already exists", new.name))),
         None => Ok(Some(TenantRecord::new(data.clone(), issued.stored.clone()))),
@@ -111,14 +112,19 @@ pub(in crate::http) async fn rotate(
     if name == CONFIGURED {
         return Err(configured("the token in token_file"));
     }
-    let mut issued = issue_token(&name, None)?;
-    let until = new.others_seconds.map(|seconds| now().saturating_add(seconds));
+    let mut issued = issue_token(&service, &name, None)?;
+    let until = new
+        .others_seconds
+        .map(|seconds| service.clock.latest().saturating_add(seconds));
     let record = change_record(&service, &name, |record| {
         // The closure may be called again after a conflict and must add the token only once.
         if record.tokens.iter().all(|token| token.id != issued.stored.id) {
             let seconds = new.token_seconds.or(record.lifetime());
             issued.stored.expires_at = expiry(issued.stored.created_at, seconds);
-            record.rotate(issued.stored.clone(), until, now());
+            record.rotate(issued.stored.clone(), until);
+        }
+        if record.tokens.len() > MAX_TOKENS && service.clock.is_confirmed() {
+            record.forget_expired(service.clock.now());
         }
         if record.tokens.len() > MAX_TOKENS {
             return Err(Refusal::request(format!(
@@ -135,31 +141,62 @@ pub(in crate::http) async fn rotate(
     Ok(Answer::json(&token, memory)?.with_status(StatusCode::CREATED))
 }
 
-/// Revokes a token. For the configured tenant, this is the token in this host's token file. All hosts with
-/// the same state then refuse it.
+/// Revokes a token. For the configured tenant, this is the token in this host's token file. This host refuses it at
+/// once, and all hosts with the same state when the state is written. If the state does not answer within three
+/// seconds, this host writes it later, also after a restart. The answer lists the hosts that may still accept the
+/// token.
 pub(in crate::http) async fn revoke(
     State(service): State<Arc<Service>>,
     admin: Admin,
     Path((name, id)): Path<(String, String)>,
 ) -> Result<Answer, Refusal> {
-    let in_file = service.tenants.record(CONFIGURED).filter(|_| name == CONFIGURED);
-    let in_file = in_file.and_then(|known| known.tokens.iter().find(|token| token.id == id).cloned());
-    change_record(&service, &name, |record| match &in_file {
-        Some(_) if record.tokens.len() >= MAX_REVOKED_TOKENS => Err(Refusal::request(format!(
-            "{MAX_REVOKED_TOKENS} tokens of {CONFIGURED} were revoked, the limit; disable {CONFIGURED} and add a tenant"
-        ))),
-        Some(token) => {
-            record.tokens.push(token.clone());
-            Ok(())
+    let memory = answer_memory(&service, "", OBJECT).await?;
+    let record = service
+        .tenants
+        .record(&name)
+        .ok_or_else(|| unknown_tenant(&name))?;
+    let token = record.tokens.iter().find(|token| token.id == id);
+    let revocation = Revocation {
+        tenant: name.clone(),
+        id: id.clone(),
+        in_file: token.filter(|_| name == CONFIGURED).cloned(),
+    };
+    let pending = match token {
+        Some(_) => revoke_at_once(&service, &revocation).await?,
+        // Another host may have created it.
+        None => {
+            service.tenants.write_revocation(&revocation).await?;
+            None
         }
-        None if name != CONFIGURED && record.revoke(&id) => Ok(()),
-        None => Err(Refusal::not_found(format!(
-            "unknown token {id:?} of tenant {name:?}; list tokens with frostline admin tenant show"
-        ))),
-    })
-    .await?;
+    };
     admin.audit(&service, "token revoked", &name, id).await;
-    Ok(Answer::empty(StatusCode::NO_CONTENT))
+    let unaware = service.fleet.other_names(pending.is_none()).await;
+    Answer::json(&Revoked { pending, unaware }, memory)
+}
+
+/// Revokes a token on this host, and then in the state. Returns the reason if the state could not be written yet.
+async fn revoke_at_once(service: &Service, revocation: &Revocation) -> Result<Option<String>, Refusal> {
+    let (tenants, revocations) = (&service.tenants, &service.tenants.revocations);
+    let lost = revocations.add(revocation.clone()).await?;
+    let late = |_| {
+        let seconds = STATE_TIMEOUT.as_secs();
+        Refusal::host(format!("the state did not answer within {seconds} s"))
+    };
+    let written = timeout(STATE_TIMEOUT, tenants.write_revocation(revocation)).await;
+    match written.map_err(late).flatten() {
+        Ok(()) => {
+            revocations.remove(revocation).await;
+            Ok(None)
+        }
+        Err(refusal @ (Refusal::NotFound { .. } | Refusal::Request { .. })) => {
+            revocations.remove(revocation).await;
+            Err(refusal)
+        }
+        Err(refusal) => {
+            let lost = lost.map(|lost| format!("; a restart of this host admits the token again: {lost}"));
+            Ok(Some(format!("{refusal}{}", lost.unwrap_or_default())))
+        }
+    }
 }
 
 /// Removes a tenant and deletes all guests, models and tokens.
@@ -242,8 +279,8 @@ async fn checked_roots(
     Ok(roots.to_vec())
 }
 
-fn issue_token(tenant: &str, seconds: Option<u64>) -> Result<IssuedToken, Refusal> {
-    let now = now();
+fn issue_token(service: &Service, tenant: &str, seconds: Option<u64>) -> Result<IssuedToken, Refusal> {
+    let now = service.clock.latest();
     IssuedToken::issue(tenant, now, expiry(now, seconds))
         .map_err(|error| Refusal::host(format!("cannot generate a token: {error}")))
 }

@@ -7,7 +7,6 @@ use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::state::Day;
 use axum::extract::State;
-use frostline_profile::now;
 use http::Uri;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -25,7 +24,7 @@ struct UsageQuery {
 /// and default to today. `?tenant=` selects a tenant.
 pub(in crate::http) async fn show(State(service): State<Arc<Service>>, uri: Uri) -> Result<Answer, Refusal> {
     let UsageQuery { from, to, tenant } = query(&uri)?;
-    let today = || Ok(Day::at(now()));
+    let today = || Ok(Day::at(service.clock.now()));
     let (from, to) = (
         from.as_deref().map_or_else(today, day)?,
         to.as_deref().map_or_else(today, day)?,

@@ -3,7 +3,7 @@
 mod backups;
 mod documents;
 mod log;
-mod s3;
+pub(crate) mod s3;
 mod stores;
 mod uploads;
 mod versions;

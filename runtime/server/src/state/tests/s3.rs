@@ -19,7 +19,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 /// Fault injected into a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     None,
     /// Process the request, but close the connection before the response.
     LoseAnswer,
@@ -34,7 +34,7 @@ pub(super) enum Fault {
 }
 
 /// A received request, with the method and either the key or the query.
-pub(super) type Asked = (Method, String);
+pub(crate) type Asked = (Method, String);
 
 type Script = dyn Fn(&Asked) -> BoxFuture<'static, Fault> + Send + Sync;
 
@@ -46,14 +46,14 @@ struct Shared {
 }
 
 /// A server with the bucket `b`. It runs until dropped.
-pub(super) struct S3 {
+pub(crate) struct S3 {
     shared: Arc<Shared>,
     address: SocketAddr,
     task: JoinHandle<()>,
 }
 
 impl S3 {
-    pub(super) async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let shared: Arc<Shared> = Arc::default();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -74,8 +74,12 @@ impl S3 {
         }
     }
 
-    pub(super) fn store(&self) -> Arc<Store> {
-        let endpoint = format!("http://{}", self.address);
+    pub(crate) fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub(crate) fn store(&self) -> Arc<Store> {
+        let endpoint = self.endpoint();
         let settings = [
             ("AWS_ENDPOINT_URL", endpoint.as_str()),
             ("AWS_REGION", "us-east-1"),
@@ -86,7 +90,7 @@ impl S3 {
     }
 
     /// Sets the function that selects faults.
-    pub(super) fn script(&self, script: impl Fn(&Asked) -> Fault + Send + Sync + 'static) {
+    pub(crate) fn script(&self, script: impl Fn(&Asked) -> Fault + Send + Sync + 'static) {
         self.script_waiting(move |asked| {
             let fault = script(asked);
             Box::pin(async move { fault })
@@ -94,7 +98,7 @@ impl S3 {
     }
 
     /// Like [`script`](Self::script), but the function can delay the request.
-    pub(super) fn script_waiting(
+    pub(crate) fn script_waiting(
         &self,
         script: impl Fn(&Asked) -> BoxFuture<'static, Fault> + Send + Sync + 'static,
     ) {
@@ -102,7 +106,7 @@ impl S3 {
     }
 
     /// Injects `fault` into the first request that matches `is`.
-    pub(super) fn once(&self, fault: Fault, is: impl Fn(&Asked) -> bool + Send + Sync + 'static) {
+    pub(crate) fn once(&self, fault: Fault, is: impl Fn(&Asked) -> bool + Send + Sync + 'static) {
         let left = Mutex::new(Some(fault));
         self.script(move |asked| match is(asked) {
             true => left.lock().unwrap().take().unwrap_or(Fault::None),
@@ -110,23 +114,23 @@ impl S3 {
         });
     }
 
-    pub(super) fn heal(&self) {
+    pub(crate) fn heal(&self) {
         *self.shared.script.lock().unwrap() = None;
     }
 
     /// Returns the requests received since the last call.
-    pub(super) fn take_requests(&self) -> Vec<Asked> {
+    pub(crate) fn take_requests(&self) -> Vec<Asked> {
         std::mem::take(&mut self.shared.asked.lock().unwrap())
     }
 
     /// Returns the keys that start with `prefix`.
-    pub(super) fn keys(&self, prefix: &str) -> Vec<String> {
+    pub(crate) fn keys(&self, prefix: &str) -> Vec<String> {
         let objects = self.shared.objects.lock().unwrap();
         let keys = objects.keys().filter(|key| key.starts_with(prefix));
         keys.cloned().collect()
     }
 
-    pub(super) fn put(&self, key: &str, bytes: impl Into<Bytes>) {
+    pub(crate) fn put(&self, key: &str, bytes: impl Into<Bytes>) {
         self.shared
             .objects
             .lock()
@@ -142,7 +146,7 @@ impl Drop for S3 {
 }
 
 /// True if the request creates a change in the log.
-pub(super) fn creates_change((method, key): &Asked) -> bool {
+pub(crate) fn creates_change((method, key): &Asked) -> bool {
     method == Method::PUT && key.starts_with("log/")
 }
 

@@ -70,7 +70,7 @@ async fn rotate(state: &State, tenant: &str) -> Result<(), StateError> {
     let issued = IssuedToken::issue(tenant, 10, None).unwrap().stored;
     let change = |now: Option<&TenantRecord>| {
         let mut record = now.cloned().unwrap();
-        record.rotate(issued.clone(), Some(2_000_000_000), 10);
+        record.rotate(issued.clone(), Some(2_000_000_000));
         Ok::<_, StateError>(Some(record))
     };
     state.tenants.update(tenant, change).await.map(drop)
