@@ -70,6 +70,7 @@ async fn serving(file: &Path) -> Vec<Finding> {
 
 fn advice(what: &str) -> &'static str {
     match what {
+        "local" => "use a directory that the host's user can write to",
         "state" => {
             "use a store with atomic creates, and credentials to list, read, write and delete objects (runtime/server/docs/state.md)"
         }

@@ -43,6 +43,12 @@ pub enum ConfigError {
         /// What is wrong.
         detail: String,
     },
+    /// The state is in a bucket, and no directory is configured for the host itself.
+    #[error(
+        "host configuration: state is an object store, so the host needs a directory for its own files; set local, such as \
+         local = \"/var/lib/frostline\" (--local)"
+    )]
+    NoLocal,
     /// Tenants would be served over plain HTTP beyond loopback.
     #[error(
         "host configuration: listen = \"{listen}\" would send tokens and data unencrypted; set a certificate and its key under [tls], \

@@ -68,7 +68,7 @@ pub(super) async fn service(
     token: Arc<TokenFile>,
     certificate: Option<Arc<Certificate>>,
 ) -> Result<Service, StartError> {
-    let state_store = state_store(&config.state, &config.stores)?;
+    let state_store = state_store(&config.state, &config.live.get().stores)?;
     let state = SharedState::open(Arc::clone(&state_store), &config.limits).await?;
     let run = unique_id().map_err(StateError::from)?;
     let sandbox = Sandbox::new(SandboxConfig {
@@ -90,7 +90,8 @@ pub(super) async fn service(
         &jobs,
     )?;
     let build = build(&config, &machine);
-    let roots = RootHealth::new(config.stores.clone(), metrics.store_errors.clone());
+    let hides_settings = config.hides_store_settings;
+    let roots = RootHealth::new(config.live.clone(), hides_settings, metrics.store_errors.clone());
     let journal = Arc::clone(&state.journal);
     let present = host_snapshot(&scheduling, &machine, journal, certificate, Arc::clone(&roots));
     Ok(Service {

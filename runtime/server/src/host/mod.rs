@@ -3,17 +3,18 @@
 mod assembly;
 mod error;
 mod probe_config;
+mod reload;
 mod sockets;
 mod state_copies;
 mod upkeep;
 
 pub use error::StartError;
-pub use probe_config::{ProbeResult, probe_config};
+pub use probe_config::{ProbeResult, check_start, probe_config};
 pub use state_copies::{back_up_state, restore_state, verify_state};
 
 use crate::accounting::account;
 use crate::audit::keep_audit;
-use crate::config::HostConfig;
+use crate::config::{HostConfig, HostSettings};
 use crate::http::{self, Port};
 use crate::scheduling::BaseMemory;
 use crate::service::Service;
@@ -22,6 +23,7 @@ use crate::tls::Certificate;
 use crate::token::TokenFile;
 use frostline_batching::Kind;
 use frostline_engine::LanesPlace;
+use parking_lot::Mutex;
 use sockets::{Bound, Listeners};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -53,6 +55,8 @@ pub struct RunningHost {
     encrypted: bool,
     token_file: PathBuf,
     service: Arc<Service>,
+    /// Settings in use.
+    written: Mutex<HostSettings>,
     stop: CancellationToken,
     connections: TaskTracker,
 }
@@ -83,6 +87,7 @@ impl Host {
             metrics_address: listeners.metrics.as_ref().map(address),
             encrypted: tls.is_some(),
             token_file: service.config.token_file.clone(),
+            written: service.config.written.clone().into(),
             service,
             stop: CancellationToken::new(),
             connections: TaskTracker::new(),
@@ -130,7 +135,7 @@ fn base(service: &Service) -> Result<Option<BaseMemory>, StartError> {
 
 /// Refuses to start if a data folder is missing, because tenants would find no data.
 async fn check_data(config: &HostConfig) -> Result<(), StartError> {
-    for path in config.data.folders() {
+    for path in config.live.get().data.folders() {
         let reason = match tokio::fs::metadata(&path).await {
             Ok(found) if found.is_dir() => continue,
             Ok(_) => "not a folder".to_owned(),

@@ -1,10 +1,10 @@
 //! Background tasks of a running host.
 
+use crate::config::DataRoots;
 use crate::guest_logs::{GuestLogs, since_1970};
 use crate::roots::OpenRoot;
 use crate::service::Service;
 use crate::state::Partials;
-use crate::tenants::CONFIGURED;
 use crate::tls::Certificate;
 use crate::token::TokenFile;
 use futures::future::join_all;
@@ -17,6 +17,10 @@ use tokio_util::sync::CancellationToken;
 /// Interval at which data roots are probed by listing the first keys. A failure is detected within 8 s, even
 /// if the host is idle, and the requests to Amazon S3 cost 11 cents per day and root.
 const PROBE: Duration = Duration::from_secs(4);
+
+/// Maximum number of data roots probed in a round, as many as stores stay open. A host with more roots probes
+/// them in turns.
+const PROBES: usize = 64;
 
 /// Interval for removing interrupted uploads. This is also done at every upload.
 const SWEEP: Duration = Duration::from_secs(3600);
@@ -73,21 +77,39 @@ pub(super) async fn refresh(refreshed: Refreshed, stop: CancellationToken) {
     }
 }
 
-/// Periodically probes the configured data roots and all other open roots, until `stop` is cancelled.
+/// Returns the data roots that tenants may read now.
+fn granted_roots(service: &Service) -> BTreeSet<OpenRoot> {
+    let mut granted = BTreeSet::new();
+    for (name, record) in service.tenants.all() {
+        if let Ok(data) = DataRoots::new(&record.data)
+            && !record.disabled
+        {
+            let health = &service.operations.roots;
+            granted.extend(data.iter().map(|root| health.root_for(root, &name)));
+        }
+    }
+    granted
+}
+
+/// Periodically probes the data roots of the tenants until `stop` is cancelled.
 pub(super) async fn probe_roots(service: Arc<Service>, stop: CancellationToken) {
     let (library, health) = (&service.library, &service.operations.roots);
     let mut rounds = interval(PROBE);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let probing = async {
+        let mut last: Option<OpenRoot> = None;
         loop {
             rounds.tick().await;
-            let configured = service.config.data.iter();
-            let configured = configured.map(|root| health.root_for(root, CONFIGURED));
-            let roots: BTreeSet<OpenRoot> = configured.chain(library.open_roots()).collect();
+            let roots = granted_roots(&service);
             health.retain(&roots);
+            let behind = roots
+                .iter()
+                .filter(|root| last.as_ref().is_some_and(|last| *root > last));
+            let due: Vec<&OpenRoot> = behind.chain(&roots).take(PROBES.min(roots.len())).collect();
             let probe =
                 async |root: &OpenRoot| health.record_probe(&root.to_string(), library.probe(root).await);
-            join_all(roots.iter().map(probe)).await;
+            join_all(due.iter().map(|root| probe(root))).await;
+            last = due.last().map(|root| (*root).clone());
         }
     };
     stop.run_until_cancelled(probing).await;

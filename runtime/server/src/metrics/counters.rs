@@ -16,6 +16,8 @@ use std::time::Duration;
 #[derive(Default)]
 pub(crate) struct Metrics {
     pub(crate) requests: Family<RequestLabels, Counter>,
+    /// 1 if the last reload of the configuration failed.
+    pub(crate) reload_failed: Gauge,
     /// Requests with status 429.
     pub(crate) busy_answers: Counter,
     extractions: Family<ExtractionLabels, Counter>,
@@ -128,6 +130,11 @@ impl Metrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register("requests", "Requests answered", self.requests.clone());
         registry.register("busy_answers", "Requests answered 429", self.busy_answers.clone());
+        registry.register(
+            "config_reload_failed",
+            "1 if the last reload of the configuration failed, otherwise 0",
+            self.reload_failed.clone(),
+        );
         self.queue_waits.register(registry);
         registry.register(
             "extractions",
@@ -183,7 +190,7 @@ impl Metrics {
         let counters = [
             (
                 "connections_refused",
-                "Connections refused at the connection limit of their network",
+                "Connections refused, or closed for newer ones, at a limit of connections",
                 &self.connections_refused,
             ),
             (

@@ -20,15 +20,9 @@ const MAX_REVOKED_TOKENS: usize = 256;
 /// Lists all tenants.
 pub(in crate::http) async fn list(State(service): State<Arc<Service>>) -> Result<Answer, Refusal> {
     let memory = answer_memory(&service, "", PAGE).await?;
-    let added = service.tenants.records.list("");
-    let added = added.into_iter().filter(|(name, _)| name != CONFIGURED);
-    let configured = service.tenants.record(CONFIGURED);
-    let configured = configured.map(|record| (CONFIGURED.to_owned(), record));
-    let all = configured.into_iter().chain(added);
-    Ok(Answer::list(
-        all.map(|(name, record)| info(&name, &record)),
-        memory,
-    ))
+    let all = service.tenants.all();
+    let all = all.map(|(name, record)| info(&name, &record));
+    Ok(Answer::list(all, memory))
 }
 
 /// Shows a tenant. Tokens are listed without secrets.
@@ -231,8 +225,9 @@ async fn checked_roots(
         return Ok(roots.to_vec());
     }
     for root in parsed.iter() {
+        // Open a separate store: a root that is not granted must leave no trace in caches and metrics.
         let root = service.operations.roots.root_for(root, tenant);
-        let probed = service.library.probe(&root).await;
+        let probed = root.probe().await;
         probed.map_err(|error| {
             Refusal::request(format!(
                 "{error}; set unchecked to grant the root without this check"
