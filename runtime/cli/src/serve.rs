@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use frostline_server::{
     ChildLanes, Compiler, Host, HostConfig, HostSettings, LanesPlace, RunningHost, TlsFiles, check_start,
 };
+use frostline_tensor::one_line;
 use rustix::fs::Mode;
 use std::path::Path;
 use std::{io, iter};
@@ -47,7 +48,7 @@ pub(crate) async fn run(flags: Serve, json: bool, stop: &CancellationToken) -> R
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
-            _ = hangup.recv() => host.reload(settings(&flags).map_err(|error| format!("{error:#}"))).await,
+            _ = hangup.recv() => host.reload(settings(&flags).map_err(|error| one_line(error.as_ref()))).await,
             () = manager.watchdog_due() => manager.notify("WATCHDOG=1"),
         }
     }

@@ -38,13 +38,20 @@ impl OpenRoot {
         open_store(self.root.as_str(), self.settings.as_ref(), tenant)
     }
 
-    /// Checks that the store answers, without recording failures.
+    /// Checks that the store answers, without recording failures. Returns true if the root is a prefix in a bucket
+    /// without any object. Such a prefix does not exist, while a folder or a bucket can be empty.
     ///
     /// # Errors
     ///
-    /// Returns the [`ObjectError`] of opening or probing the store.
-    pub(crate) async fn probe(&self) -> Result<(), ObjectError> {
-        self.open()?.probe(PROBE_DEADLINE).await
+    /// Returns the [`ObjectError`] of opening, probing or listing the store.
+    pub(crate) async fn check(&self) -> Result<bool, ObjectError> {
+        let store = self.open()?;
+        store.probe(PROBE_DEADLINE).await?;
+        if !self.root.is_prefix() {
+            return Ok(false);
+        }
+        let page = store.list(None, 1).await?;
+        Ok(page.objects.is_empty() && page.next.is_none())
     }
 }
 

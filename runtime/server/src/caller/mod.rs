@@ -85,6 +85,12 @@ impl Caller {
         Ok(self.service.tenants.check_valid(&self.pass, now)?)
     }
 
+    /// Returns the remaining lifetime of the token in seconds, or `None` if it does not expire.
+    pub(crate) fn token_seconds(&self) -> Option<u64> {
+        let expires_at = self.service.tenants.expires_at(&self.pass)?;
+        Some(expires_at.saturating_sub(frostline_profile::now()))
+    }
+
     /// Calls `check` every second until the first refusal.
     pub(crate) async fn wait_until_refused(&self, check: impl Fn() -> Result<(), Refusal>) -> Refusal {
         loop {

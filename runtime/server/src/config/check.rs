@@ -177,13 +177,18 @@ fn checked_quota(quota: Quota) -> Result<Quota, ConfigError> {
     Ok(quota)
 }
 
+/// Returns the system's host name.
+pub(crate) fn system_name() -> String {
+    let system = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let system = system.trim();
+    if system.is_empty() { "host" } else { system }.to_owned()
+}
+
 /// Returns the name as written, or the system's host name. A configured name may contain the characters of
 /// DNS names and underscores.
 fn checked_name(written: Option<String>) -> Result<String, ConfigError> {
     let Some(name) = written else {
-        let system = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        let system = system.trim();
-        return Ok(if system.is_empty() { "host" } else { system }.to_owned());
+        return Ok(system_name());
     };
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
     if (1..=253).contains(&name.len()) && name.bytes().all(fits) {

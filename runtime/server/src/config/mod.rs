@@ -12,6 +12,7 @@ mod settings;
 mod stores;
 mod units;
 
+pub(crate) use check::system_name;
 pub use checked::{HostConfig, MetricsListen, StateLocation};
 pub use error::ConfigError;
 pub use limits::Limits;

@@ -306,6 +306,12 @@ impl HostSettings {
     ///
     /// Returns [`ConfigError::Syntax`] for invalid TOML or an unknown key.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        toml::from_str(text).map_err(|error| ConfigError::Syntax { detail: error.into() })
+        toml::from_str(text).map_err(|error| {
+            let before = error.span().and_then(|span| text.get(..span.start));
+            ConfigError::Syntax {
+                line: before.unwrap_or_default().matches('\n').count() + 1,
+                detail: error.message().replace('\n', " "),
+            }
+        })
     }
 }

@@ -14,8 +14,10 @@ use crate::roots::RootHealth;
 use crate::scheduling::Scheduling;
 use crate::service::{Operations, Service};
 use crate::stages::ModelStages;
-use crate::state::{Journal, ModelFacts, PartialLimits, Partials, SharedState, StateError, UploadStore};
-use crate::tenants::{CONFIGURED, Tenants, TokenThrottle};
+use crate::state::{
+    Documents, Journal, ModelFacts, PartialLimits, Partials, SharedState, StateError, UploadStore,
+};
+use crate::tenants::{CONFIGURED, TenantRecord, Tenants, TokenThrottle};
 use crate::tls::Certificate;
 use crate::token::TokenFile;
 use crate::unique::unique_id;
@@ -92,8 +94,13 @@ pub(super) async fn service(
     let build = build(&config, &machine);
     let hides_settings = config.hides_store_settings;
     let roots = RootHealth::new(config.live.clone(), hides_settings, metrics.store_errors.clone());
-    let journal = Arc::clone(&state.journal);
-    let present = host_snapshot(&scheduling, &machine, journal, certificate, Arc::clone(&roots));
+    let followed = Followed {
+        journal: Arc::clone(&state.journal),
+        certificate,
+        roots: Arc::clone(&roots),
+        tenants: state.tenants.clone(),
+    };
+    let present = host_snapshot(&scheduling, &machine, followed);
     Ok(Service {
         tenants: Tenants::new(token, &config, state.tenants, Arc::clone(&machine.lanes)),
         throttle: TokenThrottle::new(),
@@ -133,13 +140,29 @@ fn build(config: &HostConfig, machine: &Machine) -> Build {
     }
 }
 
+/// State, files and stores that the metrics describe.
+struct Followed {
+    journal: Arc<Journal>,
+    certificate: Option<Arc<Certificate>>,
+    roots: Arc<RootHealth>,
+    tenants: Documents<TenantRecord>,
+}
+
+impl Followed {
+    /// Returns when the last token of each tenant expires, in Unix seconds.
+    fn token_expiry(&self) -> Vec<(String, u64)> {
+        let tenants = self.tenants.list("").into_iter();
+        tenants
+            .filter_map(|(name, record)| Some((name, record.expires_at()?)))
+            .collect()
+    }
+}
+
 /// Returns a function that takes a snapshot of the host for the metrics.
 fn host_snapshot(
     scheduling: &Scheduling,
     machine: &Machine,
-    journal: Arc<Journal>,
-    certificate: Option<Arc<Certificate>>,
-    roots: Arc<RootHealth>,
+    followed: Followed,
 ) -> impl Fn() -> HostSnapshot + Send + Sync + 'static {
     let decode_threads = machine.decoders.threads();
     let (extractions, lanes) = (Arc::clone(&scheduling.extractions), Arc::clone(&machine.lanes));
@@ -152,9 +175,11 @@ fn host_snapshot(
             memory: MemorySnapshot::read(&memory),
             lanes,
             decode_threads,
-            state_age: journal.age(),
-            roots_up: roots.availability(),
-            certificate_expiry: certificate
+            state_age: followed.journal.age(),
+            roots_up: followed.roots.availability(),
+            token_expiry: followed.token_expiry(),
+            certificate_expiry: followed
+                .certificate
                 .as_ref()
                 .and_then(|certificate| certificate.expires_at()),
         }

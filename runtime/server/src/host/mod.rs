@@ -34,7 +34,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use upkeep::{Refreshed, probe_roots, prune, refresh, sweep};
+use upkeep::{Refreshed, measure_disks, probe_roots, prune, refresh, sweep};
 
 /// Memory that must be available for grants: 16 photos as pixels, and the same amount for activations.
 const MIN_GRANT_BYTES: u64 = 20 << 20;
@@ -209,6 +209,8 @@ impl RunningHost {
             .spawn(keep_audit(Arc::clone(&self.service), stop()));
         self.connections
             .spawn(probe_roots(Arc::clone(&self.service), stop()));
+        self.connections
+            .spawn(measure_disks(Arc::clone(&self.service), stop()));
         let lines = Arc::clone(&self.service.operations.lines);
         self.connections
             .spawn(sweep(library.partials.clone(), lines, stop()));

@@ -1,6 +1,6 @@
 //! Background tasks of a running host.
 
-use crate::config::DataRoots;
+use crate::config::{DataRoots, StateLocation};
 use crate::guest_logs::{GuestLogs, since_1970};
 use crate::roots::OpenRoot;
 use crate::service::Service;
@@ -11,6 +11,7 @@ use futures::future::join_all;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
@@ -27,6 +28,9 @@ const SWEEP: Duration = Duration::from_secs(3600);
 
 /// Interval for reloading certificates and token files. A replaced file is used within this time.
 const REFRESH: Duration = Duration::from_secs(5);
+
+/// Interval at which the free disk space is measured. A full disk fills within minutes.
+const DISKS: Duration = Duration::from_secs(15);
 
 /// Interval of checks for removed objects. When a tenant is removed, all hosts delete the local files within
 /// this time.
@@ -113,6 +117,33 @@ pub(super) async fn probe_roots(service: Arc<Service>, stop: CancellationToken) 
         }
     };
     stop.run_until_cancelled(probing).await;
+}
+
+/// Periodically measures the free disk space of the host's folders until `stop` is cancelled.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "internal work, one thread even if a file system hangs"
+)]
+pub(super) async fn measure_disks(service: Arc<Service>, stop: CancellationToken) {
+    let config = &service.config;
+    let mut folders = vec![("local", config.local.clone())];
+    if let StateLocation::Directory(path) = &config.state {
+        folders.push(("state", path.clone()));
+    }
+    let measuring = async {
+        loop {
+            for (name, path) in folders.clone() {
+                let measured = spawn_blocking(move || rustix::fs::statvfs(&path)).await;
+                if let Ok(Ok(disk)) = measured {
+                    let bytes =
+                        [disk.f_bavail, disk.f_blocks].map(|blocks| blocks.saturating_mul(disk.f_frsize));
+                    service.operations.metrics.set_disk(name, bytes);
+                }
+            }
+            tokio::time::sleep(DISKS).await;
+        }
+    };
+    stop.run_until_cancelled(measuring).await;
 }
 
 /// Periodically removes interrupted uploads and old log lines until `stop` is cancelled.

@@ -186,6 +186,15 @@ impl Tenants {
         }
     }
 
+    /// Returns when the token of an authenticated tenant expires, in seconds since 1970, or `None` if it does not.
+    pub(crate) fn expires_at(&self, pass: &Pass) -> Option<u64> {
+        let AdmittedToken::Added(id) = &pass.token else {
+            return None;
+        };
+        let record = self.records.get(&pass.tenant.name)?;
+        record.tokens.iter().find(|token| token.id == *id)?.expires_at
+    }
+
     /// Checks that the token in this host's file was not revoked, and that the configured tenant is enabled.
     fn check_configured(&self, admitted: &TokenHash) -> Result<(), Denied> {
         match self.records.get(CONFIGURED) {

@@ -12,6 +12,7 @@ use axum::extract::{Path, Request, State};
 use frostline_profile::now;
 use frostline_wire::{GivenToken, NewTenant, NewToken, TenantChange, TenantInfo, TokenInfo};
 use http::StatusCode;
+use std::fmt::Display;
 use std::sync::Arc;
 
 /// Maximum number of revoked tokens of the configured tenant. A single token usually lasts for years.
@@ -50,6 +51,7 @@ pub(in crate::http) async fn add(
         )));
     }
     let data = checked_roots(&service, &new.name, &new.data, new.unchecked).await?;
+    check_lifetime(new.token_seconds)?;
     let issued = issue_token(&new.name, new.token_seconds)?;
     let record = service.tenants.records.update(&new.name, |now| match now {
         Some(_) => Err(Refusal::request(format!("tenant {:?} already exists", new.name))),
@@ -105,6 +107,7 @@ pub(in crate::http) async fn rotate(
     if name == CONFIGURED {
         return Err(configured("the token in token_file"));
     }
+    check_lifetime(new.token_seconds)?;
     let mut issued = issue_token(&name, None)?;
     let until = new.others_seconds.map(|seconds| now().saturating_add(seconds));
     let record = change_record(&service, &name, |record| {
@@ -227,12 +230,16 @@ async fn checked_roots(
     for root in parsed.iter() {
         // Open a separate store: a root that is not granted must leave no trace in caches and metrics.
         let root = service.operations.roots.root_for(root, tenant);
-        let probed = root.probe().await;
-        probed.map_err(|error| {
+        let refuse = |error: &dyn Display| {
             Refusal::request(format!(
                 "{error}; set unchecked to grant the root without this check"
             ))
-        })?;
+        };
+        if root.check().await.map_err(|error| refuse(&error))? {
+            return Err(refuse(&format!(
+                "found no objects in '{root}', so the prefix may be misspelled"
+            )));
+        }
     }
     Ok(roots.to_vec())
 }
@@ -241,6 +248,16 @@ fn issue_token(tenant: &str, seconds: Option<u64>) -> Result<IssuedToken, Refusa
     let now = now();
     IssuedToken::issue(tenant, now, expiry(now, seconds))
         .map_err(|error| Refusal::host(format!("cannot generate a token: {error}")))
+}
+
+/// Refuses a lifetime of 0, with which a token is never valid.
+fn check_lifetime(seconds: Option<u64>) -> Result<(), Refusal> {
+    match seconds {
+        Some(0) => Err(Refusal::request(
+            "invalid token_seconds 0: the token would never be valid; set 1 or more",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Returns the expiry of a token with a lifetime of `seconds`, or `None` if it never expires.
