@@ -4,6 +4,7 @@
 //! - [`missing`]: lists the walls that the kernel or the environment does not support
 //! - [`threads`]: counts threads, to detect unconfined ones
 //! - [`close_inherited`]: limits a child process to the three standard streams
+//! - [`die_first`]: sacrifices a child process instead of the host if memory runs out
 //! - [`hide_process`]: protects memory, descriptors and environment from other processes of the same user
 //! - [`StatusFile`]: measures the memory and threads of a process, also one behind walls
 //! - [`one_line`]: makes text of a confined process safe for logs and messages
@@ -23,7 +24,7 @@ mod text;
 #[cfg(test)]
 mod tests;
 
-pub use process::{close_inherited, hide_process, threads};
+pub use process::{close_inherited, die_first, hide_process, threads};
 pub use status::{ProcessUsage, StatusFile};
 pub use text::one_line;
 

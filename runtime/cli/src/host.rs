@@ -119,7 +119,7 @@ impl Connection {
         let token_file = state.join("token");
         let mut config = settings.check()?;
         // Error messages may contain details, because the user also operates this host.
-        config.stores.hides_settings = false;
+        config.hides_store_settings = false;
         let host = Host::start(config)
             .await
             .context("cannot start the embedded host")?;

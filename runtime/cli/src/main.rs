@@ -44,6 +44,7 @@ mod runs;
 mod serve;
 mod signals;
 mod sweep;
+mod systemd;
 mod traces;
 mod train;
 
@@ -94,7 +95,7 @@ fn main() -> ExitCode {
     };
     let stop = CancellationToken::new();
     let result = runtime.block_on(async {
-        // A host keeps the default action, which ends it.
+        // A host reloads its configuration.
         let hangs_up = !matches!(arguments.command, Command::Serve(_));
         tokio::spawn(signals::stop_on_signal(stop.clone(), hangs_up));
         if arguments.until_input_ends {

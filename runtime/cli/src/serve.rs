@@ -5,11 +5,16 @@ use crate::arguments::{COMPILE_GUEST, REQUIRE_WALLS, Serve};
 use crate::host::data_url;
 use crate::output::print_json;
 use crate::program::this_program;
+use crate::systemd::ServiceManager;
 use anyhow::{Context, Result, bail};
-use frostline_server::{ChildLanes, Compiler, Host, HostSettings, LanesPlace, RunningHost, TlsFiles};
+use frostline_server::{
+    ChildLanes, Compiler, Host, HostConfig, HostSettings, LanesPlace, RunningHost, TlsFiles, check_start,
+};
+use frostline_tensor::one_line;
 use rustix::fs::Mode;
 use std::path::Path;
 use std::{io, iter};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 /// Protects the memory of this process from other processes of the same user, and files from other users.
@@ -23,8 +28,40 @@ pub(crate) fn harden() -> io::Result<()> {
 }
 
 pub(crate) async fn run(flags: Serve, json: bool, stop: &CancellationToken) -> Result<()> {
-    let ephemeral = flags.ephemeral;
-    let settings = settings(flags)?;
+    // SIGHUP ends a process without a handler, so install it before the host starts.
+    let mut hangup = signal(SignalKind::hangup())?;
+    let mut manager = ServiceManager::from_environment();
+    let config = config(settings(&flags)?)?;
+    if flags.check {
+        check_start(&config).await?;
+        return valid(&flags, json);
+    }
+    let admin_token_file = config.admin_token_file.clone();
+    let (drain, local) = (config.drain, config.local.clone());
+    // The start may have to wait for the store of the state.
+    let host = tokio::select! {
+        host = manager.extend_until(Host::start(config)) => host?,
+        () = stop.cancelled() => return Ok(()),
+    };
+    announce(&host, &admin_token_file, json)?;
+    manager.notify("READY=1");
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => break,
+            _ = hangup.recv() => host.reload(settings(&flags).map_err(|error| one_line(error.as_ref()))).await,
+            () = manager.watchdog_due() => manager.notify("WATCHDOG=1"),
+        }
+    }
+    manager.notify("STOPPING=1");
+    manager.extend_until(host.shutdown(drain)).await;
+    if flags.ephemeral {
+        std::fs::remove_dir_all(&local).with_context(|| format!("cannot remove {}", local.display()))?;
+    }
+    Ok(())
+}
+
+/// Validates the settings, and adds the programs for lanes and compilers.
+fn config(settings: HostSettings) -> Result<HostConfig> {
     let (isolation, require_walls) = (settings.isolation, settings.require_walls);
     let lanes_in_child = settings.engine.lanes_in_child;
     if require_walls && !lanes_in_child {
@@ -50,18 +87,18 @@ pub(crate) async fn run(flags: Serve, json: bool, stop: &CancellationToken) -> R
             .map(Into::into)
             .collect(),
     };
-    let admin_token_file = config.admin_token_file.clone();
-    let (drain, local) = (config.drain, config.local.clone());
-    // The start may have to wait for the store of the state.
-    let host = tokio::select! {
-        host = Host::start(config) => host?,
-        () = stop.cancelled() => return Ok(()),
-    };
-    announce(&host, &admin_token_file, json)?;
-    stop.cancelled().await;
-    host.shutdown(drain).await;
-    if ephemeral {
-        std::fs::remove_dir_all(&local).with_context(|| format!("cannot remove {}", local.display()))?;
+    Ok(config)
+}
+
+/// Reports that a host can start with this configuration.
+fn valid(flags: &Serve, json: bool) -> Result<()> {
+    if json {
+        print_json(&serde_json::json!({"event": "valid"}))?;
+        return Ok(());
+    }
+    match &flags.config {
+        Some(file) => say!("{} is valid", file.display()),
+        None => say!("the settings are valid"),
     }
     Ok(())
 }
@@ -90,7 +127,8 @@ fn announce(host: &RunningHost, admin_token_file: &Path, json: bool) -> io::Resu
 }
 
 /// Reads the configuration file, and overrides settings by flags.
-fn settings(flags: Serve) -> Result<HostSettings> {
+fn settings(flags: &Serve) -> Result<HostSettings> {
+    let flags = flags.clone();
     let mut settings = match &flags.config {
         None => HostSettings::default(),
         Some(file) => {

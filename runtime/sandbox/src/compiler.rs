@@ -69,6 +69,7 @@ impl ChildCompiler {
     /// Returns an error if a limit cannot be set, or if walls are required but not available.
     fn confine(&self) -> io::Result<()> {
         frostline_walls::close_inherited()?;
+        frostline_walls::die_first()?;
         limit(Resource::Fsize, 0)?;
         limit(Resource::As, self.memory_bytes)?;
         limit(Resource::Data, self.memory_bytes)?;

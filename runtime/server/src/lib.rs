@@ -37,12 +37,13 @@ mod unique;
 pub use clock::LocalClock;
 pub use config::{
     ConfigError, DataRoots, EngineSettings, ExtractionSettings, HostConfig, HostSettings, LimitSettings,
-    Limits, MetricsListen, StateLocation, StoreSettings, Stores, TlsFiles,
+    Limits, Live, LiveSettings, MetricsListen, StateLocation, StoreSettings, Stores, TlsFiles,
 };
 pub use frostline_engine::{ChildLanes, ConfinedLane, Isolation, LanesPlace, enter_lane};
 pub use frostline_sandbox::Compiler;
 pub use host::{
-    Host, ProbeResult, RunningHost, StartError, back_up_state, probe_config, restore_state, verify_state,
+    Host, ProbeResult, RunningHost, StartError, back_up_state, check_start, probe_config, restore_state,
+    verify_state,
 };
 pub use http::{Access, ROUTES, RequestBody, RequestHead, Route};
 pub use metrics::sample_metrics;

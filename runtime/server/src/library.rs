@@ -65,7 +65,7 @@ pub(crate) struct Library {
     roots: Arc<RootHealth>,
     stores: Cache<OpenRoot, Store>,
     /// Stores with shard indexes, by tenant and granted root.
-    indexed_stores: Arc<Cache<(String, Root), Store>>,
+    indexed_stores: Arc<Cache<(String, OpenRoot), Store>>,
     ready_guests: Cache<GuestKey, Guest>,
     descriptions: Cache<DescriptionKey, Arc<Description>>,
     memory: Memory,
@@ -140,11 +140,6 @@ impl Library {
         self.open(root)?.probe(PROBE_DEADLINE).await
     }
 
-    /// Returns the data roots with open stores.
-    pub(crate) fn open_roots(&self) -> Vec<OpenRoot> {
-        self.stores.iter().map(|(root, _)| root).collect()
-    }
-
     /// Returns the store of `root`, which is the root `granted` to the tenant or a folder below it. The
     /// granted root is opened as a whole, so no path leads out of it and each shard has a single index for
     /// all folders.
@@ -156,7 +151,7 @@ impl Library {
                 .map_err(|error| self.roots.for_tenants(error));
             Ok::<_, Refusal>(opened?.for_tenant(tenant))
         };
-        let key = (tenant.to_owned(), granted.clone());
+        let key = (tenant.to_owned(), granted_to.clone());
         let store = self.indexed_stores.get_or_insert_with(&key, of_tenant)?;
         match root.relative_to(granted) {
             Some(folder) => Ok(store.below(&folder)?),

@@ -1,6 +1,6 @@
 //! Health of the stores behind data roots. Failures are counted, logged and shown to the operator.
 
-use crate::config::{Root, Stores};
+use crate::config::{Live, Root, StoreSettings, open_store};
 use crate::metrics::StoreErrors;
 use frostline_objects::{Fault, ObjectError, Store};
 use frostline_wire::FailingRoot;
@@ -18,11 +18,41 @@ pub(crate) const PROBE_DEADLINE: Duration = Duration::from_secs(4);
 /// of skipped failures.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Data root as opened, either for all tenants or for a single tenant with a separate role.
+/// Data root as opened, either for all tenants or for a single tenant with a separate role. A root with other
+/// settings of its store is another one, so no store is used after its settings have changed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct OpenRoot {
     pub(crate) root: Root,
     tenant: Option<String>,
+    settings: Option<StoreSettings>,
+}
+
+impl OpenRoot {
+    /// Opens the store without recording failures.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of [`Store::open`].
+    pub(crate) fn open(&self) -> Result<Store, ObjectError> {
+        let tenant = self.tenant.as_deref().unwrap_or_default();
+        open_store(self.root.as_str(), self.settings.as_ref(), tenant)
+    }
+
+    /// Checks that the store answers, without recording failures. Returns true if the root is a prefix in a bucket
+    /// without any object. Such a prefix does not exist, while a folder or a bucket can be empty.
+    ///
+    /// # Errors
+    ///
+    /// Returns the [`ObjectError`] of opening, probing or listing the store.
+    pub(crate) async fn check(&self) -> Result<bool, ObjectError> {
+        let store = self.open()?;
+        store.probe(PROBE_DEADLINE).await?;
+        if !self.root.is_prefix() {
+            return Ok(false);
+        }
+        let page = store.list(None, 1).await?;
+        Ok(page.objects.is_empty() && page.next.is_none())
+    }
 }
 
 impl fmt::Display for OpenRoot {
@@ -36,7 +66,9 @@ impl fmt::Display for OpenRoot {
 
 /// Health of all data roots.
 pub(crate) struct RootHealth {
-    stores: Stores,
+    live: Live,
+    /// True if error messages for tenants must not reveal the settings of the stores.
+    hides_settings: bool,
     errors: StoreErrors,
     roots: Mutex<BTreeMap<String, RootState>>,
 }
@@ -61,9 +93,10 @@ struct LastLogLine {
 }
 
 impl RootHealth {
-    pub(crate) fn new(stores: Stores, errors: StoreErrors) -> Arc<Self> {
+    pub(crate) fn new(live: Live, hides_settings: bool, errors: StoreErrors) -> Arc<Self> {
         Arc::new(Self {
-            stores,
+            live,
+            hides_settings,
             errors,
             roots: Mutex::default(),
         })
@@ -71,10 +104,12 @@ impl RootHealth {
 
     /// Returns the key under which `root` is opened for a tenant.
     pub(crate) fn root_for(&self, root: &Root, tenant: &str) -> OpenRoot {
-        let by_tenant = self.stores.is_by_tenant(root.as_str());
+        let live = self.live.get();
+        let by_tenant = live.stores.is_by_tenant(root.as_str());
         OpenRoot {
             root: root.clone(),
             tenant: by_tenant.then(|| tenant.to_owned()),
+            settings: live.stores.settings(root.as_str()).cloned(),
         }
     }
 
@@ -85,13 +120,11 @@ impl RootHealth {
     /// Returns the error of [`Store::open`].
     pub(crate) fn open(self: &Arc<Self>, root: &OpenRoot) -> Result<Store, ObjectError> {
         let (health, name) = (Arc::clone(self), root.to_string());
-        let tenant = root.tenant.as_deref().unwrap_or_default();
-        let store = self
-            .stores
-            .open(root.root.as_str(), tenant)
+        let store = root
+            .open()
             .inspect_err(|error| self.record(&name, fault(error), error))?;
         let record = move |fault, error: &ObjectError| health.record(&name, fault, error);
-        Ok(if self.stores.hides_settings {
+        Ok(if self.hides_settings {
             store.lend(record)
         } else {
             store.on_fault(record)
@@ -100,11 +133,7 @@ impl RootHealth {
 
     /// Returns the error that tenants may see, without advice about the host's settings.
     pub(crate) fn for_tenants(&self, error: ObjectError) -> ObjectError {
-        if self.stores.hides_settings {
-            error.lent()
-        } else {
-            error
-        }
+        if self.hides_settings { error.lent() } else { error }
     }
 
     /// Counts a failure, and logs it unless the same failure of this root was logged less than a minute ago.
@@ -127,10 +156,16 @@ impl RootHealth {
         change(self.roots.lock().entry(root.to_owned()).or_default())
     }
 
-    /// Forgets all roots that are not in `roots`.
+    /// Forgets all roots that are not in `roots`, including their metrics.
     pub(crate) fn retain(&self, roots: &BTreeSet<OpenRoot>) {
         let names: BTreeSet<String> = roots.iter().map(OpenRoot::to_string).collect();
-        self.roots.lock().retain(|name, _| names.contains(name));
+        self.roots.lock().retain(|name, _| {
+            let stays = names.contains(name);
+            if !stays {
+                self.errors.forget(name);
+            }
+            stays
+        });
     }
 
     pub(crate) fn record_probe(&self, root: &str, outcome: Result<(), ObjectError>) {
@@ -184,6 +219,11 @@ fn fault(error: &ObjectError) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::HostConfig;
+
+    fn live() -> Live {
+        HostConfig::from_toml("").unwrap().live
+    }
 
     fn busy() -> ObjectError {
         ObjectError::Unreachable {
@@ -195,7 +235,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_failure_is_counted_each_time_and_logged_once_a_minute() {
-        let health = RootHealth::new(Stores::default(), StoreErrors::default());
+        let health = RootHealth::new(live(), true, StoreErrors::default());
         let left_out = || health.state("s3://photos", |state| state.logged[&Fault::Unreachable].skipped);
         for _ in 0..5 {
             health.record("s3://photos", Fault::Unreachable, &busy());
@@ -214,7 +254,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_root_fails_from_its_first_probe_that_failed_until_one_succeeds() {
-        let health = RootHealth::new(Stores::default(), StoreErrors::default());
+        let health = RootHealth::new(live(), true, StoreErrors::default());
         health.record_probe("s3://photos", Err(busy()));
         tokio::time::advance(Duration::from_secs(12)).await;
         health.record_probe("s3://photos", Err(busy()));

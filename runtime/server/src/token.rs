@@ -5,6 +5,7 @@ use frostline_sealed::whole_file;
 use frostline_tensor::Cause;
 use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use subtle::ConstantTimeEq;
 
@@ -103,6 +104,10 @@ impl TokenFile {
     /// Reads the token in `file`, or creates the file with a new token.
     pub(crate) fn read_or_create(file: PathBuf) -> Result<Self, TokenError> {
         let current = RwLock::new(TokenHash::read_or_create(&file)?);
+        if exposed_to_others(&file) {
+            let file = file.display();
+            tracing::warn!(%file, "other users can read the token; run chmod o-rwx on the file and replace the token");
+        }
         Ok(Self { file, current })
     }
 
@@ -137,6 +142,12 @@ impl TokenFile {
     }
 }
 
+/// Returns true if users other than the owner and the group can read or write the file.
+pub(crate) fn exposed_to_others(path: &Path) -> bool {
+    let metadata = std::fs::metadata(path);
+    metadata.is_ok_and(|metadata| metadata.permissions().mode() & 0o007 != 0)
+}
+
 fn create(path: &Path) -> Result<(), TokenError> {
     let file = |source| TokenError::File {
         path: path.to_owned(),
@@ -160,7 +171,6 @@ mod tests {
 
     #[test]
     fn a_fresh_token_is_private_and_stays() {
-        use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("below/token");
         let hash = TokenHash::read_or_create(&path).unwrap();

@@ -19,6 +19,9 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// request while it computes.
 const MIN_OPEN_REQUESTS: usize = 2;
 
+/// A job is warned if its token ends within this time in seconds: a week, which leaves time to ask the operator.
+const TOKEN_NOTICE: u64 = 7 * 86_400;
+
 /// Loads of the responding hosts by address.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HostLoads {
@@ -52,6 +55,14 @@ impl HostLoads {
     pub(crate) fn without_exact_int8(&self) -> Option<&str> {
         let host = self.hosts.iter().find(|(_, load)| !load.exact_int8);
         host.map(|(url, _)| url.as_str())
+    }
+
+    /// Returns the host at which the job's token ends first within [`TOKEN_NOTICE`], with the seconds left.
+    fn token_ends(&self) -> Option<(&str, u64)> {
+        let all = self.hosts.iter();
+        let ends = all.filter_map(|(url, load)| Some((url.as_str(), load.token_seconds?)));
+        ends.filter(|(_, seconds)| *seconds < TOKEN_NOTICE)
+            .min_by_key(|(_, seconds)| *seconds)
     }
 
     /// Samples per engine batch for the layers of `source` if enough samples are queued, or `None` if no host
@@ -102,17 +113,21 @@ pub(crate) struct LoadWatch {
 }
 
 impl LoadWatch {
-    /// Starts polling. The first poll is immediate.
+    /// Starts polling. The first poll is immediate. `events` receives a single warning if the job's token ends
+    /// soon.
     ///
-    /// If the frozen layers have int8 weights with eight bits, `on_saturation` must be set. It receives a
-    /// single warning if a host saturates int8 dot products.
+    /// If the frozen layers have int8 weights with eight bits, `may_saturate` must be set. A single warning then
+    /// names a host that saturates int8 dot products.
     pub(crate) fn start(
         hosts: &Hosts,
         fetcher: &Fetcher,
         steering: &Arc<Steering>,
-        mut on_saturation: Option<Events>,
+        events: &Events,
+        may_saturate: bool,
     ) -> Self {
         let (hosts, fetcher, steering) = (hosts.clone(), fetcher.clone(), Arc::clone(steering));
+        let mut on_saturation = may_saturate.then(|| Arc::clone(events));
+        let mut on_token_end = Some(Arc::clone(events));
         let asking = tokio::spawn(async move {
             loop {
                 let share = HostLoads::ask(&hosts).await;
@@ -125,6 +140,13 @@ impl LoadWatch {
                         message: saturates(host),
                     });
                 }
+                if let Some((host, seconds)) = share.token_ends()
+                    && let Some(events) = on_token_end.take()
+                {
+                    events(Event::Warning {
+                        message: token_ends(host, seconds),
+                    });
+                }
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
         });
@@ -132,6 +154,19 @@ impl LoadWatch {
             _asking: AbortOnDropHandle::new(asking),
         }
     }
+}
+
+/// Creates the warning for a token that ends soon.
+fn token_ends(host: &str, seconds: u64) -> String {
+    let left = match seconds / 3600 {
+        0 => format!("{} minutes", seconds / 60),
+        hours @ 1..48 => format!("{hours} hours"),
+        hours => format!("{} days", hours / 24),
+    };
+    format!(
+        "the token for {host} expires in {left}, after which the job fails; write a new token from the host's operator to the token file, which the \
+         job reads again"
+    )
 }
 
 /// Creates the warning for a host with different int8 activations.
@@ -181,6 +216,27 @@ mod tests {
         assert_eq!(loads.without_exact_int8(), None);
         loads.hosts.push(host("c", &Load::default()));
         assert_eq!(loads.without_exact_int8(), Some("c"));
+    }
+
+    #[test]
+    fn a_job_is_warned_a_week_before_its_token_ends() {
+        let host = |name: &str, token_seconds| {
+            let load = Load {
+                token_seconds,
+                ..Load::default()
+            };
+            (name.to_owned(), load)
+        };
+        let mut loads = HostLoads {
+            hosts: vec![host("a", None), host("b", Some(TOKEN_NOTICE))],
+        };
+        assert_eq!(loads.token_ends(), None);
+        loads.hosts.push(host("c", Some(3 * 86_400)));
+        loads.hosts.push(host("d", Some(3 * 86_400 + 1)));
+        let (host, seconds) = loads.token_ends().unwrap();
+        let message = token_ends(host, seconds);
+        assert!(message.contains("for c expires in 3 days"), "{message}");
+        assert!(token_ends("c", 90).contains("1 minutes") && token_ends("c", 7300).contains("2 hours"));
     }
 
     fn load(share: f64, seconds_per_row: f64) -> Load {

@@ -40,6 +40,9 @@ pub struct Load {
     /// GPU memory of the lanes, if they run on a GPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_memory: Option<MemoryLoad>,
+    /// Remaining lifetime of the request's token in seconds. `None` if it does not expire.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_seconds: Option<u64>,
 }
 
 /// Rate of a stage on a host, measured with rows of the tenant.

@@ -81,13 +81,15 @@ impl QuotaKey {
         Self::iter()
     }
 
-    /// Checks a value. Weights range from 1 to 100. Other values are unrestricted.
+    /// Checks a value. Weights range from 1 to 100. A tenant that may not run an extraction would wait forever, so
+    /// `running` and `wall_seconds` are 1 or more. Other values are unrestricted.
     ///
     /// # Errors
     /// Returns [`QuotaRange`] if the value is out of range.
     pub fn check(self, value: u64) -> Result<(), QuotaRange> {
         let range = match self {
             Self::Weight => 1..=100,
+            Self::Running | Self::WallSeconds => 1..=u64::MAX,
             _ => 0..=u64::MAX,
         };
         if range.contains(&value) {
@@ -120,7 +122,7 @@ impl QuotaKey {
 
 /// Error for quota values outside the valid range.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("invalid {key} {value}: expected {} to {}", range.start(), range.end())]
+#[error("invalid {key} {value}: expected {}", expected(range))]
 pub struct QuotaRange {
     /// Key of the rejected value.
     pub key: QuotaKey,
@@ -128,6 +130,14 @@ pub struct QuotaRange {
     pub value: u64,
     /// Valid range.
     pub range: RangeInclusive<u64>,
+}
+
+fn expected(range: &RangeInclusive<u64>) -> String {
+    let start = range.start();
+    match *range.end() {
+        UNLIMITED => format!("{start} or more; to refuse a tenant's work, disable the tenant"),
+        end => format!("{start} to {end}"),
+    }
 }
 
 /// Unknown name of a quota.
@@ -157,15 +167,35 @@ impl FromStr for QuotaKey {
 pub struct QuotaInfo {
     /// Resource that the quota limits.
     pub key: QuotaKey,
-    /// Value for the tenant.
+    /// Value for the tenant. In JSON, [`UNLIMITED`] is `null`.
+    #[serde(with = "unlimited")]
     pub value: u64,
-    /// Default of the host.
+    /// Default of the host. In JSON, [`UNLIMITED`] is `null`.
+    #[serde(with = "unlimited")]
     pub default: u64,
     /// True if the value is set for this tenant.
     pub own: bool,
     /// Current usage, or usage of the current day. `None` if it cannot be attributed to a tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<u64>,
+}
+
+/// Representation of [`UNLIMITED`] as `null`. JSON numbers of this size lose digits in many programs.
+mod unlimited {
+    use super::UNLIMITED;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "the signature is prescribed by serde"
+    )]
+    pub(super) fn serialize<S: Serializer>(value: &u64, to: S) -> Result<S::Ok, S::Error> {
+        Some(*value).filter(|value| *value != UNLIMITED).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+        Ok(Option::deserialize(from)?.unwrap_or(UNLIMITED))
+    }
 }
 
 /// Changes of quotas. `None` resets a quota to the host's default.
@@ -194,7 +224,31 @@ mod tests {
             let error = QuotaKey::Weight.check(value).unwrap_err().to_string();
             assert_eq!(error, format!("invalid weight {value}: expected 1 to 100"));
         }
-        assert!(QuotaKey::Running.check(0).is_ok());
+        assert!(QuotaKey::Queued.check(0).is_ok());
+        let error = QuotaKey::Running.check(0).unwrap_err().to_string();
+        assert!(
+            error.contains("1 or more") && error.contains("disable"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn unlimited_is_null_in_json() {
+        for (value, json) in [(UNLIMITED, "null"), (7, "7")] {
+            let info = QuotaInfo {
+                key: QuotaKey::BytesPerDay,
+                value,
+                default: value,
+                own: false,
+                used: None,
+            };
+            let text = serde_json::to_string(&info).unwrap();
+            assert_eq!(
+                text,
+                format!("{{\"key\":\"bytes_per_day\",\"value\":{json},\"default\":{json},\"own\":false}}")
+            );
+            assert_eq!(serde_json::from_str::<QuotaInfo>(&text).unwrap(), info);
+        }
     }
 
     #[test]

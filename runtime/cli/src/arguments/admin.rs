@@ -247,7 +247,7 @@ pub(crate) enum Tenant {
         #[arg(long)]
         unchecked: bool,
         /// Lifetime of the token, such as 90d or 12h. By default, the token does not expire
-        #[arg(long, value_name = "TIME", value_parser = seconds)]
+        #[arg(long, value_name = "TIME", value_parser = lifetime)]
         expires: Option<u64>,
     },
     /// List the tenants
@@ -355,13 +355,22 @@ fn day(text: &str) -> Result<NaiveDate, String> {
 fn lifetime(text: &str) -> Result<u64, String> {
     match text {
         "never" => Ok(u64::MAX),
-        time => seconds(time),
+        time => match seconds(time)? {
+            0 => Err("a token must be valid for a second or more".to_owned()),
+            lifetime => Ok(lifetime),
+        },
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_token_lives_for_a_second_or_more() {
+        assert_eq!((lifetime("1s"), lifetime("never")), (Ok(1), Ok(u64::MAX)));
+        assert!(lifetime("0s").unwrap_err().contains("a second or more"));
+    }
 
     #[test]
     fn quotas_are_numbers_bytes_may_have_a_unit() {
@@ -379,6 +388,7 @@ mod tests {
             "stored_bytes=1TB",
             "queued=-1",
             "weight=0",
+            "running=0",
             "weight=101",
             "stored_bytes=99999999999GiB",
         ] {

@@ -11,12 +11,14 @@ use std::path::PathBuf;
 
 /// Run a storage host
 ///
-/// Flags override the settings in the configuration file. The token of the tenant is stored in the token
+/// Flags override the settings in the configuration file. SIGHUP reloads data, [quota] and [store] from this
+/// file. The token of the tenant is stored in the token
 /// file, which is created at the first start.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(after_help = "\
 Examples:
   frostline serve --config host.toml
+  frostline serve --config host.toml --check
   frostline serve --data s3://photos/acme --state /var/lib/frostline --token-file /etc/frostline/token --listen 127.0.0.1:8080
   frostline serve --config host.toml --listen 0.0.0.0:7433 --tls-certificate cert.pem --tls-key key.pem")]
 pub(crate) struct Serve {
@@ -100,6 +102,9 @@ pub(crate) struct Serve {
     /// lanes and guest compilers
     #[arg(long)]
     pub(crate) require_walls: bool,
+    /// Check the settings and the files of the host, and exit without starting it
+    #[arg(long)]
+    pub(crate) check: bool,
     /// Remove the local directory when the host stops
     #[arg(long, hide = true)]
     pub(crate) ephemeral: bool,

@@ -3,6 +3,7 @@
 use super::finding::Finding;
 use crate::host::Access;
 use frostline_client::{ClientError, HostClient, Token};
+use frostline_tensor::one_line;
 use frostline_wire::ErrorClass;
 use futures::future::join_all;
 use std::time::Duration;
@@ -32,7 +33,7 @@ pub(super) async fn all(access: Access<'_>, data: Option<&str>) -> Vec<Finding> 
         Ok(Err(error)) => {
             findings.push(Finding::fails(
                 "host",
-                format!("{error:#}"),
+                one_line(error.as_ref()),
                 "check the address, and --ca",
             ));
             return findings;
@@ -62,8 +63,12 @@ async fn host(client: &HostClient, data: Option<&str>) -> Vec<Finding> {
         }
     };
     let name = load.name.map(|name| format!(" ({name})")).unwrap_or_default();
+    let expiry = load
+        .token_seconds
+        .map(|seconds| format!(" for {} days", seconds / 86_400));
+    let expiry = expiry.unwrap_or_default();
     let found = format!(
-        "{url}{name} answers and accepts the token; {} extractions are running and {} are waiting for {} lanes",
+        "{url}{name} answers and accepts the token{expiry}; {} extractions are running and {} are waiting for {} lanes",
         load.running, load.queued, load.lanes
     );
     let mut findings = vec![Finding::works("host", found)];

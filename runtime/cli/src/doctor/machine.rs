@@ -75,7 +75,7 @@ pub(super) fn walls(device: Device, required: bool) -> Finding {
         }
         (Device::Cuda(_), _) => (
             "lanes on a GPU have no walls".to_owned(),
-            "keep hosts with a GPU to tenants that trust each other (runtime/docs/security.md)",
+            "keep hosts with a GPU to tenants that trust each other (see the page security.md)",
         ),
     };
     match required {
@@ -130,7 +130,7 @@ fn run_one(device: Device) -> Result<String, EngineError> {
 /// Checks that the root can be listed and read from this machine. Links may lead to `follow_links`, a folder
 /// above the root.
 pub(super) async fn store(root: &str, follow_links: Option<&Path>) -> Finding {
-    let advice = "check the root and the credentials in the environment (host-ops/objects/docs/stores.md)";
+    let advice = "check the root and the credentials in the environment (see the page stores.md)";
     match timeout(STORE, first_of(root, follow_links)).await {
         Ok(Ok(found)) => Finding::works("data", found),
         Ok(Err(error)) => Finding::fails("data", error.to_string(), advice),

@@ -10,6 +10,7 @@ use crate::output::print_each;
 use anyhow::{Context, Result, bail};
 use finding::{Finding, State, show};
 use frostline_server::{HostSettings, ProbeResult, probe_config};
+use frostline_tensor::one_line;
 use std::path::Path;
 
 pub(crate) async fn run(flags: Doctor, json: bool) -> Result<()> {
@@ -54,8 +55,8 @@ async fn serving(file: &Path) -> Vec<Finding> {
     let (require_walls, config) = match read() {
         Ok(config) => config,
         Err(error) => {
-            let advice = "see runtime/docs/reference/settings.md";
-            return vec![Finding::fails("config", format!("{error:#}"), advice)];
+            let advice = "the page settings.md lists all keys";
+            return vec![Finding::fails("config", one_line(error.as_ref()), advice)];
         }
     };
     let mut findings = vec![Finding::works("config", format!("{} is valid", file.display()))];
@@ -70,11 +71,12 @@ async fn serving(file: &Path) -> Vec<Finding> {
 
 fn advice(what: &str) -> &'static str {
     match what {
+        "local" => "use a directory that the host's user can write to",
         "state" => {
-            "use a store with atomic creates, and credentials to list, read, write and delete objects (runtime/server/docs/state.md)"
+            "use a store with atomic creates, and credentials to list, read, write and delete objects (see the page state.md)"
         }
         "data" => {
-            "check the root, and the credentials to list and read objects in the host's environment or in [store.BUCKET] (host-ops/objects/docs/stores.md)"
+            "check the root, and the credentials to list and read objects in the host's environment or in [store.BUCKET] (see the page stores.md)"
         }
         "tls" => {
             "use PEM files that contain the certificate chain, starting with the host's certificate, and the private key"

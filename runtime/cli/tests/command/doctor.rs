@@ -1,6 +1,7 @@
 use super::{backbone, frostline};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -147,6 +148,52 @@ fn doctor_checks_a_configuration_without_leaving_files() {
     assert!(code == Some(1) && is(&found, "data", "fails"), "{text}");
     let (code, found, text) = write("listne = 1\n");
     assert!(code == Some(1) && is(&found, "config", "fails"), "{text}");
+    assert_eq!(text.matches("unknown field").count(), 1, "{text}");
+    assert!(text.contains("line 1: "), "{text}");
+}
+
+#[test]
+fn doctor_and_check_refuse_what_a_host_would() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let write = |more: &str| {
+        let text = format!(
+            "state = {:?}\ntoken_file = {:?}\n{more}",
+            at("state"),
+            at("token")
+        );
+        std::fs::write(at("host.toml"), text).unwrap();
+        let file = at("host.toml").to_str().unwrap().to_owned();
+        let checked = frostline(&["serve", "--check", "--config", &file]).status.code();
+        (doctor(&["--config", &file]), checked)
+    };
+    let ((code, _, text), checked) = write("");
+    assert!(code == Some(0) && checked == Some(0), "{text}");
+    assert!(!at("state").exists() && !at("token").exists());
+
+    std::fs::write(at("file"), "no folder").unwrap();
+    let ((code, found, text), checked) = write(&format!("local = {:?}\n", at("file")));
+    assert!(code == Some(1) && is(&found, "local", "fails"), "{text}");
+    assert_eq!(checked, Some(1));
+    let ((code, found, text), checked) = write("metrics_listen = \"127.0.0.1:7433\"\n");
+    assert!(code == Some(1) && is(&found, "config", "fails"), "{text}");
+    assert!(text.contains("metrics_listen") && checked == Some(1), "{text}");
+
+    std::fs::write(at("token"), "a-token-of-nobody-that-is-long-enough").unwrap();
+    let with_mode = |mode| {
+        std::fs::set_permissions(at("token"), std::fs::Permissions::from_mode(mode)).unwrap();
+        write("").0
+    };
+    let (code, found, text) = with_mode(0o644);
+    assert!(code == Some(1) && is(&found, "token", "fails"), "{text}");
+    assert!(
+        text.contains("chmod o-rwx") && !text.contains("a-token-of-nobody"),
+        "{text}"
+    );
+    for mode in [0o600, 0o640] {
+        let (code, found, text) = with_mode(mode);
+        assert!(code == Some(0) && is(&found, "token", "works"), "{text}");
+    }
 }
 
 /// Returns the number of files below a folder.

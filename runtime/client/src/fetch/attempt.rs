@@ -85,8 +85,8 @@ impl Exchange {
         decoding: &mut JoinSet<Decoded>,
     ) -> Result<Transfer, Failure> {
         let opened = Instant::now();
-        let request = self.source.request(ask.pending.samples());
-        let weight = Weight::sum(ask.pending.samples().map(|(_, sample)| sample));
+        let request = self.source.request(ask.pending.requested());
+        let weight = Weight::sum(ask.pending.requested().map(|(_, sample)| sample));
         let limit = usize::try_from(self.source.answer_bytes(weight)).unwrap_or(usize::MAX);
         let extraction = client.extract(&request, self.source.format(), limit);
         let mut stream = silence.end_with(extraction).await?;

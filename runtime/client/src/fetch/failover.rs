@@ -78,10 +78,14 @@ impl Exchange {
         while ask.pending.len() > 0 {
             let before = ask.pending.len();
             let ended = self.attempt(&mut ask, &mut transfer).await;
+            let arrived = before - ask.pending.len();
             let Some(failure) = ended.err().or_else(|| passing(&mut ask)) else {
+                ask.attempts.moves(arrived);
                 continue;
             };
-            let arrived = before - ask.pending.len();
+            if arrived == 0 && matches!(failure, Failure::Samples(ClientError::RowsUnavailable { .. })) {
+                ask.pending.outage();
+            }
             if ask.pending.len() == 0 {
                 break;
             }

@@ -17,6 +17,8 @@ pub(super) struct Pending {
     passing: Option<OpError>,
     /// Corrupt rows in the last attempts.
     altered: usize,
+    /// Number of consecutive answers in which every sample failed because of the host.
+    outages: usize,
 }
 
 impl Pending {
@@ -32,6 +34,7 @@ impl Pending {
             bad: Vec::new(),
             passing: None,
             altered: 0,
+            outages: 0,
         }
     }
 
@@ -45,8 +48,26 @@ impl Pending {
                 group.or_insert_with(|| Self::with_attempts(Arc::clone(&self.batch), BTreeMap::new()));
             let failures = self.missing.get(&position).copied().unwrap_or(0);
             group.missing.insert(position, failures);
+            group.outages = self.outages;
         }
         groups
+    }
+
+    /// Returns the samples to request next. While every sample fails because of the host, for example because its
+    /// store is down, this is a single one, so that the errors of all samples are not sent again and again. It is
+    /// another one each time, because the store may only fail for some objects.
+    pub(super) fn requested(&self) -> impl Iterator<Item = (u32, &ObjectInfo)> {
+        let skipped = self.outages.checked_rem(self.len()).unwrap_or(0);
+        let (first, number) = match self.outages {
+            0 => (0, usize::MAX),
+            _ => (skipped, 1),
+        };
+        self.samples().skip(first).take(number)
+    }
+
+    /// Records an answer in which all requested samples failed because of the host.
+    pub(super) fn outage(&mut self) {
+        self.outages += 1;
     }
 
     /// Number of unanswered samples.
@@ -68,6 +89,7 @@ impl Pending {
 
     /// Records the arrival of the sample at `position`.
     pub(super) fn arrived(&mut self, position: u32) {
+        self.outages = 0;
         self.missing.remove(&position);
     }
 
@@ -81,6 +103,7 @@ impl Pending {
             self.passing = Some(error);
             return;
         }
+        self.outages = 0;
         *failures += 1;
         if sample_may_recover(error.code) && *failures < SAMPLE_ATTEMPTS {
             self.passing = Some(error);
@@ -196,6 +219,27 @@ mod tests {
         }
         assert_eq!(pending.len(), 1);
         assert!(pending.into_bad().is_empty());
+    }
+
+    #[test]
+    fn during_an_outage_one_sample_after_the_other_is_requested() {
+        let mut pending = Pending::new(batch(3), 0..3);
+        let mut requested = Vec::new();
+        for _ in 0..4 {
+            let positions: Vec<u32> = pending.requested().map(|(position, _)| position).collect();
+            for position in &positions {
+                pending.failed(*position, OpError::from_host(OpErrorCode::Timeout, "no answer"));
+            }
+            pending.outage();
+            requested.push(positions);
+        }
+        assert_eq!(requested, [vec![0, 1, 2], vec![1], vec![2], vec![0]]);
+        pending.arrived(1);
+        assert_eq!(
+            pending.requested().count(),
+            2,
+            "all missing samples, as the outage is over"
+        );
     }
 
     #[test]

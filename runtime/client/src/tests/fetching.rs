@@ -187,6 +187,31 @@ async fn what_the_host_caused_is_asked_again_however_often_and_makes_no_sample_b
 }
 
 #[tokio::test]
+async fn an_outage_of_a_store_costs_one_error_for_each_attempt() {
+    let requested: Arc<Mutex<Vec<usize>>> = Arc::default();
+    let log = Arc::clone(&requested);
+    let host = FakeHost::start(move |number, _, body| {
+        let request = extraction(body);
+        log.lock().unwrap().push(request.samples.len());
+        if number >= 6 {
+            return answer_all(&request);
+        }
+        let lacking = OpError::from_host(OpErrorCode::Timeout, "the store did not answer");
+        let rows = request
+            .samples
+            .iter()
+            .fold(Answer::new(format()), |rows, sample| {
+                rows.failure(sample.position, lacking.clone())
+            });
+        rows.finished()
+    })
+    .await;
+    let setting = start(&host);
+    assert_complete(&take(&setting, 12).await.unwrap(), 12);
+    assert_eq!(*requested.lock().unwrap(), [12, 1, 1, 1, 1, 1, 1, 11]);
+}
+
+#[tokio::test]
 async fn a_host_that_never_has_room_is_not_waited_for_for_ever() {
     let host = FakeHost::start(|_, _, body| {
         let request = extraction(body);

@@ -93,6 +93,12 @@ impl Caller {
         self.service.fleet.cancellations.check(&self.tenant().name, id)
     }
 
+    /// Returns the remaining lifetime of the token in seconds, or `None` if it does not expire.
+    pub(crate) fn token_seconds(&self) -> Option<u64> {
+        let expires_at = self.service.tenants.expires_at(&self.pass)?;
+        Some(expires_at.saturating_sub(self.service.clock.latest()))
+    }
+
     /// Calls `check` every second until the first refusal.
     pub(crate) async fn wait_until_refused(&self, check: impl Fn() -> Result<(), Refusal>) -> Refusal {
         loop {

@@ -3,6 +3,7 @@
 use super::checked::{HostConfig, MetricsListen, StateLocation};
 use super::error::ConfigError;
 use super::limits::Limits;
+use super::live::{Live, LiveSettings};
 use super::memory::checked_budget;
 use super::networks::Networks;
 use super::roots::DataRoots;
@@ -14,7 +15,6 @@ use frostline_images::DecodeLimits;
 use frostline_sandbox::Compiler;
 use frostline_wire::Quota;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -40,6 +40,7 @@ impl HostSettings {
     ///
     /// Returns a [`ConfigError`] that names the invalid key.
     pub fn check(self) -> Result<HostConfig, ConfigError> {
+        let written = self.clone();
         let (listen, admin_listen, metrics_listen) = self.addresses()?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let device = checked_device(&self.engine.device)?;
@@ -54,10 +55,11 @@ impl HostSettings {
         let memory_budget = checked_budget(self.memory_budget)?;
         let (limits, lowered_limits) = self.limits.check()?.lowered_to(memory_budget);
         let state = StateLocation::parse(&self.state)?;
-        let local = self.local.unwrap_or_else(|| match &state {
-            StateLocation::Directory(directory) => directory.clone(),
-            StateLocation::Store(_) => PathBuf::from("frostline-local"),
-        });
+        let local = match (self.local, &state) {
+            (Some(local), _) => local,
+            (None, StateLocation::Directory(directory)) => directory.clone(),
+            (None, StateLocation::Store(_)) => return Err(ConfigError::NoLocal),
+        };
         Ok(HostConfig {
             name: checked_name(self.name)?,
             listen,
@@ -71,8 +73,12 @@ impl HostSettings {
             admin_token_file: self.admin_token_file.unwrap_or_else(|| local.join("admin-token")),
             admin_read_token_file: self.admin_read_token_file,
             local,
-            data: DataRoots::new(&self.data)?,
-            stores: Stores::checked(self.store)?,
+            live: Live::new(LiveSettings {
+                data: DataRoots::new(&self.data)?,
+                stores: Stores::checked(self.store)?,
+                quota: checked_quota(self.quota)?,
+            }),
+            hides_store_settings: true,
             device,
             compiler: Compiler::InProcess,
             lanes,
@@ -90,7 +96,7 @@ impl HostSettings {
             lowered_limits,
             limits,
             clock: LocalClock::default(),
-            quota: checked_quota(self.quota)?,
+            written,
         })
     }
 
@@ -109,6 +115,9 @@ impl HostSettings {
             return Err(ConfigError::PlainAdmin { listen });
         }
         let metrics_listen = self.metrics_listen.as_deref().map(checked_metrics).transpose()?;
+        let metrics = metrics_listen.map(|listen| listen.address);
+        check_distinct("admin_listen", admin_listen, [Some(listen), None])?;
+        check_distinct("metrics_listen", metrics, [Some(listen), admin_listen])?;
         Ok((listen, admin_listen, metrics_listen))
     }
 }
@@ -170,13 +179,18 @@ fn checked_quota(quota: Quota) -> Result<Quota, ConfigError> {
     Ok(quota)
 }
 
+/// Returns the system's host name.
+pub(crate) fn system_name() -> String {
+    let system = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let system = system.trim();
+    if system.is_empty() { "host" } else { system }.to_owned()
+}
+
 /// Returns the name as written, or the system's host name. A configured name may contain the characters of
 /// DNS names and underscores.
 fn checked_name(written: Option<String>) -> Result<String, ConfigError> {
     let Some(name) = written else {
-        let system = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        let system = system.trim();
-        return Ok(if system.is_empty() { "host" } else { system }.to_owned());
+        return Ok(system_name());
     };
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
     if (1..=253).contains(&name.len()) && name.bytes().all(fits) {
@@ -194,6 +208,30 @@ fn checked_address(key: &'static str, text: &str) -> Result<SocketAddr, ConfigEr
         key,
         value: format!("{text:?}"),
         rule: "expected an address and a port, such as 127.0.0.1:7433".to_owned(),
+    })
+}
+
+/// Refuses an address whose port another listener of the host uses. Port 0 selects a free port.
+fn check_distinct(
+    key: &'static str,
+    address: Option<SocketAddr>,
+    others: [Option<SocketAddr>; 2],
+) -> Result<(), ConfigError> {
+    let Some(address) = address.filter(|address| address.port() != 0) else {
+        return Ok(());
+    };
+    let clashes = |other: &SocketAddr| {
+        let shares =
+            address.ip() == other.ip() || address.ip().is_unspecified() || other.ip().is_unspecified();
+        address.port() == other.port() && shares
+    };
+    let Some(other) = others.into_iter().flatten().find(clashes) else {
+        return Ok(());
+    };
+    Err(ConfigError::Value {
+        key,
+        value: format!("\"{address}\""),
+        rule: format!("the host already listens on {other}; use another port"),
     })
 }
 
@@ -236,6 +274,7 @@ fn checked_device_budget(written: Option<u64>, device: Device) -> Result<Option<
 mod tests {
     use super::*;
     use frostline_wire::QuotaKey;
+    use std::path::PathBuf;
 
     #[test]
     fn defaults_pass_and_keep_what_is_written() {
@@ -290,6 +329,31 @@ mod tests {
     }
 
     #[test]
+    fn listeners_have_separate_ports() {
+        let config = |text: &str| HostConfig::from_toml(text).map_err(|error| error.to_string());
+        let tls = "[tls]\ncertificate = \"c\"\nkey = \"k\"";
+        for same in [
+            "metrics_listen = \"127.0.0.1:7433\"".to_owned(),
+            "metrics_listen = \"http://0.0.0.0:7433\"".to_owned(),
+            format!("admin_listen = \"[::]:7433\"\n{tls}"),
+            format!("admin_listen = \"127.0.0.1:9\"\nmetrics_listen = \"127.0.0.1:9\"\n{tls}"),
+        ] {
+            let refused = config(&same).unwrap_err();
+            assert!(
+                refused.contains("_listen") && refused.contains("use another port"),
+                "{refused}"
+            );
+        }
+        for apart in [
+            "metrics_listen = \"127.0.0.1:7435\"",
+            "metrics_listen = \"127.0.0.2:7433\"",
+        ] {
+            config(apart).unwrap();
+        }
+        config("listen = \"127.0.0.1:0\"\nmetrics_listen = \"127.0.0.1:0\"").unwrap();
+    }
+
+    #[test]
     fn local_defaults_to_a_state_directory() {
         let local = |text: &str| HostConfig::from_toml(text).unwrap().local;
         assert_eq!(local("state = \"/srv/state\""), PathBuf::from("/srv/state"));
@@ -297,10 +361,8 @@ mod tests {
             local("state = \"file:///srv/state\""),
             PathBuf::from("/srv/state")
         );
-        assert_eq!(
-            local("state = \"s3://bucket/state\""),
-            PathBuf::from("frostline-local")
-        );
+        let refused = HostConfig::from_toml("state = \"s3://bucket/state\"").unwrap_err();
+        assert!(refused.to_string().contains("set local"), "{refused}");
         let both = "state = \"/srv/state\"\nlocal = \"/var/cache/frostline\"";
         assert_eq!(local(both), PathBuf::from("/var/cache/frostline"));
         let config = HostConfig::from_toml(both).unwrap();
@@ -327,8 +389,8 @@ mod tests {
             (config.limits.model_bytes, config.limits.guest_bytes),
             (2 << 20, 7)
         );
-        let quota =
-            [QuotaKey::StoredBytes, QuotaKey::WallSeconds, QuotaKey::Running].map(|key| config.quota[&key]);
+        let quota = [QuotaKey::StoredBytes, QuotaKey::WallSeconds, QuotaKey::Running]
+            .map(|key| config.live.get().quota[&key]);
         assert_eq!(quota, [1 << 30, 300, 3]);
         for wrong in [
             "drain = \"60w\"",

@@ -1,13 +1,11 @@
 use super::error::ConfigError;
 use super::limits::Limits;
+use super::live::Live;
 use super::networks::Networks;
-use super::roots::DataRoots;
-use super::settings::TlsFiles;
-use super::stores::Stores;
+use super::settings::{HostSettings, TlsFiles};
 use crate::clock::LocalClock;
 use frostline_engine::{Device, LanesPlace};
 use frostline_sandbox::Compiler;
-use frostline_wire::Quota;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -88,10 +86,11 @@ pub struct HostConfig {
     pub metrics_listen: Option<MetricsListen>,
     /// File with the token of the configured tenant. A missing file is created on start.
     pub token_file: PathBuf,
-    /// Data roots that are granted to the configured tenant.
-    pub data: DataRoots,
-    /// Settings of the stores behind the data roots.
-    pub stores: Stores,
+    /// Data roots, stores and quotas, which can change while the host runs.
+    pub live: Live,
+    /// True if the users of the stores do not operate the host, so error messages must not reveal its
+    /// settings.
+    pub hides_store_settings: bool,
     /// Device on which the lanes compute.
     pub device: Device,
     /// Process in which guests are compiled. The default is this process, and `frostline serve` uses a child
@@ -125,6 +124,6 @@ pub struct HostConfig {
     pub limits: Limits,
     /// Clock of this machine.
     pub clock: LocalClock,
-    /// Quota values that replace the defaults for tenants without their own.
-    pub quota: Quota,
+    /// The settings before validation.
+    pub(crate) written: HostSettings,
 }

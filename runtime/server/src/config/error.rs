@@ -1,4 +1,3 @@
-use frostline_tensor::Cause;
 use frostline_wire::QuotaRange;
 use std::net::SocketAddr;
 
@@ -6,11 +5,12 @@ use std::net::SocketAddr;
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The TOML is invalid or has an unknown key.
-    #[error("invalid host configuration: {detail}")]
+    #[error("invalid host configuration: line {line}: {detail}")]
     Syntax {
-        /// Parser message with line and column.
-        #[source]
-        detail: Cause,
+        /// Line in the file, from 1.
+        line: usize,
+        /// Parser message.
+        detail: String,
     },
     /// The value is malformed or out of range.
     #[error("host configuration: invalid {key} {value}: {rule}")]
@@ -43,6 +43,12 @@ pub enum ConfigError {
         /// What is wrong.
         detail: String,
     },
+    /// The state is in a bucket, and no directory is configured for the host itself.
+    #[error(
+        "host configuration: state is an object store, so the host needs a directory for its own files; set local, such as \
+         local = \"/var/lib/frostline\" (--local)"
+    )]
+    NoLocal,
     /// Tenants would be served over plain HTTP beyond loopback.
     #[error(
         "host configuration: listen = \"{listen}\" would send tokens and data unencrypted; set a certificate and its key under [tls], \

@@ -4,6 +4,7 @@ mod check;
 mod checked;
 mod error;
 mod limits;
+mod live;
 mod memory;
 mod networks;
 mod roots;
@@ -11,10 +12,12 @@ mod settings;
 mod stores;
 mod units;
 
+pub(crate) use check::system_name;
 pub use checked::{HostConfig, MetricsListen, StateLocation};
 pub use error::ConfigError;
 pub use limits::Limits;
 pub(crate) use limits::upload_units;
+pub use live::{Live, LiveSettings};
 pub(crate) use memory::stranger_bytes;
 
 pub use roots::DataRoots;
@@ -23,3 +26,4 @@ pub use settings::{
     EngineSettings, ExtractionSettings, HostSettings, LimitSettings, StoreSettings, TlsFiles,
 };
 pub use stores::Stores;
+pub(crate) use stores::open_store;

@@ -147,6 +147,14 @@ impl Root {
         (!rest.is_empty()).then(|| rest.join("/"))
     }
 
+    /// Returns true for a prefix in a bucket, which exists if an object has it.
+    pub(crate) fn is_prefix(&self) -> bool {
+        let in_bucket = !["file:", "http:", "https:"]
+            .iter()
+            .any(|scheme| self.store.starts_with(scheme));
+        in_bucket && !self.path.is_empty()
+    }
+
     /// Returns the normalized URL.
     pub(crate) fn as_str(&self) -> &str {
         &self.url

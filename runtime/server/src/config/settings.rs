@@ -23,7 +23,7 @@ pub struct HostSettings {
     /// (`s3://bucket/prefix`). Hosts with the same state serve the same guests and models.
     pub state: String,
     /// Directory for data of this host only, such as compiled guests, uploads in progress and profiles of
-    /// this machine. It is created if missing. Default: `state` for a directory, otherwise `frostline-local`.
+    /// this machine. It is created if missing. Required if `state` is an object store. Default: `state`.
     pub local: Option<PathBuf>,
     /// Path of the Unix socket for `frostline admin`. Only the owner can connect. Default: `admin.sock` in
     /// `local`.
@@ -129,7 +129,7 @@ pub struct TlsFiles {
 }
 
 /// `{tenant}` in `role` and `external_id` is replaced by the name of the tenant that makes the request.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreSettings {
     /// Bucket name at the store, if it differs from the name in the data root. This is needed if two stores
@@ -306,6 +306,12 @@ impl HostSettings {
     ///
     /// Returns [`ConfigError::Syntax`] for invalid TOML or an unknown key.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        toml::from_str(text).map_err(|error| ConfigError::Syntax { detail: error.into() })
+        toml::from_str(text).map_err(|error| {
+            let before = error.span().and_then(|span| text.get(..span.start));
+            ConfigError::Syntax {
+                line: before.unwrap_or_default().matches('\n').count() + 1,
+                detail: error.message().replace('\n', " "),
+            }
+        })
     }
 }

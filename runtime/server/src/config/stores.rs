@@ -30,9 +30,6 @@ const CREDENTIAL_VARIABLES: [&str; 12] = [
 #[derive(Debug, Clone, Default)]
 pub struct Stores {
     by_bucket: BTreeMap<String, StoreSettings>,
-    /// True if the users of the stores do not operate the host, so error messages must not reveal its
-    /// settings.
-    pub hides_settings: bool,
 }
 
 impl Stores {
@@ -42,11 +39,7 @@ impl Stores {
     ///
     /// Returns a [`ConfigError`] that names the invalid key.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        let stores = Self::checked(HostSettings::from_toml(text)?.store)?;
-        Ok(Self {
-            hides_settings: false,
-            ..stores
-        })
+        Self::checked(HostSettings::from_toml(text)?.store)
     }
 
     pub(super) fn checked(settings: BTreeMap<String, StoreSettings>) -> Result<Self, ConfigError> {
@@ -84,10 +77,7 @@ impl Stores {
                 return refuse("unsigned", "unsigned requests cannot use keys or a role");
             }
         }
-        Ok(Self {
-            by_bucket: settings,
-            hides_settings: true,
-        })
+        Ok(Self { by_bucket: settings })
     }
 
     /// Opens a root for a tenant.
@@ -96,10 +86,7 @@ impl Stores {
     ///
     /// Returns the error of [`Store::open`].
     pub(crate) fn open(&self, root: &str, tenant: &str) -> Result<Store, ObjectError> {
-        match self.settings(root) {
-            Some(settings) => Store::open_own(root, &settings.for_tenant(tenant, std::env::vars_os())),
-            None => Store::open(root),
-        }
+        open_store(root, self.settings(root), tenant)
     }
 
     /// Returns true if the root is opened separately for each tenant.
@@ -113,12 +100,34 @@ impl Stores {
         })
     }
 
-    fn settings(&self, root: &str) -> Option<&StoreSettings> {
-        let rest = root
-            .strip_prefix("s3://")
-            .or_else(|| root.strip_prefix("s3a://"))?;
-        self.by_bucket.get(rest.split('/').next().unwrap_or_default())
+    /// Returns the settings that apply to a root, if any.
+    pub(crate) fn settings(&self, root: &str) -> Option<&StoreSettings> {
+        self.by_bucket.get(bucket(root)?)
     }
+}
+
+/// Opens a root for a tenant with the settings of its bucket, if it has any.
+///
+/// # Errors
+///
+/// Returns the error of [`Store::open`].
+pub(crate) fn open_store(
+    root: &str,
+    settings: Option<&StoreSettings>,
+    tenant: &str,
+) -> Result<Store, ObjectError> {
+    match settings {
+        Some(settings) => Store::open_own(root, &settings.for_tenant(tenant, std::env::vars_os())),
+        None => Store::open(root),
+    }
+}
+
+/// Returns the bucket in an S3 URL.
+fn bucket(root: &str) -> Option<&str> {
+    let rest = root
+        .strip_prefix("s3://")
+        .or_else(|| root.strip_prefix("s3a://"))?;
+    rest.split('/').next()
 }
 
 impl StoreSettings {

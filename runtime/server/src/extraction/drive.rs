@@ -11,7 +11,7 @@ use crate::scheduling::Permit;
 use crate::unique::unique_id;
 use bytes::Bytes;
 use frostline_batching::Reserved;
-use frostline_wire::{ExtractionRequest, JobStage, Split, StageSeconds};
+use frostline_wire::{ErrorClass, ExtractionRequest, JobStage, Split, StageSeconds};
 use futures::StreamExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -155,12 +155,7 @@ impl Extraction {
             outcome = timeout_at(self.deadline, sending) => match outcome {
                 Ok(Ok(())) => Outcome::Done,
                 Ok(Err(_)) if pieces.is_closed() => Outcome::ClientGone,
-                Ok(Err(error)) => {
-                    if let Some(left_out) = caller.tenant().log_lines.sample() {
-                        tracing::error!(%error, left_out, "extraction failed during the answer");
-                    }
-                    Outcome::Failed
-                }
+                Ok(Err(error)) => failed(caller, &error),
                 Err(_) => Outcome::Deadline,
             },
             () = pieces.closed() => Outcome::ClientGone,
@@ -176,6 +171,23 @@ impl Extraction {
             tracing::info!(kind = ?self.kind, ?outcome, seconds, left_out, "extraction ended");
         }
         tracing::Span::current().record("outcome", <&str>::from(outcome));
+    }
+}
+
+/// Logs an error during the answer. Only failures of the host are errors for the operator.
+fn failed(caller: &Caller, error: &Refusal) -> Outcome {
+    let is_host = error.class() == ErrorClass::Host;
+    if let Some(left_out) = caller.tenant().log_lines.sample() {
+        let message = "extraction failed during the answer";
+        match is_host {
+            true => tracing::error!(%error, left_out, message),
+            false => tracing::info!(%error, left_out, message),
+        }
+    }
+    if is_host {
+        Outcome::Failed
+    } else {
+        Outcome::GuestFailed
     }
 }
 

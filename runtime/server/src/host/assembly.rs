@@ -16,8 +16,10 @@ use crate::roots::RootHealth;
 use crate::scheduling::Scheduling;
 use crate::service::{Operations, Service};
 use crate::stages::ModelStages;
-use crate::state::{Journal, ModelFacts, PartialLimits, Partials, SharedState, StateError, UploadStore};
-use crate::tenants::{CONFIGURED, Revocations, Tenants, TokenThrottle};
+use crate::state::{
+    Documents, Journal, ModelFacts, PartialLimits, Partials, SharedState, StateError, UploadStore,
+};
+use crate::tenants::{CONFIGURED, Revocations, TenantRecord, Tenants, TokenThrottle};
 use crate::tls::Certificate;
 use crate::token::TokenFile;
 use crate::unique::unique_id;
@@ -71,7 +73,7 @@ pub(super) async fn service(
     token: Arc<TokenFile>,
     certificate: Option<Arc<Certificate>>,
 ) -> Result<Service, StartError> {
-    let state_store = state_store(&config.state, &config.stores)?;
+    let state_store = state_store(&config.state, &config.live.get().stores)?;
     let state = SharedState::open(Arc::clone(&state_store), &config.limits).await?;
     let run = unique_id().map_err(StateError::from)?;
     let clock = Arc::new(Clock::new(config.clock.clone(), Arc::clone(&state_store)));
@@ -103,9 +105,15 @@ pub(super) async fn service(
         &jobs,
     )?;
     let build = build(&config, &machine);
-    let roots = RootHealth::new(config.stores.clone(), metrics.store_errors.clone());
-    let journal = Arc::clone(&state.journal);
-    let present = host_snapshot(&scheduling, &machine, journal, certificate, Arc::clone(&roots));
+    let hides_settings = config.hides_store_settings;
+    let roots = RootHealth::new(config.live.clone(), hides_settings, metrics.store_errors.clone());
+    let followed = Followed {
+        journal: Arc::clone(&state.journal),
+        certificate,
+        roots: Arc::clone(&roots),
+        tenants: state.tenants.clone(),
+    };
+    let present = host_snapshot(&scheduling, &machine, followed);
     let (skew, pending) = (Arc::clone(&clock), Arc::clone(&revocations));
     let present = move || HostSnapshot {
         clock_skew: skew.check().skew(),
@@ -182,13 +190,29 @@ fn build(config: &HostConfig, machine: &Machine) -> Build {
     }
 }
 
+/// State, files and stores that the metrics describe.
+struct Followed {
+    journal: Arc<Journal>,
+    certificate: Option<Arc<Certificate>>,
+    roots: Arc<RootHealth>,
+    tenants: Documents<TenantRecord>,
+}
+
+impl Followed {
+    /// Returns when the last token of each tenant expires, in Unix seconds.
+    fn token_expiry(&self) -> Vec<(String, u64)> {
+        let tenants = self.tenants.list("").into_iter();
+        tenants
+            .filter_map(|(name, record)| Some((name, record.expires_at()?)))
+            .collect()
+    }
+}
+
 /// Returns a function that takes a snapshot of the host for the metrics.
 fn host_snapshot(
     scheduling: &Scheduling,
     machine: &Machine,
-    journal: Arc<Journal>,
-    certificate: Option<Arc<Certificate>>,
-    roots: Arc<RootHealth>,
+    followed: Followed,
 ) -> impl Fn() -> HostSnapshot + Send + Sync + 'static {
     let decode_threads = machine.decoders.threads();
     let (extractions, lanes) = (Arc::clone(&scheduling.extractions), Arc::clone(&machine.lanes));
@@ -201,11 +225,13 @@ fn host_snapshot(
             memory: MemorySnapshot::read(&memory),
             lanes,
             decode_threads,
-            state_age: journal.age(),
+            state_age: followed.journal.age(),
             clock_skew: None,
             revocations: 0,
-            roots_up: roots.availability(),
-            certificate_expiry: certificate
+            roots_up: followed.roots.availability(),
+            token_expiry: followed.token_expiry(),
+            certificate_expiry: followed
+                .certificate
                 .as_ref()
                 .and_then(|certificate| certificate.expires_at()),
         }

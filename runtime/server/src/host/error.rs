@@ -1,3 +1,4 @@
+use crate::config::ConfigError;
 use crate::state::StateError;
 use crate::tls::TlsError;
 use crate::token::TokenError;
@@ -26,6 +27,17 @@ pub enum StartError {
         /// Reason the folder is not usable.
         reason: String,
     },
+    /// The data folders could not be checked in time.
+    #[error(
+        "the data folders did not answer within {seconds} s; check that their file systems are mounted and respond"
+    )]
+    DataTimeout {
+        /// The limit in seconds.
+        seconds: u64,
+    },
+    /// The settings are invalid.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// The state store could not be opened.
     #[error("cannot open the host's state: {source}")]
     StateStore {

@@ -3,17 +3,18 @@
 mod assembly;
 mod error;
 mod probe_config;
+mod reload;
 mod sockets;
 mod state_copies;
 mod upkeep;
 
 pub use error::StartError;
-pub use probe_config::{ProbeResult, probe_config};
+pub use probe_config::{ProbeResult, check_start, probe_config};
 pub use state_copies::{back_up_state, restore_state, verify_state};
 
 use crate::accounting::account;
 use crate::audit::keep_audit;
-use crate::config::HostConfig;
+use crate::config::{HostConfig, HostSettings};
 use crate::fleet::{keep_fleet, settle_revocations};
 use crate::http::{self, Port};
 use crate::scheduling::BaseMemory;
@@ -23,6 +24,7 @@ use crate::tls::Certificate;
 use crate::token::TokenFile;
 use frostline_batching::Kind;
 use frostline_engine::LanesPlace;
+use parking_lot::Mutex;
 use sockets::{Bound, Listeners};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -33,7 +35,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use upkeep::{Refreshed, probe_roots, prune, refresh, sweep};
+use upkeep::{Refreshed, measure_disks, probe_roots, prune, refresh, sweep};
 
 /// Memory that must be available for grants: 16 photos as pixels, and the same amount for activations.
 const MIN_GRANT_BYTES: u64 = 20 << 20;
@@ -54,6 +56,8 @@ pub struct RunningHost {
     encrypted: bool,
     token_file: PathBuf,
     service: Arc<Service>,
+    /// Settings in use.
+    written: Mutex<HostSettings>,
     stop: CancellationToken,
     connections: TaskTracker,
 }
@@ -84,6 +88,7 @@ impl Host {
             metrics_address: listeners.metrics.as_ref().map(address),
             encrypted: tls.is_some(),
             token_file: service.config.token_file.clone(),
+            written: service.config.written.clone().into(),
             service,
             stop: CancellationToken::new(),
             connections: TaskTracker::new(),
@@ -131,7 +136,7 @@ fn base(service: &Service) -> Result<Option<BaseMemory>, StartError> {
 
 /// Refuses to start if a data folder is missing, because tenants would find no data.
 async fn check_data(config: &HostConfig) -> Result<(), StartError> {
-    for path in config.data.folders() {
+    for path in config.live.get().data.folders() {
         let reason = match tokio::fs::metadata(&path).await {
             Ok(found) if found.is_dir() => continue,
             Ok(_) => "not a folder".to_owned(),
@@ -209,6 +214,8 @@ impl RunningHost {
             .spawn(keep_audit(Arc::clone(&self.service), stop()));
         self.connections
             .spawn(probe_roots(Arc::clone(&self.service), stop()));
+        self.connections
+            .spawn(measure_disks(Arc::clone(&self.service), stop()));
         let lines = Arc::clone(&self.service.operations.lines);
         self.connections
             .spawn(sweep(library.partials.clone(), lines, stop()));

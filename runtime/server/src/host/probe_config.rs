@@ -1,11 +1,14 @@
 //! Checks a configuration on this machine without starting a host.
 
 use super::assembly::state_store;
+use super::check_data;
+use super::error::StartError;
 use crate::config::{HostConfig, StateLocation};
 use crate::state::probe;
 use crate::tenants::CONFIGURED;
 use crate::tls::Certificate;
-use crate::token::TokenHash;
+use crate::token::{TokenHash, exposed_to_others};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -18,20 +21,62 @@ const DAY: i64 = 86_400;
 /// Result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeResult {
-    /// The requirement: `state`, `data`, `tls` or `token`.
+    /// The requirement: `state`, `local`, `data`, `tls` or `token`.
     pub what: &'static str,
     /// A description of the requirement if it is met, or the error.
     pub outcome: Result<String, String>,
 }
 
-/// Checks the state, data roots, certificate and token of this configuration. Missing files and folders are
-/// not created, and the test object in the state is removed again.
+/// Checks that the certificate, folders and token files of this configuration can be used on this machine. No store
+/// is contacted, and missing files and folders are not created.
+///
+/// # Errors
+/// Returns the [`StartError`] with which a host would refuse to start.
+pub async fn check_start(config: &HostConfig) -> Result<(), StartError> {
+    config.tls.clone().map(Certificate::read).transpose()?;
+    check_data(config).await?;
+    if let StateLocation::Directory(path) = &config.state {
+        check_writable(path)?;
+    }
+    check_writable(&config.local)?;
+    for file in token_files(config) {
+        if file.exists() {
+            TokenHash::read_or_create(file)?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks that files can be created in a directory, or in the one in which it would be created.
+fn check_writable(directory: &Path) -> Result<(), StartError> {
+    let path = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
+    let present = path.ancestors().find(|path| path.exists()).unwrap_or(&path);
+    let created = tempfile::tempfile_in(present);
+    created.map(drop).map_err(|source| StartError::Directory {
+        path: directory.to_owned(),
+        source,
+    })
+}
+
+/// Returns the token files that this configuration uses.
+fn token_files(config: &HostConfig) -> impl Iterator<Item = &PathBuf> {
+    let admin = config.admin_listen.map(|_| &config.admin_token_file);
+    let read = config.admin_listen.and(config.admin_read_token_file.as_ref());
+    [Some(&config.token_file), admin, read].into_iter().flatten()
+}
+
+/// Checks the state, local directory, data roots, certificate and token files of this configuration. Missing files
+/// and folders are not created, and the test object in the state is removed again.
 pub async fn probe_config(config: &HostConfig) -> Vec<ProbeResult> {
     let mut all = vec![ProbeResult {
         what: "state",
         outcome: in_time(state(config)).await,
     }];
-    for root in config.data.iter() {
+    all.push(ProbeResult {
+        what: "local",
+        outcome: local(&config.local),
+    });
+    for root in config.live.get().data.iter() {
         all.push(ProbeResult {
             what: "data",
             outcome: in_time(data(config, root.as_str())).await,
@@ -45,10 +90,10 @@ pub async fn probe_config(config: &HostConfig) -> Vec<ProbeResult> {
                 .and_then(|certificate| until(&certificate)),
         });
     }
-    all.push(ProbeResult {
+    all.extend(token_files(config).map(|file| ProbeResult {
         what: "token",
-        outcome: token(config),
-    });
+        outcome: token(file),
+    }));
     all
 }
 
@@ -63,6 +108,7 @@ async fn in_time(trying: impl Future<Output = Result<String, String>>) -> Result
 async fn state(config: &HostConfig) -> Result<String, String> {
     let shown = match &config.state {
         StateLocation::Directory(path) if !path.exists() => {
+            check_writable(path).map_err(|error| error.to_string())?;
             return Ok(format!(
                 "{} does not exist yet and will be created at the first start",
                 path.display()
@@ -71,14 +117,14 @@ async fn state(config: &HostConfig) -> Result<String, String> {
         StateLocation::Directory(path) => path.display().to_string(),
         StateLocation::Store(url) => url.clone(),
     };
-    let store = state_store(&config.state, &config.stores).map_err(|error| error.to_string())?;
+    let store = state_store(&config.state, &config.live.get().stores).map_err(|error| error.to_string())?;
     probe(&store).await.map_err(|error| error.to_string())?;
     Ok(format!("{shown} is writable and refuses to replace objects"))
 }
 
 async fn data(config: &HostConfig, root: &str) -> Result<String, String> {
     let told = |error: frostline_objects::ObjectError| error.to_string();
-    let store = config.stores.open(root, CONFIGURED).map_err(told)?;
+    let store = config.live.get().stores.open(root, CONFIGURED).map_err(told)?;
     let page = store.list(None, 1).await.map_err(told)?;
     let Some(object) = page.objects.first() else {
         return Ok(format!("{root} can be listed; it is empty"));
@@ -104,8 +150,16 @@ fn until(certificate: &Certificate) -> Result<String, String> {
     }
 }
 
-fn token(config: &HostConfig) -> Result<String, String> {
-    let file = &config.token_file;
+fn local(directory: &Path) -> Result<String, String> {
+    let shown = directory.display();
+    check_writable(directory).map_err(|error| error.to_string())?;
+    Ok(match directory.exists() {
+        true => format!("{shown} is writable"),
+        false => format!("{shown} does not exist yet and will be created at the first start"),
+    })
+}
+
+fn token(file: &Path) -> Result<String, String> {
     if !file.exists() {
         return Ok(format!(
             "{} does not exist yet and will be created at the first start",
@@ -113,5 +167,11 @@ fn token(config: &HostConfig) -> Result<String, String> {
         ));
     }
     TokenHash::read_or_create(file).map_err(|error| error.to_string())?;
+    if exposed_to_others(file) {
+        return Err(format!(
+            "other users can read {0}; run chmod o-rwx {0} and replace the token",
+            file.display()
+        ));
+    }
     Ok(format!("{} contains a valid token", file.display()))
 }

@@ -3,10 +3,12 @@
 use super::assembly::state_store;
 use super::error::StartError;
 use crate::accounting::copy_usage;
-use crate::audit::copy_audit;
-use crate::config::{StateLocation, Stores};
-use crate::state::{RestoreReport, RestoredTokens, StateReport, back_up, restore, verify};
+use crate::audit::{Audit, copy_audit};
+use crate::config::{StateLocation, Stores, system_name};
+use crate::state::{RestoreReport, RestoredTokens, StateError, StateReport, back_up, restore, verify};
+use crate::unique::unique_id;
 use frostline_objects::Store;
+use rustix::process::getuid;
 use std::sync::Arc;
 
 /// Copies a state to an empty location or over an earlier backup of it. Hosts can continue to use the state.
@@ -34,7 +36,8 @@ pub async fn verify_state(state: &StateLocation, stores: &Stores) -> Result<Stat
     Ok(verify(&existing(state, stores)?).await?)
 }
 
-/// Replaces a state by a backup. Running hosts reload the state within a minute.
+/// Replaces a state by a backup, and records this in the audit log. Running hosts reload the state within a
+/// minute.
 ///
 /// If `tokens` is `None`, the tokens of the existing state are used instead of those in the backup, so
 /// revoked tokens stay revoked.
@@ -52,6 +55,11 @@ pub async fn restore_state(
     let report = restore(&backup, &state, tokens).await?;
     copy_usage(&backup, &state).await?;
     copy_audit(&backup, &state).await?;
+    let run = unique_id().map_err(StateError::from)?;
+    let who = format!("admin uid {}", getuid().as_raw());
+    let detail = format!("from {}, as of change {}", backup.root(), report.state.change);
+    let audit = Audit::new(state, run, system_name());
+    audit.admin(&who, "state restored", "", detail).await;
     Ok(report)
 }
 

@@ -1,16 +1,17 @@
 //! Background tasks of a running host.
 
+use crate::config::{DataRoots, StateLocation};
 use crate::guest_logs::{GuestLogs, since_1970};
 use crate::roots::OpenRoot;
 use crate::service::Service;
 use crate::state::Partials;
-use crate::tenants::CONFIGURED;
 use crate::tls::Certificate;
 use crate::token::TokenFile;
 use futures::future::join_all;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
@@ -18,11 +19,18 @@ use tokio_util::sync::CancellationToken;
 /// if the host is idle, and the requests to Amazon S3 cost 11 cents per day and root.
 const PROBE: Duration = Duration::from_secs(4);
 
+/// Maximum number of data roots probed in a round, as many as stores stay open. A host with more roots probes
+/// them in turns.
+const PROBES: usize = 64;
+
 /// Interval for removing interrupted uploads. This is also done at every upload.
 const SWEEP: Duration = Duration::from_secs(3600);
 
 /// Interval for reloading certificates and token files. A replaced file is used within this time.
 const REFRESH: Duration = Duration::from_secs(5);
+
+/// Interval at which the free disk space is measured. A full disk fills within minutes.
+const DISKS: Duration = Duration::from_secs(15);
 
 /// Interval of checks for removed objects. When a tenant is removed, all hosts delete the local files within
 /// this time.
@@ -73,24 +81,69 @@ pub(super) async fn refresh(refreshed: Refreshed, stop: CancellationToken) {
     }
 }
 
-/// Periodically probes the configured data roots and all other open roots, until `stop` is cancelled.
+/// Returns the data roots that tenants may read now.
+fn granted_roots(service: &Service) -> BTreeSet<OpenRoot> {
+    let mut granted = BTreeSet::new();
+    for (name, record) in service.tenants.all() {
+        if let Ok(data) = DataRoots::new(&record.data)
+            && !record.disabled
+        {
+            let health = &service.operations.roots;
+            granted.extend(data.iter().map(|root| health.root_for(root, &name)));
+        }
+    }
+    granted
+}
+
+/// Periodically probes the data roots of the tenants until `stop` is cancelled.
 pub(super) async fn probe_roots(service: Arc<Service>, stop: CancellationToken) {
     let (library, health) = (&service.library, &service.operations.roots);
     let mut rounds = interval(PROBE);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let probing = async {
+        let mut last: Option<OpenRoot> = None;
         loop {
             rounds.tick().await;
-            let configured = service.config.data.iter();
-            let configured = configured.map(|root| health.root_for(root, CONFIGURED));
-            let roots: BTreeSet<OpenRoot> = configured.chain(library.open_roots()).collect();
+            let roots = granted_roots(&service);
             health.retain(&roots);
+            let behind = roots
+                .iter()
+                .filter(|root| last.as_ref().is_some_and(|last| *root > last));
+            let due: Vec<&OpenRoot> = behind.chain(&roots).take(PROBES.min(roots.len())).collect();
             let probe =
                 async |root: &OpenRoot| health.record_probe(&root.to_string(), library.probe(root).await);
-            join_all(roots.iter().map(probe)).await;
+            join_all(due.iter().map(|root| probe(root))).await;
+            last = due.last().map(|root| (*root).clone());
         }
     };
     stop.run_until_cancelled(probing).await;
+}
+
+/// Periodically measures the free disk space of the host's folders until `stop` is cancelled.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "internal work, one thread even if a file system hangs"
+)]
+pub(super) async fn measure_disks(service: Arc<Service>, stop: CancellationToken) {
+    let config = &service.config;
+    let mut folders = vec![("local", config.local.clone())];
+    if let StateLocation::Directory(path) = &config.state {
+        folders.push(("state", path.clone()));
+    }
+    let measuring = async {
+        loop {
+            for (name, path) in folders.clone() {
+                let measured = spawn_blocking(move || rustix::fs::statvfs(&path)).await;
+                if let Ok(Ok(disk)) = measured {
+                    let bytes =
+                        [disk.f_bavail, disk.f_blocks].map(|blocks| blocks.saturating_mul(disk.f_frsize));
+                    service.operations.metrics.set_disk(name, bytes);
+                }
+            }
+            tokio::time::sleep(DISKS).await;
+        }
+    };
+    stop.run_until_cancelled(measuring).await;
 }
 
 /// Periodically removes interrupted uploads and old log lines until `stop` is cancelled.

@@ -68,8 +68,9 @@ pub(crate) async fn serve(
     stop: CancellationToken,
     connections: TaskTracker,
 ) {
+    let refused = service.operations.metrics.connections_refused.clone();
     let gate = Arc::new(Gate {
-        permits: Permits::new(port.connections),
+        permits: Permits::new(port.connections, refused.clone()),
         router: port.router,
         tls: port.tls,
         service,
@@ -93,6 +94,8 @@ pub(crate) async fn serve(
                 gate.admit_from_proxy(stream, address, &tracker).await;
                 drop(waiting);
             });
+        } else {
+            refused.inc();
         }
     }
 }
@@ -110,7 +113,6 @@ impl Gate {
     /// Serves a connection if a permit is available, and closes it otherwise.
     fn admit(&self, stream: TcpStream, address: IpAddr, connections: &TaskTracker) {
         let Some(permit) = self.permits.acquire(address) else {
-            self.service.operations.metrics.connections_refused.inc();
             tracing::debug!(%address, "refused the connection: too many connections from this network");
             return;
         };

@@ -66,7 +66,7 @@ pub(super) async fn authorize(
         }
         Err(denied) => {
             peer.permit.clear_tenant();
-            throttle(&service, peer.address)?;
+            throttle(&service, peer.address, "tenants")?;
             Err(denied.into())
         }
     }
@@ -85,12 +85,13 @@ impl FromRequestParts<Arc<Service>> for Caller {
     }
 }
 
-/// Counts an invalid token from an address.
+/// Counts an invalid token from an address at `port`, which is `tenants` or `admins`.
 ///
 /// # Errors
 ///
 /// Returns [`Refusal::Busy`] if the network of the address must wait after earlier invalid tokens.
-pub(super) fn throttle(service: &Service, from: IpAddr) -> Result<(), Refusal> {
+pub(super) fn throttle(service: &Service, from: IpAddr, port: &'static str) -> Result<(), Refusal> {
+    service.operations.metrics.count_invalid_token(port);
     let (now, throttle, from) = (
         Instant::now(),
         &service.throttle,

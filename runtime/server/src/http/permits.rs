@@ -8,6 +8,7 @@
 
 use super::network::Network;
 use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Permits of one port.
 pub(super) struct Permits {
     limit: usize,
+    /// Counts refused connections and revoked permits.
+    refused: Counter,
     state: Mutex<ConnectionTable>,
 }
 
@@ -48,10 +51,11 @@ pub(super) struct Permit {
 }
 
 impl Permits {
-    /// Creates `limit` permits, with a minimum of four.
-    pub(super) fn new(limit: usize) -> Arc<Self> {
+    /// Creates `limit` permits, with a minimum of four. `refused` counts the connections without one.
+    pub(super) fn new(limit: usize, refused: Counter) -> Arc<Self> {
         Arc::new(Self {
             limit: limit.max(4),
+            refused,
             state: Mutex::default(),
         })
     }
@@ -64,6 +68,8 @@ impl Permits {
         let now = Instant::now();
         let mut state = self.state.lock();
         while let Some(scope) = self.full_scope(&state, network) {
+            // Either this connection or another one is refused.
+            self.refused.inc();
             let id = state.oldest_stranger(scope, now, self.limit)?;
             if let Some(taken) = state.connected.remove(&id) {
                 taken.revoke.cancel();
@@ -247,7 +253,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn strangers_from_anywhere_leave_half_to_tenants_and_a_newcomer_finds_room() {
-        let permits = Permits::new(8);
+        let permits = Permits::new(8, Counter::default());
         let mut many = Vec::new();
         for last in 0..100 {
             many.push(connect(&permits, &format!("10.{last}.0.1")));
@@ -278,17 +284,19 @@ mod tests {
 
     #[test]
     fn a_crowding_network_loses_permits_before_older_strangers() {
-        let permits = Permits::new(8);
+        let permits = Permits::new(8, Counter::default());
         let quiet = connect(&permits, "198.51.100.1");
         let beside = connect(&permits, "192.0.2.2");
         let crowd: Vec<Permit> = (0..50).map(|_| connect(&permits, HERE)).collect();
         assert!(!is_revoked(&quiet) && !is_revoked(&beside));
         assert!(is_revoked(&crowd[0]) && !is_revoked(&crowd[49]));
+        let revoked = crowd.iter().filter(|permit| is_revoked(permit)).count();
+        assert_eq!(permits.refused.get(), revoked as u64);
     }
 
     #[test]
     fn limits_of_customers_and_sites_include_tenants() {
-        let permits = Permits::new(8);
+        let permits = Permits::new(8, Counter::default());
         let tenant = |address: &str, name: &str| {
             let permit = connect(&permits, address);
             permit.assign_tenant(name);
@@ -312,7 +320,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_new_stranger_is_protected_unless_its_network_crowds() {
-        let permits = Permits::new(8);
+        let permits = Permits::new(8, Counter::default());
         let slow = connect(&permits, "198.51.100.1");
         let many: Vec<_> = (0..50)
             .map(|last| permits.acquire(format!("10.{last}.0.1").parse().unwrap()))
@@ -331,7 +339,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_tenant_leaves_others_at_its_address_room() {
-        let permits = Permits::new(16);
+        let permits = Permits::new(16, Counter::default());
         let known = |tenant: &str| {
             let permit = connect(&permits, HERE);
             permit.assign_tenant(tenant);
@@ -346,7 +354,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_tenant_has_three_eighths_of_all_and_a_bad_token_makes_a_stranger() {
-        let permits = Permits::new(8);
+        let permits = Permits::new(8, Counter::default());
         let mut many = Vec::new();
         for last in 0..5 {
             many.push(connect(&permits, &format!("10.0.{last}.1")));

@@ -238,6 +238,7 @@ pub(super) async fn load(caller: Caller) -> Result<Answer, Refusal> {
         stages: stages(&caller),
         memory: Some(memory),
         device_memory: caller.machine().device_memory(),
+        token_seconds: caller.token_seconds(),
     };
     Answer::json(&load, answer_memory)
 }

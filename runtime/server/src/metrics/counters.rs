@@ -1,4 +1,6 @@
-use super::labels::{ExtractionLabels, Outcome, RequestLabels, SampleLabels, SplitKind};
+use super::labels::{
+    ExtractionLabels, FolderLabels, Outcome, PortLabels, RequestLabels, SampleLabels, SplitKind,
+};
 use super::meter::RateMeter;
 use super::queues::QueueWaits;
 use super::stores::StoreErrors;
@@ -16,6 +18,8 @@ use std::time::Duration;
 #[derive(Default)]
 pub(crate) struct Metrics {
     pub(crate) requests: Family<RequestLabels, Counter>,
+    /// 1 if the last reload of the configuration failed.
+    pub(crate) reload_failed: Gauge,
     /// Requests with status 429.
     pub(crate) busy_answers: Counter,
     extractions: Family<ExtractionLabels, Counter>,
@@ -25,6 +29,10 @@ pub(crate) struct Metrics {
     answer_bytes: Counter,
     pub(crate) upload_bytes: Counter,
     pub(crate) connections: Gauge,
+    /// Requests refused because of their token.
+    invalid_tokens: Family<PortLabels, Counter>,
+    /// Free bytes and size of the file systems of the host's folders.
+    disks: [Family<FolderLabels, Gauge>; 2],
     pub(crate) connections_refused: Counter,
     /// Connections closed because the client read an answer too slowly.
     pub(crate) slow_readers: Counter,
@@ -90,6 +98,19 @@ impl Metrics {
         self.meter.count(good + bad);
     }
 
+    /// Counts a request with an invalid token at `port`, which is `tenants` or `admins`.
+    pub(crate) fn count_invalid_token(&self, port: &'static str) {
+        self.invalid_tokens.get_or_create(&PortLabels { port }).inc();
+    }
+
+    /// Records the free bytes and the size of the file system of `folder`, which is `local` or `state`.
+    pub(crate) fn set_disk(&self, folder: &'static str, bytes: [u64; 2]) {
+        for (family, bytes) in self.disks.iter().zip(bytes) {
+            let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+            family.get_or_create(&FolderLabels { folder }).set(bytes);
+        }
+    }
+
     /// Returns the counters for bytes that are read for a tenant.
     pub(crate) fn read_bytes_of(&self, tenant: &str) -> [Counter; 2] {
         [self.read_bytes.clone(), self.tenants.read_bytes_of(tenant)]
@@ -128,6 +149,11 @@ impl Metrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register("requests", "Requests answered", self.requests.clone());
         registry.register("busy_answers", "Requests answered 429", self.busy_answers.clone());
+        registry.register(
+            "config_reload_failed",
+            "1 if the last reload of the configuration failed, otherwise 0",
+            self.reload_failed.clone(),
+        );
         self.queue_waits.register(registry);
         registry.register(
             "extractions",
@@ -179,11 +205,27 @@ impl Metrics {
     }
 
     fn register_connections(&self, registry: &mut Registry) {
+        // A query can compute a rate for the first failure if the series exist before.
+        for port in ["tenants", "admins"] {
+            drop(self.invalid_tokens.get_or_create(&PortLabels { port }));
+        }
+        registry.register(
+            "invalid_tokens",
+            "Requests refused because of an unknown, expired or disabled token",
+            self.invalid_tokens.clone(),
+        );
+        let [free, size] = &self.disks;
+        for (name, help, gauge) in [
+            ("disk_free", "Free space on the file system of a folder", free),
+            ("disk_size", "Size of the file system of a folder", size),
+        ] {
+            registry.register_with_unit(name, help, Unit::Bytes, gauge.clone());
+        }
         registry.register("connections", "Open connections", self.connections.clone());
         let counters = [
             (
                 "connections_refused",
-                "Connections refused at the connection limit of their network",
+                "Connections refused, or closed for newer ones, at a limit of connections",
                 &self.connections_refused,
             ),
             (

@@ -37,6 +37,8 @@ pub(crate) struct HostSnapshot {
     pub(crate) revocations: usize,
     /// Availability of each probed data root.
     pub(crate) roots_up: Vec<(String, bool)>,
+    /// Expiry of the last token of each tenant in Unix seconds.
+    pub(crate) token_expiry: Vec<(String, u64)>,
     /// Expiry of the certificate in Unix seconds.
     pub(crate) certificate_expiry: Option<i64>,
 }
@@ -253,6 +255,7 @@ impl<F: Fn() -> HostSnapshot + Send + Sync + 'static> Collector for TenantCollec
             lanes,
             memory,
             roots_up,
+            token_expiry,
             ..
         } = (self.0)();
         let help = "1 if the store of the data root answers, otherwise 0";
@@ -261,8 +264,15 @@ impl<F: Fn() -> HostSnapshot + Send + Sync + 'static> Collector for TenantCollec
             let label = [("root", root.as_str())];
             ConstGauge::new(u64::from(*up)).encode(family.encode_family(&label)?)?;
         }
-        let help = "Lane time used, by recently active tenant";
         let seconds = Some(&Unit::Seconds);
+        let help = "Expiry of the tenant's last token in Unix seconds";
+        let name = "tenant_token_expiry_timestamp";
+        let mut family = encoder.encode_descriptor(name, help, seconds, MetricType::Gauge)?;
+        for (tenant, expires_at) in &token_expiry {
+            let label = [("tenant", tenant.as_str())];
+            ConstGauge::new(*expires_at).encode(family.encode_family(&label)?)?;
+        }
+        let help = "Lane time used, by recently active tenant";
         let mut family = encoder.encode_descriptor("tenant_device", help, seconds, MetricType::Counter)?;
         for (name, time) in &lanes.device_time {
             let label = [("tenant", name.as_str())];
@@ -366,6 +376,9 @@ mod tests {
             "process_open_fds ",
             "process_max_fds ",
             "frostline_lane_crashes_total 3",
+            "frostline_invalid_tokens_total{port=\"admins\"} 0",
+            "frostline_disk_free_bytes{folder=\"local\"} 3221225472",
+            "frostline_disk_size_bytes{folder=\"local\"} 8589934592",
             "frostline_lane_busy_seconds_total 1.0",
             "frostline_memory_budget_bytes 100",
             "frostline_device_memory_budget_bytes 70",

@@ -52,13 +52,28 @@ impl From<&Split> for SplitKind {
 pub(crate) enum Outcome {
     Done,
     Refused,
+    /// The host failed.
     Failed,
+    /// The guest failed, or exceeded a limit of the tenant.
+    GuestFailed,
     Deadline,
     /// The client disconnected, or did not read the answer in time.
     ClientGone,
     HostStopped,
     /// Access was revoked, the guest was disabled, or the operator cancelled the job.
     Dismissed,
+}
+
+/// Port that received a token: `tenants` or `admins`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct PortLabels {
+    pub(crate) port: &'static str,
+}
+
+/// Folder of the host: `local` or `state`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct FolderLabels {
+    pub(crate) folder: &'static str,
 }
 
 /// Labels of a store failure.

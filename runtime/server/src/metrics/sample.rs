@@ -43,6 +43,7 @@ pub(super) fn exposition() -> Exposition {
     metrics.tenants.count_busy("acme");
     metrics.store_errors.count("s3://photos", Fault::Busy);
     metrics.busy_answers.inc();
+    metrics.set_disk("local", [3 << 30, 8 << 30]);
     metrics.read_seconds.observe(Duration::from_millis(10));
     for read in metrics.read_bytes_of("acme") {
         read.inc_by(2000);
@@ -84,6 +85,7 @@ fn snapshot() -> HostSnapshot {
         },
         decode_threads: 2,
         roots_up: vec![("s3://photos".to_owned(), true)],
+        token_expiry: vec![("acme".to_owned(), 1_800_000_000)],
         state_age: Duration::from_millis(750),
         clock_skew: Some(-90),
         revocations: 2,

@@ -34,6 +34,14 @@ impl StoreErrors {
         self.by_root.get_or_create(&RootLabels { root, fault }).inc();
     }
 
+    /// Removes the series of a data root that no tenant has any more.
+    pub(crate) fn forget(&self, root: &str) {
+        for fault in Fault::ALL.map(Fault::as_str) {
+            let root = root.to_owned();
+            self.by_root.remove(&RootLabels { root, fault });
+        }
+    }
+
     #[cfg(test)]
     pub(crate) fn failures(&self, root: &str, fault: Fault) -> u64 {
         let (root, fault) = (root.to_owned(), fault.as_str());

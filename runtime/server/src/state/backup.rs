@@ -22,7 +22,7 @@ use tokio::task::spawn_blocking;
 
 /// Number of changes per epoch. A restored state continues at the next multiple, which is higher than any
 /// change a host of the previous state can create.
-const EPOCH: u64 = 1_000_000_000;
+pub(super) const EPOCH: u64 = 1_000_000_000;
 
 /// Attempts to copy a state if versions are replaced during the copy.
 const TRIES: usize = 4;

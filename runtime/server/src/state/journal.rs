@@ -3,6 +3,7 @@
 //! Changes of other hosts are read and applied in the order of the log. This host appends a change only after
 //! applying all previous changes.
 
+use super::backup::EPOCH;
 use super::error::StateError;
 use super::log::{Change, Log, Position};
 use super::record::FORMAT;
@@ -322,6 +323,11 @@ impl Journal {
                     self.fill(documents).await?;
                     self.snapshot.store(newest.number, Ordering::Relaxed);
                     self.tail.lock().restart(newest.number);
+                    let is_loaded = !position.mark.is_empty();
+                    if is_loaded && newest.number / EPOCH != position.number / EPOCH {
+                        let change = newest.number;
+                        tracing::warn!(change, "the host's state was restored from a backup; reloading");
+                    }
                     *position = newest;
                     return Ok(());
                 }

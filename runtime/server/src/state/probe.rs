@@ -8,6 +8,9 @@ use crate::unique::unique_id;
 use bytes::Bytes;
 use frostline_objects::{ObjectError, Store};
 
+/// Content of the object. An empty one could be written to a store that is full.
+const CONTENT: Bytes = Bytes::from_static(b"first");
+
 /// Creates an object twice.
 ///
 /// # Errors
@@ -25,7 +28,7 @@ pub(crate) async fn probe(store: &Store) -> Result<(), StateError> {
 }
 
 async fn create_twice(store: &Store, key: &str) -> Result<(), StateError> {
-    match store.put_new(key, Bytes::from_static(b"first")).await {
+    match store.put_new(key, CONTENT).await {
         Ok(()) => {}
         // The store's client retried the request because a response was lost.
         Err(error) if error.is_already_there() => {}
@@ -47,7 +50,7 @@ async fn create_twice(store: &Store, key: &str) -> Result<(), StateError> {
 /// Determines the reason for a failed create. If the same object can be written without the condition, the
 /// store does not support conditional creates.
 async fn unconditional(store: &Store, key: &str, error: ObjectError) -> StateError {
-    match (store.put(key, Bytes::new()).await, &error) {
+    match (store.put(key, CONTENT).await, &error) {
         (Ok(()), ObjectError::Store { reason, .. } | ObjectError::Unsupported { reason, .. }) => {
             StateError::CreatesNothing {
                 root: store.root().to_owned(),

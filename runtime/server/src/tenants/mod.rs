@@ -15,7 +15,7 @@ pub(crate) use revocations::{Revocation, Revocations};
 pub(crate) use throttle::{ThrottleReport, TokenThrottle};
 pub(crate) use token::{IssuedToken, PresentedToken, StoredToken};
 
-use crate::config::{DataRoots, HostConfig, upload_units};
+use crate::config::{DataRoots, HostConfig, LiveSettings, upload_units};
 use crate::guest_logs::Owner;
 use crate::refusal::Refusal;
 use crate::sampler::LogRateLimit;
@@ -111,16 +111,25 @@ enum AdmittedToken {
     Added(String),
 }
 
+/// An added tenant, and the record and settings from which it was built.
+#[derive(Clone)]
+struct ReadyTenant {
+    record: Arc<TenantRecord>,
+    settings: Arc<LiveSettings>,
+    tenant: Arc<Tenant>,
+}
+
 /// All tenants of this host.
 pub(crate) struct Tenants {
-    configured: Arc<Tenant>,
+    /// The configured tenant, built from these settings.
+    configured: parking_lot::Mutex<(Arc<LiveSettings>, Arc<Tenant>)>,
     token: Arc<TokenFile>,
     /// Records of the added tenants. The record of [`CONFIGURED`] holds revoked file tokens and whether the
     /// tenant is disabled.
     pub(crate) records: Documents<TenantRecord>,
     /// Revocations that the state may not contain yet.
     pub(crate) revocations: Arc<Revocations>,
-    ready: Cache<String, (Arc<TenantRecord>, Arc<Tenant>)>,
+    ready: Cache<String, ReadyTenant>,
     lanes: Arc<Lanes>,
     config: HostConfig,
 }
@@ -135,15 +144,10 @@ impl Tenants {
         revocations: Arc<Revocations>,
         lanes: Arc<Lanes>,
     ) -> Self {
-        let allowed = TenantQuota::for_configured(config);
-        let room = config.limits.upload_bytes;
-        let owner = Owner {
-            tenant: CONFIGURED.to_owned(),
-            created_at: 0,
-        };
-        let configured = Tenant::new(owner, config.data.clone(), allowed, room, &lanes);
+        let settings = config.live.get();
+        let configured = configured_tenant(config, &settings, &lanes);
         Self {
-            configured: Arc::new(configured),
+            configured: (settings, configured).into(),
             token,
             records,
             revocations,
@@ -161,7 +165,7 @@ impl Tenants {
         if let Some(admitted) = self.token.admit(token) {
             self.check_configured(&admitted)?;
             return Ok(Pass {
-                tenant: Arc::clone(&self.configured),
+                tenant: self.configured(),
                 token: AdmittedToken::Configured(admitted),
             });
         }
@@ -192,6 +196,15 @@ impl Tenants {
                 self.check_pending(&pass.tenant.name, id)
             }
         }
+    }
+
+    /// Returns when the token of an authenticated tenant expires, in seconds since 1970, or `None` if it does not.
+    pub(crate) fn expires_at(&self, pass: &Pass) -> Option<u64> {
+        let AdmittedToken::Added(id) = &pass.token else {
+            return None;
+        };
+        let record = self.records.get(&pass.tenant.name)?;
+        record.tokens.iter().find(|token| token.id == *id)?.expires_at
     }
 
     /// Checks that the token in this host's file was not revoked, and that the configured tenant is enabled.
@@ -245,6 +258,28 @@ impl Tenants {
         self.records.update(tenant, revoke).await.map(drop)
     }
 
+    /// Returns the configured tenant according to the current settings.
+    fn configured(&self) -> Arc<Tenant> {
+        let current = self.config.live.get();
+        let mut configured = self.configured.lock();
+        let (settings, tenant) = &mut *configured;
+        if !Arc::ptr_eq(settings, &current) {
+            *tenant = configured_tenant(&self.config, &current, &self.lanes);
+            *settings = current;
+        }
+        Arc::clone(tenant)
+    }
+
+    /// Returns all tenants with their records, the configured one first.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (String, Arc<TenantRecord>)> + use<> {
+        let configured = self.record(CONFIGURED);
+        let configured = configured.map(|record| (CONFIGURED.to_owned(), record));
+        let added = self.records.list("").into_iter();
+        configured
+            .into_iter()
+            .chain(added.filter(|(name, _)| name != CONFIGURED))
+    }
+
     /// Returns the record of a tenant. That of the configured tenant is built from the host's configuration
     /// and token file.
     pub(crate) fn record(&self, name: &str) -> Option<Arc<TenantRecord>> {
@@ -260,6 +295,8 @@ impl Tenants {
             disabled: record.is_some_and(|record| record.disabled),
             data: self
                 .config
+                .live
+                .get()
                 .data
                 .iter()
                 .map(|root| root.as_str().to_owned())
@@ -272,25 +309,32 @@ impl Tenants {
     /// Returns the quota of a tenant, or `None` if the tenant does not exist.
     pub(crate) fn quota(&self, name: &str) -> Option<TenantQuota> {
         if name == CONFIGURED {
-            return Some(self.configured.quota.clone());
+            return Some(self.configured().quota.clone());
         }
         let record = self.records.get(name)?;
-        Some(TenantQuota::for_added(&record.quota.values, &self.config))
+        let defaults = &self.config.live.get().quota;
+        Some(TenantQuota::for_added(
+            &record.quota.values,
+            &self.config,
+            defaults,
+        ))
     }
 
-    /// Returns the cached [`Tenant`] of a record, or builds it if the record has changed.
+    /// Returns the cached [`Tenant`] of a record, or builds it if the record or the settings have changed.
     fn tenant_for(&self, name: &str, record: Arc<TenantRecord>) -> Arc<Tenant> {
-        if let Some((known, tenant)) = self.ready.get(name)
-            && Arc::ptr_eq(&known, &record)
+        let settings = self.config.live.get();
+        if let Some(ready) = self.ready.get(name)
+            && Arc::ptr_eq(&ready.record, &record)
+            && Arc::ptr_eq(&ready.settings, &settings)
         {
-            return tenant;
+            return ready.tenant;
         }
         // Roots are validated when granted. If a root is now invalid, do not let the tenant read anything.
         let data = DataRoots::new(&record.data).unwrap_or_else(|error| {
             tracing::error!(tenant = name, %error, "invalid data roots in the record of the tenant, which can read nothing until an admin sets them again");
             DataRoots::none()
         });
-        let allowed = TenantQuota::for_added(&record.quota.values, &self.config);
+        let allowed = TenantQuota::for_added(&record.quota.values, &self.config, &settings.quota);
         let room = self.config.limits.tenant_upload_bytes();
         let owner = Owner {
             tenant: name.to_owned(),
@@ -298,7 +342,24 @@ impl Tenants {
         };
         let tenant = Tenant::new(owner, data, allowed, room, &self.lanes);
         let tenant = Arc::new(tenant);
-        self.ready.insert(name.to_owned(), (record, Arc::clone(&tenant)));
+        let ready = ReadyTenant {
+            record,
+            settings,
+            tenant: Arc::clone(&tenant),
+        };
+        self.ready.insert(name.to_owned(), ready);
         tenant
     }
+}
+
+/// Builds the configured tenant.
+fn configured_tenant(config: &HostConfig, settings: &LiveSettings, lanes: &Lanes) -> Arc<Tenant> {
+    let owner = Owner {
+        tenant: CONFIGURED.to_owned(),
+        created_at: 0,
+    };
+    let quota = TenantQuota::for_configured(config, &settings.quota);
+    let data = settings.data.clone();
+    let room = config.limits.upload_bytes;
+    Arc::new(Tenant::new(owner, data, quota, room, lanes))
 }

@@ -24,25 +24,27 @@ pub(crate) struct TenantQuota {
 impl TenantQuota {
     /// Returns the quota of an added tenant. The default is half of the host's permits and a quarter of the
     /// queue, so two busy tenants always leave room for each other.
-    pub(crate) fn for_added(own: &Quota, config: &HostConfig) -> Self {
+    ///
+    /// `defaults` are the values of `[quota]`.
+    pub(crate) fn for_added(own: &Quota, config: &HostConfig, defaults: &Quota) -> Self {
         let permits = [
             (QuotaKey::Running, config.running.div_ceil(2)),
             (QuotaKey::Queued, config.queued.div_ceil(4)),
         ];
-        Self::new(own, config, permits)
+        Self::new(own, config, permits, defaults)
     }
 
     /// Returns the quota of the configured tenant: all of the host's permits, because on most hosts it is the
     /// only tenant.
-    pub(crate) fn for_configured(config: &HostConfig) -> Self {
+    pub(crate) fn for_configured(config: &HostConfig, defaults: &Quota) -> Self {
         let permits = [
             (QuotaKey::Running, config.running),
             (QuotaKey::Queued, config.queued),
         ];
-        Self::new(&Quota::new(), config, permits)
+        Self::new(&Quota::new(), config, permits, defaults)
     }
 
-    fn new(own: &Quota, config: &HostConfig, permits: [(QuotaKey, usize); 2]) -> Self {
+    fn new(own: &Quota, config: &HostConfig, permits: [(QuotaKey, usize); 2], of_host: &Quota) -> Self {
         let limits = frostline_sandbox::Limits::default();
         let mut defaults = Quota::from(permits.map(|(key, value)| (key, value as u64)));
         defaults.extend([
@@ -61,7 +63,7 @@ impl TenantQuota {
             (QuotaKey::ReadBytesPerDay, UNLIMITED),
         ]);
         // Values in `[quota]` of the configuration apply to every tenant without its own value.
-        defaults.extend(&config.quota);
+        defaults.extend(of_host);
         Self {
             overrides: own.clone(),
             defaults,
@@ -132,7 +134,7 @@ mod tests {
         let text = "[extractions]\nrunning = 4\n[quota]\nqueued = 7\nuploads = 2";
         let config = HostConfig::from_toml(text).unwrap();
         let own = Quota::from([(QuotaKey::Uploads, 9)]);
-        let allowed = TenantQuota::for_added(&own, &config);
+        let allowed = TenantQuota::for_added(&own, &config, &config.live.get().quota);
         assert_eq!(allowed.get(QuotaKey::Running), 2, "half of the permits");
         assert_eq!(
             (allowed.get(QuotaKey::Queued), allowed.get(QuotaKey::Uploads)),
@@ -144,13 +146,16 @@ mod tests {
             .find(|info| info.key == QuotaKey::Uploads)
             .unwrap();
         assert_eq!((uploads.value, uploads.default, uploads.own), (9, 2, true));
-        assert_eq!(TenantQuota::for_configured(&config).get(QuotaKey::Running), 4);
+        assert_eq!(
+            TenantQuota::for_configured(&config, &config.live.get().quota).get(QuotaKey::Running),
+            4
+        );
     }
 
     #[test]
     fn every_key_has_a_default() {
         let config = HostConfig::from_toml("").unwrap();
-        let allowed = TenantQuota::for_added(&Quota::new(), &config);
+        let allowed = TenantQuota::for_added(&Quota::new(), &config, &Quota::new());
         assert!(
             allowed.info(|_| None).iter().all(|info| info.value > 0),
             "{allowed:?}"

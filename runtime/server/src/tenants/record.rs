@@ -106,6 +106,16 @@ impl TenantRecord {
         newest.expires_at.map(|at| at.saturating_sub(newest.created_at))
     }
 
+    /// Returns when the last token expires, in seconds since 1970. Returns `None` if a token does not expire, or
+    /// if the tenant cannot use any token.
+    pub(crate) fn expires_at(&self) -> Option<u64> {
+        if self.disabled {
+            return None;
+        }
+        let all: Option<Vec<u64>> = self.tokens.iter().map(|token| token.expires_at).collect();
+        all?.into_iter().max()
+    }
+
     /// Checks a presented token. Only a caller with the right secret learns that the token has expired or
     /// that the tenant is disabled.
     ///
@@ -202,6 +212,19 @@ mod tests {
         assert_eq!(record.check_valid(&id, 4), Err(Denied::Disabled));
         assert!(record.revoke(&id));
         assert_eq!(record.check_valid(&id, 4), Err(Denied::Unknown));
+    }
+
+    #[test]
+    fn a_tenant_ends_with_its_last_token() {
+        let token = |expires_at| IssuedToken::issue("a", 0, expires_at).unwrap().stored;
+        let mut record = TenantRecord::new(Vec::new(), token(Some(5)));
+        record.rotate(token(Some(9)), None, 0);
+        assert_eq!(record.expires_at(), Some(9));
+        record.disabled = true;
+        assert_eq!(record.expires_at(), None);
+        record.disabled = false;
+        record.rotate(token(None), None, 0);
+        assert_eq!(record.expires_at(), None);
     }
 
     #[test]

@@ -27,6 +27,7 @@ mod memory;
 mod metrics;
 mod neighbors;
 mod profiles;
+mod reloading;
 mod resuming;
 mod roots;
 mod support;

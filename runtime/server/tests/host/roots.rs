@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
 
-const ROOT: &str = "s3://photos/set";
+pub(crate) const ROOT: &str = "s3://photos/set";
 
 /// Configures the host to read the bucket with credentials in a file.
-fn with_bucket(bucket: &Bucket, folder: &Path) -> impl FnOnce(&mut HostSettings) + use<> {
+pub(crate) fn with_bucket(bucket: &Bucket, folder: &Path) -> impl FnOnce(&mut HostSettings) + use<> {
     let keys = folder.join("keys");
     std::fs::write(
         &keys,
@@ -45,7 +45,7 @@ async fn ready(client: &crate::client::Client) -> String {
 }
 
 /// Waits until the operator's metrics contain the line.
-async fn shown(test: &TestHost, line: &str) -> String {
+pub(crate) async fn shown(test: &TestHost, line: &str) -> String {
     let operator = operator(test);
     let shown = async {
         loop {

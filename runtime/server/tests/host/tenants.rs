@@ -1,9 +1,11 @@
 //! Changes to tenants by an admin, including the configured tenant.
 
 use crate::support::TestHost;
+use frostline_server::{StateLocation, Stores, back_up_state, restore_state};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use std::path::Path;
+use std::time::Duration;
 
 const DEFAULT: &str = "/v1/tenants/default";
 
@@ -140,4 +142,53 @@ async fn a_removed_tenant_leaves_no_compiled_guest() {
     assert_eq!(compiled(), 2);
     test.admin(Method::DELETE, "/v1/tenants/acme", &Value::Null).await;
     assert_eq!(compiled(), 1, "other tenants are not affected");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_is_never_valid_and_a_tenant_that_never_runs_are_refused() {
+    let test = TestHost::start().await;
+    let refused = async |method, path: &str, body| {
+        let (status, bytes) = test.ask_admin(method, path, &body).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+        String::from_utf8(bytes.to_vec()).unwrap()
+    };
+    let add = json!({"name": "acme", "data": [], "token_seconds": 0});
+    let told = refused(Method::POST, "/v1/tenants", add).await;
+    assert!(told.contains("never be valid"), "{told}");
+    test.add_tenant("acme").await;
+    let told = refused(
+        Method::POST,
+        "/v1/tenants/acme/tokens",
+        json!({"token_seconds": 0}),
+    )
+    .await;
+    assert!(told.contains("never be valid"), "{told}");
+    let told = refused(Method::PATCH, "/v1/tenants/acme/quota", json!({"running": 0})).await;
+    assert!(told.contains("1 or more") && told.contains("disable"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_is_recorded_in_the_audit() {
+    let mut test = TestHost::start().await;
+    let backup = StateLocation::Directory(test.folder.path().join("backup"));
+    let state = StateLocation::Directory(test.folder.path().join("state"));
+    let stores = Stores::default();
+    back_up_state(&state, &backup, &stores).await.unwrap();
+    test.host.take().unwrap().shutdown(Duration::ZERO).await;
+    restore_state(&backup, &state, None, &stores).await.unwrap();
+    let TestHost { folder, .. } = test;
+    let test = TestHost::start_in(folder, |_| ()).await;
+    let audit = test
+        .admin(Method::GET, "/v1/audit", &serde_json::Value::Null)
+        .await;
+    let entries = audit.as_array().unwrap();
+    let restored = entries
+        .iter()
+        .find(|entry| entry["what"] == "state restored")
+        .unwrap();
+    assert!(restored["who"].as_str().unwrap().starts_with("admin uid "));
+    assert!(
+        restored["detail"].as_str().unwrap().contains("/backup"),
+        "{restored}"
+    );
 }

@@ -39,6 +39,22 @@ fn a_job_does_not_notice_that_lanes_died() {
     assert!(processes_of(&host).iter().any(|lane| !lanes.contains(lane)));
 }
 
+#[test]
+fn lanes_are_killed_before_the_host_if_memory_runs_out() {
+    let scratch = Scratch::with_photos(1, 1);
+    let host = scratch.host(&[]);
+    let score = |process: &str| -> i32 {
+        let score = std::fs::read_to_string(format!("/proc/{process}/oom_score_adj"));
+        score.unwrap().trim().parse().unwrap()
+    };
+    let of_host = score(&host.id().to_string());
+    let lanes = processes_of(&host);
+    assert!(!lanes.is_empty());
+    for lane in lanes {
+        assert_eq!(score(&lane), (of_host + 500).min(1000));
+    }
+}
+
 /// Returns the IDs of the host's child processes.
 fn processes_of(host: &HostProcess) -> Vec<String> {
     let threads = Path::new("/proc").join(host.id().to_string()).join("task");

@@ -28,6 +28,7 @@ mod precision;
 mod raw;
 mod real_data;
 mod s3;
+mod service;
 mod several_hosts;
 mod shards;
 mod sharing;

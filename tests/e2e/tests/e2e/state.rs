@@ -41,7 +41,7 @@ fn guests(host: &HostProcess) -> Vec<String> {
     guests.iter().map(name).collect()
 }
 
-fn until(what: &str, holds: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
     let started = Instant::now();
     while !holds() {
         assert!(started.elapsed() < SYNC_TIMEOUT, "timed out waiting for {what}");

@@ -37,6 +37,11 @@ inside frostline model list --help >/dev/null
 finds_library frostline
 inside getent passwd frostline >/dev/null
 inside systemd-analyze verify --man=no frostline.service
+examples=usr/share/doc/frostline/examples
+test -s "$root/$examples/prometheus.yml" && test -s "$root/$examples/rules.yaml" && test -s "$root/$examples/dashboard.json"
+mkdir -p "$root/var/lib/frostline"
+touch "$root/var/lib/frostline/token"
 chroot "$root" apt-get purge -y frostline >/dev/null
+test -e "$root/var/lib/frostline/token"
 test ! -e "$root/usr/bin/frostline"
 test ! -e "$root/etc/frostline"

@@ -56,7 +56,7 @@ pub(super) fn check(setup: &Setup) -> Result<CheckResult> {
 }
 
 /// Writes the contents of the chart's Secrets: tokens and a certificate for this machine.
-fn write_secrets(folder: &Path) -> Result<()> {
+pub(super) fn write_secrets(folder: &Path) -> Result<()> {
     for name in ["token", "admin", "tls"] {
         fs::create_dir_all(folder.join("etc").join(name))?;
     }
@@ -232,7 +232,15 @@ impl Live<'_> {
                 .args(words);
             output(&mut command)
         };
-        let added: Value = serde_json::from_str(&admin(&["tenant", "add", name, "--data", DATA])?)?;
+        let added: Value = serde_json::from_str(&admin(&[
+            "tenant",
+            "add",
+            name,
+            "--data",
+            DATA,
+            "--expires",
+            "365d",
+        ])?)?;
         let token = field(&added, "token")
             .as_str()
             .context("`tenant add` printed no token")?;
@@ -290,7 +298,7 @@ impl Live<'_> {
 }
 
 /// Child process, killed on drop.
-struct Running(Child);
+pub(super) struct Running(pub(super) Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -304,7 +312,7 @@ pub(super) fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?)
 }
 
-fn path(path: &Path) -> Result<String> {
+pub(super) fn path(path: &Path) -> Result<String> {
     path.to_str()
         .map(str::to_owned)
         .with_context(|| format!("{} is not UTF-8", path.display()))

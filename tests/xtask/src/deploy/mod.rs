@@ -36,7 +36,7 @@ are reported as skipped.
   image    start a host in the image
   chart    render the chart's archive and validate the manifests
   sbom     validate the bill of materials
-  rules    test the Prometheus rules
+  rules    test the Prometheus rules, and scrape a host with the packaged configuration
   unit     rate the exposure of the systemd unit
 
   --profile PROFILE  how the command and the wheel are built [default: dev]

@@ -13,20 +13,29 @@ use std::process::Command;
 /// Debian revision of the package.
 const REVISION: &str = "1";
 
-/// Operator documentation and Prometheus files.
-const DOCUMENTS: [&str; 12] = [
+/// Operator documentation.
+const DOCUMENTS: [&str; 14] = [
     "runtime/docs/operating.md",
     "runtime/docs/incidents.md",
     "runtime/docs/security.md",
     "runtime/docs/capacity.md",
+    "runtime/docs/slo.md",
+    "runtime/docs/reference/settings.md",
+    "host-ops/objects/docs/stores.md",
     "runtime/server/docs/http.md",
     "runtime/server/docs/tenants.md",
     "runtime/server/docs/accounting.md",
     "runtime/server/docs/state.md",
     "runtime/server/docs/metrics.md",
+    "runtime/server/docs/memory.md",
     "runtime/server/docs/tracing.md",
-    "runtime/deploy/helm/frostline/files/rules.yaml",
+];
+
+/// Files for Prometheus and Grafana, which cannot read compressed ones.
+const EXAMPLES: [&str; 3] = [
     "runtime/deploy/deb/prometheus.yml",
+    "runtime/deploy/helm/frostline/files/rules.yaml",
+    "runtime/deploy/helm/frostline/files/dashboard.json",
 ];
 
 pub(super) fn missing() -> Option<String> {
@@ -127,19 +136,21 @@ fn fill(tree: &Tree, command: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Adds the changelog and [`DOCUMENTS`].
+/// Adds the changelog, [`DOCUMENTS`] and [`EXAMPLES`].
 fn write_documents(tree: &Tree, version: &str) -> Result<()> {
     let changelog = fs::read_to_string(folder().join("changelog"))?.replace("@version@", version);
     let place = "usr/share/doc/frostline/changelog.Debian";
     tree.write(place, &changelog)?;
     compress(&tree.path(place)?)?;
+    let name = |page: &'static str| page.rsplit('/').next().unwrap_or(page);
     for page in DOCUMENTS {
-        let place = format!(
-            "usr/share/doc/frostline/{}",
-            page.rsplit('/').next().unwrap_or(page)
-        );
+        let place = format!("usr/share/doc/frostline/{}", name(page));
         tree.copy(&root().join(page), &place, 0o644)?;
         compress(&tree.path(&place)?)?;
+    }
+    for example in EXAMPLES {
+        let place = format!("usr/share/doc/frostline/examples/{}", name(example));
+        tree.copy(&root().join(example), &place, 0o644)?;
     }
     Ok(())
 }

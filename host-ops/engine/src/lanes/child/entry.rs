@@ -38,6 +38,7 @@ pub fn enter_lane() -> std::result::Result<ConfinedLane, EngineError> {
 
 fn enter() -> Result<ConfinedLane> {
     frostline_walls::close_inherited()?;
+    frostline_walls::die_first()?;
     let (mut requests, window) = take_over()?;
     let Request::Start(start) = requests.receive()? else {
         return Err(out_of_turn());

@@ -11,6 +11,7 @@ use crate::tenants::{CONFIGURED, IssuedToken, MAX_TOKENS, Revocation, TenantReco
 use axum::extract::{Path, Request, State};
 use frostline_wire::{GivenToken, NewTenant, NewToken, Revoked, TenantChange, TenantInfo, TokenInfo};
 use http::StatusCode;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -21,15 +22,9 @@ const STATE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Lists all tenants.
 pub(in crate::http) async fn list(State(service): State<Arc<Service>>) -> Result<Answer, Refusal> {
     let memory = answer_memory(&service, "", PAGE).await?;
-    let added = service.tenants.records.list("");
-    let added = added.into_iter().filter(|(name, _)| name != CONFIGURED);
-    let configured = service.tenants.record(CONFIGURED);
-    let configured = configured.map(|record| (CONFIGURED.to_owned(), record));
-    let all = configured.into_iter().chain(added);
-    Ok(Answer::list(
-        all.map(|(name, record)| info(&name, &record)),
-        memory,
-    ))
+    let all = service.tenants.all();
+    let all = all.map(|(name, record)| info(&name, &record));
+    Ok(Answer::list(all, memory))
 }
 
 /// Shows a tenant. Tokens are listed without secrets.
@@ -57,6 +52,7 @@ pub(in crate::http) async fn add(
         )));
     }
     let data = checked_roots(&service, &new.name, &new.data, new.unchecked).await?;
+    check_lifetime(new.token_seconds)?;
     let issued = issue_token(&service, &new.name, new.token_seconds)?;
     let record = service.tenants.records.update(&new.name, |now| match now {
         Some(_) => Err(Refusal::request(format!("tenant {:?} already exists", new.name))),
@@ -112,6 +108,7 @@ pub(in crate::http) async fn rotate(
     if name == CONFIGURED {
         return Err(configured("the token in token_file"));
     }
+    check_lifetime(new.token_seconds)?;
     let mut issued = issue_token(&service, &name, None)?;
     let until = new
         .others_seconds
@@ -268,13 +265,18 @@ async fn checked_roots(
         return Ok(roots.to_vec());
     }
     for root in parsed.iter() {
+        // Open a separate store: a root that is not granted must leave no trace in caches and metrics.
         let root = service.operations.roots.root_for(root, tenant);
-        let probed = service.library.probe(&root).await;
-        probed.map_err(|error| {
+        let refuse = |error: &dyn Display| {
             Refusal::request(format!(
                 "{error}; set unchecked to grant the root without this check"
             ))
-        })?;
+        };
+        if root.check().await.map_err(|error| refuse(&error))? {
+            return Err(refuse(&format!(
+                "found no objects in '{root}', so the prefix may be misspelled"
+            )));
+        }
     }
     Ok(roots.to_vec())
 }
@@ -283,6 +285,16 @@ fn issue_token(service: &Service, tenant: &str, seconds: Option<u64>) -> Result<
     let now = service.clock.latest();
     IssuedToken::issue(tenant, now, expiry(now, seconds))
         .map_err(|error| Refusal::host(format!("cannot generate a token: {error}")))
+}
+
+/// Refuses a lifetime of 0, with which a token is never valid.
+fn check_lifetime(seconds: Option<u64>) -> Result<(), Refusal> {
+    match seconds {
+        Some(0) => Err(Refusal::request(
+            "invalid token_seconds 0: the token would never be valid; set 1 or more",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Returns the expiry of a token with a lifetime of `seconds`, or `None` if it never expires.

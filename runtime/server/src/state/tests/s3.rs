@@ -31,6 +31,8 @@ pub(crate) enum Fault {
     IgnoreCondition,
     /// Respond to conditional requests with 501.
     RefuseCondition,
+    /// Store only empty objects.
+    Full,
 }
 
 /// A received request, with the method and either the key or the query.
@@ -179,6 +181,9 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> io::Result<R
         _ if fault == Fault::Break => return Err(io::ErrorKind::ConnectionReset.into()),
         (&Method::PUT, _) if condition && fault == Fault::RefuseCondition => {
             (StatusCode::NOT_IMPLEMENTED, error("NotImplemented"))
+        }
+        (&Method::PUT, _) if fault == Fault::Full && !body.is_empty() => {
+            (StatusCode::BAD_REQUEST, error("QuotaExceeded"))
         }
         (&Method::PUT, Some(_)) if condition => {
             (StatusCode::PRECONDITION_FAILED, error("PreconditionFailed"))

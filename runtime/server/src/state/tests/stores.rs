@@ -52,3 +52,13 @@ async fn a_store_without_the_condition_is_refused() {
     assert!(error.to_string().contains("NotImplemented"), "{error}");
     assert_eq!(server.keys(""), [""; 0], "should remove the probe object");
 }
+
+#[tokio::test]
+async fn a_full_store_is_reported_as_such() {
+    let server = S3::start().await;
+    server.script(|_| Fault::Full);
+    let opened = SharedState::<()>::open(server.store(), &Limits::default()).await;
+    let error = opened.map(drop).unwrap_err();
+    assert!(matches!(error, StateError::Store(_)), "{error}");
+    assert!(error.to_string().contains("QuotaExceeded"), "{error}");
+}

@@ -132,12 +132,7 @@ impl Run {
             watch: parts.watch,
             steps,
             learning_rate: job.spec.recipe.rates().largest() as f32,
-            _load_watch: LoadWatch::start(
-                hosts,
-                &fetcher,
-                &steering,
-                parts.may_saturate.then(|| Arc::clone(events)),
-            ),
+            _load_watch: LoadWatch::start(hosts, &fetcher, &steering, events, parts.may_saturate),
             fetcher,
             steering,
             received: Received::default(),
