@@ -2,7 +2,7 @@ use super::error::ConfigError;
 use super::limits::Limits;
 use super::networks::Networks;
 use super::roots::DataRoots;
-use super::settings::TlsFiles;
+use super::settings::{GuestSettings, TlsFiles};
 use super::stores::Stores;
 use frostline_engine::{Device, LanesPlace};
 use frostline_sandbox::Compiler;
@@ -120,6 +120,8 @@ pub struct HostConfig {
     pub extraction_timeout: Duration,
     /// Maximum time for running work to finish after a stop is requested.
     pub drain: Duration,
+    /// Limits on guests.
+    pub guests: GuestSettings,
     /// Limits on client requests and stored data.
     pub limits: Limits,
     /// Quota values that replace the defaults for tenants without their own.
