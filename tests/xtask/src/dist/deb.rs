@@ -14,11 +14,14 @@ use std::process::Command;
 const REVISION: &str = "1";
 
 /// Operator documentation and Prometheus files.
-const DOCUMENTS: [&str; 12] = [
+const DOCUMENTS: [&str; 15] = [
     "runtime/docs/operating.md",
     "runtime/docs/incidents.md",
     "runtime/docs/security.md",
     "runtime/docs/capacity.md",
+    "runtime/docs/reference/settings.md",
+    "host-ops/objects/docs/stores.md",
+    "runtime/server/docs/memory.md",
     "runtime/server/docs/http.md",
     "runtime/server/docs/tenants.md",
     "runtime/server/docs/accounting.md",

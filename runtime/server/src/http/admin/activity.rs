@@ -9,6 +9,7 @@ use crate::service::Service;
 use axum::extract::State;
 use frostline_wire::{Activity, MemoryActivity, TenantActivity};
 use http::Uri;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,9 +19,9 @@ use std::time::Duration;
 const ENTRIES: usize = 100_000;
 
 /// Query of [`audit`].
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct AuditQuery {
+pub(in crate::http) struct AuditQuery {
     tenant: Option<String>,
     limit: Option<usize>,
 }
