@@ -1,7 +1,5 @@
 //! Allocates memory for each sample of a call. The parameters of the job are the MiB per sample.
 
-use frostline_hostile::frostline_guest::Failure;
-
 frostline_hostile::extracts!("memory_per_sample", |samples, job| {
     let mib: usize = job
         .parameters

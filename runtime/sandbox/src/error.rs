@@ -245,7 +245,7 @@ impl SandboxError {
     }
 }
 
-/// Returns the names of the guest's functions on the stack of a trap, without those of the panic handler.
+/// Returns the names of the guest's functions in the backtrace of a trap. Functions of the panic handler are skipped.
 fn functions(error: &wasmtime::Error) -> Vec<String> {
     let backtrace = error.downcast_ref::<WasmBacktrace>();
     let frames = backtrace.map_or(&[][..], WasmBacktrace::frames).iter();

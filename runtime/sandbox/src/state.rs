@@ -61,7 +61,7 @@ pub(crate) struct CallState {
 pub(crate) struct Extraction {
     pub(crate) context: CallContext,
     pub(crate) model: Arc<ModelView>,
-    /// Etags of the samples of the call, by key.
+    /// Versions of the samples: their etags, with the keys of the objects.
     pub(crate) versions: Arc<HashMap<String, String>>,
     /// Runtime for host operations, which never run on guest threads.
     pub(crate) host: Handle,

@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::collections::HashSet;
 use std::time::Instant;
 
-/// Number of values that are printed of an activation, so that a row fits into 100 columns.
+/// Number of printed values per activation. With more, rows would exceed 100 columns.
 const SHOWN: usize = 6;
 
 /// Result of a call.

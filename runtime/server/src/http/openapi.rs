@@ -1,4 +1,4 @@
-//! OpenAPI descriptions of the routes, one for each port.
+//! Generates an OpenAPI description for each port of a host.
 
 use super::route_content::Content;
 use super::routes::{Access, ROUTES, Route};

@@ -10,7 +10,7 @@ use std::fmt;
 /// Function that returns the JSON schema of a type.
 pub(super) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
-/// Content of a request or of a successful answer.
+/// Body of a request or a successful answer.
 #[derive(Debug, Clone, Copy)]
 pub enum Content {
     /// No body.
