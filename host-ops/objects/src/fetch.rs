@@ -79,12 +79,8 @@ impl Fetcher {
         let found = self.store.get_opts(&wanted.location, options).await;
         let found = found.map_err(|error| root.explain(&error, key))?;
         pulse.beat();
-        if let (Some(asked), Some(is)) = (&wanted.etag, &found.meta.e_tag) {
-            // Some stores ignore unsupported conditions.
-            if *asked != root.kind.etag(is) {
-                return Err(root.changed(key));
-            }
-        }
+        // Some stores ignore unsupported conditions.
+        root.check_version(key, wanted.etag.as_deref(), &found.meta)?;
         let size = found.range.end.saturating_sub(found.range.start);
         if size > wanted.limit {
             return Err(too_large(key, size, wanted.limit));

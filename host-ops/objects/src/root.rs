@@ -4,6 +4,7 @@ use crate::fault::OnFault;
 use crate::kind::{Credentials, Kind};
 use crate::{Fault, ObjectError};
 use frostline_tensor::Cause;
+use object_store::ObjectMeta;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -93,6 +94,19 @@ impl Root {
                 Credentials::Own => OWN_BUCKET,
                 _ => self.kind.bucket_advice(),
             },
+        }
+    }
+
+    /// Checks that an object has the expected version, if both are known.
+    pub(crate) fn check_version(
+        &self,
+        key: &str,
+        expected: Option<&str>,
+        found: &ObjectMeta,
+    ) -> Result<(), ObjectError> {
+        match (expected, &found.e_tag) {
+            (Some(expected), Some(found)) if expected != self.kind.etag(found) => Err(self.changed(key)),
+            _ => Ok(()),
         }
     }
 

@@ -30,10 +30,25 @@ async fn behaves(store: &Store) {
             .is_already_there()
     );
     assert_eq!(store.read("a.jpg").await.unwrap(), bytes("a.jpg"));
-    assert_eq!(store.size("b/1.jpg").await.unwrap(), 7);
-    assert_eq!(store.read_range("b/1.jpg", 2..4).await.unwrap(), bytes("1."));
-    assert_eq!(store.read_range("b/1.jpg", 5..100).await.unwrap(), bytes("pg"));
-    assert_eq!(store.read_range("b/1.jpg", 100..200).await.unwrap(), Bytes::new());
+    assert_eq!(store.size(&SampleRef::new("b/1.jpg")).await.unwrap(), 7);
+    assert_eq!(
+        store.read_range(&SampleRef::new("b/1.jpg"), 2..4).await.unwrap(),
+        bytes("1.")
+    );
+    assert_eq!(
+        store
+            .read_range(&SampleRef::new("b/1.jpg"), 5..100)
+            .await
+            .unwrap(),
+        bytes("pg")
+    );
+    assert_eq!(
+        store
+            .read_range(&SampleRef::new("b/1.jpg"), 100..200)
+            .await
+            .unwrap(),
+        Bytes::new()
+    );
     assert!(matches!(
         store.read("nothing.jpg").await,
         Err(ObjectError::NotFound { .. })
@@ -66,15 +81,21 @@ async fn behaves(store: &Store) {
         bytes("a.jpg")
     );
     store.put("a.jpg", bytes("a replaced one")).await.unwrap();
-    let changed = store.read_sample(&listed.sample, LARGEST_READ).await.unwrap_err();
-    assert!(
-        matches!(&changed, ObjectError::Changed { key, .. } if key == "a.jpg"),
-        "{changed}"
-    );
+    let changed = [
+        store.read_sample(&listed.sample, LARGEST_READ).await.map(drop),
+        store.read_range(&listed.sample, 2..4).await.map(drop),
+        store.size(&listed.sample).await.map(drop),
+    ];
+    for changed in changed {
+        assert!(
+            matches!(&changed, Err(ObjectError::Changed { key, .. }) if key == "a.jpg"),
+            "{changed:?}"
+        );
+    }
 
     store.delete("a.jpg").await.unwrap();
     assert!(matches!(
-        store.size("a.jpg").await,
+        store.size(&SampleRef::new("a.jpg")).await,
         Err(ObjectError::NotFound { .. })
     ));
 }
@@ -277,9 +298,9 @@ async fn a_store_implements_object_reader() {
     let store = Store::open("memory://").unwrap();
     store.put("a.jpg", bytes("0123456789")).await.unwrap();
     let reader: &dyn ObjectReader = &store;
-    assert_eq!(reader.size("a.jpg".to_owned()).await.unwrap(), 10);
-    assert_eq!(reader.read("a.jpg".to_owned(), 8..20).await.unwrap(), b"89");
-    let error = reader.size("b.jpg".to_owned()).await.unwrap_err();
+    assert_eq!(reader.size(SampleRef::new("a.jpg")).await.unwrap(), 10);
+    assert_eq!(reader.read(SampleRef::new("a.jpg"), 8..20).await.unwrap(), b"89");
+    let error = reader.size(SampleRef::new("b.jpg")).await.unwrap_err();
     assert_eq!(error.code, OpErrorCode::NotFound);
 }
 

@@ -1,11 +1,12 @@
 //! Random augmentation of training images, with names and parameters from torchvision's transforms.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 
 /// Image transforms, applied in field order. Each is equal to the torchvision transform with the same name on
 /// 8-bit Pillow images. Unset fields are skipped. Fields use timm's name if it is shorter.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Augmentation {
     /// `RandomResizedCrop` to the size of the network's input. It replaces the resize and the center crop.
@@ -26,7 +27,7 @@ pub struct Augmentation {
 }
 
 /// Crops a rectangle with random size, aspect ratio and position.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RandomResizedCrop {
     /// Range of the crop's area relative to the image, from 0 to 1.
@@ -45,7 +46,7 @@ impl Default for RandomResizedCrop {
 }
 
 /// Applies operations chosen at random from a set of 14.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RandAugment {
     /// Number of operations, up to [`Augmentation::MOST_OPS`].
@@ -65,7 +66,7 @@ impl Default for RandAugment {
 
 /// Changes colors by random factors in random order. Each factor is drawn uniformly from `max(0, 1 - x)` to
 /// `1 + x` for a deviation `x` from 0 to 10, so 0, the default, disables the change.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ColorJitter {
     /// Deviation of the brightness factor.
@@ -79,7 +80,7 @@ pub struct ColorJitter {
 }
 
 /// Fills a rectangle with random size, aspect ratio and position.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RandomErasing {
     /// Probability, from 0 to 1.
@@ -105,7 +106,7 @@ impl Default for RandomErasing {
 
 /// Identifies a view of a data set. The augmentation of a sample depends only on these fields and the
 /// sample's key.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct View {
     /// The augmentation to apply.

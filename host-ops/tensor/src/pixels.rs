@@ -1,4 +1,5 @@
 use crate::{ChannelOrder, Interpolation, ResizeMode};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Recipe for converting an image to a network's input, in torchvision's terms. The image is resized
@@ -8,7 +9,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// For inputs from -1 to 1, set `mean` and `std` to 0.5. For inputs from 0 to 255, set `mean` to 0 and `std`
 /// to 1/255.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PixelSpec {
     /// Short side after the resize in pixels. With [`ResizeMode::Short`] the long side keeps the aspect ratio

@@ -1,3 +1,4 @@
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, IntoStaticStr};
 
@@ -16,6 +17,7 @@ use strum::{Display, EnumString, IntoStaticStr};
     Display,
     EnumString,
     IntoStaticStr,
+    JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
@@ -45,6 +47,7 @@ pub enum Interpolation {
     Display,
     EnumString,
     IntoStaticStr,
+    JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
@@ -73,6 +76,7 @@ pub enum ResizeMode {
     Display,
     EnumString,
     IntoStaticStr,
+    JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]

@@ -1,5 +1,6 @@
 //! Sample references and listings.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Number of skipped names that are listed as examples.
@@ -9,7 +10,7 @@ const MOST_NAMES: usize = 5;
 const LONGEST_NAME: usize = 120;
 
 /// Reference to one version of an object.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct SampleRef {
     /// The object's key, relative to the data root.
     pub key: String,
@@ -29,7 +30,7 @@ impl SampleRef {
 }
 
 /// An object in a listing.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(from = "FlatObject")]
 pub struct ObjectInfo {
     /// Key and version.
@@ -48,7 +49,7 @@ pub struct ObjectInfo {
 }
 
 /// Form in which an object is deserialized. Serde's `flatten` would buffer every object and parse it twice.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 struct FlatObject {
     key: String,
     size: u64,
@@ -90,6 +91,7 @@ impl From<FlatObject> for ObjectInfo {
     strum::AsRefStr,
     strum::EnumString,
     strum::VariantNames,
+    JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
@@ -110,7 +112,7 @@ pub fn listing_order(key: &str) -> (&str, &str) {
 }
 
 /// Page of a listing, sorted by [`listing_order`].
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ObjectPage {
     /// The objects.
     pub objects: Vec<ObjectInfo>,
@@ -127,7 +129,7 @@ pub struct ObjectPage {
 /// A name is skipped if it contains an empty segment, `.`, `..`, a control character or invalid UTF-8, or
 /// exceeds 1,024 bytes. This includes images inside of shards. In a folder, dangling links are skipped as
 /// well, and files with names ending in `#` and digits, which are still being written.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SkippedNames {
     /// Number of skipped names.
     pub count: u64,
@@ -139,7 +141,7 @@ pub struct SkippedNames {
 }
 
 /// Links in a folder that point out of the data root. Hosts do not follow these.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OutwardLinks {
     /// Number of links.
     pub count: u64,

@@ -80,8 +80,8 @@ pub trait SampleLoader: Send + Sync + 'static {
 
 /// Reads objects. Each implementation is bound to one tenant's data root.
 pub trait ObjectReader: Send + Sync + 'static {
-    /// Returns the object's size in bytes.
-    fn size(&self, key: String) -> BoxFuture<Result<u64, OpError>>;
-    /// Returns the bytes of `range`, truncated at the end of the object.
-    fn read(&self, key: String, range: Range<u64>) -> BoxFuture<Result<Vec<u8>, OpError>>;
+    /// Returns the size in bytes of one version of an object.
+    fn size(&self, sample: SampleRef) -> BoxFuture<Result<u64, OpError>>;
+    /// Returns the bytes of `range` of one version of an object, truncated at the end of the object.
+    fn read(&self, sample: SampleRef, range: Range<u64>) -> BoxFuture<Result<Vec<u8>, OpError>>;
 }

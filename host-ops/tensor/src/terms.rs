@@ -1,12 +1,13 @@
 //! Requirements of an extraction for the lanes that execute it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// Scheduling and precision requirements of an extraction. By default the host selects the rows per engine
 /// batch, joins only rows of the same tenant, and treats all jobs of a tenant equally.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Terms {
     /// Priority among the tenant's requests, -100 to 100. Higher values run first. Other tenants are not
@@ -36,6 +37,7 @@ pub struct Terms {
     strum::Display,
     strum::EnumString,
     strum::VariantNames,
+    JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]

@@ -4,7 +4,7 @@ use crate::hints::{Hinted, Step};
 use anyhow::{Result, anyhow};
 use frostline_features::{SegmentStore, Stored, Unavailable};
 use frostline_objects::{ObjectError, Store};
-use frostline_tensor::BoxFuture;
+use frostline_tensor::{BoxFuture, SampleRef};
 use frostline_trainer::SharedFeatureStore;
 use std::ops::Range;
 use std::sync::Arc;
@@ -112,7 +112,7 @@ impl SegmentStore for ObjectSegmentStore {
     fn read(&self, key: String, range: Range<u64>) -> BoxFuture<Result<Vec<u8>, Unavailable>> {
         let store = self.store.clone();
         Box::pin(async move {
-            let read = store?.read_range(&key, range).await;
+            let read = store?.read_range(&SampleRef::new(&key), range).await;
             read.map(|bytes| bytes.to_vec()).map_err(unavailable)
         })
     }

@@ -4,18 +4,19 @@ use crate::arguments::{Arguments, ReferencePart};
 use crate::output::{print_json, stdout};
 use anyhow::Result;
 use clap::{Arg, Command, CommandFactory, Id};
-use frostline_server::{HostSettings, ROUTES, sample_metrics};
+use frostline_server::{HostSettings, ROUTES, openapi, sample_metrics};
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
 
-/// Prints all commands as Markdown, the default host settings or all routes as JSON, or all metrics as
-/// OpenMetrics.
+/// Prints all commands as Markdown, all metrics as OpenMetrics, or the default host settings, all routes or the
+/// OpenAPI descriptions as JSON.
 pub(crate) fn print(part: ReferencePart) -> Result<()> {
     let text = match part {
         ReferencePart::Commands => commands()?,
         ReferencePart::Settings => return Ok(print_json(&HostSettings::default())?),
         ReferencePart::Metrics => sample_metrics()?,
         ReferencePart::Routes => return Ok(print_json(&ROUTES)?),
+        ReferencePart::Openapi => return Ok(print_json(&openapi().map_err(anyhow::Error::msg)?)?),
     };
     Ok(stdout().write_all(text.as_bytes())?)
 }

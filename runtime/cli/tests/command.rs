@@ -69,7 +69,7 @@ fn every_command_has_help_with_an_example() {
         "model list",
         "admin guest show",
         "admin guest disable",
-        "admin model publish",
+        "admin model push",
         "admin model remove",
         "admin state backup",
         "admin state verify",
@@ -215,7 +215,7 @@ fn every_command_has_a_manual_page_of_its_own() {
         "frostline.1",
         "frostline-train.1",
         "frostline-guest-push.1",
-        "frostline-admin-model-publish.1",
+        "frostline-admin-model-push.1",
     ] {
         assert!(page(name).unwrap().contains(".SH SYNOPSIS"), "{name}");
     }

@@ -76,6 +76,11 @@ mod needs_wheel {
     }
 
     #[test]
+    fn clients_generated_from_the_openapi_files_work() {
+        super::run(PYTHON, "test_openapi.py");
+    }
+
+    #[test]
     fn abandoned_folders_are_removed() {
         super::run(PYTHON, "test_temporary.py");
     }

@@ -4,6 +4,8 @@ use crate::call::{Call, ModelView};
 use crate::error::SandboxError;
 use crate::{bindings, stage_name};
 use frostline_tensor::SampleRef;
+use std::collections::HashMap;
+use std::sync::Arc;
 
 pub(crate) fn samples(samples: &[SampleRef]) -> Vec<bindings::Sample> {
     let one = |sample: &SampleRef| bindings::Sample {
@@ -11,6 +13,12 @@ pub(crate) fn samples(samples: &[SampleRef]) -> Vec<bindings::Sample> {
         etag: sample.etag.clone(),
     };
     samples.iter().map(one).collect()
+}
+
+/// Returns the etags of samples by key, for reads of the guest.
+pub(crate) fn versions(samples: &[SampleRef]) -> Arc<HashMap<String, String>> {
+    let versioned = |sample: &SampleRef| Some((sample.key.clone(), sample.etag.clone()?));
+    Arc::new(samples.iter().filter_map(versioned).collect())
 }
 
 pub(crate) fn model_view(model: &ModelView) -> Result<bindings::ModelView, SandboxError> {

@@ -4,10 +4,21 @@ use crate::text::one_line;
 use frostline_batching::EnterError;
 use frostline_tensor::{Cause, OpError};
 use std::time::Duration;
+use wasmtime::WasmBacktrace;
 use wasmtime::component::ResourceTableError;
 
 /// Maximum length of a trap message in bytes. Trap messages can contain text from the guest.
 const MAX_TRAP_BYTES: usize = 1024;
+
+/// Maximum number of functions in the message of a trap. Guests call their functions directly, so the functions
+/// of interest are near the trap.
+const MAX_FUNCTIONS: usize = 8;
+
+/// Maximum length of the name of a function in bytes. Names with generic parameters can have kilobytes.
+const MAX_FUNCTION_BYTES: usize = 120;
+
+/// Names of functions with which Rust handles panics, which are of no interest to authors of guests.
+const PANIC_HANDLERS: [&str; 5] = ["std::", "core::", "alloc::", "rust_", "__rust"];
 
 /// Maximum length of a parser message in bytes.
 const MAX_REASON_BYTES: usize = 256;
@@ -30,10 +41,7 @@ pub enum SandboxError {
         allowed: usize,
     },
     /// The guest exceeds a [`GuestBounds`](crate::GuestBounds) limit.
-    #[error(
-        "the guest has {found} {part}, the limit of this host is {allowed}: make the guest smaller, or ask the operator to raise \
-         the limit"
-    )]
+    #[error("the guest has {found} {part}, the limit of hosts is {allowed}: make the guest smaller")]
     TooComplex {
         /// Part over the limit.
         part: GuestPart,
@@ -54,7 +62,9 @@ pub enum SandboxError {
     },
     /// Compiling exceeded a limit.
     #[error(
-        "compiling the guest needs more than {allowed} {cost}: make the guest smaller, or ask the operator to raise the limit"
+        "compiling the guest needs more than {allowed} {cost}: make the guest smaller, or ask the operator to raise {} \
+         in the host's configuration",
+        cost.setting()
     )]
     TooCostly {
         /// The resource.
@@ -77,10 +87,12 @@ pub enum SandboxError {
         after: Duration,
     },
     /// The guest crashed.
-    #[error("the guest trapped: {trap}{}", logged_suffix(.last_words))]
+    #[error("the guest trapped: {trap}{}{}", logged_suffix(.last_words), called_suffix(.functions))]
     Trapped {
         /// Trap message of the engine.
         trap: String,
+        /// Functions of the guest on the stack, innermost first. Empty if the guest contains no names.
+        functions: Vec<String>,
         /// Last line that the guest logged as an error. The SDK logs panic messages at this level.
         last_words: Option<String>,
     },
@@ -157,7 +169,34 @@ impl std::fmt::Display for CompileCost {
     }
 }
 
+impl CompileCost {
+    /// Setting of a host that limits the resource.
+    pub fn setting(self) -> &'static str {
+        match self {
+            Self::MemoryBytes => "guests.compile_bytes",
+            Self::CpuSeconds => "guests.compile_seconds",
+        }
+    }
+}
+
 impl SandboxError {
+    /// Returns true if the call exceeded a limit on memory, whose use grows with the samples of a call. The host
+    /// chooses their number by its speed, so a call with fewer samples can succeed.
+    pub fn is_memory_limit(&self) -> bool {
+        let Self::Limit { resource, .. } = self else {
+            return false;
+        };
+        match resource {
+            Resource::Memory | Resource::TableElements | Resource::Handles | Resource::TensorBytes => true,
+            Resource::ObjectReads
+            | Resource::ObjectBytes
+            | Resource::OutputBytes
+            | Resource::LogBytes
+            | Resource::CpuMillis
+            | Resource::SliceMillis => false,
+        }
+    }
+
     pub(crate) fn not_a_guest(reason: impl Into<String>) -> Self {
         Self::NotAGuest {
             reason: reason.into(),
@@ -198,9 +237,23 @@ impl SandboxError {
             Some(trap) => trap.to_string(),
             None => error.root_cause().to_string(),
         };
-        let trap = one_line(&trap, MAX_TRAP_BYTES);
-        Self::Trapped { trap, last_words }
+        Self::Trapped {
+            trap: one_line(&trap, MAX_TRAP_BYTES),
+            functions: functions(error),
+            last_words,
+        }
     }
+}
+
+/// Returns the names of the guest's functions in the backtrace of a trap. Functions of the panic handler are skipped.
+fn functions(error: &wasmtime::Error) -> Vec<String> {
+    let backtrace = error.downcast_ref::<WasmBacktrace>();
+    let frames = backtrace.map_or(&[][..], WasmBacktrace::frames).iter();
+    let names = frames.filter_map(|frame| frame.func_name());
+    let names = names.map(|name| format!("{:#}", rustc_demangle::demangle(name)));
+    let is_handler = |name: &String| PANIC_HANDLERS.iter().any(|start| name.starts_with(start));
+    let own = names.skip_while(is_handler).take(MAX_FUNCTIONS);
+    own.map(|name| one_line(&name, MAX_FUNCTION_BYTES)).collect()
 }
 
 impl From<wasmparser::Error> for SandboxError {
@@ -259,6 +312,13 @@ fn other_world(imports: &[String], exports: &[String], detail: &str) -> String {
         parts.push(detail.to_owned());
     }
     parts.join("; ")
+}
+
+fn called_suffix(functions: &[String]) -> String {
+    match functions {
+        [] => String::new(),
+        functions => format!("; in {}", functions.join(", called by ")),
+    }
 }
 
 fn logged_suffix(words: &Option<String>) -> String {

@@ -127,6 +127,7 @@ impl Guest {
         let (shared, call, sample_count) = (Arc::clone(&self.shared), call.clone(), samples.len());
         let runner = &self.shared.runner;
         let host = Handle::try_current().unwrap_or_else(|_| runner.threads.handle().clone());
+        let versions = arguments::versions(samples);
         let samples = arguments::samples(samples);
         let deadline = context.allowance.limits().call_deadline;
         let tenant = context.labels.tenant.clone();
@@ -137,6 +138,7 @@ impl Guest {
             let extraction = Extraction {
                 context,
                 model: Arc::clone(&call.model),
+                versions,
                 host,
             };
             let Shared { runner, pre, .. } = &*shared;

@@ -7,7 +7,7 @@ use crate::state::CallState;
 use crate::text::{MAX_MESSAGE_BYTES, check_name, one_line};
 use frostline_tensor::{
     ChannelOrder, Interpolation, Normalization, OpError, PixelFormat, PixelSpec, ResizeMode, SampleFailure,
-    SampleLoader, SampleRef, Shape,
+    SampleLoader, Shape,
 };
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ impl objects::Host for CallState {
         let extraction = self.extraction()?.clone();
         check_name(&key)?;
         extraction.context.allowance.count_reads(1)?;
-        let size = extraction.on_host(extraction.context.objects.size(key));
+        let size = extraction.on_host(extraction.context.objects.size(extraction.pinned(key, None)));
         Ok(self.wait_for("reading an object's size", size).await?)
     }
 
@@ -52,7 +52,12 @@ impl objects::Host for CallState {
             .saturating_add(1)
             .min(length.into());
         let range = offset..offset.saturating_add(most);
-        let bytes = extraction.on_host(extraction.context.objects.read(key, range));
+        let bytes = extraction.on_host(
+            extraction
+                .context
+                .objects
+                .read(extraction.pinned(key, None), range),
+        );
         let bytes = self.wait_for("reading an object", bytes).await?;
         allowance.count_object_bytes(bytes.len())?;
         check_limit(Resource::Memory, bytes.len() as u64, memory)?;
@@ -132,10 +137,7 @@ impl CallState {
         let charge = allowance.charge_tensor(batch.elements().map_err(OpError::from)?)?;
         let samples = samples
             .into_iter()
-            .map(|s| SampleRef {
-                key: s.key,
-                etag: s.etag,
-            })
+            .map(|sample| extraction.pinned(sample.key, sample.etag))
             .collect();
         let loaded = extraction.on_host(loader.load(samples, spec, PixelFormat::U8));
         let loaded = self.wait_for("loading images", loaded).await?;

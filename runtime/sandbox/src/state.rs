@@ -5,9 +5,12 @@ use crate::config::SandboxConfig;
 use crate::error::SandboxError;
 use crate::memory::MemoryReservation;
 use crate::meter::Meter;
-use frostline_tensor::{BoxFuture, DType, Normalization, OpError, OpErrorCode, PixelSpec, Stage, Tensor};
+use frostline_tensor::{
+    BoxFuture, DType, Normalization, OpError, OpErrorCode, PixelSpec, SampleRef, Stage, Tensor,
+};
 use futures::FutureExt;
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -58,6 +61,8 @@ pub(crate) struct CallState {
 pub(crate) struct Extraction {
     pub(crate) context: CallContext,
     pub(crate) model: Arc<ModelView>,
+    /// Versions of the samples: their etags, with the keys of the objects.
+    pub(crate) versions: Arc<HashMap<String, String>>,
     /// Runtime for host operations, which never run on guest threads.
     pub(crate) host: Handle,
 }
@@ -178,6 +183,13 @@ impl GuestTensor {
 }
 
 impl Extraction {
+    /// Returns a reference to the object `key` for a read by the guest. Without `etag`, this is the version of the
+    /// call's sample, so a guest never reads a replaced object for it. Objects that are not samples have any version.
+    pub(crate) fn pinned(&self, key: String, etag: Option<String>) -> SampleRef {
+        let etag = etag.or_else(|| self.versions.get(&key).cloned());
+        SampleRef { key, etag }
+    }
+
     /// Runs a host operation on the runtime of the host. Dropping the future cancels the operation.
     pub(crate) async fn on_host<T: Send + 'static>(
         &self,

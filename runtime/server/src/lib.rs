@@ -36,8 +36,8 @@ mod unique;
 
 pub use clock::LocalClock;
 pub use config::{
-    ConfigError, DataRoots, EngineSettings, ExtractionSettings, HostConfig, HostSettings, LimitSettings,
-    Limits, Live, LiveSettings, MetricsListen, StateLocation, StoreSettings, Stores, TlsFiles,
+    ConfigError, DataRoots, EngineSettings, ExtractionSettings, GuestSettings, HostConfig, HostSettings,
+    LimitSettings, Limits, Live, LiveSettings, MetricsListen, StateLocation, StoreSettings, Stores, TlsFiles,
 };
 pub use frostline_engine::{ChildLanes, ConfinedLane, Isolation, LanesPlace, enter_lane};
 pub use frostline_sandbox::Compiler;
@@ -45,7 +45,7 @@ pub use host::{
     Host, ProbeResult, RunningHost, StartError, back_up_state, check_start, probe_config, restore_state,
     verify_state,
 };
-pub use http::{Access, ROUTES, RequestBody, RequestHead, Route};
+pub use http::{Access, Content, JsonType, ROUTES, RequestHead, Route, openapi};
 pub use metrics::sample_metrics;
 pub use state::{LostVersion, RestoreReport, RestoredTokens, StateError, StateReport};
 pub use tls::TlsError;

@@ -156,29 +156,37 @@ impl Refusal {
         }
     }
 
-    /// Converts an error of a guest call. If it exceeded a quota, the message names the command that raises
-    /// the quota.
+    /// Converts an error of a guest call. If it exceeded a limit, the message names the quota or the setting that
+    /// raises it.
     pub(crate) fn extraction(error: SandboxError, tenant: &str) -> Self {
-        match exceeded_quota(&error) {
-            Some((key, ..)) => Self::Guest {
-                message: format!("{error} (frostline admin quota set {tenant} {key}=<number>)"),
-            },
-            None => error.into(),
-        }
+        let SandboxError::Limit { resource, .. } = &error else {
+            return error.into();
+        };
+        let message = match limit_of(*resource) {
+            LimitSource::Quota(key) => format!("{error} (frostline admin quota set {tenant} {key}=<number>)"),
+            LimitSource::Setting(name) => format!("{error} (guests.{name} in the host's configuration)"),
+        };
+        Self::Guest { message }
     }
 
     /// Converts an error from a sandbox step outside of guest code. An exceeded quota becomes
     /// [`Refusal::Quota`].
     pub(crate) fn quota(error: SandboxError, tenant: &str) -> Self {
-        match exceeded_quota(&error) {
-            Some((key, requested, limit)) => Self::Quota {
+        if let SandboxError::Limit {
+            resource,
+            wanted,
+            allowed,
+        } = error
+            && let LimitSource::Quota(key) = limit_of(resource)
+        {
+            return Self::Quota {
                 tenant: tenant.to_owned(),
                 key,
-                requested,
-                limit,
-            },
-            None => error.into(),
+                requested: wanted,
+                limit: allowed,
+            };
         }
+        error.into()
     }
 
     /// Returns the class that tells the client how to react.
@@ -207,29 +215,26 @@ impl Refusal {
     }
 }
 
-/// Returns the exceeded quota with the requested amount and the limit, or `None` if no quota bounds the
-/// resource.
-fn exceeded_quota(error: &SandboxError) -> Option<(QuotaKey, u64, u64)> {
-    let SandboxError::Limit {
-        resource,
-        wanted,
-        allowed,
-    } = error
-    else {
-        return None;
-    };
-    let key = match resource {
-        Resource::TensorBytes => QuotaKey::TensorBytes,
-        Resource::ObjectReads => QuotaKey::ObjectReads,
-        Resource::ObjectBytes => QuotaKey::ObjectBytes,
-        Resource::OutputBytes => QuotaKey::OutputBytes,
-        Resource::LogBytes => QuotaKey::LogBytes,
-        Resource::CpuMillis => QuotaKey::CpuSeconds,
-        Resource::Memory | Resource::TableElements | Resource::Handles | Resource::SliceMillis => {
-            return None;
-        }
-    };
-    Some((key, *wanted, *allowed))
+/// Source of a limit on guests.
+enum LimitSource {
+    Quota(QuotaKey),
+    /// Key in the section `[guests]` of the host's configuration.
+    Setting(&'static str),
+}
+
+fn limit_of(resource: Resource) -> LimitSource {
+    match resource {
+        Resource::TensorBytes => LimitSource::Quota(QuotaKey::TensorBytes),
+        Resource::ObjectReads => LimitSource::Quota(QuotaKey::ObjectReads),
+        Resource::ObjectBytes => LimitSource::Quota(QuotaKey::ObjectBytes),
+        Resource::OutputBytes => LimitSource::Quota(QuotaKey::OutputBytes),
+        Resource::LogBytes => LimitSource::Quota(QuotaKey::LogBytes),
+        Resource::CpuMillis => LimitSource::Quota(QuotaKey::CpuSeconds),
+        Resource::Memory => LimitSource::Setting("memory_bytes"),
+        Resource::TableElements => LimitSource::Setting("table_elements"),
+        Resource::Handles => LimitSource::Setting("handles"),
+        Resource::SliceMillis => LimitSource::Setting("slice_seconds"),
+    }
 }
 
 impl From<SandboxError> for Refusal {
@@ -338,11 +343,38 @@ impl From<ProfileError> for Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::GuestSettings;
+    use frostline_sandbox::CompileCost;
 
     /// Returns the refusal for a guest call after a host operation failed with `code`.
     fn refused(code: OpErrorCode) -> Refusal {
         let error = OpError::from_host(code, "no room");
         Refusal::extraction(SandboxError::HostOperation { error }, "acme")
+    }
+
+    #[test]
+    fn every_limit_of_a_guest_can_be_raised_where_the_message_says() {
+        let sections = serde_json::to_value(GuestSettings::default()).unwrap();
+        for resource in [
+            Resource::Memory,
+            Resource::TableElements,
+            Resource::Handles,
+            Resource::SliceMillis,
+        ] {
+            let error = SandboxError::Limit {
+                resource,
+                wanted: 2,
+                allowed: 1,
+            };
+            let message = Refusal::extraction(error, "acme").to_string();
+            let (_, setting) = message.split_once("(guests.").unwrap();
+            let (key, _) = setting.split_once(' ').unwrap();
+            assert!(sections.get(key).is_some(), "{message}");
+        }
+        for cost in [CompileCost::MemoryBytes, CompileCost::CpuSeconds] {
+            let key = cost.setting().strip_prefix("guests.").unwrap();
+            assert!(sections.get(key).is_some(), "{key}");
+        }
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Types of the admin interface between `frostline admin` and hosts.
 
 use crate::{MemoryLoad, bounded};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Tenant in the admin interface. Times are Unix times in seconds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TenantInfo {
     /// Tenant name.
     pub name: String,
@@ -20,7 +21,7 @@ pub struct TenantInfo {
 }
 
 /// Public part of a token.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TokenInfo {
     /// Token id. In a token, it precedes the secret.
     pub id: String,
@@ -31,7 +32,7 @@ pub struct TokenInfo {
 }
 
 /// Request to add a tenant.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewTenant {
     /// Tenant name: `[a-z0-9][a-z0-9._-]{0,62}`.
@@ -49,7 +50,7 @@ pub struct NewTenant {
 }
 
 /// Request to change a tenant. Omitted fields are not changed.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TenantChange {
     /// New list of data roots. It replaces the previous list.
@@ -64,7 +65,7 @@ pub struct TenantChange {
 }
 
 /// Request to create a token.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewToken {
     /// Lifetime of the token in seconds. `None` uses the lifetime of the newest token, and `u64::MAX` means
@@ -78,7 +79,7 @@ pub struct NewToken {
 }
 
 /// Guest or model in the admin interface.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UploadInfo {
     /// Owner, or `None` for shared models.
     pub tenant: Option<String>,
@@ -91,7 +92,7 @@ pub struct UploadInfo {
 }
 
 /// Version of a guest or model.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UploadVersion {
     /// SHA-256 of the content in lower-case hexadecimal.
     pub sha256: String,
@@ -102,7 +103,7 @@ pub struct UploadVersion {
 }
 
 /// Request to change a guest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GuestChange {
     /// True to disable the guest.
@@ -110,7 +111,7 @@ pub struct GuestChange {
 }
 
 /// Host that shares the state, as described by its latest record.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostInfo {
     /// Host name.
     pub name: String,
@@ -131,7 +132,7 @@ pub struct HostInfo {
 }
 
 /// Result of a revocation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Revoked {
     /// Reason why the state could not be written yet. The answering host refuses the token, and retries to write the
     /// state.
@@ -141,7 +142,7 @@ pub struct Revoked {
 }
 
 /// Current activity of a host.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Activity {
     /// True if the host is draining.
     pub stopping: bool,
@@ -171,7 +172,7 @@ pub struct Activity {
 }
 
 /// Data root with a failing store.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FailingRoot {
     /// URL of the data root.
     pub root: String,
@@ -185,7 +186,7 @@ pub struct FailingRoot {
 }
 
 /// Memory accounting of a host and all lanes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryActivity {
     /// Memory budget in bytes.
     pub budget: u64,
@@ -198,7 +199,7 @@ pub struct MemoryActivity {
 }
 
 /// Activity of a tenant.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TenantActivity {
     /// Tenant name.
     pub name: String,
@@ -229,7 +230,7 @@ pub struct TenantActivity {
 }
 
 /// Entry of the audit log.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AuditEntry {
     /// Unix time in seconds.
     pub at: u64,
@@ -247,7 +248,7 @@ pub struct AuditEntry {
 }
 
 /// Tenant with a new token. The token is shown only once.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GivenToken {
     /// Tenant, including the new token.
     pub tenant: TenantInfo,

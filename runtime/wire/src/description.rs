@@ -1,8 +1,9 @@
 use frostline_tensor::PixelSpec;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Description of a guest for a model. Returned by the guest's `describe`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Description {
     /// Name of the guest.
     pub name: String,
@@ -18,7 +19,7 @@ pub struct Description {
 }
 
 /// Source of the network's input.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pixels {
     /// The host decodes and preprocesses with this recipe. The trainer can do the same, so the splits `none`
@@ -29,7 +30,7 @@ pub enum Pixels {
 }
 
 /// Cut supported by a guest.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ServedCut {
     /// Tensor name of the cut.
     pub name: String,
@@ -38,7 +39,7 @@ pub struct ServedCut {
 }
 
 /// Output of a guest at a cut.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Activation {
     /// The activations of the model. A middle can follow.

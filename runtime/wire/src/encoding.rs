@@ -1,11 +1,12 @@
 use crate::RowFormat;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
 /// Encoding of activations. The text form contains the element type and an optional compression after `+`.
 /// Examples are `f32` and `f16+zstd`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 pub struct Encoding {
     /// Element type in transit.

@@ -1,9 +1,10 @@
 //! Log lines of guests.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Recent log lines of a guest: `GET /v1/guests/{name}/log`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GuestLog {
     /// Log lines in ascending order of their numbers.
     pub lines: Vec<GuestLine>,
@@ -16,7 +17,7 @@ pub struct GuestLog {
 }
 
 /// Log line of a guest.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GuestLine {
     /// Number of the line. Numbers increase on each host, even after a restart.
     pub number: u64,

@@ -1,6 +1,7 @@
 //! Host-side view of jobs, including the time spent per stage.
 
 use frostline_tensor::format_bytes;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
 use strum::{EnumCount, EnumIter, IntoEnumIterator};
@@ -50,7 +51,7 @@ impl JobStage {
 
 /// Seconds of images per stage, summed over all images. For example, ten images that waited one second each
 /// count as ten seconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct StageSeconds {
     /// [`JobStage::Place`].
@@ -125,7 +126,7 @@ impl AddAssign for StageSeconds {
 
 /// Job on one or several hosts. A job consists of all extractions by a tenant with the same trace. A trainer uses a single
 /// trace.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobInfo {
     /// Trace id, or extraction id if the request contains no trace.
     pub id: String,
@@ -157,7 +158,7 @@ pub struct JobInfo {
 }
 
 /// Job with the current holders of the resources that the job may be waiting for, summed over its hosts.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobDetail {
     /// The job.
     #[serde(flatten)]

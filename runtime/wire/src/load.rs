@@ -1,9 +1,10 @@
 //! Host load and tenant share.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Host load and share of the requesting tenant: `GET /v1/load`. Hosts of earlier versions omit some fields.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Load {
     /// Name of the host. It does not depend on the address.
@@ -46,7 +47,7 @@ pub struct Load {
 }
 
 /// Rate of a stage on a host, measured with rows of the tenant.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StageLoad {
     /// SHA-256 of the model in lower-case hexadecimal.
     pub model: String,
@@ -61,7 +62,7 @@ pub struct StageLoad {
 }
 
 /// Memory accounting of a host in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryLoad {
     /// Memory budget, including lanes.
     pub budget: u64,

@@ -1,9 +1,10 @@
 use crate::{Encoding, Split, bounded};
 use frostline_tensor::{ObjectInfo, SampleRef, Terms, View};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Reference to a guest or model by name and content.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct UploadRef {
     /// Upload name: `[a-z0-9][a-z0-9._-]{0,62}`.
     #[serde(deserialize_with = "bounded::name")]
@@ -14,7 +15,7 @@ pub struct UploadRef {
 }
 
 /// Guest on a host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GuestInfo {
     /// Upload name.
     pub name: String,
@@ -30,7 +31,7 @@ pub struct GuestInfo {
 }
 
 /// Model on a host. Returned by `GET /v1/models/{name}`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelInfo {
     /// Upload name.
     pub name: String,
@@ -58,7 +59,7 @@ pub(crate) fn is_false(value: &bool) -> bool {
 }
 
 /// Cut of a model.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CutInfo {
     /// Name of the tensor at the cut.
     pub name: String,
@@ -71,7 +72,7 @@ pub struct CutInfo {
 }
 
 /// Request to describe a guest: `POST /v1/descriptions`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DescriptionRequest {
     /// Reference to the guest.
     pub guest: UploadRef,
@@ -84,7 +85,7 @@ pub struct DescriptionRequest {
 }
 
 /// Request for activations: `POST /v1/extractions`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExtractionRequest {
     /// Object store URL of the data root. The tenant must have access.
@@ -120,7 +121,7 @@ pub struct ExtractionRequest {
 }
 
 /// Sample of an extraction.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(from = "FlatSample")]
 pub struct RequestedSample {
     /// Number assigned by the client, unique in the request.
@@ -142,7 +143,7 @@ impl RequestedSample {
 }
 
 /// Deserialization format of a sample. With serde's `flatten`, unknown fields would be accepted.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct FlatSample {
     position: u32,

@@ -2,12 +2,13 @@
 
 use crate::{RequestedSample, UploadRef, bounded};
 use frostline_tensor::{Precision, View};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Request to measure a model on the lanes of a host: `POST /v1/profiles`. The host returns a stored profile
 /// if it is still valid.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProfileRequest {
     /// Data root of the samples.
@@ -38,7 +39,7 @@ pub struct ProfileRequest {
 
 /// Cost of a network on a machine. All durations are wall times on an idle machine, unless `disturbed` is
 /// set.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Profile {
     /// Platform for which the measurements are valid.
     pub platform: Platform,
@@ -67,7 +68,7 @@ pub struct Profile {
 }
 
 /// Properties that determine measurements. Profiles of different platforms are not comparable.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Platform {
     /// Processor with number of cores, or accelerator.
     pub machine: String,
@@ -86,7 +87,7 @@ pub struct Platform {
 }
 
 /// Measurements for a cut.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CutProfile {
     /// Tensor name of the cut.
     pub name: String,
@@ -105,7 +106,7 @@ pub struct CutProfile {
 }
 
 /// Linear function of the batch size: `fixed + per_sample * samples`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Linear {
     /// Constant part.
     pub fixed: f64,
@@ -121,7 +122,7 @@ impl Linear {
 }
 
 /// Measurements for an encoding.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Encoded {
     /// Bytes per sample in the response body.
     pub bytes_per_sample: f64,

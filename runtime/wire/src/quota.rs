@@ -1,5 +1,6 @@
 //! Resource quotas of tenants.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -22,6 +23,7 @@ use strum::{AsRefStr, Display, EnumIter, IntoEnumIterator, VariantNames};
     Display,
     EnumIter,
     VariantNames,
+    JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -163,7 +165,7 @@ impl FromStr for QuotaKey {
 }
 
 /// Quota of a tenant in the admin interface.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QuotaInfo {
     /// Resource that the quota limits.
     pub key: QuotaKey,

@@ -1,9 +1,11 @@
 use crate::bounded;
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// Split of the network between host and trainer.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 #[serde(into = "String")]
+#[schemars(from = "String")]
 pub enum Split {
     /// The host sends raw objects. The trainer does all processing.
     None,

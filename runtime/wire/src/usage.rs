@@ -1,10 +1,11 @@
 //! Resource usage of tenants for accounting.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
 
 /// Resource usage, including failed work. Bytes and seconds are sums, except for `stored_bytes`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Usage {
     /// Device time in seconds. Tenants in the same engine batch share its time.
@@ -30,7 +31,7 @@ pub struct Usage {
 }
 
 /// Resource usage of a tenant on a day.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DayUsage {
     /// Date in UTC (example: `2026-11-26`).
     pub day: String,

@@ -1,6 +1,7 @@
 //! Fuzz target for object keys. No key may read anything outside the data root.
 
 use frostline_objects::Store;
+use frostline_tensor::SampleRef;
 use std::path::Path;
 use std::sync::OnceLock;
 use tempfile::TempDir;
@@ -69,10 +70,10 @@ pub fn key_scoping(data: &[u8]) {
         if let Ok(bytes) = store.read(&key).await {
             assert_eq!(bytes, OWN, "{key:?} reads outside the root");
         }
-        if let Ok(bytes) = store.read_range(&key, 0..8).await {
+        if let Ok(bytes) = store.read_range(&SampleRef::new(&*key), 0..8).await {
             assert!(OWN.starts_with(&bytes), "{key:?} reads outside the root");
         }
-        if let Ok(size) = store.size(&key).await {
+        if let Ok(size) = store.size(&SampleRef::new(&*key)).await {
             assert_eq!(size, OWN.len() as u64, "{key:?} returns a size outside the root");
         }
         if let Ok(page) = store.list(Some(&key), 10).await {

@@ -1,5 +1,5 @@
-//! Checks Markdown pages: relative links name existing files and headings, and blank lines do not divide
-//! tables.
+//! Checks Markdown pages: relative links name existing files and headings, blank lines do not divide tables, and the
+//! tests run all blocks of commands.
 
 use crate::markdown::{is_fence, is_relative, links, resolve};
 use crate::workspace::{output, root};
@@ -8,12 +8,19 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
+/// Tests that run the blocks of commands of the pages they name.
+const PAGE_TESTS: &str = "tests/e2e/tests/e2e/pages.rs";
+
+/// Start of the comment before a block of commands that the tests do not run. The reason follows.
+const NOT_RUN: &str = "<!-- not run: ";
+
 /// Checks every tracked page.
 ///
 /// # Errors
-/// Lists all broken links and all table rows outside of tables.
+/// Lists all broken links, all table rows outside of tables, and all blocks of commands that no test runs.
 pub(crate) fn check() -> Result<()> {
     let listed = output(Command::new("git").args(["ls-files", "*.md"]).current_dir(root()))?;
+    let page_tests = read(Path::new(PAGE_TESTS))?;
     let mut broken = Vec::new();
     for page in listed.lines().map(Path::new) {
         let text = read(page)?;
@@ -22,6 +29,11 @@ pub(crate) fn check() -> Result<()> {
                 broken.push(format!("{}: {}: {problem}", page.display(), link.target));
             }
         }
+        if !page_tests.contains(&format!("\"{}\"", page.display())) {
+            broken.extend(unmarked_commands(&text).iter().map(|line| {
+                format!("{}:{line}: no test runs this block; run the page in {PAGE_TESTS}, or write '{NOT_RUN}REASON -->' before it", page.display())
+            }));
+        }
         let rows = rows_outside_tables(&text);
         broken.extend(
             rows.iter()
@@ -29,7 +41,7 @@ pub(crate) fn check() -> Result<()> {
         );
     }
     if !broken.is_empty() {
-        bail!("broken links and tables:\n  {}", broken.join("\n  "));
+        bail!("broken pages:\n  {}", broken.join("\n  "));
     }
     Ok(())
 }
@@ -104,9 +116,27 @@ fn rows_outside_tables(page: &str) -> Vec<usize> {
         .collect()
 }
 
+/// Returns the line numbers, from 1, of blocks of commands without a reason not to run them.
+fn unmarked_commands(page: &str) -> Vec<usize> {
+    let lines: Vec<&str> = page.lines().map(str::trim_start).collect();
+    let is_marked =
+        |line: &str| line.starts_with(NOT_RUN) && line.ends_with(" -->") && line.len() > NOT_RUN.len() + 4;
+    let before = std::iter::once("").chain(lines.iter().copied());
+    let numbered = (1..).zip(before.zip(&lines));
+    numbered
+        .filter_map(|(number, (before, line))| (*line == "```sh" && !is_marked(before)).then_some(number))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_block_of_commands_needs_a_test_or_a_reason() {
+        let page = "```sh\na\n```\n<!-- not run: needs a cluster -->\n```sh\nb\n```\n<!-- not run:  -->\n```sh\nc\n```\n";
+        assert_eq!(unmarked_commands(page), [1, 9]);
+    }
 
     #[test]
     fn headings_have_the_names_that_links_use() {

@@ -14,7 +14,7 @@ use crate::scope::Scope;
 use crate::shards::Indexes;
 use crate::{Fault, ObjectError};
 use bytes::Bytes;
-use frostline_tensor::{BoxFuture, ObjectPage, ObjectReader, OpError, without_secrets};
+use frostline_tensor::{BoxFuture, ObjectPage, ObjectReader, OpError, SampleRef, without_secrets};
 use futures::FutureExt;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload};
@@ -298,13 +298,13 @@ impl Store {
 }
 
 impl ObjectReader for Store {
-    fn size(&self, key: String) -> BoxFuture<Result<u64, OpError>> {
+    fn size(&self, sample: SampleRef) -> BoxFuture<Result<u64, OpError>> {
         let store = self.clone();
-        async move { Ok(Self::size(&store, &key).await?) }.boxed()
+        async move { Ok(Self::size(&store, &sample).await?) }.boxed()
     }
 
-    fn read(&self, key: String, range: Range<u64>) -> BoxFuture<Result<Vec<u8>, OpError>> {
+    fn read(&self, sample: SampleRef, range: Range<u64>) -> BoxFuture<Result<Vec<u8>, OpError>> {
         let store = self.clone();
-        async move { Ok(store.read_range(&key, range).await?.to_vec()) }.boxed()
+        async move { Ok(store.read_range(&sample, range).await?.to_vec()) }.boxed()
     }
 }

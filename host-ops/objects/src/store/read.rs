@@ -52,20 +52,21 @@ impl Store {
         self.part(key, sample.shard, stretch.range, stretch.etag).await
     }
 
-    /// Reads the bytes in `range`, truncated at the end of the object.
+    /// Reads the bytes in `range` of an object in the given version, truncated at the end of the object.
     ///
     /// # Errors
     /// Returns [`ObjectError::TooLarge`] if the range exceeds [`LARGEST_READ`], and the errors of
     /// [`Store::read_sample`].
-    pub async fn read_range(&self, key: &str, range: Range<u64>) -> Result<Bytes, ObjectError> {
+    pub async fn read_range(&self, sample: &SampleRef, range: Range<u64>) -> Result<Bytes, ObjectError> {
+        let SampleRef { key, etag } = sample;
         let size = range.end.saturating_sub(range.start);
         let Some(sample) = SampleName::parse(key) else {
             if size > LARGEST_READ {
                 return Err(too_large(key, size, LARGEST_READ));
             }
-            return self.part(key, key, range, None).await;
+            return self.part(key, key, range, etag.clone()).await;
         };
-        let stretch = self.locate(sample, None).await?;
+        let stretch = self.locate(sample, etag.as_deref()).await?;
         let end = stretch
             .range
             .end
@@ -77,19 +78,20 @@ impl Store {
         self.part(key, sample.shard, start..end, stretch.etag).await
     }
 
-    /// Returns the size of an object in bytes.
+    /// Returns the size in bytes of an object in the given version.
     ///
     /// # Errors
-    /// Returns [`ObjectError::NotFound`] if the object does not exist, and other errors if the key is invalid
-    /// or the store fails.
-    pub async fn size(&self, key: &str) -> Result<u64, ObjectError> {
-        match SampleName::parse(key) {
-            None => Ok(self.head(key).await?.size),
-            Some(sample) => {
-                let range = self.locate(sample, None).await?.range;
-                Ok(range.end - range.start)
-            }
+    /// Returns [`ObjectError::NotFound`] if the object does not exist, [`ObjectError::Changed`] if its etag is
+    /// different, and other errors if the key is invalid or the store fails.
+    pub async fn size(&self, sample: &SampleRef) -> Result<u64, ObjectError> {
+        let SampleRef { key, etag } = sample;
+        if let Some(sample) = SampleName::parse(key) {
+            let range = self.locate(sample, etag.as_deref()).await?.range;
+            return Ok(range.end - range.start);
         }
+        let meta = self.head(key).await?;
+        self.scope.root.check_version(key, etag.as_deref(), &meta)?;
+        Ok(meta.size)
     }
 
     /// Returns the metadata of an object.

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use frostline_objects::Fault::{Broken, Busy};
 use frostline_objects::Store;
 use frostline_objects::{LARGEST_READ, ObjectError};
-use frostline_tensor::OpError;
+use frostline_tensor::{OpError, SampleRef};
 use futures::StreamExt;
 use hyper::body::Incoming;
 use hyper::{Request, Response};
@@ -79,7 +79,10 @@ async fn an_archived_object_is_named_with_the_storage_class_in_the_listing() {
     .await;
     for error in [
         store.read("a.jpg").await.unwrap_err(),
-        store.read_range("a.jpg", 0..2).await.unwrap_err(),
+        store
+            .read_range(&SampleRef::new("a.jpg"), 0..2)
+            .await
+            .unwrap_err(),
     ] {
         let error = OpError::from(error);
         assert!(
@@ -209,7 +212,10 @@ async fn parts_are_tried_again_too() {
         vec![Fault::StallHalfway],
     ] {
         server.fail(faults.clone());
-        let part = store.read_range("a.jpg", 1000..151_000).await.unwrap();
+        let part = store
+            .read_range(&SampleRef::new("a.jpg"), 1000..151_000)
+            .await
+            .unwrap();
         assert!(part == photo().slice(1000..151_000), "{faults:?}");
     }
 }
@@ -276,7 +282,7 @@ async fn wrong_credentials_and_missing_buckets_are_told_apart() {
         wrong.read("a.jpg").await.map(drop).unwrap_err(),
         wrong.list(None, 10).await.map(drop).unwrap_err(),
         wrong.put("a.jpg", Bytes::new()).await.unwrap_err(),
-        wrong.size("a.jpg").await.map(drop).unwrap_err(),
+        wrong.size(&SampleRef::new("a.jpg")).await.map(drop).unwrap_err(),
     ] {
         assert!(matches!(&error, ObjectError::Denied { .. }), "{error:?}");
         let text = error.to_string();
@@ -314,7 +320,7 @@ async fn a_refusal_is_the_objects_fault_only_if_the_root_can_be_listed() {
     let lent = store.lend(|_, error| assert!(error.to_string().contains("AWS_ACCESS_KEY_ID")));
     for error in [
         lent.read("a.jpg").await.unwrap_err(),
-        lent.read_range("a.jpg", 0..2).await.unwrap_err(),
+        lent.read_range(&SampleRef::new("a.jpg"), 0..2).await.unwrap_err(),
         lent.list(None, 1).await.unwrap_err(),
     ] {
         let of_root = OpError::from(error);

@@ -3,6 +3,7 @@
 use crate::server::S3Server;
 use bytes::Bytes;
 use frostline_objects::{ObjectError, Store};
+use frostline_tensor::SampleRef;
 use rustix::fs::{CWD, FileType, Mode, RenameFlags};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -49,9 +50,15 @@ async fn refuses_hostile_keys(store: &Store) {
         let shown: String = key.chars().take(40).collect();
         let attempts = [
             ("read", store.read(&key).await.map(drop)),
-            ("range", store.read_range(&key, 0..10).await.map(drop)),
-            ("empty range", store.read_range(&key, 0..0).await.map(drop)),
-            ("size", store.size(&key).await.map(drop)),
+            (
+                "range",
+                store.read_range(&SampleRef::new(&key), 0..10).await.map(drop),
+            ),
+            (
+                "empty range",
+                store.read_range(&SampleRef::new(&key), 0..0).await.map(drop),
+            ),
+            ("size", store.size(&SampleRef::new(&key)).await.map(drop)),
             ("put", store.put(&key, Bytes::new()).await),
             ("put_new", store.put_new(&key, Bytes::new()).await),
             ("delete", store.delete(&key).await),
@@ -153,7 +160,7 @@ async fn a_link_made_after_the_store_was_opened_leads_nowhere_either() {
     for key in ["class/up/secret.txt", "class/b.jpg"] {
         for result in [
             store.read(key).await.map(drop),
-            store.size(key).await.map(drop),
+            store.size(&SampleRef::new(key)).await.map(drop),
             store.put(key, Bytes::from("mine now")).await,
             store.delete(key).await,
         ] {
@@ -175,7 +182,10 @@ async fn a_pipe_and_a_socket_are_refused_at_once() {
     let _socket = UnixListener::bind(folder.path().join("socket.jpg")).unwrap();
     let store = Store::open(folder.path().to_str().unwrap()).unwrap();
     for key in ["pipe.jpg", "socket.jpg"] {
-        for result in [store.read(key).await.map(drop), store.size(key).await.map(drop)] {
+        for result in [
+            store.read(key).await.map(drop),
+            store.size(&SampleRef::new(key)).await.map(drop),
+        ] {
             // Waiting for a writer would exceed the deadline.
             assert!(
                 matches!(&result, Err(ObjectError::Store { .. })),

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use frostline_e2e::RealStore;
 use frostline_objects::{LARGEST_READ, ObjectError, Store};
+use frostline_tensor::SampleRef;
 use futures::{StreamExt, stream};
 
 /// Number of keys in more than two pages.
@@ -98,7 +99,7 @@ async fn reads_whole_and_by_range(server: &RealStore) {
     store.put("a b.jpg", photo.clone()).await.unwrap();
     store.put("empty.jpg", Bytes::new()).await.unwrap();
     assert!(store.read("a b.jpg").await.unwrap() == photo);
-    assert_eq!(store.size("a b.jpg").await.unwrap(), 300_000);
+    assert_eq!(store.size(&SampleRef::new("a b.jpg")).await.unwrap(), 300_000);
     for (range, part) in [
         (1000..2000, 1000..2000),
         (299_000..400_000, 299_000..300_000),
@@ -106,11 +107,20 @@ async fn reads_whole_and_by_range(server: &RealStore) {
         (400_000..500_000, 0..0),
         (5..5, 0..0),
     ] {
-        let read = store.read_range("a b.jpg", range.clone()).await.unwrap();
+        let read = store
+            .read_range(&SampleRef::new("a b.jpg"), range.clone())
+            .await
+            .unwrap();
         assert!(read == photo.slice(part), "{range:?}: {} bytes", read.len());
     }
     assert_eq!(store.read("empty.jpg").await.unwrap(), "");
-    assert_eq!(store.read_range("empty.jpg", 0..10).await.unwrap(), "");
+    assert_eq!(
+        store
+            .read_range(&SampleRef::new("empty.jpg"), 0..10)
+            .await
+            .unwrap(),
+        ""
+    );
     let listed = store.list(None, 10).await.unwrap().objects;
     let sizes: Vec<_> = listed
         .iter()

@@ -4,7 +4,7 @@ use crate::server::{Answer, Server, endless, whole};
 use crate::version;
 use bytes::Bytes;
 use frostline_objects::{Guard, LARGEST_READ, ObjectError, ReadRoom, Store};
-use frostline_tensor::{BoxFuture, OpError};
+use frostline_tensor::{BoxFuture, OpError, SampleRef};
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_RANGE, ETAG, LOCATION, RANGE};
 use hyper::{Request, Response, StatusCode};
@@ -109,8 +109,11 @@ async fn a_webdav_server_is_a_store_to_read_from() {
         store.read_sample(&listed.sample, LARGEST_READ).await.unwrap(),
         PHOTO
     );
-    assert_eq!(store.read_range("a/2.jpg", 2..5).await.unwrap(), "234");
-    assert_eq!(store.size("a/2.jpg").await.unwrap(), 10);
+    assert_eq!(
+        store.read_range(&SampleRef::new("a/2.jpg"), 2..5).await.unwrap(),
+        "234"
+    );
+    assert_eq!(store.size(&SampleRef::new("a/2.jpg")).await.unwrap(), 10);
     // This server ignores the condition, but the etag in its answer differs.
     assert!(matches!(
         store.read_sample(&version("a/2.jpg", "two"), LARGEST_READ).await,
@@ -142,7 +145,11 @@ async fn a_plain_server_says_what_it_cannot_do() {
         matches!(&error, ObjectError::NoListing { reason, .. } if reason.to_string().contains("405")),
         "{error:?}"
     );
-    let text = store.read_range("a/2.jpg", 2..5).await.unwrap_err().to_string();
+    let text = store
+        .read_range(&SampleRef::new("a/2.jpg"), 2..5)
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(text.contains("HTTP range requests"), "{text}");
 }
 

@@ -27,11 +27,11 @@ pub(super) async fn guest(client: &AdminClient, command: GuestAdmin, json: bool)
 
 pub(super) async fn model(client: &AdminClient, command: ModelAdmin, json: bool) -> Result<()> {
     match command {
-        ModelAdmin::Publish {
+        ModelAdmin::Push {
             name,
             file,
             interface,
-        } => show(&publish(client, &name, &file, &interface).await?, json),
+        } => show(&push(client, &name, &file, &interface).await?, json),
         ModelAdmin::List { tenant } => list(client, "model", tenant, json).await,
         ModelAdmin::Remove { model, yes } => {
             let (name, path, whose) = match &model {
@@ -130,14 +130,14 @@ fn state(upload: &UploadInfo) -> &'static str {
 }
 
 /// Uploads a model with the same serialization as trainers, which find it on the host by SHA-256.
-async fn publish(
+async fn push(
     client: &AdminClient,
     name: &str,
     path: &Path,
     interface: &InterfaceFlags,
 ) -> Result<UploadInfo> {
     let model = read_model(path, interface)?;
-    let cannot = || format!("cannot publish the model {}", path.display());
+    let cannot = || format!("cannot upload the model {}", path.display());
     let sha256 = model.sha256().with_context(cannot)?;
     let bytes = model.to_bytes().with_context(cannot)?;
     let digest = repr_digest(&sha256).unwrap_or_default();

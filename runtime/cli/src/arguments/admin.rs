@@ -202,9 +202,9 @@ pub(crate) enum GuestAdmin {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelAdmin {
-    /// Publish a model for all tenants, or add a new version
-    #[command(after_help = "Example:\n  frostline admin model publish resnet18 resnet18.onnx")]
-    Publish {
+    /// Upload a model for all tenants, or add a new version
+    #[command(after_help = "Example:\n  frostline admin model push resnet18 resnet18.onnx")]
+    Push {
         /// Model name: `[a-z0-9][a-z0-9._-]{0,62}`
         #[arg(value_parser = upload_name)]
         name: String,

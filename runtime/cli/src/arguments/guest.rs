@@ -72,13 +72,14 @@ pub(crate) struct CheckGuest {
     pub(crate) parameters: String,
 }
 
-/// Run a guest without a host, and show the result and the resource usage
+/// Run a guest without a host, and show the activations and the resource usage
 ///
-/// Prints the log lines of the guest to standard error.
+/// Prints the first values of each activation, and the log lines of the guest to standard error.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  frostline guest run guest.wasm --data ./photos --keys train/cat/1.jpg,train/cat/2.jpg --model resnet18.onnx --split layer3.1")]
+  frostline guest run guest.wasm --data ./photos --keys train/cat/1.jpg,train/cat/2.jpg --model resnet18.onnx --split layer3.1
+  frostline guest run guest.wasm --data ./photos --keys train/cat/1.jpg --model resnet18.onnx --out rows.parquet")]
 pub(crate) struct RunGuest {
     /// Component, or core module for wasm32-unknown-unknown
     pub(crate) file: PathBuf,
@@ -102,4 +103,8 @@ pub(crate) struct RunGuest {
     /// Device that runs the network (cpu or cuda:0)
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]
     pub(crate) device: String,
+    /// Write all activations to this file: .arrow (Arrow's file format) or .parquet, with the columns of
+    /// `frostline extract`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
 }

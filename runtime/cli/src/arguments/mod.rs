@@ -146,6 +146,7 @@ pub(crate) enum ReferencePart {
     Settings,
     Metrics,
     Routes,
+    Openapi,
 }
 
 #[cfg(test)]

@@ -1,12 +1,17 @@
 use super::workbench::{LocalModel, Workbench, read_guest};
 use crate::arguments::RunGuest;
+use crate::extract::{check_output, write_activations};
 use crate::output::{bytes, print_json, print_table};
 use anyhow::{Context, Result, bail};
 use frostline_engine::Device;
 use frostline_sandbox::{Call, Extracted, Limits, Sandbox, SandboxConfig, Usage};
 use frostline_tensor::{DType, OpErrorCode, SampleRef};
 use serde::Serialize;
+use std::collections::HashSet;
 use std::time::Instant;
+
+/// Number of printed values per activation. With more, rows would exceed 100 columns.
+const SHOWN: usize = 6;
 
 /// Result of a call.
 #[derive(Debug, Serialize)]
@@ -17,9 +22,21 @@ pub(super) struct Report {
     split: String,
     dtype: DType,
     shape: Vec<usize>,
+    rows: Vec<Row>,
     failed: Vec<Failed>,
     seconds: Seconds,
     limits: Vec<Used>,
+}
+
+/// Activation of a sample.
+#[derive(Debug, Serialize)]
+struct Row {
+    key: String,
+    /// The first values.
+    values: Vec<f32>,
+    min: f32,
+    mean: f32,
+    max: f32,
 }
 
 /// A failed sample and the error.
@@ -61,7 +78,14 @@ enum Unit {
 /// # Errors
 /// Returns an error if the call or all samples failed.
 pub(super) async fn run(flags: &RunGuest, json: bool) -> Result<()> {
-    let (report, _) = extract(flags).await?;
+    if let Some(file) = &flags.out {
+        check_output(file)?;
+    }
+    let (report, extracted) = extract(flags).await?;
+    if let Some(file) = &flags.out {
+        let keys = report.rows.iter().map(|row| row.key.as_str()).collect();
+        tokio::task::block_in_place(|| write_activations(file, keys, &extracted.activations))?;
+    }
     if json {
         print_json(&report)?;
     } else {
@@ -119,6 +143,7 @@ pub(super) async fn extract(flags: &RunGuest) -> Result<(Report, Extracted)> {
         split,
         dtype: extracted.activations.dtype(),
         shape: extracted.activations.shape().dims().to_vec(),
+        rows: rows(&flags.keys, &extracted)?,
         failed: failed.collect(),
         seconds: Seconds {
             prepare,
@@ -128,6 +153,29 @@ pub(super) async fn extract(flags: &RunGuest) -> Result<(Report, Extracted)> {
         limits: used(allowance.usage(), memory, allowance.limits(), milliseconds),
     };
     Ok((report, extracted))
+}
+
+/// Returns the activations of the successful samples.
+fn rows(keys: &[String], extracted: &Extracted) -> Result<Vec<Row>> {
+    let values = extracted
+        .activations
+        .as_f32()
+        .context("activations must be f32")?;
+    let failed: HashSet<usize> = extracted.failed.iter().map(|failure| failure.index).collect();
+    let good: Vec<&String> = (0..)
+        .zip(keys)
+        .filter(|(index, _)| !failed.contains(index))
+        .map(|(_, key)| key)
+        .collect();
+    let width = (values.len() / good.len().max(1)).max(1);
+    let row = |(key, values): (&String, &[f32])| Row {
+        key: key.clone(),
+        values: values.iter().copied().take(SHOWN).collect(),
+        min: values.iter().copied().fold(f32::INFINITY, f32::min),
+        mean: values.iter().sum::<f32>() / width as f32,
+        max: values.iter().copied().fold(f32::NEG_INFINITY, f32::max),
+    };
+    Ok(good.into_iter().zip(values.chunks(width)).map(row).collect())
 }
 
 fn used(usage: Usage, memory: usize, limits: &Limits, milliseconds: u64) -> Vec<Used> {
@@ -162,6 +210,17 @@ fn show(report: &Report) -> Result<()> {
     let shape: Vec<String> = report.shape.iter().map(usize::to_string).collect();
     say!("{}  sha256:{}", report.guest, report.sha256);
     say!("split {}: {} {}", report.split, report.dtype, shape.join("x"));
+    let cells = |row: &Row| {
+        let first: Vec<String> = row.values.iter().map(|value| format!("{value:.3}")).collect();
+        let figures = [row.min, row.mean, row.max].map(|value| format!("{value:.3}"));
+        [vec![row.key.clone(), first.join(" ")], figures.to_vec()].concat()
+    };
+    let rows: Vec<Vec<String>> = report.rows.iter().map(cells).collect();
+    print_table(
+        &["KEY", "FIRST VALUES", "MIN", "MEAN", "MAX"],
+        &[false, false, true, true, true],
+        &rows,
+    )?;
     for failed in &report.failed {
         say!("failed {} ({}): {}", failed.key, failed.code, failed.message);
     }

@@ -53,6 +53,7 @@ fn flags(guest: PathBuf, data: &Path, keys: &[&str], parameters: &str) -> RunGue
         split: Some(CUT.to_owned()),
         parameters: parameters.to_owned(),
         device: "cpu".to_owned(),
+        out: None,
     }
 }
 
@@ -186,6 +187,7 @@ mod needs_guests {
         let failed: Vec<usize> = extracted.failed.iter().map(|failure| failure.index).collect();
         assert_eq!(failed, [1, 3]);
         let report = serde_json::to_value(&report).unwrap();
+        assert_eq!(report["rows"][1]["key"], "large.ppm");
         assert_eq!(report["failed"][0]["code"], "invalid-encoding");
         assert_eq!(report["failed"][1]["code"], "not-found");
     }
@@ -217,5 +219,8 @@ mod needs_guests {
         let cpu = used("guest CPU time");
         assert!(cpu <= 300_000, "{cpu} ms");
         assert_eq!(report["shape"][0], 3);
+        let first = extracted.activations.as_f32().unwrap()[0];
+        assert_eq!(report["rows"][0]["key"], "a.f32");
+        assert_eq!(report["rows"][0]["values"][0].as_f64().unwrap() as f32, first);
     }
 }

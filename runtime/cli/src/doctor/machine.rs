@@ -8,7 +8,7 @@ use frostline_engine::{Device, EngineError, Session, SessionOptions, free_device
 use frostline_graph::onnx::GraphProto;
 use frostline_graph::{Model, build};
 use frostline_objects::Store;
-use frostline_tensor::Tensor;
+use frostline_tensor::{SampleRef, Tensor};
 use std::path::Path;
 use std::time::Duration;
 use tokio::task::spawn_blocking;
@@ -156,7 +156,7 @@ async fn first_of(root: &str, follow_links: Option<&Path>) -> Result<String> {
         return Ok(format!("{root} can be listed from this machine, but is empty"));
     };
     let key = &object.sample.key;
-    store.read_range(key, 0..1).await?;
+    store.read_range(&SampleRef::new(key), 0..1).await?;
     Ok(format!(
         "{root} can be listed from this machine, and {key} can be read"
     ))

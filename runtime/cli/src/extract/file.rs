@@ -21,7 +21,7 @@ const GROUP: usize = 64 << 20;
 
 /// Format of an output file, determined by the extension of `--out`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Format {
+pub(crate) enum Format {
     /// Arrow's file format, uncompressed, so that it can be mapped into memory.
     Arrow,
     /// Parquet, compressed by Zstandard.
@@ -157,7 +157,9 @@ mod tests {
                 label: Some("cat".to_owned()),
             };
             let places = HashMap::from([("cat/0.jpg".to_owned(), place)]);
-            let batch = rows.batch(&fetched(count), &places).unwrap();
+            let fetched = fetched(count);
+            let (keys, values) = fetched.rows();
+            let batch = rows.batch(keys, values, &places).unwrap();
             let splits = batch.column_by_name("split").unwrap();
             assert_eq!((splits.is_null(0), splits.null_count()), (false, count - 1));
             file.write(&batch).unwrap();

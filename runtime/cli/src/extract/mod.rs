@@ -23,6 +23,7 @@ use frostline_features::{Provenance, Rounding};
 use frostline_graph::{GraphError, Model};
 use frostline_images::{DecodeLimits, DecodePool};
 use frostline_job::{Event, PixelFlags};
+use frostline_tensor::Tensor;
 use frostline_trainer::{Guest, OnBadSample, input_pixels, last_cut_before_head, normalized_twice};
 use frostline_wire::{ObjectInfo, Split, UploadRef};
 use rows::{Rows, SampleAnnotation};
@@ -56,6 +57,26 @@ struct Done {
     left_out: u64,
     bytes_received: u64,
     seconds: f64,
+}
+
+/// Checks that activations can be written to a file of this name, and returns the format.
+///
+/// # Errors
+/// Returns an error if the extension is unknown or the folder cannot be written.
+pub(crate) fn check_output(path: &Path) -> Result<Format> {
+    let format = Format::from_extension(path)?;
+    file::check(path)?;
+    Ok(format)
+}
+
+/// Writes activations with these keys to a file, without splits and labels. Blocks.
+pub(crate) fn write_activations(path: &Path, keys: Vec<&str>, activations: &Tensor) -> Result<()> {
+    let shape = activations.shape().dims().get(1..).unwrap_or_default();
+    let rows = Rows::new(shape)?;
+    let values = activations.as_f32().context("activations must be f32")?.to_vec();
+    let mut file = RowFile::create(path, check_output(path)?, rows.schema())?;
+    file.write(&rows.batch(keys, values, &HashMap::new())?)?;
+    file.finish()
 }
 
 pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> Result<()> {
@@ -108,8 +129,7 @@ struct ExtractionInput {
 
 impl ExtractionInput {
     fn read(flags: &Flags, json: bool) -> Result<Self> {
-        let format = Format::from_extension(&flags.out)?;
-        file::check(&flags.out)?;
+        let format = check_output(&flags.out)?;
         let pixels = flags.pixels.settings()?;
         let (model, cut) = model_and_cut(flags, &pixels)?;
         let mut guest = Guest::read(flags.guest.as_deref(), flags.parameters.as_deref())?;
@@ -254,7 +274,8 @@ async fn extract(
         check_bad(&batch, flags.on_bad_sample, reporter)?;
         left_out += batch.bad.len() as u64;
         written += (batch.samples.len() - batch.bad.len()) as u64;
-        let batch = rows.batch(&batch, &places)?;
+        let (keys, values) = batch.rows();
+        let batch = rows.batch(keys, values, &places)?;
         tokio::task::block_in_place(|| file.write(&batch))?;
         reporter.show(&Event::Progress {
             images: written + left_out,

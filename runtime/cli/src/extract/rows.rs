@@ -1,6 +1,5 @@
 //! Conversion of batches to Arrow record batches.
 
-use super::cached::BatchRows;
 use anyhow::{Context, Result};
 use arrow_array::{ArrayRef, FixedSizeListArray, Float32Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
@@ -50,13 +49,13 @@ impl Rows {
         &self.schema
     }
 
-    /// Creates the record batch of a batch. `places` contains split and label by key.
+    /// Creates the record batch of activations with these keys. `places` contains split and label by key.
     pub(super) fn batch(
         &self,
-        rows: &BatchRows,
+        keys: Vec<&str>,
+        values: Vec<f32>,
         places: &HashMap<String, SampleAnnotation>,
     ) -> Result<RecordBatch> {
-        let (keys, values) = rows.rows();
         let places = || keys.iter().map(|key| places.get(*key));
         let splits = places().map(|place| place?.part.map(Part::name));
         let splits = StringArray::from_iter(splits);

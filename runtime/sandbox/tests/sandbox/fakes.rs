@@ -191,19 +191,27 @@ impl SampleLoader for Loader {
     }
 }
 
-/// Store with numbers as keys and a million bytes per object.
+/// Store with numbers as keys and a million bytes per object. Samples have the etag `e1`, except for those that were
+/// replaced, whose key is 404.
 pub(crate) struct Objects;
 
+fn check_version(sample: &SampleRef) -> Result<(), OpError> {
+    match (sample.key.as_str(), sample.etag.as_deref()) {
+        ("404", Some("e1")) => Err(OpError::invalid("the object was replaced")),
+        _ => Ok(()),
+    }
+}
+
 impl ObjectReader for Objects {
-    fn size(&self, _: String) -> BoxFuture<Result<u64, OpError>> {
-        Box::pin(async { Ok(1_000_000) })
+    fn size(&self, sample: SampleRef) -> BoxFuture<Result<u64, OpError>> {
+        Box::pin(async move { check_version(&sample).map(|()| 1_000_000) })
     }
 
-    fn read(&self, key: String, range: Range<u64>) -> BoxFuture<Result<Vec<u8>, OpError>> {
-        if key.parse::<u32>().is_err() {
+    fn read(&self, sample: SampleRef, range: Range<u64>) -> BoxFuture<Result<Vec<u8>, OpError>> {
+        if sample.key.parse::<u32>().is_err() {
             return Box::pin(async { Err(OpError::not_found("no such object")) });
         }
         let length = range.end.min(1_000_000).saturating_sub(range.start);
-        Box::pin(async move { Ok(vec![7; usize::try_from(length).unwrap()]) })
+        Box::pin(async move { check_version(&sample).map(|()| vec![7; usize::try_from(length).unwrap()]) })
     }
 }

@@ -262,6 +262,23 @@ mod needs_guests {
     }
 
     #[tokio::test]
+    async fn reads_of_a_guest_are_pinned_to_the_version_of_the_sample() {
+        let guest = sandbox().prepare(built("own-pixels")).await.unwrap();
+        let description = guest.describe(&model(), "").await.unwrap();
+        let call = Call::new(model(), &description, "last", "").unwrap();
+        let context = context(Arc::new(Summing::default()), Limits::default());
+        let extracted = guest.extract(&samples(&["404"]), &call, context.clone()).await;
+        let failed = extracted.unwrap().failed;
+        assert_eq!(failed[0].error.message, "the object was replaced");
+        let any_version = [frostline_tensor::SampleRef::new("404")];
+        let failed = guest.extract(&any_version, &call, context).await.unwrap().failed;
+        assert!(
+            failed[0].error.message.contains("invalid PPM image"),
+            "{failed:?}"
+        );
+    }
+
+    #[tokio::test]
     async fn a_guest_may_run_a_model_in_stages() {
         let bytes = built("two-stage");
         let guest = sandbox().prepare(bytes).await.unwrap();

@@ -54,6 +54,13 @@ mod needs_guests {
         };
         let text = error.to_string();
         assert!(text.contains("no activations for 2 samples at last"), "{text}");
+        // The functions of the guest follow, without those of the panic handler.
+        let (_, functions) = text.split_once("; in ").unwrap();
+        assert!(
+            functions.contains("Hostile as frostline_guest::guest::FrozenPrefix>::extract")
+                && !functions.contains("panic"),
+            "{text}"
+        );
     }
 
     #[tokio::test]

@@ -10,7 +10,7 @@ use frostline_batching::{Charge, Kind, Stop, run_blocking};
 use frostline_engine::TenantLanes;
 use frostline_images::DecodePool;
 use frostline_objects::Store;
-use frostline_sandbox::Allowance;
+use frostline_sandbox::{Allowance, Limits};
 use frostline_tensor::{ExecutionTerms, Terms, without_secrets};
 use frostline_wire::{QuotaKey, UNLIMITED, Usage};
 use std::sync::Arc;
@@ -179,7 +179,10 @@ impl Caller {
     /// Like [`allowance`](Self::allowance), with memory from `tensors`.
     pub(crate) fn allowance_with(&self, tensors: &Arc<TensorMemory>) -> Arc<Allowance> {
         let on_spent = self.metrics().on_spent(&self.tenant().name);
-        let limits = self.tenant().quota.limits();
+        let limits = Limits {
+            slice: Duration::from_secs(self.config().guests.slice_seconds),
+            ..self.tenant().quota.limits()
+        };
         Allowance::with_memory(limits, Arc::clone(tensors) as _, on_spent)
     }
 

@@ -7,7 +7,7 @@ use super::live::{Live, LiveSettings};
 use super::memory::checked_budget;
 use super::networks::Networks;
 use super::roots::DataRoots;
-use super::settings::{HostSettings, LimitSettings};
+use super::settings::{GuestSettings, HostSettings, LimitSettings};
 use super::stores::Stores;
 use crate::clock::LocalClock;
 use frostline_engine::{Device, LanesPlace};
@@ -94,6 +94,7 @@ impl HostSettings {
             drain: Duration::from_secs(in_range("drain", self.drain, 0, 86_400)?),
             memory_budget,
             lowered_limits,
+            guests: self.guests.check()?,
             limits,
             clock: LocalClock::default(),
             written,
@@ -119,6 +120,20 @@ impl HostSettings {
         check_distinct("admin_listen", admin_listen, [Some(listen), None])?;
         check_distinct("metrics_listen", metrics, [Some(listen), admin_listen])?;
         Ok((listen, admin_listen, metrics_listen))
+    }
+}
+
+impl GuestSettings {
+    fn check(self) -> Result<Self, ConfigError> {
+        const GIB: u64 = 1 << 30;
+        Ok(Self {
+            memory_bytes: in_range("guests.memory_bytes", self.memory_bytes, 1 << 20, 4 * GIB)?,
+            table_elements: in_range("guests.table_elements", self.table_elements, 1, 10_000_000)?,
+            handles: in_range("guests.handles", self.handles, 16, 1_000_000)?,
+            slice_seconds: in_range("guests.slice_seconds", self.slice_seconds, 1, 86_400)?,
+            compile_bytes: in_range("guests.compile_bytes", self.compile_bytes, GIB / 2, 1024 * GIB)?,
+            compile_seconds: in_range("guests.compile_seconds", self.compile_seconds, 1, 86_400)?,
+        })
     }
 }
 
@@ -413,6 +428,7 @@ mod tests {
         assert!(refused("[engine]\ndevice = \"tpu\"").contains("engine.device"));
         assert!(refused("data = [\"s3://b?x=1\"]").contains("s3://b"));
         assert!(refused("[limits]\nupload_bytes = 1").contains("limits.upload_bytes"));
+        assert!(refused("[guests]\nmemory_bytes = \"5GiB\"").contains("guests.memory_bytes"));
         assert!(refused("[quota]\nweight = 101").contains("invalid weight 101: expected 1 to 100"));
         assert!(refused("drain = 100000").contains("drain"));
     }

@@ -2,7 +2,7 @@ use super::error::ConfigError;
 use super::limits::Limits;
 use super::live::Live;
 use super::networks::Networks;
-use super::settings::{HostSettings, TlsFiles};
+use super::settings::{GuestSettings, HostSettings, TlsFiles};
 use crate::clock::LocalClock;
 use frostline_engine::{Device, LanesPlace};
 use frostline_sandbox::Compiler;
@@ -120,6 +120,8 @@ pub struct HostConfig {
     pub extraction_timeout: Duration,
     /// Maximum time for running work to finish after a stop is requested.
     pub drain: Duration,
+    /// Limits on guests.
+    pub guests: GuestSettings,
     /// Limits on client requests and stored data.
     pub limits: Limits,
     /// Clock of this machine.

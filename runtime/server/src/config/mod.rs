@@ -23,7 +23,7 @@ pub(crate) use memory::stranger_bytes;
 pub use roots::DataRoots;
 pub(crate) use roots::Root;
 pub use settings::{
-    EngineSettings, ExtractionSettings, HostSettings, LimitSettings, StoreSettings, TlsFiles,
+    EngineSettings, ExtractionSettings, GuestSettings, HostSettings, LimitSettings, StoreSettings, TlsFiles,
 };
 pub use stores::Stores;
 pub(crate) use stores::open_store;

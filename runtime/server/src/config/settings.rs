@@ -4,6 +4,7 @@ use super::error::ConfigError;
 use super::limits::Limits;
 use super::units::{bytes, optional_bytes, quota, seconds};
 use frostline_engine::Isolation;
+use frostline_sandbox::SandboxConfig;
 use frostline_wire::Quota;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -71,6 +72,8 @@ pub struct HostSettings {
     pub engine: EngineSettings,
     /// Limits on concurrent extractions.
     pub extractions: ExtractionSettings,
+    /// Limits on guests.
+    pub guests: GuestSettings,
     /// Limits on requests, uploads and connections.
     pub limits: LimitSettings,
     /// Default quota of each tenant. `frostline admin quota show` lists the keys, and an admin can set other
@@ -111,6 +114,7 @@ impl Default for HostSettings {
             tls: None,
             engine: EngineSettings::default(),
             extractions: ExtractionSettings::default(),
+            guests: GuestSettings::default(),
             limits: LimitSettings::default(),
             quota: Quota::new(),
             store: BTreeMap::new(),
@@ -238,6 +242,44 @@ impl Default for ExtractionSettings {
             grant: 64,
             calls: 0,
             seconds: 600,
+        }
+    }
+}
+
+/// Section `[guests]`. The defaults are explained in [`SandboxConfig`] and [`Limits`](frostline_sandbox::Limits) of
+/// the sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GuestSettings {
+    /// Maximum memory of a guest call in bytes, up to 4 GiB. A call that exceeds it is repeated with half the
+    /// samples.
+    #[serde(deserialize_with = "bytes")]
+    pub memory_bytes: u64,
+    /// Maximum number of entries of a guest's tables, which contain its functions.
+    pub table_elements: usize,
+    /// Maximum number of tensors, graphs and contexts that a guest call holds at the same time.
+    pub handles: usize,
+    /// Maximum CPU time in seconds that a guest uses between two calls to the host.
+    #[serde(deserialize_with = "seconds")]
+    pub slice_seconds: u64,
+    /// Maximum memory in bytes for compiling a guest. The host uses up to half of `memory_budget` for it.
+    #[serde(deserialize_with = "bytes")]
+    pub compile_bytes: u64,
+    /// Maximum CPU time in seconds for compiling a guest.
+    #[serde(deserialize_with = "seconds")]
+    pub compile_seconds: u64,
+}
+
+impl Default for GuestSettings {
+    fn default() -> Self {
+        let sandbox = SandboxConfig::default();
+        Self {
+            memory_bytes: sandbox.memory_bytes as u64,
+            table_elements: sandbox.table_elements,
+            handles: sandbox.handles,
+            slice_seconds: frostline_sandbox::Limits::default().slice.as_secs(),
+            compile_bytes: sandbox.compiler_memory_bytes,
+            compile_seconds: sandbox.compiler_cpu_seconds,
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::check::CheckedExtraction;
 use super::size::GrantSize;
-use super::work::{CallRows, READS_AT_ONCE, Work};
+use super::work::{CallError, CallRows, READS_AT_ONCE, Work};
 use crate::caller::Caller;
 use crate::jobs::StageClock;
 use crate::metrics::{Queue, SplitKind};
@@ -15,8 +15,9 @@ use frostline_wire::{JobStage, RequestedSample};
 use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
@@ -45,8 +46,14 @@ struct ExtractionState {
     allowance: Arc<Allowance>,
     /// True if a grant was received.
     has_grant: AtomicBool,
-    remaining: Mutex<std::vec::IntoIter<RequestedSample>>,
+    /// Maximum number of samples in a call. Halved when a call with more samples exceeds a memory limit of guests,
+    /// so that the success of a guest does not depend on the size of grants, and thereby on the speed of the host.
+    max_samples: AtomicUsize,
+    remaining: Mutex<VecDeque<RequestedSample>>,
 }
+
+/// Samples of a call with their grant, which is not set for objects sent unchanged.
+type NextCall = (Vec<RequestedSample>, Option<Grant>);
 
 /// Starts the calls for an extraction. Several grants are processed concurrently, so reading, computing and
 /// encoding overlap. Objects sent unchanged need no grant; each call reads a single object and reserves
@@ -73,45 +80,67 @@ pub(super) fn start_calls(
         tensors: checked.tensors,
         allowance: checked.allowance,
         has_grant: AtomicBool::new(false),
-        remaining: Mutex::new(checked.samples.into_iter()),
+        max_samples: AtomicUsize::new(usize::MAX),
+        remaining: Mutex::new(checked.samples.into()),
     });
-    let tasks = stream::unfold(shared, |shared| async move {
-        if shared.remaining.lock().len() == 0 {
-            return None;
-        }
-        let task = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&shared).run_next().in_current_span()));
-        let task = async move {
-            task.await
-                .unwrap_or_else(|error| Err(Refusal::host(format!("guest call failed: {error}"))))
-        };
-        Some((task, shared))
-    });
-    tasks
-        .buffer_unordered(at_once)
-        .filter_map(|outcome| async move { outcome.transpose() })
-        .boxed()
+    // A worker that returns samples after a failed call continues, so samples are never left over.
+    let worker = |_| {
+        let calls = stream::try_unfold(Arc::clone(&shared), |shared| async move {
+            let task = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&shared).run_next().in_current_span()));
+            let rows = task
+                .await
+                .map_err(|error| Refusal::host(format!("guest call failed: {error}")))??;
+            Ok(rows.map(|rows| (rows, shared)))
+        });
+        calls.boxed()
+    };
+    stream::select_all((0..at_once).map(worker)).boxed()
 }
 
 impl ExtractionState {
-    /// Waits for a grant and runs a call with its samples. Returns `None` if other calls took the last
-    /// samples in the meantime.
+    /// Runs a call with the next samples. If it exceeds a memory limit, repeats it with half the samples. Returns
+    /// `None` if no samples remain.
     async fn run_next(self: Arc<Self>) -> Result<Option<CallRows>, Refusal> {
+        while let Some((samples, grant)) = self.next_call().await? {
+            match self.run_call(samples.clone(), grant).await {
+                Err(error) if error.needs_fewer_samples && samples.len() > 1 => {
+                    self.halve(samples, &error.refusal)
+                }
+                outcome => return outcome.map(Some).map_err(|error| error.refusal),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Waits for a grant and takes its samples. Returns `None` if no samples remain.
+    async fn next_call(&self) -> Result<Option<NextCall>, Refusal> {
+        if self.remaining.lock().is_empty() {
+            return Ok(None);
+        }
         if let Some(guest) = self.work.guest() {
             // An admin may have disabled the guest after the start of the extraction.
             self.caller.check_guest_enabled(guest)?;
         }
         let grant = match &self.size {
-            Some(size) => Some((size, self.wait_for_grant(size).await?)),
+            Some(size) => Some(self.wait_for_grant(size).await?),
             None => None,
         };
-        let samples = grant.as_ref().map_or(1, |(_, grant)| grant.samples);
-        let samples: Vec<RequestedSample> = self.remaining.lock().by_ref().take(samples).collect();
-        if samples.is_empty() {
-            return Ok(None);
-        }
+        let granted = grant.as_ref().map_or(1, |grant| grant.samples);
+        let mut remaining = self.remaining.lock();
+        // Other calls may have taken the last samples in the meantime.
+        let count = granted.min(remaining.len());
+        let samples: Vec<RequestedSample> = remaining.drain(..count).collect();
+        Ok((count > 0).then_some((samples, grant)))
+    }
+
+    async fn run_call(
+        &self,
+        samples: Vec<RequestedSample>,
+        grant: Option<Grant>,
+    ) -> Result<CallRows, CallError> {
         let cover = grant
             .as_ref()
-            .map(|(_, grant)| self.tensors.cover(grant.memory.bytes()));
+            .map(|grant| self.tensors.cover(grant.memory.bytes()));
         let started = Instant::now();
         let outcome = timeout(CALL_TIMEOUT, self.work.clone().call(samples)).await;
         let took = started.elapsed();
@@ -122,7 +151,7 @@ impl ExtractionState {
         let exceeded = |error| Refusal::quota(error, &self.caller.tenant().name);
         self.allowance.check_object_bytes().map_err(exceeded)?;
         drop(cover);
-        if let Some((size, mut grant)) = grant {
+        if let (Some(size), Some(mut grant)) = (&self.size, grant) {
             // The reservation is held until the rows are sent. Shrinking a reservation never fails.
             let row_memory = size.row_memory(rows.bytes()).min(grant.memory.bytes());
             grant.memory.resize(row_memory).ok();
@@ -133,7 +162,29 @@ impl ExtractionState {
             .metrics()
             .count_samples(&self.caller.tenant().name, self.kind, good, bad);
         self.clock.count_images(good + bad);
-        Ok(Some(rows))
+        Ok(rows)
+    }
+
+    /// Returns the samples of a call that exceeded a memory limit, and halves the number of samples per call. The
+    /// author of the guest finds the reason in the guest's log.
+    fn halve(&self, samples: Vec<RequestedSample>, reason: &Refusal) {
+        let half = samples.len() / 2;
+        self.max_samples.fetch_min(half, Ordering::Relaxed);
+        self.caller.metrics().calls_halved.inc();
+        if let Work::Activations { context, .. } = &self.work
+            && let Some(on_log_line) = &context.on_log_line
+        {
+            let count = samples.len();
+            on_log_line(
+                "warn",
+                &format!("a call with {count} samples is repeated with {half}: {reason}"),
+            );
+        }
+        let mut remaining = self.remaining.lock();
+        samples
+            .into_iter()
+            .rev()
+            .for_each(|sample| remaining.push_front(sample));
     }
 
     /// Waits for the next grant. The size depends on the current rate of the tenant's own rows.
@@ -142,7 +193,8 @@ impl ExtractionState {
         let own = self.caller.machine().lanes.rates_of(tenant).into_iter();
         let mut own = own.filter(|(stage, _)| size.stage.as_ref() == Some(stage));
         let rate = own.next().map(|(_, rate)| rate);
-        let samples = self.remaining.lock().len().clamp(1, size.samples(rate));
+        let most = size.samples(rate).min(self.max_samples.load(Ordering::Relaxed));
+        let samples = self.remaining.lock().len().clamp(1, most);
         let limit = if self.has_grant.load(Ordering::Relaxed) {
             self.caller.tenant().quota.wall()
         } else {

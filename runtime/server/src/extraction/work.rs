@@ -42,6 +42,22 @@ pub(super) enum Work {
     },
 }
 
+/// Failure of a call.
+pub(super) struct CallError {
+    pub(super) refusal: Refusal,
+    /// True if a call with fewer samples can succeed.
+    pub(super) needs_fewer_samples: bool,
+}
+
+impl<E: Into<Refusal>> From<E> for CallError {
+    fn from(error: E) -> Self {
+        Self {
+            refusal: error.into(),
+            needs_fewer_samples: false,
+        }
+    }
+}
+
 /// Result of a call.
 pub(super) struct CallRows {
     values: RowValues,
@@ -66,7 +82,7 @@ impl Work {
 
     /// Converts samples to rows. A sample that fails becomes a row with an error. Returns an error only if
     /// the whole call fails.
-    pub(super) async fn call(self, samples: Vec<RequestedSample>) -> Result<CallRows, Refusal> {
+    pub(super) async fn call(self, samples: Vec<RequestedSample>) -> Result<CallRows, CallError> {
         let (positions, samples): (Vec<u32>, Vec<SampleRef>) = samples
             .into_iter()
             .map(|requested| (requested.position, requested.sample))
@@ -82,7 +98,10 @@ impl Work {
             Self::Activations { guest, call, context } => {
                 let tenant = context.labels.tenant.clone();
                 let extracted = guest.extract(&samples, &call, context).await;
-                let extracted = extracted.map_err(|error| Refusal::extraction(error, &tenant))?;
+                let extracted = extracted.map_err(|error| CallError {
+                    needs_fewer_samples: error.is_memory_limit(),
+                    refusal: Refusal::extraction(error, &tenant),
+                })?;
                 Ok(CallRows::from_tensor(
                     &positions,
                     extracted.activations,
@@ -236,15 +255,15 @@ impl ByteSource for LoaderSource {
 }
 
 impl ObjectReader for LoaderSource {
-    fn size(&self, key: String) -> BoxFuture<Result<u64, OpError>> {
+    fn size(&self, sample: SampleRef) -> BoxFuture<Result<u64, OpError>> {
         let store = Arc::clone(&self.store);
-        async move { Ok(store.size(&key).await?) }.boxed()
+        async move { Ok(store.size(&sample).await?) }.boxed()
     }
 
-    fn read(&self, key: String, range: Range<u64>) -> BoxFuture<Result<Vec<u8>, OpError>> {
+    fn read(&self, sample: SampleRef, range: Range<u64>) -> BoxFuture<Result<Vec<u8>, OpError>> {
         let source = self.clone();
         async move {
-            let read = source.store.read_range(&key, range);
+            let read = source.store.read_range(&sample, range);
             Ok(source.timed(read).await?.to_vec())
         }
         .boxed()

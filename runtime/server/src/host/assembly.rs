@@ -68,6 +68,21 @@ pub(super) fn make_folders(config: &HostConfig) -> Result<(), StartError> {
     Ok(())
 }
 
+fn sandbox_config(config: &HostConfig) -> SandboxConfig {
+    let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    SandboxConfig {
+        artifacts: Some(config.local.join("artifacts")),
+        upload_bytes: size(config.limits.guest_bytes),
+        memory_bytes: size(config.guests.memory_bytes),
+        table_elements: config.guests.table_elements,
+        handles: config.guests.handles,
+        compiler: config.compiler.clone(),
+        compiler_memory_bytes: config.guests.compile_bytes.min(config.memory_budget / 2),
+        compiler_cpu_seconds: config.guests.compile_seconds,
+        ..SandboxConfig::default()
+    }
+}
+
 pub(super) async fn service(
     config: HostConfig,
     token: Arc<TokenFile>,
@@ -86,15 +101,7 @@ pub(super) async fn service(
     );
     check_clock(&fleet, &clock).await?;
     let revocations = revocations(&config)?;
-    let sandbox = Sandbox::new(SandboxConfig {
-        artifacts: Some(config.local.join("artifacts")),
-        upload_bytes: usize::try_from(config.limits.guest_bytes).unwrap_or(usize::MAX),
-        compiler: config.compiler.clone(),
-        compiler_memory_bytes: SandboxConfig::default()
-            .compiler_memory_bytes
-            .min(config.memory_budget / 2),
-        ..SandboxConfig::default()
-    })?;
+    let sandbox = Sandbox::new(sandbox_config(&config))?;
     let scheduling = Scheduling::new(&config);
     let (metrics, jobs) = (Arc::<Metrics>::default(), Arc::<Jobs>::default());
     let machine = machine(

@@ -8,6 +8,7 @@ use crate::state::probe;
 use crate::tenants::CONFIGURED;
 use crate::tls::Certificate;
 use crate::token::{TokenHash, exposed_to_others};
+use frostline_tensor::SampleRef;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::timeout;
@@ -130,7 +131,7 @@ async fn data(config: &HostConfig, root: &str) -> Result<String, String> {
         return Ok(format!("{root} can be listed; it is empty"));
     };
     let key = &object.sample.key;
-    store.read_range(key, 0..1).await.map_err(told)?;
+    store.read_range(&SampleRef::new(key), 0..1).await.map_err(told)?;
     Ok(format!("{root} can be listed and read ({key})"))
 }
 

@@ -44,6 +44,7 @@ const MEMORY_TIMEOUT: Duration = Duration::from_secs(10);
 const MEMORY_RETRY: Duration = Duration::from_secs(2);
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 /// Answer to a request. The body is reserved until it has been sent.
@@ -117,7 +118,7 @@ impl Answer {
     /// Creates an answer that repeats constant bytes, which use no memory.
     pub(super) fn repeated(pieces: impl Iterator<Item = Bytes> + Send + 'static) -> Self {
         let pieces = pieces.map(Ok::<_, Infallible>);
-        Self(Response::new(Body::from_stream(stream::iter(pieces))))
+        Self::new(Body::from_stream(stream::iter(pieces)), BYTES)
     }
 
     fn reserved(bytes: Vec<u8>, mut memory: Reserved, content: HeaderValue) -> Result<Self, Refusal> {

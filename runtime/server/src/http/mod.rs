@@ -10,6 +10,7 @@ mod intake;
 mod linger;
 mod metered;
 mod network;
+mod openapi;
 mod operations;
 mod pace;
 mod peer;
@@ -20,6 +21,7 @@ mod proxy;
 mod receive;
 mod references;
 mod request_head;
+mod route_content;
 mod routes;
 mod status;
 mod strangers;
@@ -30,8 +32,10 @@ mod uploads;
 
 pub(crate) use admin::AdminTokens;
 pub(crate) use connections::{MAX_ADMIN_CONNECTIONS, Port, serve, serve_admin};
+pub use openapi::openapi;
 pub use request_head::RequestHead;
-pub use routes::{Access, ROUTES, RequestBody, Route};
+pub use route_content::{Content, JsonType};
+pub use routes::{Access, ROUTES, Route};
 
 use crate::refusal::Refusal;
 use crate::sampler::LogRateLimit;

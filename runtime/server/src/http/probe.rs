@@ -5,6 +5,7 @@ use crate::caller::Caller;
 use crate::refusal::Refusal;
 use axum::extract::{Query, Request};
 use bytes::Bytes;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::LazyLock;
 
@@ -21,9 +22,9 @@ static NOISE: LazyLock<Bytes> = LazyLock::new(|| {
     noise.into()
 });
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Amount {
+pub(super) struct Amount {
     bytes: usize,
 }
 

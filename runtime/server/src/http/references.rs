@@ -4,14 +4,15 @@ use crate::refusal::Refusal;
 use crate::state::{Facts, FindResult, StoredVersion};
 use axum::extract::Query;
 use http::Uri;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
 /// Query parameter `?sha256=`, which selects a version.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Version {
+pub(super) struct Version {
     sha256: Option<String>,
 }
 

@@ -14,14 +14,15 @@ use frostline_batching::{Kind, Standing};
 use frostline_tensor::Stage;
 use frostline_wire::{DescriptionRequest, GuestLog, Layout, Load, MemoryLoad, QuotaKey, StageLoad};
 use http::{StatusCode, Uri};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 /// Query of an object listing.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct ListingQuery {
+pub(super) struct ListingQuery {
     root: String,
     after: Option<String>,
     #[serde(default)]
@@ -36,9 +37,9 @@ const PAGE: usize = 1000;
 const MEMORY_PER_OBJECT: u64 = 1024;
 
 /// Query of a list of guests or models. `sha256` selects models and has no effect on guests.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct PageQuery {
+pub(super) struct PageQuery {
     sha256: Option<String>,
     after: Option<String>,
     limit: Option<usize>,
@@ -113,9 +114,9 @@ pub(super) async fn show_guest(
 }
 
 /// Query parameter `?after=`, which is `next` of the previous page.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct LogQuery {
+pub(super) struct LogQuery {
     #[serde(default)]
     after: u64,
 }

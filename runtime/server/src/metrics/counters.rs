@@ -38,6 +38,8 @@ pub(crate) struct Metrics {
     pub(crate) slow_readers: Counter,
     /// Refusals without a message because memory was short.
     pub(crate) unexplained_refusals: Counter,
+    /// Guest calls repeated with half the samples after they exceeded a memory limit.
+    pub(crate) calls_halved: Counter,
     pub(crate) call_seconds: SecondsHistogram,
     pub(crate) extraction_seconds: SecondsHistogram,
     pub(crate) queue_waits: QueueWaits,
@@ -161,6 +163,11 @@ impl Metrics {
             self.extractions.clone(),
         );
         registry.register("samples", "Samples answered", self.samples.clone());
+        registry.register(
+            "calls_halved",
+            "Guest calls repeated with half the samples after exceeding a limit on memory",
+            self.calls_halved.clone(),
+        );
         let bytes = [
             ("answer", "Bytes of extractions sent", &self.answer_bytes),
             (

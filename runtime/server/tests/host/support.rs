@@ -117,6 +117,17 @@ impl TestHost {
         path: &str,
         body: &impl Serialize,
     ) -> (StatusCode, Bytes) {
+        self.ask_admin_with(method, path, serde_json::to_vec(body).unwrap())
+            .await
+    }
+
+    /// Sends an admin request with this body and returns the status and the body.
+    pub(crate) async fn ask_admin_with(
+        &self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+    ) -> (StatusCode, Bytes) {
         let socket = self.folder.path().join("admin.sock");
         let stream = UnixStream::connect(socket).await.unwrap();
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
@@ -125,7 +136,7 @@ impl TestHost {
             .method(method)
             .uri(path)
             .header("host", "admin")
-            .body(Full::new(Bytes::from(serde_json::to_vec(body).unwrap())));
+            .body(Full::new(Bytes::from(body)));
         let answer = sender.send_request(request.unwrap()).await.unwrap();
         let answered = (answer.status(), self::body(answer).await);
         connection.abort();

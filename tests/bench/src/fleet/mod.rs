@@ -118,7 +118,7 @@ impl Fleet {
         let cut = Grid::read()?.network(name)?.freeze.clone();
         let (file, shape) = prefix(name, &cut)?;
         let word = name.replace('_', "-");
-        let answer = self.admin(&["model", "publish", &word, text(&file)?])?;
+        let answer = self.admin(&["model", "push", &word, text(&file)?])?;
         let version = answer.get("versions").and_then(|versions| versions.get(0));
         let sha256 = version.and_then(|version| version.get("sha256")?.as_str());
         Ok(Subject {

@@ -146,11 +146,11 @@ impl GraphExecutor for Unresponsive {
 }
 
 impl ObjectReader for Unresponsive {
-    fn size(&self, _: String) -> BoxFuture<Result<u64, OpError>> {
+    fn size(&self, _: SampleRef) -> BoxFuture<Result<u64, OpError>> {
         Box::pin(std::future::pending())
     }
 
-    fn read(&self, _: String, _: Range<u64>) -> BoxFuture<Result<Vec<u8>, OpError>> {
+    fn read(&self, _: SampleRef, _: Range<u64>) -> BoxFuture<Result<Vec<u8>, OpError>> {
         Box::pin(std::future::pending())
     }
 }

@@ -84,11 +84,26 @@ fn check_run_and_train(scratch: &Scratch, built: &Value) {
     let first = scratch.class("train", 0).join("00.jpg");
     let key = first.strip_prefix(&photos).unwrap().to_str().unwrap().to_owned();
     let data = photos.to_str().unwrap();
+    let out = scratch.path("rows.parquet");
     let ran = object(&run(&[
-        "guest", "run", component, "--data", data, "--keys", &key, "--model", model, "--split", "features",
+        "guest",
+        "run",
+        component,
+        "--data",
+        data,
+        "--keys",
+        &key,
+        "--model",
+        model,
+        "--split",
+        "features",
         "--json",
+        "--out",
+        out.to_str().unwrap(),
     ]));
     assert_eq!(ran["shape"], serde_json::json!([1, 128]));
+    assert_eq!(ran["rows"][0]["key"], key);
+    assert!(fs::read(out).unwrap().starts_with(b"PAR1"));
     assert_eq!(ran["dtype"], "f32");
 
     // The guest preprocesses like the stock guest without parameters, so the losses are equal.

@@ -1,6 +1,8 @@
-//! Runs the commands of README and the tutorials, and compares the output with the pages.
+//! Runs the blocks of commands (`sh`) of all pages, and compares the output with the pages. A block that cannot run
+//! here is preceded by the comment `<!-- not run: REASON -->`. `cargo xtask lint` refuses other blocks in pages that are
+//! not named in this file.
 
-use crate::harness::{Scratch, binary, demo};
+use crate::harness::{Scratch, binary, demo, sorted};
 use frostline_e2e::{Finished, HostProcess, Link, finish, repository};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -14,24 +16,48 @@ const LINK: &str = "http://127.0.0.1:8444";
 /// Path of the clone in the tutorials' output.
 const CLONE: &str = "/home/ana/frostline";
 
+/// Start of the comment before a block that does not run.
+const NOT_RUN: &str = "<!-- not run: ";
+
 /// Shell commands with the output shown on the page.
 struct Step {
     commands: String,
     output: String,
 }
 
-/// Returns the steps below a heading. Without a heading, returns all steps of the page.
+impl Step {
+    /// Replaces parts that differ between the page and the test, such as addresses.
+    fn replaced(&self, parts: &[(&str, &str)]) -> Self {
+        let replace = |text: &str| {
+            parts
+                .iter()
+                .fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+        };
+        Self {
+            commands: replace(&self.commands),
+            output: replace(&self.output),
+        }
+    }
+}
+
+/// Returns the steps below a heading that run. Without a heading, returns those of the whole page.
 fn steps(page: &str, heading: Option<&str>) -> Vec<Step> {
     let text = fs::read_to_string(repository().join(page)).unwrap();
     let mut steps = Vec::new();
     let mut inside = heading.is_none();
     let mut fence: Option<String> = None;
+    let mut not_run = false;
+    // True if the last block ran, so that the next output is its output.
+    let mut has_run = false;
     for line in text.lines() {
         match (&fence, line.strip_prefix("```")) {
             (Some(_), Some(_)) => fence = None,
             (None, Some(language)) => {
                 fence = Some(language.to_owned());
-                if inside && language == "sh" {
+                if language == "sh" {
+                    has_run = !not_run;
+                }
+                if inside && has_run && language == "sh" {
                     steps.push(Step {
                         commands: String::new(),
                         output: String::new(),
@@ -40,7 +66,7 @@ fn steps(page: &str, heading: Option<&str>) -> Vec<Step> {
             }
             (None, None) if line.starts_with("## ") => inside = heading.is_none_or(|heading| line == heading),
             (None, None) => {}
-            (Some(language), None) if inside => {
+            (Some(language), None) if inside && has_run => {
                 let step = steps.last_mut();
                 let lines = match language.as_str() {
                     "sh" => step.map(|step| &mut step.commands),
@@ -54,6 +80,7 @@ fn steps(page: &str, heading: Option<&str>) -> Vec<Step> {
             }
             (Some(_), None) => {}
         }
+        not_run = line.starts_with(NOT_RUN);
     }
     assert!(
         !steps.is_empty(),
@@ -138,6 +165,30 @@ fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
+/// Runs the steps of a page with replacements.
+fn run_page(scratch: &Scratch, page: &str, parts: &[(&str, &str)], environment: &[(&str, PathBuf)]) {
+    let steps: Vec<Step> = steps(page, None)
+        .iter()
+        .map(|step| step.replaced(parts))
+        .collect();
+    run(scratch, &steps, environment);
+}
+
+/// Creates a folder with the files that pages for trainers use.
+fn with_training_files() -> Scratch {
+    let scratch = Scratch::with_photos(4, 2);
+    copy_folder(&scratch.path("photos/validation"), &scratch.path("new-photos"));
+    for name in [
+        "backbone.onnx",
+        "squeezenet1_1.onnx",
+        "model.onnx",
+        "resnet18.onnx",
+    ] {
+        fs::copy(demo("backbone.onnx"), scratch.path(name)).unwrap();
+    }
+    scratch
+}
+
 #[test]
 fn the_quick_start_of_readme_runs() {
     let scratch = clone_root();
@@ -179,6 +230,156 @@ fn the_tutorial_of_fine_tuning_runs() {
     run(&scratch, &tutorial, &[]);
 }
 
+#[test]
+fn the_pages_for_trainers_run() {
+    let scratch = with_training_files();
+    let training = steps("runtime/docs/training.md", None);
+    let (before, after) = training.split_at(2);
+    run(&scratch, before, &[]);
+    let run_folder = sorted(&scratch.path("runs")).pop().unwrap();
+    let run_name = format!("runs/{}", run_folder.file_name().unwrap().to_str().unwrap());
+    let parts = [("runs/20261123-223325-backbone", run_name.as_str())];
+    let after: Vec<Step> = after.iter().map(|step| step.replaced(&parts)).collect();
+    run(&scratch, &after, &[]);
+
+    run_page(&scratch, "runtime/trainer/docs/results.md", &[], &[]);
+    run_page(
+        &scratch,
+        "runtime/report/docs/report.md",
+        &[("RUN", &run_name)],
+        &[],
+    );
+    let job = "--model backbone.onnx --data photos --freeze features --epochs 1 --out augmented.onnx";
+    run_page(&scratch, "runtime/trainer/docs/recipes.md", &[("...", job)], &[]);
+    let [plan, simulate] = <[Step; 2]>::try_from(steps("runtime/trainer/docs/planning.md", None))
+        .ok()
+        .unwrap();
+    let measure = Step {
+        commands: format!("{} --json > measured.json", plan.commands.trim()),
+        output: String::new(),
+    };
+    run(&scratch, &[plan, measure, simulate], &[]);
+}
+
+/// Configuration file of the page for operators, with paths and addresses of the test.
+fn host_toml(parts: &[(&str, &str)]) -> String {
+    let text = fs::read_to_string(repository().join("runtime/docs/operating.md")).unwrap();
+    let (_, block) = text.split_once("```toml\n").unwrap();
+    let (block, _) = block.split_once("```").unwrap();
+    let without_tls = block.lines().filter(|line| !line.starts_with("tls = "));
+    let block = without_tls.collect::<Vec<_>>().join("\n");
+    parts
+        .iter()
+        .fold(block, |text, (from, to)| text.replace(from, to))
+}
+
+#[test]
+fn the_pages_for_operators_run() {
+    let scratch = with_training_files();
+    let path = |name: &str| scratch.path(name).to_str().unwrap().to_owned();
+    let (state, photos, token, backup) = (path("state"), path("photos"), path("token"), path("backup"));
+    let parts = [
+        ("0.0.0.0:8443", "127.0.0.1:0"),
+        ("s3://hosts/state", &state),
+        ("/var/lib/frostline", &state),
+        ("s3://photos/clothing", &photos),
+        ("s3://photos/acme", &photos),
+        ("/etc/frostline/token", &token),
+        ("/backup/frostline", &backup),
+        // The id of the newest token.
+        (
+            "1f0c22aa",
+            r#"$(frostline admin tenant show acme --json | sed 's/.*"id":"\([0-9a-f]*\)".*/\1/')"#,
+        ),
+    ];
+    let replaced = |page: &str| -> Vec<Step> {
+        steps(page, None)
+            .iter()
+            .map(|step| step.replaced(&parts))
+            .collect()
+    };
+    fs::write(scratch.path("host.toml"), host_toml(&parts)).unwrap();
+    let mut operating = replaced("runtime/docs/operating.md");
+    let start = operating.remove(0);
+    let (doctor, serve) = start.commands.trim().split_once('\n').unwrap();
+    let doctor = Step {
+        commands: doctor.to_owned(),
+        output: start.output.clone(),
+    };
+    run(&scratch, &[doctor], &[]);
+    let serve = shell(&scratch, &format!("exec {serve} --json"));
+    let host = HostProcess::spawn(serve, scratch.path("token")).unwrap();
+
+    let environment = [("FROSTLINE_ADMIN_SOCKET", scratch.path("state/admin.sock"))];
+    let [tenants, backup, restore] = <[Step; 3]>::try_from(operating).ok().unwrap();
+    run(&scratch, &[tenants], &environment);
+    run_page(
+        &scratch,
+        "runtime/server/docs/accounting.md",
+        &parts,
+        &environment,
+    );
+    run_page(&scratch, "runtime/server/docs/memory.md", &parts, &environment);
+    run(&scratch, &[backup, restore], &environment);
+
+    let [tokens, quota, uploads] = <[Step; 3]>::try_from(replaced("runtime/server/docs/tenants.md"))
+        .ok()
+        .unwrap();
+    let command = |commands: String| Step {
+        commands,
+        output: String::new(),
+    };
+    let remove = command("frostline admin tenant remove acme --yes".to_owned());
+    let add = command(format!(
+        "frostline admin tenant add acme --data {photos} --json | sed 's/.*\"token\":\"\\(frost_[a-z0-9_]*\\)\".*/\\1/' > acme-token
+        frostline guest push prefix {} --host {} --token-file acme-token",
+        repository().join("guest/prefix/prefix.wasm").display(),
+        host.url(),
+    ));
+    run(&scratch, &[remove, tokens, add, quota, uploads], &environment);
+}
+
+mod needs_curl {
+    use super::*;
+
+    #[test]
+    fn the_pages_with_requests_run() {
+        let scratch = with_training_files();
+        fs::copy(
+            repository().join("guest/prefix/prefix.wasm"),
+            scratch.path("prefix.wasm"),
+        )
+        .unwrap();
+        let host = scratch.host(&["--metrics-listen", "127.0.0.1:0"]);
+        let token = fs::read_to_string(host.token_file()).unwrap();
+        // A refused request fails the test.
+        let requests = r#"curl() { command curl --silent --show-error --fail-with-body "$@"; }; curl"#;
+        let (tenants, metrics) = (
+            host.address().to_string(),
+            host.metrics_address().unwrap().to_string(),
+        );
+        let parts = [
+            ("5ae1...", "$(sha256sum model.onnx | cut -c -64)"),
+            ("127.0.0.1:7433", &tenants),
+            ("127.0.0.1:7435", &metrics),
+        ];
+        let environment = [
+            ("H", PathBuf::from(host.url())),
+            (
+                "T",
+                PathBuf::from(format!("Authorization: Bearer {}", token.trim())),
+            ),
+        ];
+        for page in ["runtime/server/docs/http.md", "runtime/server/docs/metrics.md"] {
+            for step in steps(page, None) {
+                let mut step = step.replaced(&parts);
+                step.commands = step.commands.replacen("curl", requests, 1);
+                run(&scratch, &[step], &environment);
+            }
+        }
+    }
+}
+
 mod needs_guests {
     use super::*;
     use crate::guests::wasm_compiler;
@@ -191,5 +392,19 @@ mod needs_guests {
         environment.push(("CARGO_TARGET_DIR", repository().join("target/guests/build")));
         let tutorial = steps("runtime/docs/tutorials/your-own-guest.md", None);
         run(&scratch, &tutorial, &environment);
+    }
+
+    #[test]
+    fn the_page_for_guest_authors_runs() {
+        let scratch = with_training_files();
+        let host = scratch.host(&[]);
+        let mut environment = wasm_compiler();
+        environment.push(("CARGO_TARGET_DIR", repository().join("target/guests/build")));
+        run_page(
+            &scratch,
+            "guest/README.md",
+            &[("http://store:8080", &host.url())],
+            &environment,
+        );
     }
 }

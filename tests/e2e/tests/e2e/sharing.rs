@@ -33,7 +33,7 @@ fn a_shared_model_serves_every_tenant_until_it_is_removed() {
     let name = layers(&first)["name"].as_str().unwrap();
     // The uploaded model as stored in the host's state.
     let sent = sorted(&place.scratch.path("state/blobs/models/acme")).remove(0);
-    let published = place.answer(&["model", "publish", name, sent.to_str().unwrap()]);
+    let published = place.answer(&["model", "push", name, sent.to_str().unwrap()]);
     let version = &published["versions"][0];
     assert_eq!(published["tenant"], Value::Null);
     assert_eq!(version["bytes"], layers(&first)["bytes"]);
@@ -89,14 +89,14 @@ fn a_shared_model_is_checked_and_named_like_any_other() {
         ("a", demo("README.md"), "README.md"),
         ("a", custom, "com.example"),
     ] {
-        let run = place.admin(&["model", "publish", name, file.to_str().unwrap()]);
+        let run = place.admin(&["model", "push", name, file.to_str().unwrap()]);
         assert_ne!(run.code, Some(0), "{run:?}");
         assert!(run.stderr.contains(word), "{}", run.stderr);
     }
     assert!(place.answers(&["model", "list"]).is_empty());
     let backbone = demo("backbone.onnx");
     for _ in 0..2 {
-        let published = place.answer(&["model", "publish", "backbone", backbone.to_str().unwrap()]);
+        let published = place.answer(&["model", "push", "backbone", backbone.to_str().unwrap()]);
         assert_eq!(published["versions"].as_array().unwrap().len(), 1);
     }
 }
@@ -156,7 +156,7 @@ mod long {
         let other = place.add("other");
         place.answer(&[
             "model",
-            "publish",
+            "push",
             "backbone",
             demo("backbone.onnx").to_str().unwrap(),
         ]);

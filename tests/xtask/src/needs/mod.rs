@@ -32,7 +32,7 @@ pub(crate) const STORES: &str = "needs_stores";
 pub(crate) const GPU: &str = "needs_gpu";
 
 /// All needs. A test in nested modules has all of their needs.
-pub(crate) const NEEDS: [Need; 12] = [
+pub(crate) const NEEDS: [Need; 13] = [
     Need {
         module: "needs_shared",
         marks: &["shared_file", "FROSTLINE_SHARED"],
@@ -47,6 +47,11 @@ pub(crate) const NEEDS: [Need; 12] = [
         module: "needs_clang",
         marks: &["clang"],
         enabled_by: "apt-get install clang lld",
+    },
+    Need {
+        module: "needs_curl",
+        marks: &["curl"],
+        enabled_by: "apt-get install curl",
     },
     Need {
         module: "needs_chromium",
@@ -102,6 +107,7 @@ pub(crate) fn unmet() -> Vec<&'static str> {
         ("needs_shared", std::env::var_os("FROSTLINE_SHARED").is_some()),
         ("needs_guests", built_guests().is_dir()),
         ("needs_clang", runs("clang", &["--version"])),
+        ("needs_curl", runs("curl", &["--version"])),
         ("needs_chromium", runs("chromium", &["--version"])),
         (STORES, false),
         (

@@ -1,7 +1,9 @@
 //! Generates the reference in `runtime/docs/reference`: commands and flags from the program's definition,
-//! settings from their structs and defaults, metrics from a host's exposition, and routes from the server's table.
+//! settings from their structs and defaults, metrics from a host's exposition, and routes and OpenAPI files from the
+//! server's table.
 
 mod metrics;
+mod openapi;
 mod routes;
 mod settings;
 
@@ -25,7 +27,7 @@ fn write() -> Result<()> {
     let folder = root().join(FOLDER);
     fs::create_dir_all(&folder)?;
     for (name, text) in pages()? {
-        fs::write(folder.join(name), text).with_context(|| format!("cannot write {FOLDER}/{name}"))?;
+        fs::write(folder.join(&name), text).with_context(|| format!("cannot write {FOLDER}/{name}"))?;
         println!("{FOLDER}/{name}");
     }
     Ok(())
@@ -33,14 +35,14 @@ fn write() -> Result<()> {
 
 /// Fails if a page differs from the generated text.
 pub(crate) fn check() -> Result<()> {
-    let is_current = |(name, text): &(&str, String)| {
+    let is_current = |(name, text): &(String, String)| {
         fs::read_to_string(root().join(FOLDER).join(name)).is_ok_and(|written| written == *text)
     };
     let pages = pages()?;
     let stale: Vec<&str> = pages
         .iter()
         .filter(|page| !is_current(page))
-        .map(|(name, _)| *name)
+        .map(|(name, _)| name.as_str())
         .collect();
     if !stale.is_empty() {
         bail!(
@@ -51,7 +53,8 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-fn pages() -> Result<[(&'static str, String); 4]> {
+/// Returns the names and texts of all files.
+fn pages() -> Result<Vec<(String, String)>> {
     let program = program("frostline")?;
     let print = |part: &str| output(Command::new(&program).args(["reference", part]));
     let commands = format!(
@@ -59,7 +62,8 @@ fn pages() -> Result<[(&'static str, String); 4]> {
         is listed once, at that command.\n\n{}",
         print("commands")?.trim_end()
     );
-    Ok([
+    let routes = print("routes")?;
+    let pages = [
         ("commands.md", page("Commands", &commands)),
         (
             "settings.md",
@@ -69,11 +73,11 @@ fn pages() -> Result<[(&'static str, String); 4]> {
             "metrics.md",
             page("Metrics", &metrics::table(&print("metrics")?)?),
         ),
-        (
-            "routes.md",
-            page("HTTP routes", &routes::table(&print("routes")?)?),
-        ),
-    ])
+        ("routes.md", page("HTTP routes", &routes::table(&routes)?)),
+    ];
+    let mut files = openapi::files(&print("openapi")?, &routes)?;
+    files.extend(pages.map(|(name, text)| (name.to_owned(), text)));
+    Ok(files)
 }
 
 fn page(title: &str, text: &str) -> String {

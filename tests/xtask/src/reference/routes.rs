@@ -15,12 +15,17 @@ const SECTIONS: [(&str, &[&str]); 3] = [
     ("Metrics, at `metrics_listen`", &["operator"]),
 ];
 
+/// Reads the output of `frostline reference routes`: an object for each route.
+pub(super) fn read(routes: &str) -> Result<Vec<BTreeMap<String, String>>> {
+    serde_json::from_str(routes).context("routes must be JSON")
+}
+
 /// Generates the page. `routes` is the output of `frostline reference routes`.
 pub(super) fn table(routes: &str) -> Result<String> {
-    let routes: Vec<BTreeMap<String, String>> =
-        serde_json::from_str(routes).context("routes must be JSON")?;
+    let routes = read(routes)?;
     let mut page = "All routes of a host. Routes below `/v1` require a tenant's token. [The HTTP interface](../../server/docs/http.md) explains \
-        requests, answers and errors.\n"
+        requests, answers and errors. The OpenAPI files [openapi-tenants.json](openapi-tenants.json), \
+        [openapi-admins.json](openapi-admins.json) and [openapi-metrics.json](openapi-metrics.json) describe the same routes for programs.\n"
         .to_owned();
     let mut comments = Comments::default();
     for (title, accesses) in SECTIONS {
@@ -38,11 +43,11 @@ pub(super) fn table(routes: &str) -> Result<String> {
 
 /// Parsed files with handlers.
 #[derive(Default)]
-struct Comments(BTreeMap<String, syn::File>);
+pub(super) struct Comments(BTreeMap<String, syn::File>);
 
 impl Comments {
     /// Describes a handler such as `admin::uploads::list::<Guests>`.
-    fn of(&mut self, handler: &str) -> Result<String> {
+    pub(super) fn of(&mut self, handler: &str) -> Result<String> {
         let plain = handler.split("::<").next().unwrap_or_default();
         let (module, function) = plain.rsplit_once("::").context("a handler without a module")?;
         let path = format!("{HTTP}/{}.rs", module.replace("::", "/"));

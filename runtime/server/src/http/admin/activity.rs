@@ -9,6 +9,7 @@ use crate::service::Service;
 use axum::extract::{Path, State};
 use frostline_wire::HostInfo;
 use http::{StatusCode, Uri};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,9 +18,9 @@ use std::sync::Arc;
 const ENTRIES: usize = 100_000;
 
 /// Query of [`audit`].
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct AuditQuery {
+pub(in crate::http) struct AuditQuery {
     tenant: Option<String>,
     limit: Option<usize>,
 }

@@ -13,6 +13,7 @@ use crate::state::{Facts, ModelFacts, NamedUpload, SHARED, StoredVersion, Upload
 use axum::extract::{Path, Request, State};
 use frostline_wire::{GuestChange, UploadInfo, UploadVersion};
 use http::{StatusCode, Uri};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -49,9 +50,9 @@ impl UploadKind for Models {
 }
 
 /// Query parameter `?tenant=`.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct TenantQuery {
+pub(in crate::http) struct TenantQuery {
     tenant: Option<String>,
 }
 

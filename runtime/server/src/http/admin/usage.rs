@@ -8,13 +8,14 @@ use crate::service::Service;
 use crate::state::Day;
 use axum::extract::State;
 use http::Uri;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::Arc;
 
 /// Query of [`show`].
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct UsageQuery {
+pub(in crate::http) struct UsageQuery {
     from: Option<String>,
     to: Option<String>,
     tenant: Option<String>,

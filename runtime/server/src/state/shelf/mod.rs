@@ -18,6 +18,7 @@ use crate::unique::unique_id;
 use bytes::Bytes;
 use frostline_batching::{Charge, Stop, run_blocking};
 use frostline_objects::Store;
+use frostline_tensor::SampleRef;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::time::Duration;
@@ -160,7 +161,11 @@ impl<F: Facts> UploadStore<F> {
         let length = bytes.len() as u64;
         match self.store.put_new(blob, bytes).await {
             // No other upload uses this key, so the client retried after a lost response.
-            Err(error) if error.is_already_there() && self.store.size(blob).await? == length => Ok(()),
+            Err(error)
+                if error.is_already_there() && self.store.size(&SampleRef::new(blob)).await? == length =>
+            {
+                Ok(())
+            }
             written => Ok(written?),
         }
     }
