@@ -171,9 +171,11 @@ pub struct QuotaInfo {
     pub key: QuotaKey,
     /// Value for the tenant. In JSON, [`UNLIMITED`] is `null`.
     #[serde(with = "unlimited")]
+    #[schemars(with = "Option<u64>")]
     pub value: u64,
     /// Default of the host. In JSON, [`UNLIMITED`] is `null`.
     #[serde(with = "unlimited")]
+    #[schemars(with = "Option<u64>")]
     pub default: u64,
     /// True if the value is set for this tenant.
     pub own: bool,
