@@ -68,7 +68,9 @@ mod tests {
 
     #[test]
     fn the_date_of_an_answer_is_read() {
-        let (dates, sent, mut headers) = (AnswerDates::default(), Instant::now(), HeaderMap::new());
+        let dates = AnswerDates::default();
+        let sent = Instant::now();
+        let mut headers = HeaderMap::new();
         for wrong in ["", "yesterday", "Thu, 26 Nov 1026 00:00:00 GMT"] {
             headers.insert(DATE, wrong.parse().unwrap());
             dates.record(&headers, sent);

@@ -100,7 +100,8 @@ impl Clock {
 
     /// Compares the local clock with the others.
     pub(crate) fn check(&self) -> ClockCheck {
-        let (local, at) = (self.local(), Instant::now());
+        let local = self.local();
+        let at = Instant::now();
         let ahead = |reading: &ClockReading| reading.ahead_of(local, at);
         let store = self.store.clock().as_ref().map(ahead);
         compare(store, self.hosts.lock().iter().map(ahead))
@@ -174,7 +175,8 @@ mod tests {
 
     #[test]
     fn a_host_without_a_second_clock_uses_its_own() {
-        let (folder, local) = (tempfile::tempdir().unwrap(), LocalClock::default());
+        let folder = tempfile::tempdir().unwrap();
+        let local = LocalClock::default();
         let store = Store::open(folder.path().to_str().unwrap()).unwrap();
         let clock = Clock::new(local.clone(), Arc::new(store));
         assert_eq!(clock.check(), ClockCheck::Alone);

@@ -233,7 +233,9 @@ impl Library {
         let Ok(memory) = room.try_reserve(version.bytes) else {
             return;
         };
-        let (guests, version, tenant) = (Arc::clone(&self.guests), version.clone(), tenant.to_owned());
+        let guests = Arc::clone(&self.guests);
+        let version = version.clone();
+        let tenant = tenant.to_owned();
         tokio::spawn(async move {
             if let Err(error @ (StateError::Gone { .. } | StateError::Damaged { .. })) =
                 guests.read(&version).await

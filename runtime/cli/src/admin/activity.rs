@@ -136,7 +136,8 @@ pub(super) async fn audit(
 
 fn show(before: &HostInfo, host: &HostInfo, seconds: f64) -> Result<()> {
     let mut stdout = stdout();
-    let (before, now) = (&before.activity, &host.activity);
+    let before = &before.activity;
+    let now = &host.activity;
     let resident = now
         .memory_bytes
         .map(|memory| format!(", {} of memory", bytes(memory)));

@@ -71,7 +71,8 @@ impl Books {
 
     /// Removes all periods except the current one and those that still have to be written.
     pub(super) fn forget_written(&mut self) {
-        let (changed, current) = (&self.changed, self.current);
+        let changed = &self.changed;
+        let current = self.current;
         self.periods
             .retain(|known, _| Some(*known) == current || changed.contains(known));
     }
@@ -159,7 +160,8 @@ mod tests {
 
     #[test]
     fn a_day_that_comes_again_is_another_period() {
-        let (day, far) = (Day::at(0), Day::at(500 * 86_400));
+        let day = Day::at(0);
+        let far = Day::at(500 * 86_400);
         let mut books = Books::default();
         let mut stored = BTreeMap::new();
         for (day, counted) in [(day, 5), (far, 6), (day, 8)] {

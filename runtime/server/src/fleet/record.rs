@@ -75,7 +75,8 @@ impl RecordKey {
 
 /// Lists the records of all hosts, ordered by run and number.
 pub(super) async fn list(store: &Store) -> Result<Vec<RecordKey>, StateError> {
-    let (mut records, mut after) = (Vec::new(), Some(FOLDER.to_owned()));
+    let mut records = Vec::new();
+    let mut after = Some(FOLDER.to_owned());
     while let Some(from) = after.filter(|_| records.len() < MOST) {
         let page = store.list(Some(&from), PAGE).await?;
         let keys = page

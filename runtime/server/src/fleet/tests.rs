@@ -178,7 +178,8 @@ async fn hosts_on_a_folder_compare_their_clocks() {
 
 #[tokio::test]
 async fn a_host_with_an_outvoted_clock_does_not_start() {
-    let (s3, folder) = (S3::start().await, tempfile::tempdir().unwrap());
+    let s3 = S3::start().await;
+    let folder = tempfile::tempdir().unwrap();
     let other = TestFleet::open(s3.store(), "other").await;
     let mut config = HostConfig::from_toml(&format!(
         "listen = '127.0.0.1:0'\nstate = 's3://b/state'\nlocal = '{}'\n[store.b]\nendpoint = '{}'\nunsigned = true",

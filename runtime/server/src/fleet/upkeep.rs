@@ -26,7 +26,9 @@ pub(crate) async fn keep_fleet(service: Arc<Service>, address: String, stop: Can
     let fleet = &service.fleet;
     // This is the only task that sets the address.
     let _ = fleet.address.set(address);
-    let (mut next, mut failing, mut checked) = (Instant::now(), false, ClockCheck::Alone);
+    let mut next = Instant::now();
+    let mut failing = false;
+    let mut checked = ClockCheck::Alone;
     loop {
         fleet.follow_order(&service.config.name, &service.scheduling);
         if Instant::now() >= next {

@@ -88,26 +88,22 @@ pub(super) async fn service(
     token: Arc<TokenFile>,
     certificate: Option<Arc<Certificate>>,
 ) -> Result<Service, StartError> {
-    let state_store = state_store(&config.state, &config.live.get().stores)?;
-    let state = SharedState::open(Arc::clone(&state_store), &config.limits).await?;
-    let run = unique_id().map_err(StateError::from)?;
-    let clock = Arc::new(Clock::new(config.clock.clone(), Arc::clone(&state_store)));
-    let fleet = Fleet::new(
-        Arc::clone(&state_store),
-        Arc::clone(&clock),
-        run.clone(),
-        Cancellations::new(state.jobs),
-        state.drains,
-    );
-    check_clock(&fleet, &clock).await?;
-    let revocations = revocations(&config)?;
+    let OpenState {
+        store,
+        run,
+        clock,
+        fleet,
+        tenants,
+        revocations,
+        uploads,
+    } = open_state(&config).await?;
     let sandbox = Sandbox::new(sandbox_config(&config))?;
     let scheduling = Scheduling::new(&config);
     let (metrics, jobs) = (Arc::<Metrics>::default(), Arc::<Jobs>::default());
     let machine = machine(
         &config,
         scheduling.memory.clone(),
-        Arc::clone(&state.models),
+        Arc::clone(&uploads.models),
         &metrics,
         &jobs,
     )?;
@@ -115,34 +111,18 @@ pub(super) async fn service(
     let hides_settings = config.hides_store_settings;
     let roots = RootHealth::new(config.live.clone(), hides_settings, metrics.store_errors.clone());
     let followed = Followed {
-        journal: Arc::clone(&state.journal),
+        journal: Arc::clone(&uploads.journal),
         certificate,
         roots: Arc::clone(&roots),
-        tenants: state.tenants.clone(),
+        tenants: tenants.clone(),
     };
     let present = host_snapshot(&scheduling, &machine, followed);
-    let (skew, pending) = (Arc::clone(&clock), Arc::clone(&revocations));
-    let present = move || HostSnapshot {
-        clock_skew: skew.check().skew(),
-        revocations: pending.pending().len(),
-        ..present()
-    };
+    let present = with_state(present, Arc::clone(&clock), Arc::clone(&revocations));
     Ok(Service {
-        tenants: Tenants::new(
-            token,
-            &config,
-            state.tenants,
-            revocations,
-            Arc::clone(&machine.lanes),
-        ),
+        tenants: Tenants::new(token, &config, tenants, revocations, Arc::clone(&machine.lanes)),
         throttle: TokenThrottle::new(),
         library: Library::new(
-            Uploads {
-                guests: state.guests,
-                models: state.models,
-                journal: state.journal,
-                partials: partials(&config, &clock)?,
-            },
+            uploads,
             Arc::clone(&roots),
             sandbox,
             config.limits.descriptions,
@@ -154,19 +134,61 @@ pub(super) async fn service(
             roots,
             lines: Arc::new(GuestLogs::new(since_1970())),
             audit: Audit::new(
-                Arc::clone(&state_store),
+                Arc::clone(&store),
                 run.clone(),
                 config.name.clone(),
                 Arc::clone(&clock),
             ),
             jobs,
-            accounts: Accounts::new(state_store, run, Arc::clone(&clock)),
+            accounts: Accounts::new(store, run, Arc::clone(&clock)),
         },
         machine,
         scheduling,
         fleet,
         clock,
         config,
+    })
+}
+
+/// The opened state, and what compares this host with the other hosts of the state.
+struct OpenState {
+    store: Arc<Store>,
+    /// Random id of this host process.
+    run: String,
+    clock: Arc<Clock>,
+    fleet: Fleet,
+    tenants: Documents<TenantRecord>,
+    revocations: Arc<Revocations>,
+    uploads: Uploads,
+}
+
+/// Opens the state, and checks the clock.
+async fn open_state(config: &HostConfig) -> Result<OpenState, StartError> {
+    let store = state_store(&config.state, &config.live.get().stores)?;
+    let state = SharedState::open(Arc::clone(&store), &config.limits).await?;
+    let run = unique_id().map_err(StateError::from)?;
+    let clock = Arc::new(Clock::new(config.clock.clone(), Arc::clone(&store)));
+    let fleet = Fleet::new(
+        Arc::clone(&store),
+        Arc::clone(&clock),
+        run.clone(),
+        Cancellations::new(state.jobs),
+        state.drains,
+    );
+    check_clock(&fleet, &clock).await?;
+    Ok(OpenState {
+        store,
+        run,
+        fleet,
+        tenants: state.tenants,
+        revocations: revocations(config)?,
+        uploads: Uploads {
+            guests: state.guests,
+            models: state.models,
+            journal: state.journal,
+            partials: partials(config, &clock)?,
+        },
+        clock,
     })
 }
 
@@ -242,6 +264,19 @@ fn host_snapshot(
                 .as_ref()
                 .and_then(|certificate| certificate.expires_at()),
         }
+    }
+}
+
+/// Adds the clock and the pending revocations to snapshots.
+fn with_state(
+    snapshot: impl Fn() -> HostSnapshot + Send + Sync + 'static,
+    clock: Arc<Clock>,
+    revocations: Arc<Revocations>,
+) -> impl Fn() -> HostSnapshot + Send + Sync + 'static {
+    move || HostSnapshot {
+        clock_skew: clock.check().skew(),
+        revocations: revocations.pending().len(),
+        ..snapshot()
     }
 }
 

@@ -83,7 +83,8 @@ impl DailyFolder {
 
     /// Returns the days with records in ascending order. This needs a request per day.
     async fn days(self, store: &Store) -> Result<Vec<Day>, StateError> {
-        let (mut days, mut after) = (Vec::new(), Some(self.0.to_owned()));
+        let mut days = Vec::new();
+        let mut after = Some(self.0.to_owned());
         while let Some(from) = after {
             let page = store.list(Some(&from), 1).await?;
             let first = page.objects.first().map(|object| self.parse(&object.sample.key));

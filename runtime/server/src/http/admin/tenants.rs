@@ -173,7 +173,8 @@ pub(in crate::http) async fn revoke(
 
 /// Revokes a token on this host, and then in the state. Returns the reason if the state could not be written yet.
 async fn revoke_at_once(service: &Service, revocation: &Revocation) -> Result<Option<String>, Refusal> {
-    let (tenants, revocations) = (&service.tenants, &service.tenants.revocations);
+    let tenants = &service.tenants;
+    let revocations = &tenants.revocations;
     let lost = revocations.add(revocation.clone()).await?;
     let late = |_| {
         let seconds = STATE_TIMEOUT.as_secs();
