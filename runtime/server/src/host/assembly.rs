@@ -73,15 +73,7 @@ pub(super) async fn service(
     let state_store = state_store(&config.state, &config.live.get().stores)?;
     let state = SharedState::open(Arc::clone(&state_store), &config.limits).await?;
     let run = unique_id().map_err(StateError::from)?;
-    let sandbox = Sandbox::new(SandboxConfig {
-        artifacts: Some(config.local.join("artifacts")),
-        upload_bytes: usize::try_from(config.limits.guest_bytes).unwrap_or(usize::MAX),
-        compiler: config.compiler.clone(),
-        compiler_memory_bytes: SandboxConfig::default()
-            .compiler_memory_bytes
-            .min(config.memory_budget / 2),
-        ..SandboxConfig::default()
-    })?;
+    let sandbox = sandbox(&config)?;
     let scheduling = Scheduling::new(&config);
     let (metrics, jobs) = (Arc::<Metrics>::default(), Arc::<Jobs>::default());
     let machine = machine(
@@ -129,6 +121,19 @@ pub(super) async fn service(
         scheduling,
         config,
     })
+}
+
+/// Opens the sandbox with the compiled guests of this host.
+fn sandbox(config: &HostConfig) -> Result<Sandbox, StartError> {
+    Ok(Sandbox::new(SandboxConfig {
+        artifacts: Some(config.local.join("artifacts")),
+        upload_bytes: usize::try_from(config.limits.guest_bytes).unwrap_or(usize::MAX),
+        compiler: config.compiler.clone(),
+        compiler_memory_bytes: SandboxConfig::default()
+            .compiler_memory_bytes
+            .min(config.memory_budget / 2),
+        ..SandboxConfig::default()
+    })?)
 }
 
 /// Returns build and device information, which is constant while the host runs.
