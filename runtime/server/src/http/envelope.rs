@@ -66,7 +66,7 @@ pub(super) async fn authorize(
         }
         Err(denied) => {
             peer.permit.clear_tenant();
-            throttle(&service, peer.address, "tenants")?;
+            throttle(&service, peer.address, "listen")?;
             Err(denied.into())
         }
     }
@@ -85,7 +85,7 @@ impl FromRequestParts<Arc<Service>> for Caller {
     }
 }
 
-/// Counts an invalid token from an address at `port`, which is `tenants` or `admins`.
+/// Counts an invalid token from an address at `port`, which is `listen` or `admin_listen`.
 ///
 /// # Errors
 ///

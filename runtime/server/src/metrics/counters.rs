@@ -100,7 +100,7 @@ impl Metrics {
         self.meter.count(good + bad);
     }
 
-    /// Counts a request with an invalid token at `port`, which is `tenants` or `admins`.
+    /// Counts a request with an invalid token at `port`, which is `listen` or `admin_listen`.
     pub(crate) fn count_invalid_token(&self, port: &'static str) {
         self.invalid_tokens.get_or_create(&PortLabels { port }).inc();
     }
@@ -213,7 +213,7 @@ impl Metrics {
 
     fn register_connections(&self, registry: &mut Registry) {
         // A query can compute a rate for the first failure if the series exist before.
-        for port in ["tenants", "admins"] {
+        for port in ["listen", "admin_listen"] {
             drop(self.invalid_tokens.get_or_create(&PortLabels { port }));
         }
         registry.register(

@@ -376,7 +376,7 @@ mod tests {
             "process_open_fds ",
             "process_max_fds ",
             "frostline_lane_crashes_total 3",
-            "frostline_invalid_tokens_total{port=\"admins\"} 0",
+            "frostline_invalid_tokens_total{port=\"admin_listen\"} 0",
             "frostline_disk_free_bytes{folder=\"local\"} 3221225472",
             "frostline_disk_size_bytes{folder=\"local\"} 8589934592",
             "frostline_lane_busy_seconds_total 1.0",

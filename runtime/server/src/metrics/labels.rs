@@ -64,7 +64,7 @@ pub(crate) enum Outcome {
     Dismissed,
 }
 
-/// Port that received a token: `tenants` or `admins`.
+/// Port that received a token, by the setting of its address: `listen` or `admin_listen`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct PortLabels {
     pub(crate) port: &'static str,

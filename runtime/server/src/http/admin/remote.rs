@@ -57,7 +57,7 @@ async fn authorize(
     );
     if !all && !read {
         peer.permit.clear_tenant();
-        throttle(&service, peer.address, "admins")?;
+        throttle(&service, peer.address, "admin_listen")?;
         return Err(Refusal::NotAdmin);
     }
     peer.permit.assign_tenant("the admin");
