@@ -320,15 +320,20 @@ fn the_pages_for_operators_run() {
         &environment,
     );
     run_page(&scratch, "runtime/server/docs/memory.md", &parts, &environment);
-    run(&scratch, &[backup, restore], &environment);
-
-    let [tokens, quota, uploads] = <[Step; 3]>::try_from(replaced("runtime/server/docs/tenants.md"))
-        .ok()
-        .unwrap();
     let command = |commands: String| Step {
         commands,
         output: String::new(),
     };
+    // The page restores a backup that differs from the state.
+    let before = command(format!("frostline admin tenant add leaver --data {photos}"));
+    let after = command(format!(
+        "frostline admin tenant remove leaver --yes; frostline admin tenant add newcomer --data {photos}"
+    ));
+    run(&scratch, &[before, backup, after, restore], &environment);
+
+    let [tokens, quota, uploads] = <[Step; 3]>::try_from(replaced("runtime/server/docs/tenants.md"))
+        .ok()
+        .unwrap();
     let remove = command("frostline admin tenant remove acme --yes".to_owned());
     let add = command(format!(
         "frostline admin tenant add acme --data {photos} --json | sed 's/.*\"token\":\"\\(frost_[a-z0-9_]*\\)\".*/\\1/' > acme-token
