@@ -4,6 +4,7 @@ use super::assembly::state_store;
 use super::error::StartError;
 use crate::accounting::copy_usage;
 use crate::audit::{Audit, copy_audit};
+use crate::clock::{Clock, LocalClock};
 use crate::config::{StateLocation, Stores, system_name};
 use crate::state::{RestoreReport, RestoredTokens, StateError, StateReport, back_up, restore, verify};
 use crate::unique::unique_id;
@@ -58,7 +59,8 @@ pub async fn restore_state(
     let run = unique_id().map_err(StateError::from)?;
     let who = format!("admin uid {}", getuid().as_raw());
     let detail = format!("from {}, as of change {}", backup.root(), report.state.change);
-    let audit = Audit::new(state, run, system_name());
+    let clock = Arc::new(Clock::new(LocalClock::default(), Arc::clone(&state)));
+    let audit = Audit::new(state, run, system_name(), clock);
     audit.admin(&who, "state restored", "", detail).await;
     Ok(report)
 }
