@@ -133,7 +133,7 @@ fn a_preparation_ends_with_its_last_work_item_and_is_repeated() {
             ..
         }
     ));
-    assert_eq!(world.device.remove(first).unwrap().preparations, []);
+    assert!(world.device.remove(first).unwrap().preparations.is_empty());
     assert_eq!(world.device.remove(second).unwrap().preparations, [0]);
     send(&mut world, "c", 1);
     let waiting = world.device.next(world.now, world.room());
