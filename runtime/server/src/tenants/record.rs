@@ -218,12 +218,12 @@ mod tests {
     fn a_tenant_ends_with_its_last_token() {
         let token = |expires_at| IssuedToken::issue("a", 0, expires_at).unwrap().stored;
         let mut record = TenantRecord::new(Vec::new(), token(Some(5)));
-        record.rotate(token(Some(9)), None, 0);
+        record.rotate(token(Some(9)), None);
         assert_eq!(record.expires_at(), Some(9));
         record.disabled = true;
         assert_eq!(record.expires_at(), None);
         record.disabled = false;
-        record.rotate(token(None), None, 0);
+        record.rotate(token(None), None);
         assert_eq!(record.expires_at(), None);
     }
 
