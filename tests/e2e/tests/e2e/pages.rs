@@ -47,7 +47,7 @@ fn steps(page: &str, heading: Option<&str>) -> Vec<Step> {
     let mut inside = heading.is_none();
     let mut fence: Option<String> = None;
     let mut not_run = false;
-    // True if the last block ran, so that the next output is its output.
+    // True if the last block of this section ran, so that the next output is its output.
     let mut has_run = false;
     for line in text.lines() {
         match (&fence, line.strip_prefix("```")) {
@@ -81,6 +81,7 @@ fn steps(page: &str, heading: Option<&str>) -> Vec<Step> {
             (Some(_), None) => {}
         }
         not_run = line.starts_with(NOT_RUN);
+        has_run &= fence.is_some() || !line.starts_with('#');
     }
     assert!(
         !steps.is_empty(),
