@@ -211,8 +211,8 @@ async fn an_outage_of_a_store_costs_one_error_for_each_attempt() {
     })
     .await;
     let setting = start(&host);
-    assert_complete(&take(&setting, 12).await.unwrap(), 12);
-    assert_eq!(*requested.lock().unwrap(), [12, 1, 1, 1, 1, 1, 1, 11]);
+    assert_complete(&take(&setting, 3).await.unwrap(), 3);
+    assert_eq!(*requested.lock().unwrap(), [3, 1, 1, 1, 1, 1, 1, 2]);
 }
 
 #[tokio::test]

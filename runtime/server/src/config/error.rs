@@ -46,7 +46,7 @@ pub enum ConfigError {
     /// The state is in a bucket, and no directory is configured for the host itself.
     #[error(
         "host configuration: state is an object store, so the host needs a directory for its own files; set local, such as \
-         local = \"/var/lib/frostline\" (--local)"
+         local = \"/var/lib/frostline\""
     )]
     NoLocal,
     /// Tenants would be served over plain HTTP beyond loopback.
