@@ -48,7 +48,7 @@ pub struct JsonType {
 }
 
 impl JsonType {
-    pub(super) const fn of<T: JsonSchema + Serialize + DeserializeOwned>() -> Self {
+    pub(super) const fn new<T: JsonSchema + Serialize + DeserializeOwned>() -> Self {
         Self {
             schema: |generator| generator.subschema_for::<T>(),
             rewrite: |text| {

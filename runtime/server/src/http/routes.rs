@@ -79,7 +79,7 @@ pub(super) fn router(access: Access) -> Router<Arc<Service>> {
 
 macro_rules! content {
     (Json $type:ty) => {
-        Content::Json(JsonType::of::<$type>())
+        Content::Json(JsonType::new::<$type>())
     };
     ($kind:ident) => {
         Content::$kind
