@@ -41,7 +41,7 @@ pub struct NewTenant {
     /// Readable data roots.
     #[serde(deserialize_with = "bounded::data")]
     pub data: Vec<String>,
-    /// Lifetime of the first token in seconds. `None` means no expiration.
+    /// Lifetime of the first token in seconds. `None` means 90 days, and `u64::MAX` no expiration.
     #[serde(default)]
     pub token_seconds: Option<u64>,
     /// True to accept data roots that do not respond.

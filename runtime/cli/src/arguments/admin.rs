@@ -235,7 +235,7 @@ pub(crate) enum ModelAdmin {
 pub(crate) enum Tenant {
     /// Add a tenant and print its token, which is shown only once
     #[command(
-        after_help = "Example:\n  frostline admin tenant add acme --data s3://photos/acme --expires 90d"
+        after_help = "Example:\n  frostline admin tenant add acme --data s3://photos/acme --expires 30d"
     )]
     Add {
         /// Tenant name: `[a-z0-9][a-z0-9._-]{0,62}`
@@ -246,7 +246,7 @@ pub(crate) enum Tenant {
         /// Grant the data roots without checking that the host can read them
         #[arg(long)]
         unchecked: bool,
-        /// Lifetime of the token, such as 90d or 12h. By default, the token does not expire
+        /// Lifetime of the token, such as 12h (never: unlimited) [default: 90d]
         #[arg(long, value_name = "TIME", value_parser = lifetime)]
         expires: Option<u64>,
     },

@@ -107,18 +107,20 @@ async fn the_configured_tenant_can_only_be_changed_in_the_configuration() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_token_inherits_the_lifetime_of_the_previous_one() {
     let test = TestHost::start().await;
-    let new = json!({"name": "acme", "data": [], "token_seconds": 9000});
-    test.admin(Method::POST, "/v1/tenants", &new).await;
-    let rotate = async |asked: Value| {
-        let given = test.admin(Method::POST, "/v1/tenants/acme/tokens", &asked).await;
-        let newest = given["tenant"]["tokens"]
-            .as_array()
-            .unwrap()
-            .last()
-            .unwrap()
-            .clone();
+    let lifetime = |given: &Value| {
+        let newest = given["tenant"]["tokens"].as_array().unwrap().last().unwrap();
         let ends = newest["expires_at"].as_u64();
         ends.map(|ends| ends - newest["created_at"].as_u64().unwrap())
+    };
+    let add = async |new: Value| lifetime(&test.admin(Method::POST, "/v1/tenants", &new).await);
+    assert_eq!(add(json!({"name": "bolt", "data": []})).await, Some(90 * 24 * 3600));
+    let never = json!({"name": "core", "data": [], "token_seconds": u64::MAX});
+    assert_eq!(add(never).await, None);
+    let new = json!({"name": "acme", "data": [], "token_seconds": 9000});
+    assert_eq!(add(new).await, Some(9000));
+    let rotate = async |asked: Value| {
+        let path = "/v1/tenants/acme/tokens";
+        lifetime(&test.admin(Method::POST, path, &asked).await)
     };
     assert_eq!(rotate(json!({"others_seconds": 60})).await, Some(9000));
     assert_eq!(rotate(json!({"token_seconds": 70})).await, Some(70));

@@ -16,6 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
+/// Default lifetime of a tenant's first token in seconds. Without a limit, forgotten tokens are valid forever.
+const TOKEN_SECONDS: u64 = 90 * 24 * 3600;
+
 /// Time that a revocation waits for the state before it is answered.
 const STATE_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -53,7 +56,8 @@ pub(in crate::http) async fn add(
     }
     let data = checked_roots(&service, &new.name, &new.data, new.unchecked).await?;
     check_lifetime(new.token_seconds)?;
-    let issued = issue_token(&service, &new.name, new.token_seconds)?;
+    let seconds = new.token_seconds.unwrap_or(TOKEN_SECONDS);
+    let issued = issue_token(&service, &new.name, Some(seconds))?;
     let record = service.tenants.records.update(&new.name, |now| match now {
         Some(_) => Err(Refusal::request(format!("tenant {:?} already exists", new.name))),
         None => Ok(Some(TenantRecord::new(data.clone(), issued.stored.clone()))),
