@@ -2,6 +2,7 @@
 
 use super::identity::Admin;
 use crate::http::answer::{Answer, OBJECT, PAGE, answer_memory};
+use crate::http::queries::AuditQuery;
 use crate::http::references::query;
 use crate::metrics::{MemorySnapshot, resident_bytes};
 use crate::refusal::Refusal;
@@ -9,22 +10,12 @@ use crate::service::Service;
 use axum::extract::State;
 use frostline_wire::{Activity, MemoryActivity, TenantActivity};
 use http::Uri;
-use schemars::JsonSchema;
-use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum number of audit entries per answer.
 const ENTRIES: usize = 100_000;
-
-/// Query of [`audit`].
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(in crate::http) struct AuditQuery {
-    tenant: Option<String>,
-    limit: Option<usize>,
-}
 
 /// Shows the current load of the host by tenant.
 pub(in crate::http) async fn show(State(service): State<Arc<Service>>) -> Result<Answer, Refusal> {
