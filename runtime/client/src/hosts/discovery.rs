@@ -177,7 +177,7 @@ mod tests {
         let discovery = discovery("dns://store:1").unwrap().unwrap().with(lookup);
         let error = discovery.addresses().await.unwrap_err().to_string();
         assert!(
-            error.contains("dns://store:1") && error.contains("no address"),
+            error.contains("dns://store:1") && error.contains("no records"),
             "{error}"
         );
     }

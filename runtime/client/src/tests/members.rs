@@ -214,7 +214,7 @@ async fn a_name_that_is_not_found_for_a_while_changes_nothing() {
     assert!(setting.notices.lock().unwrap().is_empty());
     let error = found(&answer).await.unwrap_err().to_string();
     assert!(
-        error.contains("dns+http://store:7433") && error.contains("no address"),
+        error.contains("dns+http://store:7433") && error.contains("no records"),
         "{error}"
     );
 }

@@ -18,6 +18,7 @@ mod permits;
 mod probe;
 mod profiles;
 mod proxy;
+mod queries;
 mod receive;
 mod references;
 mod request_head;

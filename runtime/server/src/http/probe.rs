@@ -1,12 +1,11 @@
 //! Handler of `GET /v1/probe?bytes=`, which returns random bytes to measure the link.
 
 use super::answer::Answer;
+use super::queries::Amount;
 use crate::caller::Caller;
 use crate::refusal::Refusal;
 use axum::extract::{Query, Request};
 use bytes::Bytes;
-use schemars::JsonSchema;
-use serde::Deserialize;
 use std::sync::LazyLock;
 
 /// Maximum number of bytes per probe. On a link with 1.3 Gbit/s, they need a twentieth of a second.
@@ -21,12 +20,6 @@ static NOISE: LazyLock<Bytes> = LazyLock::new(|| {
     let _ = getrandom::fill(&mut noise);
     noise.into()
 });
-
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Amount {
-    bytes: usize,
-}
 
 /// Returns `?bytes=` random bytes to measure the link.
 pub(super) async fn probe(caller: Caller, request: Request) -> Result<Answer, Refusal> {

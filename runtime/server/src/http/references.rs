@@ -1,20 +1,12 @@
 //! Names, versions and query parameters in request URLs.
 
+use super::queries::Version;
 use crate::refusal::Refusal;
 use crate::state::{Facts, FindResult, StoredVersion};
 use axum::extract::Query;
 use http::Uri;
-use schemars::JsonSchema;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
-
-/// Query parameter `?sha256=`, which selects a version.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Version {
-    sha256: Option<String>,
-}
 
 /// Validates the name of a guest or model: `[a-z0-9][a-z0-9._-]{0,62}`.
 pub(super) fn checked_name(name: &str) -> Result<(), Refusal> {

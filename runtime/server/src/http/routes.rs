@@ -1,13 +1,10 @@
 //! Table of all routes. It builds the routers, the reference and the OpenAPI files, and tests iterate over it.
 
-use super::admin::activity::AuditQuery;
-use super::admin::uploads::TenantQuery;
-use super::admin::usage::UsageQuery;
 use super::answer::answered_by;
-use super::probe::Amount;
-use super::references::Version;
+use super::queries::{
+    Amount, AuditQuery, ListingQuery, LogQuery, PageQuery, TenantQuery, UsageQuery, Version,
+};
 use super::route_content::{Content, JsonType, SchemaOf};
-use super::tenant_routes::{ListingQuery, LogQuery, PageQuery};
 use super::{admin, extractions, operations, probe, profiles, tenant_routes, uploads};
 use crate::service::Service;
 use axum::Router;

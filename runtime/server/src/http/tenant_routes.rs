@@ -1,6 +1,7 @@
 //! Short handlers under `/v1` that show, list, delete and describe.
 
 use super::answer::{Answer, OBJECT, PAGE as ANSWER_PAGE};
+use super::queries::{ListingQuery, LogQuery, PageQuery};
 use super::receive::json;
 use super::references::{Reference, query, version};
 use super::uploads::model_bytes;
@@ -12,38 +13,16 @@ use crate::state::{FindResult, ModelFacts, NamedUpload, StateError, StoredVersio
 use axum::extract::{Path, Request};
 use frostline_batching::{Kind, Standing};
 use frostline_tensor::Stage;
-use frostline_wire::{DescriptionRequest, GuestLog, Layout, Load, MemoryLoad, QuotaKey, StageLoad};
+use frostline_wire::{DescriptionRequest, GuestLog, Load, MemoryLoad, QuotaKey, StageLoad};
 use http::{StatusCode, Uri};
-use schemars::JsonSchema;
-use serde::Deserialize;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-
-/// Query of an object listing.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ListingQuery {
-    root: String,
-    after: Option<String>,
-    #[serde(default)]
-    layout: Layout,
-    limit: Option<usize>,
-}
 
 /// Default page size of object listings. Object stores use the same page size.
 const PAGE: usize = 1000;
 
 /// Memory per listed object in bytes, for the key, the etag and the JSON text.
 const MEMORY_PER_OBJECT: u64 = 1024;
-
-/// Query of a list of guests or models. `sha256` selects models and has no effect on guests.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct PageQuery {
-    sha256: Option<String>,
-    after: Option<String>,
-    limit: Option<usize>,
-}
 
 impl PageQuery {
     /// Sorts by name and returns the entries for this page.
@@ -111,14 +90,6 @@ pub(super) async fn show_guest(
     let disabled = caller.guests().disabled(wanted.name);
     let guest = version(found, "guest", wanted.name)?.info(wanted.name, disabled);
     Answer::json(&guest, caller.answer_memory(OBJECT).await?)
-}
-
-/// Query parameter `?after=`, which is `next` of the previous page.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct LogQuery {
-    #[serde(default)]
-    after: u64,
 }
 
 /// Returns log lines of the guest from the last hour. `?after=` selects the lines after the previous page.

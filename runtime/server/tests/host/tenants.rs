@@ -113,7 +113,10 @@ async fn a_new_token_inherits_the_lifetime_of_the_previous_one() {
         ends.map(|ends| ends - newest["created_at"].as_u64().unwrap())
     };
     let add = async |new: Value| lifetime(&test.admin(Method::POST, "/v1/tenants", &new).await);
-    assert_eq!(add(json!({"name": "bolt", "data": []})).await, Some(90 * 24 * 3600));
+    assert_eq!(
+        add(json!({"name": "bolt", "data": []})).await,
+        Some(90 * 24 * 3600)
+    );
     let never = json!({"name": "core", "data": [], "token_seconds": u64::MAX});
     assert_eq!(add(never).await, None);
     let new = json!({"name": "acme", "data": [], "token_seconds": 9000});

@@ -3,27 +3,18 @@
 use super::identity::Admin;
 use crate::fleet::activity;
 use crate::http::answer::{Answer, OBJECT, PAGE, answer_memory};
+use crate::http::queries::AuditQuery;
 use crate::http::references::query;
 use crate::refusal::Refusal;
 use crate::service::Service;
 use axum::extract::{Path, State};
 use frostline_wire::HostInfo;
 use http::{StatusCode, Uri};
-use schemars::JsonSchema;
-use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Maximum number of audit entries per answer.
 const ENTRIES: usize = 100_000;
-
-/// Query of [`audit`].
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(in crate::http) struct AuditQuery {
-    tenant: Option<String>,
-    limit: Option<usize>,
-}
 
 /// Shows the current load of the host by tenant.
 pub(in crate::http) async fn show(State(service): State<Arc<Service>>) -> Result<Answer, Refusal> {

@@ -4,6 +4,7 @@ use super::identity::Admin;
 use super::tenants::unknown_tenant;
 use crate::http::answer::{Answer, OBJECT, PAGE, answer_memory};
 use crate::http::intake::{Upload, receive};
+use crate::http::queries::TenantQuery;
 use crate::http::receive::json;
 use crate::http::references::{checked_name, query};
 use crate::http::uploads::{ModelCheck, status};
@@ -13,8 +14,6 @@ use crate::state::{Facts, ModelFacts, NamedUpload, SHARED, StoredVersion, Upload
 use axum::extract::{Path, Request, State};
 use frostline_wire::{GuestChange, UploadInfo, UploadVersion};
 use http::{StatusCode, Uri};
-use schemars::JsonSchema;
-use serde::Deserialize;
 use std::sync::Arc;
 
 /// Guests or models. Most handlers work for both.
@@ -47,13 +46,6 @@ impl UploadKind for Models {
     fn shelf(service: &Service) -> &UploadStore<ModelFacts> {
         &service.library.models
     }
-}
-
-/// Query parameter `?tenant=`.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(in crate::http) struct TenantQuery {
-    tenant: Option<String>,
 }
 
 /// Lists guests or models. Shared ones come first. `?tenant=` selects a tenant.

@@ -2,24 +2,14 @@
 
 use crate::accounting::write_now;
 use crate::http::answer::{Answer, PAGE, answer_memory};
+use crate::http::queries::UsageQuery;
 use crate::http::references::query;
 use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::state::Day;
 use axum::extract::State;
 use http::Uri;
-use schemars::JsonSchema;
-use serde::Deserialize;
 use std::sync::Arc;
-
-/// Query of [`show`].
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(in crate::http) struct UsageQuery {
-    from: Option<String>,
-    to: Option<String>,
-    tenant: Option<String>,
-}
 
 /// Shows the daily usage of tenants, summed over all hosts. `?from=` and `?to=` select days, both included,
 /// and default to today. `?tenant=` selects a tenant.
