@@ -25,6 +25,9 @@ fn file(access: Access) -> Value {
     serde_json::from_str(text).unwrap()
 }
 
+/// Name of the host.
+const HOST: &str = "first";
+
 /// A host with the tenants `default` and `acme`, which have a guest, a model and a job.
 struct Scene {
     test: TestHost,
@@ -36,7 +39,11 @@ struct Scene {
 
 impl Scene {
     async fn new() -> Self {
-        let test = TestHost::with(|settings| settings.metrics_listen = Some("127.0.0.1:0".to_owned())).await;
+        let test = TestHost::with(|settings| {
+            settings.metrics_listen = Some("127.0.0.1:0".to_owned());
+            settings.name = Some(HOST.to_owned());
+        });
+        let test = test.await;
         test.photos(2);
         let (token, id) = test.add_tenant("acme").await;
         test.client_of(&token).upload().await;
@@ -61,6 +68,7 @@ impl Scene {
     /// Returns the path of a route with values for the parameters, and with the required query.
     fn target(&self, route: &Route) -> String {
         let name = match route.access {
+            Access::Admin if route.path.starts_with("/v1/hosts/") => HOST,
             Access::Admin => "acme",
             _ if route.path.contains("/guests/") => "prefix",
             _ => "tiny",
@@ -144,7 +152,7 @@ impl Scene {
 fn order(route: &Route) -> (bool, bool, Reverse<usize>) {
     let removes = route.method == Method::DELETE;
     let depth = if removes { route.path.len() } else { 0 };
-    (route.path == "/v1/drain", removes, Reverse(depth))
+    (route.path.ends_with("/drain"), removes, Reverse(depth))
 }
 
 /// Checks a value against a schema. Fields of objects must be described.

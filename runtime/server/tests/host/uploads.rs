@@ -85,7 +85,7 @@ async fn uploads_are_versions_that_survive_a_restart() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_uploads_are_refused_and_not_stored() {
-    let test = TestHost::with(|settings| settings.limits.guest_bytes = 100_000).await;
+    let test = TestHost::with(|settings| settings.limits.guest_bytes = 200_000).await;
     let wrong_hash = format!("/v1/guests/prefix?sha256={}", "0".repeat(64));
     let (guest, model) = (stock_guest(), network().to_bytes().unwrap());
     for (path, bytes, status, word) in [
@@ -103,9 +103,9 @@ async fn invalid_uploads_are_refused_and_not_stored() {
         ),
         (
             "/v1/guests/prefix",
-            vec![0; 100_001],
+            vec![0; 200_001],
             StatusCode::PAYLOAD_TOO_LARGE,
-            "100000",
+            "200000",
         ),
         ("/v1/guests/Prefix", guest, StatusCode::BAD_REQUEST, "name"),
         (

@@ -292,6 +292,7 @@ fn the_pages_for_operators_run() {
         ("/var/lib/frostline", &state),
         ("s3://photos/clothing", &photos),
         ("s3://photos/acme", &photos),
+        ("train/boot/", "train/brick/"),
         ("/etc/frostline/token", &token),
         ("/backup/frostline", &backup),
         // The id of the newest token.
