@@ -10,7 +10,6 @@ mod tests;
 
 use crate::clock::Clock;
 use crate::refusal::Refusal;
-use crate::service::Service;
 use crate::state::{DailyFolder, Day, StateError};
 use frostline_batching::Reserved;
 use frostline_objects::Store;
@@ -167,6 +166,26 @@ impl Audit {
             detail,
         }
     }
+
+    /// Writes waiting entries and removes old ones until `stop` is cancelled.
+    pub(crate) async fn keep(&self, stop: CancellationToken) {
+        let mut swept = None;
+        while timeout(WRITE, stop.cancelled()).await.is_err() {
+            warn_of(self.write().await);
+            let day = Day::at(self.clock.now());
+            if swept == Some(day) || !self.clock.may_expire() {
+                continue;
+            }
+            swept = Some(day);
+            for ledger in [&self.admins, &self.tenants] {
+                let sweeping = timeout(READ_TIMEOUT, ledger.sweep(&self.store)).await;
+                if let Ok(Err(error)) = sweeping {
+                    let folder = ledger.folder().0;
+                    tracing::warn!(%error, folder, "cannot remove old audit entries from the state");
+                }
+            }
+        }
+    }
 }
 
 /// Copies all entries that are missing in the destination. Used to back up and to restore a state.
@@ -188,26 +207,6 @@ pub(crate) async fn copy_audit(from: &Store, to: &Store) -> Result<(), StateErro
         }
     }
     Ok(())
-}
-
-/// Writes waiting entries and removes old ones until `stop` is cancelled.
-pub(crate) async fn keep_audit(service: Arc<Service>, stop: CancellationToken) {
-    let (audit, mut swept) = (&service.operations.audit, None);
-    while timeout(WRITE, stop.cancelled()).await.is_err() {
-        warn_of(audit.write().await);
-        let day = Day::at(audit.clock.now());
-        if swept == Some(day) || !audit.clock.may_expire() {
-            continue;
-        }
-        swept = Some(day);
-        for ledger in [&audit.admins, &audit.tenants] {
-            let sweeping = timeout(READ_TIMEOUT, ledger.sweep(&audit.store)).await;
-            if let Ok(Err(error)) = sweeping {
-                let folder = ledger.folder().0;
-                tracing::warn!(%error, folder, "cannot remove old audit entries from the state");
-            }
-        }
-    }
 }
 
 fn warn_of(written: Result<(), String>) {

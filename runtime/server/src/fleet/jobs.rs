@@ -37,7 +37,7 @@ pub(crate) fn find(jobs: Vec<JobInfo>, id: &str) -> Result<JobInfo, Refusal> {
     match (found.next(), found.next()) {
         (Some(job), None) => Ok(job),
         (None, _) => Err(Refusal::not_found(format!(
-            "no job {id:?} was seen in the last day; use an id shown by frostline admin top --jobs"
+            "no job {id:?} was seen in the last day; use the id of a job in `frostline admin top`"
         ))),
         (Some(_), Some(_)) => Err(Refusal::request(format!(
             "ambiguous job id {id:?}: more than one job starts with it; use a longer prefix"

@@ -13,7 +13,6 @@ pub use probe_config::{ProbeResult, check_start, probe_config};
 pub use state_copies::{back_up_state, restore_state, verify_state};
 
 use crate::accounting::account;
-use crate::audit::keep_audit;
 use crate::config::{HostConfig, HostSettings};
 use crate::fleet::{keep_fleet, settle_revocations};
 use crate::http::{self, Port};
@@ -210,8 +209,9 @@ impl RunningHost {
         self.connections
             .spawn(settle_revocations(Arc::clone(&self.service), stop()));
         self.connections.spawn(account(Arc::clone(&self.service), stop()));
+        let (service, stopped) = (Arc::clone(&self.service), stop());
         self.connections
-            .spawn(keep_audit(Arc::clone(&self.service), stop()));
+            .spawn(async move { service.operations.audit.keep(stopped).await });
         self.connections
             .spawn(probe_roots(Arc::clone(&self.service), stop()));
         self.connections
