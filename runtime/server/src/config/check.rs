@@ -15,6 +15,7 @@ use frostline_images::DecodeLimits;
 use frostline_sandbox::Compiler;
 use frostline_wire::Quota;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -55,11 +56,7 @@ impl HostSettings {
         let memory_budget = checked_budget(self.memory_budget)?;
         let (limits, lowered_limits) = self.limits.check()?.lowered_to(memory_budget);
         let state = StateLocation::parse(&self.state)?;
-        let local = match (self.local, &state) {
-            (Some(local), _) => local,
-            (None, StateLocation::Directory(directory)) => directory.clone(),
-            (None, StateLocation::Store(_)) => return Err(ConfigError::NoLocal),
-        };
+        let local = local_folder(self.local, &state)?;
         Ok(HostConfig {
             name: checked_name(self.name)?,
             listen,
@@ -120,6 +117,15 @@ impl HostSettings {
         check_distinct("admin_listen", admin_listen, [Some(listen), None])?;
         check_distinct("metrics_listen", metrics, [Some(listen), admin_listen])?;
         Ok((listen, admin_listen, metrics_listen))
+    }
+}
+
+/// Returns the folder for files of this host, by default that of the state.
+fn local_folder(local: Option<PathBuf>, state: &StateLocation) -> Result<PathBuf, ConfigError> {
+    match (local, state) {
+        (Some(local), _) => Ok(local),
+        (None, StateLocation::Directory(directory)) => Ok(directory.clone()),
+        (None, StateLocation::Store(_)) => Err(ConfigError::NoLocal),
     }
 }
 

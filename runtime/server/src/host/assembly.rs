@@ -89,15 +89,14 @@ pub(super) async fn service(
     certificate: Option<Arc<Certificate>>,
 ) -> Result<Service, StartError> {
     let OpenState {
-        store,
-        run,
+        audit,
+        accounts,
         clock,
         fleet,
         tenants,
         revocations,
         uploads,
     } = open_state(&config).await?;
-    let sandbox = Sandbox::new(sandbox_config(&config))?;
     let scheduling = Scheduling::new(&config);
     let (metrics, jobs) = (Arc::<Metrics>::default(), Arc::<Jobs>::default());
     let machine = machine(
@@ -107,7 +106,6 @@ pub(super) async fn service(
         &metrics,
         &jobs,
     )?;
-    let build = build(&config, &machine);
     let hides_settings = config.hides_store_settings;
     let roots = RootHealth::new(config.live.clone(), hides_settings, metrics.store_errors.clone());
     let followed = Followed {
@@ -115,32 +113,28 @@ pub(super) async fn service(
         certificate,
         roots: Arc::clone(&roots),
         tenants: tenants.clone(),
+        clock: Arc::clone(&clock),
+        revocations: Arc::clone(&revocations),
     };
     let present = host_snapshot(&scheduling, &machine, followed);
-    let present = with_state(present, Arc::clone(&clock), Arc::clone(&revocations));
     Ok(Service {
         tenants: Tenants::new(token, &config, tenants, revocations, Arc::clone(&machine.lanes)),
         throttle: TokenThrottle::new(),
         library: Library::new(
             uploads,
             Arc::clone(&roots),
-            sandbox,
+            Sandbox::new(sandbox_config(&config))?,
             config.limits.descriptions,
             scheduling.memory.clone(),
         ),
         operations: Operations {
-            exposition: Exposition::new(&metrics, build, present),
+            exposition: Exposition::new(&metrics, build(&config, &machine), present),
             metrics,
             roots,
             lines: Arc::new(GuestLogs::new(since_1970())),
-            audit: Audit::new(
-                Arc::clone(&store),
-                run.clone(),
-                config.name.clone(),
-                Arc::clone(&clock),
-            ),
+            audit,
             jobs,
-            accounts: Accounts::new(store, run, Arc::clone(&clock)),
+            accounts,
         },
         machine,
         scheduling,
@@ -152,9 +146,8 @@ pub(super) async fn service(
 
 /// The opened state, and what compares this host with the other hosts of the state.
 struct OpenState {
-    store: Arc<Store>,
-    /// Random id of this host process.
-    run: String,
+    audit: Audit,
+    accounts: Accounts,
     clock: Arc<Clock>,
     fleet: Fleet,
     tenants: Documents<TenantRecord>,
@@ -177,8 +170,13 @@ async fn open_state(config: &HostConfig) -> Result<OpenState, StartError> {
     );
     check_clock(&fleet, &clock).await?;
     Ok(OpenState {
-        store,
-        run,
+        audit: Audit::new(
+            Arc::clone(&store),
+            run.clone(),
+            config.name.clone(),
+            Arc::clone(&clock),
+        ),
+        accounts: Accounts::new(store, run, Arc::clone(&clock)),
         fleet,
         tenants: state.tenants,
         revocations: revocations(config)?,
@@ -225,6 +223,8 @@ struct Followed {
     certificate: Option<Arc<Certificate>>,
     roots: Arc<RootHealth>,
     tenants: Documents<TenantRecord>,
+    clock: Arc<Clock>,
+    revocations: Arc<Revocations>,
 }
 
 impl Followed {
@@ -255,8 +255,8 @@ fn host_snapshot(
             lanes,
             decode_threads,
             state_age: followed.journal.age(),
-            clock_skew: None,
-            revocations: 0,
+            clock_skew: followed.clock.check().skew(),
+            revocations: followed.revocations.pending().len(),
             roots_up: followed.roots.availability(),
             token_expiry: followed.token_expiry(),
             certificate_expiry: followed
@@ -264,19 +264,6 @@ fn host_snapshot(
                 .as_ref()
                 .and_then(|certificate| certificate.expires_at()),
         }
-    }
-}
-
-/// Adds the clock and the pending revocations to snapshots.
-fn with_state(
-    snapshot: impl Fn() -> HostSnapshot + Send + Sync + 'static,
-    clock: Arc<Clock>,
-    revocations: Arc<Revocations>,
-) -> impl Fn() -> HostSnapshot + Send + Sync + 'static {
-    move || HostSnapshot {
-        clock_skew: clock.check().skew(),
-        revocations: revocations.pending().len(),
-        ..snapshot()
     }
 }
 

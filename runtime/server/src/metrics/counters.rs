@@ -168,6 +168,11 @@ impl Metrics {
             "Guest calls repeated with half the samples after exceeding a limit on memory",
             self.calls_halved.clone(),
         );
+        self.register_amounts(registry);
+        self.register_connections(registry);
+    }
+
+    fn register_amounts(&self, registry: &mut Registry) {
         let bytes = [
             ("answer", "Bytes of extractions sent", &self.answer_bytes),
             (
@@ -208,7 +213,6 @@ impl Metrics {
         for (name, help, counter) in seconds {
             registry.register_with_unit(name, help, Unit::Seconds, counter.clone());
         }
-        self.register_connections(registry);
     }
 
     fn register_connections(&self, registry: &mut Registry) {
