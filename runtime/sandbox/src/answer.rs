@@ -12,6 +12,8 @@ use std::collections::HashSet;
 
 /// Maximum length of guest names and versions in bytes. Both appear in tables and messages.
 const MAX_NAME_BYTES: usize = 64;
+/// Maximum length in bytes of an unknown cut in a message, of which hosts send [`MAX_MESSAGE_BYTES`].
+const MAX_CUT_BYTES: usize = 256;
 /// Maximum number of dimensions of an activation. ONNX models rarely have more than six.
 const MAX_RANK: usize = 8;
 
@@ -87,7 +89,7 @@ fn check_cuts(cuts: &[ServedCut], model: &ModelView) -> Result<(), SandboxError>
         if model.cut(&cut.name).is_none() {
             return Err(SandboxError::bad_answer(format!(
                 "{:?} is not a cut of the model",
-                one_line(&cut.name, MAX_MESSAGE_BYTES)
+                one_line(&cut.name, MAX_CUT_BYTES)
             )));
         }
         if !seen.insert(&cut.name) {
