@@ -1,5 +1,5 @@
-//! Messages to the service manager that started this process, in systemd's protocol (`sd_notify(3)`). Without a
-//! service manager, nothing is sent.
+//! Messages to the service manager that started this process, in systemd's protocol (`sd_notify(3)`). Does
+//! nothing if there is no service manager.
 
 use std::env;
 use std::os::linux::net::SocketAddrExt;

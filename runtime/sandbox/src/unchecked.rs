@@ -62,7 +62,7 @@ impl Compiled {
 /// Returns free memory of this process to the system, except the smallest amounts.
 ///
 /// glibc returns only the end of a heap by itself, so a single block that stays allocated keeps everything below
-/// it. Searching all heaps takes milliseconds, during which other threads wait for memory. Other C libraries do
+/// it. Searching all heaps takes milliseconds, and other threads that need memory wait. Other C libraries do
 /// not need this call, which does nothing there.
 #[cfg_attr(all(target_os = "linux", target_env = "gnu"), allow(unsafe_code))]
 pub fn release_free_memory() {

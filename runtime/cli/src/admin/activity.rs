@@ -61,7 +61,7 @@ pub(super) async fn drain(client: &AdminClient, name: Option<&str>, yes: bool, j
     }
     loop {
         let hosts: Vec<HostInfo> = client.get("/v1/hosts", &[]).await?;
-        // The host that is asked comes first.
+        // The answering host is the first in the list.
         let number = name.map_or(1, |_| usize::MAX);
         let hosts = hosts.into_iter().take(number);
         let drained: Vec<HostInfo> = hosts

@@ -171,14 +171,10 @@ async fn what_the_host_caused_is_asked_again_however_often_and_makes_no_sample_b
         if number >= 8 {
             return answer_all(&request);
         }
-        let lacking = OpError::from_host(OpErrorCode::TooLarge, "no memory for a batch");
-        let rows = request
-            .samples
-            .iter()
-            .fold(Answer::new(format()), |rows, sample| {
-                rows.failure(sample.position, lacking.clone())
-            });
-        rows.finished()
+        fail_all(
+            body,
+            &OpError::from_host(OpErrorCode::TooLarge, "no memory for a batch"),
+        )
     })
     .await;
     let setting = start(&host);
@@ -200,14 +196,10 @@ async fn an_outage_of_a_store_costs_one_error_for_each_attempt() {
         if number >= 6 {
             return answer_all(&request);
         }
-        let lacking = OpError::from_host(OpErrorCode::Timeout, "the store did not answer");
-        let rows = request
-            .samples
-            .iter()
-            .fold(Answer::new(format()), |rows, sample| {
-                rows.failure(sample.position, lacking.clone())
-            });
-        rows.finished()
+        fail_all(
+            body,
+            &OpError::from_host(OpErrorCode::Timeout, "the store did not answer"),
+        )
     })
     .await;
     let setting = start(&host);
@@ -240,12 +232,17 @@ async fn a_host_that_never_has_room_is_not_waited_for_for_ever() {
     assert!(error.to_string().contains("all lanes are busy"), "{error}");
 }
 
+/// Answers that all samples of a request failed with `error`.
+fn fail_all(body: &[u8], error: &OpError) -> Reply {
+    let failed = |rows: Answer, position| rows.failure(position, error.clone());
+    let positions = extraction(body).samples.into_iter().map(|sample| sample.position);
+    positions.fold(Answer::new(format()), failed).finished()
+}
+
 /// Answers every sample of a request with a refusal by the store.
 fn refused_by_store(body: &[u8]) -> Reply {
     let expired = OpError::from_host(OpErrorCode::Security, "the store refuses access (ExpiredToken)");
-    let failed = |rows: Answer, position| rows.failure(position, expired.clone());
-    let positions = extraction(body).samples.into_iter().map(|sample| sample.position);
-    positions.fold(Answer::new(format()), failed).finished()
+    fail_all(body, &expired)
 }
 
 #[tokio::test]

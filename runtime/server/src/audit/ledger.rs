@@ -180,7 +180,7 @@ impl Ledger {
         Ok(days.into_iter().rev().flatten().collect())
     }
 
-    /// Removes entries, except those of the newest days that are kept.
+    /// Removes the entries of all but the newest days.
     ///
     /// # Errors
     /// Returns [`StateError`] if the store fails.

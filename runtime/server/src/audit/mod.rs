@@ -27,10 +27,10 @@ use tokio_util::sync::CancellationToken;
 const ADMINS: DailyFolder = DailyFolder("audit/admins");
 const TENANTS: DailyFolder = DailyFolder("audit/tenants");
 
-/// Number of days with entries of admins that are kept: a year, plus a month to review it.
+/// Maximum number of days with entries of admins: a year, and a month to review it.
 const ADMINS_KEPT: usize = 400;
 
-/// Number of days with entries of tenants that are kept. This is lower because tenants cause far more entries.
+/// Maximum number of days with entries of tenants. This is lower because tenants cause far more entries.
 const TENANTS_KEPT: usize = 40;
 
 /// Interval at which queued entries are written. Entries of admins are only queued if the immediate write
