@@ -82,7 +82,9 @@ fn report(before: ClockCheck, now: ClockCheck) {
 /// Writes pending revocations to the state until `stop` is cancelled.
 pub(crate) async fn settle_revocations(service: Arc<Service>, stop: CancellationToken) {
     let tenants = &service.tenants;
+    let mut failing = false;
     while timeout(RETRY, stop.cancelled()).await.is_err() {
+        let failed_before = std::mem::take(&mut failing);
         for revocation in tenants.revocations.pending() {
             let writing = tenants.write_revocation(&revocation);
             let Some(written) = stop.run_until_cancelled(writing).await else {
@@ -98,12 +100,17 @@ pub(crate) async fn settle_revocations(service: Arc<Service>, stop: Cancellation
                         "the state contains the revocation of the token now"
                     );
                 }
-                Err(refusal) => tracing::warn!(
-                    %refusal,
-                    tenant = revocation.tenant,
-                    id = revocation.id,
-                    "cannot write the revocation of a token to the state; only this host refuses the token"
-                ),
+                Err(refusal) => {
+                    failing = true;
+                    if !failed_before {
+                        tracing::warn!(
+                            %refusal,
+                            tenant = revocation.tenant,
+                            id = revocation.id,
+                            "cannot write the revocation of a token to the state; only this host refuses the token"
+                        );
+                    }
+                }
             }
         }
     }
