@@ -130,6 +130,8 @@ MODULE_NOTES = ("namespace", "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class
 # Weights with more elements and more distinct values are replaced by mean and standard deviation.
 FEW_ELEMENTS = 256
 FEW_VALUES = 16
+# Steps of AdamW with a smaller gradient round to no change of an f32 weight. The random weights of some networks have gradients of 1e-15.
+SMALL_GRADIENT = 1e-10
 
 
 def parse_arguments():
@@ -187,16 +189,21 @@ def export(network, example, exporter, opset):
             axes = {"input": {0: "batch"}, "logits": {0: "batch"}}
             torch.onnx.export(network, (example,), str(path), dynamo=False, dynamic_axes=axes, **names)
         model = onnx.load(path)
-    model.metadata_props.add(key="frostline.requires_grad", value=json.dumps(requires_grad(network)))
+    model.metadata_props.add(key="frostline.requires_grad", value=json.dumps(requires_grad(network, example)))
     return model
 
 
-def requires_grad(network):
-    """Returns the names of the trained parameters, and of the other parameters and buffers."""
+def requires_grad(network, example):
+    """Returns the names of the trained parameters, and of the other parameters and buffers. Parameters whose gradients are too small for a
+    step to change them are in neither list."""
+    logits = network(example)
+    torch.nn.functional.cross_entropy(logits, torch.zeros(len(logits), dtype=torch.int64)).backward()
     parameters = list(network.named_parameters())
     fixed = [name for name, parameter in parameters if not parameter.requires_grad]
+    gradients = {name: parameter.grad for name, parameter in parameters if parameter.grad is not None}
+    network.zero_grad()
     return {
-        "trained": [name for name, parameter in parameters if parameter.requires_grad],
+        "trained": [name for name, gradient in gradients.items() if gradient.abs().max() > SMALL_GRADIENT],
         "fixed": fixed + [name for name, _ in network.named_buffers()],
     }
 
