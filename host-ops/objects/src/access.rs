@@ -4,7 +4,7 @@ use crate::hedge::Pulse;
 use crate::root::DEADLINE;
 use frostline_batching::{Charge, Stop, TenantPermits, Unfinished, run_blocking};
 use futures::FutureExt;
-use object_store::GetOptions;
+use object_store::{Extensions, GetOptions};
 use parking_lot::Mutex;
 use std::pin::pin;
 use std::sync::Arc;
@@ -68,9 +68,17 @@ impl Access {
 
     /// Returns options for a request, with the account for [`LocalFolder`](crate::local::LocalFolder).
     pub(crate) fn options(&self) -> GetOptions {
-        let mut options = GetOptions::default();
-        options.extensions.insert(self.charge.clone());
-        options
+        GetOptions {
+            extensions: self.extensions(),
+            ..GetOptions::default()
+        }
+    }
+
+    /// Returns the account in the form that [`LocalFolder`](crate::local::LocalFolder) reads.
+    pub(crate) fn extensions(&self) -> Extensions {
+        let mut extensions = Extensions::new();
+        extensions.insert(self.charge.clone());
+        extensions
     }
 
     /// Waits for a permit of the user, and then for one of the root.

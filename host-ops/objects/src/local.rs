@@ -324,9 +324,10 @@ impl ObjectStore for LocalFolder {
         if let PutMode::Update(_) = options.mode {
             return Err(self.cannot("update"));
         }
+        let charge = options.extensions.get::<Charge>().cloned();
         let write = move |folder: &Self, at: &Path| folder.put(at, &payload, &options.mode);
         Ok(PutResult {
-            e_tag: Some(self.run(location, Charge::default(), write).await?),
+            e_tag: Some(self.run(location, charge.unwrap_or_default(), write).await?),
             version: None,
             extensions: Extensions::default(),
         })

@@ -31,7 +31,7 @@ impl GuestThreads {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .max_blocking_threads(2)
-            .thread_name("guest-timers")
+            .thread_name("prepare")
             .enable_all()
             .build()
             .map_err(failed)?;

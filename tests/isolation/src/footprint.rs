@@ -5,6 +5,7 @@ use crate::memory::unreserved;
 use crate::scene::Scene;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::{Duration, Instant};
 use std::{fmt, fs};
 
@@ -16,6 +17,12 @@ pub(crate) const ALLOWED_BYTES: u64 = 64 << 20;
 /// cases exceeds this, because each is repeated.
 const KEPT_DESCRIPTORS: usize = 16;
 
+/// Compiled guests that a host keeps ready. Each can have a file in memory with its initial data.
+const READY_GUESTS: usize = 64;
+
+/// Kind of these files.
+const GUEST_DATA: &str = "wasm-memory-image";
+
 /// Interval for checking whether a host has released everything.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -26,8 +33,8 @@ pub struct Footprint {
     pub(crate) unreserved: u64,
     /// Threads of the host's process by name without a number.
     threads: BTreeMap<String, usize>,
-    /// Open files and sockets of the host's process, or 0 if this user may not list them.
-    descriptors: usize,
+    /// Open files and sockets of the host's process by kind, or none if this user may not list them.
+    descriptors: BTreeMap<String, usize>,
     /// Child processes.
     children: usize,
 }
@@ -47,7 +54,7 @@ impl Footprint {
         Ok(Self {
             unreserved: unreserved(scene)?,
             threads,
-            descriptors: fs::read_dir(format!("/proc/{process}/fd")).map_or(0, Iterator::count),
+            descriptors: descriptors_of(process),
             children: scene.processes()?.len() - 1,
         })
     }
@@ -60,11 +67,15 @@ impl Footprint {
             let idle = idle.threads.get(name).copied().unwrap_or(0);
             (format!("threads {name}"), *now, idle)
         });
+        let open = |footprint: &Self| {
+            let of_guests = footprint.descriptors.get(GUEST_DATA).copied().unwrap_or(0);
+            footprint.descriptors.values().sum::<usize>() - of_guests.min(READY_GUESTS)
+        };
         let others = [
             (
-                "open files and sockets".to_owned(),
-                self.descriptors,
-                idle.descriptors + KEPT_DESCRIPTORS,
+                format!("open files and sockets ({:?})", self.descriptors),
+                open(self),
+                open(idle) + KEPT_DESCRIPTORS,
             ),
             ("child processes".to_owned(), self.children, idle.children),
         ];
@@ -90,6 +101,26 @@ impl Footprint {
     }
 }
 
+/// Counts the open files and sockets of a process by kind: the last folder of a file, the name of a file in memory, or
+/// a word such as `socket`.
+fn descriptors_of(process: u32) -> BTreeMap<String, usize> {
+    let mut kinds = BTreeMap::new();
+    let open = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten();
+    for target in open
+        .flatten()
+        .filter_map(|entry| fs::read_link(entry.path()).ok())
+    {
+        let text = target.to_string_lossy();
+        let kind = match text.strip_prefix("/memfd:") {
+            Some(name) => name.split(' ').next(),
+            None if text.starts_with('/') => target.parent().and_then(Path::to_str),
+            None => text.split(':').next(),
+        };
+        *kinds.entry(kind.unwrap_or_default().to_owned()).or_default() += 1;
+    }
+    kinds
+}
+
 /// A kind of work, with the metrics by tenant that charge it.
 struct Work {
     name: &'static str,
@@ -101,8 +132,9 @@ struct Work {
 /// threads and async workers.
 const WORK: [Work; 4] = [
     Work {
+        // The wait for a compiler is charged, which includes the time of the thread that prepares a guest.
         name: "child processes",
-        cpu: |times| times.children,
+        cpu: |times| times.children + times.of_threads("prepare"),
         charged_by: &[
             "frostline_tenant_device_seconds_total",
             "frostline_tenant_compile_seconds_total",
@@ -357,10 +389,18 @@ mod tests {
         let idle = Footprint {
             unreserved: 10 << 20,
             threads: BTreeMap::from([("decode-".to_owned(), 2)]),
-            descriptors: 20,
+            descriptors: BTreeMap::from([("socket".to_owned(), 20)]),
             children: 2,
         };
         assert_eq!(idle.beyond(&idle), Vec::<String>::new());
+        let open = |sockets, guests| Footprint {
+            descriptors: BTreeMap::from([("socket".to_owned(), sockets), (GUEST_DATA.to_owned(), guests)]),
+            ..idle.clone()
+        };
+        let kept = 20 + KEPT_DESCRIPTORS;
+        assert_eq!(open(kept, READY_GUESTS).beyond(&idle), Vec::<String>::new());
+        assert_eq!(open(kept + 1, 0).beyond(&idle).len(), 1);
+        assert_eq!(open(kept, READY_GUESTS + 1).beyond(&idle).len(), 1);
         let now = Footprint {
             unreserved: (10 << 20) + ALLOWED_BYTES + 1,
             threads: BTreeMap::from([("decode-".to_owned(), 2), ("tokio-rt-worker".to_owned(), 3)]),

@@ -11,14 +11,16 @@ use std::time::{Duration, Instant};
 ///
 /// Later kinds are served before earlier kinds. While a request for a later kind waits, earlier kinds receive
 /// no memory. Within a kind, the tenant with the smallest amount of memory is first; between equals, the
-/// oldest request. A single tenant may hold all memory. Under contention, a tenant receives up to its max-min
-/// fair share of the memory for requests and grants. Other tenants are not blocked by requests that exceed
-/// the share, or by reads and decodes that exceed the corresponding parts of the budget. Small requests never
+/// oldest request. A single tenant may hold almost all memory. Under contention, a tenant receives up to its
+/// max-min fair share of the memory for requests and grants. Other tenants are not blocked by requests that
+/// exceed the share, or by reads and decodes that exceed the corresponding parts of the budget: these are
+/// served when they fit. Requests of tenants with little memory only wait until they fit. Small requests never
 /// wait.
 ///
 /// When memory is short, whether because of reservations or a grown base, tenants with the most memory are
 /// refused first: the last part of the memory, [`Budget::modest`], is only available to tenants with little
-/// memory, and for the first request and grant of a tenant.
+/// memory, and for the first request and grant of a tenant if they would never fit otherwise. Likewise, half of
+/// [`Budget::read`] is only available to tenants that read little, and for the first read of a tenant.
 #[derive(Debug)]
 pub struct Ledger {
     budget: Budget,
@@ -27,6 +29,8 @@ pub struct Ledger {
     held: [u64; Kind::COUNT],
     /// Part of the requests in the area for small requests.
     small: u64,
+    /// Bytes of requests and grants of tenants with little memory.
+    modest: u64,
     tenants: BTreeMap<Arc<str>, Holding>,
     waiting: BTreeMap<u64, (Arc<str>, Ask)>,
 }
@@ -59,6 +63,7 @@ impl Ledger {
             base: 0,
             held: [0; Kind::COUNT],
             small: 0,
+            modest: 0,
             tenants: BTreeMap::new(),
             waiting: BTreeMap::new(),
         }
@@ -137,7 +142,7 @@ impl Ledger {
     /// Bytes that caches and idle sessions should release: those missing for the next request, or for
     /// restoring [`Budget::spare`].
     pub fn shortage(&self) -> u64 {
-        let next = self.first_waiting();
+        let next = self.ranked(self.share()).into_iter().next();
         let (kind, bytes) = next.map_or((Kind::Lane, 0), |(_, _, ask)| (ask.kind, ask.bytes(1)));
         bytes
             .saturating_add(self.taken(kind))
@@ -160,21 +165,70 @@ impl Ledger {
 
     /// Bytes that the tenant can reserve now if it asks for `bytes`.
     fn room_of(&self, tenant: &str, kind: Kind, bytes: u64) -> u64 {
-        let (shared, _) = self.shared(tenant);
-        let modest = shared.saturating_add(bytes) <= self.budget.modest / MODEST;
-        let leaves_modest = is_shared(kind) && !modest && !self.is_first(tenant, kind);
         let room = self.room(kind);
-        match leaves_modest {
-            true => room.saturating_sub(self.budget.modest),
-            false => room,
+        if self.is_modest(tenant, kind, bytes) {
+            return room;
+        }
+        let left = match kind {
+            Kind::Request | Kind::Grant if self.fits_only_alone(tenant, kind, bytes) => 0,
+            Kind::Request => self.unused_modest(self.modest_of(tenant)),
+            // A grant while there is no other one must fit, because requests may wait for it with their memory.
+            Kind::Grant if self.held(kind) > 0 => self.unused_modest(0),
+            Kind::Read if self.own(tenant, kind) > 0 => self.modest_part(kind),
+            Kind::Grant | Kind::Read | Kind::Cache | Kind::Decode | Kind::Lane => 0,
+        };
+        room.saturating_sub(left)
+    }
+
+    /// Part of [`Budget::modest`] that is free, if `more` bytes in it are no longer counted.
+    fn unused_modest(&self, more: u64) -> u64 {
+        self.budget.modest.saturating_sub(self.modest.saturating_sub(more))
+    }
+
+    /// True if this first request or grant would never fit otherwise.
+    fn fits_only_alone(&self, tenant: &str, kind: Kind, bytes: u64) -> bool {
+        let most = self.most(kind).saturating_sub(self.budget.modest);
+        self.is_first(tenant, kind) && self.own(tenant, kind).saturating_add(bytes) > most
+    }
+
+    /// Part of the memory for `kind` that only tenants with little memory can use.
+    fn modest_part(&self, kind: Kind) -> u64 {
+        match kind {
+            Kind::Request | Kind::Grant => self.budget.modest,
+            Kind::Read => self.budget.read / 2,
+            Kind::Cache | Kind::Decode | Kind::Lane => 0,
         }
     }
 
-    /// True for the first request and the first grant of a tenant. They are exempt from limits per tenant,
+    /// True if the tenant has little memory even with `bytes` more.
+    fn is_modest(&self, tenant: &str, kind: Kind, bytes: u64) -> bool {
+        self.own(tenant, kind).saturating_add(bytes) <= self.modest_part(kind) / MODEST
+    }
+
+    /// Bytes of the tenant's requests and grants if these are few, otherwise 0.
+    fn modest_of(&self, tenant: &str) -> u64 {
+        let shared = self.own(tenant, Kind::Grant);
+        match shared <= self.budget.modest / MODEST {
+            true => shared,
+            false => 0,
+        }
+    }
+
+    /// Bytes that the tenant holds for kinds like `kind`: requests and grants, or reads and decodes.
+    fn own(&self, tenant: &str, kind: Kind) -> u64 {
+        self.tenants.get(tenant).map_or(0, |holding| match kind {
+            Kind::Request | Kind::Grant => holding.shared,
+            Kind::Read | Kind::Decode | Kind::Cache | Kind::Lane => {
+                holding.total.saturating_sub(holding.shared)
+            }
+        })
+    }
+
+    /// True for the first request and the first grant of a tenant. They are exempt from the tenant's share,
     /// because a tenant must never wait for its own memory.
     fn is_first(&self, tenant: &str, kind: Kind) -> bool {
-        let (shared, grants) = self.shared(tenant);
-        shared == 0 || (kind == Kind::Grant && grants == 0)
+        let grants = || self.tenants.get(tenant).map_or(0, |holding| holding.grants);
+        self.own(tenant, kind) == 0 || (kind == Kind::Grant && grants() == 0)
     }
 
     /// Reserves memory immediately, ahead of waiting requests.
@@ -218,57 +272,57 @@ impl Ledger {
         }
     }
 
-    /// Returns the next request: the latest kind first, then the tenant with the least memory, then the
-    /// oldest request. Requests beyond the tenant's share are skipped. Reads and decodes that exceed the
-    /// corresponding part of the budget are skipped while another tenant waits for memory within the fair
-    /// share. Otherwise a tenant that reads continuously would block that tenant forever.
-    fn first_waiting(&self) -> Option<(u64, &Arc<str>, Ask)> {
-        let share = self.share();
+    /// Returns the waiting requests that may be served, in order: the latest kind first, then the tenant with the
+    /// least memory, then the oldest request. Skips requests beyond the tenant's share. Skips reads and decodes
+    /// that exceed the corresponding part of the budget while another tenant waits for memory within the fair
+    /// share, unless the tenant holds little of it. Otherwise a tenant that reads continuously would block the
+    /// others forever.
+    fn ranked(&self, share: u64) -> Vec<(u64, &Arc<str>, Ask)> {
         let waiting = || self.waiting.values().filter(|(_, ask)| is_shared(ask.kind));
-        let mut wanting = waiting().filter(|(tenant, ask)| self.within_share(share, tenant, ask));
+        let mut wanting = waiting().filter(|(tenant, ask)| self.may_have(share, tenant, ask));
         let one = wanting.next().map(|(tenant, _)| tenant);
         let other = wanting
             .map(|(tenant, _)| tenant)
             .find(|tenant| Some(*tenant) != one);
-        let ranked = self.waiting.iter().filter_map(|(id, (tenant, ask))| {
-            let wanted = other.is_some() || one.is_some_and(|one| one != tenant);
-            let may = match ask.kind {
-                Kind::Request | Kind::Grant => {
-                    self.within_share(share, tenant, ask) && !self.is_held_back(tenant, ask)
-                }
-                Kind::Read | Kind::Decode => !wanted || self.within_floor(ask),
-                Kind::Cache | Kind::Lane => true,
-            };
-            let (shared, _) = self.shared(tenant);
-            may.then_some(((std::cmp::Reverse(ask.kind), shared, *id), tenant, *ask))
-        });
-        let ((.., id), tenant, ask) = ranked.min_by_key(|(rank, ..)| *rank)?;
-        Some((id, tenant, ask))
+        let may = |tenant: &Arc<str>, ask: &Ask| match ask.kind {
+            Kind::Request | Kind::Grant => {
+                self.may_have(share, tenant, ask) && !self.is_held_back(tenant, ask)
+            }
+            Kind::Read | Kind::Decode => {
+                let wanted = other.is_some() || one.is_some_and(|one| one != tenant);
+                !wanted || self.within_floor(ask) || self.is_modest(tenant, ask.kind, ask.bytes(1))
+            }
+            Kind::Cache | Kind::Lane => true,
+        };
+        let served = self.waiting.iter().filter(|(_, (tenant, ask))| may(tenant, ask));
+        let mut ranked: Vec<_> = served.map(|(id, (tenant, ask))| (*id, tenant, *ask)).collect();
+        ranked
+            .sort_by_key(|(id, tenant, ask)| (std::cmp::Reverse(ask.kind), self.own(tenant, ask.kind), *id));
+        ranked
     }
 
-    /// True if the tenant's requests and grants stay within `share` with this request, and for the first one.
+    /// True if the tenant may have the memory once it is free: for a request within its share, and for its first
+    /// one.
+    fn may_have(&self, share: u64, tenant: &str, ask: &Ask) -> bool {
+        self.is_first(tenant, ask.kind) || self.within_share(share, tenant, ask)
+    }
+
+    /// True if the tenant's requests and grants stay within `share` with this request.
     fn within_share(&self, share: u64, tenant: &str, ask: &Ask) -> bool {
-        let (shared, _) = self.shared(tenant);
-        self.is_first(tenant, ask.kind) || shared.saturating_add(ask.bytes(1)) <= share
+        self.own(tenant, ask.kind).saturating_add(ask.bytes(1)) <= share
     }
 
-    /// True if the request has to wait because it would use memory that is left to tenants with little
-    /// memory. It does not delay those tenants.
+    /// True if a request that is not the first one has to wait because it would use memory that is left to
+    /// tenants with little memory.
     fn is_held_back(&self, tenant: &str, ask: &Ask) -> bool {
         let bytes = ask.bytes(1);
         let room = self.room_of(tenant, ask.kind, bytes);
-        bytes > room && room < self.room(ask.kind)
+        bytes > room && room < self.room(ask.kind) && !self.is_first(tenant, ask.kind)
     }
 
     fn within_floor(&self, ask: &Ask) -> bool {
         let held = self.held(ask.kind);
         held == 0 || held.saturating_add(ask.bytes(1)) <= self.budget.floor(ask.kind)
-    }
-
-    /// Returns the tenant's bytes in requests and grants, and in grants only.
-    fn shared(&self, tenant: &str) -> (u64, u64) {
-        let holding = self.tenants.get(tenant);
-        holding.map_or((0, 0), |holding| (holding.shared, holding.grants))
     }
 
     /// Returns the next request and the number of units to grant.
@@ -278,14 +332,27 @@ impl Ledger {
         if let Some((id, (_, ask))) = small {
             return Some((*id, ask.units));
         }
-        let (id, tenant, ask) = self.first_waiting()?;
-        let mut units = ask.units_within(self.most(ask.kind));
-        if is_shared(ask.kind) {
-            let left = self.share().saturating_sub(self.shared(tenant).0);
-            units = units.min(ask.units_within(left));
+        let share = self.share();
+        let mut blocked = false;
+        for (id, tenant, ask) in self.ranked(share) {
+            let units = self.units(share, tenant, &ask);
+            let bytes = ask.bytes(units);
+            let passes = !blocked || self.is_modest(tenant, ask.kind, bytes);
+            if passes && bytes <= self.room_of(tenant, ask.kind, bytes) {
+                return Some((id, units));
+            }
+            blocked |= !is_shared(ask.kind) || self.within_share(share, tenant, &ask);
         }
-        let bytes = ask.bytes(units);
-        (bytes <= self.room_of(tenant, ask.kind, bytes)).then_some((id, units))
+        None
+    }
+
+    /// Number of units to grant.
+    fn units(&self, share: u64, tenant: &str, ask: &Ask) -> usize {
+        let units = ask.units_within(self.most(ask.kind));
+        if !is_shared(ask.kind) {
+            return units;
+        }
+        units.min(ask.units_within(share.saturating_sub(self.own(tenant, ask.kind))))
     }
 
     /// Returns the max-min fair share. The memory for requests and grants is divided evenly, and parts that a
@@ -333,6 +400,7 @@ impl Ledger {
         if let Some(held) = self.held.get_mut(kind.index()) {
             *held = held.saturating_add(bytes);
         }
+        self.modest = self.modest.saturating_sub(self.modest_of(&tenant));
         let holding = self.tenants.entry(Arc::clone(&tenant)).or_default();
         holding.total = holding.total.saturating_add(bytes);
         holding.small = holding.small.saturating_add(small);
@@ -343,6 +411,7 @@ impl Ledger {
         if kind == Kind::Grant {
             holding.grants = holding.grants.saturating_add(bytes);
         }
+        self.modest = self.modest.saturating_add(self.modest_of(&tenant));
         Reservation {
             tenant,
             kind,
@@ -359,6 +428,7 @@ impl Ledger {
         if let Some(held) = self.held.get_mut(kind.index()) {
             *held = held.saturating_sub(bytes);
         }
+        self.modest = self.modest.saturating_sub(self.modest_of(tenant));
         let Some(holding) = self.tenants.get_mut(tenant) else {
             return;
         };
@@ -376,6 +446,7 @@ impl Ledger {
         if holding.total == 0 {
             self.tenants.remove(tenant);
         }
+        self.modest = self.modest.saturating_add(self.modest_of(tenant));
     }
 }
 

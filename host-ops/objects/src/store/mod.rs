@@ -14,10 +14,11 @@ use crate::scope::Scope;
 use crate::shards::Indexes;
 use crate::{Fault, ObjectError};
 use bytes::Bytes;
+use frostline_batching::Charge;
 use frostline_tensor::{BoxFuture, ObjectPage, ObjectReader, OpError, SampleRef, without_secrets};
 use futures::FutureExt;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload};
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -117,6 +118,14 @@ impl Store {
         store.lister.access.charge = room.charge();
         store.room = Room(Some(room));
         store.lister.room = store.room.clone();
+        store
+    }
+
+    /// Returns this store with the threads that read and write paid from `charge`.
+    #[must_use]
+    pub fn charging(&self, charge: Charge) -> Self {
+        let mut store = self.clone();
+        store.lister.access.charge = charge;
         store
     }
 
@@ -256,9 +265,14 @@ impl Store {
 
     async fn put_in_mode(&self, key: &str, bytes: Bytes, mode: PutMode) -> Result<(), ObjectError> {
         let location = self.writable(key)?;
+        let options = PutOptions {
+            mode,
+            extensions: self.lister.access.extensions(),
+            ..PutOptions::default()
+        };
         let put = self
             .store
-            .put_opts(&location, PutPayload::from_bytes(bytes), mode.into());
+            .put_opts(&location, PutPayload::from_bytes(bytes), options);
         self.scope
             .root
             .in_time(key, async {

@@ -4,8 +4,8 @@ use super::*;
 use crate::clock::{ClockCheck, LocalClock};
 use crate::config::{HostConfig, Limits, StateLocation};
 use crate::refusal::Refusal;
-use crate::state::SharedState;
 use crate::state::tests::s3::S3;
+use crate::state::{SharedState, uncharged};
 use crate::{Host, StartError};
 use frostline_wire::{Activity, JobInfo, MemoryActivity, StageSeconds, TenantActivity};
 
@@ -24,7 +24,7 @@ impl TestFleet {
     async fn open(store: Arc<Store>, run: &str) -> Self {
         let local = LocalClock::default();
         let clock = Arc::new(Clock::new(local.clone(), Arc::clone(&store)));
-        let state = SharedState::<()>::open(Arc::clone(&store), &Limits::default())
+        let state = SharedState::<()>::open(Arc::clone(&store), &Limits::default(), uncharged())
             .await
             .unwrap();
         let cancellations = Cancellations::new(state.jobs);

@@ -17,13 +17,13 @@ use crate::scheduling::Scheduling;
 use crate::service::{Operations, Service};
 use crate::stages::ModelStages;
 use crate::state::{
-    Documents, Journal, ModelFacts, PartialLimits, Partials, SharedState, StateError, UploadStore,
+    Documents, Journal, ModelFacts, PartialLimits, Partials, SHARED, SharedState, StateError, UploadStore,
 };
 use crate::tenants::{CONFIGURED, Revocations, TenantRecord, Tenants, TokenThrottle};
 use crate::tls::Certificate;
 use crate::token::TokenFile;
 use crate::unique::unique_id;
-use frostline_batching::{Budget, Memory};
+use frostline_batching::{Budget, Charge, Memory};
 use frostline_engine::{
     Device, Lanes, LanesConfig, LanesPlace, OnBegin, PreparedStages, free_device_memory, library_version,
 };
@@ -88,6 +88,7 @@ pub(super) async fn service(
     token: Arc<TokenFile>,
     certificate: Option<Arc<Certificate>>,
 ) -> Result<Service, StartError> {
+    let metrics = Arc::<Metrics>::default();
     let OpenState {
         audit,
         accounts,
@@ -96,9 +97,9 @@ pub(super) async fn service(
         tenants,
         revocations,
         uploads,
-    } = open_state(&config).await?;
+    } = open_state(&config, &metrics).await?;
     let scheduling = Scheduling::new(&config);
-    let (metrics, jobs) = (Arc::<Metrics>::default(), Arc::<Jobs>::default());
+    let jobs = Arc::<Jobs>::default();
     let machine = machine(
         &config,
         scheduling.memory.clone(),
@@ -156,9 +157,14 @@ struct OpenState {
 }
 
 /// Opens the state, and checks the clock.
-async fn open_state(config: &HostConfig) -> Result<OpenState, StartError> {
+async fn open_state(config: &HostConfig, metrics: &Arc<Metrics>) -> Result<OpenState, StartError> {
     let store = state_store(&config.state, &config.live.get().stores)?;
-    let state = SharedState::open(Arc::clone(&store), &config.limits).await?;
+    let metrics = Arc::clone(metrics);
+    let charges = Arc::new(move |owner: &str| match owner {
+        SHARED => Charge::default(),
+        tenant => metrics.tenants.blocking_of(tenant),
+    });
+    let state = SharedState::open(Arc::clone(&store), &config.limits, charges).await?;
     let run = unique_id().map_err(StateError::from)?;
     let clock = Arc::new(Clock::new(config.clock.clone(), Arc::clone(&store)));
     let fleet = Fleet::new(

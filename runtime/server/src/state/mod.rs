@@ -38,6 +38,8 @@ pub(crate) use partials::{Claim, ClaimError, Partials};
 pub(crate) use probe::probe;
 pub(crate) use record::Unknown;
 pub(crate) use shared::SharedState;
+#[cfg(test)]
+pub(crate) use shelf::uncharged;
 pub(crate) use shelf::{
     CheckedUpload, Facts, FindResult, NamedUpload, OwnedUploads, SHARED, StoredVersion, UploadStore,
 };

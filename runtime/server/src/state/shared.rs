@@ -4,7 +4,7 @@ use super::facts::ModelFacts;
 use super::journal::Journal;
 use super::orders::{Cancellation, DrainOrder};
 use super::probe::probe;
-use super::shelf::UploadStore;
+use super::shelf::{Charges, UploadStore};
 use crate::config::Limits;
 use frostline_batching::Backoff;
 use frostline_objects::Store;
@@ -35,11 +35,16 @@ pub(crate) struct SharedState<T> {
 
 impl<T: Serialize + DeserializeOwned + PartialEq + Send + Sync + 'static> SharedState<T> {
     /// Checks the store and loads the state. This is retried while the store is busy or unreachable.
-    pub(crate) async fn open(store: Arc<Store>, limits: &Limits) -> Result<Self, StateError> {
-        while_unavailable(async || Self::open_once(Arc::clone(&store), limits).await).await
+    /// Reading and writing uploads is charged to their owners.
+    pub(crate) async fn open(
+        store: Arc<Store>,
+        limits: &Limits,
+        charges: Charges,
+    ) -> Result<Self, StateError> {
+        while_unavailable(async || Self::open_once(Arc::clone(&store), limits, &charges).await).await
     }
 
-    async fn open_once(store: Arc<Store>, limits: &Limits) -> Result<Self, StateError> {
+    async fn open_once(store: Arc<Store>, limits: &Limits, charges: &Charges) -> Result<Self, StateError> {
         let started = Instant::now();
         probe(&store).await?;
         let guests = Arc::new(Replica::new("guests"));
@@ -64,8 +69,22 @@ impl<T: Serialize + DeserializeOwned + PartialEq + Send + Sync + 'static> Shared
         let guests = Documents::new(guests, Arc::clone(&journal));
         let models = Documents::new(models, Arc::clone(&journal));
         Ok(Self {
-            guests: UploadStore::new("guests", Arc::clone(&store), guests, names, versions),
-            models: Arc::new(UploadStore::new("models", store, models, names, versions)),
+            guests: UploadStore::new(
+                "guests",
+                Arc::clone(&store),
+                Arc::clone(charges),
+                guests,
+                names,
+                versions,
+            ),
+            models: Arc::new(UploadStore::new(
+                "models",
+                store,
+                Arc::clone(charges),
+                models,
+                names,
+                versions,
+            )),
             tenants: Documents::new(tenants, Arc::clone(&journal)),
             jobs: Documents::new(jobs, Arc::clone(&journal)),
             drains: Documents::new(drains, Arc::clone(&journal)),

@@ -32,10 +32,20 @@ const HASH_DEADLINE: Duration = Duration::from_secs(60);
 /// Bytes that are hashed between two checks, within a few milliseconds.
 const PIECE: usize = 1 << 20;
 
+/// Returns the account of an owner for the CPU time of reading, hashing and writing its uploads.
+pub(crate) type Charges = Arc<dyn Fn(&str) -> Charge + Send + Sync>;
+
+/// Accounts that ignore the CPU time.
+#[cfg(test)]
+pub(crate) fn uncharged() -> Charges {
+    Arc::new(|_: &str| Charge::default())
+}
+
 /// All guests or all models.
 pub(crate) struct UploadStore<F> {
     kind: &'static str,
     store: Arc<Store>,
+    charges: Charges,
     names_limit: usize,
     versions_limit: usize,
     documents: Documents<Versions<F>>,
@@ -67,6 +77,7 @@ impl<F: Facts> UploadStore<F> {
     pub(crate) fn new(
         kind: &'static str,
         store: Arc<Store>,
+        charges: Charges,
         documents: Documents<Versions<F>>,
         names_limit: usize,
         versions_limit: usize,
@@ -74,6 +85,7 @@ impl<F: Facts> UploadStore<F> {
         Self {
             kind,
             store,
+            charges,
             names_limit,
             versions_limit: versions_limit.max(1),
             documents,
@@ -136,7 +148,8 @@ impl<F: Facts> UploadStore<F> {
     /// Reads the bytes of a version and verifies the SHA-256.
     pub(crate) async fn read(&self, version: &StoredVersion<F>) -> Result<Bytes, StateError> {
         let (kind, sha256) = (self.kind, version.sha256.clone());
-        let bytes = match self.store.read(&version.blob).await {
+        let charge = self.charge_of(&version.blob);
+        let bytes = match self.store.charging(charge.clone()).read(&version.blob).await {
             Ok(bytes) => bytes,
             Err(error) if error.is_not_found() => return Err(StateError::Gone { kind, sha256 }),
             Err(error) => return Err(error.into()),
@@ -153,13 +166,24 @@ impl<F: Facts> UploadStore<F> {
             }
             Err(StateError::Damaged { kind, sha256, found })
         };
-        run_blocking((), HASH_DEADLINE, Charge::default(), hash).await?
+        run_blocking((), HASH_DEADLINE, charge, hash).await?
+    }
+
+    /// Returns the account of the owner of an object.
+    fn charge_of(&self, blob: &str) -> Charge {
+        let owner = blob.split('/').nth(2).unwrap_or_default();
+        (self.charges)(owner)
     }
 
     /// Writes bytes to a new object.
     async fn write(&self, blob: &str, bytes: Bytes) -> Result<(), StateError> {
         let length = bytes.len() as u64;
-        match self.store.put_new(blob, bytes).await {
+        match self
+            .store
+            .charging(self.charge_of(blob))
+            .put_new(blob, bytes)
+            .await
+        {
             // No other upload uses this key, so the client retried after a lost response.
             Err(error)
                 if error.is_already_there() && self.store.size(&SampleRef::new(blob)).await? == length =>

@@ -3,7 +3,9 @@
 use super::s3::S3;
 use super::{Things, content, files, hash, local};
 use crate::config::Limits;
-use crate::state::{FindResult, RestoredTokens, SharedState, StateError, back_up, log, restore, verify};
+use crate::state::{
+    FindResult, RestoredTokens, SharedState, StateError, back_up, log, restore, uncharged, verify,
+};
 use crate::tenants::{IssuedToken, TenantRecord};
 use http::Method;
 use serde_json::json;
@@ -12,7 +14,7 @@ use std::path::Path;
 type State = SharedState<TenantRecord>;
 
 async fn open(folder: &Path) -> State {
-    SharedState::open(local(folder), &Limits::default())
+    SharedState::open(local(folder), &Limits::default(), uncharged())
         .await
         .unwrap()
 }
@@ -76,7 +78,7 @@ async fn a_backup_holds_everything_and_the_next_one_copies_what_is_new() {
     );
     assert_eq!((second.versions, verify(&backup).await.unwrap()), (3, second));
     // A host can use the backup as state.
-    let host = SharedState::<TenantRecord>::open(backup, &Limits::default())
+    let host = SharedState::<TenantRecord>::open(backup, &Limits::default(), uncharged())
         .await
         .unwrap();
     put(&host, "c", "four").await;

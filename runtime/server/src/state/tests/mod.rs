@@ -10,7 +10,7 @@ mod versions;
 
 use super::documents::{Documents, Replica};
 use super::journal::{DocumentKind, Journal};
-use super::{CheckedUpload, FindResult, SharedState, StateError};
+use super::{CheckedUpload, FindResult, SharedState, StateError, uncharged};
 use crate::config::Limits;
 use bytes::Bytes;
 use frostline_objects::Store;
@@ -63,7 +63,9 @@ fn files(folder: &Path) -> usize {
 }
 
 async fn host(store: Arc<Store>) -> SharedState<()> {
-    SharedState::open(store, &Limits::default()).await.unwrap()
+    SharedState::open(store, &Limits::default(), uncharged())
+        .await
+        .unwrap()
 }
 
 fn hash(bytes: &str) -> String {

@@ -4,7 +4,7 @@ use super::s3::{Fault, S3};
 use super::{files, host, local};
 use crate::config::Limits;
 use crate::state::probe::probe;
-use crate::state::{SharedState, StateError};
+use crate::state::{SharedState, StateError, uncharged};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -35,7 +35,7 @@ async fn a_host_starts_although_its_store_is_busy_for_longer_than_a_request_is_r
 async fn a_store_that_passes_over_the_condition_is_refused() {
     let server = S3::start().await;
     server.script(|_| Fault::IgnoreCondition);
-    let opened = SharedState::<()>::open(server.store(), &Limits::default()).await;
+    let opened = SharedState::<()>::open(server.store(), &Limits::default(), uncharged()).await;
     let error = opened.map(drop).unwrap_err();
     assert!(matches!(error, StateError::Replaces { .. }), "{error}");
     assert!(error.to_string().contains("s3://b/state"), "{error}");
@@ -46,7 +46,7 @@ async fn a_store_that_passes_over_the_condition_is_refused() {
 async fn a_store_without_the_condition_is_refused() {
     let server = S3::start().await;
     server.script(|_| Fault::RefuseCondition);
-    let opened = SharedState::<()>::open(server.store(), &Limits::default()).await;
+    let opened = SharedState::<()>::open(server.store(), &Limits::default(), uncharged()).await;
     let error = opened.map(drop).unwrap_err();
     assert!(matches!(error, StateError::CreatesNothing { .. }), "{error}");
     assert!(error.to_string().contains("NotImplemented"), "{error}");
@@ -57,7 +57,7 @@ async fn a_store_without_the_condition_is_refused() {
 async fn a_full_store_is_reported_as_such() {
     let server = S3::start().await;
     server.script(|_| Fault::Full);
-    let opened = SharedState::<()>::open(server.store(), &Limits::default()).await;
+    let opened = SharedState::<()>::open(server.store(), &Limits::default(), uncharged()).await;
     let error = opened.map(drop).unwrap_err();
     assert!(matches!(error, StateError::Store(_)), "{error}");
     assert!(error.to_string().contains("QuotaExceeded"), "{error}");

@@ -3,7 +3,7 @@
 use super::s3::{Fault, S3, creates_change};
 use super::{content, files, has, hash, host, local, put};
 use crate::config::Limits;
-use crate::state::{FindResult, SharedState, StateError};
+use crate::state::{FindResult, SharedState, StateError, uncharged};
 use futures::FutureExt;
 use http::Method;
 use std::sync::Arc;
@@ -225,7 +225,7 @@ async fn hosts_that_did_not_hear_of_each_other_keep_no_more_names_than_they_may(
         names: 1,
         ..Limits::default()
     };
-    let open = || SharedState::<()>::open(local(folder.path()), &limits);
+    let open = || SharedState::<()>::open(local(folder.path()), &limits, uncharged());
     let (one, two) = (open().await.unwrap(), open().await.unwrap());
     put(&one, "a", "one").await.unwrap();
     let refused = put(&two, "b", "two").await.unwrap_err();

@@ -3,7 +3,7 @@
 use super::{files, hash, local};
 use crate::config::Limits;
 use crate::state::record::FORMAT;
-use crate::state::{FindResult, SharedState, StateError, log, snapshot};
+use crate::state::{FindResult, SharedState, StateError, log, snapshot, uncharged};
 use crate::tenants::{IssuedToken, PresentedToken, TenantRecord};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -18,7 +18,7 @@ const REVOKED: &str = "frost_acme_36187b18_fd2cd40e598e5e0524981bccf03faa74eadea
 type State = SharedState<TenantRecord>;
 
 async fn open(folder: &Path) -> State {
-    SharedState::open(local(folder), &Limits::default())
+    SharedState::open(local(folder), &Limits::default(), uncharged())
         .await
         .unwrap()
 }
