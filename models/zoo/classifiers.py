@@ -130,8 +130,8 @@ MODULE_NOTES = ("namespace", "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class
 # Weights with more elements and more distinct values are replaced by mean and standard deviation.
 FEW_ELEMENTS = 256
 FEW_VALUES = 16
-# Steps of AdamW with a smaller gradient round to no change of an f32 weight. The random weights of some networks have gradients of 1e-15.
-SMALL_GRADIENT = 1e-10
+# Gradients relative to the largest one that are rounding errors. Random weights can have gradients of 1e-15, and a bias of all attention logits has none.
+SMALL_GRADIENT = 1e-8
 
 
 def parse_arguments():
@@ -178,7 +178,8 @@ class Logits(torch.nn.Module):
 def export(network, example, exporter, opset):
     """Exports the network with torch and returns the ONNX model."""
     if isinstance(network, transformers.PreTrainedModel):
-        network = Logits(network)
+        # Legacy exports restore the mode of the wrapper, which the network then has as well.
+        network = Logits(network).eval()
     names = {"input_names": ["input"], "output_names": ["logits"], "opset_version": opset}
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "model.onnx")
@@ -194,16 +195,18 @@ def export(network, example, exporter, opset):
 
 
 def requires_grad(network, example):
-    """Returns the names of the trained parameters, and of the other parameters and buffers. Parameters whose gradients are too small for a
-    step to change them are in neither list."""
+    """Returns the names of the trained parameters, and of the other parameters and buffers. Parameters whose gradients are rounding
+    errors are in neither list."""
     logits = network(example)
     torch.nn.functional.cross_entropy(logits, torch.zeros(len(logits), dtype=torch.int64)).backward()
     parameters = list(network.named_parameters())
     fixed = [name for name, parameter in parameters if not parameter.requires_grad]
     gradients = {name: parameter.grad for name, parameter in parameters if parameter.grad is not None}
     network.zero_grad()
+    largest = {name: gradient.abs().max() for name, gradient in gradients.items()}
+    smallest = SMALL_GRADIENT * max(largest.values())
     return {
-        "trained": [name for name, gradient in gradients.items() if gradient.abs().max() > SMALL_GRADIENT],
+        "trained": [name for name, gradient in largest.items() if gradient > smallest],
         "fixed": fixed + [name for name, _ in network.named_buffers()],
     }
 

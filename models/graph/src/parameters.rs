@@ -51,7 +51,6 @@ const WITHOUT_GRADIENT: &[&str] = &[
     "Not",
     "Round",
     "ScatterElements",
-    "ScatterND",
     "Shape",
     "Sign",
     "Sin",
@@ -64,7 +63,7 @@ impl Model {
     /// included.
     ///
     /// A weight can also be computed from initializers: cast, rearranged, normalized (weight norm,
-    /// standardized convolutions) or summed (low-rank adapters). These initializers are trainable, because
+    /// standardized convolutions), summed (low-rank adapters) or partly overwritten (Swin's biases of keys). These initializers are trainable, because
     /// training differentiates through the computation.
     ///
     /// Statistics of BatchNormalization, scalars that scale or shift, tensors in `Constant` nodes and
@@ -256,6 +255,7 @@ impl<'a> Search<'a> {
                         || !is_weight
                         || elements(leaf.weight) < 2 && !is_read
                         || has_whole_numbers(leaf.weight)
+                        || (name == "ScatterND" && slot == 2 && has_equal_elements(leaf.weight))
                         || changes_nothing(node, slot, leaf.weight)
                     {
                         continue;
@@ -324,6 +324,7 @@ fn carries_gradient(node: &NodeProto, slot: usize) -> bool {
     match node.op_type.as_str() {
         "BatchNormalization" => slot < 3,
         "Clip" | "DequantizeLinear" | "Pad" | "Pow" | "QuantizeLinear" | "Resize" | "Upsample" => slot == 0,
+        "ScatterND" => slot != 1,
         "Where" => slot > 0,
         _ => true,
     }
@@ -338,6 +339,15 @@ fn has_whole_numbers(weight: &TensorProto) -> bool {
     let values = || values.iter().flatten();
     let differ = values().any(|value| Some(value) != values().next());
     differ && values().all(|value| value.is_infinite() || value.fract() == 0.0)
+}
+
+/// Returns true for a constant that overwrites a part of a weight, such as zeros.
+fn has_equal_elements(weight: &TensorProto) -> bool {
+    values([weight].into_iter()).is_some_and(|values| {
+        let mut values = values.iter().flatten();
+        let first = values.next();
+        values.all(|value| Some(value) == first)
+    })
 }
 
 /// Returns true for the scale of ones or the bias of zeros that an exporter adds to a normalization without

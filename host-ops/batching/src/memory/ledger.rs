@@ -182,7 +182,9 @@ impl Ledger {
 
     /// Part of [`Budget::modest`] that is free, if `more` bytes in it are no longer counted.
     fn unused_modest(&self, more: u64) -> u64 {
-        self.budget.modest.saturating_sub(self.modest.saturating_sub(more))
+        self.budget
+            .modest
+            .saturating_sub(self.modest.saturating_sub(more))
     }
 
     /// True if this first request or grant would never fit otherwise.

@@ -110,6 +110,7 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("Relu", elementwise::relu),
     ("Reshape", movement::reshape),
     ("Resize", resize::resize),
+    ("ScatterND", selection::scatter_nd),
     ("Selu", activations::selu),
     ("Sigmoid", elementwise::sigmoid),
     ("Slice", selection::slice),

@@ -1,4 +1,4 @@
-//! Gather, GatherElements, GatherND, Slice and Split, which select elements.
+//! Gather, GatherElements, GatherND, Slice and Split, which select elements, and ScatterND, which overwrites them.
 
 use super::placing::Selection;
 use crate::TrainingError;
@@ -202,6 +202,38 @@ pub(super) fn gather_nd(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Train
         let everywhere = tape.emit.expand(&column, &[count, inner]);
         let dx = scatter(tape, &everywhere, &dy, &[length, inner], 0);
         tape.emit.reshape(&dx, &dims)
+    });
+    Ok(output)
+}
+
+/// Replaces elements of the first operand by the third operand. The gradient of the first is zero there, and that of
+/// the third is looked up. PyTorch's exporters emit assignments to a part of a tensor in this way, such as the zero
+/// biases of keys in Swin v2. Positions must be distinct.
+pub(super) fn scatter_nd(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    if let Some(reduction) = call
+        .node
+        .text("reduction")
+        .filter(|reduction| *reduction != "none")
+    {
+        return Err(call.unsupported(format!("the reduction '{reduction}' is not supported")));
+    }
+    let (data, updates) = (call.value(0)?, call.value(2)?);
+    let indices = call.plain(1)?.to_owned();
+    let (x, u) = (tape.standard(&data), tape.standard(&updates));
+    let y = tape.emit.node("ScatterND", &[&x, &indices, &u], vec![]);
+    let output = call.output(Form::Standard, y);
+    tape.on_backward(&output, move |tape, gradient| {
+        let dy = tape.standard(gradient);
+        if data.is_differentiable() {
+            let nothing = tape.emit.scalar(0.0);
+            let zeros = tape.emit.expand(&nothing, updates.shape());
+            let dx = tape.emit.node("ScatterND", &[&dy, &indices, &zeros], vec![]);
+            tape.accumulate_tensor(&data, Form::Standard, dx);
+        }
+        if updates.is_differentiable() {
+            let du = tape.emit.node("GatherND", &[&dy, &indices], vec![]);
+            tape.accumulate_tensor(&updates, Form::Standard, du);
+        }
     });
     Ok(output)
 }

@@ -33,6 +33,27 @@ fn weight_norm_trains_direction_and_gain() {
     check(weight_norm());
 }
 
+/// Swin v2 has no bias for keys: PyTorch's exporter overwrites a third of the bias by zeros.
+#[test]
+fn a_partly_overwritten_bias_is_trained() {
+    let net = || {
+        Net::new(&[4])
+            .probed(&[4])
+            .weight("w", &[4, 6])
+            .weight("bias", &[6])
+            .stored("zeros", &tensor(&[2], DType::F64, vec![0.0; 2]))
+            .ints("list", &[2, 3])
+            .ints("column", &[2, 1])
+            .op("Reshape", &["list", "column"], "places")
+            .op("ScatterND", &["bias", "places", "zeros"], "b")
+            .op("MatMul", &["h", "w"], "product")
+            .op("Add", &["b", "product"], "y")
+            .classified("y", 6)
+    };
+    assert_eq!(trained(&net().model()), ["probe", "w", "bias", "head"]);
+    check(net());
+}
+
 #[test]
 fn a_standardized_convolution_trains_its_weight() {
     // The exporter stores the weight again, rearranged, for the statistics that nothing reads.

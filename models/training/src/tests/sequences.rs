@@ -1,6 +1,7 @@
 //! Gradients of transformer operators, compared with central differences in `f64`.
 
 use super::harness::{Net, PLAIN, check, tensor};
+use super::table::overwritten;
 use crate::TrainingGraph;
 use frostline_graph::build::{float, int, ints, node, text};
 use frostline_graph::onnx::NodeProto;
@@ -136,6 +137,21 @@ fn lookups() {
         .op("Expand", &["list", "to"], "places")
         .node(node("GatherElements", &["h", "places"], &["y"]).with([int("axis", 1)]));
     check(elements.classified("y", 8));
+}
+
+#[test]
+fn overwritten_elements() {
+    check(overwritten());
+    let sample = Net::new(&TOKENS)
+        .probed(&TOKENS)
+        .weight("token", &[5, 4])
+        .ints("sample", &[1])
+        .ints("column", &[1, 1])
+        .op("Reshape", &["sample", "column"], "place")
+        .ints("to", &[1, 5, 4])
+        .op("Reshape", &["token", "to"], "update")
+        .op("ScatterND", &["h", "place", "update"], "y");
+    check(sample.classified("y", 20));
 }
 
 #[test]

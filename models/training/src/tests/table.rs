@@ -57,6 +57,7 @@ fn example(operator: &str) -> Net {
         "Expand" => net(&["to"], vec![], 60).ints("to", &[1, 1, 6, 1]),
         "Gather" => net(&["places"], vec![int("axis", 2)], 30).ints("places", &[2, 0, -1]),
         "GatherElements" | "GatherND" => looked_up(operator),
+        "ScatterND" => overwritten(),
         "Gelu" => net(&[], vec![], 60).opset(20),
         "MatMul" => net(&["w"], vec![], 48).weight("w", &[5, 4]),
         "LayerNormalization" => net(&["scale"], vec![], 60).weight("scale", &[5]),
@@ -117,6 +118,22 @@ fn looked_up(operator: &str) -> Net {
         .op(operator, &["table", "places"], "bias")
         .ints("to", &[2, 1, 1])
         .op("Reshape", &["bias", "to"], "shift")
+        .op("Add", &["h", "shift"], "y")
+        .classified("y", 60)
+}
+
+/// Returns a network that adds a weight of which two elements are overwritten with those of another weight.
+pub(super) fn overwritten() -> Net {
+    Net::new(&IMAGE)
+        .probed(&IMAGE)
+        .weight("scale", &[5])
+        .op("Mul", &["scale", "scale"], "table")
+        .weight("small", &[2])
+        .op("Mul", &["small", "small"], "updates")
+        .ints("list", &[3, 0])
+        .ints("column", &[2, 1])
+        .op("Reshape", &["list", "column"], "places")
+        .op("ScatterND", &["table", "places", "updates"], "shift")
         .op("Add", &["h", "shift"], "y")
         .classified("y", 60)
 }
