@@ -224,7 +224,9 @@ def leave_out(tensor):
 
 
 def strip(model):
-    """Removes the data of large weights and metadata about this machine."""
+    """Removes the data of large weights and metadata about this machine. Buffers, such as tables of sines, are kept."""
+    properties = {entry.key: entry.value for entry in model.metadata_props}
+    buffers = set(json.loads(properties["frostline.requires_grad"])["fixed"])
     graph = model.graph
     for part in (graph, *graph.node, *graph.value_info):
         part.ClearField("doc_string")
@@ -233,7 +235,8 @@ def strip(model):
         part.metadata_props.extend(kept)
     for tensor in graph.initializer:
         tensor.ClearField("metadata_props")
-        leave_out(tensor)
+        if tensor.name not in buffers:
+            leave_out(tensor)
     for node in graph.node:
         for attribute in node.attribute:
             if node.op_type == "Constant" and attribute.HasField("t"):

@@ -34,6 +34,7 @@ mod read;
 mod rebatch;
 mod replace;
 mod reshaping;
+mod rotary;
 mod rows;
 mod shapes;
 mod similar;

@@ -6,6 +6,7 @@ use crate::kinds::Kinds;
 use crate::onnx::data_type::is_float;
 use crate::onnx::{NodeProto, TensorProto};
 use crate::operators::{self, HeadPart, Operator};
+use crate::rotary::rotary_tables;
 use crate::tensors::{from_proto, numbers};
 use std::collections::{HashMap, HashSet};
 
@@ -69,12 +70,14 @@ impl Model {
     /// Statistics of BatchNormalization, scalars that scale or shift, tensors in `Constant` nodes and
     /// constants in shape computations are not trainable. Further constants are detected by value or by use:
     /// attention masks (all values are 0 or at most -100), a scale of ones with a bias of zeros in an
-    /// InstanceNormalization, and in computed weights, tables of different whole numbers, vectors of spectral
+    /// InstanceNormalization, tables of sines and cosines (rotary position embeddings), and in computed weights, tables of different whole numbers, vectors of spectral
     /// norms, and the fixed inputs of small networks (such as the coordinates of a position bias).
     pub fn parameters(&self) -> Vec<&TensorProto> {
         let kinds = Kinds::infer(self);
+        let tables = rotary_tables(&self.graph().initializer);
         let stored = self.graph().initializer.iter();
-        let stored = stored.filter(|weight| is_float(weight.data_type));
+        let stored =
+            stored.filter(|weight| is_float(weight.data_type) && !tables.contains(weight.name.as_str()));
         let mut search = Search {
             derived: stored
                 .map(|weight| (weight.name.as_str(), Derived::stored(weight)))
@@ -93,12 +96,15 @@ impl Model {
 
     /// Returns the floating-point initializers with several elements that are not [parameters](Self::parameters),
     /// although the gradient of the output would reach them. They are constants, judging by their values or their
-    /// use, but a weight in an unusual place would be among them too. Masks and neutral scales and biases of
-    /// normalizations are not included.
+    /// use, but a weight in an unusual place would be among them too. Masks, rotary tables, and neutral scales and
+    /// biases of normalizations are not included.
     pub fn fixed_weights(&self) -> Vec<&TensorProto> {
         let kinds = Kinds::infer(self);
         let stored = self.graph().initializer.iter();
-        let stored = stored.filter(|weight| is_float(weight.data_type) && elements(weight) > 1);
+        let tables = rotary_tables(&self.graph().initializer);
+        let stored = stored.filter(|weight| {
+            is_float(weight.data_type) && elements(weight) > 1 && !tables.contains(weight.name.as_str())
+        });
         let mut origins: HashMap<&str, Vec<&TensorProto>> = stored
             .map(|weight| (weight.name.as_str(), vec![weight]))
             .collect();
