@@ -9,6 +9,9 @@ use std::collections::{BTreeMap, HashSet};
 /// Maximum deviation of the sum of squares from 1. Stored tables can be f16.
 const TOLERANCE: f64 = 4e-3;
 
+/// Minimum number of angles in a table.
+const FEWEST: usize = 4;
+
 /// Returns the names of float tensors that consist of sines and cosines of the same angles: the two halves of the
 /// last axis of one tensor, or two tensors of the same shape. Networks do not learn such tables.
 ///
@@ -25,7 +28,7 @@ pub(crate) fn rotary_tables(tensors: &[TensorProto]) -> HashSet<&str> {
             continue;
         }
         let same_shape = by_shape.entry(&tensor.dims).or_default();
-        let pair = same_shape.iter().find(|other| are_tables(tensor, other));
+        let pair = same_shape.iter().find(|other| are_pair(tensor, other));
         names.extend(pair.into_iter().flat_map(|other| [&*other.name, &*tensor.name]));
         same_shape.push(tensor);
     }
@@ -34,57 +37,57 @@ pub(crate) fn rotary_tables(tensors: &[TensorProto]) -> HashSet<&str> {
 
 /// True if the halves of all rows are sines and cosines.
 fn is_table(tensor: &TensorProto) -> bool {
-    let mut rows = rows(tensor).peekable();
-    rows.peek().is_some()
-        && rows.all(|row| {
-            row.is_some_and(|row| {
-                let (sines, cosines) = row.split_at(row.len() / 2);
-                !row.is_empty() && are_sines_and_cosines(sines, cosines)
-            })
-        })
+    let halves = |row: Option<Vec<f64>>| {
+        let mut sines = row?;
+        let cosines = sines.split_off(sines.len() / 2);
+        Some((sines, cosines))
+    };
+    are_tables(rows(tensor).map(halves))
 }
 
-/// True if the tensors, which have the same shape, are sines and cosines. Constant tensors, such as scales of ones and
-/// biases of zeros, are not.
-fn are_tables(one: &TensorProto, other: &TensorProto) -> bool {
-    let mut varies = false;
-    let matching = rows(one).zip(rows(other)).all(|(one, other)| {
-        let (Some(one), Some(other)) = (one, other) else {
+/// True if two tensors of the same shape are sines and cosines.
+fn are_pair(one: &TensorProto, other: &TensorProto) -> bool {
+    are_tables(rows(one).zip(rows(other)).map(|(one, other)| one.zip(other)))
+}
+
+/// True if all pairs of rows are sines and cosines of the same angles. Scales of ones with biases of zeros and one-hot
+/// rows are not, and neither are a few numbers.
+fn are_tables(pairs: impl Iterator<Item = Option<(Vec<f64>, Vec<f64>)>>) -> bool {
+    let (mut values, mut slanted) = (0, false);
+    for pair in pairs {
+        let Some((sines, cosines)) = pair.filter(|(sines, cosines)| are_sines_and_cosines(sines, cosines))
+        else {
             return false;
         };
-        varies |= one.iter().any(|value| (value.abs() - 0.5).abs() < 0.45);
-        are_sines_and_cosines(&one, &other)
-    });
-    matching && varies
+        values += sines.len();
+        slanted |= sines
+            .iter()
+            .zip(&cosines)
+            .any(|(sine, cosine)| (sine * cosine).abs() > 0.05);
+    }
+    slanted && values >= FEWEST
 }
 
 /// Reads the rows along the last axis. A row is `None` if it is not stored.
 fn rows(tensor: &TensorProto) -> impl Iterator<Item = Option<Vec<f64>>> {
-    let count = |dims: &[i64]| {
-        dims.iter()
-            .map(|size| usize::try_from(*size).unwrap_or(0))
-            .product()
-    };
-    let (elements, row): (usize, usize) = (
-        count(&tensor.dims),
-        count(tensor.dims.last_chunk::<1>().map_or(&[], |last| last)),
-    );
+    let size = |size: &i64| usize::try_from(*size).unwrap_or(0);
+    let row = tensor.dims.last().map_or(0, size);
+    let elements = tensor.dims.iter().map(size);
+    let elements = elements
+        .reduce(|elements, size| elements.saturating_mul(size))
+        .unwrap_or(0);
     let rows = elements.checked_div(row).unwrap_or(0);
     (0..rows).map(move |index| {
-        let from = index * row;
-        let size = tensor.raw_data.len() / elements;
+        let (from, to) = (index * row, (index + 1) * row);
+        let width = tensor.raw_data.len() / elements;
         let stored = TensorProto {
             dims: vec![row as i64],
             data_type: tensor.data_type,
-            raw_data: match tensor.raw_data.len() {
+            raw_data: match width {
                 0 => Bytes::new(),
-                _ => tensor.raw_data.slice(from * size..(from + row) * size),
+                _ => tensor.raw_data.slice(from * width..to * width),
             },
-            float_data: tensor
-                .float_data
-                .get(from..from + row)
-                .unwrap_or_default()
-                .to_vec(),
+            float_data: tensor.float_data.get(from..to).unwrap_or_default().to_vec(),
             ..TensorProto::default()
         };
         numbers(from_proto(&stored).ok()?.data())
@@ -128,6 +131,8 @@ mod tests {
             table("ones", &[1, 4], |_| 1.0),
             table("zeros", &[1, 4], |_| 0.0),
             table("large", &[2, 2], |index| index as f32),
+            table("one-hot", &[6, 2], |index| (index % 4 % 3 == 0) as u8 as f32),
+            table("few", &[1, 2], |index| [0.6, 0.8][index]),
         ];
         let mut found: Vec<_> = rotary_tables(&tensors).into_iter().collect();
         found.sort_unstable();

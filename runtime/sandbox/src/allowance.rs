@@ -3,6 +3,7 @@ use crate::config::Limits;
 use crate::error::SandboxError;
 use crate::memory::{MemoryReservation, MemorySource};
 use crate::usage::{Spent, Usage};
+use frostline_batching::Charge as Account;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -134,10 +135,16 @@ impl Allowance {
         self.calls.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts CPU time of guest code.
+    /// Counts CPU time of guest code against the limit.
     pub(crate) fn count_cpu(&self, cpu: Duration) {
         add_duration(&self.cpu_nanos, cpu);
-        self.report(Spent::Cpu(cpu));
+    }
+
+    /// Returns the account for the CPU time of threads that run guest code, which includes starting and ending
+    /// instances.
+    pub(crate) fn account(self: &Arc<Self>) -> Account {
+        let allowance = Arc::clone(self);
+        Account::new(move |spent| allowance.report(Spent::Cpu(spent)))
     }
 
     pub(crate) fn count_compiling(&self, time: Duration) {
@@ -322,8 +329,8 @@ mod tests {
         let allowance = Allowance::with_memory(Limits::default(), Arc::new(Endless), move |spent| {
             sender.send(spent).unwrap();
         });
-        allowance.count_cpu(Duration::from_secs(2));
-        assert_eq!(told.try_recv(), Ok(Spent::Cpu(Duration::from_secs(2))));
+        allowance.account().measure(|| ());
+        assert!(matches!(told.try_recv(), Ok(Spent::Cpu(_))));
         allowance.count_compiling(Duration::from_secs(3));
         assert_eq!(told.try_recv(), Ok(Spent::Compiling(Duration::from_secs(3))));
     }

@@ -91,7 +91,7 @@ impl Guest {
         let deadline = runner.config.describe_deadline;
         let permit = runner.permit(tenant).await?;
         let state = CallState::new(&runner.config, Arc::clone(allowance), None);
-        let described = runner.threads.run(tenant, async move {
+        let described = runner.threads.run(tenant, allowance.account(), async move {
             let view = arguments::model_view(&model)?;
             let call = async |guest: &FrozenPrefix, store: &mut Store<CallState>| {
                 guest.call_describe(store, &view, &parameters).await
@@ -132,7 +132,8 @@ impl Guest {
         let deadline = context.allowance.limits().call_deadline;
         let tenant = context.labels.tenant.clone();
         let permit = runner.permit(&tenant).await?;
-        let extracted = runner.threads.run(&tenant, async move {
+        let account = context.allowance.account();
+        let extracted = runner.threads.run(&tenant, account, async move {
             let allowance = Arc::clone(&context.allowance);
             allowance.count_call();
             let extraction = Extraction {

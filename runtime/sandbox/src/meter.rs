@@ -52,12 +52,13 @@ pub(crate) async fn metered<T>(
     call: impl Future<Output = wasmtime::Result<T>>,
 ) -> wasmtime::Result<T> {
     let mut call = pin!(call);
+    let account = allowance.account();
     poll_fn(move |context| {
         if let Err(breach) = meter.check(&allowance) {
             return Poll::Ready(Err(wasmtime::Error::new(breach)));
         }
         let before = thread_cpu();
-        let polled = call.as_mut().poll(context);
+        let polled = account.measure(|| call.as_mut().poll(context));
         let cpu = thread_cpu().saturating_sub(before);
         meter.add(cpu);
         allowance.count_cpu(cpu);

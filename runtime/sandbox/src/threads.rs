@@ -19,8 +19,15 @@ pub(crate) struct GuestThreads {
     handle: Handle,
 }
 
-/// Guest call that is ready to be polled, tagged with the tenant.
-type Ready = Runnable<Arc<str>>;
+/// Guest call that is ready to be polled.
+type Ready = Runnable<Owner>;
+
+/// Tenant of a guest call, and the account for the CPU time.
+#[derive(Clone)]
+struct Owner {
+    tenant: Arc<str>,
+    account: Charge,
+}
 
 impl GuestThreads {
     /// Starts `threads` threads. `slice` is the expected time between interruptions of guest code.
@@ -39,7 +46,8 @@ impl GuestThreads {
         let timers = handle.clone();
         let run = move |ready: Ready| {
             let _timers = timers.enter();
-            ready.run();
+            let account = ready.metadata().account.clone();
+            account.measure(|| ready.run());
         };
         let pool = TurnPool::start("guest", threads, slice, thread_cpu, run).map_err(failed)?;
         Ok(Self {
@@ -49,20 +57,25 @@ impl GuestThreads {
         })
     }
 
-    /// Runs `call` on these threads, in turns with the calls of other tenants. Dropping the future ends the
-    /// call at the next interruption.
+    /// Runs `call` on these threads, in turns with the calls of other tenants. The CPU time is paid from `account`.
+    /// Dropping the future ends the call at the next interruption.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         tenant: &str,
+        account: Charge,
         call: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, SandboxError> {
         let pool = Arc::downgrade(&self.pool);
         let call = AssertUnwindSafe(call.in_current_span()).catch_unwind();
-        let (ready, task) = Builder::new().metadata(Arc::<str>::from(tenant)).spawn(
+        let owner = Owner {
+            tenant: Arc::from(tenant),
+            account,
+        };
+        let (ready, task) = Builder::new().metadata(owner).spawn(
             |_| call,
             move |ready: Ready| {
                 if let Some(pool) = Weak::upgrade(&pool) {
-                    let tenant = Arc::clone(ready.metadata());
+                    let tenant = Arc::clone(&ready.metadata().tenant);
                     pool.push(&tenant, ready);
                 }
             },

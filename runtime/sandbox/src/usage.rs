@@ -27,7 +27,7 @@ pub struct Usage {
 /// Time spent on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spent {
-    /// CPU time of guest code.
+    /// CPU time of threads that run guest code.
     Cpu(Duration),
     /// Compile time.
     Compiling(Duration),

@@ -73,10 +73,8 @@ impl Drop for Bucket {
 }
 
 fn answer(mood: Behavior, request: &Request<Incoming>, photo: &Bytes) -> Response<Full<Bytes>> {
-    let lists = request
-        .uri()
-        .query()
-        .is_some_and(|query| query.contains("list-type"));
+    let query = request.uri().query().unwrap_or_default();
+    let lists = query.contains("list-type");
     let refused = match mood {
         Behavior::Fine => None,
         Behavior::Busy => Some((StatusCode::SERVICE_UNAVAILABLE, "SlowDown")),
@@ -91,6 +89,10 @@ fn answer(mood: Behavior, request: &Request<Incoming>, photo: &Bytes) -> Respons
                 status,
                 format!("<Error><Code>{code}</Code><StringToSign>{asked}</StringToSign></Error>").into(),
             )
+        }
+        None if lists && query.contains("prefix=") && !query.contains("prefix=set") => {
+            let list = "<ListBucketResult><Name>photos</Name><KeyCount>0</KeyCount><IsTruncated>false</IsTruncated></ListBucketResult>";
+            (StatusCode::OK, list.into())
         }
         None if lists => {
             let size = photo.len();

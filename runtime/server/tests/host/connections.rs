@@ -1,6 +1,7 @@
 //! Limits on the number and duration of connections.
 
 use crate::client::{End, STUCK, body, rows};
+use crate::metrics::{metrics, value};
 use crate::support::TestHost;
 use bytes::Bytes;
 use frostline_wire::RowFormat;
@@ -165,6 +166,32 @@ async fn connections_per_address_are_limited_even_with_a_token() {
         metrics.contains("frostline_connections_refused_total 1"),
         "{metrics}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_of_proxies_without_a_header_are_limited_and_counted() {
+    let test = TestHost::limited(
+        |settings| {
+            settings.limits.connections = 8;
+            settings.proxy_protocol_from = vec!["127.0.0.2".to_owned()];
+        },
+        |config| config.limits.header_time = NEVER,
+    )
+    .await;
+    let address = test.host.as_ref().unwrap().address();
+    let connect = async || {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        socket.connect(address).await.unwrap()
+    };
+    let mut silent = Vec::new();
+    for _ in 0..8 {
+        silent.push(connect().await);
+    }
+    let closed = tokio::time::timeout(STUCK, connect().await.read_u8()).await;
+    assert!(closed.expect("the connection remained open").is_err());
+    let text = metrics(&test.client).await;
+    assert_eq!(value(&text, "frostline_connections_refused_total"), 1.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

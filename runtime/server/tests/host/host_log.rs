@@ -94,4 +94,33 @@ mod needs_guests {
         body(answer).await;
         assert_bounded(&log, started);
     }
+
+    /// The host works correctly if a tenant's guest fails, so the operator gets no error.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_guest_that_traps_is_no_error_of_the_host() {
+        if rerun_in_own_process("host_log::needs_guests::a_guest_that_traps_is_no_error_of_the_host") {
+            return;
+        }
+        let log = capture();
+        let traps = std::fs::read(frostline_needs::built_guest("trap")).unwrap();
+        let test = TestHost::start().await;
+        test.photos(2);
+        let (_, model) = test.upload().await;
+        let answer = test
+            .client
+            .send(Method::PUT, "/v1/guests/traps", traps.clone())
+            .await;
+        assert_eq!(answer.status(), StatusCode::CREATED);
+        let mut request = test.request("classes", 2);
+        (request.guest, request.model) = (Some(upload_ref("traps", &traps)), Some(model));
+        log.lock().clear();
+        body(test.client.extract(&request).await).await;
+        test.wait_until_ended().await;
+        let text = String::from_utf8(log.lock().clone()).unwrap();
+        assert!(text.contains("\"INFO\"") && text.contains("trap"), "{text}");
+        assert!(
+            !text.contains("\"ERROR\"") && !text.contains("\"WARN\""),
+            "{text}"
+        );
+    }
 }

@@ -71,6 +71,31 @@ async fn a_reload_replaces_data_stores_and_quotas_or_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_empty_prefix_is_only_granted_unchecked() {
+    let (bucket, folder) = (Bucket::start(photo(0)).await, tempfile::tempdir().unwrap());
+    let test = TestHost::with(with_bucket(&bucket, folder.path())).await;
+    let add = |name: &str, root: &str, unchecked: bool| json!({"name": name, "data": [root], "unchecked": unchecked});
+    let typo = "s3://photos/typo";
+    let (status, told) = test
+        .ask_admin(Method::POST, "/v1/tenants", &add("acme", typo, false))
+        .await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    let told = String::from_utf8_lossy(&told).into_owned();
+    assert!(
+        told.contains("found no objects") && told.contains("set unchecked"),
+        "{told}"
+    );
+    test.admin(Method::POST, "/v1/tenants", &add("acme", typo, true))
+        .await;
+    test.admin(
+        Method::POST,
+        "/v1/tenants",
+        &add("bolt", "s3://photos/set", false),
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn only_roots_that_tenants_have_are_probed_and_shown() {
     let (bucket, folder) = (Bucket::start(photo(0)).await, tempfile::tempdir().unwrap());
     let test = TestHost::with(with_bucket(&bucket, folder.path())).await;
