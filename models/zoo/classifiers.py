@@ -198,7 +198,8 @@ def requires_grad(network, example):
     """Returns the names of the trained parameters, and of the other parameters and buffers. Parameters whose gradients are rounding
     errors are in neither list."""
     logits = network(example)
-    torch.nn.functional.cross_entropy(logits, torch.zeros(len(logits), dtype=torch.int64)).backward()
+    # Some networks keep intermediate results for the next export.
+    torch.nn.functional.cross_entropy(logits, torch.zeros(len(logits), dtype=torch.int64)).backward(retain_graph=True)
     parameters = list(network.named_parameters())
     fixed = [name for name, parameter in parameters if not parameter.requires_grad]
     gradients = {name: parameter.grad for name, parameter in parameters if parameter.grad is not None}

@@ -88,7 +88,7 @@ pub(super) async fn service(
     token: Arc<TokenFile>,
     certificate: Option<Arc<Certificate>>,
 ) -> Result<Service, StartError> {
-    let metrics = Arc::<Metrics>::default();
+    let (metrics, jobs) = (Arc::<Metrics>::default(), Arc::<Jobs>::default());
     let OpenState {
         audit,
         accounts,
@@ -99,7 +99,6 @@ pub(super) async fn service(
         uploads,
     } = open_state(&config, &metrics).await?;
     let scheduling = Scheduling::new(&config);
-    let jobs = Arc::<Jobs>::default();
     let machine = machine(
         &config,
         scheduling.memory.clone(),

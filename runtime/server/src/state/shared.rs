@@ -4,7 +4,7 @@ use super::facts::ModelFacts;
 use super::journal::Journal;
 use super::orders::{Cancellation, DrainOrder};
 use super::probe::probe;
-use super::shelf::{Charges, UploadStore};
+use super::shelf::{ChargedStore, Charges, UploadStore};
 use crate::config::Limits;
 use frostline_batching::Backoff;
 use frostline_objects::Store;
@@ -66,25 +66,13 @@ impl<T: Serialize + DeserializeOwned + PartialEq + Send + Sync + 'static> Shared
             "loaded the host's state"
         );
         let (names, versions) = (limits.names, limits.versions);
+        let charges = Arc::clone(charges);
+        let store = ChargedStore { store, charges };
         let guests = Documents::new(guests, Arc::clone(&journal));
         let models = Documents::new(models, Arc::clone(&journal));
         Ok(Self {
-            guests: UploadStore::new(
-                "guests",
-                Arc::clone(&store),
-                Arc::clone(charges),
-                guests,
-                names,
-                versions,
-            ),
-            models: Arc::new(UploadStore::new(
-                "models",
-                store,
-                Arc::clone(charges),
-                models,
-                names,
-                versions,
-            )),
+            guests: UploadStore::new("guests", store.clone(), guests, names, versions),
+            models: Arc::new(UploadStore::new("models", store, models, names, versions)),
             tenants: Documents::new(tenants, Arc::clone(&journal)),
             jobs: Documents::new(jobs, Arc::clone(&journal)),
             drains: Documents::new(drains, Arc::clone(&journal)),

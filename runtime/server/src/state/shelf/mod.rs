@@ -35,6 +35,26 @@ const PIECE: usize = 1 << 20;
 /// Returns the account of an owner for the CPU time of reading, hashing and writing its uploads.
 pub(crate) type Charges = Arc<dyn Fn(&str) -> Charge + Send + Sync>;
 
+/// Store of the uploads of all owners.
+#[derive(Clone)]
+pub(crate) struct ChargedStore {
+    pub(crate) store: Arc<Store>,
+    pub(crate) charges: Charges,
+}
+
+impl ChargedStore {
+    /// Returns the account of the owner of an object.
+    fn charge_of(&self, blob: &str) -> Charge {
+        let owner = blob.split('/').nth(2).unwrap_or_default();
+        (self.charges)(owner)
+    }
+
+    /// Returns the store for an object, which charges its owner.
+    fn charging(&self, blob: &str) -> Store {
+        self.store.charging(self.charge_of(blob))
+    }
+}
+
 /// Accounts that ignore the CPU time.
 #[cfg(test)]
 pub(crate) fn uncharged() -> Charges {
@@ -44,8 +64,7 @@ pub(crate) fn uncharged() -> Charges {
 /// All guests or all models.
 pub(crate) struct UploadStore<F> {
     kind: &'static str,
-    store: Arc<Store>,
-    charges: Charges,
+    store: ChargedStore,
     names_limit: usize,
     versions_limit: usize,
     documents: Documents<Versions<F>>,
@@ -76,8 +95,7 @@ impl<F: Facts> UploadStore<F> {
     /// Creates a store of uploads that are listed in `documents`.
     pub(crate) fn new(
         kind: &'static str,
-        store: Arc<Store>,
-        charges: Charges,
+        store: ChargedStore,
         documents: Documents<Versions<F>>,
         names_limit: usize,
         versions_limit: usize,
@@ -85,7 +103,6 @@ impl<F: Facts> UploadStore<F> {
         Self {
             kind,
             store,
-            charges,
             names_limit,
             versions_limit: versions_limit.max(1),
             documents,
@@ -148,8 +165,8 @@ impl<F: Facts> UploadStore<F> {
     /// Reads the bytes of a version and verifies the SHA-256.
     pub(crate) async fn read(&self, version: &StoredVersion<F>) -> Result<Bytes, StateError> {
         let (kind, sha256) = (self.kind, version.sha256.clone());
-        let charge = self.charge_of(&version.blob);
-        let bytes = match self.store.charging(charge.clone()).read(&version.blob).await {
+        let charge = self.store.charge_of(&version.blob);
+        let bytes = match self.store.charging(&version.blob).read(&version.blob).await {
             Ok(bytes) => bytes,
             Err(error) if error.is_not_found() => return Err(StateError::Gone { kind, sha256 }),
             Err(error) => return Err(error.into()),
@@ -169,24 +186,14 @@ impl<F: Facts> UploadStore<F> {
         run_blocking((), HASH_DEADLINE, charge, hash).await?
     }
 
-    /// Returns the account of the owner of an object.
-    fn charge_of(&self, blob: &str) -> Charge {
-        let owner = blob.split('/').nth(2).unwrap_or_default();
-        (self.charges)(owner)
-    }
-
     /// Writes bytes to a new object.
     async fn write(&self, blob: &str, bytes: Bytes) -> Result<(), StateError> {
         let length = bytes.len() as u64;
-        match self
-            .store
-            .charging(self.charge_of(blob))
-            .put_new(blob, bytes)
-            .await
-        {
+        match self.store.charging(blob).put_new(blob, bytes).await {
             // No other upload uses this key, so the client retried after a lost response.
             Err(error)
-                if error.is_already_there() && self.store.size(&SampleRef::new(blob)).await? == length =>
+                if error.is_already_there()
+                    && self.store.store.size(&SampleRef::new(blob)).await? == length =>
             {
                 Ok(())
             }
@@ -197,7 +204,7 @@ impl<F: Facts> UploadStore<F> {
     /// Deletes an object. Failures are only logged, because an unused object costs space but does no other
     /// harm.
     async fn discard(&self, key: &str) {
-        if let Err(error) = self.store.delete(key).await
+        if let Err(error) = self.store.store.delete(key).await
             && !error.is_not_found()
         {
             tracing::warn!(key, %error, "cannot remove an old version");

@@ -7,7 +7,9 @@ async fn shelf(folder: &std::path::Path, versions: usize) -> UploadStore<u32> {
     let known = Arc::new(Replica::new("things"));
     let journal = Journal::open(Arc::clone(&store), vec![Arc::clone(&known) as _]).await;
     let documents = Documents::new(known, Arc::new(journal.unwrap()));
-    UploadStore::new("things", store, uncharged(), documents, 2, versions)
+    let charges = uncharged();
+    let store = ChargedStore { store, charges };
+    UploadStore::new("things", store, documents, 2, versions)
 }
 
 fn hash(bytes: &str) -> String {
