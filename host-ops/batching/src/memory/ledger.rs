@@ -172,7 +172,7 @@ impl Ledger {
         let left = match kind {
             Kind::Request | Kind::Grant if self.fits_only_alone(tenant, kind, bytes) => 0,
             Kind::Request => self.unused_modest(self.modest_of(tenant)),
-            // A grant while there is no other one must fit, because requests may wait for it with their memory.
+            // Without other grants, a grant must fit: requests hold memory while waiting for their grants.
             Kind::Grant if self.held(kind) > 0 => self.unused_modest(0),
             Kind::Read if self.own(tenant, kind) > 0 => self.modest_part(kind),
             Kind::Grant | Kind::Read | Kind::Cache | Kind::Decode | Kind::Lane => 0,
@@ -303,8 +303,8 @@ impl Ledger {
         ranked
     }
 
-    /// True if the tenant may have the memory once it is free: for a request within its share, and for its first
-    /// one.
+    /// True if the request can be served when memory becomes free, because it is within the share or the first
+    /// request of the tenant.
     fn may_have(&self, share: u64, tenant: &str, ask: &Ask) -> bool {
         self.is_first(tenant, ask.kind) || self.within_share(share, tenant, ask)
     }

@@ -151,8 +151,8 @@ fn who_has_its_share_keeps_nobody_waiting() {
     assert_eq!(ledger.next(Instant::now()).map(|(id, _)| id), Some(1));
 }
 
-/// A first request that exceeds the fair share is served when it fits, and delays nobody before. A request within
-/// the share delays those of tenants with more memory, but not those of tenants with little.
+/// A first request that exceeds the fair share is served when it fits, and does not block the queue until then. A
+/// request within the share blocks tenants with more memory, but not tenants with little memory.
 #[test]
 fn a_large_request_delays_neither_fair_nor_modest_ones() {
     let served = |ledger: &mut Ledger| ledger.next(Instant::now());
@@ -162,18 +162,18 @@ fn a_large_request_delays_neither_fair_nor_modest_ones() {
     ledger.ask(1, "huge", Ask::exactly(Kind::Grant, all)).unwrap();
     ledger.ask(2, "fair", Ask::exactly(Kind::Request, 100)).unwrap();
     let (id, fair) = served(&mut ledger).unwrap();
-    assert_eq!(id, 2, "a huge request delays a fair one");
+    assert_eq!(id, 2, "the huge request blocks the queue");
     ledger.ask(3, "large", Ask::exactly(Kind::Grant, 140)).unwrap();
     ledger.ask(4, "fair", Ask::exactly(Kind::Grant, 50)).unwrap();
     assert!(
         served(&mut ledger).is_none(),
-        "a request overtakes that of a tenant with less memory"
+        "the request of a tenant with more memory was served first"
     );
     ledger
         .ask(5, "modest", Ask::exactly(Kind::Grant, BUDGET.modest / 4))
         .unwrap();
     let (id, modest) = served(&mut ledger).unwrap();
-    assert_eq!(id, 5, "a large request delays a modest one");
+    assert_eq!(id, 5, "the large request blocks small tenants");
     ledger.give_back(&modest, Duration::ZERO);
     ledger.give_back(&fair, Duration::ZERO);
     let (id, large) = served(&mut ledger).unwrap();
@@ -335,7 +335,7 @@ fn when_the_base_grows_the_largest_tenant_is_refused_first() {
     ledger.ask(1, "large", Ask::exactly(Kind::Request, 10)).unwrap();
     ledger.ask(2, "quiet", Ask::exactly(Kind::Request, 20)).unwrap();
     let (next, quiet) = ledger.next(Instant::now()).unwrap();
-    assert_eq!((next, quiet.bytes), (2, 20), "the large tenant delays others");
+    assert_eq!((next, quiet.bytes), (2, 20), "the large tenant blocks the queue");
     let more = ledger.reserve("quiet", Kind::Request, 10).unwrap();
     assert!(
         ledger.reserve("quiet", Kind::Request, 10).is_err(),
@@ -344,7 +344,7 @@ fn when_the_base_grows_the_largest_tenant_is_refused_first() {
     let grant = ledger.reserve("large", Kind::Grant, 50).unwrap();
     assert!(
         ledger.reserve("large", Kind::Grant, 20).is_err(),
-        "not the first grant"
+        "expected an error for a second grant"
     );
     for reservation in [grant, more, quiet] {
         ledger.give_back(&reservation, Duration::ZERO);
