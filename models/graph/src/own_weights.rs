@@ -330,7 +330,8 @@ fn weight_slots(node: &NodeProto) -> Range<usize> {
     slots.start..end.min(node.input.len())
 }
 
-fn has_equal_elements(weight: &TensorProto) -> bool {
+/// Returns true for a stored float tensor whose elements are all equal.
+pub(crate) fn has_equal_elements(weight: &TensorProto) -> bool {
     let Some(tensor) = from_proto(weight)
         .ok()
         .filter(|_| data_type::is_float(weight.data_type))

@@ -6,6 +6,7 @@ use crate::kinds::Kinds;
 use crate::onnx::data_type::is_float;
 use crate::onnx::{NodeProto, TensorProto};
 use crate::operators::{self, HeadPart, Operator};
+use crate::own_weights::has_equal_elements;
 use crate::rotary::rotary_tables;
 use crate::tensors::{from_proto, numbers};
 use std::collections::{HashMap, HashSet};
@@ -64,14 +65,15 @@ impl Model {
     /// included.
     ///
     /// A weight can also be computed from initializers: cast, rearranged, normalized (weight norm,
-    /// standardized convolutions), summed (low-rank adapters) or partly overwritten (Swin's biases of keys). These initializers are trainable, because
-    /// training differentiates through the computation.
+    /// standardized convolutions), summed (low-rank adapters) or partly overwritten (Swin's biases of keys).
+    /// These initializers are trainable, because training differentiates through the computation.
     ///
     /// Statistics of BatchNormalization, scalars that scale or shift, tensors in `Constant` nodes and
     /// constants in shape computations are not trainable. Further constants are detected by value or by use:
     /// attention masks (all values are 0 or at most -100), a scale of ones with a bias of zeros in an
-    /// InstanceNormalization, tables of sines and cosines (rotary position embeddings), and in computed weights, tables of different whole numbers, vectors of spectral
-    /// norms, and the fixed inputs of small networks (such as the coordinates of a position bias).
+    /// InstanceNormalization, tables of sines and cosines (rotary position embeddings), and in computed weights,
+    /// tables of different whole numbers, vectors of spectral norms, and the fixed inputs of small networks (such
+    /// as the coordinates of a position bias).
     pub fn parameters(&self) -> Vec<&TensorProto> {
         let kinds = Kinds::infer(self);
         let tables = rotary_tables(&self.graph().initializer);
@@ -261,7 +263,6 @@ impl<'a> Search<'a> {
                         || !is_weight
                         || elements(leaf.weight) < 2 && !is_read
                         || has_whole_numbers(leaf.weight)
-                        || (name == "ScatterND" && slot == 2 && has_equal_elements(leaf.weight))
                         || changes_nothing(node, slot, leaf.weight)
                     {
                         continue;
@@ -347,21 +348,13 @@ fn has_whole_numbers(weight: &TensorProto) -> bool {
     differ && values().all(|value| value.is_infinite() || value.fract() == 0.0)
 }
 
-/// Returns true for a constant that overwrites a part of a weight, such as zeros.
-fn has_equal_elements(weight: &TensorProto) -> bool {
-    values([weight].into_iter()).is_some_and(|values| {
-        let mut values = values.iter().flatten();
-        let first = values.next();
-        values.all(|value| Some(value) == first)
-    })
-}
-
 /// Returns true for the scale of ones or the bias of zeros that an exporter adds to a normalization without
-/// an affine part.
+/// an affine part, and for equal numbers that overwrite a part of a tensor.
 fn changes_nothing(node: &NodeProto, slot: usize, weight: &TensorProto) -> bool {
     let neutral = match (node.op_type.as_str(), slot) {
         ("BatchNormalization", 1) => 1.0,
         ("BatchNormalization", 2) => 0.0,
+        ("ScatterND", 2) => return has_equal_elements(weight),
         _ => return false,
     };
     values([weight].into_iter()).is_some_and(|values| values.iter().flatten().all(|value| *value == neutral))

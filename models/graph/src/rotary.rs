@@ -15,7 +15,7 @@ const FEWEST: usize = 4;
 /// Returns the names of float tensors that consist of sines and cosines of the same angles: the two halves of the
 /// last axis of one tensor, or two tensors of the same shape. Networks do not learn such tables.
 ///
-/// Reads little more than the first row of other tensors.
+/// For most other tensors, only the first row is read.
 pub(crate) fn rotary_tables(tensors: &[TensorProto]) -> HashSet<&str> {
     let mut names = HashSet::new();
     let mut by_shape: BTreeMap<&[i64], Vec<&TensorProto>> = BTreeMap::new();

@@ -287,9 +287,8 @@ impl Ledger {
             .map(|(tenant, _)| tenant)
             .find(|tenant| Some(*tenant) != one);
         let may = |tenant: &Arc<str>, ask: &Ask| match ask.kind {
-            Kind::Request | Kind::Grant => {
-                self.may_have(share, tenant, ask) && !self.is_held_back(tenant, ask)
-            }
+            _ if self.is_held_back(tenant, ask) => false,
+            Kind::Request | Kind::Grant => self.may_have(share, tenant, ask),
             Kind::Read | Kind::Decode => {
                 let wanted = other.is_some() || one.is_some_and(|one| one != tenant);
                 !wanted || self.within_floor(ask) || self.is_modest(tenant, ask.kind, ask.bytes(1))
@@ -315,7 +314,7 @@ impl Ledger {
     }
 
     /// True if a request that is not the first one has to wait because it would use memory that is left to
-    /// tenants with little memory.
+    /// tenants with little memory. Such a request must not block others.
     fn is_held_back(&self, tenant: &str, ask: &Ask) -> bool {
         let bytes = ask.bytes(1);
         let room = self.room_of(tenant, ask.kind, bytes);

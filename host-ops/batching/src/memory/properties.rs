@@ -201,6 +201,24 @@ fn a_reader_leaves_memory_for_others() {
     assert_eq!(ledger.next(Instant::now()).map(|(id, _)| id), Some(1));
 }
 
+#[test]
+fn a_reader_that_leaves_memory_for_others_does_not_block_them() {
+    let mut ledger = Ledger::new(BUDGET);
+    let fair = ledger.reserve("fair", Kind::Request, BUDGET.modest / 4).unwrap();
+    let read = ledger.reserve("hog", Kind::Read, 20).unwrap();
+    let lane = ledger.room(Kind::Read) + BUDGET.lane - 39;
+    let lane = ledger.reserve("", Kind::Lane, lane).unwrap();
+    assert_eq!((ledger.room(Kind::Read), ledger.room(Kind::Grant)), (39, 19));
+    ledger.ask(1, "hog", Ask::exactly(Kind::Read, 20)).unwrap();
+    ledger.ask(2, "fair", Ask::exactly(Kind::Grant, 15)).unwrap();
+    let (id, grant) = ledger.next(Instant::now()).unwrap();
+    assert_eq!(id, 2);
+    for reservation in [grant, lane, read, fair] {
+        ledger.give_back(&reservation, Duration::ZERO);
+    }
+    assert_eq!(ledger.next(Instant::now()).map(|(id, _)| id), Some(1));
+}
+
 /// Simulates a tenant that replaces each released read by a new request until the request `wanted` is served.
 /// Returns the number of released reads.
 fn reads_until(ledger: &mut Ledger, mut reads: VecDeque<Reservation>, wanted: u64) -> usize {

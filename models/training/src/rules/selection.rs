@@ -206,9 +206,9 @@ pub(super) fn gather_nd(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Train
     Ok(output)
 }
 
-/// Replaces elements of the first operand by the third operand. The gradient of the first is zero there, and that of
-/// the third is looked up. PyTorch's exporters emit assignments to a part of a tensor in this way, such as the zero
-/// biases of keys in Swin v2. Positions must be distinct.
+/// Replaces elements of the first operand with the third operand. The replaced elements have no gradient, and the
+/// gradient of the third operand is gathered from their positions, which must be distinct. PyTorch's exporters emit
+/// this operator for assignments to a part of a tensor, such as the zero biases of keys in Swin v2.
 pub(super) fn scatter_nd(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     if let Some(reduction) = call
         .node

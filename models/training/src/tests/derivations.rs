@@ -51,6 +51,10 @@ fn a_partly_overwritten_bias_is_trained() {
             .classified("y", 6)
     };
     assert_eq!(trained(&net().model()), ["probe", "w", "bias", "head"]);
+    assert!(
+        net().model().fixed_weights().is_empty(),
+        "the zeros are no weight"
+    );
     check(net());
 }
 
