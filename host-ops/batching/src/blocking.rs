@@ -74,8 +74,8 @@ impl Drop for CancelOnDrop {
 ///
 /// `permit` contains all that entitles the work to run, such as permits, reservations and locks. It is released
 /// when the work ends, not when the caller leaves. Dropping the future or reaching the deadline makes
-/// [`Stop::check`] fail, and work that no thread has started never runs. CPU time is paid from `charge`. The
-/// function must be called inside of a Tokio runtime.
+/// [`Stop::check`] fail, and work that no thread has started never runs. CPU time is paid from `charge`, or else by
+/// the payer of the current task. The function must be called inside of a Tokio runtime.
 ///
 /// # Errors
 /// Returns [`Unfinished`] if the deadline passes, even if the work does not notice it, or if the work panics.
@@ -87,6 +87,7 @@ pub fn run_blocking<T: Send + 'static>(
 ) -> impl Future<Output = Result<T, Unfinished>> + Send {
     let stop = Stop::after(deadline);
     let cancel = CancelOnDrop(Arc::clone(&stop.cancelled));
+    let charge = charge.or_current();
     let on_thread = move || {
         let _permit = permit;
         stop.check()?;
@@ -150,5 +151,31 @@ mod tests {
         let panics = |_: &Stop| panic!("on purpose");
         let ended = run_blocking((), LONG, Charge::default(), panics).await;
         assert_eq!(ended, Err::<(), _>(Unfinished::Panicked));
+    }
+
+    #[tokio::test]
+    async fn work_without_an_account_is_paid_by_the_payer_of_the_task() {
+        let account = || {
+            let total: Arc<parking_lot::Mutex<Duration>> = Arc::default();
+            let sum = Arc::clone(&total);
+            (total, Charge::new(move |spent| *sum.lock() += spent))
+        };
+        let busy = |_: &Stop| {
+            let until = crate::thread_cpu() + Duration::from_millis(5);
+            while crate::thread_cpu() < until {}
+        };
+        let (tenant, payer) = account();
+        let (other, named) = account();
+        let work = async {
+            run_blocking((), LONG, Charge::default(), busy).await.unwrap();
+            run_blocking((), LONG, named, busy).await.unwrap();
+            let spawned = async move { run_blocking((), LONG, Charge::default(), busy).await.unwrap() };
+            tokio::spawn(Charge::current().pay_for(spawned)).await.unwrap();
+        };
+        payer.pay_for(work).await;
+        assert!(*tenant.lock() >= Duration::from_millis(10) && *other.lock() >= Duration::from_millis(5));
+        let before = *tenant.lock();
+        run_blocking((), LONG, Charge::default(), busy).await.unwrap();
+        assert_eq!(*tenant.lock(), before);
     }
 }

@@ -4,8 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Account for the CPU time of threads, usually of a tenant. The default ignores the time, for work of the host
-/// itself.
+tokio::task_local! {
+    /// Account that pays for the blocking work of the current task.
+    static PAYER: Charge;
+}
+
+/// Account for the CPU time of threads, usually of a tenant. The default is the payer of the current task, see
+/// [`pay_for`](Self::pay_for). Without one, the time is ignored, for work of the host itself.
 #[derive(Clone, Default)]
 pub struct Charge(Option<Arc<dyn Fn(Duration) + Send + Sync>>);
 
@@ -13,6 +18,25 @@ impl Charge {
     /// Creates an account that passes each amount of CPU time to `spent`.
     pub fn new(spent: impl Fn(Duration) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(spent)))
+    }
+
+    /// Makes this account the payer for blocking work of `future` that names no account. New tasks do not inherit
+    /// the payer; pass [`current`](Self::current) on.
+    pub async fn pay_for<F: Future>(self, future: F) -> F::Output {
+        PAYER.scope(self, future).await
+    }
+
+    /// Returns the payer of the current task.
+    pub fn current() -> Self {
+        PAYER.try_with(Self::clone).unwrap_or_default()
+    }
+
+    /// Returns this account, or the payer of the current task.
+    pub(crate) fn or_current(self) -> Self {
+        match self.0 {
+            Some(_) => self,
+            None => Self::current(),
+        }
     }
 
     /// Runs `work` and charges the CPU time of the calling thread since its last work, even if `work` panics. So

@@ -6,7 +6,7 @@ use crate::roots::{OpenRoot, PROBE_DEADLINE, RootHealth};
 use crate::scheduling::TenantMemory;
 use crate::state::{Journal, ModelFacts, Partials, SHARED, StateError, StoredVersion, UploadStore};
 use bytes::Bytes;
-use frostline_batching::{Kind, Memory};
+use frostline_batching::{Charge, Kind, Memory};
 use frostline_objects::{ObjectError, Store};
 use frostline_sandbox::{Allowance, Guest, ModelView, Sandbox};
 use frostline_wire::Description;
@@ -236,14 +236,14 @@ impl Library {
         let guests = Arc::clone(&self.guests);
         let version = version.clone();
         let tenant = tenant.to_owned();
-        tokio::spawn(async move {
+        tokio::spawn(Charge::current().pay_for(async move {
             if let Err(error @ (StateError::Gone { .. } | StateError::Damaged { .. })) =
                 guests.read(&version).await
             {
                 tracing::warn!(tenant, %error, "serving a compiled guest whose bytes cannot be read");
             }
             drop((permit, memory));
-        });
+        }));
     }
 
     /// Returns the guest's description of the model. Each tenant asks the guest once, so that tenants do not

@@ -9,7 +9,7 @@ use crate::jobs::StageClock;
 use crate::metrics::{Queue, SplitKind};
 use crate::refusal::Refusal;
 use crate::scheduling::TensorMemory;
-use frostline_batching::{Grant, Kind};
+use frostline_batching::{Charge, Grant, Kind};
 use frostline_sandbox::Allowance;
 use frostline_wire::{JobStage, RequestedSample};
 use futures::stream::BoxStream;
@@ -86,7 +86,8 @@ pub(super) fn start_calls(
     // A worker that returns samples after a failed call continues, so samples are never left over.
     let worker = |_| {
         let calls = stream::try_unfold(Arc::clone(&shared), |shared| async move {
-            let task = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&shared).run_next().in_current_span()));
+            let call = Arc::clone(&shared).run_next().in_current_span();
+            let task = AbortOnDropHandle::new(tokio::spawn(Charge::current().pay_for(call)));
             let rows = task
                 .await
                 .map_err(|error| Refusal::host(format!("guest call failed: {error}")))??;

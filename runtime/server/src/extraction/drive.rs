@@ -10,7 +10,7 @@ use crate::refusal::Refusal;
 use crate::scheduling::Permit;
 use crate::unique::unique_id;
 use bytes::Bytes;
-use frostline_batching::Reserved;
+use frostline_batching::{Charge, Reserved};
 use frostline_wire::{ErrorClass, ExtractionRequest, JobStage, Split, StageSeconds};
 use futures::StreamExt;
 use std::sync::Arc;
@@ -137,7 +137,7 @@ impl Extraction {
     /// Sends all rows in a separate task. The task ends early if the receiver of `pieces` is dropped.
     pub(crate) fn send(self, pieces: mpsc::Sender<Piece>) {
         let work = self.caller.scheduling().work.clone();
-        work.spawn(self.run(pieces).in_current_span());
+        work.spawn(Charge::current().pay_for(self.run(pieces).in_current_span()));
     }
 
     async fn run(self, pieces: mpsc::Sender<Piece>) {

@@ -52,7 +52,7 @@ pub(super) async fn authorize(
                 }
             };
             tokio::select! {
-                response = answer => {
+                response = caller.blocking_charge().pay_for(answer) => {
                     let mut response = metered(&caller, limited, response);
                     response.extensions_mut().insert(Authenticated(caller.clone()));
                     response.extensions_mut().insert(Payer(caller.memory(Kind::Request)));

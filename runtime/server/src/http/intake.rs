@@ -15,11 +15,10 @@ use frostline_batching::{Charge, Kind, Stop, run_blocking};
 use frostline_wire::{ErrorClass, REPR_DIGEST, UPLOAD_OFFSET, digest_of};
 use http::HeaderMap;
 use sha2::{Digest, Sha256};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::fs::File;
-use tokio::io::{AsyncWriteExt, BufWriter};
 use tracing::Instrument;
 
 /// Write buffer in bytes: a quarter of the default HTTP/2 stream window. A fast client is not delayed by a
@@ -29,6 +28,9 @@ const WRITE_BUFFER: usize = 256 << 10;
 /// Memory per byte of an upload during the check, for the upload itself and for the parsed form. Weights are
 /// not copied.
 const MEMORY_PER_BYTE: u64 = 2;
+
+/// Deadline for writing the buffer.
+const WRITE_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Deadline for reading an upload back, at 20 MB/s for the largest models.
 const HASH_DEADLINE: Duration = Duration::from_secs(60);
@@ -155,12 +157,15 @@ pub(super) async fn receive(
         what,
         limit,
         bytes: offset,
-        file: BufWriter::with_capacity(WRITE_BUFFER, File::from_std(file)),
+        file: BufferedFile::new(file),
         claim,
     };
     let body = request.into_body();
     let receiving = async move { receiver.receive(body, reserved).await };
-    let receiving = service.scheduling.work.spawn(receiving.in_current_span());
+    let receiving = service
+        .scheduling
+        .work
+        .spawn(Charge::current().pay_for(receiving.in_current_span()));
     receiving.await?
 }
 
@@ -189,7 +194,7 @@ struct UploadReceiver {
     limit: u64,
     /// Number of received bytes, including earlier requests.
     bytes: u64,
-    file: BufWriter<File>,
+    file: BufferedFile,
     claim: Option<Claim>,
 }
 
@@ -197,7 +202,7 @@ impl UploadReceiver {
     async fn receive(mut self, body: RequestStream, reserved: UploadRoom) -> Result<Upload, Refusal> {
         let received = self.write_body(body).await;
         // Write the received bytes to the file even after a failure.
-        let written = self.file.flush().await.map_err(disk);
+        let written = self.file.flush().await;
         if let Err(refusal) = received.and(written) {
             self.interrupt(&refusal).await;
             return Err(refusal);
@@ -256,7 +261,7 @@ impl UploadReceiver {
         if let Some(claim) = &self.claim {
             claim.record_progress();
         }
-        self.file.write_all(piece).await.map_err(disk)
+        self.file.write(piece).await
     }
 
     /// Keeps the received bytes for a resumed upload, within the limits for interrupted uploads.
@@ -281,19 +286,15 @@ impl UploadReceiver {
     /// the hash covers exactly the bytes in use, no matter in which requests they arrived.
     async fn verify(self, reserved: UploadRoom) -> Result<Upload, Refusal> {
         let tenant = self.sender.as_ref().map_or("", |sender| &sender.tenant().name);
-        let charge = match &self.sender {
-            Some(_) => self.service.operations.metrics.tenants.blocking_of(tenant),
-            None => Charge::default(),
-        };
         let room = TenantMemory::new(&self.service.scheduling.memory, tenant, Kind::Request);
         let stall = self.service.config.limits.stall;
         let memory = room
             .reserve(self.bytes.saturating_mul(MEMORY_PER_BYTE), stall)
             .await?;
-        let (file, length) = (self.file.into_inner().into_std().await, self.bytes);
+        let (file, length) = (self.file.file, self.bytes);
         let reserved = Arc::new((reserved, memory));
         let hash = move |stop: &Stop| hashed(file, length, stop);
-        let read = run_blocking(Arc::clone(&reserved), HASH_DEADLINE, charge, hash).await?;
+        let read = run_blocking(Arc::clone(&reserved), HASH_DEADLINE, Charge::default(), hash).await?;
         let (bytes, sha256) = read.map_err(disk)?;
         let digest = self.claim.as_ref().map(Claim::sha256);
         let mut expected = digest.into_iter().chain(self.expected.as_deref());
@@ -313,7 +314,42 @@ impl UploadReceiver {
     }
 }
 
-fn hashed(mut file: std::fs::File, length: u64, stop: &Stop) -> io::Result<(Bytes, String)> {
+/// File with a buffer of [`WRITE_BUFFER`]. The payer of the current task pays for writing, unlike with Tokio's files.
+struct BufferedFile {
+    file: Arc<File>,
+    buffer: Vec<u8>,
+}
+
+impl BufferedFile {
+    fn new(file: File) -> Self {
+        Self {
+            file: Arc::new(file),
+            buffer: Vec::new(),
+        }
+    }
+
+    async fn write(&mut self, piece: &[u8]) -> Result<(), Refusal> {
+        self.buffer.extend_from_slice(piece);
+        match self.buffer.len() {
+            ..WRITE_BUFFER => Ok(()),
+            _ => self.flush().await,
+        }
+    }
+
+    async fn flush(&mut self) -> Result<(), Refusal> {
+        let (file, buffer) = (Arc::clone(&self.file), std::mem::take(&mut self.buffer));
+        if buffer.is_empty() {
+            return Ok(());
+        }
+        let write = move |_: &Stop| (&*file).write_all(&buffer).map(|()| buffer);
+        let written = run_blocking((), WRITE_DEADLINE, Charge::default(), write).await?;
+        self.buffer = written.map_err(disk)?;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+fn hashed(mut file: Arc<File>, length: u64, stop: &Stop) -> io::Result<(Bytes, String)> {
     let mut bytes = Vec::with_capacity(usize::try_from(length).map_err(io::Error::other)?);
     let mut hash = Sha256::new();
     file.seek(SeekFrom::Start(0))?;

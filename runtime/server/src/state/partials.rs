@@ -6,6 +6,7 @@
 use super::leftovers::{Leftover, PartialLimits, file_name, owner, surplus};
 use crate::clock::Clock;
 use crate::refusal::Refusal;
+use frostline_batching::{Charge, run_blocking};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -13,7 +14,6 @@ use std::io::{self, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 /// An upload without progress for this time is superseded by another request for the same bytes, which most
@@ -23,6 +23,9 @@ const STALLED_AFTER: Duration = Duration::from_secs(2);
 
 /// Time limit for a superseded upload to write the received bytes to disk.
 const SUPERSEDE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Deadline for a disk that does not answer.
+const DISK_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Reason an upload cannot start or continue.
 #[derive(Debug, thiserror::Error)]
@@ -325,9 +328,8 @@ fn remove(path: &Path) {
 }
 
 /// Runs system calls on files of the host, which need microseconds.
-#[expect(clippy::disallowed_methods, reason = "must finish even if the client leaves")]
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
-    spawn_blocking(work).await?
+    run_blocking((), DISK_DEADLINE, Charge::default(), |_| work()).await?
 }
 
 #[cfg(test)]
