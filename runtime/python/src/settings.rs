@@ -137,7 +137,7 @@ impl HostSettings {
             (None, Some(file)) => Some(Token::read(file)?),
             (None, None) => None,
         };
-        let trust = self.ca.as_deref().map_or(Ok(Trust::System), Trust::read)?;
+        let trust = self.ca.as_deref().map_or(Ok(Trust::default()), Trust::read)?;
         match (self.hosts.as_slice(), token) {
             ([url], Some(token)) if self.embedded => Ok(HostClient::embedded(url, token)?.into()),
             (urls, token) => Hosts::connect(urls, token, &trust, Deadlines::default()).await,

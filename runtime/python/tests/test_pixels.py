@@ -78,6 +78,13 @@ class Recipes(unittest.TestCase):
             self.assertEqual(json.loads(chosen(None, model, 448))["resize"], 512)
             self.assertEqual(chosen(HALVES, model, 224), HALVES)
             self.assertEqual(chosen(PROCESSOR, model, 224), HALVES)
+        model.pretrained_cfg = TIMM | {"input_size": (3, 518, 518), "crop_pct": 1.0}
+        for size, crop in ((None, 518), (224, 224), (448, 448)):
+            self.assertEqual(json.loads(chosen(None, model, size))["crop_height"], crop)
+        model.patch_embed = types.SimpleNamespace(strict_img_size=True, img_size=(224, 224))
+        self.assertEqual(json.loads(chosen(None, model, None))["crop_height"], 224)
+        model.patch_embed.strict_img_size = False
+        self.assertEqual(json.loads(chosen(None, model, None))["crop_height"], 518)
         model.pretrained_cfg = TIMM | {"interpolation": "random"}
         with self.assertWarnsRegex(UserWarning, "is not supported"):
             self.assertIsNone(chosen(None, model, 224))

@@ -15,6 +15,8 @@ import zlib
 import torch
 from torch.utils import _pytree as pytree
 
+from frostline.torch._pixels import DEFAULT_SIZE, built_size
+
 TOLERANCE = 1e-3
 """Maximum difference between divided and whole model, relative to the largest value.
 
@@ -72,10 +74,11 @@ class FreezePoint:
     """Fraction of the model's floating-point operations in the frozen layers, 0 to 1."""
 
 
-def freeze_points(model, size=224):
+def freeze_points(model, size=None):
     """List the modules at which `model` can be divided as `FreezePoint` objects, in the order in which they finish.
 
-    :param size: Height and width of the images in pixels.
+    :param size: Height and width of the images in pixels. Defaults to the size for which a timm model was built, and to 224
+        for other models.
     """
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -84,6 +87,7 @@ def freeze_points(model, size=224):
             module(*arguments)
         return counter.get_total_flops()
 
+    size = size or built_size(model) or DEFAULT_SIZE
     example = torch.randn(2, 3, size, size, device=next(model.parameters(), torch.empty(0)).device)
     calls, total, points = Calls(model, example), max(flops(model, example), 1), []
     for path in dict.fromkeys(path for path, _ in calls.runs[0] if path):

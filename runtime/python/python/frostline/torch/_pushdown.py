@@ -45,7 +45,7 @@ def pushdown(
     prefix_precision: str = "f32",
     allow_imprecise: bool = False,
     pixels: str | None = None,
-    size: int = 224,
+    size: int | None = None,
     labels: str | os.PathLike[str] | None = None,
     task: str = "classes",
     validation: float | None = None,
@@ -99,7 +99,8 @@ def pushdown(
     :param allow_imprecise: Accepts quantized layers with a cosine similarity to f32 below 0.99.
     :param pixels: A recipe from `frostline.pixels`, or a source for `pixels_of` such as an image processor of transformers.
         Defaults to the recipe of a timm model. For other models, ImageNet's recipe is used with a warning.
-    :param size: Height and width of the input in pixels.
+    :param size: Height and width of the input in pixels. Defaults to the size for which a timm model was built or trained, and
+        to 224 for other models.
     :param labels: CSV file with labels.
     :param task: `classes`, `labels` (a column of 0 and 1 for each column of a labels table, or for each class), or with a labels table
         `numbers`.
@@ -152,7 +153,7 @@ def pushdown(
     if freeze == "none":
         suffix, split = model, "none"
         # Same default as `frostline train` for an input of this size.
-        settings["parameters"] = settings["parameters"] or frostline.pixels(round(size / 0.875), size)
+        settings["parameters"] = settings["parameters"] or _pixels.default_recipe(size)
     else:
         example = _example(pixels, size, next(model.parameters(), torch.empty(0)).device)
         if suffix is None or not isinstance(freeze, str):
@@ -197,7 +198,7 @@ def extract(
     hosts: str | Sequence[str] | None = None,
     *,
     pixels: str | None = None,
-    size: int = 224,
+    size: int | None = None,
     token: str | None = None,
     token_file: str | os.PathLike[str] | None = None,
     ca: str | os.PathLike[str] | None = None,
@@ -283,7 +284,7 @@ def _log_progress(what):
 
 def _example(pixels, size, device):
     """Return two random samples with the shape of the network's input."""
-    spec = json.loads(pixels) if pixels else {}
+    spec, size = json.loads(pixels) if pixels else {}, size or _pixels.DEFAULT_SIZE
     return torch.randn(2, 3, spec.get("crop_height", size), spec.get("crop_width", size), device=device)
 
 
