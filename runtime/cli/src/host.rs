@@ -48,7 +48,7 @@ impl<'a> Access<'a> {
     /// Reads the token and the trusted certificates.
     fn identity(&self) -> Result<(Option<Token>, Trust)> {
         let token = self.token_file.map(Token::read).transpose()?;
-        Ok((token, self.ca.map_or(Ok(Trust::System), Trust::read)?))
+        Ok((token, self.ca.map_or(Ok(Trust::default()), Trust::read)?))
     }
 
     /// Connects to all hosts for a job.

@@ -155,8 +155,7 @@ fn settings(flags: &Serve) -> Result<HostSettings> {
     settings.admin_socket = flags.admin_socket.or(settings.admin_socket);
     settings.admin_listen = flags.admin_listen.or(settings.admin_listen);
     settings.admin_token_file = flags.admin_token_file.or(settings.admin_token_file);
-    let read = flags.admin_read_token_file;
-    settings.admin_read_token_file = read.or(settings.admin_read_token_file);
+    settings.admin_client_ca = flags.admin_client_ca.or(settings.admin_client_ca);
     settings.metrics_listen = flags.metrics_listen.or(settings.metrics_listen);
     settings.token_file = flags.token_file.or(settings.token_file);
     settings.memory_budget = flags.memory_budget.or(settings.memory_budget);

@@ -80,8 +80,13 @@ impl AdminClient {
     }
 
     /// Sends a `DELETE` request and returns the answer.
-    pub async fn delete_for<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        self.ask(Call::new(Method::DELETE, path), DEADLINE).await
+    pub async fn delete_for<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> Result<T, ClientError> {
+        let call = Call::new(Method::DELETE, path);
+        self.ask(Call { query, ..call }, DEADLINE).await
     }
 
     /// Sends a `POST` request without a body to a route that answers without one.

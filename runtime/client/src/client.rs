@@ -54,7 +54,7 @@ impl HostClient {
     /// Returns [`ClientError::Address`] if `url` is not a host's address, and [`ClientError::Authorities`] if
     /// TLS cannot be set up, for example because the system trusts no authority.
     pub fn new(url: &str, token: Option<Token>) -> Result<Self, ClientError> {
-        Self::with(url, token, &Trust::System, Deadlines::default())
+        Self::with(url, token, &Trust::default(), Deadlines::default())
     }
 
     /// [`HostClient::new`] with explicit trust and deadlines.
@@ -97,7 +97,7 @@ impl HostClient {
             name: Some(error::EMBEDDED),
             ..Address::from_url(url)
         };
-        let transport = Transport::new(address, Some(token), &Trust::System, Deadlines::default())?;
+        let transport = Transport::new(address, Some(token), &Trust::default(), Deadlines::default())?;
         Ok(Self { transport })
     }
 

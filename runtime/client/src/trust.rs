@@ -8,21 +8,27 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_platform_verifier::Verifier;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Trusted certificate authorities for `https` hosts.
+/// Trusted certificate authorities for `https` hosts, and the certificate of the client, if any. The default is the
+/// system's trust store, which `SSL_CERT_FILE` and `SSL_CERT_DIR` override.
 #[derive(Debug, Clone, Default)]
-pub enum Trust {
-    /// The system's trust store. `SSL_CERT_FILE` and `SSL_CERT_DIR` override it.
-    #[default]
-    System,
-    /// Only these authorities.
-    Authorities(Arc<RootCertStore>),
+pub struct Trust {
+    /// The only trusted authorities, or `None` for the system's.
+    authorities: Option<Arc<RootCertStore>>,
+    certificate: Option<Arc<ClientCertificate>>,
+}
+
+/// Certificate chain and private key of a client.
+#[derive(Debug)]
+struct ClientCertificate {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
 }
 
 impl Trust {
@@ -33,22 +39,33 @@ impl Trust {
     /// Returns [`ClientError::Authorities`] with the name of the file if the file cannot be read, contains an
     /// invalid certificate, or contains no certificate.
     pub fn read(path: &Path) -> Result<Self, ClientError> {
-        let refused = |reason: Cause| ClientError::Authorities {
-            reason: Cause::with_message(path.display().to_string(), reason),
-        };
-        let pem = std::fs::read(path).map_err(|error| refused(error.into()))?;
         let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(&pem) {
-            let certificate =
-                certificate.map_err(|error| refused(Cause::with_message("invalid PEM", error)))?;
+        for certificate in certificates(path)? {
             roots
                 .add(certificate)
-                .map_err(|error| refused(Cause::with_message("unusable certificate", error)))?;
+                .map_err(|error| refused(path, Cause::with_message("unusable certificate", error)))?;
         }
-        if roots.is_empty() {
-            return Err(refused("no PEM certificate found".into()));
-        }
-        Ok(Self::Authorities(Arc::new(roots)))
+        Ok(Self {
+            authorities: Some(Arc::new(roots)),
+            certificate: None,
+        })
+    }
+
+    /// Presents the certificate in a PEM file, with its private key in `key`, to hosts that require one.
+    ///
+    /// # Errors
+    /// Returns [`ClientError::Authorities`] with the name of the file that cannot be read or has invalid content.
+    pub fn with_certificate(self, certificate: &Path, key: &Path) -> Result<Self, ClientError> {
+        let private = PrivateKeyDer::from_pem_file(key)
+            .map_err(|error| refused(key, Cause::with_message("unusable private key", error)))?;
+        let certificate = ClientCertificate {
+            chain: certificates(certificate)?,
+            key: private,
+        };
+        Ok(Self {
+            certificate: Some(Arc::new(certificate)),
+            ..self
+        })
     }
 
     /// Creates a connector for HTTP/2 to a host, with TLS if `encrypted`. The certificate must be valid for
@@ -106,18 +123,41 @@ impl Trust {
         }
         let config = config.dangerous();
         let config = config.with_custom_certificate_verifier(self.verifier(provider)?);
-        Ok(config.with_no_client_auth())
+        match self.certificate.as_deref() {
+            None => Ok(config.with_no_client_auth()),
+            Some(ClientCertificate { chain, key }) => {
+                config.with_client_auth_cert(chain.clone(), key.clone_key())
+            }
+        }
     }
 
     fn verifier(&self, provider: Arc<CryptoProvider>) -> Result<Arc<dyn ServerCertVerifier>, rustls::Error> {
-        match self {
-            Self::System => Ok(Arc::new(Verifier::new(provider)?)),
-            Self::Authorities(roots) => {
+        match &self.authorities {
+            None => Ok(Arc::new(Verifier::new(provider)?)),
+            Some(roots) => {
                 let builder = WebPkiServerVerifier::builder_with_provider(Arc::clone(roots), provider);
                 let verifier = builder.build();
                 Ok(verifier.map_err(|error| rustls::Error::General(error.to_string()))?)
             }
         }
+    }
+}
+
+/// Reads the certificates in a PEM file, at least one.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ClientError> {
+    let pem = std::fs::read(path).map_err(|error| refused(path, error.into()))?;
+    let certificates = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
+    let certificates =
+        certificates.map_err(|error| refused(path, Cause::with_message("invalid PEM", error)))?;
+    if certificates.is_empty() {
+        return Err(refused(path, "no PEM certificate found".into()));
+    }
+    Ok(certificates)
+}
+
+fn refused(path: &Path, reason: Cause) -> ClientError {
+    ClientError::Authorities {
+        reason: Cause::with_message(path.display().to_string(), reason),
     }
 }
 
@@ -139,7 +179,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connector_refuses_the_other_scheme() {
-        let trust = Trust::System;
+        let trust = Trust::default();
         for (encrypted, other) in [(false, "https://127.0.0.1:9"), (true, "http://127.0.0.1:9")] {
             let connector = trust.web_connector(encrypted).unwrap();
             let client = Client::builder(TokioExecutor::new()).build::<_, Empty<Bytes>>(connector);

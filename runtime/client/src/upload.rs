@@ -347,7 +347,7 @@ mod tests {
     /// Returns the error of an upload of 1 MiB if the host takes a piece after each `pause`.
     async fn taken_every(pause: Duration) -> ClientError {
         let address = Address::from_url("http://127.0.0.1:1");
-        let transport = Transport::new(address, None, &Trust::System, Deadlines::default()).unwrap();
+        let transport = Transport::new(address, None, &Trust::default(), Deadlines::default()).unwrap();
         let notices: Notices = std::sync::Arc::new(|_| ());
         let sending = Sending {
             transport: &transport,

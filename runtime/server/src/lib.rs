@@ -36,8 +36,9 @@ mod unique;
 
 pub use clock::LocalClock;
 pub use config::{
-    ConfigError, DataRoots, EngineSettings, ExtractionSettings, GuestSettings, HostConfig, HostSettings,
-    LimitSettings, Limits, Live, LiveSettings, MetricsListen, StateLocation, StoreSettings, Stores, TlsFiles,
+    AdminConfig, AdminRole, AdminSettings, ConfigError, DataRoots, EngineSettings, ExtractionSettings,
+    GuestSettings, HostConfig, HostSettings, LimitSettings, Limits, Live, LiveSettings, MetricsListen,
+    StateLocation, StoreSettings, Stores, TlsFiles,
 };
 pub use frostline_engine::{ChildLanes, ConfinedLane, Isolation, LanesPlace, enter_lane};
 pub use frostline_sandbox::Compiler;

@@ -1,5 +1,6 @@
 //! Reasons to refuse a request, independent of HTTP.
 
+use crate::config::AdminRole;
 use frostline_batching::Unfinished;
 use frostline_graph::GraphError;
 use frostline_objects::{Fault, ObjectError};
@@ -27,13 +28,26 @@ pub(crate) enum Refusal {
     Unauthorized,
     /// The admin token is missing or invalid.
     #[error(
-        "this port requires 'Authorization: Bearer <token>' with the admin's token, not a tenant's; it is in the host's admin_token_file \
-         (admin-token in its local directory)"
+        "this port requires 'Authorization: Bearer <token>' with the token of an admin, not a tenant's; the host's \
+         configuration names the files of these tokens (admin_token_file, and token_file under [admins])"
     )]
     NotAdmin,
-    /// A read-only admin token was used for a change.
-    #[error("this admin token is read-only; use the token in the host's admin_token_file")]
-    ReadOnly,
+    /// The role of the admin does not allow the request.
+    #[error(
+        "the admin {name} has the role {role}, and this request requires {required}; ask an admin with that role, or change the \
+         role under [admins.{name}] in the host's configuration"
+    )]
+    Role {
+        name: String,
+        role: AdminRole,
+        required: AdminRole,
+    },
+    /// The token of the admin has expired.
+    #[error(
+        "the token of the admin {name} expired at {at} (Unix time); write a new token to its file, and change expires under \
+         [admins.{name}] in the host's configuration"
+    )]
+    AdminExpired { name: String, at: u64 },
     /// The token has expired.
     #[error(
         "this token expired at {at} (Unix time); ask the operator for a new one (frostline admin tenant rotate)"
@@ -194,7 +208,8 @@ impl Refusal {
         match self {
             Self::Unauthorized
             | Self::NotAdmin
-            | Self::ReadOnly
+            | Self::Role { .. }
+            | Self::AdminExpired { .. }
             | Self::Expired { .. }
             | Self::Disabled
             | Self::GuestDisabled { .. } => ErrorClass::Unauthorized,

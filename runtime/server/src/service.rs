@@ -12,10 +12,16 @@ use crate::machine::Machine;
 use crate::metrics::{Exposition, Metrics};
 use crate::roots::RootHealth;
 use crate::scheduling::Scheduling;
-use crate::tenants::{Tenants, TokenThrottle};
+use crate::state::StateError;
+use crate::tenants::{TenantRecord, Tenants, TokenThrottle};
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::spawn_blocking;
+
+/// Time between the end of the period in which a removed tenant can be restored, and the deletion. The clocks of hosts
+/// with the same state may differ by a minute.
+const ERASED_AFTER: Duration = Duration::from_secs(600);
 
 /// Shared state of the request handlers.
 pub(crate) struct Service {
@@ -48,6 +54,46 @@ pub(crate) struct Operations {
 }
 
 impl Service {
+    /// Deletes a removed tenant with all guests, models and tokens. Uploads are deleted first, so that a new tenant
+    /// with the same name can never find them.
+    pub(crate) async fn erase_tenant(&self, name: &str) -> Result<(), StateError> {
+        let guests = self.library.guests.owned_by(name);
+        for (guest, _) in guests.list() {
+            guests.delete(&guest).await?;
+        }
+        let models = self.library.models.owned_by(name);
+        for (model, _) in models.list() {
+            models.delete(&model).await?;
+        }
+        self.operations.lines.forget(name);
+        // Another host may have erased it, and an admin may have added a new tenant since.
+        let removed = |now: Option<&TenantRecord>| {
+            let new = now.filter(|record| record.kept_until.is_none());
+            Ok::<_, StateError>(new.cloned())
+        };
+        self.tenants.records.update(name, removed).await.map(drop)
+    }
+
+    /// Deletes the removed tenants that can no longer be restored, unless the clock differs from others.
+    pub(crate) async fn erase_expired_tenants(&self) {
+        if !self.clock.may_expire() {
+            return;
+        }
+        let now = self.clock.earliest();
+        for (name, record) in self.tenants.records.list("") {
+            let ended = |until: u64| now >= until.saturating_add(ERASED_AFTER.as_secs());
+            if !record.kept_until.is_some_and(ended) {
+                continue;
+            }
+            match self.erase_tenant(&name).await {
+                Ok(()) => tracing::info!(tenant = name, "erased a removed tenant"),
+                Err(error) => {
+                    tracing::warn!(tenant = name, %error, "cannot erase a removed tenant; the host retries within a minute")
+                }
+            }
+        }
+    }
+
     /// Deletes cached guests, prepared stages and interrupted uploads whose guest, model or tenant was
     /// removed from the state.
     #[expect(clippy::disallowed_methods, reason = "internal work, bounded by the host")]

@@ -3,14 +3,15 @@
 use crate::config::TlsFiles;
 use frostline_tensor::Cause;
 use parking_lot::RwLock;
-use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
+use rustls::{RootCertStore, ServerConfig};
 use sha2::{Digest, Sha256};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio_rustls::TlsAcceptor;
 
@@ -95,17 +96,41 @@ impl Certificate {
         self.current.read().expires_at
     }
 
-    /// Creates an acceptor for TLS 1.2 and 1.3 that offers HTTP/2 and HTTP/1.1 by ALPN.
-    pub(crate) fn acceptor(self: &Arc<Self>) -> Result<TlsAcceptor, TlsError> {
+    /// Creates an acceptor for TLS 1.2 and 1.3 that offers HTTP/2 and HTTP/1.1 by ALPN. If `client_ca` is set,
+    /// clients must present a certificate that an authority in this file has signed.
+    pub(crate) fn acceptor(self: &Arc<Self>, client_ca: Option<&Path>) -> Result<TlsAcceptor, TlsError> {
         let builder = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(|error| TlsError::Setup { detail: error.into() })?;
+        let clients = match client_ca {
+            None => WebPkiClientVerifier::no_client_auth(),
+            Some(path) => client_verifier(path)?,
+        };
         let mut config = builder
-            .with_no_client_auth()
+            .with_client_cert_verifier(clients)
             .with_cert_resolver(Arc::clone(self) as _);
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(TlsAcceptor::from(Arc::new(config)))
     }
+}
+
+/// Returns a verifier that requires certificates of clients that an authority in `path` has signed.
+fn client_verifier(path: &Path) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let content = |reason: Cause| TlsError::Content {
+        path: path.to_owned(),
+        reason,
+    };
+    let pem = std::fs::read(path).map_err(|source| TlsError::File {
+        path: path.to_owned(),
+        source,
+    })?;
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(&pem) {
+        let certificate = certificate.map_err(|error| content(error.into()))?;
+        roots.add(certificate).map_err(|error| content(error.into()))?;
+    }
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider()).build();
+    verifier.map_err(|error| content(error.into()))
 }
 
 impl ResolvesServerCert for Certificate {
@@ -200,7 +225,7 @@ mod tests {
         let ((old, old_key), (new, new_key)) = (pair(), pair());
         write(folder.path(), Some(&old), Some(&old_key));
         let certificate = Arc::new(Certificate::read(files(folder.path())).unwrap());
-        assert!(certificate.acceptor().is_ok());
+        assert!(certificate.acceptor(None).is_ok());
         let first = shown(&certificate);
         assert!(!certificate.refresh().unwrap());
         write(folder.path(), Some(&new), None);

@@ -18,6 +18,15 @@ pub struct TenantInfo {
     pub data: Vec<String>,
     /// Tokens without secrets.
     pub tokens: Vec<TokenInfo>,
+    /// Time until which the removed tenant can be restored, or `None` if the tenant was not removed.
+    pub kept_until: Option<u64>,
+}
+
+/// Removal of a tenant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Removal {
+    /// Time until which the tenant can be restored, or `None` if it was deleted.
+    pub kept_until: Option<u64>,
 }
 
 /// Public part of a token.
@@ -59,6 +68,9 @@ pub struct TenantChange {
     /// True to reject requests of the tenant.
     #[serde(default)]
     pub disabled: Option<bool>,
+    /// False to restore a removed tenant.
+    #[serde(default)]
+    pub removed: Option<bool>,
     /// True to accept data roots that do not respond.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unchecked: bool,

@@ -205,6 +205,7 @@ mod tests {
         let change = TenantChange {
             data: Some(vec![text()]),
             disabled: None,
+            removed: None,
             unchecked: false,
         };
         assert_bounded(&change, 1);

@@ -34,7 +34,8 @@ mod tests;
 
 pub use admin::{
     Activity, AuditEntry, FailingRoot, GivenToken, GuestChange, HostInfo, MemoryActivity, NewTenant,
-    NewToken, Revoked, TenantActivity, TenantChange, TenantInfo, TokenInfo, UploadInfo, UploadVersion,
+    NewToken, Removal, Revoked, TenantActivity, TenantChange, TenantInfo, TokenInfo, UploadInfo,
+    UploadVersion,
 };
 pub use batch::{ActivationBatch, Row};
 pub use checksum::object_digest;

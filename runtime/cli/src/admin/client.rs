@@ -13,7 +13,10 @@ pub(super) fn client(flags: &Admin) -> Result<AdminClient> {
     if !url.starts_with("https://") {
         bail!("the admin token is only sent over TLS; use an address such as https://store:7434");
     }
-    let trust = flags.ca.as_deref().map_or(Ok(Trust::System), Trust::read)?;
+    let mut trust = flags.ca.as_deref().map_or(Ok(Trust::default()), Trust::read)?;
+    if let (Some(certificate), Some(key)) = (&flags.client_certificate, &flags.client_key) {
+        trust = trust.with_certificate(certificate, key)?;
+    }
     Ok(AdminClient::remote(url, Token::read(token_file)?, &trust)?)
 }
 
@@ -21,7 +24,7 @@ pub(super) fn client(flags: &Admin) -> Result<AdminClient> {
 pub(super) fn explained(error: anyhow::Error, remote: bool) -> anyhow::Error {
     match error.downcast::<ClientError>() {
         Ok(ClientError::Unreachable { host, reason }) if remote => anyhow!(
-            "no host accepts admins at {host}; check the host's --admin-listen setting and the certificates in --ca: {reason}"
+            "no host accepts admins at {host}; check the host's --admin-listen setting, the certificates in --ca, and whether the host requires --client-certificate: {reason}"
         ),
         Ok(ClientError::Unreachable { host, reason }) => anyhow!(
             "no host answers at {host}; set --socket to the host's socket, which is admin.sock in its local directory unless \
@@ -29,6 +32,13 @@ pub(super) fn explained(error: anyhow::Error, remote: bool) -> anyhow::Error {
         ),
         Ok(ClientError::Refused { class, message, .. }) => ErrorBody { class, message }.into(),
         Ok(ClientError::Silent { seconds, .. }) => anyhow!("the host did not answer for {seconds} s"),
+        // A host that requires a certificate of the client closes the connection after the client's first request.
+        Ok(ClientError::Interrupted { reason, .. }) if remote => {
+            anyhow!(
+                "the host's response was interrupted; if the host has an --admin-client-ca, set --client-certificate and --client-key \
+                 to a certificate of this authority: {reason}"
+            )
+        }
         Ok(ClientError::Interrupted { reason, .. }) => {
             anyhow!("the host's response was interrupted: {reason}")
         }

@@ -1,13 +1,13 @@
 //! `frostline admin tenant`, which manages tenants, their data roots and their tokens.
 
-use super::console::{confirm, done};
+use super::console::confirm;
 use crate::arguments::Tenant;
 use crate::host::data_url;
 use crate::output::{print_each, print_json, print_table, stdout};
 use anyhow::Result;
 use frostline_client::AdminClient;
 use frostline_job::utc;
-use frostline_wire::{GivenToken, NewTenant, NewToken, Revoked, TenantChange, TenantInfo};
+use frostline_wire::{GivenToken, NewTenant, NewToken, Removal, Revoked, TenantChange, TenantInfo};
 use std::io::Write as _;
 
 pub(super) async fn run(client: &AdminClient, command: Tenant, json: bool) -> Result<()> {
@@ -53,18 +53,28 @@ pub(super) async fn run(client: &AdminClient, command: Tenant, json: bool) -> Re
             show_token(&client.post(&path, &new).await?, json)
         }
         Tenant::Revoke { name, id } => {
-            let revoked = client.delete_for(&format!("{}/tokens/{id}", path(&name))).await?;
+            let path = format!("{}/tokens/{id}", path(&name));
+            let revoked = client.delete_for(&path, &[]).await?;
             show_revoked(&name, &revoked, json)
         }
         Tenant::Disable { name } => disable(client, &name, true, json).await,
         Tenant::Enable { name } => disable(client, &name, false, json).await,
-        Tenant::Remove { name, yes } => {
+        Tenant::Remove { name, erase, yes } => {
+            let verb = if erase { "Delete" } else { "Remove" };
             confirm(
                 yes,
-                &format!("Remove the tenant {name} with its guests, models and tokens?"),
+                &format!("{verb} the tenant {name} with its guests, models and tokens?"),
             )?;
-            client.delete(&path(&name)).await?;
-            done(&name, "removed", json)
+            let erase = if erase { "true" } else { "false" };
+            let removal = client.delete_for(&path(&name), &[("erase", erase)]).await?;
+            show_removal(&name, &removal, json)
+        }
+        Tenant::Restore { name } => {
+            let change = TenantChange {
+                removed: Some(false),
+                ..TenantChange::default()
+            };
+            show(&client.patch(&path(&name), &change).await?, json)
         }
     }
 }
@@ -118,15 +128,40 @@ fn show_revoked(name: &str, revoked: &Revoked, json: bool) -> Result<()> {
     Ok(())
 }
 
+fn show_removal(name: &str, removal: &Removal, json: bool) -> Result<()> {
+    if json {
+        return Ok(print_json(removal)?);
+    }
+    match removal.kept_until {
+        None => say!("{name}: deleted"),
+        Some(until) => say!(
+            "{name}: removed; to restore it, run `frostline admin tenant restore {name}` before {} UTC",
+            utc(until)
+        ),
+    }
+    Ok(())
+}
+
+/// Returns whether requests of a tenant are accepted.
+fn status(tenant: &TenantInfo) -> &'static str {
+    match tenant {
+        TenantInfo {
+            kept_until: Some(_), ..
+        } => "removed",
+        TenantInfo { disabled: true, .. } => "disabled",
+        _ => "active",
+    }
+}
+
 fn show(tenant: &TenantInfo, json: bool) -> Result<()> {
     if json {
         return Ok(print_json(tenant)?);
     }
-    say!(
-        "{}{}",
-        tenant.name,
-        if tenant.disabled { " (disabled)" } else { "" }
-    );
+    match (status(tenant), tenant.kept_until) {
+        ("active", _) => say!("{}", tenant.name),
+        (status, None) => say!("{} ({status})", tenant.name),
+        (status, Some(until)) => say!("{} ({status}, kept until {} UTC)", tenant.name, utc(until)),
+    }
     for root in &tenant.data {
         say!("  reads {root}");
     }
@@ -142,7 +177,7 @@ fn table(tenants: &[TenantInfo]) -> Result<()> {
     let row = |tenant: &TenantInfo| {
         vec![
             tenant.name.clone(),
-            if tenant.disabled { "disabled" } else { "active" }.to_owned(),
+            status(tenant).to_owned(),
             tenant.tokens.len().to_string(),
             tenant.data.join(" "),
         ]

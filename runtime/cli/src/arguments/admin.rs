@@ -33,6 +33,18 @@ pub(crate) struct Admin {
     /// Trust the certificates in this PEM file instead of the system's
     #[arg(long, global = true, value_name = "FILE", requires = "host")]
     pub(crate) ca: Option<PathBuf>,
+    /// Certificate to present to a host that requires one (`serve --admin-client-ca`), as PEM file
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        requires = "host",
+        requires = "client_key"
+    )]
+    pub(crate) client_certificate: Option<PathBuf>,
+    /// Private key of --client-certificate, as PEM file
+    #[arg(long, global = true, value_name = "FILE", requires = "client_certificate")]
+    pub(crate) client_key: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: AdminCommand,
 }
@@ -305,14 +317,24 @@ pub(crate) enum Tenant {
         /// Name of the tenant
         name: String,
     },
-    /// Remove a tenant, including guests, models and tokens
+    /// Remove a tenant. It can be restored for a week, unless the host is configured otherwise, and is then deleted
+    /// with its guests, models and tokens
     #[command(after_help = "Example:\n  frostline admin tenant remove acme --yes")]
     Remove {
         /// Name of the tenant
         name: String,
+        /// Delete the tenant at once, so that it cannot be restored
+        #[arg(long)]
+        erase: bool,
         /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
+    },
+    /// Restore a removed tenant with its guests, models and tokens
+    #[command(after_help = "Example:\n  frostline admin tenant restore acme")]
+    Restore {
+        /// Name of the tenant
+        name: String,
     },
 }
 

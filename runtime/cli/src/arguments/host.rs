@@ -60,10 +60,10 @@ pub(crate) struct Serve {
     /// File with the token for `frostline admin --host` [default: admin-token in the local directory]
     #[arg(long, value_name = "FILE")]
     pub(crate) admin_token_file: Option<PathBuf>,
-    /// File with a read-only token for `frostline admin --host`. Without this flag, there is no read-only
-    /// token
+    /// PEM file with certificate authorities. Clients of --admin-listen must have a certificate that one of these
+    /// has signed, in addition to a token
     #[arg(long, value_name = "FILE")]
-    pub(crate) admin_read_token_file: Option<PathBuf>,
+    pub(crate) admin_client_ca: Option<PathBuf>,
     /// Address for /metrics including the figures of tenants, such as 127.0.0.1:7435. No token is required.
     /// Use http://0.0.0.0:7435 for plain HTTP if the host has a certificate. Without this flag, /metrics
     /// contains no figures of tenants

@@ -81,7 +81,7 @@ pub(super) fn exporter(warned: Arc<AtomicBool>) -> Result<Option<SpanExporter>, 
     }
     let timeout = variable("TIMEOUT").and_then(|(_, value)| value.parse().ok());
     let timeout = timeout.map_or(TIMEOUT, Duration::from_millis);
-    let connector = Trust::System.web_connector(endpoint.starts_with("https://"));
+    let connector = Trust::default().web_connector(endpoint.starts_with("https://"));
     let client = HyperClient::new(connector.map_err(|error| error.to_string())?, timeout, None);
     let runtime = Builder::new_current_thread().enable_all().build();
     let collector = Collector {

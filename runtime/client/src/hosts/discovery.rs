@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     fn discovery(url: &str) -> Result<Option<Discovery>, ClientError> {
-        Discovery::new(url, None, &Trust::System, Deadlines::default())
+        Discovery::new(url, None, &Trust::default(), Deadlines::default())
     }
 
     #[test]

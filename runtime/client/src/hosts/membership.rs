@@ -75,7 +75,7 @@ impl Hosts {
     /// [`Hosts::connect`] with a custom lookup.
     #[cfg(test)]
     pub(crate) async fn found_by(url: &str, lookup: super::Lookup) -> Result<Self, ClientError> {
-        let discovery = Discovery::new(url, None, &Trust::System, Deadlines::default())?;
+        let discovery = Discovery::new(url, None, &Trust::default(), Deadlines::default())?;
         let discovery = discovery.ok_or(ClientError::Ended { part: "name" })?;
         Self::discover(discovery.with(lookup)).await
     }

@@ -229,7 +229,7 @@ async fn a_host_that_goes_silent_ends_at_the_deadline() {
         idle: Duration::from_millis(100),
         ..Deadlines::default()
     };
-    let client = HostClient::with(&host.url, None, &Trust::System, deadlines).unwrap();
+    let client = HostClient::with(&host.url, None, &Trust::default(), deadlines).unwrap();
     let error = client.load().await.unwrap_err();
     assert!(matches!(error, ClientError::Silent { .. }), "{error}");
 }

@@ -46,7 +46,7 @@ fn start(host: &FakeHost) -> Setting {
         idle: Duration::from_millis(500),
         ..Deadlines::default()
     };
-    let client = HostClient::with(&host.url, None, &Trust::System, deadlines).unwrap();
+    let client = HostClient::with(&host.url, None, &Trust::default(), deadlines).unwrap();
     start_with(client.into(), source(RowKind::Values), retry())
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 const MUCH: u64 = 64 << 20;
 
 fn client(host: &FakeHost) -> HostClient {
-    HostClient::with(&host.url, None, &Trust::System, Deadlines::default()).unwrap()
+    HostClient::with(&host.url, None, &Trust::default(), Deadlines::default()).unwrap()
 }
 
 /// Starts a host that answers the n-th request with `page(n)`.
@@ -198,7 +198,7 @@ async fn an_answer_that_trickles_ends_at_its_deadline() {
         answer: Duration::from_millis(500),
         ..Deadlines::default()
     };
-    let client = HostClient::with(&host.url, None, &Trust::System, deadlines).unwrap();
+    let client = HostClient::with(&host.url, None, &Trust::default(), deadlines).unwrap();
     let error = client.load().await.unwrap_err();
     assert!(matches!(error, ClientError::Interrupted { .. }), "{error}");
 }

@@ -260,7 +260,7 @@ async fn a_host_that_does_not_answer_joins_once_it_does() {
 async fn the_system_is_asked_for_names_and_a_name_stands_alone() {
     let a = Named::start("a").await;
     let connect = |urls: Vec<String>| async move {
-        Hosts::connect(&urls, None, &Trust::System, Deadlines::default()).await
+        Hosts::connect(&urls, None, &Trust::default(), Deadlines::default()).await
     };
     let local = format!("dns+http://localhost:{}", a.address().port());
     let setting = start_with(

@@ -1,5 +1,6 @@
 //! Validation of [`HostSettings`].
 
+use super::admins::checked_admins;
 use super::checked::{HostConfig, MetricsListen, StateLocation};
 use super::error::ConfigError;
 use super::limits::Limits;
@@ -57,6 +58,7 @@ impl HostSettings {
         let (limits, lowered_limits) = self.limits.check()?.lowered_to(memory_budget);
         let state = StateLocation::parse(&self.state)?;
         let local = local_folder(self.local, &state)?;
+        let admin_token_file = self.admin_token_file.unwrap_or_else(|| local.join("admin-token"));
         Ok(HostConfig {
             name: checked_name(self.name)?,
             listen,
@@ -67,14 +69,15 @@ impl HostSettings {
             admin_socket: self.admin_socket,
             admin_listen,
             metrics_listen,
-            admin_token_file: self.admin_token_file.unwrap_or_else(|| local.join("admin-token")),
-            admin_read_token_file: self.admin_read_token_file,
-            local,
+            admin_token_file: admin_token_file.clone(),
+            admin_client_ca: self.admin_client_ca,
             live: Live::new(LiveSettings {
                 data: DataRoots::new(&self.data)?,
                 stores: Stores::checked(self.store)?,
                 quota: checked_quota(self.quota)?,
+                admins: checked_admins(admin_token_file, self.admins, &local)?,
             }),
+            local,
             hides_store_settings: true,
             device,
             compiler: Compiler::InProcess,
@@ -168,6 +171,9 @@ impl LimitSettings {
                 1,
                 DecodeLimits::LARGEST_MAX_PIXELS,
             )?)),
+            removed_tenant: Duration::from_secs(
+                86_400 * in_range("limits.removed_tenant_days", self.removed_tenant_days, 0, 3660)?,
+            ),
             versions: in_range("limits.versions", self.versions, 1, 1000)?,
             names: in_range("limits.names", self.names, 1, 100_000)?,
             connections: in_range("limits.connections", self.connections, 4, 100_000)?,

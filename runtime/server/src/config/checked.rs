@@ -74,10 +74,10 @@ pub struct HostConfig {
     pub admin_socket: Option<PathBuf>,
     /// Socket address for remote admins, always with TLS. `None` disables remote administration.
     pub admin_listen: Option<SocketAddr>,
-    /// File with the token of remote admins. A missing file is created on start.
+    /// File with the token of the remote admin `admin`. A missing file is created on start.
     pub admin_token_file: PathBuf,
-    /// File with the token of read-only remote admins, or `None` to have none.
-    pub admin_read_token_file: Option<PathBuf>,
+    /// PEM file with the authorities of client certificates that `admin_listen` requires, or `None` to require none.
+    pub admin_client_ca: Option<PathBuf>,
     /// Maximum memory in bytes for the host and all lanes together.
     pub memory_budget: u64,
     /// Descriptions of limits that were lowered to fit the memory budget.

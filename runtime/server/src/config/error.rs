@@ -35,6 +35,16 @@ pub enum ConfigError {
         /// Violated requirement.
         rule: String,
     },
+    /// The settings of a remote admin are invalid.
+    #[error("host configuration: [admins.{name}]: invalid {key}: {rule}")]
+    Admin {
+        /// Name of the admin.
+        name: String,
+        /// Key in the section.
+        key: &'static str,
+        /// Violated requirement.
+        rule: &'static str,
+    },
     /// The data root is invalid.
     #[error("host configuration: invalid data root {root:?}: {detail}")]
     Root {

@@ -38,6 +38,8 @@ pub struct Limits {
     /// Maximum page size of a listing in objects. Object stores return 1,000 per request, and 10,000 objects
     /// need 1 MB of JSON.
     pub page: usize,
+    /// Time for which a removed tenant can be restored.
+    pub removed_tenant: Duration,
     /// Number of stored versions per guest or model. The default leaves room for jobs that still use older
     /// versions.
     pub versions: usize,
@@ -119,6 +121,7 @@ impl Default for Limits {
             object_bytes: 256 << 20,
             decode: DecodeLimits::default(),
             page: 10_000,
+            removed_tenant: Duration::from_secs(7 * 86_400),
             versions: 8,
             facts_bytes: 16 << 20,
             names: 1000,

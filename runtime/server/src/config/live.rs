@@ -1,5 +1,6 @@
 //! The settings that a running host replaces when it reloads its configuration.
 
+use super::admins::AdminConfig;
 use super::roots::DataRoots;
 use super::stores::Stores;
 use frostline_wire::Quota;
@@ -15,6 +16,8 @@ pub struct LiveSettings {
     pub stores: Stores,
     /// Quota values that replace the defaults for tenants without their own.
     pub quota: Quota,
+    /// Remote admins.
+    pub admins: Vec<AdminConfig>,
 }
 
 /// The current [`LiveSettings`]. Clones share them, so no part of the host can use an outdated copy.

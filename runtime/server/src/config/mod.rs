@@ -1,5 +1,6 @@
 //! Configuration of a host: [`HostSettings`] as written and [`HostConfig`] after validation.
 
+mod admins;
 mod check;
 mod checked;
 mod error;
@@ -12,6 +13,7 @@ mod settings;
 mod stores;
 mod units;
 
+pub use admins::{AdminConfig, AdminRole};
 pub(crate) use check::system_name;
 pub use checked::{HostConfig, MetricsListen, StateLocation};
 pub use error::ConfigError;
@@ -23,7 +25,8 @@ pub(crate) use memory::stranger_bytes;
 pub use roots::DataRoots;
 pub(crate) use roots::Root;
 pub use settings::{
-    EngineSettings, ExtractionSettings, GuestSettings, HostSettings, LimitSettings, StoreSettings, TlsFiles,
+    AdminSettings, EngineSettings, ExtractionSettings, GuestSettings, HostSettings, LimitSettings,
+    StoreSettings, TlsFiles,
 };
 pub use stores::Stores;
 pub(crate) use stores::open_store;

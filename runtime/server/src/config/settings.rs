@@ -1,5 +1,6 @@
 //! Settings in `host.toml`, before validation.
 
+use super::admins::AdminRole;
 use super::error::ConfigError;
 use super::limits::Limits;
 use super::units::{bytes, optional_bytes, quota, seconds};
@@ -32,12 +33,12 @@ pub struct HostSettings {
     /// Address and port for remote admins, always with TLS. Without this setting, remote administration is
     /// disabled.
     pub admin_listen: Option<String>,
-    /// File with the token of remote admins. A missing file is created with a new token. Default:
+    /// File with a token of remote admins for everything. A missing file is created with a new token. Default:
     /// `admin-token` in `local`.
     pub admin_token_file: Option<PathBuf>,
-    /// File with a read-only token for remote admins, who can view everything and change nothing. A missing
-    /// file is created with a new token. Without this setting, there is no read-only token.
-    pub admin_read_token_file: Option<PathBuf>,
+    /// PEM file with certificate authorities. If set, clients of `admin_listen` must have a certificate that one of
+    /// these has signed, in addition to a token. The file is read at the start.
+    pub admin_client_ca: Option<PathBuf>,
     /// Address and port of the metrics for the operator, which include the figures of each tenant and data
     /// root. No token is required, so use loopback or a private network. The port uses TLS if the host has a
     /// certificate; with `http://` before the address it always uses plain HTTP. Without this setting, only
@@ -84,6 +85,8 @@ pub struct HostSettings {
     /// to `s3://photos/...`. These settings replace all `AWS_*` variables. Without `keys`, the variables that
     /// contain credentials still apply.
     pub store: BTreeMap<String, StoreSettings>,
+    /// Remote admins with tokens of their own. The key is the name in the audit.
+    pub admins: BTreeMap<String, AdminSettings>,
 }
 
 /// Default of `drain`. Most extractions need only seconds, and the trainer requests missing samples from
@@ -101,7 +104,7 @@ impl Default for HostSettings {
             admin_socket: None,
             admin_listen: None,
             admin_token_file: None,
-            admin_read_token_file: None,
+            admin_client_ca: None,
             metrics_listen: None,
             token_file: None,
             data: Vec::new(),
@@ -118,6 +121,7 @@ impl Default for HostSettings {
             limits: LimitSettings::default(),
             quota: Quota::new(),
             store: BTreeMap::new(),
+            admins: BTreeMap::new(),
         }
     }
 }
@@ -130,6 +134,21 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// Private key of the certificate.
     pub key: PathBuf,
+}
+
+/// A changed section applies after a reload.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AdminSettings {
+    /// Permissions: `read` to view everything, `tenants` to also change tenants and what belongs to them, or `all`.
+    pub role: AdminRole,
+    /// File with the token. A missing file is created with a new token. Default: `admins/NAME` in `local`.
+    pub token_file: Option<PathBuf>,
+    /// UTC date, such as `2027-03-31`, from which the token is refused. Default: never.
+    pub expires: Option<String>,
+    /// Header in which an authenticating proxy names the user, such as `x-auth-request-email`. The token then belongs
+    /// to the proxy, and requests without the header are refused. Without this setting, such headers are ignored.
+    pub user_header: Option<String>,
 }
 
 /// `{tenant}` in `role` and `external_id` is replaced by the name of the tenant that makes the request.
@@ -310,6 +329,8 @@ pub struct LimitSettings {
     /// Maximum number of pixels of an image (width times height). The memory for decoding is part of the
     /// memory budget, so a small budget limits images as well.
     pub image_pixels: u64,
+    /// Days for which a removed tenant is kept and can be restored. With 0, it is deleted at once.
+    pub removed_tenant_days: u64,
     /// Number of stored versions per guest or model.
     pub versions: usize,
     /// Number of guest names per tenant. The same limit applies to model names.
@@ -333,6 +354,7 @@ impl Default for LimitSettings {
             partial_seconds: limits.partial_age.as_secs(),
             samples: limits.samples,
             image_pixels: limits.decode.max_pixels,
+            removed_tenant_days: limits.removed_tenant.as_secs() / 86_400,
             versions: limits.versions,
             names: limits.names,
             connections: limits.connections,

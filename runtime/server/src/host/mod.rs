@@ -15,7 +15,7 @@ pub use state_copies::{back_up_state, restore_state, verify_state};
 use crate::accounting::account;
 use crate::config::{HostConfig, HostSettings};
 use crate::fleet::{keep_fleet, settle_revocations};
-use crate::http::{self, Port};
+use crate::http::{self, Port, RemoteAdmins};
 use crate::scheduling::BaseMemory;
 use crate::service::Service;
 use crate::state::{compact, follow};
@@ -55,6 +55,8 @@ pub struct RunningHost {
     encrypted: bool,
     token_file: PathBuf,
     service: Arc<Service>,
+    /// Remote admins, if `admin_listen` is set.
+    admins: Option<RemoteAdmins>,
     /// Settings in use.
     written: Mutex<HostSettings>,
     stop: CancellationToken,
@@ -70,7 +72,13 @@ impl Host {
     pub async fn start(config: HostConfig) -> Result<RunningHost, StartError> {
         let certificate = config.tls.clone().map(Certificate::read).transpose()?;
         let certificate = certificate.map(Arc::new);
-        let tls = certificate.as_ref().map(Certificate::acceptor).transpose()?;
+        let acceptor = |client_ca: Option<&Path>| {
+            let acceptor = certificate
+                .as_ref()
+                .map(|certificate| certificate.acceptor(client_ca));
+            acceptor.transpose()
+        };
+        let (tls, admin_tls) = (acceptor(None)?, acceptor(config.admin_client_ca.as_deref())?);
         check_data(&config).await?;
         assembly::make_folders(&config)?;
         let token = Arc::new(TokenFile::read_or_create(config.token_file.clone())?);
@@ -88,14 +96,18 @@ impl Host {
             encrypted: tls.is_some(),
             token_file: service.config.token_file.clone(),
             written: service.config.written.clone().into(),
+            admins: listeners.admin.as_ref().map(|(admins, _)| admins.clone()),
             service,
             stop: CancellationToken::new(),
             connections: TaskTracker::new(),
         };
-        let admin = listeners.admin.iter().flat_map(|(tokens, _)| tokens.files());
-        let tokens = admin.chain([token]).collect();
-        host.serve(listeners, tls);
-        let refreshed = Refreshed { certificate, tokens };
+        let admins = host.admins.clone();
+        host.serve(listeners, tls, admin_tls);
+        let refreshed = Refreshed {
+            certificate,
+            token,
+            admins,
+        };
         host.start_upkeep(refreshed, base);
         let RunningHost {
             address, encrypted, ..
@@ -148,7 +160,7 @@ async fn check_data(config: &HostConfig) -> Result<(), StartError> {
 
 impl RunningHost {
     /// Starts serving requests on all sockets.
-    fn serve(&self, listeners: Listeners, tls: Option<TlsAcceptor>) {
+    fn serve(&self, listeners: Listeners, tls: Option<TlsAcceptor>, admin_tls: Option<TlsAcceptor>) {
         let service = || Arc::clone(&self.service);
         let limits = &self.service.config.limits;
         let open = |bound: Bound, router, tls, connections| {
@@ -167,9 +179,9 @@ impl RunningHost {
             tls.clone(),
             limits.connections,
         );
-        if let Some((tokens, bound)) = listeners.admin {
-            let routes = http::remote_admin_routes(service(), tokens);
-            open(bound, routes, tls.clone(), http::MAX_ADMIN_CONNECTIONS);
+        if let Some((admins, bound)) = listeners.admin {
+            let routes = http::remote_admin_routes(service(), admins);
+            open(bound, routes, admin_tls, http::MAX_ADMIN_CONNECTIONS);
         }
         if let Some(bound) = listeners.metrics {
             let plain = self

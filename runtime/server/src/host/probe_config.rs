@@ -10,6 +10,7 @@ use crate::tls::Certificate;
 use crate::token::{TokenHash, exposed_to_others};
 use frostline_tensor::SampleRef;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -34,7 +35,9 @@ pub struct ProbeResult {
 /// # Errors
 /// Returns the [`StartError`] with which a host would refuse to start.
 pub async fn check_start(config: &HostConfig) -> Result<(), StartError> {
-    config.tls.clone().map(Certificate::read).transpose()?;
+    if let Some(files) = config.tls.clone() {
+        Arc::new(Certificate::read(files)?).acceptor(config.admin_client_ca.as_deref())?;
+    }
     check_data(config).await?;
     if let StateLocation::Directory(path) = &config.state {
         check_writable(path)?;
@@ -42,7 +45,7 @@ pub async fn check_start(config: &HostConfig) -> Result<(), StartError> {
     check_writable(&config.local)?;
     for file in token_files(config) {
         if file.exists() {
-            TokenHash::read_or_create(file)?;
+            TokenHash::read_or_create(&file)?;
         }
     }
     Ok(())
@@ -60,10 +63,11 @@ fn check_writable(directory: &Path) -> Result<(), StartError> {
 }
 
 /// Returns the token files that this configuration uses.
-fn token_files(config: &HostConfig) -> impl Iterator<Item = &PathBuf> {
-    let admin = config.admin_listen.map(|_| &config.admin_token_file);
-    let read = config.admin_listen.and(config.admin_read_token_file.as_ref());
-    [Some(&config.token_file), admin, read].into_iter().flatten()
+fn token_files(config: &HostConfig) -> impl Iterator<Item = PathBuf> {
+    let live = config.live.get();
+    let admins = live.admins.iter().filter(|_| config.admin_listen.is_some());
+    let admins: Vec<PathBuf> = admins.map(|admin| admin.token_file.clone()).collect();
+    std::iter::once(config.token_file.clone()).chain(admins)
 }
 
 /// Checks the state, local directory, data roots, certificate and token files of this configuration. Missing files
@@ -93,7 +97,7 @@ pub async fn probe_config(config: &HostConfig) -> Vec<ProbeResult> {
     }
     all.extend(token_files(config).map(|file| ProbeResult {
         what: "token",
-        outcome: token(file),
+        outcome: token(&file),
     }));
     all
 }

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 const DATA_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl RunningHost {
-    /// Replaces the data roots, stores and quotas by those in `read`, for requests that arrive afterwards. Other
+    /// Replaces the data roots, stores, quotas and remote admins by those in `read`, for requests that arrive afterwards. Other
     /// changed settings are named in the log, because they take effect at the next start. If the settings could
     /// not be read or are invalid, nothing changes. Logs the outcome.
     pub async fn reload<E: Display>(&self, read: Result<HostSettings, E>) {
@@ -56,9 +56,13 @@ impl RunningHost {
                 changes.at_start.push("store of the state".to_owned());
             }
         }
+        if let Some(admins) = &self.admins {
+            admins.replace(&config.live.get().admins)?;
+        }
         written.data = settings.data;
         written.quota = settings.quota;
         written.store = settings.store;
+        written.admins = settings.admins;
         self.service.config.live.replace(&config.live);
         Ok(changes)
     }
@@ -84,7 +88,7 @@ impl Changes {
                 continue;
             }
             match name.split('.').next() {
-                Some("data" | "quota" | "store") => changes.live.push(name.clone()),
+                Some("data" | "quota" | "store" | "admins") => changes.live.push(name.clone()),
                 _ => changes.at_start.push(name.clone()),
             }
         }

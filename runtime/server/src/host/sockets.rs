@@ -2,11 +2,9 @@
 
 use super::error::StartError;
 use crate::config::HostConfig;
-use crate::http::AdminTokens;
-use crate::token::TokenFile;
+use crate::http::RemoteAdmins;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 use tokio::net::{TcpListener, UnixListener};
 
 /// A listening socket and the bound address.
@@ -15,7 +13,7 @@ pub(super) type Bound = (TcpListener, SocketAddr);
 /// Listening sockets of a host. Connections are not accepted yet, and dropping this closes all sockets.
 pub(super) struct Listeners {
     pub(super) tenants: Bound,
-    pub(super) admin: Option<(AdminTokens, Bound)>,
+    pub(super) admin: Option<(RemoteAdmins, Bound)>,
     pub(super) admin_socket: Option<UnixListener>,
     pub(super) metrics: Option<Bound>,
 }
@@ -25,12 +23,8 @@ impl Listeners {
     pub(super) async fn open(config: &HostConfig) -> Result<Self, StartError> {
         let admin = match config.admin_listen {
             Some(listen) => {
-                let read = |path: &PathBuf| TokenFile::read_or_create(path.clone()).map(Arc::new);
-                let tokens = AdminTokens {
-                    full: read(&config.admin_token_file)?,
-                    read_only: config.admin_read_token_file.as_ref().map(read).transpose()?,
-                };
-                Some((tokens, bind(listen).await?))
+                let admins = RemoteAdmins::open(&config.live.get().admins)?;
+                Some((admins, bind(listen).await?))
             }
             None => None,
         };

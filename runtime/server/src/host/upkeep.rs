@@ -2,11 +2,12 @@
 
 use crate::config::{DataRoots, StateLocation};
 use crate::guest_logs::{GuestLogs, since_1970};
+use crate::http::RemoteAdmins;
 use crate::roots::OpenRoot;
 use crate::service::Service;
 use crate::state::Partials;
 use crate::tls::Certificate;
-use crate::token::TokenFile;
+use crate::token::{TokenError, TokenFile};
 use futures::future::join_all;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,7 +40,8 @@ const PRUNE: Duration = Duration::from_secs(60);
 /// Files to reload after a change.
 pub(super) struct Refreshed {
     pub(super) certificate: Option<Arc<Certificate>>,
-    pub(super) tokens: Vec<Arc<TokenFile>>,
+    pub(super) token: Arc<TokenFile>,
+    pub(super) admins: Option<RemoteAdmins>,
 }
 
 impl Refreshed {
@@ -52,17 +54,19 @@ impl Refreshed {
             }
             _ => {}
         }
-        for token in &self.tokens {
-            match token.refresh() {
-                Ok(true) => {
-                    tracing::info!(file = %token.path().display(), "reloaded the token")
-                }
-                Ok(false) => {}
-                Err(error) => {
-                    tracing::warn!(%error, "cannot reload the token, so the current one stays in use")
-                }
-            }
+        told(&self.token, self.token.refresh());
+        if let Some(admins) = &self.admins {
+            admins.refresh(told);
         }
+    }
+}
+
+/// Logs the outcome of reloading a token.
+fn told(token: &TokenFile, reloaded: Result<bool, TokenError>) {
+    match reloaded {
+        Ok(true) => tracing::info!(file = %token.path().display(), "reloaded the token"),
+        Ok(false) => {}
+        Err(error) => tracing::warn!(%error, "cannot reload the token, so the current one stays in use"),
     }
 }
 
@@ -87,6 +91,7 @@ fn granted_roots(service: &Service) -> BTreeSet<OpenRoot> {
     for (name, record) in service.tenants.all() {
         if let Ok(data) = DataRoots::new(&record.data)
             && !record.disabled
+            && record.kept_until.is_none()
         {
             let health = &service.operations.roots;
             granted.extend(data.iter().map(|root| health.root_for(root, &name)));
@@ -159,10 +164,60 @@ pub(super) async fn sweep(partials: Partials, lines: Arc<GuestLogs>, stop: Cance
 pub(super) async fn prune(service: Arc<Service>, stop: CancellationToken) {
     let mut pruned = None;
     while tokio::time::timeout(PRUNE, stop.cancelled()).await.is_err() {
+        service.erase_expired_tenants().await;
         let change = service.library.journal.last_change().await;
         if pruned != Some(change) {
             service.prune().await;
             pruned = Some(change);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Host;
+    use crate::config::HostConfig;
+    use crate::state::{CheckedUpload, StateError};
+    use crate::tenants::{IssuedToken, TenantRecord};
+
+    const DAY: i64 = 86_400;
+
+    #[tokio::test]
+    async fn a_removed_tenant_is_erased_after_the_period() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("state");
+        let text = format!("listen = '127.0.0.1:0'\nstate = '{}'", state.display());
+        let host = Host::start(HostConfig::from_toml(&text).unwrap()).await.unwrap();
+        let service = &host.service;
+        let now = service.clock.now();
+        let issued = IssuedToken::issue("acme", now, None).unwrap();
+        let mut record = TenantRecord::new(Vec::new(), issued.stored);
+        let set = async |record: &TenantRecord| {
+            let set = |_: Option<&TenantRecord>| Ok::<_, StateError>(Some(record.clone()));
+            service.tenants.records.update("acme", set).await.unwrap();
+        };
+        set(&record).await;
+        let guest = CheckedUpload {
+            sha256: "aa".to_owned(),
+            bytes: "guest".into(),
+            facts: (),
+        };
+        let guests = || service.library.guests.owned_by("acme");
+        guests().put("prefix", guest, |_| Ok(())).await.unwrap();
+        let is_kept = async |days: i64| {
+            service.config.clock.shift(days * DAY);
+            service.erase_expired_tenants().await;
+            let kept = service.tenants.records.get("acme").is_some();
+            assert_eq!(kept, guests().list().len() == 1);
+            kept
+        };
+        assert!(is_kept(1000).await, "it was not removed");
+        record.kept_until = Some(now + 7 * 86_400);
+        set(&record).await;
+        assert!(service.tenants.admit(&issued.text, now).is_err());
+        for (days, kept) in [(0, true), (7, true), (8, false)] {
+            assert_eq!(is_kept(days).await, kept, "after {days} days");
         }
     }
 }

@@ -31,7 +31,7 @@ mod traffic;
 mod upload_room;
 mod uploads;
 
-pub(crate) use admin::AdminTokens;
+pub(crate) use admin::RemoteAdmins;
 pub(crate) use connections::{MAX_ADMIN_CONNECTIONS, Port, serve, serve_admin};
 pub use openapi::openapi;
 pub use request_head::RequestHead;
@@ -73,9 +73,9 @@ pub(crate) fn admin_routes(service: Arc<Service>) -> Router {
 }
 
 /// Creates the routes for remote admins, which require an admin token.
-pub(crate) fn remote_admin_routes(service: Arc<Service>, tokens: AdminTokens) -> Router {
+pub(crate) fn remote_admin_routes(service: Arc<Service>, admins: RemoteAdmins) -> Router {
     let all = with_fallbacks(routes::router(Access::Admin));
-    let all = admin::behind_token(all, Arc::clone(&service), tokens);
+    let all = admin::behind_token(all, Arc::clone(&service), admins);
     let strangers = service.scheduling.strangers();
     finish(all, &service, strangers).with_state(service)
 }

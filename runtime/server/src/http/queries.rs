@@ -61,6 +61,14 @@ pub(super) struct TenantQuery {
     pub(super) tenant: Option<String>,
 }
 
+/// Query of the removal of a tenant. With `erase`, it is deleted at once and cannot be restored.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RemovalQuery {
+    #[serde(default)]
+    pub(super) erase: bool,
+}
+
 /// Query of the usage, by days.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -2,7 +2,7 @@
 
 use super::answer::answered_by;
 use super::queries::{
-    Amount, AuditQuery, ListingQuery, LogQuery, PageQuery, TenantQuery, UsageQuery, Version,
+    Amount, AuditQuery, ListingQuery, LogQuery, PageQuery, RemovalQuery, TenantQuery, UsageQuery, Version,
 };
 use super::route_content::{Content, JsonType, SchemaOf};
 use super::{admin, extractions, operations, probe, profiles, tenant_routes, uploads};
@@ -12,7 +12,7 @@ use axum::routing::{MethodFilter, MethodRouter};
 use frostline_wire::{
     Activity, AuditEntry, DayUsage, Description, DescriptionRequest, ExtractionRequest, GivenToken,
     GuestChange, GuestInfo, GuestLog, HostInfo, JobDetail, JobInfo, Load, ModelInfo, NewTenant, NewToken,
-    ObjectPage, Profile, ProfileRequest, QuotaChange, QuotaInfo, Revoked, TenantChange, TenantInfo,
+    ObjectPage, Profile, ProfileRequest, QuotaChange, QuotaInfo, Removal, Revoked, TenantChange, TenantInfo,
     UploadInfo,
 };
 use http::Method;
@@ -136,7 +136,7 @@ routes! {
     Admin    POST   "/v1/tenants"                       Json(NewTenant)          => admin::tenants::add, Json(GivenToken);
     Admin    GET    "/v1/tenants/{name}"                Empty                    => admin::tenants::show, Json(TenantInfo);
     Admin    PATCH  "/v1/tenants/{name}"                Json(TenantChange)       => admin::tenants::change, Json(TenantInfo);
-    Admin    DELETE "/v1/tenants/{name}"                Empty                    => admin::tenants::remove, Empty;
+    Admin    DELETE "/v1/tenants/{name}" [RemovalQuery] Empty                    => admin::tenants::remove, Json(Removal);
     Admin    POST   "/v1/tenants/{name}/tokens"         Json(NewToken)           => admin::tenants::rotate, Json(GivenToken);
     Admin    DELETE "/v1/tenants/{name}/tokens/{id}"    Empty                    => admin::tenants::revoke, Json(Revoked);
     Admin    GET    "/v1/tenants/{name}/quota"          Empty                    => admin::quota::show, Json(Vec<QuotaInfo>);

@@ -107,9 +107,12 @@ impl IntoResponse for Refusal {
 
 fn status(refusal: &Refusal) -> StatusCode {
     match refusal {
-        Refusal::Unauthorized | Refusal::NotAdmin | Refusal::Expired { .. } => StatusCode::UNAUTHORIZED,
+        Refusal::Unauthorized
+        | Refusal::NotAdmin
+        | Refusal::Expired { .. }
+        | Refusal::AdminExpired { .. } => StatusCode::UNAUTHORIZED,
         Refusal::Disabled
-        | Refusal::ReadOnly
+        | Refusal::Role { .. }
         | Refusal::GuestDisabled { .. }
         | Refusal::Budget { .. }
         | Refusal::Cancelled { .. } => StatusCode::FORBIDDEN,

@@ -283,6 +283,7 @@ impl Contents {
                 (None, Some(present)) => {
                     let now = present.tenant(&document.name);
                     let now = now.map(Document::entry).transpose()?;
+                    let now = now.filter(|now| !now.rest.contains_key("kept_until"));
                     entry.disabled |= now.as_ref().is_some_and(|now| now.disabled);
                     entry.tokens = now.map_or_else(Vec::new, |now| now.tokens);
                 }

@@ -19,6 +19,9 @@ pub(crate) struct TenantRecord {
     /// Data roots the tenant can read, including everything below them.
     pub(crate) data: Vec<String>,
     pub(crate) tokens: Vec<StoredToken>,
+    /// Set if the tenant was removed: the time until which it can be restored, in seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) kept_until: Option<u64>,
     /// Limits set by an admin, which override the host's defaults.
     #[serde(default)]
     pub(crate) quota: StoredQuota,
@@ -95,6 +98,7 @@ impl TenantRecord {
             disabled: false,
             data: Vec::new(),
             tokens: Vec::new(),
+            kept_until: None,
             quota: StoredQuota::default(),
             unknown: Unknown::new(),
         }
@@ -109,7 +113,7 @@ impl TenantRecord {
     /// Returns when the last token expires, in seconds since 1970. Returns `None` if a token does not expire, or
     /// if the tenant cannot use any token.
     pub(crate) fn expires_at(&self) -> Option<u64> {
-        if self.disabled {
+        if self.disabled || self.kept_until.is_some() {
             return None;
         }
         let all: Option<Vec<u64>> = self.tokens.iter().map(|token| token.expires_at).collect();
@@ -137,6 +141,7 @@ impl TenantRecord {
     fn check_token(&self, token: Option<&StoredToken>, now: u64) -> Result<(), Denied> {
         let token = token.ok_or(Denied::Unknown)?;
         match token.expires_at {
+            _ if self.kept_until.is_some() => Err(Denied::Unknown),
             Some(at) if token.has_expired(now) => Err(Denied::Expired(at)),
             _ if self.disabled => Err(Denied::Disabled),
             _ => Ok(()),
@@ -210,6 +215,9 @@ mod tests {
         assert_eq!(record.check_valid(&id, 5), Err(Denied::Expired(5)));
         record.disabled = true;
         assert_eq!(record.check_valid(&id, 4), Err(Denied::Disabled));
+        record.kept_until = Some(10);
+        assert_eq!(record.check_valid(&id, 4), Err(Denied::Unknown), "it was removed");
+        record.kept_until = None;
         assert!(record.revoke(&id));
         assert_eq!(record.check_valid(&id, 4), Err(Denied::Unknown));
     }

@@ -64,8 +64,11 @@ mod needs_guests {
         );
 
         // A new tenant with the name of a removed one does not see the old log.
-        let gone = test.ask_admin(Method::DELETE, "/v1/tenants/acme", &()).await.0;
-        assert_eq!(gone, StatusCode::NO_CONTENT);
+        let gone = test
+            .ask_admin(Method::DELETE, "/v1/tenants/acme?erase=true", &())
+            .await
+            .0;
+        assert_eq!(gone, StatusCode::OK);
         let acme = test.tenant("acme", &[]).await;
         let (status, _) = acme.refused(Method::GET, path, "").await;
         assert_eq!(status, StatusCode::NOT_FOUND);

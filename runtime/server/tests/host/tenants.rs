@@ -145,7 +145,8 @@ async fn a_removed_tenant_leaves_no_compiled_guest() {
         names.filter(|name| name.ends_with(".cwasm")).count()
     };
     assert_eq!(compiled(), 2);
-    test.admin(Method::DELETE, "/v1/tenants/acme", &Value::Null).await;
+    test.admin(Method::DELETE, "/v1/tenants/acme?erase=true", &Value::Null)
+        .await;
     assert_eq!(compiled(), 1, "other tenants are not affected");
 }
 

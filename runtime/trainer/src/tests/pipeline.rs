@@ -63,7 +63,7 @@ fn start(
         idle: Duration::from_millis(500),
         ..Deadlines::default()
     };
-    let client = HostClient::with(&host.url, None, &Trust::System, deadlines).unwrap();
+    let client = HostClient::with(&host.url, None, &Trust::default(), deadlines).unwrap();
     start_with(client.into(), plan, source, policy)
 }
 

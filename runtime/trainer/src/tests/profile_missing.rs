@@ -34,7 +34,7 @@ fn hosts(of: &[&FakeHost]) -> Hosts {
 }
 
 fn hosts_within(of: &[&FakeHost], deadlines: Deadlines) -> Hosts {
-    let client = |host: &&FakeHost| HostClient::with(&host.url, None, &Trust::System, deadlines).unwrap();
+    let client = |host: &&FakeHost| HostClient::with(&host.url, None, &Trust::default(), deadlines).unwrap();
     Hosts::new(of.iter().map(client).collect()).unwrap()
 }
 

@@ -343,7 +343,7 @@ fn the_pages_for_operators_run() {
     let [tokens, quota, uploads] = <[Step; 3]>::try_from(replaced("runtime/server/docs/tenants.md"))
         .ok()
         .unwrap();
-    let remove = command("frostline admin tenant remove acme --yes".to_owned());
+    let remove = command("frostline admin tenant remove acme --erase --yes".to_owned());
     let add = command(format!(
         "frostline admin tenant add acme --data {photos} --json | sed 's/.*\"token\":\"\\(frost_[a-z0-9_]*\\)\".*/\\1/' > acme-token
         frostline guest push prefix {} --host {} --token-file acme-token",

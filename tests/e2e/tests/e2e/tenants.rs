@@ -96,10 +96,53 @@ fn tokens_are_rotated_revoked_and_disabled() {
         Some(1),
         "not confirmed"
     );
-    place.answer(&["tenant", "remove", "acme", "--yes"]);
+    place.answer(&["tenant", "remove", "acme", "--yes", "--erase"]);
     let listed = place.answers(&["tenant", "list"]);
     assert_eq!(listed.len(), 1);
     assert_eq!(listed[0]["name"], "default");
+}
+
+#[test]
+fn a_removed_tenant_can_be_restored_until_it_is_erased() {
+    let place = AdminHost::new();
+    let token = place.scratch.path("first-token");
+    fs::rename(place.add("acme"), &token).unwrap();
+    let url = place.host.url();
+    let flags = ["--host", &url, "--split", "features", "--token-file"];
+    let flags = [&flags[..], &[token.to_str().unwrap()]].concat();
+    assert!(!events(&place.scratch.train(&flags)).is_empty());
+    let guests = place.guests(&token).stdout;
+    let removed = place.answer(&["tenant", "remove", "acme", "--yes"]);
+    assert!(removed["kept_until"].is_u64(), "{removed}");
+    assert!(place.guests(&token).stderr.contains("token"));
+    for refused in [
+        &["tenant", "add", "acme"][..],
+        &["tenant", "enable", "acme"],
+        &["tenant", "rotate", "acme"],
+        &["quota", "set", "acme", "running=1"],
+        &["tenant", "remove", "acme", "--yes"],
+    ] {
+        let run = place.admin(refused);
+        assert!(
+            run.stderr.contains("tenant restore acme"),
+            "{refused:?}: {}",
+            run.stderr
+        );
+    }
+    let restored = place.answer(&["tenant", "restore", "acme"]);
+    assert!(restored["kept_until"].is_null(), "{restored}");
+    assert_eq!(place.guests(&token).stdout, guests);
+    place.answer(&["tenant", "remove", "acme", "--yes"]);
+    place.answer(&["tenant", "remove", "acme", "--yes", "--erase"]);
+    assert!(
+        place
+            .admin(&["tenant", "restore", "acme"])
+            .stderr
+            .contains("unknown tenant")
+    );
+    let new = place.add("acme");
+    assert_eq!(place.guests(&new).stdout, "", "a new tenant finds nothing");
+    assert!(place.guests(&token).stderr.contains("token"));
 }
 
 #[test]

@@ -36,7 +36,10 @@ pub(super) fn table(defaults: &str) -> Result<String> {
         let about = doc(&field.attrs);
         if let Some(table) = structs.get(&kind) {
             let (title, about) = match is_map(&field.ty) {
-                true => (format!("{name}.BUCKET"), format!("{about} {}", doc(&table.attrs))),
+                true => {
+                    let key = if name == "store" { "BUCKET" } else { "NAME" };
+                    (format!("{name}.{key}"), format!("{about} {}", doc(&table.attrs)))
+                }
                 false => (name.clone(), about),
             };
             sections.push_str(&format!("\n## `[{title}]`\n\n{about}\n\n{HEADER}"));

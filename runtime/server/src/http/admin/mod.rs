@@ -11,5 +11,5 @@ pub(super) mod uploads;
 pub(super) mod usage;
 
 pub(super) use identity::Admin;
-pub(crate) use remote::AdminTokens;
+pub(crate) use remote::RemoteAdmins;
 pub(super) use remote::behind_token;

@@ -3,14 +3,17 @@
 use super::identity::Admin;
 use crate::config::DataRoots;
 use crate::http::answer::{Answer, OBJECT, PAGE, answer_memory};
+use crate::http::queries::RemovalQuery;
 use crate::http::receive::json;
-use crate::http::references::checked_name;
+use crate::http::references::{checked_name, query};
 use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::tenants::{CONFIGURED, IssuedToken, MAX_TOKENS, Revocation, TenantRecord};
 use axum::extract::{Path, Request, State};
-use frostline_wire::{GivenToken, NewTenant, NewToken, Revoked, TenantChange, TenantInfo, TokenInfo};
-use http::StatusCode;
+use frostline_wire::{
+    GivenToken, NewTenant, NewToken, Removal, Revoked, TenantChange, TenantInfo, TokenInfo,
+};
+use http::{StatusCode, Uri};
 use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,6 +62,7 @@ pub(in crate::http) async fn add(
     let seconds = new.token_seconds.unwrap_or(TOKEN_SECONDS);
     let issued = issue_token(&service, &new.name, Some(seconds))?;
     let record = service.tenants.records.update(&new.name, |now| match now {
+        Some(record) if record.kept_until.is_some() => Err(was_removed(&new.name)),
         Some(_) => Err(Refusal::request(format!("tenant {:?} already exists", new.name))),
         None => Ok(Some(TenantRecord::new(data.clone(), issued.stored.clone()))),
     });
@@ -70,7 +74,7 @@ pub(in crate::http) async fn add(
     Ok(Answer::json(&token, memory)?.with_status(StatusCode::CREATED))
 }
 
-/// Changes a tenant: sets the data roots, disables the tenant or enables it.
+/// Changes a tenant: sets the data roots, disables the tenant, enables it, or restores it after a removal.
 pub(in crate::http) async fn change(
     State(service): State<Arc<Service>>,
     admin: Admin,
@@ -85,7 +89,24 @@ pub(in crate::http) async fn change(
         Some(roots) => Some(checked_roots(&service, &name, roots, change.unchecked).await?),
         None => None,
     };
-    let record = change_record(&service, &name, |record| {
+    if change.removed == Some(true) {
+        return Err(Refusal::request(
+            "removed can only be false, to restore a tenant; send a DELETE request to remove one",
+        ));
+    }
+    let restores = change.removed.is_some();
+    let now = service.clock.latest();
+    let record = update_record(&service, &name, |record| {
+        match record.kept_until {
+            None => {}
+            Some(until) if restores && now < until => record.kept_until = None,
+            Some(_) if restores => {
+                return Err(Refusal::request(format!(
+                    "the tenant {name:?} is being deleted and cannot be restored"
+                )));
+            }
+            Some(_) => return Err(was_removed(&name)),
+        }
         record.data = data.clone().unwrap_or_else(|| std::mem::take(&mut record.data));
         record.disabled = change.disabled.unwrap_or(record.disabled);
         Ok(())
@@ -96,7 +117,12 @@ pub(in crate::http) async fn change(
         .record(&name)
         .ok_or_else(|| unknown_tenant(&name))?;
     let detail = format!("disabled: {}, data: {}", record.disabled, record.data.join(" "));
-    admin.audit(&service, "tenant changed", &name, detail).await;
+    let what = if restores {
+        "tenant restored"
+    } else {
+        "tenant changed"
+    };
+    admin.audit(&service, what, &name, detail).await;
     Answer::json(&info(&name, &record), memory)
 }
 
@@ -201,49 +227,66 @@ async fn revoke_at_once(service: &Service, revocation: &Revocation) -> Result<Op
     }
 }
 
-/// Removes a tenant and deletes all guests, models and tokens.
-///
-/// Uploads are deleted first, so that a new tenant with the same name can never find them.
+/// Removes a tenant. All tokens are refused at once. The tenant can be restored for a week, unless the host is
+/// configured otherwise, and is then deleted with all guests, models and tokens.
 pub(in crate::http) async fn remove(
     State(service): State<Arc<Service>>,
     admin: Admin,
     Path(name): Path<String>,
+    uri: Uri,
 ) -> Result<Answer, Refusal> {
+    let RemovalQuery { erase } = query(&uri)?;
+    let memory = answer_memory(&service, "", OBJECT).await?;
     if name == CONFIGURED {
         return Err(Refusal::request(format!(
             "{CONFIGURED} is the tenant of the host's configuration and cannot be removed; disable it (frostline admin tenant disable \
              {CONFIGURED})"
         )));
     }
-    change_record(&service, &name, |record| {
-        record.disabled = true;
-        Ok(())
+    let period = service.config.limits.removed_tenant.as_secs();
+    let erase = erase || period == 0;
+    let kept_until = match erase {
+        // No clock is before this time, so the tenant cannot be restored while it is deleted.
+        true => 0,
+        false => service.clock.latest().saturating_add(period),
+    };
+    update_record(&service, &name, |record| match record.kept_until {
+        Some(_) if !erase => Err(was_removed(&name)),
+        _ => {
+            record.kept_until = Some(kept_until);
+            Ok(())
+        }
     })
     .await?;
-    let (guests, models) = (
-        service.library.guests.owned_by(&name),
-        service.library.models.owned_by(&name),
-    );
-    for (guest, _) in guests.list() {
-        guests.delete(&guest).await?;
-    }
-    for (model, _) in models.list() {
-        models.delete(&model).await?;
-    }
     let removed = name.clone();
     let others = move |tenant: &str| tenant != removed;
     service.library.partials.retain_tenants(others).await;
-    service.operations.lines.forget(&name);
-    let gone = |_: Option<&TenantRecord>| Ok::<_, Refusal>(None);
-    service.tenants.records.update(&name, gone).await?;
-    service.prune().await;
-    admin.audit(&service, "tenant removed", &name, "").await;
-    Ok(Answer::empty(StatusCode::NO_CONTENT))
+    if erase {
+        service.erase_tenant(&name).await?;
+        service.prune().await;
+    }
+    let what = if erase { "tenant erased" } else { "tenant removed" };
+    admin.audit(&service, what, &name, "").await;
+    let kept_until = Some(kept_until).filter(|_| !erase);
+    Answer::json(&Removal { kept_until }, memory)
 }
 
-/// Applies `change` to the current record of an existing tenant. May call it again if another host changes
-/// the record at the same time.
+/// Applies `change` to the current record of an existing tenant that was not removed. May call it again if another
+/// host changes the record at the same time.
 pub(super) async fn change_record(
+    service: &Service,
+    name: &str,
+    mut change: impl FnMut(&mut TenantRecord) -> Result<(), Refusal>,
+) -> Result<Arc<TenantRecord>, Refusal> {
+    let change = |record: &mut TenantRecord| match record.kept_until {
+        Some(_) => Err(was_removed(name)),
+        None => change(record),
+    };
+    update_record(service, name, change).await
+}
+
+/// Like [`change_record`], for removed tenants as well.
+async fn update_record(
     service: &Service,
     name: &str,
     mut change: impl FnMut(&mut TenantRecord) -> Result<(), Refusal>,
@@ -333,7 +376,16 @@ fn info(name: &str, record: &TenantRecord) -> TenantInfo {
         disabled: record.disabled,
         data: record.data.clone(),
         tokens: record.tokens.iter().map(token).collect(),
+        kept_until: record.kept_until,
     }
+}
+
+/// Creates the refusal to use a tenant that was removed and is still kept.
+fn was_removed(name: &str) -> Refusal {
+    Refusal::request(format!(
+        "the tenant {name:?} was removed; restore it (frostline admin tenant restore {name}), or delete what is kept of it (frostline \
+         admin tenant remove {name} --erase)"
+    ))
 }
 
 pub(super) fn unknown_tenant(name: &str) -> Refusal {
