@@ -59,16 +59,7 @@ pub(super) async fn run(client: &AdminClient, command: Tenant, json: bool) -> Re
         }
         Tenant::Disable { name } => disable(client, &name, true, json).await,
         Tenant::Enable { name } => disable(client, &name, false, json).await,
-        Tenant::Remove { name, erase, yes } => {
-            let verb = if erase { "Delete" } else { "Remove" };
-            confirm(
-                yes,
-                &format!("{verb} the tenant {name} with its guests, models and tokens?"),
-            )?;
-            let erase = if erase { "true" } else { "false" };
-            let removal = client.delete_for(&path(&name), &[("erase", erase)]).await?;
-            show_removal(&name, &removal, json)
-        }
+        Tenant::Remove { name, erase, yes } => remove(client, &name, erase, yes, json).await,
         Tenant::Restore { name } => {
             let change = TenantChange {
                 removed: Some(false),
@@ -93,6 +84,17 @@ async fn disable(client: &AdminClient, name: &str, disabled: bool, json: bool) -
         ..TenantChange::default()
     };
     show(&client.patch(&path(name), &change).await?, json)
+}
+
+async fn remove(client: &AdminClient, name: &str, erase: bool, yes: bool, json: bool) -> Result<()> {
+    let verb = if erase { "Delete" } else { "Remove" };
+    confirm(
+        yes,
+        &format!("{verb} the tenant {name} with its guests, models and tokens?"),
+    )?;
+    let erase = if erase { "true" } else { "false" };
+    let removal = client.delete_for(&path(name), &[("erase", erase)]).await?;
+    show_removal(name, &removal, json)
 }
 
 fn path(name: &str) -> String {

@@ -54,15 +54,15 @@ impl Refreshed {
             }
             _ => {}
         }
-        told(&self.token, self.token.refresh());
+        log_reload(&self.token, self.token.refresh());
         if let Some(admins) = &self.admins {
-            admins.refresh(told);
+            admins.refresh(log_reload);
         }
     }
 }
 
 /// Logs the outcome of reloading a token.
-fn told(token: &TokenFile, reloaded: Result<bool, TokenError>) {
+fn log_reload(token: &TokenFile, reloaded: Result<bool, TokenError>) {
     match reloaded {
         Ok(true) => tracing::info!(file = %token.path().display(), "reloaded the token"),
         Ok(false) => {}
@@ -175,7 +175,6 @@ pub(super) async fn prune(service: Arc<Service>, stop: CancellationToken) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::Host;
     use crate::config::HostConfig;
     use crate::state::{CheckedUpload, StateError};

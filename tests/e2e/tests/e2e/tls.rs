@@ -93,7 +93,7 @@ impl AdminHost {
 
     /// Runs `frostline admin` with the token of `name`.
     fn admin(&self, name: &str, arguments: &[&str]) -> Finished {
-        self.admin_at(&self.host.admin_url().unwrap(), &self.token(name), arguments)
+        self.admin_at(self.host.admin_url().unwrap(), &self.token(name), arguments)
     }
 
     fn admin_at(&self, url: &str, token: &Path, arguments: &[&str]) -> Finished {

@@ -383,8 +383,8 @@ fn info(name: &str, record: &TenantRecord) -> TenantInfo {
 /// Creates the refusal to use a tenant that was removed and is still kept.
 fn was_removed(name: &str) -> Refusal {
     Refusal::request(format!(
-        "the tenant {name:?} was removed; restore it (frostline admin tenant restore {name}), or delete what is kept of it (frostline \
-         admin tenant remove {name} --erase)"
+        "the tenant {name:?} was removed; restore it (frostline admin tenant restore {name}), or remove it again with the option to \
+         erase it"
     ))
 }
 
