@@ -9,7 +9,7 @@ use crate::codes::{
     is_elsewhere, is_refusal, is_virtual_host_only, may_pass, status, storage_class,
 };
 use crate::kind::{Credentials, Kind};
-use crate::local::{leads_out, loops};
+use crate::local::{is_without_root, leads_out, loops};
 use crate::root::{LISTING, OWN_BUCKET, Root};
 use crate::{Fault, ObjectError};
 use object_store::Error;
@@ -43,6 +43,9 @@ impl Root {
             && let Some(reason) = bad_link(error)
         {
             return ObjectError::Key { key, reason };
+        }
+        if kind == Kind::Folder && is_without_root(error) {
+            return self.missing();
         }
         let lists = key == LISTING && kind.is_remote();
         match (error, code.as_deref()) {

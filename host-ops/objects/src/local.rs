@@ -51,6 +51,20 @@ pub(crate) struct LocalFolder {
     threads: Arc<Semaphore>,
 }
 
+/// The folder of the root was removed or unmounted. Without this error, all of its objects would be missing.
+#[derive(Debug, thiserror::Error)]
+#[error("the folder of the data root does not exist")]
+struct NoRoot;
+
+/// True if a folder's root no longer exists.
+pub(crate) fn is_without_root(error: &Error) -> bool {
+    let Error::NotFound { source, .. } = error else {
+        return false;
+    };
+    let inner = source.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    inner.is_some_and(|inner| inner.is::<NoRoot>())
+}
+
 impl LocalFolder {
     /// Creates a store. `root` must be canonical.
     pub(crate) fn new(root: PathBuf) -> Self {
@@ -69,6 +83,9 @@ impl LocalFolder {
                 let real = self.root.join(path).canonicalize()?;
                 let inside = real.strip_prefix(&self.root).map_err(|_| Errno::XDEV)?;
                 Ok(self.open_beneath(inside, flags, ResolveFlags::NO_SYMLINKS)?)
+            }
+            Err(Errno::NOENT | Errno::NOTDIR) if !self.root.is_dir() => {
+                Err(io::Error::new(io::ErrorKind::NotFound, NoRoot))
             }
             opened => Ok(opened?),
         }

@@ -165,6 +165,25 @@ fn roots_that_cannot_be_used_are_refused() {
     assert!(matches!(&error, ObjectError::NoSuchRoot { .. }) && error.to_string().contains("nowhere"));
 }
 
+#[tokio::test]
+async fn a_folder_that_was_removed_is_not_a_missing_object() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.jpg"), "x").unwrap();
+    let store = Store::open(folder.path().to_str().unwrap()).unwrap();
+    assert!(matches!(
+        store.read("b.jpg").await,
+        Err(ObjectError::NotFound { .. })
+    ));
+    folder.close().unwrap();
+    for error in [
+        store.read("a.jpg").await.unwrap_err(),
+        store.size(&SampleRef::new("a.jpg")).await.unwrap_err(),
+        store.list(None, 10).await.unwrap_err(),
+    ] {
+        assert!(matches!(&error, ObjectError::NoSuchRoot { .. }), "{error:?}");
+    }
+}
+
 /// moto's S3 server with a bucket `photos`. Prints the address and exits when stdin closes.
 const SERVER: &str = r#"
 import logging, sys

@@ -141,7 +141,7 @@ async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<(
         Command::Cache(command) => cache::run(&command, json),
         Command::Doctor(flags) => doctor::run(flags, json).await,
         Command::OnnxRuntime(command) => onnxruntime::run(command, json),
-        Command::Admin(flags) => admin::run(flags, json).await,
+        Command::Admin(flags) => admin::run(flags, json, stop).await,
         Command::CompileGuest(_) | Command::Lanes => Ok(()),
         Command::Completions { shell } => {
             // Write to memory first, because the generator panics on a closed pipe.

@@ -3,7 +3,7 @@
 
 use super::console::{confirm, done};
 use crate::output::{bytes, clear, is_terminal, print_each, print_table, stdout};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use frostline_client::AdminClient;
 use frostline_job::utc;
 use frostline_wire::{Activity, AuditEntry, HostInfo, MemoryActivity, MemoryLoad, TenantActivity};
@@ -65,8 +65,14 @@ pub(super) async fn drain(client: &AdminClient, name: Option<&str>, yes: bool, j
         let number = name.map_or(1, |_| usize::MAX);
         let hosts = hosts.into_iter().take(number);
         let drained: Vec<HostInfo> = hosts
-            .filter(|host| name.is_none_or(|name| host.name == name))
+            .filter(|host| name.is_none_or(|name| host.name == name && host.silent_seconds <= SILENT))
             .collect();
+        if drained.is_empty() {
+            bail!(
+                "the host {shown} has not reported for {SILENT} s, so it is unknown whether it still runs; it drains when it can read \
+                 the state"
+            );
+        }
         let activities = drained.iter().map(|host| &host.activity);
         let running: u64 = activities.clone().map(|activity| activity.running).sum();
         if running == 0 && activities.clone().all(|activity| activity.stopping) {

@@ -11,16 +11,25 @@ mod uploads;
 mod usage;
 
 use crate::arguments::{Admin, AdminCommand};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use client::{client, explained};
+use tokio_util::sync::CancellationToken;
 
 /// File name of the admin socket in a host's local directory.
 pub(crate) const ADMIN_SOCKET: &str = "admin.sock";
 
-pub(crate) async fn run(flags: Admin, json: bool) -> Result<()> {
+/// Runs the command. A signal ends requests and displays at once, but not a change of a state without a host.
+pub(crate) async fn run(flags: Admin, json: bool, stop: &CancellationToken) -> Result<()> {
     if let AdminCommand::State(command) = flags.command {
         return state::run(command, json).await;
     }
+    tokio::select! {
+        done = request(flags, json) => done,
+        () = stop.cancelled() => bail!("interrupted"),
+    }
+}
+
+async fn request(flags: Admin, json: bool) -> Result<()> {
     let (client, remote) = (client(&flags)?, flags.host.is_some());
     let done = match flags.command {
         AdminCommand::Tenant(command) => tenant::run(&client, command, json).await,

@@ -8,7 +8,8 @@ use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::Command;
+use std::os::unix::net::UnixListener;
+use std::process::{Command, Stdio};
 
 impl AdminHost {
     fn get(&self, path: &str) -> String {
@@ -46,6 +47,23 @@ fn an_exceeded_quota_names_the_command_that_raises_it() {
     let shown = place.answers(&["quota", "show", "acme"]);
     assert_eq!(quota(&shown, "stored_bytes")["value"], default);
     assert!(!events(&place.train(&acme)).is_empty());
+}
+
+#[test]
+fn one_signal_ends_an_admin_command_that_waits() {
+    let scratch = Scratch::with_photos(1, 1);
+    let socket = scratch.path("admin.sock");
+    let silent = UnixListener::bind(&socket).unwrap();
+    let mut command = frostline();
+    command.args(["admin", "tenant", "list", "--socket"]).arg(&socket);
+    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+    let (mut connection, _) = silent.accept().unwrap();
+    connection.read_exact(&mut [0]).unwrap();
+    finish(Command::new("kill").args(["-TERM", &child.id().to_string()])).unwrap();
+    // The command is still waiting for an answer, for a minute.
+    let status = child.wait().unwrap();
+    assert!(matches!(status.code(), Some(130) | None), "{status}");
+    drop(connection);
 }
 
 #[test]
