@@ -3,11 +3,13 @@
 //! development commands should build in seconds.
 
 mod command;
+mod faketime;
 mod host;
 mod link;
 mod real_store;
 
 pub use command::{Finished, finish, frostline_binary, repository};
+pub use faketime::{FakeClock, libfaketime};
 pub use host::HostProcess;
 pub use link::Link;
 pub use real_store::{OPERATIONS, RealStore, STORES};

@@ -32,7 +32,7 @@ pub(crate) const STORES: &str = "needs_stores";
 pub(crate) const GPU: &str = "needs_gpu";
 
 /// All needs. A test in nested modules has all of their needs.
-pub(crate) const NEEDS: [Need; 13] = [
+pub(crate) const NEEDS: [Need; 15] = [
     Need {
         module: "needs_shared",
         marks: &["shared_file", "FROSTLINE_SHARED"],
@@ -52,6 +52,16 @@ pub(crate) const NEEDS: [Need; 13] = [
         module: "needs_curl",
         marks: &["curl"],
         enabled_by: "apt-get install curl",
+    },
+    Need {
+        module: "needs_libfaketime",
+        marks: &["faketime/libfaketimeMT.so.1"],
+        enabled_by: "apt-get install libfaketime",
+    },
+    Need {
+        module: "needs_prometheus",
+        marks: &["prometheus"],
+        enabled_by: "apt-get install prometheus",
     },
     Need {
         module: "needs_chromium",
@@ -108,6 +118,8 @@ pub(crate) fn unmet() -> Vec<&'static str> {
         ("needs_guests", built_guests().is_dir()),
         ("needs_clang", runs("clang", &["--version"])),
         ("needs_curl", runs("curl", &["--version"])),
+        ("needs_libfaketime", frostline_e2e::libfaketime().is_some()),
+        ("needs_prometheus", runs("prometheus", &["--version"])),
         ("needs_chromium", runs("chromium", &["--version"])),
         (STORES, false),
         (
