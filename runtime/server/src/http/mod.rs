@@ -77,7 +77,9 @@ pub(crate) fn remote_admin_routes(service: Arc<Service>, admins: RemoteAdmins) -
     let all = with_fallbacks(routes::router(Access::Admin));
     let all = admin::behind_token(all, Arc::clone(&service), admins);
     let strangers = service.scheduling.strangers();
-    finish(all, &service, strangers).with_state(service)
+    finish(all, &service, strangers)
+        .layer(from_fn(linger::linger))
+        .with_state(service)
 }
 
 /// Creates the routes of the metrics port. Its `/metrics` and `/readyz` include the names of tenants and data

@@ -345,7 +345,8 @@ fn the_pages_for_operators_run() {
         .unwrap();
     let remove = command("frostline admin tenant remove acme --erase --yes".to_owned());
     let add = command(format!(
-        "frostline admin tenant add acme --data {photos} --json | sed 's/.*\"token\":\"\\(frost_[a-z0-9_]*\\)\".*/\\1/' > acme-token
+        "frostline admin tenant remove acme --erase --yes
+        frostline admin tenant add acme --data {photos} --json | sed 's/.*\"token\":\"\\(frost_[a-z0-9_]*\\)\".*/\\1/' > acme-token
         frostline guest push prefix {} --host {} --token-file acme-token",
         repository().join("guest/prefix/prefix.wasm").display(),
         host.url(),
