@@ -44,9 +44,6 @@ impl Root {
         {
             return ObjectError::Key { key, reason };
         }
-        if kind == Kind::Folder && is_without_root(error) {
-            return self.missing();
-        }
         let lists = key == LISTING && kind.is_remote();
         match (error, code.as_deref()) {
             (_, Some(code)) if is_about_the_bucket(code) => self.missing(),
@@ -67,7 +64,7 @@ impl Root {
                 denied(code)
             }
             // An existing bucket has a listing even if it is empty.
-            (Error::NotFound { .. }, _) if lists => self.missing(),
+            (Error::NotFound { .. }, _) if lists || is_without_root(error) => self.missing(),
             (Error::NotFound { .. }, _) => ObjectError::NotFound { key, root },
             (Error::Precondition { .. } | Error::NotModified { .. }, _) => ObjectError::Changed { key, root },
             (Error::AlreadyExists { .. }, _) => ObjectError::AlreadyThere { key, root },
