@@ -308,9 +308,9 @@ impl Prometheus {
         assert!(config.contains(placeholder), "{config}");
         let targets: Vec<String> = hosts.iter().map(SocketAddr::to_string).collect();
         let config = config.replace(placeholder, &json!(targets).to_string());
-        let every_second = "global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}";
+        let often = "global: {scrape_interval: 3s, scrape_timeout: 3s, evaluation_interval: 1s}";
         let file = scratch.path("prometheus.yml");
-        fs::write(&file, format!("{every_second}\n{config}")).unwrap();
+        fs::write(&file, format!("{often}\n{config}")).unwrap();
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let child = Command::new("prometheus")
             .arg(format!("--config.file={}", file.display()))
