@@ -24,7 +24,8 @@ pub(super) fn client(flags: &Admin) -> Result<AdminClient> {
 pub(super) fn explained(error: anyhow::Error, remote: bool) -> anyhow::Error {
     match error.downcast::<ClientError>() {
         Ok(ClientError::Unreachable { host, reason }) if remote => anyhow!(
-            "no host accepts admins at {host}; check the host's --admin-listen setting, the certificates in --ca, and whether the host requires --client-certificate: {reason}"
+            "no host accepts admins at {host}; check the host's --admin-listen setting, the certificates in --ca, and \
+             whether the host requires --client-certificate: {reason}"
         ),
         Ok(ClientError::Unreachable { host, reason }) => anyhow!(
             "no host answers at {host}; set --socket to the host's socket, which is admin.sock in its local directory unless \

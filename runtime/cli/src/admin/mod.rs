@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 /// File name of the admin socket in a host's local directory.
 pub(crate) const ADMIN_SOCKET: &str = "admin.sock";
 
-/// Runs the command. A signal ends requests and displays at once, but not a change of a state without a host.
+/// Runs the command. A signal immediately ends requests and displays, but not a change of a state without a host.
 pub(crate) async fn run(flags: Admin, json: bool, stop: &CancellationToken) -> Result<()> {
     if let AdminCommand::State(command) = flags.command {
         return state::run(command, json).await;

@@ -323,7 +323,7 @@ pub(crate) enum Tenant {
     Remove {
         /// Name of the tenant
         name: String,
-        /// Delete the tenant at once, so that it cannot be restored
+        /// Delete the tenant immediately, so that it cannot be restored
         #[arg(long)]
         erase: bool,
         /// Do not ask for confirmation

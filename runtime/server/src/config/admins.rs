@@ -1,4 +1,4 @@
-//! `[admins.NAME]`: remote admins with tokens of their own.
+//! Remote admins in the sections `[admins.NAME]`.
 
 use super::error::ConfigError;
 use super::settings::AdminSettings;
@@ -71,18 +71,23 @@ pub(super) fn checked_admins(
     }
     let mut files = BTreeSet::new();
     match admins.iter().find(|admin| !files.insert(&admin.token_file)) {
-        Some(admin) => Err(invalid(&admin.name, "token_file", "expected a file of its own")),
+        Some(admin) => Err(invalid(
+            &admin.name,
+            "token_file",
+            "another admin has the same file",
+        )),
         None => Ok(admins),
     }
 }
 
 fn checked(name: String, settings: AdminSettings, local: &Path) -> Result<AdminConfig, ConfigError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
-    if name == ADMIN || name.len() > LONGEST_NAME || name.starts_with('.') || !name.bytes().all(plain) {
+    let is_file_name = !name.starts_with('.') && name.bytes().all(plain);
+    if name == ADMIN || !(1..=LONGEST_NAME).contains(&name.len()) || !is_file_name {
         return Err(invalid(
             &name,
             "name",
-            "expected up to 64 letters, digits, and -_.@ that do not start with a dot and are not \"admin\"",
+            "expected 1 to 64 letters, digits, and -_.@ that do not start with a dot and are not \"admin\"",
         ));
     }
     let expires_at = match &settings.expires {
@@ -153,6 +158,7 @@ mod tests {
         for text in [
             "[admins.admin]\nrole = \"all\"",
             "[admins.\"a/b\"]\nrole = \"all\"",
+            "[admins.\"\"]\nrole = \"all\"",
             "[admins.\"..\"]\nrole = \"all\"",
             "[admins.a]\nrole = \"all\"\nexpires = \"soon\"",
             "[admins.a]\nrole = \"all\"\nuser_header = \"authorization\"",

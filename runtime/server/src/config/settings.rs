@@ -85,7 +85,7 @@ pub struct HostSettings {
     /// to `s3://photos/...`. These settings replace all `AWS_*` variables. Without `keys`, the variables that
     /// contain credentials still apply.
     pub store: BTreeMap<String, StoreSettings>,
-    /// Remote admins with tokens of their own. The key is the name in the audit.
+    /// Remote admins with separate tokens. The key is the name in the audit.
     pub admins: BTreeMap<String, AdminSettings>,
 }
 
@@ -329,7 +329,7 @@ pub struct LimitSettings {
     /// Maximum number of pixels of an image (width times height). The memory for decoding is part of the
     /// memory budget, so a small budget limits images as well.
     pub image_pixels: u64,
-    /// Days for which a removed tenant is kept and can be restored. With 0, it is deleted at once.
+    /// Days for which a removed tenant is kept and can be restored. With 0, it is deleted immediately.
     pub removed_tenant_days: u64,
     /// Number of stored versions per guest or model.
     pub versions: usize,

@@ -63,6 +63,7 @@ impl RunningHost {
         written.quota = settings.quota;
         written.store = settings.store;
         written.admins = settings.admins;
+        written.admin_token_file = settings.admin_token_file;
         self.service.config.live.replace(&config.live);
         Ok(changes)
     }
@@ -88,7 +89,9 @@ impl Changes {
                 continue;
             }
             match name.split('.').next() {
-                Some("data" | "quota" | "store" | "admins") => changes.live.push(name.clone()),
+                Some("data" | "quota" | "store" | "admins" | "admin_token_file") => {
+                    changes.live.push(name.clone())
+                }
                 _ => changes.at_start.push(name.clone()),
             }
         }

@@ -227,7 +227,7 @@ async fn revoke_at_once(service: &Service, revocation: &Revocation) -> Result<Op
     }
 }
 
-/// Removes a tenant. All tokens are refused at once. The tenant can be restored for a week, unless the host is
+/// Removes a tenant and refuses all its tokens. The tenant can be restored for a week, unless the host is
 /// configured otherwise, and is then deleted with all guests, models and tokens.
 pub(in crate::http) async fn remove(
     State(service): State<Arc<Service>>,
