@@ -10,7 +10,7 @@ import sys
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 PHOTOS = REPOSITORY / "models" / "zoo" / "demo" / "photos"
-DEADLINE = 60
+DEADLINE = 600
 """Timeout in seconds for the exit of a host."""
 
 

@@ -5,7 +5,7 @@ import traceback
 
 import torch
 
-DEADLINE = 240
+DEADLINE = 1200
 """Timeout in seconds for the processes of a group."""
 
 

@@ -185,11 +185,11 @@ class Rows(bundled.Case):
         workers = [context.Process(target=first, args=(rows, keys, queue)) for _ in range(2)]
         for worker in workers:
             worker.start()
-        for got in [queue.get(timeout=120) for _ in workers]:
+        for got in [queue.get(timeout=600) for _ in workers]:
             self.assertIsInstance(got, numpy.ndarray, got)
             numpy.testing.assert_allclose(got, expected, atol=1e-4)
         for worker in workers:
-            worker.join(120)
+            worker.join(600)
         self.assertEqual(len(list(under_way)), 3)
 
     def test_a_pass_belongs_to_its_process(self):

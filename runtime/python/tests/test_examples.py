@@ -14,7 +14,7 @@ import local_hosts
 EXAMPLES = local_hosts.REPOSITORY / "runtime" / "python" / "examples"
 EACH = 4
 """Photos per class and part."""
-DEADLINE = 300
+DEADLINE = 1200
 
 
 @unittest.skipUnless(local_hosts.command(), "the frostline command is not installed, and FROSTLINE is not set")

@@ -1,6 +1,6 @@
 //! Three hosts with shared state on a store, one of which has a wrong clock.
 
-use crate::harness::{Scratch, binary, frostline};
+use crate::harness::{STUCK, Scratch, binary, frostline};
 use crate::operating::get;
 use crate::running_job::{RunningJob, end_all, rows};
 use crate::s3::{Moto, with_credentials};
@@ -27,9 +27,6 @@ const EARLIER: [&str; 3] = ["2023-05-01", "2024-02-29", "2025-01-17"];
 
 /// Tolerated difference of clocks in seconds.
 const TOLERANCE: i64 = 60;
-
-/// Time within which a host must write usage and the jobs must continue. Half a minute is typical.
-const STUCK: Duration = Duration::from_secs(300);
 
 /// Hosts with shared state. The last one has a clock that the test moves.
 struct Fleet {

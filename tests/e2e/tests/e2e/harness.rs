@@ -6,6 +6,10 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Time after which a step of a test counts as stuck, however busy the machine is. Most steps take seconds.
+pub(crate) const STUCK: Duration = Duration::from_secs(900);
 
 /// Length of tokens in bytes. Shorter texts are not secret.
 const TOKENS: std::ops::Range<usize> = 16..256;

@@ -2,7 +2,7 @@
 //! must raise the alerts of the shipped rules, and nothing may be lost.
 
 use crate::fault_proxy::{FaultProxy, StoreFault};
-use crate::harness::{Scratch, binary, frostline};
+use crate::harness::{STUCK, Scratch, binary, frostline};
 use crate::running_job::{RunningJob, end_all, rows};
 use crate::s3::Moto;
 use crate::state::until;
@@ -26,9 +26,6 @@ const TENANTS: [&str; 2] = ["acme", "beta"];
 
 /// Factor by which the rules' `for` durations are shortened. Thresholds and windows of rates are as shipped.
 const SPEEDUP: u64 = 12;
-
-/// Time within which alerts must fire and end, and jobs must continue. The slowest alert fires after 85 s.
-const STUCK: Duration = Duration::from_secs(300);
 
 /// Time for which a fault without an expected alert lasts.
 const UNNOTICED: Duration = Duration::from_secs(20);

@@ -75,9 +75,12 @@ impl RunningJob {
     }
 }
 
-/// Ends a job whose test failed.
+/// Ends a job whose test failed, and prints what it reported.
 impl Drop for RunningJob {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("a job reported {:?}\n{}", self.events.lock(), self.errors());
+        }
         let child = self.child.get_mut();
         let _ = child.kill();
         let _ = child.wait();

@@ -1,6 +1,6 @@
 //! A host under a service manager: messages, signals and reloads.
 
-use crate::harness::{Scratch, frostline};
+use crate::harness::{STUCK, Scratch, frostline};
 use crate::operating::get;
 use crate::raw::RawClient;
 use crate::state::until;
@@ -10,9 +10,6 @@ use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
-
-/// Time within which a message must arrive.
-const STUCK: Duration = Duration::from_secs(120);
 
 /// A host with a configuration file, with the messages that its service manager receives.
 struct Service {

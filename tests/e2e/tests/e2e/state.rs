@@ -1,6 +1,6 @@
 //! Hosts with shared state.
 
-use crate::harness::{Scratch, binary, events, frostline};
+use crate::harness::{STUCK, Scratch, binary, events, frostline};
 use crate::s3::{Moto, with_credentials};
 use frostline_e2e::{HostProcess, finish};
 use serde_json::Value;
@@ -8,9 +8,6 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
-
-/// Time within which a host must apply changes of another host. A few seconds are typical.
-const SYNC_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Starts two hosts on `state`, each with a separate local folder.
 pub(crate) fn hosts(
@@ -44,7 +41,7 @@ fn guests(host: &HostProcess) -> Vec<String> {
 pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
     let started = Instant::now();
     while !holds() {
-        assert!(started.elapsed() < SYNC_TIMEOUT, "timed out waiting for {what}");
+        assert!(started.elapsed() < STUCK, "timed out waiting for {what}");
         std::thread::sleep(Duration::from_millis(100));
     }
 }

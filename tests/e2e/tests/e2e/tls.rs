@@ -1,14 +1,11 @@
 //! Hosts with TLS, and remote administration.
 
-use crate::harness::{Scratch, events, frostline};
+use crate::harness::{STUCK, Scratch, events, frostline};
 use frostline_e2e::{Finished, HostProcess, finish};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-/// Timeout for loading a new certificate. Hosts check every few seconds.
-const RELOAD_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Creates a certificate authority in the test's folder, and a certificate for 127.0.0.1 signed by it.
 fn certify(scratch: &Scratch, authority: &str) {
@@ -192,7 +189,7 @@ fn an_admin_is_removed_by_a_reload() {
     fs::write(&config, "[admins.carol]\nrole = \"read\"").unwrap();
     let id = host.host.id().to_string();
     finish(std::process::Command::new("kill").args(["-HUP", &id])).unwrap();
-    let until = Instant::now() + RELOAD_TIMEOUT;
+    let until = Instant::now() + STUCK;
     while host.admin("alice", &["tenant", "list"]).code == Some(0) {
         assert!(Instant::now() < until, "the reload takes too long");
         std::thread::sleep(Duration::from_millis(100));
@@ -290,7 +287,7 @@ mod long {
         let new = ["--ca", new.to_str().unwrap()];
         assert_eq!(guests(&host, &old).code, Some(0));
         certify(&scratch, "new.pem");
-        let until = Instant::now() + RELOAD_TIMEOUT;
+        let until = Instant::now() + STUCK;
         while guests(&host, &new).code != Some(0) {
             assert!(Instant::now() < until, "{:?}", guests(&host, &new));
             std::thread::sleep(Duration::from_millis(500));
