@@ -74,13 +74,6 @@ impl From<OpError> for RunError {
 }
 
 impl RunError {
-    /// Returns the error for the caller.
-    pub(super) fn into_told(self) -> OpError {
-        match self {
-            Self::OutOfMemory(error) | Self::Failed(error) => error,
-        }
-    }
-
     /// Converts `error` and adds the name of `stage`.
     pub(super) fn about(stage: &Stage, error: &EngineError) -> Self {
         let told = super::run::about(stage, error);

@@ -74,13 +74,13 @@ impl Sessions {
         };
         let outcome = match run.batch.tensor() {
             Ok(batch) => {
-                let find = || source.bytes(run.stage).map(StageModel::Bytes);
+                let find = || Ok(source.bytes(run.stage).map(StageModel::Bytes)?);
                 let asked = StageRun {
                     stage: run.stage,
                     batch: &batch,
                     interrupt: run.interrupt,
                 };
-                self.execute(asked, find, ready, take)
+                self.execute(asked, find, ready, |output| Ok(take(output)?))
             }
             Err(error) => Err(error.into()),
         };
@@ -98,9 +98,9 @@ impl Sessions {
     pub(super) fn execute<T>(
         &mut self,
         run: StageRun<'_>,
-        find: impl FnOnce() -> Result<StageModel, OpError>,
+        find: impl FnOnce() -> Result<StageModel, RunError>,
         opened: impl FnOnce(bool, usize),
-        take: impl FnOnce(&Output<'_>) -> Result<T, OpError>,
+        take: impl FnOnce(&Output<'_>) -> Result<T, RunError>,
     ) -> Result<T, RunError> {
         let StageRun {
             stage,
@@ -125,7 +125,7 @@ impl Sessions {
             take(&output)
         });
         self.staging = staging;
-        Ok(taken.map_err(|error| RunError::about(stage, &error))??)
+        taken.map_err(|error| RunError::about(stage, &error))?
     }
 
     /// Returns the options of new sessions.
@@ -146,7 +146,7 @@ impl Sessions {
 
     fn session(
         &mut self,
-        find: impl FnOnce() -> Result<StageModel, OpError>,
+        find: impl FnOnce() -> Result<StageModel, RunError>,
         stage: &Stage,
         interrupt: &Interrupt,
     ) -> Result<(&mut Session, bool), RunError> {

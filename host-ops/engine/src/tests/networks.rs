@@ -304,7 +304,11 @@ fn tiled(size: i64) -> Vec<u8> {
 
 /// Rows of 4 to rows of 2^20 floats (4 MiB), with 16 MiB of weights.
 pub(crate) fn wide() -> Vec<u8> {
-    let width = 1 << 20;
+    product(1 << 20)
+}
+
+/// The product of rows of 4 and weights with `width` columns. Weight `i` is `(i % 251) / 251`.
+pub(crate) fn product(width: i64) -> Vec<u8> {
     let values = (0..4 * width).map(|index| (index % 251) as f32 / 251.0);
     network(
         vec![node("MatMul", &["x", "w"], "y")],

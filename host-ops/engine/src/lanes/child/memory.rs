@@ -86,9 +86,20 @@ impl Bound {
     /// Sets the limit to the private address space used `now`, plus the rest of the reservation and
     /// [`SLACK`]. Returns true on success.
     pub(super) fn renew(&self, now: &ProcessUsage) -> bool {
+        limit_data(Some(
+            now.data.saturating_add(self.rest(now)).saturating_add(SLACK),
+        ))
+    }
+
+    /// Returns true if `bytes` of memory outside of this process, which the limit does not cover, fit into the
+    /// rest of the reservation.
+    pub(super) fn fits(&self, bytes: u64) -> bool {
+        usage().is_none_or(|now| bytes <= self.rest(&now).saturating_add(SLACK))
+    }
+
+    fn rest(&self, now: &ProcessUsage) -> u64 {
         let taken = now.anonymous.saturating_sub(self.anonymous);
-        let left = self.reservation.saturating_sub(taken);
-        limit_data(Some(now.data.saturating_add(left).saturating_add(SLACK)))
+        self.reservation.saturating_sub(taken)
     }
 }
 

@@ -22,8 +22,8 @@ pub(super) enum Request {
         batch: TensorSpec,
         reservation: Option<u64>,
     },
-    /// The requested network is in the window.
-    Network { bytes: usize },
+    /// The window contains the first or next `piece` bytes of the requested network, which has `total` bytes.
+    Network { piece: usize, total: usize },
     /// The requested network is prepared in the process's folder, until the session is open.
     Prepared,
     /// The requested network is not available.
@@ -47,7 +47,7 @@ pub(super) enum Answer {
     Ready { measures: bool, missing: Vec<Wall> },
     /// Answer to [`Request::Start`] if the process cannot work.
     Unable { reason: String },
-    /// Requests the network of the stage, which has no session.
+    /// Requests the network of the stage, which has no session, or the next piece of this network.
     Wanted,
     /// The session is ready and the execution starts. `opened` is set if the session was opened for this
     /// batch.

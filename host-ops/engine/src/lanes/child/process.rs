@@ -11,7 +11,7 @@ use super::command::command;
 use super::entry::names;
 use super::guard::{Guard, Guards};
 use super::message::{Answer, Limits, MemoryReport, Request, Start};
-use super::progress::Progress;
+use super::progress::{Handover, Progress};
 use super::window::Window;
 use crate::interrupt::Target;
 use crate::prepared::{LaneFolder, Loan, StageGuard};
@@ -229,12 +229,11 @@ impl LaneProcess {
             return Ok(progress.end(Err(error.into()), None));
         }
         let begun = Instant::now();
+        // The batch, and later the output.
+        let mut in_window = run.batch.pieces().map(<[u8]>::len).sum::<usize>();
         let (outcome, memory) = loop {
             match self.answer(&mut progress, run.interrupt)? {
-                Answer::Wanted if !progress.network_requested => {
-                    progress.network_requested = true;
-                    self.provide(source, run, &mut progress)?;
-                }
+                Answer::Wanted => self.provide(source, run, &mut progress)?,
                 Answer::Opened { opened: session } => {
                     progress.lent = None;
                     progress.opened = session.map(|session| Opened {
@@ -246,6 +245,7 @@ impl LaneProcess {
                 }
                 Answer::Done { output, memory } => {
                     progress.stop();
+                    in_window = in_window.max(output.bytes());
                     let output = Output::in_window(&self.window, output)?;
                     break (take(&output).map_err(RunError::from), memory);
                 }
@@ -261,20 +261,20 @@ impl LaneProcess {
                 _ => return Err(out_of_turn()),
             }
         };
-        let memory = self.add_window(memory, run);
+        let memory = self.add_window(memory, in_window);
         self.window.done()?;
         Ok(progress.end(outcome, memory))
     }
 
-    /// Returns the memory usage of an execution. The window is included if host memory bounds the lanes.
-    fn add_window(&mut self, seen: MemoryReport, run: &BatchRun<'_>) -> Option<RunMemory> {
-        let in_window = run.batch.pieces().map(<[u8]>::len).sum::<usize>() as u64;
+    /// Returns the memory usage of an execution that used `in_window` bytes of the window. They are included if host
+    /// memory bounds the lanes.
+    fn add_window(&mut self, seen: MemoryReport, in_window: usize) -> Option<RunMemory> {
         if self.on_device {
             self.host = self.held(seen.host);
             return seen.run;
         }
         seen.run.map(|run| RunMemory {
-            taken: run.taken.map(|taken| taken.saturating_add(in_window)),
+            taken: run.taken.map(|taken| taken.saturating_add(in_window as u64)),
             held: self.held(Some(run.held)).unwrap_or(run.held),
             ..run
         })
@@ -304,31 +304,40 @@ impl LaneProcess {
         sent.map_err(|error| not_handed(run.stage, "batch", &error))
     }
 
-    /// Sends the requested network to the process, or a message that the network is not available.
+    /// Sends the requested network or its next piece to the process, or a message that the network is not
+    /// available.
     fn provide(
         &mut self,
         source: &Networks,
         run: &BatchRun<'_>,
         progress: &mut Progress,
     ) -> Result<(), Lost> {
+        if matches!(progress.handover, Handover::Complete) {
+            return Err(out_of_turn());
+        }
         let answer = self.given(source, run, progress).unwrap_or_else(|refusal| {
+            progress.handover = Handover::Complete;
             progress.refusal = Some(refusal);
             Request::NoNetwork
         });
         Ok(self.channel.send(&answer)?)
     }
 
-    /// Provides the network of `run` in the process's folder or in the window.
+    /// Provides the network of `run` in the process's folder, or its next piece in the window.
     fn given(
         &self,
         source: &Networks,
         run: &BatchRun<'_>,
         progress: &mut Progress,
     ) -> Result<Request, OpError> {
+        if let Some((piece, total)) = progress.handover.next_piece() {
+            return self.give_piece(run, &piece, total);
+        }
         let network = match source.given(run.stage)? {
             ProvidedNetwork::Bytes(network) => network,
             ProvidedNetwork::Prepared(lent) => match self.lend(lent) {
                 Ok(loan) => {
+                    progress.handover = Handover::Complete;
                     progress.lent = Some(loan);
                     return Ok(Request::Prepared);
                 }
@@ -338,9 +347,20 @@ impl LaneProcess {
                 }
             },
         };
-        let written = self.window.write([&*network]);
+        let total = network.len();
+        progress.handover = Handover::Remaining { rest: network, total };
+        let first = progress.handover.next_piece();
+        let (piece, total) = first.unwrap_or_default();
+        self.give_piece(run, &piece, total)
+    }
+
+    fn give_piece(&self, run: &BatchRun<'_>, piece: &[u8], total: usize) -> Result<Request, OpError> {
+        let written = self.window.write([piece]);
         written.map_err(|error| not_handed(run.stage, "network", &error))?;
-        Ok(Request::Network { bytes: network.len() })
+        Ok(Request::Network {
+            piece: piece.len(),
+            total,
+        })
     }
 
     fn lend(&self, lent: StageGuard) -> std::io::Result<Loan> {

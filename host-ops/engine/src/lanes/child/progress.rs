@@ -1,15 +1,46 @@
 use super::super::batch::{Opened, RunEnd, RunError, RunMemory};
 use crate::prepared::Loan;
+use bytes::Bytes;
 use frostline_tensor::OpError;
 use std::time::{Duration, Instant};
+
+/// Maximum bytes of a network in the window. The process copies each piece before it requests the next one, so that a
+/// network is not in memory twice.
+const PIECE_BYTES: usize = 16 << 20;
+
+/// Progress of handing a network over to the process.
+#[derive(Default)]
+pub(super) enum Handover {
+    /// The process has not requested the network.
+    #[default]
+    Unrequested,
+    /// These bytes remain, of a network with `total` bytes.
+    Remaining { rest: Bytes, total: usize },
+    /// Further requests are errors.
+    Complete,
+}
+
+impl Handover {
+    /// Returns the next piece and the total size, or `None` if nothing remains.
+    pub(super) fn next_piece(&mut self) -> Option<(Bytes, usize)> {
+        let Self::Remaining { rest, total } = self else {
+            return None;
+        };
+        let (piece, total) = (rest.split_to(rest.len().min(PIECE_BYTES)), *total);
+        if rest.is_empty() {
+            *self = Self::Complete;
+        }
+        Some((piece, total))
+    }
+}
 
 /// Progress of a request to the process.
 #[derive(Default)]
 pub(super) struct Progress {
     /// Time at which the process is given up if it has not answered.
     pub(super) killed_at: Option<Instant>,
-    /// True after the process requested the network.
-    pub(super) network_requested: bool,
+    /// Progress of handing over the network.
+    pub(super) handover: Handover,
     /// Error of loading the network.
     pub(super) refusal: Option<OpError>,
     /// Keeps a prepared stage in place until the session is open.

@@ -93,8 +93,8 @@ fn serve(lane: ConfinedLane, gauge: Arc<dyn Gauge>) -> Result<()> {
                 };
                 runs.send(Work::Prepare(wanted)).map_err(|_| out_of_turn())?;
             }
-            Request::Network { bytes } => {
-                let given = Some(NetworkLocation::InWindow(bytes));
+            Request::Network { piece, total } => {
+                let given = Some(NetworkLocation::InWindow { piece, total });
                 networks.send(given).map_err(|_| out_of_turn())?;
             }
             Request::Prepared => {
@@ -137,8 +137,8 @@ struct PrepareRequest {
 
 /// A network that the process requested.
 enum NetworkLocation {
-    /// Number of bytes in the window.
-    InWindow(usize),
+    /// The next `piece` bytes of `total` are in the window.
+    InWindow { piece: usize, total: usize },
     /// In the process's folder.
     Prepared,
 }
@@ -264,7 +264,10 @@ impl Worker {
 
     fn work(&mut self, asked: RunRequest) -> Answer {
         let mut meter = None;
-        let (bound, stage) = (memory::bound(asked.reservation), asked.stage.clone());
+        // The batch is also in the window.
+        let reservation = asked.reservation;
+        let reservation = reservation.map(|bytes| bytes.saturating_sub(asked.batch.bytes() as u64));
+        let (bound, stage) = (memory::bound(reservation), asked.stage.clone());
         let done = catch_unwind(AssertUnwindSafe(|| {
             self.execute(asked, bound.as_ref(), &mut meter)
         }))
@@ -334,7 +337,9 @@ impl Worker {
             batch: &batch,
             interrupt: &asked.interrupt,
         };
-        let output = sessions.execute(run, find, opened, |output| hand_on(&source.window, stage, output));
+        let in_window = batch.byte_len();
+        let hand_on = |output: &Output<'_>| hand_on(&source.window, bound, in_window, stage, output);
+        let output = sessions.execute(run, find, opened, hand_on);
         self.spare = Some(batch).filter(|batch| batch.byte_len() <= KEPT_BYTES);
         output
     }
@@ -347,8 +352,17 @@ fn shortened(error: OpError) -> OpError {
     }
 }
 
-/// Copies the output from the engine's memory to the window.
-fn hand_on(window: &Window, stage: &Stage, output: &Output<'_>) -> std::result::Result<TensorSpec, OpError> {
+/// Copies the output from the engine's memory to the window, of which the reservation covers `in_window` bytes.
+///
+/// # Errors
+/// Returns [`RunError::OutOfMemory`] if the reservation does not cover the output in the window.
+fn hand_on(
+    window: &Window,
+    bound: Option<&Bound>,
+    in_window: usize,
+    stage: &Stage,
+    output: &Output<'_>,
+) -> std::result::Result<TensorSpec, RunError> {
     let bytes = output.bytes().unwrap_or_default();
     if bytes.len() > TENSOR_BYTES {
         return Err(OpError::too_large(format!(
@@ -356,10 +370,15 @@ fn hand_on(window: &Window, stage: &Stage, output: &Output<'_>) -> std::result::
             describe(stage),
             output.describe(),
             bytes.len()
-        )));
+        ))
+        .into());
+    }
+    let grown = bytes.len().saturating_sub(in_window);
+    if bound.is_some_and(|bound| !bound.fits(grown as u64)) {
+        return Err(failed(stage, "return the output", &ErrorKind::OutOfMemory.into()));
     }
     let written = window.write([bytes]);
-    written.map_err(|error| failed(stage, "return the output", &error).into_told())?;
+    written.map_err(|error| failed(stage, "return the output", &error))?;
     Ok(output.spec().clone())
 }
 
@@ -392,15 +411,11 @@ struct Remote {
 }
 
 impl Remote {
-    fn find(&self, stage: &Stage) -> std::result::Result<StageModel, OpError> {
-        let asked = self.answers.send(&Answer::Wanted);
-        asked.map_err(|error| failed(stage, "ask for the network", &error).into_told())?;
-        let given = self.given.lock().recv().ok().flatten();
-        match (given, &self.folder) {
-            (Some(NetworkLocation::InWindow(bytes)), _) => {
-                let network = self.window.read(bytes);
-                let network = network.map_err(|error| failed(stage, "read the network", &error).into_told());
-                network.map(|network| StageModel::Bytes(network.into()))
+    fn find(&self, stage: &Stage) -> std::result::Result<StageModel, RunError> {
+        match (self.ask(stage)?, &self.folder) {
+            (Some(NetworkLocation::InWindow { piece, total }), _) => {
+                let network = self.read_pieces(stage, piece, total)?;
+                Ok(StageModel::Bytes(network.into()))
             }
             (Some(NetworkLocation::Prepared), Some(folder)) => {
                 let weights = File::open(folder.join(WEIGHTS));
@@ -409,8 +424,42 @@ impl Remote {
                 Ok(StageModel::Prepared(folder.clone()))
             }
             (Some(NetworkLocation::Prepared) | None, _) => {
-                Err(OpError::not_found(format!("{}: no network", describe(stage))))
+                Err(OpError::not_found(format!("{}: no network", describe(stage))).into())
             }
+        }
+    }
+
+    /// Requests the network or its next piece.
+    fn ask(&self, stage: &Stage) -> std::result::Result<Option<NetworkLocation>, RunError> {
+        let asked = self.answers.send(&Answer::Wanted);
+        asked.map_err(|error| failed(stage, "ask for the network", &error))?;
+        Ok(self.given.lock().recv().ok().flatten())
+    }
+
+    /// Reads a network of `total` bytes, of which the first piece is in the window.
+    fn read_pieces(
+        &self,
+        stage: &Stage,
+        mut piece: usize,
+        total: usize,
+    ) -> std::result::Result<Vec<u8>, RunError> {
+        let unread = |error: &Error| failed(stage, "read the network", error);
+        let mut network = bytemuck::allocation::try_zeroed_vec(total)
+            .map_err(|()| unread(&Error::from(ErrorKind::OutOfMemory)))?;
+        let mut rest = network.as_mut_slice();
+        loop {
+            let (target, after) = rest
+                .split_at_mut_checked(piece)
+                .ok_or_else(|| unread(&out_of_turn()))?;
+            self.window.read_at(target, 0).map_err(|error| unread(&error))?;
+            if after.is_empty() {
+                return Ok(network);
+            }
+            rest = after;
+            piece = match self.ask(stage)? {
+                Some(NetworkLocation::InWindow { piece, .. }) if piece > 0 => piece,
+                _ => return Err(unread(&out_of_turn())),
+            };
         }
     }
 }

@@ -8,9 +8,10 @@ use super::message::Start;
 use super::process::{self, LaneProcess, Lost};
 use super::serve;
 use crate::tests::lane_process::program;
-use crate::tests::networks::{hungry, misaligned, relu, slow, wide};
+use crate::tests::networks::{hungry, misaligned, product, relu, slow, wide};
 use crate::{CudaOptions, Interrupt};
 use bytes::Bytes;
+use frostline_batching::{Budget, Memory};
 use frostline_tensor::{OpError, Precision, Stage, Tensor};
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
@@ -19,6 +20,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const MIB: u64 = 1 << 20;
+
+/// Columns of the network `large`, which has 96 MiB of weights, more than a lane may exceed its reservation by.
+const LARGE: i64 = 6 << 20;
 
 #[derive(Default)]
 struct Source {
@@ -37,6 +41,7 @@ impl StageSource for Source {
             .for_each(|process| signal(process, Signal::STOP));
         Ok(match stage.model.as_str() {
             "wide" => wide().into(),
+            "large" => product(LARGE).into(),
             "hungry" => hungry().into(),
             "slow" => slow(4, 1000).into(),
             "misaligned" => misaligned().into(),
@@ -66,6 +71,21 @@ struct Rig {
 
 impl Rig {
     fn new(folder: Option<&Path>) -> Self {
+        Self::start(folder, Memory::unbounded())
+    }
+
+    /// A process that is ended if it exceeds its reservation.
+    fn with_memory() -> Self {
+        Self::start(
+            None,
+            Memory::new(Budget {
+                bytes: 4 << 30,
+                ..Budget::default()
+            }),
+        )
+    }
+
+    fn start(folder: Option<&Path>, memory: Memory) -> Self {
         let place = ChildLanes {
             prepared: folder.map(|folder| PreparedStages {
                 folder: folder.to_owned(),
@@ -75,6 +95,7 @@ impl Rig {
         };
         let config = LanesConfig {
             place: LanesPlace::Child(place.clone()),
+            memory,
             ..LanesConfig::default()
         };
         let source = Arc::new(Source::default());
@@ -105,6 +126,13 @@ impl Rig {
             .process
             .run(&self.networks, &run, &|| {}, |output| output.whole());
         ended.unwrap()
+    }
+
+    /// Like [`Rig::rows`], with the same reservation in the supervision of the process.
+    fn limited_rows(&mut self, model: &str, count: usize, reservation: u64) -> RunEnd<Tensor> {
+        let held = self.process.rest().unwrap().unwrap();
+        self.process.limit(Some(held + reservation));
+        self.rows(model, count, Some(reservation))
     }
 
     fn rows(&mut self, model: &str, count: usize, reservation: Option<u64>) -> RunEnd<Tensor> {
@@ -286,8 +314,8 @@ mod needs_proc {
         let (one, many) = (one.taken.unwrap(), many.memory.unwrap().taken.unwrap());
         let rows = many - one;
         assert!(
-            (32 * MIB..40 * MIB).contains(&rows),
-            "8 rows of 4 MiB, not {rows} bytes"
+            (64 * MIB..72 * MIB).contains(&rows),
+            "8 rows of 4 MiB in the process and in the window, not {rows} bytes"
         );
         let held = rig.process.rest().unwrap().unwrap();
         let left = rig.process.close(&stage("wide")).unwrap().unwrap();
@@ -314,6 +342,37 @@ mod needs_proc {
             );
         }
         assert_eq!(rig.process.id(), process);
+        assert!(rig.process.is_alive());
+    }
+
+    /// The process is not ended for the network in the window while it runs out of memory.
+    #[test]
+    fn a_large_network_is_handed_over_in_pieces() {
+        let mut rig = Rig::with_memory();
+        for reservation in [60, 120] {
+            let ended = rig.limited_rows("large", 1, reservation * MIB).outcome;
+            assert!(matches!(ended, Err(RunError::OutOfMemory(_))), "{ended:?}");
+        }
+        let output = rig.limited_rows("large", 1, 600 * MIB).outcome.unwrap();
+        let last = LARGE as usize - 1;
+        let expected: f32 = (0..4)
+            .map(|row| row as f32 * ((row * LARGE as usize + last) % 251) as f32 / 251.0)
+            .sum();
+        let found = output.as_f32().unwrap()[last];
+        assert!((found - expected).abs() < 1e-5, "{found} instead of {expected}");
+        assert!(rig.process.is_alive());
+    }
+
+    #[test]
+    fn the_output_in_the_window_belongs_to_the_reservation() {
+        let mut rig = Rig::with_memory();
+        rig.limited_rows("wide", 1, 200 * MIB).outcome.unwrap();
+        // 64 rows are 256 MiB, in the process and in the window.
+        let ended = rig.limited_rows("wide", 64, 400 * MIB).outcome;
+        assert!(matches!(ended, Err(RunError::OutOfMemory(_))), "{ended:?}");
+        let ended = rig.limited_rows("wide", 64, 600 * MIB);
+        assert_eq!(ended.outcome.unwrap().rows(), Ok(64));
+        assert!(ended.memory.unwrap().taken.unwrap() >= 512 * MIB);
         assert!(rig.process.is_alive());
     }
 
