@@ -9,7 +9,6 @@ use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
 /// A host with a configuration file, with the messages that its service manager receives.
 struct Service {
