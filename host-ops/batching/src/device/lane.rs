@@ -8,6 +8,8 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub(super) struct Lane {
     pub(super) doing: LaneActivity,
+    /// Time at which the process was lost, if it has not been replaced.
+    pub(super) lost_at: Option<Duration>,
     /// Last known bytes held by the process.
     pub(super) held: u64,
     /// Bytes held by the process without sessions.

@@ -156,7 +156,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 doing: LaneActivity::Idle,
                 held,
                 empty: held,
-                sessions: Vec::new(),
+                ..Lane::default()
             };
         }
     }

@@ -61,7 +61,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
 
     /// Records that a lane's batch ended at `now`. Returns the outcome of each part.
     pub fn ended(&mut self, now: Duration, lane: usize, end: BatchEnd) -> Vec<Verdict> {
-        let Some(running) = self.free(lane, end) else {
+        let Some(running) = self.free(now, lane, end) else {
             return Vec::new();
         };
         self.charge(&running.payers, running.guess, running.since, now);
@@ -80,13 +80,14 @@ impl<S: Clone + Eq + Hash> Device<S> {
     }
 
     /// Marks the lane as idle, or as absent if the process was lost. Returns the ended batch.
-    fn free(&mut self, index: usize, end: BatchEnd) -> Option<Running> {
+    fn free(&mut self, now: Duration, index: usize, end: BatchEnd) -> Option<Running> {
         let lane = self.lanes.get_mut(index)?;
         let after = if end.is_lost() {
             LaneActivity::Absent
         } else {
             LaneActivity::Idle
         };
+        lane.lost_at = end.is_lost().then_some(now);
         if lane.running().is_none() {
             if end.is_lost() {
                 lane.doing = after;

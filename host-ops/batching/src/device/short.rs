@@ -15,6 +15,11 @@ const SHORT: u32 = 2;
 /// A longer time would idle a lane for tenants that have left.
 const LATELY: Duration = Duration::from_secs(10);
 
+/// Time for which a lane without a process counts, because lost processes are usually replaced within a second. Work
+/// that is not known to be short, such as the kernel that the process was ended for, must not take the last lane
+/// meanwhile.
+const REPLACED: Duration = LATELY;
+
 /// Returns true if a batch is known to end within `limit`. The time to open a session counts if the batch is
 /// `cold`.
 pub(super) fn is_short<S>(known: &StageState<S>, rows: usize, cold: bool, limit: Duration) -> bool {
@@ -38,14 +43,16 @@ impl<S: Clone + Eq + Hash> Device<S> {
     /// True if `tenant` may start a batch that is not known to be short. While other tenants are active, such
     /// batches never occupy all lanes. A single lane executes everything.
     pub(super) fn may_run_long(&self, tenant: &Arc<str>, now: Duration) -> bool {
+        let replaced = |lane: &super::Lane| lane.lost_at.is_some_and(|at| now < at + REPLACED);
         let lanes = self.lanes.iter().filter(|lane| lane.is_there()).count();
+        let expected = lanes + self.lanes.iter().filter(|lane| replaced(lane)).count();
         let running = self.lanes.iter().filter_map(super::Lane::running);
         let long = running
             .filter(|running| now.saturating_sub(running.since) >= running.short_for)
             .count();
         let active =
             self.queue.has_work_of_others(tenant) || self.active_others(tenant, now).next().is_some();
-        lanes < 2 || long + 1 < lanes || !active
+        expected < 2 || long + 1 < lanes || !active
     }
 
     /// Records that a batch of a tenant ended after `took`, or a preparation.
@@ -60,9 +67,16 @@ impl<S: Clone + Eq + Hash> Device<S> {
         }
     }
 
-    /// Returns the times at which tenants without work stop being active.
+    /// Returns the times at which tenants without work stop being active, and lost lanes stop to count.
     pub(super) fn inactivities(&self) -> impl Iterator<Item = Duration> {
-        self.active.values().map(|activity| activity.last + LATELY)
+        let lost = self
+            .lanes
+            .iter()
+            .filter_map(|lane| Some(lane.lost_at? + REPLACED));
+        self.active
+            .values()
+            .map(|activity| activity.last + LATELY)
+            .chain(lost)
     }
 
     fn active_others(&self, tenant: &Arc<str>, now: Duration) -> impl Iterator<Item = &Activity> {

@@ -90,6 +90,23 @@ fn a_tenant_uses_all_lanes_once_the_others_have_left_for_ten_seconds() {
 }
 
 #[test]
+fn long_work_waits_until_a_lost_lane_is_replaced() {
+    let mut world = world(2, 0);
+    send(&mut world, "neighbor", 0);
+    world.finish();
+    send(&mut world, "t", 1);
+    world.decide();
+    let lane = (0..2).find(|lane| world.device.lanes[*lane].running().is_some());
+    world.device.ended(world.now, lane.unwrap(), BatchEnd::Lost);
+    send(&mut world, "other", 2);
+    let waiting = world.device.next(world.now, world.room());
+    assert!(matches!(waiting, Decision::Wait { .. }), "{waiting:?}");
+    send(&mut world, "neighbor", 0);
+    let short = world.device.next(world.now, world.room());
+    assert!(matches!(short, Decision::Run(_)), "{short:?}");
+}
+
+#[test]
 fn a_single_lane_executes_everything() {
     let mut world = world(1, 0);
     for stage in 0..3 {
