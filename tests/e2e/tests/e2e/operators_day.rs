@@ -455,12 +455,12 @@ mod needs_prometheus {
             fn an_operators_day_with_faults_loses_nothing() {
                 let mut day = Day::start();
                 day.start_work();
-                let hang = |day: &mut Day| day.state.set(StoreFault::Hangs);
+                let fail = |day: &mut Day| day.state.set(StoreFault::Fails);
                 let heal = |day: &mut Day| day.state.set(StoreFault::None);
-                day.experience("the state hangs", &["FrostlineStateStale"], hang, heal);
+                day.experience("the state fails", &["FrostlineStateStale"], fail, heal);
                 let expected = &["FrostlineStateStale", "FrostlineRevocationPending"];
                 day.experience(
-                    "the state fails, and a token is revoked",
+                    "the state hangs, and a token is revoked",
                     expected,
                     revoke_without_state,
                     heal,
@@ -491,12 +491,12 @@ mod needs_prometheus {
     }
 }
 
-/// Revokes a token while the state fails. The host that is asked refuses the token immediately.
+/// Revokes a token while the state hangs. The host that is asked refuses the token immediately.
 fn revoke_without_state(day: &mut Day) {
     let shown = day.admin(0, &["tenant", "show", "acme"]);
     let id = shown[0]["tokens"][0]["id"].as_str().unwrap().to_owned();
     assert_eq!(day.guests(0, "acme-unused-token").code, Some(0));
-    day.state.set(StoreFault::Fails);
+    day.state.set(StoreFault::Hangs);
     let revoked = day.try_admin(0, &["tenant", "revoke", "acme", &id]);
     assert!(revoked.stdout.contains("pending"), "{revoked:?}");
     assert_eq!(day.guests(0, "acme-unused-token").code, Some(1));
