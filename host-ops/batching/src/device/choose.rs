@@ -76,7 +76,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
                     .passed(Duration::MAX)
                     .map(|(since, _)| since + self.rules.time_slice);
                 Decision::Wait {
-                    until: due.chain(self.inactivities()).filter(|due| *due > now).min(),
+                    until: due.chain(self.long_work_due()).filter(|due| *due > now).min(),
                     lacking,
                 }
             }

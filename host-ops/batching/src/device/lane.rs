@@ -5,6 +5,10 @@ use super::stages::StageId;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Time for which a lane without a process counts, because lost processes are usually replaced within a second. The
+/// remaining lane must not take work like that for which the process was ended.
+const REPLACED: Duration = Duration::from_secs(10);
+
 #[derive(Debug, Default)]
 pub(super) struct Lane {
     pub(super) doing: LaneActivity,
@@ -84,6 +88,11 @@ impl Lane {
     /// True if the lane has a process.
     pub(super) fn is_there(&self) -> bool {
         !matches!(self.doing, LaneActivity::Absent)
+    }
+
+    /// Returns the time until which the lane counts although its process was lost.
+    pub(super) fn counts_until(&self) -> Option<Duration> {
+        Some(self.lost_at? + REPLACED)
     }
 
     pub(super) fn is_idle(&self) -> bool {

@@ -15,11 +15,6 @@ const SHORT: u32 = 2;
 /// A longer time would idle a lane for tenants that have left.
 const LATELY: Duration = Duration::from_secs(10);
 
-/// Time for which a lane without a process counts, because lost processes are usually replaced within a second. Work
-/// that is not known to be short, such as the kernel that the process was ended for, must not take the last lane
-/// meanwhile.
-const REPLACED: Duration = LATELY;
-
 /// Returns true if a batch is known to end within `limit`. The time to open a session counts if the batch is
 /// `cold`.
 pub(super) fn is_short<S>(known: &StageState<S>, rows: usize, cold: bool, limit: Duration) -> bool {
@@ -43,16 +38,16 @@ impl<S: Clone + Eq + Hash> Device<S> {
     /// True if `tenant` may start a batch that is not known to be short. While other tenants are active, such
     /// batches never occupy all lanes. A single lane executes everything.
     pub(super) fn may_run_long(&self, tenant: &Arc<str>, now: Duration) -> bool {
-        let replaced = |lane: &super::Lane| lane.lost_at.is_some_and(|at| now < at + REPLACED);
         let lanes = self.lanes.iter().filter(|lane| lane.is_there()).count();
-        let expected = lanes + self.lanes.iter().filter(|lane| replaced(lane)).count();
+        let counted = self.lanes.iter().filter_map(super::Lane::counts_until);
+        let replaced = counted.filter(|until| now < *until).count();
         let running = self.lanes.iter().filter_map(super::Lane::running);
         let long = running
             .filter(|running| now.saturating_sub(running.since) >= running.short_for)
             .count();
         let active =
             self.queue.has_work_of_others(tenant) || self.active_others(tenant, now).next().is_some();
-        expected < 2 || long + 1 < lanes || !active
+        lanes + replaced < 2 || long + 1 < lanes || !active
     }
 
     /// Records that a batch of a tenant ended after `took`, or a preparation.
@@ -67,16 +62,11 @@ impl<S: Clone + Eq + Hash> Device<S> {
         }
     }
 
-    /// Returns the times at which tenants without work stop being active, and lost lanes stop to count.
-    pub(super) fn inactivities(&self) -> impl Iterator<Item = Duration> {
-        let lost = self
-            .lanes
-            .iter()
-            .filter_map(|lane| Some(lane.lost_at? + REPLACED));
-        self.active
-            .values()
-            .map(|activity| activity.last + LATELY)
-            .chain(lost)
+    /// Returns the times at which [`Self::may_run_long`] may change although nothing else happens: tenants without
+    /// work stop being active, and lost lanes stop counting.
+    pub(super) fn long_work_due(&self) -> impl Iterator<Item = Duration> {
+        let inactive = self.active.values().map(|activity| activity.last + LATELY);
+        inactive.chain(self.lanes.iter().filter_map(super::Lane::counts_until))
     }
 
     fn active_others(&self, tenant: &Arc<str>, now: Duration) -> impl Iterator<Item = &Activity> {

@@ -89,8 +89,8 @@ fn a_tenant_uses_all_lanes_once_the_others_have_left_for_ten_seconds() {
     assert_eq!((world.now, long_runs(&world)), (left + SECOND * 10, 2));
 }
 
-#[test]
-fn long_work_waits_until_a_lost_lane_is_replaced() {
+/// Simulates two lanes, of which one has just lost its process to long work of the tenant `t`.
+fn world_with_lost_lane() -> World {
     let mut world = world(2, 0);
     send(&mut world, "neighbor", 0);
     world.finish();
@@ -99,11 +99,27 @@ fn long_work_waits_until_a_lost_lane_is_replaced() {
     let lane = (0..2).find(|lane| world.device.lanes[*lane].running().is_some());
     world.device.ended(world.now, lane.unwrap(), BatchEnd::Lost);
     send(&mut world, "other", 2);
+    world
+}
+
+#[test]
+fn short_work_does_not_wait_while_a_lost_lane_is_replaced() {
+    let mut world = world_with_lost_lane();
     let waiting = world.device.next(world.now, world.room());
     assert!(matches!(waiting, Decision::Wait { .. }), "{waiting:?}");
-    send(&mut world, "neighbor", 0);
-    let short = world.device.next(world.now, world.room());
-    assert!(matches!(short, Decision::Run(_)), "{short:?}");
+    let short = send(&mut world, "neighbor", 0);
+    world.decide();
+    assert_eq!(world.works[&short].begun, Some(world.now));
+}
+
+#[test]
+fn a_lane_that_stays_lost_counts_for_ten_seconds() {
+    let mut world = world_with_lost_lane();
+    let lost = world.now;
+    while let Decision::Wait { until, .. } = world.device.next(world.now, world.room()) {
+        world.now = until.expect("long work waits for a time");
+    }
+    assert_eq!(world.now, lost + SECOND * 10);
 }
 
 #[test]
