@@ -74,13 +74,13 @@ impl Sessions {
         };
         let outcome = match run.batch.tensor() {
             Ok(batch) => {
-                let find = || Ok(source.bytes(run.stage).map(StageModel::Bytes)?);
+                let find = || Ok(StageModel::Bytes(source.bytes(run.stage)?));
                 let asked = StageRun {
                     stage: run.stage,
                     batch: &batch,
                     interrupt: run.interrupt,
                 };
-                self.execute(asked, find, ready, |output| Ok(take(output)?))
+                self.execute(asked, find, ready, |output| take(output).map_err(RunError::from))
             }
             Err(error) => Err(error.into()),
         };

@@ -94,9 +94,10 @@ impl Bound {
     /// Returns true if `bytes` of memory outside of this process, which the limit does not cover, fit into the
     /// rest of the reservation.
     pub(super) fn fits(&self, bytes: u64) -> bool {
-        usage().is_none_or(|now| bytes <= self.rest(&now).saturating_add(SLACK))
+        bytes <= SLACK || usage().is_none_or(|now| bytes <= self.rest(&now).saturating_add(SLACK))
     }
 
+    /// Returns the bytes of the reservation that are not used `now`.
     fn rest(&self, now: &ProcessUsage) -> u64 {
         let taken = now.anonymous.saturating_sub(self.anonymous);
         self.reservation.saturating_sub(taken)

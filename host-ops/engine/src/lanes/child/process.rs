@@ -330,32 +330,25 @@ impl LaneProcess {
         run: &BatchRun<'_>,
         progress: &mut Progress,
     ) -> Result<Request, OpError> {
-        if let Some((piece, total)) = progress.handover.next_piece() {
-            return self.give_piece(run, &piece, total);
+        if let Handover::Unrequested = progress.handover {
+            let network = match source.given(run.stage)? {
+                ProvidedNetwork::Bytes(network) => network,
+                ProvidedNetwork::Prepared(lent) => match self.lend(lent) {
+                    Ok(loan) => {
+                        progress.handover = Handover::Complete;
+                        progress.lent = Some(loan);
+                        return Ok(Request::Prepared);
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot lend a prepared stage to a lane, so the lane loads a copy of the weights");
+                        source.bytes(run.stage)?
+                    }
+                },
+            };
+            progress.handover = Handover::new(network);
         }
-        let network = match source.given(run.stage)? {
-            ProvidedNetwork::Bytes(network) => network,
-            ProvidedNetwork::Prepared(lent) => match self.lend(lent) {
-                Ok(loan) => {
-                    progress.handover = Handover::Complete;
-                    progress.lent = Some(loan);
-                    return Ok(Request::Prepared);
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "cannot lend a prepared stage to a lane, so the lane loads a copy of the weights");
-                    source.bytes(run.stage)?
-                }
-            },
-        };
-        let total = network.len();
-        progress.handover = Handover::Remaining { rest: network, total };
-        let first = progress.handover.next_piece();
-        let (piece, total) = first.unwrap_or_default();
-        self.give_piece(run, &piece, total)
-    }
-
-    fn give_piece(&self, run: &BatchRun<'_>, piece: &[u8], total: usize) -> Result<Request, OpError> {
-        let written = self.window.write([piece]);
+        let (piece, total) = progress.handover.next_piece();
+        let written = self.window.write([&*piece]);
         written.map_err(|error| not_handed(run.stage, "network", &error))?;
         Ok(Request::Network {
             piece: piece.len(),

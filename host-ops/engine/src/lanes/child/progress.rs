@@ -4,8 +4,8 @@ use bytes::Bytes;
 use frostline_tensor::OpError;
 use std::time::{Duration, Instant};
 
-/// Maximum bytes of a network in the window. The process copies each piece before it requests the next one, so that a
-/// network is not in memory twice.
+/// Maximum bytes of a network in the window. The process copies each piece before it requests the next one, which
+/// keeps large networks from being in memory twice.
 const PIECE_BYTES: usize = 16 << 20;
 
 /// Progress of handing a network over to the process.
@@ -21,16 +21,25 @@ pub(super) enum Handover {
 }
 
 impl Handover {
-    /// Returns the next piece and the total size, or `None` if nothing remains.
-    pub(super) fn next_piece(&mut self) -> Option<(Bytes, usize)> {
+    /// Starts to hand over `network`.
+    pub(super) fn new(network: Bytes) -> Self {
+        Self::Remaining {
+            total: network.len(),
+            rest: network,
+        }
+    }
+
+    /// Returns the next piece and the size of the network in bytes. Both are empty if nothing remains.
+    pub(super) fn next_piece(&mut self) -> (Bytes, usize) {
         let Self::Remaining { rest, total } = self else {
-            return None;
+            return (Bytes::new(), 0);
         };
-        let (piece, total) = (rest.split_to(rest.len().min(PIECE_BYTES)), *total);
+        let total = *total;
+        let piece = rest.split_to(rest.len().min(PIECE_BYTES));
         if rest.is_empty() {
             *self = Self::Complete;
         }
-        Some((piece, total))
+        (piece, total)
     }
 }
 

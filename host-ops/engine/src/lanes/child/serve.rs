@@ -265,9 +265,10 @@ impl Worker {
     fn work(&mut self, asked: RunRequest) -> Answer {
         let mut meter = None;
         // The batch is also in the window.
-        let reservation = asked.reservation;
-        let reservation = reservation.map(|bytes| bytes.saturating_sub(asked.batch.bytes() as u64));
-        let (bound, stage) = (memory::bound(reservation), asked.stage.clone());
+        let in_window = asked.batch.bytes() as u64;
+        let reservation = asked.reservation.map(|bytes| bytes.saturating_sub(in_window));
+        let bound = memory::bound(reservation);
+        let stage = asked.stage.clone();
         let done = catch_unwind(AssertUnwindSafe(|| {
             self.execute(asked, bound.as_ref(), &mut meter)
         }))

@@ -353,7 +353,11 @@ mod needs_proc {
             let ended = rig.limited_rows("large", 1, reservation * MIB).outcome;
             assert!(matches!(ended, Err(RunError::OutOfMemory(_))), "{ended:?}");
         }
-        let output = rig.limited_rows("large", 1, 600 * MIB).outcome.unwrap();
+        let ended = rig.limited_rows("large", 1, 600 * MIB);
+        let retained = ended.memory.unwrap().held - rig.process.rest().unwrap().unwrap();
+        // The output has 24 MiB, in the window and in the process.
+        assert!(retained < 80 * MIB, "the window contains {retained} bytes");
+        let output = ended.outcome.unwrap();
         let last = LARGE as usize - 1;
         let expected: f32 = (0..4)
             .map(|row| row as f32 * ((row * LARGE as usize + last) % 251) as f32 / 251.0)
