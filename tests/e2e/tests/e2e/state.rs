@@ -1,6 +1,7 @@
 //! Hosts with shared state.
 
-use crate::harness::{STUCK, Scratch, binary, events, frostline};
+use crate::fault_proxy::{FaultProxy, StoreFault};
+use crate::harness::{STUCK, Scratch, binary, events, frostline, series};
 use crate::s3::{Moto, with_credentials};
 use frostline_e2e::{HostProcess, finish};
 use serde_json::Value;
@@ -8,6 +9,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
+
+/// State of hosts in a bucket.
+const STATE: &str = "s3://photos/frostline";
 
 /// Starts two hosts on `state`, each with a separate local folder.
 pub(crate) fn hosts(
@@ -86,6 +90,14 @@ fn two_hosts_share_a_directory() {
     check_shared_state(&scratch, hosts, &[]);
 }
 
+/// Starts a host that reaches buckets at `endpoint` and serves the photos of the test.
+fn host_at(scratch: &Scratch, endpoint: &str, arguments: &[&str]) -> HostProcess {
+    let mut command = Command::new(binary());
+    with_credentials(&mut command, endpoint);
+    let photos = scratch.path("photos");
+    HostProcess::start_as(command, scratch.folder(), photos.to_str().unwrap(), arguments).unwrap()
+}
+
 mod long {
     use super::*;
 
@@ -93,13 +105,8 @@ mod long {
     fn two_hosts_share_a_bucket() {
         let scratch = Scratch::with_photos(4, 1);
         let moto = Moto::start(&scratch);
-        let start = |arguments: &[&str]| {
-            let mut command = Command::new(binary());
-            with_credentials(&mut command, &moto.url);
-            let photos = scratch.path("photos");
-            HostProcess::start_as(command, scratch.folder(), photos.to_str().unwrap(), arguments).unwrap()
-        };
-        let hosts = hosts(&scratch, "s3://photos/frostline", start);
+        let start = |arguments: &[&str]| host_at(&scratch, &moto.url, arguments);
+        let hosts = hosts(&scratch, STATE, start);
         check_shared_state(&scratch, hosts, &[]);
 
         // A backup needs no credentials except those in the hosts' configuration.
@@ -109,10 +116,33 @@ mod long {
         let lines = format!("[store.photos]\nendpoint = {:?}\nkeys = {keys:?}\n", moto.url);
         fs::write(&config, lines).unwrap();
         let mut backup = frostline();
-        backup
-            .args(["admin", "state", "backup", "s3://photos/frostline"])
-            .args([&scratch.path("backup"), Path::new("--config"), &config]);
+        backup.args(["admin", "state", "backup", STATE]).args([
+            &scratch.path("backup"),
+            Path::new("--config"),
+            &config,
+        ]);
         let run = finish(&mut backup).unwrap();
         assert!(run.stdout.starts_with("backed up"), "{run:?}");
+    }
+
+    /// The guest and the network are in the local folder.
+    #[test]
+    fn a_job_after_a_restart_needs_no_state() {
+        let scratch = Scratch::with_photos(4, 1);
+        let moto = Moto::start(&scratch);
+        let state = FaultProxy::start(moto.url.strip_prefix("http://").unwrap().parse().unwrap());
+        let local = scratch.path("local");
+        let places = ["--state", STATE, "--local", local.to_str().unwrap()];
+        let train = |host: &HostProcess| {
+            let url = host.url();
+            let arguments = [&flags(host, &url)[..], &["--split", "features"]].concat();
+            series(&events(&scratch.train(&arguments)), "step", "loss")
+        };
+        let mut host = host_at(&scratch, &state.url(), &places);
+        let losses = train(&host);
+        host.kill().unwrap();
+        let host = host_at(&scratch, &state.url(), &places);
+        state.set(StoreFault::Hangs);
+        assert_eq!(train(&host), losses);
     }
 }
