@@ -1,6 +1,7 @@
 //! ONNX metadata of tuned models.
 
 use crate::evaluation::Division;
+use crate::setup::TrainedImages;
 use crate::{Quality, TrainerError};
 use frostline_client::Task;
 use frostline_graph::{Model, Network};
@@ -25,6 +26,9 @@ pub(crate) const TARGETS_KEY: &str = "frostline.targets";
 
 /// Metadata entry for the division of the data, as JSON. Not set if the data came divided.
 pub(crate) const DIVISION_KEY: &str = "frostline.division";
+
+/// Metadata entry for the images of the training, as JSON. Includes earlier jobs, if their layers were kept.
+const TRAINED_KEY: &str = "frostline.trained";
 
 /// Metadata entry for the cut after which layers were trained. Includes earlier jobs, if their layers were kept.
 const FREEZE_KEY: &str = "frostline.freeze";
@@ -277,6 +281,11 @@ pub(crate) fn division(model: &Model) -> Option<Division> {
     serde_json::from_str(model.metadata(DIVISION_KEY)?).ok()
 }
 
+/// Reads the images of the training from the model's metadata.
+pub(crate) fn trained_images(model: &Model) -> Option<TrainedImages> {
+    serde_json::from_str(model.metadata(TRAINED_KEY)?).ok()
+}
+
 /// Reads the cut after which layers were trained from the model's metadata. `None` if the model was
 /// not tuned, or by version 0.2 or earlier.
 pub(crate) fn trained_after(model: &Model) -> Option<String> {
@@ -290,6 +299,7 @@ pub(crate) struct TrainingRecord {
     /// Names of the outputs.
     pub(crate) names: Vec<String>,
     pub(crate) division: Option<Division>,
+    pub(crate) trained_images: TrainedImages,
     /// The cut after which layers were trained.
     pub(crate) trained_after: String,
 }
@@ -301,6 +311,7 @@ pub(crate) fn write(model: &mut Model, record: &TrainingRecord) {
         task,
         names,
         division,
+        trained_images,
         trained_after,
     } = record;
     for stale in [
@@ -325,6 +336,9 @@ pub(crate) fn write(model: &mut Model, record: &TrainingRecord) {
     }
     if let Some(Ok(text)) = division.as_ref().map(serde_json::to_string) {
         model.set_metadata(DIVISION_KEY, &text);
+    }
+    if let Ok(text) = serde_json::to_string(trained_images) {
+        model.set_metadata(TRAINED_KEY, &text);
     }
     model.set_metadata(FREEZE_KEY, trained_after);
 }

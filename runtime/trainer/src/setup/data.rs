@@ -1,4 +1,5 @@
-use super::earlier_training::EarlierTraining;
+use super::earlier_training::{EarlierTraining, trained_images};
+use super::trained_images::TrainedImages;
 use crate::compute::blocking;
 use crate::evaluation::labels;
 use crate::evaluation::{Division, ListedSamples};
@@ -22,6 +23,8 @@ pub(crate) struct Data {
     pub(crate) test: Arc<Samples>,
     /// Division to record in the tuned model. `None` if the data came divided.
     pub(crate) division: Option<Division>,
+    /// Images to record in the tuned model.
+    pub(crate) trained_images: TrainedImages,
     /// Mean size of the objects, in bytes.
     pub(super) object_bytes: u64,
     /// Bytes received for the listing.
@@ -90,6 +93,7 @@ impl Data {
                 job,
                 Division::from_dataset(&dataset, job.spec.validation, job.spec.division_seed()),
             ),
+            trained_images: trained_images(job, &dataset),
             classes: dataset.classes,
             test: if job.spec.test {
                 dataset.test

@@ -1,5 +1,6 @@
 //! Training of the model by earlier jobs. Images that a kept layer was trained on must not validate this job.
 
+use super::trained_images::TrainedImages;
 use crate::evaluation::{Divided, Division, ListedSamples};
 use crate::{Event, Events, Job, SettingError, TrainerError, model_metadata};
 use frostline_client::{Dataset, Task};
@@ -16,15 +17,19 @@ pub(super) enum EarlierTraining {
 }
 
 impl EarlierTraining {
-    /// Compares the validation samples of `dataset` with the samples of an earlier training. Only samples that
-    /// the job selects are compared, not parts that came with the data. `data` contains the undivided samples
-    /// of `dataset`.
+    /// Compares the validation samples of `dataset` with the samples of an earlier training. If the job divides
+    /// the data, the earlier division is compared, and otherwise the files that came with the parts. `data`
+    /// contains the undivided samples of `dataset`.
     ///
     /// # Errors
     /// Returns [`TrainerError::Setting`] if a kept layer was trained on a validation sample, because the
     /// validation would mean nothing.
     pub(super) fn find(job: &Job, data: ListedSamples<'_>, dataset: &Dataset) -> Result<Self, TrainerError> {
-        let Some(share) = job.spec.validation.filter(|_| keeps_trained_layers(job)) else {
+        if !keeps_trained_layers(job) {
+            return Ok(Self::Disjoint);
+        }
+        let Some(share) = job.spec.validation else {
+            check_parts(job, dataset)?;
             return Ok(Self::Disjoint);
         };
         let Some(before) = model_metadata::division(&job.model) else {
@@ -69,6 +74,27 @@ impl EarlierTraining {
             (_, division) => division,
         }
     }
+}
+
+/// Returns an error if images moved from the training part to the validation part after an earlier training.
+fn check_parts(job: &Job, dataset: &Dataset) -> Result<(), TrainerError> {
+    let earlier = model_metadata::trained_images(&job.model).unwrap_or_default();
+    let leaked = earlier.moved(&dataset.train, &dataset.validation);
+    if leaked == 0 {
+        return Ok(());
+    }
+    let must = format!(
+        "the model was trained on at least {leaked} of the {} validation images, which are not in the training part any more; \
+         validate on other images, or start from the model before that training",
+        dataset.validation.len()
+    );
+    Err(SettingError::new("data", job.spec.data.clone(), must).into())
+}
+
+/// Returns the images that the layers of the tuned model were trained on, as far as known.
+pub(super) fn trained_images(job: &Job, dataset: &Dataset) -> TrainedImages {
+    let earlier = model_metadata::trained_images(&job.model).filter(|_| keeps_trained_layers(job));
+    TrainedImages::of(&dataset.train).and(&earlier.unwrap_or_default())
 }
 
 /// Returns true if the job keeps a layer that an earlier job trained. The head is kept on request only.

@@ -13,6 +13,7 @@ mod network;
 mod prepared;
 mod provide;
 mod step_memory;
+mod trained_images;
 
 use crate::host_loads::round_to_grants;
 use crate::plan::LayersLocation;
@@ -25,6 +26,7 @@ use frostline_wire::Split;
 pub(crate) use prepared::Prepared;
 use provide::{FrozenLayers, ProvidedSetup};
 use tokio::sync::OnceCell;
+pub(crate) use trained_images::TrainedImages;
 
 /// Prepares a checked job for training.
 ///

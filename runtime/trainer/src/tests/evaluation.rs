@@ -278,6 +278,40 @@ async fn images_that_a_kept_layer_was_trained_on_never_validate_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn images_that_moved_to_the_validation_part_are_refused_for_kept_layers() {
+    let out = TempDir::new().unwrap();
+    let moved = |from: &str, to: &str| {
+        let mut storage = photos();
+        storage.etag = Some("1".to_owned());
+        let object = storage.objects.remove(from).unwrap();
+        storage.objects.insert(to.to_owned(), object);
+        storage
+    };
+    let key = "train/red/0.png";
+    assert!(photos().objects.contains_key(key));
+    let train = async |storage: Storage, model: &Model, head| {
+        let mut job = job("none", out.path());
+        (job.model, job.spec.head) = (model.clone(), head);
+        let (host, _) = storage.start().await;
+        let outcome = run(&host, job).await.outcome;
+        outcome.map(|outcome| Model::read(&outcome.model).unwrap())
+    };
+    let renamed = || moved(key, "train/red/own-name.png");
+    let first = train(renamed(), &network(), NewHead::Replace).await.unwrap();
+    // The same parts, and a head that has seen nothing.
+    let second = train(renamed(), &first, NewHead::Keep).await.unwrap();
+    let other = || moved(key, "validation/red/own-name.png");
+    train(other(), &first, NewHead::Replace).await.unwrap();
+    for model in [&first, &second] {
+        let error = train(other(), model, NewHead::Keep).await.err().unwrap();
+        assert!(
+            error.to_string().contains("was trained on at least 1 of"),
+            "{error}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn data_that_cannot_be_divided_again_is_not_known_to_be_held_out() {
     let (host, _) = undivided().start().await;
     let out = TempDir::new().unwrap();

@@ -123,6 +123,7 @@ fn preprocessor_config_applies_unless_the_model_has_a_recipe() {
         task: Task::Classes,
         names: Vec::new(),
         division: None,
+        trained_images: crate::setup::TrainedImages::default(),
         trained_after: "features".to_owned(),
     };
     crate::model_metadata::write(&mut model, &record);

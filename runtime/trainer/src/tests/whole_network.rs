@@ -1,9 +1,11 @@
 //! Jobs with no frozen layers, and the handling of BatchNormalization.
 
-use super::whole_job::{differ, job, photos, run};
-use crate::{Job, Policy, TrainerError};
+use super::whole_job::{differ, job, network, photos, run};
+use crate::{Event, Job, Policy, TrainerError};
 use frostline_graph::Model;
+use frostline_graph::build::{initializer, node};
 use frostline_job::BatchNorm;
+use frostline_tensor::Tensor;
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -43,6 +45,28 @@ async fn the_first_layer_is_trained_if_nothing_is_frozen() {
     let after = Model::read(out.path().join("tuned.onnx")).unwrap();
     let first = |model: &Model| model.initializers()["w1"].clone();
     assert_ne!(first(&before).raw_data, first(&after).raw_data);
+}
+
+/// A constant cannot be distinguished from a weight in an unusual place.
+#[tokio::test(flavor = "multi_thread")]
+async fn tensors_that_are_not_trained_are_named() {
+    let mut proto = network().into_proto();
+    let graph = proto.graph.as_mut().unwrap();
+    let mut head = graph.node.pop().unwrap();
+    graph.node.push(node("Max", &["features", "floor"], &["limited"]));
+    "limited".clone_into(&mut head.input[0]);
+    graph.node.push(head);
+    let floor = Tensor::f32([6], (0..6).map(|value| value as f32 / 100.0).collect()).unwrap();
+    graph.initializer.push(initializer("floor", &floor));
+    let (host, _) = photos().start().await;
+    let out = TempDir::new().unwrap();
+    let mut job = unfrozen("none", out.path());
+    job.model = Model::from_proto(proto).unwrap();
+    let ran = run(&host, job).await;
+    assert!(ran.outcome.is_ok(), "{:?}", ran.outcome.err());
+    let named =
+        |event: &Event| matches!(event, Event::Warning { message } if message.ends_with("constants: floor"));
+    assert!(ran.events.iter().any(named), "{:?}", ran.events);
 }
 
 #[tokio::test(flavor = "multi_thread")]

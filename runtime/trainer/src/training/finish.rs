@@ -161,6 +161,7 @@ impl TrainingLoop<'_> {
                     task: prepared.data.feed.task,
                     names: prepared.data.classes.clone(),
                     division: prepared.data.division,
+                    trained_images: prepared.data.trained_images,
                     trained_after: trained_after(job),
                 },
                 int8: prepared.network.int8.map(|_| Int8Note::new(note.quality)),
