@@ -1,11 +1,12 @@
 //! `frostline cache`, which lists and clears the feature cache of this machine.
 
 use crate::arguments::CacheCommand;
+use crate::hints::{Hinted, Step};
 use crate::output::{bytes, print_json};
 use crate::runs::age;
-use anyhow::{Context, Result};
+use anyhow::{Result, anyhow};
 use frostline_features::{Cache, StoreInfo};
-use serde_json::json;
+use serde_json::{Value, json};
 
 pub(crate) fn run(command: &CacheCommand, json: bool) -> Result<()> {
     let place = match command {
@@ -13,7 +14,8 @@ pub(crate) fn run(command: &CacheCommand, json: bool) -> Result<()> {
     };
     let folder = place
         .folder()
-        .context("no cache folder found; set --feature-folder, XDG_CACHE_HOME or HOME")?;
+        .ok_or_else(|| anyhow!("no folder for cached features: neither XDG_CACHE_HOME nor HOME is set"))
+        .map_err(|error| Hinted::wrap(error, vec![Step::set("feature_folder", Value::Null)]))?;
     let cache = Cache::new(folder, u64::MAX);
     match command {
         CacheCommand::List { .. } => list(&cache, json),

@@ -1,10 +1,11 @@
 //! `frostline model`, which shows the cuts of a model and lists the models on a host.
 
 use crate::arguments::{HostFlags, InterfaceFlags, Model as Command};
+use crate::hints::{Hinted, Step};
 use crate::output::{bytes, meant, print_each, print_json, print_table, stdout};
 use crate::quantize;
 use crate::train::read_model;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use frostline_graph::{Interface, Model, ModelLimits, Network};
 use frostline_training::Trainability;
 use frostline_wire::{CutInfo, ModelInfo};
@@ -83,7 +84,9 @@ pub(crate) async fn run(command: Command, json: bool, stop: &CancellationToken) 
     let shown = match &host.host {
         None => read(Path::new(&model), &interface)?,
         Some(_) if interface.interface() != Interface::default() => {
-            bail!("an image size or an output can only be selected for files, not for uploaded models")
+            let error =
+                anyhow!("image size and output can only be selected for files, not for uploaded models");
+            return Err(Hinted::wrap(error, vec![Step::unset(interface.names())]));
         }
         Some(url) => ask(url, &host, &model).await?,
     };

@@ -48,7 +48,7 @@ struct Installed {
 pub(crate) fn run(command: OnnxRuntime, json: bool) -> Result<()> {
     let OnnxRuntime::Install { gpu, directory } = command;
     let folder = directory.or_else(frostline_engine::user_library_folder).context(
-        "neither --directory nor the environment (XDG_DATA_HOME, HOME) names a folder to install into",
+        "no folder to install into: neither XDG_DATA_HOME nor HOME is set, and no directory was given",
     )?;
     let Release { version, wheels } =
         serde_json::from_str(PINNED).context("the list of wheels is malformed")?;

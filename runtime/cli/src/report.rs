@@ -1,12 +1,14 @@
 //! `frostline report`, which writes a web page about one or more runs.
 
 use crate::arguments::Report;
+use crate::hints::{Hinted, Step};
 use crate::output::print_json;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use frostline_job::folder as layout;
 use frostline_report::Run;
 use frostline_trainer::whole_file;
 use serde::Serialize;
+use serde_json::Value;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -22,7 +24,10 @@ pub(crate) fn run(flags: &Report, json: bool) -> Result<()> {
     let target = match (&flags.out, flags.runs.as_slice()) {
         (Some(file), _) => file.clone(),
         (None, [run]) => run.join("report.html"),
-        (None, _) => bail!("several runs need an output file; set --out FILE"),
+        (None, _) => {
+            let error = anyhow!("a report on several runs needs an output file");
+            return Err(Hinted::wrap(error, vec![Step::set("out", Value::Null)]));
+        }
     };
     let folders: Vec<Vec<PathBuf>> = flags
         .runs

@@ -13,7 +13,7 @@ pub(crate) fn run(flags: &Runs, json: bool) -> Result<()> {
     let folder = &flags.folder;
     if !folder.is_dir() && folder.as_os_str() != DEFAULT {
         bail!(
-            "no folder {}; use the folder set by train --runs (by default 'runs')",
+            "no folder {}; give the folder that holds the runs (by default 'runs')",
             folder.display()
         );
     }

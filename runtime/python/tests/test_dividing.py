@@ -7,6 +7,8 @@ import warnings
 
 import torch
 
+import bundled
+import frostline
 import small
 from frostline.torch import _network as network
 from frostline.torch._divide import CannotDivide, freeze_points, path_of, suffix_of
@@ -128,6 +130,28 @@ def divided(model, module="blocks.1", suffix=None):
     layers = network.piece(exported, network.INPUT, cut)
     network.check(model, layers, suffix, EXAMPLE)
     return suffix, exported, cut
+
+
+class Data(bundled.Case):
+    def hint(self, data, **options):
+        """Return the advice of the error for these settings."""
+        with self.assertRaises(frostline.SettingsError) as failed:
+            small.divided(data, **options)
+        return str(failed.exception).rpartition("; ")[2]
+
+    def test_hints_name_parameters_that_help(self):
+        undivided = self.few()
+        self.assertEqual(self.hint(undivided), "set validation, for example to 0.2")
+        small.divided(undivided, validation=0.2)
+        self.assertEqual(self.hint(bundled.PHOTOS, validation=0.2), "leave out validation")
+        small.divided(bundled.PHOTOS)
+        photos = sorted(path.relative_to(undivided) for path in undivided.rglob("*.*"))
+        for task, values in ("labels", ("1,0", "0,1")), ("numbers", ("1.5,0", "0,2.5")):
+            table = self.folder / "table.csv"
+            lines = [f"{photo},{values[number % 2]}" for number, photo in enumerate(photos)]
+            table.write_text("\n".join(["file,first,second", *lines]))
+            self.assertEqual(self.hint(undivided, labels=table, validation=0.2), f"set task to '{task}'")
+            small.divided(undivided, labels=table, validation=0.2, task=task)
 
 
 class Dividing(unittest.TestCase):

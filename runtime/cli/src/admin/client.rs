@@ -1,45 +1,70 @@
 //! Connection to a host's admin interface, and explanations of connection errors.
 
 use crate::arguments::Admin;
+use crate::hints::{Hinted, Step};
 use anyhow::{Result, anyhow, bail};
 use frostline_client::{AdminClient, ClientError, Token, Trust};
+use frostline_job::flags::missing;
 use frostline_wire::ErrorBody;
+use serde_json::Value;
 
 /// Connects to the local socket, or over TLS to a remote host.
 pub(super) fn client(flags: &Admin) -> Result<AdminClient> {
-    let (Some(url), Some(token_file)) = (&flags.host, &flags.token_file) else {
+    let Admin {
+        host,
+        token_file,
+        ca,
+        client_certificate,
+        client_key,
+        ..
+    } = flags;
+    let (Some(url), Some(token_file)) = (host, token_file) else {
+        if host.is_some() {
+            return Err(missing("--token-file <FILE>").into());
+        }
+        if [token_file, ca, client_certificate, client_key]
+            .into_iter()
+            .any(Option::is_some)
+        {
+            return Err(missing("--host <URL>").into());
+        }
         return Ok(AdminClient::local(&flags.socket)?);
     };
     if !url.starts_with("https://") {
         bail!("the admin token is only sent over TLS; use an address such as https://store:7434");
     }
-    let mut trust = flags.ca.as_deref().map_or(Ok(Trust::default()), Trust::read)?;
-    if let (Some(certificate), Some(key)) = (&flags.client_certificate, &flags.client_key) {
-        trust = trust.with_certificate(certificate, key)?;
-    }
+    let trust = ca.as_deref().map_or(Ok(Trust::default()), Trust::read)?;
+    let trust = match (client_certificate, client_key) {
+        (Some(certificate), Some(key)) => trust.with_certificate(certificate, key)?,
+        (Some(_), None) => return Err(missing("--client-key <FILE>").into()),
+        (None, Some(_)) => return Err(missing("--client-certificate <FILE>").into()),
+        (None, None) => trust,
+    };
     Ok(AdminClient::remote(url, Token::read(token_file)?, &trust)?)
 }
 
 /// Rewrites an error for the admin of a single host.
 pub(super) fn explained(error: anyhow::Error, remote: bool) -> anyhow::Error {
     match error.downcast::<ClientError>() {
+        Ok(error) if remote && may_require_certificate(&error) => {
+            let certificate = [("client_certificate", Value::Null), ("client_key", Value::Null)];
+            let error = anyhow::Error::from(error)
+                .context("the host may require a certificate that its authority for admins signed");
+            Hinted::wrap(error, vec![Step::set_all(certificate)])
+        }
         Ok(ClientError::Unreachable { host, reason }) if remote => anyhow!(
-            "no host accepts admins at {host}; check the host's --admin-listen setting, the certificates in --ca, and \
-             whether the host requires --client-certificate: {reason}"
+            "no host accepts admins at {host}; compare the address with the host's setting `admin_listen`, and check \
+             the certificates of both sides: {reason}"
         ),
-        Ok(ClientError::Unreachable { host, reason }) => anyhow!(
-            "no host answers at {host}; set --socket to the host's socket, which is admin.sock in its local directory unless \
-             configured otherwise: {reason}"
-        ),
+        Ok(ClientError::Unreachable { host, reason }) => {
+            let error = anyhow!(
+                "no host answers at {host}; the socket of a host is admin.sock in its local directory unless configured \
+                 otherwise: {reason}"
+            );
+            Hinted::wrap(error, vec![Step::set("socket", Value::Null)])
+        }
         Ok(ClientError::Refused { class, message, .. }) => ErrorBody { class, message }.into(),
         Ok(ClientError::Silent { seconds, .. }) => anyhow!("the host did not answer for {seconds} s"),
-        // A host that requires a certificate of the client closes the connection after the client's first request.
-        Ok(ClientError::Interrupted { reason, .. }) if remote => {
-            anyhow!(
-                "the host's response was interrupted; if the host has an --admin-client-ca, set --client-certificate and --client-key \
-                 to a certificate of this authority: {reason}"
-            )
-        }
         Ok(ClientError::Interrupted { reason, .. }) => {
             anyhow!("the host's response was interrupted: {reason}")
         }
@@ -50,5 +75,15 @@ pub(super) fn explained(error: anyhow::Error, remote: bool) -> anyhow::Error {
         }
         Ok(error) => error.into(),
         Err(error) => error,
+    }
+}
+
+/// Returns true for the errors of a host that requires a certificate of the client. Depending on the time of its
+/// alert, the first request fails or is interrupted.
+fn may_require_certificate(error: &ClientError) -> bool {
+    match error {
+        ClientError::Unreachable { reason, .. } => reason.contains("CertificateRequired"),
+        ClientError::Interrupted { .. } => true,
+        _ => false,
     }
 }

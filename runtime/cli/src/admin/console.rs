@@ -1,7 +1,8 @@
 //! Confirmations and results on the terminal.
 
+use crate::hints::{Hinted, Step};
 use crate::output::{print_json, stderr};
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use std::io::{IsTerminal, Write};
 
 /// Asks for confirmation before a destructive action, unless `yes` is set.
@@ -13,7 +14,8 @@ pub(super) fn confirm(yes: bool, question: &str) -> Result<()> {
         return Ok(());
     }
     if !std::io::stdin().is_terminal() {
-        bail!("{question} Use --yes to confirm without a terminal");
+        let error = anyhow!("{question} There is no terminal for the answer");
+        return Err(Hinted::wrap(error, vec![Step::set("yes", true)]));
     }
     write!(stderr(), "{question} [y/N] ")?;
     let mut answer = String::new();

@@ -25,25 +25,21 @@ pub(crate) struct Admin {
     )]
     pub(crate) socket: PathBuf,
     /// Connect to the host at this URL (such as https://store:7434) instead of the socket
-    #[arg(long, global = true, value_name = "URL", requires = "token_file")]
+    // Clap checks `requires` before it combines flags before and after the subcommand, so `client` checks
+    // these flags.
+    #[arg(long, global = true, value_name = "URL")]
     pub(crate) host: Option<String>,
     /// File with the admin token for --host
-    #[arg(long, global = true, value_name = "FILE", requires = "host")]
+    #[arg(long, global = true, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
     /// Trust the certificates in this PEM file instead of the system's
-    #[arg(long, global = true, value_name = "FILE", requires = "host")]
+    #[arg(long, global = true, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
     /// Certificate to present to a host that requires one (`serve --admin-client-ca`), as PEM file
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILE",
-        requires = "host",
-        requires = "client_key"
-    )]
+    #[arg(long, global = true, value_name = "FILE")]
     pub(crate) client_certificate: Option<PathBuf>,
     /// Private key of --client-certificate, as PEM file
-    #[arg(long, global = true, value_name = "FILE", requires = "client_certificate")]
+    #[arg(long, global = true, value_name = "FILE")]
     pub(crate) client_key: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: AdminCommand,

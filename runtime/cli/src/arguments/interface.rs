@@ -24,6 +24,13 @@ impl InterfaceFlags {
         }
     }
 
+    /// Returns the names of the flags that are set.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let size = self.image_size.map(|_| "image_size");
+        let output = self.output.as_ref().map(|_| "output");
+        size.into_iter().chain(output).map(str::to_owned).collect()
+    }
+
     pub(crate) fn with_output(&self, name: &str) -> Self {
         Self {
             image_size: self.image_size,

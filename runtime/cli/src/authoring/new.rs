@@ -1,7 +1,9 @@
 use super::starter;
 use crate::arguments::{Language, NewGuest};
+use crate::hints::{Hinted, Step};
 use crate::output::print_json;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// Maximum length of a guest name on a host.
@@ -49,10 +51,10 @@ fn check_name(name: &str) -> Result<()> {
 fn check_folder(folder: &Path) -> Result<()> {
     match std::fs::read_dir(folder).map(|mut entries| entries.next().is_none()) {
         Ok(true) => Ok(()),
-        Ok(false) => bail!(
-            "{} is not empty; select another folder with --path",
-            folder.display()
-        ),
+        Ok(false) => {
+            let error = anyhow!("the folder {} is not empty", folder.display());
+            Err(Hinted::wrap(error, vec![Step::set("path", Value::Null)]))
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error).with_context(|| format!("cannot use the folder {}", folder.display())),
     }
@@ -86,11 +88,7 @@ mod tests {
         check_folder(folder.path()).unwrap();
         check_folder(&folder.path().join("missing")).unwrap();
         std::fs::write(folder.path().join("thesis.tex"), "").unwrap();
-        assert!(
-            check_folder(folder.path())
-                .unwrap_err()
-                .to_string()
-                .contains("--path")
-        );
+        let error = check_folder(folder.path()).unwrap_err();
+        assert!(error.to_string().contains("is not empty"), "{error}");
     }
 }

@@ -1,3 +1,4 @@
+use crate::hints::{CommandLine, Step};
 use crate::output::stdout;
 use serde::Serialize;
 use std::io::{self, Write};
@@ -51,6 +52,16 @@ impl Finding {
     pub(super) fn and(self, advice: impl Into<String>) -> Self {
         Self {
             advice: Some(advice.into()),
+            ..self
+        }
+    }
+
+    /// Appends `step` to the advice, if the command line of this process can be changed like that.
+    pub(super) fn or(self, step: &Step) -> Self {
+        let step = CommandLine::of_process().text(step);
+        let advice: Vec<String> = self.advice.into_iter().chain(step).collect();
+        Self {
+            advice: Some(advice.join("; or ")).filter(|advice| !advice.is_empty()),
             ..self
         }
     }

@@ -1,11 +1,13 @@
 //! Checks on hosts with the given token.
 
 use super::finding::Finding;
+use crate::hints::Step;
 use crate::host::Access;
 use frostline_client::{ClientError, HostClient, Token};
 use frostline_tensor::one_line;
 use frostline_wire::ErrorClass;
 use futures::future::join_all;
+use serde_json::Value;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -31,10 +33,11 @@ pub(super) async fn all(access: Access<'_>, data: Option<&str>) -> Vec<Finding> 
     let hosts = match timeout(LONGEST, access.hosts()).await {
         Ok(Ok(hosts)) => hosts,
         Ok(Err(error)) => {
+            let found = one_line(error.as_ref());
             findings.push(Finding::fails(
                 "host",
-                one_line(error.as_ref()),
-                "check the address, and --ca",
+                found,
+                "check the address and the certificates",
             ));
             return findings;
         }
@@ -129,8 +132,9 @@ fn refused(error: &ClientError) -> Finding {
             return Finding::fails(
                 "tls",
                 said,
-                "use --ca FILE to trust the host's certificate authority, and connect to a name for which the certificate is valid",
-            );
+                "connect to a name for which the certificate is valid",
+            )
+            .or(&Step::set("ca", Value::Null));
         }
         None => {
             "check that a host is listening at this address, that http or https is correct, and that no firewall blocks the port"

@@ -1,6 +1,7 @@
 //! Checks of the library, the GPU, the walls and a data root on this machine.
 
 use super::finding::Finding;
+use crate::hints::Step;
 use crate::host::embedded_root;
 use crate::output::bytes;
 use anyhow::{Result, ensure};
@@ -45,7 +46,7 @@ pub(super) async fn engine(device: Option<Device>) -> Vec<Finding> {
         },
         _ if free_device_memory(Device::Cuda(0)).is_some() => {
             let found = format!("found an NVIDIA GPU{}", free(Device::Cuda(0)));
-            Finding::skipped("gpu", found).and("use --device cuda:0 to check it")
+            Finding::skipped("gpu", found).or(&Step::set("device", "cuda:0"))
         }
         _ => Finding::skipped("gpu", "no NVIDIA driver found, so networks run on the CPU"),
     };

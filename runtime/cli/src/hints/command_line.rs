@@ -33,7 +33,9 @@ impl CommandLine {
     }
 
     fn new(words: Vec<String>) -> Self {
-        let root = Arguments::command().args_override_self(true);
+        let mut root = Arguments::command().args_override_self(true);
+        // Subcommands get the flags that apply to all of them.
+        root.build();
         let matches = parse(&root, &words);
         Self { words, root, matches }
     }

@@ -50,10 +50,10 @@ impl Step {
         }
     }
 
-    fn set_both(first: (&str, String), second: (&str, String)) -> Self {
-        let pair = |(name, value): (&str, String)| (name.to_owned(), Value::from(value));
+    /// Sets several flags of the failed command.
+    pub(crate) fn set_all<const N: usize>(flags: [(&str, Value); N]) -> Self {
         Self::Again {
-            set: BTreeMap::from([pair(first), pair(second)]),
+            set: flags.map(|(name, value)| (name.to_owned(), value)).into(),
             unset: Vec::new(),
         }
     }
@@ -175,10 +175,10 @@ pub(crate) fn for_job(error: &TrainerError, line: &CommandLine) -> Vec<Step> {
         TrainerError::StepMemory {
             smaller: Some(SmallerBatch { batch, accumulation }),
             ..
-        } => vec![Step::set_both(
-            ("batch", batch.to_string()),
-            ("gradient_accumulation_steps", accumulation.to_string()),
-        )],
+        } => vec![Step::set_all([
+            ("batch", batch.to_string().into()),
+            ("gradient_accumulation_steps", accumulation.to_string().into()),
+        ])],
         TrainerError::BadSample { .. } => vec![Step::set("on_bad_sample", "skip")],
         _ => Vec::new(),
     }
@@ -243,10 +243,10 @@ fn for_setting(error: &SettingError) -> Vec<Step> {
         Conflict::KeptStandardized => vec![standardize(), Step::set("head", "replace")],
         Conflict::HeadNotKept => vec![Step::set("head", "replace")],
         Conflict::NoHead => vec![Step::set("head", "linear")],
-        Conflict::OtherDivision { share, seed } => vec![Step::set_both(
-            ("validation", share.clone()),
-            ("validation_seed", seed.to_string()),
-        )],
+        Conflict::OtherDivision { share, seed } => vec![Step::set_all([
+            ("validation", share.clone().into()),
+            ("validation_seed", seed.to_string().into()),
+        ])],
     }
 }
 

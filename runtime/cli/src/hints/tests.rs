@@ -11,9 +11,18 @@ use std::path::PathBuf;
 type Kind = (&'static str, fn() -> anyhow::Error);
 
 /// One error for each kind of hint.
-const KINDS: [Kind; 26] = [
+const KINDS: [Kind; 29] = [
     ("image size", || shape(InputSize::Open(224)).into()),
     ("other image size", || shape(InputSize::Fixed).into()),
+    ("outputs", || {
+        let names = vec!["a".to_owned(), "b".to_owned()];
+        GraphError::Outputs { names }.into()
+    }),
+    ("unknown output", || {
+        let names = vec!["a".to_owned(), "b".to_owned()];
+        let name = "c".to_owned();
+        GraphError::UnknownOutput { name, names }.into()
+    }),
     ("unknown cut", || unknown_cut().into()),
     ("unknown split", || {
         let policy = "lst".to_owned();
@@ -91,6 +100,7 @@ const KINDS: [Kind; 26] = [
     ("int8 prefix", || setting(Conflict::PrefixNotInt8)),
     ("fixed split", || setting(Conflict::NoFixedSplit)),
     ("two recipes", || setting(Conflict::TwoRecipes)),
+    ("standardized classifier", || setting(Conflict::KeptStandardized)),
     ("kept classifier", || setting(Conflict::HeadNotKept)),
     ("no classifier", || setting(Conflict::NoHead)),
     ("other division", || {
@@ -102,6 +112,11 @@ const KINDS: [Kind; 26] = [
         StartError::from(StateError::UnknownTokens { root: root() }).into()
     }),
 ];
+
+fn kind(name: &str) -> anyhow::Error {
+    let found = KINDS.iter().find(|(kind, _)| *kind == name);
+    found.unwrap().1()
+}
 
 fn root() -> String {
     "/photos".to_owned()
@@ -244,7 +259,7 @@ fn hints_hold_for_the_flags_on_the_command_line() {
         assert_eq!(trained(flags, &twice), ["try again without --validation"]);
     }
     assert_eq!(trained("--job file", &twice), Vec::<String>::new());
-    let memory = trained("--batch 64", &KINDS[16].1());
+    let memory = trained("--batch 64", &kind("memory of steps"));
     assert_eq!(
         memory,
         ["try again with --batch 16 --gradient-accumulation-steps 4"]

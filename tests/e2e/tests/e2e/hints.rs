@@ -1,10 +1,11 @@
 //! Hints: for each kind, a command fails, and the commands that it suggests succeed.
 
+use crate::admin_host::AdminHost;
 use crate::harness::{Scratch, demo, frostline, sorted};
 use frostline_e2e::{Finished, finish};
 use frostline_graph::Model;
 use frostline_graph::build::{Axis, batched, model as network, node, value};
-use frostline_graph::onnx::{GraphProto, TensorProto, data_type};
+use frostline_graph::onnx::{GraphProto, TensorProto, ValueInfo, data_type};
 use prost::Message;
 use serde_json::Value;
 use std::fmt::Write;
@@ -17,12 +18,12 @@ use std::process::{Command, Stdio};
 type Values<'a> = &'a [(&'a str, &'a str)];
 
 /// Runs `command`, which must fail, then each suggested command, which must succeed. Returns the suggestions.
-fn follow(command: &Command, values: Values) -> Vec<Value> {
+pub(crate) fn follow(command: &Command, values: Values) -> Vec<Value> {
     let words: Vec<String> = command
         .get_args()
         .map(|word| word.to_str().unwrap().to_owned())
         .collect();
-    let failed = run(&words);
+    let failed = run(&words, command);
     assert_eq!(failed.code, Some(1), "{failed:?}");
     let failure = failed.failure().unwrap();
     let steps = failure["next"].as_array().cloned().unwrap_or_default();
@@ -32,14 +33,22 @@ fn follow(command: &Command, values: Values) -> Vec<Value> {
         "the cause names a flag: {failure}"
     );
     for step in &steps {
-        let done = run(&suggested(&words, step, values));
+        let done = run(&suggested(&words, step, values), command);
         assert_eq!(done.code, Some(0), "{step}: {done:?}");
     }
     steps
 }
 
-fn run(words: &[String]) -> Finished {
-    finish(frostline().args(words)).unwrap()
+/// Runs a command with the program and the environment of `like`.
+fn run(words: &[String], like: &Command) -> Finished {
+    let mut command = Command::new(like.get_program());
+    for (name, value) in like.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    finish(command.args(words)).unwrap()
 }
 
 /// Returns the command line that `step` suggests after `words` failed.
@@ -267,6 +276,155 @@ fn a_limit_of_memory() {
 }
 
 #[test]
+fn outputs_of_networks() {
+    let scratch = Scratch::with_photos(4, 2);
+    let mut proto = Model::read(demo("backbone.onnx")).unwrap().into_proto();
+    let graph = proto.graph.as_mut().unwrap();
+    let first = graph.output[0].clone();
+    graph.node.push(node("Identity", &[&first.name], &["copy"]));
+    graph.output.push(ValueInfo {
+        name: "copy".to_owned(),
+        ..first
+    });
+    let file = scratch.path("two_outputs.onnx");
+    fs::write(&file, proto.encode_to_vec()).unwrap();
+    let file = text(&file);
+    assert_eq!(train(&scratch, &["--model", &file], &[]).len(), 2);
+    assert_eq!(
+        train(&scratch, &["--model", &file, "--output", "third"], &[]).len(),
+        2
+    );
+    let host = scratch.host(&[]);
+    let (url, token) = (host.url(), text(host.token_file()));
+    let host = ["--host", &url, "--token-file", &token];
+    assert_eq!(scratch.train(&host).code, Some(0));
+    let listed = finish(frostline().args(["model", "list", "--json"]).args(host)).unwrap();
+    let uploaded = listed.objects().unwrap()[0]["name"].as_str().unwrap().to_owned();
+    let mut show = frostline();
+    show.args(["model", "show", "--json", &uploaded]).args(host);
+    let steps = follow(show.args(["--image-size", "64", "--output", "copy"]), &[]);
+    assert_eq!(steps, [serde_json::json!({"unset": ["image_size", "output"]})]);
+}
+
+/// Network whose frozen layers have an input of which a single value is 10,000 times as large as the others, and
+/// is multiplied by 0.
+fn imprecise_in_int8() -> Vec<u8> {
+    let weights = |name: &str, dims: [usize; 2], value: &dyn Fn(usize) -> f32| TensorProto {
+        name: name.to_owned(),
+        data_type: data_type::FLOAT,
+        dims: dims.map(|dim| dim as i64).into(),
+        float_data: (0..dims.iter().product()).map(value).collect(),
+        ..TensorProto::default()
+    };
+    let noise: fn(usize) -> f32 = |index| ((index * 7919) % 101) as f32 / 50.0 - 1.0;
+    let graph = GraphProto {
+        node: vec![
+            node("Flatten", &["x"], &["flat"]),
+            node("Mul", &["flat", "scales"], &["scaled"]),
+            node("MatMul", &["scaled", "first"], &["hidden"]),
+            node("Relu", &["hidden"], &["features"]),
+            node("MatMul", &["features", "head"], &["logits"]),
+        ],
+        initializer: vec![
+            weights("scales", [1, 192], &|index| {
+                if index == 0 { 10_000.0 } else { 1.0 }
+            }),
+            weights("first", [192, 16], &|index| {
+                if index < 16 { 0.0 } else { noise(index) }
+            }),
+            weights("head", [16, 3], &noise),
+        ],
+        input: vec![batched("x", &[3, 8, 8])],
+        output: vec![batched("logits", &[3])],
+        ..GraphProto::default()
+    };
+    network(17, graph).encode_to_vec()
+}
+
+#[test]
+fn networks_that_are_imprecise_in_int8() {
+    let scratch = Scratch::with_photos(4, 2);
+    let file = scratch.path("model.onnx");
+    fs::write(&file, imprecise_in_int8()).unwrap();
+    let model = ["--model", &text(&file), "--freeze", "features"];
+    let steps = train(
+        &scratch,
+        &[&model[..], &["--prefix-precision", "int8"]].concat(),
+        &[],
+    );
+    assert_eq!(
+        steps,
+        [
+            serde_json::json!({"set": {"prefix_precision": "auto"}}),
+            serde_json::json!({"set": {"allow_imprecise": true}})
+        ]
+    );
+}
+
+#[test]
+fn commands_that_need_another_argument() {
+    let scratch = Scratch::with_photos(4, 2);
+    for _ in 0..2 {
+        assert_eq!(scratch.train(&[]).code, Some(0));
+    }
+    let mut report = frostline();
+    report
+        .args(["report", "--json"])
+        .args(sorted(&scratch.path("runs")));
+    follow(&report, &[("out", &text(&scratch.path("report.html")))]);
+    let mut list = frostline();
+    list.args(["cache", "list", "--json"])
+        .env_remove("HOME")
+        .env_remove("XDG_CACHE_HOME");
+    follow(&list, &[("feature_folder", &text(&scratch.path("cache")))]);
+    let mut new = frostline();
+    new.args(["guest", "new", "photos", "--language", "c", "--json", "--path"]);
+    follow(
+        new.arg(scratch.folder()),
+        &[("path", &text(&scratch.path("guest")))],
+    );
+}
+
+#[test]
+fn admins_of_a_host() {
+    let host = AdminHost::new();
+    host.add("acme");
+    let socket = text(&host.scratch.path("state/admin.sock"));
+    let mut remove = frostline();
+    remove.args(["admin", "--json", "--socket", &socket, "tenant", "remove", "acme"]);
+    let steps = follow(&remove, &[]);
+    assert_eq!(steps, [serde_json::json!({"set": {"yes": true}})]);
+    let missing = text(&host.scratch.path("missing.sock"));
+    let mut list = frostline();
+    list.args(["admin", "tenant", "list", "--json", "--socket", &missing]);
+    follow(&list, &[("socket", &socket)]);
+}
+
+#[test]
+fn killed_runs_have_no_model() {
+    let scratch = Scratch::with_photos(4, 2);
+    let rates = ["--lr-scheduler", "constant", "--warmup-ratio", "0"];
+    let mut child = scratch
+        .train_command(&[&["--epochs", "500"], &rates[..]].concat())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // The events of all epochs do not fit the pipe, so the job waits for this test before its end.
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("\"epoch\":2")));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    drop(lines);
+    let folder = newest_run(&scratch);
+    let mut again = frostline();
+    let photos = text(&scratch.path("photos"));
+    again.args(["train", "--json", "--init-from", &folder, "--data", &photos]);
+    let steps = follow(&again, &[]);
+    assert_eq!(steps, [serde_json::json!({"run": ["train", "--resume", folder]})]);
+}
+
+#[test]
 fn bad_images_are_skipped() {
     let scratch = Scratch::with_photos(4, 2);
     spoil(&scratch);
@@ -330,6 +488,47 @@ fn a_state_without_a_record_of_revoked_tokens() {
     restore.args(["admin", "state", "restore", &backup, &empty, "--yes", "--json"]);
     let steps = follow(&restore, &[]);
     assert_eq!(steps.len(), 2, "{steps:?}");
+}
+
+mod needs_root {
+    use super::*;
+    use crate::harness::binary;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// Writes a program that runs the command as if this machine had this much memory.
+    fn with_memory(scratch: &Scratch, kibibytes: u64) -> String {
+        let [memory, program] = ["meminfo", "limited"].map(|name| scratch.path(name));
+        fs::write(&memory, format!("MemAvailable: {kibibytes} kB\n")).unwrap();
+        let script = format!(
+            "#!/bin/sh\nif [ -z \"$ALONE\" ]; then ALONE=1 exec unshare --mount \"$0\" \"$@\"; fi\n\
+             mount --bind '{}' /proc/meminfo && exec '{}' \"$@\"\n",
+            memory.display(),
+            binary().display()
+        );
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        text(&program)
+    }
+
+    #[test]
+    fn a_step_that_does_not_fit_the_memory() {
+        let scratch = Scratch::with_photos(4, 2);
+        let command = scratch.train_command(&["--freeze", "stage3.0", "--feature-cache", "off"]);
+        let train = |kibibytes: u64| {
+            let mut limited = Command::new(with_memory(&scratch, kibibytes));
+            limited.args(command.get_args());
+            limited
+        };
+        let refused = finish(&mut train(1)).unwrap().failure().unwrap();
+        let error = refused["error"].as_str().unwrap();
+        let needed = error.split("needs about ").nth(1).expect(error);
+        let needed: u64 = needed.split(' ').next().unwrap().parse().unwrap();
+        let steps = follow(&train(needed * 3 / 4 / 1024), &[]);
+        assert!(
+            steps[0]["set"]["gradient_accumulation_steps"].is_string(),
+            "{steps:?}"
+        );
+    }
 }
 
 mod needs_guests {
