@@ -63,6 +63,15 @@ fn a_job_runs_over_tls_with_trusted_hosts() {
     assert_eq!(run.code, Some(1), "{run:?}");
     let trusting = [&flags[..], &["--ca", ca.to_str().unwrap()]].concat();
     assert!(!events(&scratch.train(&trusting)).is_empty());
+    let doctor = |more: &[&str]| {
+        let mut command = frostline();
+        command.args(["doctor", "--json", "--host", &url, "--token-file", token]);
+        finish(command.args(more)).unwrap()
+    };
+    let checked = doctor(&[]);
+    assert_eq!(checked.code, Some(1), "{checked:?}");
+    assert!(checked.stdout.contains("try again with --ca FILE"), "{checked:?}");
+    assert_eq!(doctor(&["--ca", ca.to_str().unwrap()]).code, Some(0));
 }
 
 /// Host with remote admins from `admins`, the content of `[admins]` in its configuration.
