@@ -1,11 +1,11 @@
-/// Content that is stored under the name of a file instead of the file itself, such as an image or a shard.
+/// Content that is stored under the name of an image, a shard or a network instead of the file itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum StandIn {
     /// Git LFS pointer. The file was not fetched.
-    #[error("a Git LFS pointer instead of the file; run `git lfs pull` in the repository of the data")]
+    #[error("a Git LFS pointer instead of the file; run `git lfs pull` in its repository")]
     GitLfs,
     /// Pointer of DVC.
-    #[error("a DVC pointer instead of the file; run `dvc pull` in the repository of the data")]
+    #[error("a DVC pointer instead of the file; run `dvc pull` in its repository")]
     Dvc,
     /// Placeholder of a file that macOS moved to iCloud.
     #[error(

@@ -4,8 +4,10 @@ use crate::external::{self, entry, location};
 use crate::onnx::{ModelProto, TensorProto};
 use crate::{GraphError, Interface, Model};
 use bytes::Bytes;
+use frostline_tensor::StandIn;
 use prost::Message;
 use std::collections::HashMap;
+use std::io;
 use std::path::{Component, Path, PathBuf};
 
 impl Model {
@@ -68,10 +70,27 @@ fn read_file(path: &Path) -> Result<Bytes, GraphError> {
         path: path.into(),
         source,
     };
-    if !std::fs::metadata(path).map_err(failed)?.is_file() {
-        return Err(failed(std::io::Error::other("it is not a regular file")));
+    let metadata = std::fs::metadata(path).map_err(|error| failed(with_stand_in(path, error)))?;
+    if !metadata.is_file() {
+        return Err(failed(io::Error::other("it is not a regular file")));
     }
     std::fs::read(path).map(Bytes::from).map_err(failed)
+}
+
+/// Names the file that is stored next to the name of a missing file instead of it, if any.
+fn with_stand_in(path: &Path, error: io::Error) -> io::Error {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let stand_ins = [
+        (format!(".{name}.icloud"), StandIn::ICloud),
+        (format!("{name}.dvc"), StandIn::Dvc),
+    ];
+    let stored = |(name, _): &&(String, StandIn)| path.with_file_name(name).exists();
+    match stand_ins.iter().find(stored) {
+        Some((name, stand_in)) if error.kind() == io::ErrorKind::NotFound => {
+            io::Error::new(error.kind(), format!("{name} is {stand_in}"))
+        }
+        _ => error,
+    }
 }
 
 pub(crate) fn decode(bytes: Bytes) -> Result<ModelProto, GraphError> {
@@ -84,25 +103,18 @@ pub(crate) fn decode(bytes: Bytes) -> Result<ModelProto, GraphError> {
 
 /// Returns the error for a file that cannot be decoded, with the recognized format and the next step.
 pub(crate) fn not_onnx(bytes: &[u8]) -> GraphError {
-    GraphError::NotOnnx {
-        why: explain(bytes).into(),
-    }
+    let why = match StandIn::detect(bytes) {
+        Some(stand_in) => stand_in.into(),
+        None => explain(bytes).into(),
+    };
+    GraphError::NotOnnx { why }
 }
 
 fn explain(bytes: &[u8]) -> &'static str {
     /// Key of the IR version, with which exporters begin a file.
     const IR_VERSION: u8 = 0x08;
-    let text = bytes.trim_ascii_start();
-    let starts = |words: &[u8]| {
-        text.get(..words.len())
-            .is_some_and(|start| start.eq_ignore_ascii_case(words))
-    };
     match bytes {
         [] => "empty file; copy or export it again",
-        _ if starts(b"version https://git-lfs") => "the file is a Git LFS pointer; run git lfs pull",
-        _ if starts(b"<!doctype html") || starts(b"<html") => {
-            "found an HTML page, possibly after a failed download; download the file again"
-        }
         [b'P', b'K', 3, 4, ..] | [0x80, 2..=5, ..] => {
             "the file is a PyTorch checkpoint or another archive; load it and export the network as .onnx, for example with \
              torch.onnx.export"
@@ -137,11 +149,12 @@ impl DataFiles<'_> {
         let start: usize = number("offset")?.unwrap_or(0);
         let length = number("length")?.unwrap_or_else(|| file.len().saturating_sub(start));
         let end = start.checked_add(length).filter(|&end| end <= file.len());
-        let end = end.ok_or_else(|| {
-            refused(&format!(
+        let end = end.ok_or_else(|| match StandIn::detect(&file) {
+            Some(stand_in) => refused(&format!("it is {stand_in}")),
+            None => refused(&format!(
                 "bytes {start}.. of length {length} exceed the file of {} bytes",
                 file.len()
-            ))
+            )),
         })?;
         weight.raw_data = file.slice(start..end);
         weight.data_location = 0;

@@ -131,6 +131,11 @@ mod needs_wheel_with_trainers {
     }
 
     #[test]
+    fn weights_that_exporters_merged_are_trained_separately() {
+        super::run(PYTHON, "test_exporters.py");
+    }
+
+    #[test]
     fn processes_train_as_one_while_hosts_stop_and_start() {
         super::run(PYTHON, "test_hosts.py");
     }

@@ -1,7 +1,7 @@
 use crate::plan::list_first;
 use crate::{Quality, SettingError};
 use frostline_client::{ClientError, DatasetError};
-use frostline_engine::EngineError;
+use frostline_engine::{Device, EngineError};
 use frostline_graph::{Cut, GraphError, Network};
 use frostline_profile::ProfileError;
 use frostline_quantization::QuantizationError;
@@ -83,6 +83,17 @@ pub enum TrainerError {
     Engine {
         /// Description of the failed operation.
         doing: &'static str,
+        /// Error from the engine.
+        source: EngineError,
+    },
+    /// The engine has no implementation of a layer that computes in bfloat16.
+    #[error(
+        "the network computes in bfloat16, which ONNX Runtime does not support for all of its layers on {device}; export it in f32 \
+         (`model.float()` in PyTorch)"
+    )]
+    Bfloat16 {
+        /// The trainer's device.
+        device: Device,
         /// Error from the engine.
         source: EngineError,
     },

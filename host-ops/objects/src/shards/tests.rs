@@ -76,6 +76,11 @@ fn files_that_stand_in_for_a_shard_are_named() {
         ),
         ("<html><body>404</body></html>", "an HTML page"),
         ("bplist00", "an iCloud placeholder"),
+        ("outs:\n- md5: 0\n", "dvc pull"),
+        (
+            "<?xml version=\"1.0\"?><Error><Code>AccessDenied</Code></Error>",
+            "an XML document",
+        ),
     ] {
         let error = index(text.as_bytes(), 4096).unwrap_err().to_string();
         assert!(error.starts_with("it is ") && error.contains(words), "{error}");

@@ -3,7 +3,7 @@
 use super::support::noisy;
 use crate::build::{batched, initializer, int, model, node};
 use crate::onnx::{GraphProto, ModelProto, StringStringEntry};
-use crate::{GraphError, InputSize, Interface, Model};
+use crate::{GraphError, InputSize, Interface, Model, ModelLimits};
 use prost::Message;
 use std::path::Path;
 
@@ -70,23 +70,64 @@ fn invalid_files_are_refused() {
     assert!(matches!(Model::read("."), Err(GraphError::Read { .. })));
 }
 
+/// Content that is stored instead of a file, with a part of the message.
+const STAND_INS: [(&str, &str); 6] = [
+    (
+        "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 100\n",
+        "run `git lfs pull`",
+    ),
+    ("outs:\n- md5: 0\n", "run `dvc pull`"),
+    ("bplist00\u{1}", "an iCloud placeholder"),
+    ("\n<!DOCTYPE html><html>404</html>", "an HTML page"),
+    ("<HTML>", "an HTML page"),
+    (
+        "<?xml version='1.0'?><Error><Code>AccessDenied</Code></Error>",
+        "an XML document",
+    ),
+];
+
 #[test]
 fn files_in_other_formats_say_what_to_do() {
     let whole = small().encode_to_vec();
-    for (bytes, part) in [
-        (
-            &b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 100\n"[..],
-            "run git lfs pull",
-        ),
-        (b"\n<!DOCTYPE html><html>404</html>", "HTML page"),
-        (b"<HTML>", "HTML page"),
-        (b"PK\x03\x04 archive", "PyTorch checkpoint"),
+    let others = [
+        (&b"PK\x03\x04 archive"[..], "PyTorch checkpoint"),
         (b"\x80\x02}q", "PyTorch checkpoint"),
         (&whole[..whole.len() / 2], "truncated or damaged"),
         (b"\xff\xd8\xff\xe0 a photo", "another format"),
-    ] {
+    ];
+    let stand_ins = STAND_INS.map(|(text, part)| (text.as_bytes(), part));
+    for (bytes, part) in stand_ins.into_iter().chain(others) {
         let error = Model::from_bytes(bytes.to_vec().into()).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
+        let admitted = Model::admit(bytes.to_vec().into(), &ModelLimits::default());
+        assert_eq!(admitted.unwrap_err().to_string(), error);
+    }
+}
+
+#[test]
+fn stand_ins_for_weights_and_next_to_missing_files_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = with_weight_at(folder.path(), "w.bin");
+    let mut proto = ModelProto::decode(std::fs::read(&path).unwrap().as_slice()).unwrap();
+    let weight = &mut proto.graph.as_mut().unwrap().initializer[0];
+    weight.external_data.push(StringStringEntry {
+        key: "length".into(),
+        value: (40 * 60 * 4).to_string(),
+    });
+    std::fs::write(&path, proto.encode_to_vec()).unwrap();
+    for (text, part) in STAND_INS {
+        std::fs::write(folder.path().join("w.bin"), text).unwrap();
+        let error = Model::read(&path).unwrap_err().to_string();
+        assert!(error.contains("`w.bin`") && error.contains(part), "{error}");
+    }
+    for (name, part) in [
+        (".moved.onnx.icloud", "an iCloud placeholder"),
+        ("tracked.onnx.dvc", "run `dvc pull`"),
+    ] {
+        std::fs::write(folder.path().join(name), "").unwrap();
+        let missing = name.trim_start_matches('.').rsplit_once('.').unwrap().0;
+        let error = Model::read(folder.path().join(missing)).unwrap_err().to_string();
+        assert!(error.contains(name) && error.contains(part), "{error}");
     }
 }
 

@@ -79,6 +79,20 @@ fn first_layers_that_normalize_are_detected() {
     assert_eq!(detected(statistics, weights), Some((255, 1)));
 }
 
+/// Exported with tf2onnx by `recorded/record.py`.
+#[test]
+fn first_layers_of_keras_are_detected() {
+    let files: [(&[u8], usize); 2] = [
+        (include_bytes!("recorded/efficientnet.onnx"), 3),
+        (include_bytes!("recorded/mobilenet.onnx"), 2),
+    ];
+    for (bytes, layers) in files {
+        let model = Model::from_bytes(bytes.to_vec().into()).unwrap();
+        let found = model.input_normalization().unwrap();
+        assert_eq!((found.white, found.layers.len()), (255, layers), "{found:?}");
+    }
+}
+
 #[test]
 fn other_first_layers_are_not_taken_for_a_normalization() {
     assert_eq!(detected(vec![node("Identity", &["x"], &["y"])], vec![]), None);

@@ -1,5 +1,6 @@
 use crate::TrainerError;
-use frostline_engine::{Device, Interrupt, Session, SessionOptions};
+use frostline_engine::{Device, EngineError, Interrupt, Session, SessionOptions};
+use frostline_graph::onnx::data_type;
 use frostline_graph::tensors::to_float;
 use frostline_graph::{Model, ONE_FILE, Parts};
 use frostline_profile::efficient_rows;
@@ -43,6 +44,19 @@ pub(crate) fn measured_rows(
     })
 }
 
+/// Returns true if a layer has values in bfloat16.
+///
+/// # Errors
+/// Returns [`TrainerError::Graph`] if the shapes in the model are invalid.
+pub(super) fn has_bf16(model: &Model) -> Result<bool, TrainerError> {
+    let shapes = model.shapes(1)?;
+    let mut values = model.nodes().iter().flat_map(|node| &node.output);
+    Ok(values.any(|name| {
+        let value = shapes.get(name);
+        value.is_some_and(|value| value.data_type == data_type::BFLOAT16)
+    }))
+}
+
 /// Forward pass of partial networks, for any batch size.
 pub(crate) struct Forward {
     session: Session,
@@ -57,6 +71,10 @@ pub(crate) struct Forward {
 
 impl Forward {
     /// Opens a partial network for batches of about `batch` rows.
+    ///
+    /// # Errors
+    /// Returns [`TrainerError::Bfloat16`] if the network has values in bfloat16 and the engine cannot load it,
+    /// and [`TrainerError::Engine`] for other failures of the engine.
     pub(crate) fn open(
         model: &Model,
         batch: usize,
@@ -65,7 +83,16 @@ impl Forward {
         doing: &'static str,
     ) -> Result<Self, TrainerError> {
         let rows = rows_per_execution(batch, rows_for(model, options)?);
-        Self::open_parts(model.to_parts(ONE_FILE)?, rows, options, interrupt, doing)
+        match Self::open_parts(model.to_parts(ONE_FILE)?, rows, options, interrupt, doing) {
+            Err(TrainerError::Engine {
+                source: source @ EngineError::Model { .. },
+                ..
+            }) if has_bf16(model)? => Err(TrainerError::Bfloat16 {
+                device: options.device,
+                source,
+            }),
+            opened => opened,
+        }
     }
 
     fn open_parts(

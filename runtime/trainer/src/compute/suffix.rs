@@ -1,3 +1,4 @@
+use super::forward::has_bf16;
 use super::state::SuffixState;
 use super::step::{Rows, Step, not_trained, resident, training};
 use super::{Dedicated, Forward};
@@ -139,6 +140,10 @@ impl Suffix {
         let state = ResidentState::new(resident(&mut graph.state)).map_err(training)?;
         let slots = std::mem::take(&mut graph.state);
         let sessions = vec![Step::open(micro_batch, graph, &options, interrupt)?];
+        if has_bf16(&model)? {
+            // Such layers are trained in f32. Without this, a missing operator would be found after an epoch.
+            Forward::open(&model, batch, &options, interrupt, "opening the network")?;
+        }
         Ok(Self {
             whole,
             model,

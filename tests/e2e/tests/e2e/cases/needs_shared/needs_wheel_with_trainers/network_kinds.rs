@@ -2,6 +2,7 @@
 
 use super::case::Case;
 use std::collections::HashMap;
+use std::fs;
 
 /// Largest difference of the accuracy to the control's, in percent. Half precision rounds the features.
 const TOLERANCE: f64 = 4.0;
@@ -11,7 +12,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("empty.onnx", "empty file"),
     ("half.onnx", "truncated or damaged"),
     ("html.onnx", "an HTML page"),
-    ("text.onnx", "run git lfs pull"),
+    ("text.onnx", "run `git lfs pull`"),
     ("weights.pt", "a PyTorch checkpoint"),
     ("ir99.onnx", "supports up to 13"),
     ("opset99.onnx", "supports up to 25"),
@@ -83,6 +84,51 @@ fn the_gradient_passes_casts_and_quantization() {
         untrained.iter().all(|line| line.contains("untrained: none")),
         "{untrained:?}"
     );
+}
+
+#[test]
+fn casts_to_bfloat16_train_as_the_control_and_layers_in_bfloat16_are_refused() {
+    let case = Case::copy("jobs");
+    let script = "\
+import common as c, numpy as np, sys
+from onnx import TensorProto as T, helper as h
+name, middle = sys.argv[1], sys.argv[2:]
+made, extra, value = [], [], 'r'
+for operator in middle:
+    to = {'to': T.BFLOAT16 if value == 'r' else T.FLOAT} if operator == 'Cast' else {}
+    made.append(h.make_node(operator, [value] + ['half'] * (operator == 'MatMul'), ['v' + value], **to)); value = 'v' + value
+made.append(h.make_node('Identity', [value], ['m']))
+if 'MatMul' in middle: extra.append(h.make_tensor('half', T.BFLOAT16, [32, 32], np.eye(32).ravel().tolist()))
+c.net(name + '.onnx', lambda: (made, extra))
+flags = ['--validation', '.25', '--freeze', 'none', '--epochs', 2, '--batch', 6, '--lr', '.05', '--threads', 1, '--feature-cache', 'off', *c.PIXELS]
+run = c.run('train', '--model', name + '.onnx', '--data', c.images('data'), '--out', name + '-tuned.onnx', *flags, ok=False)
+sys.stderr.write(run.stderr)
+if run.returncode: sys.exit(1)
+before, after, control = (c.weights(file) for file in (name + '.onnx', name + '-tuned.onnx', 'plain-tuned.onnx'))
+print('moved', min(np.abs(after[k] - before[k]).max() for k in ('wa', 'wb')), 'off', max(np.abs(after[k] - control[k]).max() for k in ('wa', 'wb')))
+";
+    fs::write(case.path("bf16.py"), script).unwrap();
+    let numbers = |network: &[&str]| -> (f64, f64) {
+        let ran = case.python("bf16.py", network);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let words: Vec<&str> = ran.stdout.split_whitespace().collect();
+        let [.., "moved", moved, "off", off] = words.as_slice() else {
+            panic!("{ran:?}");
+        };
+        (moved.parse().unwrap(), off.parse().unwrap())
+    };
+    let (moved, _) = numbers(&["plain"]);
+    let (with_casts, off) = numbers(&["casts", "Cast", "Cast"]);
+    assert!(
+        with_casts > moved / 2.0 && off < moved / 10.0,
+        "{moved}, {with_casts}, {off}"
+    );
+    let refused = case.python("bf16.py", &["product", "Cast", "MatMul", "Cast"]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    for words in ["computes in bfloat16", "model.float()"] {
+        assert!(refused.stderr.contains(words), "{refused:?}");
+    }
+    assert!(!refused.stderr.contains("epoch "), "{refused:?}");
 }
 
 #[test]

@@ -73,47 +73,66 @@ onnx.save(model(nodes, weights, [value('pixels', TensorProto.FLOAT, ['batch', 3,
     fs::write(case.path("network.py"), network).unwrap();
     assert_done(&case.python("network.py", &[]));
     let checked = assert_done(&case.python("check.py", &[]));
-    // A line of `check.py` is the kind and how many of 8 files had each outcome.
-    let line = |kind: &str| {
-        let found = checked.lines().find(|line| line.split(' ').next() == Some(kind));
-        found.unwrap_or_else(|| panic!("no {kind} in {checked}"))
-    };
-    for kind in [
-        "plain",
-        "trailer",
-        "noeoi_zeros",
-        "newline",
-        "twice",
-        "png",
-        "png_trailer",
-        "png_noiend",
-        "gif",
-        "gif_notrailer",
-        "webp",
-        "webp_trailer",
-        "bmp",
-    ] {
-        assert!(line(kind).ends_with("{'same': 8}"), "{checked}");
-    }
-    // Complete images without the end marker, which Pillow refuses because it reads ahead.
-    for kind in ["noeoi", "eoihalf", "noeoi_ff"] {
-        assert!(
-            line(kind).ends_with("{'only frostline takes it': 8}"),
-            "{checked}"
-        );
-    }
-    for kind in ["base", "prog", "rst", "q420", "grey"] {
-        for damage in ["cut90", "cut99"] {
-            assert!(
-                line(&format!("{kind}_{damage}")).ends_with("{'both refuse': 8}"),
-                "{checked}"
-            );
+    assert!(checked.contains("\n 0 False\n"), "{checked}");
+    let mut damaged = 0;
+    for (kind, outcomes) in kinds(&checked) {
+        match expected(kind) {
+            Some(outcome) => assert_eq!(outcomes, [outcome], "{kind}: {checked}"),
+            None => {
+                let is_judged = outcomes.iter().all(|outcome| JUDGED.contains(outcome));
+                assert!(is_judged, "{kind}: {checked}");
+                damaged += 1;
+            }
         }
-        // Pillow paints the rest gray.
-        let stray = line(&format!("{kind}_rst"));
-        assert!(stray.ends_with("{'only Pillow takes it': 8}"), "{checked}");
+    }
+    assert_eq!(damaged, 20, "{checked}");
+    for line in checked.lines().filter(|line| line.starts_with("      ")) {
+        if line.contains("only Pillow takes it :") {
+            assert!(line.contains("is damaged: "), "{line}");
+        } else if let Some((_, share)) = line
+            .rsplit_once(", ")
+            .filter(|_| line.contains("pixels differ :"))
+        {
+            let percent: u32 = share.split(' ').next().unwrap().parse().unwrap();
+            assert!(percent <= 5, "{line}");
+        }
     }
     assert!(checked.contains("restart marker out of place"), "{checked}");
+}
+
+/// Outcomes of JPEGs with damaged image data. Only a part of the damage makes an invalid code. In the rest,
+/// single blocks may differ: they contain coefficients outside the format's range, which libjpeg and zune-jpeg
+/// store at different places or compute with another overflow.
+const JUDGED: [&str; 4] = ["same", "both refuse", "only Pillow takes it", "pixels differ"];
+
+/// Returns the kinds in the output of `check.py`, with the outcomes of their files.
+fn kinds(checked: &str) -> impl Iterator<Item = (&str, Vec<&str>)> {
+    checked.lines().filter_map(|line| {
+        let (kind, counts) = line.split_once(' ').filter(|(kind, _)| !kind.is_empty())?;
+        let counts = counts.trim().strip_prefix('{')?;
+        Some((kind, counts.split('\'').skip(1).step_by(2).collect()))
+    })
+}
+
+/// Returns the outcome of all files of a kind. `None` if it depends on the damaged bytes.
+fn expected(kind: &str) -> Option<&'static str> {
+    Some(match kind {
+        "plain" | "trailer" | "noeoi_zeros" | "newline" | "twice" | "png" | "png_trailer" | "png_noiend"
+        | "gif" | "gif_notrailer" | "webp" | "webp_trailer" | "bmp" => "same",
+        // Complete images without the end marker, which Pillow refuses because it reads ahead.
+        "noeoi" | "eoihalf" | "noeoi_ff" => "only frostline takes it",
+        "png_cut" | "png_bit" | "png_ihdrcrc" | "gif_cut" | "webp_cut" | "bmp_cut" | "bmp_short1" => {
+            "both refuse"
+        }
+        _ => match kind.rsplit_once('_')?.1 {
+            "cut90" | "cut99" => "both refuse",
+            // A stray restart marker. Pillow paints the rest of the image or interval gray and resumes at another
+            // restart marker. zune-jpeg paints another part, so these photos are refused.
+            "rst" => "only Pillow takes it",
+            "bit" | "zeros" | "noise" | "lost" => return None,
+            _ => panic!("unknown kind {kind}"),
+        },
+    })
 }
 
 #[test]
