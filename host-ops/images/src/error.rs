@@ -64,7 +64,7 @@ pub enum ImageError {
     },
     /// The number of pixels exceeds the limit. Detected before allocating memory.
     #[error(
-        "{format} of {width}x{height} pixels exceeds the limit of {limit} pixels; reduce its size, or raise the limit"
+        "{format} of {width}x{height} pixels exceeds the limit of {limit} pixels; reduce its size, or raise the limit `image_pixels`"
     )]
     TooManyPixels {
         /// Format according to the first bytes.

@@ -1,22 +1,20 @@
-/// Content that is stored under the name of an image, a shard or a network instead of the file itself.
+/// Content stored instead of an image, a shard or a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum StandIn {
     /// Git LFS pointer. The file was not fetched.
-    #[error("a Git LFS pointer instead of the file; run `git lfs pull` in its repository")]
+    #[error("a Git LFS pointer; run `git lfs pull` to download the file")]
     GitLfs,
     /// Pointer of DVC.
-    #[error("a DVC pointer instead of the file; run `dvc pull` in its repository")]
+    #[error("a DVC pointer; run `dvc pull` to download the file")]
     Dvc,
     /// Placeholder of a file that macOS moved to iCloud.
-    #[error(
-        "an iCloud placeholder instead of the file; download the file in Finder or with `brctl download`"
-    )]
+    #[error("an iCloud placeholder; download the file in Finder or with `brctl download`")]
     ICloud,
     /// Web page.
     #[error("an HTML page, possibly an error or login page; download the file again")]
     Html,
     /// XML document, with which object stores describe errors.
-    #[error("an XML document, possibly an error of a store; download the file again")]
+    #[error("an XML document, possibly an error message; download the file again")]
     Xml,
 }
 

@@ -14,7 +14,7 @@ pub(crate) fn run(command: &CacheCommand, json: bool) -> Result<()> {
     };
     let folder = place
         .folder()
-        .ok_or_else(|| anyhow!("no folder for cached features: neither XDG_CACHE_HOME nor HOME is set"))
+        .ok_or_else(|| anyhow!("cannot find the cache folder, because XDG_CACHE_HOME and HOME are not set"))
         .map_err(|error| Hinted::wrap(error, vec![Step::set("feature_folder", Value::Null)]))?;
     let cache = Cache::new(folder, u64::MAX);
     match command {

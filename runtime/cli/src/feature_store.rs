@@ -1,6 +1,7 @@
 //! Feature stores in an object store.
 
 use crate::hints::{Hinted, Step};
+use crate::host::data_url;
 use anyhow::{Result, anyhow};
 use frostline_features::{SegmentStore, Stored, Unavailable};
 use frostline_objects::{ObjectError, Store};
@@ -25,10 +26,8 @@ pub(crate) fn open_feature_store(url: Option<&str>, keeps: bool) -> Result<Optio
         let error = anyhow!("the feature store shares cached features, but the feature cache is off");
         return Err(Hinted::wrap(error, vec![Step::set("feature_cache", CACHE_LIMIT)]));
     }
-    Ok(Some(SharedFeatureStore::new(Arc::new(ObjectSegmentStore::open(
-        url,
-        Store::open,
-    )?))))
+    let store = ObjectSegmentStore::open(&data_url(url)?, Store::open)?;
+    Ok(Some(SharedFeatureStore::new(Arc::new(store))))
 }
 
 /// A folder in an object store, or an error if the store is unavailable.

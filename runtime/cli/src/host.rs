@@ -6,6 +6,7 @@ use frostline_client::{Deadlines, HostClient, Hosts, Token, Trust};
 use frostline_job::HostList;
 use frostline_job::flags::missing;
 use frostline_server::{Host, HostSettings, RunningHost};
+use frostline_tensor::without_secrets;
 use std::path::Path;
 use std::time::Duration;
 
@@ -178,11 +179,20 @@ pub(crate) fn embedded_root(data: &str, follow_links: Option<&Path>) -> Result<S
     })
 }
 
-/// Returns the value of `--data` for a host. Paths become absolute, because the host may use another working
+/// Returns the address of data for a host. Paths become absolute, because the host may use another working
 /// directory.
+///
+/// # Errors
+/// Returns an error if the address is a misspelled URL with a password, or if the path is not UTF-8.
 pub(crate) fn data_url(data: &str) -> Result<String> {
     if data.contains("://") {
         return Ok(data.to_owned());
+    }
+    let shown = without_secrets(data);
+    if shown != data {
+        bail!(
+            "the address '{shown}' is misspelled; use the form https://host/folder, without a user or password"
+        );
     }
     let absolute = std::path::absolute(data).with_context(|| format!("cannot use the data path {data:?}"))?;
     absolute

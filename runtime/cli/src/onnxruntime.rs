@@ -47,9 +47,9 @@ struct Installed {
 
 pub(crate) fn run(command: OnnxRuntime, json: bool) -> Result<()> {
     let OnnxRuntime::Install { gpu, directory } = command;
-    let folder = directory.or_else(frostline_engine::user_library_folder).context(
-        "no folder to install into: neither XDG_DATA_HOME nor HOME is set, and no directory was given",
-    )?;
+    let folder = directory
+        .or_else(frostline_engine::user_library_folder)
+        .context("cannot select a directory, because XDG_DATA_HOME and HOME are not set")?;
     let Release { version, wheels } =
         serde_json::from_str(PINNED).context("the list of wheels is malformed")?;
     let os = std::env::consts::OS;

@@ -68,7 +68,7 @@ fn draw(flags: &Flags, name: &str, summary: &Summary, points: &[LinkPoint], json
         points,
         summary.link_bytes_per_second,
     );
-    std::fs::write(file, figure).with_context(|| format!("cannot write the figure to {}", file.display()))?;
+    plot::write(file, &figure)?;
     if !json {
         say!("figure written to {}", file.display());
     }

@@ -1,7 +1,10 @@
 //! Converts results to figures for `--plot`.
 
+use anyhow::{Context, Result};
 use frostline_report::{Cut, Cuts, Links};
-use frostline_trainer::{HostStudy, LinkPoint};
+use frostline_trainer::{HostStudy, LinkPoint, whole_file};
+use std::io::Write;
+use std::path::Path;
 
 /// Batch size for the compute times.
 const BATCH: f64 = 16.0;
@@ -24,6 +27,15 @@ pub(crate) fn cuts(name: &str, study: &HostStudy) -> String {
         object_bytes: study.object_bytes,
         input_bytes: study.input_bytes,
     })
+}
+
+/// Writes a figure to `file`.
+///
+/// # Errors
+/// Returns an error with the path if the file cannot be written.
+pub(crate) fn write(file: &Path, figure: &str) -> Result<()> {
+    whole_file::write(file, |to| to.write_all(figure.as_bytes()))
+        .with_context(|| format!("cannot write the figure to {}", file.display()))
 }
 
 /// Returns the figure of `points` with a marker at the measured link.

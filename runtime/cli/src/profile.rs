@@ -5,7 +5,7 @@ use crate::host::{Connection, data_url};
 use crate::output::{bytes, print_json, print_table};
 use crate::plot;
 use crate::train::{model_name, read_model_and_pixels};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use frostline_trainer::{Guest, HostStudy, StudyJob, last_cut_before_head, study};
 use frostline_wire::{CutProfile, Platform};
 use std::io;
@@ -39,8 +39,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
     connection.close().await;
     let studied = studied?;
     if let Some(file) = &flags.plot {
-        std::fs::write(file, plot::cuts(&name, &studied))
-            .with_context(|| format!("cannot write the figure to {}", file.display()))?;
+        plot::write(file, &plot::cuts(&name, &studied))?;
     }
     if json {
         return Ok(print_json(&studied)?);

@@ -17,10 +17,14 @@ mod hostile;
 mod images;
 #[path = "command/links.rs"]
 mod links;
+#[path = "command/outputs.rs"]
+mod outputs;
 #[path = "command/reports.rs"]
 mod reports;
 #[path = "command/runs.rs"]
 mod runs;
+#[path = "command/secrets.rs"]
+mod secrets;
 #[path = "command/simulations.rs"]
 mod simulations;
 #[path = "command/states.rs"]

@@ -212,8 +212,11 @@ fn at(host: &str) -> String {
 impl ClientError {
     /// Returns the error for an invalid address, which may contain credentials.
     pub(crate) fn address(url: &str, reason: impl Into<Cause>) -> Self {
+        let shown = without_secrets(url);
+        // Without a valid scheme, user and password are still there.
+        let host = shown.rsplit('@').next().unwrap_or_default();
         Self::Address {
-            url: without_secrets(url),
+            url: host.to_owned(),
             reason: reason.into(),
         }
     }

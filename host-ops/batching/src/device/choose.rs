@@ -219,6 +219,23 @@ impl<S: Clone + Eq + Hash> Device<S> {
             lacking = lacking.saturating_sub(open.bytes);
             close.entry(open.lane).or_default().push(open.stage);
         }
+        self.begin_to_close_all(close)
+    }
+
+    /// Closes the sessions of idle lanes whose stages have no waiting work and for which `keep` returns false.
+    /// Returns the same as [`relieve`](Self::relieve).
+    pub fn retain(&mut self, keep: impl Fn(&S) -> bool) -> Vec<(usize, Vec<S>)> {
+        let mut close: BTreeMap<usize, Vec<StageId>> = BTreeMap::new();
+        for open in self.closable(None) {
+            let known = self.stages.get(open.stage);
+            if !open.has_waiting_work && known.is_some_and(|known| !keep(&known.stage)) {
+                close.entry(open.lane).or_default().push(open.stage);
+            }
+        }
+        self.begin_to_close_all(close)
+    }
+
+    fn begin_to_close_all(&mut self, close: BTreeMap<usize, Vec<StageId>>) -> Vec<(usize, Vec<S>)> {
         let close = close.into_iter();
         close
             .map(|(lane, stages)| (lane, self.begin_to_close(lane, &stages)))

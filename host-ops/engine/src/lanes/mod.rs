@@ -116,12 +116,13 @@ impl Lanes {
         self.shared.figures()
     }
 
-    /// Deletes the prepared stages of all models (SHA-256) for which `keep` returns false. Blocks.
+    /// Closes the idle sessions and deletes the prepared stages of all models (SHA-256) for which `keep` returns
+    /// false. Sessions in use stay open. Blocks.
     ///
     /// # Errors
     /// Returns the error of the operating system if a folder cannot be read or deleted.
     pub fn retain_models(&self, keep: impl Fn(&str) -> bool) -> io::Result<()> {
-        self.shared.source().retain(keep)
+        self.shared.retain_models(keep)
     }
 
     /// Returns the lanes on behalf of `tenant`, which shares them fairly with other tenants.

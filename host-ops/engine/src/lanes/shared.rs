@@ -14,6 +14,7 @@ use frostline_batching::device::StageFigures;
 use frostline_batching::{Kind, Memory, OutOfBudget, Reserved};
 use frostline_tensor::{OpError, Stage};
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -85,6 +86,13 @@ impl Shared {
 
     pub(super) fn source(&self) -> &Networks {
         &self.networks
+    }
+
+    /// Closes the idle sessions and deletes the prepared stages of models for which `keep` returns false.
+    pub(super) fn retain_models(&self, keep: impl Fn(&str) -> bool) -> io::Result<()> {
+        self.state.lock().retain_models(&keep);
+        self.work.notify_all();
+        self.networks.retain(keep)
     }
 
     pub(super) fn stats(&self) -> LaneStats {

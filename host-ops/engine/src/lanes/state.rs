@@ -295,6 +295,13 @@ impl State {
         }
     }
 
+    /// Closes the idle sessions of models for which `keep` returns false.
+    pub(super) fn retain_models(&mut self, keep: impl Fn(&str) -> bool) {
+        for (lane, stages) in self.device.retain(|stage| keep(&stage.model)) {
+            self.close(lane, stages);
+        }
+    }
+
     /// Replaces the deadline for opening by `deadline`, because lane `index` now has the session for its
     /// batch.
     pub(super) fn opened(&mut self, index: usize, deadline: Deadline) {

@@ -85,6 +85,21 @@ async fn idle_sessions_go_when_others_lack_memory() {
     assert!(lanes.submit(&stage("swollen"), batch(1, 1.0)).await.is_ok());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_sessions_of_removed_models_are_closed() {
+    let (_, lanes) = start(within(&budget(2048 * MIB)));
+    for model in ["kept", "removed"] {
+        assert!(lanes.submit(&stage(model), batch(1, 1.0)).await.is_ok());
+    }
+    wait_for(&lanes, |stats| stats.running == 0);
+    lanes.retain_models(|model| model == "kept").unwrap();
+    wait_for(&lanes, |stats| stats.sessions_closed == 1);
+    for (model, opened) in [("kept", 2), ("removed", 3)] {
+        assert!(lanes.submit(&stage(model), batch(1, 1.0)).await.is_ok());
+        assert_eq!(lanes.stats().sessions_opened, opened, "{model}");
+    }
+}
+
 /// Lanes on a device with `bytes` of memory and `host` as the host's ledger.
 fn on_device(bytes: u64, host: &Memory) -> (Memory, LanesConfig) {
     let memory = budget(bytes);

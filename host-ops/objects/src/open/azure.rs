@@ -7,6 +7,7 @@ use crate::ObjectError;
 use crate::dates::AnswerDates;
 use crate::kind::{Credentials, Kind};
 use crate::names::Connector;
+use frostline_tensor::without_secrets;
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use url::{Host, Url};
 
@@ -97,7 +98,8 @@ fn check_endpoint(root: &str, endpoint: &str, account: Option<&String>) -> Resul
     if !several || url.path() != "/" {
         return Ok(());
     }
-    let address = url.as_str().trim_end_matches('/');
+    let address = without_secrets(url.as_str());
+    let address = address.trim_end_matches('/');
     let account = account.map_or("account", String::as_str);
     let reason =
         format!("AZURE_STORAGE_ENDPOINT does not include the account; set it to {address}/{account}");
@@ -148,9 +150,16 @@ mod tests {
         let key = ("AZURE_STORAGE_ACCOUNT_KEY", "a2V5");
         let refused =
             |settings: &[(&str, &str)]| with("az://photos", settings).map(drop).unwrap_err().to_string();
-        for near in ["http://127.0.0.1:10000", "http://localhost:10000/"] {
+        for near in [
+            "http://127.0.0.1:10000",
+            "http://localhost:10000/",
+            "http://me:geheim@127.0.0.1:10000",
+        ] {
             let error = refused(&[account, key, ("AZURE_STORAGE_ENDPOINT", near)]);
-            assert!(error.contains(":10000/devstore"), "{error}");
+            assert!(
+                error.contains(":10000/devstore") && !error.contains("geheim"),
+                "{error}"
+            );
         }
         let whole = ("AZURE_STORAGE_ENDPOINT", "http://127.0.0.1:10000/devstore");
         with("az://photos", &[account, key, whole]).unwrap();

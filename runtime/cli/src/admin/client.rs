@@ -48,8 +48,7 @@ pub(super) fn explained(error: anyhow::Error, remote: bool) -> anyhow::Error {
     match error.downcast::<ClientError>() {
         Ok(error) if remote && may_require_certificate(&error) => {
             let certificate = [("client_certificate", Value::Null), ("client_key", Value::Null)];
-            let error = anyhow::Error::from(error)
-                .context("the host may require a certificate that its authority for admins signed");
+            let error = anyhow::Error::from(error).context("the host may require a client certificate");
             Hinted::wrap(error, vec![Step::set_all(certificate)])
         }
         Ok(ClientError::Unreachable { host, reason }) if remote => anyhow!(
@@ -78,8 +77,8 @@ pub(super) fn explained(error: anyhow::Error, remote: bool) -> anyhow::Error {
     }
 }
 
-/// Returns true for the errors of a host that requires a certificate of the client. Depending on the time of its
-/// alert, the first request fails or is interrupted.
+/// Returns true for the errors of a host that requires a client certificate. The first request fails or is
+/// interrupted, depending on when the alert arrives.
 fn may_require_certificate(error: &ClientError) -> bool {
     match error {
         ClientError::Unreachable { reason, .. } => reason.contains("CertificateRequired"),

@@ -2,9 +2,10 @@ use crate::arguments::BuildGuest;
 use crate::output::{bytes, print_json};
 use anyhow::{Context, Result, bail};
 use frostline_sandbox::SandboxConfig;
+use frostline_trainer::whole_file;
 use serde_json::Value;
 use std::ffi::OsStr;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -39,7 +40,8 @@ pub(super) fn run(flags: &BuildGuest, json: bool) -> Result<()> {
     let module = std::fs::read(&core.file).with_context(|| format!("cannot read {}", core.file.display()))?;
     let component = frostline_sandbox::component(&module, &SandboxConfig::default())?;
     let path = target.join(format!("{}.wasm", core.name));
-    std::fs::write(&path, &component).with_context(|| format!("cannot write {}", path.display()))?;
+    whole_file::write(&path, |file| file.write_all(&component))
+        .with_context(|| format!("cannot write {}", path.display()))?;
     let size = component.len() as u64;
     if json {
         return Ok(print_json(

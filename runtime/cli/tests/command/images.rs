@@ -1,5 +1,6 @@
 //! Tests `frostline predict` and `frostline eval`.
 
+use super::outputs::Scene;
 use super::{backbone, frostline, repository};
 use serde_json::Value;
 use std::path::Path;
@@ -181,4 +182,32 @@ fn preprocessing_and_its_source_are_reported() {
         !both.status.success() && text.contains("try again without --parameters"),
         "{text}"
     );
+}
+
+#[test]
+fn the_number_of_pixels_is_limited_by_a_flag() {
+    let scene = Scene::new();
+    // Images are decoded by the job itself, by the host in its process, and without a host.
+    for words in [
+        "train --model {folder}/small.onnx --data {folder}/photos --epochs 1 --runs {folder}/runs --split none --out {out} --feature-cache off",
+        "train --model {folder}/small.onnx --data {folder}/photos --epochs 1 --runs {folder}/runs --split input --out {out} --feature-cache off",
+        "eval --model {folder}/small.onnx --data {folder}/photos",
+        "extract --model {folder}/small.onnx --data {folder}/photos --cut features --out {folder}/x.arrow --feature-cache off",
+        "predict --model {folder}/small.onnx {folder}/photos/train",
+    ] {
+        // The photos have 192 x 192 pixels.
+        let with_limit = |pixels: u64| {
+            let words = format!("{words} --image-pixels {pixels} --json");
+            scene.run(&words, &scene.path("tuned.onnx"))
+        };
+        let refused = with_limit(192 * 192 - 1);
+        let text = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(1), "{words}: {text}");
+        assert!(
+            text.contains("192x192 pixels exceeds the limit of 36863 pixels; reduce its size, or raise the limit `image_pixels`"),
+            "{words}: {text}"
+        );
+        let accepted = with_limit(192 * 192);
+        assert!(accepted.status.success(), "{words}: {accepted:?}");
+    }
 }

@@ -1,24 +1,29 @@
 //! Tests runs that are interrupted, killed and resumed.
 
 use super::{backbone, failure, frostline, repository};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Time after which a job counts as stuck, however busy the machine is.
+const STUCK: Duration = Duration::from_secs(900);
 
 /// Returns a reproducible job that needs a few seconds and writes to `folder`.
 fn train(folder: &Path, more: &[&str]) -> Command {
     let photos = repository("models/zoo/demo/photos");
     let mut command = Command::new(env!("CARGO_BIN_EXE_frostline"));
     command.args(["train", "--json", "--model", &backbone(), "--freeze", "features"]);
-    command.args([
-        "--data",
-        photos.to_str().unwrap(),
-        "--batch",
-        "16",
-        "--epochs",
-        "3",
-    ]);
+    command.args(["--data", photos.to_str().unwrap(), "--batch", "16"]);
+    if !more.contains(&"--epochs") {
+        command.args(["--epochs", "3"]);
+    }
     command.args(["--lr", "0.05", "--reproducible"]);
     command.args(["--checkpoint-steps", "2", "--threads", "1"]);
     if !more.contains(&"--split") {
@@ -64,6 +69,15 @@ fn disturbed(
     let output = child.wait_with_output().unwrap();
     assert!(reached, "{output:?}");
     (output, told)
+}
+
+fn process(pid: u32) -> Pid {
+    Pid::from_raw(pid.cast_signed()).unwrap()
+}
+
+/// Sends SIGINT without starting a process.
+fn interrupt(pid: u32) {
+    kill_process(process(pid), Signal::INT).unwrap();
 }
 
 /// Matches the event of the step with this number.
@@ -177,84 +191,219 @@ fn a_job_that_was_interrupted_or_killed_goes_on_to_the_same_model() {
 }
 
 #[test]
-fn an_image_that_is_truncated_in_mid_job_costs_only_itself() {
+fn an_image_that_changes_in_mid_job_costs_only_itself() {
+    let truncate: fn(&Path) = |file| std::fs::write(file, b"\xff\xd8").unwrap();
+    let delete: fn(&Path) = |file| std::fs::remove_file(file).unwrap();
+    for (change, difference) in [
+        (truncate, "0 removed, 1 changed"),
+        (delete, "1 removed, 0 changed"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let [photos, runs, next] = ["photos", "runs", "next"].map(|name| folder.path().join(name));
+        copy_folder(&repository("models/zoo/demo/photos"), &photos);
+        let model_flags = ["--model", &backbone(), "--epochs", "1000", "--prefetch", "1"];
+        let endless = uncached(&photos, &runs, &model_flags);
+        let victim = photos.join("train/cat/00.jpg");
+        let is_epoch = |event: &Value| event["event"] == "epoch";
+        let (failed, told) = disturbed(endless, is_epoch, |_| change(&victim));
+        assert_eq!(failed.status.code(), Some(1), "{failed:?}");
+        let said = failure(&failed);
+        let text = said["error"].as_str().unwrap();
+        assert!(
+            text.contains("train/cat/00.jpg") && text.contains("the best so far"),
+            "{text}"
+        );
+        let run = listed(&runs).remove(0);
+        assert_eq!(run["state"], "failed");
+        model(&run);
+        let path = run["path"].as_str().unwrap();
+        assert!(Path::new(path).join("report.html").is_file());
+
+        let from = ["--init-from", path, "--epochs", "1", "--on-bad-sample", "skip"];
+        let from = uncached(&photos, &next, &from).output().unwrap();
+        assert!(from.status.success(), "{from:?}");
+
+        let refused = failure(&frostline(&["train", "--json", "--resume", path]));
+        assert!(
+            refused["error"].as_str().unwrap().contains(difference),
+            "{refused}"
+        );
+        // Both errors contain a command that works.
+        assert_eq!(refused["hint"], said["hint"]);
+        let first = told.iter().filter(|event| is_epoch(event)).count() as u64 + 1;
+        resumes_as_suggested(&refused, first, difference);
+    }
+}
+
+#[test]
+fn a_copy_of_the_data_counts_as_unchanged() {
     let folder = tempfile::tempdir().unwrap();
-    let [photos, runs, next] = ["photos", "runs", "next"].map(|name| folder.path().join(name));
+    let [photos, copy, whole, broken] =
+        ["photos", "copy", "whole", "broken"].map(|name| folder.path().join(name));
     copy_folder(&repository("models/zoo/demo/photos"), &photos);
-    let job = |runs: &Path, from: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_frostline"));
-        command.args(["train", "--json", "--freeze", "features", "--split", "features"]);
-        command.args([
-            "--batch",
-            "16",
-            "--lr",
-            "0.05",
-            "--threads",
-            "1",
-            "--feature-cache",
-            "off",
-        ]);
-        command
-            .arg("--data")
-            .arg(&photos)
-            .arg("--runs")
-            .arg(runs)
-            .args(from);
-        command
+    // Other files with the same content and times, one after the other, so that a job always finds all files.
+    let replace = || {
+        let copied = Command::new("cp").arg("-a").arg(&photos).arg(&copy).status();
+        assert!(copied.unwrap().success());
+        move_files(&copy, &photos);
+        std::fs::remove_dir_all(&copy).unwrap();
     };
-    let endless = job(
-        &runs,
-        &["--model", &backbone(), "--epochs", "1000", "--prefetch", "1"],
-    );
-    let victim = photos.join("train/cat/00.jpg");
-    let truncate = |_| std::fs::write(&victim, b"\xff\xd8").unwrap();
-    let (failed, told) = disturbed(endless, |event| event["event"] == "epoch", truncate);
-    assert_eq!(failed.status.code(), Some(1), "{failed:?}");
-    let said = failure(&failed);
-    let text = said["error"].as_str().unwrap();
-    assert!(
-        text.contains("train/cat/00.jpg") && text.contains("the best so far"),
-        "{text}"
-    );
-    let run = listed(&runs).remove(0);
-    assert_eq!(run["state"], "failed");
-    model(&run);
-    assert!(
-        Path::new(run["path"].as_str().unwrap())
-            .join("report.html")
-            .is_file()
-    );
+    let start = [
+        "--model",
+        &backbone(),
+        "--epochs",
+        "3",
+        "--reproducible",
+        "--prefetch",
+        "1",
+    ];
+    // The second half of the job reads the copy, like a host with a separate copy.
+    let (finished, told) = disturbed(uncached(&photos, &whole, &start), step(2), |_| replace());
+    assert!(finished.status.success(), "{finished:?}");
+    assert_unchanged(&told);
 
-    let path = run["path"].as_str().unwrap();
-    let from = ["--init-from", path, "--epochs", "1", "--on-bad-sample", "skip"];
-    let from = job(&next, &from).output().unwrap();
-    assert!(from.status.success(), "{from:?}");
+    let (stopped, _) = signaled(uncached(&photos, &broken, &start), "-INT", step(5));
+    assert_eq!(stopped.status.code(), Some(130), "{stopped:?}");
+    replace();
+    let path = listed(&broken)[0]["path"].as_str().unwrap().to_owned();
+    let resumed = frostline(&["train", "--json", "--resume", &path]);
+    assert!(resumed.status.success(), "{resumed:?}");
+    let lines = resumed.stdout.lines().map(Result::unwrap);
+    let told: Vec<Value> = lines.map(|line| serde_json::from_str(&line).unwrap()).collect();
+    assert_unchanged(&told);
+    assert!(model(&listed(&broken)[0]) == model(&listed(&whole)[0]));
+}
 
-    // Both errors contain a command that works.
-    let refused = frostline(&["train", "--json", "--resume", path]);
-    let refused = failure(&refused);
-    assert!(
-        refused["error"].as_str().unwrap().contains("1 changed"),
-        "{refused}"
-    );
-    assert_eq!(refused["hint"], said["hint"]);
-    let (_, words) = refused["hint"]
-        .as_str()
-        .unwrap()
-        .split_once("run frostline ")
-        .unwrap();
+/// Checks that a job skipped no samples and reported no changed data.
+fn assert_unchanged(told: &[Value]) {
+    for event in told {
+        let message = event["message"].as_str().unwrap_or_default();
+        assert!(!message.contains("changed"), "{event}");
+        assert_eq!(event["skipped"].as_u64().unwrap_or(0), 0, "{event}");
+    }
+}
+
+/// Moves each file below `from` over the file with the same name below `to`.
+fn move_files(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            move_files(&entry.path(), &target);
+        } else {
+            std::fs::rename(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// Returns a job on `photos` without cached features, whose runs are written to `runs`.
+fn uncached(photos: &Path, runs: &Path, more: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_frostline"));
+    command.args(["train", "--json", "--freeze", "features", "--split", "features"]);
+    command.args(["--batch", "16", "--lr", "0.05", "--threads", "1"]);
+    command.args(["--feature-cache", "off", "--data"]).arg(photos);
+    command.arg("--runs").arg(runs).args(more);
+    command
+}
+
+/// Resumes with the command in the hint of an error, until the end of epoch `epoch`. The job must warn that samples
+/// are left out.
+fn resumes_as_suggested(refused: &Value, epoch: u64, difference: &str) {
+    let hint = refused["hint"].as_str().unwrap();
+    let (_, words) = hint.split_once("run frostline ").unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_frostline"));
     command.args(words.split(' ')).arg("--json");
-    let first = told.iter().filter(|event| event["event"] == "epoch").count() as u64 + 1;
     let (resumed, told) = signaled(command, "-INT", move |event| {
-        event["event"] == "epoch" && event["epoch"].as_u64().unwrap() >= first
+        event["event"] == "epoch" && event["epoch"].as_u64().unwrap() >= epoch
     });
     assert_eq!(resumed.status.code(), Some(130), "{resumed:?}");
-    let warned = told.iter().any(|event| {
-        let message = event["message"].as_str().unwrap_or_default();
-        message.contains("1 changed; continuing without these samples")
-    });
+    let warning = format!("{difference}; continuing without these samples");
+    let warned = told
+        .iter()
+        .any(|event| event["message"].as_str().unwrap_or_default().contains(&warning));
     assert!(warned, "{told:?}");
+}
+
+#[test]
+fn signals_of_one_request_stop_a_job_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let started = Cell::new(None);
+    // `timeout -s INT` sends two signals.
+    let twice = |pid: u32| {
+        started.set(Some(Instant::now()));
+        interrupt(pid);
+        interrupt(pid);
+        kill_process(process(pid), Signal::TERM).unwrap();
+    };
+    let (output, _) = disturbed(train(folder.path(), &["--epochs", "1000"]), step(2), twice);
+    let elapsed = started.get().unwrap().elapsed();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    let run = Path::new(listed(folder.path())[0]["path"].as_str().unwrap()).to_owned();
+    // A process that was not scheduled for a second may receive the signals a second apart, as two requests.
+    let are_two_requests = elapsed >= Duration::from_secs(1);
+    assert!(are_two_requests || run.join("tuned.onnx").is_file(), "{output:?}");
+}
+
+#[test]
+fn a_later_signal_ends_a_job_that_is_still_stopping() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let no_wait = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let opened = File::options().read(true).custom_flags(no_wait).open(&pipe);
+    let reader = opened.unwrap();
+    let out = ["--epochs", "1000", "--out", pipe.to_str().unwrap()];
+    let written = RefCell::new(Vec::new());
+    let twice = |pid: u32| {
+        interrupt(pid);
+        // The job has received the signal when it writes its model. It waits while the pipe is full.
+        let started = Instant::now();
+        let mut byte = [0];
+        while (&reader).read(&mut byte).unwrap_or(0) == 0 {
+            assert!(started.elapsed() < STUCK, "the job does not write its model");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        written.borrow_mut().extend(byte);
+        std::thread::sleep(Duration::from_secs(1));
+        interrupt(pid);
+    };
+    let (output, _) = disturbed(train(&folder.path().join("runs"), &out), step(2), twice);
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    let mut written = written.into_inner();
+    (&reader).read_to_end(&mut written).unwrap();
+    assert!(frostline_graph::Model::from_bytes(written.into()).is_err());
+    assert!(output.stderr.is_empty(), "the job ended by itself: {output:?}");
+}
+
+#[test]
+fn folders_of_running_jobs_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let [temporary, first, second] = ["temporary", "first", "second"].map(|name| folder.path().join(name));
+    std::fs::create_dir(&temporary).unwrap();
+    let job = |runs: &Path, more: &[&str]| {
+        let mut command = train(runs, more);
+        command.env("TMPDIR", &temporary);
+        command
+    };
+    // ONNX Runtime also writes a file to this folder.
+    let folders = || {
+        let entries = std::fs::read_dir(&temporary).unwrap();
+        let paths = entries.map(|entry| entry.unwrap().path());
+        paths.filter(|path| path.is_dir()).collect::<BTreeSet<_>>()
+    };
+    // While the first job runs, one is killed and another one ends.
+    let others = |pid: u32| {
+        let running = folders();
+        signaled(job(&second, &[]), "-KILL", step(2));
+        assert_eq!(folders().len(), 2);
+        let last = job(&second, &["--resume"]).output().unwrap();
+        assert!(last.status.success(), "{last:?}");
+        assert_eq!(folders(), running);
+        interrupt(pid);
+    };
+    let (output, _) = disturbed(job(&first, &["--epochs", "1000"]), step(2), others);
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    model(&listed(&first)[0]);
+    assert!(folders().is_empty());
 }
 
 fn copy_folder(from: &Path, to: &Path) {

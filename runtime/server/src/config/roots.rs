@@ -14,7 +14,11 @@ const FORBIDDEN_TOP_FOLDERS: [&str; 6] = ["dev", "home", "root", "run", "usr", "
 
 /// Data roots that are granted to a tenant. A grant includes everything below the root.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DataRoots(Vec<Root>);
+pub struct DataRoots {
+    listed: Vec<Root>,
+    /// True if all other allowed roots are granted as well.
+    any: bool,
+}
 
 /// Object store URL in normalized form: no dot segments, no empty segments, and no unnecessary
 /// percent-encoding. The path in a bucket is literal.
@@ -51,28 +55,40 @@ impl DataRoots {
             root.check().map_err(refuse)?;
             Ok(root)
         };
-        roots.iter().map(normalize).collect::<Result<_, _>>().map(Self)
+        let listed = roots.iter().map(normalize).collect::<Result<_, _>>()?;
+        Ok(Self { listed, any: false })
     }
 
     /// Creates an empty list.
     pub(crate) fn none() -> Self {
-        Self(Vec::new())
+        Self {
+            listed: Vec::new(),
+            any: false,
+        }
     }
 
+    /// Also grants every other root except system folders, if `any` is true.
+    pub(super) fn or_any(self, any: bool) -> Self {
+        Self { any, ..self }
+    }
+
+    /// Returns the listed roots.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Root> {
-        self.0.iter()
+        self.listed.iter()
     }
 
     /// Returns the local folders in the list.
     pub(crate) fn folders(&self) -> impl Iterator<Item = PathBuf> {
-        let local = self.0.iter().filter(|root| root.store == "file://");
+        let local = self.listed.iter().filter(|root| root.store == "file://");
         local.map(|root| Path::new("/").join(root.path.iter().collect::<PathBuf>()))
     }
 
-    /// Returns the data root that contains `root`. If several do, returns the widest.
-    pub(crate) fn find_grant(&self, root: &Root) -> Option<&Root> {
+    /// Returns the data root that contains `root`. If several do, returns the widest. If all roots are granted,
+    /// returns `root` itself.
+    pub(crate) fn find_grant<'a>(&'a self, root: &'a Root) -> Option<&'a Root> {
         let around = |own: &&Root| own.store == root.store && root.path.starts_with(&own.path);
-        self.0.iter().filter(around).min_by_key(|own| own.path.len())
+        let widest = self.listed.iter().filter(around).min_by_key(|own| own.path.len());
+        widest.or_else(|| (self.any && root.check().is_ok()).then_some(root))
     }
 }
 
@@ -270,6 +286,21 @@ mod tests {
             data.iter().filter(|root| refused(root)).collect::<Vec<_>>(),
             [&data[3]]
         );
+    }
+
+    #[test]
+    fn any_root_except_system_folders_can_be_granted() {
+        let any = roots().or_any(true);
+        let granted = |text: &str| {
+            let root = Root::parse(text).unwrap();
+            any.find_grant(&root).map(|root| root.as_str().to_owned())
+        };
+        assert_eq!(granted("/srv/photos/a").unwrap(), "file:///srv/photos");
+        assert_eq!(granted("/srv/other/a").unwrap(), "file:///srv/other/a");
+        assert_eq!(granted("s3://other/a").unwrap(), "s3://other/a");
+        for root in ["/", "/etc/ssl", "/proc/self", "/home", "memory:///a"] {
+            assert_eq!(granted(root), None, "{root}");
+        }
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl Suffix {
     /// Opens a suffix with initial values from `remembered`, keyed by slot input.
     fn restore(
         parts: SuffixParts,
-        mut remembered: HashMap<String, Tensor>,
+        remembered: HashMap<String, Tensor>,
         interrupt: &Interrupt,
     ) -> Result<Self, TrainerError> {
         let SuffixParts {
@@ -129,14 +129,8 @@ impl Suffix {
         let (settings, micro_batch) = steps.map_err(|source| not_trained(&freeze, source))?;
         let built = TrainingGraph::build(&model, micro_batch, &settings);
         let mut graph = built.map_err(|source| not_trained(&freeze, source))?;
-        for slot in &mut graph.state {
-            let begins = match (&from, remembered.remove(&slot.input)) {
-                (Some(from), _) => from.restore(slot),
-                (None, Some(tensor)) => slot.to_slot(&tensor).map(|held| slot.initial = held),
-                (None, None) => Ok(()),
-            };
-            begins.map_err(|source| not_trained(&freeze, source))?;
-        }
+        set_initial_values(&mut graph, from.as_deref(), remembered)
+            .map_err(|source| not_trained(&freeze, source))?;
         let state = ResidentState::new(resident(&mut graph.state)).map_err(training)?;
         let slots = std::mem::take(&mut graph.state);
         let sessions = vec![Step::open(micro_batch, graph, &options, interrupt)?];
@@ -452,6 +446,23 @@ fn steps(
     }
     let steps = CpuSteps::of_batch(suffix, batch, &settings)?;
     Ok((steps.settings, steps.rows))
+}
+
+/// Sets the initial values of the state to those of a checkpoint, or else to those in `remembered`, keyed by slot
+/// input.
+fn set_initial_values(
+    graph: &mut TrainingGraph,
+    checkpoint: Option<&SuffixState>,
+    mut remembered: HashMap<String, Tensor>,
+) -> Result<(), TrainingError> {
+    for slot in &mut graph.state {
+        match (checkpoint, remembered.remove(&slot.input)) {
+            (Some(state), _) => state.restore(slot)?,
+            (None, Some(tensor)) => slot.to_slot(&tensor).map(|held| slot.initial = held)?,
+            (None, None) => {}
+        }
+    }
+    Ok(())
 }
 
 /// Extracts the layers between `split` and the freeze cut. Returns `None` if both are the same cut.

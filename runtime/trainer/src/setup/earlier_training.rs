@@ -94,7 +94,7 @@ fn check_parts(job: &Job, dataset: &Dataset) -> Result<(), TrainerError> {
 /// Returns the images that the layers of the tuned model were trained on, as far as known.
 pub(super) fn trained_images(job: &Job, dataset: &Dataset) -> TrainedImages {
     let earlier = model_metadata::trained_images(&job.model).filter(|_| keeps_trained_layers(job));
-    TrainedImages::of(&dataset.train).and(&earlier.unwrap_or_default())
+    TrainedImages::from_samples(&dataset.train).and(&earlier.unwrap_or_default())
 }
 
 /// Returns true if the job keeps a layer that an earlier job trained. The head is kept on request only.

@@ -17,7 +17,7 @@ pub(crate) struct TrainedImages(BTreeSet<u64>);
 
 impl TrainedImages {
     /// Returns the images of `samples` that have a version.
-    pub(super) fn of(samples: &Samples) -> Self {
+    pub(super) fn from_samples(samples: &Samples) -> Self {
         let mut images = Self::default();
         for hash in samples.iter().filter_map(|(object, _)| hash(&object.sample)) {
             images.add(hash);

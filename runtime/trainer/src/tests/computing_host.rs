@@ -6,7 +6,7 @@ use frostline_images::{DecodeLimits, load_augmented, normalize};
 use frostline_tensor::{Data, OpError, PixelSpec, Tensor};
 use frostline_wire::{
     Activation, Description, DescriptionRequest, ExtractionRequest, GuestInfo, ModelInfo, ObjectInfo,
-    ObjectPage, Pixels, RowFormat, SampleRef, ServedCut, Split,
+    ObjectPage, Pixels, RowFormat, SampleRef, ServedCut, Split, object_digest,
 };
 use http::Method;
 use http::request::Parts;
@@ -27,6 +27,10 @@ pub(super) struct Storage {
     pub(super) probed: bool,
     /// Version of all objects. Objects without a version cannot be compared.
     pub(super) etag: Option<String>,
+    /// Time of the last change of all objects, as for files.
+    pub(super) changed: Option<u64>,
+    /// Keys of hashed objects, in order.
+    pub(super) hashed: Mutex<Vec<String>>,
     /// Key of an object that was replaced after the listing.
     pub(super) replaced: Mutex<Option<String>>,
     /// Keys of extracted samples, in order.
@@ -83,7 +87,7 @@ impl Storage {
             },
             size: bytes.len() as u64,
             label: None,
-            changed: None,
+            changed: self.changed,
         });
         Reply::json(&ObjectPage {
             objects: objects.collect(),
@@ -148,7 +152,21 @@ impl Storage {
         })
     }
 
+    fn hash(&self, request: &ExtractionRequest) -> Reply {
+        let mut answer = Answer::new(RowFormat::Object);
+        for sample in &request.samples {
+            let key = &sample.sample.key;
+            self.hashed.lock().unwrap().push(key.clone());
+            let digest = object_digest(&self.objects[key]).to_le_bytes();
+            answer = answer.object(sample.position, Bytes::copy_from_slice(&digest));
+        }
+        answer.finished()
+    }
+
     fn extract(&self, request: &ExtractionRequest) -> Reply {
+        if request.digests {
+            return self.hash(request);
+        }
         let spec: Option<PixelSpec> = serde_json::from_str(&request.parameters).ok();
         let shape = || spec.unwrap().sample_shape().to_vec();
         let mut stage = None;

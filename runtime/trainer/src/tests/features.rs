@@ -1,16 +1,18 @@
 //! Features cached for later epochs and jobs.
 
 use super::computing_host::Storage;
+use super::hosts::run_with;
 use super::pipeline::png;
 use super::resuming::{model, reproducible_job, stopped};
 use super::whole_job::{Ran, job, photos, run, widened};
 use crate::{EncodingChoice, Event, Job, RunFolder};
+use frostline_client::HostClient;
 use frostline_fake_host::FakeHost;
 use frostline_features::Cache;
 use frostline_wire::Split;
 use std::collections::BTreeMap;
 use std::fs;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 
 pub(super) const TRAIN: usize = 21;
@@ -131,6 +133,43 @@ async fn a_second_job_only_uses_cached_features() {
     let third = run(&second_host, with_feature_cache("features", &folder)).await;
     assert_eq!(storage.extracted().len(), 0);
     assert!(close(&third.losses(), &first.losses()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_are_hashed_while_their_rows_are_needed() {
+    let folder = TempDir::new().unwrap();
+    // The times of the last change of a file: a new one, the same, and of a copy.
+    for (changed, hashed, extracted) in [(10, 27, 27), (10, 0, 0), (20, 27, 0)] {
+        let storage = Storage {
+            etag: Some("1".to_owned()),
+            changed: Some(changed),
+            ..photos()
+        };
+        let (host, storage) = storage.start().await;
+        let mut job = with_feature_cache("features", &folder);
+        job.spec.recipe.batch = 2;
+        job.spec.prefetch = 1;
+        let at_first_step = Arc::new(Mutex::new(None));
+        let (seen, counted) = (Arc::clone(&at_first_step), Arc::clone(&storage));
+        let client = HostClient::new(&host.url, None).unwrap();
+        let ran = run_with(client.into(), job, move |event| {
+            if matches!(event, Event::Step { step: 1, .. }) {
+                *seen.lock().unwrap() = Some(counted.hashed.lock().unwrap().len());
+            }
+        })
+        .await;
+        ran.outcome.unwrap();
+        // Up to the first step, only the validation samples and a few batches were hashed.
+        let first = at_first_step.lock().unwrap().unwrap();
+        assert!(
+            first < TRAIN + VALIDATION,
+            "{first} files were hashed before the first step"
+        );
+        let keys = storage.hashed.lock().unwrap().clone();
+        assert_eq!(times(&keys).0, hashed, "{keys:?}");
+        assert_eq!(keys.len(), hashed, "{keys:?}");
+        assert_eq!(storage.extracted().len(), extracted);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,9 +5,10 @@ use frostline_e2e::{Finished, HostProcess, Link, finish};
 use frostline_graph::Model;
 use frostline_graph::build::node;
 use frostline_graph::onnx::{TensorProto, data_type};
+use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 #[test]
 fn a_second_job_reuses_uploads() {
@@ -231,6 +232,15 @@ fn a_host_says_what_is_wrong_with_its_configuration() {
     assert!(run.stderr.contains("listne"), "{}", run.stderr);
 }
 
+/// Returns the numbers of the steps that a job reports on standard output.
+fn steps(job: &mut Child) -> impl Iterator<Item = u64> + use<> {
+    let lines = BufReader::new(job.stdout.take().unwrap()).lines();
+    lines.filter_map(|line| {
+        let event: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        (event["event"] == "step").then(|| event["step"].as_u64().unwrap())
+    })
+}
+
 mod long {
     use super::*;
 
@@ -252,10 +262,10 @@ mod long {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        assert!(lines.any(|line| line.unwrap().contains("\"step\"")));
+        let mut steps = steps(&mut child);
+        let first = steps.next().expect("the job ended early");
         host.kill().unwrap();
-        lines.for_each(drop);
+        let last = steps.last().unwrap_or(first);
         let run = Finished::from(child.wait_with_output().unwrap());
         assert_eq!(run.code, Some(1), "{run:?}");
         let failure = run.failure().unwrap();
@@ -268,5 +278,20 @@ mod long {
             "{error}"
         );
         assert!(out.exists());
+
+        // When the host is back, the suggested command continues with the next step.
+        let listen = ["--listen", &host.address().to_string()];
+        let _again = scratch.host(&listen);
+        let words = failure["next"][0]["run"].as_array().unwrap().iter();
+        let mut resume = frostline();
+        resume
+            .args(words.map(|word| word.as_str().unwrap()))
+            .arg("--json");
+        let mut child = resume.stdout(Stdio::piped()).spawn().unwrap();
+        let mut steps = super::steps(&mut child);
+        assert_eq!(steps.next(), Some(last + 1));
+        finish(Command::new("kill").args(["-INT", &child.id().to_string()])).unwrap();
+        steps.for_each(drop);
+        assert_eq!(child.wait().unwrap().code(), Some(130));
     }
 }

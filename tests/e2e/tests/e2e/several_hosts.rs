@@ -43,6 +43,38 @@ fn the_same_host_twice_is_refused() {
     scratch.assert_failed(&scratch.train(&flags), &[&url, "duplicate host"]);
 }
 
+mod needs_unshare {
+    use super::*;
+    use frostline_needs::in_mount_namespace;
+
+    #[test]
+    fn hosts_with_separate_copies_of_the_data_serve_one_job() {
+        let scratch = Scratch::with_photos(10, 4);
+        let [photos, copy] = ["photos", "copy"].map(|name| scratch.path(name));
+        let copied = finish(Command::new("cp").arg("-a").args([&photos, &copy])).unwrap();
+        assert_eq!(copied.code, Some(0), "{copied:?}");
+        let mut hosts = start_hosts(&scratch, 1);
+        // The second host has the copy at the same path, as on another machine.
+        let folder = scratch.path("other");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::copy(hosts[0].token_file(), folder.join("token")).unwrap();
+        let mount = "mount --bind \"$COPY\" \"$PHOTOS\"";
+        let mut other = in_mount_namespace(mount, binary());
+        other.env("COPY", &copy).env("PHOTOS", &photos);
+        hosts.push(HostProcess::start_as(other, &folder, photos.to_str().unwrap(), &[]).unwrap());
+        let all = host_flags(&hosts);
+        let mut flags: Vec<&str> = all.iter().map(String::as_str).collect();
+        flags.extend(["--epochs", "2", "--split", "features"]);
+        let alone = [&flags[..2], &flags[4..]].concat();
+        let expected = events(&scratch.train(&alone));
+        let run = events(&scratch.train(&flags));
+        assert_eq!(series(&run, "step", "loss"), series(&expected, "step", "loss"));
+        assert!(series(&run, "epoch", "skipped").iter().all(|count| *count == 0.0));
+        let used = run.iter().filter(|event| event["event"] == "host_time");
+        assert_eq!(used.count(), 2);
+    }
+}
+
 mod long {
     use super::*;
 
