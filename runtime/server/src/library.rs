@@ -14,7 +14,7 @@ use quick_cache::sync::Cache;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 /// Number of granted data roots with open stores and connections.
 const OPEN_STORES: usize = 64;
@@ -62,6 +62,8 @@ pub(crate) struct Library {
     /// Uploads in progress and the received parts of interrupted uploads.
     pub(crate) partials: Partials,
     pub(crate) sandbox: Sandbox,
+    /// Signaled when a tenant has deleted a guest or a model through this host.
+    pub(crate) deleted: Notify,
     roots: Arc<RootHealth>,
     stores: Cache<OpenRoot, Store>,
     /// Stores with shard indexes, by tenant and granted root.
@@ -109,6 +111,7 @@ impl Library {
             journal,
             partials,
             sandbox,
+            deleted: Notify::new(),
             roots,
             stores: Cache::new(OPEN_STORES),
             indexed_stores,

@@ -72,7 +72,7 @@ impl HostSettings {
             admin_token_file: admin_token_file.clone(),
             admin_client_ca: self.admin_client_ca,
             live: Live::new(LiveSettings {
-                data: DataRoots::new(&self.data)?.or_any(self.any_data),
+                data: DataRoots::new(&self.data)?,
                 stores: Stores::checked(self.store)?,
                 quota: checked_quota(self.quota)?,
                 admins: checked_admins(admin_token_file, self.admins, &local)?,

@@ -8,7 +8,7 @@ use parking_lot::RwLock;
 use std::sync::Arc;
 
 /// Settings that apply to requests that arrive after they were set.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct LiveSettings {
     /// Data roots that are granted to the configured tenant.
     pub data: DataRoots,
@@ -32,6 +32,13 @@ impl Live {
     /// Returns the current settings.
     pub fn get(&self) -> Arc<LiveSettings> {
         Arc::clone(&self.0.read())
+    }
+
+    /// Grants the configured tenant all data roots except system folders.
+    pub(super) fn grant_any_data(&self) {
+        let mut settings = LiveSettings::clone(&self.get());
+        settings.data = settings.data.or_any();
+        *self.0.write() = Arc::new(settings);
     }
 
     /// Replaces the settings by those of `other`.

@@ -55,7 +55,7 @@ impl DataRoots {
             root.check().map_err(refuse)?;
             Ok(root)
         };
-        let listed = roots.iter().map(normalize).collect::<Result<_, _>>()?;
+        let listed = roots.iter().map(normalize).collect::<Result<_, ConfigError>>()?;
         Ok(Self { listed, any: false })
     }
 
@@ -67,9 +67,9 @@ impl DataRoots {
         }
     }
 
-    /// Also grants every other root except system folders, if `any` is true.
-    pub(super) fn or_any(self, any: bool) -> Self {
-        Self { any, ..self }
+    /// Also grants every other root except system folders.
+    pub(super) fn or_any(self) -> Self {
+        Self { any: true, ..self }
     }
 
     /// Returns the listed roots.
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn any_root_except_system_folders_can_be_granted() {
-        let any = roots().or_any(true);
+        let any = roots().or_any();
         let granted = |text: &str| {
             let root = Root::parse(text).unwrap();
             any.find_grant(&root).map(|root| root.as_str().to_owned())

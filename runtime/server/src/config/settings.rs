@@ -50,10 +50,6 @@ pub struct HostSettings {
     /// Data roots of the configured tenant: object store URLs or directories. Extractions may read all
     /// objects below these roots.
     pub data: Vec<String>,
-    /// True if the configured tenant can also open every other data root that the host's user can, except system
-    /// folders. Only for hosts whose tenant is that user, so a file cannot set it.
-    #[serde(skip)]
-    pub any_data: bool,
     /// Maximum memory in bytes for the host and all lanes together. Default: 80 % of the memory that the
     /// machine and the memory cgroup allow.
     #[serde(deserialize_with = "optional_bytes")]

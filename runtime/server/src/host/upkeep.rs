@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::spawn_blocking;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
 use tokio_util::sync::CancellationToken;
 
 /// Interval at which data roots are probed by listing the first keys. A failure is detected within 8 s, even
@@ -159,16 +159,24 @@ pub(super) async fn sweep(partials: Partials, lines: Arc<GuestLogs>, stop: Cance
     }
 }
 
-/// Removes the local files of deleted guests, models and tenants after changes of the state. Returns when
-/// `stop` is cancelled.
+/// Removes the local files and open sessions of deleted guests, models and tenants: at once after a deletion
+/// through this host, and periodically after other changes of the state. Returns when `stop` is cancelled.
 pub(super) async fn prune(service: Arc<Service>, stop: CancellationToken) {
     let mut pruned = None;
-    while tokio::time::timeout(PRUNE, stop.cancelled()).await.is_err() {
+    let mut due = interval_at(Instant::now() + PRUNE, PRUNE);
+    due.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let at_once = tokio::select! {
+            () = stop.cancelled() => return,
+            () = service.library.deleted.notified() => true,
+            _ = due.tick() => false,
+        };
         service.erase_expired_tenants().await;
         let change = service.library.journal.last_change().await;
-        if pruned != Some(change) {
+        if at_once || pruned != Some(change) {
             service.prune().await;
-            pruned = Some(change);
+            // A session that is still computing can only be closed the next time.
+            pruned = (!at_once).then_some(change);
         }
     }
 }

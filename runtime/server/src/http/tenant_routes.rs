@@ -250,6 +250,7 @@ fn share(caller: &Caller) -> f64 {
 
 fn deletion_response(caller: &Caller, was_there: bool, what: &str, name: &str) -> Result<Answer, Refusal> {
     if was_there {
+        caller.library().deleted.notify_one();
         caller.audit(&format!("{what} removed"), name);
         Ok(Answer::empty(StatusCode::NO_CONTENT))
     } else {
