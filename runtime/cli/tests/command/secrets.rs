@@ -119,6 +119,8 @@ fn passwords_in_files_and_variables_are_not_repeated() {
             "train", "--model", &model, "--freeze", "features", "--data", photos,
         ]);
         command.env("FROSTLINE_FEATURE_STORE", &address);
+        command.args(["--feature-cache", "64MiB", "--feature-folder"]);
+        command.arg(folder.path().join("cache"));
         let runs = folder.path().join("runs");
         command.args(["--epochs", "1", "--runs"]).arg(runs);
         assert_secret(&format!("feature store {address}"), &command.output().unwrap());
