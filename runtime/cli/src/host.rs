@@ -13,6 +13,9 @@ use std::time::Duration;
 /// Drain timeout of an embedded host. The job has already ended, so the remaining work is not needed.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Maximum size of a model on an embedded host, which is also ONNX's limit for a file.
+pub(crate) const EMBEDDED_MODEL_BYTES: u64 = 2 << 30;
+
 /// Addresses of hosts and credentials.
 #[derive(Clone, Copy)]
 pub(crate) struct Access<'a> {
@@ -117,6 +120,7 @@ impl Connection {
         };
         device.clone_into(&mut settings.engine.device);
         settings.limits.image_pixels = image_pixels.unwrap_or(settings.limits.image_pixels);
+        settings.limits.model_bytes = EMBEDDED_MODEL_BYTES;
         let token_file = state.join("token");
         let mut config = settings.check()?;
         // Error messages may contain details, because the user also operates this host.

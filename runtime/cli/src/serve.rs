@@ -2,7 +2,7 @@
 
 use crate::admin::ADMIN_SOCKET;
 use crate::arguments::{COMPILE_GUEST, REQUIRE_WALLS, Serve};
-use crate::host::data_url;
+use crate::host::{EMBEDDED_MODEL_BYTES, data_url};
 use crate::output::print_json;
 use crate::program::this_program;
 use crate::systemd::ServiceManager;
@@ -31,7 +31,10 @@ pub(crate) async fn run(flags: Serve, json: bool, stop: &CancellationToken) -> R
     // SIGHUP ends a process without a handler, so install it before the host starts.
     let mut hangup = signal(SignalKind::hangup())?;
     let mut manager = ServiceManager::from_environment();
-    let config = config(settings(&flags)?)?;
+    let mut config = config(settings(&flags)?)?;
+    if flags.embedded {
+        config.trust_tenant();
+    }
     if flags.check {
         check_start(&config).await?;
         return valid(&flags, json);
@@ -48,13 +51,13 @@ pub(crate) async fn run(flags: Serve, json: bool, stop: &CancellationToken) -> R
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
-            _ = hangup.recv() => host.reload(settings(&flags).map_err(|error| one_line(error.as_ref()))).await,
+            _ = hangup.recv(), if !flags.embedded => host.reload(settings(&flags).map_err(|error| one_line(error.as_ref()))).await,
             () = manager.watchdog_due() => manager.notify("WATCHDOG=1"),
         }
     }
     manager.notify("STOPPING=1");
     manager.extend_until(host.shutdown(drain)).await;
-    if flags.ephemeral {
+    if flags.embedded {
         std::fs::remove_dir_all(&local).with_context(|| format!("cannot remove {}", local.display()))?;
     }
     Ok(())
@@ -160,6 +163,9 @@ fn settings(flags: &Serve) -> Result<HostSettings> {
     settings.token_file = flags.token_file.or(settings.token_file);
     settings.memory_budget = flags.memory_budget.or(settings.memory_budget);
     settings.limits.image_pixels = flags.image_pixels.unwrap_or(settings.limits.image_pixels);
+    if flags.embedded {
+        settings.limits.model_bytes = EMBEDDED_MODEL_BYTES;
+    }
     settings.drain = flags.drain.unwrap_or(settings.drain);
     settings.engine.device = flags.device.unwrap_or(settings.engine.device);
     let device_memory = flags.device_memory_budget;

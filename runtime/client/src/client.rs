@@ -374,6 +374,14 @@ impl HostClient {
         Ok(found_or_none(removed)?.is_some())
     }
 
+    /// Removes all versions of the model `name`. Returns `false` if it does not exist, or if the operator shares it
+    /// with all tenants.
+    pub async fn remove_model(&self, name: &str) -> Result<bool, ClientError> {
+        let path = path("models", name);
+        let removed = self.transport.send(Call::new(Method::DELETE, &path)).await;
+        Ok(found_or_none(removed)?.is_some())
+    }
+
     /// Uploads a guest, unless the host has the same bytes under this name.
     ///
     /// # Errors

@@ -1,18 +1,14 @@
-//! Hosts in Python: listings, uploads and load.
+//! Hosts in Python: listings, uploads, removal and load.
 
 use crate::errors;
 use crate::process::{PerProcess, wait};
 use crate::settings::{HostSettings, STOCK_GUEST, read};
 use bytes::Bytes;
-use frostline_client::{HostClient, Part, Placed, SampleFiles, UploadKind, content_name};
+use frostline_client::{HostClient, Part, Placed, SampleFiles, UploadKind};
 use frostline_wire::Layout;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use sha2::{Digest, Sha256};
 use std::sync::Arc;
-
-/// Name of the stock guest on hosts. [`content_name`] appends digits of the hash.
-const STOCK_NAME: &str = "prefix";
 
 /// An object: key, version, size in bytes, class and part.
 type ObjectTuple = (
@@ -25,18 +21,7 @@ type ObjectTuple = (
 );
 
 /// An upload: name, SHA-256, size in bytes, and true if all hosts had it already.
-type UploadTuple = (String, String, u64, bool);
-
-/// A new upload. If `name` is missing, the name is `stem` with the first digits of the hash.
-#[derive(FromPyObject)]
-struct NewUpload {
-    #[pyo3(item)]
-    guest: bool,
-    #[pyo3(item)]
-    stem: String,
-    #[pyo3(item)]
-    name: Option<String>,
-}
+type UploadTuple<'a> = (&'a str, String, u64, bool);
 
 /// One or more hosts that serve the same data.
 #[pyclass(module = "frostline._native", frozen)]
@@ -79,19 +64,24 @@ impl Hosts {
 
     /// Uploads a model or a guest to every host that does not have these bytes under this name. Returns
     /// (name, sha256, bytes, skipped).
-    fn push(&self, py: Python<'_>, upload: NewUpload, content: PyBackedBytes) -> PyResult<UploadTuple> {
-        self.send(py, upload, Bytes::copy_from_slice(&content))
+    fn push<'a>(
+        &self,
+        py: Python<'_>,
+        guest: bool,
+        name: &'a str,
+        content: PyBackedBytes,
+    ) -> PyResult<UploadTuple<'a>> {
+        let hosts = self.connected(py)?;
+        let pushed = wait(py, hosts.push_once(kind(guest), name, Bytes::from_owner(content)))?;
+        let pushed = pushed.map_err(|error| errors::from_client(py, &error))?;
+        Ok((name, pushed.sha256, pushed.bytes, pushed.skipped))
     }
 
-    /// Uploads the stock guest in the same way as `push`.
-    #[pyo3(signature = (name=None))]
-    fn push_stock_guest(&self, py: Python<'_>, name: Option<String>) -> PyResult<UploadTuple> {
-        let upload = NewUpload {
-            guest: true,
-            stem: STOCK_NAME.to_owned(),
-            name,
-        };
-        self.send(py, upload, Bytes::from_static(STOCK_GUEST))
+    /// Removes a model or a guest from every host. Returns true if a host had it.
+    fn remove(&self, py: Python<'_>, guest: bool, name: &str) -> PyResult<bool> {
+        let hosts = self.connected(py)?;
+        let removed = wait(py, hosts.remove(kind(guest), name))?;
+        removed.map_err(|error| errors::from_client(py, &error))
     }
 
     /// Queries the load of each host. Returns (address, True, load as JSON) for each host that answered, and
@@ -119,18 +109,24 @@ impl Hosts {
         let hosts = wait(py, self.reach.hosts())?.map_err(|error| errors::from_client(py, &error))?;
         self.hosts.get(py, || Ok(hosts))
     }
+}
 
-    fn send(&self, py: Python<'_>, upload: NewUpload, bytes: Bytes) -> PyResult<UploadTuple> {
-        let kind = if upload.guest {
-            UploadKind::Guest
-        } else {
-            UploadKind::Model
-        };
-        let sha256 = py.detach(|| hex::encode(Sha256::digest(&bytes)));
-        let name = upload.name.unwrap_or_else(|| content_name(&upload.stem, &sha256));
-        let hosts = self.connected(py)?;
-        let pushed = wait(py, hosts.push(kind, &name, bytes))?;
-        let pushed = pushed.map_err(|error| errors::from_client(py, &error))?;
-        Ok((name.clone(), pushed.sha256, pushed.bytes, pushed.skipped))
+fn kind(guest: bool) -> UploadKind {
+    if guest {
+        UploadKind::Guest
+    } else {
+        UploadKind::Model
     }
+}
+
+/// Returns the stock guest's component.
+#[pyfunction]
+pub(crate) fn stock_guest() -> &'static [u8] {
+    STOCK_GUEST
+}
+
+/// Returns the name on hosts for these contents. `sha256` is their hash in hex.
+#[pyfunction]
+pub(crate) fn content_name(stem: &str, sha256: &str) -> String {
+    frostline_client::content_name(stem, sha256)
 }

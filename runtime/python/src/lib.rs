@@ -1,6 +1,6 @@
 //! Native part of the Python package `frostline`: access to hosts, based on `frostline-client`.
 //!
-//! * `hosts::Hosts`: listings, uploads and load.
+//! * `hosts::Hosts`: listings, uploads, removal and load.
 //! * `dataset::dataset`: training, validation and test samples.
 //! * `stream::Stream`, `rows::Rows`: activations as NumPy arrays in the requested order.
 //! * `feature_store::Kept`: features cached on this machine's disk.
@@ -28,6 +28,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<rows::Rows>()?;
     module.add_class::<feature_store::Kept>()?;
     module.add_function(wrap_pyfunction!(dataset::dataset, module)?)?;
+    module.add_function(wrap_pyfunction!(hosts::content_name, module)?)?;
+    module.add_function(wrap_pyfunction!(hosts::stock_guest, module)?)?;
+    module.add_function(wrap_pyfunction!(settings::check_augmentation, module)?)?;
     module.add_function(wrap_pyfunction!(feature_store::feature_limit, module)?)?;
     module.add_function(wrap_pyfunction!(feature_store::layers, module)?)?;
     module.add_function(wrap_pyfunction!(feature_store::network, module)?)?;

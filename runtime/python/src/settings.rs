@@ -3,6 +3,7 @@
 use crate::errors;
 use frostline_client::{ClientError, Deadlines, HostClient, Hosts, Inquiry, Token, Trust};
 use frostline_features::{Provenance, Rounding};
+use frostline_tensor::Augmentation;
 use frostline_wire::{Encoding, Precision, Split, Terms, UploadRef};
 use pyo3::prelude::*;
 use serde::Deserialize;
@@ -111,6 +112,14 @@ pub(crate) fn read<T: DeserializeOwned>(value: &Bound<'_, PyAny>, what: &str) ->
         };
         errors::invalid_settings(py, &format!("{what}: {reason}"))
     })
+}
+
+/// Checks the range of all values of an augmentation. `_native.pyi` documents the function.
+#[pyfunction]
+pub(crate) fn check_augmentation(augmentation: &Bound<'_, PyAny>) -> PyResult<()> {
+    let read: Augmentation = read(augmentation, "augment")?;
+    let checked = read.check();
+    checked.map_err(|error| errors::invalid_settings(augmentation.py(), &format!("augment: {error}")))
 }
 
 /// Removes the value from the message of serde, for example `invalid type: string "x", expected a sequence at

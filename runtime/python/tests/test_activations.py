@@ -1,6 +1,8 @@
 """Order of samples and division among processes, tested without hosts."""
 
 import pickle
+import sys
+import types
 import unittest
 from unittest import mock
 
@@ -8,6 +10,8 @@ import numpy
 import torch
 
 import frostline
+import frostline.torch as fl
+import small
 from frostline._samples import Samples
 from frostline.torch import Activations, _activations, _pushdown, mean
 from frostline.torch._steps import Share, Steps
@@ -110,9 +114,28 @@ class Orders(unittest.TestCase):
             samples[3]
 
     def test_invalid_options_are_refused(self):
-        for options in ({"batch": 0}, {"seed": -1}, {"rank": 0}, {"rank": 2, "world": 2}, {"columns": ["path"]}):
+        for options in ({"batch": 0}, {"batch": "8"}, {"seed": -1}, {"rank": 0}, {"rank": 2, "world": 2}, {"columns": ["path"]}, {"columns": "key"}):
             with self.assertRaises(ValueError):
                 activations(**options)
+        with self.assertRaisesRegex(TypeError, "pass a frostline.torch.Augmentation"):
+            activations(augment={"hflip": 0.5})
+
+    def test_augmentations_out_of_range_are_refused(self):
+        for values, expected in (
+            ({"hflip": 2.0}, "hflip is 2.0; it must be 0 to 1"),
+            ({"color_jitter": fl.ColorJitter(hue=1.0)}, "the hue of color_jitter"),
+            ({"random_resized_crop": fl.RandomResizedCrop(scale=(1.0, 0.5))}, "the scale of random_resized_crop"),
+            ({"rand_augment": fl.RandAugment(num_ops="2")}, "augment: rand_augment.num_ops"),
+        ):
+            with self.assertRaisesRegex(frostline.SettingsError, expected):
+                fl.Augmentation(**values)
+        augmentation = fl.Augmentation(hflip=0.5, random_erasing=fl.RandomErasing())
+        self.assertEqual(activations(augment=augmentation).augment, augmentation)
+
+    def test_settings_are_refused_before_the_export(self):
+        for options in ({"memory": "1GiB"}, {"priority": "high"}, {"encoding": "f8"}, {"open_requests": -1}, {"batch": 0}, {"columns": ["path"]}):
+            with mock.patch.object(_pushdown.network, "export", side_effect=AssertionError), self.assertRaises((ValueError, frostline.SettingsError)):
+                _pushdown.pushdown(small.network(), "/photos", ["http://127.0.0.1:9"], freeze="blocks.1", **options)
 
 
 def listed_by_each():
@@ -145,6 +168,13 @@ class Ranks(unittest.TestCase):
         # The last batch has two samples, so one of three processes would have none.
         with self.assertRaisesRegex(ValueError, "drop_last=True"):
             next(iter(activations(rank=0, world=3)))
+
+    def test_batches_that_accelerate_divides_are_not_divided_before(self):
+        several = types.SimpleNamespace(PartialState=types.SimpleNamespace(_shared_state={"num_processes": 2}))
+        with mock.patch.dict(sys.modules, {"accelerate.state": several}):
+            with self.assertRaisesRegex(ValueError, "accelerate runs 2 processes .* pass rank=0 and world=1"):
+                next(iter(activations()))
+            self.assertEqual(len(sum(numbers(activations(rank=0, world=1)), [])), 50)
 
     def test_parts_are_even(self):
         for world in range(1, 9):

@@ -20,8 +20,8 @@ client = frostline.Client()
 
 
 def stream(data=bundled.PHOTOS, **options):
-    model = client.push_model(bundled.MODEL, data=data)
-    guest = client.push_guest(data=data)
+    model = client.push_model(bundled.MODEL)
+    guest = client.push_guest()
     pins = {"model": (model.name, model.sha256), "guest": (guest.name, guest.sha256)}
     return _native.Stream(client.config(data) | pins | options)
 
@@ -54,12 +54,11 @@ class Hosts(bundled.Case):
             frostline.Client(["dns://store:8443", url], "token").objects(bundled.PHOTOS)
 
     def test_nothing_is_sent_twice(self):
-        data = bundled.PHOTOS
-        client.push_model(bundled.MODEL, data=data)
-        again = client.push_model(bundled.MODEL.read_bytes(), name="mine", data=data)
+        client.push_model(bundled.MODEL)
+        again = client.push_model(bundled.MODEL.read_bytes(), name="mine")
         self.assertEqual((again.name, again.skipped), ("mine", False))
-        self.assertTrue(client.push_model(bundled.MODEL, data=data).skipped)
-        (load,) = client.load(data).values()
+        self.assertTrue(client.push_model(bundled.MODEL).skipped)
+        (load,) = client.load().values()
         self.assertGreaterEqual(load["lanes"], 1)
 
     def test_errors_have_classes(self):
@@ -72,7 +71,7 @@ class Hosts(bundled.Case):
         with self.assertRaises(frostline.Denied):
             frostline.Client(url, "wrong").objects(data)
         with self.assertRaises(frostline.Refused):
-            client.push_model(b"no network", data=data)
+            client.push_model(b"no network")
         with self.assertRaises(frostline.SettingsError):
             frostline.Client("nonsense", "token").objects(data)
         with self.assertRaises(frostline.SettingsError) as cut:

@@ -121,7 +121,8 @@ frostline.Client().train(model, photos, runs=runs, freeze="features", epochs=100
     def test_a_host_leaves_nothing_behind(self):
         script = """
 import signal, sys, frostline
-print(frostline.Client().config(sys.argv[2])["token_file"], flush=True)
+client = frostline.Client()
+print(client.config(sys.argv[2])["token_file"], flush=True)
 signal.pause()
 """
         token_file, _ = self.killed(script)

@@ -1,6 +1,7 @@
 """Training with real hosts, alone and in process groups, while hosts stop and start."""
 
 import os
+import pathlib
 import signal
 import tempfile
 import unittest
@@ -12,6 +13,7 @@ import frostline
 import frostline.torch as fl
 import local_hosts
 import small
+from frostline.torch import _pushdown
 from local_hosts import PHOTOS, Host
 from processes import together
 
@@ -163,6 +165,39 @@ class Embedded(unittest.TestCase):
         x, _ = next(iter(data))
         self.assertEqual(x.shape, (4, 3, small.SIZE, small.SIZE))
         self.assertIs(suffix, network)
+
+    def uploads(self):
+        """Return the folder with a file for each model or guest in use on the embedded host."""
+        client = frostline.Client()
+        self.addCleanup(client.close)
+        return pathlib.Path(client.config(PHOTOS)["token_file"]).parents[1] / "uploads"
+
+    def test_data_sets_release_their_frozen_layers(self):
+        uploads, models = self.uploads(), lambda: list(uploads.glob("model.*"))
+        for number in range(3):
+            network = small.network()
+            with torch.no_grad():
+                network.stem[0].weight += number
+            _, data = fl.pushdown(network, PHOTOS, freeze="blocks.1", size=small.SIZE, batch=16)
+            next(iter(data))
+        self.assertEqual(len(models()), 1)
+        del data
+        self.assertEqual(models(), [])
+
+    def test_models_beyond_the_limit_are_refused_before_the_export(self):
+        options = {"freeze": "blocks.1", "size": small.SIZE, "batch": 16}
+        with mock.patch.object(_pushdown, "MODEL_BYTES", 1000):
+            with mock.patch.object(_pushdown.network, "export") as export:
+                with self.assertRaisesRegex(ValueError, "GiB; pass split='none'"):
+                    fl.pushdown(small.network(), PHOTOS, **options)
+                export.assert_not_called()
+            # Nothing is uploaded, so the limit does not apply.
+            uploads = self.uploads()
+            _, data = fl.pushdown(small.network(), PHOTOS, split="none", **options)
+            x, _ = next(iter(data))
+            self.assertEqual(list(uploads.glob("model.*")), [])
+        other = fl.pushdown(small.network(), PHOTOS, split="blocks.1", **options)[1]
+        torch.testing.assert_close(x, next(iter(other))[0], rtol=1e-4, atol=1e-4)
 
     def test_without_hosts_one_is_started_and_the_split_planned(self):
         suffix, data = small.divided(PHOTOS, split="auto")

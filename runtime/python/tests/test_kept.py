@@ -10,7 +10,6 @@ from unittest import mock
 import bundled
 import frostline
 import numpy
-from frostline import _source
 from frostline._source import Source
 
 client = frostline.Client()
@@ -28,9 +27,6 @@ class Kept(bundled.Case):
         environment = mock.patch.dict(os.environ, {"FROSTLINE_FEATURE_FOLDER": str(self.folder / "features")})
         environment.start()
         self.addCleanup(environment.stop)
-        # Open the store again, as another program does.
-        _source._opened.cache_clear()
-        self.addCleanup(_source._opened.cache_clear)
 
     @contextlib.contextmanager
     def made(self):
@@ -62,7 +58,6 @@ class Kept(bundled.Case):
             keys, rows = self.rows()
         self.assertEqual(made, [each.key for each in objects[60:]])
         numpy.testing.assert_array_equal(rows[:60], some)
-        _source._opened.cache_clear()
         with self.made() as made:
             turned, again = self.rows(keys=objects[::-1], batch=7)
         self.assertEqual(made, [])
@@ -84,7 +79,6 @@ class Kept(bundled.Case):
         told = train("first")
         self.assertEqual((told["kept"], told["rows"]), (len(keys), len(keys)))
         os.environ["FROSTLINE_FEATURE_FOLDER"] = str(self.folder / "others")
-        _source._opened.cache_clear()
         (self.folder / "second").mkdir()
         self.assertEqual(train("second")["kept"], 0)
         with self.made() as made:
@@ -108,7 +102,6 @@ class Kept(bundled.Case):
             (byte,) = file.read(1)
             file.seek(4 * 128 * 2)
             file.write(bytes([byte ^ 1]))
-        _source._opened.cache_clear()
         with self.made() as made, self.assertLogs("frostline") as log:
             _, again = self.rows(keys=objects)
         self.assertEqual(len(made), 1)

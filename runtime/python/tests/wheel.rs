@@ -81,6 +81,11 @@ mod needs_wheel {
     }
 
     #[test]
+    fn closed_handles_release_what_they_hold() {
+        super::run(PYTHON, "test_closing.py");
+    }
+
+    #[test]
     fn abandoned_folders_are_removed() {
         super::run(PYTHON, "test_temporary.py");
     }

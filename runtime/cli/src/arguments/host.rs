@@ -105,9 +105,10 @@ pub(crate) struct Serve {
     /// Check the settings and the files of the host, and exit without starting it
     #[arg(long)]
     pub(crate) check: bool,
-    /// Remove the local directory when the host stops
+    /// Serve only this user: any data root, models up to 2 GiB, and a local directory that is removed when the
+    /// host stops
     #[arg(long, hide = true)]
-    pub(crate) ephemeral: bool,
+    pub(crate) embedded: bool,
 }
 
 fn isolation(text: &str) -> Result<Isolation, String> {

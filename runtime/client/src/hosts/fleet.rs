@@ -3,7 +3,7 @@ use super::health::{Health, Waits};
 use super::member::{Member, Upload};
 use crate::meter::ByteMeter;
 use crate::trace::Trace;
-use crate::{HostClient, Notices};
+use crate::{HostClient, Notices, UploadKind};
 use frostline_batching::Lock;
 use frostline_wire::StageSeconds;
 use std::collections::{BTreeMap, BTreeSet};
@@ -164,6 +164,14 @@ impl Fleet {
         if replaces {
             self.members().iter().for_each(|member| member.distrust_uploads());
         }
+    }
+
+    /// Removes a registered upload, and releases the bytes.
+    pub(super) fn forget(&self, what: UploadKind, name: &str) {
+        let mut uploads = self.uploads.lock();
+        uploads.retain(|known| known.what != what || known.name != name);
+        drop(uploads);
+        self.members().iter().for_each(|member| member.distrust_uploads());
     }
 
     /// Removes the last registered upload. Uploads are verified before the next request to any host.

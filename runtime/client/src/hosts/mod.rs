@@ -252,13 +252,57 @@ impl Hosts {
     /// Returns the errors of [`Hosts::each`].
     pub async fn push(&self, what: UploadKind, name: &str, bytes: Bytes) -> Result<Uploaded, ClientError> {
         let name = name.to_owned();
-        self.give(Upload {
+        let upload = Upload {
             what,
             name,
             bytes,
             found: None,
-        })
-        .await
+        };
+        Ok(self.give(upload).await?.0)
+    }
+
+    /// Uploads like [`Hosts::push`], and keeps the bytes only if a host does not have them yet.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Hosts::each`].
+    pub async fn push_once(
+        &self,
+        what: UploadKind,
+        name: &str,
+        bytes: Bytes,
+    ) -> Result<Uploaded, ClientError> {
+        let upload = Upload {
+            what,
+            name: name.to_owned(),
+            bytes,
+            found: None,
+        };
+        let (uploaded, hosts) = self.give(upload).await?;
+        // Hosts with a DNS name can join later.
+        if hosts == self.fleet.members().len() && self.fleet.discovery.is_none() {
+            let _one = self.fleet.pushing.lock().await;
+            self.fleet.forget(what, name);
+        }
+        Ok(uploaded)
+    }
+
+    /// Removes a guest or a model with all versions from every host, and stops sending it to hosts that join or
+    /// return. Returns true if a host had it.
+    ///
+    /// # Errors
+    /// Returns the first error, after asking all hosts.
+    pub async fn remove(&self, what: UploadKind, name: &str) -> Result<bool, ClientError> {
+        let _one = self.fleet.pushing.lock().await;
+        self.fleet.forget(what, name);
+        let remove = |client: HostClient| async move {
+            match what {
+                UploadKind::Guest => client.remove_guest(name).await,
+                UploadKind::Model => client.remove_model(name).await,
+            }
+        };
+        let all = join_all(self.clients().into_iter().map(remove)).await;
+        let all: Vec<bool> = all.into_iter().collect::<Result<_, _>>()?;
+        Ok(all.contains(&true))
     }
 
     /// Registers a model that the hosts have according to [`Hosts::name_of`]. The bytes are sent only to
@@ -267,24 +311,26 @@ impl Hosts {
     /// # Errors
     /// Returns the errors of [`Hosts::push`].
     pub async fn keep(&self, model: &UploadRef, bytes: Bytes) -> Result<Uploaded, ClientError> {
-        self.give(Upload {
+        let upload = Upload {
             what: UploadKind::Model,
             name: model.name.clone(),
             bytes,
             found: Some(model.sha256.clone()),
-        })
-        .await
+        };
+        Ok(self.give(upload).await?.0)
     }
 
-    async fn give(&self, upload: Upload) -> Result<Uploaded, ClientError> {
+    /// Uploads to every available host. Returns the outcome and the number of these hosts.
+    async fn give(&self, upload: Upload) -> Result<(Uploaded, usize), ClientError> {
         let _one = self.fleet.pushing.lock().await;
         self.fleet.give(upload);
         let all = self.each_member(|member| async move { member.catch_up().await });
         let all = all.await.inspect_err(|_| self.fleet.withdraw())?;
+        let hosts = all.len();
         let mut last = all.into_iter().filter_map(|mut uploaded| uploaded.pop());
         let first = last.next().ok_or(ClientError::Ended { part: "upload" })?;
         let skipped = first.skipped && last.all(|uploaded| uploaded.skipped);
-        Ok(Uploaded { skipped, ..first })
+        Ok((Uploaded { skipped, ..first }, hosts))
     }
 
     /// Asks hosts in sequence until a host answers. Waits for draining hosts. Also waits during an outage,

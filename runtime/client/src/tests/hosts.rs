@@ -10,6 +10,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+/// Deadline for states that are reached without delay.
+const STUCK: Duration = Duration::from_secs(60);
+
 fn client(url: &str) -> HostClient {
     HostClient::new(url, None).unwrap()
 }
@@ -177,6 +180,48 @@ async fn what_hosts_refuse_is_not_sent_again_with_the_samples() {
     let refused = setting.hosts.push(UploadKind::Model, "model", layers).await;
     assert!(matches!(refused, Err(ClientError::Refused { .. })), "{refused:?}");
     assert_complete(&take(&setting, 40).await.unwrap(), 40);
+}
+
+/// Content of an upload that shows whether it is still in memory.
+struct Layers {
+    _held: Arc<()>,
+}
+
+impl AsRef<[u8]> for Layers {
+    fn as_ref(&self) -> &[u8] {
+        b"layers"
+    }
+}
+
+#[tokio::test]
+async fn the_bytes_of_an_upload_are_kept_until_it_is_removed_or_every_host_has_them() {
+    let start = || {
+        FakeHost::start(|_, parts, _| match parts.method.as_str() {
+            "PUT" | "DELETE" => Reply::Whole(Vec::new()),
+            _ => Reply::Refused(404, ErrorClass::NotFound, None),
+        })
+    };
+    let (a, b) = (start().await, start().await);
+    let hosts = hosts(&[&a, &b]);
+    let held = Arc::new(());
+    let layers = || {
+        bytes::Bytes::from_owner(Layers {
+            _held: Arc::clone(&held),
+        })
+    };
+    // Connections may hold the last piece for a moment.
+    let released = async || {
+        while Arc::strong_count(&held) > 1 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let once = hosts.push_once(UploadKind::Model, "model", layers()).await;
+    assert!(!once.unwrap().skipped);
+    tokio::time::timeout(STUCK, released()).await.unwrap();
+    hosts.push(UploadKind::Model, "model", layers()).await.unwrap();
+    assert_eq!(Arc::strong_count(&held), 2);
+    assert!(hosts.remove(UploadKind::Model, "model").await.unwrap());
+    tokio::time::timeout(STUCK, released()).await.unwrap();
 }
 
 /// A policy that gives up a request after 50 ms of silence, or four times the median.

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _native
-from ._errors import SettingsError
+from ._errors import Error, SettingsError
 
 if TYPE_CHECKING:
     import pyarrow
+    from typing_extensions import Self
 
+    from ._host import HostUse
     from ._source import Source
 
 PathLike = "str | os.PathLike[str]"
@@ -52,9 +55,13 @@ class Upload(NamedTuple):
 class Client:
     """Client of one or more hosts that serve the same data to one tenant.
 
-    Without ``hosts``, a host is started on this machine for each data root on first use. It exits with this process.
-    A client holds only settings, so it can be pickled and used after a fork. Every method can raise
-    :class:`frostline.Error`.
+    Without ``hosts``, a host is started on this machine on first use. It can open every data root that this user can,
+    and exits when all clients, readers and data sets that use it are closed or collected, in all processes. Every method
+    can raise :class:`frostline.Error`.
+
+    A client is a context manager that calls :meth:`close`. It can be pickled and used after a fork: a copy has its own
+    connections, and closing one copy does not affect the others. A forked copy uses the host of its parent. A copy that
+    was unpickled in another process starts its own.
 
     :param hosts: Addresses of the hosts, for example ``["https://store-1:8443"]``. Each object is read at one host.
         If a host fails, the other hosts take over its work.
@@ -83,35 +90,60 @@ class Client:
         self._ca = None if ca is None else os.fspath(ca)
         self._device = device
         self._native: dict[str, _native.Hosts] = {}
+        self._use: HostUse | None = None
+        self._closed = False
 
     def __repr__(self) -> str:
         return f"frostline.Client({self._hosts or 'embedded'})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_native": {}}
+        return self.__dict__ | {"_native": {}, "_use": None}
+
+    def __enter__(self) -> Self:
+        self._check_open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections of this process, after which other methods raise :class:`frostline.Error`.
+
+        On the host on this machine, models and guests that this client uploaded are removed, unless another client,
+        reader or data set uses them. On other hosts they stay; see :meth:`remove_model`. Readers and data sets made
+        with this client remain usable.
+        """
+        self._closed = True
+        self._native = {}
+        use, self._use = self._use, None
+        if use is not None:
+            use.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Error("this client is closed; create another one")
 
     def config(self, data: str | os.PathLike[str]) -> dict[str, Any]:
         """Return plain settings to reach ``data`` from other processes.
 
         Starts a host on this machine if the client has no hosts. Forked and spawned workers with these settings use
-        the same host. The settings include the token.
+        the same host while this client is open. The settings include the token.
         """
-        data = _url(data)
-        reach = {"hosts": self._hosts, "token": self._token, "token_file": self._token_file, "ca": self._ca}
-        if not self._hosts:
+        return self._access() | {"data": _url(data)}
+
+    def _access(self) -> dict[str, Any]:
+        self._check_open()
+        if self._hosts:
+            return {"hosts": self._hosts, "token": self._token, "token_file": self._token_file, "ca": self._ca}
+        if self._use is None or not self._use.host_runs():
             from ._host import embedded
 
-            host = embedded(data, self._device)
-            reach |= {"hosts": [host.url], "token_file": host.token_file, "embedded": True}
-        return reach | {"data": data}
+            self._use = embedded(self._device)
+        return self._use.settings()
 
-    def _reach(self, data: str | os.PathLike[str] | None) -> _native.Hosts:
-        if data is None and not self._hosts:
-            raise SettingsError("data is required if no hosts are set, to select a host on this machine")
-        config = self.config(data or "")
-        key = json.dumps(config["hosts"])
-        del config["data"]
-        return self._native.setdefault(key, _native.Hosts(config))
+    def _reach(self) -> _native.Hosts:
+        access = self._access()
+        return self._native.setdefault(json.dumps(access["hosts"]), _native.Hosts(access))
 
     def objects(self, data: str | os.PathLike[str], layout: str = "auto") -> list[Object]:
         """List the samples under a data root in ascending order of keys.
@@ -121,50 +153,60 @@ class Client:
         :param data: A path, ``s3://bucket/prefix``, ``gs://``, ``az://`` or ``https://``.
         :param layout: ``auto``, ``objects`` or ``shards`` (tar archives).
         """
-        return [Object(*each) for each in self._reach(data).objects(_url(data), layout)]
+        return [Object(*each) for each in self._reach().objects(_url(data), layout)]
 
     def push_model(
         self,
         model: str | os.PathLike[str] | bytes,
         name: str | None = None,
-        *,
-        data: str | os.PathLike[str] | None = None,
     ) -> Upload:
         """Upload a network to every host that does not have it.
 
         :param model: Path or content of an ONNX file.
         :param name: Name on the hosts. Defaults to the file name with the first digits of the hash.
-        :param data: Data root that selects a host on this machine. Required if the client has no hosts.
         """
-        content, stem = _content(model, "model")
-        return Upload(*self._reach(data).push({"guest": False, "stem": stem, "name": name}, content))
+        return self._push("model", *_content(model, "model"), name)
 
     def push_guest(
         self,
         guest: str | os.PathLike[str] | bytes | None = None,
         name: str | None = None,
-        *,
-        data: str | os.PathLike[str] | None = None,
     ) -> Upload:
         """Upload a guest (a component or core module) to every host that does not have it.
 
         :param guest: Path or content of a guest. Defaults to the stock guest.
         :param name: Name on the hosts. Defaults to the file name with the first digits of the hash.
-        :param data: Data root that selects a host on this machine. Required if the client has no hosts.
         """
-        hosts = self._reach(data)
         if guest is None:
-            return Upload(*hosts.push_stock_guest(name))
-        content, stem = _content(guest, "guest")
-        return Upload(*hosts.push({"guest": True, "stem": stem, "name": name}, content))
+            return self._push("guest", _native.stock_guest(), "prefix", name)
+        return self._push("guest", *_content(guest, "guest"), name)
 
-    def load(self, data: str | os.PathLike[str] | None = None) -> dict[str, dict[str, Any]]:
+    def _push(self, kind: str, content: bytes, stem: str, name: str | None) -> Upload:
+        hosts = self._reach()
+        name = name or _native.content_name(stem, hashlib.sha256(content).hexdigest())
+        if self._use is not None:
+            self._use.hold(kind, name)
+        return Upload(*hosts.push(kind == "guest", name, content))
+
+    def remove_model(self, name: str) -> bool:
+        """Remove a model with all versions from all hosts, also for other jobs of this tenant.
+
+        Returns true if a host had it. A data set that uses the model raises :class:`frostline.NotFound` until it is
+        created again.
+        """
+        return self._reach().remove(False, name)
+
+    def remove_guest(self, name: str) -> bool:
+        """Remove a guest with all versions from all hosts, in the same way as :meth:`remove_model`."""
+        return self._reach().remove(True, name)
+
+    def load(self) -> dict[str, dict[str, Any]]:
         """Return the load of each host by address.
 
         A load includes ``queued`` and ``running`` extractions, ``lanes``, ``samples_per_second`` and the part of this
         tenant. If a host does not answer, its value is ``{"error": text}``.
         """
-        answers = self._reach(data).load()
+        answers = self._reach().load()
         return {url: json.loads(text) if answered else {"error": text} for url, answered, text in answers}
 
     def extract(
@@ -224,8 +266,8 @@ class Client:
         config = self.config(data)
         network = None
         if cut != "none" or model is not None:
-            pushed = model if isinstance(model, Upload) else self.push_model(_required(model, cut), data=data)
-            helper = guest if isinstance(guest, Upload) else self.push_guest(guest, data=data)
+            pushed = model if isinstance(model, Upload) else self.push_model(_required(model, cut))
+            helper = guest if isinstance(guest, Upload) else self.push_guest(guest)
             config |= {"model": (pushed.name, pushed.sha256), "guest": (helper.name, helper.sha256)}
             if isinstance(model, (str, os.PathLike)):
                 config["model_file"] = os.path.abspath(model)
@@ -312,6 +354,7 @@ class Client:
     ) -> dict[str, Any]:
         from ._command import run, words
 
+        self._check_open()
         reach: dict[str, Any] = {"host": self._hosts, "token_file": self._token_file, "ca": self._ca}
         if not self._hosts and self._device != "cpu":
             reach["device"] = self._device

@@ -21,14 +21,12 @@ class Batch(TypedDict):
 class Hosts:
     def __init__(self, config: Mapping[str, Any]) -> None: ...
     def objects(self, data: str, layout: str) -> list[tuple[str, str | None, int, str | None, str | None]]: ...
-    def push(self, upload: Mapping[str, Any], content: bytes) -> tuple[str, str, int, bool]:
-        """Upload a guest or a model, and return (name, sha256, bytes, skipped).
+    def push(self, guest: bool, name: str, content: bytes) -> tuple[str, str, int, bool]:
+        """Upload a guest or a model, and return (name, sha256, bytes, skipped)."""
 
-        ``upload`` contains ``guest`` (true for a guest, false for a model), ``name`` and ``stem``. If ``name`` is None,
-        the name is ``stem`` with the first digits of the hash.
-        """
+    def remove(self, guest: bool, name: str) -> bool:
+        """Remove a guest or a model from every host, and return true if a host had it."""
 
-    def push_stock_guest(self, name: str | None = None) -> tuple[str, str, int, bool]: ...
     def load(self) -> list[tuple[str, bool, str]]: ...
 
 @final
@@ -89,8 +87,8 @@ class Kept:
     """Store of cached features on this machine's disk.
 
     A store can be used after a fork, and by multiple processes at once. It is shared with ``frostline train``. Samples
-    are ``(key, etag)`` or longer tuples. Features of samples without an etag are visible only to the process that
-    cached them.
+    are ``(key, etag)`` or longer tuples. Features of samples without an etag are visible only to the object that cached
+    them.
 
     ``config`` contains:
 
@@ -121,6 +119,15 @@ class Kept:
 
         Returns messages about problems since the last call.
         """
+
+def check_augmentation(augmentation: Mapping[str, Any]) -> None:
+    """Raise `SettingsError` if a value of this augmentation is out of range."""
+
+def content_name(stem: str, sha256: str) -> str:
+    """Return the name on hosts for contents with this hash: ``stem`` with the first digits of the hash."""
+
+def stock_guest() -> bytes:
+    """Return the stock guest's component."""
 
 def feature_limit(word: str) -> int | None:
     """Parse a limit such as ``4GiB`` and return it in bytes, or None for ``off``."""

@@ -1,16 +1,14 @@
 """Sources of features: the cache on this machine's disk, or hosts up to the split and this process after it."""
 
 import dataclasses
-import functools
 import importlib.metadata
-import json
 import logging
 import os
 
 import numpy
 
 import frostline
-from frostline import _native
+from frostline import _host, _native
 
 LOG = logging.getLogger("frostline")
 
@@ -51,9 +49,10 @@ def _version(name):
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Settings to compute features.
+    """Settings to compute features, and what this process uses for that.
 
-    A source is picklable. Each process opens its own connections in `rows`.
+    A source is picklable. Each process opens its own connections in `rows`, and uses its own feature store. Both, and the
+    uploads on an embedded host, are released when the source is closed or collected, in this process only.
     """
 
     stream: dict
@@ -71,8 +70,36 @@ class Source:
     cache: dict | None = None
     """Cache settings from `cache_settings`."""
 
+    def __post_init__(self):
+        self._begin_use()
+
+    def __getstate__(self):
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)} | {"_used": self._used and {}}
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        if self._used is not None:
+            self._begin_use()
+
     def __repr__(self):
         return f"Source(split={self.split!r}, hosts={self.stream.get('hosts')!r})"
+
+    def _begin_use(self):
+        # The stream and the store are opened when they are needed.
+        self.__dict__["_used"] = {"host": _host.use_of(self.stream)}
+
+    def close(self):
+        """Release what this process uses for the source. Later calls and passes in progress raise `frostline.Error`."""
+        used = self._used or {}
+        self.__dict__["_used"] = None
+        if host := used.pop("host", None):
+            host.close()
+
+    def _open(self):
+        """Return what this process uses: `host`, `stream` and `store`. Raises `frostline.Error` if it was released."""
+        if self._used is None:
+            raise frostline.Error("this data set is closed; create it again")
+        return self._used
 
     def shape(self):
         """Return the shape of a row.
@@ -82,7 +109,7 @@ class Source:
         if self.row is not None:
             return list(self.row)
         if not self.middle:
-            return self._open().shape(self.split)
+            return self._stream().shape(self.split)
         return _session(self.middle, 1).get_outputs()[0].shape[1:]
 
     def rows(self, samples, batch, view=None):
@@ -101,12 +128,13 @@ class Source:
         return self._cached_rows(store, samples, batch)
 
     def _store(self):
-        if self.cache is None:
-            return None
-        folder = os.environ.get("FROSTLINE_FEATURE_FOLDER") or None
-        made = self.cache["made"] | {"shape": list(self.shape())}
-        where = {"folder": folder, "stream": self.stream, "split": self.split, "made": made}
-        return _opened(json.dumps(self.cache | where, sort_keys=True))
+        used = self._open()
+        if self.cache is not None and "store" not in used:
+            folder = os.environ.get("FROSTLINE_FEATURE_FOLDER") or None
+            made = self.cache["made"] | {"shape": list(self.shape())}
+            where = {"folder": folder, "stream": self.stream, "split": self.split, "made": made}
+            used["store"] = _opened(self.cache | where)
+        return used.get("store")
 
     def _cached_rows(self, store, samples, batch):
         """Yield the same as `rows`, and read features from `store` or add them to it."""
@@ -143,9 +171,10 @@ class Source:
     def _made(self, samples, batch, view=None):
         """Yield the same as `rows` without the cache. `batch` can also be a list of batch sizes."""
         run = _middle(self.middle, self.threads) if self.middle else None
-        rows = self._open().rows(samples, self.split, batch, view=view)
+        rows = self._stream().rows(samples, self.split, batch, view=view)
         try:
             for got in rows:
+                self._open()
                 if self.on_bad_sample == "fail":
                     refuse_bad(got["failed"], "remove it, or pass on_bad_sample='skip'")
                 data = got["data"]
@@ -153,10 +182,13 @@ class Source:
         finally:
             rows.close()
 
-    def _open(self):
-        # Files to upload again may not exist on another machine.
-        gone = [name for name in ("model_file", "guest_file") if not os.path.exists(self.stream.get(name) or "")]
-        return _stream(json.dumps({name: value for name, value in self.stream.items() if name not in gone}))
+    def _stream(self):
+        used = self._open()
+        if "stream" not in used:
+            # Files to upload again may not exist on another machine.
+            gone = [name for name in ("model_file", "guest_file") if not os.path.exists(self.stream.get(name) or "")]
+            used["stream"] = _native.Stream({name: value for name, value in self.stream.items() if name not in gone})
+        return used["stream"]
 
 
 def refuse_bad(failed, advice):
@@ -165,16 +197,9 @@ def refuse_bad(failed, advice):
         raise frostline.BadSample(f"the sample '{key}' cannot be used: {reason}; {advice}", key=key)
 
 
-@functools.lru_cache(maxsize=2)
-def _stream(settings):
-    """Return the connections of this process for these settings."""
-    return _native.Stream(json.loads(settings))
-
-
-@functools.lru_cache(maxsize=4)
 def _opened(settings):
-    """Return the feature store of this process, or `None` with a warning if it cannot be opened."""
-    opened = _native.Kept(json.loads(settings))
+    """Return a feature store, or `None` with a warning if it cannot be opened."""
+    opened = _native.Kept(settings)
     try:
         opened.has([])
     except frostline.Error as error:

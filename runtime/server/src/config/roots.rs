@@ -292,13 +292,13 @@ mod tests {
     fn any_root_except_system_folders_can_be_granted() {
         let any = roots().or_any();
         let granted = |text: &str| {
-            let root = Root::parse(text).unwrap();
+            let root = Root::parse(text).ok()?;
             any.find_grant(&root).map(|root| root.as_str().to_owned())
         };
         assert_eq!(granted("/srv/photos/a").unwrap(), "file:///srv/photos");
         assert_eq!(granted("/srv/other/a").unwrap(), "file:///srv/other/a");
         assert_eq!(granted("s3://other/a").unwrap(), "s3://other/a");
-        for root in ["/", "/etc/ssl", "/proc/self", "/home", "memory:///a"] {
+        for root in ["/", "/etc/ssl", "/proc/self", "/home", "ftp://host/a"] {
             assert_eq!(granted(root), None, "{root}");
         }
     }

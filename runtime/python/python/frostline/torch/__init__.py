@@ -6,8 +6,24 @@
 """
 
 from frostline.torch._activations import ActivationMap, Activations, mean
+from frostline.torch._augmentation import Augmentation, ColorJitter, RandAugment, RandomErasing, RandomResizedCrop
 from frostline.torch._divide import CannotDivide, FreezePoint, freeze_points
 from frostline.torch._pixels import pixels_of
 from frostline.torch._pushdown import extract, pushdown
 
-__all__ = ["ActivationMap", "Activations", "CannotDivide", "FreezePoint", "extract", "freeze_points", "mean", "pixels_of", "pushdown"]
+__all__ = [
+    "ActivationMap",
+    "Activations",
+    "Augmentation",
+    "CannotDivide",
+    "ColorJitter",
+    "FreezePoint",
+    "RandAugment",
+    "RandomErasing",
+    "RandomResizedCrop",
+    "extract",
+    "freeze_points",
+    "mean",
+    "pixels_of",
+    "pushdown",
+]

@@ -14,6 +14,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 from frostline import _native
 from frostline._samples import Samples
 from frostline._source import Source, refuse_bad
+from frostline.torch._augmentation import Augmentation
 from frostline.torch._steps import Progress, Share, Steps
 
 LOG = logging.getLogger("frostline")
@@ -23,6 +24,20 @@ NAMED = 20
 """Maximum number of samples in `Activations.skipped`."""
 COLUMNS = ("key", "version", "size")
 """Fields of a sample in the order of `Samples.take`."""
+
+
+def check_options(*, batch, seed, augment, columns, rank, world):
+    """Raise `ValueError` or `TypeError` for options that `Activations` does not accept."""
+    if not isinstance(batch, int) or batch < 1:
+        raise ValueError(f"invalid batch {batch!r}; it must be an integer of at least 1")
+    if (rank is None) != (world is None) or (world is not None and not 0 <= rank < world):
+        raise ValueError(f"invalid rank {rank} and world {world}; pass both or none, with rank less than world")
+    if not 0 <= seed < 1 << 63:
+        raise ValueError(f"invalid seed {seed}; it must be at least 0 and less than 2^63")
+    if augment is not None and not isinstance(augment, Augmentation):
+        raise TypeError(f"augment is a {type(augment).__name__}; pass a frostline.torch.Augmentation")
+    if isinstance(columns, str) or (unknown := [column for column in columns if column not in COLUMNS]):
+        raise ValueError(f"invalid columns {columns if isinstance(columns, str) else unknown[0]!r}; use a list of {', '.join(COLUMNS)}")
 
 
 class Batch(tuple):
@@ -59,7 +74,7 @@ class Activations(torch.utils.data.IterableDataset):
         seed: int = 0,
         shuffle: bool = True,
         drop_last: bool = False,
-        augment: Mapping[str, Any] | None = None,
+        augment: Augmentation | None = None,
         columns: Sequence[str] = (),
         rank: int | None = None,
         world: int | None = None,
@@ -72,20 +87,13 @@ class Activations(torch.utils.data.IterableDataset):
         :param seed: Seed of the order of all epochs, from 0 to 2^63 - 1.
         :param shuffle: Whether epochs are shuffled. Otherwise the samples are in the order of the listing.
         :param drop_last: Whether to drop a smaller last batch.
-        :param augment: Augmentation of the images, as `Augmentation` of the protocol.
+        :param augment: Augmentation of the images.
         :param columns: Additional fields of each sample: `key`, `version` and `size`.
         :param rank: Replaces the rank of `torch.distributed`. If other code divides batches among processes, as
             accelerate does, pass `rank=0, world=1`.
         :param world: Replaces the number of processes of `torch.distributed`.
         """
-        if batch < 1:
-            raise ValueError(f"invalid batch {batch}; it must be at least 1")
-        if (rank is None) != (world is None) or (world is not None and not 0 <= rank < world):
-            raise ValueError(f"invalid rank {rank} and world {world}; pass both or none, with rank less than world")
-        if not 0 <= seed < 1 << 63:
-            raise ValueError(f"invalid seed {seed}; it must be at least 0 and less than 2^63")
-        if unknown := [column for column in columns if column not in COLUMNS]:
-            raise ValueError(f"invalid column {unknown[0]!r}; use {', '.join(COLUMNS)}")
+        check_options(batch=batch, seed=seed, augment=augment, columns=columns, rank=rank, world=world)
         self.source, self.samples, self.columns = source, samples, tuple(columns)
         self.shuffle, self.augment = shuffle, augment
         self.classes: list[str] = []
@@ -117,6 +125,20 @@ class Activations(torch.utils.data.IterableDataset):
     def seed(self) -> int:
         """Seed of the order of all epochs."""
         return self._progress.seed
+
+    def close(self) -> None:
+        """Release the connections, the feature store and the uploads on an embedded host, in this process.
+
+        Later batches of this data set, of `validation` and of `test` raise `frostline.Error`. Copies in other processes, such
+        as data workers, are not affected. A data set that is collected releases the same.
+        """
+        self.source.close()
+
+    def __enter__(self) -> Activations:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def as_map(self) -> ActivationMap:
         """Return the same samples as a map-style dataset, for use with samplers."""
@@ -215,7 +237,7 @@ class Activations(torch.utils.data.IterableDataset):
         return _native.order(count, self.seed, epoch + 1) if self.shuffle else numpy.arange(count)
 
     def _view(self, epoch):
-        return {"augmentation": self.augment, "seed": self.seed, "number": epoch + 1} if self.augment else None
+        return {"augmentation": self.augment.settings(), "seed": self.seed, "number": epoch + 1} if self.augment else None
 
     def _note(self, failed):
         for key, reason in failed:

@@ -3,18 +3,24 @@
 The model is not traced. The suffix executes the model's code with three changes: modules that finish before the cut return placeholders without
 computing, the module at the cut returns the activations, and the images are replaced by a placeholder. Therefore control flow, random and in-place
 operations, both modes, keyword arguments such as `labels=` and output classes work as in the model. Placeholders contain NaN. If a value bypasses
-the cut, the output is NaN, and the division is refused.
+the cut, the output is NaN, and the division is refused. Branches and comparisons do not propagate NaN, so verification repeats the pass with
+placeholders of other values.
 """
 
+import contextlib
 import copy
 import dataclasses
 import difflib
+import math
 import warnings
+import weakref
 import zlib
 
 import torch
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from frostline.torch._flow import Flow, address, tensors
 from frostline.torch._pixels import DEFAULT_SIZE, built_size
 
 TOLERANCE = 1e-3
@@ -22,6 +28,8 @@ TOLERANCE = 1e-3
 
 This permits different rounding in kernels. Wrong cuts cause differences of about 1.
 """
+OTHER_PLACEHOLDERS = (0.0, 1e4, -1e4)
+"""Mean values of placeholders for which the output is compared, in addition to NaN. f16 represents them."""
 MEMBERS = ("_parameters", "_buffers", "_modules")
 
 
@@ -32,8 +40,8 @@ class CannotDivide(ValueError):
 def suffix_of(model, module, example):
     """Return the module that maps the output of `module` to the output of `model`.
 
-    Parameters, buffers and their names are shared with the model. `train()` and `eval()` have the same effect as in the
-    model. Raises `CannotDivide`.
+    Parameters, buffers, their names and the modes of modules are shared with the model: `train()` and `eval()` of the
+    suffix or the model affect both. Raises `CannotDivide`.
 
     :param module: A module inside `model`, or the path of the module.
     :param example: Two input samples to verify the division in both modes, including gradients.
@@ -47,13 +55,14 @@ def suffix_of(model, module, example):
         legal = next((parent for parent in parents if suffix_if_valid(calls, parent, example)), None)
         raise CannotDivide(f"{error}; " + (f"freeze={legal!r} is the nearest valid module" if legal else "frostline.torch.freeze_points lists valid modules")) from None
     suffix.drop_unused(used)
+    suffix.drop_frozen()
     return suffix
 
 
 def _verified(calls, path, example):
     """Return (suffix, names of its trained Parameters) for the first output tensor that all later values depend on."""
-    for number in range(calls.rows(path)):
-        suffix = calls.suffix(path, number)
+    for leaf in calls.rows(path):
+        suffix = calls.suffix(path, leaf)
         try:
             return suffix, verify(calls.model, suffix, path, example)
         except BypassError as error:
@@ -74,28 +83,51 @@ class FreezePoint:
     """Fraction of the model's floating-point operations in the frozen layers, 0 to 1."""
 
 
+@contextlib.contextmanager
+def kept_generators():
+    """Context manager and decorator that restores the states of torch's global generators on the CPU and on GPUs."""
+    with torch.random.fork_rng(range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()):
+        yield
+
+
+@kept_generators()
 def freeze_points(model, size=None):
     """List the modules at which `model` can be divided as `FreezePoint` objects, in the order in which they finish.
+
+    The list is derived from one recorded pass. `pushdown` verifies the division at the selected module.
 
     :param size: Height and width of the images in pixels. Defaults to the size for which a timm model was built, and to 224
         for other models.
     """
-    from torch.utils.flop_counter import FlopCounterMode
-
-    def flops(module, *arguments):
-        with FlopCounterMode(display=False) as counter, torch.no_grad(), Evaluating(module):
-            module(*arguments)
-        return counter.get_total_flops()
-
     size = size or built_size(model) or DEFAULT_SIZE
-    example = torch.randn(2, 3, size, size, device=next(model.parameters(), torch.empty(0)).device)
-    calls, total, points = Calls(model, example), max(flops(model, example), 1), []
-    for path in dict.fromkeys(path for path, _ in calls.runs[0] if path):
-        suffix = suffix_if_valid(calls, path, example)
-        if suffix:
-            shape = suffix.row_shape
-            compute = 1 - flops(suffix, torch.zeros(2, *shape, device=example.device)) / total
-            points.append(FreezePoint(path, shape, 4 * torch.Size(shape).numel(), round(compute, 4)))
+    images = torch.randn(3, 3, size, size, device=next(model.parameters(), torch.empty(0)).device)
+    pair, calls = images[:2], []
+    with torch.no_grad(), Evaluating(model), Flow(pair) as flow:
+
+        def finish(path, output):
+            leaves = pytree.tree_leaves(output)
+            calls.append((path, len(flow.inputs), flow.flops, [(flow.nodes(leaf), getattr(leaf, "shape", ())) for leaf in leaves]))
+
+        with hooked(model, finish):
+            output = model(pair)
+    paths, candidates = [path for path, *_ in calls], {}
+    for path, count, flops, leaves in calls:
+        # The tensors with one row per sample from which alone all later values are computed.
+        crossing = list(flow.crossing(output, count))
+        rows = [number for number, (nodes, shape) in enumerate(leaves) if nodes == crossing and shape[:1] == (2,)]
+        if path and rows and paths.count(path) == 1:
+            candidates[path] = rows[0], leaves[rows[0]][1][1:], flops
+    batch, alone = {}, {}
+    read_outputs(model, candidates, images, batch)
+    # A model that normalizes with the statistics of the batch can fail for one image.
+    with contextlib.suppress(Exception):
+        read_outputs(model, candidates, images[:1], alone)
+    total = max(flow.flops + flow.other_flops, 1)
+    points = []
+    for path, (leaf, shape, flops) in candidates.items():
+        rows = batch[path][leaf]
+        if rows.shape == (3, *shape) and path in alone and not difference(rows[:1], alone[path][leaf]):
+            points.append(FreezePoint(path, tuple(shape), 4 * shape.numel(), round(flops / total, 4)))
     return points
 
 
@@ -129,6 +161,62 @@ class Evaluating:
     def __exit__(self, *_):
         for part, training in self.modes:
             part.training = training
+
+
+class NonzeroWeights:
+    """Context manager that replaces the weights of a module that are all zero, such as those of a new head.
+
+    With these weights, the output would not depend on the activations, and comparisons of outputs would be empty.
+    """
+
+    def __init__(self, module):
+        weights = [weight for weight in module.parameters() if weight.is_floating_point() and weight.numel()]
+        self.zeros = [weight for weight in weights if not weight.any()]
+
+    @torch.no_grad()
+    def __enter__(self):
+        for weight in self.zeros:
+            weight.copy_(torch.linspace(-0.1, 0.2, weight.numel()).reshape(weight.shape))
+
+    @torch.no_grad()
+    def __exit__(self, *_):
+        for weight in self.zeros:
+            weight.zero_()
+
+
+@contextlib.contextmanager
+def hooked(model, finish, paths=None):
+    """Context manager that calls `finish(path, output)` after each call of a module.
+
+    If `finish` returns a value, it replaces the output.
+
+    :param paths: Paths of the modules. Defaults to all modules.
+    """
+    hooks = []
+    for path, part in model.named_modules():
+        if paths is None or path in paths:
+            hooks.append(part.register_forward_hook(lambda _, __, output, path=path: finish(path, output)))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+class _AllRead(BaseException):
+    """Ends a forward pass after the last module of interest. Model code that handles `Exception` does not catch it."""
+
+
+def read_outputs(model, paths, images, found):
+    """Run `model` in evaluation mode, and add the leaves of the outputs of modules to `found` by path."""
+
+    def finish(path, output):
+        found[path] = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in pytree.tree_leaves(output)]
+        if len(found) == len(paths):
+            raise _AllRead
+
+    with torch.no_grad(), Evaluating(model), hooked(model, finish, paths), contextlib.suppress(_AllRead):
+        model(images)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,11 +256,15 @@ class Template:
             axes.append((small, False) if small == large else (small // 2, True))
         return cls(tuple(axes), two.dtype)
 
-    def placeholder(self, samples, like, dtype, dense):
-        """Return a NaN tensor on the device of `like`. In-place operations are only supported if `dense` is true."""
+    def placeholder(self, samples, like, dtype, dense, value):
+        """Return a tensor of NaN or of different numbers with the mean `value`, on the device of `like`.
+
+        In-place operations on a tensor of NaN are only supported if `dense` is true.
+        """
         shape = [length * samples if scales else length for length, scales in self.axes]
-        nan = torch.full(shape if dense else (), float("nan"), dtype=dtype, device=like.device)
-        return nan.expand(shape)
+        if math.isnan(value):
+            return torch.full(shape if dense else (), value, dtype=dtype, device=like.device).expand(shape)
+        return torch.linspace(0.5 * value, 1.5 * value, math.prod(shape), dtype=dtype, device=like.device).reshape(shape)
 
 
 class Calls:
@@ -188,29 +280,20 @@ class Calls:
         self.paths = [[path for path, _ in run] for run in self.runs]
 
     def _record(self, images):
-        calls, hooks = [], []
-        for path, part in self.model.named_modules():
+        calls = []
 
-            def finish(_, __, output, path=path):
-                note = pytree.tree_map(lambda leaf: Recorded.from_tensor(leaf) if isinstance(leaf, torch.Tensor) else leaf, output)
-                calls.append((path, note))
+        def finish(path, output):
+            calls.append((path, pytree.tree_map(lambda leaf: Recorded.from_tensor(leaf) if isinstance(leaf, torch.Tensor) else leaf, output)))
 
-            hooks.append(part.register_forward_hook(finish))
-        try:
+        with hooked(self.model, finish):
             self.model(images)
-        finally:
-            for hook in hooks:
-                hook.remove()
         return calls
 
     def rows(self, cut):
-        """Return the number of tensors with one row per sample in the output of the module `cut`.
+        """Return the indices of the tensors with one row per sample in the output of the module `cut`.
 
         Raises `CannotDivide` if there are none.
         """
-        return len(self._row_leaves(cut)[1])
-
-    def _row_leaves(self, cut):
         count = self.paths[0].count(cut)
         if count != 1:
             raise CannotDivide(f"the model calls the module {cut!r} {count} times; freeze a module that it calls once")
@@ -218,18 +301,15 @@ class Calls:
         rows = [number for number, leaf in enumerate(output.leaves if output else ()) if isinstance(leaf, Template) and leaf.axes[:1] == ((1, True),)]
         if not rows:
             raise CannotDivide(f"the module {cut!r} returns no tensor with one row per sample")
-        return output, rows
+        return rows
 
-    def suffix(self, cut, number=0):
-        """Return the unverified suffix after the tensor with index `number` in the output of the module `cut`.
-
-        Raises `CannotDivide`.
-        """
-        output, rows = self._row_leaves(cut)
-        output.rows = rows[number]
+    def suffix(self, cut, leaf):
+        """Return the unverified suffix after the tensor with index `leaf` in the output of the module `cut`."""
+        output = self._output(cut)
+        output.rows = leaf
         around, outputs = {}, {cut: output}
         twin = self._twin(self.model, "", cut, around, outputs)
-        return Suffix(twin, self.images, around, outputs, output)
+        return Suffix(self.model, twin, self.images, around, outputs, output)
 
     def _output(self, path):
         """Return the output of a module for any number of samples, or `None` if the structure differs between calls."""
@@ -318,19 +398,79 @@ def silent(module, output):
     return twin
 
 
+def hollow(value, used, memo):
+    """Return a module or a tensor with stand-ins for weights, which have the shape, type and device but no memory.
+
+    Other values are returned unchanged.
+
+    :param used: Addresses of the weights to keep.
+    :param memo: Results by `id` of the value.
+    """
+    if id(value) in memo:
+        return memo[id(value)]
+    if isinstance(value, torch.nn.Module):
+        twin = memo[id(value)] = shallow_copy(value)
+        for members in MEMBERS:
+            twin.__dict__[members].update({name: hollow(each, used, memo) for name, each in twin.__dict__[members].items()})
+        return twin
+    # Other classes of weights, for example quantized ones, have more than these properties.
+    if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout != torch.strided or address(value) in used:
+        return value
+    standin = torch.zeros((), dtype=value.dtype, device=value.device).expand(value.shape)
+    memo[id(value)] = torch.nn.Parameter(standin, value.requires_grad) if isinstance(value, torch.nn.Parameter) else standin
+    return memo[id(value)]
+
+
+class Used(TorchDispatchMode):
+    """Dispatch mode that adds the addresses of the tensors that operators read to a set."""
+
+    def __init__(self, addresses):
+        super().__init__()
+        self.addresses = addresses
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        self.addresses.update(address(tensor) for tensor in tensors((args, kwargs)) if tensor.layout == torch.strided)
+        return operator(*args, **(kwargs or {}))
+
+
+class SharedMode:
+    """Mode of a module around the cut, which the model's module and its copies in the suffix share."""
+
+    def __init__(self, original, copies):
+        self.original, self.copies, self.training = weakref.ref(original), copies, original.training
+
+    def __getstate__(self):
+        # A copy of the suffix, for example in a file, does not belong to the model.
+        return self.__dict__ | {"original": None}
+
+    def share(self):
+        """Set the mode of all parts to the mode of those that were changed since the last call."""
+        original = self.original and self.original()
+        parts = [*self.copies, *([original] if original is not None else [])]
+        # There are only two modes, so all parts that differ from the last mode have the same one.
+        if any(part.training != self.training for part in parts):
+            self.training = not self.training
+        for part in parts:
+            part.training = self.training
+
+
 class Suffix(torch.nn.Module):
     """The layers after the cut.
 
-    `suffix(activations, ...)` returns the output of the model. Further arguments are passed to the model.
+    `suffix(activations, ...)` returns the output of the model. Further arguments are passed to the model. `train()` and
+    `eval()` of the suffix and of the model affect both.
     """
 
-    def __init__(self, model, images, around, outputs, cut):
+    def __init__(self, original, model, images, around, outputs, cut):
         super().__init__()
         # Share the dictionaries of the copied model, so that moved or replaced members change in both.
         for members in (*MEMBERS, "_non_persistent_buffers_set"):
             self.__dict__[members] = model.__dict__[members]
         self.__dict__.update(_model=model, _images=images, _around=around, _activations=None, training=model.training)
-        self.dense, self.silent, self.row_leaf = False, tuple(outputs), cut.rows
+        self.dense, self.fill, self.silent, self.row_leaf = False, math.nan, tuple(outputs), cut.rows
+        self.used = set()
+        """Addresses of tensors that operators read during the verification."""
+        self._modes = [SharedMode(original.get_submodule(path), [twin] if path else [twin, self]) for path, twin in around.items()]
         rows = cut.leaves[cut.rows]
         self.row_shape, self._rows_dtype = tuple(length for length, _ in rows.axes[1:]), rows.dtype
         for output in outputs.values():
@@ -338,12 +478,24 @@ class Suffix(torch.nn.Module):
 
     def forward(self, activations, *arguments, **named):
         """Return the model's output for activations `[n, ...]`."""
-        self._model.training = self.training
+        self._share_modes()
         self.__dict__["_activations"] = activations
         try:
             return self._model(self.value(self._images), *arguments, **named)
         finally:
             self.__dict__["_activations"] = None
+
+    def train(self, mode=True):
+        """Set the mode of the suffix, and of the same modules in the model."""
+        # Earlier changes of the model's mode do not override this call.
+        self._share_modes()
+        self._model.train(mode)
+        self._share_modes()
+        return self
+
+    def _share_modes(self):
+        for mode in self._modes:
+            mode.share()
 
     def value(self, leaf, is_rows=False):
         """Return the activations, a placeholder or a constant for a leaf of a module's output."""
@@ -354,7 +506,7 @@ class Suffix(torch.nn.Module):
         if not isinstance(leaf, Template):
             return leaf
         dtype = self._activations.dtype if leaf.dtype == self._rows_dtype else leaf.dtype
-        return leaf.placeholder(len(self._activations), self._activations, dtype, self.dense)
+        return leaf.placeholder(len(self._activations), self._activations, dtype, self.dense, self.fill)
 
     def __getattr__(self, name):
         try:
@@ -375,6 +527,17 @@ class Suffix(torch.nn.Module):
                     del twin._parameters[name]
                     twin.register_buffer(name, parameter.detach(), persistent=False)
 
+    def drop_frozen(self):
+        """Replace the weights of frozen layers by stand-ins, unless the code after the cut computes with them.
+
+        The suffix then neither keeps these weights in memory nor writes them to files.
+        """
+        memo = {}
+        for path in self.silent:
+            members = self._model.get_submodule(path).__dict__
+            members.update({name: hollow(value, self.used, memo) for name, value in members.items()})
+        self.used = set()
+
 
 class BypassError(CannotDivide):
     """The output depends on values that do not pass through the cut."""
@@ -383,7 +546,7 @@ class BypassError(CannotDivide):
 def suffix_if_valid(calls, path, example):
     """Return the suffix after a module, or `None` if the output differs from the model in evaluation mode."""
     try:
-        suffix = calls.suffix(path)
+        suffix = calls.suffix(path, calls.rows(path)[0])
         verify(calls.model, suffix, path, example, modes=(False,))
     except CannotDivide:
         return None
@@ -403,14 +566,30 @@ def verify(model, suffix, path, example, modes=(False, True)):
     used = set(parameters)
     for parameter in parameters.values():
         parameter.requires_grad_(parameter.is_floating_point())
+    _check_single_image(model, suffix, path, example)
     try:
         for training in modes:
-            with Evaluating(model), Evaluating(suffix):
+            with NonzeroWeights(suffix), Evaluating(model), Evaluating(suffix):
                 used = _verify_mode(model, suffix, path, example, training, parameters)
     finally:
         for parameter, flag in flags:
             parameter.requires_grad_(flag)
     return used
+
+
+def _check_single_image(model, suffix, path, example):
+    """Raise `CannotDivide` if the activations of an image depend on the other images of its batch."""
+    batch, alone = {}, {}
+    read_outputs(model, [path], example, batch)
+    try:
+        read_outputs(model, [path], example[:1], alone)
+    except Exception as error:  # The model can raise any exception.
+        raise CannotDivide(f"the layers up to {path!r} cannot compute a single image: {line_of(error)}") from error
+    if off := difference(batch[path][suffix.row_leaf][:1], alone[path][suffix.row_leaf]):
+        raise CannotDivide(
+            f"the activations of an image at {path!r} depend on the other images of its batch ({off}), for example because a "
+            "normalization has no running statistics; freeze an earlier module"
+        )
 
 
 def _verify_mode(model, suffix, path, example, training, parameters):
@@ -423,8 +602,8 @@ def _verify_mode(model, suffix, path, example, training, parameters):
     before = [(buffer, buffer.clone()) for buffer in model.buffers()]
     try:
         # Disable gradients in evaluation mode, because modules can cache results with their graph.
-        with torch.random.fork_rng(), torch.set_grad_enabled(training):
-            torch.manual_seed(0)
+        with kept_generators(), torch.set_grad_enabled(training):
+            _seed(example.device)
             try:
                 whole, rows = _run_detached(model, path, example, suffix)
             except Exception as error:  # The model can raise any exception.
@@ -436,23 +615,25 @@ def _verify_mode(model, suffix, path, example, training, parameters):
             gradients = _gradients(whole, parameters) if training else {}
             statistics = {name: buffer.clone() for name, buffer in suffix.named_buffers()}
             _restore(before)
-            torch.manual_seed(0)
             divided = _run_suffix(suffix, rows, path)
         where = f"divided at {path!r}, the model in {mode} mode"
+        bypassed = f"the code after {path!r} also reads values that do not pass through it (in {mode} mode)"
         if off := difference(whole, divided):
-            error = BypassError if "NaN" in off else CannotDivide
-            raise error(f"{where} returns a different output: {off}" if error is CannotDivide else f"the code after {path!r} also reads values that do not pass through it (in {mode} mode)")
+            raise BypassError(bypassed) if "NaN" in off else CannotDivide(f"{where} returns a different output: {off}")
         for name, buffer in suffix.named_buffers():
             if off := difference(statistics[name], buffer):
                 raise CannotDivide(f"{where} has a different {name}: {off}")
-        if not training:
-            return set(parameters)
-        divided_gradients = _gradients(divided, parameters)
+        divided_gradients = _gradients(divided, parameters) if training else parameters
         for name, expected in gradients.items():
             if name not in divided_gradients:
                 raise CannotDivide(f"{where} gives {name} no gradient")
             if off := difference(expected, divided_gradients[name]):
                 raise CannotDivide(f"{where} gives {name} a different gradient: {off}")
+        for value in OTHER_PLACEHOLDERS:
+            _restore(before)
+            with kept_generators(), torch.no_grad(), Used(suffix.used):
+                if difference(whole, _run_suffix(suffix, rows, path, value)):
+                    raise BypassError(bypassed)
         return set(divided_gradients)
     finally:
         _restore(before)
@@ -464,25 +645,33 @@ def _restore(saved):
             buffer.copy_(value)
 
 
+def _seed(device):
+    """Seed the global generators of the CPU and of `device`.
+
+    Without a GPU, `torch.manual_seed` would also set the seed with which GPUs are initialized later.
+    """
+    (torch.default_generator.manual_seed if device.type == "cpu" else torch.manual_seed)(0)
+
+
 def _run_detached(model, path, example, suffix):
     """Return (output, activations) of the model without gradients for the frozen layers."""
     rows = []
 
-    def detach(_, __, output):
+    def detach(_, output):
         leaves, structure = pytree.tree_flatten(output)
         leaves = [leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         rows.append(leaves[suffix.row_leaf].clone())
         return pytree.tree_unflatten(leaves, structure)
 
-    hook = model.get_submodule(path).register_forward_hook(detach)
-    try:
+    with hooked(model, detach, [path]):
         return model(example), rows[0]
-    finally:
-        hook.remove()
 
 
-def _run_suffix(suffix, rows, path):
+def _run_suffix(suffix, rows, path, placeholder=math.nan):
+    """Return the output of the suffix with this mean value of the placeholders."""
+    suffix.fill = placeholder
     try:
+        _seed(rows.device)
         try:
             return suffix(rows.clone())
         except RuntimeError as error:
@@ -490,10 +679,12 @@ def _run_suffix(suffix, rows, path):
             if suffix.dense or "written-to" not in str(error):
                 raise
             suffix.dense = True
-            torch.manual_seed(0)
+            _seed(rows.device)
             return suffix(rows.clone())
     except Exception as error:  # The model can raise any exception for placeholders.
         raise CannotDivide(f"the model's code around {path!r} cannot run without the earlier layers: {line_of(error)}") from error
+    finally:
+        suffix.fill = math.nan
 
 
 def _gradients(output, parameters):
@@ -501,11 +692,11 @@ def _gradients(output, parameters):
 
     Parameters that do not affect the output are omitted.
     """
-    leaves = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
-    if not leaves:
+    leaves = [leaf for leaf in tensors(output) if leaf.requires_grad]
+    trained = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
+    if not leaves or not trained:
         return {}
     total = sum((leaf.double().flatten() * torch.arange(leaf.numel(), dtype=torch.float64, device=leaf.device).cos()).sum() for leaf in leaves)
-    trained = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
     gradients = torch.autograd.grad(total, list(trained.values()), allow_unused=True)
     return {name: gradient for name, gradient in zip(trained, gradients, strict=True) if gradient is not None}
 

@@ -13,7 +13,7 @@ import onnx_ir.passes.common as passes
 import onnxscript.optimizer
 import torch
 
-from frostline.torch._divide import Evaluating, difference, line_of
+from frostline.torch._divide import Evaluating, NonzeroWeights, difference, line_of, read_outputs
 
 SCOPES = "pkg.torch.onnx.name_scopes"
 """Metadata key in which torch's exporter stores the modules of a node."""
@@ -181,20 +181,51 @@ def _requantize(exported, sliced, begin):
     sliced.graph.initializer.extend(weight for weight in exported.graph.initializer if weight.name in scale and weight.name not in known)
 
 
-def run(model, rows):
-    """Return the output of an ONNX model with one input and one output for the tensor `rows`."""
+def run(model, rows, optimize=True):
+    """Return the output of an ONNX model with one input and one output for the tensor `rows`.
+
+    :param optimize: Whether ONNX Runtime optimizes the model.
+    """
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    if not optimize:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     return torch.from_numpy(session.run(None, {session.get_inputs()[0].name: rows.cpu().numpy()})[0])
 
 
-def check(model, prefix, suffix, example):
+def check_rows(model, module, prefix, images, rows, source):
+    """Compare the activations `rows` with the output of `module` in PyTorch for the same images.
+
+    If the name does not belong to a module, compares them with the output of `prefix` without optimizations. Raises
+    `ValueError` if they differ.
+
+    :param prefix: The exported layers up to the module.
+    :param source: Origin of the activations for the message.
+    """
+    found = {}
+    if module in dict(model.named_modules()):
+        read_outputs(model, [module], images.to(next(model.parameters(), images).device), found)
+
+    def compared(actual):
+        outputs = found.get(module) or [run(prefix, images, optimize=False)]
+        # The suffix of a user can read any tensor of the output.
+        same_size = [leaf for leaf in outputs if isinstance(leaf, torch.Tensor) and leaf.numel() == actual.numel()]
+        return min((difference(leaf, actual.reshape(leaf.shape)) for leaf in same_size), key=len, default=f"no output with {tuple(actual.shape)} values")
+
+    if off := compared(rows):
+        right = module in found and not compared(run(prefix, images, optimize=False))
+        cause = "ONNX Runtime without optimizations agrees with PyTorch, so its optimizations change the result" if right else "the export differs"
+        raise ValueError(f"{source} differ from PyTorch's at {module!r}: {off}; {cause}; freeze an earlier module")
+
+
+def check(model, prefix, suffix, example, module):
     """Compare the divided network with the whole network, and return the shape of a row at the cut.
 
-    Raises `ValueError` if the outputs differ.
+    Raises `ValueError` if the outputs differ, or the activations at `module`.
     """
-    with Evaluating(model), Evaluating(suffix), torch.no_grad():
+    with NonzeroWeights(suffix), Evaluating(model), Evaluating(suffix), torch.no_grad():
         whole = model(example)
         rows = run(prefix, example)
         try:
@@ -202,6 +233,7 @@ def check(model, prefix, suffix, example):
         except Exception as error:  # The suffix can raise any exception for an unexpected layout.
             shape = tuple(rows.shape[1:])
             raise ValueError(f"the suffix does not accept the activations {shape} of the exported frozen layers: {line_of(error)}; freeze another module") from error
+    check_rows(model, module, prefix, example, rows, "the activations of the exported layers for noise")
     if off := difference(whole, divided):
         raise ValueError(f"the frozen layers with the suffix return a different output than the model: {off}")
     return tuple(rows.shape[1:])

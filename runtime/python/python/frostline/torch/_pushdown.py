@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import os
-import pathlib
 import re
 import sys
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import onnx
 import torch
 
 import frostline
+from frostline import _native
 from frostline._samples import listed
 from frostline._source import Source, cache_settings
 from frostline._temporary import TemporaryFolder
 from frostline.torch import _network as network
 from frostline.torch import _pixels
-from frostline.torch._activations import Activations
-from frostline.torch._divide import Evaluating, path_of, suffix_of
+from frostline.torch._activations import Activations, check_options
+from frostline.torch._augmentation import Augmentation
+from frostline.torch._divide import Evaluating, kept_generators, path_of, suffix_of
 
 if TYPE_CHECKING:
     import pyarrow
 
 LOG = logging.getLogger("frostline")
+MODEL_BYTES = 2 << 30
+"""ONNX's limit for a file, and the limit of the embedded host for a model."""
+
+COMPARED_BATCHES = 8
+"""Maximum number of pairs of images to try for a comparison of activations, if images cannot be decoded."""
 
 
+@kept_generators()
 def pushdown(
     model: torch.nn.Module,
     data: str | os.PathLike[str],
@@ -50,7 +58,7 @@ def pushdown(
     task: str = "classes",
     validation: float | None = None,
     layout: str = "auto",
-    augment: Mapping[str, Any] | None = None,
+    augment: Augmentation | None = None,
     shuffle: bool = True,
     drop_last: bool = False,
     columns: Sequence[str] = (),
@@ -77,8 +85,9 @@ def pushdown(
     `data` is the `Activations` dataset to train it with. `data.validation` and `data.test` are the datasets of these
     parts, or None.
 
-    Raises `ValueError` if the model cannot be divided, and `frostline.Error` if a host refuses a request. With
-    `torch.distributed`, call this function in all processes. All processes use the frozen layers of rank 0.
+    Raises `ValueError` if the model cannot be divided or if hosts return other activations than PyTorch for two images of
+    the data, and `frostline.Error` if a host refuses a request. With `torch.distributed`, call this function in all
+    processes. All processes use the frozen layers of rank 0.
 
     :param model: An image classifier with float32 input `[n, 3, size, size]`. It is not modified.
     :param data: A path, `s3://bucket/prefix`, `gs://`, `az://` or `https://`, with the layout that `frostline train`
@@ -106,7 +115,7 @@ def pushdown(
         `numbers`.
     :param validation: Fraction of the samples to use for validation, if the data have no validation part.
     :param layout: `auto`, `objects` or `shards`.
-    :param augment: Augmentation of the training images.
+    :param augment: Augmentation of the training images, such as `Augmentation(hflip=0.5)`.
     :param shuffle: Whether training samples are shuffled. Otherwise they are in the order of the listing.
     :param drop_last: Whether to drop a smaller last batch.
     :param columns: Additional fields of each sample: `key`, `version` and `size`. If set, batches are `(x, y, columns)` with
@@ -137,9 +146,13 @@ def pushdown(
     stream = {"ahead": ahead, "memory": memory, "open_requests": open_requests, "request_samples": request_samples}
     stream |= {"priority": priority, "fixed_batch": fixed_batch}
     stream = {name: value for name, value in stream.items() if value is not None}
+    common = {"batch": batch, "seed": seed, "columns": columns, "rank": rank, "world": world}
+    check_options(**common, augment=augment)
     client, data = frostline.Client(hosts, token, token_file=token_file, ca=ca), os.fspath(data)
     guest, labels = guest and os.fspath(guest), labels and os.fspath(labels)
     config = client.config(data)
+    # Check these settings before the export, which can take a minute.
+    _native.Stream(config | stream | ({} if encoding == "auto" else {"encoding": encoding}))
     listing = {"layout": layout, "labels": labels, "task": task, "validation": validation, "seed": seed}
     # If an object were added between two listings, processes would use different samples or wait for each other forever.
     train, held_out, test, classes = _on_rank_zero(lambda: listed(config, **listing, any_files=guest is not None))
@@ -155,6 +168,8 @@ def pushdown(
         # Same default as `frostline train` for an input of this size.
         settings["parameters"] = settings["parameters"] or _pixels.default_recipe(size)
     else:
+        if split != "none":
+            _check_size(model)
         example = _example(pixels, size, next(model.parameters(), torch.empty(0)).device)
         if suffix is None or not isinstance(freeze, str):
             freeze = path_of(model, freeze)
@@ -173,12 +188,17 @@ def pushdown(
                 frozen.quantize(client, data, prefix_precision, allow_imprecise, layout, guest)
             where, planned = frozen.plan(client, data, split, encoding, guest, listing | {"batch": batch})
             rows = cache_settings(feature_cache, frozen.layers, frozen.cut, count, stock=guest is None)
-            return where, planned | frozen.sent(client, data, guest), frozen.middle(where), rows, frozen.row
+            # Without a guest, the recipe is sufficient to compute the pixels on this machine.
+            local = where == "none" and guest is None and (settings["parameters"] or _native.layers(frozen.layers, "input")[1])
+            sent = {"parameters": local} if local else frozen.sent(client, guest)
+            middle = frozen.middle(where)
+            source = Source(settings | stream | planned | sent, where, middle, threads, on_bad_sample="skip")
+            frozen.compare(model, freeze, source, train.take(slice(2 * COMPARED_BATCHES)), guest)
+            return where, planned | sent, middle, rows, frozen.row
 
         split, planned, middle, rows, row = _on_rank_zero(provided)
         settings |= planned
     source = Source(settings | stream, split, middle, threads, on_bad_sample, row=row, cache=rows)
-    common = {"batch": batch, "seed": seed, "columns": columns, "rank": rank, "world": world}
     activations = Activations(source, train, shuffle=shuffle, drop_last=drop_last, augment=augment, **common)
     activations.classes = classes
     if frozen_here:
@@ -191,6 +211,7 @@ def pushdown(
     return suffix, activations
 
 
+@kept_generators()
 def extract(
     model: torch.nn.Module,
     cut: str | torch.nn.Module,
@@ -223,12 +244,27 @@ def extract(
     """
     if unknown := {"parameters", "model", "guest"} & set(options):
         raise TypeError(f"extract() got an unexpected keyword argument {sorted(unknown)[0]!r}")
+    _check_size(model)
     pixels = _pixels.chosen(pixels, model, size)
     example = _example(pixels, size, next(model.parameters(), torch.empty(0)).device)
     cut = path_of(model, cut)
     frozen = _Frozen(model, cut, suffix_of(model, cut, example), example, pixels)
     client = frostline.Client(hosts, token, token_file=token_file, ca=ca)
+    options["keys"] = list(client.objects(data, options.get("layout", "auto")) if options.get("keys") is None else options["keys"])
+    pins = {"model": client.push_model(frozen.layers), "guest": client.push_guest()}
+    settings = client.config(data) | {kind: (pin.name, pin.sha256) for kind, pin in pins.items()} | {"parameters": pixels or ""}
+    frozen.compare(model, cut, Source(settings, frozen.cut, on_bad_sample="skip"), options["keys"][: 2 * COMPARED_BATCHES])
     return client.extract(data, frozen.layers, frozen.cut, parameters=pixels or "", **options)
+
+
+def _check_size(model):
+    """Raise `ValueError` if the model does not fit into an ONNX file."""
+    parameters = sum(parameter.nbytes for parameter in model.parameters())
+    if parameters > MODEL_BYTES:
+        raise ValueError(
+            f"the Parameters of {type(model).__name__} have {parameters / (1 << 30):.1f} GiB, but hosts accept models of up to "
+            f"{MODEL_BYTES >> 30} GiB; pass split='none' to compute all layers on this machine"
+        )
 
 
 def _check_head(model, example, classes):
@@ -309,8 +345,8 @@ class _Frozen:
             exported.metadata_props.add(key="frostline.pixels", value=pixels)
         self.exported = exported
         self.cut = network.cut(exported, freeze)
-        self.layers = network.piece(exported, network.INPUT, self.cut)
-        self.row = network.check(model, self.layers, suffix, example)
+        self.layers = self.exact = network.piece(exported, network.INPUT, self.cut)
+        self.row = network.check(model, self.layers, suffix, example, freeze)
 
     def quantize(self, client, data, precision, allow_imprecise, layout, guest):
         """Quantize the layers to int8 if `precision` and the error permit it."""
@@ -358,15 +394,53 @@ class _Frozen:
         begin = network.INPUT if split in ("none", "input") else split
         return network.piece(self.exported, begin, self.cut)
 
-    def sent(self, client, data, guest):
+    def sent(self, client, guest):
         """Upload the layers and the guest, and return the settings of a stream."""
         # The layers are uploaded again from this file if a host loses them.
         file = self._file(f"{self.name}-frozen.onnx")
         file.write_bytes(self.layers)
         _log_progress(f"uploading the frozen layers to hosts that do not have them ({len(self.layers) / 1e6:.1f} MB)")
-        pins = client.push_model(file, data=data), client.push_guest(guest, data=data)
+        pins = client.push_model(file), client.push_guest(guest)
         (model, helper) = ((pin.name, pin.sha256) for pin in pins)
         return {"model": model, "guest": helper, "model_file": str(file), "guest_file": guest}
+
+    def compare(self, model, freeze, source, samples, guest=None):
+        """Compare the activations of two images of the data with PyTorch's. Raises `ValueError` if they differ.
+
+        A guest can compute its activations from other pixels than those it returns, and int8 activations differ as
+        expected. In both cases, the exported layers run on this machine. They are not compared if the guest returns no
+        pixels, or if no image can be decoded.
+
+        :param source: Source of the activations, which omits bad samples.
+        :param samples: Samples to try.
+        """
+        _log_progress("comparing the activations of two images with PyTorch's")
+        encoding = source.stream.get("encoding", "f32")
+        stream = source.stream | {"encoding": encoding if encoding.startswith(("f32", "u8")) else "f32"}
+        source = dataclasses.replace(source, stream=stream)
+        entry = dataclasses.replace(source, split=source.split if source.split in ("none", "input") else "input", middle=None)
+        pixels = []
+        for first in range(0, len(samples), 2):
+            try:
+                ((pixels, places, _),) = entry.rows(samples[first : first + 2], 2)
+            except frostline.Error as error:
+                if guest is None:
+                    raise
+                LOG.info("activations are not compared with PyTorch's, because the guest returns no pixels: %s", error)
+                return
+            if len(pixels):
+                break
+        if not len(pixels):
+            LOG.warning("activations are not compared with PyTorch's, because the first %d images cannot be decoded", len(samples))
+            return
+        chosen, pixels = [samples[first + place] for place in places], torch.from_numpy(pixels)
+        if guest or self.layers is not self.exact:
+            rows = network.run(self.exact, pixels)
+        else:
+            ((rows, places, _),) = source.rows(chosen, 2)
+            rows, pixels = torch.from_numpy(rows), pixels[places]
+        names = ", ".join(repr(each if isinstance(each, str) else each[0]) for each in chosen)
+        network.check_rows(model, freeze, self.exact, pixels, rows, f"the activations of {names}")
 
     def _file(self, name):
         return self.folder.path / name

@@ -1,6 +1,7 @@
 """Assignment of samples to processes and steps. It is a pure function, so all processes agree on it."""
 
 import dataclasses
+import sys
 
 import torch
 
@@ -26,7 +27,17 @@ class Share:
 
     @classmethod
     def present(cls):
-        """Return the share of this process in `torch.distributed`, or `None` if it is not initialized."""
+        """Return the share of this process in `torch.distributed`, or `None` if it is not initialized.
+
+        Raises `ValueError` if accelerate runs several processes, because it divides the batches again.
+        """
+        state = getattr(sys.modules.get("accelerate.state"), "PartialState", None)
+        processes = getattr(state, "_shared_state", {}).get("num_processes", 1)
+        if processes > 1:
+            raise ValueError(
+                f"accelerate runs {processes} processes and divides every batch among them: pass rank=0 and world=1, or the rank of this "
+                "process and the number of processes if accelerate does not prepare the DataLoader"
+            )
         distributed = torch.distributed
         if distributed.is_available() and distributed.is_initialized():
             return cls(distributed.get_rank(), distributed.get_world_size())
