@@ -4,6 +4,7 @@ use super::error::in_quotes;
 use super::folders::{Class, Classes, Folders, SampleFiles};
 use super::output_number::output_number;
 use super::samples::Row;
+use super::spelling::composed;
 use super::{DatasetError, Listing, Part, shuffle};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,26 +21,46 @@ pub struct Division {
     pub files: SampleFiles,
 }
 
-/// Classes missing in training or validation, which may be a mistake in the data. Classes in `train/` only are
-/// trained but not validated. Samples of classes in `validation/` only are omitted.
+/// Classes that may be a mistake in the data.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClassWarning {
-    /// Names of the classes in ascending order.
-    pub classes: Vec<String>,
-    /// Part that contains these classes.
-    pub present: Part,
+pub enum ClassWarning {
+    /// Classes missing in training or validation. Classes in `train/` only are trained but not validated.
+    /// Samples of classes in `validation/` only are omitted.
+    OneSided {
+        /// Names of the classes in ascending order.
+        classes: Vec<String>,
+        /// Part that contains these classes.
+        present: Part,
+    },
+    /// Two classes whose names only differ in their Unicode normalization.
+    SameName {
+        /// Name of the classes, composed.
+        class: String,
+    },
 }
 
 impl fmt::Display for ClassWarning {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { classes, present } = self;
-        let classes = in_quotes(classes);
-        match present {
-            Part::Train => write!(
+        match self {
+            Self::OneSided {
+                classes,
+                present: Part::Train,
+            } => write!(
                 to,
-                "{classes} in train/ but not in validation/: trained, not validated"
+                "{} in train/ but not in validation/: trained, not validated",
+                in_quotes(classes)
             ),
-            _ => write!(to, "{classes} in {present}/ but not in train/: left out"),
+            Self::OneSided { classes, present } => {
+                write!(
+                    to,
+                    "{} in {present}/ but not in train/: left out",
+                    in_quotes(classes)
+                )
+            }
+            Self::SameName { class } => write!(
+                to,
+                "classes named '{class}' differ only in Unicode normalization; rename one if they are the same class"
+            ),
         }
     }
 }
@@ -122,9 +143,14 @@ impl<'a> Parts<'a> {
         }
         let sides = [(Part::Train, of_train), (Part::Validation, of_validation)];
         let one_sided = sides.into_iter().filter(|(_, classes)| !classes.is_empty());
-        Ok(one_sided
-            .map(|(present, classes)| ClassWarning { classes, present })
-            .collect())
+        let one_sided = one_sided.map(|(present, classes)| ClassWarning::OneSided { classes, present });
+        let mut seen = BTreeSet::new();
+        let names = self.train.keys().filter(|name| !name.is_ascii());
+        let twice = names
+            .map(|name| composed(name))
+            .filter(|name| !seen.insert(name.clone()));
+        let twice = twice.map(|class| ClassWarning::SameName { class });
+        Ok(one_sided.chain(twice).collect())
     }
 
     /// Returns the names of the outputs: the trained classes in ascending order or, if class names are output

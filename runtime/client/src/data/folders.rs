@@ -33,14 +33,6 @@ pub(crate) struct Class<'a> {
     pub(crate) other: Option<&'a str>,
 }
 
-impl<'a> Class<'a> {
-    fn add(&mut self, class: Class<'a>) {
-        self.samples.extend(class.samples);
-        self.others += class.others;
-        self.other = self.other.or(class.other);
-    }
-}
-
 /// A sample with the part and class derived from the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed<'a> {
@@ -191,22 +183,26 @@ impl<'a> Folders<'a> {
         Ok(folders)
     }
 
-    /// Merges classes whose names only differ in their Unicode normalization: macOS and Linux spell the same
-    /// name differently. The first spelling in `train/` is used, or else the first one.
+    /// Gives classes outside `train/` the spelling of the training class if names only differ in their Unicode
+    /// normalization: macOS and Linux spell the same name differently.
     fn merge_spellings(&mut self) {
-        let trained = self
-            .parts
-            .get(&Part::Train)
-            .into_iter()
-            .flat_map(|train| train.keys().copied());
-        let mut spellings: HashMap<String, &'a str> = HashMap::new();
-        for name in trained.chain(self.all_classes()) {
-            spellings.entry(composed(name)).or_insert(name);
-        }
-        for classes in self.parts.values_mut().chain([&mut self.classes]) {
-            for (name, class) in std::mem::take(classes) {
-                let spelling = spellings.get(&composed(name)).copied().unwrap_or(name);
-                classes.entry(spelling).or_default().add(class);
+        let Some(train) = self.parts.get(&Part::Train) else {
+            return;
+        };
+        let names = train.keys().copied().filter(|name| !name.is_ascii());
+        let trained: HashMap<String, &'a str> = names.map(|name| (composed(name), name)).collect();
+        for (_, classes) in self.parts.iter_mut().filter(|(part, _)| **part != Part::Train) {
+            let other = |name: &&'a str| {
+                let spelling = trained
+                    .get(&composed(name))
+                    .filter(|spelling| *spelling != name)?;
+                (!classes.contains_key(spelling)).then_some((*name, *spelling))
+            };
+            let renamed: Vec<(&str, &str)> = classes.keys().filter_map(other).collect();
+            for (name, spelling) in renamed {
+                if let Some(class) = classes.remove(name) {
+                    classes.insert(spelling, class);
+                }
             }
         }
     }
