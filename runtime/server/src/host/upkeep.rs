@@ -37,6 +37,9 @@ const DISKS: Duration = Duration::from_secs(15);
 /// this time.
 const PRUNE: Duration = Duration::from_secs(60);
 
+/// Minimum time between two checks for removed objects.
+const PRUNE_SPACING: Duration = Duration::from_secs(1);
+
 /// Files to reload after a change.
 pub(super) struct Refreshed {
     pub(super) certificate: Option<Arc<Certificate>>,
@@ -177,6 +180,13 @@ pub(super) async fn prune(service: Arc<Service>, stop: CancellationToken) {
             service.prune().await;
             // A session that is still computing can only be closed the next time.
             pruned = (!at_once).then_some(change);
+        }
+        // A tenant that deletes again and again does not keep the host busy with pruning.
+        if tokio::time::timeout(PRUNE_SPACING, stop.cancelled())
+            .await
+            .is_ok()
+        {
+            return;
         }
     }
 }

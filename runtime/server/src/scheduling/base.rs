@@ -129,7 +129,8 @@ impl Returns {
         };
         let is_due = base.saturating_sub(idle) > RETAINED && now >= self.last + interval;
         if is_due {
-            (self.last, self.lowest) = (now, base);
+            self.last = now;
+            self.lowest = base;
         }
         is_due
     }

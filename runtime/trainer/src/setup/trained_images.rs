@@ -1,4 +1,4 @@
-//! Images that a model was trained on, for its metadata.
+//! Records the training images in the metadata of a model.
 
 use frostline_client::Samples;
 use frostline_tensor::SampleRef;
