@@ -22,6 +22,9 @@ pub struct SessionOptions {
     /// Allows matrix products to read a transposed operand directly instead of copying it in order first.
     /// This needs less memory, but is slower in training steps that transpose the smaller operand on purpose.
     pub fused_transposes: bool,
+    /// Allows ONNX Runtime to optimize the network. Without optimizations, execution is slower and needs more
+    /// memory, but errors of the optimizations cannot change the result.
+    pub optimizations: bool,
 }
 
 impl Default for SessionOptions {
@@ -35,6 +38,7 @@ impl Default for SessionOptions {
             arena_bytes: None,
             cuda: CudaOptions::default(),
             fused_transposes: true,
+            optimizations: true,
         }
     }
 }

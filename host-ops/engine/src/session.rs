@@ -373,10 +373,14 @@ fn builder_for(model: &[u8], options: &SessionOptions) -> Result<SessionBuilder,
 fn builder_without(optimizers: &[&str], options: &SessionOptions) -> Result<SessionBuilder, EngineError> {
     let fusion = (!options.fused_transposes).then_some(TRANSPOSE_FUSION);
     let disabled: Vec<&str> = optimizers.iter().copied().chain(fusion).collect();
+    let level = match options.optimizations {
+        true => GraphOptimizationLevel::All,
+        false => GraphOptimizationLevel::Disable,
+    };
     let environment = library::environment()?;
     let configured = SessionBuilder::new(&environment).and_then(|builder| {
         Ok(builder
-            .with_optimization_level(GraphOptimizationLevel::All)?
+            .with_optimization_level(level)?
             .with_intra_threads(options.threads.max(1))?
             .with_inter_threads(1)?
             .with_parallel_execution(false)?

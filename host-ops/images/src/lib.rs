@@ -9,6 +9,7 @@
 //!   `u8[3, h, w]`.
 //! * [`load_augmented`] also applies a [`View`](frostline_tensor::View). [`Draw`] contains the random choices
 //!   for a sample.
+//! * [`position_in_image`] maps positions in the result to positions in the image, for masks and boxes.
 //! * [`normalize()`] converts crops to network input. The values are identical to loading as `f32`.
 //! * [`DecodePool`] provides a bounded number of decoding threads for the process.
 //! * [`BatchLoader`] reads from a [`ByteSource`] and decodes concurrently into a batch tensor. Broken samples
@@ -43,13 +44,13 @@ mod room;
 mod webp;
 mod webp_lossless;
 
-pub use augment::{Area, Draw, Operation};
+pub use augment::{Area, Draw, Matrix, Operation};
 pub use decode::{Undecoded, decode};
 pub use error::{ImageError, ImageFormat};
 pub use limits::{BatchLimits, DecodeLimits};
 pub use loader::{BatchLoader, ByteSource, LoaderOptions};
 pub use normalize::normalize;
 pub use pool::DecodePool;
-pub use resize::{load, load_augmented, memory_needed, resize_and_crop};
+pub use resize::{load, load_augmented, memory_needed, position_in_image, resize_and_crop};
 pub use rgb::RgbImage;
 pub use room::{DecodeRoom, Guard, ReservedBytes};

@@ -1,3 +1,4 @@
+use crate::Matrix;
 use frostline_tensor::{Interpolation, PixelSpec};
 use std::ops::Range;
 
@@ -59,6 +60,19 @@ impl Placement {
             across: axis(width, resized_width, spec.crop_width),
         }
     }
+
+    /// Returns the matrix that maps a position in the crop to the position in the image.
+    pub(crate) fn position_in_image(&self) -> Matrix {
+        let Self { down, across, .. } = self;
+        [
+            across.scale(),
+            0.0,
+            across.source_start(),
+            0.0,
+            down.scale(),
+            down.source_start(),
+        ]
+    }
 }
 
 /// Returns the radius of a filter in pixels.
@@ -90,6 +104,11 @@ impl Axis {
     /// Returns the number of source pixels per resized pixel.
     fn scale(&self) -> f64 {
         f64::from(self.source) / self.resized.max(1) as f64
+    }
+
+    /// Returns the position of the crop's first edge in source coordinates. It is negative if the crop is filled there.
+    fn source_start(&self) -> f64 {
+        (self.start as f64 - f64::from(self.before)) * self.scale()
     }
 
     /// Returns the offset and length of the covered part in source coordinates.

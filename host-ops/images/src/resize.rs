@@ -1,6 +1,6 @@
 use crate::augment::Rgb;
 use crate::placement::{Order, Placement, support};
-use crate::{Area, DecodeLimits, Draw, ImageError, RgbImage, Undecoded, decode};
+use crate::{Area, DecodeLimits, Draw, ImageError, Matrix, RgbImage, Undecoded, decode};
 use fast_image_resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
 use fast_image_resize::pixels::U8x3;
 use fast_image_resize::{CropBox, FilterType, ImageView, ResizeAlg, ResizeOptions, Resizer};
@@ -46,6 +46,28 @@ pub(crate) fn preprocess(
     };
     view.augmentation.check()?;
     Draw::new(view, key, (image.width(), image.height()), spec).apply(image, spec)
+}
+
+/// Returns the matrix that maps a position in the crop of the sample `key` to the position in its upright image of
+/// `(width, height)`, augmented if there is a view. Positions are measured in pixels from the top left corner, so
+/// the first pixel's center is at 0.5. Masks and boxes of the image can be moved with it as hosts move its pixels.
+/// Sides of 0 are treated as 1.
+///
+/// # Errors
+/// Returns [`ImageError::Spec`] if the spec is invalid, and [`ImageError::Augmentation`] if the augmentation is.
+pub fn position_in_image(
+    (width, height): (u32, u32),
+    spec: &PixelSpec,
+    view: Option<&View>,
+    key: &str,
+) -> Result<Matrix, ImageError> {
+    spec.check()?;
+    let size @ (width, height) = (width.max(1), height.max(1));
+    let Some(view) = view else {
+        return Ok(Placement::new(spec, (height, width)).position_in_image());
+    };
+    view.augmentation.check()?;
+    Ok(Draw::new(view, key, size, spec).position_in_image(size, spec))
 }
 
 /// Parses the headers of an object and returns the maximum bytes that [`load`] or [`load_augmented`] allocates

@@ -4,7 +4,7 @@ use crate::output::bytes;
 use frostline_client::{HostState, Notice, SkippedObjects, Task};
 use frostline_job::{pixels_line, plain_line};
 use frostline_tensor::is_cloud_placeholder;
-use frostline_trainer::{Event, FeatureTransfer, Received};
+use frostline_trainer::{Event, Received};
 
 /// Returns a line of text for an event. Steps and upload progress only update the progress bar and return
 /// `None`.
@@ -120,21 +120,6 @@ fn of_rows(event: &Event) -> Option<String> {
             bytes(*needed),
             bytes(*limit),
             folder.display()
-        ),
-        Event::Shared {
-            what,
-            rows,
-            bytes: size,
-            store,
-        } => {
-            let way = match what {
-                FeatureTransfer::Taken => "downloaded from",
-                FeatureTransfer::Sent => "uploaded to",
-            };
-            format!("shared     {rows} features {way} {store} ({})", bytes(*size))
-        }
-        Event::Sharing { store, seconds } => format!(
-            "sharing    the model is written; uploading the job's features to {store} for up to {seconds:.0} s (Ctrl-C leaves the rest to the next job)"
         ),
         _ => return None,
     })

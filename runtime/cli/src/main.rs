@@ -17,7 +17,6 @@ mod eval;
 mod event_text;
 mod extract;
 mod failure;
-mod feature_store;
 mod figures;
 mod guest;
 mod guest_log;

@@ -147,9 +147,7 @@ fn job(flags: &Flags) -> Result<Job> {
     spec.candidates = candidates(flags);
     // No output is written.
     spec.out = Some(std::env::temp_dir().join("unused.onnx"));
-    let mut job = open(spec)?;
-    job.shared_store = None;
-    Ok(job)
+    open(spec)
 }
 
 fn show(planned: &PlannedJob, modules: &Modules, json: bool) -> Result<()> {

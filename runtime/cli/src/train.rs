@@ -1,7 +1,6 @@
 //! `frostline train`, which trains a new job, resumes a run, or starts a sweep.
 
 use crate::arguments::{InterfaceFlags, JobFlags, Train};
-use crate::feature_store::open_feature_store;
 use crate::hints::{CommandLine, Hinted, Step, for_job};
 use crate::host::{Access, Connection, data_url};
 use crate::output::print_json;
@@ -154,9 +153,7 @@ fn model_of(run: &Path) -> Result<PathBuf> {
 
 /// Opens the files of the job.
 pub(crate) fn open(spec: JobSpec) -> Result<Job> {
-    let mut job = Job::open(spec)?;
-    job.shared_store = open_feature_store(job.spec.feature_store.as_deref(), job.features.is_some())?;
-    Ok(job)
+    Ok(Job::open(spec)?)
 }
 
 /// Converts the error of a job, and adds a hint if the run can be resumed.

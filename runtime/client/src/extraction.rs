@@ -98,6 +98,12 @@ impl ExtractionStream {
         }
     }
 
+    /// Returns the seconds in each stage of the host, as reported for this answer. All values are zero before
+    /// the end of the stream.
+    pub fn stages(&self) -> StageSeconds {
+        self.timing.stages
+    }
+
     /// Returns the time that the host reports for this answer. All values are zero before the end of the
     /// stream.
     pub(crate) fn timing(&self) -> HostTiming {

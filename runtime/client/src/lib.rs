@@ -8,7 +8,7 @@
 //!   [`place`] maps objects to hosts.
 //! * [`Fetcher`], the central type, turns samples at a split into the rows of a tensor, with retries and
 //!   failover. [`Source`] describes the request, [`Inquiry`] builds a `Source` for callers that do not know
-//!   the network, and [`Pass`] iterates over many samples with prefetch.
+//!   the network.
 //! * [`Listing`] holds the objects under a data root. [`LabelTable`], [`Dataset`] and [`Samples`] turn a
 //!   listing into a task.
 //! * [`Notice`] reports events such as retries. [`ClientError`] is the error type of all calls.
@@ -51,9 +51,7 @@ pub use data::{
 pub use deadlines::Deadlines;
 pub use error::ClientError;
 pub use extraction::ExtractionStream;
-pub use fetch::{
-    Fetched, Fetcher, Inquiry, InquiryError, Pass, Passed, PrefetchLimits, RowKind, Source, Transfer, Weight,
-};
+pub use fetch::{Fetched, Fetcher, Inquiry, InquiryError, RowKind, Source, Transfer, Weight};
 pub use frostline_job::{HostState, Notice, Notices, SkippedObjects, Task, UploadKind};
 pub use hosts::{Hosts, place};
 pub use link::Link;

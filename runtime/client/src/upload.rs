@@ -284,7 +284,8 @@ impl Sending<'_> {
             return Err(self.named(error));
         }
         let seen = self.transport.seen();
-        let decision = if may_differ(&error, sent) {
+        let may_differ = may_differ(&error, sent);
+        let decision = if may_differ {
             attempts.passing(seen)
         } else {
             attempts.after(&error, 0, seen)
@@ -308,14 +309,16 @@ impl Sending<'_> {
                 tokio::time::sleep(wait).await;
                 Ok(())
             }
-            Decision::GiveUp if fruitless > 0 => Err(ClientError::Upload {
-                host,
-                what,
-                sent,
-                bytes,
-                attempts: fruitless,
-                source: Box::new(error),
-            }),
+            Decision::GiveUp if fruitless > 0 && (may_differ || error.may_pass_later()) => {
+                Err(ClientError::Upload {
+                    host,
+                    what,
+                    sent,
+                    bytes,
+                    attempts: fruitless,
+                    source: Box::new(error),
+                })
+            }
             Decision::GiveUp => Err(self.named(error)),
         }
     }

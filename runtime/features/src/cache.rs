@@ -192,7 +192,6 @@ impl Cache {
             },
             turn: File::create(&turn).map_err(failed("opening", &turn))?,
             use_lock,
-            about: subject.public_description(row),
             evicted,
         };
         Store::open(opened, row, told)
@@ -269,19 +268,6 @@ impl Subject {
         // The fields for display do not count.
         let depends = serde_json::json!([VERSION, self.data, self.made_by, row]);
         hex::encode(Sha256::digest(depends.to_string()).get(..16).unwrap_or_default())
-    }
-
-    /// Returns a public JSON description, which is stored next to shared rows. Credentials in the data root
-    /// are omitted, as is `made_by`, which could contain secrets.
-    pub fn public_description(&self, row: &Row) -> Vec<u8> {
-        let shown = serde_json::json!({
-            "version": VERSION,
-            "model": self.model,
-            "freeze": self.freeze,
-            "data": frostline_tensor::without_secrets(&self.data),
-            "row": row,
-        });
-        serde_json::to_vec_pretty(&shown).unwrap_or_default()
     }
 }
 

@@ -71,11 +71,6 @@ impl Index {
         }
     }
 
-    /// Returns all rows and their numbers in arbitrary order.
-    pub(crate) fn all(&self) -> Vec<(u64, RowKey)> {
-        self.rows.iter().map(|(key, slot)| (slot.number, *key)).collect()
-    }
-
     /// Returns the number of records, including those of forgotten or replaced rows.
     pub(crate) fn records(&self) -> u64 {
         self.records

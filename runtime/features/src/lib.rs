@@ -4,7 +4,6 @@
 //! * [`Cache`]: a folder of stores with a size limit and least-recently-used eviction.
 //! * [`Provenance`]: all inputs that determine the values, which lets programs find each other's features.
 //! * [`Store`]: rows of a [`Subject`] by [`RowKey`], for any number of jobs.
-//! * [`Segment`]: rows in the format of a [`SegmentStore`], shared between machines.
 //!
 //! A row is valid only if its checksum matches. If files are damaged, a store returns the original row or
 //! none. This crate is independent of training, hosts and networks. `docs/features.md` describes the files.
@@ -17,8 +16,6 @@ mod error;
 mod index;
 mod provenance;
 mod row;
-mod segment;
-mod shared;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -28,7 +25,5 @@ pub use cache::{Cache, StoreInfo, Subject, folder_of_user};
 pub use error::FeatureError;
 pub use provenance::{Exactly, Provenance, Rounding};
 pub use row::{Content, Form, Row, RowKey, RowKeys};
-pub use segment::{BrokenSegment, Segment, SegmentForm};
-pub use shared::{SegmentStore, Stored, Unavailable};
 pub use store::{FoundRows, Store};
 pub use writer::Stopped;

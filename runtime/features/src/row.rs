@@ -102,9 +102,6 @@ impl Form {
     }
 }
 
-/// Bit in the last byte of a job's private keys.
-const OWN: u8 = 1;
-
 /// Bit in the last byte of keys that contain a hash of the content.
 const HASHED: u8 = 2;
 
@@ -136,12 +133,6 @@ pub struct RowKey(pub(crate) [u8; Self::BYTES]);
 
 impl RowKey {
     pub(crate) const BYTES: usize = 16;
-
-    /// Returns true if other jobs can derive the same key, so that sharing the row is useful.
-    pub(crate) fn is_shareable(&self) -> bool {
-        let [.., last] = self.0;
-        last & OWN == 0
-    }
 
     /// Returns the part of the key that does not depend on the content, if the key contains a hash of it.
     pub(crate) fn sample_part(&self) -> Option<[u8; SAMPLE_BYTES]> {
@@ -184,8 +175,8 @@ impl RowKeys {
 
     /// Returns the key for the row of a sample. The key is a hash of the data root, the view, and the
     /// object's key and etag. If the content is hashed, the second half of the key is that hash instead. If the
-    /// content is unknown or there is no etag, the hash includes the run instead of the etag, and the last bit
-    /// marks the key as private.
+    /// content is unknown or there is no etag, the hash includes the run instead of the etag, so that only
+    /// this job finds the row.
     pub fn key_of(&self, sample: &SampleRef, content: Content) -> RowKey {
         let etag = sample.etag.as_ref().filter(|_| content != Content::Unknown);
         let mut hash = self.root.clone();
@@ -207,10 +198,7 @@ impl RowKeys {
             _ => 0,
         };
         let [.., last] = &mut key;
-        *last = *last & !(OWN | HASHED) | hashed;
-        if etag.is_none() {
-            *last |= OWN;
-        }
+        *last = *last & !HASHED | hashed;
         RowKey(key)
     }
 

@@ -3,10 +3,9 @@ use crate::contents::Contents;
 use crate::error::failed;
 use crate::index::{Index, Slot};
 use crate::writer::{Pending, Writer};
-use crate::{Content, FeatureError, Form, Row, RowKey, RowKeys, Segment, SegmentForm, Stopped};
+use crate::{Content, FeatureError, Form, Row, RowKey, RowKeys, Stopped};
 use frostline_tensor::{ObjectInfo, Tensor};
 use parking_lot::Mutex;
-use std::collections::HashSet;
 use std::fs::File;
 use std::mem;
 use std::os::unix::fs::FileExt;
@@ -29,10 +28,7 @@ pub struct FoundRows {
 pub struct Store {
     inner: Arc<Inner>,
     pub(crate) writer: Writer,
-    /// Locked by the job that shares rows with other machines.
-    lead: Mutex<Option<File>>,
     room: StoreSpace,
-    about: Vec<u8>,
     /// Locked while a job uses the store.
     _used: File,
 }
@@ -44,8 +40,6 @@ pub(crate) struct OpenStore {
     pub(crate) use_lock: File,
     /// Lock for writing.
     pub(crate) turn: File,
-    /// Public description of the store.
-    pub(crate) about: Vec<u8>,
     /// Stores that were evicted to make room.
     pub(crate) evicted: Evicted,
 }
@@ -112,9 +106,7 @@ impl Store {
         let store = Self {
             inner,
             writer: writer.map_err(failed("starting the writer thread for", path))?,
-            lead: Mutex::new(None),
             room: opened.room,
-            about: opened.about,
             _used: opened.use_lock,
         };
         store.inner.state.lock().evicted = opened.evicted;
@@ -236,11 +228,6 @@ impl Store {
         name.to_string_lossy().into_owned()
     }
 
-    /// Returns the public description of the store as JSON.
-    pub fn about(&self) -> &[u8] {
-        &self.about
-    }
-
     /// Returns the number of `keys` that exist.
     pub fn count<'a>(&self, keys: impl Iterator<Item = &'a RowKey>) -> usize {
         let state = self.inner.state.lock();
@@ -302,95 +289,6 @@ impl Store {
     /// Blocks until all queued rows are written or have failed.
     pub fn settle(&self) {
         self.writer.settle();
-    }
-}
-
-/// Sharing of rows between machines.
-impl Store {
-    /// Returns true if this job shares the rows on behalf of all jobs of this machine. The first job to call
-    /// this is selected, until it ends.
-    pub fn shares(&self) -> bool {
-        let mut lead = self.lead.lock();
-        if lead.is_none() {
-            let file = File::create(self.path().join("lead")).ok();
-            *lead = file.filter(|file| file.try_lock().is_ok());
-        }
-        lead.is_some()
-    }
-
-    /// Returns the form of the store's segments.
-    pub fn segments(&self) -> SegmentForm {
-        SegmentForm::new(&self.name(), self.inner.row_bytes)
-    }
-
-    /// Returns the number of rows that still fit within the limit.
-    pub fn free_rows(&self) -> u64 {
-        let records = self.inner.state.lock().index.records();
-        (self.room.bytes() / self.disk_bytes(1).max(1)).saturating_sub(records)
-    }
-
-    /// Returns the keys of rows on disk that other jobs can use and that are not in `shared`, in the order of
-    /// the file.
-    pub fn unshared(&self, shared: &HashSet<RowKey>) -> Vec<RowKey> {
-        let mut rows = self.inner.state.lock().index.all();
-        // Filter and sort after the lock is released.
-        rows.retain(|(_, key)| key.is_shareable() && !shared.contains(key));
-        rows.sort_unstable_by_key(|(number, _)| *number);
-        rows.into_iter().map(|(_, key)| key).collect()
-    }
-
-    /// Builds a segment from the first [`SegmentForm::max_rows`] of `keys`. Private, damaged and missing rows
-    /// are skipped. Returns `None` if no rows are left.
-    pub fn segment(&self, keys: &[RowKey]) -> Option<Segment> {
-        let form = self.segments();
-        let (mut records, mut rows) = (Vec::new(), Vec::new());
-        let mut row = vec![0; self.inner.row_bytes];
-        for key in keys.iter().take(form.max_rows()) {
-            let slot = self.inner.state.lock().index.get(key);
-            if let Some(slot) = slot.filter(|_| key.is_shareable())
-                && self.inner.read_bytes(key, slot, &mut row).is_ok()
-            {
-                records.push((*key, slot.checksum));
-                rows.extend_from_slice(&row);
-            }
-        }
-        form.build(&records, &rows)
-    }
-
-    /// Caches the missing rows of a segment and blocks until they are written. Rows with a wrong checksum are
-    /// ignored. Returns the number of added rows, which is 0 if there is no room or the segment belongs to
-    /// another store.
-    pub fn import(&self, segment: &Segment) -> usize {
-        let inner = &*self.inner;
-        if segment.form() != self.segments() {
-            return 0;
-        }
-        let (mut keys, mut values) = (Vec::new(), Vec::new());
-        for (key, bytes) in segment.valid_rows() {
-            if self.count([key].iter()) > 0 {
-                continue;
-            }
-            let start = values.len();
-            values.resize(start + inner.values, 0.0);
-            let Some(into) = values.get_mut(start..) else {
-                continue;
-            };
-            let fill = |row: &mut [u8]| {
-                row.copy_from_slice(bytes);
-                Ok::<(), std::convert::Infallible>(())
-            };
-            let _ = inner.form.read(into, fill);
-            keys.push(key);
-        }
-        let shape = frostline_tensor::Shape::new(inner.shape.as_slice()).batched(keys.len());
-        if keys.is_empty() {
-            return 0;
-        }
-        if let Ok(rows) = Tensor::f32(shape, values) {
-            self.keep(keys.iter().copied().map(Some).collect(), rows);
-        }
-        self.settle();
-        self.count(keys.iter())
     }
 }
 

@@ -110,24 +110,6 @@ pub enum Event {
         /// Shared cache folder of all jobs.
         folder: PathBuf,
     },
-    /// Features were downloaded from the feature store or uploaded.
-    Shared {
-        /// Direction of the transfer.
-        what: FeatureTransfer,
-        /// Number of features.
-        rows: u64,
-        /// Total size of the transferred objects in bytes.
-        bytes: u64,
-        /// URL of the feature store, without credentials.
-        store: String,
-    },
-    /// The model was written while feature uploads are still in flight.
-    Sharing {
-        /// URL of the feature store, without credentials.
-        store: String,
-        /// Maximum wait in seconds before the job ends without them.
-        seconds: f64,
-    },
     /// The hosts' profile is missing at the start of the job, or arrived during the job.
     Profile {
         /// Availability of the profile.
@@ -317,16 +299,6 @@ impl<'de> Deserialize<'de> for Event {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         Self::deserialize(from)
     }
-}
-
-/// Direction of a feature transfer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FeatureTransfer {
-    /// Downloaded before the job began.
-    Taken,
-    /// Uploaded to the feature store.
-    Sent,
 }
 
 /// Measurement for a plan.

@@ -241,7 +241,6 @@ mod tests {
         let nothing = JobSpec {
             feature_cache: None,
             feature_folder: None,
-            feature_store: None,
             ..spec(&[])
         };
         assert_eq!(nothing, JobSpec::default());

@@ -116,10 +116,6 @@ settings! {
         /// Folder of cached features [default: frostline/features in the user's cache folder]
         Place feature_folder: Option<PathBuf> = None
             => arg(long, value_name = "DIRECTORY", env = "FROSTLINE_FEATURE_FOLDER", hide_env_values = true);
-        /// Share cached features with other machines through this folder or bucket (s3://, gs://, az://).
-        /// Features computed by other jobs are reused
-        Place feature_store: Option<String> = None
-            => arg(long, value_name = "URL", env = "FROSTLINE_FEATURE_STORE", hide_env_values = true);
         /// Also write the tuned model to this file, in addition to the run folder
         Place out: Option<PathBuf> = None => arg(long, value_name = "FILE");
         /// Also write a checkpoint every N steps. By default, checkpoints are written after each epoch and
@@ -269,8 +265,8 @@ impl JobSpec {
         }
         // Python passes tokens through pipes. A resumed run cannot open these paths.
         hosts.token_file.take_if(|file| file.starts_with("/dev/fd"));
-        let urls = hosts.host.iter_mut().chain(spec.feature_store.as_mut());
-        for url in urls.chain([&mut spec.data]) {
+        let urls = hosts.host.iter_mut().chain([&mut spec.data]);
+        for url in urls {
             *url = without_secrets(url);
         }
         spec.recipe = spec.recipe.resolved();

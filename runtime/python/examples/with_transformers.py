@@ -2,7 +2,7 @@
 
     python with_transformers.py photos
 
-With multiple processes, pass `rank=0, world=1` to `pushdown`, because accelerate divides the batches.
+With multiple processes, pass `sampling=fl.Sampling(rank=0, world=1)` to `pushdown`, because accelerate divides the batches.
 """
 
 import sys

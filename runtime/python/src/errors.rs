@@ -2,6 +2,7 @@
 
 use frostline_client::{ClientError, InquiryError};
 use frostline_job::plain;
+use frostline_rows::RowsError;
 use frostline_wire::ErrorClass;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -21,6 +22,14 @@ pub(crate) fn from_inquiry(py: Python<'_>, error: &InquiryError) -> PyErr {
     match error {
         InquiryError::Client(error) => from_client(py, error),
         InquiryError::Wrong(message) => invalid_settings(py, message),
+    }
+}
+
+/// Converts a [`RowsError`] to the matching Python class.
+pub(crate) fn from_rows(py: Python<'_>, error: &RowsError) -> PyErr {
+    match error {
+        RowsError::Client(error) => from_client(py, error),
+        error => general(py, &error.to_string()),
     }
 }
 

@@ -4,11 +4,12 @@ use crate::errors;
 use crate::process::{PerProcess, wait};
 use crate::settings::{HostSettings, STOCK_GUEST, read};
 use bytes::Bytes;
-use frostline_client::{HostClient, Part, Placed, SampleFiles, UploadKind};
+use frostline_client::{ClientError, HostClient, Notice, Part, Placed, SampleFiles, UploadKind};
 use frostline_wire::Layout;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An object: key, version, size in bytes, class and part.
 type ObjectTuple = (
@@ -28,6 +29,8 @@ type UploadTuple<'a> = (&'a str, String, u64, bool);
 pub(crate) struct Hosts {
     reach: HostSettings,
     hosts: PerProcess<frostline_client::Hosts>,
+    /// Bytes sent of the latest upload to one of the hosts.
+    sent: Arc<AtomicU64>,
 }
 
 #[pymethods]
@@ -37,6 +40,7 @@ impl Hosts {
         Ok(Self {
             reach: read(config, "the hosts' settings")?,
             hosts: PerProcess::empty(),
+            sent: Arc::default(),
         })
     }
 
@@ -72,9 +76,15 @@ impl Hosts {
         content: PyBackedBytes,
     ) -> PyResult<UploadTuple<'a>> {
         let hosts = self.connected(py)?;
+        self.sent.store(0, Ordering::Relaxed);
         let pushed = wait(py, hosts.push_once(kind(guest), name, Bytes::from_owner(content)))?;
         let pushed = pushed.map_err(|error| errors::from_client(py, &error))?;
         Ok((name, pushed.sha256, pushed.bytes, pushed.skipped))
+    }
+
+    /// Returns the number of bytes of the latest upload that one of the hosts has received.
+    fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
     }
 
     /// Removes a model or a guest from every host. Returns true if a host had it.
@@ -106,7 +116,14 @@ impl Hosts {
         if let Some(known) = self.hosts.existing() {
             return Ok(known);
         }
-        let hosts = wait(py, self.reach.hosts())?.map_err(|error| errors::from_client(py, &error))?;
+        let counter = Arc::clone(&self.sent);
+        let notices = Arc::new(move |notice| {
+            if let Notice::Uploading { sent, .. } = notice {
+                counter.fetch_max(sent, Ordering::Relaxed);
+            }
+        });
+        let hosts = async { Ok::<_, ClientError>(self.reach.hosts().await?.for_job(notices)) };
+        let hosts = wait(py, hosts)?.map_err(|error| errors::from_client(py, &error))?;
         self.hosts.get(py, || Ok(hosts))
     }
 }

@@ -3,10 +3,11 @@
 use crate::errors;
 use crate::process::wait;
 use crate::stream::Connections;
-use frostline_client::{Fetched, InquiryError, Pass, Passed, PrefetchLimits, Source};
-use frostline_tensor::Data;
+use frostline_client::{InquiryError, Source};
+use frostline_rows::{BatchRows, Prefetch, PrefetchLimits, RowCache, RowSource, RowsError, SampleBatch};
+use frostline_tensor::{Data, Tensor};
 use frostline_wire::{ObjectInfo, View};
-use numpy::{PyArray1, PyArrayMethods};
+use numpy::{PyArray1, PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::collections::VecDeque;
@@ -18,15 +19,10 @@ pub(crate) struct Rows {
     process: u32,
     /// Number of samples in the batches returned before.
     done: usize,
-    state: State,
-}
-
-enum State {
-    /// No requests sent yet. The shape at the cut is unknown.
-    Requested(PassRequest),
-    Running(Pass, Arc<Connections>),
-    /// Closed, or ended by an error.
-    Ended,
+    /// Parameters and remaining batches. `None` if the pass is closed or has failed.
+    request: Option<PassRequest>,
+    /// Prefetch, started by the first call of `__next__`.
+    running: Option<Running>,
 }
 
 /// Parameters of a pass.
@@ -35,15 +31,31 @@ pub(crate) struct PassRequest {
     pub(crate) cut: String,
     pub(crate) view: Option<View>,
     pub(crate) ahead: PrefetchLimits,
+    /// Remaining batches.
     pub(crate) batches: VecDeque<Arc<[ObjectInfo]>>,
+    /// Cache of the rows that `middle` returns.
+    pub(crate) cache: Option<Arc<RowCache>>,
+    /// Python function that computes the rows from activations at the cut.
+    pub(crate) middle: Option<Py<PyAny>>,
+    /// Whether hosts are not asked if all rows are cached.
+    pub(crate) offline: bool,
 }
 
+struct Running {
+    batches: Prefetch<SampleBatch, RowsError>,
+    /// Shape of the activations of a sample at the cut.
+    shape: Vec<usize>,
+}
+
+type Array<'py> = Bound<'py, PyArrayDyn<f32>>;
+
 impl Rows {
-    pub(crate) fn new(asked: PassRequest) -> Self {
+    pub(crate) fn new(request: PassRequest) -> Self {
         Self {
             process: std::process::id(),
             done: 0,
-            state: State::Requested(asked),
+            request: Some(request),
+            running: None,
         }
     }
 
@@ -51,36 +63,145 @@ impl Rows {
         self.process == std::process::id()
     }
 
-    /// Returns the pass, and starts it on the first call. Returns `None` if the pass has ended. Ctrl-C does
-    /// not change the state.
-    fn pass(&mut self, py: Python<'_>) -> PyResult<Option<&mut Pass>> {
-        if let State::Requested(asked) = &mut self.state {
-            let found = wait(py, asked.live.source(&asked.cut))?;
-            self.state = match asked.start(found) {
-                Ok(pass) => State::Running(pass, Arc::clone(&asked.live)),
-                Err(error) => {
-                    self.state = State::Ended;
-                    return Err(errors::from_inquiry(py, &error));
-                }
+    /// Waits for the next batch, and starts the pass on the first call. The outer error is that of a signal such
+    /// as Ctrl-C, which does not change the state.
+    fn next_batch(&mut self, py: Python<'_>) -> PyResult<PyResult<Option<SampleBatch>>> {
+        let Some(request) = &mut self.request else {
+            return Ok(Ok(None));
+        };
+        loop {
+            let running = match &mut self.running {
+                Some(running) => running,
+                None => match wait(py, request.start())? {
+                    Ok(started) => self.running.insert(started),
+                    Err(error) => return Ok(Err(errors::from_inquiry(py, &error))),
+                },
             };
+            match wait(py, running.batches.next())?.transpose() {
+                // A cached row is damaged, or another program removed the cache.
+                Err(RowsError::NotCached) => {
+                    request.offline = false;
+                    self.running = None;
+                }
+                batch => return Ok(batch.map_err(|error| errors::from_rows(py, &error))),
+            }
         }
-        Ok(match &mut self.state {
-            State::Running(pass, _) => Some(pass),
-            State::Requested(_) | State::Ended => None,
-        })
+    }
+
+    /// Converts a batch to Python without copying its values.
+    fn convert<'py>(&mut self, py: Python<'py>, batch: SampleBatch) -> PyResult<Bound<'py, PyDict>> {
+        let (Some(request), Some(running)) = (&mut self.request, &self.running) else {
+            return Err(errors::general(py, "the pass is closed"));
+        };
+        let SampleBatch { samples, fetched, .. } = batch;
+        let positions = fetched.rows.iter().flat_map(BatchRows::fetched_positions);
+        let new = positions.filter_map(|position| fetched.indices.get(position));
+        let new: Vec<usize> = new.map(|index| self.done + index).collect();
+        let data = match fetched.rows {
+            Some(rows) => request.activations(py, rows)?,
+            None => request.middle(py, empty(py, &running.shape)?)?,
+        };
+        let before = self.done;
+        self.done += samples.len();
+        request.batches.pop_front();
+        let key = |index: usize| samples.get(index).map(|sample| sample.sample.key.as_str());
+        let keys: Vec<&str> = fetched.indices.iter().filter_map(|index| key(*index)).collect();
+        let index: Vec<usize> = fetched.indices.iter().map(|index| before + index).collect();
+        let failed = fetched.bad.iter();
+        let failed = failed.filter_map(|(index, why)| Some((key(*index)?, why.to_string())));
+        let batch = PyDict::new(py);
+        batch.set_item("data", data)?;
+        batch.set_item("keys", keys)?;
+        batch.set_item("index", index)?;
+        batch.set_item("fetched", new)?;
+        batch.set_item("failed", failed.collect::<Vec<_>>())?;
+        Ok(batch)
     }
 }
 
 impl PassRequest {
-    fn start(&mut self, found: Result<Source, InquiryError>) -> Result<Pass, InquiryError> {
+    /// Starts to get the rows. Hosts are asked for the shape at the cut, unless all rows are cached.
+    async fn start(&mut self) -> Result<Running, InquiryError> {
+        let asked = match self.is_cached().await {
+            true => None,
+            false => Some(self.live.source(&self.cut).await?),
+        };
+        let fetcher = asked.is_some().then(|| self.live.fetcher.clone());
         let source = Source {
             view: self.view,
-            ..found?
+            ..asked.unwrap_or_else(|| self.live.cached_source(&self.cut))
         };
-        let batches = std::mem::take(&mut self.batches);
-        let (fetcher, hosts) = (self.live.fetcher.clone(), self.live.hosts.clone());
-        Ok(Pass::new(fetcher, hosts, source.into(), batches, self.ahead))
+        let shape = source.shape.clone();
+        let rows = RowSource {
+            fetcher,
+            cache: self.cache.clone(),
+        };
+        let (hosts, batches) = (self.live.hosts.clone(), self.batches.iter().cloned().collect());
+        Ok(Running {
+            batches: Prefetch::of_samples(rows, self.ahead, hosts, source.into(), batches),
+            shape,
+        })
     }
+
+    async fn is_cached(&self) -> bool {
+        let Some(cache) = &self.cache else { return false };
+        let samples = || self.batches.iter().flat_map(|batch| batch.iter());
+        cache.refresh().await.is_ok()
+            && self.offline
+            && cache.count(samples().cloned(), self.view.as_ref()) == samples().count() as u64
+    }
+
+    /// Returns the rows of a batch, and caches new ones.
+    fn activations<'py>(&self, py: Python<'py>, mut rows: BatchRows) -> PyResult<Array<'py>> {
+        let fetched = match rows.take_fetched() {
+            Some(fetched) if self.middle.is_some() => {
+                let computed = self.middle(py, to_array(py, fetched)?)?;
+                if self.cache.is_none() {
+                    return Ok(computed);
+                }
+                Some(to_tensor(py, &computed)?)
+            }
+            fetched => fetched,
+        };
+        let (rows, pending) = rows
+            .join(|_| Ok::<_, RowsError>(fetched))
+            .map_err(|error| errors::from_rows(py, &error))?;
+        if self.cache.is_some() {
+            pending.cache(rows.clone());
+        }
+        to_array(py, rows)
+    }
+
+    /// Computes rows from activations at the cut.
+    fn middle<'py>(&self, py: Python<'py>, activations: Array<'py>) -> PyResult<Array<'py>> {
+        match &self.middle {
+            None => Ok(activations),
+            Some(middle) => Ok(middle.bind(py).call1((activations,))?.cast_into()?),
+        }
+    }
+}
+
+fn empty<'py>(py: Python<'py>, shape: &[usize]) -> PyResult<Array<'py>> {
+    let shape = [&[0], shape].concat();
+    PyArray1::from_vec(py, Vec::new()).reshape(shape)
+}
+
+fn to_array(py: Python<'_>, rows: Tensor) -> PyResult<Array<'_>> {
+    let shape = rows.shape().dims().to_vec();
+    let Data::F32(values) = rows.into_data() else {
+        return Err(errors::general(
+            py,
+            "received activations with a type other than float32; please report this bug",
+        ));
+    };
+    PyArray1::from_vec(py, values).reshape(shape)
+}
+
+fn to_tensor(py: Python<'_>, rows: &Array<'_>) -> PyResult<Tensor> {
+    let rows: PyReadonlyArrayDyn<'_, f32> = rows.readonly();
+    let rows = rows.as_array();
+    let tensor = Tensor::f32(rows.shape(), rows.iter().copied().collect());
+    tensor.map_err(|error| errors::general(py, &error.to_string()))
 }
 
 #[pymethods]
@@ -90,11 +211,7 @@ impl Rows {
     }
 
     fn __len__(&self) -> usize {
-        match &self.state {
-            State::Requested(asked) => asked.batches.len(),
-            State::Running(pass, _) => pass.left(),
-            State::Ended => 0,
-        }
+        self.request.as_ref().map_or(0, |request| request.batches.len())
     }
 
     fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
@@ -102,29 +219,20 @@ impl Rows {
             let why = "rows() was called before a fork; call it again in this process";
             return Err(errors::general(py, why));
         }
-        let Some(pass) = self.pass(py)? else {
-            return Ok(None);
-        };
-        match wait(py, pass.next())? {
-            None => Ok(None),
-            Some(Ok(Passed { samples, fetched })) => {
-                let before = self.done;
-                self.done += samples.len();
-                if let State::Running(_, live) = &self.state {
-                    live.warn(py)?;
-                }
-                to_dictionary(py, fetched, &samples, before).map(Some)
-            }
-            Some(Err(error)) => {
-                self.state = State::Ended;
-                Err(errors::from_client(py, &error))
-            }
+        let next = self.next_batch(py)?;
+        if next.is_err() {
+            self.close();
         }
+        let Some(batch) = next? else { return Ok(None) };
+        if let Some(request) = &self.request {
+            request.live.warn(py)?;
+        }
+        self.convert(py, batch).map(Some)
     }
 
     /// Ends the pass and cancels the batches in flight.
     fn close(&mut self) {
-        let state = std::mem::replace(&mut self.state, State::Ended);
+        let state = (self.request.take(), self.running.take());
         if !self.belongs_to_this_process() {
             std::mem::forget(state);
         }
@@ -135,37 +243,4 @@ impl Drop for Rows {
     fn drop(&mut self) {
         self.close();
     }
-}
-
-/// Converts a batch to Python without copying its values. `before` is the number of samples in earlier
-/// batches.
-fn to_dictionary<'py>(
-    py: Python<'py>,
-    fetched: Fetched,
-    samples: &[ObjectInfo],
-    before: usize,
-) -> PyResult<Bound<'py, PyDict>> {
-    let Fetched {
-        rows, indices, bad, ..
-    } = fetched;
-    let shape = rows.shape().dims().to_vec();
-    let Data::F32(values) = rows.into_data() else {
-        return Err(errors::general(
-            py,
-            "received activations with a type other than float32; please report this bug",
-        ));
-    };
-    let data = PyArray1::from_vec(py, values).reshape(shape)?;
-    let key = |index: usize| samples.get(index).map(|sample| sample.sample.key.as_str());
-    let keys: Vec<&str> = indices.iter().filter_map(|index| key(*index)).collect();
-    let index: Vec<usize> = indices.iter().map(|index| before + index).collect();
-    let failed = bad
-        .iter()
-        .filter_map(|(index, why)| Some((key(*index)?, why.to_string())));
-    let batch = PyDict::new(py);
-    batch.set_item("data", data)?;
-    batch.set_item("keys", keys)?;
-    batch.set_item("index", index)?;
-    batch.set_item("failed", failed.collect::<Vec<_>>())?;
-    Ok(batch)
 }

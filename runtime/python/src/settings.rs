@@ -3,7 +3,8 @@
 use crate::errors;
 use frostline_client::{ClientError, Deadlines, HostClient, Hosts, Inquiry, Token, Trust};
 use frostline_features::{Provenance, Rounding};
-use frostline_tensor::Augmentation;
+use frostline_images::Matrix;
+use frostline_tensor::{Augmentation, PixelSpec, View};
 use frostline_wire::{Encoding, Precision, Split, Terms, UploadRef};
 use pyo3::prelude::*;
 use serde::Deserialize;
@@ -20,7 +21,7 @@ pub(crate) static STOCK_GUEST: &[u8] = include_bytes!("../../../guest/prefix/pre
 pub(crate) struct FeatureInputs {
     /// The freeze cut.
     pub(crate) freeze: String,
-    /// Hash of the layers before the freeze cut, as returned by [`crate::feature_store::layers`].
+    /// Hash of the layers before the freeze cut, as returned by [`crate::features::layers`].
     pub(crate) layers: String,
     /// Recipe that the guest uses if the stream has no parameters.
     pub(crate) usual: String,
@@ -120,6 +121,22 @@ pub(crate) fn check_augmentation(augmentation: &Bound<'_, PyAny>) -> PyResult<()
     let read: Augmentation = read(augmentation, "augment")?;
     let checked = read.check();
     checked.map_err(|error| errors::invalid_settings(augmentation.py(), &format!("augment: {error}")))
+}
+
+/// Returns the matrix that maps positions in a network's input to positions in the sample's image. `_native.pyi`
+/// documents the function.
+#[pyfunction]
+pub(crate) fn position_in_image(
+    recipe: &Bound<'_, PyAny>,
+    view: Option<&Bound<'_, PyAny>>,
+    key: &str,
+    height: u32,
+    width: u32,
+) -> PyResult<Matrix> {
+    let spec: PixelSpec = read(recipe, "the recipe")?;
+    let view: Option<View> = view.map(|view| read(view, "the view")).transpose()?;
+    frostline_images::position_in_image((width, height), &spec, view.as_ref(), key)
+        .map_err(|error| errors::invalid_settings(recipe.py(), &error.to_string()))
 }
 
 /// Removes the value from the message of serde, for example `invalid type: string "x", expected a sequence at

@@ -1,21 +1,23 @@
 //! Source of activations at a cut. Supports any number of passes over any samples.
 
 use crate::errors;
+use crate::features::FeatureCache;
 use crate::process::{PerProcess, wait};
 use crate::rows::{PassRequest, Rows};
 use crate::settings::{STOCK_GUEST, StreamSettings, read};
 use bytes::Bytes;
 use frostline_client::{
-    ClientError, Fetcher, Hosts, Inquiry, InquiryError, Notice, PrefetchLimits, Source, UploadKind,
+    ClientError, Fetcher, Hosts, Inquiry, InquiryError, Notice, RowKind, Source, UploadKind,
 };
 use frostline_images::DecodePool;
+use frostline_rows::PrefetchLimits;
 use frostline_tensor::SampleRef;
 use frostline_wire::{ObjectInfo, Split, UploadRef};
 use pyo3::exceptions::{PyOSError, PyUserWarning};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 use sha2::{Digest, Sha256};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::ffi::CString;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -73,25 +75,29 @@ impl Stream {
         (slf.get_type().into_any(), (slf.get().config.clone_ref(py),))
     }
 
-    /// Returns the activations of `keys` at `cut` in batches of `batch` samples. If `batch` is a list, it
-    /// contains the size of each batch.
-    #[pyo3(signature = (keys, cut, batch, *, view=None))]
+    /// Returns the activations of `keys` at `cut` in batches of `batch` samples, or those that `middle` computes
+    /// from them.
+    #[pyo3(signature = (keys, cut, batch, *, view=None, cache=None, middle=None))]
     fn rows(
         slf: &Bound<'_, Self>,
         keys: Vec<Bound<'_, PyAny>>,
         cut: &str,
-        batch: Batches,
+        batch: usize,
         view: Option<Bound<'_, PyAny>>,
+        cache: Option<Bound<'_, FeatureCache>>,
+        middle: Option<Py<PyAny>>,
     ) -> PyResult<Rows> {
         let (py, stream) = (slf.py(), slf.get());
         let view = view.map(|view| read(&view, "the view")).transpose()?;
         let unknown = if cut == "none" { ASSUMED_OBJECT_BYTES } else { 0 };
         let samples = keys.iter().map(|key| to_object(key, unknown));
         let samples = samples.collect::<PyResult<Vec<_>>>()?;
-        let batches = batch
-            .divide(samples)
-            .map_err(|why| errors::invalid_settings(py, &why))?;
+        if batch == 0 {
+            return Err(errors::invalid_settings(py, "the batch size must be at least 1"));
+        }
+        let batches = samples.chunks(batch).map(Arc::from).collect();
         let live = stream.live(py)?;
+        let cache = cache.map(|cache| cache.get().open(py)).transpose()?;
         let ahead = PrefetchLimits {
             batches: stream.settings.ahead,
             bytes: stream.settings.memory,
@@ -102,6 +108,9 @@ impl Stream {
             view,
             ahead,
             batches,
+            cache: cache.map(|open| Arc::clone(&open.rows)),
+            middle,
+            offline: true,
         }))
     }
 
@@ -169,40 +178,6 @@ impl Stream {
     }
 }
 
-/// Division of samples into batches.
-#[derive(FromPyObject)]
-enum Batches {
-    #[pyo3(transparent)]
-    Uniform(usize),
-    #[pyo3(transparent)]
-    Sizes(Vec<usize>),
-}
-
-impl Batches {
-    fn divide(&self, samples: Vec<ObjectInfo>) -> Result<VecDeque<Arc<[ObjectInfo]>>, String> {
-        match self {
-            Self::Uniform(0) => Err("the batch size must be at least 1".to_owned()),
-            Self::Uniform(size) => Ok(samples.chunks(*size).map(Arc::from).collect()),
-            Self::Sizes(sizes) => {
-                let count = samples.len();
-                let mut samples = samples.into_iter();
-                let batches = sizes.iter().map(|size| samples.by_ref().take(*size).collect());
-                let batches: VecDeque<Arc<[ObjectInfo]>> = batches.collect();
-                let whole = batches
-                    .iter()
-                    .zip(sizes)
-                    .all(|(batch, size)| batch.len() == *size && *size > 0);
-                if !whole || samples.next().is_some() {
-                    return Err(format!(
-                        "invalid batch sizes {sizes:?} for {count} samples; each must be at least 1, and their sum the number of samples"
-                    ));
-                }
-                Ok(batches)
-            }
-        }
-    }
-}
-
 impl Connections {
     /// Returns the source of activations at `cut`. Hosts are asked once for each cut. The first call also
     /// provides the uploads that hosts may need again.
@@ -215,6 +190,32 @@ impl Connections {
         let source = self.inquiry.source(&self.hosts, Split::from(cut)).await?;
         sources.insert(cut.to_owned(), source.clone());
         Ok(source)
+    }
+
+    /// Returns a source for cached rows, without asking a host for the shape.
+    pub(crate) fn cached_source(&self, cut: &str) -> Source {
+        let Inquiry {
+            root,
+            guest,
+            model,
+            parameters,
+            encoding,
+            terms,
+            request_samples,
+        } = self.inquiry.clone();
+        Source {
+            root,
+            split: Split::from(cut),
+            encoding,
+            guest,
+            model,
+            parameters,
+            terms,
+            view: None,
+            rows: RowKind::Values,
+            shape: Vec::new(),
+            request_samples,
+        }
     }
 
     /// Emits the warning about the precision of a host once, with Python's `warnings` module.

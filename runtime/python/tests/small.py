@@ -48,8 +48,8 @@ class Noted:
     def __init__(self, source):
         self.source, self.keys = source, []
 
-    def rows(self, samples, batch, view=None):
-        for data, places, failed in self.source.rows(samples, batch, view):
+    def rows(self, samples, *rest):
+        for data, places, failed in self.source.rows(samples, *rest):
             self.keys.append([samples[place][0] for place in places])
             yield data, places, failed
 

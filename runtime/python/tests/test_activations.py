@@ -13,7 +13,7 @@ import frostline
 import frostline.torch as fl
 import small
 from frostline._samples import Samples
-from frostline.torch import Activations, _activations, _pushdown, mean
+from frostline.torch import Activations, _activations, _network, _pushdown, mean
 from frostline.torch._steps import Share, Steps
 from processes import together
 
@@ -24,7 +24,7 @@ class Named:
     def __init__(self, bad=()):
         self.bad, self.asked = set(bad), []
 
-    def rows(self, samples, batch, view=None):
+    def rows(self, samples, batch, *_):
         for first in range(0, len(samples), batch):
             numbers = [int(key) for key, *_ in samples[first : first + batch]]
             self.asked += numbers
@@ -93,9 +93,10 @@ class Orders(unittest.TestCase):
             y += 1
 
     def test_batches_tell_columns_of_their_samples(self):
-        data = activations(10, batch=4, bad=[3], columns=["key", "version", "size"])
+        data = activations(10, batch=4, bad=[3], columns=["key", "version", "size", "index"])
         seen = []
         for x, y, columns in loader(data):
+            self.assertEqual(columns.pop("index").tolist(), y.tolist())
             self.assertEqual(columns, {"key": [str(n) for n in y.tolist()], "version": [f"v{n}" for n in y.tolist()], "size": [1] * len(x)})
             seen += y.tolist()
         self.assertEqual(sorted(seen), [0, 1, 2, 4, 5, 6, 7, 8, 9])
@@ -110,15 +111,31 @@ class Orders(unittest.TestCase):
         self.assertEqual(set(sum(found, [])), {2, 7})
         self.assertEqual([float(part) for part in samples[9]], [9.0, 9.0])
         self.assertEqual(samples.labels.tolist(), list(range(10)))
+        part, _ = torch.utils.data.random_split(activations(10).as_map(), [4, 6])
+        self.assertEqual(sorted(y for _, y in map(part.__getitem__, range(4))), sorted(part.indices))
+        part, _ = torch.utils.data.random_split(activations(10, batch=1), [4, 6])
+        with self.assertRaisesRegex(TypeError, "data.as_map.. instead.* or pass validation="):
+            part[0]
         with self.assertRaisesRegex(frostline.BadSample, "'3' cannot be used: broken; exclude its index"):
             samples[3]
 
     def test_invalid_options_are_refused(self):
-        for options in ({"batch": 0}, {"batch": "8"}, {"seed": -1}, {"rank": 0}, {"rank": 2, "world": 2}, {"columns": ["path"]}, {"columns": "key"}):
+        for options in ({"batch": 0}, {"batch": "8"}, {"seed": -1}, {"seed": "0"}, {"rank": 0}, {"rank": 2, "world": 2}, {"columns": ["path"]}, {"columns": "key"}):
             with self.assertRaises(ValueError):
                 activations(**options)
         with self.assertRaisesRegex(TypeError, "pass a frostline.torch.Augmentation"):
             activations(augment={"hflip": 0.5})
+
+    def test_groups_of_settings_are_checked_at_once(self):
+        for group, values, expected in (
+            (fl.Sampling, {"rank": 1}, "pass both or none"),
+            (fl.Sampling, {"rank": 2, "world": 2}, "rank less than world"),
+            (fl.Prefix, {"precision": "int4"}, "'int8' or 'auto'"),
+            (fl.Prefix, {"precision": "int8", "guest": "guest.wasm"}, "requires the stock guest"),
+            (fl.Prefix, {"threads": "all"}, "invalid threads 'all'"),
+        ):
+            with self.assertRaisesRegex(ValueError, expected):
+                group(**values)
 
     def test_augmentations_out_of_range_are_refused(self):
         for values, expected in (
@@ -133,8 +150,9 @@ class Orders(unittest.TestCase):
         self.assertEqual(activations(augment=augmentation).augment, augmentation)
 
     def test_settings_are_refused_before_the_export(self):
-        for options in ({"memory": "1GiB"}, {"priority": "high"}, {"encoding": "f8"}, {"open_requests": -1}, {"batch": 0}, {"columns": ["path"]}):
-            with mock.patch.object(_pushdown.network, "export", side_effect=AssertionError), self.assertRaises((ValueError, frostline.SettingsError)):
+        fetching = [{"fetching": fl.Fetching(**each)} for each in ({"memory": "1GiB"}, {"priority": "high"}, {"open_requests": -1})]
+        for options in (*fetching, {"encoding": "f8"}, {"batch": 0}, {"columns": ["path"]}, {"views": 2}, {"sampling": {"rank": 0}}, {"size": "224"}, {"feature_cache": "4GB"}):
+            with mock.patch.object(_network, "export", side_effect=AssertionError), self.assertRaises((ValueError, TypeError)):
                 _pushdown.pushdown(small.network(), "/photos", ["http://127.0.0.1:9"], freeze="blocks.1", **options)
 
 
@@ -172,7 +190,7 @@ class Ranks(unittest.TestCase):
     def test_batches_that_accelerate_divides_are_not_divided_before(self):
         several = types.SimpleNamespace(PartialState=types.SimpleNamespace(_shared_state={"num_processes": 2}))
         with mock.patch.dict(sys.modules, {"accelerate.state": several}):
-            with self.assertRaisesRegex(ValueError, "accelerate runs 2 processes .* pass rank=0 and world=1"):
+            with self.assertRaisesRegex(ValueError, "accelerate runs 2 processes .* pass Sampling\(rank=0, world=1\)"):
                 next(iter(activations()))
             self.assertEqual(len(sum(numbers(activations(rank=0, world=1)), [])), 50)
 

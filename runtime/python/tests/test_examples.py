@@ -12,7 +12,7 @@ import unittest
 import local_hosts
 
 EXAMPLES = local_hosts.REPOSITORY / "runtime" / "python" / "examples"
-EACH = 4
+EACH = 2
 """Photos per class and part."""
 DEADLINE = 1200
 

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import pickle
 import signal
 import tempfile
 import unittest
@@ -9,11 +10,12 @@ from unittest import mock
 
 import torch
 
+import bundled
 import frostline
 import frostline.torch as fl
 import local_hosts
 import small
-from frostline.torch import _pushdown
+from frostline.torch import _network, _pushdown
 from local_hosts import PHOTOS, Host
 from processes import together
 
@@ -71,7 +73,7 @@ class Hosts(unittest.TestCase):
 
     def test_frozen_layers_compute_in_int8(self):
         exact = self.divided()[1]
-        rounded = {split: self.divided(split=split, prefix_precision="int8")[1] for split in ("blocks.1", "none", "stem")}
+        rounded = {split: self.divided(split=split, prefix=fl.Prefix(precision="int8"))[1] for split in ("blocks.1", "none", "stem")}
         rows = {}
         for split, data in {"exact": exact, **rounded}.items():
             data.set_epoch(0)
@@ -82,7 +84,7 @@ class Hosts(unittest.TestCase):
         self.assertGreater(cosine, 0.99)
         self.assertFalse(torch.equal(rows["blocks.1"], rows["exact"]))
         with self.assertRaises(ValueError):
-            self.divided(prefix_precision="int4")
+            self.divided(prefix=fl.Prefix(precision="int4"))
 
     def test_two_processes_train_as_one(self):
         losses, keys = small.train(*self.divided())
@@ -123,12 +125,42 @@ class Hosts(unittest.TestCase):
         for theirs, _ in pairs:
             self.assert_close(theirs, losses, 1e-4)
 
+    def test_a_host_that_refuses_the_token_is_reported(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        # The hosts of another folder have another token.
+        refusing = Host(folder.name, "c")
+        self.addCleanup(refusing.end)
+        token = self.hosts[0].token_file.read_text().strip()
+        first, last = (frostline.Client(urls, token=token) for urls in ([refusing.url, self.hosts[0].url], [self.hosts[0].url, refusing.url]))
+        # A host answers a few invalid tokens at once, and delays the answers to more of them.
+        calls = {
+            "objects": lambda: first.objects(PHOTOS),
+            "push_guest": first.push_guest,
+            "push_model": lambda: last.push_model(bundled.MODEL),
+            "extract": lambda: last.extract(PHOTOS, bundled.MODEL, bundled.CUT).read_all(),
+            "extract from PyTorch": lambda: fl.extract(small.network(), "blocks.1", PHOTOS, client=last, size=small.SIZE).read_all(),
+            "automatic split": lambda: small.divided(PHOTOS, client=last, split="auto"),
+            "no split": lambda: small.train(*small.divided(PHOTOS, client=last, split="none")),
+        }
+        for name, call in calls.items():
+            with self.subTest(name):
+                with self.assertRaises(frostline.Denied) as denied:
+                    call()
+                self.assertEqual(denied.exception.kind, "unauthorized")
+                # The command that plans splits does not state the HTTP status.
+                self.assertEqual(denied.exception.status, 0 if name == "automatic split" else 401)
+                self.assertIn(refusing.url, str(denied.exception))
+                self.assertIn("ask the operator", str(denied.exception))
+        # The first host lists the data.
+        self.assertGreater(len(last.objects(PHOTOS)), 0)
+
     def test_hosts_are_restarted_one_after_the_other_and_steps_go_on_meanwhile(self):
         losses, _ = small.train(*self.divided())
         # Prefetch only one batch, so that most of the epoch is requested while a host is down. The other host serves these steps.
         first, second = self.hosts
         turns = {1: first.stop, 4: first.start, 6: second.stop, 9: second.start}
-        theirs, keys = small.train(*self.divided(ahead=1), lambda step: turns.get(step, int)())
+        theirs, keys = small.train(*self.divided(fetching=fl.Fetching(ahead=1)), lambda step: turns.get(step, int)())
         self.once(keys)
         self.assert_close(theirs, losses, 1e-4)
 
@@ -183,11 +215,18 @@ class Embedded(unittest.TestCase):
         self.assertEqual(len(models()), 1)
         del data
         self.assertEqual(models(), [])
+        _, data = fl.pushdown(network, PHOTOS, freeze="blocks.1", size=small.SIZE, batch=16)
+        file = pathlib.Path(data.source.stream["model_file"])
+        self.assertTrue(file.exists())
+        pickle.loads(pickle.dumps(data)).close()
+        self.assertTrue(file.exists())
+        data.close()
+        self.assertFalse(file.exists())
 
     def test_models_beyond_the_limit_are_refused_before_the_export(self):
         options = {"freeze": "blocks.1", "size": small.SIZE, "batch": 16}
         with mock.patch.object(_pushdown, "MODEL_BYTES", 1000):
-            with mock.patch.object(_pushdown.network, "export") as export:
+            with mock.patch.object(_network, "export") as export:
                 with self.assertRaisesRegex(ValueError, "GiB; pass split='none'"):
                     fl.pushdown(small.network(), PHOTOS, **options)
                 export.assert_not_called()

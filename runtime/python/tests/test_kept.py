@@ -1,6 +1,5 @@
 """Features cached on this machine's disk."""
 
-import contextlib
 import multiprocessing
 import os
 import pathlib
@@ -10,7 +9,6 @@ from unittest import mock
 import bundled
 import frostline
 import numpy
-from frostline._source import Source
 
 client = frostline.Client()
 
@@ -28,18 +26,6 @@ class Kept(bundled.Case):
         environment.start()
         self.addCleanup(environment.stop)
 
-    @contextlib.contextmanager
-    def made(self):
-        """Record the keys of the samples that are requested from hosts."""
-        made, original = [], Source._made
-
-        def noted(source, samples, *rest):
-            made.extend(sample[0] for sample in samples)
-            return original(source, samples, *rest)
-
-        with mock.patch.object(Source, "_made", noted):
-            yield made
-
     def rows(self, root=bundled.PHOTOS, **options):
         """Return (keys, rows) in the requested order."""
         options = {"feature_cache": "1GiB", "batch": 50} | options
@@ -54,11 +40,11 @@ class Kept(bundled.Case):
     def test_rows_are_made_once_and_are_the_same_in_any_order(self):
         objects = client.objects(bundled.PHOTOS)
         _, some = self.rows(keys=objects[:60])
-        with self.made() as made:
+        with bundled.computed() as made:
             keys, rows = self.rows()
         self.assertEqual(made, [each.key for each in objects[60:]])
         numpy.testing.assert_array_equal(rows[:60], some)
-        with self.made() as made:
+        with bundled.computed() as made:
             turned, again = self.rows(keys=objects[::-1], batch=7)
         self.assertEqual(made, [])
         self.assertEqual(turned, keys[::-1])
@@ -81,7 +67,7 @@ class Kept(bundled.Case):
         os.environ["FROSTLINE_FEATURE_FOLDER"] = str(self.folder / "others")
         (self.folder / "second").mkdir()
         self.assertEqual(train("second")["kept"], 0)
-        with self.made() as made:
+        with bundled.computed() as made:
             again, found = self.rows(parameters=told_guest)
         self.assertEqual((made, again), ([], keys))
         numpy.testing.assert_allclose(found, rows, atol=1e-4)
@@ -90,7 +76,7 @@ class Kept(bundled.Case):
         objects = client.objects(bundled.PHOTOS)[:4]
         self.rows(keys=objects)
         for options in ({"encoding": "f16"}, {"parameters": frostline.pixels(140, 128)}, {"fixed_batch": 2}):
-            with self.made() as made:
+            with bundled.computed() as made:
                 self.rows(keys=objects, **options)
             self.assertEqual(len(made), 4, options)
 
@@ -102,12 +88,12 @@ class Kept(bundled.Case):
             (byte,) = file.read(1)
             file.seek(4 * 128 * 2)
             file.write(bytes([byte ^ 1]))
-        with self.made() as made, self.assertLogs("frostline") as log:
+        with bundled.computed() as made, self.assertLogs("frostline") as log:
             _, again = self.rows(keys=objects)
         self.assertEqual(len(made), 1)
         self.assertIn("1 cached features", log.output[0])
         numpy.testing.assert_allclose(again, rows, atol=1e-4)
-        with self.made() as made:
+        with bundled.computed() as made:
             self.rows(keys=objects)
         self.assertEqual(made, [])
 
@@ -116,7 +102,7 @@ class Kept(bundled.Case):
         self.rows(root)
         (root / "brick/00.jpg").write_bytes((root / "stars/00.jpg").read_bytes() + b" ")
         (root / "stars/broken.jpg").write_bytes(b"no image")
-        with self.made() as made:
+        with bundled.computed() as made:
             keys, _ = self.rows(root, on_bad_sample="skip")
         self.assertEqual(made, ["brick/00.jpg", "stars/broken.jpg"])
         self.assertEqual(keys, ["brick/00.jpg", "brick/01.jpg", "stars/00.jpg", "stars/01.jpg"])
@@ -133,7 +119,7 @@ class Kept(bundled.Case):
                 worker.join(120)
                 self.assertEqual(worker.exitcode, 0)
             os.environ["FROSTLINE_FEATURE_FOLDER"] = str(folder)
-            with self.made() as made:
+            with bundled.computed() as made:
                 self.rows(keys=keys)
             self.assertEqual(made, [])
 

@@ -1,5 +1,6 @@
 """Conversion of the preprocessing of other libraries to recipes."""
 
+import importlib.util
 import json
 import types
 import unittest
@@ -67,6 +68,14 @@ class Recipes(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, words):
                 pixels_of(source)
 
+    def test_texts_that_are_no_recipe_are_refused(self):
+        model = torch.nn.Identity()
+        for text in ("bilinear", "{}", "[256]", '{"crop_height": 224}', HALVES.replace("224", "0")):
+            with self.assertRaisesRegex(ValueError, "is not a recipe .*create a recipe with frostline.pixels"):
+                chosen(text, model, None)
+        self.assertEqual(chosen(HALVES, model, None), HALVES)
+        self.assertEqual(json.loads(chosen(json.dumps(PROCESSOR), model, None)), json.loads(HALVES))
+
     def test_a_models_own_recipe_is_taken_and_none_is_warned_of(self):
         model = torch.nn.Identity()
         with self.assertWarnsRegex(UserWarning, "states no preprocessing"):
@@ -88,6 +97,65 @@ class Recipes(unittest.TestCase):
         model.pretrained_cfg = TIMM | {"interpolation": "random"}
         with self.assertWarnsRegex(UserWarning, "is not supported"):
             self.assertIsNone(chosen(None, model, 224))
+
+
+@unittest.skipUnless(importlib.util.find_spec("torchvision"), "torchvision is not installed")
+class Torchvision(unittest.TestCase):
+    def test_weights_state_their_recipe(self):
+        from torchvision.models import ResNet18_Weights, ViT_B_16_Weights
+
+        weights = ResNet18_Weights.DEFAULT
+        for source in (weights, weights.transforms, weights.transforms()):
+            self.assertEqual(pixels_of(source), frostline.pixels())
+            self.assertEqual(chosen(source, torch.nn.Identity(), None), frostline.pixels())
+        self.assertEqual(json.loads(pixels_of(ViT_B_16_Weights.IMAGENET1K_SWAG_E2E_V1))["interpolation"], "bicubic")
+        with self.assertRaisesRegex(ValueError, "class ResNet18_Weights; pass ResNet18_Weights.DEFAULT"):
+            pixels_of(ResNet18_Weights)
+        with self.assertRaisesRegex(ValueError, "pass an object of the class ImageClassification"):
+            pixels_of(type(weights.transforms()))
+
+    def test_a_compose_of_known_transforms_is_converted(self):
+        from torchvision import transforms as v1
+        from torchvision.transforms import InterpolationMode, v2
+
+        half = ([0.5] * 3, [0.5] * 3)
+        for steps, recipe in (
+            ([v1.Resize(256), v1.CenterCrop(224), v1.ToTensor(), v1.Normalize(*half)], HALVES),
+            ([v2.Resize(256), v2.CenterCrop(224), v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(*half)], HALVES),
+            ([v2.ToImage(), v2.Resize([256]), v2.CenterCrop((224, 224)), v2.ToDtype(torch.float32, scale=True), v2.Normalize(*half)], HALVES),
+            ([v1.Resize(256), v1.CenterCrop(224), v1.PILToTensor(), v1.ConvertImageDtype(torch.float), v1.Normalize(*half)], HALVES),
+            ([v1.Resize((224, 224)), v1.ToTensor(), v1.Normalize(*half)], frostline.pixels(224, 224, *half, resize_mode="squash")),
+            (
+                [v1.Resize((128, 256), InterpolationMode.BICUBIC), v1.CenterCrop((64, 128)), v1.ToTensor()],
+                frostline.pixels(128, (64, 128), (0.0,) * 3, (1.0,) * 3, interpolation="bicubic", resize_mode="squash"),
+            ),
+        ):
+            with self.subTest(steps=steps):
+                self.assertEqual(json.loads(pixels_of(v2.Compose(steps))), json.loads(recipe))
+        bicubic = pixels_of(v1.Compose([v1.Resize(256), v1.CenterCrop(224), v1.ToTensor()]), interpolation="bicubic")
+        self.assertEqual(json.loads(bicubic)["interpolation"], "bicubic")
+
+    def test_other_transforms_are_refused_by_name(self):
+        from torchvision import transforms as v1
+        from torchvision.transforms import v2
+
+        crop, normalize = v1.CenterCrop(224), v1.Normalize([0.5] * 3, [0.5] * 3)
+        for steps, why in (
+            ([v1.RandomResizedCrop(224), v1.ToTensor(), normalize], "RandomResizedCrop.*pass random transforms with augment="),
+            ([v1.Resize(256), crop, v1.RandomHorizontalFlip(), v1.ToTensor()], "RandomHorizontalFlip"),
+            ([v1.Resize(256), crop, normalize, v1.ToTensor()], "ToTensor.*in this Compose"),
+            ([crop, v1.Resize(256), v1.ToTensor()], "Resize.*in this Compose"),
+            ([v1.Resize(300), v1.Resize(256), crop, v1.ToTensor()], "Resize.*in this Compose"),
+            ([v1.Resize(256), crop, v2.ToImage(), v2.ToDtype(torch.float32)], "ToDtype.*in this Compose"),
+            ([v1.Resize(256), crop, v2.ToImage()], "this Compose has no ToTensor"),
+            ([crop, v1.ToTensor()], "this Compose has no Resize"),
+            ([v1.Resize(256), v1.ToTensor()], "without a CenterCrop"),
+            ([v1.Resize((256, 512)), crop, v1.ToTensor()], "ratios of their sides differ"),
+            ([v1.Resize(256, v1.InterpolationMode.NEAREST_EXACT), crop, v1.ToTensor()], "interpolation 'nearest-exact'; pass pixels_of"),
+            ([v1.Resize(256, max_size=300), crop, v1.ToTensor()], "max_size"),
+        ):
+            with self.subTest(steps=steps), self.assertRaisesRegex(ValueError, f"(?s){why}"):
+                pixels_of(v1.Compose(steps))
 
 
 class Heads(unittest.TestCase):

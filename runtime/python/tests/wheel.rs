@@ -17,9 +17,12 @@ fn run(variable: &str, file: &str) {
         // The package must find these without help, as on a user's machine.
         .env_remove("ORT_DYLIB_PATH")
         .env_remove("PYTHONPATH")
-        // Tests must compute features, not read them from a cache. Tests of the feature cache set this
+        // Tests must compute features and export models, not read them from a cache. Tests of a cache set its
         // variable themselves.
         .env("FROSTLINE_FEATURE_CACHE", "off")
+        .env("FROSTLINE_EXPORT_CACHE", "off")
+        // Tests run concurrently, and OpenMP threads that wait for each other would occupy the cores.
+        .env("OMP_NUM_THREADS", "1")
         .output()
         .expect("cannot start the interpreter");
     let said = String::from_utf8_lossy(&output.stderr);
@@ -138,6 +141,31 @@ mod needs_wheel_with_trainers {
     #[test]
     fn weights_that_exporters_merged_are_trained_separately() {
         super::run(PYTHON, "test_exporters.py");
+    }
+
+    #[test]
+    fn models_that_cannot_be_divided_are_refused() {
+        super::run(PYTHON, "test_models.py");
+    }
+
+    #[test]
+    fn activations_of_hosts_are_compared_with_pytorch() {
+        super::run(PYTHON, "test_pushdown.py");
+    }
+
+    #[test]
+    fn exports_are_cached() {
+        super::run(PYTHON, "test_exports.py");
+    }
+
+    #[test]
+    fn settings_of_pushdown_work() {
+        super::run(PYTHON, "test_settings.py");
+    }
+
+    #[test]
+    fn targets_are_loaded_and_moved_with_their_images() {
+        super::run(PYTHON, "test_targets.py");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use frostline_engine::{Device, EngineError};
 use frostline_graph::{Cut, GraphError, Network};
 use frostline_profile::ProfileError;
 use frostline_quantization::QuantizationError;
+use frostline_rows::RowsError;
 use frostline_tensor::{OpError, PixelSpecError, ShapeError, one_line};
 use frostline_training::TrainingError;
 use frostline_wire::{Encoding, Split, TermsError};
@@ -236,6 +237,28 @@ pub enum TrainerError {
         /// The cut or module with the largest increase of the error.
         worst: String,
     },
+    /// ONNX Runtime computes other activations with optimizations than without.
+    #[error(
+        "the activations of {keys} at '{cut}' differ from ONNX Runtime's without optimizations: {}; {}",
+        off(*difference),
+        match .on_this_machine {
+            true => "ONNX Runtime's optimizations change the result of these layers; use an earlier cut, or another version of ONNX Runtime \
+                     on all machines",
+            false => "optimizations do not change the result on this machine's CPU, so the computing host or GPU has another fault; use another \
+                      version of ONNX Runtime or another device there",
+        }
+    )]
+    OptimizedWrongly {
+        /// Keys of the compared images.
+        keys: String,
+        /// The cut.
+        cut: String,
+        /// Largest difference relative to the largest activation. Infinite if the activations of only one side
+        /// are finite.
+        difference: f64,
+        /// True if optimizations change the result on this machine's CPU, too.
+        on_this_machine: bool,
+    },
     /// Frozen layers that this machine computes in f16 give values beyond its range.
     #[error(
         "an activation at the freeze cut '{freeze}' exceeds the range of f16 (65504) or is not a number; use tf32 or full precision"
@@ -466,6 +489,19 @@ impl fmt::Display for WrittenModel {
     }
 }
 
+impl From<RowsError> for TrainerError {
+    fn from(error: RowsError) -> Self {
+        match error {
+            RowsError::Client(error) => error.into(),
+            RowsError::Shape(error) => error.into(),
+            RowsError::Ended { part } => Self::Ended { part },
+            RowsError::NotCached => Self::Ended {
+                part: "feature cache",
+            },
+        }
+    }
+}
+
 impl TrainerError {
     /// Returns the error that ended the job, without the written model.
     pub fn cause(&self) -> &Self {
@@ -493,6 +529,14 @@ impl TrainerError {
             freeze: freeze.to_owned(),
             allowed: list_first(&names),
         }
+    }
+}
+
+/// Describes a difference relative to the largest activation.
+fn off(difference: f64) -> String {
+    match difference.is_finite() {
+        true => format!("off by {:.2} % of the largest", difference * 100.0),
+        false => "some are infinite or NaN".to_owned(),
     }
 }
 

@@ -1,6 +1,6 @@
 use crate::{
-    Guest, JobSpec, OnBadSample, ProfileCache, RunFolder, SettingError, SharedFeatureStore, TrainerError,
-    model_metadata, whole_file,
+    Guest, JobSpec, OnBadSample, ProfileCache, RunFolder, SettingError, TrainerError, model_metadata,
+    whole_file,
 };
 use frostline_client::Part;
 use frostline_engine::Device;
@@ -31,8 +31,6 @@ pub struct Job {
     pub cache: Option<ProfileCache>,
     /// Feature cache for later epochs and jobs. If `None`, features are not cached.
     pub features: Option<Cache>,
-    /// Feature store shared with other machines. If `None`, features stay on this machine.
-    pub shared_store: Option<SharedFeatureStore>,
     /// True if host and trainer are known to use the same cores, as in a single process.
     pub shared_cores: bool,
     /// The run folder. If `None`, the job cannot be resumed.
@@ -55,7 +53,6 @@ impl Job {
             device: Device::Cpu,
             cache: ProfileCache::of_user(),
             features: None,
-            shared_store: None,
             shared_cores: false,
             run: None,
         }
@@ -99,7 +96,6 @@ impl Job {
             freeze,
             device,
             cache: ProfileCache::of_user(),
-            shared_store: None,
             shared_cores: false,
             run: None,
             spec,

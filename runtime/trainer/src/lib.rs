@@ -21,7 +21,6 @@ mod dry_run;
 mod error;
 mod evaluation;
 mod event;
-mod feature_sharing;
 mod features;
 mod guest;
 mod host_loads;
@@ -43,6 +42,7 @@ mod study;
 mod tests;
 mod training;
 mod upload;
+mod verify;
 pub use frostline_sealed::whole_file;
 
 pub use checkpoint::{RunFolder, RunState, RunSummary, can_resume, recorded_job, runs, unfinished};
@@ -50,11 +50,10 @@ pub use dry_run::{PlannedJob, plan};
 pub use error::{SmallerBatch, TrainerError, WrittenModel};
 pub use evaluation::{ClassFigures, ConfusedPair, LabelFigures, Tables, TargetFigures, evaluate};
 pub use event::{Evaluation, Outcome};
-pub use feature_sharing::SharedFeatureStore;
 pub use frostline_job::{
-    ClassWeights, Conflict, EncodingChoice, Event, Events, FeatureTransfer, FetchLimits, JobSpec, Keep,
-    LearningRates, LossName, Measuring, Objective, OnBadSample, OptimizerName, ParsePolicyError, Policy,
-    Prices, ProfileState, Quality, Received, Recipe, Sampling, Scheduler, SettingError, Unfreezing,
+    ClassWeights, Conflict, EncodingChoice, Event, Events, FetchLimits, JobSpec, Keep, LearningRates,
+    LossName, Measuring, Objective, OnBadSample, OptimizerName, ParsePolicyError, Policy, Prices,
+    ProfileState, Quality, Received, Recipe, Sampling, Scheduler, SettingError, Unfreezing,
 };
 pub use guest::Guest;
 pub use int8::{QuantizationJob, quantize};
@@ -68,3 +67,4 @@ pub use plan::{
 pub use predict::{Answer, ClassProbability, LabelAnswer, Prediction, PredictionJob, Predictor, TargetValue};
 pub use study::{HostStudy, StudyJob, study};
 pub use training::train;
+pub use verify::{COMPARED_IMAGES, CutActivations};

@@ -36,8 +36,7 @@ def train(arguments):
         freeze=FREEZE_CUTS[arguments.network]["export"],
         batch=arguments.batch,
         seed=arguments.seed,
-        threads=arguments.threads,
-        prefix_precision=arguments.prefix_precision,
+        prefix=fl.Prefix(precision=arguments.prefix_precision, threads=arguments.threads),
     )
     trainer, epochs = Trainer(suffix, arguments), []
     for _ in range(arguments.epochs):

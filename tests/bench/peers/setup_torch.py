@@ -27,9 +27,9 @@ TIMM = ["timm==1.0.31", "pyyaml>=6,<7"]
 TRAINERS = ["lightning==2.6.6", "pytorch-lightning==2.6.6", "torchmetrics==1.9.0", "lightning-utilities==0.15.3"]
 TRAINERS += ["transformers==5.23.0", "accelerate==1.15.0", "torchdata==0.11.0"]
 TRAINER_DEPENDENCIES = ["ray==2.60.0", "pyarrow==26.0.1", "pandas>=2,<4", "pydantic>=2,<3"]
-TRAINER_DEPENDENCIES += ["huggingface_hub", "tokenizers", "safetensors", "regex", "tqdm", "psutil", "typer"]
+TRAINER_DEPENDENCIES += ["huggingface_hub", "tokenizers", "safetensors", "regex", "tqdm", "psutil", "typer", "mypy==2.4.1"]
 VISION_DEPENDENCIES = ["onnx>=1.20,<2", "onnxscript==0.7.2", "onnxruntime==1.31.1", "pillow>=11,<14", "boto3>=1.40,<2"]
-PURE_DEPENDENCIES = ["typing_extensions", "sympy", "filelock", "jinja2", "networkx", "fsspec", "numpy"]
+PURE_DEPENDENCIES = ["typing_extensions", "sympy", "filelock", "jinja2", "networkx", "fsspec", "numpy", "tqdm"]
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 # Benchmarks need a convolution with a backward pass, which is a better check than `import torch`.
 CHECK = """

@@ -5,6 +5,7 @@ mod accuracy;
 mod dataset;
 mod decode;
 mod dialogue;
+mod embedded;
 mod engine;
 mod few;
 mod fleet;
@@ -63,6 +64,11 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
         "decode",
         "JPEG decoding against libjpeg-turbo, with DCT-scaled decoding, and against nvJPEG on a GPU",
         decode::run,
+    ),
+    (
+        "embedded",
+        "`pushdown` in Python with a host on this machine: seconds to the first batch, memory, processes, disk space",
+        embedded::run,
     ),
     (
         "engine",
@@ -141,7 +147,7 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
     ),
     (
         "zoo",
-        "common classifiers from both torch exporters: trainable from the head, the last block, the input",
+        "common classifiers: both torch exporters, trainable from the head, the last block, the input; divided in Python",
         zoo::run,
     ),
 ];
@@ -151,6 +157,7 @@ const TAKE_NETWORKS: &[&str] = &["gpu", "grid", "peers", "prefix"];
 const TAKE_LINKS: &[&str] = &["grid", "peers"];
 const TAKE_PARTS: &[(&str, &[&str])] = &[
     ("accuracy", &accuracy::PARTS),
+    ("embedded", &embedded::PARTS),
     ("gpu", &gpu::PARTS),
     ("isolation", &isolation::PARTS),
     ("peers", &peers::PARTS),
@@ -186,7 +193,7 @@ pub(crate) struct Arguments {
     /// Link rates for grid and peers in Mbit/s, instead of the default ones
     #[arg(long, value_name = "RATES", value_delimiter = ',', value_parser = rate)]
     pub(crate) links: Vec<f64>,
-    /// Parts of accuracy, gpu, peers, prefix, tenants, training or zoo to run; the results go to a separate file
+    /// Parts of accuracy, embedded, gpu, peers, prefix, tenants, training or zoo to run; the results go to a separate file
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) parts: Vec<String>,
     /// Device for decode and gpu (e.g., cuda:0)

@@ -11,11 +11,11 @@ use crate::{fresh, loops, package};
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use frostline_client::{
-    Fetcher, HostClient, Hosts, Inquiry, Pass, PrefetchLimits, SampleFiles, Source, Token, UploadKind,
-    content_name,
+    Fetcher, HostClient, Hosts, Inquiry, SampleFiles, Source, Token, UploadKind, content_name,
 };
 use frostline_e2e::HostProcess;
 use frostline_images::DecodePool;
+use frostline_rows::{Prefetch, PrefetchLimits, RowSource};
 use frostline_trainer::Guest;
 use frostline_wire::{Encoding, Layout, ObjectInfo, Split, Terms, UploadRef};
 use serde_json::{Value, json};
@@ -138,11 +138,16 @@ impl Ours {
     async fn rate(&self, source: &Arc<Source>) -> Result<f64> {
         let since = Instant::now();
         let batches = self.samples.chunks(BATCH).map(Arc::from).collect();
-        let (fetcher, hosts) = (self.fetcher.clone(), self.hosts.clone());
-        let mut pass = Pass::new(fetcher, hosts, Arc::clone(source), batches, AHEAD);
+        let source_of_rows = RowSource {
+            fetcher: Some(self.fetcher.clone()),
+            cache: None,
+        };
+        let hosts = self.hosts.clone();
+        let source = Arc::clone(source);
+        let mut pass = Prefetch::of_samples(source_of_rows, AHEAD, hosts, source, batches);
         let mut rows = 0;
-        while let Some(passed) = pass.next().await {
-            rows += passed?.fetched.indices.len();
+        while let Some(batch) = pass.next().await {
+            rows += batch?.fetched.indices.len();
         }
         ensure!(
             rows == self.samples.len(),

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 pub const STORES: &str = "FROSTLINE_STORES";
 
 /// Tested operations in the order of the printed table. Tests record results with [`RealStore::record`].
-pub const OPERATIONS: [&str; 13] = [
+pub const OPERATIONS: [&str; 12] = [
     "long listings",
     "read whole and by range",
     "odd keys",
@@ -22,7 +22,6 @@ pub const OPERATIONS: [&str; 13] = [
     "replaced during a job",
     "job with wrong credentials",
     "state of two hosts",
-    "shared features",
 ];
 
 /// Object store started by `cargo xtask stores`.

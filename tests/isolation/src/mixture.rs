@@ -9,6 +9,7 @@ use crate::neighbor::Neighbor;
 use crate::scene::Scene;
 use crate::slow::keep_lanes;
 use anyhow::{Context, Result};
+use frostline_wire::{JobStage, StageSeconds};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
@@ -61,6 +62,8 @@ pub struct MixtureReport {
     pub neighbor_ratio: f64,
     /// Like [`MixtureReport::neighbor_ratio`], for the slowest `RATE_INTERVAL`.
     pub neighbor_slowest_span: f64,
+    /// Where the neighbor's extractions and their images waited during that interval.
+    pub neighbor_slowest_waits: String,
     /// Number of extractions that the neighbor started.
     pub neighbor_began: usize,
     /// Number of extractions with the same activations, bit for bit, as the neighbor alone.
@@ -74,9 +77,47 @@ pub struct MixtureReport {
 /// Results of the neighbor on one host.
 #[derive(Debug, Default)]
 struct NeighborResults {
-    rates: Vec<f64>,
+    spans: Vec<Span>,
     began: usize,
     failures: Vec<String>,
+}
+
+/// Results of the neighbor in a [`RATE_INTERVAL`].
+#[derive(Debug, Default)]
+struct Span {
+    images: usize,
+    took: Duration,
+    /// Seconds in each stage of the host, summed over the images of all complete extractions.
+    stages: StageSeconds,
+    refusals: usize,
+    /// Time of refused attempts, with the pauses after them.
+    refused_for: Duration,
+    last_refusal: String,
+}
+
+impl Span {
+    fn rate(&self) -> f64 {
+        self.images as f64 / self.took.as_secs_f64()
+    }
+
+    /// Describes where the time went: the mean seconds of an image in each stage, and refusals.
+    fn waits(&self) -> String {
+        let images = self.images.max(1) as f64;
+        let mut text = format!("{} images in {:.1} s", self.images, self.took.as_secs_f64());
+        for stage in JobStage::all() {
+            let seconds = self.stages.seconds_in(stage) / images;
+            text += &format!(", {} {seconds:.2}", <&str>::from(stage));
+        }
+        if self.refusals > 0 {
+            text += &format!(
+                "; {} refusals for {:.1} s, the last one: {}",
+                self.refusals,
+                self.refused_for.as_secs_f64(),
+                self.last_refusal
+            );
+        }
+        text
+    }
 }
 
 /// State of a host before the attacks.
@@ -218,15 +259,21 @@ impl MixtureReport {
 
     /// Adds the results on a host at which the fair share is `fair` images per second.
     fn neighbor_worked(&mut self, work: NeighborResults, fair: f64) {
-        let mean = work.rates.iter().sum::<f64>() / work.rates.len() as f64;
-        let slowest = work.rates.iter().copied().fold(f64::INFINITY, f64::min);
+        let mean = work.spans.iter().map(Span::rate).sum::<f64>() / work.spans.len() as f64;
         // The mean is NaN if no interval was completed.
         self.neighbor_ratio = if mean.is_nan() {
             0.0
         } else {
             self.neighbor_ratio.min(mean / fair)
         };
-        self.neighbor_slowest_span = self.neighbor_slowest_span.min(slowest / fair);
+        let slowest = work
+            .spans
+            .iter()
+            .min_by(|one, other| one.rate().total_cmp(&other.rate()));
+        if let Some(slowest) = slowest.filter(|span| span.rate() / fair < self.neighbor_slowest_span) {
+            self.neighbor_slowest_span = slowest.rate() / fair;
+            self.neighbor_slowest_waits = slowest.waits();
+        }
         self.neighbor_began += work.began;
         self.neighbor_finished += work.began - work.failures.len();
         self.neighbor_failures.extend(work.failures);
@@ -296,16 +343,26 @@ async fn run_slow_kernels(scene: Scene, mut stopped: Receiver<bool>) -> Acts {
 async fn work(neighbor: Neighbor, stopped: Receiver<bool>) -> NeighborResults {
     let mut work = NeighborResults::default();
     while !*stopped.borrow() {
-        let (began, mut images) = (tokio::time::Instant::now(), 0);
+        let began = tokio::time::Instant::now();
+        let mut span = Span::default();
         while began.elapsed() < RATE_INTERVAL && !*stopped.borrow() {
             work.began += 1;
-            match neighbor.check_with_retries().await {
-                Ok(rows) => images += rows,
+            let refused = |error: &anyhow::Error, took: Duration| {
+                span.refusals += 1;
+                span.refused_for += took;
+                span.last_refusal = format!("{error:#}");
+            };
+            match neighbor.check_with_retries(refused).await {
+                Ok((rows, stages)) => {
+                    span.images += rows;
+                    span.stages += stages;
+                }
                 Err(error) => work.failures.push(format!("{error:#}")),
             }
         }
-        if began.elapsed() >= RATE_INTERVAL {
-            work.rates.push(images as f64 / began.elapsed().as_secs_f64());
+        span.took = began.elapsed();
+        if span.took >= RATE_INTERVAL {
+            work.spans.push(span);
         }
     }
     work

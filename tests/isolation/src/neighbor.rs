@@ -8,8 +8,8 @@ use frostline_client::{ClientError, HostClient};
 use frostline_graph::Model;
 use frostline_trainer::Guest;
 use frostline_wire::{
-    Encoding, ExtractionRequest, Layout, RequestedSample, RowFormat, RowValue, SampleRef, Split, Terms,
-    UploadRef,
+    Encoding, ExtractionRequest, Layout, RequestedSample, RowFormat, RowValue, SampleRef, Split,
+    StageSeconds, Terms, UploadRef,
 };
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -75,7 +75,7 @@ impl Neighbor {
             format,
             expected: BTreeMap::new(),
         };
-        neighbor.expected = neighbor.extract(&neighbor.request).await?;
+        neighbor.expected = neighbor.extract(&neighbor.request).await?.0;
         for row in neighbor.expected.values() {
             scene.mark(Secret::Activation, marks_of(row))?;
         }
@@ -109,7 +109,7 @@ impl Neighbor {
         let (started, mut images) = (Instant::now(), 0);
         loop {
             let last = *stop.borrow();
-            images += self.check().await?;
+            images += self.check().await?.0;
             if last {
                 return Ok(images as f64 / started.elapsed().as_secs_f64());
             }
@@ -148,7 +148,7 @@ impl Neighbor {
     pub async fn rate(&self, time: Duration) -> Result<f64> {
         let (started, mut images) = (Instant::now(), 0);
         while started.elapsed() < time {
-            images += self.check().await?;
+            images += self.check().await?.0;
         }
         Ok(images as f64 / started.elapsed().as_secs_f64())
     }
@@ -165,7 +165,7 @@ impl Neighbor {
         let (started, mut longest) = (Instant::now(), Duration::ZERO);
         while started.elapsed() < time {
             let asked = Instant::now();
-            let rows = self.extract(&request).await?;
+            let (rows, _) = self.extract(&request).await?;
             ensure!(rows.len() == 1, "the neighbor received no activations");
             longest = longest.max(asked.elapsed());
         }
@@ -191,36 +191,44 @@ impl Neighbor {
             samples: self.request.samples.iter().take(1).cloned().collect(),
             ..self.request.clone()
         };
-        let rows = self.extract(&request).await?;
+        let (rows, _) = self.extract(&request).await?;
         ensure!(rows.len() == 1, "the newcomer received no activations");
         Ok(started.elapsed())
     }
 
-    /// Like [`Neighbor::check`], but retries while the host is busy.
-    pub(crate) async fn check_with_retries(&self) -> Result<usize> {
+    /// Like [`Neighbor::check`], but retries while the host is busy. The seconds are those of the
+    /// last attempt. Passes each refusal and its duration to `refused`.
+    pub(crate) async fn check_with_retries(
+        &self,
+        mut refused: impl FnMut(&anyhow::Error, Duration),
+    ) -> Result<(usize, StageSeconds)> {
         let until = Instant::now() + BUSY_TIMEOUT;
         loop {
+            let asked = Instant::now();
             match self.check().await {
                 Err(error) if Instant::now() < until && is_busy(&error) => {
                     tokio::time::sleep(Duration::from_millis(100)).await;
+                    refused(&error, asked.elapsed());
                 }
                 checked => return checked,
             }
         }
     }
 
-    async fn check(&self) -> Result<usize> {
-        let rows = self.extract(&self.request).await?;
+    /// Extracts and checks all photos. Returns their number and the seconds of the host in
+    /// each stage, summed over the photos.
+    async fn check(&self) -> Result<(usize, StageSeconds)> {
+        let (rows, stages) = self.extract(&self.request).await?;
         for (position, expected) in &self.expected {
             let row = rows
                 .get(position)
                 .with_context(|| format!("no row for photo {position}"))?;
             ensure!(row == expected, "the activations of photo {position} differ");
         }
-        Ok(rows.len())
+        Ok((rows.len(), stages))
     }
 
-    async fn extract(&self, request: &ExtractionRequest) -> Result<BTreeMap<u32, Vec<f32>>> {
+    async fn extract(&self, request: &ExtractionRequest) -> Result<(BTreeMap<u32, Vec<f32>>, StageSeconds)> {
         let mut answer = self
             .client
             .extract(request, self.format.clone(), 64 << 20)
@@ -235,7 +243,7 @@ impl Neighbor {
                 };
             }
         }
-        Ok(rows)
+        Ok((rows, answer.stages()))
     }
 }
 

@@ -6,7 +6,7 @@ use anyhow::Result;
 use std::process::Command;
 
 /// Benchmarks that need the Python wheel.
-const WITH_WHEEL: [&str; 3] = ["python", "scale", "zoo"];
+const WITH_WHEEL: [&str; 4] = ["embedded", "python", "scale", "zoo"];
 
 /// Benchmarks that need guests built from source.
 const WITH_GUESTS: [&str; 1] = ["isolation"];
@@ -51,9 +51,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
             .current_dir(root())
             .env("ORT_DYLIB_PATH", library)
             .env("PATH", path)
-            // Disable the feature cache so that no run reuses earlier results. Benchmarks of the cache enable
-            // it.
+            // Disable the caches so that no run reuses earlier results. Benchmarks of the caches enable them.
             .env("FROSTLINE_FEATURE_CACHE", "off")
+            .env("FROSTLINE_EXPORT_CACHE", "off")
             .env("FROSTLINE_BENCH_OUT", target().join("bench"))
             .env("FROSTLINE_BENCH_COMMIT", commit.unwrap_or_default().trim()),
     )

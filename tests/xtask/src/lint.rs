@@ -18,7 +18,7 @@ const DIRECT_USERS: [(&str, &str); 4] = [
 ];
 
 /// Crates with dependencies that they must not have, even indirectly.
-const FORBIDDEN: [(&str, &[&str]); 16] = [
+const FORBIDDEN: [(&str, &[&str]); 17] = [
     ("frostline-tensor", &["wasmtime", "ort", "object_store", "hyper"]),
     (
         "frostline-sealed",
@@ -56,6 +56,16 @@ const FORBIDDEN: [(&str, &[&str]); 16] = [
             "object_store",
             "frostline-training",
             "frostline-server",
+        ],
+    ),
+    (
+        "frostline-rows",
+        &[
+            "wasmtime",
+            "ort",
+            "object_store",
+            "frostline-server",
+            "frostline-trainer",
         ],
     ),
     (

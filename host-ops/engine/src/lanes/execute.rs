@@ -46,6 +46,7 @@ impl Sessions {
                 cuda: config.cuda,
                 precision: Precision::Full,
                 fused_transposes: true,
+                optimizations: true,
             },
             count_limit: config.sessions_per_lane,
             bytes_limit: config.session_bytes_per_lane,

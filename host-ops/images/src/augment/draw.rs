@@ -1,6 +1,7 @@
-use super::geometry::{self, Area};
+use super::geometry::{self, Area, Matrix};
 use super::random::Random;
 use super::{Canvas, Operation, Rgb};
+use crate::placement::Placement;
 use crate::resize::{center, resized, to_planes};
 use crate::{ImageError, RgbImage};
 use frostline_tensor::{
@@ -72,6 +73,32 @@ impl Draw {
             geometry::fill(&mut canvas, area, color);
         }
         Ok(to_planes(&canvas.pixels, spec.channels))
+    }
+
+    /// Returns the matrix that maps a position in the result to the position in an image of `(width, height)` from
+    /// which its pixel was taken. Positions are measured from the top left corner, so the first pixel's center is at
+    /// 0.5.
+    pub(crate) fn position_in_image(&self, (width, height): (u32, u32), spec: &PixelSpec) -> Matrix {
+        let affine = self.operations.iter().filter_map(|operation| match operation {
+            Operation::Affine(matrix) => Some(*matrix),
+            _ => None,
+        });
+        let mirrored = [-1.0, 0.0, f64::from(spec.crop_width), 0.0, 1.0, 0.0];
+        let flip = self.flip.then_some(mirrored);
+        let crop = match self.crop {
+            None => Placement::new(spec, (height, width)).position_in_image(),
+            Some(area) => [
+                f64::from(area.width) / f64::from(spec.crop_width),
+                0.0,
+                area.left.into(),
+                0.0,
+                f64::from(area.height) / f64::from(spec.crop_height),
+                area.top.into(),
+            ],
+        };
+        // The last operation is the first step from the result to the image.
+        let steps = affine.rev().chain(flip).chain([crop]);
+        steps.fold([1.0, 0.0, 0.0, 0.0, 1.0, 0.0], geometry::composed)
     }
 }
 

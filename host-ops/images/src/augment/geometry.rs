@@ -13,8 +13,23 @@ pub struct Area {
     pub height: u32,
 }
 
-/// Affine matrix `(a, b, c, d, e, f)` in the format of Pillow's `Image.transform`.
-pub(super) type Matrix = [f64; 6];
+/// Affine matrix `(a, b, c, d, e, f)` in the format of Pillow's `Image.transform`: the position `(x, y)` is mapped to
+/// `(a x + b y + c, d x + e y + f)`.
+pub type Matrix = [f64; 6];
+
+/// Returns the matrix that applies `first` and then `second`.
+pub(super) fn composed(first: Matrix, second: Matrix) -> Matrix {
+    let [a, b, c, d, e, f] = second;
+    let [first_a, first_b, first_c, first_d, first_e, first_f] = first;
+    [
+        a * first_a + b * first_d,
+        a * first_b + b * first_e,
+        a * first_c + b * first_f + c,
+        d * first_a + e * first_d,
+        d * first_b + e * first_e,
+        d * first_c + e * first_f + f,
+    ]
+}
 
 /// Mirrors an image horizontally.
 pub(super) fn flip(canvas: &mut Canvas) {

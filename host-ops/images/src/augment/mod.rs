@@ -8,7 +8,7 @@ mod operation;
 mod random;
 
 pub use draw::Draw;
-pub use geometry::Area;
+pub use geometry::{Area, Matrix};
 pub use operation::Operation;
 
 /// A pixel (red, green, blue).

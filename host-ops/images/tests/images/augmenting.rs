@@ -1,10 +1,13 @@
 //! Checks that draws depend only on seed, view and key, and that no combination of image and recipe panics.
 
 use crate::{fixture, images};
-use frostline_images::{BatchLoader, DecodeLimits, DecodePool, Draw, LoaderOptions, load, load_augmented};
+use frostline_images::{
+    BatchLoader, DecodeLimits, DecodePool, Draw, LoaderOptions, Operation, RgbImage, load, load_augmented,
+    position_in_image, resize_and_crop,
+};
 use frostline_tensor::{
     Augmentation, ColorJitter, PixelFormat, PixelSpec, RandAugment, RandomErasing, RandomResizedCrop,
-    SampleLoader, SampleRef, View,
+    ResizeMode, SampleLoader, SampleRef, View,
 };
 use std::sync::Arc;
 
@@ -108,6 +111,68 @@ fn whatever_the_image_a_hostile_recipe_is_refused_and_no_other_panics() {
             load(&bytes, &spec, &limits).unwrap(),
             "{name}: an empty augmentation is equal to none"
         );
+    }
+}
+
+/// Each pixel of the test image contains its position. Pixels of the result must contain the mapped position.
+#[test]
+fn positions_in_the_image_are_those_of_the_pixels() {
+    let (width, height) = (200, 120);
+    let color = |place: u32| [(place % width) as u8, (place / width) as u8, 255];
+    let image = RgbImage::new(width, height, (0..width * height).flat_map(color).collect()).unwrap();
+    let geometric = Augmentation {
+        color_jitter: None,
+        random_erasing: None,
+        ..everything()
+    };
+    let check = |pixels: &[u8], matrix: [f64; 6], spec: &PixelSpec| {
+        let [a, b, c, d, e, f] = matrix;
+        let plane = pixels.len() / 3;
+        let mut inside = 0;
+        for place in 0..plane {
+            let x = (place % spec.crop_width as usize) as f64 + 0.5;
+            let y = (place / spec.crop_width as usize) as f64 + 0.5;
+            let expected = [a * x + b * y + c - 0.5, d * x + e * y + f - 0.5];
+            let is_in = |value: f64, side: u32| (1.0..=f64::from(side) - 2.0).contains(&value);
+            // Filters blend colors at the border with the fill color.
+            if pixels[2 * plane + place] == 255 && is_in(expected[0], width) && is_in(expected[1], height) {
+                let found = [f64::from(pixels[place]), f64::from(pixels[plane + place])];
+                let off = (found[0] - expected[0]).abs().max((found[1] - expected[1]).abs());
+                assert!(off <= 2.5, "{found:?} instead of {expected:?} at {x} {y}");
+                inside += 1;
+            }
+        }
+        assert!(
+            inside > plane / 8,
+            "{inside} of {plane} pixels are inside of the image"
+        );
+    };
+    for mode in [ResizeMode::Short, ResizeMode::Squash, ResizeMode::Pad] {
+        let spec = PixelSpec {
+            resize_mode: mode,
+            ..PixelSpec::imagenet(96, 128)
+        };
+        let pixels = resize_and_crop(&image, &spec).unwrap();
+        check(
+            &pixels,
+            position_in_image((width, height), &spec, None, "").unwrap(),
+            &spec,
+        );
+        let mut drawn = 0;
+        for key in (0..400).map(|number| number.to_string()) {
+            let view = view(geometric);
+            let draw = Draw::new(&view, &key, (width, height), &spec);
+            if draw
+                .operations
+                .iter()
+                .all(|operation| matches!(operation, Operation::Affine(_)))
+            {
+                let matrix = position_in_image((width, height), &spec, Some(&view), &key).unwrap();
+                check(&draw.apply(&image, &spec).unwrap(), matrix, &spec);
+                drawn += 1;
+            }
+        }
+        assert!(drawn > 20, "{drawn}");
     }
 }
 

@@ -13,7 +13,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use s3s::auth::SimpleAuth;
 use s3s::service::{S3Service, S3ServiceBuilder};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -81,6 +81,8 @@ impl Drop for Server {
 #[derive(Debug, Default)]
 struct Script {
     faults: VecDeque<Fault>,
+    /// Faults of the first requests for objects, by the end of their addresses.
+    first: HashMap<String, Fault>,
     gets: usize,
     /// Fault for every request.
     all: Option<Fault>,
@@ -115,6 +117,12 @@ impl S3Server {
         let mut script = self.script.lock().unwrap();
         script.faults = faults.into_iter().collect();
         script.gets = 0;
+    }
+
+    /// Sets the fault of the first request for each of these keys. Later requests for them succeed.
+    pub(crate) fn fail_first(&self, faults: impl IntoIterator<Item = (String, Fault)>) {
+        let by_path = faults.into_iter().map(|(key, fault)| (format!("/{key}"), fault));
+        self.script.lock().unwrap().first = by_path.collect();
     }
 
     /// Sets the fault for all further requests.
@@ -198,7 +206,16 @@ fn fault(script: &Mutex<Script>, request: &Request<Incoming>) -> Fault {
         return Fault::None;
     }
     script.gets += 1;
-    script.faults.pop_front().unwrap_or(Fault::None)
+    let path = request.uri().path();
+    let first = script
+        .first
+        .keys()
+        .find(|end| path.ends_with(end.as_str()))
+        .cloned();
+    first
+        .and_then(|key| script.first.remove(&key))
+        .or_else(|| script.faults.pop_front())
+        .unwrap_or(Fault::None)
 }
 
 pub(crate) fn whole(body: impl Into<Bytes>) -> UnsyncBoxBody<Bytes, io::Error> {

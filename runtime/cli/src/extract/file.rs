@@ -122,31 +122,10 @@ fn cannot(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::extract::cached::BatchRows;
     use crate::extract::rows::{Rows, SampleAnnotation};
     use arrow_array::Array;
-    use frostline_client::{Fetched, Part, Transfer};
-    use frostline_tensor::Tensor;
-    use frostline_wire::{ObjectInfo, SampleRef};
+    use frostline_client::Part;
     use std::collections::HashMap;
-
-    fn fetched(rows: usize) -> BatchRows {
-        let samples = (0..rows).map(|number| ObjectInfo {
-            sample: SampleRef::new(format!("cat/{number}.jpg")),
-            size: 1,
-            label: None,
-            changed: None,
-        });
-        let fetched = Fetched {
-            rows: Tensor::f32([rows, 2, 3], (0..rows * 6).map(|value| value as f32).collect()).unwrap(),
-            indices: (0..rows).collect(),
-            bad: Vec::new(),
-            transfer: Transfer::default(),
-        };
-        let mut batch = BatchRows::new(samples.collect(), &[2, 3]);
-        batch.add(&(0..rows).collect::<Vec<_>>(), &fetched);
-        batch
-    }
 
     fn write(path: &Path, finish: bool) {
         let rows = Rows::new(&[2, 3]).unwrap();
@@ -157,8 +136,8 @@ mod tests {
                 label: Some("cat".to_owned()),
             };
             let places = HashMap::from([("cat/0.jpg".to_owned(), place)]);
-            let fetched = fetched(count);
-            let (keys, values) = fetched.rows();
+            let keys = ["cat/0.jpg", "cat/1.jpg"][..count].to_vec();
+            let values = (0..count * 6).map(|value| value as f32).collect();
             let batch = rows.batch(keys, values, &places).unwrap();
             let splits = batch.column_by_name("split").unwrap();
             assert_eq!((splits.is_null(0), splits.null_count()), (false, count - 1));

@@ -1,6 +1,6 @@
 //! `frostline extract`, which writes the activations of labeled images to a file.
 
-mod cached;
+mod check;
 mod file;
 mod rows;
 
@@ -12,17 +12,17 @@ use crate::reporter::{Reporter, warn};
 use crate::train::{model_name, read_model_and_pixels};
 use anyhow::{Context, Result, anyhow, bail};
 use bytes::Bytes;
-use cached::{BatchRows, Batches, CachedRows, Remote};
+use check::Check;
 use file::{Format, RowFile};
 use frostline_client::{
-    Fetcher, Hosts, Inquiry, LabelTable, Listing, PrefetchLimits, SampleFiles, Source, Task, UploadKind,
-    content_name,
+    Fetcher, Hosts, Inquiry, LabelTable, Listing, SampleFiles, Source, Task, UploadKind, content_name,
 };
 use frostline_engine::library_version;
 use frostline_features::{Provenance, Rounding};
 use frostline_graph::{GraphError, Model};
 use frostline_images::{DecodeLimits, DecodePool};
 use frostline_job::{Event, PixelFlags};
+use frostline_rows::{Prefetch, PrefetchLimits, RowCache, RowSource, RowsError, SampleBatch};
 use frostline_tensor::Tensor;
 use frostline_trainer::{Guest, OnBadSample, input_pixels, last_cut_before_head, normalized_twice};
 use frostline_wire::{ObjectInfo, Split, UploadRef};
@@ -73,7 +73,7 @@ pub(crate) fn check_output(path: &Path) -> Result<Format> {
 pub(crate) fn write_activations(path: &Path, keys: Vec<&str>, activations: &Tensor) -> Result<()> {
     let shape = activations.shape().dims().get(1..).unwrap_or_default();
     let rows = Rows::new(shape)?;
-    let values = activations.as_f32().context("activations must be f32")?.to_vec();
+    let values = values_of(activations)?;
     let mut file = RowFile::create(path, check_output(path)?, rows.schema())?;
     file.write(&rows.batch(keys, values, &HashMap::new())?)?;
     file.finish()
@@ -125,6 +125,7 @@ struct ExtractionInput {
     layers_sha256: String,
     cut: String,
     guest: Guest,
+    stock_guest: bool,
 }
 
 impl ExtractionInput {
@@ -151,18 +152,19 @@ impl ExtractionInput {
             layers_sha256: model.layers_sha256(&cut)?,
             cut,
             guest,
+            stock_guest: flags.guest.is_none(),
         })
     }
 
     /// Opens the cache. Returns `None` if the cache is off or cannot be opened, because extraction also works
     /// without a cache.
-    fn cached_rows(
+    fn open_cache(
         &self,
         flags: &Flags,
         source: &Source,
         rows: u64,
         reporter: &Arc<Reporter>,
-    ) -> Option<CachedRows> {
+    ) -> Option<Arc<RowCache>> {
         let cache = flags.cache.open()?;
         let made = Provenance {
             model: self.name.clone(),
@@ -182,9 +184,10 @@ impl ExtractionInput {
         let warn = |reporter: &Reporter, message| reporter.show(&Event::Warning { message });
         let told = Arc::clone(reporter);
         let stopped = Arc::new(move |why| warn(&told, format!("caching features stopped: {why}")));
-        CachedRows::open(&cache, &made, rows, stopped)
-            .inspect_err(|error| warn(reporter, format!("{error:#}")))
+        RowCache::open(&cache, made, rows, stopped)
+            .inspect_err(|error| warn(reporter, format!("cannot cache features: {error}")))
             .ok()
+            .map(Arc::new)
     }
 
     /// Uploads the guest and the layers, and returns the request settings.
@@ -251,40 +254,40 @@ async fn extract(
 ) -> Result<Done> {
     let since = Instant::now();
     let (samples, places) = listed(flags, &asked, &hosts, reporter).await?;
-    let inquiry = asked.send(&hosts, flags).await?;
-    let source = inquiry.source(&hosts, Split::from(asked.cut.as_str())).await?;
-    let shape = source.shape.clone();
-    let cached = asked.cached_rows(flags, &source, samples.len() as u64, reporter);
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let limits = DecodeLimits::new(flags.host.image_pixels);
-    let decoders = DecodePool::start(threads)?.with_limits(limits);
-    let fetcher = Fetcher::new(OPEN_REQUESTS, decoders);
-    let remote = Remote {
-        fetcher,
-        hosts: hosts.clone(),
-        source: source.into(),
-    };
-    let mut batches = Batches::new(&samples, flags.batch, cached, remote);
-    let cached = batches.cached_rows() as u64;
+    let (remote, cache) = checked(flags, &asked, &hosts, &samples, reporter).await?;
+    let shape = remote.source.shape.clone();
     let rows = Rows::new(&shape)?;
-    let mut file = RowFile::create(&flags.out, asked.format, rows.schema())?;
-    let (mut written, mut left_out) = (0, 0);
+    let mut writing = Writing {
+        file: RowFile::create(&flags.out, asked.format, rows.schema())?,
+        rows,
+        places: &places,
+        on_bad_sample: flags.on_bad_sample,
+        reporter,
+        written: 0,
+        left_out: 0,
+        cached: 0,
+    };
+    let mut batches = remote.rows(cache.clone(), &samples, flags.batch);
     while let Some(batch) = batches.next().await {
-        let batch = batch?;
-        check_bad(&batch, flags.on_bad_sample, reporter)?;
-        left_out += batch.bad.len() as u64;
-        written += (batch.samples.len() - batch.bad.len()) as u64;
-        let (keys, values) = batch.rows();
-        let batch = rows.batch(keys, values, &places)?;
-        tokio::task::block_in_place(|| file.write(&batch))?;
+        tokio::task::block_in_place(|| writing.add(batch?))?;
         reporter.show(&Event::Progress {
-            images: written + left_out,
+            images: writing.written + writing.left_out,
             total: samples.len() as u64,
         });
     }
-    for message in batches.news() {
-        reporter.show(&Event::Warning { message });
+    if let Some(cache) = &cache {
+        tokio::task::block_in_place(|| cache.settle());
+        for message in cache.take_warnings() {
+            reporter.show(&Event::Warning { message });
+        }
     }
+    let Writing {
+        file,
+        written,
+        left_out,
+        cached,
+        ..
+    } = writing;
     tokio::task::block_in_place(|| file.finish())?;
     Ok(Done {
         event: "done",
@@ -297,6 +300,72 @@ async fn extract(
         bytes_received: hosts.bytes_received(),
         seconds: since.elapsed().as_secs_f64(),
     })
+}
+
+/// Uploads the guest and the layers, opens the cache, and compares the first activations unless all are cached.
+async fn checked(
+    flags: &Flags,
+    asked: &ExtractionInput,
+    hosts: &Hosts,
+    samples: &[ObjectInfo],
+    reporter: &Arc<Reporter>,
+) -> Result<(Remote, Option<Arc<RowCache>>)> {
+    let inquiry = asked.send(hosts, flags).await?;
+    let source = inquiry.source(hosts, Split::from(asked.cut.as_str())).await?;
+    let cache = asked.open_cache(flags, &source, samples.len() as u64, reporter);
+    let remote = Remote {
+        fetcher: fetcher(flags)?,
+        hosts: hosts.clone(),
+        source: source.into(),
+    };
+    let count = |cache: &Arc<RowCache>| cache.count(samples.iter().cloned(), None);
+    if cache.as_ref().map_or(0, count) < samples.len() as u64 {
+        let check = Check {
+            asked,
+            inquiry: &inquiry,
+            remote: &remote,
+            reporter,
+        };
+        check.run(samples).await?;
+    }
+    Ok((remote, cache))
+}
+
+fn values_of(activations: &Tensor) -> Result<Vec<f32>> {
+    Ok(activations.as_f32().context("activations must be f32")?.to_vec())
+}
+
+/// Access to activations that are not cached.
+struct Remote {
+    fetcher: Fetcher,
+    hosts: Hosts,
+    source: Arc<Source>,
+}
+
+impl Remote {
+    /// Starts to get the activations of `samples` in batches.
+    fn rows(
+        &self,
+        cache: Option<Arc<RowCache>>,
+        samples: &[ObjectInfo],
+        batch: usize,
+    ) -> Prefetch<SampleBatch, RowsError> {
+        let rows = RowSource {
+            fetcher: Some(self.fetcher.clone()),
+            cache,
+        };
+        let batches = samples.chunks(batch).map(Arc::from).collect();
+        let (hosts, source) = (self.hosts.clone(), Arc::clone(&self.source));
+        Prefetch::of_samples(rows, PREFETCH, hosts, source, batches)
+    }
+}
+
+/// Creates the fetcher, with a decoder for each core.
+fn fetcher(flags: &Flags) -> Result<Fetcher> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let limits = DecodeLimits::new(flags.host.image_pixels);
+    let decoders = DecodePool::start(threads)?.with_limits(limits);
+    Ok(Fetcher::new(OPEN_REQUESTS, decoders))
 }
 
 /// Returns the samples, and for each key the split and the label from the location or the table.
@@ -326,21 +395,49 @@ async fn listed(
     Ok((samples, places))
 }
 
-/// Reports bad images, and returns an error for the first one unless bad images are skipped.
-fn check_bad(batch: &BatchRows, on_bad_sample: OnBadSample, reporter: &Reporter) -> Result<()> {
-    for (index, why) in &batch.bad {
-        let sample = batch.samples.get(*index);
-        let key = sample.map_or("", |sample| sample.sample.key.as_str());
-        if matches!(on_bad_sample, OnBadSample::Fail) {
-            let error = anyhow!("the image '{key}' cannot be used: {why}");
-            return Err(Hinted::wrap(error, vec![Step::set("on_bad_sample", "skip")]));
+/// The output of an extraction.
+struct Writing<'a> {
+    file: RowFile,
+    rows: Rows,
+    /// Split and label by key.
+    places: &'a HashMap<String, SampleAnnotation>,
+    on_bad_sample: OnBadSample,
+    reporter: &'a Reporter,
+    written: u64,
+    left_out: u64,
+    /// Number of written activations from the cache.
+    cached: u64,
+}
+
+impl Writing<'_> {
+    /// Writes a batch. Blocks.
+    ///
+    /// # Errors
+    /// Returns an error for the first bad image unless these are skipped, or if the file cannot be written.
+    fn add(&mut self, batch: SampleBatch) -> Result<()> {
+        let SampleBatch { samples, fetched, .. } = batch;
+        let key_of = |index: usize| samples.get(index).map_or("", |sample| sample.sample.key.as_str());
+        for (index, why) in &fetched.bad {
+            let key = key_of(*index);
+            if matches!(self.on_bad_sample, OnBadSample::Fail) {
+                let error = anyhow!("the image '{key}' cannot be used: {why}");
+                return Err(Hinted::wrap(error, vec![Step::set("on_bad_sample", "skip")]));
+            }
+            self.reporter.show(&Event::BadSample {
+                key: key.to_owned(),
+                message: why.to_string(),
+            });
+            self.left_out += 1;
         }
-        reporter.show(&Event::BadSample {
-            key: key.to_owned(),
-            message: why.to_string(),
-        });
+        let Some(rows) = fetched.rows else { return Ok(()) };
+        self.written += rows.count() as u64;
+        self.cached += rows.cached_count() as u64;
+        let (activations, pending) = rows.join(Ok::<_, RowsError>)?;
+        let keys = fetched.indices.iter().map(|index| key_of(*index)).collect();
+        let batch = self.rows.batch(keys, values_of(&activations)?, self.places)?;
+        pending.cache(activations);
+        self.file.write(&batch)
     }
-    Ok(())
 }
 
 /// Returns all samples, and for each key the split and the label from the location.

@@ -164,6 +164,13 @@ pub(crate) fn for_job(error: &TrainerError, line: &CommandLine) -> Vec<Step> {
         } => vec![Step::set("freeze", cut.as_str())],
         TrainerError::GuestNeeded { .. } => vec![Step::set("guest", Value::Null)],
         TrainerError::Policy { .. } => show_cuts(line),
+        TrainerError::OptimizedWrongly {
+            on_this_machine: true,
+            ..
+        } => {
+            let cuts = ["freeze", "cut"].map(|flag| Step::set(flag, Value::Null));
+            cuts.into_iter().chain(show_cuts(line)).collect()
+        }
         TrainerError::Imprecise { .. } => vec![
             Step::set("prefix_precision", "auto"),
             Step::set("allow_imprecise", true),

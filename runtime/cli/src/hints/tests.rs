@@ -11,7 +11,7 @@ use std::path::PathBuf;
 type Kind = (&'static str, fn() -> anyhow::Error);
 
 /// One error for each kind of hint.
-const KINDS: [Kind; 29] = [
+const KINDS: [Kind; 30] = [
     ("image size", || shape(InputSize::Open(224)).into()),
     ("other image size", || shape(InputSize::Fixed).into()),
     ("outputs", || {
@@ -71,6 +71,15 @@ const KINDS: [Kind; 29] = [
         let least = 0.99;
         let worst = "a".to_owned();
         TrainerError::Imprecise { cosine, least, worst }.into()
+    }),
+    ("wrong when optimized", || {
+        TrainerError::OptimizedWrongly {
+            keys: "'a.jpg'".to_owned(),
+            cut: "a".to_owned(),
+            difference: 0.1,
+            on_this_machine: true,
+        }
+        .into()
     }),
     ("memory of batches", || {
         TrainerError::Memory {
@@ -259,6 +268,9 @@ fn hints_hold_for_the_flags_on_the_command_line() {
         assert_eq!(trained(flags, &twice), ["try again without --validation"]);
     }
     assert_eq!(trained("--job file", &twice), Vec::<String>::new());
+    let wrong = kind("wrong when optimized");
+    let listed = "run frostline model show a.onnx";
+    assert_eq!(trained("", &wrong), ["try again with --freeze CUT", listed]);
     let memory = trained("--batch 64", &kind("memory of steps"));
     assert_eq!(
         memory,

@@ -201,18 +201,20 @@ impl Exchange {
                 self.report_retry(ask, &error.to_string(), wait, left);
                 Ok(wait)
             }
-            Decision::GiveUp if ask.attempts.fruitless() > 0 => Err(ClientError::Lost {
-                host: self.hosts.names(),
-                lost: ask.pending.len(),
-                first: ask
-                    .pending
-                    .samples()
-                    .next()
-                    .map(|(_, sample)| sample.sample.key.clone())
-                    .unwrap_or_default(),
-                attempts: ask.attempts.fruitless(),
-                source: Box::new(error),
-            }),
+            Decision::GiveUp if error.may_pass_later() && ask.attempts.fruitless() > 0 => {
+                Err(ClientError::Lost {
+                    host: self.hosts.names(),
+                    lost: ask.pending.len(),
+                    first: ask
+                        .pending
+                        .samples()
+                        .next()
+                        .map(|(_, sample)| sample.sample.key.clone())
+                        .unwrap_or_default(),
+                    attempts: ask.attempts.fruitless(),
+                    source: Box::new(error),
+                })
+            }
             Decision::GiveUp => Err(error),
         }
     }

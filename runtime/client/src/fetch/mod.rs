@@ -6,7 +6,6 @@ mod exchange;
 mod failover;
 mod fetcher;
 mod inquiry;
-mod pass;
 mod request;
 mod source;
 mod straggler;
@@ -15,7 +14,6 @@ mod window;
 
 pub use fetcher::{Fetched, Fetcher};
 pub use inquiry::{Inquiry, InquiryError};
-pub use pass::{Pass, Passed, PrefetchLimits};
 pub use source::{RowKind, Source, Weight};
 pub(crate) use straggler::StragglerPolicy;
 pub use transfer::Transfer;

@@ -1,7 +1,7 @@
 //! Token files that change while in use.
 
 use super::fetching::{answer_all, assert_complete, log, retry, source, start_with, take};
-use crate::{ClientError, HostClient, Notice, RowKind, Token, UploadKind};
+use crate::{ClientError, HostClient, Hosts, Notice, RowKind, Token, UploadKind};
 use bytes::Bytes;
 use frostline_fake_host::{FakeHost, Reply, extraction};
 use frostline_wire::{ErrorClass, Layout, ObjectInfo, ObjectPage, SampleRef, UPLOAD_OFFSET};
@@ -165,6 +165,76 @@ async fn a_token_that_is_refused_and_not_replaced_ends_the_job_as_ever() {
         assert!(!format!("{error} {error:?}").contains("first"));
         assert_eq!(host.calls(), 1);
     }
+}
+
+#[tokio::test]
+async fn a_token_that_one_of_two_hosts_refuses_is_the_reported_error() {
+    for status in [401, 403] {
+        let accepting = FakeHost::start(|_, parts, body| match parts.uri.path() {
+            "/v1/extractions" => answer_all(&extraction(body)),
+            "/v1/objects" => Reply::json(&ObjectPage::default()),
+            _ if parts.method == Method::PUT => Reply::json(&()),
+            _ => Reply::Refused(404, ErrorClass::NotFound, None),
+        });
+        let proxy = move || Reply::Answered(status, Bytes::from_static(b"<html>"));
+        let refusing = FakeHost::start(move |_, _, _| proxy()).await;
+        let accepting = accepting.await;
+        for urls in [[&accepting.url, &refusing.url], [&refusing.url, &accepting.url]] {
+            let clients = urls.map(|url| HostClient::new(url, Some(Token::new("first").unwrap())).unwrap());
+            let setting = start_with(
+                Hosts::new(clients.into()).unwrap(),
+                source(RowKind::Values),
+                retry(),
+            );
+            let model = Bytes::from_static(b"layers");
+            let pushed = setting.hosts.push(UploadKind::Model, "model", model).await;
+            let fetched = take(&setting, 40).await;
+            let mut errors = vec![pushed.unwrap_err(), fetched.unwrap_err()];
+            // The first host lists the data.
+            match setting.hosts.listing("data", Layout::Auto).await {
+                Ok(_) => assert_eq!(urls[0], &accepting.url),
+                Err(error) => errors.push(error),
+            }
+            for error in errors {
+                assert_eq!(error.class(), Some(ErrorClass::Unauthorized), "{error}");
+                assert!(error.to_string().contains(&refusing.url), "{error}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_is_refused_after_failures_is_the_reported_error() {
+    let host = FakeHost::start(|number, _, _| match number {
+        0 => Reply::Refused(500, ErrorClass::Host, None),
+        _ => UNAUTHORIZED,
+    });
+    let host = host.await;
+    let client = HostClient::new(&host.url, Some(Token::new("first").unwrap())).unwrap();
+    let setting = start_with(client.into(), source(RowKind::Values), retry());
+    let error = take(&setting, 2).await.unwrap_err();
+    assert_eq!(error.class(), Some(ErrorClass::Unauthorized), "{error}");
+    assert_eq!(
+        setting.notices.lock().unwrap().len(),
+        1,
+        "it was asked again once"
+    );
+
+    let host = FakeHost::start(|number, parts, _| match (&parts.method, number) {
+        (&Method::GET, _) => Reply::Refused(404, ErrorClass::NotFound, None),
+        (_, 0..=2) => Reply::Refused(500, ErrorClass::Host, None),
+        _ => UNAUTHORIZED,
+    });
+    let host = host.await;
+    let client = HostClient::new(&host.url, Some(Token::new("first").unwrap())).unwrap();
+    let (_, told) = log();
+    let layers = Bytes::from_static(b"layers");
+    let error = client
+        .push(UploadKind::Model, "model", layers, &told)
+        .await
+        .unwrap_err();
+    assert_eq!(error.class(), Some(ErrorClass::Unauthorized), "{error}");
+    assert!(error.to_string().contains("the model model"), "{error}");
 }
 
 #[tokio::test]

@@ -123,6 +123,11 @@ class Client:
         if self._closed:
             raise Error("this client is closed; create another one")
 
+    @property
+    def hosts(self) -> list[str]:
+        """Addresses of the hosts. Empty if the client uses a host on this machine."""
+        return list(self._hosts)
+
     def config(self, data: str | os.PathLike[str]) -> dict[str, Any]:
         """Return plain settings to reach ``data`` from other processes.
 
@@ -143,7 +148,10 @@ class Client:
 
     def _reach(self) -> _native.Hosts:
         access = self._access()
-        return self._native.setdefault(json.dumps(access["hosts"]), _native.Hosts(access))
+        key = json.dumps(access["hosts"])
+        if key not in self._native:
+            self._native[key] = _native.Hosts(access)
+        return self._native[key]
 
     def objects(self, data: str | os.PathLike[str], layout: str = "auto") -> list[Object]:
         """List the samples under a data root in ascending order of keys.
@@ -187,6 +195,10 @@ class Client:
         if self._use is not None:
             self._use.hold(kind, name)
         return Upload(*hosts.push(kind == "guest", name, content))
+
+    def uploaded_bytes(self) -> int:
+        """Return the number of bytes of the latest upload that a host has received. Other threads can call this meanwhile."""
+        return self._reach().sent()
 
     def remove_model(self, name: str) -> bool:
         """Remove a model with all versions from all hosts, also for other jobs of this tenant.
@@ -262,7 +274,7 @@ class Client:
             if not isinstance(model, (str, os.PathLike)):
                 raise SettingsError("output and image_size require a model in a file")
             model = _native.network(model, output, image_size)
-        listed = self.objects(data, layout) if keys is None else [_object(key) for key in keys]
+        listed = as_objects(self.objects(data, layout) if keys is None else keys)
         config = self.config(data)
         network = None
         if cut != "none" or model is not None:
@@ -280,7 +292,7 @@ class Client:
                     raise SettingsError("the stock guest cannot prepare this network's input; pass guest= or parameters=")
         stream = config | options | {"parameters": parameters, "encoding": encoding}
         cache = _source.cache_settings(feature_cache, network, cut, len(listed), stock=guest is None)
-        return _reader(_source.Source(stream, cut, on_bad_sample=on_bad_sample, cache=cache), listed, batch)
+        return record_batches(_source.Source(stream, cut, on_bad_sample=on_bad_sample, cache=cache), listed, batch)
 
     def plan(self, model: str | os.PathLike[str], data: str | os.PathLike[str], *, timeout: float | None = 1800, **flags: Any) -> dict[str, Any]:
         """Choose the split of a job, and return the output of ``frostline plan --json``.
@@ -427,11 +439,13 @@ def _resolve_cut(model: str | os.PathLike[str], cut: str) -> str:
     return cut
 
 
-def _object(key: Object | str) -> Object:
-    return key if isinstance(key, Object) else Object(key, None, 0, None, None)
+def as_objects(keys: Iterable[Object | str]) -> list[Object]:
+    """Return objects for a list that can contain keys."""
+    return [key if isinstance(key, Object) else Object(key, None, 0, None, None) for key in keys]
 
 
-def _reader(source: Source, listed: list[Object], batch: int) -> pyarrow.RecordBatchReader:
+def record_batches(source: Source, listed: list[Object], batch: int) -> pyarrow.RecordBatchReader:
+    """Return a reader of the features of objects, as documented for :meth:`Client.extract`."""
     import pyarrow
 
     shape = source.shape()

@@ -171,6 +171,7 @@ class _Process:
 
     def __init__(self, device: str) -> None:
         self.stderr_lines: deque[str] = deque(maxlen=_STDERR_LINES)
+        self.address_was_read = False
         self.folder = TemporaryFolder(removed_at_exit=False)
         folder = self.folder.path.parent
         (folder / _UPLOADS).mkdir()
@@ -213,7 +214,9 @@ class _Process:
         for line in self.process.stderr:
             self.stderr_lines.append(line.decode(errors="replace").strip())
         self.process.wait()
-        self.process.stdout.close()
+        # The thread that starts the host can still read the output of a host that exited at once.
+        if self.address_was_read:
+            self.process.stdout.close()
         self.process.stderr.close()
         self.folder.remove()
         _watching.discard(threading.current_thread())
@@ -225,6 +228,7 @@ class _Process:
             selector.register(self.process.stdout, selectors.EVENT_READ)
             ready = selector.select(_START_TIMEOUT)
         line = self.process.stdout.readline() if ready else b""
+        self.address_was_read = True
         if not line:
             message = ""
             if not ready:

@@ -1,5 +1,5 @@
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypedDict, final
 
 import numpy
@@ -14,6 +14,8 @@ class Batch(TypedDict):
     """Keys of the usable samples in the requested order."""
     index: list[int]
     """Indices of the usable samples in the ``keys`` of :meth:`Stream.rows`."""
+    fetched: list[int]
+    """Those indices in ``index`` whose rows were not cached."""
     failed: list[tuple[str, str]]
     """Keys of the failed samples, with the reason."""
 
@@ -23,6 +25,9 @@ class Hosts:
     def objects(self, data: str, layout: str) -> list[tuple[str, str | None, int, str | None, str | None]]: ...
     def push(self, guest: bool, name: str, content: bytes) -> tuple[str, str, int, bool]:
         """Upload a guest or a model, and return (name, sha256, bytes, skipped)."""
+
+    def sent(self) -> int:
+        """Return the number of bytes of the latest upload that one of the hosts has received."""
 
     def remove(self, guest: bool, name: str) -> bool:
         """Remove a guest or a model from every host, and return true if a host had it."""
@@ -53,9 +58,11 @@ class Stream:
         self,
         keys: Sequence[str | tuple[Any, ...]],
         cut: str,
-        batch: int | Sequence[int],
+        batch: int,
         *,
         view: Mapping[str, Any] | None = None,
+        cache: FeatureCache | None = None,
+        middle: Callable[[NDArray[numpy.float32]], NDArray[numpy.float32]] | None = None,
     ) -> Rows:
         """Return batches of activations in the order of ``keys``.
 
@@ -63,8 +70,11 @@ class Stream:
 
         :param keys: Keys, ``(key, etag)`` or :class:`frostline.Object`.
         :param cut: The cut.
-        :param batch: Number of samples per batch (the last batch can be smaller), or a list with the size of each batch.
+        :param batch: Number of samples per batch. The last batch can be smaller.
         :param view: Augmentation of the images, with the keys ``augmentation``, ``seed`` and ``number``.
+        :param cache: Cache of the results of ``middle``. Cached rows are not requested, and new ones are added.
+        :param middle: Function from activations at the cut to those at the freeze cut, if they are different. It is
+            called with a new array of shape ``[n, *shape of one sample]``, where ``n`` can be 0.
         """
 
     def shape(self, cut: str) -> list[int]:
@@ -83,12 +93,11 @@ class Rows(Iterator[Batch]):
         """Cancel the requests in flight, and end the pass."""
 
 @final
-class Kept:
-    """Store of cached features on this machine's disk.
+class FeatureCache:
+    """Cache of rows at the freeze cut on this machine's disk.
 
-    A store can be used after a fork, and by multiple processes at once. It is shared with ``frostline train``. Samples
-    are ``(key, etag)`` or longer tuples. Features of samples without an etag are visible only to the object that cached
-    them.
+    A cache can be used after a fork, and by multiple processes at once. It is shared with ``frostline train``. Rows of
+    samples without an etag are visible only to the object that cached them.
 
     ``config`` contains:
 
@@ -96,32 +105,28 @@ class Kept:
     * ``limit``: Limit in bytes. ``None`` selects half of the free disk space.
     * ``stream``: Settings of the :class:`Stream`.
     * ``split``: Split from which hosts send activations.
-    * ``rows``: Expected number of rows. Older stores are evicted to make room for them.
-    * ``made``: Inputs that determine the features: ``freeze`` (freeze cut), ``layers`` and ``usual`` (from
+    * ``rows``: Expected number of rows. Older caches are evicted to make room for them.
+    * ``made``: Inputs that determine the rows: ``freeze`` (freeze cut), ``layers`` and ``usual`` (from
       :func:`layers`), ``library`` (ONNX Runtime version of this process) and ``shape`` (of a row).
+
+    Raises `Error` if the files cannot be used.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None: ...
-    def has(self, samples: Sequence[tuple[Any, ...]]) -> list[bool]:
-        """Check which samples have cached features, including features written by other processes."""
-
-    def read(self, samples: Sequence[tuple[Any, ...]]) -> tuple[NDArray[numpy.float32], list[int]]:
-        """Return cached features ``[found, *shape]`` and the ascending indices of their samples.
-
-        Features with a wrong checksum count as missing.
-        """
-
-    def keep(self, samples: Sequence[tuple[Any, ...]], rows: NDArray[numpy.float32]) -> None:
-        """Queue a copy of these features for writing, without waiting for the disk."""
-
     def settle(self) -> list[str]:
-        """Wait until all queued features are written or have failed.
+        """Wait until all queued rows are written or have failed.
 
         Returns messages about problems since the last call.
         """
 
 def check_augmentation(augmentation: Mapping[str, Any]) -> None:
     """Raise `SettingsError` if a value of this augmentation is out of range."""
+
+def position_in_image(recipe: Mapping[str, Any], view: Mapping[str, Any] | None, key: str, height: int, width: int) -> list[float]:
+    """Return the affine matrix `(a, b, c, d, e, f)` that maps a position in the network's input to the position in the image.
+
+    ``(x, y)`` is mapped to ``(a x + b y + c, d x + e y + f)``. Positions are measured in pixels from the top left corner.
+    """
 
 def content_name(stem: str, sha256: str) -> str:
     """Return the name on hosts for contents with this hash: ``stem`` with the first digits of the hash."""

@@ -5,6 +5,7 @@ import logging
 
 import numpy
 
+import frostline
 from frostline import _native
 
 LOG = logging.getLogger("frostline")
@@ -56,9 +57,12 @@ def listed(config, **wanted):
     Returns (training samples, validation samples, test samples, names of classes or values).
 
     :param config: Result of `Client.config`.
-    :param wanted: `layout`, `labels`, `task`, `validation`, `seed` and `any_files`; see `_native.pyi`.
+    :param wanted: `layout`, `labels`, `task`, `validation`, `seed` and `any_files`; see `_native.pyi`. The task can also be
+        `none`.
     """
     reach = {key: value for key, value in config.items() if key != "data"}
+    if wanted["task"] == "none":
+        return *_unlabeled(_native.Hosts(reach), config["data"], wanted), []
     found = _native.dataset(_native.Hosts(reach), config["data"], wanted)
     count, first = found["left_out"]
     if count:
@@ -69,6 +73,34 @@ def listed(config, **wanted):
     if text_order:
         LOG.warning("%s: the classes are numbers in the order of text, as in torchvision: label %d is the class '%s'", config["data"], *text_order)
     return *(_part(found[part], wanted["task"]) for part in ("train", "validation", "test")), found["classes"]
+
+
+def _unlabeled(hosts, data, wanted):
+    """Return the training, validation and test samples without labels. Names of folders and shards are their parts."""
+    if wanted["labels"] is not None:
+        raise frostline.SettingsError("task='none' uses no labels; leave out labels=")
+    objects = hosts.objects(data, wanted["layout"])
+    if not objects:
+        raise frostline.SettingsError(f"{data} has no images; pass the folder or prefix that contains them")
+    parts = {part: [each for each in objects if each[4] == part] for part in ("validation", "test")}
+    train = [each for each in objects if each[4] not in parts]
+    share = wanted["validation"]
+    if share is not None:
+        if not 0 < share < 1:
+            raise frostline.SettingsError(f"invalid validation {share}; it must be more than 0 and less than 1")
+        if parts["validation"]:
+            raise frostline.SettingsError("the data have a validation part; leave out validation=")
+        # Epochs are counted from 1, so this order differs from theirs.
+        order = _native.order(len(train), wanted["seed"], 0).tolist()
+        chosen = set(order[: round(share * len(train))])
+        parts["validation"] = [each for number, each in enumerate(train) if number in chosen]
+        train = [each for number, each in enumerate(train) if number not in chosen]
+    return [_without_labels(objects) for objects in (train, parts["validation"], parts["test"])]
+
+
+def _without_labels(objects):
+    keys, etags, sizes, _, _, changed = zip(*objects, strict=True) if objects else ((),) * 6
+    return Samples(keys, etags, sizes, numpy.zeros((len(keys), 0), numpy.float32), list(changed))
 
 
 def _number_in_text_order(classes):

@@ -51,7 +51,7 @@ def _version(name):
 class Source:
     """Settings to compute features, and what this process uses for that.
 
-    A source is picklable. Each process opens its own connections in `rows`, and uses its own feature store. Both, and the
+    A source is picklable. Each process opens its own connections in `rows`, and uses its own feature cache. Both, and the
     uploads on an embedded host, are released when the source is closed or collected, in this process only.
     """
 
@@ -85,7 +85,7 @@ class Source:
         return f"Source(split={self.split!r}, hosts={self.stream.get('hosts')!r})"
 
     def _begin_use(self):
-        # The stream and the store are opened when they are needed.
+        # The stream and the cache are opened when they are needed.
         self.__dict__["_used"] = {"host": _host.use_of(self.stream)}
 
     def close(self):
@@ -96,7 +96,7 @@ class Source:
             host.close()
 
     def _open(self):
-        """Return what this process uses: `host`, `stream` and `store`. Raises `frostline.Error` if it was released."""
+        """Return what this process uses: `host`, `stream` and `cache`. Raises `frostline.Error` if it was released."""
         if self._used is None:
             raise frostline.Error("this data set is closed; create it again")
         return self._used
@@ -112,75 +112,43 @@ class Source:
             return self._stream().shape(self.split)
         return _session(self.middle, 1).get_outputs()[0].shape[1:]
 
-    def rows(self, samples, batch, view=None):
+    def rows(self, samples, batch, view=None, repeats=True):
         """Yield (rows, indices, failures) for each batch of samples, in order.
 
         Rows are float32 `[n, *shape]`, where `n` is the number of usable samples in the batch. The indices refer to
-        `samples`. Failures are [(key, reason)]. Cached features are not computed again. Features of a `view` are never
-        cached.
+        `samples`. Failures are [(key, reason)]. Cached features are not computed again.
 
         :param samples: [(key, version, size)].
         :param batch: Number of samples per batch.
+        :param view: Augmentation of the images.
+        :param repeats: Whether features of the view are cached, because it repeats.
         """
-        store = self._store() if view is None else None
-        if store is None:
-            return self._made(samples, batch, view)
-        return self._cached_rows(store, samples, batch)
-
-    def _store(self):
-        used = self._open()
-        if self.cache is not None and "store" not in used:
-            folder = os.environ.get("FROSTLINE_FEATURE_FOLDER") or None
-            made = self.cache["made"] | {"shape": list(self.shape())}
-            where = {"folder": folder, "stream": self.stream, "split": self.split, "made": made}
-            used["store"] = _opened(self.cache | where)
-        return used.get("store")
-
-    def _cached_rows(self, store, samples, batch):
-        """Yield the same as `rows`, and read features from `store` or add them to it."""
-        there = store.has(samples)
-        batches = [range(first, min(first + batch, len(samples))) for first in range(0, len(samples), batch)]
-        lacking = [place for place, has in enumerate(there) if not has]
-        sizes = [size for places in batches if (size := sum(not there[place] for place in places))]
-        made = self._kept_of(store, samples, lacking, sizes)
+        cache = self._cache() if repeats else None
+        middle = _middle(self.middle, self.threads) if self.middle else None
+        batches = self._stream().rows(samples, self.split, batch, view=view, cache=cache, middle=middle)
         try:
-            for places in batches:
-                known = [place for place in places if there[place]]
-                parts = [next(made)] if len(known) < len(places) else []
-                if known:
-                    data, found = store.read([samples[place] for place in known])
-                    parts.append((data, [known[place] for place in found], []))
-                    # Rows with a wrong checksum are computed again.
-                    gone = [place for place in known if place not in set(parts[-1][1])]
-                    parts += self._kept_of(store, samples, gone, [len(gone)] if gone else [])
-                yield _merged(parts)
-        finally:
-            made.close()
-            for news in store.settle():
-                LOG.warning("%s", news)
-
-    def _kept_of(self, store, samples, places, sizes):
-        """Compute and cache the features of the samples with the indices `places`, in batches of `sizes`."""
-        if not sizes:
-            return
-        for data, index, failed in self._made([samples[place] for place in places], sizes):
-            found = [places[place] for place in index]
-            store.keep([samples[place] for place in found], data)
-            yield data, found, failed
-
-    def _made(self, samples, batch, view=None):
-        """Yield the same as `rows` without the cache. `batch` can also be a list of batch sizes."""
-        run = _middle(self.middle, self.threads) if self.middle else None
-        rows = self._stream().rows(samples, self.split, batch, view=view)
-        try:
-            for got in rows:
+            for got in batches:
                 self._open()
                 if self.on_bad_sample == "fail":
                     refuse_bad(got["failed"], "remove it, or pass on_bad_sample='skip'")
-                data = got["data"]
-                yield (run(data) if run else data), got["index"], got["failed"]
+                yield got["data"], got["index"], got["failed"]
         finally:
-            rows.close()
+            batches.close()
+            for message in cache.settle() if cache else ():
+                LOG.warning("%s", message)
+
+    def _cache(self):
+        used = self._open()
+        if self.cache is not None and "cache" not in used:
+            folder = os.environ.get("FROSTLINE_FEATURE_FOLDER") or None
+            made = self.cache["made"] | {"shape": list(self.shape())}
+            where = {"folder": folder, "stream": self.stream, "split": self.split, "made": made}
+            try:
+                used["cache"] = _native.FeatureCache(self.cache | where)
+            except frostline.Error as error:
+                LOG.warning("features are not cached for later epochs: %s", error)
+                used["cache"] = None
+        return used.get("cache")
 
     def _stream(self):
         used = self._open()
@@ -195,27 +163,6 @@ def refuse_bad(failed, advice):
     """Raise `frostline.BadSample` for the first of the failed samples [(key, reason)]."""
     for key, reason in failed:
         raise frostline.BadSample(f"the sample '{key}' cannot be used: {reason}; {advice}", key=key)
-
-
-def _opened(settings):
-    """Return a feature store, or `None` with a warning if it cannot be opened."""
-    opened = _native.Kept(settings)
-    try:
-        opened.has([])
-    except frostline.Error as error:
-        LOG.warning("features are not cached for later epochs: %s", error)
-        return None
-    return opened
-
-
-def _merged(parts):
-    """Merge the parts of a batch in ascending order of indices."""
-    if len(parts) == 1:
-        return parts[0]
-    places = numpy.concatenate([numpy.asarray(found, dtype=numpy.int64) for _, found, _ in parts])
-    order = numpy.argsort(places)
-    data = numpy.concatenate([rows for rows, _, _ in parts])[order]
-    return data, places[order].tolist(), [each for _, _, failed in parts for each in failed]
 
 
 def _middle(model, threads):

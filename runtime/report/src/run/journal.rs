@@ -3,7 +3,7 @@ use super::steps::{Steps, TrainedStep};
 use crate::ReportError;
 use crate::error::reason;
 use crate::markup::bytes;
-use frostline_job::{Event, FeatureTransfer, HostState, LoggedEvent, Notice, Quality, Received, Task};
+use frostline_job::{Event, HostState, LoggedEvent, Notice, Quality, Received, Task};
 use std::path::Path;
 
 /// Maximum number of epochs, more than a job reaches within a day.
@@ -360,16 +360,6 @@ fn moment(event: &Event) -> Option<(MomentKind, String)> {
             );
             (MomentKind::Store, text)
         }
-        Event::Shared {
-            what, rows, store, ..
-        } => {
-            let way = match what {
-                FeatureTransfer::Taken => "downloaded from",
-                FeatureTransfer::Sent => "uploaded to",
-            };
-            let text = format!("{rows} features {way} {store}");
-            (MomentKind::Store, text)
-        }
         Event::Notice(notice) => return notice_moment(notice),
         _ => return None,
     })
@@ -453,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_are_kept_and_shared_are_on_the_timeline() {
+    fn cached_features_are_on_the_timeline() {
         let features = Event::Features {
             kept: 3,
             rows: 9,
@@ -461,23 +451,8 @@ mod tests {
             limit: 1 << 20,
             folder: "features".into(),
         };
-        let shared = Event::Shared {
-            what: FeatureTransfer::Taken,
-            rows: 5,
-            bytes: 2048,
-            store: "s3://vision/rows".to_owned(),
-        };
-        let lines = [features, shared].map(|event| serde_json::to_string(&event).unwrap());
-        let journal = journal(&lines.each_ref().map(String::as_str));
-        assert_eq!(journal.count(MomentKind::Store), 2);
-        let told: Vec<&str> = journal
-            .moments
-            .iter()
-            .map(|moment| moment.text.as_str())
-            .collect();
-        assert!(
-            told[0].starts_with("3 of 9 features") && told[1].contains("downloaded from s3://vision/rows"),
-            "{told:?}"
-        );
+        let journal = journal(&[&serde_json::to_string(&features).unwrap()]);
+        assert_eq!(journal.count(MomentKind::Store), 1);
+        assert!(journal.moments[0].text.starts_with("3 of 9 features"));
     }
 }

@@ -237,7 +237,6 @@ fn untrusted_text_is_escaped() {
     fs::write(run.join("mistakes/mistakes.json"), listed.to_string()).unwrap();
     for event in [
         serde_json::json!({"event": "warning", "message": evil, "at": 1.0}),
-        serde_json::json!({"event": "shared", "what": "taken", "rows": 1, "bytes": 1, "store": evil}),
         serde_json::json!({"event": "host", "host": evil, "state": "down", "reason": evil}),
         serde_json::json!({"event": "bad_sample", "key": evil, "message": evil}),
         serde_json::json!({"event": "replan", "step": 1, "from": evil, "to": evil, "encoding": "f16", "reason": evil}),

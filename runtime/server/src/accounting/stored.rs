@@ -54,9 +54,8 @@ impl StoredUsage {
         self.number += 1;
         let content = Content { tenants };
         let json = serde_json::to_vec(&content).map_err(|error| StateError::broken(FOLDER.0, error))?;
-        let key = FOLDER
-            .write(store, period.day, &self.id(period), self.number, json)
-            .await?;
+        let key = FOLDER.key(period.day, &self.id(period), self.number);
+        DailyFolder::write(store, &key, json).await?;
         if let Some(before) = self.current.insert(period, key) {
             // If the old object remains, readers ignore it because of the lower number.
             let _ = store.delete(&before).await;

@@ -121,7 +121,8 @@ impl Ledger {
                     .map_err(|error| StateError::broken(self.folder.0, error))?;
                 lines.push(b'\n');
             }
-            self.folder.write(store, day, run, batch.number, lines).await?;
+            let key = self.folder.key(day, run, batch.number);
+            DailyFolder::write(store, &key, lines).await?;
             batch.entries.clear();
         }
     }

@@ -20,7 +20,8 @@ pub(crate) struct DailyName {
 }
 
 impl DailyFolder {
-    fn key(self, day: Day, run: &str, number: u64) -> String {
+    /// Returns the key of an object of a host run.
+    pub(crate) fn key(self, day: Day, run: &str, number: u64) -> String {
         format!("{}/{day}/{run}-{number:08}.json", self.0)
     }
 
@@ -61,23 +62,15 @@ impl DailyFolder {
         Ok(keys)
     }
 
-    /// Writes an object of this host run and returns its key.
+    /// Writes the object with this [`key`](Self::key), which belongs to this host run.
     ///
     /// # Errors
     /// Returns [`StateError`] if the store fails.
-    pub(crate) async fn write(
-        self,
-        store: &Store,
-        day: Day,
-        run: &str,
-        number: u64,
-        content: Vec<u8>,
-    ) -> Result<String, StateError> {
-        let key = self.key(day, run, number);
-        match store.put_new(&key, Bytes::from(content)).await {
+    pub(crate) async fn write(store: &Store, key: &str, content: Vec<u8>) -> Result<(), StateError> {
+        match store.put_new(key, Bytes::from(content)).await {
             // Only this run writes this key, so an earlier attempt succeeded but the response was lost.
             Err(error) if !error.is_already_there() => Err(error.into()),
-            _ => Ok(key),
+            _ => Ok(()),
         }
     }
 

@@ -4,13 +4,13 @@ use super::step::{Rows, Step, not_trained, resident, training};
 use super::{Dedicated, Forward};
 use crate::TrainerError;
 use crate::evaluation::Targets;
-use crate::pipeline::{BatchRows, PendingCache};
 use crate::recipe::StepTerms;
 use crate::standard::{LinearHead, Moments, Standard};
 use frostline_engine::{Device, Interrupt, ResidentState, SessionOptions};
 use frostline_graph::Model;
 use frostline_graph::tensors::in_single_precision;
 use frostline_quantization::for_precision;
+use frostline_rows::{BatchRows, PendingRows};
 use frostline_tensor::{Data, Precision, Tensor, all_finite};
 use frostline_training::{CpuSteps, StateSlot, StepSettings, TrainingError, TrainingGraph};
 use frostline_wire::Split;
@@ -368,20 +368,27 @@ impl Suffix {
 
     /// Returns activations at the freeze cut in `f32`, after running fetched ones through the middle if
     /// necessary.
-    fn freeze_activations(
+    pub(crate) fn freeze_activations(
         &mut self,
         split: &Split,
         rows: BatchRows,
-    ) -> Result<(Tensor, PendingCache), TrainerError> {
+    ) -> Result<(Tensor, PendingRows), TrainerError> {
         rows.join(|fetched| {
-            let middle = self.middle(split)?;
-            let activations = middle.map(|middle| middle.run(fetched)).transpose()?;
-            match &activations {
-                Some(activations) if self.exceeds_range(activations) => Err(TrainerError::F16Range {
-                    freeze: self.freeze.clone(),
-                }),
-                _ => Ok(activations),
-            }
+            let Some(fetched) = fetched else { return Ok(None) };
+            let activations = match self.middle(split)? {
+                None => fetched,
+                Some(middle) => {
+                    let activations = middle.run(&fetched)?;
+                    if self.exceeds_range(&activations) {
+                        return Err(TrainerError::F16Range {
+                            freeze: self.freeze.clone(),
+                        });
+                    }
+                    activations
+                }
+            };
+            // Steps and the cache use `f32`, also if the network carries half precision here.
+            Ok(Some(in_single_precision(activations)))
         })
     }
 

@@ -7,7 +7,7 @@ use crate::event::notices;
 use crate::guest::stock_description;
 use crate::model_metadata::{Int8Note, ModelInput};
 use crate::offer::Offer;
-use crate::pipeline::{BadSamples, BatchRows, Feed, FeedPlan, Steering};
+use crate::pipeline::{BadSamples, Feed, FeedPlan, Steering};
 use crate::training::run::fetcher;
 use crate::upload::{OnHosts, Upload};
 use crate::{Evaluation, EvaluationJob, Event, Events, FetchLimits, Guest, TrainerError, model_metadata};
@@ -17,6 +17,7 @@ use frostline_client::{
 };
 use frostline_engine::Interrupt;
 use frostline_graph::Network;
+use frostline_rows::BatchRows;
 use frostline_wire::{Description, Encoding, Split, Terms};
 use std::path::Path;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 use crate::compute::{Dedicated, blocking};
 use crate::evaluation::Predictions;
-use crate::pipeline::{BadSamples, BatchRows, Feed, FeedPlan, Part};
+use crate::pipeline::{BadSamples, Feed, FeedPlan, Part};
 use crate::{Event, Events, Quality, Received, TrainerError};
+use frostline_rows::BatchRows;
 use frostline_tensor::Tensor;
 use frostline_wire::Split;
 use std::sync::Arc;

@@ -4,7 +4,6 @@ use super::ProfileCache;
 use crate::TrainerError;
 use crate::compute::{Dedicated, Suffix, SuffixParts, blocking, measured_rows};
 use crate::evaluation::Targets;
-use crate::pipeline::BatchRows;
 use crate::plan::TrainerProfile;
 use crate::recipe::StepTerms;
 use bytes::Bytes;
@@ -15,6 +14,7 @@ use frostline_profile::{
     MeasureOptions, MeasuredModel, ProfileError, encoded_pixels, machine, measure, memory, now, timed,
 };
 use frostline_quantization::for_precision;
+use frostline_rows::BatchRows;
 use frostline_tensor::{
     Augmentation, Data, ExecutionTerms, GraphExecutor, OpError, PixelSpec, Precision, Shape, Stage, Tensor,
     Terms, View,

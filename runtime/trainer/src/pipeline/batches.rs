@@ -1,8 +1,8 @@
 use crate::compute::blocking;
-use crate::features::Features;
 use crate::recipe::Views;
 use crate::{Sampling, TrainerError};
 use frostline_client::{Purpose, Samples, Source, Task, Weight, balanced_order, order};
+use frostline_rows::RowCache;
 use std::sync::Arc;
 
 /// Training or validation samples.
@@ -49,7 +49,7 @@ pub(crate) struct FeedPlan {
     /// Memory limit in bytes. It applies to all batches in total.
     pub(crate) memory_bytes: u64,
     /// The feature cache. If `None`, each epoch fetches all samples.
-    pub(crate) features: Option<Arc<Features>>,
+    pub(crate) features: Option<Arc<RowCache>>,
 }
 
 impl FeedPlan {

@@ -3,11 +3,9 @@
 mod bad;
 mod batches;
 mod feed;
-mod rows;
 mod steer;
 
 pub(crate) use bad::BadSamples;
 pub(crate) use batches::{FeedPlan, Part};
 pub(crate) use feed::{Batch, Feed};
-pub(crate) use rows::{BatchRows, PendingCache};
 pub(crate) use steer::Steering;

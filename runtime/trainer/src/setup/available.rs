@@ -4,7 +4,7 @@ use std::path::Path;
 
 /// Bytes this process can still allocate: the smallest remainder of the machine (swap included) and of the
 /// memory cgroups above the process. Returns `None` if the system reports neither.
-pub(super) fn available_memory(root: &Path) -> Option<u64> {
+pub(crate) fn available_memory(root: &Path) -> Option<u64> {
     let machine = on_machine(root);
     in_cgroups(root).into_iter().chain(machine).min()
 }

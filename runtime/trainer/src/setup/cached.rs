@@ -3,11 +3,12 @@
 use super::context::Setup;
 use super::prepared::Prepared;
 use crate::compute::{blocking, session_options};
-use crate::features::{Coverage, Features, OpenMode, cacheable_features};
+use crate::features::{Coverage, OpenMode, cacheable_features, coverage, open_cache};
 use crate::plan::{ChosenSplit, Reuse};
 use crate::{Event, Policy, TrainerError};
 use frostline_engine::library_version;
 use frostline_features::{Exactly, Form, Provenance, Rounding, Row};
+use frostline_rows::RowCache;
 use frostline_wire::{Encoding, Split};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
@@ -37,14 +38,14 @@ impl<'a> Setup<'a> {
         Ok(())
     }
 
-    /// Opens the store with the most cached features of this job, or returns `None` if no store has any.
-    async fn cached_features(&self) -> Result<Option<(Arc<Features>, Coverage)>, TrainerError> {
-        let mut best: Option<(Arc<Features>, Coverage)> = None;
+    /// Opens the cache with the most features of this job, or returns `None` if no cache has any.
+    async fn cached_features(&self) -> Result<Option<(Arc<RowCache>, Coverage)>, TrainerError> {
+        let mut best: Option<(Arc<RowCache>, Coverage)> = None;
         for (encoding, split) in &self.cached_transports() {
             let Some(features) = self.features(*encoding, split, OpenMode::IfPresent).await? else {
                 continue;
             };
-            let coverage = features.coverage(&self.data.feed).await?;
+            let coverage = coverage(&features, &self.data.feed).await?;
             if best
                 .as_ref()
                 .is_none_or(|(_, best)| best.cached < coverage.cached)
@@ -109,7 +110,7 @@ impl<'a> Setup<'a> {
 
     fn with_cached_features(
         mut self,
-        features: Arc<Features>,
+        features: Arc<RowCache>,
         coverage: Coverage,
     ) -> Result<Prepared, TrainerError> {
         let offer = self.stock_offer(None);
@@ -126,14 +127,14 @@ impl<'a> Setup<'a> {
         Ok(prepared)
     }
 
-    /// Opens the store of features that travel in `encoding` from `split`. Returns `None` if the job has no
+    /// Opens the cache of features that travel in `encoding` from `split`. Returns `None` if the job has no
     /// feature cache.
     async fn features(
         &self,
         encoding: Encoding,
         split: &Split,
         opening: OpenMode,
-    ) -> Result<Option<Arc<Features>>, TrainerError> {
+    ) -> Result<Option<Arc<RowCache>>, TrainerError> {
         let (job, network) = (self.job, &self.network);
         if job.features.is_none() {
             return Ok(None);
@@ -158,7 +159,7 @@ impl<'a> Setup<'a> {
             exactly,
             shape: network.network.frozen_row(&job.freeze)?.dims().to_vec(),
         };
-        Features::open(job, made, &self.data.feed, self.events, opening).await
+        open_cache(job, made, &self.data.feed, self.events, opening).await
     }
 
     /// Hash of the frozen layers. Returns an empty string if no layers are frozen.
@@ -173,7 +174,7 @@ impl<'a> Setup<'a> {
         hash.await.cloned()
     }
 
-    /// Opens the feature store for features that travel in `encoding` from `split`, and creates it if
+    /// Opens the cache for features that travel in `encoding` from `split`, and creates it if
     /// necessary. Skipped in a measuring setup.
     pub(super) async fn open_features(
         &mut self,
@@ -185,7 +186,7 @@ impl<'a> Setup<'a> {
         }
         let features = self.features(encoding, split, OpenMode::Create).await?;
         if let Some(features) = &features {
-            let coverage = features.coverage(&self.data.feed).await?;
+            let coverage = coverage(features, &self.data.feed).await?;
             self.report_coverage(coverage);
         }
         self.data.feed.features = features;

@@ -19,7 +19,7 @@ impl ProvidedSetup<'_> {
     ///
     /// # Errors
     /// Returns [`TrainerError::Policy`] if no split fits the policy, [`TrainerError::Memory`] if no split
-    /// fits the memory, and other errors of planning and of the feature store.
+    /// fits the memory, and other errors of planning and of the feature cache.
     pub(super) async fn choose(self) -> Result<Prepared, TrainerError> {
         let Self {
             mut setup,

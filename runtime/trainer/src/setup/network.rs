@@ -157,7 +157,7 @@ impl DividedNetwork {
     }
 
     /// Returns true if `freeze` is the network's input, so that all layers are trained.
-    pub(super) fn nothing_is_frozen(&self, freeze: &str) -> bool {
+    pub(crate) fn nothing_is_frozen(&self, freeze: &str) -> bool {
         self.network.input.name == freeze
     }
 

@@ -33,8 +33,8 @@ pub(super) struct Storage {
     pub(super) hashed: Mutex<Vec<String>>,
     /// Key of an object that was replaced after the listing.
     pub(super) replaced: Mutex<Option<String>>,
-    /// Keys of extracted samples, in order.
-    pub(super) extracted: Mutex<Vec<String>>,
+    /// Splits and keys of extracted samples, in order.
+    pub(super) extracted: Mutex<Vec<(Split, String)>>,
 }
 
 impl Storage {
@@ -49,9 +49,14 @@ impl Storage {
         )
     }
 
-    /// Returns the keys extracted since the last call.
+    /// Returns the keys extracted since the last call. Omits the pixels that a job at a cut requests to compare
+    /// its activations.
     pub(super) fn extracted(&self) -> Vec<String> {
-        std::mem::take(&mut *self.extracted.lock().unwrap())
+        let mut extracted = std::mem::take(&mut *self.extracted.lock().unwrap());
+        if extracted.iter().any(|(split, _)| matches!(split, Split::Cut(_))) {
+            extracted.retain(|(split, _)| *split != Split::Input);
+        }
+        extracted.into_iter().map(|(_, key)| key).collect()
     }
 
     /// Names of all uploads.
@@ -187,7 +192,10 @@ impl Storage {
         let mut answer = Answer::compressed(format.clone(), request.encoding.compression);
         for sample in request.samples.iter().rev() {
             let key = &sample.sample.key;
-            self.extracted.lock().unwrap().push(key.clone());
+            self.extracted
+                .lock()
+                .unwrap()
+                .push((request.split.clone(), key.clone()));
             if self.replaced.lock().unwrap().as_ref() == Some(key) {
                 answer = answer.failure(sample.position, OpError::invalid("the object was replaced"));
                 continue;

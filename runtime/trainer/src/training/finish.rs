@@ -5,7 +5,6 @@ use super::results::Results;
 use super::run::Best;
 use super::training_loop::TrainingLoop;
 use crate::checkpoint::{BestNote, SavedEpoch, Weights};
-use crate::feature_sharing::FeatureUploads;
 use crate::model_metadata::{Int8Note, TrainingRecord};
 use crate::setup::trained_after;
 use crate::{Event, Keep, Outcome, Quality, Received, TrainerError, WrittenModel, model_metadata};
@@ -21,8 +20,6 @@ pub(crate) struct Tuned {
     pub(crate) test: Arc<Samples>,
     /// Files for the run folder.
     pub(crate) results: Option<Results>,
-    /// Background uploads of features.
-    pub(crate) sharing: FeatureUploads,
     /// The error that ended the job early, if there are weights to write.
     pub(crate) ended: Option<TrainerError>,
     /// Result of the job, except for the figures that are only known at the end.
@@ -142,7 +139,6 @@ impl TrainingLoop<'_> {
             context,
             prepared,
             run,
-            sharing,
             ..
         } = self;
         let job = context.job;
@@ -153,7 +149,6 @@ impl TrainingLoop<'_> {
             .and_then(|predictions| Results::of_job(job, predictions, prepared.data.classes.clone()));
         Tuned {
             results,
-            sharing,
             test: prepared.data.test,
             model: TunedModel {
                 record: TrainingRecord {

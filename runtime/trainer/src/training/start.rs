@@ -8,7 +8,6 @@ use crate::checkpoint::{
 };
 use crate::compute::{Suffix, blocking};
 use crate::evaluation::{Division, Predictions};
-use crate::feature_sharing::FeatureUploads;
 use crate::pipeline::FeedPlan;
 use crate::replan::Watch;
 use crate::setup::{Prepared, TrainedPhase, prepare, unfreeze};
@@ -43,6 +42,7 @@ impl<'a> TrainingLoop<'a> {
         match found {
             Some(found) => resume(&mut run, found, &prepared.data.feed),
             None => {
+                run.check_frozen_layers(job, &prepared.network).await?;
                 run.baseline().await?;
                 // From here on, a resume can reuse the measurements and the chosen split.
                 run.save().await?;
@@ -52,7 +52,6 @@ impl<'a> TrainingLoop<'a> {
             context,
             prepared,
             run,
-            sharing: FeatureUploads::new(job.shared_store.as_ref(), events),
             phase: place,
         })
     }

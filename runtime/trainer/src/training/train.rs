@@ -4,7 +4,6 @@ use crate::checkpoint::{LockedRun, write_ending};
 use crate::compute::blocking;
 use crate::evaluation::evaluate_samples;
 use crate::event::notices;
-use crate::feature_sharing::SharedFeatureStore;
 use crate::{Evaluation, EvaluationJob, Event, Events, Job, Outcome, TrainerError};
 use frostline_client::{Hosts, Samples};
 use frostline_graph::Model;
@@ -43,8 +42,7 @@ async fn run(
     cancel: CancellationToken,
 ) -> Result<Outcome, TrainerError> {
     let started = Instant::now();
-    let mut job = job.checked().await?;
-    job.shared_store = job.shared_store.as_ref().map(SharedFeatureStore::for_new_job);
+    let job = job.checked().await?;
     let Some((folder, _kept)) = LockedRun::open_for(&job).await? else {
         let hosts = hosts.for_job(notices(&events));
         let context = JobContext {
@@ -104,7 +102,6 @@ async fn tune(
         model,
         test,
         results,
-        sharing,
         ended,
         mut outcome,
     } = training.run().await?;
@@ -118,10 +115,6 @@ async fn tune(
     if let Some(results) = results.filter(|_| !cancel.is_cancelled() && !is_failed) {
         results.write(hosts, events).await;
     }
-    if !is_failed {
-        // The model is already written, so cancelling ends the uploads.
-        unless_cancelled(cancel, sharing.finish()).await;
-    }
     if let Some(error) = unwritten {
         return Err(unwritten_model(ended, error, events));
     }
@@ -129,7 +122,11 @@ async fn tune(
         return Err(error);
     }
     if !test.is_empty() {
-        unless_cancelled(cancel, measure(&context, model, test)).await;
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => {}
+            () = measure(&context, model, test) => {}
+        }
     }
     for (host, seconds) in hosts.stage_seconds() {
         events(Event::HostTime { host, seconds });
@@ -139,14 +136,6 @@ async fn tune(
     outcome.seconds = started.elapsed().as_secs_f64();
     events(done(&outcome));
     Ok(outcome)
-}
-
-async fn unless_cancelled(cancel: &CancellationToken, work: impl Future<Output = ()>) {
-    tokio::select! {
-        biased;
-        () = cancel.cancelled() => {}
-        () = work => {}
-    }
 }
 
 /// Measures the written model on the test part. A failure is only a warning, because the job is done.

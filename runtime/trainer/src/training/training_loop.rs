@@ -2,7 +2,7 @@
 
 use super::run::{Run, RunParts};
 use super::unfreeze::Phase;
-use crate::feature_sharing::FeatureUploads;
+use crate::features::report_problems;
 use crate::pipeline::{FeedPlan, Steering};
 use crate::setup::{Prepared, TrainedPhase, unfreeze};
 use crate::{Event, Events, Job, TrainerError};
@@ -25,7 +25,6 @@ pub(crate) struct TrainingLoop<'a> {
     pub(super) context: JobContext<'a>,
     pub(super) prepared: Prepared,
     pub(super) run: Run,
-    pub(super) sharing: FeatureUploads,
     /// Index of the current phase.
     pub(super) phase: usize,
 }
@@ -47,12 +46,6 @@ impl TrainingLoop<'_> {
                     return Ok(());
                 }
                 self.run.epoch(epoch).await?;
-                // The first epoch caches nearly all features. Later uploads add features skipped before.
-                if epoch == phase.first_epoch || epoch == phase.last_epoch || self.is_early_stop() {
-                    let features = self.prepared.data.feed.features.as_ref();
-                    self.sharing
-                        .start_upload(features.map(|features| features.store()));
-                }
             }
         }
         Ok(())
@@ -61,7 +54,7 @@ impl TrainingLoop<'_> {
     /// Reports problems of the feature cache.
     pub(super) fn report_cache_problems(&self) {
         if let Some(features) = &self.prepared.data.feed.features {
-            features.report_problems(self.context.events);
+            report_problems(features, self.context.events);
         }
     }
 

@@ -60,7 +60,7 @@ struct ContainedCase {
 }
 
 /// The parts of this benchmark.
-pub(crate) const PARTS: [&str; 5] = ["cases", "mixture", "walls", "capacity", "updates"];
+pub(crate) const PARTS: [&str; 6] = ["cases", "mixture", "slow-mixture", "walls", "capacity", "updates"];
 
 pub(crate) fn run(report: &mut Report) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -70,6 +70,8 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         }
         if report.has("mixture") {
             run_mixture(report).await?;
+        }
+        if report.has("slow-mixture") {
             run_slow_mixture(report).await?;
         }
         if report.has("walls") {
@@ -345,6 +347,10 @@ fn print_mixture(mixed: &MixtureReport, minutes: f64) {
         mixed.neighbor_began,
         mixed.neighbor_ratio,
         mixed.neighbor_slowest_span
+    );
+    println!(
+        "    the slowest ten seconds, with the mean seconds of an image in each stage: {}",
+        mixed.neighbor_slowest_waits
     );
     for trouble in mixed.neighbor_failures.iter().chain(&mixed.left_over) {
         println!("    {trouble}");

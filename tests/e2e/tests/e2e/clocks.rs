@@ -209,16 +209,32 @@ impl State {
 
     /// Copies all entries in a folder with days to earlier days.
     fn copy_to_earlier_days(&self, folder: &str) {
-        for key in self.keys(folder) {
+        let entries = loop {
+            if let Some(entries) = self.read_all(folder) {
+                break entries;
+            }
+        };
+        for (key, bytes) in entries {
             let name = key.rsplit('/').next().unwrap();
-            let bytes = self.runtime.block_on(self.store.read(&key)).unwrap();
             for day in EARLIER {
                 let copy = format!("{folder}/{day}/{name}");
                 self.runtime
-                    .block_on(self.store.put(&copy, bytes.clone()))
+                    .block_on(self.store.put(&copy, bytes.clone().into()))
                     .unwrap();
             }
         }
+    }
+
+    /// Reads all entries in a folder, or returns `None` if a host has replaced one of them in the meantime.
+    fn read_all(&self, folder: &str) -> Option<Vec<(String, Vec<u8>)>> {
+        let mut entries = Vec::new();
+        for key in self.keys(folder) {
+            match self.runtime.block_on(self.store.read(&key)) {
+                Err(error) if error.is_not_found() => return None,
+                bytes => entries.push((key, bytes.unwrap().to_vec())),
+            }
+        }
+        Some(entries)
     }
 }
 

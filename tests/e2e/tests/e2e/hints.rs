@@ -261,12 +261,6 @@ fn settings_that_need_another_setting() {
     let later = ["--epochs", "2", "--unfreeze", "2=stage3.0"];
     train(&scratch, &[&["--reproducible"], &later[..]].concat(), &[]);
     train(&scratch, &["--parameters", "{}", "--resize", "128"], &[]);
-    let store = text(&scratch.path("shared"));
-    fs::create_dir(&store).unwrap();
-    let cache = text(&scratch.path("cache"));
-    let shared = ["--feature-store", &store, "--feature-folder", &cache];
-    let steps = train(&scratch, &shared, &[]);
-    assert_eq!(steps[0]["set"]["feature_cache"], "4GiB");
 }
 
 #[test]

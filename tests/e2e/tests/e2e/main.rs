@@ -26,6 +26,7 @@ mod logs;
 mod needs_stores;
 mod operating;
 mod operators_day;
+mod optimizations;
 mod pages;
 mod precision;
 mod raw;

@@ -4,7 +4,6 @@ use crate::harness::{Scratch, binary, events, series};
 use crate::state::{check_shared_state, hosts};
 use frostline_e2e::{HostProcess, RealStore, finish};
 use frostline_objects::Store;
-use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +12,7 @@ macro_rules! on {
     ($($server:ident),*) => {$(
         mod $server {
             on!(of $server: photos_in_a_bucket_train_like_photos_in_a_folder, a_photo_that_is_replaced_ends_the_job,
-                wrong_credentials_end_the_job_and_are_not_repeated, two_hosts_share_state, a_team_shares_rows);
+                wrong_credentials_end_the_job_and_are_not_repeated, two_hosts_share_state);
         }
     )*};
     (of $server:ident: $($test:ident),*) => {$(
@@ -157,58 +156,4 @@ fn two_hosts_share_state(server: &RealStore) {
     let hosts = hosts(&scratch, &state, |arguments| start(arguments).unwrap());
     check_shared_state(&scratch, hosts, &[]);
     server.record("state of two hosts", "shared; one killed").unwrap();
-}
-
-fn a_team_shares_rows(server: &RealStore) {
-    let scratch = Scratch::with_photos(10, 4);
-    let (root, store) = (uploaded(&scratch, server), server.root("a shared store"));
-    let job = |machine: &str| {
-        let folder = scratch.path(machine);
-        let keeping = [
-            "--feature-cache",
-            "64MiB",
-            "--feature-folder",
-            folder.to_str().unwrap(),
-        ];
-        let sharing = [
-            "--feature-store",
-            &store,
-            "--data",
-            &root,
-            "--epochs",
-            "2",
-            "--encoding",
-            "f32",
-        ];
-        let mut train = scratch.train_command(&[&keeping[..], &sharing, &["--split", "features"]].concat());
-        events(&finish(train.envs(server.settings())).unwrap())
-    };
-    let shared = |events: &[Value], what: &str| {
-        let shared = events
-            .iter()
-            .filter(|event| event["event"] == "shared" && event["what"] == what);
-        shared.map(|event| event["rows"].as_u64().unwrap()).sum::<u64>()
-    };
-    let (first, second) = (job("one"), job("two"));
-    // 30 training and 12 validation images.
-    assert_eq!(
-        (shared(&first, "taken"), shared(&first, "sent")),
-        (0, 42),
-        "{first:?}"
-    );
-    assert_eq!(
-        (shared(&second, "taken"), shared(&second, "sent")),
-        (42, 0),
-        "{second:?}"
-    );
-    let losses = |events: &[Value]| series(events, "step", "loss");
-    assert!(losses(&first).len() == losses(&second).len());
-    for (made, taken) in losses(&first).into_iter().zip(losses(&second)) {
-        assert!((made - taken).abs() < 1e-4, "{made} {taken}");
-    }
-    let done = second.iter().find(|event| event["event"] == "done").unwrap();
-    assert_eq!(done["received"]["training"], 0, "{done}");
-    server
-        .record("shared features", "42 of 42 features from another machine")
-        .unwrap();
 }

@@ -18,9 +18,22 @@ fn reaches_the_reference(model: &str, freeze: &str) {
     );
     let scratch = Scratch::new();
     let (model, data) = (model.to_str().unwrap(), data.to_str().unwrap());
-    let run = scratch.train(&[
-        "--model", model, "--data", data, "--freeze", freeze, "--epochs", "20", "--batch", "64",
+    // With cached features, as by default, the frozen layers run once per photo.
+    let mut train = scratch.train_command(&[
+        "--model",
+        model,
+        "--data",
+        data,
+        "--freeze",
+        freeze,
+        "--epochs",
+        "20",
+        "--batch",
+        "64",
+        "--feature-cache",
+        "1GiB",
     ]);
+    let run = finish(train.env("FROSTLINE_FEATURE_FOLDER", scratch.path("features"))).unwrap();
     let accuracy = events(&run).last().unwrap()["validation_accuracy"]
         .as_f64()
         .unwrap();

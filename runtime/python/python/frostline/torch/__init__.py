@@ -7,9 +7,12 @@
 
 from frostline.torch._activations import ActivationMap, Activations, mean
 from frostline.torch._augmentation import Augmentation, ColorJitter, RandAugment, RandomErasing, RandomResizedCrop
-from frostline.torch._divide import CannotDivide, FreezePoint, freeze_points
+from frostline.torch._divide import FreezePoint, freeze_points
+from frostline.torch._model import CannotDivide
+from frostline.torch._options import Fetching, Prefix, Sampling
 from frostline.torch._pixels import pixels_of
 from frostline.torch._pushdown import extract, pushdown
+from frostline.torch._targets import Sample, Targets, Transform
 
 __all__ = [
     "ActivationMap",
@@ -17,10 +20,16 @@ __all__ = [
     "Augmentation",
     "CannotDivide",
     "ColorJitter",
+    "Fetching",
     "FreezePoint",
+    "Prefix",
     "RandAugment",
     "RandomErasing",
     "RandomResizedCrop",
+    "Sample",
+    "Sampling",
+    "Targets",
+    "Transform",
     "extract",
     "freeze_points",
     "mean",

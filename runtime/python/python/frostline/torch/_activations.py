@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import collections
+import contextlib
+import itertools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn
 
 import numpy
 import torch
@@ -15,32 +18,44 @@ from frostline import _native
 from frostline._samples import Samples
 from frostline._source import Source, refuse_bad
 from frostline.torch._augmentation import Augmentation
+from frostline.torch._stages import samples_bar
 from frostline.torch._steps import Progress, Share, Steps
+from frostline.torch._targets import Sample, Targets, Transform, ahead_of_time, require_transform
 
 LOG = logging.getLogger("frostline")
 STRETCH = 512
 """Number of batches per call of `Source.rows`. The keys of a complete epoch would need seconds and hundreds of MB."""
+AHEAD = 3
+"""Default number of batches whose targets are loaded ahead of time, as for their rows."""
 NAMED = 20
 """Maximum number of samples in `Activations.skipped`."""
-COLUMNS = ("key", "version", "size")
+FIELDS = ("key", "version", "size")
 """Fields of a sample in the order of `Samples.take`."""
+COLUMNS = (*FIELDS, "index")
+"""Fields that a batch can have. `index` is the position in the listing."""
 
 
-def check_options(*, batch, seed, augment, columns, rank, world):
+def check_options(*, batch, seed, augment, views, columns, rank, world, targets=None):
     """Raise `ValueError` or `TypeError` for options that `Activations` does not accept."""
     if not isinstance(batch, int) or batch < 1:
         raise ValueError(f"invalid batch {batch!r}; it must be an integer of at least 1")
     if (rank is None) != (world is None) or (world is not None and not 0 <= rank < world):
         raise ValueError(f"invalid rank {rank} and world {world}; pass both or none, with rank less than world")
-    if not 0 <= seed < 1 << 63:
-        raise ValueError(f"invalid seed {seed}; it must be at least 0 and less than 2^63")
+    if not isinstance(seed, int) or not 0 <= seed < 1 << 63:
+        raise ValueError(f"invalid seed {seed!r}; it must be an integer of at least 0 and less than 2^63")
     if augment is not None and not isinstance(augment, Augmentation):
         raise TypeError(f"augment is a {type(augment).__name__}; pass a frostline.torch.Augmentation")
+    if views is not None and (not isinstance(views, int) or views < 1):
+        raise ValueError(f"invalid views {views!r}; it must be an integer of at least 1")
+    if views is not None and augment is None:
+        raise ValueError(f"views={views} repeats augmentations, but augment= is not set; set both or none")
+    if targets is not None and not callable(targets):
+        raise TypeError(f"targets is a {type(targets).__name__}; pass a function that takes a list of samples and returns their targets")
     if isinstance(columns, str) or (unknown := [column for column in columns if column not in COLUMNS]):
         raise ValueError(f"invalid columns {columns if isinstance(columns, str) else unknown[0]!r}; use a list of {', '.join(COLUMNS)}")
 
 
-class Batch(tuple):
+class Batch(tuple[Any, ...]):
     """A batch `(x, y)` or `(x, y, columns)`, which a DataLoader must not collate again."""
 
 
@@ -52,13 +67,14 @@ def _refuse(*_, **__):
 default_collate_fn_map[Batch] = _refuse
 
 
-class Activations(torch.utils.data.IterableDataset):
+class Activations(torch.utils.data.IterableDataset[Any]):
     """Iterable dataset of batches `(x, y)` of activations at the freeze cut and labels, with prefetch.
 
         for x, y in torch.utils.data.DataLoader(data, batch_size=None): ...
 
     `x` is float32 `[n, *shape]`. `y` is int64 `[n]`, or float32 `[n, k]` if a labels table contains `k` values per
-    sample. Both are writable. If `columns` is set, batches are `(x, y, columns)` with a dictionary of lists.
+    sample. Both are writable. If `targets` is set, `y` is what it returns. If `columns` is set, batches are `(x, y, columns)`
+    with a dictionary of lists, and of an int64 tensor `[n]` for the column `index`.
 
     Each pass is the next epoch with a different order of samples, which does not depend on the machine or the number of
     processes. With `torch.distributed`, each process receives its part of every batch, and `batch` is the total size.
@@ -75,9 +91,13 @@ class Activations(torch.utils.data.IterableDataset):
         shuffle: bool = True,
         drop_last: bool = False,
         augment: Augmentation | None = None,
+        views: int | None = None,
         columns: Sequence[str] = (),
+        targets: Targets | None = None,
+        recipe: str | None = None,
         rank: int | None = None,
         world: int | None = None,
+        progress: bool = False,
     ) -> None:
         """Create a dataset. `frostline.torch.pushdown` does this for the parts of a data root.
 
@@ -88,14 +108,21 @@ class Activations(torch.utils.data.IterableDataset):
         :param shuffle: Whether epochs are shuffled. Otherwise the samples are in the order of the listing.
         :param drop_last: Whether to drop a smaller last batch.
         :param augment: Augmentation of the images.
-        :param columns: Additional fields of each sample: `key`, `version` and `size`.
+        :param views: Number of augmentations per image, which repeat in later epochs.
+        :param columns: Additional fields of each sample: `key`, `version`, `size` and `index`.
+        :param targets: Function from a list of `Sample` to their targets, which replace the labels. Threads call it ahead of
+            time, for several batches at once.
+        :param recipe: Recipe of the network's input, or `None` with a custom guest.
         :param rank: Replaces the rank of `torch.distributed`. If other code divides batches among processes, as
             accelerate does, pass `rank=0, world=1`.
         :param world: Replaces the number of processes of `torch.distributed`.
+        :param progress: Whether to show a progress bar for the first pass.
         """
-        check_options(batch=batch, seed=seed, augment=augment, columns=columns, rank=rank, world=world)
+        check_options(batch=batch, seed=seed, augment=augment, views=views, columns=columns, rank=rank, world=world, targets=targets)
         self.source, self.samples, self.columns = source, samples, tuple(columns)
-        self.shuffle, self.augment = shuffle, augment
+        self.targets, self._recipe = targets, recipe
+        self.shuffle, self.augment, self.views = shuffle, augment, views
+        self._shows_progress = progress
         self.classes: list[str] = []
         self.validation: Activations | None = None
         self.test: Activations | None = None
@@ -106,10 +133,17 @@ class Activations(torch.utils.data.IterableDataset):
         self._resumed = None
         self._digest = None
         self.skipped: collections.Counter[str] = collections.Counter()
+        self._remove_files: Callable[[], object] | None = None
 
     def __len__(self) -> int:
         """Return the number of steps per epoch."""
         return len(self._steps)
+
+    def __getitem__(self, _: object) -> NoReturn:
+        raise TypeError(
+            "this data set has an order, not indices: index data.as_map() instead, for example in random_split or Subset, or pass "
+            "validation= to pushdown for a validation part"
+        )
 
     def __repr__(self) -> str:
         encoding = self.source.stream.get("encoding", "f32")
@@ -127,12 +161,14 @@ class Activations(torch.utils.data.IterableDataset):
         return self._progress.seed
 
     def close(self) -> None:
-        """Release the connections, the feature store and the uploads on an embedded host, in this process.
+        """Release the connections, the feature cache, the file of the frozen layers and the uploads on an embedded host, in this process.
 
         Later batches of this data set, of `validation` and of `test` raise `frostline.Error`. Copies in other processes, such
         as data workers, are not affected. A data set that is collected releases the same.
         """
         self.source.close()
+        if self._remove_files is not None:
+            self._remove_files()
 
     def __enter__(self) -> Activations:
         return self
@@ -141,8 +177,21 @@ class Activations(torch.utils.data.IterableDataset):
         self.close()
 
     def as_map(self) -> ActivationMap:
-        """Return the same samples as a map-style dataset, for use with samplers."""
+        """Return the same samples as a map-style dataset, for use with samplers. Its labels are those of the listing."""
         return ActivationMap(self.source, self.samples)
+
+    def transform_of(self, key: str, epoch: int = 0) -> Transform:
+        """Return the position of the network's input in the image of this sample.
+
+        Raises `ValueError` with a custom guest.
+
+        :param key: Key of the image, relative to the data root.
+        :param epoch: Epoch, counted from 0. Without augmentation, all epochs are the same.
+        """
+        return require_transform(self._transform_of(key, self._view(epoch)))
+
+    def _transform_of(self, key, view):
+        return None if self._recipe is None else Transform(self._recipe, key, view)
 
     def set_epoch(self, epoch: int) -> None:
         """Select the epoch of the next pass, counted from 0.
@@ -189,7 +238,7 @@ class Activations(torch.utils.data.IterableDataset):
             self._resumed = state["epoch"], state["step"], state["seed"]
             self._at = self._resumed[:2]
 
-    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def __iter__(self) -> Iterator[Any]:
         worker = torch.utils.data.get_worker_info()
         return self._begin(worker.id, worker.num_workers) if worker else self._begin_later()
 
@@ -218,18 +267,53 @@ class Activations(torch.utils.data.IterableDataset):
         parts = [part for part in parts if len(part)]
         if not parts:
             return
-        size, view = len(parts[0]), self._view(epoch)
-        for start in range(0, len(parts), STRETCH):
-            stretch = parts[start : start + STRETCH]
-            chosen = numpy.concatenate(stretch)
-            asked, labels = self.samples.take(chosen), self.samples.labels[chosen]
-            rows = self.source.rows(asked, size, view)
-            for number, (data, places, failed) in zip(numbers[start : start + len(stretch)], rows, strict=True):
+        shown = self._shows_progress and torch.utils.data.get_worker_info() is None and share.rank == 0
+        self._shows_progress = False
+        with samples_bar(shown, f"epoch {epoch + 1}", sum(map(len, parts))) as advance, self._all_targets(parts, epoch) as pending:
+            # The first targets are loaded while the first rows are fetched.
+            for number, part, loading, (data, chosen, failed) in zip(numbers, parts, pending, self._rows(parts, epoch), strict=False):
                 self._note(failed)
                 self._at = (epoch, number + stride)
-                batch = (torch.from_numpy(data), torch.from_numpy(labels[places]))
-                told = {column: [asked[place][COLUMNS.index(column)] for place in places] for column in self.columns}
-                yield Batch((*batch, told) if self.columns else batch)
+                advance(len(chosen))
+                batch = (torch.from_numpy(data), self._targets(loading, part, chosen, epoch))
+                yield Batch((*batch, self._fields(chosen)) if self.columns else batch)
+
+    def _all_targets(self, parts, epoch):
+        """Return a context manager with the pending targets of each of the parts, or with `None` for each if there are labels only."""
+        if self.targets is None:
+            return contextlib.nullcontext(itertools.repeat(None))
+        batches = (self._described(part, epoch) for part in parts)
+        return contextlib.closing(ahead_of_time(self.targets, batches, self.source.stream.get("ahead", AHEAD)))
+
+    def _targets(self, loading, part, chosen, epoch):
+        """Return the targets of the samples with the indices `chosen`, which are those of the part without bad samples."""
+        if self.targets is None:
+            return torch.from_numpy(self.samples.labels[chosen])
+        loaded = loading.result()
+        return loaded if len(chosen) == len(part) else self.targets(self._described(chosen, epoch))
+
+    def _described(self, chosen, epoch):
+        keys = [sample[0] for sample in self.samples.take(chosen)]
+        view = self._view(epoch)
+        return [
+            Sample(key, int(index), epoch, label, self._transform_of(key, view))
+            for key, index, label in zip(keys, chosen, self.samples.labels[chosen].tolist(), strict=True)
+        ]
+
+    def _rows(self, parts, epoch):
+        """Yield (rows, indices of their samples, failures) for each of the parts, which are lists of sample indices."""
+        size, view = len(parts[0]), self._view(epoch)
+        repeats = self.augment is None or self.views is not None
+        for start in range(0, len(parts), STRETCH):
+            stretch = numpy.concatenate(parts[start : start + STRETCH])
+            for data, places, failed in self.source.rows(self.samples.take(stretch), size, view, repeats):
+                yield data, stretch[places], failed
+
+    def _fields(self, chosen):
+        """Return the additional fields of the samples with these indices."""
+        samples = self.samples.take(chosen)
+        fields = {name: [sample[place] for sample in samples] for place, name in enumerate(FIELDS) if name in self.columns}
+        return fields | ({"index": torch.from_numpy(chosen.astype(numpy.int64))} if "index" in self.columns else {})
 
     def _order(self, epoch):
         count = len(self.samples)
@@ -237,7 +321,10 @@ class Activations(torch.utils.data.IterableDataset):
         return _native.order(count, self.seed, epoch + 1) if self.shuffle else numpy.arange(count)
 
     def _view(self, epoch):
-        return {"augmentation": self.augment.settings(), "seed": self.seed, "number": epoch + 1} if self.augment else None
+        if self.augment is None:
+            return None
+        number = epoch + 1 if self.views is None else (epoch + 1) % self.views
+        return {"augmentation": self.augment.settings(), "seed": self.seed, "number": number}
 
     def _note(self, failed):
         for key, reason in failed:
@@ -257,10 +344,14 @@ class Activations(torch.utils.data.IterableDataset):
 
     def __getstate__(self):
         # A spawned data worker does not belong to a process group, so it receives the share of its parent.
-        return self.__dict__ | {"_share": self._share or Share.present()}
+        return self.__dict__ | {"_share": self._share or Share.present(), "_remove_files": None}
+
+    def own_files(self, remove: Callable[[], object]) -> None:
+        """Call `remove` when this data set is closed or collected. Copies in other processes do not call it."""
+        self._remove_files = weakref.finalize(self, remove)
 
 
-class ActivationMap(torch.utils.data.Dataset):
+class ActivationMap(torch.utils.data.Dataset[tuple[torch.Tensor, torch.Tensor]]):
     """Map-style dataset of activations and labels `(x, y)` of single samples, for custom samplers.
 
         DataLoader(data.as_map(), batch_size=64, sampler=WeightedRandomSampler(weights, len(weights)))

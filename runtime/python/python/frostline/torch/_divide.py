@@ -12,6 +12,7 @@ import copy
 import dataclasses
 import difflib
 import math
+import re
 import warnings
 import weakref
 import zlib
@@ -21,6 +22,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from frostline.torch._flow import Flow, address, tensors
+from frostline.torch._model import CannotDivide, Evaluating, kept_generators, line_of, output_of, prepared
 from frostline.torch._pixels import DEFAULT_SIZE, built_size
 
 TOLERANCE = 1e-3
@@ -31,13 +33,11 @@ This permits different rounding in kernels. Wrong cuts cause differences of abou
 OTHER_PLACEHOLDERS = (0.0, 1e4, -1e4)
 """Mean values of placeholders for which the output is compared, in addition to NaN. f16 represents them."""
 MEMBERS = ("_parameters", "_buffers", "_modules")
+WRAPPED = re.compile(r"^((module|_orig_mod|base_model\.model)\.)+")
+"""Names that DataParallel, `torch.compile` and peft add to the paths of modules."""
 
 
-class CannotDivide(ValueError):
-    """A model cannot be divided at a module. Pass a manually written suffix with `suffix=` instead."""
-
-
-def suffix_of(model, module, example):
+def suffix_of(model: torch.nn.Module, module: str | torch.nn.Module, example: torch.Tensor) -> torch.nn.Module:
     """Return the module that maps the output of `module` to the output of `model`.
 
     Parameters, buffers, their names and the modes of modules are shared with the model: `train()` and `eval()` of the
@@ -83,15 +83,8 @@ class FreezePoint:
     """Fraction of the model's floating-point operations in the frozen layers, 0 to 1."""
 
 
-@contextlib.contextmanager
-def kept_generators():
-    """Context manager and decorator that restores the states of torch's global generators on the CPU and on GPUs."""
-    with torch.random.fork_rng(range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()):
-        yield
-
-
 @kept_generators()
-def freeze_points(model, size=None):
+def freeze_points(model: torch.nn.Module, size: int | None = None) -> list[FreezePoint]:
     """List the modules at which `model` can be divided as `FreezePoint` objects, in the order in which they finish.
 
     The list is derived from one recorded pass. `pushdown` verifies the division at the selected module.
@@ -99,6 +92,7 @@ def freeze_points(model, size=None):
     :param size: Height and width of the images in pixels. Defaults to the size for which a timm model was built, and to 224
         for other models.
     """
+    model = prepared(model)
     size = size or built_size(model) or DEFAULT_SIZE
     images = torch.randn(3, 3, size, size, device=next(model.parameters(), torch.empty(0)).device)
     pair, calls = images[:2], []
@@ -109,7 +103,7 @@ def freeze_points(model, size=None):
             calls.append((path, len(flow.inputs), flow.flops, [(flow.nodes(leaf), getattr(leaf, "shape", ())) for leaf in leaves]))
 
         with hooked(model, finish):
-            output = model(pair)
+            output = output_of(model, pair)
     paths, candidates = [path for path, *_ in calls], {}
     for path, count, flops, leaves in calls:
         # The tensors with one row per sample from which alone all later values are computed.
@@ -131,36 +125,25 @@ def freeze_points(model, size=None):
     return points
 
 
-def path_of(model, module):
+def path_of(model: torch.nn.Module, module: str | torch.nn.Module) -> str:
     """Return the path of a module that is given as a module or a path.
 
-    Raises `CannotDivide` with similar names if the module does not exist.
+    The path can begin with the names that wrappers such as peft or `torch.compile` add. Raises `CannotDivide` with similar
+    names if the module does not exist.
     """
     if isinstance(module, torch.nn.Module):
         path = next((path for path, each in model.named_modules() if each is module), "")
         if not path:
             raise CannotDivide(f"this {type(module).__name__} is not a module inside the model")
         return path
+    if not isinstance(module, str):
+        raise TypeError(f"{module!r} is a {type(module).__name__}; pass a module of the model or its path")
     paths = [path for path, _ in model.named_modules() if path]
-    if module in paths:
-        return module
+    inside = WRAPPED.sub("", module)
+    if module in paths or inside in paths:
+        return module if module in paths else inside
     near = difflib.get_close_matches(module, paths, 5) or [path for path in paths if "." not in path]
     raise CannotDivide(f"the model has no module {module!r}; it has {', '.join(near)}")
-
-
-class Evaluating:
-    """Context manager that puts a module in evaluation mode, and then restores the mode of each submodule."""
-
-    def __init__(self, module):
-        self.module = module
-        self.modes = [(part, part.training) for part in module.modules()]
-
-    def __enter__(self):
-        return self.module.eval()
-
-    def __exit__(self, *_):
-        for part, training in self.modes:
-            part.training = training
 
 
 class NonzeroWeights:
@@ -286,7 +269,7 @@ class Calls:
             calls.append((path, pytree.tree_map(lambda leaf: Recorded.from_tensor(leaf) if isinstance(leaf, torch.Tensor) else leaf, output)))
 
         with hooked(self.model, finish):
-            self.model(images)
+            output_of(self.model, images)
         return calls
 
     def rows(self, cut):
@@ -309,7 +292,10 @@ class Calls:
         output.rows = leaf
         around, outputs = {}, {cut: output}
         twin = self._twin(self.model, "", cut, around, outputs)
-        return Suffix(self.model, twin, self.images, around, outputs, output)
+        suffix = Suffix(self.model, twin, self.images, around, outputs, output)
+        finished = self.paths[0][: self.paths[0].index(cut) + 1]
+        suffix.later = tuple(path for path in dict.fromkeys(self.paths[0]) if path not in {*around, *finished})
+        return suffix
 
     def _output(self, path):
         """Return the output of a module for any number of samples, or `None` if the structure differs between calls."""
@@ -468,6 +454,8 @@ class Suffix(torch.nn.Module):
             self.__dict__[members] = model.__dict__[members]
         self.__dict__.update(_model=model, _images=images, _around=around, _activations=None, training=model.training)
         self.dense, self.fill, self.silent, self.row_leaf = False, math.nan, tuple(outputs), cut.rows
+        self.later = ()
+        """Paths of the modules that the model calls only after the cut."""
         self.used = set()
         """Addresses of tensors that operators read during the verification."""
         self._modes = [SharedMode(original.get_submodule(path), [twin] if path else [twin, self]) for path, twin in around.items()]
@@ -721,8 +709,3 @@ def difference(expected, actual):
         if not off <= TOLERANCE * largest + 1e-9:
             return f"off by {off:.2g} of {largest:.2g}"
     return ""
-
-
-def line_of(error):
-    """Return the type and the first line of an error, limited to 200 characters."""
-    return f"{type(error).__name__}: {error}".split("\n")[0][:200]

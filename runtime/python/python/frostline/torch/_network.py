@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import difflib
+import inspect
 import io
 import unittest.mock
 import warnings
@@ -13,13 +14,12 @@ import onnx_ir.passes.common as passes
 import onnxscript.optimizer
 import torch
 
-from frostline.torch._divide import Evaluating, NonzeroWeights, difference, line_of, read_outputs
+from frostline.torch._divide import NonzeroWeights, difference, read_outputs
+from frostline.torch._model import Evaluating, line_of
 
 SCOPES = "pkg.torch.onnx.name_scopes"
 """Metadata key in which torch's exporter stores the modules of a node."""
 INPUT, OUTPUT = "input", "output"
-
-
 FUSED_ATTENTION = torch.nn.functional.scaled_dot_product_attention
 
 
@@ -47,6 +47,9 @@ def export(model, example, fuse=True):
     :param example: Input samples.
     :param fuse: Whether the exporter can fuse nodes, for example a convolution with its normalization.
     """
+    # The images can be the first of any number of arguments, as in a module that calls another one.
+    first = next(iter(inspect.signature(model.forward).parameters.values()))
+    axes = {0: torch.export.Dim("batch")}
     try:
         plain = unittest.mock.patch.object(torch.nn.functional, "scaled_dot_product_attention", plain_attention)
         with Evaluating(model), plain, warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
@@ -57,12 +60,15 @@ def export(model, example, fuse=True):
                 dynamo=True,
                 optimize=fuse,
                 verbose=False,
-                dynamic_shapes=({0: torch.export.Dim("batch")},),
+                dynamic_shapes=((axes,),) if first.kind == first.VAR_POSITIONAL else (axes,),
                 input_names=[INPUT],
                 output_names=[OUTPUT],
             )
     except Exception as error:  # Exceptions of the exporter and the model have arbitrary types.
-        raise ValueError(f"torch.onnx cannot export this {type(model).__name__}: {line_of(error.__cause__ or error)}") from error
+        raise ValueError(
+            f"torch.onnx cannot export this {type(model).__name__}: {line_of(error.__cause__ or error)}; "
+            "torch.onnx.export(model, (images,), dynamo=True) shows the details"
+        ) from error
     if not fuse:
         _fold(program.model)
     exported = program.model_proto
@@ -101,7 +107,7 @@ def scopes(node):
     return [path for path in ast.literal_eval(note)[:-1] if path]
 
 
-def cut(exported, module):
+def cut(exported: onnx.ModelProto, module: str) -> str:
     """Return the only output tensor of the module with this path, or `module` if it is the name of a tensor.
 
     Raises `ValueError` with the names of similar modules if the module does not exist, and `ValueError` if later layers
@@ -114,15 +120,37 @@ def cut(exported, module):
         found = dict.fromkeys(path for node in exported.graph.node for path in scopes(node))
         near = ", ".join(difflib.get_close_matches(module, found, 8) or found)
         raise ValueError(
-            f"the exported network has no module {module!r} (for example, a convolution is fused with its normalization); freeze another module: {near}"
+            f"the exported network has no module {module!r}, because it does not exist or is fused with the next one; choose another module: {near}"
         )
     made = {name for node in inside for name in node.output}
     outside = [node for node in exported.graph.node if module not in scopes(node)]
     read = {name for node in outside for name in node.input} | {output.name for output in exported.graph.output}
     ends = sorted(made & read)
     if len(ends) != 1:
-        raise ValueError(f"module {module!r} passes {len(ends)} tensors to later layers ({', '.join(ends)}); freeze a module that passes exactly one")
+        raise ValueError(f"the module {module!r} passes {len(ends)} tensors to later layers; choose a module that passes exactly one")
     return ends[0]
+
+
+def split_cut(exported: onnx.ModelProto, split: str, freeze: str) -> str:
+    """Return the tensor of the module `split`, or `split` if it is the name of a tensor.
+
+    Raises `ValueError` if the module `freeze` is not computed from this tensor alone.
+    """
+    begin, end = cut(exported, split), cut(exported, freeze)
+    makers = {name: node for node in exported.graph.node for name in node.output if not counts_samples(node)}
+    read, left = {end}, [end]
+    while left:
+        name = left.pop()
+        inputs = set(makers[name].input) - read if name in makers and name != begin else set()
+        read |= inputs
+        left += inputs
+    if begin not in read:
+        raise ValueError(f"split={split!r} is not before freeze={freeze!r}; choose a module that the frozen layers contain, or split='auto'")
+    if INPUT in read and begin != INPUT:
+        raise ValueError(
+            f"the layers from split={split!r} to freeze={freeze!r} also read values that do not pass through {split!r}; choose a module that contains it"
+        )
+    return begin
 
 
 def counts_samples(node):
@@ -138,7 +166,7 @@ def piece(exported, begin, end):
     """
     known = {value.name for value in (*exported.graph.value_info, *exported.graph.input, *exported.graph.output)}
     if missing := {begin, end} - known:
-        raise ValueError(f"the exporter recorded no shape for {', '.join(sorted(missing))}")
+        raise ValueError(f"torch.onnx did not record the shape of {', '.join(sorted(missing))}; choose another module")
     # Layers can read the number of samples, for example for masks. Read it from `begin` instead of the input.
     counting = [node for node in exported.graph.node if counts_samples(node)]
     try:
@@ -147,7 +175,7 @@ def piece(exported, begin, end):
         sliced = onnx.utils.Extractor(exported).extract_model([begin], [end])
         onnx.checker.check_model(sliced)
     except (ValueError, onnx.checker.ValidationError) as error:
-        raise ValueError(f"the layers from {begin!r} to {end!r} cannot be extracted from the network: {error}") from error
+        raise ValueError(f"the layers from {begin!r} to {end!r} cannot be extracted from the network ({line_of(error)}); choose another module") from error
     finally:
         for node in counting:
             node.input[0] = INPUT
@@ -229,7 +257,8 @@ def check(model, prefix, suffix, example, module):
         whole = model(example)
         rows = run(prefix, example)
         try:
-            divided = suffix(rows.to(example.device))
+            # The suffix can change the activations in place.
+            divided = suffix(rows.to(example.device, copy=True))
         except Exception as error:  # The suffix can raise any exception for an unexpected layout.
             shape = tuple(rows.shape[1:])
             raise ValueError(f"the suffix does not accept the activations {shape} of the exported frozen layers: {line_of(error)}; freeze another module") from error

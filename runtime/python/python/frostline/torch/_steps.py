@@ -35,7 +35,7 @@ class Share:
         processes = getattr(state, "_shared_state", {}).get("num_processes", 1)
         if processes > 1:
             raise ValueError(
-                f"accelerate runs {processes} processes and divides every batch among them: pass rank=0 and world=1, or the rank of this "
+                f"accelerate runs {processes} processes and divides every batch among them: pass Sampling(rank=0, world=1), or the rank of this "
                 "process and the number of processes if accelerate does not prepare the DataLoader"
             )
         distributed = torch.distributed

@@ -1,5 +1,6 @@
 //! The training loop: fetches batches, executes steps, and reconsiders the split after each.
 
+mod check;
 mod step;
 
 use crate::checkpoint::{BestNote, CheckpointWriter, EpochResult, Progress, SavedEpoch, TrainingState};

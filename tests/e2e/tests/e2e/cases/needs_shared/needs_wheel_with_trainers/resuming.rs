@@ -33,14 +33,3 @@ fn a_refused_resume_names_only_settings_that_differ() {
         assert!(!said.contains(same), "{said}");
     }
 }
-
-mod long {
-    use super::*;
-
-    #[test]
-    fn a_sweep_without_an_output_file_resumes() {
-        let said = printed("sweep_resume_no_out.py");
-        assert!(said.contains("interrupted rc 130"), "{said}");
-        assert!(said.contains("resume rc 0"), "{said}");
-    }
-}

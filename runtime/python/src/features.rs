@@ -1,27 +1,24 @@
 //! Features cached on this machine's disk, for later passes and later programs.
 
 use crate::errors;
-use crate::process::{PerProcess, wait};
+use crate::process::PerProcess;
 use crate::settings::{FeatureInputs, StreamSettings, read};
-use crate::stream::to_object;
-use frostline_client::{Hosts, Inquiry};
-use frostline_features::{Cache, Provenance, RowKey, RowKeys, Store};
+use frostline_features::Cache;
 use frostline_graph::{GraphError, Interface, Model};
 use frostline_job::{CacheLimit, StatedPixels};
-use frostline_tensor::{Data, PixelSpec, Tensor};
-use frostline_wire::{ObjectInfo, Split};
-use numpy::{PyArray1, PyArrayMethods, PyReadonlyArrayDyn};
+use frostline_rows::RowCache;
+use frostline_tensor::PixelSpec;
+use frostline_wire::Split;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use tokio::sync::OnceCell;
 
 /// Identity and location of cached features.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct StoreSettings {
+struct CacheSettings {
     /// Cache folder. Defaults to the user's cache folder.
     folder: Option<PathBuf>,
     /// Limit in bytes. Defaults to half of the free disk space.
@@ -35,144 +32,62 @@ struct StoreSettings {
     rows: u64,
 }
 
-/// Picklable feature store. `_native.pyi` documents the methods.
+/// Cache of rows, which can be used after a fork. `_native.pyi` documents the methods.
 #[pyclass(module = "frostline._native", frozen)]
-pub(crate) struct Kept {
-    settings: StoreSettings,
-    open: PerProcess<OpenStore>,
+pub(crate) struct FeatureCache {
+    settings: CacheSettings,
+    open: PerProcess<OpenCache>,
 }
 
-/// An open store, used by a single process.
-struct OpenStore {
-    store: Store,
-    /// Hosts that hash files.
-    hosts: OnceCell<Hosts>,
-    keys: RowKeys,
-    /// Reason for the end of writing. Reset by [`OpenStore::take_messages`].
+/// An open cache, used by a single process.
+pub(crate) struct OpenCache {
+    pub(crate) rows: Arc<RowCache>,
+    /// Reason for the end of writing. Reset by [`OpenCache::take_messages`].
     stop_reason: Arc<Mutex<Option<String>>>,
 }
 
-type Array<'py> = Bound<'py, numpy::PyArrayDyn<f32>>;
-
 #[pymethods]
-impl Kept {
+impl FeatureCache {
+    /// Opens the cache, also in each process that unpickles this object.
     #[new]
     fn new(config: &Bound<'_, PyAny>) -> PyResult<Self> {
-        Ok(Self {
+        let cache = Self {
             settings: read(config, "the cache settings")?,
             open: PerProcess::empty(),
-        })
-    }
-
-    /// Returns true for each sample with cached features. Includes features written by other processes.
-    fn has(&self, py: Python<'_>, samples: Vec<Bound<'_, PyAny>>) -> PyResult<Vec<bool>> {
-        let open = self.open(py)?;
-        // A key depends on the hash of the content, which another process may have recorded.
-        py.detach(|| open.store.refresh())
-            .map_err(|error| errors::general(py, &error.to_string()))?;
-        let keys = open.keys(&samples)?;
-        Ok(py.detach(|| open.store.has(&keys)))
-    }
-
-    /// Returns cached features and the indices of the corresponding samples.
-    fn read<'py>(
-        &self,
-        py: Python<'py>,
-        samples: Vec<Bound<'py, PyAny>>,
-    ) -> PyResult<(Array<'py>, Vec<usize>)> {
-        let open = self.open(py)?;
-        let keys = open.keys(&samples)?;
-        let found = py.detach(|| open.store.read(&keys));
-        let values = found.rows.map(Tensor::into_data);
-        let values = match values {
-            Some(Data::F32(values)) => values,
-            _ => Vec::new(),
         };
-        let mut shape = vec![found.places.len()];
-        shape.extend(&self.settings.made.shape);
-        Ok((PyArray1::from_vec(py, values).reshape(shape)?, found.places))
+        cache.open(config.py())?;
+        Ok(cache)
     }
 
-    /// Queues the features of these samples for writing. Does not wait for the disk.
-    fn keep(
-        &self,
-        py: Python<'_>,
-        samples: Vec<Bound<'_, PyAny>>,
-        rows: PyReadonlyArrayDyn<'_, f32>,
-    ) -> PyResult<()> {
-        let open = self.open(py)?;
-        wait(py, open.hash_new(&self.settings.stream, &objects(&samples)?))?;
-        let keys = open.keys(&samples)?.into_iter().map(Some).collect();
-        let rows = rows.as_array();
-        let values = rows.iter().copied().collect();
-        let rows = Tensor::f32(rows.shape(), values);
-        let rows = rows.map_err(|error| errors::general(py, &error.to_string()))?;
-        py.detach(|| open.store.keep(keys, rows));
-        Ok(())
-    }
-
-    /// Waits until all queued features are written or have failed. Returns messages about problems since the
+    /// Waits until all queued rows are written or have failed. Returns messages about problems since the
     /// last call.
     fn settle(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let open = self.open(py)?;
-        py.detach(|| open.store.settle());
+        py.detach(|| open.rows.settle());
         Ok(open.take_messages())
     }
 }
 
-impl Kept {
-    fn open(&self, py: Python<'_>) -> PyResult<Arc<OpenStore>> {
-        let make = || OpenStore::new(&self.settings).map_err(|why| errors::general(py, &why));
+impl FeatureCache {
+    pub(crate) fn open(&self, py: Python<'_>) -> PyResult<Arc<OpenCache>> {
+        let make = || OpenCache::new(&self.settings).map_err(|why| errors::general(py, &why));
         self.open.get(py, make)
     }
 }
 
-impl OpenStore {
-    fn new(settings: &StoreSettings) -> Result<Self, String> {
+impl OpenCache {
+    fn new(settings: &CacheSettings) -> Result<Self, String> {
         let cache = Cache::with_defaults(settings.folder.clone(), settings.limit);
         let cache = cache.ok_or("cannot determine the cache folder or the free disk space; set FROSTLINE_FEATURE_FOLDER and feature_cache=")?;
-        let made: Provenance = settings.stream.provenance(&settings.split, &settings.made);
-        let (subject, row) = (made.subject(), made.row());
+        let made = settings.stream.provenance(&settings.split, &settings.made);
         let stop_reason = Arc::new(Mutex::new(None));
         let told = Arc::clone(&stop_reason);
         let told = move |why| *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
-        let store = cache.open(&subject, &row, settings.rows, Arc::new(told));
-        let mut run = [0; 16];
-        getrandom::fill(&mut run).map_err(|error| error.to_string())?;
+        let rows = RowCache::open(&cache, made, settings.rows, Arc::new(told));
         Ok(Self {
-            store: store.map_err(|error| error.to_string())?,
-            hosts: OnceCell::new(),
-            keys: RowKeys::new(&subject.data, None, run),
+            rows: Arc::new(rows.map_err(|error| error.to_string())?),
             stop_reason,
         })
-    }
-
-    fn keys(&self, samples: &[Bound<'_, PyAny>]) -> PyResult<Vec<RowKey>> {
-        let key = |sample: &ObjectInfo| {
-            let content = self.store.content(&self.keys, sample);
-            self.keys.key_of(&sample.sample, content)
-        };
-        Ok(objects(samples)?.iter().map(key).collect())
-    }
-
-    /// Has the hosts hash the files that changed since their content was last hashed. If no host answers, the
-    /// features of these files are found by this process only.
-    async fn hash_new(&self, stream: &StreamSettings, samples: &[ObjectInfo]) {
-        let new = self.store.unhashed(&self.keys, samples);
-        if new.is_empty() {
-            return;
-        }
-        let settings = stream.host_settings();
-        let Ok(hosts) = self.hosts.get_or_try_init(|| settings.hosts()).await else {
-            return;
-        };
-        let Inquiry {
-            root,
-            request_samples,
-            ..
-        } = stream.inquiry();
-        let hashes = hosts.digests(&root, &new, request_samples).await;
-        self.store.record_contents(&self.keys, &new, &hashes);
     }
 
     fn take_messages(&self) -> Vec<String> {
@@ -181,12 +96,8 @@ impl OpenStore {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        stopped.into_iter().chain(self.store.take_warnings()).collect()
+        stopped.into_iter().chain(self.rows.take_warnings()).collect()
     }
-}
-
-fn objects(samples: &[Bound<'_, PyAny>]) -> PyResult<Vec<ObjectInfo>> {
-    samples.iter().map(|sample| to_object(sample, 0)).collect()
 }
 
 /// Parses a limit such as `4GiB` and returns it in bytes, or `None` for `off`.

@@ -1,0 +1,153 @@
+//! Compares the frozen layers of a new job with ONNX Runtime without optimizations.
+
+use super::Run;
+use crate::compute::Suffix;
+use crate::pipeline::Part;
+use crate::setup::DividedNetwork;
+use crate::verify::{COMPARED_IMAGES, CutActivations};
+use crate::{Event, Job, TrainerError};
+use frostline_client::{ClientError, Source};
+use frostline_rows::BatchRows;
+use frostline_tensor::Tensor;
+use frostline_wire::{Encoding, ObjectInfo, Split, Values};
+use std::sync::Arc;
+
+/// Images of the first batch, with their rows at the split.
+struct FirstImages {
+    samples: Arc<[ObjectInfo]>,
+    source: Arc<Source>,
+    /// Rows of the images at the split.
+    rows: Tensor,
+}
+
+impl Run {
+    /// Compares the activations at the freeze cut of the first images with those that ONNX Runtime computes
+    /// without optimizations. Cached features are not compared again. A custom guest can compute
+    /// its activations from other pixels than those it returns, and activations in int8 differ as expected; in
+    /// both cases, the f32 layers run on this machine.
+    ///
+    /// # Errors
+    /// Returns the errors of [`CutActivations::check`] and of the fetches.
+    pub(crate) async fn check_frozen_layers(
+        &mut self,
+        job: &Job,
+        network: &DividedNetwork,
+    ) -> Result<(), TrainerError> {
+        if network.nothing_is_frozen(&self.freeze) {
+            return Ok(());
+        }
+        let Some(images) = self.first_images().await? else {
+            return Ok(());
+        };
+        let Some(input) = self.input_of(&images, job.guest.is_stock()).await? else {
+            return Ok(());
+        };
+        let activations = match job.guest.is_stock() && network.int8.is_none() {
+            true => match self.activations_of(&images).await? {
+                None => return Ok(()),
+                activations => activations,
+            },
+            false => None,
+        };
+        let keys = images.samples.iter().map(|object| object.sample.key.clone());
+        let compared = CutActivations {
+            layers: network.headed.slice(None, Some(&self.freeze))?,
+            cut: self.freeze.clone(),
+            keys: keys.collect(),
+            input,
+            activations,
+            split_may_change: self.watch.is_some(),
+            precision: job.spec.terms.precision,
+            threads: job.spec.threads,
+        };
+        if let Some(message) = compared.check().await? {
+            (self.events)(Event::Warning { message });
+        }
+        Ok(())
+    }
+
+    /// Returns the first images of the first batch that were fetched. Returns `None` if all of its features are
+    /// cached, or all of its samples are bad.
+    async fn first_images(&mut self) -> Result<Option<FirstImages>, TrainerError> {
+        let part = match self.plan.initial_train_pass {
+            true => Part::Train,
+            false => Part::Validation,
+        };
+        let samples = Arc::clone(self.plan.samples(part));
+        let batch = self.feed.peek().await?;
+        let Some((rows, fetched)) = batch.rows.as_ref().and_then(|rows| Some((rows, rows.fetched()?))) else {
+            return Ok(None);
+        };
+        let positions = rows.fetched_positions().take(COMPARED_IMAGES);
+        let indices = positions.filter_map(|position| batch.indices.get(position));
+        let samples: Arc<[ObjectInfo]> = indices.filter_map(|index| samples.get(*index)).collect();
+        Ok(Some(FirstImages {
+            rows: fetched.slice_rows(0, samples.len())?,
+            samples,
+            source: Arc::clone(&batch.source),
+        }))
+    }
+
+    /// Returns the network input for `images`, or `None` if it is unavailable, with a warning if the reason is
+    /// the guest.
+    async fn input_of(
+        &self,
+        images: &FirstImages,
+        stock_guest: bool,
+    ) -> Result<Option<Tensor>, TrainerError> {
+        if let Split::None | Split::Input = images.source.split {
+            return Ok(Some(images.rows.clone()));
+        }
+        let not_returned = |reason: &str| {
+            let message = format!(
+                "the frozen layers are not compared with ONNX Runtime without optimizations, because the guest returns \
+                 no pixels: {reason}"
+            );
+            (self.events)(Event::Warning { message });
+            Ok(None)
+        };
+        if self.offer.pixels().is_none() {
+            return not_returned("it makes the network's input");
+        }
+        let source = Source {
+            view: images.source.view,
+            ..self
+                .offer
+                .source_at(&Split::Input, Encoding::U8, COMPARED_IMAGES)?
+        };
+        match self.fetch(images, source).await {
+            Err(error @ ClientError::Refused { .. }) if !stock_guest => not_returned(&error.to_string()),
+            fetched => Ok(fetched?),
+        }
+    }
+
+    /// Returns the activations at the freeze cut for `images`, transferred in f32.
+    async fn activations_of(&self, images: &FirstImages) -> Result<Option<Tensor>, TrainerError> {
+        let source = &images.source;
+        let rows = match (&source.split, source.encoding.values) {
+            (Split::Cut(_), Values::F16 | Values::Int8) => {
+                let source = Source {
+                    encoding: Encoding::F32,
+                    ..Source::clone(source)
+                };
+                self.fetch(images, source).await?
+            }
+            _ => Some(images.rows.clone()),
+        };
+        let Some(rows) = rows else { return Ok(None) };
+        let split = source.split.clone();
+        let compute = move |suffix: &mut Suffix| {
+            let (activations, _) = suffix.freeze_activations(&split, BatchRows::plain(rows))?;
+            Ok(Some(activations))
+        };
+        self.suffix.run(compute).await
+    }
+
+    /// Fetches the rows of `images` from another source. Returns `None` if an image has become unusable, which
+    /// a later batch reports.
+    async fn fetch(&self, images: &FirstImages, source: Source) -> Result<Option<Tensor>, ClientError> {
+        let samples = Arc::clone(&images.samples);
+        let fetched = self.fetcher.fetch(&self.hosts, source.into(), samples).await?;
+        Ok(fetched.bad.is_empty().then_some(fetched.rows))
+    }
+}
