@@ -4,7 +4,8 @@ use crate::hedge::Pulse;
 use crate::root::DEADLINE;
 use frostline_batching::{Charge, Stop, TenantPermits, Unfinished, run_blocking};
 use futures::FutureExt;
-use object_store::{Extensions, GetOptions};
+use object_store::path::Path;
+use object_store::{Extensions, GetOptions, ObjectMeta, ObjectStore};
 use parking_lot::Mutex;
 use std::pin::pin;
 use std::sync::Arc;
@@ -72,6 +73,19 @@ impl Access {
             extensions: self.extensions(),
             ..GetOptions::default()
         }
+    }
+
+    /// Asks for the metadata of an object.
+    pub(crate) async fn head(
+        &self,
+        store: &dyn ObjectStore,
+        location: &Path,
+    ) -> object_store::Result<ObjectMeta> {
+        let options = GetOptions {
+            head: true,
+            ..self.options()
+        };
+        Ok(store.get_opts(location, options).await?.meta)
     }
 
     /// Returns the account in the form that [`LocalFolder`](crate::local::LocalFolder) reads.

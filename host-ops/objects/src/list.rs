@@ -15,7 +15,7 @@ use frostline_tensor::{ObjectInfo, ObjectPage, SampleRef, SkippedNames};
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
-use object_store::{GetOptions, ObjectMeta, ObjectStore};
+use object_store::{ObjectMeta, ObjectStore};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -155,12 +155,9 @@ impl Lister {
             None
         };
         let heads = stream::iter(found.keys).map(|key| async move {
-            let options = GetOptions {
-                head: true,
-                ..self.access.options()
-            };
-            match self.store.get_opts(&self.scope.checked(&key)?, options).await {
-                Ok(found) => Ok(Some(self.listed(key, found.meta))),
+            let location = self.scope.checked(&key)?;
+            match self.access.head(self.store.as_ref(), &location).await {
+                Ok(meta) => Ok(Some(self.listed(key, meta))),
                 // The file was removed after the folder was read.
                 Err(object_store::Error::NotFound { .. }) => Ok(None),
                 Err(error) => Err(self.scope.root.explain(&error, &key)),

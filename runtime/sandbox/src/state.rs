@@ -195,7 +195,8 @@ impl Extraction {
         &self,
         operation: BoxFuture<Result<T, OpError>>,
     ) -> Result<T, OpError> {
-        let task = tokio_util::task::AbortOnDropHandle::new(self.host.spawn(operation.in_current_span()));
+        let operation = frostline_batching::Charge::current().pay_for(operation.in_current_span());
+        let task = tokio_util::task::AbortOnDropHandle::new(self.host.spawn(operation));
         task.map(|joined| {
             let message = |error| format!("a host operation failed: {error}");
             joined.unwrap_or_else(|error| Err(OpError::from_host(OpErrorCode::RuntimeError, message(error))))

@@ -66,7 +66,8 @@ impl GuestThreads {
         call: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, SandboxError> {
         let pool = Arc::downgrade(&self.pool);
-        let call = AssertUnwindSafe(call.in_current_span()).catch_unwind();
+        let call = Charge::current().pay_for(call).in_current_span();
+        let call = AssertUnwindSafe(call).catch_unwind();
         let owner = Owner {
             tenant: Arc::from(tenant),
             account,

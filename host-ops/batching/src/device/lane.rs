@@ -66,6 +66,13 @@ pub(super) struct Running {
     pub(super) payers: Vec<Payer>,
 }
 
+impl Running {
+    /// True if the batch is not known to be short, or has taken longer than short batches do.
+    pub(super) fn is_long(&self, now: Duration) -> bool {
+        now.saturating_sub(self.since) >= self.short_for
+    }
+}
+
 /// Payer for some rows of a batch.
 #[derive(Debug, Clone)]
 pub(super) struct Payer {

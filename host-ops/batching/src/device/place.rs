@@ -135,7 +135,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         }
         let keeps =
             !self.is_saturated(stage_state) && self.queue.owed(&entry.tenant) <= self.rules.time_slice;
-        let soon_free = warm.is_none() && !stage_state.lanes.is_empty() && keeps;
+        let soon_free = warm.is_none() && keeps && self.is_soon_free(stage_state, view.now);
         if soon_free && price == EvictionLevel::EvictUnused {
             return PlacementResult::Blocked(0);
         }
@@ -294,6 +294,12 @@ impl<S: Clone + Eq + Hash> Device<S> {
     fn is_saturated(&self, known: &StageState<S>) -> bool {
         let lanes = u32::try_from(known.lanes.len()).unwrap_or(u32::MAX);
         known.rate.time(known.waiting) > self.rules.time_slice.saturating_mul(lanes)
+    }
+
+    /// True if a lane with a session of the stage executes nothing that may take long.
+    fn is_soon_free(&self, known: &StageState<S>, now: Duration) -> bool {
+        let mut lanes = known.lanes.iter().filter_map(|lane| self.lanes.get(*lane));
+        lanes.any(|lane| lane.running().is_none_or(|running| !running.is_long(now)))
     }
 
     /// Returns the sessions of idle lanes, least recently used first, except the session of stage and lane

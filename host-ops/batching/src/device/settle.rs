@@ -35,7 +35,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
             .unwrap_or(0);
         if let Some(known) = known {
             known.needs.note_session(opening, session);
-            known.opening = Some(time);
+            known.opening = Some(known.opening.map_or(time, |shortest| shortest.min(time)));
         }
         if let Some(open) = lane.sessions.iter_mut().find(|open| open.stage == running.stage) {
             open.bytes = bytes;

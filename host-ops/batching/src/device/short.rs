@@ -42,9 +42,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         let counted = self.lanes.iter().filter_map(super::Lane::counts_until);
         let replaced = counted.filter(|until| now < *until).count();
         let running = self.lanes.iter().filter_map(super::Lane::running);
-        let long = running
-            .filter(|running| now.saturating_sub(running.since) >= running.short_for)
-            .count();
+        let long = running.filter(|running| running.is_long(now)).count();
         let active =
             self.queue.has_work_of_others(tenant) || self.active_others(tenant, now).next().is_some();
         lanes + replaced < 2 || long + 1 < lanes || !active

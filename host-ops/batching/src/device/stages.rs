@@ -42,7 +42,7 @@ pub(super) struct StageState<S> {
     /// Lanes with a session, busy or idle.
     pub(super) lanes: Vec<usize>,
     pub(super) readiness: Readiness,
-    /// Duration of the last opening of a session, if measured.
+    /// Shortest measured duration of opening a session. Other openings took longer because the machine was busy.
     pub(super) opening: Option<Duration>,
     /// Number of work items.
     pub(super) works: usize,

@@ -7,8 +7,8 @@ use crate::shards::SampleName;
 use crate::{Fault, ObjectError};
 use bytes::Bytes;
 use frostline_tensor::SampleRef;
+use object_store::ObjectMeta;
 use object_store::path::Path;
-use object_store::{ObjectMeta, ObjectStoreExt};
 use std::ops::Range;
 
 impl Store {
@@ -98,7 +98,7 @@ impl Store {
     pub(super) async fn head(&self, key: &str) -> Result<ObjectMeta, ObjectError> {
         let location = self.scope.checked(key)?;
         let head = async {
-            let head = self.store.head(&location).await;
+            let head = self.lister.access.head(self.store.as_ref(), &location).await;
             head.map_err(|error| self.scope.root.explain(&error, key))
         };
         self.scope.root.in_time(key, head).await
@@ -131,7 +131,7 @@ impl Store {
                 match self.fetcher.get(&wanted).await {
                     // Stores give different answers to a range that starts at or after the end.
                     Err(error @ (ObjectError::Store { .. } | ObjectError::Unsupported { .. })) => {
-                        match self.store.head(&wanted.location).await {
+                        match wanted.access.head(self.store.as_ref(), &wanted.location).await {
                             Ok(meta) if range.start >= meta.size => Ok(Bytes::new()),
                             _ => Err(error),
                         }

@@ -5,6 +5,7 @@ use super::world::{MILLI, Truth, World};
 use frostline_tensor::Terms;
 
 const SECOND: Duration = Duration::from_secs(1);
+const MIB: u64 = 1 << 20;
 
 /// Simulates lanes with ample memory. Stage 0 is short, and the others need a minute per row.
 fn world(lanes: usize, preparations: usize) -> World {
@@ -87,6 +88,54 @@ fn a_tenant_uses_all_lanes_once_the_others_have_left_for_ten_seconds() {
         world.decide();
     }
     assert_eq!((world.now, long_runs(&world)), (left + SECOND * 10, 2));
+}
+
+/// The neighbor's session is on a lane with long work, and memory for another one only becomes free if a session
+/// of the other lane is closed.
+#[test]
+fn short_work_does_not_wait_for_the_end_of_long_work_next_to_its_session() {
+    let with_session = |session| Truth {
+        session,
+        guess: MemoryEstimate {
+            session,
+            ..MemoryEstimate::default()
+        },
+        ..Truth::default()
+    };
+    let long = Truth {
+        time_per_row: SECOND * 60,
+        ..with_session(100 * MIB)
+    };
+    let truths = vec![with_session(250 * MIB), with_session(600 * MIB), long];
+    let mut world = World::new(DeviceRules::for_lanes(2), 1 << 40, truths);
+    for (stage, tenant) in ["neighbor", "other"].into_iter().enumerate() {
+        send(&mut world, tenant, stage);
+        world.finish();
+    }
+    send(&mut world, "t", 2);
+    world.decide();
+    assert_eq!([0, 1, 2].map(|stage| world.lanes_of(stage)), [[0], [1], [0]]);
+    world.others = world.room().free - 100 * MIB;
+    let short = send(&mut world, "neighbor", 0);
+    world.decide();
+    assert_eq!(world.works[&short].begun, Some(world.now));
+}
+
+/// A busy machine may need long for an opening.
+#[test]
+fn a_session_that_was_opened_slowly_once_is_opened_beside_long_work() {
+    let mut world = world(2, 0);
+    for opening in [MILLI * 100, SECOND * 5] {
+        world.truths[0].opening = opening;
+        send(&mut world, "neighbor", 0);
+        world.finish();
+        world.close_all();
+    }
+    send(&mut world, "t", 1);
+    world.decide();
+    let short = send(&mut world, "neighbor", 0);
+    world.decide();
+    assert_eq!(world.works[&short].begun, Some(world.now));
 }
 
 /// Simulates two lanes, of which one has just lost its process to long work of the tenant `t`.

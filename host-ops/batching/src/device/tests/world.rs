@@ -211,6 +211,21 @@ impl World {
         session - (session / 8 * lane as u64).min(session / 2)
     }
 
+    /// Returns the lanes with a session of `stage`.
+    pub(super) fn lanes_of(&self, stage: usize) -> Vec<usize> {
+        let lanes = self.sessions.iter().enumerate();
+        let with = lanes.filter(|(_, sessions)| sessions.contains_key(&stage));
+        with.map(|(lane, _)| lane).collect()
+    }
+
+    /// Closes all sessions that no work waits for.
+    pub(super) fn close_all(&mut self) {
+        for (lane, stages) in self.device.retain(|_| false) {
+            self.close(lane, &stages);
+            self.device.closed(lane, Some(self.held[lane].0));
+        }
+    }
+
     fn close(&mut self, lane: usize, stages: &[usize]) {
         assert!(
             !self.endings.contains_key(&lane),
