@@ -143,6 +143,14 @@ pub enum GraphError {
         /// Names of the matching cuts.
         candidates: String,
     },
+    /// Tensors cannot be a cut together.
+    #[error("no cut through {names}: {why}")]
+    Joint {
+        /// Names of the tensors, separated by commas.
+        names: String,
+        /// Reason, and the tensors to add if some are missing.
+        why: String,
+    },
     /// The end of a slice does not come after the start.
     #[error("cut `{to}` precedes cut `{from}`; swap them")]
     Order {

@@ -17,9 +17,12 @@ const BATCH: f64 = 16.0;
 pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> Result<()> {
     let pixels = flags.pixels.settings()?;
     let model = read_model_and_pixels(&flags.inputs.model, &flags.inputs.interface, &pixels)?;
-    let freeze = match &flags.freeze {
-        Some(cut) => model.network()?.named(cut)?.name.clone(),
-        None => last_cut_before_head(&model)?,
+    let (model, freeze) = match &flags.freeze {
+        Some(cut) => model.with_cut(cut)?,
+        None => {
+            let last = last_cut_before_head(&model)?;
+            (model, last)
+        }
     };
     let name = model_name(&flags.inputs.model);
     let job = StudyJob {

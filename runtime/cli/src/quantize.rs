@@ -31,9 +31,12 @@ struct Written {
 pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> Result<()> {
     let pixels = flags.pixels.settings()?;
     let model = read_model_and_pixels(&flags.model, &flags.interface, &pixels)?;
-    let freeze = match &flags.freeze {
-        Some(cut) => model.network()?.named(cut)?.name.clone(),
-        None => last_cut_before_head(&model)?,
+    let (model, freeze) = match &flags.freeze {
+        Some(cut) => model.with_cut(cut)?,
+        None => {
+            let last = last_cut_before_head(&model)?;
+            (model, last)
+        }
     };
     let job = QuantizationJob {
         model: model.clone(),
@@ -65,7 +68,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
     let network = network?;
     let quantized = network.is_some();
     let comparison = comparison.get();
-    let bytes = network.unwrap_or(model).to_bytes()?;
+    let bytes = network.unwrap_or(model).without_joint_cuts()?.to_bytes()?;
     whole_file::write_to(
         &flags.out,
         |path| File::create_new(path),

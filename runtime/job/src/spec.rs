@@ -34,8 +34,9 @@ settings! {
         /// removed
         Identity output: Option<String> = None => arg(long, value_name = "NAME");
         /// Freeze the network up to this cut and train the remaining layers. The default is the last cut
-        /// before the classifier. Cuts are named by tensor or module, as listed by frostline model show. With
-        /// none, the whole network is trained and hosts only decode images
+        /// before the classifier. Cuts are named by tensor or module, as listed by frostline model show. Several
+        /// names, separated by commas, are one cut through several tensors, for example for skip connections.
+        /// With none, the whole network is trained and hosts only decode images
         Identity freeze: Option<String> = None => arg(long, value_name = "CUT");
         /// Move the freeze cut to an earlier layer at the start of an epoch, as in 3=layer4,6=layer3. none
         /// trains the whole network. The split is updated accordingly

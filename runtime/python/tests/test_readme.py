@@ -49,6 +49,10 @@ def snippets_of(page):
     return re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
 
 
+def needs_torch(snippet):
+    return re.search(r"\b(fl|torch)\.|frostline\.torch", snippet) is not None
+
+
 class Readme(bundled.Case):
     def test_each_snippet_runs(self):
         snippets = snippets_of(README)
@@ -60,7 +64,7 @@ class Readme(bundled.Case):
         known: dict[str, object] = {"__name__": "readme"}
         for number, snippet in enumerate(snippets):
             with self.subTest(snippet=number), contextlib.redirect_stdout(io.StringIO()):
-                if "frostline.torch" in snippet:
+                if needs_torch(snippet):
                     try:
                         import torch  # noqa: F401
                         import torchvision  # noqa: F401
@@ -72,7 +76,7 @@ class Readme(bundled.Case):
     def test_types_of_the_snippets_are_accepted(self):
         snippets = snippets_of(README)
         mistakes = ["import frostline", "client = frostline.Client()", *MISTAKES.strip().splitlines()]
-        files = {"readme": "".join(snippets if HAS_TORCH else (snippet for snippet in snippets if "frostline.torch" not in snippet))}
+        files = {"readme": "".join(snippets if HAS_TORCH else (snippet for snippet in snippets if not needs_torch(snippet)))}
         if HAS_TORCH:
             files["front"] = MODEL + "".join(snippets_of(FRONT))
             mistakes = [*MODEL.splitlines(), "import frostline.torch as fl", *mistakes, *TORCH_MISTAKES.strip().splitlines()]

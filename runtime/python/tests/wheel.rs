@@ -11,16 +11,17 @@ use std::process::Command;
 fn run(variable: &str, file: &str) {
     let python = std::env::var_os(variable);
     let python = python.unwrap_or_else(|| panic!("{variable} is not set; run cargo xtask test"));
+    let exports = tempfile::tempdir().expect("cannot create a folder for exported models");
     let output = Command::new(python)
         .args(["-W", "ignore", "-m", "unittest", "--verbose", file])
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests"))
         // The package must find these without help, as on a user's machine.
         .env_remove("ORT_DYLIB_PATH")
         .env_remove("PYTHONPATH")
-        // Tests must compute features and export models, not read them from a cache. Tests of a cache set its
-        // variable themselves.
+        // Tests must compute features, not read them from a cache. Tests of a cache set its variable themselves.
         .env("FROSTLINE_FEATURE_CACHE", "off")
-        .env("FROSTLINE_EXPORT_CACHE", "off")
+        // Most tests of a file export the same network, so only the first one exports it.
+        .env("FROSTLINE_EXPORT_CACHE", exports.path())
         // Tests run concurrently, and OpenMP threads that wait for each other would occupy the cores.
         .env("OMP_NUM_THREADS", "1")
         .output()
@@ -166,6 +167,11 @@ mod needs_wheel_with_trainers {
     #[test]
     fn targets_are_loaded_and_moved_with_their_images() {
         super::run(PYTHON, "test_targets.py");
+    }
+
+    #[test]
+    fn several_tensors_cross_the_cut() {
+        super::run(PYTHON, "test_features.py");
     }
 
     #[test]

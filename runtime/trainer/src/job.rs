@@ -80,11 +80,7 @@ impl Job {
             source,
         })?;
         model_metadata::read_pixels_beside(&mut model, file.as_ref(), &spec.pixels)?;
-        let freeze = match spec.freeze.as_deref() {
-            Some("none") => model.input_name()?.to_owned(),
-            Some(cut) => cut.to_owned(),
-            None => last_cut_before_head(&model)?,
-        };
+        let (model, freeze) = frozen_up_to(model, spec.freeze.as_deref())?;
         let device = spec.device.parse();
         let device = device.map_err(|error: frostline_engine::ParseDeviceError| {
             SettingError::new("device", spec.device.clone(), error.to_string())
@@ -130,6 +126,17 @@ impl Job {
         targets.extend(in_run.filter(|model| out.as_ref() != Some(model)));
         targets
     }
+}
+
+/// Returns the network, with a joint cut if `freeze` names several tensors, and the name of the freeze cut.
+fn frozen_up_to(model: Model, freeze: Option<&str>) -> Result<(Model, String), TrainerError> {
+    let cut = match freeze {
+        Some("none") => model.input_name()?.to_owned(),
+        Some(cuts) if cuts.contains(',') => return Ok(model.with_cut(cuts)?),
+        Some(cut) => cut.to_owned(),
+        None => last_cut_before_head(&model)?,
+    };
+    Ok((model, cut))
 }
 
 /// Returns the default freeze cut, which is the input of the classifier.

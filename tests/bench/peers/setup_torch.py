@@ -25,7 +25,7 @@ TORCHVISION = "torchvision==0.29.2"
 TIMM = ["timm==1.0.31", "pyyaml>=6,<7"]
 # Installed without dependencies because torch would require the CUDA packages.
 TRAINERS = ["lightning==2.6.6", "pytorch-lightning==2.6.6", "torchmetrics==1.9.0", "lightning-utilities==0.15.3"]
-TRAINERS += ["transformers==5.23.0", "accelerate==1.15.0", "torchdata==0.11.0"]
+TRAINERS += ["transformers==5.23.0", "accelerate==1.15.0", "torchdata==0.11.0", "peft==0.21.2"]
 TRAINER_DEPENDENCIES = ["ray==2.60.0", "pyarrow==26.0.1", "pandas>=2,<4", "pydantic>=2,<3"]
 TRAINER_DEPENDENCIES += ["huggingface_hub", "tokenizers", "safetensors", "regex", "tqdm", "psutil", "typer", "mypy==2.4.1"]
 VISION_DEPENDENCIES = ["onnx>=1.20,<2", "onnxscript==0.7.2", "onnxruntime==1.31.1", "pillow>=11,<14", "boto3>=1.40,<2"]
@@ -45,7 +45,7 @@ import boto3, onnx, onnxruntime, onnxscript, torchvision
 torchvision.models.resnet18(weights=None)
 """
 TRAINERS_CHECK = """
-import lightning, ray.data, ray.train.torch, torchdata, transformers
+import lightning, peft, ray.data, ray.train.torch, torchdata, transformers
 """
 ZOO_CHECK = """
 import timm

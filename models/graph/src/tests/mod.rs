@@ -6,6 +6,7 @@ mod growth;
 mod heads;
 mod hostile;
 mod independence;
+mod joint;
 mod limits;
 mod names;
 mod normalization;

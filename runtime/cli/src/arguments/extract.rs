@@ -24,9 +24,9 @@ Examples:
 pub(crate) struct Extract {
     #[command(flatten)]
     pub(crate) inputs: Inputs,
-    /// Extract the output of this tensor or module, see `frostline model show`. The value output selects the
-    /// output of a backbone without a classifier, with pooling for feature maps and tokens [default: the last
-    /// cut before the classifier]
+    /// Extract the output of this tensor or module, see `frostline model show`. Several names, separated by
+    /// commas, are flattened and concatenated. The value output selects the output of a backbone without a
+    /// classifier, with pooling for feature maps and tokens [default: the last cut before the classifier]
     #[arg(long, value_name = "CUT")]
     pub(crate) cut: Option<String>,
     /// Output file: .arrow (Arrow's file format) or .parquet

@@ -225,10 +225,7 @@ fn model_and_cut(flags: &Flags, pixels: &PixelFlags) -> Result<(Model, String)> 
     let network = model.network()?;
     match flags.cut.as_deref() {
         Some(cut) if ["output", &network.output.name].contains(&cut) && network.named(cut).is_err() => {}
-        Some(cut) => {
-            let cut = network.named(cut)?.name.clone();
-            return Ok((model, cut));
-        }
+        Some(cut) => return Ok(model.with_cut(cut)?),
         None if network.head.is_none() => {}
         None => {
             let cut = last_cut_before_head(&model)?;

@@ -125,8 +125,18 @@ pub(crate) fn trained_after(job: &Job) -> String {
             .slice(Some(cut), None)
             .map_or(0, |rest| rest.parameters().len())
     };
-    let own = job.earliest_freeze();
+    let own = lasting_cut(&job.model, job.earliest_freeze());
     let before = model_metadata::trained_after(&job.model).filter(|_| keeps_trained_layers(job));
-    let earlier = before.filter(|before| weights(&job.model, before) > weights(&job.model, own));
-    earlier.unwrap_or_else(|| own.to_owned())
+    let earlier = before.filter(|before| weights(&job.model, before) > weights(&job.model, &own));
+    earlier.unwrap_or(own)
+}
+
+/// Returns `cut`, or the last cut before it if it joins several tensors, because the tuned model has no such cut.
+fn lasting_cut(model: &Model, cut: &str) -> String {
+    let network = model.network().ok().filter(|_| cut.contains(','));
+    let Some(network) = network else {
+        return cut.to_owned();
+    };
+    let last = network.cuts.iter().take_while(|other| other.name != cut).last();
+    last.map_or(network.input.name, |last| last.name.clone())
 }

@@ -21,6 +21,7 @@ mod harness;
 mod hints;
 mod hosts;
 mod int8;
+mod joint;
 mod lanes;
 mod logs;
 mod needs_stores;

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 /// Starts `count` hosts with the same photos and token, each with separate state.
-fn start_hosts(scratch: &Scratch, count: usize) -> Vec<HostProcess> {
+pub(crate) fn start_hosts(scratch: &Scratch, count: usize) -> Vec<HostProcess> {
     let mut hosts: Vec<HostProcess> = Vec::new();
     for number in 0..count {
         let folder = scratch.path(&format!("host-{number}"));
@@ -21,7 +21,7 @@ fn start_hosts(scratch: &Scratch, count: usize) -> Vec<HostProcess> {
 }
 
 /// Returns the flags that name all hosts and their token.
-fn host_flags(hosts: &[HostProcess]) -> Vec<String> {
+pub(crate) fn host_flags(hosts: &[HostProcess]) -> Vec<String> {
     let token = hosts[0].token_file().to_str().unwrap().to_owned();
     let urls = hosts.iter().flat_map(|host| ["--host".to_owned(), host.url()]);
     urls.chain(["--token-file".to_owned(), token]).collect()

@@ -28,7 +28,7 @@ Usage: cargo xtask deploy [CHECK..] [--profile dev|release] [--frostline FILE]
 Packs the artifacts of `cargo xtask dist` into target/deploy/dist and runs the checks, by default all. Checks that cannot run on this machine
 are reported as skipped.
 
-  source   install the command with cargo, and ONNX Runtime with the command
+  source   compile the command alone, and install ONNX Runtime with it
   hosts    run the queries of dashboard and rules on a Prometheus that scrapes real hosts
   install  install tarball, wheel and Debian package in a new Debian, run the command, and purge the package
   repeat   pack every artifact twice and compare, and verify SHA256SUMS

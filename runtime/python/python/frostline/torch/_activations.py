@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
 import itertools
 import logging
+import math
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
@@ -55,6 +57,19 @@ def check_options(*, batch, seed, augment, views, columns, rank, world, targets=
         raise ValueError(f"invalid columns {columns if isinstance(columns, str) else unknown[0]!r}; use a list of {', '.join(COLUMNS)}")
 
 
+@dataclasses.dataclass(frozen=True)
+class Packing:
+    """Positions of the tensors of a cut in a row that contains all of them."""
+
+    parts: tuple[tuple[int, tuple[int, ...]], ...]
+    """Offset and shape of each tensor."""
+
+    def unpack(self, rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return the tensors in rows `[n, elements]`."""
+        flat = rows.flatten(1)
+        return tuple(flat[:, start : start + math.prod(shape)].reshape(len(rows), *shape) for start, shape in self.parts)
+
+
 class Batch(tuple[Any, ...]):
     """A batch `(x, y)` or `(x, y, columns)`, which a DataLoader must not collate again."""
 
@@ -72,7 +87,7 @@ class Activations(torch.utils.data.IterableDataset[Any]):
 
         for x, y in torch.utils.data.DataLoader(data, batch_size=None): ...
 
-    `x` is float32 `[n, *shape]`. `y` is int64 `[n]`, or float32 `[n, k]` if a labels table contains `k` values per
+    `x` is float32 `[n, *shape]`, or a tuple of such tensors if several tensors cross the cut. `y` is int64 `[n]`, or float32 `[n, k]` if a labels table contains `k` values per
     sample. Both are writable. If `targets` is set, `y` is what it returns. If `columns` is set, batches are `(x, y, columns)`
     with a dictionary of lists, and of an int64 tensor `[n]` for the column `index`.
 
@@ -95,6 +110,7 @@ class Activations(torch.utils.data.IterableDataset[Any]):
         columns: Sequence[str] = (),
         targets: Targets | None = None,
         recipe: str | None = None,
+        packing: Packing | None = None,
         rank: int | None = None,
         world: int | None = None,
         progress: bool = False,
@@ -113,6 +129,7 @@ class Activations(torch.utils.data.IterableDataset[Any]):
         :param targets: Function from a list of `Sample` to their targets, which replace the labels. Threads call it ahead of
             time, for several batches at once.
         :param recipe: Recipe of the network's input, or `None` with a custom guest.
+        :param packing: Positions of the tensors in a row, if several tensors cross the cut.
         :param rank: Replaces the rank of `torch.distributed`. If other code divides batches among processes, as
             accelerate does, pass `rank=0, world=1`.
         :param world: Replaces the number of processes of `torch.distributed`.
@@ -120,7 +137,7 @@ class Activations(torch.utils.data.IterableDataset[Any]):
         """
         check_options(batch=batch, seed=seed, augment=augment, views=views, columns=columns, rank=rank, world=world, targets=targets)
         self.source, self.samples, self.columns = source, samples, tuple(columns)
-        self.targets, self._recipe = targets, recipe
+        self.targets, self._recipe, self._packing = targets, recipe, packing
         self.shuffle, self.augment, self.views = shuffle, augment, views
         self._shows_progress = progress
         self.classes: list[str] = []
@@ -147,7 +164,8 @@ class Activations(torch.utils.data.IterableDataset[Any]):
 
     def __repr__(self) -> str:
         encoding = self.source.stream.get("encoding", "f32")
-        shape = "x".join(map(str, self.source.row or ())) or "unknown"
+        shapes = [shape for _, shape in self._packing.parts] if self._packing else [self.source.row or ()]
+        shape = " and ".join("x".join(map(str, shape)) or "unknown" for shape in shapes)
         return f"Activations({len(self.samples)} samples in batches of {self.batch}, rows {shape}, split {self.source.split!r}, encoding {encoding!r})"
 
     @property
@@ -178,7 +196,7 @@ class Activations(torch.utils.data.IterableDataset[Any]):
 
     def as_map(self) -> ActivationMap:
         """Return the same samples as a map-style dataset, for use with samplers. Its labels are those of the listing."""
-        return ActivationMap(self.source, self.samples)
+        return ActivationMap(self.source, self.samples, self._packing)
 
     def transform_of(self, key: str, epoch: int = 0) -> Transform:
         """Return the position of the network's input in the image of this sample.
@@ -275,7 +293,7 @@ class Activations(torch.utils.data.IterableDataset[Any]):
                 self._note(failed)
                 self._at = (epoch, number + stride)
                 advance(len(chosen))
-                batch = (torch.from_numpy(data), self._targets(loading, part, chosen, epoch))
+                batch = (unpacked(data, self._packing), self._targets(loading, part, chosen, epoch))
                 yield Batch((*batch, self._fields(chosen)) if self.columns else batch)
 
     def _all_targets(self, parts, epoch):
@@ -351,18 +369,18 @@ class Activations(torch.utils.data.IterableDataset[Any]):
         self._remove_files = weakref.finalize(self, remove)
 
 
-class ActivationMap(torch.utils.data.Dataset[tuple[torch.Tensor, torch.Tensor]]):
+class ActivationMap(torch.utils.data.Dataset[tuple[Any, torch.Tensor]]):
     """Map-style dataset of activations and labels `(x, y)` of single samples, for custom samplers.
 
         DataLoader(data.as_map(), batch_size=64, sampler=WeightedRandomSampler(weights, len(weights)))
 
-    The index is the position of the sample in the listing, and `x` is float32 `[*shape]`. Cached features are read from
+    The index is the position of the sample in the listing, and `x` is float32 `[*shape]`, or a tuple of such tensors. Cached features are read from
     this machine's disk. All other features of a batch are requested together. Images are not augmented. A bad sample
     raises `frostline.BadSample`.
     """
 
-    def __init__(self, source: Source, samples: Samples) -> None:
-        self.source, self.samples = source, samples
+    def __init__(self, source: Source, samples: Samples, packing: Packing | None = None) -> None:
+        self.source, self.samples, self._packing = source, samples, packing
 
     @property
     def labels(self) -> numpy.ndarray:
@@ -372,14 +390,22 @@ class ActivationMap(torch.utils.data.Dataset[tuple[torch.Tensor, torch.Tensor]])
     def __len__(self) -> int:
         return len(self.samples)
 
-    def __getitem__(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def __getitem__(self, number: int) -> tuple[Any, torch.Tensor]:
         return self.__getitems__([number])[0]
 
-    def __getitems__(self, numbers: Sequence[int]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    def __getitems__(self, numbers: Sequence[int]) -> list[tuple[Any, torch.Tensor]]:
         chosen = numpy.asarray(numbers)
         ((rows, _, failed),) = self.source.rows(self.samples.take(chosen), len(chosen))
         refuse_bad(failed, "exclude its index from the sampler")
-        return list(zip(torch.from_numpy(rows), torch.from_numpy(self.samples.labels[chosen]), strict=True))
+        x = unpacked(rows, self._packing)
+        features = zip(*x, strict=True) if self._packing else x
+        return list(zip(features, torch.from_numpy(self.samples.labels[chosen]), strict=True))
+
+
+def unpacked(rows: numpy.ndarray, packing: Packing | None) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    """Return the tensor of a batch, or the tensors if there is a packing."""
+    whole = torch.from_numpy(rows)
+    return packing.unpack(whole) if packing else whole
 
 
 def mean(values: torch.Tensor) -> torch.Tensor:

@@ -1,7 +1,7 @@
-"""Division of a model at a module. The suffix computes everything after the module's output and shares the model's Parameters.
+"""Division of a model at one or several modules. The suffix computes everything after their outputs and shares the model's Parameters.
 
-The model is not traced. The suffix executes the model's code with three changes: modules that finish before the cut return placeholders without
-computing, the module at the cut returns the activations, and the images are replaced by a placeholder. Therefore control flow, random and in-place
+The model is not traced. The suffix executes the model's code with three changes: modules that finish before the last module of the cut return
+placeholders without computing, the modules at the cut return the activations, and the images are replaced by a placeholder. Therefore control flow, random and in-place
 operations, both modes, keyword arguments such as `labels=` and output classes work as in the model. Placeholders contain NaN. If a value bypasses
 the cut, the output is NaN, and the division is refused. Branches and comparisons do not propagate NaN, so verification repeats the pass with
 placeholders of other values.
@@ -16,6 +16,7 @@ import re
 import warnings
 import weakref
 import zlib
+from collections.abc import Sequence
 
 import torch
 from torch.utils import _pytree as pytree
@@ -37,34 +38,54 @@ WRAPPED = re.compile(r"^((module|_orig_mod|base_model\.model)\.)+")
 """Names that DataParallel, `torch.compile` and peft add to the paths of modules."""
 
 
-def suffix_of(model: torch.nn.Module, module: str | torch.nn.Module, example: torch.Tensor) -> torch.nn.Module:
-    """Return the module that maps the output of `module` to the output of `model`.
+def suffix_of(model: torch.nn.Module, modules: str | torch.nn.Module | Sequence[str | torch.nn.Module], example: torch.Tensor) -> "Suffix":
+    """Return the module that maps the outputs of `modules` to the output of `model`.
 
     Parameters, buffers, their names and the modes of modules are shared with the model: `train()` and `eval()` of the
     suffix or the model affect both. Raises `CannotDivide`.
 
-    :param module: A module inside `model`, or the path of the module.
+    :param modules: A module inside `model`, its path, or several of them.
     :param example: Two input samples to verify the division in both modes, including gradients.
     """
-    path = path_of(model, module)
+    paths = paths_of(model, modules)
     calls = Calls(model, example)
     try:
-        suffix, used = _verified(calls, path, example)
+        suffix, used = _verified(calls, paths, example)
     except BypassError as error:
-        parents = [path.rsplit(".", up)[0] for up in range(1, path.count(".") + 1)]
-        legal = next((parent for parent in parents if suffix_if_valid(calls, parent, example)), None)
-        raise CannotDivide(f"{error}; " + (f"freeze={legal!r} is the nearest valid module" if legal else "frostline.torch.freeze_points lists valid modules")) from None
+        raise CannotDivide(f"{error}; {_advice(calls, paths, example)}") from None
     suffix.drop_unused(used)
     suffix.drop_frozen()
     return suffix
 
 
-def _verified(calls, path, example):
-    """Return (suffix, names of its trained Parameters) for the first output tensor that all later values depend on."""
-    for leaf in calls.rows(path):
-        suffix = calls.suffix(path, leaf)
+def paths_of(model: torch.nn.Module, modules: str | torch.nn.Module | Sequence[str | torch.nn.Module]) -> list[str]:
+    """Return the path of each module, see `path_of`."""
+    several = [modules] if isinstance(modules, (str, torch.nn.Module)) else list(modules)
+    return list(dict.fromkeys(path_of(model, module) for module in several))
+
+
+def _advice(calls, paths, example):
+    """Return what to freeze instead, if the code after the modules reads other values too."""
+    if len(paths) > 1:
+        return "add the modules that these values come from, or freeze a single module that contains all"
+    path = paths[0]
+    parents = [path.rsplit(".", up)[0] for up in range(1, path.count(".") + 1)]
+    legal = next((parent for parent in parents if suffix_if_valid(calls, parent, example)), None)
+    return f"freeze={legal!r} is the nearest valid module" if legal else "frostline.torch.freeze_points lists valid modules"
+
+
+def _verified(calls, paths, example):
+    """Return (suffix, names of its trained Parameters).
+
+    The cut is the first output tensor of a single module that all later values depend on, or else all tensors of the
+    modules' outputs.
+    """
+    tensors = [(path, leaf) for path in paths for leaf in calls.rows(path)]
+    choices = [[tensor] for tensor in tensors] if len(paths) == 1 else []
+    for points in choices if len(tensors) == 1 else [*choices, tensors]:
+        suffix = calls.suffix(points)
         try:
-            return suffix, verify(calls.model, suffix, path, example)
+            return suffix, verify(calls.model, suffix, example)
         except BypassError as error:
             bypass = error
     raise bypass
@@ -286,14 +307,15 @@ class Calls:
             raise CannotDivide(f"the module {cut!r} returns no tensor with one row per sample")
         return rows
 
-    def suffix(self, cut, leaf):
-        """Return the unverified suffix after the tensor with index `leaf` in the output of the module `cut`."""
-        output = self._output(cut)
-        output.rows = leaf
-        around, outputs = {}, {cut: output}
-        twin = self._twin(self.model, "", cut, around, outputs)
-        suffix = Suffix(self.model, twin, self.images, around, outputs, output)
-        finished = self.paths[0][: self.paths[0].index(cut) + 1]
+    def suffix(self, points):
+        """Return the unverified suffix after the tensors `points`, which are (path of a module, index of a tensor in its output)."""
+        around, outputs = {}, {path: self._output(path) for path, _ in points}
+        for place, (path, leaf) in enumerate(points):
+            outputs[path].rows[leaf] = place
+        cuts = sorted(outputs, key=self.paths[0].index)
+        twin = self._twin(self.model, "", cuts, around, outputs)
+        suffix = Suffix(self.model, twin, self.images, around, outputs, points)
+        finished = self.paths[0][: self.paths[0].index(cuts[-1]) + 1]
         suffix.later = tuple(path for path in dict.fromkeys(self.paths[0]) if path not in {*around, *finished})
         return suffix
 
@@ -316,7 +338,7 @@ class Calls:
     def _is_skipped(self, path, cut):
         """Return true if a module can be skipped.
 
-        All its calls must finish before the cut and return floating-point numbers that depend on the images. Other
+        All its calls must finish before the last module `cut` and return floating-point numbers that depend on the images. Other
         outputs, such as an index or a table of positions, have to be computed.
         """
         end = self.paths[0].index(cut)
@@ -327,17 +349,18 @@ class Calls:
         tensors = [pair for pair in zip(*notes, strict=False) if isinstance(pair[0], Recorded)]
         return bool(tensors) and all(one.dtype.is_floating_point and one.digest != other.digest for one, other in tensors)
 
-    def _twin(self, module, path, cut, around, outputs):
+    def _twin(self, module, path, cuts, around, outputs):
         """Return the version of `module` for the suffix.
 
         This is the module itself after the cut, a silent copy before the cut, and a copy with shared Parameters if it
-        contains the cut.
+        contains a module of the cut.
         """
         if path in outputs:
             return silent(module, outputs[path])
         calls_inside = any(each.startswith(path + ".") for each in self.paths[0])
-        if path and not cut.startswith(path + ".") and (path in self.paths[0] or not calls_inside):
-            output = self._output(path) if self._is_skipped(path, cut) else None
+        contains_cut = any(cut.startswith(path + ".") for cut in cuts)
+        if path and not contains_cut and (path in self.paths[0] or not calls_inside):
+            output = self._output(path) if self._is_skipped(path, cuts[-1]) else None
             if output is None:
                 return module
             outputs[path] = output
@@ -345,7 +368,7 @@ class Calls:
         twin = around[path] = shallow_copy(module)
         for name, child in module._modules.items():
             if child is not None:
-                twin._modules[name] = self._twin(child, f"{path}.{name}" if path else name, cut, around, outputs)
+                twin._modules[name] = self._twin(child, f"{path}.{name}" if path else name, cuts, around, outputs)
         return twin
 
 
@@ -354,12 +377,12 @@ class Output:
 
     def __init__(self, structure, leaves):
         self.structure, self.leaves = structure, leaves
-        self.rows = None
-        """Index of the leaf with the activations. Only set at the cut."""
+        self.rows = {}
+        """Places among the activations by index of the leaf. Empty before the cut."""
         self.suffix = None
 
     def __call__(self, *_, **__):
-        return pytree.tree_unflatten([self.suffix.value(leaf, number == self.rows) for number, leaf in enumerate(self.leaves)], self.structure)
+        return pytree.tree_unflatten([self.suffix.value(leaf, self.rows.get(number)) for number, leaf in enumerate(self.leaves)], self.structure)
 
 
 def shallow_copy(module):
@@ -443,35 +466,51 @@ class SharedMode:
 class Suffix(torch.nn.Module):
     """The layers after the cut.
 
-    `suffix(activations, ...)` returns the output of the model. Further arguments are passed to the model. `train()` and
-    `eval()` of the suffix and of the model affect both.
+    `suffix(activations, ...)` returns the output of the model. If several tensors cross the cut, it is `suffix(*activations,
+    ...)`, or `suffix(activations)` with a tuple. Further arguments are passed to the model. `train()` and `eval()` of the suffix
+    and of the model affect both.
     """
 
-    def __init__(self, original, model, images, around, outputs, cut):
+    def __init__(self, original, model, images, around, outputs, points):
         super().__init__()
         # Share the dictionaries of the copied model, so that moved or replaced members change in both.
         for members in (*MEMBERS, "_non_persistent_buffers_set"):
             self.__dict__[members] = model.__dict__[members]
         self.__dict__.update(_model=model, _images=images, _around=around, _activations=None, training=model.training)
-        self.dense, self.fill, self.silent, self.row_leaf = False, math.nan, tuple(outputs), cut.rows
+        self.dense, self.fill, self.silent = False, math.nan, tuple(outputs)
+        self.points = tuple(points)
+        """The tensors of the cut: paths of modules and indices of tensors in their outputs."""
         self.later = ()
         """Paths of the modules that the model calls only after the cut."""
         self.used = set()
         """Addresses of tensors that operators read during the verification."""
         self._modes = [SharedMode(original.get_submodule(path), [twin] if path else [twin, self]) for path, twin in around.items()]
-        rows = cut.leaves[cut.rows]
-        self.row_shape, self._rows_dtype = tuple(length for length, _ in rows.axes[1:]), rows.dtype
+        rows = [outputs[path].leaves[leaf] for path, leaf in points]
+        self.row_shapes = tuple(tuple(length for length, _ in each.axes[1:]) for each in rows)
+        """Shapes of a row of each tensor."""
+        self._rows_dtype = rows[0].dtype
         for output in outputs.values():
             output.suffix = self
 
-    def forward(self, activations, *arguments, **named):
-        """Return the model's output for activations `[n, ...]`."""
+    def forward(self, *arguments, **named):
+        """Return the model's output for activations `[n, ...]`, which are the first arguments."""
+        count = len(self.points)
+        if count > 1 and arguments and isinstance(arguments[0], (tuple, list)):
+            arguments = (*arguments[0], *arguments[1:])
+        if len(arguments) < count:
+            raise TypeError(f"{len(arguments)} tensors of activations instead of {count}")
+        activations, arguments = arguments[:count], arguments[count:]
         self._share_modes()
         self.__dict__["_activations"] = activations
         try:
             return self._model(self.value(self._images), *arguments, **named)
         finally:
             self.__dict__["_activations"] = None
+
+    @property
+    def cut_name(self):
+        """The paths of the modules at the cut, quoted."""
+        return " and ".join(repr(path) for path in dict.fromkeys(path for path, _ in self.points))
 
     def train(self, mode=True):
         """Set the mode of the suffix, and of the same modules in the model."""
@@ -485,16 +524,17 @@ class Suffix(torch.nn.Module):
         for mode in self._modes:
             mode.share()
 
-    def value(self, leaf, is_rows=False):
-        """Return the activations, a placeholder or a constant for a leaf of a module's output."""
+    def value(self, leaf, place=None):
+        """Return a placeholder or a constant for a leaf of a module's output, or the activations with the number `place`."""
         if self._activations is None:
             raise RuntimeError("a module before the freeze cut was called after the forward pass; checkpointed blocks must begin after the cut")
-        if is_rows:
-            return self._activations
+        if place is not None:
+            return self._activations[place]
         if not isinstance(leaf, Template):
             return leaf
-        dtype = self._activations.dtype if leaf.dtype == self._rows_dtype else leaf.dtype
-        return leaf.placeholder(len(self._activations), self._activations, dtype, self.dense, self.fill)
+        rows = self._activations[0]
+        dtype = rows.dtype if leaf.dtype == self._rows_dtype else leaf.dtype
+        return leaf.placeholder(len(rows), rows, dtype, self.dense, self.fill)
 
     def __getattr__(self, name):
         try:
@@ -534,14 +574,14 @@ class BypassError(CannotDivide):
 def suffix_if_valid(calls, path, example):
     """Return the suffix after a module, or `None` if the output differs from the model in evaluation mode."""
     try:
-        suffix = calls.suffix(path, calls.rows(path)[0])
-        verify(calls.model, suffix, path, example, modes=(False,))
+        suffix = calls.suffix([(path, calls.rows(path)[0])])
+        verify(calls.model, suffix, example, modes=(False,))
     except CannotDivide:
         return None
     return suffix
 
 
-def verify(model, suffix, path, example, modes=(False, True)):
+def verify(model, suffix, example, modes=(False, True)):
     """Compare the outputs and running statistics of the divided model with the whole model.
 
     In training mode, gradients are compared as well. Returns the names of the suffix's Parameters that its output
@@ -554,33 +594,35 @@ def verify(model, suffix, path, example, modes=(False, True)):
     used = set(parameters)
     for parameter in parameters.values():
         parameter.requires_grad_(parameter.is_floating_point())
-    _check_single_image(model, suffix, path, example)
+    _check_single_image(model, suffix, example)
     try:
         for training in modes:
             with NonzeroWeights(suffix), Evaluating(model), Evaluating(suffix):
-                used = _verify_mode(model, suffix, path, example, training, parameters)
+                used = _verify_mode(model, suffix, example, training, parameters)
     finally:
         for parameter, flag in flags:
             parameter.requires_grad_(flag)
     return used
 
 
-def _check_single_image(model, suffix, path, example):
+def _check_single_image(model, suffix, example):
     """Raise `CannotDivide` if the activations of an image depend on the other images of its batch."""
+    paths = {path for path, _ in suffix.points}
     batch, alone = {}, {}
-    read_outputs(model, [path], example, batch)
+    read_outputs(model, paths, example, batch)
     try:
-        read_outputs(model, [path], example[:1], alone)
+        read_outputs(model, paths, example[:1], alone)
     except Exception as error:  # The model can raise any exception.
-        raise CannotDivide(f"the layers up to {path!r} cannot compute a single image: {line_of(error)}") from error
-    if off := difference(batch[path][suffix.row_leaf][:1], alone[path][suffix.row_leaf]):
-        raise CannotDivide(
-            f"the activations of an image at {path!r} depend on the other images of its batch ({off}), for example because a "
-            "normalization has no running statistics; freeze an earlier module"
-        )
+        raise CannotDivide(f"the layers up to {suffix.cut_name} cannot compute a single image: {line_of(error)}") from error
+    for path, leaf in suffix.points:
+        if off := difference(batch[path][leaf][:1], alone[path][leaf]):
+            raise CannotDivide(
+                f"the activations of an image at {path!r} depend on the other images of its batch ({off}), for example because a "
+                "normalization has no running statistics; freeze an earlier module"
+            )
 
 
-def _verify_mode(model, suffix, path, example, training, parameters):
+def _verify_mode(model, suffix, example, training, parameters):
     mode = "training" if training else "evaluation"
     for part in (model, suffix) if training else ():
         part.train()
@@ -593,7 +635,7 @@ def _verify_mode(model, suffix, path, example, training, parameters):
         with kept_generators(), torch.set_grad_enabled(training):
             _seed(example.device)
             try:
-                whole, rows = _run_detached(model, path, example, suffix)
+                whole, rows = _run_detached(model, example, suffix)
             except Exception as error:  # The model can raise any exception.
                 if not training:
                     raise
@@ -603,9 +645,9 @@ def _verify_mode(model, suffix, path, example, training, parameters):
             gradients = _gradients(whole, parameters) if training else {}
             statistics = {name: buffer.clone() for name, buffer in suffix.named_buffers()}
             _restore(before)
-            divided = _run_suffix(suffix, rows, path)
-        where = f"divided at {path!r}, the model in {mode} mode"
-        bypassed = f"the code after {path!r} also reads values that do not pass through it (in {mode} mode)"
+            divided = _run_suffix(suffix, rows)
+        where = f"divided at {suffix.cut_name}, the model in {mode} mode"
+        bypassed = f"the code after {suffix.cut_name} also reads values that do not pass through it (in {mode} mode)"
         if off := difference(whole, divided):
             raise BypassError(bypassed) if "NaN" in off else CannotDivide(f"{where} returns a different output: {off}")
         for name, buffer in suffix.named_buffers():
@@ -620,7 +662,7 @@ def _verify_mode(model, suffix, path, example, training, parameters):
         for value in OTHER_PLACEHOLDERS:
             _restore(before)
             with kept_generators(), torch.no_grad(), Used(suffix.used):
-                if difference(whole, _run_suffix(suffix, rows, path, value)):
+                if difference(whole, _run_suffix(suffix, rows, value)):
                     raise BypassError(bypassed)
         return set(divided_gradients)
     finally:
@@ -641,36 +683,40 @@ def _seed(device):
     (torch.default_generator.manual_seed if device.type == "cpu" else torch.manual_seed)(0)
 
 
-def _run_detached(model, path, example, suffix):
+def _run_detached(model, example, suffix):
     """Return (output, activations) of the model without gradients for the frozen layers."""
-    rows = []
+    found = {}
 
-    def detach(_, output):
+    def detach(path, output):
         leaves, structure = pytree.tree_flatten(output)
         leaves = [leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        rows.append(leaves[suffix.row_leaf].clone())
+        found.update({(path, number): leaf.clone() for number, leaf in enumerate(leaves) if (path, number) in suffix.points})
         return pytree.tree_unflatten(leaves, structure)
 
-    with hooked(model, detach, [path]):
-        return model(example), rows[0]
+    with hooked(model, detach, {path for path, _ in suffix.points}):
+        output = model(example)
+    return output, [found[point] for point in suffix.points]
 
 
-def _run_suffix(suffix, rows, path, placeholder=math.nan):
+def _run_suffix(suffix, rows, placeholder=math.nan):
     """Return the output of the suffix with this mean value of the placeholders."""
+
+    def run():
+        _seed(rows[0].device)
+        return suffix(*(each.clone() for each in rows))
+
     suffix.fill = placeholder
     try:
-        _seed(rows.device)
         try:
-            return suffix(rows.clone())
+            return run()
         except RuntimeError as error:
             # An in-place operation was applied to a placeholder, whose elements share memory.
             if suffix.dense or "written-to" not in str(error):
                 raise
             suffix.dense = True
-            _seed(rows.device)
-            return suffix(rows.clone())
+            return run()
     except Exception as error:  # The model can raise any exception for placeholders.
-        raise CannotDivide(f"the model's code around {path!r} cannot run without the earlier layers: {line_of(error)}") from error
+        raise CannotDivide(f"the model's code around {suffix.cut_name} cannot run without the earlier layers: {line_of(error)}") from error
     finally:
         suffix.fill = math.nan
 

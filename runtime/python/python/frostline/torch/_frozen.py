@@ -21,6 +21,7 @@ from frostline._source import Source
 from frostline._temporary import TemporaryFolder
 from frostline.torch import _exports as exports
 from frostline.torch import _network as network
+from frostline.torch._activations import Packing
 from frostline.torch._divide import Suffix
 from frostline.torch._options import Prefix
 from frostline.torch._stages import Stages
@@ -87,12 +88,20 @@ class FrozenLayers:
     """The exported layers up to the freeze cut."""
 
     def __init__(
-        self, model: torch.nn.Module, freeze: str, suffix: torch.nn.Module, example: torch.Tensor, pixels: str | None, stages: Stages
+        self,
+        model: torch.nn.Module,
+        freeze: str,
+        suffix: torch.nn.Module,
+        example: torch.Tensor,
+        pixels: str | None,
+        stages: Stages,
+        points: Sequence[tuple[str, int]] = (),
     ) -> None:
         """Export the model and verify its division. Raises `ValueError` if it cannot be exported or divided.
 
-        :param freeze: Path of the last frozen module.
+        :param freeze: Path of the last frozen module, or several paths separated by commas.
         :param suffix: The layers after this module.
+        :param points: The tensors of the cut as in `Suffix.points`, if there are several.
         :param example: Two input samples.
         :param pixels: Recipe of the input, which hosts read from the exported layers.
         """
@@ -100,6 +109,8 @@ class FrozenLayers:
         self.model = model
         self.freeze = freeze
         self.stages = stages
+        self.points = points
+        self.packing: Packing | None = None
         with stages.stage(f"exporting {type(model).__name__} and verifying its division at {freeze!r}"), _quiet_exporter():
             key = exports.key_of(model, _trained(model, suffix), example, freeze)
             if not self._use_cached(key, suffix, example, pixels):
@@ -137,9 +148,16 @@ class FrozenLayers:
         if pixels:
             exported.metadata_props.add(key=PIXELS, value=pixels)
         self.exported = exported
-        self.cut = network.cut(exported, self.freeze)
+        if self.points:
+            self.cut, self.packing = network.join(exported, self.model, self.points, example)
+        else:
+            self.cut = network.cut(exported, self.freeze)
         self.layers = self.exact = network.piece(exported, network.INPUT, self.cut)
-        self.row = network.check(self.model, self.layers, suffix, example, self.freeze)
+        self.row = network.check(self.model, self.layers, suffix, example, self.freeze, self._joint())
+
+    def _joint(self):
+        """Return the tensors of the cut with their packing, or `None` if there is only one."""
+        return (self.points, self.packing) if self.packing else None
 
     def quantize(self, client: frostline.Client, data: str, prefix: Prefix, layout: str) -> None:
         """Quantize the layers to int8 if the precision of `prefix` and the error permit it."""
@@ -151,6 +169,7 @@ class FrozenLayers:
         LOG.info("int8: %s", written["comparison"])
         if written["quantized"]:
             self.exported = onnx.load(rounded)
+            network.add_joint(self.exported, self.cut, self.row)
             self.layers = network.piece(self.exported, network.INPUT, self.cut)
         whole.unlink()
         rounded.unlink()
@@ -164,7 +183,7 @@ class FrozenLayers:
         on this machine, which shares the cores with this process. A measurement would take longer than a split saves.
         """
         if split != "auto" or guest or not client.hosts:
-            where = split if split in ("none", "input") else self.cut if split == "auto" else network.split_cut(self.exported, split, self.freeze)
+            where = split if split in ("none", "input") else self.cut if split == "auto" else network.split_cut(self.exported, split, self.cut)
             usual = "u8" if where == "input" else "f32"
             return where, {"encoding": usual if encoding == "auto" else encoding}
         whole = self._whole()
@@ -267,11 +286,11 @@ class FrozenLayers:
             ((rows, places, _),) = source.rows(chosen, 2)
             rows, pixels = torch.from_numpy(rows), pixels[places]
         names = ", ".join(repr(each if isinstance(each, str) else each[0]) for each in chosen)
-        network.check_rows(self.model, self.freeze, self.exact, pixels, rows, f"the activations of {names}")
+        network.check_rows(self.model, self.freeze, self.exact, pixels, rows, f"the activations of {names}", self._joint())
 
     def _whole(self):
         file = self._file(f"{self.name}.onnx")
-        file.write_bytes(self.exported.SerializeToString())
+        file.write_bytes(network.without_joint(self.exported).SerializeToString())
         return file
 
     def _file(self, name):

@@ -14,9 +14,14 @@ import onnx_ir.passes.common as passes
 import onnxscript.optimizer
 import torch
 
+from frostline.torch._activations import Packing
 from frostline.torch._divide import NonzeroWeights, difference, read_outputs
 from frostline.torch._model import Evaluating, line_of
 
+JOINT = "joint/"
+"""Prefix of the names of nodes that join the tensors of a cut. The command names its nodes alike."""
+MOST_TENSORS = 8
+"""Maximum number of tensors of a cut."""
 SCOPES = "pkg.torch.onnx.name_scopes"
 """Metadata key in which torch's exporter stores the modules of a node."""
 INPUT, OUTPUT = "input", "output"
@@ -113,10 +118,21 @@ def cut(exported: onnx.ModelProto, module: str) -> str:
     Raises `ValueError` with the names of similar modules if the module does not exist, and `ValueError` if later layers
     read more than one of its tensors.
     """
+    if any(module in node.output for node in exported.graph.node) and not any(module in scopes(node) for node in exported.graph.node):
+        return module
+    ends = _ends(exported, module)
+    if len(ends) != 1:
+        raise ValueError(f"the module {module!r} passes {len(ends)} tensors to later layers; choose a module that passes exactly one")
+    return ends[0]
+
+
+def _ends(exported, module):
+    """Return the output tensors of the module with this path that later layers read.
+
+    Raises `ValueError` with the names of similar modules if the module does not exist.
+    """
     inside = [node for node in exported.graph.node if module in scopes(node)]
     if not inside:
-        if any(module in node.output for node in exported.graph.node):
-            return module
         found = dict.fromkeys(path for node in exported.graph.node for path in scopes(node))
         near = ", ".join(difflib.get_close_matches(module, found, 8) or found)
         raise ValueError(
@@ -125,10 +141,77 @@ def cut(exported: onnx.ModelProto, module: str) -> str:
     made = {name for node in inside for name in node.output}
     outside = [node for node in exported.graph.node if module not in scopes(node)]
     read = {name for node in outside for name in node.input} | {output.name for output in exported.graph.output}
-    ends = sorted(made & read)
-    if len(ends) != 1:
-        raise ValueError(f"the module {module!r} passes {len(ends)} tensors to later layers; choose a module that passes exactly one")
-    return ends[0]
+    return sorted(made & read)
+
+
+def join(exported, model, points, example):
+    """Add nodes to `exported` that flatten and concatenate the tensors of a cut, as `Model::with_cut` of the command does.
+
+    Returns the name of the joint tensor and the `Packing`. Raises `ValueError` if a tensor does not exist in the exported
+    network.
+
+    :param points: The tensors of the cut, as in `Suffix.points`.
+    :param example: Input samples.
+    """
+    paths, found = dict.fromkeys(path for path, _ in points), {}
+    read_outputs(model, paths, example, found)
+    expected = [found[path][leaf] for path, leaf in points]
+    candidates = sorted({end for path in paths for end in _ends(exported, path)})
+    actual = dict(zip(candidates, _outputs(exported, candidates, example), strict=True))
+    names = []
+    for (path, _), leaf in zip(points, expected, strict=True):
+        same = [name for name, rows in actual.items() if rows.shape == leaf.shape and not difference(leaf, rows)]
+        if not same:
+            raise ValueError(f"the exported network has no tensor with the output of {path!r}; choose another module")
+        names.append(same[0])
+    order = [name for node in exported.graph.node for name in node.output if name in names]
+    if len(order) > MOST_TENSORS:
+        raise ValueError(f"{len(order)} tensors cross the cut, but the limit is {MOST_TENSORS}; choose later modules")
+    offsets, size = {}, 0
+    for name in order:
+        offsets[name] = size
+        size += actual[name][0].numel()
+    packing = Packing(tuple((offsets[name], tuple(leaf.shape[1:])) for name, leaf in zip(names, expected, strict=True)))
+    joint = ",".join(order)
+    add_joint(exported, joint, (size,))
+    return joint, packing
+
+
+def add_joint(exported, joint, row):
+    """Add nodes that make `joint` of the tensors in its name, if it names several and does not exist.
+
+    :param row: Shape of a row of `joint`.
+    """
+    names = joint.split(",")
+    if len(names) < 2 or any(joint in node.output for node in exported.graph.node):
+        return
+    flat = [f"{JOINT}flat/{joint}/{number}" for number in range(len(names))]
+    for name, output in zip(names, flat, strict=True):
+        exported.graph.node.append(onnx.helper.make_node("Flatten", [name], [output], output, axis=1))
+    exported.graph.node.append(onnx.helper.make_node("Concat", flat, [joint], JOINT + joint, axis=1))
+    exported.graph.value_info.append(onnx.helper.make_tensor_value_info(joint, onnx.TensorProto.FLOAT, ["batch", *row]))
+
+
+def without_joint(exported):
+    """Return a copy of `exported` without the nodes that `join` adds."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(exported)
+    added = [node for node in copy.graph.node if node.name.startswith(JOINT)]
+    names = {name for node in added for name in node.output}
+    for node in added:
+        copy.graph.node.remove(node)
+    for value in [value for value in copy.graph.value_info if value.name in names]:
+        copy.graph.value_info.remove(value)
+    return copy
+
+
+def _outputs(exported, names, example):
+    """Return the tensors `names` of the exported network for `example`."""
+    model = onnx.ModelProto()
+    model.CopyFrom(exported)
+    del model.graph.output[:]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    return _run_all(model.SerializeToString(), example, names)
 
 
 def split_cut(exported: onnx.ModelProto, split: str, freeze: str) -> str:
@@ -214,16 +297,22 @@ def run(model, rows, optimize=True):
 
     :param optimize: Whether ONNX Runtime optimizes the model.
     """
+    return _run_all(model, rows, None, optimize)[0]
+
+
+def _run_all(model, rows, names, optimize=True):
+    """Return the outputs `names` of an ONNX model with one input, or all outputs."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     if not optimize:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    return torch.from_numpy(session.run(None, {session.get_inputs()[0].name: rows.cpu().numpy()})[0])
+    outputs = session.run(names, {session.get_inputs()[0].name: rows.cpu().numpy()})
+    return [torch.from_numpy(output) for output in outputs]
 
 
-def check_rows(model, module, prefix, images, rows, source):
+def check_rows(model, module, prefix, images, rows, source, cut=None):
     """Compare the activations `rows` with the output of `module` in PyTorch for the same images.
 
     If the name does not belong to a module, compares them with the output of `prefix` without optimizations. Raises
@@ -231,38 +320,46 @@ def check_rows(model, module, prefix, images, rows, source):
 
     :param prefix: The exported layers up to the module.
     :param source: Origin of the activations for the message.
+    :param cut: The tensors of the cut and their `Packing`, if there are several.
     """
-    found = {}
-    if module in dict(model.named_modules()):
-        read_outputs(model, [module], images.to(next(model.parameters(), images).device), found)
+    points, packing = cut or ((), None)
+    modules, found = {path for path, _ in points} or {module} & set(dict(model.named_modules())), {}
+    if modules:
+        read_outputs(model, modules, images.to(next(model.parameters(), images).device), found)
 
     def compared(actual):
+        if packing:
+            parts = zip(points, packing.unpack(actual), strict=True)
+            return next((off for (path, leaf), part in parts if (off := difference(found[path][leaf], part))), "")
         outputs = found.get(module) or [run(prefix, images, optimize=False)]
         # The suffix of a user can read any tensor of the output.
         same_size = [leaf for leaf in outputs if isinstance(leaf, torch.Tensor) and leaf.numel() == actual.numel()]
         return min((difference(leaf, actual.reshape(leaf.shape)) for leaf in same_size), key=len, default=f"no output with {tuple(actual.shape)} values")
 
     if off := compared(rows):
-        right = module in found and not compared(run(prefix, images, optimize=False))
+        right = bool(modules) and not compared(run(prefix, images, optimize=False))
         cause = "ONNX Runtime without optimizations agrees with PyTorch, so its optimizations change the result" if right else "the export differs"
         raise ValueError(f"{source} differ from PyTorch's at {module!r}: {off}; {cause}; freeze an earlier module")
 
 
-def check(model, prefix, suffix, example, module):
+def check(model, prefix, suffix, example, module, cut=None):
     """Compare the divided network with the whole network, and return the shape of a row at the cut.
 
     Raises `ValueError` if the outputs differ, or the activations at `module`.
+
+    :param cut: See `check_rows`.
     """
     with NonzeroWeights(suffix), Evaluating(model), Evaluating(suffix), torch.no_grad():
         whole = model(example)
         rows = run(prefix, example)
+        # The suffix can change the activations in place.
+        copied = rows.to(example.device, copy=True)
         try:
-            # The suffix can change the activations in place.
-            divided = suffix(rows.to(example.device, copy=True))
+            divided = suffix(*(cut[1].unpack(copied) if cut else [copied]))
         except Exception as error:  # The suffix can raise any exception for an unexpected layout.
             shape = tuple(rows.shape[1:])
             raise ValueError(f"the suffix does not accept the activations {shape} of the exported frozen layers: {line_of(error)}; freeze another module") from error
-    check_rows(model, module, prefix, example, rows, "the activations of the exported layers for noise")
+    check_rows(model, module, prefix, example, rows, "the activations of the exported layers for noise", cut)
     if off := difference(whole, divided):
         raise ValueError(f"the frozen layers with the suffix return a different output than the model: {off}")
     return tuple(rows.shape[1:])

@@ -19,7 +19,7 @@ from frostline._source import Source, cache_settings
 from frostline.torch import _pixels
 from frostline.torch._activations import Activations, check_options
 from frostline.torch._augmentation import Augmentation
-from frostline.torch._divide import path_of, suffix_of
+from frostline.torch._divide import Calls, Suffix, path_of, paths_of, suffix_of
 from frostline.torch._frozen import COMPARED_BATCHES, FrozenLayers
 from frostline.torch._model import kept_generators, output_of, prepared
 from frostline.torch._options import Fetching, Prefix, Sampling
@@ -40,7 +40,7 @@ def pushdown(
     data: str | os.PathLike[str],
     hosts: str | Sequence[str] | None = None,
     *,
-    freeze: str | torch.nn.Module,
+    freeze: str | torch.nn.Module | Sequence[str | torch.nn.Module],
     batch: int = 64,
     seed: int = 0,
     split: str = "auto",
@@ -66,7 +66,7 @@ def pushdown(
     fetching: Fetching = Fetching(),
     progress: bool | None = None,
 ) -> tuple[torch.nn.Module, Activations]:
-    """Divide `model` at the module `freeze`, and let `hosts` run the frozen layers.
+    """Divide `model` at the module `freeze`, or at several modules, and let `hosts` run the frozen layers.
 
     Returns `(suffix, data)`. `suffix` is a module with the layers after the cut, which shares the model's Parameters.
     `data` is the `Activations` dataset to train it with. `data.validation` and `data.test` are the datasets of these
@@ -81,7 +81,9 @@ def pushdown(
         expects.
     :param hosts: Addresses of the hosts. Without hosts, one is started on this machine.
     :param freeze: A module or its path, such as `layer4.0`. The network is frozen up to its output. `freeze_points` lists
-        valid modules. `none` freezes no layers.
+        valid modules. `none` freezes no layers. With a list, the network is frozen up to the outputs of all these modules, for
+        example the features of several layers or skip connections. Then `x` is a tuple of tensors in this order, and
+        `suffix(*x)` returns the output. The same applies to a module with several output tensors.
     :param batch: Total number of samples per batch of all processes. The last batch of an epoch can be smaller.
     :param seed: Seed of the division into parts and of the order of epochs.
     :param split: Cut from which hosts send activations: `none`, `input`, or a module or tensor at or before `freeze`. `auto`
@@ -126,7 +128,8 @@ def pushdown(
     _check_groups(sampling=(sampling, Sampling), prefix=(prefix, Prefix), fetching=(fetching, Fetching))
     common = {"batch": batch, "seed": seed, "columns": columns, "rank": sampling.rank, "world": sampling.world}
     check_options(**common, augment=augment, views=views, targets=targets)
-    if freeze != "none":
+    trains_all = isinstance(freeze, str) and freeze == "none"
+    if not trains_all:
         model = prepared(model)
     client, data = _client(client, hosts, token_file, device), os.fspath(data)
     guest = None if prefix.guest is None else os.fspath(prefix.guest)
@@ -145,9 +148,9 @@ def pushdown(
     shown = is_shown(progress)
     frozen_here: list[FrozenLayers] = []
     middle = None
-    row = None
+    row = packing = None
     rows = cache_settings(feature_cache, None, "none", count)
-    if freeze == "none":
+    if trains_all:
         suffix, split = model, "none"
         # Same default as `frostline train` for an input of this size.
         settings["parameters"] = settings["parameters"] or _pixels.default_recipe(size)
@@ -155,10 +158,12 @@ def pushdown(
         if split != "none":
             _check_size(model)
         example = _example(pixels, size, next(model.parameters(), torch.empty(0)).device)
-        if suffix is None or not isinstance(freeze, str):
-            freeze = path_of(model, freeze)
+        # With a suffix of the user, the name of a tensor is accepted too.
+        paths = [freeze] if suffix is not None and isinstance(freeze, str) else paths_of(model, freeze)
+        freeze = ",".join(paths)
         if suffix is None:
-            suffix = suffix_of(model, freeze, example)
+            suffix = suffix_of(model, paths, example)
+        points = _crossing(model, suffix, paths, example)
         _warn_of_trainable(model, suffix, freeze)
         if task == "classes":
             _check_head(model, example, len(classes))
@@ -166,7 +171,7 @@ def pushdown(
         def provided():
             # The parameters of the stock guest are also a recipe.
             recipe = pixels or (prefix.parameters if guest is None else None)
-            frozen = FrozenLayers(model, freeze, suffix, example, recipe, Stages(shown, 3 if prefix.precision == "f32" else 4))
+            frozen = FrozenLayers(model, freeze, suffix, example, recipe, Stages(shown, 3 if prefix.precision == "f32" else 4), points)
             frozen_here.append(frozen)
             if prefix.precision != "f32":
                 frozen.quantize(client, data, prefix, layout)
@@ -182,13 +187,13 @@ def pushdown(
                     raise
                 LOG.warning("the frozen layers run in this process, because the host on this machine refuses them: %s", error)
                 where, sent, middle = frozen.provide(client, "none", settings | planned, prefix, samples)
-            return where, planned | sent, middle, cache, frozen.row
+            return where, planned | sent, middle, cache, frozen.row, frozen.packing
 
-        split, planned, middle, rows, row = _on_rank_zero(provided)
+        split, planned, middle, rows, row, packing = _on_rank_zero(provided)
         settings |= planned
     source = Source(settings, split, middle, prefix.threads, on_bad_sample, row=row, cache=rows)
     recipe = None if guest is not None else _pixels.read_recipe(settings["parameters"] or _pixels.default_recipe(size))
-    common |= {"targets": targets, "recipe": recipe}
+    common |= {"targets": targets, "recipe": recipe, "packing": packing}
     order = {"shuffle": sampling.shuffle, "drop_last": sampling.drop_last}
     activations = Activations(source, train, augment=augment, views=views, progress=shown, **order, **common)
     activations.classes = classes
@@ -257,12 +262,23 @@ def extract(
     example = _example(pixels, size, next(model.parameters(), torch.empty(0)).device)
     cut = path_of(model, cut)
     objects = as_objects(client.objects(data, layout) if keys is None else keys)
-    frozen = FrozenLayers(model, cut, suffix_of(model, cut, example), example, pixels, Stages(is_shown(progress), 3))
+    suffix = suffix_of(model, cut, example)
+    frozen = FrozenLayers(model, cut, suffix, example, pixels, Stages(is_shown(progress), 3), _crossing(model, suffix, [cut], example))
     settings["parameters"] = pixels or ""
     _, sent, _ = frozen.provide(client, frozen.cut, settings, Prefix(), objects[: 2 * COMPARED_BATCHES])
     cache = cache_settings(feature_cache, frozen.layers, frozen.cut, len(objects))
     source = Source(settings | sent, frozen.cut, on_bad_sample=on_bad_sample, row=frozen.row, cache=cache)
     return record_batches(source, objects, batch)
+
+
+def _crossing(model, suffix, paths, example):
+    """Return the tensors that cross the cut as in `Suffix.points` if there are several, and otherwise an empty tuple."""
+    if isinstance(suffix, Suffix):
+        points = suffix.points
+    else:
+        calls = Calls(model, example) if len(paths) > 1 else None
+        points = tuple((path, leaf) for path in paths for leaf in calls.rows(path)) if calls else ()
+    return points if len(points) > 1 else ()
 
 
 def _check_words(on_bad_sample, size):

@@ -1,0 +1,125 @@
+//! Cuts through several tensors.
+
+use super::support::{assert_close, assert_parts_equal_whole, noisy, run};
+use crate::build::{batched, initializer, model, node};
+use crate::onnx::GraphProto;
+use crate::{GraphError, Model};
+
+/// Returns a network with two skip connections: `y` reads `a` and `b`, and `c` is between them.
+fn skips(opset: i64) -> Model {
+    let graph = GraphProto {
+        node: vec![
+            node("Relu", &["x"], &["a"]),
+            node("Mul", &["a", "w"], &["b"]),
+            node("Sigmoid", &["b"], &["c"]),
+            node("Tanh", &["c"], &["d"]),
+            node("Add", &["d", "a"], &["e"]),
+            node("Sub", &["e", "b"], &["y"]),
+        ],
+        initializer: vec![initializer("w", &noisy(1, &[4, 6]))],
+        input: vec![batched("x", &[4, 6])],
+        output: vec![batched("y", &[4, 6])],
+        ..GraphProto::default()
+    };
+    Model::from_proto(model(opset, graph)).unwrap()
+}
+
+#[test]
+fn both_parts_compute_the_same_as_the_network() {
+    for opset in [11, 17, 21] {
+        let network = skips(opset);
+        for (names, expected) in [
+            (vec!["a", "b"], "a,b"),
+            (vec!["c", "b", "a"], "a,b,c"),
+            (vec!["d", "a", "b", "a"], "a,b,d"),
+        ] {
+            let (joined, cut) = network.with_cut(&names.join(",")).unwrap();
+            assert_eq!(cut, expected);
+            let found = joined.network().unwrap();
+            assert_eq!(
+                found.cut(&cut).unwrap().shape.dims(),
+                [24 * cut.split(',').count()]
+            );
+            assert_parts_equal_whole(&joined, &[cut]);
+            let input = noisy(3, &[2, 4, 6]);
+            let again = joined.without_joint_cuts().unwrap();
+            assert_eq!(again.nodes().len(), network.nodes().len());
+            assert_eq!(again.graph().initializer, network.graph().initializer);
+            assert_close(&run(&again, &input), &run(&network, &input), expected);
+        }
+    }
+}
+
+#[test]
+fn a_single_cut_changes_nothing() {
+    let network = skips(17);
+    for names in ["a", "a, a"] {
+        let (same, cut) = network.with_cut(names).unwrap();
+        assert_eq!((same.graph(), cut.as_str()), (network.graph(), "a"));
+    }
+    let crossed_by_two = network.with_cut("c").unwrap_err();
+    assert!(
+        matches!(crossed_by_two, GraphError::UnknownCut { .. }),
+        "{crossed_by_two}"
+    );
+}
+
+#[test]
+fn missing_tensors_are_named() {
+    for (names, missing) in [
+        (vec!["a", "c"], "add `b`"),
+        (vec!["b", "c"], "add `a`"),
+        (vec!["c", "d"], "add `a`, `b`"),
+    ] {
+        let error = skips(17).with_cut(&names.join(",")).unwrap_err().to_string();
+        let names = names.join(", ");
+        let expected =
+            format!("no cut through {names}: they do not separate the input from the output; {missing}");
+        assert_eq!(error, expected);
+    }
+}
+
+/// Three branches of `a` meet in `y`; the first two are cut.
+#[test]
+fn the_fewest_and_smallest_tensors_are_missing() {
+    let graph = GraphProto {
+        node: vec![
+            node("Relu", &["x"], &["a"]),
+            node("Tanh", &["a"], &["p"]),
+            node("Sigmoid", &["a"], &["q"]),
+            node("Concat", &["a", "a"], &["r"]).with([crate::build::int("axis", 1)]),
+            node("ReduceMax", &["r"], &["s"]).with([crate::build::ints("axes", &[1])]),
+            node("Add", &["p", "q"], &["t"]),
+            node("Add", &["t", "s"], &["y"]),
+        ],
+        input: vec![batched("x", &[4, 6])],
+        output: vec![batched("y", &[4, 6])],
+        ..GraphProto::default()
+    };
+    let model = Model::from_proto(model(13, graph)).unwrap();
+    let error = model.with_cut("p,q").unwrap_err().to_string();
+    assert!(error.ends_with("add `s`"), "{error}");
+}
+
+#[test]
+fn what_cannot_be_cut_is_refused() {
+    let unknown = skips(17).with_cut("a,other").unwrap_err();
+    assert!(matches!(unknown, GraphError::UnknownCut { .. }), "{unknown}");
+    let graph = GraphProto {
+        node: vec![
+            node("Relu", &["x"], &["a"]),
+            node("Tanh", &["x"], &["b"]),
+            node("Add", &["a", "b"], &["c"]),
+            node("Add", &["c", "x"], &["y"]),
+        ],
+        input: vec![batched("x", &[4, 6])],
+        output: vec![batched("y", &[4, 6])],
+        ..GraphProto::default()
+    };
+    let around = Model::from_proto(model(17, graph)).unwrap();
+    let error = around.with_cut("a,b").unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "no cut through a, b: later layers also read the network's input"
+    );
+}
