@@ -6,7 +6,7 @@ use crate::output::{bytes, print_json, print_table};
 use crate::plot;
 use crate::train::{model_name, read_model_and_pixels};
 use anyhow::{Result, bail};
-use frostline_trainer::{Guest, HostStudy, StudyJob, last_cut_before_head, study};
+use frostline_trainer::{Guest, HostStudy, StudyJob, frozen_up_to, study};
 use frostline_wire::{CutProfile, Platform};
 use std::io;
 use tokio_util::sync::CancellationToken;
@@ -17,13 +17,7 @@ const BATCH: f64 = 16.0;
 pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> Result<()> {
     let pixels = flags.pixels.settings()?;
     let model = read_model_and_pixels(&flags.inputs.model, &flags.inputs.interface, &pixels)?;
-    let (model, freeze) = match &flags.freeze {
-        Some(cut) => model.with_cut(cut)?,
-        None => {
-            let last = last_cut_before_head(&model)?;
-            (model, last)
-        }
-    };
+    let (model, freeze) = frozen_up_to(model, flags.freeze.as_deref())?;
     let name = model_name(&flags.inputs.model);
     let job = StudyJob {
         model,

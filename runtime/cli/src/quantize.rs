@@ -7,7 +7,7 @@ use crate::output::{print_json, stdout};
 use crate::reporter::Reporter;
 use crate::train::read_model_and_pixels;
 use anyhow::Result;
-use frostline_trainer::{Event, QuantizationJob, last_cut_before_head, quantize, whole_file};
+use frostline_trainer::{Event, QuantizationJob, frozen_up_to, quantize, whole_file};
 use serde::Serialize;
 use std::fs::File;
 use std::io::Write;
@@ -31,13 +31,7 @@ struct Written {
 pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> Result<()> {
     let pixels = flags.pixels.settings()?;
     let model = read_model_and_pixels(&flags.model, &flags.interface, &pixels)?;
-    let (model, freeze) = match &flags.freeze {
-        Some(cut) => model.with_cut(cut)?,
-        None => {
-            let last = last_cut_before_head(&model)?;
-            (model, last)
-        }
-    };
+    let (model, freeze) = frozen_up_to(model, flags.freeze.as_deref())?;
     let job = QuantizationJob {
         model: model.clone(),
         freeze: freeze.clone(),

@@ -80,7 +80,11 @@ impl Job {
             source,
         })?;
         model_metadata::read_pixels_beside(&mut model, file.as_ref(), &spec.pixels)?;
-        let (model, freeze) = frozen_up_to(model, spec.freeze.as_deref())?;
+        let input = model.input_name()?.to_owned();
+        let (model, freeze) = match spec.freeze.as_deref() {
+            Some(cut) if cut == "none" || cut == input => (model, input),
+            names => frozen_up_to(model, names)?,
+        };
         let device = spec.device.parse();
         let device = device.map_err(|error: frostline_engine::ParseDeviceError| {
             SettingError::new("device", spec.device.clone(), error.to_string())
@@ -128,15 +132,17 @@ impl Job {
     }
 }
 
-/// Returns the network, with a joint cut if `freeze` names several tensors, and the name of the freeze cut.
-fn frozen_up_to(model: Model, freeze: Option<&str>) -> Result<(Model, String), TrainerError> {
-    let cut = match freeze {
-        Some("none") => model.input_name()?.to_owned(),
-        Some(cuts) if cuts.contains(',') => return Ok(model.with_cut(cuts)?),
-        Some(cut) => cut.to_owned(),
-        None => last_cut_before_head(&model)?,
+/// Returns the network and the name of its cut at `names`, see [`Model::with_cut`]. Without names, this is the
+/// default freeze cut.
+///
+/// # Errors
+/// Returns [`TrainerError::Graph`] if there is no such cut, and the errors of [`last_cut_before_head`].
+pub fn frozen_up_to(model: Model, names: Option<&str>) -> Result<(Model, String), TrainerError> {
+    let Some(names) = names else {
+        let last = last_cut_before_head(&model)?;
+        return Ok((model, last));
     };
-    Ok((model, cut))
+    Ok(model.with_cut(names)?)
 }
 
 /// Returns the default freeze cut, which is the input of the classifier.

@@ -57,7 +57,7 @@ pub use frostline_job::{
 };
 pub use guest::Guest;
 pub use int8::{QuantizationJob, quantize};
-pub use job::{EvaluationJob, Job, feature_cache, last_cut_before_head};
+pub use job::{EvaluationJob, Job, feature_cache, frozen_up_to, last_cut_before_head};
 pub use measure::ProfileCache;
 pub use model_metadata::{Int8Note, input_pixels, normalized_twice, read_pixels_beside};
 pub use plan::{

@@ -24,7 +24,7 @@ use frostline_images::{DecodeLimits, DecodePool};
 use frostline_job::{Event, PixelFlags};
 use frostline_rows::{Prefetch, PrefetchLimits, RowCache, RowSource, RowsError, SampleBatch};
 use frostline_tensor::Tensor;
-use frostline_trainer::{Guest, OnBadSample, input_pixels, last_cut_before_head, normalized_twice};
+use frostline_trainer::{Guest, OnBadSample, frozen_up_to, input_pixels, normalized_twice};
 use frostline_wire::{ObjectInfo, Split, UploadRef};
 use rows::{Rows, SampleAnnotation};
 use serde::Serialize;
@@ -225,16 +225,10 @@ fn model_and_cut(flags: &Flags, pixels: &PixelFlags) -> Result<(Model, String)> 
     let network = model.network()?;
     match flags.cut.as_deref() {
         Some(cut) if ["output", &network.output.name].contains(&cut) && network.named(cut).is_err() => {}
-        Some(cut) => return Ok(model.with_cut(cut)?),
         None if network.head.is_none() => {}
-        None => {
-            let cut = last_cut_before_head(&model)?;
-            return Ok((model, cut));
-        }
+        cut => return Ok(frozen_up_to(model, cut)?),
     }
-    let headed = model.with_linear_head()?;
-    let cut = last_cut_before_head(&headed)?;
-    Ok((headed, cut))
+    Ok(frozen_up_to(model.with_linear_head()?, None)?)
 }
 
 async fn send(hosts: &Hosts, kind: UploadKind, name: &str, bytes: Bytes) -> Result<UploadRef> {
