@@ -76,6 +76,8 @@ fn the_tuned_model_is_the_original_network_with_other_weights() {
         CUT,
         "--lr-scheduler",
         "constant",
+        "--warmup-ratio",
+        "0",
         "--epochs",
     ];
     let whole = events(&scratch.train(&[&job[..], &["4"]].concat()));
