@@ -13,8 +13,12 @@ pub(super) fn check(setup: &Setup) -> Result<CheckResult> {
     // The build of the tests enables more features of dependencies. Code generation would take as long as that
     // build, and the features that the command lacks are missing before it.
     run(cargo().args(["check", "--quiet", "--locked", "--package", "frostline"]))?;
+    // The built command finds the library in the build folder.
+    let installed = root.join("bin/frostline");
+    fs::create_dir_all(root.join("bin"))?;
+    fs::copy(&setup.frostline, &installed)?;
     let frostline = |arguments: &[&str]| {
-        let mut command = Command::new(&setup.frostline);
+        let mut command = Command::new(&installed);
         command
             .args(arguments)
             .env("XDG_DATA_HOME", root.join("data"))
