@@ -269,8 +269,8 @@ fn runner() -> (Runner, Command) {
     (Runner::Cargo, command)
 }
 
-/// Ends test programs that hang, which cargo's test runner does not do by itself. The limit is the one that
-/// `.config/nextest.toml` has for a single test.
+/// Ends test programs that hang, which cargo's test runner does not do by itself. The limit is longer than the one
+/// that `.config/nextest.toml` has for a single test.
 fn limit_programs(command: &mut Command) {
     if Command::new("timeout").arg("--version").output().is_ok() {
         let runner = r#"target."cfg(all())".runner = ["timeout", "--foreground", "--kill-after=60", "2400"]"#;
