@@ -26,6 +26,7 @@ SIZE = 32
 IMAGES = 12
 BATCH = 4
 STEPS = 10
+SKIPS = ["stem", "blocks.0", "blocks.2"]
 
 
 class Skips(small.Network):
@@ -205,15 +206,18 @@ class Features(unittest.TestCase):
 
     def assert_trains_alike(self, network, freeze, **options):
         """Compare `STEPS` steps of the suffix with those of the whole network, whose frozen layers stay in evaluation mode."""
+        whole, model = made(network), made(network)
+        # The layers of a model with adapters, by their names in the suffix.
+        whole = whole.get_base_model() if hasattr(whole, "get_base_model") else whole
+        suffix, data = self.divide(model, freeze, **options)
+        pixels = self.images(whole)
+        names = [name for name, weight in suffix.named_parameters() if weight.requires_grad]
+        frozen = [whole.get_submodule(path) for path in suffix.silent]
+        theirs = dict(whole.named_parameters())
+        weights = [(part, copy.deepcopy(part.state_dict())) for part in (suffix, whole)]
         for training in (False, True):
-            whole, model = made(network), made(network)
-            # The layers of a model with adapters, by their names in the suffix.
-            whole = whole.get_base_model() if hasattr(whole, "get_base_model") else whole
-            suffix, data = self.divide(model, freeze, **options)
-            pixels = self.images(whole)
-            names = [name for name, weight in suffix.named_parameters() if weight.requires_grad]
-            frozen = [whole.get_submodule(path) for path in suffix.silent]
-            theirs = dict(whole.named_parameters())
+            for part, state in weights:
+                part.load_state_dict(state)
             optimizers = [torch.optim.SGD([parameters[name] for name in names], 0.05) for parameters in (dict(suffix.named_parameters()), theirs)]
             steps = 0
             while steps < STEPS:
@@ -242,15 +246,18 @@ class Features(unittest.TestCase):
         return suffix, data
 
     def test_skip_connections(self):
-        for options in ({"split": "auto"}, {"split": "none"}, {"split": "stem.0"}, {"feature_cache": "off", "encoding": "f16"}):
-            if options.get("encoding") == "f16":
-                suffix, data = self.divide(made(Skips), ["stem", "blocks.0", "blocks.2"], **options)
-                ((features, _), *_) = data
-                self.assertEqual([tuple(each.shape) for each in features], [(BATCH, 16, 7, 7)] * 3)
-                continue
-            suffix, data = self.assert_trains_alike(Skips, ["stem", "blocks.0", "blocks.2"], **options)
-            self.assertEqual(suffix.row_shapes, ((16, 7, 7),) * 3)
-            self.assertIn("rows 16x7x7 and 16x7x7 and 16x7x7", repr(data))
+        for split in ("auto", "none", "stem.0"):
+            with self.subTest(split):
+                suffix, data = self.assert_trains_alike(Skips, SKIPS, split=split)
+                self.assertEqual(suffix.row_shapes, ((16, 7, 7),) * 3)
+                self.assertIn("rows 16x7x7 and 16x7x7 and 16x7x7", repr(data))
+
+    def test_encodings_round_all_tensors(self):
+        for encoding, off in (("f16", 1e-3), ("int8", 2e-2)):
+            pairs = [iter(self.divide(made(Skips), SKIPS, encoding=each)[1]) for each in ("f32", encoding)]
+            (exact, _), (rounded, _) = map(next, pairs)
+            for one, other in zip(exact, rounded, strict=True):
+                self.assertLess(float((one - other).abs().max()), off * float(max(each.abs().max() for each in exact)))
 
     def test_outputs_of_several_layers_in_any_order(self):
         self.assert_trains_alike(Layers, ["blocks.2", "blocks.0", "blocks.1"])
