@@ -259,6 +259,17 @@ class Features(unittest.TestCase):
             for one, other in zip(exact, rounded, strict=True):
                 self.assertLess(float((one - other).abs().max()), off * float(max(each.abs().max() for each in exact)))
 
+    def test_layers_compute_in_int8(self):
+        int8 = fl.Prefix(precision="int8", allow_imprecise=True)
+        _, exact = self.divide(made(Skips), SKIPS)
+        for split in ("auto", "none"):
+            exact.set_epoch(0)
+            _, data = self.divide(made(Skips), SKIPS, split=split, prefix=int8)
+            (ours, _), (theirs, _) = next(iter(data)), next(iter(exact))
+            for one, other in zip(ours, theirs, strict=True):
+                self.assertFalse(torch.equal(one, other))
+                self.assertGreater(torch.nn.functional.cosine_similarity(one.flatten(1), other.flatten(1)).min(), 0.99)
+
     def test_outputs_of_several_layers_in_any_order(self):
         self.assert_trains_alike(Layers, ["blocks.2", "blocks.0", "blocks.1"])
 
