@@ -11,16 +11,16 @@ use std::collections::{BTreeSet, HashSet};
 /// Maximum number of tensors of a cut.
 const MOST_TENSORS: usize = 8;
 
-/// Prefix of the nodes and tensors that a joint cut adds.
-const ADDED: &str = "joint/";
+/// Prefix of the nodes and tensors that a joint cut adds. No exporter uses it.
+const ADDED: &str = "frostline.joint/";
 
 /// First version of ONNX's operators in which `Split` takes the sizes as an input.
 const SPLIT_WITH_INPUT: i64 = 13;
 
 impl Model {
     /// Returns the network with a cut at `names`, which are separated by commas, and the name of this cut. A name
-    /// is a tensor or the path of a module, as for [`Network::named`]. A single name stands for an existing cut. For
-    /// several names, the cut is named by the tensors in the order of execution.
+    /// is a tensor or the path of a module, as for [`Network::named`]. A single name selects an existing cut. With
+    /// several names, the cut is named after the tensors in the order of execution.
     ///
     /// The tensors are flattened and concatenated into one tensor of shape `[batch, elements]`, which the later
     /// layers divide again. Everything that handles a cut handles this one, and the network computes the same as
@@ -107,8 +107,8 @@ impl Model {
         cut: &[&str],
         leaks: &[String],
     ) -> Result<String, GraphError> {
-        let (input, output) = (self.input_name()?, self.output_name()?);
-        let separator = Separator::new(analysis, input, output, cut).fewest(MOST_TENSORS);
+        let input = self.input_name()?;
+        let separator = Separator::new(analysis, input, self.output_name()?, cut).fewest(MOST_TENSORS);
         let mut names = separator.unwrap_or_else(|| leaks.to_vec());
         let whole: Vec<&str> = cut
             .iter()

@@ -5,10 +5,10 @@ use crate::analysis::Analysis;
 use crate::network::info;
 use std::collections::{HashMap, VecDeque};
 
-/// Capacity of a tensor apart from its bytes. So fewer tensors are better than fewer bytes.
+/// Capacity added to the bytes of a tensor, so that the number of tensors is minimized before the bytes.
 const TENSOR: u64 = 1 << 40;
 
-/// Capacity of what cannot be cut.
+/// Capacity of tensors that cannot be cut, and of connections.
 const UNBOUNDED: u64 = u64::MAX / 4;
 
 /// Directed edge of the flow graph. The edge with the next (odd) number leads back.

@@ -51,6 +51,18 @@ fn both_parts_compute_the_same_as_the_network() {
 }
 
 #[test]
+fn nodes_that_the_exporter_named_alike_are_kept() {
+    let mut graph = skips(17).graph().clone();
+    for node in &mut graph.node {
+        node.name = format!("joint/{}", node.name);
+    }
+    let network = skips(17).with_graph(graph).unwrap();
+    let (joined, _) = network.with_cut("a,b").unwrap();
+    let again = joined.without_joint_cuts().unwrap();
+    assert_eq!(again.graph().node, network.graph().node);
+}
+
+#[test]
 fn a_single_cut_changes_nothing() {
     let network = skips(17);
     for names in ["a", "a, a"] {

@@ -18,7 +18,7 @@ from frostline.torch._activations import Packing
 from frostline.torch._divide import NonzeroWeights, difference, read_outputs
 from frostline.torch._model import Evaluating, line_of
 
-JOINT = "joint/"
+JOINT = "frostline.joint/"
 """Prefix of the names of nodes that join the tensors of a cut. The command names its nodes alike."""
 MOST_TENSORS = 8
 """Maximum number of tensors of a cut."""
