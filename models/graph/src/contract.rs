@@ -21,6 +21,16 @@ pub struct Interface {
 
 /// Checks a network and adapts it. A fixed batch of 1 becomes dynamic.
 pub(crate) fn network_from(proto: ModelProto, interface: &Interface) -> Result<Model, GraphError> {
+    with_one_input(with_interface(proto, interface)?)
+}
+
+/// Checks a network and adapts it as [`network_from`] does, after joining its inputs.
+pub(crate) fn joined_network_from(proto: ModelProto, interface: &Interface) -> Result<Model, GraphError> {
+    with_one_input(with_interface(proto, interface)?.with_joint_input()?)
+}
+
+/// Reads a network with the selected size of images and output.
+fn with_interface(proto: ModelProto, interface: &Interface) -> Result<Model, GraphError> {
     let mut model = Model::from_proto(proto)?;
     check_versions(&model)?;
     if let Some(output) = &interface.output {
@@ -29,6 +39,11 @@ pub(crate) fn network_from(proto: ModelProto, interface: &Interface) -> Result<M
     if let Some(size) = interface.image_size {
         model = sized(&model, size)?;
     }
+    Ok(model)
+}
+
+/// Checks the input, the output and the batch of a network. A fixed batch of 1 becomes dynamic.
+fn with_one_input(model: Model) -> Result<Model, GraphError> {
     let inputs: Vec<&ValueInfo> = model.inputs().collect();
     let [input] = inputs.as_slice() else {
         return Err(GraphError::Inputs {

@@ -151,6 +151,14 @@ pub enum GraphError {
         /// Reason, and the tensors to add if some are missing.
         why: String,
     },
+    /// The inputs cannot be joined into one tensor.
+    #[error("cannot join the inputs {names}: {why}")]
+    JointInput {
+        /// Names of the inputs, separated by commas.
+        names: String,
+        /// Reason and a possible fix.
+        why: String,
+    },
     /// The end of a slice does not come after the start.
     #[error("cut `{to}` precedes cut `{from}`; swap them")]
     Order {

@@ -1,38 +1,49 @@
-//! Cuts through several tensors, such as the features of several layers or the skip connections of a decoder.
+//! Cuts through several tensors. Examples are the features of several layers, the skip connections of a decoder, and
+//! the features and the mask of a text encoder.
 
 use crate::analysis::Analysis;
-use crate::network::{Cut, Network, info};
-use crate::onnx::{GraphProto, NodeProto, TensorProto};
-use crate::separator::Separator;
-use crate::{GraphError, Model, build, modules};
-use frostline_tensor::DType;
+use crate::network::{Cut, Network, joinable};
+use crate::onnx::{GraphProto, NodeProto, TensorProto, data_type};
+use crate::repeat::Repeated;
+use crate::separator::{Choice, Separator};
+use crate::{GraphError, Model, build, joint_inputs, modules};
 use std::collections::{BTreeSet, HashSet};
 
-/// Maximum number of tensors of a cut.
-const MOST_TENSORS: usize = 8;
+/// Maximum number of tensors of a cut. A network has up to this number of inputs as well.
+pub(crate) const MOST_TENSORS: usize = 8;
 
-/// Prefix of the nodes and tensors that a joint cut adds. No exporter uses it.
-const ADDED: &str = "frostline.joint/";
+/// Prefix of the nodes and tensors that joint cuts and joint inputs add. No exporter uses it.
+pub(crate) const ADDED: &str = "frostline.joint/";
 
 /// First version of ONNX's operators in which `Split` takes the sizes as an input.
-const SPLIT_WITH_INPUT: i64 = 13;
+pub(crate) const SPLIT_WITH_INPUT: i64 = 13;
 
 impl Model {
     /// Returns the network with a cut at `names`, which are separated by commas, and the name of this cut. A name
     /// is a tensor or the path of a module, as for [`Network::named`]. A single name selects an existing cut. With
     /// several names, the cut is named after the tensors in the order of execution.
     ///
-    /// The tensors are flattened and concatenated into one tensor of shape `[batch, elements]`, which the later
+    /// The tensors are flattened and concatenated into one `f32` tensor of shape `[batch, elements]`, which the later
     /// layers divide again. Everything that handles a cut handles this one, and the network computes the same as
-    /// before. [`Model::without_joint_cuts`] removes the additional nodes.
+    /// before. Integers are exact up to 2^24. Nodes that derive a mask from integers or booleans of the cut are
+    /// repeated after the cut. [`Model::without_joints`] removes the additional nodes.
+    ///
+    /// The name of the input is returned unchanged, also if it contains commas.
     ///
     /// # Errors
     /// Returns [`GraphError::UnknownCut`] or [`GraphError::AmbiguousCut`] for a name that does not stand for one
-    /// tensor. Returns [`GraphError::Joint`] if the tensors cannot be joined, or if they do not separate the input
+    /// tensor. If a single tensor is not a cut, the error names the tensors to add. Returns [`GraphError::Joint`] if the tensors cannot be joined, or if they do not separate the input
     /// from the output; it then names the fewest tensors to add. Also returns the errors of [`Model::network`].
     pub fn with_cut(&self, names: &str) -> Result<(Self, String), GraphError> {
+        if names == self.input_name()? {
+            return Ok((self.clone(), names.to_owned()));
+        }
         if !names.contains(',') {
-            return Ok((self.clone(), self.network()?.named(names)?.name.clone()));
+            let network = self.network()?;
+            return match network.named(names) {
+                Ok(cut) => Ok((self.clone(), cut.name.clone())),
+                Err(error) => Err(self.completed(names, error)?),
+            };
         }
         let analysis = Analysis::run(self)?;
         let all = self.all_tensors(&analysis)?;
@@ -51,22 +62,34 @@ impl Model {
             names: names.split(',').map(str::trim).collect::<Vec<_>>().join(", "),
             why,
         };
-        check(&tensors).map_err(refused)?;
-        let before = ancestors(&analysis, &cut);
-        let leaks = leaks(&analysis, &before, &cut)?;
-        if !leaks.is_empty() {
-            return Err(refused(self.missing(&analysis, &all, &cut, &leaks)?));
+        check(&analysis, &tensors).map_err(refused)?;
+        let division = Division::new(&analysis, &cut);
+        if !division.leaks()?.is_empty() {
+            let why = match self.missing(&analysis, &all, &cut)? {
+                Some(missing) => format!(
+                    "they do not separate the input from the output; add `{}`",
+                    missing.join("`, `")
+                ),
+                None => "later layers also read the network's input".to_owned(),
+            };
+            return Err(refused(why));
         }
-        Ok((self.joined(&tensors, &name, &before)?, name))
+        Ok((self.joined(&division, &tensors, &name)?, name))
     }
 
-    /// Returns the network without what [`Model::with_cut`] added.
+    /// Returns the network without what [`Model::with_cut`] and [`Model::with_joint_input`] added, with the original
+    /// inputs.
     ///
     /// # Errors
     /// Returns [`GraphError::Malformed`] if a later change renamed the additional tensors.
-    pub fn without_joint_cuts(self) -> Result<Self, GraphError> {
+    pub fn without_joints(self) -> Result<Self, GraphError> {
+        let split = self.joint_split();
+        let joint_input = self.input_name().map(str::to_owned).unwrap_or_default();
         let mut proto = self.into_proto();
         if let Some(graph) = &mut proto.graph {
+            if let Some(split) = split {
+                joint_inputs::restore(graph, &joint_input, &split.inputs);
+            }
             graph.node.retain(|node| !node.name.starts_with(ADDED));
             for name in graph.node.iter_mut().flat_map(|node| &mut node.input) {
                 if let Some(original) = name.strip_prefix(ADDED) {
@@ -82,7 +105,7 @@ impl Model {
     fn all_tensors(&self, analysis: &Analysis<'_>) -> Result<Network, GraphError> {
         let produced = self.nodes().iter().flat_map(|node| &node.output);
         let data = produced.filter(|name| analysis.kinds.is_data(name));
-        let tensors = data.filter_map(|name| info(analysis, name)).map(|info| Cut {
+        let tensors = data.filter_map(|name| joinable(analysis, name)).map(|info| Cut {
             bytes_per_sample: info.bytes_per_sample(),
             name: info.name,
             dtype: info.dtype,
@@ -99,54 +122,94 @@ impl Model {
         })
     }
 
-    /// Explains which tensors have to be added to `cut`.
+    /// Adds to the error for `name` which tensors are a cut together with it, if it is a tensor.
+    fn completed(&self, name: &str, error: GraphError) -> Result<GraphError, GraphError> {
+        let analysis = Analysis::run(self)?;
+        let all = self.all_tensors(&analysis)?;
+        let (GraphError::UnknownCut { .. }, Ok(tensor)) = (&error, all.named(name)) else {
+            return Ok(error);
+        };
+        let Some(missing) = self.missing(&analysis, &all, &[&tensor.name])? else {
+            return Ok(error);
+        };
+        let cut = [vec![name.to_owned()], missing].concat();
+        Ok(GraphError::UnknownCut {
+            name: name.into(),
+            near: format!(
+                "it does not separate the input from the output; use `{}`",
+                cut.join(",")
+            ),
+        })
+    }
+
+    /// Returns the tensors that have to be added to `cut`, or `None` if later layers also read the input.
     fn missing(
         &self,
         analysis: &Analysis<'_>,
         all: &Network,
         cut: &[&str],
-        leaks: &[String],
-    ) -> Result<String, GraphError> {
+    ) -> Result<Option<Vec<String>>, GraphError> {
         let input = self.input_name()?;
-        let separator = Separator::new(analysis, input, self.output_name()?, cut).fewest(MOST_TENSORS);
-        let mut names = separator.unwrap_or_else(|| leaks.to_vec());
+        let apart = Separator::new(analysis, cut, Choice::Apart)?.fewest(MOST_TENSORS);
+        let any = Separator::new(analysis, cut, Choice::Any)?.fewest(MOST_TENSORS);
+        let mut names = match apart.or(any) {
+            Some(names) => names,
+            None => Division::new(analysis, cut).leaks()?,
+        };
         let whole: Vec<&str> = cut
             .iter()
             .copied()
             .chain(names.iter().map(String::as_str))
             .collect();
-        let rest = self::leaks(analysis, &ancestors(analysis, &whole), &whole)?;
+        let rest = Division::new(analysis, &whole).leaks()?;
         names.extend(rest);
         if names.iter().any(|name| name == input) {
-            return Ok("later layers also read the network's input".to_owned());
+            return Ok(None);
         }
-        let title = |name: &String| match all.cut(name) {
-            Ok(cut) => format!("`{}`", all.title(cut)),
-            Err(_) => format!("`{name}`"),
+        let title = |name: String| {
+            all.cut(&name)
+                .map_or(name.clone(), |cut| all.title(cut).to_owned())
         };
-        let titles: Vec<String> = names.iter().map(title).collect();
-        Ok(format!(
-            "they do not separate the input from the output; add {}",
-            titles.join(", ")
-        ))
+        Ok(Some(names.into_iter().map(title).collect()))
     }
 
-    /// Inserts the cut between the nodes `before` and the others.
-    fn joined(&self, tensors: &[&Cut], name: &str, before: &HashSet<usize>) -> Result<Self, GraphError> {
-        let (joint, weights) = joint(tensors, name, self.opset());
+    /// Inserts the cut between the nodes before it and the others.
+    fn joined(&self, division: &Division<'_>, tensors: &[&Cut], name: &str) -> Result<Self, GraphError> {
+        let types = tensors
+            .iter()
+            .map(|tensor| division.analysis.probes.data_type(&tensor.name));
+        let types: Vec<i32> = types.collect();
+        let (joint, weights) = joint(tensors, &types, name, self.opset());
         let nodes = self.nodes().iter().enumerate();
-        let (frozen, later): (Vec<_>, Vec<_>) = nodes.partition(|(index, _)| before.contains(index));
-        let frozen = frozen.into_iter().map(|(_, node)| node.clone());
-        let later = later.into_iter().map(|(_, node)| {
+        let (frozen, later): (Vec<_>, Vec<_>) = nodes.partition(|(index, _)| division.before.contains(index));
+        let later: Vec<&NodeProto> = later.into_iter().map(|(_, node)| node).collect();
+        let repeated = division.repeated.needed(&later);
+        let is_divided = |read: &str| {
+            tensors.iter().any(|tensor| tensor.name == read) || division.repeated.produces(&repeated, read)
+        };
+        let behind = |node: &NodeProto| {
             let mut node = node.clone();
             let reads = node.input.iter_mut();
             reads
-                .filter(|name| tensors.iter().any(|tensor| tensor.name == **name))
+                .filter(|name| is_divided(name))
                 .for_each(|name| name.insert_str(0, ADDED));
             node
+        };
+        let again = repeated.iter().filter_map(|index| self.nodes().get(*index));
+        let again = again.map(|node| {
+            let mut node = behind(node);
+            let outputs = node.output.iter_mut();
+            outputs
+                .filter(|name| !name.is_empty())
+                .for_each(|name| name.insert_str(0, ADDED));
+            let label = format!("{ADDED}again/{}", node.label());
+            node.named(&label)
         });
+        let again: Vec<NodeProto> = again.collect();
+        let frozen = frozen.into_iter().map(|(_, node)| node.clone());
+        let later = later.into_iter().map(behind);
         let mut graph = GraphProto {
-            node: frozen.chain(joint).chain(later).collect(),
+            node: frozen.chain(joint).chain(again).chain(later).collect(),
             ..self.graph().clone()
         };
         graph.initializer.extend(weights);
@@ -154,69 +217,107 @@ impl Model {
     }
 }
 
+/// Element types of tensors that a joint cut converts to `f32`.
+const CONVERTED: [i32; 4] = [
+    data_type::INT64,
+    data_type::INT32,
+    data_type::BOOL,
+    data_type::UINT8,
+];
+
 /// Checks that `tensors` can be one tensor.
-fn check(tensors: &[&Cut]) -> Result<(), String> {
+fn check(analysis: &Analysis<'_>, tensors: &[&Cut]) -> Result<(), String> {
     if tensors.len() > MOST_TENSORS {
         return Err(format!("a cut has at most {MOST_TENSORS} tensors"));
     }
-    match tensors.iter().find(|tensor| tensor.dtype != DType::F32) {
-        Some(other) => Err(format!("`{}` is of type {:?}, not f32", other.name, other.dtype)),
+    let fits = |tensor: &&&Cut| {
+        let code = analysis.probes.data_type(&tensor.name);
+        code == data_type::FLOAT || CONVERTED.contains(&code)
+    };
+    match tensors.iter().find(|tensor| !fits(tensor)) {
+        Some(other) => Err(format!(
+            "`{}` is of type {:?}, not f32 or an integer of up to 24 bits",
+            other.name, other.dtype
+        )),
         None => Ok(()),
     }
 }
 
-/// Returns the nodes that the tensors `cut` are computed by.
-fn ancestors(analysis: &Analysis<'_>, cut: &[&str]) -> HashSet<usize> {
-    let mut nodes = HashSet::new();
-    let mut open = cut.to_vec();
-    while let Some(name) = open.pop() {
-        if let Some((index, node)) = analysis.producer(name)
-            && nodes.insert(index)
-        {
-            open.extend(crate::read_names(node));
-        }
-    }
-    nodes
+/// Nodes on both sides of a cut.
+struct Division<'a> {
+    analysis: &'a Analysis<'a>,
+    cut: &'a [&'a str],
+    /// Nodes that the tensors of the cut are computed by.
+    before: HashSet<usize>,
+    /// Nodes before the cut that can be repeated after it.
+    repeated: Repeated<'a>,
 }
 
-/// Returns the tensors other than `cut` that cross from the nodes `before` to the others on the path of the data,
-/// in the order of execution.
-fn leaks(analysis: &Analysis<'_>, before: &HashSet<usize>, cut: &[&str]) -> Result<Vec<String>, GraphError> {
-    let mut leaks = Vec::new();
-    for index in BTreeSet::from_iter(analysis.data_path(analysis.model.output_name()?, None)) {
-        let Some(node) = analysis
-            .model
-            .nodes()
-            .get(index)
-            .filter(|_| !before.contains(&index))
-        else {
-            continue;
-        };
-        for name in analysis.data_inputs(node) {
-            let is_behind = analysis
-                .producer(name)
-                .is_some_and(|(index, _)| !before.contains(&index));
-            // Nodes inside of branches keep reading their tensors.
-            let is_divided = cut.contains(&name) && node.input.iter().any(|input| input == name);
-            if !is_behind && !is_divided && !leaks.iter().any(|leak| leak == name) {
-                leaks.push(name.to_owned());
+impl<'a> Division<'a> {
+    fn new(analysis: &'a Analysis<'a>, cut: &'a [&'a str]) -> Self {
+        let mut before = HashSet::new();
+        let mut open = cut.to_vec();
+        while let Some(name) = open.pop() {
+            if let Some((index, node)) = analysis.producer(name)
+                && before.insert(index)
+            {
+                open.extend(crate::read_names(node));
             }
         }
+        let repeated = Repeated::new(analysis, &before, cut);
+        Self {
+            analysis,
+            cut,
+            before,
+            repeated,
+        }
     }
-    Ok(leaks)
+
+    /// Returns the other tensors on the path of the data that cross the cut. They are sorted by the order of execution.
+    fn leaks(&self) -> Result<Vec<String>, GraphError> {
+        let mut leaks = Vec::new();
+        let model = self.analysis.model;
+        for index in BTreeSet::from_iter(self.analysis.data_path(model.output_name()?, None)) {
+            let later = model.nodes().get(index);
+            let Some(node) = later.filter(|_| !self.before.contains(&index)) else {
+                continue;
+            };
+            for name in self.analysis.data_inputs(node) {
+                let producer = self.analysis.producer(name).map(|(index, _)| index);
+                let is_behind = producer.is_some_and(|index| !self.before.contains(&index));
+                // Nodes inside of branches keep reading their tensors.
+                let is_read = node.input.iter().any(|input| input == name);
+                let is_repeated = producer.is_some_and(|index| self.repeated.contains(index));
+                let is_divided = is_read && (self.cut.contains(&name) || is_repeated);
+                if !is_behind && !is_divided && !leaks.iter().any(|leak| leak == name) {
+                    leaks.push(name.to_owned());
+                }
+            }
+        }
+        Ok(leaks)
+    }
 }
 
 /// Returns the nodes that join `tensors` and divide them again, and the sizes that these nodes read.
-fn joint(tensors: &[&Cut], name: &str, opset: i64) -> (Vec<NodeProto>, Vec<TensorProto>) {
+fn joint(tensors: &[&Cut], types: &[i32], name: &str, opset: i64) -> (Vec<NodeProto>, Vec<TensorProto>) {
     let added = |what: &str, number: usize| format!("{ADDED}{what}/{name}/{number}");
     let numbers = 0..tensors.len();
     let flat: Vec<String> = numbers.clone().map(|number| added("flat", number)).collect();
     let parts: Vec<String> = numbers.map(|number| added("part", number)).collect();
     let [flat_names, part_names] =
         [&flat, &parts].map(|names| names.iter().map(String::as_str).collect::<Vec<_>>());
-    let mut nodes: Vec<NodeProto> = (tensors.iter().zip(&flat))
-        .map(|(tensor, flat)| build::node("Flatten", &[&tensor.name], &[flat]).with([build::int("axis", 1)]))
-        .collect();
+    let mut nodes = Vec::new();
+    for ((tensor, flat), code) in tensors.iter().zip(&flat).zip(types) {
+        let single = format!("{flat}/f32");
+        if *code != data_type::FLOAT {
+            nodes.push(cast(&tensor.name, &single, data_type::FLOAT));
+        }
+        let source = match *code {
+            data_type::FLOAT => &tensor.name,
+            _ => &single,
+        };
+        nodes.push(build::node("Flatten", &[source], &[flat]).with([build::int("axis", 1)]));
+    }
     let concat = build::node("Concat", &flat_names, &[name]).with([build::int("axis", 1)]);
     nodes.push(concat.named(&format!("{ADDED}{name}")));
     let sizes: Vec<i64> = tensors
@@ -232,23 +333,29 @@ fn joint(tensors: &[&Cut], name: &str, opset: i64) -> (Vec<NodeProto>, Vec<Tenso
         weights.push(build::integers(&lengths, &sizes));
         build::node("Split", &[name, &lengths], &part_names).with([axis])
     });
-    for (tensor, part) in tensors.iter().zip(&parts) {
+    for ((tensor, part), code) in tensors.iter().zip(&parts).zip(types) {
         let shape = format!("{part}/shape");
         // Zero stands for the batch.
         let row = tensor.shape.dims().iter().map(|dim| size(*dim));
-        weights.push(build::integers(
-            &shape,
-            &std::iter::once(0).chain(row).collect::<Vec<_>>(),
-        ));
-        nodes.push(build::node(
-            "Reshape",
-            &[part, &shape],
-            &[&format!("{ADDED}{}", tensor.name)],
-        ));
+        let target: Vec<i64> = std::iter::once(0).chain(row).collect();
+        weights.push(build::integers(&shape, &target));
+        let whole = format!("{ADDED}{}", tensor.name);
+        let shaped = match *code {
+            data_type::FLOAT => whole.clone(),
+            _ => format!("{part}/shaped"),
+        };
+        nodes.push(build::node("Reshape", &[part, &shape], &[&shaped]));
+        if *code != data_type::FLOAT {
+            nodes.push(cast(&shaped, &whole, *code));
+        }
     }
     (nodes, weights)
 }
 
-fn size(elements: usize) -> i64 {
+fn cast(from: &str, to: &str, code: i32) -> NodeProto {
+    build::node("Cast", &[from], &[to]).with([build::int("to", code.into())])
+}
+
+pub(crate) fn size(elements: usize) -> i64 {
     i64::try_from(elements).unwrap_or(i64::MAX)
 }

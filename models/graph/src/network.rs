@@ -1,7 +1,8 @@
 use crate::analysis::Analysis;
 use crate::cost::work;
 use crate::head::{FoundHead, Head};
-use crate::onnx::{DimensionValue, NodeProto};
+use crate::joint::ADDED;
+use crate::onnx::{DimensionValue, NodeProto, data_type};
 use crate::tensors::dtype_of;
 use crate::values::PROBE_BATCHES;
 use crate::{GraphError, InputSize, Model, modules, operators, sweep};
@@ -271,7 +272,11 @@ impl Model {
         let shares = self.shares(analysis, output);
         let crossings = sweep::crossings(analysis, input, output);
         let fused = sweep::inside_quantization(self, input);
-        let cuts = crossings.into_iter().filter_map(|(index, name)| {
+        let restoring = self.joint_split().map(|split| split.nodes).unwrap_or_default();
+        let crossings = crossings
+            .into_iter()
+            .filter(|(index, _)| !restoring.contains(index));
+        let cuts = crossings.filter_map(|(index, name)| {
             let info = info(analysis, name).filter(|_| !fused.contains(name))?;
             Some(Cut {
                 bytes_per_sample: info.bytes_per_sample(),
@@ -378,5 +383,21 @@ pub(crate) fn info(analysis: &Analysis<'_>, name: &str) -> Option<TensorInfo> {
         name: name.into(),
         dtype,
         shape,
+    })
+}
+
+/// Describes a value that can be part of a joint cut. Booleans count as bytes. Returns `None` for tensors that joint
+/// cuts and inputs added.
+pub(crate) fn joinable(analysis: &Analysis<'_>, name: &str) -> Option<TensorInfo> {
+    if name.starts_with(ADDED) {
+        return None;
+    }
+    if analysis.probes.data_type(name) != data_type::BOOL {
+        return info(analysis, name);
+    }
+    Some(TensorInfo {
+        name: name.into(),
+        dtype: DType::U8,
+        shape: Shape::from(analysis.row_of(name)?),
     })
 }

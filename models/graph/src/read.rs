@@ -47,22 +47,35 @@ impl Model {
     /// Returns the errors of [`Model::read`], [`GraphError::UnknownOutput`] if the output does not exist, and
     /// [`GraphError::InputShape`] if the input is fixed to another size or is not an image.
     pub fn read_as(path: impl AsRef<Path>, interface: &Interface) -> Result<Self, GraphError> {
-        let path = path.as_ref();
-        let mut proto = decode(read_file(path)?)?;
-        let mut files = DataFiles {
-            model: path,
-            read: HashMap::new(),
-        };
-        let weights = proto.graph.iter_mut().flat_map(|graph| &mut graph.initializer);
-        for weight in weights.filter(|weight| external::is_outside(weight)) {
-            files.load(weight)?;
-        }
-        external::refuse(
-            &proto,
-            "only initializers can be stored outside the model; save it with embedded constants",
-        )?;
-        crate::contract::network_from(proto, interface)
+        crate::contract::network_from(read_proto(path.as_ref())?, interface)
     }
+
+    /// Reads a network like [`Model::read_as`] and joins the inputs like [`Model::with_joint_input`]. The network can
+    /// have several inputs, and inputs of integers.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Model::read_as`] and of [`Model::with_joint_input`].
+    pub fn read_joined(path: impl AsRef<Path>, interface: &Interface) -> Result<Self, GraphError> {
+        crate::contract::joined_network_from(read_proto(path.as_ref())?, interface)
+    }
+}
+
+/// Reads a model, including the weights in other files of the folder.
+fn read_proto(path: &Path) -> Result<ModelProto, GraphError> {
+    let mut proto = decode(read_file(path)?)?;
+    let mut files = DataFiles {
+        model: path,
+        read: HashMap::new(),
+    };
+    let weights = proto.graph.iter_mut().flat_map(|graph| &mut graph.initializer);
+    for weight in weights.filter(|weight| external::is_outside(weight)) {
+        files.load(weight)?;
+    }
+    external::refuse(
+        &proto,
+        "only initializers can be stored outside the model; save it with embedded constants",
+    )?;
+    Ok(proto)
 }
 
 fn read_file(path: &Path) -> Result<Bytes, GraphError> {

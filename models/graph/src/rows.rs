@@ -3,8 +3,8 @@
 
 use crate::form::read_names;
 use crate::onnx::NodeProto;
-use crate::operators;
-use crate::values::{Probes, RowUse, RowUses, RowView};
+use crate::values::{Probes, RowUse, RowUses, RowView, Samples};
+use crate::{operators, positions};
 
 impl RowUses {
     /// Derives the row use of the outputs of the next node. `probes` must already contain them.
@@ -18,6 +18,11 @@ impl RowUses {
         } else {
             self.followed(node, probes)
         };
+        if let (RowUse::Independent, Some(name)) = (row_use, node.output_name(0))
+            && let Some(bound) = positions::bound(node, probes, self)
+        {
+            self.limit(name, bound);
+        }
         for (slot, name) in node.output.iter().enumerate() {
             let followed = if slot == 0 || every_output {
                 row_use
@@ -37,25 +42,27 @@ impl RowUses {
             node,
             probes,
             uses: self,
+            moves_positions: false,
         };
         let Some(operator) = operators::find(node) else {
             return (RowUse::Mixed, false);
         };
         let samples = (operator.rows)(&view);
-        (
-            samples.map_or(RowUse::Mixed, RowUse::PerSample),
-            operator.like_outputs,
-        )
+        match samples {
+            Some(samples) => (RowUse::PerSample(samples), operator.like_outputs),
+            None => (positions::follow(view).unwrap_or(RowUse::Mixed), false),
+        }
     }
 }
 
 /// Checks the result of a rule against the shape of the value.
 fn settle(name: &str, row_use: RowUse, probes: &Probes) -> RowUse {
+    let lies_in = |samples: Samples| probes.dims(name).is_some_and(|dims| samples.lie_in(&dims));
     match row_use {
         _ if probes.is_fixed(name) => RowUse::Independent,
-        RowUse::PerSample(samples) if !probes.dims(name).is_some_and(|dims| samples.lie_in(&dims)) => {
-            RowUse::Mixed
-        }
+        RowUse::PerSample(samples) if !lies_in(samples) => RowUse::Mixed,
+        RowUse::Position(position) if !lies_in(Samples::plain(position.axis)) => RowUse::Mixed,
+        RowUse::Index(axis) if !lies_in(Samples::plain(axis)) => RowUse::Mixed,
         other => other,
     }
 }

@@ -1,9 +1,10 @@
 //! The fewest tensors that separate the input of a network from the output: a minimum vertex cut, found with the
 //! augmenting paths of Edmonds and Karp (1972) in a graph with two vertices per tensor.
 
+use crate::GraphError;
 use crate::analysis::Analysis;
-use crate::network::info;
-use std::collections::{HashMap, VecDeque};
+use crate::network::joinable;
+use std::collections::{HashMap, HashSet, VecDeque};
 
 /// Capacity added to the bytes of a tensor, so that the number of tensors is minimized before the bytes.
 const TENSOR: u64 = 1 << 40;
@@ -27,8 +28,18 @@ pub(crate) struct Separator<'a> {
     output: usize,
 }
 
+/// Candidates for a separator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// Tensors that are not computed from the given cut. A later tensor would make the given one redundant.
+    Apart,
+    /// All tensors.
+    Any,
+}
+
 impl<'a> Separator<'a> {
-    pub(crate) fn new(analysis: &Analysis<'a>, input: &'a str, output: &'a str, without: &[&str]) -> Self {
+    pub(crate) fn new(analysis: &Analysis<'a>, without: &[&str], choice: Choice) -> Result<Self, GraphError> {
+        let [input, output] = [analysis.model.input_name()?, analysis.model.output_name()?];
         let mut graph = Self {
             names: Vec::new(),
             edges: Vec::new(),
@@ -40,11 +51,20 @@ impl<'a> Separator<'a> {
         graph.input = graph.tensor(&mut numbers, input, UNBOUNDED);
         graph.output = graph.tensor(&mut numbers, output, UNBOUNDED);
         let path = analysis.data_path(output, None);
+        let mut computed: HashSet<&str> = without.iter().copied().collect();
         for (index, node) in analysis.model.nodes().iter().enumerate() {
             let outputs = node.output.iter().map(String::as_str);
+            let is_computed = analysis.data_inputs(node).any(|name| computed.contains(name));
+            if is_computed {
+                computed.extend(node.output.iter().map(String::as_str));
+            }
             for made in outputs.filter(|name| path.contains(&index) && !without.contains(name)) {
-                let row = info(analysis, made);
-                let capacity = row.map_or(UNBOUNDED, |row| TENSOR + row.bytes_per_sample() as u64);
+                let row = joinable(analysis, made).filter(|_| choice == Choice::Any || !is_computed);
+                // Joint cuts convert all tensors to `f32`.
+                let capacity = row.map_or(UNBOUNDED, |row| {
+                    let bytes = row.shape.bytes(4).unwrap_or(usize::MAX);
+                    TENSOR.saturating_add(bytes as u64)
+                });
                 let to = graph.tensor(&mut numbers, made, capacity);
                 for read in analysis.data_inputs(node) {
                     if let Some(from) = numbers.get(read) {
@@ -53,7 +73,7 @@ impl<'a> Separator<'a> {
                 }
             }
         }
-        graph
+        Ok(graph)
     }
 
     /// Returns the number of a tensor, which is added with this capacity if it is new.

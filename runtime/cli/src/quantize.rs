@@ -62,7 +62,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
     let network = network?;
     let quantized = network.is_some();
     let comparison = comparison.get();
-    let bytes = network.unwrap_or(model).without_joint_cuts()?.to_bytes()?;
+    let bytes = network.unwrap_or(model).without_joints()?.to_bytes()?;
     whole_file::write_to(
         &flags.out,
         |path| File::create_new(path),

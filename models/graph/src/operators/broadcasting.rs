@@ -115,7 +115,7 @@ fn aligned(view: &RowView<'_>) -> Option<Samples> {
     for slot in 0..view.node.input.len() {
         match view.input(slot) {
             None | Some(RowUse::Independent) => {}
-            Some(RowUse::Mixed) => return None,
+            Some(RowUse::Position(_) | RowUse::Index(_) | RowUse::Mixed) => return None,
             Some(RowUse::PerSample(samples)) => {
                 let samples = samples.on(samples.axis + rank.checked_sub(view.rank(slot)?)?);
                 if found.is_some_and(|found| found != samples) {

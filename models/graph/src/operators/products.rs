@@ -194,7 +194,7 @@ fn einsum_rows(view: &RowView<'_>) -> Option<Samples> {
     for (slot, letters) in equation.operands.iter().enumerate() {
         let samples = match view.input(slot)? {
             RowUse::Independent => continue,
-            RowUse::Mixed => return None,
+            RowUse::Position(_) | RowUse::Index(_) | RowUse::Mixed => return None,
             RowUse::PerSample(samples) => samples,
         };
         let letter = *letters.get(samples.axis)?;

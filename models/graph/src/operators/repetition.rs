@@ -54,7 +54,7 @@ fn expand_rows(view: &RowView<'_>) -> Option<Samples> {
             Some(samples.on(samples.axis + added))
         }
         RowUse::Independent => filled(view),
-        RowUse::Mixed => None,
+        RowUse::Position(_) | RowUse::Index(_) | RowUse::Mixed => None,
     }
 }
 
@@ -74,7 +74,7 @@ fn tiled_rows(view: &RowView<'_>) -> Option<Samples> {
     match view.input(0)? {
         RowUse::PerSample(_) => axis_kept(view),
         RowUse::Independent => filled(view),
-        RowUse::Mixed => None,
+        RowUse::Position(_) | RowUse::Index(_) | RowUse::Mixed => None,
     }
 }
 

@@ -20,8 +20,9 @@ pub(super) const OPERATORS: &[Operator] = &[
         .weights(0..1),
     Operator::new("GatherElements", 11, |context| {
         context.output(context.dims(1)?.to_vec())
-    }),
-    Operator::new("GatherND", 11, gather_nd),
+    })
+    .rows(gather_elements_rows),
+    Operator::new("GatherND", 11, gather_nd).rows(gather_nd_rows),
     Operator::new("Pad", 1, pad)
         .rows(pad_rows)
         .growth(|growth| growth.fixed(&[3])),
@@ -219,6 +220,20 @@ fn gather_rows(view: &RowView<'_>) -> Option<Samples> {
         (RowUse::Independent, RowUse::PerSample(samples)) => Some(samples.on(samples.axis + axis)),
         _ => None,
     }
+}
+
+/// Requires a lookup along an axis without samples.
+fn gather_elements_rows(view: &RowView<'_>) -> Option<Samples> {
+    let samples = view.samples(0)?;
+    let apart = view.samples(1)? == samples && view.axis(0)? != samples.axis;
+    (apart && view.dims(0)?.get(samples.axis) == view.dims(1)?.get(samples.axis)).then_some(samples)
+}
+
+/// Data and indices with a common batch are looked up separately for every sample.
+fn gather_nd_rows(view: &RowView<'_>) -> Option<Samples> {
+    let plain = Samples::plain(0);
+    let shared = view.node.int("batch_dims").unwrap_or(0);
+    (shared > 0 && view.samples(0)? == plain && view.samples(1)? == plain).then_some(plain)
 }
 
 /// Data and indices share the first `batch_dims` axes. The size of the last axis of the indices is the number

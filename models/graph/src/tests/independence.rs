@@ -195,3 +195,28 @@ fn a_tensor_that_another_path_passes_by_is_no_cut() {
     ];
     assert_eq!(cuts(nodes, vec![]), ["y"]);
 }
+
+#[test]
+fn lookups_within_a_sample_keep_samples_independent() {
+    let long = || int("to", crate::onnx::data_type::INT64.into());
+    let elements = |axis| {
+        vec![
+            node("Cast", &["x"], &["places"]).with([long()]),
+            node("GatherElements", &["x", "places"], &["a"]).with([int("axis", axis)]),
+            node("Relu", &["a"], &["y"]),
+        ]
+    };
+    assert_eq!(cuts(elements(2), vec![]), ["a", "y"]);
+    assert_eq!(cuts(elements(-2), vec![]), ["a", "y"]);
+    assert!(cuts(elements(0), vec![]).is_empty());
+    let vectors = |shared| {
+        vec![
+            node("ReduceMax", &["x"], &["most"]).with([ints("axes", &[2])]),
+            node("Cast", &["most"], &["places"]).with([long()]),
+            node("GatherND", &["x", "places"], &["a"]).with([int("batch_dims", shared)]),
+            node("Relu", &["a"], &["y"]),
+        ]
+    };
+    assert_eq!(cuts(vectors(1), vec![]), ["a", "y"]);
+    assert!(cuts(vectors(0), vec![]).is_empty());
+}

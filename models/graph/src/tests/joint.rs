@@ -42,7 +42,7 @@ fn both_parts_compute_the_same_as_the_network() {
             );
             assert_parts_equal_whole(&joined, &[cut]);
             let input = noisy(3, &[2, 4, 6]);
-            let again = joined.without_joint_cuts().unwrap();
+            let again = joined.without_joints().unwrap();
             assert_eq!(again.nodes().len(), network.nodes().len());
             assert_eq!(again.graph().initializer, network.graph().initializer);
             assert_close(&run(&again, &input), &run(&network, &input), expected);
@@ -58,7 +58,7 @@ fn nodes_that_the_exporter_named_alike_are_kept() {
     }
     let network = skips(17).with_graph(graph).unwrap();
     let (joined, _) = network.with_cut("a,b").unwrap();
-    let again = joined.without_joint_cuts().unwrap();
+    let again = joined.without_joints().unwrap();
     assert_eq!(again.graph().node, network.graph().node);
 }
 
@@ -134,4 +134,50 @@ fn what_cannot_be_cut_is_refused() {
         error,
         "no cut through a, b: later layers also read the network's input"
     );
+}
+
+/// Returns a network whose last layer reads a tensor of this type from before `c`.
+fn masked(opset: i64, code: i32) -> Model {
+    let float = || crate::build::int("to", 1);
+    let graph = GraphProto {
+        node: vec![
+            node("Mul", &["x", "w"], &["scaled"]),
+            node("Cast", &["scaled"], &["mask"]).with([crate::build::int("to", code.into())]),
+            node("Tanh", &["scaled"], &["c"]),
+            node("Sigmoid", &["c"], &["d"]),
+            node("Cast", &["mask"], &["back"]).with([float()]),
+            node("Mul", &["d", "back"], &["y"]),
+        ],
+        initializer: vec![initializer("w", &noisy(1, &[4, 6]))],
+        input: vec![batched("x", &[4, 6])],
+        output: vec![batched("y", &[4, 6])],
+        ..GraphProto::default()
+    };
+    Model::from_proto(model(opset, graph)).unwrap()
+}
+
+#[test]
+fn integers_and_booleans_cross_a_joint_cut() {
+    use crate::onnx::data_type;
+    for opset in [11, 17, 21] {
+        for code in [
+            data_type::INT64,
+            data_type::INT32,
+            data_type::BOOL,
+            data_type::UINT8,
+        ] {
+            let network = masked(opset, code);
+            let (joined, cut) = network.with_cut("c,mask").unwrap();
+            assert_eq!(cut, "mask,c");
+            assert_parts_equal_whole(&joined, &[cut]);
+            let again = joined.without_joints().unwrap();
+            assert_eq!(again.graph().initializer, network.graph().initializer);
+            assert_eq!(again.nodes().len(), network.nodes().len());
+        }
+    }
+    let error = masked(17, data_type::BOOL).with_cut("c").unwrap_err().to_string();
+    assert!(error.ends_with("use `c,scaled`"), "{error}");
+    let error = masked(17, data_type::DOUBLE).with_cut("c,mask").unwrap_err();
+    let expected = "no cut through c, mask: `mask` is of type F64, not f32 or an integer of up to 24 bits";
+    assert_eq!(error.to_string(), expected);
 }

@@ -7,6 +7,7 @@ mod heads;
 mod hostile;
 mod independence;
 mod joint;
+mod joint_inputs;
 mod limits;
 mod names;
 mod normalization;

@@ -20,7 +20,7 @@ pub(crate) use dims::{
 pub(crate) use growth::{Growth, Line, Pair, SLIDES, Why, lines, literal_differs, open_axes};
 pub(crate) use literal::{Literal, MOST_ELEMENTS, as_integer, as_number, strides};
 pub(crate) use probes::{Dim, PROBE_BATCHES, Probes};
-pub(crate) use row_use::{RowUse, RowUses, Samples};
+pub(crate) use row_use::{Position, RowUse, RowUses, Samples};
 pub(crate) use row_view::RowView;
 pub(crate) use sizes::Sizes;
 pub(crate) use value::Value;

@@ -77,27 +77,58 @@ pub(crate) enum RowUse {
     Independent,
     /// The elements of a sample, at this position, depend only on that sample.
     PerSample(Samples),
+    /// Elements identify their sample, and do not depend on the contents of samples.
+    Position(Position),
+    /// Vectors along the last axis. The first element is the position of the sample on this axis, and the others
+    /// depend on that sample.
+    Index(usize),
     /// Samples may be mixed.
     Mixed,
 }
 
+/// Integers that identify the sample: for the sample `s`, from `step * s` to `step * s + spread - 1`. Exporters compute
+/// them with `Range` to look up elements of a mask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Position {
+    /// The axis that contains the samples.
+    pub(crate) axis: usize,
+    pub(crate) step: i64,
+    pub(crate) spread: i64,
+}
+
 /// Row use of all values, filled node by node.
 #[derive(Debug, Clone)]
-pub(crate) struct RowUses(HashMap<String, RowUse>);
+pub(crate) struct RowUses {
+    uses: HashMap<String, RowUse>,
+    /// Exclusive upper bounds of integers from 0 that do not depend on the samples.
+    bounds: HashMap<String, i64>,
+}
 
 impl RowUses {
     /// Adds the inputs. The first axis is the batch.
     pub(crate) fn start<'a>(inputs: impl Iterator<Item = &'a str>) -> Self {
         let apart = RowUse::PerSample(Samples::plain(0));
-        Self(inputs.map(|name| (name.to_owned(), apart)).collect())
+        Self {
+            uses: inputs.map(|name| (name.to_owned(), apart)).collect(),
+            bounds: HashMap::new(),
+        }
     }
 
     pub(crate) fn insert(&mut self, name: &str, row_use: RowUse) {
-        self.0.insert(name.to_owned(), row_use);
+        self.uses.insert(name.to_owned(), row_use);
+    }
+
+    pub(crate) fn limit(&mut self, name: &str, bound: i64) {
+        self.bounds.insert(name.to_owned(), bound);
+    }
+
+    /// Returns the exclusive upper bound of integers from 0, if it is known.
+    pub(crate) fn bound(&self, name: &str) -> Option<i64> {
+        self.bounds.get(name).copied()
     }
 
     /// Returns the row use of a value. Values without a producer are weights.
     pub(crate) fn get(&self, name: &str) -> RowUse {
-        self.0.get(name).copied().unwrap_or(RowUse::Independent)
+        self.uses.get(name).copied().unwrap_or(RowUse::Independent)
     }
 }

@@ -6,18 +6,26 @@ pub(crate) struct RowView<'a> {
     pub(crate) node: &'a NodeProto,
     pub(crate) probes: &'a Probes,
     pub(crate) uses: &'a RowUses,
+    /// Treats positions as samples. Used for operators that only move elements.
+    pub(crate) moves_positions: bool,
 }
 
 impl<'a> RowView<'a> {
     pub(crate) fn input(&self, slot: usize) -> Option<RowUse> {
-        self.node.input_name(slot).map(|name| self.uses.get(name))
+        let found = self.node.input_name(slot).map(|name| self.uses.get(name));
+        match found {
+            Some(RowUse::Position(position)) if self.moves_positions => {
+                Some(RowUse::PerSample(Samples::plain(position.axis)))
+            }
+            other => other,
+        }
     }
 
     /// Returns the sample axis of an input, or `None` if the samples are mixed or missing.
     pub(crate) fn samples(&self, slot: usize) -> Option<Samples> {
         match self.input(slot)? {
             RowUse::PerSample(samples) => Some(samples),
-            RowUse::Independent | RowUse::Mixed => None,
+            RowUse::Independent | RowUse::Position(_) | RowUse::Index(_) | RowUse::Mixed => None,
         }
     }
 

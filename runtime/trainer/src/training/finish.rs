@@ -50,7 +50,7 @@ impl TunedModel {
         if let Some(note) = &self.int8 {
             note.write(&mut self.headed);
         }
-        let mut model = self.headed.merge(&self.weights)?.without_joint_cuts()?;
+        let mut model = self.headed.merge(&self.weights)?.without_joints()?;
         if let Some(operator) = &self.probabilities {
             model = model.with_probabilities(operator)?;
         }
