@@ -17,6 +17,14 @@ pub(super) struct Preparing {
     taken: bool,
 }
 
+/// Preparation for a thread.
+pub(super) struct PreparationTask {
+    pub(super) stage: Stage,
+    /// The tenant that is charged, also for the memory.
+    pub(super) tenant: Arc<str>,
+    pub(super) interrupt: Interrupt,
+}
+
 impl State {
     pub(super) fn start_preparation(&mut self, slot: usize, stage: Stage, tenant: Arc<str>, now: Instant) {
         if let Some(place) = self.preparing.get_mut(slot) {
@@ -31,10 +39,14 @@ impl State {
     }
 
     /// Returns the stage to prepare as `slot`, once.
-    pub(super) fn take_preparation(&mut self, slot: usize) -> Option<(Stage, Interrupt)> {
+    pub(super) fn take_preparation(&mut self, slot: usize) -> Option<PreparationTask> {
         let preparing = self.preparing.get_mut(slot)?.as_mut()?;
         let new = !std::mem::replace(&mut preparing.taken, true);
-        new.then(|| (preparing.stage.clone(), preparing.interrupt.clone()))
+        new.then(|| PreparationTask {
+            stage: preparing.stage.clone(),
+            tenant: Arc::clone(&preparing.tenant),
+            interrupt: preparing.interrupt.clone(),
+        })
     }
 
     /// Ends a preparation. Its process is disposable, so it has no time to stop.

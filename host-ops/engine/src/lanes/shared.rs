@@ -4,10 +4,11 @@ use super::job::{Job, Reply};
 use super::lane::{Deadline, Lane};
 use super::order::{OrderResult, Task};
 use super::overdue::CONTENDED_GRACE;
+use super::preparing::PreparationTask;
 use super::source::Networks;
 use super::state::{Outcomes, Phase, State};
 use super::{LaneStats, LanesConfig, StageSource};
-use crate::{Interrupt, InterruptCause};
+use crate::InterruptCause;
 use frostline_batching::device::OwnRate;
 #[cfg(test)]
 use frostline_batching::device::StageFigures;
@@ -171,7 +172,7 @@ impl Shared {
     }
 
     /// Waits for the next stage to prepare as `slot`. Returns `None` when no more preparations will follow.
-    pub(super) fn next_preparation(&self, slot: usize) -> Option<(Stage, Interrupt)> {
+    pub(super) fn next_preparation(&self, slot: usize) -> Option<PreparationTask> {
         let mut state = self.state.lock();
         loop {
             let again = self.decide(&mut state);

@@ -125,9 +125,13 @@ impl Networks {
         self.prepared.is_some()
     }
 
-    /// Prepares `stage` in a disposable process until `interrupt` is triggered. Blocks. A failure is logged,
-    /// and lanes then open the stage from its bytes.
-    pub(super) fn prepare(&self, stage: &Stage, interrupt: &Interrupt) {
+    /// Prepares `stage` for `tenant` in a disposable process until `interrupt` is triggered. Blocks. A failure is
+    /// logged, and lanes then open the stage from its bytes.
+    ///
+    /// The memory belongs to the tenant, as that of a guest call, although the caller may hold such memory: a
+    /// preparation can need most of the host's memory for a minute, and the memory of lanes would leave nothing to
+    /// read the objects of other tenants. The wait is short, so callers cannot block each other.
+    pub(super) fn prepare(&self, stage: &Stage, tenant: &str, interrupt: &Interrupt) {
         let (Some(prepared), LanesPlace::Child(place)) = (&self.prepared, &self.config.place) else {
             return;
         };
@@ -137,7 +141,7 @@ impl Networks {
             let network = self.bytes(&stage).map_err(drop)?;
             let takes = prepare::reserved_bytes(network.len());
             let memory = &self.config.memory;
-            let Ok(_memory) = memory.reserve_blocking("", Kind::Lane, takes, WAIT) else {
+            let Ok(_memory) = memory.reserve_blocking(tenant, Kind::Grant, takes, WAIT) else {
                 tracing::debug!(
                     takes,
                     "not enough memory to prepare a stage; running from its bytes"

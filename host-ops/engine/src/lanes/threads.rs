@@ -2,6 +2,7 @@
 
 use super::engine::Engine;
 use super::order::{Order, OrderResult, Task};
+use super::preparing::PreparationTask;
 use super::shared::Shared;
 use crate::EngineError;
 use frostline_tensor::OpError;
@@ -38,8 +39,15 @@ pub(super) fn lane(shared: &Shared, index: usize, started: Sender<Result<(), Eng
 
 /// Prepares stages as preparation `slot` until the lanes end.
 pub(super) fn prepare(shared: &Shared, slot: usize) {
-    while let Some((stage, interrupt)) = shared.next_preparation(slot) {
-        let prepare = AssertUnwindSafe(|| shared.source().prepare(&stage, &interrupt));
+    while let Some(task) = shared.next_preparation(slot) {
+        let prepare = AssertUnwindSafe(|| {
+            let PreparationTask {
+                stage,
+                tenant,
+                interrupt,
+            } = &task;
+            shared.source().prepare(stage, tenant, interrupt);
+        });
         if let Err(panic) = catch_unwind(prepare) {
             let reason = text_of(&*panic);
             tracing::error!(

@@ -121,7 +121,7 @@ impl Rig {
             interrupt: &Interrupt::new(),
             reservation,
         };
-        self.networks.prepare(&stage, run.interrupt);
+        self.networks.prepare(&stage, "", run.interrupt);
         let ended = self
             .process
             .run(&self.networks, &run, &|| {}, |output| output.whole());
@@ -199,7 +199,7 @@ fn interfered(
         interrupt: &Interrupt::new(),
         reservation: None,
     };
-    rig.networks.prepare(&stage, run.interrupt);
+    rig.networks.prepare(&stage, "", run.interrupt);
     rig.process.run(&rig.networks, &run, &begun, |output| {
         done();
         output.whole()
