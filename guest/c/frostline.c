@@ -2,42 +2,85 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool frostline_fail(frozen_prefix_failure_t *failure, wasi_nn_errors_error_code_t code, const char *message) {
-    failure->code = code;
-    frozen_prefix_string_set(&failure->message, message);
+bool frostline_fail(frostline_pushdown_types_error_t *error, frostline_pushdown_types_error_code_t code, const char *message) {
+    error->code = code;
+    frozen_prefix_string_set(&error->message, message);
     return false;
 }
 
-/* Copies an error of wasi:nn to a failure and returns false. */
-static bool told(frozen_prefix_failure_t *failure, wasi_nn_errors_own_error_t error) {
-    wasi_nn_errors_borrow_error_t borrowed = wasi_nn_errors_borrow_error(error);
-    failure->code = wasi_nn_errors_method_error_code(borrowed);
-    wasi_nn_errors_method_error_data(borrowed, &failure->message);
-    wasi_nn_errors_error_drop_own(error);
+bool frostline_image_size(const exports_frostline_pushdown_prefix_list_tensor_info_t *inputs, uint32_t *height, uint32_t *width,
+                          frostline_pushdown_types_error_t *error) {
+    if (inputs->len == 1 && inputs->ptr[0].element_type == FROSTLINE_PUSHDOWN_TENSORS_ELEMENT_TYPE_FLOAT32) {
+        frozen_prefix_list_u32_t shape = inputs->ptr[0].shape;
+        if (shape.len == 3 && shape.ptr[0] == 3) {
+            *height = shape.ptr[1];
+            *width = shape.ptr[2];
+            return true;
+        }
+    }
+    return frostline_fail(error, FROSTLINE_PUSHDOWN_TYPES_ERROR_CODE_INVALID_ARGUMENT,
+                          "this guest serves models of RGB images, [3, height, width] per sample");
+}
+
+/* Converts the code of an error of wasi:nn. */
+static frostline_pushdown_types_error_code_t converted(wasi_nn_errors_error_code_t code) {
+    switch (code) {
+    case WASI_NN_ERRORS_ERROR_CODE_INVALID_ARGUMENT:
+        return FROSTLINE_PUSHDOWN_TYPES_ERROR_CODE_INVALID_ARGUMENT;
+    case WASI_NN_ERRORS_ERROR_CODE_INVALID_ENCODING:
+        return FROSTLINE_PUSHDOWN_TYPES_ERROR_CODE_INVALID_DATA;
+    case WASI_NN_ERRORS_ERROR_CODE_TIMEOUT:
+        return FROSTLINE_PUSHDOWN_TYPES_ERROR_CODE_TIMEOUT;
+    case WASI_NN_ERRORS_ERROR_CODE_UNSUPPORTED_OPERATION:
+        return FROSTLINE_PUSHDOWN_TYPES_ERROR_CODE_UNSUPPORTED;
+    case WASI_NN_ERRORS_ERROR_CODE_TOO_LARGE:
+        return FROSTLINE_PUSHDOWN_TYPES_ERROR_CODE_TOO_LARGE;
+    case WASI_NN_ERRORS_ERROR_CODE_NOT_FOUND:
+        return FROSTLINE_PUSHDOWN_TYPES_ERROR_CODE_NOT_FOUND;
+    case WASI_NN_ERRORS_ERROR_CODE_SECURITY:
+        return FROSTLINE_PUSHDOWN_TYPES_ERROR_CODE_NOT_PERMITTED;
+    default:
+        return FROSTLINE_PUSHDOWN_TYPES_ERROR_CODE_FAILED;
+    }
+}
+
+/* Copies an error of wasi:nn and returns false. */
+static bool told(frostline_pushdown_types_error_t *error, wasi_nn_errors_own_error_t source) {
+    wasi_nn_errors_borrow_error_t borrowed = wasi_nn_errors_borrow_error(source);
+    error->code = converted(wasi_nn_errors_method_error_code(borrowed));
+    wasi_nn_errors_method_error_data(borrowed, &error->message);
+    wasi_nn_errors_error_drop_own(source);
     return false;
 }
 
-bool frostline_run(frozen_prefix_string_t *stage, frozen_prefix_string_t *input, wasi_nn_tensor_own_tensor_t batch,
-                   wasi_nn_tensor_own_tensor_t *output, frozen_prefix_failure_t *failure) {
-    wasi_nn_errors_own_error_t error;
+bool frostline_run(exports_frostline_pushdown_prefix_job_t *job, const frostline_pushdown_tensors_own_tensor_t *batches,
+                   exports_frostline_pushdown_prefix_list_named_tensor_t *tensors, frostline_pushdown_types_error_t *error) {
+    wasi_nn_inference_list_named_tensor_t inputs = {calloc(job->inputs.len, sizeof(wasi_nn_inference_named_tensor_t)), job->inputs.len};
+    for (size_t i = 0; i < inputs.len; i++) {
+        inputs.ptr[i].f0 = job->inputs.ptr[i].name;
+        inputs.ptr[i].f1 = frostline_pushdown_tensors_static_tensor_into_nn(batches[i]);
+    }
+    wasi_nn_errors_own_error_t refused;
     wasi_nn_graph_own_graph_t graph;
     wasi_nn_graph_own_graph_execution_context_t context;
-    if (!wasi_nn_graph_load_by_name(stage, &graph, &error) ||
-        !wasi_nn_graph_method_graph_init_execution_context(wasi_nn_graph_borrow_graph(graph), &context, &error)) {
-        wasi_nn_tensor_tensor_drop_own(batch);
-        return told(failure, error);
-    }
-    wasi_nn_inference_named_tensor_t named = {*input, batch};
-    wasi_nn_inference_list_named_tensor_t inputs = {&named, 1};
     wasi_nn_inference_list_named_tensor_t outputs;
+    if (!wasi_nn_graph_load_by_name(&job->graph, &graph, &refused) ||
+        !wasi_nn_graph_method_graph_init_execution_context(wasi_nn_graph_borrow_graph(graph), &context, &refused)) {
+        for (size_t i = 0; i < inputs.len; i++) {
+            wasi_nn_tensor_tensor_drop_own(inputs.ptr[i].f1);
+        }
+        return told(error, refused);
+    }
     if (!wasi_nn_inference_method_graph_execution_context_compute(
-            wasi_nn_inference_borrow_graph_execution_context(context), &inputs, &outputs, &error)) {
-        return told(failure, error);
+            wasi_nn_inference_borrow_graph_execution_context(context), &inputs, &outputs, &refused)) {
+        return told(error, refused);
     }
-    if (outputs.len == 0) {
-        return frostline_fail(failure, WASI_NN_ERRORS_ERROR_CODE_RUNTIME_ERROR, "the stage returned no tensor");
+    tensors->len = outputs.len;
+    tensors->ptr = calloc(outputs.len, sizeof(exports_frostline_pushdown_prefix_named_tensor_t));
+    for (size_t i = 0; i < outputs.len; i++) {
+        tensors->ptr[i].f0 = outputs.ptr[i].f0;
+        tensors->ptr[i].f1 = frostline_pushdown_tensors_static_tensor_from_nn(outputs.ptr[i].f1);
     }
-    *output = outputs.ptr[0].f1;
     return true;
 }
 

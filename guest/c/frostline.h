@@ -6,13 +6,18 @@
 
 #include "frozen_prefix.h"
 
-/* Sets `failure`. Does not copy `message`, which must stay valid until the end of the call. Returns false, so that a function can
+/* Sets `error`. Does not copy `message`, which must stay valid until the end of the call. Returns false, so that a function can
  * end with `return frostline_fail(..)`. */
-bool frostline_fail(frozen_prefix_failure_t *failure, wasi_nn_errors_error_code_t code, const char *message);
+bool frostline_fail(frostline_pushdown_types_error_t *error, frostline_pushdown_types_error_code_t code, const char *message);
 
-/* Runs the layers `stage` on a batch, which is passed as the tensor `input`. Use the names from the job. Consumes the batch, even on
- * failure. Sets `output` and returns true, or sets `failure` and returns false. */
-bool frostline_run(frozen_prefix_string_t *stage, frozen_prefix_string_t *input, wasi_nn_tensor_own_tensor_t batch,
-                   wasi_nn_tensor_own_tensor_t *output, frozen_prefix_failure_t *failure);
+/* Sets height and width of the images that a model with these inputs takes and returns true. Sets `error` and returns false if the
+ * model has other inputs than one RGB image. */
+bool frostline_image_size(const exports_frostline_pushdown_prefix_list_tensor_info_t *inputs, uint32_t *height, uint32_t *width,
+                          frostline_pushdown_types_error_t *error);
+
+/* Runs the layers of the job on `batches`, which has a batch for each input of the model. Consumes the batches, even on failure. Sets
+ * `tensors` and returns true, or sets `error` and returns false. */
+bool frostline_run(exports_frostline_pushdown_prefix_job_t *job, const frostline_pushdown_tensors_own_tensor_t *batches,
+                   exports_frostline_pushdown_prefix_list_named_tensor_t *tensors, frostline_pushdown_types_error_t *error);
 
 #endif

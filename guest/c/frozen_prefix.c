@@ -41,74 +41,85 @@ extern void __wasm_import_wasi_nn_graph_load(uint8_t *, size_t, int32_t, int32_t
 __attribute__((__import_module__("wasi:nn/graph@0.2.0-rc-2024-10-28"), __import_name__("load-by-name")))
 extern void __wasm_import_wasi_nn_graph_load_by_name(uint8_t *, size_t, uint8_t *);
 
-// Imported Functions from `frostline:pushdown/objects@0.1.2`
+// Imported Functions from `frostline:pushdown/tensors@0.2.0`
 
-__attribute__((__import_module__("frostline:pushdown/objects@0.1.2"), __import_name__("size")))
-extern void __wasm_import_frostline_pushdown_objects_size(uint8_t *, size_t, uint8_t *);
+__attribute__((__import_module__("frostline:pushdown/tensors@0.2.0"), __import_name__("[static]tensor.zeros")))
+extern void __wasm_import_frostline_pushdown_tensors_static_tensor_zeros(int32_t, uint8_t *, size_t, uint8_t *);
 
-__attribute__((__import_module__("frostline:pushdown/objects@0.1.2"), __import_name__("read")))
-extern void __wasm_import_frostline_pushdown_objects_read(uint8_t *, size_t, int64_t, int32_t, uint8_t *);
+__attribute__((__import_module__("frostline:pushdown/tensors@0.2.0"), __import_name__("[static]tensor.from-bytes")))
+extern void __wasm_import_frostline_pushdown_tensors_static_tensor_from_bytes(int32_t, uint8_t *, size_t, uint8_t *, size_t, uint8_t *);
 
-// Imported Functions from `frostline:pushdown/images@0.1.2`
+__attribute__((__import_module__("frostline:pushdown/tensors@0.2.0"), __import_name__("[static]tensor.concat")))
+extern void __wasm_import_frostline_pushdown_tensors_static_tensor_concat(uint8_t *, size_t, uint8_t *);
 
-__attribute__((__import_module__("frostline:pushdown/images@0.1.2"), __import_name__("load")))
-extern void __wasm_import_frostline_pushdown_images_load(uint8_t *, size_t, int32_t, int32_t, int32_t, float, float, float, float, float, float, int32_t, uint8_t *);
+__attribute__((__import_module__("frostline:pushdown/tensors@0.2.0"), __import_name__("[static]tensor.from-nn")))
+extern int32_t __wasm_import_frostline_pushdown_tensors_static_tensor_from_nn(int32_t);
 
-__attribute__((__import_module__("frostline:pushdown/images@0.1.2"), __import_name__("load-augmented")))
-extern void __wasm_import_frostline_pushdown_images_load_augmented(uint8_t *, size_t, int32_t, int32_t, int32_t, float, float, float, float, float, float, int32_t, uint8_t *);
+__attribute__((__import_module__("frostline:pushdown/tensors@0.2.0"), __import_name__("[static]tensor.into-nn")))
+extern int32_t __wasm_import_frostline_pushdown_tensors_static_tensor_into_nn(int32_t);
 
-__attribute__((__import_module__("frostline:pushdown/images@0.1.2"), __import_name__("load-recipe")))
-extern void __wasm_import_frostline_pushdown_images_load_recipe(uint8_t *, uint8_t *);
+__attribute__((__import_module__("frostline:pushdown/tensors@0.2.0"), __import_name__("[method]tensor.shape")))
+extern void __wasm_import_frostline_pushdown_tensors_method_tensor_shape(int32_t, uint8_t *);
 
-__attribute__((__import_module__("frostline:pushdown/images@0.1.2"), __import_name__("describe-recipe")))
-extern void __wasm_import_frostline_pushdown_images_describe_recipe(int32_t, int32_t, int32_t, float, float, float, float, float, float, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, uint8_t *);
+__attribute__((__import_module__("frostline:pushdown/tensors@0.2.0"), __import_name__("[method]tensor.element-type")))
+extern int32_t __wasm_import_frostline_pushdown_tensors_method_tensor_element_type(int32_t);
 
-// Imported Functions from `frostline:pushdown/log@0.1.2`
+__attribute__((__import_module__("frostline:pushdown/tensors@0.2.0"), __import_name__("[method]tensor.read")))
+extern void __wasm_import_frostline_pushdown_tensors_method_tensor_read(int32_t, int64_t, int64_t, uint8_t *);
 
-__attribute__((__import_module__("frostline:pushdown/log@0.1.2"), __import_name__("write")))
+__attribute__((__import_module__("frostline:pushdown/tensors@0.2.0"), __import_name__("[method]tensor.write")))
+extern void __wasm_import_frostline_pushdown_tensors_method_tensor_write(int32_t, int64_t, uint8_t *, size_t, uint8_t *);
+
+__attribute__((__import_module__("frostline:pushdown/tensors@0.2.0"), __import_name__("[method]tensor.slice")))
+extern void __wasm_import_frostline_pushdown_tensors_method_tensor_slice(int32_t, int32_t, int32_t, uint8_t *);
+
+__attribute__((__import_module__("frostline:pushdown/tensors@0.2.0"), __import_name__("[method]tensor.cast")))
+extern void __wasm_import_frostline_pushdown_tensors_method_tensor_cast(int32_t, int32_t, uint8_t *);
+
+// Imported Functions from `frostline:pushdown/objects@0.2.0`
+
+__attribute__((__import_module__("frostline:pushdown/objects@0.2.0"), __import_name__("size")))
+extern void __wasm_import_frostline_pushdown_objects_size(uint8_t *, size_t, int32_t, uint8_t *, size_t, uint8_t *);
+
+__attribute__((__import_module__("frostline:pushdown/objects@0.2.0"), __import_name__("read")))
+extern void __wasm_import_frostline_pushdown_objects_read(uint8_t *, size_t, int32_t, uint8_t *, size_t, int64_t, int32_t, uint8_t *);
+
+// Imported Functions from `frostline:pushdown/images@0.2.0`
+
+__attribute__((__import_module__("frostline:pushdown/images@0.2.0"), __import_name__("load")))
+extern void __wasm_import_frostline_pushdown_images_load(uint8_t *, uint8_t *);
+
+// Imported Functions from `frostline:pushdown/descriptions@0.2.0`
+
+__attribute__((__import_module__("frostline:pushdown/descriptions@0.2.0"), __import_name__("[method]description.set-name")))
+extern void __wasm_import_frostline_pushdown_descriptions_method_description_set_name(int32_t, uint8_t *, size_t, uint8_t *, size_t);
+
+__attribute__((__import_module__("frostline:pushdown/descriptions@0.2.0"), __import_name__("[method]description.set-media-types")))
+extern void __wasm_import_frostline_pushdown_descriptions_method_description_set_media_types(int32_t, uint8_t *, size_t, uint8_t *);
+
+__attribute__((__import_module__("frostline:pushdown/descriptions@0.2.0"), __import_name__("[method]description.set-recipe")))
+extern void __wasm_import_frostline_pushdown_descriptions_method_description_set_recipe(int32_t, int32_t, int32_t, int32_t, float, float, float, float, float, float, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, uint8_t *);
+
+__attribute__((__import_module__("frostline:pushdown/descriptions@0.2.0"), __import_name__("[method]description.set-max-samples")))
+extern void __wasm_import_frostline_pushdown_descriptions_method_description_set_max_samples(int32_t, int32_t, uint8_t *);
+
+__attribute__((__import_module__("frostline:pushdown/descriptions@0.2.0"), __import_name__("[method]description.serve")))
+extern void __wasm_import_frostline_pushdown_descriptions_method_description_serve(int32_t, uint8_t *, size_t, uint8_t *);
+
+__attribute__((__import_module__("frostline:pushdown/descriptions@0.2.0"), __import_name__("[method]description.serve-custom")))
+extern void __wasm_import_frostline_pushdown_descriptions_method_description_serve_custom(int32_t, uint8_t *, size_t, uint8_t *, size_t, uint8_t *);
+
+// Imported Functions from `frostline:pushdown/log@0.2.0`
+
+__attribute__((__import_module__("frostline:pushdown/log@0.2.0"), __import_name__("write")))
 extern void __wasm_import_frostline_pushdown_log_write(int32_t, uint8_t *, size_t);
 
-// Exported Functions from `frozen-prefix`
+// Exported Functions from `frostline:pushdown/prefix@0.2.0`
 
-__attribute__((__weak__, __export_name__("cabi_post_describe")))
-void __wasm_export_exports_frozen_prefix_describe_post_return(uint8_t * arg0) {
+__attribute__((__weak__, __export_name__("cabi_post_frostline:pushdown/prefix@0.2.0#describe")))
+void __wasm_export_exports_frostline_pushdown_prefix_describe_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
-      if ((*((size_t*) (arg0 + (2*sizeof(void*))))) > 0) {
-        free(*((uint8_t **) (arg0 + sizeof(void*))));
-      }
-      if ((*((size_t*) (arg0 + (4*sizeof(void*))))) > 0) {
-        free(*((uint8_t **) (arg0 + (3*sizeof(void*)))));
-      }
-      size_t len0 = *((size_t*) (arg0 + (40+6*sizeof(void*))));
-      if (len0 > 0) {
-        uint8_t *ptr1 = *((uint8_t **) (arg0 + (40+5*sizeof(void*))));
-        for (size_t i2 = 0; i2 < len0; i2++) {
-          uint8_t *base = ptr1 + i2 * (5*sizeof(void*));
-          (void) base;
-          if ((*((size_t*) (base + sizeof(void*)))) > 0) {
-            free(*((uint8_t **) (base + 0)));
-          }
-          switch ((int32_t) (int32_t) *((uint8_t*) (base + (2*sizeof(void*))))) {
-            case 0: {
-              break;
-            }
-            case 1: {
-              size_t len = *((size_t*) (base + (4*sizeof(void*))));
-              if (len > 0) {
-                uint8_t *ptr = *((uint8_t **) (base + (3*sizeof(void*))));
-                for (size_t i = 0; i < len; i++) {
-                  uint8_t *base = ptr + i * 4;
-                  (void) base;
-                }
-                free(ptr);
-              }
-              break;
-            }
-          }
-        }
-        free(ptr1);
-      }
       break;
     }
     case 1: {
@@ -120,21 +131,33 @@ void __wasm_export_exports_frozen_prefix_describe_post_return(uint8_t * arg0) {
   }
 }
 
-__attribute__((__weak__, __export_name__("cabi_post_extract")))
-void __wasm_export_exports_frozen_prefix_extract_post_return(uint8_t * arg0) {
+__attribute__((__weak__, __export_name__("cabi_post_frostline:pushdown/prefix@0.2.0#extract")))
+void __wasm_export_exports_frostline_pushdown_prefix_extract_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
-      size_t len = *((size_t*) (arg0 + (3*sizeof(void*))));
+      size_t len = *((size_t*) (arg0 + (2*sizeof(void*))));
       if (len > 0) {
-        uint8_t *ptr = *((uint8_t **) (arg0 + (2*sizeof(void*))));
+        uint8_t *ptr = *((uint8_t **) (arg0 + sizeof(void*)));
         for (size_t i = 0; i < len; i++) {
-          uint8_t *base = ptr + i * (8+2*sizeof(void*));
+          uint8_t *base = ptr + i * (3*sizeof(void*));
           (void) base;
-          if ((*((size_t*) (base + (8+1*sizeof(void*))))) > 0) {
-            free(*((uint8_t **) (base + 8)));
+          if ((*((size_t*) (base + sizeof(void*)))) > 0) {
+            free(*((uint8_t **) (base + 0)));
           }
         }
         free(ptr);
+      }
+      size_t len0 = *((size_t*) (arg0 + (4*sizeof(void*))));
+      if (len0 > 0) {
+        uint8_t *ptr1 = *((uint8_t **) (arg0 + (3*sizeof(void*))));
+        for (size_t i2 = 0; i2 < len0; i2++) {
+          uint8_t *base = ptr1 + i2 * (4*sizeof(void*));
+          (void) base;
+          if ((*((size_t*) (base + (3*sizeof(void*))))) > 0) {
+            free(*((uint8_t **) (base + (2*sizeof(void*)))));
+          }
+        }
+        free(ptr1);
       }
       break;
     }
@@ -159,7 +182,7 @@ void *cabi_realloc(void *ptr, size_t old_size, size_t align, size_t new_size) {
 }
 
 __attribute__((__aligned__(sizeof(void*))))
-static uint8_t RET_AREA[(40+7*sizeof(void*))];
+static uint8_t RET_AREA[(5*sizeof(void*))];
 
 // Helper Functions
 
@@ -298,6 +321,10 @@ void wasi_nn_graph_result_own_graph_own_error_free(wasi_nn_graph_result_own_grap
   }
 }
 
+void frostline_pushdown_types_error_free(frostline_pushdown_types_error_t *ptr) {
+  frozen_prefix_string_free(&ptr->message);
+}
+
 void frozen_prefix_option_string_free(frozen_prefix_option_string_t *ptr) {
   if (ptr->is_some) {
     frozen_prefix_string_free(&ptr->val);
@@ -310,21 +337,51 @@ void frostline_pushdown_types_sample_free(frostline_pushdown_types_sample_t *ptr
 }
 
 void frostline_pushdown_types_failed_sample_free(frostline_pushdown_types_failed_sample_t *ptr) {
-  frozen_prefix_string_free(&ptr->message);
+  frostline_pushdown_types_error_free(&ptr->error);
 }
 
-void frostline_pushdown_types_failure_free(frostline_pushdown_types_failure_t *ptr) {
-  frozen_prefix_string_free(&ptr->message);
+void frostline_pushdown_tensors_error_free(frostline_pushdown_tensors_error_t *ptr) {
+  frostline_pushdown_types_error_free(ptr);
 }
 
-void frostline_pushdown_objects_failure_free(frostline_pushdown_objects_failure_t *ptr) {
-  frostline_pushdown_types_failure_free(ptr);
+void frozen_prefix_list_u32_free(frozen_prefix_list_u32_t *ptr) {
+  size_t list_len = ptr->len;
+  if (list_len > 0) {
+    uint32_t *list_ptr = ptr->ptr;
+    for (size_t i = 0; i < list_len; i++) {
+    }
+    free(list_ptr);
+  }
 }
 
-void frostline_pushdown_objects_result_u64_failure_free(frostline_pushdown_objects_result_u64_failure_t *ptr) {
+void frostline_pushdown_tensors_tensor_info_free(frostline_pushdown_tensors_tensor_info_t *ptr) {
+  frozen_prefix_string_free(&ptr->name);
+  frozen_prefix_list_u32_free(&ptr->shape);
+}
+
+__attribute__((__import_module__("frostline:pushdown/tensors@0.2.0"), __import_name__("[resource-drop]tensor")))
+extern void __wasm_import_frostline_pushdown_tensors_tensor_drop(int32_t handle);
+
+void frostline_pushdown_tensors_tensor_drop_own(frostline_pushdown_tensors_own_tensor_t handle) {
+  __wasm_import_frostline_pushdown_tensors_tensor_drop(handle.__handle);
+}
+
+void frostline_pushdown_tensors_tensor_drop_borrow(frostline_pushdown_tensors_borrow_tensor_t handle) {
+  __wasm_import_frostline_pushdown_tensors_tensor_drop(handle.__handle);
+}
+
+frostline_pushdown_tensors_borrow_tensor_t frostline_pushdown_tensors_borrow_tensor(frostline_pushdown_tensors_own_tensor_t arg) {
+  return (frostline_pushdown_tensors_borrow_tensor_t) { arg.__handle };
+}
+
+void frostline_pushdown_tensors_named_tensor_free(frostline_pushdown_tensors_named_tensor_t *ptr) {
+  frozen_prefix_string_free(&ptr->f0);
+}
+
+void frostline_pushdown_tensors_result_own_tensor_error_free(frostline_pushdown_tensors_result_own_tensor_error_t *ptr) {
   if (!ptr->is_err) {
   } else {
-    frostline_pushdown_objects_failure_free(&ptr->val.err);
+    frostline_pushdown_tensors_error_free(&ptr->val.err);
   }
 }
 
@@ -338,12 +395,56 @@ void frozen_prefix_list_u8_free(frozen_prefix_list_u8_t *ptr) {
   }
 }
 
-void frostline_pushdown_objects_result_list_u8_failure_free(frostline_pushdown_objects_result_list_u8_failure_t *ptr) {
+void frostline_pushdown_tensors_list_borrow_tensor_free(frostline_pushdown_tensors_list_borrow_tensor_t *ptr) {
+  size_t list_len = ptr->len;
+  if (list_len > 0) {
+    frostline_pushdown_tensors_borrow_tensor_t *list_ptr = ptr->ptr;
+    for (size_t i = 0; i < list_len; i++) {
+    }
+    free(list_ptr);
+  }
+}
+
+void frostline_pushdown_tensors_result_list_u8_error_free(frostline_pushdown_tensors_result_list_u8_error_t *ptr) {
   if (!ptr->is_err) {
     frozen_prefix_list_u8_free(&ptr->val.ok);
   } else {
-    frostline_pushdown_objects_failure_free(&ptr->val.err);
+    frostline_pushdown_tensors_error_free(&ptr->val.err);
   }
+}
+
+void frostline_pushdown_tensors_result_void_error_free(frostline_pushdown_tensors_result_void_error_t *ptr) {
+  if (!ptr->is_err) {
+  } else {
+    frostline_pushdown_tensors_error_free(&ptr->val.err);
+  }
+}
+
+void frostline_pushdown_objects_error_free(frostline_pushdown_objects_error_t *ptr) {
+  frostline_pushdown_types_error_free(ptr);
+}
+
+void frostline_pushdown_objects_sample_free(frostline_pushdown_objects_sample_t *ptr) {
+  frostline_pushdown_types_sample_free(ptr);
+}
+
+void frostline_pushdown_objects_result_u64_error_free(frostline_pushdown_objects_result_u64_error_t *ptr) {
+  if (!ptr->is_err) {
+  } else {
+    frostline_pushdown_objects_error_free(&ptr->val.err);
+  }
+}
+
+void frostline_pushdown_objects_result_list_u8_error_free(frostline_pushdown_objects_result_list_u8_error_t *ptr) {
+  if (!ptr->is_err) {
+    frozen_prefix_list_u8_free(&ptr->val.ok);
+  } else {
+    frostline_pushdown_objects_error_free(&ptr->val.err);
+  }
+}
+
+void frostline_pushdown_images_error_free(frostline_pushdown_images_error_t *ptr) {
+  frostline_pushdown_types_error_free(ptr);
 }
 
 void frostline_pushdown_images_sample_free(frostline_pushdown_images_sample_t *ptr) {
@@ -352,10 +453,6 @@ void frostline_pushdown_images_sample_free(frostline_pushdown_images_sample_t *p
 
 void frostline_pushdown_images_failed_sample_free(frostline_pushdown_images_failed_sample_t *ptr) {
   frostline_pushdown_types_failed_sample_free(ptr);
-}
-
-void frostline_pushdown_images_failure_free(frostline_pushdown_images_failure_t *ptr) {
-  frostline_pushdown_types_failure_free(ptr);
 }
 
 void frostline_pushdown_images_list_failed_sample_free(frostline_pushdown_images_list_failed_sample_t *ptr) {
@@ -384,152 +481,176 @@ void frostline_pushdown_images_list_sample_free(frostline_pushdown_images_list_s
   }
 }
 
-void frostline_pushdown_images_result_loaded_failure_free(frostline_pushdown_images_result_loaded_failure_t *ptr) {
+void frostline_pushdown_images_result_loaded_error_free(frostline_pushdown_images_result_loaded_error_t *ptr) {
   if (!ptr->is_err) {
     frostline_pushdown_images_loaded_free(&ptr->val.ok);
   } else {
-    frostline_pushdown_images_failure_free(&ptr->val.err);
+    frostline_pushdown_images_error_free(&ptr->val.err);
   }
 }
 
-void frostline_pushdown_images_result_void_failure_free(frostline_pushdown_images_result_void_failure_t *ptr) {
+void frostline_pushdown_descriptions_error_free(frostline_pushdown_descriptions_error_t *ptr) {
+  frostline_pushdown_types_error_free(ptr);
+}
+
+void frostline_pushdown_descriptions_tensor_info_free(frostline_pushdown_descriptions_tensor_info_t *ptr) {
+  frostline_pushdown_tensors_tensor_info_free(ptr);
+}
+
+__attribute__((__import_module__("frostline:pushdown/descriptions@0.2.0"), __import_name__("[resource-drop]description")))
+extern void __wasm_import_frostline_pushdown_descriptions_description_drop(int32_t handle);
+
+void frostline_pushdown_descriptions_description_drop_own(frostline_pushdown_descriptions_own_description_t handle) {
+  __wasm_import_frostline_pushdown_descriptions_description_drop(handle.__handle);
+}
+
+void frostline_pushdown_descriptions_description_drop_borrow(frostline_pushdown_descriptions_borrow_description_t handle) {
+  __wasm_import_frostline_pushdown_descriptions_description_drop(handle.__handle);
+}
+
+frostline_pushdown_descriptions_borrow_description_t frostline_pushdown_descriptions_borrow_description(frostline_pushdown_descriptions_own_description_t arg) {
+  return (frostline_pushdown_descriptions_borrow_description_t) { arg.__handle };
+}
+
+void frozen_prefix_list_string_free(frozen_prefix_list_string_t *ptr) {
+  size_t list_len = ptr->len;
+  if (list_len > 0) {
+    frozen_prefix_string_t *list_ptr = ptr->ptr;
+    for (size_t i = 0; i < list_len; i++) {
+      frozen_prefix_string_free(&list_ptr[i]);
+    }
+    free(list_ptr);
+  }
+}
+
+void frostline_pushdown_descriptions_result_void_error_free(frostline_pushdown_descriptions_result_void_error_t *ptr) {
   if (!ptr->is_err) {
   } else {
-    frostline_pushdown_images_failure_free(&ptr->val.err);
+    frostline_pushdown_descriptions_error_free(&ptr->val.err);
   }
 }
 
-void frozen_prefix_sample_free(frozen_prefix_sample_t *ptr) {
+void frostline_pushdown_descriptions_list_tensor_info_free(frostline_pushdown_descriptions_list_tensor_info_t *ptr) {
+  size_t list_len = ptr->len;
+  if (list_len > 0) {
+    frostline_pushdown_descriptions_tensor_info_t *list_ptr = ptr->ptr;
+    for (size_t i = 0; i < list_len; i++) {
+      frostline_pushdown_descriptions_tensor_info_free(&list_ptr[i]);
+    }
+    free(list_ptr);
+  }
+}
+
+void exports_frostline_pushdown_prefix_error_free(exports_frostline_pushdown_prefix_error_t *ptr) {
+  frostline_pushdown_types_error_free(ptr);
+}
+
+void exports_frostline_pushdown_prefix_sample_free(exports_frostline_pushdown_prefix_sample_t *ptr) {
   frostline_pushdown_types_sample_free(ptr);
 }
 
-void frozen_prefix_failed_sample_free(frozen_prefix_failed_sample_t *ptr) {
+void exports_frostline_pushdown_prefix_failed_sample_free(exports_frostline_pushdown_prefix_failed_sample_t *ptr) {
   frostline_pushdown_types_failed_sample_free(ptr);
 }
 
-void frozen_prefix_failure_free(frozen_prefix_failure_t *ptr) {
-  frostline_pushdown_types_failure_free(ptr);
+void exports_frostline_pushdown_prefix_tensor_info_free(exports_frostline_pushdown_prefix_tensor_info_t *ptr) {
+  frostline_pushdown_tensors_tensor_info_free(ptr);
 }
 
-void frozen_prefix_list_u32_free(frozen_prefix_list_u32_t *ptr) {
+void exports_frostline_pushdown_prefix_named_tensor_free(exports_frostline_pushdown_prefix_named_tensor_t *ptr) {
+  frostline_pushdown_tensors_named_tensor_free(ptr);
+}
+
+void exports_frostline_pushdown_prefix_list_tensor_info_free(exports_frostline_pushdown_prefix_list_tensor_info_t *ptr) {
   size_t list_len = ptr->len;
   if (list_len > 0) {
-    uint32_t *list_ptr = ptr->ptr;
+    exports_frostline_pushdown_prefix_tensor_info_t *list_ptr = ptr->ptr;
     for (size_t i = 0; i < list_len; i++) {
+      exports_frostline_pushdown_prefix_tensor_info_free(&list_ptr[i]);
     }
     free(list_ptr);
   }
 }
 
-void frozen_prefix_cut_free(frozen_prefix_cut_t *ptr) {
+void exports_frostline_pushdown_prefix_cut_free(exports_frostline_pushdown_prefix_cut_t *ptr) {
   frozen_prefix_string_free(&ptr->name);
-  frozen_prefix_list_u32_free(&ptr->shape);
+  exports_frostline_pushdown_prefix_list_tensor_info_free(&ptr->tensors);
 }
 
-void frozen_prefix_list_cut_free(frozen_prefix_list_cut_t *ptr) {
+void exports_frostline_pushdown_prefix_list_cut_free(exports_frostline_pushdown_prefix_list_cut_t *ptr) {
   size_t list_len = ptr->len;
   if (list_len > 0) {
-    frozen_prefix_cut_t *list_ptr = ptr->ptr;
+    exports_frostline_pushdown_prefix_cut_t *list_ptr = ptr->ptr;
     for (size_t i = 0; i < list_len; i++) {
-      frozen_prefix_cut_free(&list_ptr[i]);
+      exports_frostline_pushdown_prefix_cut_free(&list_ptr[i]);
     }
     free(list_ptr);
   }
 }
 
-void frozen_prefix_model_view_free(frozen_prefix_model_view_t *ptr) {
-  frozen_prefix_string_free(&ptr->input);
-  frozen_prefix_list_u32_free(&ptr->input_shape);
-  frozen_prefix_list_cut_free(&ptr->cuts);
+void exports_frostline_pushdown_prefix_model_free(exports_frostline_pushdown_prefix_model_t *ptr) {
+  exports_frostline_pushdown_prefix_list_tensor_info_free(&ptr->inputs);
+  exports_frostline_pushdown_prefix_list_cut_free(&ptr->cuts);
 }
 
-void frozen_prefix_pixels_free(frozen_prefix_pixels_t *ptr) {
-  switch ((int32_t) ptr->tag) {
-    case 0: {
-      break;
-    }
-  }
-}
-
-void frozen_prefix_activation_free(frozen_prefix_activation_t *ptr) {
-  switch ((int32_t) ptr->tag) {
-    case 1: {
-      frozen_prefix_list_u32_free(&ptr->val.own);
-      break;
-    }
-  }
-}
-
-void frozen_prefix_served_cut_free(frozen_prefix_served_cut_t *ptr) {
-  frozen_prefix_string_free(&ptr->name);
-  frozen_prefix_activation_free(&ptr->activation);
-}
-
-void frozen_prefix_list_served_cut_free(frozen_prefix_list_served_cut_t *ptr) {
+void exports_frostline_pushdown_prefix_list_sample_free(exports_frostline_pushdown_prefix_list_sample_t *ptr) {
   size_t list_len = ptr->len;
   if (list_len > 0) {
-    frozen_prefix_served_cut_t *list_ptr = ptr->ptr;
+    exports_frostline_pushdown_prefix_sample_t *list_ptr = ptr->ptr;
     for (size_t i = 0; i < list_len; i++) {
-      frozen_prefix_served_cut_free(&list_ptr[i]);
+      exports_frostline_pushdown_prefix_sample_free(&list_ptr[i]);
     }
     free(list_ptr);
   }
 }
 
-void frozen_prefix_description_free(frozen_prefix_description_t *ptr) {
-  frozen_prefix_string_free(&ptr->name);
-  frozen_prefix_string_free(&ptr->version);
-  frozen_prefix_pixels_free(&ptr->pixels);
-  frozen_prefix_list_served_cut_free(&ptr->cuts);
-}
-
-void frozen_prefix_job_free(frozen_prefix_job_t *ptr) {
-  frozen_prefix_string_free(&ptr->split);
-  frozen_prefix_string_free(&ptr->stage);
-  frozen_prefix_string_free(&ptr->input);
-  frozen_prefix_list_u32_free(&ptr->input_shape);
+void exports_frostline_pushdown_prefix_job_free(exports_frostline_pushdown_prefix_job_t *ptr) {
+  exports_frostline_pushdown_prefix_list_sample_free(&ptr->samples);
+  frozen_prefix_string_free(&ptr->cut);
+  frozen_prefix_string_free(&ptr->graph);
+  exports_frostline_pushdown_prefix_list_tensor_info_free(&ptr->inputs);
   frozen_prefix_string_free(&ptr->parameters);
 }
 
-void frozen_prefix_list_failed_sample_free(frozen_prefix_list_failed_sample_t *ptr) {
+void exports_frostline_pushdown_prefix_list_named_tensor_free(exports_frostline_pushdown_prefix_list_named_tensor_t *ptr) {
   size_t list_len = ptr->len;
   if (list_len > 0) {
-    frozen_prefix_failed_sample_t *list_ptr = ptr->ptr;
+    exports_frostline_pushdown_prefix_named_tensor_t *list_ptr = ptr->ptr;
     for (size_t i = 0; i < list_len; i++) {
-      frozen_prefix_failed_sample_free(&list_ptr[i]);
+      exports_frostline_pushdown_prefix_named_tensor_free(&list_ptr[i]);
     }
     free(list_ptr);
   }
 }
 
-void frozen_prefix_activations_free(frozen_prefix_activations_t *ptr) {
-  frozen_prefix_list_failed_sample_free(&ptr->failed);
-}
-
-void frozen_prefix_result_description_failure_free(frozen_prefix_result_description_failure_t *ptr) {
-  if (!ptr->is_err) {
-    frozen_prefix_description_free(&ptr->val.ok);
-  } else {
-    frozen_prefix_failure_free(&ptr->val.err);
-  }
-}
-
-void frozen_prefix_list_sample_free(frozen_prefix_list_sample_t *ptr) {
+void exports_frostline_pushdown_prefix_list_failed_sample_free(exports_frostline_pushdown_prefix_list_failed_sample_t *ptr) {
   size_t list_len = ptr->len;
   if (list_len > 0) {
-    frozen_prefix_sample_t *list_ptr = ptr->ptr;
+    exports_frostline_pushdown_prefix_failed_sample_t *list_ptr = ptr->ptr;
     for (size_t i = 0; i < list_len; i++) {
-      frozen_prefix_sample_free(&list_ptr[i]);
+      exports_frostline_pushdown_prefix_failed_sample_free(&list_ptr[i]);
     }
     free(list_ptr);
   }
 }
 
-void frozen_prefix_result_activations_failure_free(frozen_prefix_result_activations_failure_t *ptr) {
+void exports_frostline_pushdown_prefix_extracted_free(exports_frostline_pushdown_prefix_extracted_t *ptr) {
+  exports_frostline_pushdown_prefix_list_named_tensor_free(&ptr->tensors);
+  exports_frostline_pushdown_prefix_list_failed_sample_free(&ptr->failed);
+}
+
+void exports_frostline_pushdown_prefix_result_void_error_free(exports_frostline_pushdown_prefix_result_void_error_t *ptr) {
   if (!ptr->is_err) {
-    frozen_prefix_activations_free(&ptr->val.ok);
   } else {
-    frozen_prefix_failure_free(&ptr->val.err);
+    exports_frostline_pushdown_prefix_error_free(&ptr->val.err);
+  }
+}
+
+void exports_frostline_pushdown_prefix_result_extracted_error_free(exports_frostline_pushdown_prefix_result_extracted_error_t *ptr) {
+  if (!ptr->is_err) {
+    exports_frostline_pushdown_prefix_extracted_free(&ptr->val.ok);
+  } else {
+    exports_frostline_pushdown_prefix_error_free(&ptr->val.err);
   }
 }
 
@@ -707,12 +828,256 @@ bool wasi_nn_graph_load_by_name(frozen_prefix_string_t *name, wasi_nn_graph_own_
   }
 }
 
-bool frostline_pushdown_objects_size(frozen_prefix_string_t *key, uint64_t *ret, frostline_pushdown_objects_failure_t *err) {
+bool frostline_pushdown_tensors_static_tensor_zeros(frostline_pushdown_tensors_element_type_t element_type, frozen_prefix_list_u32_t *shape, frostline_pushdown_tensors_own_tensor_t *ret, frostline_pushdown_tensors_error_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(4*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_frostline_pushdown_tensors_static_tensor_zeros((int32_t) element_type, (uint8_t *) (*shape).ptr, (*shape).len, ptr);
+  frostline_pushdown_tensors_result_own_tensor_error_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      result.val.ok = (frostline_pushdown_tensors_own_tensor_t) { *((int32_t*) (ptr + sizeof(void*))) };
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      result.val.err = (frostline_pushdown_types_error_t) {
+        (frostline_pushdown_types_error_code_t) (int32_t) *((uint8_t*) (ptr + sizeof(void*))),
+        (frozen_prefix_string_t) (frozen_prefix_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
+      };
+      break;
+    }
+  }
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool frostline_pushdown_tensors_static_tensor_from_bytes(frostline_pushdown_tensors_element_type_t element_type, frozen_prefix_list_u32_t *shape, frozen_prefix_list_u8_t *elements, frostline_pushdown_tensors_own_tensor_t *ret, frostline_pushdown_tensors_error_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(4*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_frostline_pushdown_tensors_static_tensor_from_bytes((int32_t) element_type, (uint8_t *) (*shape).ptr, (*shape).len, (uint8_t *) (*elements).ptr, (*elements).len, ptr);
+  frostline_pushdown_tensors_result_own_tensor_error_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      result.val.ok = (frostline_pushdown_tensors_own_tensor_t) { *((int32_t*) (ptr + sizeof(void*))) };
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      result.val.err = (frostline_pushdown_types_error_t) {
+        (frostline_pushdown_types_error_code_t) (int32_t) *((uint8_t*) (ptr + sizeof(void*))),
+        (frozen_prefix_string_t) (frozen_prefix_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
+      };
+      break;
+    }
+  }
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool frostline_pushdown_tensors_static_tensor_concat(frostline_pushdown_tensors_list_borrow_tensor_t *tensors, frostline_pushdown_tensors_own_tensor_t *ret, frostline_pushdown_tensors_error_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(4*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_frostline_pushdown_tensors_static_tensor_concat((uint8_t *) (*tensors).ptr, (*tensors).len, ptr);
+  frostline_pushdown_tensors_result_own_tensor_error_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      result.val.ok = (frostline_pushdown_tensors_own_tensor_t) { *((int32_t*) (ptr + sizeof(void*))) };
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      result.val.err = (frostline_pushdown_types_error_t) {
+        (frostline_pushdown_types_error_code_t) (int32_t) *((uint8_t*) (ptr + sizeof(void*))),
+        (frozen_prefix_string_t) (frozen_prefix_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
+      };
+      break;
+    }
+  }
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+frostline_pushdown_tensors_own_tensor_t frostline_pushdown_tensors_static_tensor_from_nn(frostline_pushdown_tensors_own_nn_tensor_t tensor) {
+  int32_t ret = __wasm_import_frostline_pushdown_tensors_static_tensor_from_nn((tensor).__handle);
+  return (frostline_pushdown_tensors_own_tensor_t) { ret };
+}
+
+frostline_pushdown_tensors_own_nn_tensor_t frostline_pushdown_tensors_static_tensor_into_nn(frostline_pushdown_tensors_own_tensor_t tensor) {
+  int32_t ret = __wasm_import_frostline_pushdown_tensors_static_tensor_into_nn((tensor).__handle);
+  return (frostline_pushdown_tensors_own_nn_tensor_t) { ret };
+}
+
+void frostline_pushdown_tensors_method_tensor_shape(frostline_pushdown_tensors_borrow_tensor_t self, frozen_prefix_list_u32_t *ret) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(2*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_frostline_pushdown_tensors_method_tensor_shape((self).__handle, ptr);
+  *ret = (frozen_prefix_list_u32_t) { (uint32_t*)(*((uint8_t **) (ptr + 0))), (*((size_t*) (ptr + sizeof(void*)))) };
+}
+
+frostline_pushdown_tensors_element_type_t frostline_pushdown_tensors_method_tensor_element_type(frostline_pushdown_tensors_borrow_tensor_t self) {
+  int32_t ret = __wasm_import_frostline_pushdown_tensors_method_tensor_element_type((self).__handle);
+  return ret;
+}
+
+bool frostline_pushdown_tensors_method_tensor_read(frostline_pushdown_tensors_borrow_tensor_t self, uint64_t offset, uint64_t length, frozen_prefix_list_u8_t *ret, frostline_pushdown_tensors_error_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(4*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_frostline_pushdown_tensors_method_tensor_read((self).__handle, (int64_t) (offset), (int64_t) (length), ptr);
+  frostline_pushdown_tensors_result_list_u8_error_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      result.val.ok = (frozen_prefix_list_u8_t) { (uint8_t*)(*((uint8_t **) (ptr + sizeof(void*)))), (*((size_t*) (ptr + (2*sizeof(void*))))) };
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      result.val.err = (frostline_pushdown_types_error_t) {
+        (frostline_pushdown_types_error_code_t) (int32_t) *((uint8_t*) (ptr + sizeof(void*))),
+        (frozen_prefix_string_t) (frozen_prefix_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
+      };
+      break;
+    }
+  }
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool frostline_pushdown_tensors_method_tensor_write(frostline_pushdown_tensors_borrow_tensor_t self, uint64_t offset, frozen_prefix_list_u8_t *elements, frostline_pushdown_tensors_error_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(4*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_frostline_pushdown_tensors_method_tensor_write((self).__handle, (int64_t) (offset), (uint8_t *) (*elements).ptr, (*elements).len, ptr);
+  frostline_pushdown_tensors_result_void_error_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      result.val.err = (frostline_pushdown_types_error_t) {
+        (frostline_pushdown_types_error_code_t) (int32_t) *((uint8_t*) (ptr + sizeof(void*))),
+        (frozen_prefix_string_t) (frozen_prefix_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
+      };
+      break;
+    }
+  }
+  if (!result.is_err) {
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool frostline_pushdown_tensors_method_tensor_slice(frostline_pushdown_tensors_borrow_tensor_t self, uint32_t start, uint32_t end, frostline_pushdown_tensors_own_tensor_t *ret, frostline_pushdown_tensors_error_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(4*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_frostline_pushdown_tensors_method_tensor_slice((self).__handle, (int32_t) (start), (int32_t) (end), ptr);
+  frostline_pushdown_tensors_result_own_tensor_error_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      result.val.ok = (frostline_pushdown_tensors_own_tensor_t) { *((int32_t*) (ptr + sizeof(void*))) };
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      result.val.err = (frostline_pushdown_types_error_t) {
+        (frostline_pushdown_types_error_code_t) (int32_t) *((uint8_t*) (ptr + sizeof(void*))),
+        (frozen_prefix_string_t) (frozen_prefix_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
+      };
+      break;
+    }
+  }
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool frostline_pushdown_tensors_method_tensor_cast(frostline_pushdown_tensors_borrow_tensor_t self, frostline_pushdown_tensors_element_type_t element_type, frostline_pushdown_tensors_own_tensor_t *ret, frostline_pushdown_tensors_error_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(4*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_frostline_pushdown_tensors_method_tensor_cast((self).__handle, (int32_t) element_type, ptr);
+  frostline_pushdown_tensors_result_own_tensor_error_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      result.val.ok = (frostline_pushdown_tensors_own_tensor_t) { *((int32_t*) (ptr + sizeof(void*))) };
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      result.val.err = (frostline_pushdown_types_error_t) {
+        (frostline_pushdown_types_error_code_t) (int32_t) *((uint8_t*) (ptr + sizeof(void*))),
+        (frozen_prefix_string_t) (frozen_prefix_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
+      };
+      break;
+    }
+  }
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool frostline_pushdown_objects_size(frostline_pushdown_objects_sample_t *object, uint64_t *ret, frostline_pushdown_objects_error_t *err) {
   __attribute__((__aligned__(8)))
   uint8_t ret_area[(16+2*sizeof(void*))];
+  int32_t option;
+  uint8_t * option1;
+  size_t option2;
+  if (((*object).etag).is_some) {
+    const frozen_prefix_string_t *payload0 = &((*object).etag).val;
+    option = 1;
+    option1 = (uint8_t *) (*payload0).ptr;
+    option2 = (*payload0).len;
+  } else {
+    option = 0;
+    option1 = 0;
+    option2 = 0;
+  }
   uint8_t *ptr = (uint8_t *) &ret_area;
-  __wasm_import_frostline_pushdown_objects_size((uint8_t *) (*key).ptr, (*key).len, ptr);
-  frostline_pushdown_objects_result_u64_failure_t result;
+  __wasm_import_frostline_pushdown_objects_size((uint8_t *) ((*object).key).ptr, ((*object).key).len, option, option1, option2, ptr);
+  frostline_pushdown_objects_result_u64_error_t result;
   switch ((int32_t) *((uint8_t*) (ptr + 0))) {
     case 0: {
       result.is_err = false;
@@ -721,7 +1086,7 @@ bool frostline_pushdown_objects_size(frozen_prefix_string_t *key, uint64_t *ret,
     }
     case 1: {
       result.is_err = true;
-      result.val.err = (frostline_pushdown_types_failure_t) {
+      result.val.err = (frostline_pushdown_types_error_t) {
         (frostline_pushdown_types_error_code_t) (int32_t) *((uint8_t*) (ptr + 8)),
         (frozen_prefix_string_t) (frozen_prefix_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (8+1*sizeof(void*))))), (*((size_t*) (ptr + (8+2*sizeof(void*))))) },
       };
@@ -737,12 +1102,25 @@ bool frostline_pushdown_objects_size(frozen_prefix_string_t *key, uint64_t *ret,
   }
 }
 
-bool frostline_pushdown_objects_read(frozen_prefix_string_t *key, uint64_t offset, uint32_t length, frozen_prefix_list_u8_t *ret, frostline_pushdown_objects_failure_t *err) {
+bool frostline_pushdown_objects_read(frostline_pushdown_objects_sample_t *object, uint64_t offset, uint32_t length, frozen_prefix_list_u8_t *ret, frostline_pushdown_objects_error_t *err) {
   __attribute__((__aligned__(sizeof(void*))))
   uint8_t ret_area[(4*sizeof(void*))];
+  int32_t option;
+  uint8_t * option1;
+  size_t option2;
+  if (((*object).etag).is_some) {
+    const frozen_prefix_string_t *payload0 = &((*object).etag).val;
+    option = 1;
+    option1 = (uint8_t *) (*payload0).ptr;
+    option2 = (*payload0).len;
+  } else {
+    option = 0;
+    option1 = 0;
+    option2 = 0;
+  }
   uint8_t *ptr = (uint8_t *) &ret_area;
-  __wasm_import_frostline_pushdown_objects_read((uint8_t *) (*key).ptr, (*key).len, (int64_t) (offset), (int32_t) (length), ptr);
-  frostline_pushdown_objects_result_list_u8_failure_t result;
+  __wasm_import_frostline_pushdown_objects_read((uint8_t *) ((*object).key).ptr, ((*object).key).len, option, option1, option2, (int64_t) (offset), (int32_t) (length), ptr);
+  frostline_pushdown_objects_result_list_u8_error_t result;
   switch ((int32_t) *((uint8_t*) (ptr + 0))) {
     case 0: {
       result.is_err = false;
@@ -751,7 +1129,7 @@ bool frostline_pushdown_objects_read(frozen_prefix_string_t *key, uint64_t offse
     }
     case 1: {
       result.is_err = true;
-      result.val.err = (frostline_pushdown_types_failure_t) {
+      result.val.err = (frostline_pushdown_types_error_t) {
         (frostline_pushdown_types_error_code_t) (int32_t) *((uint8_t*) (ptr + sizeof(void*))),
         (frozen_prefix_string_t) (frozen_prefix_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
       };
@@ -767,87 +1145,21 @@ bool frostline_pushdown_objects_read(frozen_prefix_string_t *key, uint64_t offse
   }
 }
 
-bool frostline_pushdown_images_load(frostline_pushdown_images_list_sample_t *samples, frostline_pushdown_images_pixel_spec_t *spec, frostline_pushdown_images_pixel_format_t format, frostline_pushdown_images_loaded_t *ret, frostline_pushdown_images_failure_t *err) {
-  __attribute__((__aligned__(sizeof(void*))))
-  uint8_t ret_area[(4*sizeof(void*))];
-  uint8_t *ptr = (uint8_t *) &ret_area;
-  __wasm_import_frostline_pushdown_images_load((uint8_t *) (*samples).ptr, (*samples).len, (int32_t) ((*spec).resize), (int32_t) ((*spec).crop_height), (int32_t) ((*spec).crop_width), ((*spec).mean).f0, ((*spec).mean).f1, ((*spec).mean).f2, ((*spec).std).f0, ((*spec).std).f1, ((*spec).std).f2, (int32_t) format, ptr);
-  frostline_pushdown_images_result_loaded_failure_t result;
-  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
-    case 0: {
-      result.is_err = false;
-      result.val.ok = (frostline_pushdown_images_loaded_t) {
-        (frostline_pushdown_images_own_tensor_t) (frostline_pushdown_images_own_tensor_t) { *((int32_t*) (ptr + sizeof(void*))) },
-        (frostline_pushdown_images_list_failed_sample_t) (frostline_pushdown_images_list_failed_sample_t) { (frostline_pushdown_images_failed_sample_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
-      };
-      break;
-    }
-    case 1: {
-      result.is_err = true;
-      result.val.err = (frostline_pushdown_types_failure_t) {
-        (frostline_pushdown_types_error_code_t) (int32_t) *((uint8_t*) (ptr + sizeof(void*))),
-        (frozen_prefix_string_t) (frozen_prefix_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
-      };
-      break;
-    }
-  }
-  if (!result.is_err) {
-    *ret = result.val.ok;
-    return 1;
-  } else {
-    *err = result.val.err;
-    return 0;
-  }
-}
-
-bool frostline_pushdown_images_load_augmented(frostline_pushdown_images_list_sample_t *samples, frostline_pushdown_images_pixel_spec_t *spec, frostline_pushdown_images_pixel_format_t format, frostline_pushdown_images_loaded_t *ret, frostline_pushdown_images_failure_t *err) {
-  __attribute__((__aligned__(sizeof(void*))))
-  uint8_t ret_area[(4*sizeof(void*))];
-  uint8_t *ptr = (uint8_t *) &ret_area;
-  __wasm_import_frostline_pushdown_images_load_augmented((uint8_t *) (*samples).ptr, (*samples).len, (int32_t) ((*spec).resize), (int32_t) ((*spec).crop_height), (int32_t) ((*spec).crop_width), ((*spec).mean).f0, ((*spec).mean).f1, ((*spec).mean).f2, ((*spec).std).f0, ((*spec).std).f1, ((*spec).std).f2, (int32_t) format, ptr);
-  frostline_pushdown_images_result_loaded_failure_t result;
-  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
-    case 0: {
-      result.is_err = false;
-      result.val.ok = (frostline_pushdown_images_loaded_t) {
-        (frostline_pushdown_images_own_tensor_t) (frostline_pushdown_images_own_tensor_t) { *((int32_t*) (ptr + sizeof(void*))) },
-        (frostline_pushdown_images_list_failed_sample_t) (frostline_pushdown_images_list_failed_sample_t) { (frostline_pushdown_images_failed_sample_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
-      };
-      break;
-    }
-    case 1: {
-      result.is_err = true;
-      result.val.err = (frostline_pushdown_types_failure_t) {
-        (frostline_pushdown_types_error_code_t) (int32_t) *((uint8_t*) (ptr + sizeof(void*))),
-        (frozen_prefix_string_t) (frozen_prefix_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
-      };
-      break;
-    }
-  }
-  if (!result.is_err) {
-    *ret = result.val.ok;
-    return 1;
-  } else {
-    *err = result.val.err;
-    return 0;
-  }
-}
-
-bool frostline_pushdown_images_load_recipe(frostline_pushdown_images_list_sample_t *samples, frostline_pushdown_images_pixel_recipe_t *recipe, frostline_pushdown_images_pixel_format_t format, frostline_pushdown_images_loaded_t *ret, frostline_pushdown_images_failure_t *err) {
+bool frostline_pushdown_images_load(frostline_pushdown_images_list_sample_t *samples, frostline_pushdown_images_recipe_t *recipe, frostline_pushdown_images_pixel_format_t format, frostline_pushdown_images_loaded_t *ret, frostline_pushdown_images_error_t *err) {
   __attribute__((__aligned__(sizeof(void*))))
   uint8_t ret_area[(48+2*sizeof(void*))];
   uint8_t *ptr = (uint8_t *) &ret_area;
   *((size_t*)(ptr + sizeof(void*))) = (*samples).len;
   *((uint8_t **)(ptr + 0)) = (uint8_t *) (*samples).ptr;
-  *((int32_t*)(ptr + (2*sizeof(void*)))) = (int32_t) (((*recipe).spec).resize);
-  *((int32_t*)(ptr + (4+2*sizeof(void*)))) = (int32_t) (((*recipe).spec).crop_height);
-  *((int32_t*)(ptr + (8+2*sizeof(void*)))) = (int32_t) (((*recipe).spec).crop_width);
-  *((float*)(ptr + (12+2*sizeof(void*)))) = (((*recipe).spec).mean).f0;
-  *((float*)(ptr + (16+2*sizeof(void*)))) = (((*recipe).spec).mean).f1;
-  *((float*)(ptr + (20+2*sizeof(void*)))) = (((*recipe).spec).mean).f2;
-  *((float*)(ptr + (24+2*sizeof(void*)))) = (((*recipe).spec).std).f0;
-  *((float*)(ptr + (28+2*sizeof(void*)))) = (((*recipe).spec).std).f1;
-  *((float*)(ptr + (32+2*sizeof(void*)))) = (((*recipe).spec).std).f2;
+  *((int32_t*)(ptr + (2*sizeof(void*)))) = (int32_t) ((*recipe).resize);
+  *((int32_t*)(ptr + (4+2*sizeof(void*)))) = (int32_t) ((*recipe).crop_height);
+  *((int32_t*)(ptr + (8+2*sizeof(void*)))) = (int32_t) ((*recipe).crop_width);
+  *((float*)(ptr + (12+2*sizeof(void*)))) = ((*recipe).mean).f0;
+  *((float*)(ptr + (16+2*sizeof(void*)))) = ((*recipe).mean).f1;
+  *((float*)(ptr + (20+2*sizeof(void*)))) = ((*recipe).mean).f2;
+  *((float*)(ptr + (24+2*sizeof(void*)))) = ((*recipe).std).f0;
+  *((float*)(ptr + (28+2*sizeof(void*)))) = ((*recipe).std).f1;
+  *((float*)(ptr + (32+2*sizeof(void*)))) = ((*recipe).std).f2;
   *((int8_t*)(ptr + (36+2*sizeof(void*)))) = (int32_t) (*recipe).interpolation;
   *((int8_t*)(ptr + (37+2*sizeof(void*)))) = (int32_t) (*recipe).resize_mode;
   *((int8_t*)(ptr + (38+2*sizeof(void*)))) = (int32_t) (((*recipe).fill).f0);
@@ -856,8 +1168,8 @@ bool frostline_pushdown_images_load_recipe(frostline_pushdown_images_list_sample
   *((int8_t*)(ptr + (41+2*sizeof(void*)))) = (int32_t) (*recipe).channels;
   *((int8_t*)(ptr + (44+2*sizeof(void*)))) = (int32_t) format;
   uint8_t *ptr1 = (uint8_t *) &ret_area;
-  __wasm_import_frostline_pushdown_images_load_recipe(ptr, ptr1);
-  frostline_pushdown_images_result_loaded_failure_t result;
+  __wasm_import_frostline_pushdown_images_load(ptr, ptr1);
+  frostline_pushdown_images_result_loaded_error_t result;
   switch ((int32_t) *((uint8_t*) (ptr1 + 0))) {
     case 0: {
       result.is_err = false;
@@ -869,7 +1181,7 @@ bool frostline_pushdown_images_load_recipe(frostline_pushdown_images_list_sample
     }
     case 1: {
       result.is_err = true;
-      result.val.err = (frostline_pushdown_types_failure_t) {
+      result.val.err = (frostline_pushdown_types_error_t) {
         (frostline_pushdown_types_error_code_t) (int32_t) *((uint8_t*) (ptr1 + sizeof(void*))),
         (frozen_prefix_string_t) (frozen_prefix_string_t) { (uint8_t*)(*((uint8_t **) (ptr1 + (2*sizeof(void*))))), (*((size_t*) (ptr1 + (3*sizeof(void*))))) },
       };
@@ -885,12 +1197,16 @@ bool frostline_pushdown_images_load_recipe(frostline_pushdown_images_list_sample
   }
 }
 
-bool frostline_pushdown_images_describe_recipe(frostline_pushdown_images_pixel_recipe_t *recipe, frostline_pushdown_images_failure_t *err) {
+void frostline_pushdown_descriptions_method_description_set_name(frostline_pushdown_descriptions_borrow_description_t self, frozen_prefix_string_t *name, frozen_prefix_string_t *version) {
+  __wasm_import_frostline_pushdown_descriptions_method_description_set_name((self).__handle, (uint8_t *) (*name).ptr, (*name).len, (uint8_t *) (*version).ptr, (*version).len);
+}
+
+bool frostline_pushdown_descriptions_method_description_set_media_types(frostline_pushdown_descriptions_borrow_description_t self, frozen_prefix_list_string_t *types, frostline_pushdown_descriptions_error_t *err) {
   __attribute__((__aligned__(sizeof(void*))))
   uint8_t ret_area[(4*sizeof(void*))];
   uint8_t *ptr = (uint8_t *) &ret_area;
-  __wasm_import_frostline_pushdown_images_describe_recipe((int32_t) (((*recipe).spec).resize), (int32_t) (((*recipe).spec).crop_height), (int32_t) (((*recipe).spec).crop_width), (((*recipe).spec).mean).f0, (((*recipe).spec).mean).f1, (((*recipe).spec).mean).f2, (((*recipe).spec).std).f0, (((*recipe).spec).std).f1, (((*recipe).spec).std).f2, (int32_t) (*recipe).interpolation, (int32_t) (*recipe).resize_mode, (int32_t) (((*recipe).fill).f0), (int32_t) (((*recipe).fill).f1), (int32_t) (((*recipe).fill).f2), (int32_t) (*recipe).channels, ptr);
-  frostline_pushdown_images_result_void_failure_t result;
+  __wasm_import_frostline_pushdown_descriptions_method_description_set_media_types((self).__handle, (uint8_t *) (*types).ptr, (*types).len, ptr);
+  frostline_pushdown_descriptions_result_void_error_t result;
   switch ((int32_t) *((uint8_t*) (ptr + 0))) {
     case 0: {
       result.is_err = false;
@@ -898,7 +1214,119 @@ bool frostline_pushdown_images_describe_recipe(frostline_pushdown_images_pixel_r
     }
     case 1: {
       result.is_err = true;
-      result.val.err = (frostline_pushdown_types_failure_t) {
+      result.val.err = (frostline_pushdown_types_error_t) {
+        (frostline_pushdown_types_error_code_t) (int32_t) *((uint8_t*) (ptr + sizeof(void*))),
+        (frozen_prefix_string_t) (frozen_prefix_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
+      };
+      break;
+    }
+  }
+  if (!result.is_err) {
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool frostline_pushdown_descriptions_method_description_set_recipe(frostline_pushdown_descriptions_borrow_description_t self, frostline_pushdown_descriptions_recipe_t *recipe, frostline_pushdown_descriptions_error_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(4*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_frostline_pushdown_descriptions_method_description_set_recipe((self).__handle, (int32_t) ((*recipe).resize), (int32_t) ((*recipe).crop_height), (int32_t) ((*recipe).crop_width), ((*recipe).mean).f0, ((*recipe).mean).f1, ((*recipe).mean).f2, ((*recipe).std).f0, ((*recipe).std).f1, ((*recipe).std).f2, (int32_t) (*recipe).interpolation, (int32_t) (*recipe).resize_mode, (int32_t) (((*recipe).fill).f0), (int32_t) (((*recipe).fill).f1), (int32_t) (((*recipe).fill).f2), (int32_t) (*recipe).channels, ptr);
+  frostline_pushdown_descriptions_result_void_error_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      result.val.err = (frostline_pushdown_types_error_t) {
+        (frostline_pushdown_types_error_code_t) (int32_t) *((uint8_t*) (ptr + sizeof(void*))),
+        (frozen_prefix_string_t) (frozen_prefix_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
+      };
+      break;
+    }
+  }
+  if (!result.is_err) {
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool frostline_pushdown_descriptions_method_description_set_max_samples(frostline_pushdown_descriptions_borrow_description_t self, uint32_t count, frostline_pushdown_descriptions_error_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(4*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_frostline_pushdown_descriptions_method_description_set_max_samples((self).__handle, (int32_t) (count), ptr);
+  frostline_pushdown_descriptions_result_void_error_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      result.val.err = (frostline_pushdown_types_error_t) {
+        (frostline_pushdown_types_error_code_t) (int32_t) *((uint8_t*) (ptr + sizeof(void*))),
+        (frozen_prefix_string_t) (frozen_prefix_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
+      };
+      break;
+    }
+  }
+  if (!result.is_err) {
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool frostline_pushdown_descriptions_method_description_serve(frostline_pushdown_descriptions_borrow_description_t self, frozen_prefix_string_t *cut, frostline_pushdown_descriptions_error_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(4*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_frostline_pushdown_descriptions_method_description_serve((self).__handle, (uint8_t *) (*cut).ptr, (*cut).len, ptr);
+  frostline_pushdown_descriptions_result_void_error_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      result.val.err = (frostline_pushdown_types_error_t) {
+        (frostline_pushdown_types_error_code_t) (int32_t) *((uint8_t*) (ptr + sizeof(void*))),
+        (frozen_prefix_string_t) (frozen_prefix_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
+      };
+      break;
+    }
+  }
+  if (!result.is_err) {
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool frostline_pushdown_descriptions_method_description_serve_custom(frostline_pushdown_descriptions_borrow_description_t self, frozen_prefix_string_t *cut, frostline_pushdown_descriptions_list_tensor_info_t *tensors, frostline_pushdown_descriptions_error_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(4*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_frostline_pushdown_descriptions_method_description_serve_custom((self).__handle, (uint8_t *) (*cut).ptr, (*cut).len, (uint8_t *) (*tensors).ptr, (*tensors).len, ptr);
+  frostline_pushdown_descriptions_result_void_error_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      result.val.err = (frostline_pushdown_types_error_t) {
         (frostline_pushdown_types_error_code_t) (int32_t) *((uint8_t*) (ptr + sizeof(void*))),
         (frozen_prefix_string_t) (frozen_prefix_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
       };
@@ -917,76 +1345,44 @@ void frostline_pushdown_log_write(frostline_pushdown_log_level_t level, frozen_p
   __wasm_import_frostline_pushdown_log_write((int32_t) level, (uint8_t *) (*message).ptr, (*message).len);
 }
 
-__attribute__((__export_name__("describe")))
-uint8_t * __wasm_export_exports_frozen_prefix_describe(uint8_t * arg, size_t arg0, uint8_t * arg1, size_t arg2, uint8_t * arg3, size_t arg4, uint8_t * arg5, size_t arg6) {
-  frozen_prefix_model_view_t arg7 = (frozen_prefix_model_view_t) {
-    (frozen_prefix_string_t) (frozen_prefix_string_t) { (uint8_t*)(arg), (arg0) },
-    (frozen_prefix_list_u32_t) (frozen_prefix_list_u32_t) { (uint32_t*)(arg1), (arg2) },
-    (frozen_prefix_list_cut_t) (frozen_prefix_list_cut_t) { (frozen_prefix_cut_t*)(arg3), (arg4) },
+__attribute__((__export_name__("frostline:pushdown/prefix@0.2.0#describe")))
+uint8_t * __wasm_export_exports_frostline_pushdown_prefix_describe(uint8_t * arg, size_t arg0, uint8_t * arg1, size_t arg2, uint8_t * arg3, size_t arg4, int32_t arg5) {
+  exports_frostline_pushdown_prefix_model_t arg6 = (exports_frostline_pushdown_prefix_model_t) {
+    (exports_frostline_pushdown_prefix_list_tensor_info_t) (exports_frostline_pushdown_prefix_list_tensor_info_t) { (exports_frostline_pushdown_prefix_tensor_info_t*)(arg), (arg0) },
+    (exports_frostline_pushdown_prefix_list_cut_t) (exports_frostline_pushdown_prefix_list_cut_t) { (exports_frostline_pushdown_prefix_cut_t*)(arg1), (arg2) },
   };
-  frozen_prefix_string_t arg8 = (frozen_prefix_string_t) { (uint8_t*)(arg5), (arg6) };
-  frozen_prefix_result_description_failure_t ret;
-  frozen_prefix_description_t ok;
-  frozen_prefix_failure_t err;
-  ret.is_err = !exports_frozen_prefix_describe(&arg7, &arg8, &ok, &err);
+  frozen_prefix_string_t arg7 = (frozen_prefix_string_t) { (uint8_t*)(arg3), (arg4) };
+  exports_frostline_pushdown_prefix_result_void_error_t ret;
+  exports_frostline_pushdown_prefix_error_t err;
+  ret.is_err = !exports_frostline_pushdown_prefix_describe(&arg6, &arg7, (exports_frostline_pushdown_prefix_borrow_description_t) { arg5 }, &err);
   if (ret.is_err) {
     ret.val.err = err;
   }
-  if (!ret.is_err) {
-    ret.val.ok = ok;
-  }
   uint8_t *ptr = (uint8_t *) &RET_AREA;
   if ((ret).is_err) {
-    const frozen_prefix_failure_t *payload13 = &(ret).val.err;*((int8_t*)(ptr + 0)) = 1;
-    *((int8_t*)(ptr + sizeof(void*))) = (int32_t) (*payload13).code;
-    *((size_t*)(ptr + (3*sizeof(void*)))) = ((*payload13).message).len;
-    *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) ((*payload13).message).ptr;
+    const exports_frostline_pushdown_prefix_error_t *payload8 = &(ret).val.err;*((int8_t*)(ptr + 0)) = 1;
+    *((int8_t*)(ptr + sizeof(void*))) = (int32_t) (*payload8).code;
+    *((size_t*)(ptr + (3*sizeof(void*)))) = ((*payload8).message).len;
+    *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) ((*payload8).message).ptr;
   } else {
-    const frozen_prefix_description_t *payload = &(ret).val.ok;*((int8_t*)(ptr + 0)) = 0;
-    *((size_t*)(ptr + (2*sizeof(void*)))) = ((*payload).name).len;
-    *((uint8_t **)(ptr + sizeof(void*))) = (uint8_t *) ((*payload).name).ptr;
-    *((size_t*)(ptr + (4*sizeof(void*)))) = ((*payload).version).len;
-    *((uint8_t **)(ptr + (3*sizeof(void*)))) = (uint8_t *) ((*payload).version).ptr;
-    switch ((int32_t) ((*payload).pixels).tag) {
-      case 0: {
-        const frozen_prefix_pixel_spec_t *payload9 = &((*payload).pixels).val.spec;
-        *((int8_t*)(ptr + (5*sizeof(void*)))) = 0;
-        *((int32_t*)(ptr + (4+5*sizeof(void*)))) = (int32_t) ((*payload9).resize);
-        *((int32_t*)(ptr + (8+5*sizeof(void*)))) = (int32_t) ((*payload9).crop_height);
-        *((int32_t*)(ptr + (12+5*sizeof(void*)))) = (int32_t) ((*payload9).crop_width);
-        *((float*)(ptr + (16+5*sizeof(void*)))) = ((*payload9).mean).f0;
-        *((float*)(ptr + (20+5*sizeof(void*)))) = ((*payload9).mean).f1;
-        *((float*)(ptr + (24+5*sizeof(void*)))) = ((*payload9).mean).f2;
-        *((float*)(ptr + (28+5*sizeof(void*)))) = ((*payload9).std).f0;
-        *((float*)(ptr + (32+5*sizeof(void*)))) = ((*payload9).std).f1;
-        *((float*)(ptr + (36+5*sizeof(void*)))) = ((*payload9).std).f2;
-        break;
-      }
-      case 1: {
-        *((int8_t*)(ptr + (5*sizeof(void*)))) = 1;
-        break;
-      }
-    }
-    *((size_t*)(ptr + (40+6*sizeof(void*)))) = ((*payload).cuts).len;
-    *((uint8_t **)(ptr + (40+5*sizeof(void*)))) = (uint8_t *) ((*payload).cuts).ptr;
+    *((int8_t*)(ptr + 0)) = 0;
   }
   return ptr;
 }
 
-__attribute__((__export_name__("extract")))
-uint8_t * __wasm_export_exports_frozen_prefix_extract(uint8_t * arg, size_t arg0, uint8_t * arg1, size_t arg2, uint8_t * arg3, size_t arg4, uint8_t * arg5, size_t arg6, uint8_t * arg7, size_t arg8, uint8_t * arg9, size_t arg10) {
-  frozen_prefix_list_sample_t arg11 = (frozen_prefix_list_sample_t) { (frozen_prefix_sample_t*)(arg), (arg0) };
-  frozen_prefix_job_t arg12 = (frozen_prefix_job_t) {
+__attribute__((__export_name__("frostline:pushdown/prefix@0.2.0#extract")))
+uint8_t * __wasm_export_exports_frostline_pushdown_prefix_extract(uint8_t * arg, size_t arg0, uint8_t * arg1, size_t arg2, uint8_t * arg3, size_t arg4, uint8_t * arg5, size_t arg6, uint8_t * arg7, size_t arg8) {
+  exports_frostline_pushdown_prefix_job_t arg9 = (exports_frostline_pushdown_prefix_job_t) {
+    (exports_frostline_pushdown_prefix_list_sample_t) (exports_frostline_pushdown_prefix_list_sample_t) { (exports_frostline_pushdown_prefix_sample_t*)(arg), (arg0) },
     (frozen_prefix_string_t) (frozen_prefix_string_t) { (uint8_t*)(arg1), (arg2) },
     (frozen_prefix_string_t) (frozen_prefix_string_t) { (uint8_t*)(arg3), (arg4) },
-    (frozen_prefix_string_t) (frozen_prefix_string_t) { (uint8_t*)(arg5), (arg6) },
-    (frozen_prefix_list_u32_t) (frozen_prefix_list_u32_t) { (uint32_t*)(arg7), (arg8) },
-    (frozen_prefix_string_t) (frozen_prefix_string_t) { (uint8_t*)(arg9), (arg10) },
+    (exports_frostline_pushdown_prefix_list_tensor_info_t) (exports_frostline_pushdown_prefix_list_tensor_info_t) { (exports_frostline_pushdown_prefix_tensor_info_t*)(arg5), (arg6) },
+    (frozen_prefix_string_t) (frozen_prefix_string_t) { (uint8_t*)(arg7), (arg8) },
   };
-  frozen_prefix_result_activations_failure_t ret;
-  frozen_prefix_activations_t ok;
-  frozen_prefix_failure_t err;
-  ret.is_err = !exports_frozen_prefix_extract(&arg11, &arg12, &ok, &err);
+  exports_frostline_pushdown_prefix_result_extracted_error_t ret;
+  exports_frostline_pushdown_prefix_extracted_t ok;
+  exports_frostline_pushdown_prefix_error_t err;
+  ret.is_err = !exports_frostline_pushdown_prefix_extract(&arg9, &ok, &err);
   if (ret.is_err) {
     ret.val.err = err;
   }
@@ -995,15 +1391,16 @@ uint8_t * __wasm_export_exports_frozen_prefix_extract(uint8_t * arg, size_t arg0
   }
   uint8_t *ptr = (uint8_t *) &RET_AREA;
   if ((ret).is_err) {
-    const frozen_prefix_failure_t *payload13 = &(ret).val.err;*((int8_t*)(ptr + 0)) = 1;
-    *((int8_t*)(ptr + sizeof(void*))) = (int32_t) (*payload13).code;
-    *((size_t*)(ptr + (3*sizeof(void*)))) = ((*payload13).message).len;
-    *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) ((*payload13).message).ptr;
+    const exports_frostline_pushdown_prefix_error_t *payload10 = &(ret).val.err;*((int8_t*)(ptr + 0)) = 1;
+    *((int8_t*)(ptr + sizeof(void*))) = (int32_t) (*payload10).code;
+    *((size_t*)(ptr + (3*sizeof(void*)))) = ((*payload10).message).len;
+    *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) ((*payload10).message).ptr;
   } else {
-    const frozen_prefix_activations_t *payload = &(ret).val.ok;*((int8_t*)(ptr + 0)) = 0;
-    *((int32_t*)(ptr + sizeof(void*))) = ((*payload).tensor).__handle;
-    *((size_t*)(ptr + (3*sizeof(void*)))) = ((*payload).failed).len;
-    *((uint8_t **)(ptr + (2*sizeof(void*)))) = (uint8_t *) ((*payload).failed).ptr;
+    const exports_frostline_pushdown_prefix_extracted_t *payload = &(ret).val.ok;*((int8_t*)(ptr + 0)) = 0;
+    *((size_t*)(ptr + (2*sizeof(void*)))) = ((*payload).tensors).len;
+    *((uint8_t **)(ptr + sizeof(void*))) = (uint8_t *) ((*payload).tensors).ptr;
+    *((size_t*)(ptr + (4*sizeof(void*)))) = ((*payload).failed).len;
+    *((uint8_t **)(ptr + (3*sizeof(void*)))) = (uint8_t *) ((*payload).failed).ptr;
   }
   return ptr;
 }

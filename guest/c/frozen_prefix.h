@@ -177,7 +177,35 @@ typedef struct {
   } val;
 } wasi_nn_graph_result_own_graph_own_error_t;
 
-typedef wasi_nn_errors_error_code_t frostline_pushdown_types_error_code_t;
+// Reason for the failure of an operation or a sample.
+typedef uint8_t frostline_pushdown_types_error_code_t;
+
+// An argument is invalid.
+#define FROSTLINE_PUSHDOWN_TYPES_ERROR_CODE_INVALID_ARGUMENT 0
+// The bytes of an object do not have the expected format.
+#define FROSTLINE_PUSHDOWN_TYPES_ERROR_CODE_INVALID_DATA 1
+// The object, model or layer does not exist.
+#define FROSTLINE_PUSHDOWN_TYPES_ERROR_CODE_NOT_FOUND 2
+// The operation is not permitted.
+#define FROSTLINE_PUSHDOWN_TYPES_ERROR_CODE_NOT_PERMITTED 3
+// The operation is not supported here.
+#define FROSTLINE_PUSHDOWN_TYPES_ERROR_CODE_UNSUPPORTED 4
+// The operation needs more memory than is available. If `extract` fails with this code, the host calls it again
+// with fewer samples.
+#define FROSTLINE_PUSHDOWN_TYPES_ERROR_CODE_TOO_LARGE 5
+// The operation exceeded its deadline.
+#define FROSTLINE_PUSHDOWN_TYPES_ERROR_CODE_TIMEOUT 6
+// The host failed temporarily, for example because the object store did not answer. This code is retryable: pass
+// it on, and the trainer requests the samples again.
+#define FROSTLINE_PUSHDOWN_TYPES_ERROR_CODE_UNAVAILABLE 7
+// Any other failure.
+#define FROSTLINE_PUSHDOWN_TYPES_ERROR_CODE_FAILED 8
+
+// Error of an operation, with a code for programs and a human-readable message.
+typedef struct frostline_pushdown_types_error_t {
+  frostline_pushdown_types_error_code_t   code;
+  frozen_prefix_string_t   message;
+} frostline_pushdown_types_error_t;
 
 typedef struct {
   bool is_some;
@@ -192,88 +220,60 @@ typedef struct frostline_pushdown_types_sample_t {
   frozen_prefix_option_string_t   etag;
 } frostline_pushdown_types_sample_t;
 
-// A sample without an activation.
+// A sample without activations.
 typedef struct frostline_pushdown_types_failed_sample_t {
   // Index in the list of requested samples.
   uint32_t   index;
-  frostline_pushdown_types_error_code_t   code;
-  // Human-readable reason.
-  frozen_prefix_string_t   message;
+  frostline_pushdown_types_error_t   error;
 } frostline_pushdown_types_failed_sample_t;
 
-// Error of an operation, with a code for programs and a human-readable message.
-typedef struct frostline_pushdown_types_failure_t {
-  frostline_pushdown_types_error_code_t   code;
-  frozen_prefix_string_t   message;
-} frostline_pushdown_types_failure_t;
+typedef frostline_pushdown_types_error_t frostline_pushdown_tensors_error_t;
+
+// Type of an element. Masks are `uint8` with the values 0 and 1.
+typedef uint8_t frostline_pushdown_tensors_element_type_t;
+
+#define FROSTLINE_PUSHDOWN_TENSORS_ELEMENT_TYPE_UINT8 0
+#define FROSTLINE_PUSHDOWN_TENSORS_ELEMENT_TYPE_INT32 1
+#define FROSTLINE_PUSHDOWN_TENSORS_ELEMENT_TYPE_INT64 2
+#define FROSTLINE_PUSHDOWN_TENSORS_ELEMENT_TYPE_FLOAT16 3
+#define FROSTLINE_PUSHDOWN_TENSORS_ELEMENT_TYPE_BFLOAT16 4
+#define FROSTLINE_PUSHDOWN_TENSORS_ELEMENT_TYPE_FLOAT32 5
+#define FROSTLINE_PUSHDOWN_TENSORS_ELEMENT_TYPE_FLOAT64 6
 
 typedef struct {
-  float f0;
-  float f1;
-  float f2;
-} frozen_prefix_tuple3_f32_f32_f32_t;
+  uint32_t *ptr;
+  size_t len;
+} frozen_prefix_list_u32_t;
 
-// Preprocessing of images, with the same results as torchvision. The host resizes the short side (bilinear,
-// antialiased), crops the center, scales values to 0..1, subtracts `mean` and divides by `std` per channel (RGB).
-typedef struct frostline_pushdown_types_pixel_spec_t {
-  // Length of the short side after the resize, in pixels.
-  uint32_t   resize;
-  uint32_t   crop_height;
-  uint32_t   crop_width;
-  frozen_prefix_tuple3_f32_f32_f32_t   mean;
-  frozen_prefix_tuple3_f32_f32_f32_t   std;
-} frostline_pushdown_types_pixel_spec_t;
+// Name and type of a tensor of a sample.
+typedef struct frostline_pushdown_tensors_tensor_info_t {
+  frozen_prefix_string_t   name;
+  frostline_pushdown_tensors_element_type_t   element_type;
+  // Shape of a sample, without the batch axis.
+  frozen_prefix_list_u32_t   shape;
+} frostline_pushdown_tensors_tensor_info_t;
 
-// Interpolation between pixels, with the same results as Pillow. Antialiased, except for `nearest`.
-typedef uint8_t frostline_pushdown_types_interpolation_t;
+typedef struct frostline_pushdown_tensors_own_tensor_t {
+  int32_t __handle;
+} frostline_pushdown_tensors_own_tensor_t;
 
-#define FROSTLINE_PUSHDOWN_TYPES_INTERPOLATION_NEAREST 0
-#define FROSTLINE_PUSHDOWN_TYPES_INTERPOLATION_BILINEAR 1
-#define FROSTLINE_PUSHDOWN_TYPES_INTERPOLATION_BICUBIC 2
-#define FROSTLINE_PUSHDOWN_TYPES_INTERPOLATION_LANCZOS 3
+typedef struct frostline_pushdown_tensors_borrow_tensor_t {
+  int32_t __handle;
+} frostline_pushdown_tensors_borrow_tensor_t;
 
-// Meaning of the sizes in a recipe.
-typedef uint8_t frostline_pushdown_types_resize_mode_t;
-
-// Resizes the short side to `resize` and keeps the aspect ratio.
-#define FROSTLINE_PUSHDOWN_TYPES_RESIZE_MODE_SHORT 0
-// Resizes the image to the aspect ratio of the crop, with a short side of `resize`.
-#define FROSTLINE_PUSHDOWN_TYPES_RESIZE_MODE_SQUASH 1
-// Fits the image into the size of `squash`, keeps the aspect ratio and fills the rest.
-#define FROSTLINE_PUSHDOWN_TYPES_RESIZE_MODE_PAD 2
-
-// Channel order of a network's input.
-typedef uint8_t frostline_pushdown_types_channel_order_t;
-
-#define FROSTLINE_PUSHDOWN_TYPES_CHANNEL_ORDER_RGB 0
-#define FROSTLINE_PUSHDOWN_TYPES_CHANNEL_ORDER_BGR 1
-
-typedef struct {
-  uint8_t f0;
-  uint8_t f1;
-  uint8_t f2;
-} frozen_prefix_tuple3_u8_u8_u8_t;
-
-// Complete preprocessing. A `pixel-spec` alone means `bilinear`, `short` and `rgb`.
-typedef struct frostline_pushdown_types_pixel_recipe_t {
-  // Sizes, and `mean` and `std` in the order of `channels`.
-  frostline_pushdown_types_pixel_spec_t   spec;
-  frostline_pushdown_types_interpolation_t   interpolation;
-  frostline_pushdown_types_resize_mode_t   resize_mode;
-  // Fill color for `pad` (red, green, blue).
-  frozen_prefix_tuple3_u8_u8_u8_t   fill;
-  frostline_pushdown_types_channel_order_t   channels;
-} frostline_pushdown_types_pixel_recipe_t;
-
-typedef frostline_pushdown_types_failure_t frostline_pushdown_objects_failure_t;
+// A tensor with its name.
+typedef struct frostline_pushdown_tensors_named_tensor_t {
+  frozen_prefix_string_t   f0;
+  frostline_pushdown_tensors_own_tensor_t   f1;
+} frostline_pushdown_tensors_named_tensor_t;
 
 typedef struct {
   bool is_err;
   union {
-    uint64_t ok;
-    frostline_pushdown_objects_failure_t err;
+    frostline_pushdown_tensors_own_tensor_t ok;
+    frostline_pushdown_tensors_error_t err;
   } val;
-} frostline_pushdown_objects_result_u64_failure_t;
+} frostline_pushdown_tensors_result_own_tensor_error_t;
 
 typedef struct {
   uint8_t *ptr;
@@ -281,31 +281,114 @@ typedef struct {
 } frozen_prefix_list_u8_t;
 
 typedef struct {
+  frostline_pushdown_tensors_borrow_tensor_t *ptr;
+  size_t len;
+} frostline_pushdown_tensors_list_borrow_tensor_t;
+
+typedef wasi_nn_tensor_own_tensor_t frostline_pushdown_tensors_own_nn_tensor_t;
+
+typedef struct {
   bool is_err;
   union {
     frozen_prefix_list_u8_t ok;
-    frostline_pushdown_objects_failure_t err;
+    frostline_pushdown_tensors_error_t err;
   } val;
-} frostline_pushdown_objects_result_list_u8_failure_t;
+} frostline_pushdown_tensors_result_list_u8_error_t;
+
+typedef struct {
+  bool is_err;
+  union {
+    frostline_pushdown_tensors_error_t err;
+  } val;
+} frostline_pushdown_tensors_result_void_error_t;
+
+typedef frostline_pushdown_types_error_t frostline_pushdown_objects_error_t;
+
+typedef frostline_pushdown_types_sample_t frostline_pushdown_objects_sample_t;
+
+typedef struct {
+  bool is_err;
+  union {
+    uint64_t ok;
+    frostline_pushdown_objects_error_t err;
+  } val;
+} frostline_pushdown_objects_result_u64_error_t;
+
+typedef struct {
+  bool is_err;
+  union {
+    frozen_prefix_list_u8_t ok;
+    frostline_pushdown_objects_error_t err;
+  } val;
+} frostline_pushdown_objects_result_list_u8_error_t;
+
+typedef frostline_pushdown_types_error_t frostline_pushdown_images_error_t;
 
 typedef frostline_pushdown_types_sample_t frostline_pushdown_images_sample_t;
 
 typedef frostline_pushdown_types_failed_sample_t frostline_pushdown_images_failed_sample_t;
 
-typedef frostline_pushdown_types_failure_t frostline_pushdown_images_failure_t;
+// Interpolation between pixels, with the same results as Pillow. Antialiased, except for `nearest`.
+typedef uint8_t frostline_pushdown_images_interpolation_t;
 
-typedef frostline_pushdown_types_pixel_spec_t frostline_pushdown_images_pixel_spec_t;
+#define FROSTLINE_PUSHDOWN_IMAGES_INTERPOLATION_NEAREST 0
+#define FROSTLINE_PUSHDOWN_IMAGES_INTERPOLATION_BILINEAR 1
+#define FROSTLINE_PUSHDOWN_IMAGES_INTERPOLATION_BICUBIC 2
+#define FROSTLINE_PUSHDOWN_IMAGES_INTERPOLATION_LANCZOS 3
 
-typedef frostline_pushdown_types_pixel_recipe_t frostline_pushdown_images_pixel_recipe_t;
+// Meaning of the sizes in a recipe.
+typedef uint8_t frostline_pushdown_images_resize_mode_t;
+
+// Resizes the short side to `resize` and keeps the aspect ratio.
+#define FROSTLINE_PUSHDOWN_IMAGES_RESIZE_MODE_SHORT 0
+// Resizes the image to the aspect ratio of the crop, with a short side of `resize`.
+#define FROSTLINE_PUSHDOWN_IMAGES_RESIZE_MODE_SQUASH 1
+// Fits the image into the size of `squash`, keeps the aspect ratio and fills the rest.
+#define FROSTLINE_PUSHDOWN_IMAGES_RESIZE_MODE_PAD 2
+
+// Channel order of a network's input.
+typedef uint8_t frostline_pushdown_images_channel_order_t;
+
+#define FROSTLINE_PUSHDOWN_IMAGES_CHANNEL_ORDER_RGB 0
+#define FROSTLINE_PUSHDOWN_IMAGES_CHANNEL_ORDER_BGR 1
+
+typedef struct {
+  float f0;
+  float f1;
+  float f2;
+} frozen_prefix_tuple3_f32_f32_f32_t;
+
+typedef struct {
+  uint8_t f0;
+  uint8_t f1;
+  uint8_t f2;
+} frozen_prefix_tuple3_u8_u8_u8_t;
+
+// Complete preprocessing, with the same results as torchvision. The host resizes the image, crops the center, scales
+// values to 0..1, subtracts `mean` and divides by `std` per channel.
+typedef struct frostline_pushdown_images_recipe_t {
+  // Length of the short side after the resize, in pixels.
+  uint32_t   resize;
+  uint32_t   crop_height;
+  uint32_t   crop_width;
+  // Mean and standard deviation of the channels, in the order of `channels`.
+  frozen_prefix_tuple3_f32_f32_f32_t   mean;
+  frozen_prefix_tuple3_f32_f32_f32_t   std;
+  frostline_pushdown_images_interpolation_t   interpolation;
+  frostline_pushdown_images_resize_mode_t   resize_mode;
+  // Fill color for `pad` (red, green, blue).
+  frozen_prefix_tuple3_u8_u8_u8_t   fill;
+  frostline_pushdown_images_channel_order_t   channels;
+} frostline_pushdown_images_recipe_t;
 
 typedef uint8_t frostline_pushdown_images_pixel_format_t;
 
-// `u8[n, 3, h, w]`, before normalization.
+// `uint8[n, 3, h, w]`, before normalization.
 #define FROSTLINE_PUSHDOWN_IMAGES_PIXEL_FORMAT_RAW 0
-// `f32[n, 3, h, w]`, normalized as input of a network.
+// `float32[n, 3, h, w]`, normalized as input of a network.
 #define FROSTLINE_PUSHDOWN_IMAGES_PIXEL_FORMAT_NORMALIZED 1
 
-typedef wasi_nn_tensor_own_tensor_t frostline_pushdown_images_own_tensor_t;
+typedef frostline_pushdown_tensors_own_tensor_t frostline_pushdown_images_own_tensor_t;
 
 typedef struct {
   frostline_pushdown_images_failed_sample_t *ptr;
@@ -328,16 +411,40 @@ typedef struct {
   bool is_err;
   union {
     frostline_pushdown_images_loaded_t ok;
-    frostline_pushdown_images_failure_t err;
+    frostline_pushdown_images_error_t err;
   } val;
-} frostline_pushdown_images_result_loaded_failure_t;
+} frostline_pushdown_images_result_loaded_error_t;
+
+typedef frostline_pushdown_types_error_t frostline_pushdown_descriptions_error_t;
+
+typedef frostline_pushdown_tensors_tensor_info_t frostline_pushdown_descriptions_tensor_info_t;
+
+typedef frostline_pushdown_images_recipe_t frostline_pushdown_descriptions_recipe_t;
+
+typedef struct frostline_pushdown_descriptions_own_description_t {
+  int32_t __handle;
+} frostline_pushdown_descriptions_own_description_t;
+
+typedef struct frostline_pushdown_descriptions_borrow_description_t {
+  int32_t __handle;
+} frostline_pushdown_descriptions_borrow_description_t;
+
+typedef struct {
+  frozen_prefix_string_t *ptr;
+  size_t len;
+} frozen_prefix_list_string_t;
 
 typedef struct {
   bool is_err;
   union {
-    frostline_pushdown_images_failure_t err;
+    frostline_pushdown_descriptions_error_t err;
   } val;
-} frostline_pushdown_images_result_void_failure_t;
+} frostline_pushdown_descriptions_result_void_error_t;
+
+typedef struct {
+  frostline_pushdown_descriptions_tensor_info_t *ptr;
+  size_t len;
+} frostline_pushdown_descriptions_list_tensor_info_t;
 
 typedef uint8_t frostline_pushdown_log_level_t;
 
@@ -346,136 +453,92 @@ typedef uint8_t frostline_pushdown_log_level_t;
 #define FROSTLINE_PUSHDOWN_LOG_LEVEL_WARN 2
 #define FROSTLINE_PUSHDOWN_LOG_LEVEL_ERROR 3
 
-typedef frostline_pushdown_types_sample_t frozen_prefix_sample_t;
+typedef frostline_pushdown_types_error_t exports_frostline_pushdown_prefix_error_t;
 
-typedef frostline_pushdown_types_failed_sample_t frozen_prefix_failed_sample_t;
+typedef frostline_pushdown_types_sample_t exports_frostline_pushdown_prefix_sample_t;
 
-typedef frostline_pushdown_types_failure_t frozen_prefix_failure_t;
+typedef frostline_pushdown_types_failed_sample_t exports_frostline_pushdown_prefix_failed_sample_t;
 
-typedef frostline_pushdown_types_pixel_spec_t frozen_prefix_pixel_spec_t;
+typedef frostline_pushdown_tensors_tensor_info_t exports_frostline_pushdown_prefix_tensor_info_t;
+
+typedef frostline_pushdown_tensors_named_tensor_t exports_frostline_pushdown_prefix_named_tensor_t;
 
 typedef struct {
-  uint32_t *ptr;
+  exports_frostline_pushdown_prefix_tensor_info_t *ptr;
   size_t len;
-} frozen_prefix_list_u32_t;
+} exports_frostline_pushdown_prefix_list_tensor_info_t;
 
 // A point at which the model can be divided.
-typedef struct frozen_prefix_cut_t {
-  // Name of the tensor at the cut.
+typedef struct exports_frostline_pushdown_prefix_cut_t {
   frozen_prefix_string_t   name;
-  // Shape of a sample, without the batch axis.
-  frozen_prefix_list_u32_t   shape;
-} frozen_prefix_cut_t;
+  // Tensors at the cut.
+  exports_frostline_pushdown_prefix_list_tensor_info_t   tensors;
+} exports_frostline_pushdown_prefix_cut_t;
 
 typedef struct {
-  frozen_prefix_cut_t *ptr;
+  exports_frostline_pushdown_prefix_cut_t *ptr;
   size_t len;
-} frozen_prefix_list_cut_t;
+} exports_frostline_pushdown_prefix_list_cut_t;
 
 // View of a model for guests.
-typedef struct frozen_prefix_model_view_t {
-  // Name of the input tensor.
-  frozen_prefix_string_t   input;
-  // Shape of an input sample, without the batch axis.
-  frozen_prefix_list_u32_t   input_shape;
+typedef struct exports_frostline_pushdown_prefix_model_t {
+  // Input tensors.
+  exports_frostline_pushdown_prefix_list_tensor_info_t   inputs;
   // Cuts in execution order.
-  frozen_prefix_list_cut_t   cuts;
-} frozen_prefix_model_view_t;
-
-// Source of the network's input.
-typedef struct frozen_prefix_pixels_t {
-  uint8_t tag;
-  union {
-    frozen_prefix_pixel_spec_t     spec;
-  } val;
-} frozen_prefix_pixels_t;
-
-// The guest calls `images.load-augmented` with this spec, or `load-recipe` after a call of `describe-recipe`. A
-// guest that calls `load` instead cannot be used for jobs with augmentation. The trainer can compute the same
-// pixels, so the splits `none` and `input` are available.
-#define FROZEN_PREFIX_PIXELS_SPEC 0
-// The guest computes the input. The trainer cannot do the same.
-#define FROZEN_PREFIX_PIXELS_OWN 1
-
-// Kind of activation that the guest returns for a cut.
-typedef struct frozen_prefix_activation_t {
-  uint8_t tag;
-  union {
-    frozen_prefix_list_u32_t     own;
-  } val;
-} frozen_prefix_activation_t;
-
-// Activations of the model. The trainer can execute the rest of the model.
-#define FROZEN_PREFIX_ACTIVATION_FAITHFUL 0
-// Custom activations of this shape per sample. Allowed only at the freeze cut.
-#define FROZEN_PREFIX_ACTIVATION_OWN 1
-
-typedef struct frozen_prefix_served_cut_t {
-  frozen_prefix_string_t   name;
-  frozen_prefix_activation_t   activation;
-} frozen_prefix_served_cut_t;
+  exports_frostline_pushdown_prefix_list_cut_t   cuts;
+} exports_frostline_pushdown_prefix_model_t;
 
 typedef struct {
-  frozen_prefix_served_cut_t *ptr;
+  exports_frostline_pushdown_prefix_sample_t *ptr;
   size_t len;
-} frozen_prefix_list_served_cut_t;
+} exports_frostline_pushdown_prefix_list_sample_t;
 
-typedef struct frozen_prefix_description_t {
-  // Human-readable name of the guest.
-  frozen_prefix_string_t   name;
-  frozen_prefix_string_t   version;
-  frozen_prefix_pixels_t   pixels;
-  // Cuts of this model that the guest serves.
-  frozen_prefix_list_served_cut_t   cuts;
-} frozen_prefix_description_t;
-
-typedef struct frozen_prefix_job_t {
-  // The requested cut, one of those returned by `describe`.
-  frozen_prefix_string_t   split;
-  // Argument for `load-by-name` that selects the layers from the model's input to the split.
-  frozen_prefix_string_t   stage;
-  // Name of the model's input tensor, which is the input of these layers.
-  frozen_prefix_string_t   input;
-  // Shape of an input sample, without the batch axis.
-  frozen_prefix_list_u32_t   input_shape;
+typedef struct exports_frostline_pushdown_prefix_job_t {
+  // Samples of this call.
+  exports_frostline_pushdown_prefix_list_sample_t   samples;
+  // The requested cut, one of those that `describe` serves.
+  frozen_prefix_string_t   cut;
+  // Argument for `load-by-name` of `wasi:nn` that selects the layers from the model's inputs to the cut.
+  frozen_prefix_string_t   graph;
+  // Input tensors of these layers.
+  exports_frostline_pushdown_prefix_list_tensor_info_t   inputs;
   // Parameters that were passed to `describe`.
   frozen_prefix_string_t   parameters;
-} frozen_prefix_job_t;
-
-typedef wasi_nn_tensor_own_tensor_t frozen_prefix_own_tensor_t;
+} exports_frostline_pushdown_prefix_job_t;
 
 typedef struct {
-  frozen_prefix_failed_sample_t *ptr;
+  exports_frostline_pushdown_prefix_named_tensor_t *ptr;
   size_t len;
-} frozen_prefix_list_failed_sample_t;
+} exports_frostline_pushdown_prefix_list_named_tensor_t;
 
-typedef struct frozen_prefix_activations_t {
-  // `f32` activations of the successful samples, in the requested order.
-  frozen_prefix_own_tensor_t   tensor;
+typedef struct {
+  exports_frostline_pushdown_prefix_failed_sample_t *ptr;
+  size_t len;
+} exports_frostline_pushdown_prefix_list_failed_sample_t;
+
+typedef struct exports_frostline_pushdown_prefix_extracted_t {
+  // Tensors at the cut, with a row for each successful sample in the requested order.
+  exports_frostline_pushdown_prefix_list_named_tensor_t   tensors;
   // Failed samples, by ascending index.
-  frozen_prefix_list_failed_sample_t   failed;
-} frozen_prefix_activations_t;
+  exports_frostline_pushdown_prefix_list_failed_sample_t   failed;
+} exports_frostline_pushdown_prefix_extracted_t;
+
+typedef frostline_pushdown_descriptions_borrow_description_t exports_frostline_pushdown_prefix_borrow_description_t;
 
 typedef struct {
   bool is_err;
   union {
-    frozen_prefix_description_t ok;
-    frozen_prefix_failure_t err;
+    exports_frostline_pushdown_prefix_error_t err;
   } val;
-} frozen_prefix_result_description_failure_t;
-
-typedef struct {
-  frozen_prefix_sample_t *ptr;
-  size_t len;
-} frozen_prefix_list_sample_t;
+} exports_frostline_pushdown_prefix_result_void_error_t;
 
 typedef struct {
   bool is_err;
   union {
-    frozen_prefix_activations_t ok;
-    frozen_prefix_failure_t err;
+    exports_frostline_pushdown_prefix_extracted_t ok;
+    exports_frostline_pushdown_prefix_error_t err;
   } val;
-} frozen_prefix_result_activations_failure_t;
+} exports_frostline_pushdown_prefix_result_extracted_error_t;
 
 // Imported Functions from `wasi:nn/tensor@0.2.0-rc-2024-10-28`
 extern wasi_nn_tensor_own_tensor_t wasi_nn_tensor_constructor_tensor(wasi_nn_tensor_tensor_dimensions_t *dimensions, wasi_nn_tensor_tensor_type_t ty, wasi_nn_tensor_tensor_data_t *data);
@@ -508,29 +571,64 @@ extern bool wasi_nn_graph_load(wasi_nn_graph_list_graph_builder_t *builder, wasi
 // range from simple to complex (e.g., URLs?) and caching mechanisms of various kinds.
 extern bool wasi_nn_graph_load_by_name(frozen_prefix_string_t *name, wasi_nn_graph_own_graph_t *ret, wasi_nn_graph_own_error_t *err);
 
-// Imported Functions from `frostline:pushdown/objects@0.1.2`
+// Imported Functions from `frostline:pushdown/tensors@0.2.0`
+// Creates a tensor of zeros.
+extern bool frostline_pushdown_tensors_static_tensor_zeros(frostline_pushdown_tensors_element_type_t element_type, frozen_prefix_list_u32_t *shape, frostline_pushdown_tensors_own_tensor_t *ret, frostline_pushdown_tensors_error_t *err);
+// Creates a tensor from its elements.
+extern bool frostline_pushdown_tensors_static_tensor_from_bytes(frostline_pushdown_tensors_element_type_t element_type, frozen_prefix_list_u32_t *shape, frozen_prefix_list_u8_t *elements, frostline_pushdown_tensors_own_tensor_t *ret, frostline_pushdown_tensors_error_t *err);
+// Joins tensors of the same type along the first axis. Their other dimensions must be equal.
+extern bool frostline_pushdown_tensors_static_tensor_concat(frostline_pushdown_tensors_list_borrow_tensor_t *tensors, frostline_pushdown_tensors_own_tensor_t *ret, frostline_pushdown_tensors_error_t *err);
+// Converts a tensor of `wasi:nn`, without a copy.
+extern frostline_pushdown_tensors_own_tensor_t frostline_pushdown_tensors_static_tensor_from_nn(frostline_pushdown_tensors_own_nn_tensor_t tensor);
+// Converts a tensor to one of `wasi:nn`, without a copy.
+extern frostline_pushdown_tensors_own_nn_tensor_t frostline_pushdown_tensors_static_tensor_into_nn(frostline_pushdown_tensors_own_tensor_t tensor);
+// Dimensions, including the batch axis.
+extern void frostline_pushdown_tensors_method_tensor_shape(frostline_pushdown_tensors_borrow_tensor_t self, frozen_prefix_list_u32_t *ret);
+extern frostline_pushdown_tensors_element_type_t frostline_pushdown_tensors_method_tensor_element_type(frostline_pushdown_tensors_borrow_tensor_t self);
+// Copies `length` bytes from `offset`. Both are in bytes. Fails if the range exceeds the tensor.
+extern bool frostline_pushdown_tensors_method_tensor_read(frostline_pushdown_tensors_borrow_tensor_t self, uint64_t offset, uint64_t length, frozen_prefix_list_u8_t *ret, frostline_pushdown_tensors_error_t *err);
+// Replaces the bytes from `offset`. Fails if they exceed the tensor.
+extern bool frostline_pushdown_tensors_method_tensor_write(frostline_pushdown_tensors_borrow_tensor_t self, uint64_t offset, frozen_prefix_list_u8_t *elements, frostline_pushdown_tensors_error_t *err);
+// Copies the rows from `start` up to, but excluding, `end`. Rows are elements of the first axis.
+extern bool frostline_pushdown_tensors_method_tensor_slice(frostline_pushdown_tensors_borrow_tensor_t self, uint32_t start, uint32_t end, frostline_pushdown_tensors_own_tensor_t *ret, frostline_pushdown_tensors_error_t *err);
+// Converts the elements. Integers are truncated toward zero and saturate.
+extern bool frostline_pushdown_tensors_method_tensor_cast(frostline_pushdown_tensors_borrow_tensor_t self, frostline_pushdown_tensors_element_type_t element_type, frostline_pushdown_tensors_own_tensor_t *ret, frostline_pushdown_tensors_error_t *err);
+
+// Imported Functions from `frostline:pushdown/objects@0.2.0`
 // Returns the size of the object in bytes.
-extern bool frostline_pushdown_objects_size(frozen_prefix_string_t *key, uint64_t *ret, frostline_pushdown_objects_failure_t *err);
+extern bool frostline_pushdown_objects_size(frostline_pushdown_objects_sample_t *object, uint64_t *ret, frostline_pushdown_objects_error_t *err);
 // Reads up to `length` bytes from `offset`. Returns fewer bytes at the end of the object.
-extern bool frostline_pushdown_objects_read(frozen_prefix_string_t *key, uint64_t offset, uint32_t length, frozen_prefix_list_u8_t *ret, frostline_pushdown_objects_failure_t *err);
+extern bool frostline_pushdown_objects_read(frostline_pushdown_objects_sample_t *object, uint64_t offset, uint32_t length, frozen_prefix_list_u8_t *ret, frostline_pushdown_objects_error_t *err);
 
-// Imported Functions from `frostline:pushdown/images@0.1.2`
-// Loads samples into a batch. Samples that fail to load are reported and do not fail the call.
-extern bool frostline_pushdown_images_load(frostline_pushdown_images_list_sample_t *samples, frostline_pushdown_images_pixel_spec_t *spec, frostline_pushdown_images_pixel_format_t format, frostline_pushdown_images_loaded_t *ret, frostline_pushdown_images_failure_t *err);
-// Loads samples with the random augmentation that the extraction requests. The pixels of a sample are the same
-// in all calls, on all hosts and at all splits. Without a requested augmentation, this is equal to `load`.
-extern bool frostline_pushdown_images_load_augmented(frostline_pushdown_images_list_sample_t *samples, frostline_pushdown_images_pixel_spec_t *spec, frostline_pushdown_images_pixel_format_t format, frostline_pushdown_images_loaded_t *ret, frostline_pushdown_images_failure_t *err);
-// Equal to `load-augmented`, but with a recipe.
-extern bool frostline_pushdown_images_load_recipe(frostline_pushdown_images_list_sample_t *samples, frostline_pushdown_images_pixel_recipe_t *recipe, frostline_pushdown_images_pixel_format_t format, frostline_pushdown_images_loaded_t *ret, frostline_pushdown_images_failure_t *err);
-// Declares in `describe` that the pixels are loaded with this recipe. `describe` must return the recipe's spec.
-extern bool frostline_pushdown_images_describe_recipe(frostline_pushdown_images_pixel_recipe_t *recipe, frostline_pushdown_images_failure_t *err);
+// Imported Functions from `frostline:pushdown/images@0.2.0`
+// Loads samples into a batch, with the random augmentation that the job requests. The pixels of a sample are the same
+// in all calls, on all hosts and at all splits. Samples that fail to load are reported and do not fail the call.
+extern bool frostline_pushdown_images_load(frostline_pushdown_images_list_sample_t *samples, frostline_pushdown_images_recipe_t *recipe, frostline_pushdown_images_pixel_format_t format, frostline_pushdown_images_loaded_t *ret, frostline_pushdown_images_error_t *err);
 
-// Imported Functions from `frostline:pushdown/log@0.1.2`
+// Imported Functions from `frostline:pushdown/descriptions@0.2.0`
+// Sets the name and version of the guest, up to 64 bytes each.
+extern void frostline_pushdown_descriptions_method_description_set_name(frostline_pushdown_descriptions_borrow_description_t self, frozen_prefix_string_t *name, frozen_prefix_string_t *version);
+// Sets the media types of the objects that the guest reads, such as `image/jpeg` or `image/*`. By default, a guest
+// accepts all objects.
+extern bool frostline_pushdown_descriptions_method_description_set_media_types(frostline_pushdown_descriptions_borrow_description_t self, frozen_prefix_list_string_t *types, frostline_pushdown_descriptions_error_t *err);
+// Declares that `images.load` with this recipe, in the format `normalized`, computes the model's input. The trainer
+// can then compute it too, so the splits `none` and `input` and augmentation are available. By default, the
+// guest computes the input in another way.
+extern bool frostline_pushdown_descriptions_method_description_set_recipe(frostline_pushdown_descriptions_borrow_description_t self, frostline_pushdown_descriptions_recipe_t *recipe, frostline_pushdown_descriptions_error_t *err);
+// Sets the maximum number of samples of a call of `extract`. By default, the host decides.
+extern bool frostline_pushdown_descriptions_method_description_set_max_samples(frostline_pushdown_descriptions_borrow_description_t self, uint32_t count, frostline_pushdown_descriptions_error_t *err);
+// Serves a cut of the model with the activations of the model. The trainer can execute the layers that follow.
+extern bool frostline_pushdown_descriptions_method_description_serve(frostline_pushdown_descriptions_borrow_description_t self, frozen_prefix_string_t *cut, frostline_pushdown_descriptions_error_t *err);
+// Serves a cut of the model with tensors of the guest. The cut must then be the freeze cut. Several tensors are
+// flattened and joined into one row, in this order.
+extern bool frostline_pushdown_descriptions_method_description_serve_custom(frostline_pushdown_descriptions_borrow_description_t self, frozen_prefix_string_t *cut, frostline_pushdown_descriptions_list_tensor_info_t *tensors, frostline_pushdown_descriptions_error_t *err);
+
+// Imported Functions from `frostline:pushdown/log@0.2.0`
 extern void frostline_pushdown_log_write(frostline_pushdown_log_level_t level, frozen_prefix_string_t *message);
 
-// Exported Functions from `frozen-prefix`
-bool exports_frozen_prefix_describe(frozen_prefix_model_view_t *model, frozen_prefix_string_t *parameters, frozen_prefix_description_t *ret, frozen_prefix_failure_t *err);
-bool exports_frozen_prefix_extract(frozen_prefix_list_sample_t *samples, frozen_prefix_job_t *job, frozen_prefix_activations_t *ret, frozen_prefix_failure_t *err);
+// Exported Functions from `frostline:pushdown/prefix@0.2.0`
+bool exports_frostline_pushdown_prefix_describe(exports_frostline_pushdown_prefix_model_t *model, frozen_prefix_string_t *parameters, exports_frostline_pushdown_prefix_borrow_description_t description, exports_frostline_pushdown_prefix_error_t *err);
+bool exports_frostline_pushdown_prefix_extract(exports_frostline_pushdown_prefix_job_t *job, exports_frostline_pushdown_prefix_extracted_t *ret, exports_frostline_pushdown_prefix_error_t *err);
 
 // Helper Functions
 
@@ -576,27 +674,51 @@ void wasi_nn_graph_list_graph_builder_free(wasi_nn_graph_list_graph_builder_t *p
 
 void wasi_nn_graph_result_own_graph_own_error_free(wasi_nn_graph_result_own_graph_own_error_t *ptr);
 
+void frostline_pushdown_types_error_free(frostline_pushdown_types_error_t *ptr);
+
 void frozen_prefix_option_string_free(frozen_prefix_option_string_t *ptr);
 
 void frostline_pushdown_types_sample_free(frostline_pushdown_types_sample_t *ptr);
 
 void frostline_pushdown_types_failed_sample_free(frostline_pushdown_types_failed_sample_t *ptr);
 
-void frostline_pushdown_types_failure_free(frostline_pushdown_types_failure_t *ptr);
+void frostline_pushdown_tensors_error_free(frostline_pushdown_tensors_error_t *ptr);
 
-void frostline_pushdown_objects_failure_free(frostline_pushdown_objects_failure_t *ptr);
+void frozen_prefix_list_u32_free(frozen_prefix_list_u32_t *ptr);
 
-void frostline_pushdown_objects_result_u64_failure_free(frostline_pushdown_objects_result_u64_failure_t *ptr);
+void frostline_pushdown_tensors_tensor_info_free(frostline_pushdown_tensors_tensor_info_t *ptr);
+
+extern void frostline_pushdown_tensors_tensor_drop_own(frostline_pushdown_tensors_own_tensor_t handle);
+
+extern void frostline_pushdown_tensors_tensor_drop_borrow(frostline_pushdown_tensors_borrow_tensor_t handle);
+
+extern frostline_pushdown_tensors_borrow_tensor_t frostline_pushdown_tensors_borrow_tensor(frostline_pushdown_tensors_own_tensor_t handle);
+
+void frostline_pushdown_tensors_named_tensor_free(frostline_pushdown_tensors_named_tensor_t *ptr);
+
+void frostline_pushdown_tensors_result_own_tensor_error_free(frostline_pushdown_tensors_result_own_tensor_error_t *ptr);
 
 void frozen_prefix_list_u8_free(frozen_prefix_list_u8_t *ptr);
 
-void frostline_pushdown_objects_result_list_u8_failure_free(frostline_pushdown_objects_result_list_u8_failure_t *ptr);
+void frostline_pushdown_tensors_list_borrow_tensor_free(frostline_pushdown_tensors_list_borrow_tensor_t *ptr);
+
+void frostline_pushdown_tensors_result_list_u8_error_free(frostline_pushdown_tensors_result_list_u8_error_t *ptr);
+
+void frostline_pushdown_tensors_result_void_error_free(frostline_pushdown_tensors_result_void_error_t *ptr);
+
+void frostline_pushdown_objects_error_free(frostline_pushdown_objects_error_t *ptr);
+
+void frostline_pushdown_objects_sample_free(frostline_pushdown_objects_sample_t *ptr);
+
+void frostline_pushdown_objects_result_u64_error_free(frostline_pushdown_objects_result_u64_error_t *ptr);
+
+void frostline_pushdown_objects_result_list_u8_error_free(frostline_pushdown_objects_result_list_u8_error_t *ptr);
+
+void frostline_pushdown_images_error_free(frostline_pushdown_images_error_t *ptr);
 
 void frostline_pushdown_images_sample_free(frostline_pushdown_images_sample_t *ptr);
 
 void frostline_pushdown_images_failed_sample_free(frostline_pushdown_images_failed_sample_t *ptr);
-
-void frostline_pushdown_images_failure_free(frostline_pushdown_images_failure_t *ptr);
 
 void frostline_pushdown_images_list_failed_sample_free(frostline_pushdown_images_list_failed_sample_t *ptr);
 
@@ -604,45 +726,55 @@ void frostline_pushdown_images_loaded_free(frostline_pushdown_images_loaded_t *p
 
 void frostline_pushdown_images_list_sample_free(frostline_pushdown_images_list_sample_t *ptr);
 
-void frostline_pushdown_images_result_loaded_failure_free(frostline_pushdown_images_result_loaded_failure_t *ptr);
+void frostline_pushdown_images_result_loaded_error_free(frostline_pushdown_images_result_loaded_error_t *ptr);
 
-void frostline_pushdown_images_result_void_failure_free(frostline_pushdown_images_result_void_failure_t *ptr);
+void frostline_pushdown_descriptions_error_free(frostline_pushdown_descriptions_error_t *ptr);
 
-void frozen_prefix_sample_free(frozen_prefix_sample_t *ptr);
+void frostline_pushdown_descriptions_tensor_info_free(frostline_pushdown_descriptions_tensor_info_t *ptr);
 
-void frozen_prefix_failed_sample_free(frozen_prefix_failed_sample_t *ptr);
+extern void frostline_pushdown_descriptions_description_drop_own(frostline_pushdown_descriptions_own_description_t handle);
 
-void frozen_prefix_failure_free(frozen_prefix_failure_t *ptr);
+extern void frostline_pushdown_descriptions_description_drop_borrow(frostline_pushdown_descriptions_borrow_description_t handle);
 
-void frozen_prefix_list_u32_free(frozen_prefix_list_u32_t *ptr);
+extern frostline_pushdown_descriptions_borrow_description_t frostline_pushdown_descriptions_borrow_description(frostline_pushdown_descriptions_own_description_t handle);
 
-void frozen_prefix_cut_free(frozen_prefix_cut_t *ptr);
+void frozen_prefix_list_string_free(frozen_prefix_list_string_t *ptr);
 
-void frozen_prefix_list_cut_free(frozen_prefix_list_cut_t *ptr);
+void frostline_pushdown_descriptions_result_void_error_free(frostline_pushdown_descriptions_result_void_error_t *ptr);
 
-void frozen_prefix_model_view_free(frozen_prefix_model_view_t *ptr);
+void frostline_pushdown_descriptions_list_tensor_info_free(frostline_pushdown_descriptions_list_tensor_info_t *ptr);
 
-void frozen_prefix_pixels_free(frozen_prefix_pixels_t *ptr);
+void exports_frostline_pushdown_prefix_error_free(exports_frostline_pushdown_prefix_error_t *ptr);
 
-void frozen_prefix_activation_free(frozen_prefix_activation_t *ptr);
+void exports_frostline_pushdown_prefix_sample_free(exports_frostline_pushdown_prefix_sample_t *ptr);
 
-void frozen_prefix_served_cut_free(frozen_prefix_served_cut_t *ptr);
+void exports_frostline_pushdown_prefix_failed_sample_free(exports_frostline_pushdown_prefix_failed_sample_t *ptr);
 
-void frozen_prefix_list_served_cut_free(frozen_prefix_list_served_cut_t *ptr);
+void exports_frostline_pushdown_prefix_tensor_info_free(exports_frostline_pushdown_prefix_tensor_info_t *ptr);
 
-void frozen_prefix_description_free(frozen_prefix_description_t *ptr);
+void exports_frostline_pushdown_prefix_named_tensor_free(exports_frostline_pushdown_prefix_named_tensor_t *ptr);
 
-void frozen_prefix_job_free(frozen_prefix_job_t *ptr);
+void exports_frostline_pushdown_prefix_list_tensor_info_free(exports_frostline_pushdown_prefix_list_tensor_info_t *ptr);
 
-void frozen_prefix_list_failed_sample_free(frozen_prefix_list_failed_sample_t *ptr);
+void exports_frostline_pushdown_prefix_cut_free(exports_frostline_pushdown_prefix_cut_t *ptr);
 
-void frozen_prefix_activations_free(frozen_prefix_activations_t *ptr);
+void exports_frostline_pushdown_prefix_list_cut_free(exports_frostline_pushdown_prefix_list_cut_t *ptr);
 
-void frozen_prefix_result_description_failure_free(frozen_prefix_result_description_failure_t *ptr);
+void exports_frostline_pushdown_prefix_model_free(exports_frostline_pushdown_prefix_model_t *ptr);
 
-void frozen_prefix_list_sample_free(frozen_prefix_list_sample_t *ptr);
+void exports_frostline_pushdown_prefix_list_sample_free(exports_frostline_pushdown_prefix_list_sample_t *ptr);
 
-void frozen_prefix_result_activations_failure_free(frozen_prefix_result_activations_failure_t *ptr);
+void exports_frostline_pushdown_prefix_job_free(exports_frostline_pushdown_prefix_job_t *ptr);
+
+void exports_frostline_pushdown_prefix_list_named_tensor_free(exports_frostline_pushdown_prefix_list_named_tensor_t *ptr);
+
+void exports_frostline_pushdown_prefix_list_failed_sample_free(exports_frostline_pushdown_prefix_list_failed_sample_t *ptr);
+
+void exports_frostline_pushdown_prefix_extracted_free(exports_frostline_pushdown_prefix_extracted_t *ptr);
+
+void exports_frostline_pushdown_prefix_result_void_error_free(exports_frostline_pushdown_prefix_result_void_error_t *ptr);
+
+void exports_frostline_pushdown_prefix_result_extracted_error_free(exports_frostline_pushdown_prefix_result_extracted_error_t *ptr);
 
 // Sets the string `ret` to reference the input string `s` without copying it
 void frozen_prefix_string_set(frozen_prefix_string_t *ret, const char*s);

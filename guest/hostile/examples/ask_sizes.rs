@@ -2,10 +2,9 @@
 
 use frostline_hostile::frostline_guest::objects;
 
-frostline_hostile::extracts!("ask_sizes", |samples, _| {
-    let key = frostline_hostile::first_key(&samples);
+frostline_hostile::extracts!("ask_sizes", |job| {
     for _ in 0..1_000_000 {
-        objects::size(&key)?;
+        objects::size(&job.samples[0])?;
     }
-    Ok(frostline_hostile::answer(&samples))
+    frostline_hostile::answer(&job)
 });

@@ -1,12 +1,12 @@
 //! Calls a cheap host function in an infinite loop.
 
-use frostline_hostile::frostline_guest::{Tensor, TensorType};
+use frostline_hostile::frostline_guest::{ElementType, Tensor};
 
-frostline_hostile::extracts!("ask_trifles", |samples, _| {
-    let tensor = Tensor::new(&[1], TensorType::U8, &[0]);
+frostline_hostile::extracts!("ask_trifles", |job| {
+    let tensor = Tensor::zeros(ElementType::Uint8, &[1])?;
     let mut dimensions = 1;
     while std::hint::black_box(dimensions) != 0 {
-        dimensions = tensor.dimensions().len();
+        dimensions = tensor.shape().len();
     }
-    Ok(frostline_hostile::answer(&samples))
+    frostline_hostile::answer(&job)
 });

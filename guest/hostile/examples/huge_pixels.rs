@@ -1,16 +1,10 @@
 //! Requests images of four billion by four billion pixels.
 
-use frostline_hostile::frostline_guest::PixelSpec;
-use frostline_hostile::frostline_guest::images::{PixelFormat, load};
+use frostline_hostile::frostline_guest::images::load;
+use frostline_hostile::frostline_guest::{PixelFormat, Recipe};
 
-frostline_hostile::extracts!("huge_pixels", |samples, _| {
-    let spec = PixelSpec {
-        resize: u32::MAX,
-        crop_height: u32::MAX,
-        crop_width: u32::MAX,
-        mean: (0.0, 0.0, 0.0),
-        std: (1.0, 1.0, 1.0),
-    };
-    load(&samples, spec, PixelFormat::Normalized)?;
-    Ok(frostline_hostile::answer(&samples))
+frostline_hostile::extracts!("huge_pixels", |job| {
+    let recipe = Recipe::imagenet(u32::MAX, u32::MAX);
+    load(&job.samples, recipe, PixelFormat::Normalized)?;
+    frostline_hostile::answer(&job)
 });

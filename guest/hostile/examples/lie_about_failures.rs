@@ -1,24 +1,12 @@
 //! Omits a row and reports a failure for a sample outside of the request.
 
-use frostline_guest::{Activations, Description, Failure, FrozenPrefix, Job, ModelView, Sample};
+use frostline_hostile::frostline_guest::{ErrorCode, FailedSample};
 
-struct Hostile;
-
-impl FrozenPrefix for Hostile {
-    fn describe(model: ModelView, _: String) -> Result<Description, Failure> {
-        frostline_hostile::describe("lie_about_failures", model)
-    }
-
-    fn extract(samples: Vec<Sample>, job: Job) -> Result<Activations, Failure> {
-        let _ = job;
-        let mut answer = frostline_hostile::zeros(samples.len() - 1, 4);
-        answer.failed.push(frostline_guest::FailedSample {
-            index: 1_000_000,
-            code: frostline_guest::ErrorCode::Unknown,
-            message: "x".repeat(1 << 20),
-        });
-        Ok(answer)
-    }
-}
-
-frostline_guest::export!(Hostile);
+frostline_hostile::extracts!("lie_about_failures", |job| {
+    let mut answer = frostline_hostile::zeros(&job, job.samples.len() - 1, 4)?;
+    answer.failed.push(FailedSample {
+        index: 1_000_000,
+        error: Error::new(ErrorCode::Failed, "x".repeat(1 << 20)),
+    });
+    Ok(answer)
+});

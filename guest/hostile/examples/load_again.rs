@@ -1,18 +1,16 @@
 //! Loads the requested images a million times.
 
-use frostline_hostile::frostline_guest::PixelSpec;
-use frostline_hostile::frostline_guest::images::{PixelFormat, load};
+use frostline_hostile::frostline_guest::images::load;
+use frostline_hostile::frostline_guest::{PixelFormat, Recipe, image_size};
 
-frostline_hostile::extracts!("load_again", |samples, job| {
-    let spec = PixelSpec {
-        resize: 8,
-        crop_height: job.input_shape[1],
-        crop_width: job.input_shape[2],
-        mean: (0.0, 0.0, 0.0),
-        std: (1.0, 1.0, 1.0),
-    };
+frostline_hostile::extracts!("load_again", |job| {
+    let (height, width) = image_size(&job.inputs)?;
     for _ in 0..1_000_000 {
-        load(&samples, spec, PixelFormat::Normalized)?;
+        load(
+            &job.samples,
+            Recipe::imagenet(height, width),
+            PixelFormat::Normalized,
+        )?;
     }
-    Ok(frostline_hostile::answer(&samples))
+    frostline_hostile::answer(&job)
 });

@@ -1,11 +1,11 @@
 //! Allocates memory for each sample of a call. The parameters of the job are the MiB per sample.
 
-frostline_hostile::extracts!("memory_per_sample", |samples, job| {
+frostline_hostile::extracts!("memory_per_sample", |job| {
     let mib: usize = job
         .parameters
         .parse()
-        .map_err(|_| Failure::invalid("the parameters must be a number"))?;
-    let kept: Vec<Vec<u8>> = samples.iter().map(|_| vec![1; mib << 20]).collect();
+        .map_err(|_| Error::invalid("the parameters must be a number"))?;
+    let kept: Vec<Vec<u8>> = job.samples.iter().map(|_| vec![1; mib << 20]).collect();
     std::hint::black_box(&kept);
-    Ok(frostline_hostile::answer(&samples))
+    frostline_hostile::answer(&job)
 });

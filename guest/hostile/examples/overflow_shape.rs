@@ -1,12 +1,12 @@
 //! Creates a tensor with a number of elements that overflows 64 bits.
 
-use frostline_hostile::frostline_guest::{Tensor, TensorType};
+use frostline_hostile::{NnTensor, TensorType};
 
-frostline_hostile::extracts!("overflow_shape", |samples, _| {
-    drop(Tensor::new(
+frostline_hostile::extracts!("overflow_shape", |job| {
+    drop(NnTensor::new(
         &[u32::MAX, u32::MAX, u32::MAX],
         TensorType::Fp64,
         &[],
     ));
-    Ok(frostline_hostile::answer(&samples))
+    frostline_hostile::answer(&job)
 });

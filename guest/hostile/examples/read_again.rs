@@ -2,10 +2,9 @@
 
 use frostline_hostile::frostline_guest::objects;
 
-frostline_hostile::extracts!("read_again", |samples, _| {
-    let key = frostline_hostile::first_key(&samples);
+frostline_hostile::extracts!("read_again", |job| {
     for _ in 0..1_000_000 {
-        objects::read(&key, 0, 1)?;
+        objects::read(&job.samples[0], 0, 1)?;
     }
-    Ok(frostline_hostile::answer(&samples))
+    frostline_hostile::answer(&job)
 });

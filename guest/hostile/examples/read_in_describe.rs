@@ -1,9 +1,11 @@
 //! Reads an object in `describe`.
 
+use frostline_hostile::frostline_guest::objects;
+
 frostline_hostile::behaves!(
-    |model, _| {
-        frostline_hostile::frostline_guest::objects::read("secret", 0, 1)?;
-        frostline_hostile::describe("read_in_describe", model)
+    |model, _, description| {
+        objects::read(&frostline_hostile::object("secret"), 0, 1)?;
+        frostline_hostile::describe("read_in_describe", &model, description)
     },
-    |samples, _| Ok(frostline_hostile::answer(&samples))
+    |job| frostline_hostile::answer(&job)
 );

@@ -2,7 +2,7 @@
 
 use frostline_hostile::frostline_guest::objects;
 
-frostline_hostile::extracts!("read_outside", |samples, _| {
+frostline_hostile::extracts!("read_outside", |job| {
     let names = [
         "../secret",
         "/etc/passwd",
@@ -14,11 +14,11 @@ frostline_hostile::extracts!("read_outside", |samples, _| {
     let long = "x".repeat(1 << 20);
     let mut refused = Ok(Vec::new());
     for name in names.into_iter().chain([long.as_str()]) {
-        refused = objects::read(name, 0, 1);
+        refused = objects::read(&frostline_hostile::object(name), 0, 1);
         if refused.is_ok() {
-            return Ok(frostline_hostile::answer(&samples));
+            return frostline_hostile::answer(&job);
         }
     }
     refused?;
-    Ok(frostline_hostile::answer(&samples))
+    frostline_hostile::answer(&job)
 });

@@ -1,21 +1,7 @@
 //! Reads the first sample without end.
 
-use frostline_guest::{Activations, Description, Failure, FrozenPrefix, Job, ModelView, Sample};
+use frostline_hostile::frostline_guest::objects;
 
-struct Hostile;
-
-impl FrozenPrefix for Hostile {
-    fn describe(model: ModelView, _: String) -> Result<Description, Failure> {
-        frostline_hostile::describe("read_too_much", model)
-    }
-
-    fn extract(samples: Vec<Sample>, job: Job) -> Result<Activations, Failure> {
-        let _ = job;
-        let key = frostline_hostile::first_key(&samples);
-        loop {
-            frostline_guest::objects::read(&key, 0, u32::MAX)?;
-        }
-    }
-}
-
-frostline_guest::export!(Hostile);
+frostline_hostile::extracts!("read_too_much", |job| loop {
+    objects::read(&job.samples[0], 0, u32::MAX)?;
+});

@@ -7,7 +7,7 @@ fn deeper(turns: u64) -> u64 {
     deeper(further).wrapping_mul(3) ^ std::hint::black_box(turns)
 }
 
-frostline_hostile::extracts!("recurse", |samples, _| {
-    std::hint::black_box(deeper(samples.len() as u64));
-    Ok(frostline_hostile::answer(&samples))
+frostline_hostile::extracts!("recurse", |job| {
+    std::hint::black_box(deeper(job.samples.len() as u64));
+    frostline_hostile::answer(&job)
 });

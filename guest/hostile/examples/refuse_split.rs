@@ -1,29 +1,25 @@
 //! Serves only the model's last cut, with custom activations. Refuses every model if the parameters are
 //! `refuse`.
 
-use frostline_guest::{
-    Activation, Activations, Description, Failure, FrozenPrefix, Job, ModelView, Sample, ServedCut,
-};
+use frostline_hostile::frostline_guest::{ElementType, TensorInfo};
 
-struct Hostile;
-
-impl FrozenPrefix for Hostile {
-    fn describe(model: ModelView, parameters: String) -> Result<Description, Failure> {
+frostline_hostile::behaves!(
+    |model, parameters, description| {
         if parameters == "refuse" {
-            return Err(Failure::invalid("this guest serves no model on Sundays"));
+            return Err(Error::invalid("this guest serves no model on Sundays"));
         }
-        let mut description = frostline_hostile::describe("refuse_split", model)?;
-        let last = description.cuts.pop().map(|cut| cut.name).unwrap_or_default();
-        description.cuts = vec![ServedCut {
-            name: last,
-            activation: Activation::Own(vec![7]),
-        }];
-        Ok(description)
+        description.set_name("refuse_split", "0");
+        let last = model.cuts.last().map(|cut| cut.name.as_str()).unwrap_or_default();
+        let custom = TensorInfo {
+            name: "custom".to_owned(),
+            element_type: ElementType::Float32,
+            shape: vec![7],
+        };
+        description.serve_custom(last, &[custom])
+    },
+    |job| {
+        let mut extracted = frostline_hostile::zeros(&job, job.samples.len(), 7)?;
+        extracted.tensors[0].0 = "custom".to_owned();
+        Ok(extracted)
     }
-
-    fn extract(samples: Vec<Sample>, _: Job) -> Result<Activations, Failure> {
-        Ok(frostline_hostile::zeros(samples.len(), 7))
-    }
-}
-
-frostline_guest::export!(Hostile);
+);

@@ -1,17 +1,22 @@
 //! Returns four megabytes per sample, as announced in the description.
 
-use frostline_hostile::frostline_guest::Activation;
+use frostline_hostile::frostline_guest::{ElementType, TensorInfo};
 
 /// Elements per row (four megabytes).
 const WIDTH: u32 = 1 << 20;
 
 frostline_hostile::behaves!(
-    |model, _| {
-        let mut description = frostline_hostile::describe("return_too_much", model)?;
-        for cut in &mut description.cuts {
-            cut.activation = Activation::Own(vec![WIDTH]);
+    |model, _, description| {
+        description.set_name("return_too_much", "0");
+        for cut in &model.cuts {
+            let wide = TensorInfo {
+                name: cut.name.clone(),
+                element_type: ElementType::Float32,
+                shape: vec![WIDTH],
+            };
+            description.serve_custom(&cut.name, &[wide])?;
         }
-        Ok(description)
+        Ok(())
     },
-    |samples, _| Ok(frostline_hostile::zeros(samples.len(), WIDTH))
+    |job| frostline_hostile::zeros(&job, job.samples.len(), WIDTH)
 );

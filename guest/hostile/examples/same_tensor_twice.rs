@@ -1,15 +1,17 @@
 //! Passes the same tensor as two inputs.
 
-use frostline_hostile::frostline_guest::{Tensor, TensorType};
+use frostline_hostile::{NnTensor, TensorType};
 
-frostline_hostile::extracts!("same_tensor_twice", |samples, job| {
+frostline_hostile::extracts!("same_tensor_twice", |job| {
     use frostline_hostile::frostline_guest::bindings::wasi::nn::graph::load_by_name;
-    let handle = Tensor::new(&[1], TensorType::U8, &[0]).take_handle();
+    let handle = NnTensor::new(&[1], TensorType::U8, &[0]).take_handle();
     // SAFETY: deliberately violated, since the host must withstand this.
-    let twice = unsafe { [Tensor::from_handle(handle), Tensor::from_handle(handle)] };
-    let inputs = twice.into_iter().map(|tensor| (job.input.clone(), tensor));
-    load_by_name(&job.stage)?
+    let twice = unsafe { [NnTensor::from_handle(handle), NnTensor::from_handle(handle)] };
+    let inputs = twice
+        .into_iter()
+        .map(|tensor| (job.inputs[0].name.clone(), tensor));
+    load_by_name(&job.graph)?
         .init_execution_context()?
         .compute(inputs.collect())?;
-    Ok(frostline_hostile::answer(&samples))
+    frostline_hostile::answer(&job)
 });

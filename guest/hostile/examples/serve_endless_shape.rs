@@ -1,14 +1,15 @@
 //! Describes activations with four billion elements in each of four dimensions.
 
-use frostline_hostile::frostline_guest::Activation;
+use frostline_hostile::frostline_guest::{ElementType, TensorInfo};
 
 frostline_hostile::behaves!(
-    |model, _| {
-        let mut description = frostline_hostile::describe("serve_endless_shape", model)?;
-        for cut in &mut description.cuts {
-            cut.activation = Activation::Own(vec![u32::MAX; 4]);
-        }
-        Ok(description)
+    |model, _, description| {
+        let endless = TensorInfo {
+            name: "endless".to_owned(),
+            element_type: ElementType::Float32,
+            shape: vec![u32::MAX; 4],
+        };
+        description.serve_custom(&model.cuts[0].name, &[endless])
     },
-    |samples, _| Ok(frostline_hostile::answer(&samples))
+    |job| frostline_hostile::answer(&job)
 );

@@ -1,15 +1,9 @@
 //! Describes an unknown cut with a name of one megabyte.
 
-use frostline_hostile::frostline_guest::{Activation, ServedCut};
-
 frostline_hostile::behaves!(
-    |model, _| {
-        let mut description = frostline_hostile::describe("serve_other_cuts", model)?;
-        description.cuts.push(ServedCut {
-            name: "x".repeat(1 << 20),
-            activation: Activation::Faithful,
-        });
-        Ok(description)
+    |model, _, description| {
+        frostline_hostile::describe("serve_other_cuts", &model, description)?;
+        description.serve(&"x".repeat(1 << 20))
     },
-    |samples, _| Ok(frostline_hostile::answer(&samples))
+    |job| frostline_hostile::answer(&job)
 );

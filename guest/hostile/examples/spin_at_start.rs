@@ -9,6 +9,4 @@ pub extern "C" fn _initialize() {
     }
 }
 
-frostline_hostile::extracts!("spin_at_start", |samples, _| Ok(frostline_hostile::answer(
-    &samples
-)));
+frostline_hostile::extracts!("spin_at_start", |job| frostline_hostile::answer(&job));

@@ -1,5 +1,5 @@
 //! Returns a row less than requested.
 
-frostline_hostile::extracts!("too_few_rows", |samples, _| {
-    Ok(frostline_hostile::zeros(samples.len() - 1, 4))
+frostline_hostile::extracts!("too_few_rows", |job| {
+    frostline_hostile::zeros(&job, job.samples.len() - 1, 4)
 });

@@ -2,12 +2,12 @@
 
 use frostline_hostile::frostline_guest::bindings::wasi::nn::graph::load_by_name;
 
-frostline_hostile::extracts!("unknown_graph", |samples, _| {
+frostline_hostile::extracts!("unknown_graph", |job| {
     for name in ["../../etc/passwd", "other-model", "data", &"x".repeat(1 << 20)] {
         if load_by_name(name).is_ok() {
-            return Ok(frostline_hostile::answer(&samples));
+            return frostline_hostile::answer(&job);
         }
     }
     load_by_name("../other/features")?;
-    Ok(frostline_hostile::answer(&samples))
+    frostline_hostile::answer(&job)
 });

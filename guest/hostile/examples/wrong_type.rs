@@ -1,12 +1,11 @@
-//! Returns bytes instead of `f32`.
+//! Returns bytes instead of `float32`.
 
-use frostline_hostile::frostline_guest::{Tensor, TensorType};
+use frostline_hostile::frostline_guest::{ElementType, Tensor};
 
-frostline_hostile::extracts!("wrong_type", |samples, _| {
-    let rows = samples.len() as u32;
-    let tensor = Tensor::new(&[rows, 4], TensorType::U8, &vec![1; samples.len() * 4]);
-    Ok(Activations {
-        tensor,
+frostline_hostile::extracts!("wrong_type", |job| {
+    let tensor = Tensor::zeros(ElementType::Uint8, &[job.samples.len() as u32, 4])?;
+    Ok(Extracted {
+        tensors: vec![(job.cut, tensor)],
         failed: Vec::new(),
     })
 });

@@ -1,6 +1,5 @@
 //! Returns rows with an unexpected width.
 
-frostline_hostile::extracts!("wrong_width", |samples, _| Ok(frostline_hostile::zeros(
-    samples.len(),
-    5
-)));
+frostline_hostile::extracts!("wrong_width", |job| {
+    frostline_hostile::zeros(&job, job.samples.len(), 5)
+});

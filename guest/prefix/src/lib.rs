@@ -8,40 +8,22 @@
 
 mod recipe;
 
-use frostline_guest::images::{self, PixelFormat};
-use frostline_guest::{
-    Activation, Activations, Description, Failure, FrozenPrefix, Job, ModelView, Pixels, Sample, ServedCut,
-    stage,
-};
+use frostline_guest::{Description, Error, Extracted, FrozenPrefix, Job, Model, PixelFormat, images};
 
 struct Prefix;
 
 impl FrozenPrefix for Prefix {
-    fn describe(model: ModelView, parameters: String) -> Result<Description, Failure> {
-        let recipe = recipe::pixel_recipe(&model.input_shape, &parameters)?;
-        images::describe_recipe(recipe)?;
-        let cuts = model.cuts.into_iter();
-        Ok(Description {
-            name: "prefix".to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            pixels: Pixels::Spec(recipe.spec),
-            cuts: cuts
-                .map(|cut| ServedCut {
-                    name: cut.name,
-                    activation: Activation::Faithful,
-                })
-                .collect(),
-        })
+    fn describe(model: Model, parameters: String, description: &Description) -> Result<(), Error> {
+        description.set_name("prefix", env!("CARGO_PKG_VERSION"));
+        description.set_media_types(&["image/*".to_owned()])?;
+        description.set_recipe(recipe::recipe(&model.inputs, &parameters)?)?;
+        description.serve_all(&model)
     }
 
-    fn extract(samples: Vec<Sample>, job: Job) -> Result<Activations, Failure> {
-        let recipe = recipe::pixel_recipe(&job.input_shape, &job.parameters)?;
-        let loaded = images::load_recipe(&samples, recipe, PixelFormat::Normalized)?;
-        let tensor = stage::run(&job.stage, &job.input, loaded.pixels)?;
-        Ok(Activations {
-            tensor,
-            failed: loaded.failed,
-        })
+    fn extract(job: Job) -> Result<Extracted, Error> {
+        let recipe = recipe::recipe(&job.inputs, &job.parameters)?;
+        let loaded = images::load(&job.samples, recipe, PixelFormat::Normalized)?;
+        job.run(vec![loaded.pixels], loaded.failed)
     }
 }
 

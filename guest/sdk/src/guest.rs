@@ -1,21 +1,20 @@
-use crate::{Activations, Description, Failure, Job, ModelView, Sample};
+use crate::{Description, Error, Extracted, Job, Model};
 
 /// Functions of a guest. The host may call them on any instance, concurrently and in any order. Results must
 /// depend only on the arguments.
 pub trait FrozenPrefix {
-    /// Returns a description of the guest for `model`, given the job's `parameters`.
+    /// Fills the description of the guest for `model`, given the job's `parameters`.
     ///
     /// # Errors
-    /// Returns a [`Failure`] if the guest cannot serve this model or these parameters. Users see the message.
-    fn describe(model: ModelView, parameters: String) -> Result<Description, Failure>;
+    /// Returns an [`Error`] if the guest cannot serve this model or these parameters. Users see the message.
+    fn describe(model: Model, parameters: String, description: &Description) -> Result<(), Error>;
 
-    /// Computes activations, with an `f32` row for each successful sample in request order, and the list of
+    /// Computes the tensors at a cut, with a row for each successful sample in request order, and the list of
     /// failed samples.
     ///
     /// # Errors
-    /// Returns a [`Failure`] if all of `samples` failed. Report individual failures in
-    /// [`Activations::failed`] instead.
-    fn extract(samples: Vec<Sample>, job: Job) -> Result<Activations, Failure>;
+    /// Returns an [`Error`] if all samples failed. Report individual failures in [`Extracted::failed`] instead.
+    fn extract(job: Job) -> Result<Extracted, Error>;
 }
 
 /// Logs the message of every panic to the host, because traps do not contain it. Called by
@@ -33,20 +32,18 @@ macro_rules! export {
     ($guest:ty) => {
         const _: () = {
             struct Exported;
-            impl $crate::bindings::Guest for Exported {
+            impl $crate::bindings::exports::frostline::pushdown::prefix::Guest for Exported {
                 fn describe(
-                    model: $crate::ModelView,
+                    model: $crate::Model,
                     parameters: ::std::string::String,
-                ) -> ::std::result::Result<$crate::Description, $crate::Failure> {
+                    description: &$crate::Description,
+                ) -> ::std::result::Result<(), $crate::Error> {
                     $crate::log_panics();
-                    <$guest as $crate::FrozenPrefix>::describe(model, parameters)
+                    <$guest as $crate::FrozenPrefix>::describe(model, parameters, description)
                 }
-                fn extract(
-                    samples: ::std::vec::Vec<$crate::Sample>,
-                    job: $crate::Job,
-                ) -> ::std::result::Result<$crate::Activations, $crate::Failure> {
+                fn extract(job: $crate::Job) -> ::std::result::Result<$crate::Extracted, $crate::Error> {
                     $crate::log_panics();
-                    <$guest as $crate::FrozenPrefix>::extract(samples, job)
+                    <$guest as $crate::FrozenPrefix>::extract(job)
                 }
             }
     $crate::bindings::export_world!(Exported with_types_in $crate::bindings);

@@ -1,11 +1,11 @@
 //! Runs the layers between two cuts of the extraction's model.
 
 use crate::bindings::wasi::nn::graph::load_by_name;
-use crate::{ErrorCode, Failure, Tensor};
+use crate::{Error, NamedTensor, Tensor};
 
-/// Returns the name of the stage from the model's input to `to`.
+/// Returns the name of the stage from the model's inputs to `to`.
 ///
-/// For the split of a job, [`Job::stage`](crate::Job) already contains this name.
+/// For the split of a job, [`Job::graph`](crate::Job) already contains this name.
 pub fn up_to(to: &str) -> String {
     escape(to)
 }
@@ -15,23 +15,21 @@ pub fn between(from: &str, to: &str) -> String {
     format!("{}..{}", escape(from), escape(to))
 }
 
-/// Runs a stage on a batch. Consumes the batch, even on failure.
+/// Runs a stage on named tensors, which are the inputs of the stage. Consumes the tensors, even on failure.
 ///
-/// `name` is either [`Job::stage`](crate::Job) or the result of [`up_to`] or [`between`]. `input` is the name
-/// of the stage's input tensor.
+/// `name` is either [`Job::graph`](crate::Job) or the result of [`up_to`] or [`between`].
 ///
 /// # Errors
 /// Returns `not-found` if the model has no such stage, or the error of the host's engine.
-pub fn run(name: &str, input: &str, batch: Tensor) -> Result<Tensor, Failure> {
+pub fn run(name: &str, inputs: Vec<NamedTensor>) -> Result<Vec<NamedTensor>, Error> {
     let context = load_by_name(name)?.init_execution_context()?;
-    let outputs = context.compute(vec![(input.to_owned(), batch)])?;
-    match outputs.into_iter().next() {
-        Some((_, tensor)) => Ok(tensor),
-        None => Err(Failure::new(
-            ErrorCode::RuntimeError,
-            format!("stage {name} returned no tensor"),
-        )),
-    }
+    let inputs = inputs
+        .into_iter()
+        .map(|(name, tensor)| (name, Tensor::into_nn(tensor)));
+    let outputs = context.compute(inputs.collect())?.into_iter();
+    Ok(outputs
+        .map(|(name, tensor)| (name, Tensor::from_nn(tensor)))
+        .collect())
 }
 
 /// Percent-encodes all but letters, digits, `-`, `_`, `~` and single dots.

@@ -1,5 +1,6 @@
 use crate::{DType, Shape, ShapeError};
 use half::{bf16, f16};
+use std::borrow::Borrow;
 
 /// Elements of a tensor in row-major order. Vectors of the element type guarantee alignment.
 #[derive(Debug, Clone, PartialEq)]
@@ -76,6 +77,20 @@ impl Data {
         each!(self, values => bytemuck::cast_slice_mut(values))
     }
 
+    /// Converts the elements to `dtype`, as [`Tensor::cast`] does.
+    fn cast(&self, dtype: DType) -> Self {
+        match self {
+            same if same.dtype() == dtype => same.clone(),
+            Self::U8(values) => convert_integers(values.iter().map(|&value| value.into()), dtype),
+            Self::I32(values) => convert_integers(values.iter().map(|&value| value.into()), dtype),
+            Self::I64(values) => convert_integers(values.iter().copied(), dtype),
+            Self::F16(values) => convert_floats(values.iter().map(|value| value.to_f64()), dtype),
+            Self::Bf16(values) => convert_floats(values.iter().map(|value| value.to_f64()), dtype),
+            Self::F32(values) => convert_floats(values.iter().map(|&value| value.into()), dtype),
+            Self::F64(values) => convert_floats(values.iter().copied(), dtype),
+        }
+    }
+
     /// Copies elements of type `dtype` from little-endian bytes. Returns `None` if the length is not a
     /// multiple of the element size.
     pub fn from_bytes(dtype: DType, bytes: &[u8]) -> Option<Self> {
@@ -91,6 +106,36 @@ impl Data {
             DType::I32 => Self::I32(collect(bytes)),
             DType::I64 => Self::I64(collect(bytes)),
         })
+    }
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "the values are within the range of the type"
+)]
+fn convert_integers(values: impl Iterator<Item = i64>, dtype: DType) -> Data {
+    match dtype {
+        DType::U8 => Data::U8(values.map(|value| value.clamp(0, u8::MAX.into()) as u8).collect()),
+        DType::I32 => {
+            let within = |value: i64| value.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
+            Data::I32(values.map(within).collect())
+        }
+        DType::I64 => Data::I64(values.collect()),
+        DType::F32 => Data::F32(values.map(|value| value as f32).collect()),
+        DType::F16 | DType::Bf16 | DType::F64 => convert_floats(values.map(|value| value as f64), dtype),
+    }
+}
+
+/// The conversions to integers truncate toward zero and saturate, and NaN becomes 0.
+fn convert_floats(values: impl Iterator<Item = f64>, dtype: DType) -> Data {
+    match dtype {
+        DType::U8 => Data::U8(values.map(|value| value as u8).collect()),
+        DType::I32 => Data::I32(values.map(|value| value as i32).collect()),
+        DType::I64 => Data::I64(values.map(|value| value as i64).collect()),
+        DType::F16 => Data::F16(values.map(f16::from_f64).collect()),
+        DType::Bf16 => Data::Bf16(values.map(bf16::from_f64).collect()),
+        DType::F32 => Data::F32(values.map(|value| value as f32).collect()),
+        DType::F64 => Data::F64(values.collect()),
     }
 }
 
@@ -251,12 +296,12 @@ impl Tensor {
     /// # Errors
     /// Returns [`ShapeError::Rows`] if the rows differ in shape or type, and [`ShapeError::Scalar`] if
     /// `batches` is empty or contains a scalar.
-    pub fn concat_rows(batches: &[Self]) -> Result<Self, ShapeError> {
-        let first = batches.first().ok_or(ShapeError::Scalar)?;
+    pub fn concat_rows<T: Borrow<Self>>(batches: &[T]) -> Result<Self, ShapeError> {
+        let batches = batches.iter().map(Borrow::borrow);
+        let first: &Self = batches.clone().next().ok_or(ShapeError::Scalar)?;
         let row = first.shape.row()?;
         let mut rows = 0_usize;
-        let mut bytes = Vec::with_capacity(batches.iter().map(Self::byte_len).sum());
-        for batch in batches {
+        for batch in batches.clone() {
             if batch.dtype() != first.dtype() || batch.shape.row()? != row {
                 return Err(ShapeError::Rows {
                     left: first.describe(),
@@ -264,12 +309,26 @@ impl Tensor {
                 });
             }
             rows += batch.rows()?;
-            bytes.extend_from_slice(batch.as_bytes());
         }
-        let shape = row.batched(rows);
-        let data = Data::from_bytes(first.dtype(), &bytes)
-            .ok_or_else(|| ShapeError::Overflow { shape: shape.clone() })?;
-        Self::new(shape, data)
+        let mut joined = Self::in_memory_of(None, first.dtype(), row.batched(rows))?;
+        let mut rest = joined.as_bytes_mut();
+        for batch in batches {
+            let Some((part, after)) = rest.split_at_mut_checked(batch.byte_len()) else {
+                break;
+            };
+            part.copy_from_slice(batch.as_bytes());
+            rest = after;
+        }
+        Ok(joined)
+    }
+
+    /// Converts the elements to `dtype`. Floats are truncated toward zero when they become integers, and values
+    /// beyond the range of the type become its smallest or largest.
+    pub fn cast(&self, dtype: DType) -> Self {
+        Self {
+            shape: self.shape.clone(),
+            data: self.data.cast(dtype),
+        }
     }
 
     /// Returns type and shape for messages, such as `f32[8, 512]`.
@@ -334,6 +393,26 @@ mod tests {
         let parts = [whole.slice_rows(0, 1).unwrap(), whole.slice_rows(1, 3).unwrap()];
         assert_eq!(Tensor::concat_rows(&parts).unwrap(), whole);
         assert!(whole.slice_rows(2, 4).is_err());
+    }
+
+    #[test]
+    fn casts_truncate_and_saturate() {
+        let floats = Tensor::f32([1, 6], vec![-1.5, 0.9, 300.0, 1e12, f32::NAN, 7.0]).unwrap();
+        assert_eq!(floats.cast(DType::U8).as_u8(), Some(&[0, 0, 255, 255, 0, 7][..]));
+        assert_eq!(
+            floats.cast(DType::I32).data(),
+            &Data::I32(vec![-1, 0, 300, i32::MAX, 0, 7])
+        );
+        let integers = Tensor::i64([1, 3], vec![i64::MIN, 1 << 24, i64::MAX]).unwrap();
+        assert_eq!(
+            integers.cast(DType::I32).data(),
+            &Data::I32(vec![i32::MIN, 1 << 24, i32::MAX])
+        );
+        assert_eq!(integers.cast(DType::U8).as_u8(), Some(&[0, 255, 255][..]));
+        assert_eq!(integers.cast(DType::F32).as_f32().unwrap()[1], 16_777_216.0);
+        assert_eq!(integers.cast(DType::I64), integers);
+        let halves = floats.cast(DType::F16).cast(DType::F32);
+        assert_eq!(halves.as_f32().unwrap()[2], 300.0);
     }
 
     #[test]

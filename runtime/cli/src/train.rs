@@ -246,6 +246,6 @@ pub(crate) fn read_model_and_pixels(
 
 /// Reads a network. Errors contain the file name.
 pub(crate) fn read_model(file: &Path, interface: &InterfaceFlags) -> Result<Model> {
-    Model::read_as(file, &interface.interface())
+    Model::read_joined(file, &interface.interface())
         .with_context(|| format!("cannot use the model {}", file.display()))
 }

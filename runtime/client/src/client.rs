@@ -14,7 +14,8 @@ use frostline_tensor::{OpError, without_secrets};
 use frostline_wire::{
     Activation, ActivationBatch, ActivationReader, Description, DescriptionRequest, Encoding, ErrorClass,
     ExtractionRequest, GuestInfo, GuestLog, Layout, Load, ModelInfo, ObjectInfo, ObjectPage, Pixels, Profile,
-    ProfileRequest, ROW_CHECKSUM, RequestedSample, RowFormat, RowValue, Split, Terms, XXH3, listing_order,
+    ProfileRequest, ROW_CHECKSUM, RequestedSample, RowFormat, RowValue, Split, TensorInfo, Terms, XXH3,
+    listing_order,
 };
 use http::Method;
 use std::sync::Arc;
@@ -436,10 +437,13 @@ impl HostClient {
             spec.check().map_err(|error| unusable(error.to_string()))?;
         }
         for cut in &description.cuts {
-            if let Activation::Own(shape) = &cut.activation
-                && !holds_row(shape)
+            if let Activation::Custom(tensors) = &cut.activation
+                && !TensorInfo::row_shape(tensors).is_some_and(|row| holds_row(row.dims()))
             {
-                return Err(unusable(format!("rows of shape {shape:?} are too large")));
+                return Err(unusable(format!(
+                    "the rows at the cut {} are too large",
+                    cut.name
+                )));
             }
         }
         Ok(description)

@@ -1,19 +1,16 @@
 //! Converts arguments to the types of the guest interface.
 
-use crate::call::{Call, ModelView};
+use crate::bindings::exports::frostline::pushdown::prefix;
+use crate::bindings::frostline::pushdown::tensors;
+use crate::bindings::frostline::pushdown::types::Sample;
+use crate::call::{Call, CutView, ModelView};
 use crate::error::SandboxError;
-use crate::{bindings, stage_name};
-use frostline_tensor::SampleRef;
+use crate::stage_name;
+use crate::tensors::element_type_of;
+use frostline_tensor::{DType, SampleRef};
+use frostline_wire::TensorInfo;
 use std::collections::HashMap;
 use std::sync::Arc;
-
-pub(crate) fn samples(samples: &[SampleRef]) -> Vec<bindings::Sample> {
-    let one = |sample: &SampleRef| bindings::Sample {
-        key: sample.key.clone(),
-        etag: sample.etag.clone(),
-    };
-    samples.iter().map(one).collect()
-}
 
 /// Returns the etags of samples by key, for reads of the guest.
 pub(crate) fn versions(samples: &[SampleRef]) -> Arc<HashMap<String, String>> {
@@ -21,28 +18,49 @@ pub(crate) fn versions(samples: &[SampleRef]) -> Arc<HashMap<String, String>> {
     Arc::new(samples.iter().filter_map(versioned).collect())
 }
 
-pub(crate) fn model_view(model: &ModelView) -> Result<bindings::ModelView, SandboxError> {
-    let cuts = model.cuts.iter().map(|cut| {
-        Ok(bindings::Cut {
-            name: cut.name.clone(),
-            shape: dims(&cut.shape)?,
-        })
-    });
-    Ok(bindings::ModelView {
-        input: model.input.clone(),
-        input_shape: dims(&model.input_shape)?,
-        cuts: cuts.collect::<Result<_, SandboxError>>()?,
+pub(crate) fn model(model: &ModelView) -> Result<prefix::Model, SandboxError> {
+    Ok(prefix::Model {
+        inputs: infos(&model.inputs())?,
+        cuts: model.cuts.iter().map(cut).collect::<Result<_, _>>()?,
     })
 }
 
-pub(crate) fn job(call: &Call) -> Result<bindings::Job, SandboxError> {
-    Ok(bindings::Job {
-        split: call.split.clone(),
-        stage: stage_name::stage_to(&call.split),
-        input: call.model.input.clone(),
-        input_shape: dims(&call.model.input_shape)?,
+fn cut(cut: &CutView) -> Result<prefix::Cut, SandboxError> {
+    let activation = TensorInfo {
+        name: cut.name.clone(),
+        dtype: DType::F32,
+        shape: cut.shape.clone(),
+    };
+    Ok(prefix::Cut {
+        name: cut.name.clone(),
+        tensors: infos(&[activation])?,
+    })
+}
+
+pub(crate) fn job(call: &Call, samples: &[SampleRef]) -> Result<prefix::Job, SandboxError> {
+    let samples = samples.iter().map(|sample| Sample {
+        key: sample.key.clone(),
+        etag: sample.etag.clone(),
+    });
+    Ok(prefix::Job {
+        samples: samples.collect(),
+        cut: call.split.clone(),
+        graph: stage_name::stage_to(&call.split),
+        inputs: infos(&call.model.inputs())?,
         parameters: call.parameters.clone(),
     })
+}
+
+fn infos(tensors: &[TensorInfo]) -> Result<Vec<tensors::TensorInfo>, SandboxError> {
+    let mut infos = Vec::new();
+    for tensor in tensors {
+        infos.push(tensors::TensorInfo {
+            name: tensor.name.clone(),
+            element_type: element_type_of(tensor.dtype),
+            shape: dims(&tensor.shape)?,
+        });
+    }
+    Ok(infos)
 }
 
 fn dims(shape: &[usize]) -> Result<Vec<u32>, SandboxError> {

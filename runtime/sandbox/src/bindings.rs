@@ -9,8 +9,6 @@ wasmtime::component::bindgen!({
         "frostline:pushdown/objects.size": async | trappable,
         "frostline:pushdown/objects.read": async | trappable,
         "frostline:pushdown/images.load": async | trappable,
-        "frostline:pushdown/images.load-augmented": async | trappable,
-        "frostline:pushdown/images.load-recipe": async | trappable,
         default: trappable,
     },
     exports: { default: async },
@@ -19,8 +17,10 @@ wasmtime::component::bindgen!({
         "wasi:nn/graph.graph": crate::state::Graph,
         "wasi:nn/inference.graph-execution-context": crate::state::Graph,
         "wasi:nn/errors.error": frostline_tensor::OpError,
+        "frostline:pushdown/tensors.tensor": crate::state::GuestTensor,
+        "frostline:pushdown/descriptions.description": crate::descriptions::DescriptionBuilder,
     },
     trappable_error_type: {
-        "frostline:pushdown/types.failure" => crate::breach::ImportError,
+        "frostline:pushdown/types.error" => crate::breach::ImportError,
     },
 });

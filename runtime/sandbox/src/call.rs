@@ -1,7 +1,8 @@
 use crate::allowance::Allowance;
 use crate::error::SandboxError;
-use frostline_tensor::{GraphExecutor, ObjectReader, SampleFailure, SampleLoader, Shape, Tensor};
-use frostline_wire::{Activation, Description, ServedCut};
+use frostline_tensor::{DType, GraphExecutor, ObjectReader, SampleFailure, SampleLoader, Shape, Tensor};
+use frostline_wire::{Activation, Description, ServedCut, TensorInfo};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// View of a model for guests.
@@ -14,6 +15,8 @@ pub struct ModelView {
     pub input: String,
     /// Shape of one input sample.
     pub input_shape: Vec<usize>,
+    /// Input tensors that the host joins into `input`. Empty for a model with one `f32` input.
+    pub joined_inputs: Vec<TensorInfo>,
     /// Cuts in execution order.
     pub cuts: Vec<CutView>,
 }
@@ -28,6 +31,26 @@ pub struct CutView {
 }
 
 impl ModelView {
+    /// Returns the input tensors for guests.
+    pub(crate) fn inputs(&self) -> Cow<'_, [TensorInfo]> {
+        if !self.joined_inputs.is_empty() {
+            return Cow::Borrowed(&self.joined_inputs);
+        }
+        Cow::Owned(vec![TensorInfo {
+            name: self.input.clone(),
+            dtype: DType::F32,
+            shape: self.input_shape.clone(),
+        }])
+    }
+
+    /// Returns true if `given`, which a guest passes as the inputs of the stage from `from`, are joined into the
+    /// model's input.
+    pub(crate) fn joins<T>(&self, from: &str, given: &[(String, T)]) -> bool {
+        !self.joined_inputs.is_empty()
+            && from == self.input
+            && !given.iter().any(|(name, _)| *name == self.input)
+    }
+
     /// Returns the cut with this name and its position in execution order.
     pub(crate) fn cut(&self, name: &str) -> Option<(usize, &CutView)> {
         self.cuts.iter().enumerate().find(|(_, cut)| cut.name == name)
@@ -49,6 +72,8 @@ pub struct Call {
     pub(crate) split: String,
     pub(crate) parameters: String,
     pub(crate) row: Shape,
+    /// Tensors that the guest returns for a sample.
+    pub(crate) tensors: Vec<TensorInfo>,
 }
 
 impl Call {
@@ -64,18 +89,18 @@ impl Call {
         parameters: &str,
     ) -> Result<Self, SandboxError> {
         let served = description.cuts.iter().find(|cut| cut.name == split);
-        let row = served
-            .and_then(|cut| activation_shape(&model, cut))
-            .ok_or_else(|| SandboxError::NotServed {
-                guest: description.name.clone(),
-                split: split.to_owned(),
-                reason: why_not_served(&model, description, split),
-            })?;
+        let tensors = served.and_then(|cut| tensors_at(&model, cut)).unwrap_or_default();
+        let row = TensorInfo::row_shape(&tensors).ok_or_else(|| SandboxError::NotServed {
+            guest: description.name.clone(),
+            split: split.to_owned(),
+            reason: why_not_served(&model, description, split),
+        })?;
         Ok(Self {
             model,
             split: split.to_owned(),
             parameters: parameters.to_owned(),
             row,
+            tensors,
         })
     }
 
@@ -85,12 +110,16 @@ impl Call {
     }
 }
 
-/// Returns the shape of an activation at `served`, as defined by the model or the guest.
-pub(crate) fn activation_shape(model: &ModelView, served: &ServedCut) -> Option<Shape> {
+/// Returns the tensors of a sample at `served`, as defined by the model or the guest.
+fn tensors_at(model: &ModelView, served: &ServedCut) -> Option<Vec<TensorInfo>> {
     let (_, cut) = model.cut(&served.name)?;
     Some(match &served.activation {
-        Activation::Faithful => Shape::new(cut.shape.clone()),
-        Activation::Own(shape) => Shape::new(shape.clone()),
+        Activation::Faithful => vec![TensorInfo {
+            name: cut.name.clone(),
+            dtype: DType::F32,
+            shape: cut.shape.clone(),
+        }],
+        Activation::Custom(tensors) => tensors.clone(),
     })
 }
 

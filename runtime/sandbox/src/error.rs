@@ -1,8 +1,8 @@
 use crate::bounds::GuestPart;
-use crate::breach::{Breach, Resource};
+use crate::breach::{Breach, ImportError, Resource};
 use crate::text::one_line;
 use frostline_batching::EnterError;
-use frostline_tensor::{Cause, OpError};
+use frostline_tensor::{Cause, OpError, OpErrorCode};
 use std::time::Duration;
 use wasmtime::WasmBacktrace;
 use wasmtime::component::ResourceTableError;
@@ -51,7 +51,7 @@ pub enum SandboxError {
         allowed: u64,
     },
     /// The component has other imports or exports than the world `frozen-prefix`.
-    #[error("the component does not implement the world frostline:pushdown/frozen-prefix@0.1.2: {}", other_world(.imports, .exports, .detail))]
+    #[error("the component does not implement the world frostline:pushdown/frozen-prefix@0.2.0: {}", other_world(.imports, .exports, .detail))]
     OtherWorld {
         /// Imports that are not available to guests.
         imports: Vec<String>,
@@ -180,11 +180,14 @@ impl CompileCost {
 }
 
 impl SandboxError {
-    /// Returns true if the call exceeded a limit on memory, whose use grows with the samples of a call. The host
-    /// chooses their number by its speed, so a call with fewer samples can succeed.
-    pub fn is_memory_limit(&self) -> bool {
-        let Self::Limit { resource, .. } = self else {
-            return false;
+    /// Returns true if the call exceeded a limit on memory, whose use grows with the samples of a call, or if the
+    /// guest returned `too-large`. The host chooses the number of samples by its speed, so a call with fewer
+    /// samples can succeed.
+    pub fn needs_fewer_samples(&self) -> bool {
+        let resource = match self {
+            Self::Limit { resource, .. } => resource,
+            Self::Failed(error) => return error.code == OpErrorCode::TooLarge,
+            _ => return false,
         };
         match resource {
             Resource::Memory | Resource::TableElements | Resource::Handles | Resource::TensorBytes => true,
@@ -217,6 +220,15 @@ impl SandboxError {
     pub(crate) fn host(reason: impl Into<Cause>) -> Self {
         Self::Host {
             reason: reason.into(),
+        }
+    }
+
+    /// Converts an error of a host operation in the result of a guest.
+    pub(crate) fn from_import(error: ImportError) -> Self {
+        match error {
+            ImportError::Guest(error) if error.host_caused => Self::HostOperation { error },
+            ImportError::Guest(error) => Self::bad_answer(error),
+            ImportError::Trap(error) => Self::from_trap(&error, 0, None),
         }
     }
 

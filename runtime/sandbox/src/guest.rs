@@ -1,16 +1,19 @@
 use crate::allowance::Allowance;
-use crate::bindings::{self, FrozenPrefix, FrozenPrefixPre};
+use crate::bindings::exports::frostline::pushdown::prefix;
+use crate::bindings::{FrozenPrefix, FrozenPrefixPre};
 use crate::call::{Call, CallContext, Extracted, ModelView};
 use crate::config::Limits;
+use crate::descriptions::DescriptionBuilder;
 use crate::error::SandboxError;
 use crate::runner::Runner;
 use crate::state::{CallState, Extraction};
-use crate::{answer, arguments, world};
+use crate::{answer, arguments, joined, world};
 use frostline_tensor::SampleRef;
-use frostline_wire::{Description, Pixels};
+use frostline_wire::Description;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 use wasmtime::Store;
+use wasmtime::component::Resource;
 
 /// Guest that is ready to run. Every call runs in a new instance and is isolated from concurrent calls.
 #[derive(Clone)]
@@ -76,8 +79,8 @@ impl Guest {
     /// `allowance`.
     ///
     /// # Errors
-    /// Returns [`SandboxError::Failed`] if the guest returns an error, [`SandboxError::BadAnswer`] if the
-    /// description is invalid (for example, it names a cut that the model does not have), or the reason why
+    /// Returns [`SandboxError::Failed`] if the guest returns an error, for example because the host refused a
+    /// part of the description, [`SandboxError::BadAnswer`] if the description has no name, or the reason why
     /// the call was ended.
     pub async fn describe_within(
         &self,
@@ -92,19 +95,24 @@ impl Guest {
         let permit = runner.permit(tenant).await?;
         let state = CallState::new(&runner.config, Arc::clone(allowance), None);
         let described = runner.threads.run(tenant, allowance.account(), async move {
-            let view = arguments::model_view(&model)?;
-            let call = async |guest: &FrozenPrefix, store: &mut Store<CallState>| {
-                guest.call_describe(store, &view, &parameters).await
+            let view = arguments::model(&model)?;
+            let describe = async |guest: &FrozenPrefix, store: &mut Store<CallState>| {
+                let builder = DescriptionBuilder::new(Arc::clone(&model));
+                let builder = store.data_mut().table.push(builder)?;
+                let handle = Resource::new_borrow(builder.rep());
+                let prefix = guest.frostline_pushdown_prefix();
+                let described = prefix
+                    .call_describe(&mut *store, &view, &parameters, handle)
+                    .await?;
+                let builder = store.data_mut().table.delete(builder)?;
+                Ok((described, builder))
             };
             let Shared { runner, pre, .. } = &*shared;
-            let (mut instance, answered) = runner.call(pre, permit, state, deadline, call).await?;
-            let recipe = instance.take_recipe();
-            answer::description(answered.map_err(answer::failure)?, recipe, &model)
+            let (_, (described, builder)) = runner.call(pre, permit, state, deadline, describe).await?;
+            described.map_err(|error| answer::failure(&error))?;
+            builder.finish()
         });
-        let mut description = described.await??;
-        let component = self.shared.pre.instance_pre().component();
-        description.augments = world::augments(component) && matches!(description.pixels, Pixels::Spec(_));
-        Ok(description)
+        described.await?
     }
 
     /// Computes activations of `samples` in a single guest call with a new instance.
@@ -128,7 +136,7 @@ impl Guest {
         let runner = &self.shared.runner;
         let host = Handle::try_current().unwrap_or_else(|_| runner.threads.handle().clone());
         let versions = arguments::versions(samples);
-        let samples = arguments::samples(samples);
+        let samples = samples.to_vec();
         let deadline = context.allowance.limits().call_deadline;
         let tenant = context.labels.tenant.clone();
         let permit = runner.permit(&tenant).await?;
@@ -144,16 +152,18 @@ impl Guest {
             };
             let Shared { runner, pre, .. } = &*shared;
             let state = CallState::new(&runner.config, Arc::clone(&allowance), Some(extraction));
-            let job = arguments::job(&call)?;
+            let job = arguments::job(&call, &samples)?;
             let extract = async |guest: &FrozenPrefix, store: &mut Store<CallState>| {
-                guest.call_extract(store, &samples, &job).await
+                guest.frostline_pushdown_prefix().call_extract(store, &job).await
             };
             let (mut instance, answered) = runner.call(pre, permit, state, deadline, extract).await?;
             let host_error = instance.take_host_error();
             let extracted = || -> Result<Extracted, SandboxError> {
-                let bindings::Activations { tensor, failed } = answered.map_err(answer::failure)?;
-                let extracted =
-                    answer::extracted(instance.take_tensor(tensor)?, failed, sample_count, &call)?;
+                let prefix::Extracted { tensors, failed } =
+                    answered.map_err(|error| answer::failure(&error))?;
+                let tensors = instance.take_tensors(tensors)?;
+                let activations = joined::activations(tensors, &call.tensors, &allowance)?;
+                let extracted = answer::extracted(activations, failed, sample_count, &call)?;
                 allowance.count_output(extracted.activations.byte_len())?;
                 Ok(extracted)
             };

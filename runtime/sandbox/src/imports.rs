@@ -2,46 +2,89 @@
 
 use crate::bindings::frostline::pushdown::{images, log, objects, types};
 use crate::breach::{ImportError, Resource, check_limit};
-use crate::nn::code_for_guest;
 use crate::state::CallState;
 use crate::text::{MAX_MESSAGE_BYTES, check_name, one_line};
 use frostline_tensor::{
-    ChannelOrder, Interpolation, Normalization, OpError, PixelFormat, PixelSpec, ResizeMode, SampleFailure,
-    SampleLoader, Shape,
+    ChannelOrder, Interpolation, Normalization, OpError, OpErrorCode, PixelFormat, PixelSpec, ResizeMode,
+    SampleFailure, Shape,
 };
-use std::sync::Arc;
 
 /// Maximum length of a log line in bytes. Longer lines are truncated.
 const MAX_LOG_LINE_BYTES: usize = 1024;
 
 impl types::Host for CallState {
-    fn convert_failure(&mut self, error: ImportError) -> wasmtime::Result<types::Failure> {
+    fn convert_error(&mut self, error: ImportError) -> wasmtime::Result<types::Error> {
         match error {
             ImportError::Guest(error) => {
                 self.record_host_error(&error);
-                Ok(types::Failure {
-                    code: code_for_guest(error.code),
-                    message: one_line(&error.message, MAX_MESSAGE_BYTES),
-                })
+                Ok(error_for_guest(&error))
             }
             ImportError::Trap(error) => Err(error),
         }
     }
 }
 
+fn error_for_guest(error: &OpError) -> types::Error {
+    types::Error {
+        code: code_for_guest(error),
+        message: one_line(&error.message, MAX_MESSAGE_BYTES),
+    }
+}
+
+fn code_for_guest(error: &OpError) -> types::ErrorCode {
+    match error.code {
+        OpErrorCode::InvalidArgument => types::ErrorCode::InvalidArgument,
+        OpErrorCode::InvalidEncoding => types::ErrorCode::InvalidData,
+        OpErrorCode::Timeout => types::ErrorCode::Timeout,
+        OpErrorCode::UnsupportedOperation => types::ErrorCode::Unsupported,
+        OpErrorCode::TooLarge => types::ErrorCode::TooLarge,
+        OpErrorCode::NotFound => types::ErrorCode::NotFound,
+        OpErrorCode::Security => types::ErrorCode::NotPermitted,
+        OpErrorCode::RuntimeError | OpErrorCode::Unknown if error.host_caused => {
+            types::ErrorCode::Unavailable
+        }
+        OpErrorCode::RuntimeError | OpErrorCode::Unknown => types::ErrorCode::Failed,
+    }
+}
+
+/// Converts the code of a guest's error. The host decides by its own records whether an error was host-caused, so
+/// a guest cannot claim it.
+pub(crate) const fn code_from_guest(code: types::ErrorCode) -> OpErrorCode {
+    match code {
+        types::ErrorCode::InvalidArgument => OpErrorCode::InvalidArgument,
+        types::ErrorCode::InvalidData => OpErrorCode::InvalidEncoding,
+        types::ErrorCode::NotFound => OpErrorCode::NotFound,
+        types::ErrorCode::NotPermitted => OpErrorCode::Security,
+        types::ErrorCode::Unsupported => OpErrorCode::UnsupportedOperation,
+        types::ErrorCode::TooLarge => OpErrorCode::TooLarge,
+        types::ErrorCode::Timeout => OpErrorCode::Timeout,
+        types::ErrorCode::Unavailable | types::ErrorCode::Failed => OpErrorCode::RuntimeError,
+    }
+}
+
 impl objects::Host for CallState {
-    async fn size(&mut self, key: String) -> Result<u64, ImportError> {
+    async fn size(&mut self, object: types::Sample) -> Result<u64, ImportError> {
         let extraction = self.extraction()?.clone();
-        check_name(&key)?;
+        check_object(&object)?;
         extraction.context.allowance.count_reads(1)?;
-        let size = extraction.on_host(extraction.context.objects.size(extraction.pinned(key, None)));
+        let size = extraction.on_host(
+            extraction
+                .context
+                .objects
+                .size(extraction.pinned(object.key, object.etag)),
+        );
         Ok(self.wait_for("reading an object's size", size).await?)
     }
 
-    async fn read(&mut self, key: String, offset: u64, length: u32) -> Result<Vec<u8>, ImportError> {
+    async fn read(
+        &mut self,
+        object: types::Sample,
+        offset: u64,
+        length: u32,
+    ) -> Result<Vec<u8>, ImportError> {
         let extraction = self.extraction()?.clone();
         let allowance = &extraction.context.allowance;
-        check_name(&key)?;
+        check_object(&object)?;
         allowance.count_reads(1)?;
         // Request an extra byte to make a read beyond a limit fail. The guest would mistake a truncated read
         // for the end of the object.
@@ -56,7 +99,7 @@ impl objects::Host for CallState {
             extraction
                 .context
                 .objects
-                .read(extraction.pinned(key, None), range),
+                .read(extraction.pinned(object.key, object.etag), range),
         );
         let bytes = self.wait_for("reading an object", bytes).await?;
         allowance.count_object_bytes(bytes.len())?;
@@ -69,64 +112,14 @@ impl images::Host for CallState {
     async fn load(
         &mut self,
         samples: Vec<types::Sample>,
-        spec: types::PixelSpec,
+        recipe: images::Recipe,
         format: images::PixelFormat,
     ) -> Result<images::Loaded, ImportError> {
-        let loader = Arc::clone(&self.extraction()?.context.loader);
-        self.load_with(loader, samples, pixel_spec(&spec), format).await
-    }
-
-    async fn load_augmented(
-        &mut self,
-        samples: Vec<types::Sample>,
-        spec: types::PixelSpec,
-        format: images::PixelFormat,
-    ) -> Result<images::Loaded, ImportError> {
-        self.load_view(samples, pixel_spec(&spec), format).await
-    }
-
-    async fn load_recipe(
-        &mut self,
-        samples: Vec<types::Sample>,
-        recipe: types::PixelRecipe,
-        format: images::PixelFormat,
-    ) -> Result<images::Loaded, ImportError> {
-        self.load_view(samples, pixel_recipe(&recipe), format).await
-    }
-
-    fn describe_recipe(&mut self, recipe: types::PixelRecipe) -> Result<(), ImportError> {
-        // The recipe is validated together with the description.
-        Ok(CallState::describe_recipe(self, pixel_recipe(&recipe))?)
-    }
-}
-
-impl CallState {
-    /// Loads augmented pixels if the extraction requests augmentation.
-    async fn load_view(
-        &mut self,
-        samples: Vec<types::Sample>,
-        spec: PixelSpec,
-        format: images::PixelFormat,
-    ) -> Result<images::Loaded, ImportError> {
-        let context = &self.extraction()?.context;
-        let loader = Arc::clone(context.augmented.as_ref().unwrap_or(&context.loader));
-        self.load_with(loader, samples, spec, format).await
-    }
-
-    async fn load_with(
-        &mut self,
-        loader: Arc<dyn SampleLoader>,
-        samples: Vec<types::Sample>,
-        spec: PixelSpec,
-        format: images::PixelFormat,
-    ) -> Result<images::Loaded, ImportError> {
+        let spec = pixel_spec(&recipe);
         let extraction = self.extraction()?.clone();
         let allowance = &extraction.context.allowance;
         spec.check().map_err(OpError::from)?;
-        for sample in &samples {
-            check_name(&sample.key)?;
-            check_name(sample.etag.as_deref().unwrap_or_default())?;
-        }
+        samples.iter().try_for_each(check_object)?;
         allowance.count_reads(samples.len())?;
         // Pixels are normalized on demand, usually by the lane that executes the stage.
         let pixels = match format {
@@ -139,6 +132,8 @@ impl CallState {
             .into_iter()
             .map(|sample| extraction.pinned(sample.key, sample.etag))
             .collect();
+        let context = &extraction.context;
+        let loader = context.augmented.as_ref().unwrap_or(&context.loader);
         let loaded = extraction.on_host(loader.load(samples, spec, PixelFormat::U8));
         let loaded = self.wait_for("loading images", loaded).await?;
         // The host has recorded the bytes read. Check the sum.
@@ -155,42 +150,41 @@ impl CallState {
     }
 }
 
-pub(crate) fn pixel_spec(spec: &types::PixelSpec) -> PixelSpec {
-    PixelSpec {
-        resize: spec.resize,
-        mean: spec.mean.into(),
-        std: spec.std.into(),
-        ..PixelSpec::imagenet(spec.crop_height, spec.crop_width)
-    }
+/// Checks the lengths of a key and an etag.
+fn check_object(object: &types::Sample) -> Result<(), OpError> {
+    check_name(&object.key)?;
+    check_name(object.etag.as_deref().unwrap_or_default())
 }
 
-fn pixel_recipe(recipe: &types::PixelRecipe) -> PixelSpec {
+pub(crate) fn pixel_spec(recipe: &images::Recipe) -> PixelSpec {
     PixelSpec {
+        resize: recipe.resize,
+        mean: recipe.mean.into(),
+        std: recipe.std.into(),
         interpolation: match recipe.interpolation {
-            types::Interpolation::Nearest => Interpolation::Nearest,
-            types::Interpolation::Bilinear => Interpolation::Bilinear,
-            types::Interpolation::Bicubic => Interpolation::Bicubic,
-            types::Interpolation::Lanczos => Interpolation::Lanczos,
+            images::Interpolation::Nearest => Interpolation::Nearest,
+            images::Interpolation::Bilinear => Interpolation::Bilinear,
+            images::Interpolation::Bicubic => Interpolation::Bicubic,
+            images::Interpolation::Lanczos => Interpolation::Lanczos,
         },
         resize_mode: match recipe.resize_mode {
-            types::ResizeMode::Short => ResizeMode::Short,
-            types::ResizeMode::Squash => ResizeMode::Squash,
-            types::ResizeMode::Pad => ResizeMode::Pad,
+            images::ResizeMode::Short => ResizeMode::Short,
+            images::ResizeMode::Squash => ResizeMode::Squash,
+            images::ResizeMode::Pad => ResizeMode::Pad,
         },
         fill: recipe.fill.into(),
         channels: match recipe.channels {
-            types::ChannelOrder::Rgb => ChannelOrder::Rgb,
-            types::ChannelOrder::Bgr => ChannelOrder::Bgr,
+            images::ChannelOrder::Rgb => ChannelOrder::Rgb,
+            images::ChannelOrder::Bgr => ChannelOrder::Bgr,
         },
-        ..pixel_spec(&recipe.spec)
+        ..PixelSpec::imagenet(recipe.crop_height, recipe.crop_width)
     }
 }
 
 fn failed_sample(failure: &SampleFailure) -> types::FailedSample {
     types::FailedSample {
         index: u32::try_from(failure.index).unwrap_or(u32::MAX),
-        code: code_for_guest(failure.error.code),
-        message: failure.error.message.clone(),
+        error: error_for_guest(&failure.error),
     }
 }
 

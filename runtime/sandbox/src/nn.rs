@@ -5,9 +5,9 @@
 
 use crate::bindings::wasi::nn::{errors, graph, inference, tensor};
 use crate::breach::{self, Breach, ImportError, check_limit};
-use crate::stage_name;
 use crate::state::{CallState, Graph, GuestTensor};
 use crate::text::{MAX_MESSAGE_BYTES, check_name, one_line};
+use crate::{joined, stage_name};
 use frostline_tensor::{DType, Data, OpError, OpErrorCode, Shape, Stage, Tensor};
 use wasmtime::component::Resource;
 
@@ -43,15 +43,17 @@ impl CallState {
         inputs: Vec<(String, GuestTensor)>,
     ) -> Result<Vec<inference::NamedTensor>, ImportError> {
         let extraction = self.extraction()?.clone();
-        let (name, input) = only_input(&stage, inputs)?;
-        let rows = check_rows(&input.tensor, extraction.model.sample_shape(&stage.from), &name)?;
-        let row = extraction
-            .model
-            .sample_shape(&stage.to)
-            .unwrap_or_else(|| Shape::new([]));
+        let model = &extraction.model;
+        let allowance = &extraction.context.allowance;
+        let input = match model.joins(&stage.from, &inputs) {
+            true => joined::input(inputs, &model.joined_inputs, allowance)?,
+            false => only_input(&stage, inputs)?,
+        };
+        let rows = check_rows(&input.tensor, model.sample_shape(&stage.from), &stage.from)?;
+        let row = model.sample_shape(&stage.to).unwrap_or_else(|| Shape::new([]));
         let output = row.batched(rows);
         let bytes = output.bytes(DType::F32.size()).map_err(OpError::from)?;
-        let charge = extraction.context.allowance.charge_tensor(bytes)?;
+        let charge = allowance.charge_tensor(bytes)?;
         let tensor = if rows == 0 {
             Tensor::f32(output, Vec::new()).map_err(OpError::from)?
         } else {
@@ -83,10 +85,10 @@ fn as_reference_error(error: OpError) -> OpError {
     OpError { code, ..error }
 }
 
-fn only_input(stage: &Stage, inputs: Vec<(String, GuestTensor)>) -> Result<(String, GuestTensor), OpError> {
+fn only_input(stage: &Stage, inputs: Vec<(String, GuestTensor)>) -> Result<GuestTensor, OpError> {
     let count = inputs.len();
     match inputs.into_iter().next() {
-        Some((name, tensor)) if count == 1 && name == stage.from => Ok((name, tensor)),
+        Some((name, tensor)) if count == 1 && name == stage.from => Ok(tensor),
         Some((name, _)) if count == 1 => Err(OpError::runtime(format!(
             "the stage's input is {:?}, got {name:?}",
             stage.from
@@ -137,11 +139,7 @@ impl tensor::HostTensor for CallState {
     }
 
     fn dimensions(&mut self, tensor: Resource<GuestTensor>) -> wasmtime::Result<Vec<u32>> {
-        let dims = self.table.get(&tensor)?.tensor.shape().dims();
-        Ok(dims
-            .iter()
-            .map(|&dim| u32::try_from(dim))
-            .collect::<Result<_, _>>()?)
+        dims(self.table.get(&tensor)?)
     }
 
     fn ty(&mut self, tensor: Resource<GuestTensor>) -> wasmtime::Result<tensor::TensorType> {
@@ -161,19 +159,27 @@ impl tensor::HostTensor for CallState {
     }
 }
 
-fn tensor_of(dimensions: &[u32], ty: tensor::TensorType, bytes: &[u8]) -> Result<Tensor, OpError> {
+/// Returns the dimensions of a tensor for guests.
+pub(crate) fn dims(held: &GuestTensor) -> wasmtime::Result<Vec<u32>> {
+    let dims = held.tensor.shape().dims().iter();
+    Ok(dims.map(|&dim| u32::try_from(dim)).collect::<Result<_, _>>()?)
+}
+
+/// Converts the dimensions of a tensor that a guest creates.
+pub(crate) fn check_shape(dimensions: &[u32]) -> Result<Shape, OpError> {
     if dimensions.len() > MAX_RANK {
         return Err(OpError::invalid(format!(
             "a tensor has {} dimensions, at most {MAX_RANK} are supported",
             dimensions.len()
         )));
     }
-    let dims = dimensions
-        .iter()
-        .map(|&dim| usize::try_from(dim))
-        .collect::<Result<Vec<_>, _>>();
-    let shape =
-        Shape::new(dims.map_err(|_| OpError::invalid("a dimension exceeds this machine's address range"))?);
+    let dims: Result<Vec<usize>, _> = dimensions.iter().map(|&dim| usize::try_from(dim)).collect();
+    let dims = dims.map_err(|_| OpError::invalid("a dimension exceeds this machine's address range"))?;
+    Ok(Shape::new(dims))
+}
+
+fn tensor_of(dimensions: &[u32], ty: tensor::TensorType, bytes: &[u8]) -> Result<Tensor, OpError> {
+    let shape = check_shape(dimensions)?;
     let dtype = dtype_of(ty);
     let data = Data::from_bytes(dtype, bytes).ok_or_else(|| {
         OpError::invalid(format!(
@@ -282,7 +288,7 @@ impl errors::HostError for CallState {
     }
 }
 
-pub(crate) const fn code_for_guest(code: OpErrorCode) -> errors::ErrorCode {
+const fn code_for_guest(code: OpErrorCode) -> errors::ErrorCode {
     match code {
         OpErrorCode::InvalidArgument => errors::ErrorCode::InvalidArgument,
         OpErrorCode::InvalidEncoding => errors::ErrorCode::InvalidEncoding,
@@ -293,19 +299,5 @@ pub(crate) const fn code_for_guest(code: OpErrorCode) -> errors::ErrorCode {
         OpErrorCode::NotFound => errors::ErrorCode::NotFound,
         OpErrorCode::Security => errors::ErrorCode::Security,
         OpErrorCode::Unknown => errors::ErrorCode::Unknown,
-    }
-}
-
-pub(crate) const fn code_from_guest(code: errors::ErrorCode) -> OpErrorCode {
-    match code {
-        errors::ErrorCode::InvalidArgument => OpErrorCode::InvalidArgument,
-        errors::ErrorCode::InvalidEncoding => OpErrorCode::InvalidEncoding,
-        errors::ErrorCode::Timeout => OpErrorCode::Timeout,
-        errors::ErrorCode::RuntimeError => OpErrorCode::RuntimeError,
-        errors::ErrorCode::UnsupportedOperation => OpErrorCode::UnsupportedOperation,
-        errors::ErrorCode::TooLarge => OpErrorCode::TooLarge,
-        errors::ErrorCode::NotFound => OpErrorCode::NotFound,
-        errors::ErrorCode::Security => OpErrorCode::Security,
-        errors::ErrorCode::Unknown => OpErrorCode::Unknown,
     }
 }

@@ -8,7 +8,7 @@ use crate::meter::metered;
 use crate::state::{CallState, GuestTensor};
 use crate::threads::GuestThreads;
 use frostline_batching::{Permit, Share, TurnGate};
-use frostline_tensor::{Cause, OpError, PixelSpec, Tensor};
+use frostline_tensor::{Cause, OpError, Tensor};
 use std::sync::Arc;
 use std::time::Duration;
 use wasmtime::component::Resource;
@@ -100,20 +100,23 @@ impl Instance {
         self.store.data_mut().take_host_error()
     }
 
-    /// Removes and returns the recipe passed to `describe-recipe`.
-    pub(crate) fn take_recipe(&mut self) -> Option<PixelSpec> {
-        self.store.data_mut().take_recipe()
-    }
-
-    /// Takes the tensor returned by the guest and drops the rest of the store.
-    pub(crate) fn take_tensor(mut self, tensor: Resource<GuestTensor>) -> Result<Tensor, SandboxError> {
-        let tensor = self.store.data_mut().table.delete(tensor);
-        let tensor = tensor.map_err(|error| {
-            SandboxError::bad_answer(Cause::with_message("the tensor handle is invalid", error))
-        })?;
-        match tensor.pixels {
-            Some(pixels) => pixels.apply(&tensor.tensor).map_err(SandboxError::bad_answer),
-            None => Ok(tensor.tensor),
+    /// Takes the tensors returned by the guest and drops the rest of the store.
+    pub(crate) fn take_tensors(
+        mut self,
+        handles: Vec<(String, Resource<GuestTensor>)>,
+    ) -> Result<Vec<(String, Tensor)>, SandboxError> {
+        let mut tensors = Vec::new();
+        for (name, handle) in handles {
+            let held = self.store.data_mut().table.delete(handle);
+            let held = held.map_err(|error| {
+                SandboxError::bad_answer(Cause::with_message("the tensor handle is invalid", error))
+            })?;
+            let tensor = match held.pixels {
+                Some(pixels) => pixels.apply(&held.tensor).map_err(SandboxError::bad_answer)?,
+                None => held.tensor,
+            };
+            tensors.push((name, tensor));
         }
+        Ok(tensors)
     }
 }

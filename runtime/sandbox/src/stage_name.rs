@@ -71,6 +71,7 @@ mod tests {
             sha256: "ab".to_owned(),
             input: "data".to_owned(),
             input_shape: vec![3, 8, 8],
+            joined_inputs: Vec::new(),
             cuts: vec![cut("/layer1/Relu_output_0"), cut("a..b"), cut("50%")],
         }
     }

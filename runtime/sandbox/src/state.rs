@@ -5,9 +5,7 @@ use crate::config::SandboxConfig;
 use crate::error::SandboxError;
 use crate::memory::MemoryReservation;
 use crate::meter::Meter;
-use frostline_tensor::{
-    BoxFuture, DType, Normalization, OpError, OpErrorCode, PixelSpec, SampleRef, Stage, Tensor,
-};
+use frostline_tensor::{BoxFuture, DType, Normalization, OpError, OpErrorCode, SampleRef, Stage, Tensor};
 use futures::FutureExt;
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -40,8 +38,6 @@ pub(crate) struct CallState {
     pub(crate) extraction: Option<Extraction>,
     /// Allowance to which the call is charged.
     pub(crate) allowance: Arc<Allowance>,
-    /// Recipe passed to `describe-recipe`.
-    recipe: Option<PixelSpec>,
     /// The last line logged as an error.
     pub(crate) last_words: Option<String>,
     /// First host-caused error. The call then counts as failed by the host, no matter how the guest handled
@@ -81,7 +77,6 @@ impl CallState {
             memory: allowance.reservation(),
             extraction,
             allowance,
-            recipe: None,
             last_words: None,
             host_error: None,
             pending_operation: None,
@@ -99,22 +94,6 @@ impl CallState {
         self.extraction
             .as_ref()
             .ok_or_else(|| OpError::new(OpErrorCode::UnsupportedOperation, why))
-    }
-
-    /// Records the recipe that a guest passes to `describe-recipe`.
-    pub(crate) fn describe_recipe(&mut self, recipe: PixelSpec) -> Result<(), OpError> {
-        self.meter.host_call();
-        if self.extraction.is_some() {
-            let why = "describe-recipe is only available in `describe`, not in `extract`";
-            return Err(OpError::new(OpErrorCode::UnsupportedOperation, why));
-        }
-        self.recipe = Some(recipe);
-        Ok(())
-    }
-
-    /// Removes and returns the recorded recipe.
-    pub(crate) fn take_recipe(&mut self) -> Option<PixelSpec> {
-        self.recipe.take()
     }
 
     /// Records an error returned to the guest if it was caused by the host.

@@ -10,18 +10,23 @@ use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, Linker};
 
 const OWN_NAMESPACES: [&str; 2] = ["frostline:pushdown/", "wasi:nn/"];
-const IMPORTS: [&str; 8] = [
-    "frostline:pushdown/types@0.1.2",
-    "frostline:pushdown/objects@0.1.2",
-    "frostline:pushdown/images@0.1.2",
-    "frostline:pushdown/log@0.1.2",
+const IMPORTS: [&str; 10] = [
+    "frostline:pushdown/types@0.2.0",
+    "frostline:pushdown/tensors@0.2.0",
+    "frostline:pushdown/objects@0.2.0",
+    "frostline:pushdown/images@0.2.0",
+    "frostline:pushdown/descriptions@0.2.0",
+    "frostline:pushdown/log@0.2.0",
     "wasi:nn/tensor@0.2.0-rc-2024-10-28",
     "wasi:nn/graph@0.2.0-rc-2024-10-28",
     "wasi:nn/inference@0.2.0-rc-2024-10-28",
     "wasi:nn/errors@0.2.0-rc-2024-10-28",
 ];
 
-const EXPORTS: [&str; 2] = ["describe", "extract"];
+/// Interface that every guest exports, with its functions `describe` and `extract`.
+pub const EXPORT: &str = "frostline:pushdown/prefix@0.2.0";
+
+const EXPORTS: [&str; 1] = [EXPORT];
 
 /// Import modules handled by wit-component: functions of the world itself, exports of the guest, and a newer
 /// naming scheme that can only be checked in the component.
@@ -69,14 +74,6 @@ pub(crate) fn imports(component: &Component) -> Vec<String> {
 /// Returns true if the component imports `load` of `wasi:nn`. Calls of this function are refused.
 pub(crate) fn imports_load(component: &Component) -> bool {
     imports_function(component, is_load)
-}
-
-/// Returns true if the component can load augmented pixels.
-pub(crate) fn augments(component: &Component) -> bool {
-    imports_function(component, |interface, function| {
-        interface.starts_with("frostline:pushdown/images@")
-            && matches!(function, "load-augmented" | "load-recipe")
-    })
 }
 
 /// Returns true if the component imports a function for which `is` (called with interface and function name)

@@ -6,7 +6,7 @@ use crate::recipe::batch_norm;
 use crate::standard::LinearHead;
 use crate::training::{export, unfreeze};
 use crate::{Job, JobSpec, Policy, SettingError, TrainerError, model_metadata, whole_file};
-use frostline_client::{LabelTable, SampleFiles};
+use frostline_client::LabelTable;
 use frostline_graph::{Cut, Network};
 use frostline_training::Trainability;
 use frostline_wire::Split;
@@ -65,8 +65,7 @@ impl Job {
         if let Policy::Fixed(Split::Cut(split)) = &self.spec.split {
             check_order(&network, split, self.earliest_freeze())?;
         }
-        let own = self.guest.takes() == SampleFiles::All;
-        model_metadata::pixels(&self.model, &network, &self.spec.pixels, own)?;
+        model_metadata::pixels_of_job(&self.model, &network, &self.spec.pixels, &self.guest)?;
         for phase in self.phases() {
             self.check_trainable(&network, &phase.freeze)?;
             network.frozen_row(&phase.freeze)?;

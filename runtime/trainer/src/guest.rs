@@ -97,7 +97,8 @@ pub(crate) fn stock_description(network: &Network, pixels: PixelSpec) -> Descrip
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pixels: Pixels::Spec(pixels),
         cuts: network.cuts.iter().map(served).collect(),
-        augments: true,
+        media_types: vec!["image/*".to_owned()],
+        max_samples: None,
     }
 }
 

@@ -70,7 +70,7 @@ impl Job {
             image_size: spec.image_size,
             output: spec.output.clone(),
         };
-        let model = Model::read_as(&file, &interface);
+        let model = Model::read_joined(&file, &interface);
         let model = model.and_then(|model| match spec.head {
             NewHead::Replace | NewHead::Keep => Ok(model),
             NewHead::Linear => model.with_linear_head(),

@@ -2,8 +2,8 @@
 
 use crate::evaluation::Division;
 use crate::setup::TrainedImages;
-use crate::{Quality, TrainerError};
-use frostline_client::Task;
+use crate::{Guest, Quality, TrainerError};
+use frostline_client::{SampleFiles, Task};
 use frostline_graph::{Model, Network};
 use frostline_job::{Channels, PREPROCESSOR_CONFIG, PixelFlags, PixelSource, StatedPixels};
 use frostline_tensor::{DType, PixelSpec};
@@ -121,6 +121,16 @@ pub(crate) fn pixels(
     guest: bool,
 ) -> Result<(PixelSpec, PixelSource), TrainerError> {
     let input = &network.input;
+    if let Some(inputs) = model.joint_inputs() {
+        let inputs = inputs
+            .iter()
+            .map(|input| format!("{} ({}{})", input.name, input.type_name(), input.shape));
+        let reason = format!(
+            "the model takes {}, not images; write a guest that reads these from the objects, and pass it as the guest of the job",
+            inputs.collect::<Vec<_>>().join(", ")
+        );
+        return Err(TrainerError::Pixels { reason });
+    }
     let &[3, height, width] = input.shape.dims() else {
         let (name, shape) = (&input.name, &input.shape);
         let reason = format!(
@@ -165,6 +175,33 @@ pub(crate) fn pixels(
     };
     check(&spec, network)?;
     Ok((spec, source))
+}
+
+/// Returns the preprocessing as [`pixels`] does, or `None` if a custom guest makes the input and the network takes
+/// other inputs than images.
+///
+/// # Errors
+/// Returns the errors of [`pixels`].
+pub(crate) fn pixels_of_job(
+    model: &Model,
+    network: &Network,
+    flags: &PixelFlags,
+    guest: &Guest,
+) -> Result<Option<(PixelSpec, PixelSource)>, TrainerError> {
+    let is_custom = guest.takes() == SampleFiles::All;
+    if is_custom && flags.is_empty() && !matches!(network.input.shape.dims(), [3, _, _]) {
+        return Ok(None);
+    }
+    pixels(model, network, flags, is_custom).map(Some)
+}
+
+/// Returns the parameters that a guest receives without parameters of the user: the preprocessing for images, and
+/// nothing for other inputs.
+///
+/// # Errors
+/// Returns [`TrainerError::Recipe`] if serialization fails.
+pub(crate) fn usual_parameters(pixels: Option<&PixelSpec>) -> Result<String, TrainerError> {
+    pixels.map_or_else(|| Ok(String::new()), recipe)
 }
 
 /// Returns a warning if `recipe` normalizes pixels that the first layers of `model` normalize as well. Recipes

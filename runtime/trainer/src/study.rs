@@ -45,7 +45,7 @@ pub struct HostStudy {
     pub object_bytes: u64,
     /// Number of samples in the data root.
     pub objects: usize,
-    /// Bytes of decoded pixels per sample, as sent with the split `input`.
+    /// Bytes of decoded pixels per sample, as sent with the split `input`, or 0 if the network takes no images.
     pub input_bytes: u64,
     /// Measurements of the host.
     pub profile: Profile,
@@ -61,7 +61,10 @@ pub async fn study(job: StudyJob, client: &HostClient) -> Result<HostStudy, Trai
     let objects = client.objects(&job.root, job.layout).await?;
     let object_bytes = mean_size(objects.iter().map(|object| object.size));
     let (model, freeze, wanted) = (job.model.clone(), job.freeze.clone(), job.pixels.clone());
-    let (cuts, pixels) = blocking(move || prepare(&model, &freeze, &wanted)).await?;
+    let custom = job.guest.clone();
+    let (cuts, pixels) = blocking(move || prepare(&model, &freeze, &wanted, &custom)).await?;
+    let pixel_bytes = |pixels: &PixelSpec| pixels.sample_shape().iter().product::<usize>() as u64;
+    let input_bytes = pixels.as_ref().map_or(0, pixel_bytes);
     let layers = Upload::layers(&job.model_name, job.model, &job.freeze).await?;
     let guest = Upload::guest(&job.guest).await?;
     let pushed = client.push_guest(&guest.name, guest.bytes).await?;
@@ -79,7 +82,7 @@ pub async fn study(job: StudyJob, client: &HostClient) -> Result<HostStudy, Trai
         },
         parameters: match job.guest.parameters {
             Some(own) => own,
-            None => model_metadata::recipe(&pixels)?,
+            None => model_metadata::usual_parameters(pixels.as_ref())?,
         },
         cuts: cuts.iter().map(|cut| cut.name.clone()).collect(),
         samples: RequestedSample::in_order(&spread(&objects, SAMPLES)),
@@ -93,14 +96,20 @@ pub async fn study(job: StudyJob, client: &HostClient) -> Result<HostStudy, Trai
         shapes: cuts.iter().map(|cut| cut.shape.dims().to_vec()).collect(),
         object_bytes,
         objects: objects.len(),
-        input_bytes: pixels.sample_shape().iter().product::<usize>() as u64,
+        input_bytes,
         profile,
     })
 }
 
-/// Returns the candidate cuts and the preprocessing recipe.
-fn prepare(model: &Model, freeze: &str, wanted: &PixelFlags) -> Result<(Vec<Cut>, PixelSpec), TrainerError> {
+/// Returns the candidate cuts and the preprocessing recipe for images.
+fn prepare(
+    model: &Model,
+    freeze: &str,
+    wanted: &PixelFlags,
+    guest: &Guest,
+) -> Result<(Vec<Cut>, Option<PixelSpec>), TrainerError> {
     let network = model.network()?;
     let cuts = candidates(model, &network, freeze)?;
-    Ok((cuts, model_metadata::pixels(model, &network, wanted, true)?.0))
+    let pixels = model_metadata::pixels_of_job(model, &network, wanted, guest)?;
+    Ok((cuts, pixels.map(|(recipe, _)| recipe)))
 }

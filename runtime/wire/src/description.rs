@@ -1,4 +1,4 @@
-use frostline_tensor::PixelSpec;
+use frostline_tensor::{DType, PixelSpec, Shape};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -13,9 +13,50 @@ pub struct Description {
     pub pixels: Pixels,
     /// Available cuts for this model.
     pub cuts: Vec<ServedCut>,
-    /// True if the guest supports augmentation.
-    #[serde(default, skip_serializing_if = "crate::messages::is_false")]
-    pub augments: bool,
+    /// Media types of the objects that the guest reads, such as `image/*`. Empty if it accepts all objects.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub media_types: Vec<String>,
+    /// Maximum number of samples of a call. `None` if the host decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_samples: Option<u32>,
+}
+
+impl Description {
+    /// Returns true if the pixels can be augmented, which requires that the host loads them.
+    pub fn augments(&self) -> bool {
+        matches!(self.pixels, Pixels::Spec(_))
+    }
+}
+
+/// Name and type of a tensor of a sample.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TensorInfo {
+    /// Name of the tensor.
+    pub name: String,
+    /// Element type.
+    #[schemars(with = "String")]
+    pub dtype: DType,
+    /// Shape of one sample.
+    pub shape: Vec<usize>,
+}
+
+impl TensorInfo {
+    /// Returns the shape of a row that contains `tensors`. A single tensor keeps its shape, and several are
+    /// flattened and joined. Returns `None` for no tensors, or if the number of elements overflows.
+    pub fn row_shape(tensors: &[Self]) -> Option<Shape> {
+        let elements = |tensor: &Self| Shape::new(tensor.shape.clone()).elements().ok();
+        match tensors {
+            [] => None,
+            [tensor] => elements(tensor).map(|_| Shape::new(tensor.shape.clone())),
+            tensors => {
+                let mut joined = 0_usize;
+                for tensor in tensors {
+                    joined = joined.checked_add(elements(tensor)?)?;
+                }
+                Some(Shape::new([joined]))
+            }
+        }
+    }
 }
 
 /// Source of the network's input.
@@ -44,6 +85,6 @@ pub struct ServedCut {
 pub enum Activation {
     /// The activations of the model. A middle can follow.
     Faithful,
-    /// Other values with this shape per sample. Only supported at the freeze cut.
-    Own(Vec<usize>),
+    /// Other tensors, joined into one row. Only supported at the freeze cut.
+    Custom(Vec<TensorInfo>),
 }

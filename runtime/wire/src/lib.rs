@@ -39,7 +39,7 @@ pub use admin::{
 };
 pub use batch::{ActivationBatch, Row};
 pub use checksum::object_digest;
-pub use description::{Activation, Description, Pixels, ServedCut};
+pub use description::{Activation, Description, Pixels, ServedCut, TensorInfo};
 pub use encoding::{Compression, Encoding, UnknownEncoding, Values};
 pub use error::{ErrorBody, ErrorClass};
 pub use frame_error::FrameError;

@@ -1,4 +1,4 @@
-use crate::{Encoding, Split, bounded};
+use crate::{Encoding, Split, TensorInfo, bounded};
 use frostline_tensor::{ObjectInfo, SampleRef, Terms, View};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -45,6 +45,9 @@ pub struct ModelInfo {
     pub input: String,
     /// Input shape of a sample.
     pub input_shape: Vec<usize>,
+    /// Tensors that the host joins into the input, for networks with several inputs or integer inputs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub joined_inputs: Vec<TensorInfo>,
     /// Cuts in execution order.
     pub cuts: Vec<CutInfo>,
     /// True if the operator of the host offers this model to all tenants.

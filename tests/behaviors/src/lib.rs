@@ -124,6 +124,21 @@ pub const BEHAVIORS: &[Behavior] = {
             "creates a tensor with a million dimensions",
             Trapped("dimensions"),
         ),
+        compiled(
+            "endless-zeros",
+            "creates a terabyte of zeros",
+            Limit("tensor memory"),
+        ),
+        compiled(
+            "multiply-tensors",
+            "joins a tensor with itself again and again",
+            Limit("tensor memory"),
+        ),
+        compiled(
+            "write-outside",
+            "reads and writes outside of a tensor",
+            Failed("out of range"),
+        ),
         compiled("wrong-type", "returns bytes instead of f32", BadAnswer("u8")),
         compiled("no-numbers", "returns NaN activations", Served),
         compiled(
@@ -172,6 +187,16 @@ pub const BEHAVIORS: &[Behavior] = {
             "serve-endless-shape",
             "describes activations of enormous size",
             NotDescribed("activation shape"),
+        ),
+        compiled(
+            "endless-description",
+            "describes a cut a million times",
+            NotDescribed("duplicate cut"),
+        ),
+        compiled(
+            "wrong-names",
+            "returns a tensor under the name of another one",
+            BadAnswer("is missing"),
         ),
         compiled(
             "long-error",

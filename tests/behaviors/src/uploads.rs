@@ -193,9 +193,12 @@ pub fn slow_to_compile() -> Vec<u8> {
     slow.section(&functions).section(&code);
     let mut component = ComponentBuilder::default();
     let index = component.core_module(None, &slow);
-    for name in ["describe", "extract"] {
-        component.export(name, ComponentExportKind::Module, index, None);
-    }
+    component.export(
+        "frostline:pushdown/prefix@0.2.0",
+        ComponentExportKind::Module,
+        index,
+        None,
+    );
     component.finish()
 }
 

@@ -7,8 +7,8 @@ mod ppm;
 mod scale;
 
 use frostline_guest::{
-    Activation, Activations, Description, ErrorCode, FailedSample, Failure, FrozenPrefix, Job, ModelView,
-    Pixels, Sample, ServedCut, Tensor, TensorType, objects, stage,
+    Description, ElementType, Error, ErrorCode, Extracted, FailedSample, FrozenPrefix, Job, Model, Sample,
+    Tensor, image_size, objects,
 };
 
 /// Maximum size of an object in bytes. The decoded image needs as much memory again, and both must fit into
@@ -18,62 +18,48 @@ const LARGEST: u64 = 16 << 20;
 struct OwnPixels;
 
 impl FrozenPrefix for OwnPixels {
-    fn describe(model: ModelView, _: String) -> Result<Description, Failure> {
-        input_size(&model.input_shape)?;
-        let cuts = model.cuts.into_iter();
-        Ok(Description {
-            name: "own-pixels".to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            pixels: Pixels::Own,
-            cuts: cuts
-                .map(|cut| ServedCut {
-                    name: cut.name,
-                    activation: Activation::Faithful,
-                })
-                .collect(),
-        })
+    fn describe(model: Model, _: String, description: &Description) -> Result<(), Error> {
+        image_size(&model.inputs)?;
+        description.set_name("own-pixels", env!("CARGO_PKG_VERSION"));
+        // Without a recipe, the guest computes the network's input itself.
+        description.set_media_types(&["image/x-portable-pixmap".to_owned()])?;
+        description.serve_all(&model)
     }
 
-    fn extract(samples: Vec<Sample>, job: Job) -> Result<Activations, Failure> {
-        let (height, width) = input_size(&job.input_shape)?;
-        let (mut values, mut failed, mut rows) = (Vec::new(), Vec::new(), 0);
-        for (index, sample) in (0..).zip(&samples) {
-            match network_input(&sample.key, height, width) {
-                Ok(pixels) => {
-                    values.extend(pixels.into_iter().flat_map(f32::to_le_bytes));
-                    rows += 1;
-                }
-                Err(Failure { code, message }) => failed.push(FailedSample { index, code, message }),
+    fn extract(job: Job) -> Result<Extracted, Error> {
+        let (height, width) = image_size(&job.inputs)?;
+        let mut images = Vec::new();
+        let mut failed = Vec::new();
+        for (index, sample) in (0..).zip(&job.samples) {
+            match network_input(sample, height, width) {
+                Ok(image) => images.push(image),
+                Err(error) => failed.push(FailedSample { index, error }),
             }
         }
-        let batch = Tensor::new(&[rows, 3, height, width], TensorType::Fp32, &values);
-        let tensor = stage::run(&job.stage, &job.input, batch)?;
-        Ok(Activations { tensor, failed })
+        if images.is_empty() {
+            images.push(Tensor::zeros(ElementType::Float32, &[0, 3, height, width])?);
+        }
+        // The rows are joined on the host, so the guest's memory holds a single image at a time.
+        let batch = Tensor::concat(&images.iter().collect::<Vec<_>>())?;
+        job.run(vec![batch], failed)
     }
 }
 
-/// Loads an object and returns three planes of values between -1 and 1.
-fn network_input(key: &str, height: u32, width: u32) -> Result<Vec<f32>, Failure> {
-    let size = objects::size(key)?;
+/// Loads an object into a batch of one image, with three planes of values between -1 and 1.
+fn network_input(sample: &Sample, height: u32, width: u32) -> Result<Tensor, Error> {
+    let size = objects::size(sample)?;
     if size > LARGEST {
-        return Err(Failure::new(
+        return Err(Error::new(
             ErrorCode::TooLarge,
             format!("the object has {size} bytes, the limit is {LARGEST}"),
         ));
     }
-    let bytes = objects::read(key, 0, size as u32)?;
+    let bytes = objects::read(sample, 0, size as u32)?;
     let picture = ppm::decode(&bytes)
-        .map_err(|what| Failure::new(ErrorCode::InvalidEncoding, format!("invalid PPM image: {what}")))?;
-    Ok(scale::to_planes(&picture, height, width))
-}
-
-fn input_size(input: &[u32]) -> Result<(u32, u32), Failure> {
-    match input {
-        &[3, height, width] => Ok((height, width)),
-        other => Err(Failure::invalid(format!(
-            "this guest serves models of RGB images, [3, height, width] per sample, not {other:?}"
-        ))),
-    }
+        .map_err(|what| Error::new(ErrorCode::InvalidData, format!("invalid PPM image: {what}")))?;
+    let planes = scale::to_planes(&picture, height, width);
+    let elements: Vec<u8> = planes.into_iter().flat_map(f32::to_le_bytes).collect();
+    Tensor::from_bytes(ElementType::Float32, &[1, 3, height, width], &elements)
 }
 
 frostline_guest::export!(OwnPixels);

@@ -2,78 +2,74 @@
 //! between the stages stay on the host. A guest can read or replace them. [`strongest`] shows how to read
 //! activations.
 
-use frostline_guest::images::{self, PixelFormat};
 use frostline_guest::log::{self, Level};
 use frostline_guest::{
-    Activation, Activations, Description, Failure, FrozenPrefix, Job, ModelView, PixelSpec, Pixels, Sample,
-    ServedCut, Tensor, stage,
+    Description, Error, Extracted, FrozenPrefix, Job, Model, PixelFormat, Recipe, Tensor, TensorInfo,
+    image_size, images, stage,
 };
+
+/// Bytes of a tensor that [`strongest`] reads at once.
+const CHUNK: u64 = 1 << 20;
 
 struct TwoStage;
 
 impl FrozenPrefix for TwoStage {
     /// Serves all cuts after the first one, which is named by the parameters.
-    fn describe(model: ModelView, first: String) -> Result<Description, Failure> {
-        let spec = pixel_spec(&model.input_shape)?;
-        let mut cuts = model.cuts.into_iter();
+    fn describe(model: Model, first: String, description: &Description) -> Result<(), Error> {
+        let mut cuts = model.cuts.iter();
         if !cuts.any(|cut| cut.name == first) {
-            return Err(Failure::invalid(format!(
+            return Err(Error::invalid(format!(
                 "the parameters must be the name of a cut of the model, not {first:?}"
             )));
         }
-        Ok(Description {
-            name: "two-stage".to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            pixels: Pixels::Spec(spec),
-            cuts: cuts
-                .map(|cut| ServedCut {
-                    name: cut.name,
-                    activation: Activation::Faithful,
-                })
-                .collect(),
-        })
+        description.set_name("two-stage", env!("CARGO_PKG_VERSION"));
+        description.set_recipe(recipe(&model.inputs)?)?;
+        cuts.try_for_each(|cut| description.serve(&cut.name))
     }
 
-    fn extract(samples: Vec<Sample>, job: Job) -> Result<Activations, Failure> {
+    fn extract(job: Job) -> Result<Extracted, Error> {
         let first = &job.parameters;
-        let loaded =
-            images::load_augmented(&samples, pixel_spec(&job.input_shape)?, PixelFormat::Normalized)?;
-        let between = stage::run(&stage::up_to(first), &job.input, loaded.pixels)?;
-        log::write(
-            Level::Debug,
-            &format!("strongest activation at {first}: {}", strongest(&between)),
-        );
-        let tensor = stage::run(&stage::between(first, &job.split), first, between)?;
-        Ok(Activations {
-            tensor,
+        let loaded = images::load(&job.samples, recipe(&job.inputs)?, PixelFormat::Normalized)?;
+        let input = job.inputs[0].name.clone();
+        let between = stage::run(&stage::up_to(first), vec![(input, loaded.pixels)])?;
+        for (name, tensor) in &between {
+            let strongest = strongest(tensor)?;
+            log::write(
+                Level::Debug,
+                &format!("strongest activation at {name}: {strongest}"),
+            );
+        }
+        Ok(Extracted {
+            tensors: stage::run(&stage::between(first, &job.cut), between)?,
             failed: loaded.failed,
         })
     }
 }
 
 /// Returns the maximum element of a tensor. This is expensive, because it copies the elements into the
-/// guest's memory.
-fn strongest(tensor: &Tensor) -> f32 {
-    let bytes = tensor.data();
-    let (elements, _) = bytes.as_chunks::<4>();
-    elements
-        .iter()
-        .map(|element| f32::from_le_bytes(*element))
-        .fold(0.0, f32::max)
+/// guest's memory, in parts.
+fn strongest(tensor: &Tensor) -> Result<f32, Error> {
+    let elements: u64 = tensor.shape().into_iter().map(u64::from).product();
+    let bytes = elements * 4;
+    let mut strongest = 0.0;
+    for start in (0..bytes).step_by(CHUNK as usize) {
+        let part = tensor.read(start, CHUNK.min(bytes - start))?;
+        let (elements, _) = part.as_chunks::<4>();
+        strongest = elements
+            .iter()
+            .map(|element| f32::from_le_bytes(*element))
+            .fold(strongest, f32::max);
+    }
+    Ok(strongest)
 }
 
-fn pixel_spec(input: &[u32]) -> Result<PixelSpec, Failure> {
-    let &[3, height, width] = input else {
-        return Err(Failure::invalid(format!(
-            "this guest serves models of RGB images, [3, height, width] per sample, not {input:?}"
-        )));
-    };
-    Ok(PixelSpec {
+fn recipe(inputs: &[TensorInfo]) -> Result<Recipe, Error> {
+    let (height, width) = image_size(inputs)?;
+    Ok(Recipe {
         resize: height.max(width),
-        crop_height: height,
-        crop_width: width,
         mean: (0.5, 0.5, 0.5),
         std: (0.5, 0.5, 0.5),
+        ..Recipe::imagenet(height, width)
     })
 }
 

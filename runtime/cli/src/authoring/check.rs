@@ -2,7 +2,7 @@ use super::workbench::{LocalModel, read_guest};
 use crate::arguments::CheckGuest;
 use crate::output::{bytes, print_json, print_table};
 use anyhow::{Result, bail};
-use frostline_sandbox::{Guest, Sandbox, SandboxConfig, SandboxError};
+use frostline_sandbox::{EXPORT, Guest, Sandbox, SandboxConfig, SandboxError};
 use frostline_wire::{Description, Pixels};
 use serde::Serialize;
 use std::path::Path;
@@ -86,7 +86,7 @@ async fn judge(guest: Vec<u8>, model: Option<&LocalModel>, parameters: &str) -> 
         imports => imports.join(", "),
     };
     verdict.passes(&failed, "imports", imports);
-    verdict.passes(&failed, "exports", "describe, extract".to_owned());
+    verdict.passes(&failed, "exports", EXPORT.to_owned());
     verdict.passes(&failed, "compile", compiled);
     match (prepared, model) {
         (Ok(guest), Some(model)) if verdict.takes(model) => verdict.ask(&guest, model, parameters).await,

@@ -7,12 +7,13 @@ use crate::train::read_model;
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use frostline_engine::{Device, Lanes, LanesConfig, StageSource, TenantLanes};
-use frostline_graph::Model;
+use frostline_graph::{JointInput, Model};
 use frostline_images::{BatchLoader, ByteSource, DecodePool, LoaderOptions, ReservedBytes};
 use frostline_objects::{LARGEST_READ, Store};
 use frostline_sandbox::{Allowance, CallContext, CutView, Labels, Limits, ModelView};
 use frostline_tensor::{BoxFuture, OpError, SampleRef, Stage};
 use frostline_trainer::last_cut_before_head;
+use frostline_wire::TensorInfo;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -35,10 +36,17 @@ impl LocalModel {
             name: cut.name.clone(),
             shape: cut.shape.dims().to_vec(),
         };
+        let joined = model.joint_inputs().unwrap_or_default();
+        let info = |input: JointInput| TensorInfo {
+            dtype: input.dtype(),
+            shape: input.shape.dims().to_vec(),
+            name: input.name,
+        };
         let view = ModelView {
             sha256: model.sha256()?,
             input: network.input.name.clone(),
             input_shape: network.input.shape.dims().to_vec(),
+            joined_inputs: joined.into_iter().map(info).collect(),
             cuts: network.cuts.iter().map(cut).collect(),
         };
         Ok(Self {

@@ -4,7 +4,8 @@ use super::{RowKind, Source};
 use crate::{ClientError, Hosts};
 use frostline_tensor::PixelSpec;
 use frostline_wire::{
-    Activation, Description, DescriptionRequest, Encoding, ModelInfo, Pixels, Split, Terms, UploadRef, Values,
+    Activation, Description, DescriptionRequest, Encoding, ModelInfo, Pixels, Split, TensorInfo, Terms,
+    UploadRef, Values,
 };
 
 /// Request for rows by a caller that does not know the network. [`Inquiry::source`] asks the hosts for the
@@ -129,7 +130,11 @@ impl Inquiry {
     ) -> Result<Vec<usize>, InquiryError> {
         let served = description.cuts.iter().find(|served| served.name == cut);
         match served.map(|served| &served.activation) {
-            Some(Activation::Own(shape)) => Ok(shape.clone()),
+            Some(Activation::Custom(tensors)) => {
+                let row = TensorInfo::row_shape(tensors);
+                row.map(|row| row.dims().to_vec())
+                    .ok_or_else(|| InquiryError::Wrong(format!("the rows at the cut {cut} are too large")))
+            }
             Some(Activation::Faithful) => {
                 let name = model.name.as_str();
                 let info = hosts

@@ -3,10 +3,10 @@
 use crate::{ClientError, Deadlines, HostClient, Hosts, Trust};
 use bytes::Bytes;
 use frostline_fake_host::{FakeHost, Reply};
-use frostline_tensor::PixelSpec;
+use frostline_tensor::{DType, PixelSpec};
 use frostline_wire::{
     Activation, CutInfo, Description, DescriptionRequest, ErrorBody, ErrorClass, GuestLine, GuestLog, Layout,
-    ModelInfo, ObjectInfo, ObjectPage, Pixels, SampleRef, ServedCut, SkippedNames, UploadRef,
+    ModelInfo, ObjectInfo, ObjectPage, Pixels, SampleRef, ServedCut, SkippedNames, TensorInfo, UploadRef,
 };
 use futures::{StreamExt, stream};
 use std::time::Duration;
@@ -230,7 +230,11 @@ async fn a_refusal_is_repeated_only_so_far() {
 async fn rows_that_no_machine_holds_are_refused() {
     let cut = |shape: Vec<usize>| ServedCut {
         name: "last".to_owned(),
-        activation: Activation::Own(shape),
+        activation: Activation::Custom(vec![TensorInfo {
+            name: "last".to_owned(),
+            dtype: DType::F32,
+            shape,
+        }]),
     };
     let crop = PixelSpec {
         crop_height: u32::MAX,
@@ -250,6 +254,7 @@ async fn rows_that_no_machine_holds_are_refused() {
                 uploaded_at: 0,
                 input: "x".to_owned(),
                 input_shape: vec![1],
+                joined_inputs: Vec::new(),
                 cuts: vec![CutInfo {
                     name: "last".to_owned(),
                     shape: vec![1 << 20, 1 << 20],
@@ -265,7 +270,8 @@ async fn rows_that_no_machine_holds_are_refused() {
             version: "1".to_owned(),
             pixels,
             cuts,
-            augments: false,
+            media_types: Vec::new(),
+            max_samples: None,
         })
     })
     .await;

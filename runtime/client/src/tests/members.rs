@@ -323,6 +323,7 @@ async fn a_model_that_was_found_on_the_hosts_is_given_to_one_that_joins_without_
         uploaded_at: 0,
         input: String::new(),
         input_shape: Vec::new(),
+        joined_inputs: Vec::new(),
         cuts: Vec::new(),
         shared: true,
     };

@@ -34,6 +34,7 @@ async fn on_our_host(bytes: Vec<u8>) -> GuestReport {
         sha256: "c0".repeat(32),
         input: "x".to_owned(),
         input_shape: vec![3],
+        joined_inputs: Vec::new(),
         cuts: vec![cut],
     });
     let guest = sandbox().prepare(bytes).await.unwrap();
@@ -144,7 +145,7 @@ fn rows_of(name: &str, width: i64) -> ValueInfo {
 mod reference {
     use super::{DType, Data, Engine, GuestReport, OpErrorCode, SAMPLES, Tensor};
     use std::sync::Arc;
-    use wasmtime::component::{Component, HasSelf, Linker, ResourceTable};
+    use wasmtime::component::{Component, HasSelf, Linker, Resource, ResourceTable};
     use wasmtime::{Config, Store};
     use wasmtime_wasi_nn::backend::{
         BackendError, BackendExecutionContext, BackendGraph, Id, NamedTensor as BackendTensor,
@@ -162,11 +163,13 @@ mod reference {
                 "wasi:nn/tensor.tensor": wasmtime_wasi_nn::Tensor,
                 "wasi:nn/inference.graph-execution-context": wasmtime_wasi_nn::ExecutionContext,
                 "wasi:nn/errors.error": wasmtime_wasi_nn::wit::Error,
+                "frostline:pushdown/tensors.tensor": wasmtime_wasi_nn::Tensor,
             },
         });
     }
-    use bindings::frostline::pushdown::{log, types};
-    use bindings::wasi::nn::errors::ErrorCode;
+    use bindings::exports::frostline::pushdown::prefix;
+    use bindings::frostline::pushdown::types::{self, ErrorCode, Sample};
+    use bindings::frostline::pushdown::{descriptions, images, log, tensors};
 
     struct State {
         table: ResourceTable,
@@ -174,6 +177,128 @@ mod reference {
     }
 
     impl types::Host for State {}
+
+    impl tensors::Host for State {}
+
+    /// Only the conversions are used.
+    impl tensors::HostTensor for State {
+        fn zeros(&mut self, _: tensors::ElementType, _: Vec<u32>) -> Result<Handle, types::Error> {
+            unreachable!()
+        }
+
+        fn from_bytes(
+            &mut self,
+            _: tensors::ElementType,
+            _: Vec<u32>,
+            _: Vec<u8>,
+        ) -> Result<Handle, types::Error> {
+            unreachable!()
+        }
+
+        fn concat(&mut self, _: Vec<Handle>) -> Result<Handle, types::Error> {
+            unreachable!()
+        }
+
+        fn from_nn(&mut self, tensor: Handle) -> Handle {
+            tensor
+        }
+
+        fn into_nn(&mut self, tensor: Handle) -> Handle {
+            tensor
+        }
+
+        fn shape(&mut self, _: Handle) -> Vec<u32> {
+            unreachable!()
+        }
+
+        fn element_type(&mut self, _: Handle) -> tensors::ElementType {
+            unreachable!()
+        }
+
+        fn read(&mut self, _: Handle, _: u64, _: u64) -> Result<Vec<u8>, types::Error> {
+            unreachable!()
+        }
+
+        fn write(&mut self, _: Handle, _: u64, _: Vec<u8>) -> Result<(), types::Error> {
+            unreachable!()
+        }
+
+        fn slice(&mut self, _: Handle, _: u32, _: u32) -> Result<Handle, types::Error> {
+            unreachable!()
+        }
+
+        fn cast(&mut self, _: Handle, _: tensors::ElementType) -> Result<Handle, types::Error> {
+            unreachable!()
+        }
+
+        fn drop(&mut self, tensor: Handle) -> wasmtime::Result<()> {
+            self.table.delete(tensor)?;
+            Ok(())
+        }
+    }
+
+    type Handle = Resource<GuestTensor>;
+
+    impl images::Host for State {
+        fn load(
+            &mut self,
+            _: Vec<Sample>,
+            _: images::Recipe,
+            _: images::PixelFormat,
+        ) -> Result<images::Loaded, types::Error> {
+            unreachable!()
+        }
+    }
+
+    impl descriptions::Host for State {}
+
+    /// The guest is not described.
+    impl descriptions::HostDescription for State {
+        fn set_name(&mut self, _: Resource<descriptions::Description>, _: String, _: String) {
+            unreachable!()
+        }
+
+        fn set_media_types(
+            &mut self,
+            _: Resource<descriptions::Description>,
+            _: Vec<String>,
+        ) -> Result<(), types::Error> {
+            unreachable!()
+        }
+
+        fn set_recipe(
+            &mut self,
+            _: Resource<descriptions::Description>,
+            _: images::Recipe,
+        ) -> Result<(), types::Error> {
+            unreachable!()
+        }
+
+        fn set_max_samples(
+            &mut self,
+            _: Resource<descriptions::Description>,
+            _: u32,
+        ) -> Result<(), types::Error> {
+            unreachable!()
+        }
+
+        fn serve(&mut self, _: Resource<descriptions::Description>, _: String) -> Result<(), types::Error> {
+            unreachable!()
+        }
+
+        fn serve_custom(
+            &mut self,
+            _: Resource<descriptions::Description>,
+            _: String,
+            _: Vec<tensors::TensorInfo>,
+        ) -> Result<(), types::Error> {
+            unreachable!()
+        }
+
+        fn drop(&mut self, _: Resource<descriptions::Description>) -> wasmtime::Result<()> {
+            unreachable!()
+        }
+    }
 
     impl log::Host for State {
         fn write(&mut self, _: log::Level, message: String) {
@@ -190,33 +315,43 @@ mod reference {
         .unwrap();
         let mut store = Store::new(&engine, state());
         let component = Component::new(&engine, bytes).unwrap();
-        // The guest logs panics. All other Frostline interfaces are unavailable.
+        // The guest logs panics. All other Frostline interfaces are not called.
         log::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state).unwrap();
         types::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state).unwrap();
+        tensors::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state).unwrap();
+        images::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state).unwrap();
+        descriptions::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state).unwrap();
         let guest = bindings::FrozenPrefix::instantiate(&mut store, &component, &linker).unwrap();
         let samples: Vec<_> = SAMPLES
             .iter()
-            .map(|key| bindings::Sample {
+            .map(|key| Sample {
                 key: (*key).to_owned(),
                 etag: None,
             })
             .collect();
-        let job = bindings::Job {
-            split: "y".to_owned(),
-            stage: "y".to_owned(),
-            input: "x".to_owned(),
-            input_shape: vec![3],
+        let input = tensors::TensorInfo {
+            name: "x".to_owned(),
+            element_type: tensors::ElementType::Float32,
+            shape: vec![3],
+        };
+        let job = prefix::Job {
+            samples,
+            cut: "y".to_owned(),
+            graph: "y".to_owned(),
+            inputs: vec![input],
             parameters: String::new(),
         };
-        let answer = guest.call_extract(&mut store, &samples, &job).unwrap().unwrap();
-        let tensor = store.data_mut().table.delete(answer.tensor).unwrap();
+        let answer = guest.frostline_pushdown_prefix().call_extract(&mut store, &job);
+        let mut answer = answer.unwrap().unwrap();
+        let (_, tensor) = answer.tensors.remove(0);
+        let tensor = store.data_mut().table.delete(tensor).unwrap();
         GuestReport {
             dims: tensor.dimensions.iter().map(|&dim| dim as usize).collect(),
             bytes: tensor.data,
             codes: answer
                 .failed
                 .into_iter()
-                .map(|failure| code(failure.code))
+                .map(|failure| code(failure.error.code))
                 .collect(),
         }
     }
@@ -310,15 +445,9 @@ mod reference {
 
     fn code(code: ErrorCode) -> OpErrorCode {
         match code {
-            ErrorCode::InvalidArgument => OpErrorCode::InvalidArgument,
-            ErrorCode::InvalidEncoding => OpErrorCode::InvalidEncoding,
-            ErrorCode::Timeout => OpErrorCode::Timeout,
-            ErrorCode::RuntimeError => OpErrorCode::RuntimeError,
-            ErrorCode::UnsupportedOperation => OpErrorCode::UnsupportedOperation,
-            ErrorCode::TooLarge => OpErrorCode::TooLarge,
             ErrorCode::NotFound => OpErrorCode::NotFound,
-            ErrorCode::Security => OpErrorCode::Security,
-            ErrorCode::Unknown => OpErrorCode::Unknown,
+            ErrorCode::Failed => OpErrorCode::RuntimeError,
+            other => panic!("unexpected error {other:?}"),
         }
     }
 }

@@ -1,8 +1,10 @@
-use crate::fakes::{BarrierExecutor, Failing, Full, Stuck, Summing, context, model, samples, sandbox, small};
+use crate::fakes::{
+    BarrierExecutor, Failing, Full, Recording, Stuck, Summing, Text, context, model, samples, sandbox, small,
+};
 use crate::files::{built, stock};
-use frostline_sandbox::{Call, Extracted, Limits, Sandbox, SandboxError};
-use frostline_tensor::{OpErrorCode, PixelSpec};
-use frostline_wire::{Activation, Pixels};
+use frostline_sandbox::{Call, CallContext, Extracted, Limits, ModelView, Sandbox, SandboxError};
+use frostline_tensor::{DType, OpErrorCode, PixelSpec};
+use frostline_wire::{Activation, Pixels, TensorInfo};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -57,10 +59,10 @@ async fn the_stock_guest_takes_a_recipe_and_says_what_is_wrong_with_one() {
     }
     // The guest accepts this value, but the host rejects it.
     let zero = recipe.replace("[1,1,2]", "[0,1,1]");
-    assert!(matches!(
-        guest.describe(&model(), &zero).await,
-        Err(SandboxError::BadAnswer { .. })
-    ));
+    let Err(SandboxError::Failed(error)) = guest.describe(&model(), &zero).await else {
+        panic!("{zero} was accepted");
+    };
+    assert_eq!(error.code, OpErrorCode::InvalidArgument);
 }
 
 #[tokio::test]
@@ -276,6 +278,53 @@ mod needs_guests {
             failed[0].error.message.contains("invalid PPM image"),
             "{failed:?}"
         );
+    }
+
+    /// Returns a model with the inputs `ids` and `mask`, which the host joins into one.
+    fn text_model() -> Arc<ModelView> {
+        let input = |name: &str, dtype| TensorInfo {
+            name: name.to_owned(),
+            dtype,
+            shape: vec![4],
+        };
+        Arc::new(ModelView {
+            input: "ids,mask".to_owned(),
+            input_shape: vec![8],
+            joined_inputs: vec![input("ids", DType::I64), input("mask", DType::U8)],
+            ..ModelView::clone(&model())
+        })
+    }
+
+    async fn extract_text(ids: &[u32]) -> Result<(Extracted, Vec<f32>), SandboxError> {
+        let guest = sandbox().prepare(built("tokens")).await.unwrap();
+        let description = guest.describe(&text_model(), "").await.unwrap();
+        assert_eq!(description.pixels, Pixels::Own);
+        let call = Call::new(text_model(), &description, "last", "").unwrap();
+        let executor = Arc::new(Recording::default());
+        let context = CallContext {
+            objects: Arc::new(Text(ids.iter().flat_map(|id| id.to_le_bytes()).collect())),
+            ..context(executor.clone(), Limits::default())
+        };
+        let allowance = Arc::clone(&context.allowance);
+        let extracted = guest.extract(&samples(&["1", "2"]), &call, context).await;
+        assert_eq!(allowance.tensor_bytes(), 0);
+        Ok((extracted?, executor.input.lock().unwrap().clone()))
+    }
+
+    #[tokio::test]
+    async fn named_inputs_are_joined_in_the_order_of_the_model() {
+        let (extracted, input) = extract_text(&[5, 6, 7]).await.unwrap();
+        assert_eq!(input, [5.0, 6.0, 7.0, 0.0, 1.0, 1.0, 1.0, 0.0].repeat(2));
+        assert_eq!(extracted.activations.shape().dims(), [2, 4]);
+    }
+
+    #[tokio::test]
+    async fn ids_that_would_become_others_are_refused() {
+        assert!(extract_text(&[1 << 24]).await.is_ok());
+        let Err(SandboxError::Failed(error)) = extract_text(&[(1 << 24) + 1]).await else {
+            panic!("the id was accepted");
+        };
+        assert!(error.message.contains("16777217"), "{error}");
     }
 
     #[tokio::test]

@@ -57,8 +57,8 @@ mod needs_guests {
         // The functions of the guest follow, without those of the panic handler.
         let (_, functions) = text.split_once("; in ").unwrap();
         assert!(
-            functions.starts_with("<trap::")
-                && functions.contains(">::extract")
+            functions.starts_with("trap::fail, ")
+                && functions.contains("#extract")
                 && !functions.contains("panic"),
             "{text}"
         );

@@ -46,7 +46,7 @@ async fn sums(bytes: Vec<u8>) -> (f32, f32, bool) {
     (
         sum(Some(Arc::new(Brighter))).await,
         sum(None).await,
-        description.augments,
+        description.augments(),
     )
 }
 

@@ -86,6 +86,7 @@ impl Caller {
             sha256: stored.sha256.clone(),
             input: facts.input.clone(),
             input_shape: facts.input_shape.clone(),
+            joined_inputs: facts.joined_inputs.clone(),
             cuts: cuts.collect(),
         }))
     }

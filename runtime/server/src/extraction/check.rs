@@ -87,7 +87,7 @@ pub(super) async fn check(
     let store = caller.store(&request.root, kind_of_reads(&request.split))?;
     count_host_reads(caller, &allowance, &request)?;
     let most = caller.config().grant;
-    let sized = |stage: Option<Stage>, input: u64, row: &[usize]| {
+    let sized = |stage: Option<Stage>, input: u64, row: &[usize], most: usize| {
         Some(GrantSize::new(stage, input, row, &request, most))
     };
     let (work, rows, size) = match &request.split {
@@ -100,7 +100,7 @@ pub(super) async fn check(
             let (_, _, description) = describe_guest(caller, &request, &allowance, &tensors).await?;
             let loader = loader(caller, store, request.view, &meters);
             let (work, rows, shape) = pixels(loader, &description, request.encoding)?;
-            (work, rows, sized(None, 0, &shape))
+            (work, rows, sized(None, 0, &shape, most))
         }
         Split::Cut(cut) => {
             let (guest, model, description) = describe_guest(caller, &request, &allowance, &tensors).await?;
@@ -113,7 +113,9 @@ pub(super) async fn check(
             let input = sample_bytes(&model.input_shape, width);
             let call = Call::new(model, &description, cut, &request.parameters)?;
             let row = call.row().dims().to_vec();
-            let (size, rows) = (sized(Some(stage), input, &row), request.encoding.values.rows(row));
+            let max_samples = description.max_samples.map_or(usize::MAX, |most| most as usize);
+            let size = sized(Some(stage), input, &row, most.min(max_samples));
+            let rows = request.encoding.values.rows(row);
             let context = context(caller, store, id, &request, &meters);
             (Work::Activations { guest, call, context }, rows, size)
         }
@@ -196,15 +198,14 @@ pub(crate) fn check_view(view: Option<&View>, split: &Split) -> Result<(), Refus
     }
 }
 
-/// Rejects augmentation if the guest computes its own input, or was built for an interface version without
-/// augmentation.
+/// Rejects augmentation if the guest computes its own input.
 fn check_augments(request: &ExtractionRequest, description: &Description) -> Result<(), Refusal> {
-    if request.view.is_none() || description.augments {
+    if request.view.is_none() || description.augments() {
         return Ok(());
     }
     Err(Refusal::request(format!(
-        "guest {} {} does not support augmentation: it does not import images.load-augmented of frostline:pushdown 0.1.1; rebuild it with that \
-         version, or disable augmentation",
+        "guest {} {} does not support augmentation: it computes the input of the model itself; describe it with set-recipe, or disable \
+         augmentation",
         description.name, description.version
     )))
 }

@@ -99,7 +99,7 @@ impl Work {
                 let tenant = context.labels.tenant.clone();
                 let extracted = guest.extract(&samples, &call, context).await;
                 let extracted = extracted.map_err(|error| CallError {
-                    needs_fewer_samples: error.is_memory_limit(),
+                    needs_fewer_samples: error.needs_fewer_samples(),
                     refusal: Refusal::extraction(error, &tenant),
                 })?;
                 Ok(CallRows::from_tensor(

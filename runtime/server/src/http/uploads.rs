@@ -11,10 +11,10 @@ use crate::state::{ActivationMemory, Facts, FindResult, ModelFacts, StoredVersio
 use axum::extract::{Path, Request};
 use bytes::Bytes;
 use frostline_batching::{Charge, Stop, run_blocking};
-use frostline_graph::{Model, ModelLimits};
+use frostline_graph::{JointInput, Model, ModelLimits};
 use frostline_sandbox::Spent;
 use frostline_tensor::DType;
-use frostline_wire::{CutInfo, UPLOAD_COMPLETE, UPLOAD_OFFSET};
+use frostline_wire::{CutInfo, TensorInfo, UPLOAD_COMPLETE, UPLOAD_OFFSET};
 use http::header::CACHE_CONTROL;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, StatusCode};
@@ -192,6 +192,17 @@ impl ModelCheck<'_> {
     }
 }
 
+/// Returns the inputs that were joined into the only input of the model, as guests see them.
+fn joined_inputs(model: &Model) -> Vec<TensorInfo> {
+    let inputs = model.joint_inputs().unwrap_or_default().into_iter();
+    let info = |input: JointInput| TensorInfo {
+        dtype: input.dtype(),
+        shape: input.shape.dims().to_vec(),
+        name: input.name,
+    };
+    inputs.map(info).collect()
+}
+
 /// Validates the model and extracts its metadata. Only cuts with `f32` tensors can be sent, so others are left
 /// out.
 fn facts(bytes: Bytes, limits: &ModelLimits, stop: &Stop) -> Result<ModelFacts, Refusal> {
@@ -214,6 +225,7 @@ fn facts(bytes: Bytes, limits: &ModelLimits, stop: &Stop) -> Result<ModelFacts, 
     Ok(ModelFacts {
         input: network.input.name.clone(),
         input_shape: network.input.shape.dims().to_vec(),
+        joined_inputs: joined_inputs(&model),
         cuts: cuts.collect(),
         alive: ActivationMemory {
             fixed: alive.fixed,

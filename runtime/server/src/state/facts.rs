@@ -2,7 +2,7 @@
 
 use super::record::Unknown;
 use super::shelf::StoredVersion;
-use frostline_wire::{CutInfo, GuestInfo, ModelInfo};
+use frostline_wire::{CutInfo, GuestInfo, ModelInfo, TensorInfo};
 use serde::{Deserialize, Serialize};
 
 /// Model metadata, available without reading the model.
@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct ModelFacts {
     pub(crate) input: String,
     pub(crate) input_shape: Vec<usize>,
+    /// Inputs of the network that the host joins into `input`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) joined_inputs: Vec<TensorInfo>,
     pub(crate) cuts: Vec<CutInfo>,
     /// Memory used by activations during execution, estimated from the graph. Zero for models uploaded to
     /// older versions, which did not store it.
@@ -35,8 +38,10 @@ impl ModelFacts {
     pub(crate) fn memory_bytes(&self) -> u64 {
         let cuts = self.cuts.iter();
         let cuts = cuts.map(|cut| size_of_val(cut) + cut.name.len() + size_of_val(&*cut.shape));
+        let inputs = self.joined_inputs.iter();
+        let inputs = inputs.map(|input| size_of_val(input) + input.name.len() + size_of_val(&*input.shape));
         let ends = size_of::<Self>() + self.input.len() + size_of_val(&*self.input_shape);
-        (ends + cuts.sum::<usize>()) as u64
+        (ends + inputs.sum::<usize>() + cuts.sum::<usize>()) as u64
     }
 }
 
@@ -68,6 +73,7 @@ impl StoredVersion<ModelFacts> {
             uploaded_at: self.uploaded_at,
             input: self.facts.input.clone(),
             input_shape: self.facts.input_shape.clone(),
+            joined_inputs: self.facts.joined_inputs.clone(),
             cuts: self.facts.cuts.clone(),
             shared,
         }

@@ -54,8 +54,9 @@ pub async fn evaluate(
 
 async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Evaluation, TrainerError> {
     job.check()?;
-    let model = job.model.clone();
-    let network = blocking(move || Ok(model.network()?)).await?;
+    let job = job.clone();
+    let (job, network) = blocking(move || with_cut_of_training(job)).await?;
+    let job = &job;
     if job.guest.is_none() {
         let (recipe, source) = model_metadata::pixels(&job.model, &network, &job.pixels, false)?;
         events(Event::Pixels { recipe, source });
@@ -368,11 +369,11 @@ async fn guest_offer(
         Some(ModelInput::Guest(noted)) => Some(noted),
         Some(ModelInput::Pixels(_)) | None => None,
     };
-    let (pixels, _) = model_metadata::pixels(&job.model, &network, &job.pixels, true)?;
+    let pixels = model_metadata::pixels_of_job(&job.model, &network, &job.pixels, guest)?;
     let parameters = match (&guest.parameters, &noted) {
         (Some(own), _) => own.clone(),
         (None, Some(noted)) => noted.parameters.clone(),
-        (None, None) => model_metadata::recipe(&pixels)?,
+        (None, None) => model_metadata::usual_parameters(pixels.as_ref().map(|(recipe, _)| recipe))?,
     };
     let guest = Upload::guest(guest).await?;
     let difference = noted
@@ -396,6 +397,17 @@ async fn guest_offer(
     };
     offer.fixed(&split)?;
     Ok((offer, split))
+}
+
+/// Joins the tensors at the freeze cut of the training, if a guest computed them and there are several.
+fn with_cut_of_training(mut job: EvaluationJob) -> Result<(EvaluationJob, Network), TrainerError> {
+    if let Some(ModelInput::Guest(noted)) = model_metadata::input(&job.model)?
+        && noted.freeze.contains(',')
+    {
+        (job.model, _) = job.model.with_cut(&noted.freeze)?;
+    }
+    let network = job.model.network()?;
+    Ok((job, network))
 }
 
 /// Returns the last cut before the classifier as freeze cut and split.

@@ -34,7 +34,7 @@ pub(crate) struct Candidate<'a> {
     pub(crate) freeze: &'a str,
     pub(crate) precision: PrefixPrecision,
     pub(crate) allow_imprecise: bool,
-    pub(crate) pixels: PixelSpec,
+    pub(crate) pixels: Option<PixelSpec>,
     pub(crate) root: &'a str,
     /// Images for calibration and comparison.
     pub(crate) images: Vec<ObjectInfo>,
@@ -162,6 +162,13 @@ impl Candidate<'_> {
         }
     }
 
+    /// Returns the preprocessing of the images for calibration.
+    fn recipe(&self) -> Result<PixelSpec, TrainerError> {
+        self.pixels.ok_or_else(|| TrainerError::Pixels {
+            reason: "calibration requires a network of images; use f32 with this network".to_owned(),
+        })
+    }
+
     /// Returns the record of the resumed run if available, then a cached record. Calibrates otherwise.
     async fn record(&self, events: &Events) -> Result<Int8Record, TrainerError> {
         let resumed = self.run.filter(|run| run.resume);
@@ -175,7 +182,7 @@ impl Candidate<'_> {
             machine: machine(None),
             library: library_version().unwrap_or_default(),
             threads: options.threads,
-            pixels: self.pixels,
+            pixels: self.recipe()?,
             weights: match is_exact {
                 true => WeightBits::Eight,
                 false => WeightBits::Seven,
@@ -214,7 +221,8 @@ impl Candidate<'_> {
 
     /// Reads images as network input for calibration and comparison. Images that fail to decode are skipped.
     async fn read(&self) -> Result<(Tensor, Tensor), TrainerError> {
-        let (root, spec) = (self.root, self.pixels);
+        let root = self.root;
+        let spec = self.recipe()?;
         let mut crops = Vec::new();
         for images in self.images.chunks(READ_AT_ONCE) {
             let read = |client: HostClient| async move { client.read(root, images).await };

@@ -58,7 +58,7 @@ pub async fn quantize(
         freeze: &job.freeze,
         precision: job.precision,
         allow_imprecise: job.allow_imprecise,
-        pixels,
+        pixels: Some(pixels),
         root,
         images: spread(&objects, IMAGES),
         hosts: &hosts,

@@ -98,7 +98,7 @@ impl Offer {
     /// guest called `name` can reproduce the input.
     pub(crate) fn input(&self, name: &str, split: &Split) -> ModelInput {
         let own_rows = self.description.cuts.iter().any(|served| {
-            *split == Split::Cut(served.name.clone()) && matches!(served.activation, Activation::Own(_))
+            *split == Split::Cut(served.name.clone()) && matches!(served.activation, Activation::Custom(_))
         });
         match self.pixels() {
             Some(spec) if !own_rows => ModelInput::Pixels(spec),

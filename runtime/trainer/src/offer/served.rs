@@ -4,8 +4,8 @@ use super::Offer;
 use crate::TrainerError;
 use crate::plan::list_first;
 use frostline_graph::Cut;
-use frostline_tensor::{DType, PixelSpec};
-use frostline_wire::{Activation, Split};
+use frostline_tensor::{DType, PixelSpec, Shape};
+use frostline_wire::{Activation, Split, TensorInfo};
 
 impl Offer {
     /// Returns the cuts up to the freeze cut in order of execution. The result is empty if no layer is
@@ -59,16 +59,19 @@ impl Offer {
         match served.map(|served| &served.activation) {
             None => Some(self.served_cuts()),
             Some(Activation::Faithful) => None,
-            Some(Activation::Own(_)) if cut.name != self.freeze => Some(format!(
-                "the guest's own activation is only allowed at the freeze cut '{}'",
+            Some(Activation::Custom(_)) if cut.name != self.freeze => Some(format!(
+                "the guest's custom tensors are only allowed at the freeze cut '{}'",
                 self.freeze
             )),
-            Some(Activation::Own(shape)) => (shape.as_slice() != cut.shape.dims()).then(|| {
-                format!(
-                    "the guest's activation has the shape {shape:?}, but the layers after it expect {}",
-                    cut.shape
-                )
-            }),
+            Some(Activation::Custom(tensors)) => {
+                let row = TensorInfo::row_shape(tensors).unwrap_or_else(|| Shape::new([]));
+                (row != cut.shape).then(|| {
+                    format!(
+                        "the guest's row has the shape {row}, but the layers after it expect {}",
+                        cut.shape
+                    )
+                })
+            }
         }
     }
 

@@ -113,7 +113,7 @@ impl<'a> Setup<'a> {
         features: Arc<RowCache>,
         coverage: Coverage,
     ) -> Result<Prepared, TrainerError> {
-        let offer = self.stock_offer(None);
+        let offer = self.stock_offer(None)?;
         let Coverage {
             cached, cacheable, ..
         } = coverage;

@@ -62,12 +62,11 @@ impl<'a> Setup<'a> {
         let mut network = DividedNetwork::build(job, &data.outputs).await?;
         // A custom guest may deviate from the pixel recipe in its description, so only the stock guest's
         // recipe is reported.
-        if job.guest.is_stock() {
-            events(Event::Pixels {
-                recipe: network.pixels,
-                source: network.pixel_source,
-            });
-            let twice = normalized_twice(&job.model, &network.pixels, network.pixel_source);
+        if let Some((recipe, source)) = network.pixels
+            && job.guest.is_stock()
+        {
+            events(Event::Pixels { recipe, source });
+            let twice = normalized_twice(&job.model, &recipe, source);
             if let Some(message) = twice {
                 events(Event::Warning { message });
             }
@@ -80,7 +79,7 @@ impl<'a> Setup<'a> {
             freeze: job.earliest_freeze(),
             precision: job.spec.prefix_precision,
             allow_imprecise: job.spec.allow_imprecise,
-            pixels: network.pixels,
+            pixels: network.pixels.map(|(recipe, _)| recipe),
             root: &job.spec.data,
             images: data.feed.train.spread(IMAGES),
             hosts: &measuring,
@@ -129,9 +128,12 @@ impl<'a> Setup<'a> {
     }
 
     /// [`Setup::offer`] for the stock guest, with the description known in advance.
-    pub(super) fn stock_offer(&self, on_hosts: Option<OnHosts>) -> Offer {
-        let DividedNetwork { network, pixels, .. } = &self.network;
-        self.offer(on_hosts, stock_description(network, *pixels))
+    ///
+    /// # Errors
+    /// Returns [`TrainerError::Pixels`] if the network takes other inputs than images.
+    pub(super) fn stock_offer(&self, on_hosts: Option<OnHosts>) -> Result<Offer, TrainerError> {
+        let description = stock_description(&self.network.network, self.network.recipe()?);
+        Ok(self.offer(on_hosts, description))
     }
 
     /// Returns true if the job can continue when the hosts refuse the frozen layers: the split is open and

@@ -32,7 +32,7 @@ impl Setup<'_> {
         let Ok(link) = self.measure_link().await else {
             return Ok(None);
         };
-        let splits = self.worthwhile(self.fitting(&self.stock_offer(None))?)?;
+        let splits = self.worthwhile(self.fitting(&self.stock_offer(None)?)?)?;
         let Ok(trainer) = self.measure_trainer(&splits, &layers.sha256).await else {
             return Ok(None);
         };

@@ -139,7 +139,7 @@ impl Setup<'_> {
             frozen_sha256: frozen.to_owned(),
             freeze: job.freeze.clone(),
             cuts: cuts(splits),
-            pixels: self.network.pixels,
+            pixels: self.network.recipe()?,
             view: views(&job.spec.recipe).for_epoch(1),
             batch: self.batch(),
             settings: step_settings(&job.spec.recipe),

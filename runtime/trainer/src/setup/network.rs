@@ -6,7 +6,6 @@ use crate::int8::QuantizedModel;
 use crate::recipe::{balanced, factors, positive, step_settings};
 use crate::standard::{LinearHead, Standard};
 use crate::{ClassWeights, Job, LossName, TrainerError, model_metadata};
-use frostline_client::SampleFiles;
 use frostline_engine::Device;
 use frostline_graph::{Model, Network};
 use frostline_job::{ExportPrefix, NewHead, PixelSource};
@@ -34,8 +33,8 @@ pub(crate) struct DividedNetwork {
     /// Standardization of the target numbers, if any.
     numbers: Option<Standard>,
     outputs: Outputs,
-    pub(super) pixels: PixelSpec,
-    pub(super) pixel_source: PixelSource,
+    /// Preprocessing and its source. `None` if the network takes other inputs than images.
+    pub(super) pixels: Option<(PixelSpec, PixelSource)>,
     /// Operator that turned scores into probabilities before the head was replaced.
     pub(crate) probabilities: Option<String>,
     /// Parameters passed to the guest.
@@ -47,6 +46,17 @@ impl DividedNetwork {
     pub(super) async fn build(job: &Job, outputs: &Outputs) -> Result<Self, TrainerError> {
         let (job, outputs) = (job.clone(), outputs.clone());
         blocking(move || Self::divide(&job, &outputs)).await
+    }
+
+    /// Returns the preprocessing of images.
+    ///
+    /// # Errors
+    /// Returns [`TrainerError::Pixels`] if the network takes other inputs.
+    pub(super) fn recipe(&self) -> Result<PixelSpec, TrainerError> {
+        let recipe = self.pixels.map(|(recipe, _)| recipe);
+        recipe.ok_or_else(|| TrainerError::Pixels {
+            reason: "only the guest can compute the input of the network; use a cut as the split".to_owned(),
+        })
     }
 
     /// Names weights of the trained layers that are not trained, if there are any.
@@ -65,8 +75,8 @@ impl DividedNetwork {
 
     fn divide(job: &Job, outputs: &Outputs) -> Result<Self, TrainerError> {
         let before = job.model.network()?;
-        let own = job.guest.takes() == SampleFiles::All;
-        let (pixels, pixel_source) = model_metadata::pixels(&job.model, &before, &job.spec.pixels, own)?;
+        let pixels = model_metadata::pixels_of_job(&job.model, &before, &job.spec.pixels, &job.guest)?;
+        let recipe = pixels.as_ref().map(|(recipe, _)| recipe);
         let headed = job
             .model
             .with_own_weights(job.earliest_freeze())?
@@ -93,15 +103,14 @@ impl DividedNetwork {
             frozen: headed.clone(),
             int8: None,
             headed,
+            parameters: match &job.guest.parameters {
+                Some(own) => own.clone(),
+                None => model_metadata::usual_parameters(recipe)?,
+            },
             pixels,
-            pixel_source,
             probabilities: match job.spec.recipe.loss {
                 LossName::CrossEntropy => job.model.probabilities()?,
                 LossName::Bce | LossName::Mse => None,
-            },
-            parameters: match &job.guest.parameters {
-                Some(own) => own.clone(),
-                None => model_metadata::recipe(&pixels)?,
             },
         })
     }

@@ -32,14 +32,16 @@ impl<'a> Setup<'a> {
     /// Uploads the guest and the frozen layers as far as the job needs them on the hosts.
     pub(super) async fn provide_layers(mut self) -> Result<ProvidedSetup<'a>, TrainerError> {
         let sent = match self.reason_to_stay().await? {
-            Some(why) => Ok(self.run_locally(why)),
+            Some(why) => self.run_locally(why),
             None => self.send_layers().await,
         };
         let (offer, frozen) = match sent {
-            Err(error) if self.needs_no_host() && are_refused(&error) => self.run_locally(error.to_string()),
+            Err(error) if self.needs_no_host() && are_refused(&error) => {
+                self.run_locally(error.to_string())?
+            }
             sent => sent?,
         };
-        if !self.job.spec.recipe.augmentation().is_none() && !offer.description.augments {
+        if !self.job.spec.recipe.augmentation().is_none() && !offer.description.augments() {
             let Description { name, version, .. } = &offer.description;
             let guest = format!("{name} {version}");
             return Err(TrainerError::CannotAugment { guest });
@@ -77,8 +79,8 @@ impl<'a> Setup<'a> {
     }
 
     /// Returns an offer without uploads, for frozen layers that run on the trainer because of `why`.
-    fn run_locally(&self, why: String) -> (Offer, FrozenLayers) {
-        (self.stock_offer(None), FrozenLayers::RunLocally(why))
+    fn run_locally(&self, why: String) -> Result<(Offer, FrozenLayers), TrainerError> {
+        Ok((self.stock_offer(None)?, FrozenLayers::RunLocally(why)))
     }
 
     /// Sends the guest and the frozen layers if they are needed and worth it. The split `none` with the stock
@@ -87,7 +89,7 @@ impl<'a> Setup<'a> {
         let job = self.job;
         if job.spec.split == Policy::Fixed(Split::None) && job.guest.is_stock() && !self.measure {
             return Ok((
-                self.stock_offer(None),
+                self.stock_offer(None)?,
                 FrozenLayers::OnHosts(LayersLocation::default()),
             ));
         }
@@ -111,7 +113,7 @@ impl<'a> Setup<'a> {
         let offer = match on_hosts.describe(&self.network.parameters, self.hosts).await {
             // The stock guest's description is known, so do not wait for a busy host.
             Err(TrainerError::Client(error)) if self.job.guest.is_stock() && error.may_pass_later() => {
-                self.stock_offer(Some(on_hosts))
+                self.stock_offer(Some(on_hosts))?
             }
             described => self.offer(Some(on_hosts), described?),
         };
@@ -125,7 +127,7 @@ impl<'a> Setup<'a> {
             None => None,
         };
         let kept = FrozenLayers::OnTrainer(without.planner);
-        Ok((self.stock_offer(on_hosts), kept))
+        Ok((self.stock_offer(on_hosts)?, kept))
     }
 
     async fn send(&self, layers: &Upload) -> Result<(OnHosts, LayersLocation), TrainerError> {

@@ -125,6 +125,7 @@ impl Storage {
             uploaded_at: 0,
             input,
             input_shape,
+            joined_inputs: Vec::new(),
             cuts,
             shared: false,
         })
@@ -148,7 +149,8 @@ impl Storage {
                 true => Pixels::Own,
                 false => Pixels::Spec(serde_json::from_str(&request.parameters).unwrap()),
             },
-            augments: !self.own_pixels,
+            media_types: Vec::new(),
+            max_samples: None,
             cuts: if self.serves.is_empty() {
                 faithful.collect()
             } else {

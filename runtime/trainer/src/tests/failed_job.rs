@@ -6,7 +6,8 @@ use crate::EncodingChoice;
 use crate::{Event, Events, Job, Keep, LearningRates, OnBadSample, Recipe, Scheduler, TrainerError, train};
 use bytes::Bytes;
 use frostline_client::HostClient;
-use frostline_wire::{Activation, ServedCut};
+use frostline_tensor::DType;
+use frostline_wire::{Activation, ServedCut, TensorInfo};
 use std::sync::Arc;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -173,10 +174,12 @@ async fn a_guest_rules_out_what_it_does_not_serve() {
         text.contains("rules out the split 'r1'") && text.contains("features"),
         "{text}"
     );
-    let text = refused(only(Activation::Own(vec![9])), |job| {
-        job.spec.split = "features".parse().unwrap()
-    })
-    .await;
+    let custom = Activation::Custom(vec![TensorInfo {
+        name: "custom".to_owned(),
+        dtype: DType::F32,
+        shape: vec![9],
+    }]);
+    let text = refused(only(custom), |job| job.spec.split = "features".parse().unwrap()).await;
     assert!(text.contains("[9]"), "{text}");
     let own = Storage {
         own_pixels: true,

@@ -114,6 +114,7 @@ fn model() -> Arc<ModelView> {
         sha256: "5e".repeat(32),
         input: "data".to_owned(),
         input_shape: vec![3, 224, 224],
+        joined_inputs: Vec::new(),
         cuts: vec![CutView {
             name: "last".to_owned(),
             shape: vec![4],

@@ -209,6 +209,7 @@ impl Rig {
             sha256: path.model.sha256.clone(),
             input: described.input.name.clone(),
             input_shape: dims.clone(),
+            joined_inputs: Vec::new(),
             cuts: vec![CutView {
                 name: cut.to_owned(),
                 shape: row.clone(),

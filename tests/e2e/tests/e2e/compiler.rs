@@ -34,6 +34,7 @@ async fn assert_neighbor_is_served(sandbox: &Sandbox) {
         sha256: "5e".repeat(32),
         input: "data".to_owned(),
         input_shape: vec![3, 2, 2],
+        joined_inputs: Vec::new(),
         cuts: Vec::new(),
     });
     assert_eq!(guest.describe(&model, "").await.unwrap().name, "prefix");

@@ -75,7 +75,7 @@ fn check_run_and_train(scratch: &Scratch, built: &Value) {
             .as_array()
             .unwrap()
             .iter()
-            .any(|import| import == "frostline:pushdown/images@0.1.2")
+            .any(|import| import == "frostline:pushdown/images@0.2.0")
     );
     let cuts = checked["description"]["cuts"].as_array().unwrap();
     assert!(cuts.iter().any(|cut| cut["name"] == "features"), "{checked}");

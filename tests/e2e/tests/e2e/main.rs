@@ -41,6 +41,7 @@ mod sharing;
 mod state;
 mod sweep;
 mod tenants;
+mod text;
 mod tls;
 mod traces;
 mod training;

@@ -136,6 +136,7 @@ async fn put_large(host: &SharedState<()>, owner: &str, bytes: &'static str) -> 
     let facts = ModelFacts {
         input: "x".repeat(3 << 20),
         input_shape: Vec::new(),
+        joined_inputs: Vec::new(),
         cuts: Vec::new(),
         alive: ActivationMemory::default(),
         unknown: Unknown::new(),
