@@ -194,6 +194,14 @@ mod needs_wheel_with_trainers {
         super::run(PYTHON, "test_readme.py");
     }
 
+    mod needs_guests {
+        #[test]
+        fn text_encoders_are_trained() {
+            // The test is skipped without the guests, and a run of skipped tests fails.
+            crate::run(super::PYTHON, "test_text.py");
+        }
+    }
+
     mod long {
         #[test]
         fn recipes_are_those_of_all_processors_and_configurations() {
