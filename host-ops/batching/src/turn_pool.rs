@@ -52,7 +52,9 @@ impl<T: Send + 'static> TurnPool<T> {
             threads: threads.max(1),
         };
         for number in 0..pool.threads {
-            let (queue, clock, run) = (Arc::clone(&pool.queue), clock.clone(), run.clone());
+            let queue = Arc::clone(&pool.queue);
+            let clock = clock.clone();
+            let run = run.clone();
             let thread = std::thread::Builder::new().name(format!("{name}-{number}"));
             #[expect(clippy::disallowed_methods, reason = "a fixed number of threads with turns")]
             thread.spawn(move || queue.serve(clock, run))?;
@@ -150,7 +152,8 @@ mod tests {
 
     /// Occupies the pool's only thread until the sender is used or dropped.
     fn busy(pool: &TurnPool<Work>) -> Sender<()> {
-        let ((release, gate), (at_work, begun)) = (channel::<()>(), channel());
+        let (release, gate) = channel::<()>();
+        let (at_work, begun) = channel();
         let wait = move || {
             at_work.send(()).unwrap();
             let _ = gate.recv();
@@ -178,7 +181,8 @@ mod tests {
     fn removed_items_are_not_executed() {
         let pool = pool();
         let release = busy(&pool);
-        let ((id, never), (_, later)) = (says(&pool, "acme", 1), says(&pool, "acme", 2));
+        let (id, never) = says(&pool, "acme", 1);
+        let (_, later) = says(&pool, "acme", 2);
         assert!(pool.remove(id).is_some() && pool.remove(id).is_none());
         assert_eq!(pool.waiting(), 1);
         assert!(never.recv().is_err());

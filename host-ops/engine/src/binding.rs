@@ -177,7 +177,8 @@ impl Session {
         match self.device {
             Device::Cpu => Ok(Allocator::default()),
             Device::Cuda(_) => {
-                let (pinned, index) = (AllocationDevice::CUDA_PINNED, index_of(self.device));
+                let pinned = AllocationDevice::CUDA_PINNED;
+                let index = index_of(self.device);
                 let kind = MemoryType::CPUInput;
                 Allocator::new(
                     &self.inner,

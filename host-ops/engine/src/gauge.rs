@@ -19,7 +19,8 @@ impl Gauge for Driver {
     /// Adds up all GPUs. A lane uses only one GPU, but the index here can differ from CUDA's. In a container
     /// with its own process ids, the driver may not list this process. The usage is unknown then.
     fn used(&self) -> Option<u64> {
-        let (driver, process) = (driver()?, std::process::id());
+        let driver = driver()?;
+        let process = std::process::id();
         let devices = (0..driver.device_count().ok()?).filter_map(|index| driver.device_by_index(index).ok());
         let processes = devices.flat_map(|device| device.running_compute_processes().unwrap_or_default());
         let own = processes.filter(|told| told.pid == process);

@@ -328,7 +328,8 @@ mod tests {
             std::fs::write(&library, "").unwrap();
             library
         };
-        let (older, newer) = (place("lib/python3.9"), place("lib/python3.14"));
+        let older = place("lib/python3.9");
+        let newer = place("lib/python3.14");
         let candidates = |program: &str| search("", &root.path().join(program)).candidates();
         assert_eq!(
             candidates("bin/frostline").get(..2),

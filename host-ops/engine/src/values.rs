@@ -83,7 +83,8 @@ pub(crate) fn into_value(tensor: Tensor) -> Result<DynValue, EngineError> {
 
 /// Copies `tensor` to memory that ONNX Runtime allocates and that an execution may overwrite.
 pub(crate) fn copy_to_value(tensor: &Tensor) -> ort::Result<DynValue> {
-    let (kind, dims) = (element_type(tensor.dtype()), tensor.shape().dims());
+    let kind = element_type(tensor.dtype());
+    let dims = tensor.shape().dims();
     let mut value = DynTensor::new(&Allocator::default(), kind, dims)?;
     write(tensor, &mut value)?;
     Ok(value.into_dyn())

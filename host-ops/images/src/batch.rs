@@ -78,7 +78,8 @@ impl Batch {
     /// Returns the loaded rows in order, and the failures.
     pub(crate) fn finish(self) -> Result<LoadedPixels, OpError> {
         let width = self.sample_shape.elements()?;
-        let (mut kept, mut failed) = (Vec::new(), Vec::new());
+        let mut kept = Vec::new();
+        let mut failed = Vec::new();
         for (index, outcome) in self.outcomes.into_iter().enumerate() {
             match outcome {
                 Some(Ok(())) => kept.push(index),

@@ -9,7 +9,8 @@ use crate::{DecodeLimits, ImageError, ImageFormat};
 /// This decoder exists because other libraries depend on color management or decode missing data as black.
 pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedImage<'a>, ImageError> {
     let header = Header::read(bytes)?;
-    let (width, height) = (header.width, header.height);
+    let width = header.width;
+    let height = header.height;
     let size = limits.check(ImageFormat::Bmp, width, height)?;
     let coding = Coding::new(&header, bytes)?;
     Ok(ParsedImage {
@@ -69,7 +70,8 @@ struct Header {
 
 impl Header {
     fn read(bytes: &[u8]) -> Result<Self, ImageError> {
-        let (size, data) = (long(bytes, 14)?, long(bytes, 10)?);
+        let size = long(bytes, 14)?;
+        let data = long(bytes, 10)?;
         let end = 14 + size as usize;
         let mut header = match size {
             12 => Self {
@@ -274,7 +276,8 @@ fn runs(
         .0
         .fill(palette_color(palette, 0));
     let bits = if of_four_bits { 4 } else { 8 };
-    let (mut x, mut y) = (0, 0);
+    let mut x = 0;
+    let mut y = 0;
     while y < canvas.height {
         let (&[count, value], rest) = data.split_first_chunk().ok_or_else(truncated)?;
         data = rest;

@@ -16,10 +16,8 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedI
     let screen = (u32::from(decoder.width()), u32::from(decoder.height()));
     let frame = decoder.next_frame_info().map_err(explain)?;
     let frame = frame.ok_or_else(|| malformed("the first frame is missing"))?;
-    let (width, height) = (
-        screen.0.max(u32::from(frame.left) + u32::from(frame.width)),
-        screen.1.max(u32::from(frame.top) + u32::from(frame.height)),
-    );
+    let width = screen.0.max(u32::from(frame.left) + u32::from(frame.width));
+    let height = screen.1.max(u32::from(frame.top) + u32::from(frame.height));
     let size = limits.check(ImageFormat::Gif, width, height)?;
     let placement = Placement::from_frame(frame, width);
     let own = frame.palette.clone();

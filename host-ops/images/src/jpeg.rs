@@ -38,7 +38,8 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedI
     let info = decoder
         .info()
         .ok_or_else(|| malformed("the frame header is missing"))?;
-    let (width, height) = (u32::from(info.width), u32::from(info.height));
+    let width = u32::from(info.width);
+    let height = u32::from(info.height);
     limits.check(ImageFormat::Jpeg, width, height)?;
     let coding = header.color_coding().ok_or_else(|| unsupported(&header))?;
     if header.components.len() != usize::from(info.components) {
@@ -83,12 +84,11 @@ fn memory_needed(info: &ImageInfo, header: &JpegHeader<'_>) -> u64 {
         SampleRatios::HV => (2, 2),
         SampleRatios::Generic(across, down) => (across as u64, down as u64),
     };
-    let (width, height) = (u64::from(info.width), u64::from(info.height));
+    let width = u64::from(info.width);
+    let height = u64::from(info.height);
     let components = u64::from(info.components);
-    let (padded_width, padded_height) = (
-        width.next_multiple_of(8 * across),
-        height.next_multiple_of(8 * down),
-    );
+    let padded_width = width.next_multiple_of(8 * across);
+    let padded_height = height.next_multiple_of(8 * down);
     let coefficients = if info.sof.is_sequential_dct() && header.is_single_scan() {
         0
     } else {
@@ -223,7 +223,9 @@ fn to_rgb(samples: Samples, coding: ColorCoding) -> Vec<u8> {
 /// JFIF conversion in libjpeg's fixed-point arithmetic (`jdcolor.c`, 16 fraction bits).
 fn ycbcr_to_rgb([y, cb, cr]: [u8; 3]) -> [u8; 3] {
     const HALF: i32 = 1 << 15;
-    let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);
+    let y = i32::from(y);
+    let cb = i32::from(cb) - 128;
+    let cr = i32::from(cr) - 128;
     let red = y + ((91881 * cr + HALF) >> 16);
     let green = y + ((-22554 * cb - 46802 * cr + HALF) >> 16);
     let blue = y + ((116130 * cb + HALF) >> 16);

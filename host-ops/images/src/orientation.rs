@@ -124,7 +124,9 @@ impl ByteOrder {
     /// the type is not an integer.
     fn value(self, entry: &[u8; 12]) -> Option<u32> {
         let [_, _, rest @ ..] = entry;
-        let (kind, count, value) = (self.short(rest)?, self.long(rest.get(2..)?)?, rest.get(6..)?);
+        let kind = self.short(rest)?;
+        let count = self.long(rest.get(2..)?)?;
+        let value = rest.get(6..)?;
         match (kind, count) {
             (3, 1) => self.short(value).map(u32::from),
             (4, 1) => self.long(value),
@@ -199,10 +201,8 @@ mod tests {
     #[test]
     fn xmp_counts_where_exif_says_nothing() {
         let six = Orientation::from_number(6);
-        let (attribute, element) = (
-            &b"<x tiff:Orientation=\"6\"/>"[..],
-            &b"<tiff:Orientation>6</tiff:Orientation>"[..],
-        );
+        let attribute = &b"<x tiff:Orientation=\"6\"/>"[..];
+        let element = &b"<tiff:Orientation>6</tiff:Orientation>"[..];
         for xmp in [attribute, element, b"tiff:Orientation tiff:Orientation>6"] {
             assert_eq!(Orientation::from_metadata(None, Some(xmp)), six);
         }
@@ -241,7 +241,8 @@ mod tests {
 
     #[test]
     fn more_rows_than_a_band_are_transposed() {
-        let (width, height) = (5, 47);
+        let width = 5;
+        let height = 47;
         let pixels: Vec<u8> = (0..width * height * 3).map(|value| (value % 251) as u8).collect();
         let turned = transposed(&pixels, width, height);
         for (x, y) in (0..width).flat_map(|x| (0..height).map(move |y| (x, y))) {

@@ -32,7 +32,8 @@ impl Order {
     /// first if it loses more than twice as many pixels as the width.
     pub(crate) fn new((height, width): (u32, u32), (to_height, to_width): (u64, u64)) -> Self {
         let lost = |from: u32, to: u64| i128::from(from) - i128::from(to);
-        let (down, across) = (lost(height, to_height), lost(width, to_width));
+        let down = lost(height, to_height);
+        let across = lost(width, to_width);
         if down > 0 && down > 2 * across {
             Self::HeightFirst
         } else {
@@ -132,7 +133,8 @@ impl Axis {
         /// Number of additions before the crop. A larger number would be slow without a visible effect on
         /// rounding.
         const ADDED: u64 = 1 << 16;
-        let (scale, last) = (self.scale(), self.source.saturating_sub(1));
+        let scale = self.scale();
+        let last = self.source.saturating_sub(1);
         let far = self.start.saturating_sub(ADDED);
         // Adds up steps like Pillow does, because rounding decides if a position is a whole number.
         let first = (far as f64 + 0.5) * scale;

@@ -27,7 +27,8 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedI
     let info = decoder.read_header_info().map_err(explain)?;
     let (width, height) = info.size();
     let size = limits.check(ImageFormat::Png, width, height)?;
-    let (memory_needed, row) = (memory_needed(info, size), row_bytes(info));
+    let memory_needed = memory_needed(info, size);
+    let row = row_bytes(info);
     let work = work(info);
     let slow_because = if info.interlaced { ", interlaced" } else { "" };
     // The decoder includes an output row in this limit.
@@ -47,7 +48,8 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedI
 
 /// Reads the orientation from chunks before or after the image data. Compressed XMP is ignored.
 fn orientation(bytes: &[u8]) -> Orientation {
-    let (mut exif, mut xmp) = (None, None);
+    let mut exif = None;
+    let mut xmp = None;
     for (name, body) in chunks(bytes.get(8..).unwrap_or_default()) {
         match &name {
             b"eXIf" => exif = Some(body),

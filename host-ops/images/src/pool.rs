@@ -266,14 +266,17 @@ mod tests {
     #[tokio::test]
     async fn abandoned_work_never_runs() {
         let pool = DecodePool::start(1).unwrap();
-        let ((release, gate), (at_work, taken_up)) = (channel::<()>(), channel());
+        let (release, gate) = channel::<()>();
+        let (at_work, taken_up) = channel();
         let begun = Arc::new(AtomicBool::new(false));
         let busy = pool.run(move || at_work.send(()).map(|()| gate.recv()));
         let abandoned = {
-            let (pool, begun) = (pool.clone(), Arc::clone(&begun));
+            let pool = pool.clone();
+            let begun = Arc::clone(&begun);
             async move { pool.run(move || begun.store(true, Ordering::SeqCst)).await }
         };
-        let (mut busy, mut abandoned) = (Box::pin(busy), Box::pin(abandoned));
+        let mut busy = Box::pin(busy);
+        let mut abandoned = Box::pin(abandoned);
         assert!(futures::poll!(&mut busy).is_pending());
         taken_up.recv().unwrap();
         assert!(futures::poll!(&mut abandoned).is_pending());
@@ -314,7 +317,8 @@ mod tests {
     #[tokio::test]
     async fn no_tenant_has_more_in_the_queue_than_its_permits() {
         let pool = DecodePool::start(1).unwrap();
-        let ((release, gate), (at_work, begun)) = (channel::<()>(), channel());
+        let (release, gate) = channel::<()>();
+        let (at_work, begun) = channel();
         let mut busy = Box::pin(pool.run(move || at_work.send(()).map(|()| gate.recv())));
         assert!(futures::poll!(&mut busy).is_pending());
         begun.recv().unwrap();

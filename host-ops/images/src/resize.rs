@@ -97,7 +97,8 @@ pub(crate) fn preparation_memory(image: &Undecoded<'_>, spec: &PixelSpec, augmen
 /// to three copies of the crop, and weights for each pixel of a row and column of the source
 /// (`precompute_coefficients` in fast_image_resize).
 fn resize_memory(image: &Undecoded<'_>, spec: &PixelSpec, augmented: bool) -> u64 {
-    let (width, height) = (image.width(), image.height());
+    let width = image.width();
+    let height = image.height();
     let (rows, columns) = if augmented {
         // A random crop can include any part of the image.
         (height, width)
@@ -106,7 +107,8 @@ fn resize_memory(image: &Undecoded<'_>, spec: &PixelSpec, augmented: bool) -> u6
         let count = |pixels: Range<u32>| pixels.end - pixels.start;
         (count(down.source_pixels()), count(across.source_pixels()))
     };
-    let (crop_width, crop_height) = (u64::from(spec.crop_width), u64::from(spec.crop_height));
+    let crop_width = u64::from(spec.crop_width);
+    let crop_height = u64::from(spec.crop_height);
     let sides = u64::from(width) + u64::from(height) + 4 * (crop_width + crop_height);
     let weights = 32 * u64::from(support(spec.interpolation)) * sides;
     let between = (crop_width * u64::from(rows)).max(crop_height * u64::from(columns));
@@ -142,15 +144,13 @@ fn filtered(image: &RgbImage, placement: Placement, filter: FilterType) -> Resul
     let Placement { down, across, .. } = placement;
     let (left, width) = across.source_span();
     let (top, height) = down.source_span();
-    let (mut first, mut second) = (
-        CropBox {
-            left,
-            top,
-            width,
-            height,
-        },
-        all_of(across.covered, down.covered),
-    );
+    let mut first = CropBox {
+        left,
+        top,
+        width,
+        height,
+    };
+    let mut second = all_of(across.covered, down.covered);
     let middle = match placement.order {
         Order::WidthFirst => {
             let rows = down.source_pixels();
@@ -207,7 +207,8 @@ fn nearest(image: &RgbImage, Placement { down, across, .. }: Placement) -> Vec<R
 /// Fills pixels of the crop that the image does not cover.
 fn padded(covered: Vec<Rgb>, placement: Placement, spec: &PixelSpec) -> Vec<Rgb> {
     let Placement { down, across, .. } = placement;
-    let (width, height) = (spec.crop_width as usize, spec.crop_height as usize);
+    let width = spec.crop_width as usize;
+    let height = spec.crop_height as usize;
     if covered.len() == width * height {
         return covered;
     }
@@ -235,7 +236,8 @@ pub(crate) fn resized(image: &RgbImage, area: Area, spec: &PixelSpec) -> Result<
     let Some(filter) = filter(spec.interpolation) else {
         return nearest_of(&source, spec);
     };
-    let (crop_width, crop_height) = (spec.crop_width, spec.crop_height);
+    let crop_width = spec.crop_width;
+    let crop_height = spec.crop_height;
     let order = Order::new((height, width), (crop_height.into(), crop_width.into()));
     let middle = match order {
         Order::WidthFirst => (crop_width, height),
@@ -254,7 +256,8 @@ pub(crate) fn resized(image: &RgbImage, area: Area, spec: &PixelSpec) -> Result<
 
 /// Resizes both axes in one step with the nearest pixels.
 fn nearest_of(source: &Source<'_>, spec: &PixelSpec) -> Result<Vec<Rgb>, ImageError> {
-    let (width, height) = (source.width(), source.height());
+    let width = source.width();
+    let height = source.height();
     let mut crop = TypedImage::new(spec.crop_width, spec.crop_height);
     let options = ResizeOptions::new()
         .resize_alg(ResizeAlg::Nearest)
@@ -280,7 +283,8 @@ fn filter(interpolation: Interpolation) -> Option<FilterType> {
 type Source<'a> = TypedCroppedImage<'a, TypedImageRef<'a, U8x3>>;
 
 fn whole(image: TypedImageRef<'_, U8x3>) -> Result<Source<'_>, ImageError> {
-    let (width, height) = (image.width(), image.height());
+    let width = image.width();
+    let height = image.height();
     Source::new(image, 0, 0, width, height).map_err(failed)
 }
 

@@ -28,7 +28,8 @@ pub(crate) fn codes(chunk: &[u8]) -> Option<Codes> {
         place: 0,
     };
     bits.read(8)?;
-    let (width, height) = (bits.read(14)? + 1, bits.read(14)? + 1);
+    let width = bits.read(14)? + 1;
+    let height = bits.read(14)? + 1;
     bits.read(4)?;
     bits.codes(width, height)
 }
@@ -133,7 +134,8 @@ impl Bits<'_> {
         let [green, red, blue, alpha, distance] = codes.as_slice() else {
             return None;
         };
-        let (mut left, mut largest) = (u64::from(width) * u64::from(height), 0);
+        let mut left = u64::from(width) * u64::from(height);
+        let mut largest = 0;
         while left > 0 {
             let before = self.place;
             let length = match self.symbol(green)? {
@@ -189,7 +191,8 @@ impl Bits<'_> {
         } else {
             symbols
         };
-        let (mut lengths, mut last) = (Vec::new(), 8);
+        let mut lengths = Vec::new();
+        let mut last = 8;
         while lengths.len() < symbols && read > 0 {
             read -= 1;
             let (length, times) = match self.symbol(&code)? {
@@ -205,7 +208,9 @@ impl Bits<'_> {
     }
 
     fn symbol(&mut self, code: &Code) -> Option<u32> {
-        let (mut value, mut first, mut place) = (0, 0, 0);
+        let mut value = 0;
+        let mut first = 0;
+        let mut place = 0;
         if code.only.is_some() {
             return code.only;
         }

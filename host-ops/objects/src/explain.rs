@@ -35,7 +35,8 @@ impl Root {
         let Self {
             kind, credentials, ..
         } = *self;
-        let (root, key) = (self.shown.clone(), key.to_owned());
+        let root = self.shown.clone();
+        let key = key.to_owned();
         let text = error.to_string();
         let code = code(&text);
         let denied = |reason: &str| self.denied(&key, reason);

@@ -70,7 +70,8 @@ impl Fetcher {
         passage: &Arc<Passage>,
         pulse: &Pulse,
     ) -> Result<Bytes, ObjectError> {
-        let (key, root) = (wanted.key, wanted.root);
+        let key = wanted.key;
+        let root = wanted.root;
         let options = GetOptions {
             if_match: wanted.etag.clone(),
             range: wanted.range.clone().map(GetRange::Bounded),

@@ -434,7 +434,8 @@ mod tests {
         let (_folder, root) = tree(&files);
         files.sort_unstable();
         for limit in 1..=files.len() + 1 {
-            let (mut seen, mut after) = (Vec::new(), None);
+            let mut seen = Vec::new();
+            let mut after = None;
             loop {
                 let found = page(&local(&root), &Path::default(), after.as_deref(), limit).unwrap();
                 seen.extend(found.keys);
@@ -516,7 +517,8 @@ mod tests {
             std::fs::create_dir(root.join(format!("e{number}"))).unwrap();
         }
         for limit in [1, 2, 50, 1000] {
-            let (mut seen, mut after) = (Vec::new(), None);
+            let mut seen = Vec::new();
+            let mut after = None;
             loop {
                 let found = page(&local(&root), &Path::default(), after.as_deref(), limit).unwrap();
                 assert!(
@@ -560,7 +562,8 @@ mod tests {
     fn skipped_entries_are_counted_once_over_all_pages() {
         let (_folder, root) = tree(&["a\n/1.jpg", "b\n", "c", "d\n", "e", "f\n"]);
         for limit in 1..4 {
-            let (mut left_out, mut after) = (0, None);
+            let mut left_out = 0;
+            let mut after = None;
             loop {
                 let found = page(&local(&root), &Path::default(), after.as_deref(), limit).unwrap();
                 left_out += found.skipped.count;

@@ -132,7 +132,8 @@ impl Lister {
         limit: usize,
     ) -> Result<Names, ObjectError> {
         let _memory = self.room.enter(LISTING, folder::MEMORY).await?;
-        let (folder, prefix) = (folder.clone(), self.scope.prefix.clone());
+        let folder = folder.clone();
+        let prefix = self.scope.prefix.clone();
         let after = after.map(str::to_owned);
         let walk = move |stop: &Stop| folder::page(&folder, &prefix, after.as_deref(), limit, stop);
         let passage = self.access.enter().await;
@@ -184,7 +185,9 @@ impl Lister {
             Some(format!("{}/", self.scope.prefix))
         };
         let offset = after.map(|after| format!("{}{after}", prefix.as_deref().unwrap_or_default()));
-        let (mut before, mut token, mut most) = (SkippedNames::default(), None, limit);
+        let mut before = SkippedNames::default();
+        let mut token = None;
+        let mut most = limit;
         let mut last = after.map(str::to_owned);
         for _ in 0..MAX_EMPTY_REQUESTS {
             let options = PaginatedListOptions {

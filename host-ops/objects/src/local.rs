@@ -295,7 +295,8 @@ pub(crate) fn loops(error: &io::Error) -> bool {
 }
 
 pub(crate) fn explained(location: &Path, error: io::Error) -> Error {
-    let (path, kind) = (location.to_string(), error.kind());
+    let path = location.to_string();
+    let kind = error.kind();
     let source = error.into();
     match kind {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Error::NotFound { path, source },

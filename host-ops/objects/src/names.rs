@@ -239,7 +239,9 @@ async fn received(body: HttpResponseBody) -> Result<Bytes, HttpError> {
 /// unchanged.
 fn remove_invalid_entries(body: Bytes) -> (Bytes, Vec<String>) {
     let mut reader = Reader::from_reader(body.as_ref());
-    let (mut kept, mut copied, mut names) = (BytesMut::new(), 0, Vec::new());
+    let mut kept = BytesMut::new();
+    let mut copied = 0;
+    let mut names = Vec::new();
     let mut entry: Option<(usize, Name)> = None;
     loop {
         let before = position(&reader);

@@ -1,7 +1,8 @@
 /// Formats a number of bytes for people, with decimal units (`28.1 KB`).
 pub fn format_bytes(count: f64) -> String {
     let units = ["B", "KB", "MB", "GB", "TB"];
-    let (mut value, mut unit) = (count, 0);
+    let mut value = count;
+    let mut unit = 0;
     while value >= 999.5 && unit + 1 < units.len() {
         value /= 1000.0;
         unit += 1;

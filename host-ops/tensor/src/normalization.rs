@@ -63,7 +63,8 @@ impl Normalization {
                 actual: floats.len(),
             });
         }
-        let (table, sample) = (self.table(), (3 * height * width).max(1));
+        let table = self.table();
+        let sample = (3 * height * width).max(1);
         for (bytes, floats) in bytes.chunks_exact(sample).zip(floats.chunks_exact_mut(sample)) {
             table.apply(bytes, floats);
         }

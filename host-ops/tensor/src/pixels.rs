@@ -104,7 +104,8 @@ impl PixelSpec {
     /// Returns height and width of an image after the resize, given `(height, width)` before.
     pub fn resized(&self, (height, width): (u32, u32)) -> (u64, u64) {
         let side = |side: u32, short: u32| u64::from(self.resize) * u64::from(side) / u64::from(short.max(1));
-        let (short, crop_short) = (height.min(width), self.crop_height.min(self.crop_width));
+        let short = height.min(width);
+        let crop_short = self.crop_height.min(self.crop_width);
         let whole = (
             side(self.crop_height, crop_short),
             side(self.crop_width, crop_short),
@@ -114,7 +115,8 @@ impl PixelSpec {
             ResizeMode::Squash => whole,
             ResizeMode::Pad => {
                 // Matches timm's `ResizeKeepRatio`, including Python's rounding.
-                let (height, width) = (f64::from(height), f64::from(width));
+                let height = f64::from(height);
+                let width = f64::from(width);
                 let ratio = (height / whole.0 as f64).max(width / whole.1 as f64);
                 let fit =
                     |side: f64, most: u64| ((side / ratio).round_ties_even() as u64).clamp(1, most.max(1));

@@ -123,10 +123,8 @@ pub(crate) fn confine(files: Files<'_>) -> Result<bool, WallError> {
 /// Returns two filters; the kernel applies the stricter result. The first filter rejects optional calls, and
 /// the second filter ends the process on unlisted calls.
 fn programs(files: Files<'_>) -> Result<[BpfProgram; 2], seccompiler::BackendError> {
-    let (refused, stricter) = (
-        SeccompAction::Errno(libc::ENOSYS.unsigned_abs()),
-        SeccompAction::KillProcess,
-    );
+    let refused = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
+    let stricter = SeccompAction::KillProcess;
     let attributes = match files {
         Files::None => ATTRIBUTES,
         Files::Read(_) | Files::Write(_) => &[],

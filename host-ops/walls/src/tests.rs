@@ -32,13 +32,15 @@ mod needs_walls {
 
     #[test]
     fn only_files_of_the_own_folder_are_opened() {
-        let (own, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let own = tempfile::tempdir().unwrap();
+        let other = tempfile::tempdir().unwrap();
         for folder in [&own, &other] {
             fs::write(folder.path().join("file"), "text").unwrap();
         }
         let read = |folder: &Path| fs::read(folder.join("file"));
         let write = |folder: &Path| File::create(folder.join("made")).map(drop);
-        let (own, other) = (own.path(), other.path());
+        let own = own.path();
+        let other = other.path();
         let reader = behind(Files::Read(own), || {
             (read(own), read(other), fs::read_dir(own).map(drop))
         });

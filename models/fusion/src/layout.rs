@@ -78,7 +78,8 @@ impl Layout {
         let mut factors = self.0.iter().flatten().copied().peekable();
         let mut axes = Vec::with_capacity(dims.len());
         for &dim in dims {
-            let (mut axis, mut size) = (Vec::new(), 1_usize);
+            let mut axis = Vec::new();
+            let mut size = 1_usize;
             while size < dim {
                 let factor = factors.next()?;
                 size = size.checked_mul(factor.size)?;

@@ -44,7 +44,9 @@ impl Model {
             };
             graph.node.push(mean);
         }
-        let (weight, bias, scores) = (free("head.weight"), free("head.bias"), free("head.scores"));
+        let weight = free("head.weight");
+        let bias = free("head.bias");
+        let scores = free("head.scores");
         for (name, shape) in [(&weight, vec![1, features]), (&bias, vec![1])] {
             let zeros = Tensor::f32(shape.clone(), vec![0.0; shape.iter().product()]);
             let zeros = zeros.map_err(|error| GraphError::Head { why: error.into() })?;

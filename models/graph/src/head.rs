@@ -55,7 +55,8 @@ impl FoundHead {
 
 /// Searches backward from the output for the head.
 pub(crate) fn find(analysis: &Analysis<'_>, output: &str) -> Option<FoundHead> {
-    let (mut name, mut scaled) = (output, false);
+    let mut name = output;
+    let mut scaled = false;
     // The mean of two heads is a sum followed by a division.
     while let Some((_, node)) = analysis.producer(name) {
         match node.standard_operator() {
@@ -69,7 +70,8 @@ pub(crate) fn find(analysis: &Analysis<'_>, output: &str) -> Option<FoundHead> {
 
 /// Returns the data input of a node if the other input is a constant.
 fn single<'a>(analysis: &Analysis<'_>, node: &'a NodeProto) -> Option<&'a str> {
-    let (left, right) = (node.input_name(0)?, node.input_name(1)?);
+    let left = node.input_name(0)?;
+    let right = node.input_name(1)?;
     match (analysis.kinds.is_data(left), analysis.kinds.is_data(right)) {
         (true, false) => Some(left),
         (false, true) => Some(right),
@@ -124,7 +126,8 @@ fn layer(
     node: &NodeProto,
     add: Option<(usize, usize)>,
 ) -> Option<Layer> {
-    let (input, weight) = (node.input_name(0)?, node.input_name(1)?);
+    let input = node.input_name(0)?;
+    let weight = node.input_name(1)?;
     if analysis.kinds.is_data(weight) || !analysis.kinds.is_data(input) {
         return None;
     }
@@ -170,7 +173,8 @@ pub(crate) fn inputs(analysis: &Analysis<'_>, found: &FoundHead) -> Vec<String> 
 /// the nodes in between are elementwise, the weight is stored and the input has two axes.
 fn linear_before<'a>(analysis: &Analysis<'a>, name: &str) -> Option<&'a str> {
     let mut open = vec![analysis.producer(name)?];
-    let (mut found, mut seen) = (None, HashSet::new());
+    let mut found = None;
+    let mut seen = HashSet::new();
     while let Some((index, node)) = open.pop() {
         if !seen.insert(index) {
             continue;

@@ -266,7 +266,8 @@ impl Model {
 
     /// Returns the same as [`Model::network`] from an existing analysis, without the modules of the cuts.
     pub(crate) fn network_of(&self, analysis: &Analysis<'_>) -> Result<Network, GraphError> {
-        let (input, output) = (self.input_name()?, self.output_name()?);
+        let input = self.input_name()?;
+        let output = self.output_name()?;
         let head = crate::head::find(analysis, output);
         let first = head.as_ref().and_then(FoundHead::first);
         let shares = self.shares(analysis, output);

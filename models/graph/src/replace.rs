@@ -182,7 +182,8 @@ impl Edit<'_> {
     }
 
     fn replace_layer(&mut self, layer: &Layer, seed: u64) -> Result<(), GraphError> {
-        let (classes, features) = (self.classes, layer.head.features);
+        let classes = self.classes;
+        let features = layer.head.features;
         let count = classes.checked_mul(features);
         let count = count.ok_or_else(|| GraphError::Head {
             why: format!("a head with {classes} classes is too large").into(),
@@ -227,7 +228,8 @@ impl Edit<'_> {
             let tensor = crate::tensors::from_proto(&self.constant(name?)?).ok()?;
             Some(to_float(&tensor, DType::F32)?.as_f32()?.to_vec())
         };
-        let (classes, features) = (layer.head.classes, layer.head.features);
+        let classes = layer.head.classes;
+        let features = layer.head.features;
         let weight = values(node.input_name(1)).filter(|values| values.len() == classes * features);
         let weight = weight.ok_or_else(cannot)?;
         let bias = match (node.op_type.as_str(), layer.add) {
@@ -328,10 +330,8 @@ impl Edit<'_> {
     /// Replaces the number of classes in the targets of reshapes after the head.
     fn replace_targets(&mut self) {
         let count = |classes| i64::try_from(classes).unwrap_or(i64::MAX);
-        let (old, new) = (
-            count(self.found.first().map_or(0, |layer| layer.head.classes)),
-            count(self.classes),
-        );
+        let old = count(self.found.first().map_or(0, |layer| layer.head.classes));
+        let new = count(self.classes);
         for index in self.found.tail.clone() {
             let Some((label, mut sizes)) = self.target(index) else {
                 continue;
@@ -394,10 +394,8 @@ impl Edit<'_> {
             }) else {
                 continue;
             };
-            let (from, to) = (
-                node.input_name(0).unwrap_or_default().to_owned(),
-                node.output_name(0).unwrap_or_default().to_owned(),
-            );
+            let from = node.input_name(0).unwrap_or_default().to_owned();
+            let to = node.output_name(0).unwrap_or_default().to_owned();
             // The name of the network's output must not change. For other values, readers are redirected to
             // the input of the activation.
             let (old, new) = if to == output { (from, to) } else { (to, from) };

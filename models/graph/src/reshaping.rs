@@ -26,8 +26,12 @@ pub(crate) fn sizes_of_batch(
         return Some((vec![], vec![constant(output, &fixed)?]));
     }
     let name = |role: &str| format!("{output}/{role}");
-    let (shape, index, batch) = (name("source_shape"), name("batch_axis"), name("batch"));
-    let (times_name, scaled, fixed_name) = (name("times"), name("scaled"), name("fixed"));
+    let shape = name("source_shape");
+    let index = name("batch_axis");
+    let batch = name("batch");
+    let times_name = name("times");
+    let scaled = name("scaled");
+    let fixed_name = name("fixed");
     let nodes = vec![
         build::node("Shape", &[source], &[&shape]),
         build::node("Gather", &[&shape, &index], &[&batch]).with([build::int("axis", 0)]),

@@ -53,7 +53,8 @@ fn are_pair(one: &TensorProto, other: &TensorProto) -> bool {
 /// True if all pairs of rows are sines and cosines of the same angles. Scales of ones with biases of zeros and one-hot
 /// rows are not, and neither are a few numbers.
 fn are_tables(pairs: impl Iterator<Item = Option<(Vec<f64>, Vec<f64>)>>) -> bool {
-    let (mut values, mut slanted) = (0, false);
+    let mut values = 0;
+    let mut slanted = false;
     for pair in pairs {
         let Some((sines, cosines)) = pair.filter(|(sines, cosines)| are_sines_and_cosines(sines, cosines))
         else {
@@ -78,7 +79,8 @@ fn rows(tensor: &TensorProto) -> impl Iterator<Item = Option<Vec<f64>>> {
         .unwrap_or(0);
     let rows = elements.checked_div(row).unwrap_or(0);
     (0..rows).map(move |index| {
-        let (from, to) = (index * row, (index + 1) * row);
+        let from = index * row;
+        let to = (index + 1) * row;
         let width = tensor.raw_data.len() / elements;
         let stored = TensorProto {
             dims: vec![row as i64],

@@ -26,8 +26,10 @@ impl Model {
     pub fn slice(&self, from: Option<&str>, to: Option<&str>) -> Result<Self, GraphError> {
         let analysis = Analysis::run(self)?;
         let network = self.network_of(&analysis)?;
-        let (input, output) = (self.input_name()?, self.output_name()?);
-        let (from, to) = (from.unwrap_or(input), to.unwrap_or(output));
+        let input = self.input_name()?;
+        let output = self.output_name()?;
+        let from = from.unwrap_or(input);
+        let to = to.unwrap_or(output);
         let place = |name: &str| match name {
             _ if name == input => Ok(0),
             _ if name == output => Ok(usize::MAX),
@@ -102,7 +104,8 @@ impl Part {
         let (Some(dequantize), Some(quantize)) = (dequantize, quantize) else {
             return;
         };
-        let (integers, dequantized) = (format!("{from}/integers"), format!("{from}/dequantized"));
+        let integers = format!("{from}/integers");
+        let dequantized = format!("{from}/dequantized");
         for node in self.nodes.values_mut().flatten() {
             let reads = node.input.iter_mut().filter(|name| *name == from);
             reads.for_each(|name| name.clone_from(&dequantized));

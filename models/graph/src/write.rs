@@ -138,7 +138,8 @@ fn fill(file: &Unfinished, write: impl FnOnce(&mut BufWriter<&File>) -> io::Resu
 }
 
 fn encoded(proto: &ModelProto) -> Result<Vec<u8>, GraphError> {
-    let (bytes, limit) = (proto.encoded_len(), ONE_FILE);
+    let bytes = proto.encoded_len();
+    let limit = ONE_FILE;
     if bytes > limit {
         return Err(GraphError::TooLarge { bytes, limit });
     }

@@ -89,7 +89,8 @@ fn is_cheap(producers: &HashMap<&str, &NodeProto>, from: &str, to: &str, same_si
 fn least_useful(cuts: &[Cut]) -> Option<usize> {
     let inner = 1..cuts.len().checked_sub(1)?;
     let gap = |index: usize| {
-        let (before, cut) = (cuts.get(index.checked_sub(1)?)?, cuts.get(index)?);
+        let before = cuts.get(index.checked_sub(1)?)?;
+        let cut = cuts.get(index)?;
         let smaller = cut.bytes_per_sample < before.bytes_per_sample;
         Some((smaller, cut.compute_share - before.compute_share))
     };

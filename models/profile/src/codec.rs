@@ -30,7 +30,9 @@ pub fn measure_encoding(rows: &Tensor, encoding: Encoding) -> Result<Encoded, Pr
     let mut decoded = Decoded::for_format(&format)?;
 
     let started = Instant::now();
-    let (mut encode, mut decode, mut bytes) = (f64::INFINITY, f64::INFINITY, 0);
+    let mut encode = f64::INFINITY;
+    let mut decode = f64::INFINITY;
+    let mut bytes = 0;
     for _ in 0..REPETITIONS {
         let copy = rows.clone();
         let before = Instant::now();

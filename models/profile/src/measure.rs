@@ -241,7 +241,8 @@ impl MeasurementRun<'_> {
         input: &Tensor,
         batches: Batches,
     ) -> Result<PrefixTimes, ProfileError> {
-        let (few, many) = (repeated(input, batches.small)?, repeated(input, batches.large)?);
+        let few = repeated(input, batches.small)?;
+        let many = repeated(input, batches.large)?;
         self.time_all_lanes(stage, &many).await?;
         let mut busy = Vec::new();
         for _ in 0..self.repetitions() {

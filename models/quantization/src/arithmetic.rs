@@ -15,7 +15,8 @@ impl Affine {
     /// 0.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     pub(crate) fn from_range(range: Range) -> Self {
-        let (least, greatest) = (range.least.min(0.0), range.greatest.max(0.0));
+        let least = range.least.min(0.0);
+        let greatest = range.greatest.max(0.0);
         let scale = (greatest - least) / 255.0;
         if !scale.is_normal() {
             return Self {

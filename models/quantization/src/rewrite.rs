@@ -159,7 +159,8 @@ impl<'a> Rewrite<'a> {
     /// node `maker`, which identifies the module.
     fn quantize(&mut self, from: &str, to: &str, (source, affine): Parameters<'a>, maker: &NodeProto) {
         let integers = format!("{to}/integers");
-        let (scale, zero_point) = (format!("{source}/scale"), format!("{source}/zero_point"));
+        let scale = format!("{source}/scale");
+        let zero_point = format!("{source}/zero_point");
         if !self.weights.iter().rev().any(|weight| weight.name == scale) {
             self.weights
                 .push(vector(&scale, data_type::FLOAT, &[], &affine.scale.to_le_bytes()));

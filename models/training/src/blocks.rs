@@ -145,10 +145,8 @@ impl Blocks {
     /// Returns the matrix `[taps, sees·makes]` with a 1 wherever a tap connects an input place to an output
     /// place. A kernel times this matrix is the matrix that turns the input of a block into the output.
     pub(crate) fn tap_matrix(&self) -> Vec<f64> {
-        let (seen, made) = (
-            self.coordinates(BlockAxis::sees),
-            self.coordinates(BlockAxis::makes),
-        );
+        let seen = self.coordinates(BlockAxis::sees);
+        let made = self.coordinates(BlockAxis::makes);
         let mut spread = vec![0.0; self.taps() * seen.len() * made.len()];
         for (s, seen) in seen.iter().enumerate() {
             for (m, place) in made.iter().enumerate() {
@@ -232,12 +230,11 @@ mod tests {
                 end: begin,
             };
             let blocks = Blocks::new(&[axis]);
-            let (seen, made, spread) = (
-                blocks.input_positions(),
-                blocks.output_positions(),
-                blocks.tap_matrix(),
-            );
-            let (sees, makes) = (blocks.sees(), blocks.makes());
+            let seen = blocks.input_positions();
+            let made = blocks.output_positions();
+            let spread = blocks.tap_matrix();
+            let sees = blocks.sees();
+            let makes = blocks.makes();
             let mut found = vec![None; axis.output * axis.kernel];
             for (place, output) in made
                 .iter()

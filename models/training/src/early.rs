@@ -27,7 +27,8 @@ pub(crate) fn select_early(suffix: &Model, dropouts: &[Dropout]) -> Result<Optio
     let Some(graph) = proto.graph.as_mut() else {
         return Ok(None);
     };
-    let (mut moved, mut firsts) = (nodes.to_vec(), Vec::new());
+    let mut moved = nodes.to_vec();
+    let mut firsts = Vec::new();
     for Pair { norm, gather } in candidates {
         let (Some(from), Some(to)) = (nodes.get(norm), nodes.get(gather)) else {
             continue;

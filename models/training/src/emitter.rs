@@ -111,7 +111,8 @@ impl Emitter {
         inputs: &[&str],
         attributes: Vec<AttributeProto>,
     ) -> (String, String) {
-        let (first, second) = (self.fresh(), self.fresh());
+        let first = self.fresh();
+        let second = self.fresh();
         self.push(operator, inputs, attributes, vec![first.clone(), second.clone()]);
         (first, second)
     }
@@ -133,7 +134,8 @@ impl Emitter {
     /// operator sets store in an attribute become an input. Floating-point types in attributes become the
     /// type in which the suffix is trained.
     pub(crate) fn copy(&mut self, node: &NodeProto, inputs: &[&str]) -> Vec<String> {
-        let (mut inputs, mut attributes) = (inputs.to_vec(), node.attribute.clone());
+        let mut inputs = inputs.to_vec();
+        let mut attributes = node.attribute.clone();
         let moved = ["Reduce", "Squeeze", "Unsqueeze"]
             .iter()
             .any(|start| node.op_type.starts_with(start));
@@ -186,7 +188,8 @@ impl Emitter {
     fn zero_after(&mut self, tensor: &str) -> String {
         let all = self.ints([-1]);
         let flat = self.node("Reshape", &[tensor, &all], vec![]);
-        let (first, infinite) = (self.integer(0), self.scalar(f64::INFINITY));
+        let first = self.integer(0);
+        let infinite = self.scalar(f64::INFINITY);
         let first = self.node("Gather", &[&flat, &first], vec![build::int("axis", 0)]);
         // Always false, because no number is greater than infinity and comparisons with NaN are false.
         let greater = self.node("Greater", &[&first, &infinite], vec![]);

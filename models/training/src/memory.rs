@@ -85,7 +85,8 @@ fn bytes(shapes: &Shapes, name: &str) -> u64 {
 /// Returns the nodes in the order of execution in ONNX Runtime: depth first from the last node without
 /// readers, and among the operands of a node the last node first.
 fn order(nodes: &[NodeProto], readers: &Readers<'_>) -> Vec<usize> {
-    let (mut order, mut seen) = (Vec::with_capacity(nodes.len()), HashSet::new());
+    let mut order = Vec::with_capacity(nodes.len());
+    let mut seen = HashSet::new();
     let read = |node: &NodeProto| node.output.iter().any(|name| !readers.readers(name).is_empty());
     let leaves = nodes.iter().enumerate().filter(|(_, node)| !read(node));
     let mut open: Vec<(usize, bool)> = leaves.map(|(index, _)| (index, false)).collect();

@@ -71,7 +71,8 @@ pub(crate) fn moving_statistics(suffix: &Model, mode: BatchNorm) -> Result<Vec<&
              constant folding, or keep the stored statistics",
         ));
     }
-    let (mut seen, stored) = (HashSet::new(), suffix.initializers());
+    let mut seen = HashSet::new();
+    let stored = suffix.initializers();
     match names
         .iter()
         .find(|name| !seen.insert(**name) || !stored.contains_key(**name))

@@ -273,7 +273,8 @@ fn count_step(emit: &mut Emitter, state: &mut StateBuilder, joined: u32) -> Stri
 
 /// Emits `1 - beta^step` in `f64`, because `f32` loses four digits in the first steps if beta is close to 1.
 fn bias(emit: &mut Emitter, beta: f64, step: &str) -> String {
-    let (one, beta) = (emit.double(1.0), emit.double(beta));
+    let one = emit.double(1.0);
+    let beta = emit.double(beta);
     let power = emit.node("Pow", &[&beta, step], vec![]);
     emit.sub(&one, &power)
 }
@@ -333,6 +334,7 @@ fn adam(
 
 /// Emits `beta·before + (1 - beta)·new`.
 fn blend(emit: &mut Emitter, before: &str, beta: f64, new: &str) -> String {
-    let (kept, added) = (emit.scale(before, beta), emit.scale(new, 1.0 - beta));
+    let kept = emit.scale(before, beta);
+    let added = emit.scale(new, 1.0 - beta);
     emit.add(&kept, &added)
 }

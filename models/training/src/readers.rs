@@ -66,7 +66,8 @@ impl<'a> Readers<'a> {
 
     /// Returns the nodes that read the memory of `tensor`, directly or through views.
     pub(crate) fn readers(&self, tensor: &str) -> Vec<usize> {
-        let (mut found, mut open) = (Vec::new(), vec![tensor]);
+        let mut found = Vec::new();
+        let mut open = vec![tensor];
         while let Some(name) = open.pop() {
             for &index in self.readers.get(name).into_iter().flatten() {
                 found.push(index);

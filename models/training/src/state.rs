@@ -287,7 +287,8 @@ impl StateBuilder {
     /// Returns the slots with the descriptions of the graph input and the graph output.
     pub(crate) fn described(&self) -> impl Iterator<Item = (&StateSlot, [ValueInfo; 2])> {
         self.slots.iter().map(|slot| {
-            let (dtype, dims) = (slot.dtype, slot.shape.dims());
+            let dtype = slot.dtype;
+            let dims = slot.shape.dims();
             let ends = [&slot.input, &slot.output];
             (slot, ends.map(|name| describe(name, dtype, dims)))
         })

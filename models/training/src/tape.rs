@@ -187,7 +187,9 @@ impl Tape {
         if let Some(tensor) = &*value.0.rows.borrow() {
             return tensor.clone();
         }
-        let (outer, positions, channels) = (value.batch(), value.positions(), value.channels());
+        let outer = value.batch();
+        let positions = value.positions();
+        let channels = value.channels();
         let taps = value.0.taps.borrow().clone();
         if let Some(taps) = taps {
             let tensor = self.swap(&taps, [positions, outer, channels], [outer * positions, channels]);
@@ -212,7 +214,9 @@ impl Tape {
             return tensor.clone();
         }
         let rows = self.rows(value);
-        let (outer, positions, channels) = (value.batch(), value.positions(), value.channels());
+        let outer = value.batch();
+        let positions = value.positions();
+        let channels = value.channels();
         let tensor = self.swap(&rows, [outer, positions, channels], [positions, outer * channels]);
         *value.0.taps.borrow_mut() = Some(tensor.clone());
         tensor
@@ -312,7 +316,8 @@ impl Tape {
             } else {
                 self.preferred_form(&[&total, &part])
             };
-            let (left, right) = (self.tensor(&total, form), self.tensor(&part, form));
+            let left = self.tensor(&total, form);
+            let right = self.tensor(&part, form);
             let sum = self.emit.add(&left, &right);
             total = Value::new(value.shape(), form, sum, false);
         }

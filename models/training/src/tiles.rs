@@ -67,7 +67,8 @@ impl Tiles {
         width: usize,
         none: usize,
     ) -> Vec<usize> {
-        let (rows, columns) = (self.rows.tiles(), self.columns.tiles());
+        let rows = self.rows.tiles();
+        let columns = self.columns.tiles();
         let mut all = Vec::with_capacity(places * places * rows * columns);
         for place in 0..places * places {
             for tile in 0..rows * columns {
@@ -81,9 +82,11 @@ impl Tiles {
 
     /// Returns the index in [`Self::output_positions`] of every output position.
     pub(crate) fn output_indices(&self) -> Vec<usize> {
-        let (width, columns) = (self.columns.output, self.columns.tiles());
+        let width = self.columns.output;
+        let columns = self.columns.tiles();
         let placed = |position: usize| {
-            let (row, column) = (position / width, position % width);
+            let row = position / width;
+            let column = position % width;
             (2 * (row % 2) + column % 2) * self.count() + row / 2 * columns + column / 2
         };
         (0..self.outputs()).map(placed).collect()
@@ -92,7 +95,8 @@ impl Tiles {
     /// Returns indices in [`Self::input_positions`] as `[4, inputs]`, four for every input position. If fewer than four
     /// tiles read a position, indices repeat, and [`Self::shares`] corrects the sum.
     pub(crate) fn input_indices(&self) -> Vec<usize> {
-        let (width, columns) = (self.columns.input, self.columns.tiles());
+        let width = self.columns.input;
+        let columns = self.columns.tiles();
         let seer = |turn: usize, position: usize| {
             let (row, row_tile) = self.rows.seer(turn / 2, position / width);
             let (column, column_tile) = self.columns.seer(turn % 2, position % width);
@@ -125,7 +129,8 @@ impl TileAxis {
     /// position.
     fn seers(&self, position: usize) -> impl Iterator<Item = (usize, usize)> + Clone {
         let padded = position + self.begin;
-        let (place, last) = (padded % 2, padded / 2);
+        let place = padded % 2;
+        let last = padded / 2;
         let tiles = self.tiles();
         let both = [
             Some((place, last)),
@@ -162,7 +167,8 @@ mod tests {
             ([3, 9], [0, 0], [0, 0]),
         ] {
             let tiles = tiles(input, begin, end);
-            let (seen, made) = (tiles.input_positions(), tiles.output_positions());
+            let seen = tiles.input_positions();
+            let made = tiles.output_positions();
             let placed: Vec<usize> = tiles.output_indices().iter().map(|place| made[*place]).collect();
             assert_eq!(placed, (0..tiles.outputs()).collect::<Vec<usize>>());
             let mut counted = vec![0.0; tiles.inputs()];

@@ -99,7 +99,8 @@ impl StateUpdate<'_> {
     fn weights(&mut self, gradients: &[Option<String>], loss: &str) {
         let mut due = self.due(gradients, loss);
         due.sort_by_key(|due| std::cmp::Reverse(due.made));
-        let (emit, settings) = (&mut self.tape.emit, self.settings);
+        let emit = &mut self.tape.emit;
+        let settings = self.settings;
         let mut updater = Updater::new(settings.optimizer, LEARNING_RATE);
         for PendingUpdate {
             parameter,
@@ -210,7 +211,9 @@ fn clip<'a>(emit: &mut Emitter, gradients: impl Iterator<Item = &'a mut String>,
     let squares: Vec<&str> = squares.iter().map(String::as_str).collect();
     let total = emit.node("Sum", &squares, vec![]);
     let norm = emit.node("Sqrt", &[&total], vec![]);
-    let (most, epsilon, one) = (emit.scalar(most), emit.scalar(CLIP_EPSILON), emit.scalar(1.0));
+    let most = emit.scalar(most);
+    let epsilon = emit.scalar(CLIP_EPSILON);
+    let one = emit.scalar(1.0);
     let norm = emit.add(&norm, &epsilon);
     let part = emit.div(&most, &norm);
     let part = emit.node("Min", &[&part, &one], vec![]);

@@ -168,7 +168,8 @@ impl Windows {
         let taps = self.coordinates(|axis| axis.kernel);
         let mut phases: BTreeMap<Vec<usize>, Phase> = BTreeMap::new();
         for (position, place) in self.coordinates(|axis| axis.input).iter().enumerate() {
-            let (mut reached, mut pattern) = (Vec::new(), Vec::new());
+            let mut reached = Vec::new();
+            let mut pattern = Vec::new();
             for (tap, offsets) in taps.iter().enumerate() {
                 if let Some(output) = self.output_of(place, offsets) {
                     reached.push(tap);

@@ -47,7 +47,8 @@ fn of_data(event: &Event) -> Option<String> {
             seconds,
             resumed_at,
         } => {
-            let (what, size) = (what.to_string(), bytes(*size));
+            let what = what.to_string();
+            let size = bytes(*size);
             let resumed = resumed_at.map_or_else(String::new, |at| format!(", resumed at {}", bytes(at)));
             if *skipped {
                 format!("{what:<10} {name}: already uploaded ({size})")

@@ -66,11 +66,13 @@ impl Reader {
     /// Returns new lines in order of time, and the error if a host failed.
     async fn read_new_lines(&mut self) -> (Vec<Logged>, Option<ClientError>) {
         let ask = |client: HostClient| {
-            let (url, guest) = (client.url().to_owned(), self.guest.as_str());
+            let url = client.url().to_owned();
+            let guest = self.guest.as_str();
             let after = self.after.get(&url).copied().unwrap_or(0);
             async move { Ok((url, client.guest_log(guest, after).await?)) }
         };
-        let (mut lines, mut failed) = (Vec::new(), None);
+        let mut lines = Vec::new();
+        let mut failed = None;
         for answer in self.hosts.all(ask).await {
             match answer {
                 Ok((host, log)) => {

@@ -90,7 +90,8 @@ mod tests {
 
     #[test]
     fn an_outage_is_a_line_at_its_begin_and_one_at_its_end() {
-        let (mut outages, start) = (Outages::default(), Instant::now());
+        let mut outages = Outages::default();
+        let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let first = outages.retried(&retry("a", 0.5), start).unwrap();
         assert_eq!(first, "retrying   a: connection refused, for another 150 s");

@@ -56,7 +56,8 @@ async fn predict(job: PredictionJob, json: bool) -> Result<()> {
         let message = message.to_owned();
         warn(&Event::Warning { message }, json);
     }
-    let (mut images, mut failed) = (0_u64, 0_u64);
+    let mut images = 0_u64;
+    let mut failed = 0_u64;
     let counter = image_counter();
     while let Some(batch) = predictor.next().await? {
         for prediction in &batch {

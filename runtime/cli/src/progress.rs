@@ -241,10 +241,8 @@ impl Progress {
             .fetching
             .map_or(0, |epochs| self.phase.saturating_add(epochs));
         let fetching = until.saturating_sub(self.epoch + 1).min(epochs);
-        let (steps, left) = (
-            self.steps_per_epoch,
-            self.steps_per_epoch.saturating_sub(self.done),
-        );
+        let steps = self.steps_per_epoch;
+        let left = self.steps_per_epoch.saturating_sub(self.done);
         let of = |epochs: u32, step: f64| (u64::from(epochs) * steps) as f64 * step;
         let between = self.between.unwrap_or(0.0) * f64::from(epochs + 1);
         Some(left as f64 * now + of(fetching, first) + of(epochs - fetching, then) + between)
@@ -277,7 +275,9 @@ impl Progress {
             return String::new();
         };
         let seconds = seconds.ceil() as u64;
-        let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+        let hours = seconds / 3600;
+        let minutes = seconds / 60 % 60;
+        let seconds = seconds % 60;
         match hours {
             0 => format!("ETA {minutes}:{seconds:02}"),
             _ => format!("ETA {hours}:{minutes:02}:{seconds:02}"),

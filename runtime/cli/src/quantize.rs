@@ -45,7 +45,8 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
     whole_file::check(&flags.out)?;
     let connection = Connection::open(Access::from_flags(&flags.host)?, &job.root, "cpu").await?;
     let reporter = Arc::new(Reporter::beside(json));
-    let (shown, comparison) = (Arc::clone(&reporter), Arc::new(OnceLock::new()));
+    let shown = Arc::clone(&reporter);
+    let comparison = Arc::new(OnceLock::new());
     let compared = Arc::clone(&comparison);
     let events = Arc::new(move |event: Event| {
         shown.show(&event);
@@ -82,6 +83,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
     if let Some(line) = comparison.and_then(event_text::text) {
         say!("{line}");
     }
-    let (model, freeze) = (written.model.display(), &written.freeze);
+    let model = written.model.display();
+    let freeze = &written.freeze;
     Ok(writeln!(stdout(), "{model}: layers up to '{freeze}' {how}")?)
 }

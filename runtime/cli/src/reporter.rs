@@ -247,7 +247,8 @@ impl Reporter {
 
     /// Returns lines about failing or recovered hosts.
     fn outage_lines(&self, event: &Event) -> Vec<String> {
-        let (mut outages, now) = (self.outages.lock(), Instant::now());
+        let mut outages = self.outages.lock();
+        let now = Instant::now();
         match event {
             Event::Notice(notice) => outages.retried(notice, now).into_iter().collect(),
             Event::Step { .. } | Event::Progress { .. } => outages.arrived(now),

@@ -40,7 +40,8 @@ pub(crate) async fn run(flags: Serve, json: bool, stop: &CancellationToken) -> R
         return valid(&flags, json);
     }
     let admin_token_file = config.admin_token_file.clone();
-    let (drain, local) = (config.drain, config.local.clone());
+    let drain = config.drain;
+    let local = config.local.clone();
     // The start may have to wait for the store of the state.
     let host = tokio::select! {
         host = manager.extend_until(Host::start(config)) => host?,
@@ -65,7 +66,8 @@ pub(crate) async fn run(flags: Serve, json: bool, stop: &CancellationToken) -> R
 
 /// Validates the settings, and adds the programs for lanes and compilers.
 fn config(settings: HostSettings) -> Result<HostConfig> {
-    let (isolation, require_walls) = (settings.isolation, settings.require_walls);
+    let isolation = settings.isolation;
+    let require_walls = settings.require_walls;
     let lanes_in_child = settings.engine.lanes_in_child;
     if require_walls && !lanes_in_child {
         bail!(
@@ -108,7 +110,9 @@ fn valid(flags: &Serve, json: bool) -> Result<()> {
 
 /// Prints the addresses of the host.
 fn announce(host: &RunningHost, admin_token_file: &Path, json: bool) -> io::Result<()> {
-    let (url, admin_url, token_file) = (host.url(), host.admin_url(), host.token_file());
+    let url = host.url();
+    let admin_url = host.admin_url();
+    let token_file = host.token_file();
     if json {
         return print_json(&serde_json::json!({
             "event": "listening",

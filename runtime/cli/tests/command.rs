@@ -322,12 +322,12 @@ fn a_compiler_without_the_target_is_found_before_anything_is_compiled() {
 
 #[test]
 fn a_guest_that_made_nothing_of_any_sample_has_failed() {
-    let (guest, photos) = (
-        repository("guest/prefix/prefix.wasm"),
-        repository("models/zoo/demo/photos"),
-    );
+    let guest = repository("guest/prefix/prefix.wasm");
+    let photos = repository("models/zoo/demo/photos");
     let run = |keys: &str| {
-        let (guest, photos, model) = (guest.to_str().unwrap(), photos.to_str().unwrap(), backbone());
+        let guest = guest.to_str().unwrap();
+        let photos = photos.to_str().unwrap();
+        let model = backbone();
         frostline(&[
             "guest", "run", guest, "--data", photos, "--keys", keys, "--model", &model, "--json",
         ])

@@ -159,7 +159,8 @@ async fn answer(transport: &Transport, connection: usize, bytes: usize) -> Resul
         ..Call::new(Method::GET, "/v1/probe")
     };
     let mut answer = transport.send_over(connection, call).await?;
-    let (mut read, mut settled) = (0, None);
+    let mut read = 0;
+    let mut settled = None;
     while let Some(chunk) = answer.chunk().await? {
         read += chunk.len();
         if settled.is_none() && read >= bytes / 4 {

@@ -39,7 +39,8 @@ mod tests {
     #[test]
     fn a_child_counts_into_its_parent() {
         let total = ByteMeter::default();
-        let (first, second) = (total.child(), total.child());
+        let first = total.child();
+        let second = total.child();
         first.add(3);
         second.clone().add(4);
         assert_eq!((total.bytes(), first.bytes(), second.bytes()), (7, 3, 4));

@@ -72,7 +72,8 @@ pub(crate) async fn push(
     present: Option<String>,
     notices: &Notices,
 ) -> Result<Uploaded, ClientError> {
-    let (part, bytes) = ("hashing of an upload", upload.bytes.clone());
+    let part = "hashing of an upload";
+    let bytes = upload.bytes.clone();
     let hash = move || hex::encode(Sha256::digest(&bytes));
     let sha256 = blocking(part, hash).await?;
     let mut uploaded = Uploaded {
@@ -244,11 +245,9 @@ impl Sending<'_> {
     /// Builds a body that sends `rest` in pieces. `progress` and the notices are updated as each piece is
     /// handed to the connection.
     fn pieces(&self, rest: Bytes, progress: watch::Sender<usize>) -> Body {
-        let (what, name, bytes) = (
-            self.upload.what,
-            self.upload.name.to_owned(),
-            self.upload.bytes.len() as u64,
-        );
+        let what = self.upload.what;
+        let name = self.upload.name.to_owned();
+        let bytes = self.upload.bytes.len() as u64;
         let notices = self.notices.clone();
         let mut source = Some((rest, progress));
         let pieces = std::iter::from_fn(move || {
@@ -290,8 +289,10 @@ impl Sending<'_> {
         } else {
             attempts.after(&error, 0, seen)
         };
-        let (host, what) = (self.transport.peer().name.clone(), self.upload.what);
-        let (bytes, fruitless) = (self.upload.bytes.len() as u64, attempts.fruitless());
+        let host = self.transport.peer().name.clone();
+        let what = self.upload.what;
+        let bytes = self.upload.bytes.len() as u64;
+        let fruitless = attempts.fruitless();
         match decision {
             Decision::Again(wait) => {
                 (self.notices)(Notice::UploadRetry {

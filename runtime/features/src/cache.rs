@@ -250,7 +250,9 @@ impl Cache {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             names.is_empty() || names.iter().any(|wanted| *wanted == name)
         };
-        let (mut count, mut freed, mut refused) = (0, 0, None);
+        let mut count = 0;
+        let mut freed = 0;
+        let mut refused = None;
         for path in stores(&self.path).into_iter().filter(wanted) {
             let held = bytes(&path);
             match remove(&path) {

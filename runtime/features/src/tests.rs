@@ -322,7 +322,8 @@ fn rows_of_files_are_found_by_their_content() {
 #[test]
 fn jobs_write_in_turns_and_find_each_others_rows() {
     let place = TestCache::new();
-    let (first, second) = (place.open(), place.open());
+    let first = place.open();
+    let second = place.open();
     keep(&first, &[1, 3]);
     first.settle();
     keep(&second, &[2, 3]);

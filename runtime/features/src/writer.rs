@@ -76,7 +76,8 @@ impl Writer {
     pub(crate) fn start(inner: Arc<Inner>, turn: File, room: StoreSpace, told: Stopped) -> io::Result<Self> {
         let (queue, waiting) = mpsc::channel::<Handed>();
         let progress = Arc::new(Progress::default());
-        let (shared, done) = (Arc::clone(&inner), Arc::clone(&progress));
+        let shared = Arc::clone(&inner);
+        let done = Arc::clone(&progress);
         let mut turn = WriteLock {
             lock: turn,
             wait: TURN,
@@ -221,7 +222,8 @@ pub(crate) fn take_up(inner: &Inner) -> Result<(), String> {
 /// Appends the rows that are still missing, and then their records. In this order, a record never refers to a
 /// missing row. Fails if the store would exceed `room` bytes.
 pub(crate) fn append_rows(inner: &Inner, handed: &Handed, room: u64) -> Result<(), String> {
-    let (mut bytes, mut records) = (Vec::new(), Vec::new());
+    let mut bytes = Vec::new();
+    let mut records = Vec::new();
     let new: Vec<Option<RowKey>> = {
         let mut state = inner.state.lock();
         let read = state.index.read_on(&inner.index);

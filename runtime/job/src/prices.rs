@@ -22,7 +22,9 @@ impl FromStr for Prices {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (mut host, mut trainer, mut gb) = (None, None, None);
+        let mut host = None;
+        let mut trainer = None;
+        let mut gb = None;
         for part in text.split(',') {
             let (name, price) = part
                 .split_once('=')

@@ -127,7 +127,8 @@ fn file_name(file: Option<&Path>, sha256: Option<&str>) -> String {
 /// Explains why the number of epochs cannot change, or returns `None` if it can.
 fn epochs_refusal(then: &JobSpec, now: &JobSpec, begun: u32) -> Option<String> {
     let recipe = &now.recipe;
-    let (then, now) = (then.recipe.epochs, recipe.epochs);
+    let then = then.recipe.epochs;
+    let now = recipe.epochs;
     let free = matches!(recipe.lr_scheduler, Scheduler::Constant | Scheduler::Step);
     if !free || recipe.warmup_ratio != 0.0 {
         return Some(format!(

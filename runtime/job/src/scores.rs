@@ -62,7 +62,9 @@ pub fn average_precision(mut label: Vec<(f32, bool)>) -> Option<f64> {
     }
     label.sort_by(|left, right| right.0.total_cmp(&left.0));
     let are = label.iter().filter(|(_, is)| *is).count();
-    let (mut right, mut said, mut sum) = (0, 0, 0.0);
+    let mut right = 0;
+    let mut said = 0;
+    let mut sum = 0.0;
     for alike in label.chunk_by(|left, right| left.0 == right.0) {
         let more = alike.iter().filter(|(_, is)| *is).count();
         (right, said) = (right + more, said + alike.len());

@@ -137,7 +137,9 @@ fn to_dictionary<'py>(
     columns: Option<usize>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let objects = samples.iter().map(|(object, _)| object);
-    let (mut keys, mut etags, mut sizes) = (Vec::new(), Vec::new(), Vec::new());
+    let mut keys = Vec::new();
+    let mut etags = Vec::new();
+    let mut sizes = Vec::new();
     let mut changed = Vec::new();
     for object in objects {
         keys.push(object.sample.key);

@@ -52,7 +52,8 @@ impl Hosts {
         let listed = wait(py, hosts.listing(data, layout))?;
         let listing = listed.map_err(|error| errors::from_client(py, &error))?;
         let owned = |placed: &Placed<'_>| {
-            let (object, class) = (placed.object, placed.class.map(str::to_owned));
+            let object = placed.object;
+            let class = placed.class.map(str::to_owned);
             let etag = object.etag.map(str::to_owned);
             (
                 object.key.to_owned(),

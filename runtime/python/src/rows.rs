@@ -136,7 +136,8 @@ impl PassRequest {
             fetcher,
             cache: self.cache.clone(),
         };
-        let (hosts, batches) = (self.live.hosts.clone(), self.batches.iter().cloned().collect());
+        let hosts = self.live.hosts.clone();
+        let batches = self.batches.iter().cloned().collect();
         Ok(Running {
             batches: Prefetch::of_samples(rows, self.ahead, hosts, source.into(), batches),
             shape,

@@ -87,7 +87,8 @@ impl Stream {
         cache: Option<Bound<'_, FeatureCache>>,
         middle: Option<Py<PyAny>>,
     ) -> PyResult<Rows> {
-        let (py, stream) = (slf.py(), slf.get());
+        let py = slf.py();
+        let stream = slf.get();
         let view = view.map(|view| read(&view, "the view")).transpose()?;
         let unknown = if cut == "none" { ASSUMED_OBJECT_BYTES } else { 0 };
         let samples = keys.iter().map(|key| to_object(key, unknown));
@@ -245,7 +246,8 @@ async fn upload_content(
     pin: &UploadRef,
     file: Option<PathBuf>,
 ) -> Result<Option<Bytes>, InquiryError> {
-    let (asked, wanted) = (file.clone(), pin.sha256.clone());
+    let asked = file.clone();
+    let wanted = pin.sha256.clone();
     let read = move || {
         let bytes = match &file {
             Some(file) => Bytes::from(std::fs::read(file)?),

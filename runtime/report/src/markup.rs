@@ -42,7 +42,8 @@ pub(crate) fn middle_cut(text: &str, letters: usize) -> String {
     if count <= letters {
         return text.to_owned();
     }
-    let (head, tail) = (letters / 2, letters.saturating_sub(letters / 2 + 1));
+    let head = letters / 2;
+    let tail = letters.saturating_sub(letters / 2 + 1);
     let begin: String = text.chars().take(head).collect();
     let end: String = text.chars().skip(count - tail).collect();
     format!("{begin}…{end}")

@@ -155,7 +155,8 @@ mod tests {
                 Tensor::f32(rows.shape().clone(), doubled).unwrap()
             }))
         };
-        let (kept, new) = (Origin::Cached, Origin::Fetched(None));
+        let kept = Origin::Cached;
+        let new = Origin::Fetched(None);
         for (fetched, stored, origins, expected) in [
             (
                 &[1.0, 2.0][..],

@@ -116,10 +116,8 @@ mod tests {
             instances: 1,
             ..SandboxConfig::default()
         };
-        let (runs, compiles) = (
-            Engine::new(&engine_config(&config)).unwrap(),
-            compile_only(config.memory_reservation).unwrap(),
-        );
+        let runs = Engine::new(&engine_config(&config)).unwrap();
+        let compiles = compile_only(config.memory_reservation).unwrap();
         let hash = |engine: &Engine| {
             use std::hash::{DefaultHasher, Hash, Hasher};
             let mut hasher = DefaultHasher::new();

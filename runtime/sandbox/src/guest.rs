@@ -88,8 +88,9 @@ impl Guest {
         parameters: &str,
         allowance: &Arc<Allowance>,
     ) -> Result<Description, SandboxError> {
-        let (shared, model, parameters) =
-            (Arc::clone(&self.shared), Arc::clone(model), parameters.to_owned());
+        let shared = Arc::clone(&self.shared);
+        let model = Arc::clone(model);
+        let parameters = parameters.to_owned();
         let Shared { runner, tenant, .. } = &*self.shared;
         let deadline = runner.config.describe_deadline;
         let permit = runner.permit(tenant).await?;
@@ -132,7 +133,9 @@ impl Guest {
         call: &Call,
         context: CallContext,
     ) -> Result<Extracted, SandboxError> {
-        let (shared, call, sample_count) = (Arc::clone(&self.shared), call.clone(), samples.len());
+        let shared = Arc::clone(&self.shared);
+        let call = call.clone();
+        let sample_count = samples.len();
         let runner = &self.shared.runner;
         let host = Handle::try_current().unwrap_or_else(|_| runner.threads.handle().clone());
         let versions = arguments::versions(samples);

@@ -58,7 +58,8 @@ impl Runner {
         };
         let store = &mut instance.store;
         let state = store.data();
-        let (meter, allowance) = (Arc::clone(&state.meter), Arc::clone(&state.allowance));
+        let meter = Arc::clone(&state.meter);
+        let allowance = Arc::clone(&state.allowance);
         let run = metered(&meter, allowance, async {
             let guest = guest.instantiate_async(&mut *store).await?;
             call(&guest, store).await

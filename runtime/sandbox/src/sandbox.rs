@@ -154,7 +154,8 @@ impl Sandbox {
         let permit = self.permit(&self.inner.compilations).await?;
         let compilation = Compilation::default();
         let _kill = KillOnDrop(compilation.clone());
-        let (sandbox, allowance) = (self.clone(), Arc::clone(allowance));
+        let sandbox = self.clone();
+        let allowance = Arc::clone(allowance);
         let work = move |_: &Stop| {
             let started = Instant::now();
             let prepared = sandbox.compile_once(&bytes, &compilation);

@@ -222,7 +222,8 @@ mod tests {
             pixels,
             charge: allowance.charge_tensor(6).unwrap(),
         };
-        let (raw, normalized) = (held(None), held(Some(normalization)));
+        let raw = held(None);
+        let normalized = held(Some(normalization));
         assert_eq!((raw.dtype(), normalized.dtype()), (DType::U8, DType::F32));
         assert_eq!(*raw.normalized().unwrap(), raw.tensor);
         let floats = normalized.normalized().unwrap();

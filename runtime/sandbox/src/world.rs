@@ -132,7 +132,8 @@ impl Names {
         self.imports_nn_load |= is_load(module, name);
         let known = is_available(module) || BUILTIN_MODULES.iter().any(|own| module.starts_with(own));
         if !known {
-            let (module, name) = (one_line(module, MAX_NAME_BYTES), one_line(name, MAX_NAME_BYTES));
+            let module = one_line(module, MAX_NAME_BYTES);
+            let name = one_line(name, MAX_NAME_BYTES);
             self.add_unavailable(if name.is_empty() {
                 module
             } else {

@@ -259,7 +259,8 @@ impl StageClock {
 
     /// Emits a tracing span for each stage as child of the request's span.
     fn trace(&self) {
-        let (windows, seconds) = (*self.windows.lock(), self.seconds());
+        let windows = *self.windows.lock();
+        let seconds = self.seconds();
         let window = |stage: JobStage| windows.get(stage as usize).copied().flatten();
         for stage in JobStage::all() {
             let Some(Window { mut begin, end, .. }) = window(stage) else {
@@ -331,7 +332,8 @@ pub(crate) struct TimedLanes<E> {
 
 impl<E: GraphExecutor> GraphExecutor for TimedLanes<E> {
     fn submit(&self, stage: &Stage, batch: Tensor) -> BoxFuture<Result<Tensor, OpError>> {
-        let (started, clock) = (Instant::now(), Arc::clone(&self.clock));
+        let started = Instant::now();
+        let clock = Arc::clone(&self.clock);
         let rows = batch.rows().unwrap_or(0) as u64;
         let running = self.lanes.submit(stage, batch);
         async move {

@@ -119,7 +119,8 @@ impl RootHealth {
     ///
     /// Returns the error of [`Store::open`].
     pub(crate) fn open(self: &Arc<Self>, root: &OpenRoot) -> Result<Store, ObjectError> {
-        let (health, name) = (Arc::clone(self), root.to_string());
+        let health = Arc::clone(self);
+        let name = root.to_string();
         let store = root
             .open()
             .inspect_err(|error| self.record(&name, fault(error), error))?;

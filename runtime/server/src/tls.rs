@@ -222,7 +222,8 @@ mod tests {
     #[test]
     fn changed_files_are_used_once_certificate_and_key_match() {
         let folder = tempfile::tempdir().unwrap();
-        let ((old, old_key), (new, new_key)) = (pair(), pair());
+        let (old, old_key) = pair();
+        let (new, new_key) = pair();
         write(folder.path(), Some(&old), Some(&old_key));
         let certificate = Arc::new(Certificate::read(files(folder.path())).unwrap());
         assert!(certificate.acceptor(None).is_ok());

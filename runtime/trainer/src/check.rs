@@ -60,7 +60,8 @@ impl Job {
                 name.clone_from(&network.named(name)?.name);
             }
         }
-        let (unfreeze, epochs) = (&self.spec.unfreeze, self.spec.recipe.epochs);
+        let unfreeze = &self.spec.unfreeze;
+        let epochs = self.spec.recipe.epochs;
         self.spec.unfreeze = unfreeze::resolve_cuts(unfreeze, &network, &self.freeze, epochs)?;
         if let Policy::Fixed(Split::Cut(split)) = &self.spec.split {
             check_order(&network, split, self.earliest_freeze())?;

@@ -47,7 +47,8 @@ pub(crate) async fn open_cache(
         }
         return Ok(None);
     }
-    let (rows, told) = (cacheable_features(plan), Arc::clone(events));
+    let rows = cacheable_features(plan);
+    let told = Arc::clone(events);
     let open = move || {
         let rows = match opening {
             OpenMode::IfPresent if !cache.has(&made.subject(), &made.row()) => return Ok(Ok(None)),
@@ -72,7 +73,8 @@ pub(crate) async fn open_cache(
 
 /// Counts the cached features of the samples in `plan`.
 pub(crate) async fn coverage(cache: &Arc<RowCache>, plan: &FeedPlan) -> Result<Coverage, TrainerError> {
-    let (cache, plan) = (Arc::clone(cache), plan.clone());
+    let cache = Arc::clone(cache);
+    let plan = plan.clone();
     blocking(move || {
         let count = |samples: &Samples, view| {
             let all = (0..samples.len()).filter_map(|index| samples.get(index));

@@ -125,7 +125,9 @@ impl LoadWatch {
         events: &Events,
         may_saturate: bool,
     ) -> Self {
-        let (hosts, fetcher, steering) = (hosts.clone(), fetcher.clone(), Arc::clone(steering));
+        let hosts = hosts.clone();
+        let fetcher = fetcher.clone();
+        let steering = Arc::clone(steering);
         let mut on_saturation = may_saturate.then(|| Arc::clone(events));
         let mut on_token_end = Some(Arc::clone(events));
         let asking = tokio::spawn(async move {

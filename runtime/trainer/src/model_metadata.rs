@@ -132,7 +132,8 @@ pub(crate) fn pixels(
         return Err(TrainerError::Pixels { reason });
     }
     let &[3, height, width] = input.shape.dims() else {
-        let (name, shape) = (&input.name, &input.shape);
+        let name = &input.name;
+        let shape = &input.shape;
         let reason = format!(
             "the model's input '{name}' takes {shape} per sample; it must take RGB images [3, height, width]: export it without \
              its `permute`, from TensorFlow with tf2onnx's `--inputs-as-nchw {name}`"
@@ -273,7 +274,8 @@ pub(crate) fn recipe(spec: &PixelSpec) -> Result<String, TrainerError> {
 /// Refuses a recipe if the crop does not match the network's input.
 pub(crate) fn check(spec: &PixelSpec, network: &Network) -> Result<(), TrainerError> {
     spec.check()?;
-    let (crop, input) = (spec.sample_shape(), network.input.shape.dims());
+    let crop = spec.sample_shape();
+    let input = network.input.shape.dims();
     if crop.as_slice() == input {
         return Ok(());
     }

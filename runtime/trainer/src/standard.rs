@@ -261,7 +261,8 @@ impl Standard {
                 .iter_mut()
                 .filter(|(name, _)| name == weight || name == bias)
             {
-                let (outputs, values) = (self.per_feature.len().max(1), tensor.as_f32().unwrap_or_default());
+                let outputs = self.per_feature.len().max(1);
+                let values = tensor.as_f32().unwrap_or_default();
                 let run = if name == weight && outputs_first {
                     values.len() / outputs
                 } else {
@@ -373,7 +374,8 @@ mod tests {
             let rows = Tensor::f32([1, 2], features.to_vec()).unwrap();
             let standardized = standard.apply(&rows).unwrap();
             let scores = |weights: &[(String, Tensor)], x: &[f32]| -> Vec<f32> {
-                let (b, w) = (weights[0].1.as_f32().unwrap(), weights[1].1.as_f32().unwrap());
+                let b = weights[0].1.as_f32().unwrap();
+                let w = weights[1].1.as_f32().unwrap();
                 let at = |output: usize, feature: usize| {
                     if outputs_first {
                         w[output * 2 + feature]
@@ -443,7 +445,8 @@ mod tests {
         };
         let rows = Tensor::f32([3, 2], vec![0.2, -1.0, 3.0, 0.5, -2.0, 0.0]).unwrap();
         let outputs = |model: &Model| {
-            let (options, interrupt) = (SessionOptions::default(), Interrupt::new());
+            let options = SessionOptions::default();
+            let interrupt = Interrupt::new();
             let mut forward = Forward::open(model, 3, &options, &interrupt, "testing").unwrap();
             forward.run(&rows).unwrap()
         };
@@ -457,7 +460,8 @@ mod tests {
             standard.restore_units(&model, &mut weights).unwrap();
             let unfolded = outputs(&model.merge(&weights).unwrap());
             let again = standard.apply(&unfolded).unwrap();
-            let (again, before) = (again.as_f32().unwrap(), outputs(&model));
+            let again = again.as_f32().unwrap();
+            let before = outputs(&model);
             assert_eq!(again.len(), before.as_f32().unwrap().len());
             for (again, before) in again.iter().zip(before.as_f32().unwrap()) {
                 assert!((again - before).abs() < 1e-4, "{again} instead of {before}");

@@ -60,7 +60,9 @@ pub struct HostStudy {
 pub async fn study(job: StudyJob, client: &HostClient) -> Result<HostStudy, TrainerError> {
     let objects = client.objects(&job.root, job.layout).await?;
     let object_bytes = mean_size(objects.iter().map(|object| object.size));
-    let (model, freeze, wanted) = (job.model.clone(), job.freeze.clone(), job.pixels.clone());
+    let model = job.model.clone();
+    let freeze = job.freeze.clone();
+    let wanted = job.pixels.clone();
     let custom = job.guest.clone();
     let (cuts, pixels) = blocking(move || prepare(&model, &freeze, &wanted, &custom)).await?;
     let pixel_bytes = |pixels: &PixelSpec| pixels.sample_shape().iter().product::<usize>() as u64;

@@ -39,7 +39,8 @@ impl Upload {
     /// Returns [`TrainerError::LayersTooLarge`] if the layers exceed the size of an ONNX file, and
     /// [`TrainerError::Graph`] if the model cannot be divided at `end`.
     pub(crate) async fn layers(name: &str, model: Model, end: &str) -> Result<Self, TrainerError> {
-        let (name, end) = (name.to_owned(), end.to_owned());
+        let name = name.to_owned();
+        let end = end.to_owned();
         blocking(move || Ok(Self::new(UploadKind::Model, &name, one_file(&model, end)?))).await
     }
 
@@ -104,7 +105,8 @@ impl Upload {
             }
             None => {
                 let uploaded = hosts.push(self.what, &self.name, self.bytes.clone()).await?;
-                let (name, sha256) = (self.name.clone(), uploaded.sha256.clone());
+                let name = self.name.clone();
+                let sha256 = uploaded.sha256.clone();
                 (UploadRef { name, sha256 }, uploaded)
             }
         };

@@ -31,7 +31,8 @@ pub(crate) fn null_row(format: &RowFormat) -> Result<Vec<ArrayRef>, FrameError> 
     let Some(width) = format.width()? else {
         return Ok(vec![new_null_array(&DataType::LargeBinary, 1)]);
     };
-    let (column, null) = (format.column_type()?, Some(NullBuffer::new_null(1)));
+    let column = format.column_type()?;
+    let null = Some(NullBuffer::new_null(1));
     let mut columns = vec![match format {
         RowFormat::F32(_) => list::<Float32Type>(column, vec![0.0; width], null)?,
         RowFormat::F16(_) => list::<Float16Type>(column, vec![f16::ZERO; width], null)?,
@@ -70,7 +71,8 @@ fn int8_columns(format: &RowFormat, values: &[f32], width: usize) -> Result<Vec<
     let rows = values.len() / width;
     let mut exact = ExactBuilder::default();
     let mut quantized = vec![0_i8; values.len()];
-    let (mut scales, mut offsets) = (vec![0.0; rows * slices], vec![0.0; rows * slices]);
+    let mut scales = vec![0.0; rows * slices];
+    let mut offsets = vec![0.0; rows * slices];
     let places = quantized.chunks_exact_mut(width).zip(
         scales
             .chunks_exact_mut(slices)

@@ -197,7 +197,8 @@ impl JobDetail {
             _ => amount.to_string(),
         };
         if let Some((tenant, held)) = holders.iter().max_by_key(|(_, held)| *held) {
-            let (held, all) = (shown(*held), shown(all));
+            let held = shown(*held);
+            let all = shown(all);
             summary.push_str(&format!("; tenant {tenant} holds {held} of {all} {unit} now"));
         }
         summary

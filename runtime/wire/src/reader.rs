@@ -222,7 +222,8 @@ impl ActivationReader {
 
 /// Returns the range of an aligned buffer in the body.
 fn buffer_range(offset: i64, length: i64) -> Option<Range<usize>> {
-    let (offset, length) = (usize::try_from(offset).ok()?, usize::try_from(length).ok()?);
+    let offset = usize::try_from(offset).ok()?;
+    let length = usize::try_from(length).ok()?;
     offset
         .is_multiple_of(8)
         .then_some(offset..offset.checked_add(length)?)

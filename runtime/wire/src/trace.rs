@@ -22,12 +22,15 @@ impl TraceParent {
     pub fn read(text: &str) -> Option<Self> {
         let mut parts = text.split('-');
         let version = number(parts.next()?, 2)?;
-        let (trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?);
+        let trace = parts.next()?;
+        let span = parts.next()?;
+        let flags = parts.next()?;
         // Later versions may have more parts.
         if version == 0xff || (version == 0 && parts.next().is_some()) {
             return None;
         }
-        let (trace, span) = (number(trace, 32)?, number(span, 16)?);
+        let trace = number(trace, 32)?;
+        let span = number(span, 16)?;
         (trace != 0 && span != 0).then_some(Self {
             trace,
             span: span as u64,

@@ -87,7 +87,9 @@ impl<S: Clone + Eq + Hash> Device<S> {
     /// queue. Also returns the maximum reservation of other work, because memory is set aside for overdue
     /// items.
     fn find_overdue(&self, view: PlacementInputs) -> (SearchResult, u64) {
-        let (mut lacking, mut kept, mut limit) = (0, 0, u64::MAX);
+        let mut lacking = 0;
+        let mut kept = 0;
+        let mut limit = u64::MAX;
         let mut seen = HashSet::new();
         let before = view.now.checked_sub(self.rules.time_slice);
         for (since, id) in before.into_iter().flat_map(|before| self.queue.passed(before)) {

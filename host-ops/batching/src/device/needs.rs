@@ -116,7 +116,8 @@ impl Needs {
             },
             (None, _) => return self.on_the_line(rows),
         };
-        let (low, high) = (*one.1, *two.1);
+        let low = *one.1;
+        let high = *two.1;
         let slope = high.saturating_sub(low) as f64 / (two.0 - one.0) as f64;
         low.saturating_add((slope * (rows - one.0) as f64) as u64)
     }

@@ -380,7 +380,8 @@ fn most_within(most: usize, fits: impl Fn(usize) -> bool) -> usize {
     if fits(most) {
         return most.max(1);
     }
-    let (mut good, mut bad) = (1, most);
+    let mut good = 1;
+    let mut bad = most;
     while good + 1 < bad {
         let middle = usize::midpoint(good, bad);
         match fits(middle) {

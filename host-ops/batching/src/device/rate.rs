@@ -157,7 +157,8 @@ mod tests {
     fn other_load_does_not_change_the_batch_size() {
         let mut rows_of = [0; 2];
         for host in 0..20 {
-            let (mut rate, mut random) = (Rate::default(), Random(host));
+            let mut rate = Rate::default();
+            let mut random = Random(host);
             for _ in 0..1000 {
                 let rows = rate.target_rows(TIME_SLICE, 0.02, 32);
                 let pays = rows <= 2;

@@ -170,7 +170,8 @@ impl<S: Clone + Eq + Hash> Device<S> {
                             lower: if grown > 0 { kept + grown } else { 0 },
                             upper: kept.saturating_add(grown).saturating_add(taken.spare),
                         };
-                        let (reserved, cold) = (kept + running.for_run, running.cold && !self.rules.keeps);
+                        let reserved = kept + running.for_run;
+                        let cold = running.cold && !self.rules.keeps;
                         let missed = known.needs.note_run(running.rows, took, reserved, cold);
                         self.predictions.note(missed);
                     }

@@ -127,14 +127,32 @@ impl Ledger {
     fn taken(&self, kind: Kind) -> u64 {
         let untouched = later(kind).map(|later| self.budget.floor(later).saturating_sub(self.held(later)));
         let small = self.budget.small.saturating_sub(self.small);
-        let others = untouched.chain([self.budget.spare, small]);
+        let others = untouched.chain([self.budget.spare, small, self.left_by(kind)]);
         others.fold(self.held_in_all(), u64::saturating_add)
+    }
+
+    /// Bytes that lanes leave free in addition to the floors of later kinds, which they do not have: those with
+    /// which a tenant with little memory is served while the networks of other tenants run. A network runs
+    /// for seconds and cannot be interrupted within an operator.
+    fn left_by(&self, kind: Kind) -> u64 {
+        if kind != Kind::Lane {
+            return 0;
+        }
+        let unused = |kind| self.budget.floor(kind).saturating_sub(self.held(kind));
+        [Kind::Read, Kind::Decode]
+            .into_iter()
+            .map(unused)
+            .fold(self.unused_modest(0), u64::saturating_add)
     }
 
     /// Bytes that could be reserved for `kind` without other reservations.
     pub fn most(&self, kind: Kind) -> u64 {
         let untouched = later(kind).map(|later| self.budget.floor(later));
-        let others = untouched.chain([self.budget.spare, self.budget.small]);
+        let left = match kind {
+            Kind::Lane => self.budget.left_by_lanes(),
+            _ => 0,
+        };
+        let others = untouched.chain([self.budget.spare, self.budget.small, left]);
         let taken = others.fold(self.base, u64::saturating_add);
         self.budget.bytes.saturating_sub(taken)
     }
@@ -379,7 +397,8 @@ impl Ledger {
             .collect();
         wants.retain(|want| *want > 0);
         wants.sort_unstable();
-        let (mut left, mut sharers) = (all, wants.len() as u64);
+        let mut left = all;
+        let mut sharers = wants.len() as u64;
         for want in wants {
             let even = left / sharers;
             if want > even {
@@ -423,8 +442,10 @@ impl Ledger {
     }
 
     fn unbook(&mut self, reservation: &Reservation) {
-        let (tenant, kind) = (&reservation.tenant, reservation.kind);
-        let (bytes, small) = (reservation.bytes, reservation.small);
+        let tenant = &reservation.tenant;
+        let kind = reservation.kind;
+        let bytes = reservation.bytes;
+        let small = reservation.small;
         self.small = self.small.saturating_sub(small);
         if let Some(held) = self.held.get_mut(kind.index()) {
             *held = held.saturating_sub(bytes);
@@ -461,7 +482,8 @@ impl Policy for Ledger {
     type Refused = OutOfBudget;
 
     fn ask(&mut self, id: u64, tenant: &str, ask: Ask) -> Result<(), OutOfBudget> {
-        let (needed, most) = (ask.bytes(1), self.most(ask.kind));
+        let needed = ask.bytes(1);
+        let most = self.most(ask.kind);
         if needed > most && !self.is_small(tenant, ask.kind, needed) {
             return Err(self.no_room(needed, most));
         }

@@ -80,7 +80,8 @@ proptest! {
             prop_assert!(job.ask(&mut ledger, next));
             asked.insert(next, *number);
         }
-        let (mut done, mut ends) = (Vec::new(), ends.iter().cycle());
+        let mut done = Vec::new();
+        let mut ends = ends.iter().cycle();
         while !running.is_empty() {
             let before = (done.len(), asked.len());
             while let Some((id, reservation)) = ledger.next(Instant::now()) {
@@ -206,8 +207,8 @@ fn a_reader_that_leaves_memory_for_others_does_not_block_them() {
     let mut ledger = Ledger::new(BUDGET);
     let fair = ledger.reserve("fair", Kind::Request, BUDGET.modest / 4).unwrap();
     let read = ledger.reserve("hog", Kind::Read, 20).unwrap();
-    let lane = ledger.room(Kind::Read) + BUDGET.lane - 39;
-    let lane = ledger.reserve("", Kind::Lane, lane).unwrap();
+    let lane = ledger.reserve("", Kind::Lane, ledger.room(Kind::Lane)).unwrap();
+    ledger.set_base(ledger.room(Kind::Read) - 39);
     assert_eq!((ledger.room(Kind::Read), ledger.room(Kind::Grant)), (39, 19));
     ledger.ask(1, "hog", Ask::exactly(Kind::Read, 20)).unwrap();
     ledger.ask(2, "fair", Ask::exactly(Kind::Grant, 15)).unwrap();
@@ -289,7 +290,7 @@ proptest! {
         held.iter().for_each(|(_, reservation)| ledger.give_back(reservation, Duration::ZERO));
         prop_assert_eq!(ledger.held_in_all(), BUDGET.spare);
         // The area for small requests is completely free again.
-        prop_assert_eq!(ledger.room(Kind::Lane), BUDGET.bytes - 2 * BUDGET.spare - BUDGET.small);
+        prop_assert_eq!(ledger.room(Kind::Lane), BUDGET.bytes - 2 * BUDGET.spare - BUDGET.small - BUDGET.left_by_lanes());
     }
 }
 
@@ -299,6 +300,7 @@ fn a_tenant_has_its_part_for_small_requests_and_no_more() {
     let all = ledger
         .reserve("hog", Kind::Lane, ledger.room(Kind::Lane))
         .unwrap();
+    ledger.set_base(ledger.room(Kind::Request));
     let mut first = ledger.reserve("hog", Kind::Request, SMALL).unwrap();
     assert!(ledger.reserve("hog", Kind::Request, 1).is_err());
     assert!(ledger.resize(&mut first, SMALL + 1).is_err());
@@ -310,6 +312,7 @@ fn a_tenant_has_its_part_for_small_requests_and_no_more() {
         "it is not small"
     );
     ledger.give_back(&all, Duration::ZERO);
+    ledger.set_base(0);
     ledger.resize(&mut first, 10 * SMALL).unwrap();
     ledger.resize(&mut first, SMALL).unwrap();
     ledger.give_back(&second, Duration::ZERO);
@@ -317,8 +320,25 @@ fn a_tenant_has_its_part_for_small_requests_and_no_more() {
     assert_eq!(ledger.held_in_all(), 0);
     assert_eq!(
         ledger.room(Kind::Lane),
-        BUDGET.bytes - BUDGET.spare - BUDGET.small
+        BUDGET.bytes - BUDGET.spare - BUDGET.small - BUDGET.left_by_lanes()
     );
+}
+
+/// Lanes leave memory with which a tenant with little memory is served, whatever the other tenants hold.
+#[test]
+fn lanes_leave_memory_for_tenants_with_little_memory() {
+    let mut ledger = Ledger::new(BUDGET);
+    while ledger.reserve("hog", Kind::Grant, 10).is_ok() {}
+    while ledger.reserve("hog", Kind::Read, 5).is_ok() {}
+    assert!(
+        ledger.reserve("", Kind::Lane, 1).is_ok(),
+        "lanes have a floor of their own"
+    );
+    while ledger.reserve("", Kind::Lane, 1).is_ok() {}
+    for kind in [Kind::Request, Kind::Grant, Kind::Read, Kind::Decode] {
+        ledger.reserve("modest", kind, 5).unwrap();
+    }
+    check(&ledger);
 }
 
 /// A base that grows while all memory is reserved uses the spare memory. Lanes get no memory until the spare

@@ -48,9 +48,10 @@ async fn earlier_kinds_leave_to_later_ones_what_they_need() {
     assert!(memory.try_reserve("a", Kind::Grant, 1).is_err());
     let read = memory.try_reserve("a", Kind::Read, 10).unwrap();
     assert!(memory.try_reserve("a", Kind::Read, 1).is_err());
-    let lane = memory.try_reserve("", Kind::Lane, 50).unwrap();
-    assert!(memory.try_reserve("a", Kind::Decode, 1).is_err());
-    drop((grant, read, lane));
+    let lane = memory.try_reserve("", Kind::Lane, 30).unwrap();
+    assert!(memory.try_reserve("", Kind::Lane, 1).is_err());
+    let decode = memory.try_reserve("a", Kind::Decode, 20).unwrap();
+    drop((grant, read, lane, decode));
     assert_eq!(memory.read(Ledger::held_in_all), 0);
 }
 
@@ -77,7 +78,8 @@ async fn caches_are_evicted_under_memory_pressure() {
         memory.try_reserve("", Kind::Cache, 40).unwrap(),
     ]));
     let asked = Arc::new(AtomicU64::new(0));
-    let (theirs, noted) = (Arc::clone(&cache), Arc::clone(&asked));
+    let theirs = Arc::clone(&cache);
+    let noted = Arc::clone(&asked);
     memory.on_pressure(move |bytes| {
         noted.store(bytes, Ordering::Relaxed);
         let gone = theirs.lock().pop();

@@ -27,7 +27,8 @@ async fn one_at_a_time_and_the_tenant_that_had_less_first() {
     let gate = halving(1);
     let enter = |tenant| Box::pin(gate.enter(tenant, Share::Adaptive));
     let first = enter("greedy").await.unwrap();
-    let (mut greedy, mut modest) = (enter("greedy"), enter("modest"));
+    let mut greedy = enter("greedy");
+    let mut modest = enter("modest");
     assert!(poll!(&mut greedy).is_pending() && poll!(&mut modest).is_pending());
     std::thread::sleep(Duration::from_millis(1));
     drop(first);
@@ -41,7 +42,8 @@ fn who_takes_all_it_can_leaves_as_many_as_it_has() {
     let gate = halving(32);
     let most = |tenant: &str| std::iter::from_fn(|| now(&gate, tenant)).collect::<Vec<_>>();
     let first = most("first");
-    let (second, third) = (most("second"), most("third"));
+    let second = most("second");
+    let third = most("third");
     assert_eq!([first.len(), second.len(), third.len()], [16, 8, 4]);
     let newcomer = now(&gate, "newcomer");
     assert!(newcomer.is_some());
@@ -119,8 +121,10 @@ async fn a_tenant_that_asks_for_much_leaves_room_for_others() {
 async fn a_free_permit_goes_to_who_has_the_fewest_and_then_to_who_used_the_least() {
     let gate = TurnGate::open(2, 10);
     let enter = |tenant| Box::pin(gate.enter(tenant, MUCH));
-    let (one, two) = (enter("a").await.unwrap(), enter("a").await.unwrap());
-    let (mut more, mut other) = (enter("a"), enter("b"));
+    let one = enter("a").await.unwrap();
+    let two = enter("a").await.unwrap();
+    let mut more = enter("a");
+    let mut other = enter("b");
     assert!(poll!(&mut more).is_pending() && poll!(&mut other).is_pending());
     drop(one);
     let other = other.await.unwrap();
@@ -222,7 +226,8 @@ proptest! {
     #[test]
     fn nobody_inside_keeps_newcomers_out(permits in 1..4_usize, queue in 0..8_usize, events in events()) {
         let mut gate = GateTurns::new(permits, queue);
-        let (mut waiting, mut running) = (Vec::new(), Vec::new());
+        let mut waiting = Vec::new();
+        let mut running = Vec::new();
         for (id, event) in (1..).zip(events) {
             match event {
                 Event::Asks(number) => {

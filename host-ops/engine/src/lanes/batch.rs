@@ -101,7 +101,8 @@ impl<'a> Batch<'a> {
         let (first, _) = parts
             .first()
             .ok_or_else(|| OpError::invalid("the batch is empty"))?;
-        let (dtype, row) = (first.dtype(), first.shape().row()?);
+        let dtype = first.dtype();
+        let row = first.shape().row()?;
         let mut rows = 0_usize;
         for (tensor, range) in &parts {
             let fits = tensor.dtype() == dtype
@@ -109,7 +110,8 @@ impl<'a> Batch<'a> {
                 && range.start <= range.end
                 && range.end <= tensor.rows()?;
             if !fits {
-                let (first, other) = (first.describe(), tensor.describe());
+                let first = first.describe();
+                let other = tensor.describe();
                 return Err(OpError::invalid(format!(
                     "rows {range:?} of {other} do not fit {first}"
                 )));

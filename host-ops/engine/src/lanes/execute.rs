@@ -63,7 +63,8 @@ impl Sessions {
         take: impl FnOnce(&Output<'_>) -> Result<T, OpError>,
     ) -> RunEnd<T> {
         let begun = Instant::now();
-        let (mut since, mut session) = (begun, None);
+        let mut since = begun;
+        let mut session = None;
         let ready = |fresh: bool, _: usize| {
             since = Instant::now();
             session = fresh.then(|| Opened {

@@ -40,7 +40,8 @@ impl Job {
         row: Option<(DType, Shape)>,
     ) -> Result<Self, OpError> {
         if batch.byte_len() == 0 {
-            let (stage, batch) = (describe(&stage), batch.describe());
+            let stage = describe(&stage);
+            let batch = batch.describe();
             return Err(OpError::invalid(format!(
                 "{stage}: {batch} has an axis of size 0"
             )));
@@ -90,7 +91,8 @@ impl Job {
             }
         };
         if *whole.shape() != shape || whole.dtype() != output.dtype() {
-            let (stage, whole) = (describe(&self.stage), whole.describe());
+            let stage = describe(&self.stage);
+            let whole = whole.describe();
             let text = format!(
                 "{stage}: the output is {}{shape}, but was {whole} in an earlier batch; all rows of a stage must have the same type and shape",
                 output.dtype()

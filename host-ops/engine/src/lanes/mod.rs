@@ -194,7 +194,8 @@ impl TenantLanes {
 /// # Errors
 /// Returns the first error. [`EngineError::Memory`] is only an error if no lane started.
 fn working(wanted: usize, started: &mpsc::Receiver<Result<(), EngineError>>) -> Result<usize, EngineError> {
-    let (mut lanes, mut lacking) = (0, None);
+    let mut lanes = 0;
+    let mut lacking = None;
     for started in started {
         match started {
             Ok(()) => lanes += 1,

@@ -146,7 +146,8 @@ mod tests {
 
     #[test]
     fn two_crashes_put_a_model_away_for_its_tenant_alone() {
-        let (mut quarantine, now) = (Quarantine::new(HOUR), Instant::now());
+        let mut quarantine = Quarantine::new(HOUR);
+        let now = Instant::now();
         quarantine.record_crash(now, "a", "m", "signal: 8");
         assert_eq!(quarantine.check(now, "a", "m"), None);
         quarantine.record_crash(now, "a", "m", "signal: 11");
@@ -162,7 +163,8 @@ mod tests {
 
     #[test]
     fn a_tenant_pauses_longer_with_every_lane_whatever_model_it_was() {
-        let (mut quarantine, start) = (Quarantine::new(HOUR), Instant::now());
+        let mut quarantine = Quarantine::new(HOUR);
+        let start = Instant::now();
         quarantine.record_crash(start, "a", "0", "");
         assert_eq!(quarantine.pause(start, "a"), None, "may be a coincidence");
         let mut now = start;
@@ -181,7 +183,8 @@ mod tests {
 
     #[test]
     fn crashes_are_forgotten_in_time() {
-        let (mut quarantine, start) = (Quarantine::new(HOUR), Instant::now());
+        let mut quarantine = Quarantine::new(HOUR);
+        let start = Instant::now();
         quarantine.record_crash(start, "a", "m", "");
         quarantine.record_crash(start + HOUR / 2, "a", "m", "");
         let left = quarantine.check(start + HOUR, "a", "m").map(|case| case.left);
@@ -193,7 +196,8 @@ mod tests {
 
     #[test]
     fn the_number_of_records_is_limited() {
-        let (mut quarantine, now) = (Quarantine::new(HOUR), Instant::now());
+        let mut quarantine = Quarantine::new(HOUR);
+        let now = Instant::now();
         for index in 0..2 * CASES {
             quarantine.record_crash(now, "a", &index.to_string(), "");
         }

@@ -214,7 +214,8 @@ impl State {
                 self.counts.runs += 1;
                 self.counts.rows += order.parts.iter().map(|part| part.rows.len() as u64).sum::<u64>();
                 self.counts.runs_joined += u64::from(order.is_joined());
-                let (time, taken) = (run.time, MemoryUsage { peak, held, spare });
+                let time = run.time;
+                let taken = MemoryUsage { peak, held, spare };
                 Account {
                     end: BatchEnd::Done { time, taken },
                     error: None,

@@ -230,7 +230,8 @@ impl Shared {
 
     /// Starts the time limit for the execution on lane `index`, after the session was opened.
     pub(super) fn opened(&self, index: usize) {
-        let (now, limit) = (Instant::now(), self.config.run_deadline);
+        let now = Instant::now();
+        let limit = self.config.run_deadline;
         let until = now + limit;
         let late = InterruptCause::Deadline { limit };
         let mut state = self.state.lock();

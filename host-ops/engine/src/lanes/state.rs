@@ -151,7 +151,8 @@ impl State {
         };
         let pushed = self.device.push(work);
         pushed.map_err(|full| OpError::from_host(OpErrorCode::TooLarge, full.to_string()))?;
-        let (id, job) = (self.next_id, Arc::new(job));
+        let id = self.next_id;
+        let job = Arc::new(job);
         self.next_id += 1;
         self.entries.insert(id, Entry { job, reply, until });
         Ok(id)
@@ -262,7 +263,8 @@ impl State {
     fn note_waits(&mut self, run: &Run<Stage>, now: Instant) {
         for part in &run.parts {
             if let Some(entry) = self.entries.get(&part.work) {
-                let (time, waited) = (self.time(now), self.waited(entry, now));
+                let time = self.time(now);
+                let waited = self.waited(entry, now);
                 self.waits.note(time, &entry.job.customer.tenant, waited);
                 if let Some(OnBegin(told)) = &self.on_begin {
                     told(Begun {

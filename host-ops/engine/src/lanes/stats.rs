@@ -76,7 +76,8 @@ impl State {
             (tenant, self.waited(entry, now))
         });
         let waited = self.waits.longest(self.time(now), wait);
-        let (lanes, predictions) = (|| self.lanes.iter(), self.device.predictions());
+        let lanes = || self.lanes.iter();
+        let predictions = self.device.predictions();
         LaneStats {
             queued: waiting.len(),
             queued_bytes: waiting.iter().map(|entry| entry.job.batch.byte_len()).sum(),

@@ -113,7 +113,8 @@ fn on_device(bytes: u64, host: &Memory) -> (Memory, LanesConfig) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stage_is_prepared_where_there_is_memory_for_that_and_else_runs_from_its_bytes() {
-    let (memory, folder) = (budget(1024 * MIB), tempfile::tempdir().unwrap());
+    let memory = budget(1024 * MIB);
+    let folder = tempfile::tempdir().unwrap();
     let prepared = PreparedStages {
         folder: folder.path().to_owned(),
         most_bytes: 1 << 30,

@@ -128,7 +128,8 @@ async fn a_model_that_crashes_twice_is_put_away_and_others_go_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_whose_models_crash_pauses_with_all_of_them() {
     let (_, lanes) = start(one_lane(for_hours()));
-    let (guilty, neighbor) = (lanes.for_tenant("guilty"), lanes.for_tenant("neighbor"));
+    let guilty = lanes.for_tenant("guilty");
+    let neighbor = lanes.for_tenant("neighbor");
     let crashing = guilty.submit(&stage("divided"), wholes(i64::MIN));
     crashing.await.unwrap_err();
     for model in ["folded", "relu"] {
@@ -148,7 +149,8 @@ async fn a_run_that_keeps_another_tenant_waiting_is_ended_and_counted() {
         ..one_lane(for_hours())
     });
     let rows = 16 << 10;
-    let (slow, neighbor) = (in_runs_for("slow", &lanes, rows), lanes.for_tenant("neighbor"));
+    let slow = in_runs_for("slow", &lanes, rows);
+    let neighbor = lanes.for_tenant("neighbor");
     // At least half a minute of work.
     let endless = Tensor::f32([rows, 256], vec![1.0; rows * 256]).unwrap();
     // The second one counts like a crash, even if it stopped in time.

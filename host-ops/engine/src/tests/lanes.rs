@@ -110,7 +110,8 @@ async fn lanes_that_isolate_tenants_run_each_in_a_process_of_its_own() {
                 ..program()
             }))
         });
-        let (mut tenant, mut processes) = ("first", lanes.stats().processes);
+        let mut tenant = "first";
+        let mut processes = lanes.stats().processes;
         // All batches use the same model, so the scheduler assumes that the session exists.
         for next in ["first", "first", "second", "second", "first", "second"] {
             let made = lanes.for_tenant(next).submit(&stage("relu"), batch(3, 2.0)).await;

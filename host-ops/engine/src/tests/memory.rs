@@ -85,10 +85,8 @@ mod needs_root {
         let process = owner.stats().processes[0];
         let lanes = in_runs_of(&owner, WIDE);
         lanes.submit(&stage("relu"), wide()).await.unwrap();
-        let (kept, half) = (
-            resident(process),
-            wide().byte_len() / rustix::param::page_size() / 2,
-        );
+        let kept = resident(process);
+        let half = wide().byte_len() / rustix::param::page_size() / 2;
         // Never ends if the lane retains the memory.
         while in_window(process) > 0 || resident(process) > kept - half {
             std::thread::yield_now();

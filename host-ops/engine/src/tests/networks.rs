@@ -108,7 +108,8 @@ pub(crate) fn relu(width: i64) -> Vec<u8> {
 
 /// `y = (x * w + a) * b` on rows of 4. The size of `a` is not a multiple of 64 bytes.
 pub(crate) fn misaligned() -> Vec<u8> {
-    let (width, columns) = (301, 96);
+    let width = 301;
+    let columns = 96;
     let values = |count: i64| (0..count).map(|index| (index % 7) as f32 - 3.0).collect();
     network(
         vec![

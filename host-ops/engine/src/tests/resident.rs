@@ -33,9 +33,11 @@ fn resident_steps_equal_steps_through_tensors() {
     let mut session = open(&step(3));
     let mut other = open(&step(3));
     let mut resident = state(&[1.0, 2.0, 3.0]);
-    let (mut weights, mut moments) = (vector(&[1.0, 2.0, 3.0]), vector(&[0.0; 3]));
+    let mut weights = vector(&[1.0, 2.0, 3.0]);
+    let mut moments = vector(&[0.0; 3]);
     for index in 0_u8..7 {
-        let (x, rate) = (vector(&[f32::from(index), 0.5, -1.0]), rate(0.1));
+        let x = vector(&[f32::from(index), 0.5, -1.0]);
+        let rate = rate(0.1);
         let expected = open(&step(3))
             .run(&[("w", &weights), ("m", &moments), ("x", &x), ("rate", &rate)])
             .unwrap();
@@ -56,11 +58,14 @@ fn resident_steps_equal_steps_through_tensors() {
 
 #[test]
 fn steps_in_place_equal_other_steps() {
-    let (x, rate) = (vector(&[1.0, -2.0]), rate(0.5));
+    let x = vector(&[1.0, -2.0]);
+    let rate = rate(0.5);
     let inputs = [("x", &x), ("rate", &rate)];
-    let (mut plain, mut in_place) = (open(&step(2)), open(&step(2)));
+    let mut plain = open(&step(2));
+    let mut in_place = open(&step(2));
     in_place.write_in_place(["next_w".to_owned(), "next_m".to_owned()]);
-    let (mut expected, mut written) = (state(&[4.0, 5.0]), state(&[4.0, 5.0]));
+    let mut expected = state(&[4.0, 5.0]);
+    let mut written = state(&[4.0, 5.0]);
     for _ in 0..3 {
         let wanted = ["sum", "next_w"];
         assert_eq!(
@@ -85,7 +90,8 @@ fn a_state_is_lost_when_a_run_in_place_fails() {
     let mut session = open(&looked_up);
     session.write_in_place(["next_w".to_owned()]);
     let mut resident = state(&[1.0, 2.0]);
-    let (inside, outside) = (places(1), places(7));
+    let inside = places(1);
+    let outside = places(7);
     let found = session
         .step(&mut resident, &[("place", &inside)], &["found"])
         .unwrap();
@@ -115,7 +121,9 @@ fn places(place: i64) -> Tensor {
 fn a_step_that_fails_leaves_the_state() {
     let mut session = open(&step(2));
     let mut resident = state(&[4.0, 5.0]);
-    let (x, short, rate) = (vector(&[1.0, 1.0]), vector(&[1.0]), rate(1.0));
+    let x = vector(&[1.0, 1.0]);
+    let short = vector(&[1.0]);
+    let rate = rate(1.0);
     let wrong_shape = session.step(&mut resident, &[("x", &short), ("rate", &rate)], &["sum"]);
     assert!(matches!(wrong_shape, Err(EngineError::InputMismatch { .. })));
     let missing = session.step(&mut resident, &[("x", &x)], &["sum"]);

@@ -41,7 +41,8 @@ async fn on_a_full_disk() {
     let expected = lanes.submit(&stage("wide"), batch(2, 1.0)).await.unwrap();
     // These sizes are enough for the folder's key, the network, the original weights and the weights in
     // kernel layout in turn. Only the last one is enough for everything.
-    let (stages, mut prepared) = (disk.join("stages"), 0);
+    let stages = disk.join("stages");
+    let mut prepared = 0;
     for free in [0, 8 << 10, 8 << 20, 20 << 20, 63 << 20] {
         let ballast = fill(&disk, free);
         let (source, lanes) = start(one_lane(child(&stages)));

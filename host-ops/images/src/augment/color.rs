@@ -140,7 +140,9 @@ fn to_hsv([red, green, blue]: Rgb) -> [u8; 3] {
     }
     let range = f32::from(most - least);
     let away = |value: u8| f32::from(most - value) / range;
-    let (r, g, b) = (away(red), away(green), away(blue));
+    let r = away(red);
+    let g = away(green);
+    let b = away(blue);
     let sixth = if red == most {
         f64::from(b - g)
     } else if green == most {

@@ -108,7 +108,8 @@ fn cut_out(crop: RandomResizedCrop, mut random: Random, width: u32, height: u32)
     for _ in 0..ATTEMPTS {
         let (w, h) = sides(whole, crop.scale, crop.ratio, &mut random);
         if (1.0..=f64::from(width)).contains(&w) && (1.0..=f64::from(height)).contains(&h) {
-            let (w, h) = (w as u32, h as u32);
+            let w = w as u32;
+            let h = h as u32;
             let top = random.below(height - h + 1);
             let left = random.below(width - w + 1);
             return Area {
@@ -169,7 +170,8 @@ fn draw_color_jitter(jitter: ColorJitter, mut random: Random) -> Vec<Operation> 
         let factor = random.between([(1.0 - stray).max(0.0), 1.0 + stray]);
         (stray > 0.0).then_some(factor as f32)
     };
-    let (brightness, contrast) = (factor(jitter.brightness), factor(jitter.contrast));
+    let brightness = factor(jitter.brightness);
+    let contrast = factor(jitter.contrast);
     let saturation = factor(jitter.saturation);
     let turn = random.between([-jitter.hue, jitter.hue]);
     let mut all = [
@@ -190,13 +192,15 @@ fn draw_erasing(erasing: RandomErasing, mut random: Random, spec: &PixelSpec) ->
     if !random.happens(erasing.p) {
         return None;
     }
-    let (width, height) = (spec.crop_width, spec.crop_height);
+    let width = spec.crop_width;
+    let height = spec.crop_height;
     let whole = f64::from(width) * f64::from(height);
     for _ in 0..ATTEMPTS {
         // The ratio is height to width, in contrast to the crop.
         let (h, w) = sides(whole, erasing.scale, erasing.ratio, &mut random);
         if h < f64::from(height) && w < f64::from(width) {
-            let (w, h) = (w as u32, h as u32);
+            let w = w as u32;
+            let h = h as u32;
             let top = random.below(height - h + 1);
             let left = random.below(width - w + 1);
             return Some((

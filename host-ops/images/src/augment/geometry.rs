@@ -39,7 +39,8 @@ pub(super) fn flip(canvas: &mut Canvas) {
 }
 
 pub(super) fn fill(canvas: &mut Canvas, area: Area, color: Rgb) {
-    let (left, width) = (area.left as usize, area.width as usize);
+    let left = area.left as usize;
+    let width = area.width as usize;
     let rows = canvas.pixels.chunks_mut(canvas.width.max(1));
     for row in rows.skip(area.top as usize).take(area.height as usize) {
         if let Some(part) = row.get_mut(left..left.saturating_add(width)) {
@@ -51,8 +52,10 @@ pub(super) fn fill(canvas: &mut Canvas, area: Area, color: Rgb) {
 /// Returns the matrix of `Image.rotate`, which rotates counterclockwise around the center.
 pub(super) fn rotation(degrees: f64, width: u32, height: u32) -> Matrix {
     let angle = -degrees.to_radians();
-    let (sin, cos) = (libm::sin(angle), libm::cos(angle));
-    let (x, y) = (f64::from(width) / 2.0, f64::from(height) / 2.0);
+    let sin = libm::sin(angle);
+    let cos = libm::cos(angle);
+    let x = f64::from(width) / 2.0;
+    let y = f64::from(height) / 2.0;
     [cos, sin, x - cos * x - sin * y, -sin, cos, y + sin * x - cos * y]
 }
 
@@ -60,7 +63,8 @@ pub(super) fn rotation(degrees: f64, width: u32, height: u32) -> Matrix {
 /// (`affine_fixed`). Pixels from outside of the image are black.
 pub(super) fn transform(canvas: &mut Canvas, [a, b, c, d, e, f]: Matrix) {
     let fixed = |value: f64| (value * 65536.0 + 0.5).floor() as i64;
-    let (right, down) = ([fixed(a), fixed(d)], [fixed(b), fixed(e)]);
+    let right = [fixed(a), fixed(d)];
+    let down = [fixed(b), fixed(e)];
     let mut start = [fixed(c + a * 0.5 + b * 0.5), fixed(f + d * 0.5 + e * 0.5)];
     let width = canvas.width.max(1);
     let height = canvas.pixels.len() / width;

@@ -117,7 +117,8 @@ fn whatever_the_image_a_hostile_recipe_is_refused_and_no_other_panics() {
 /// Each pixel of the test image contains its position. Pixels of the result must contain the mapped position.
 #[test]
 fn positions_in_the_image_are_those_of_the_pixels() {
-    let (width, height) = (200, 120);
+    let width = 200;
+    let height = 120;
     let color = |place: u32| [(place % width) as u8, (place / width) as u8, 255];
     let image = RgbImage::new(width, height, (0..width * height).flat_map(color).collect()).unwrap();
     let geometric = Augmentation {

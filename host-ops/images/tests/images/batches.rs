@@ -106,10 +106,8 @@ async fn normalizing_bytes_later_gives_the_same_values() {
     let floats = loaded(&keys, PixelFormat::F32).await;
     let later = normalize(&bytes.pixels, &spec()).unwrap();
     assert_eq!(later.as_bytes(), floats.pixels.as_bytes());
-    let (byte, value) = (
-        bytes.pixels.as_u8().unwrap()[0],
-        floats.pixels.as_f32().unwrap()[0],
-    );
+    let byte = bytes.pixels.as_u8().unwrap()[0];
+    let value = floats.pixels.as_f32().unwrap()[0];
     assert_eq!(value, (f32::from(byte) / 255.0 - 0.485) / 0.229);
     assert!(normalize(&floats.pixels, &spec()).is_err(), "already normalized");
 }
@@ -146,7 +144,8 @@ async fn an_oversized_batch_or_an_invalid_spec_fails_the_load() {
 #[tokio::test]
 async fn reads_overlap_up_to_the_limit_and_end_with_the_load() {
     let source = Fixtures::default();
-    let (reading, most) = (Arc::clone(&source.reading), Arc::clone(&source.most));
+    let reading = Arc::clone(&source.reading);
+    let most = Arc::clone(&source.most);
     let loader = loader(
         source,
         LoaderOptions {

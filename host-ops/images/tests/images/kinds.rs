@@ -59,7 +59,8 @@ fn every_kind_is_decoded_as_pillow_does() {
 
 #[test]
 fn resizing_and_cropping_are_torchvisions() {
-    let (mut differing, mut values) = (0, 0);
+    let mut differing = 0;
+    let mut values = 0;
     for source in ["wide", "tall"] {
         let image = decode(
             &fixture(&format!("{source}-source.png")),

@@ -77,7 +77,8 @@ pub(crate) fn write_png(path: &Path, width: u32, height: u32) {
     let mut noise = 12345_u32;
     let pixels: Vec<u8> = (0..width * height)
         .flat_map(|pixel| {
-            let (x, y) = (f64::from(pixel % width), f64::from(pixel / width));
+            let x = f64::from(pixel % width);
+            let y = f64::from(pixel / width);
             [0.031, 0.047, 0.083].map(|step| {
                 noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 let wave = (x * step).sin() * 70.0 + (y * step).cos() * 50.0;

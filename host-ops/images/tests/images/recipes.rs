@@ -219,7 +219,10 @@ fn pixels_are_those_that_networks_are_trained_with() {
     let mut rest = theirs.as_slice();
     let mut wrong = Vec::new();
     for case in &cases {
-        let (mut values, mut off, mut off_by_two, mut furthest) = (0, 0, 0, 0);
+        let mut values = 0;
+        let mut off = 0;
+        let mut off_by_two = 0;
+        let mut furthest = 0;
         for photo in &photos {
             let ours = load(
                 &std::fs::read(photo).unwrap(),

@@ -116,7 +116,8 @@ fn the_same_draw_gives_torchvisions_pixels_within_one_level() {
         source, spec, cases, ..
     } = recorded();
     let image = RgbImage::new(source.width, source.height, hex::decode(source.pixels).unwrap()).unwrap();
-    let (mut values, mut off) = (0, 0);
+    let mut values = 0;
+    let mut off = 0;
     for case in &cases {
         let color = [0, 1, 2].map(|channel| {
             let level = case.value * f64::from(spec.std[channel]) + f64::from(spec.mean[channel]);

@@ -197,7 +197,9 @@ fn failed(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
 
 /// Returns the keys in an answer of a token service.
 fn keys_of(body: &[u8]) -> Option<AwsCredential> {
-    let (mut id, mut secret, mut token) = (None, None, None);
+    let mut id = None;
+    let mut secret = None;
+    let mut token = None;
     let mut reader = Reader::from_reader(body);
     loop {
         match reader.read_event().ok()? {

@@ -115,7 +115,9 @@ impl Indexes {
         if let Some(under_way) = making.get(&shard).and_then(WeakShared::upgrade) {
             return under_way;
         }
-        let (indexes, key, make) = (Arc::clone(self), shard.clone(), make());
+        let indexes = Arc::clone(self);
+        let key = shard.clone();
+        let make = make();
         let made = async move {
             let _turn = indexes.turns.acquire().await;
             let index = Arc::new(make.await?);

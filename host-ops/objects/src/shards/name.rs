@@ -40,7 +40,8 @@ pub(crate) fn is_shard(key: &str) -> bool {
 /// Returns the layout for the first keys in a root. Archives without images mean shards. Hidden files and
 /// files with other extensions are ignored, for example `README.md` or `train-000.idx`.
 pub(crate) fn layout_of<'a>(keys: impl IntoIterator<Item = &'a str>) -> Layout {
-    let (mut shards, mut images) = (false, false);
+    let mut shards = false;
+    let mut images = false;
     for key in keys {
         shards |= is_shard(key);
         images |= is_image_name(key) && !is_hidden_name(key);
@@ -74,7 +75,8 @@ impl Version {
     pub(crate) fn parse(etag: &str) -> Option<Self> {
         let (shard, place) = etag.rsplit_once('@')?;
         let (offset, size) = place.split_once('+')?;
-        let (offset, size) = (offset.parse().ok()?, size.parse().ok()?);
+        let offset = offset.parse().ok()?;
+        let size = size.parse().ok()?;
         u64::checked_add(offset, size)?;
         Some(Self {
             shard: shard.to_owned(),

@@ -170,7 +170,8 @@ impl Store {
             changed: shard.changed,
         };
         let make = || {
-            let (store, shard) = (self.clone(), shard.clone());
+            let store = self.clone();
+            let shard = shard.clone();
             async move {
                 let made = store.read_through(&shard);
                 let root = &store.scope.root;

@@ -349,7 +349,8 @@ async fn who_watches_a_root_is_told_how_it_fails() {
             .open(root)
             .on_fault(move |fault, _| seen.lock().unwrap().push(fault.as_str()))
     };
-    let (store, deadline) = (watched("s3://photos"), Duration::from_secs(60));
+    let store = watched("s3://photos");
+    let deadline = Duration::from_secs(60);
     store.probe(deadline).await.unwrap();
     assert!(store.read("no.jpg").await.unwrap_err().is_not_found());
     assert!(

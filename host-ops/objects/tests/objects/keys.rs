@@ -210,11 +210,13 @@ mod long {
             std::fs::write(folder.path().join("outside").join(name), "secret").unwrap();
         }
         symlink("../outside", root.join("trap")).unwrap();
-        let (stop, stopped) = (Arc::new(AtomicBool::new(false)), root.clone());
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = root.clone();
         let seen = Arc::clone(&stop);
         let swaps = std::thread::spawn(move || {
             while !seen.load(Ordering::Relaxed) {
-                let (class, trap) = (stopped.join("class"), stopped.join("trap"));
+                let class = stopped.join("class");
+                let trap = stopped.join("trap");
                 rustix::fs::renameat_with(CWD, class, CWD, trap, RenameFlags::EXCHANGE).unwrap();
             }
         });

@@ -6,7 +6,9 @@ use frostline_objects::{LARGEST_READ, ObjectError, Store};
 
 /// Lists all keys in pages of `limit`. Returns them with the number of skipped names.
 async fn all(store: &Store, limit: usize) -> (Vec<String>, u64) {
-    let (mut keys, mut left_out, mut after) = (Vec::new(), 0, None);
+    let mut keys = Vec::new();
+    let mut left_out = 0;
+    let mut after = None;
     loop {
         let page = store.list(after.as_deref(), limit).await.unwrap();
         keys.extend(page.objects.into_iter().map(|object| object.sample.key));
@@ -124,7 +126,8 @@ async fn a_store_whose_keys_are_not_in_the_order_of_their_bytes_gives_all_of_the
             .for_each(|key| server.contents.put(&format!("root/{key}"), "x"));
         keys.sort_unstable();
         let store = server.open("s3://photos/root");
-        let (mut listed, mut refused) = (Vec::new(), 0);
+        let mut listed = Vec::new();
+        let mut refused = 0;
         let mut after: Option<String> = None;
         loop {
             match store.list(after.as_deref(), 1000).await {
@@ -166,7 +169,9 @@ async fn thousands_of_keys_come_in_pages_that_join_to_all_of_them() {
     keys.sort_unstable();
     let store = server.open("s3://photos/root");
     for limit in [1000, 999, 5000] {
-        let (mut seen, mut after, mut pages) = (Vec::new(), None, 0);
+        let mut seen = Vec::new();
+        let mut after = None;
+        let mut pages = 0;
         loop {
             let page = store.list(after.as_deref(), limit).await.unwrap();
             assert!(page.objects.len() <= limit.min(1000));
@@ -198,7 +203,8 @@ async fn a_folder_of_links_out_of_it_says_so_on_any_page() {
     }
     let store = Store::open(root.path().to_str().unwrap()).unwrap();
     for limit in [1, 2, 100] {
-        let (mut left_out, mut after) = (frostline_tensor::SkippedNames::default(), None);
+        let mut left_out = frostline_tensor::SkippedNames::default();
+        let mut after = None;
         loop {
             let page = store.list(after.as_deref(), limit).await.unwrap();
             left_out.extend(page.left_out);

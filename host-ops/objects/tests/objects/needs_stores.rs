@@ -60,7 +60,9 @@ async fn lists_by_the_thousand(server: &RealStore) {
     fill(&open(server, &format!("{root}-2")), ["a.jpg".to_owned()]).await;
     keys.sort_unstable();
     for limit in [1000, 999] {
-        let (mut seen, mut after, mut pages) = (Vec::new(), None, 0);
+        let mut seen = Vec::new();
+        let mut after = None;
+        let mut pages = 0;
         loop {
             let page = store.list(after.as_deref(), limit).await.unwrap();
             assert!(page.objects.len() <= limit);

@@ -36,7 +36,8 @@ fn own(server: &S3Server, keys: &Path) -> OwnStore {
 
 #[tokio::test]
 async fn keys_in_a_file_are_read_again_when_it_changes() {
-    let (server, folder) = (S3Server::start().await, tempfile::tempdir().unwrap());
+    let server = S3Server::start().await;
+    let folder = tempfile::tempdir().unwrap();
     server.contents.put("root/a.jpg", "photo");
     let keys = folder.path().join("keys");
     let missing = Store::open_own("s3://alias/root", &own(&server, &keys)).unwrap_err();
@@ -62,7 +63,8 @@ async fn keys_in_a_file_are_read_again_when_it_changes() {
 
 #[tokio::test]
 async fn a_role_is_taken_on_with_its_external_id_once_for_many_requests() {
-    let (server, folder) = (S3Server::start().await, tempfile::tempdir().unwrap());
+    let server = S3Server::start().await;
+    let folder = tempfile::tempdir().unwrap();
     server.contents.put("a.jpg", "photo");
     let asked: Arc<Mutex<Vec<String>>> = Arc::default();
     let seen = Arc::clone(&asked);

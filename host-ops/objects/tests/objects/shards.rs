@@ -33,7 +33,8 @@ fn class(number: usize) -> String {
 }
 
 async fn all(store: &Store, layout: Layout, limit: usize) -> Vec<ObjectInfo> {
-    let (mut objects, mut after) = (Vec::new(), None);
+    let mut objects = Vec::new();
+    let mut after = None;
     loop {
         let page = store.list_as(layout, after.as_deref(), limit).await.unwrap();
         assert!(page.objects.len() <= limit);
@@ -271,7 +272,8 @@ async fn a_shard_is_read_through_once_from_whatever_folder_and_in_memory_that_is
         room.most.load(Ordering::SeqCst) >= 2 * size,
         "the range and the maximum index"
     );
-    let (shards, read) = (3 * size, room.read.load(Ordering::SeqCst));
+    let shards = 3 * size;
+    let read = room.read.load(Ordering::SeqCst);
     let listings = 64 << 10;
     assert!(
         (shards..shards + listings).contains(&read),
@@ -343,7 +345,8 @@ async fn samples_of_a_shard_that_was_replaced_or_removed_are_named() {
     let objects = all(&store, Layout::Auto, 1000).await;
     server.contents.put("root/train-001.tar", shard(60, 61));
     server.contents.remove("root/train-002.tar");
-    let (replaced, removed) = (&objects[70], &objects[150]);
+    let replaced = &objects[70];
+    let removed = &objects[150];
     for read in [
         store.read_sample(&replaced.sample, LARGEST_READ).await,
         store.read_range(&replaced.sample, 2..10).await,
@@ -418,7 +421,9 @@ async fn invalid_names_are_counted_once_for_any_page_size() {
     }
     let store = Store::open(folder.path().to_str().unwrap()).unwrap();
     for limit in [1, 2, 3, 4, 100] {
-        let (mut keys, mut left_out, mut after) = (Vec::new(), 0, None);
+        let mut keys = Vec::new();
+        let mut left_out = 0;
+        let mut after = None;
         loop {
             let page = store
                 .list_as(Layout::Shards, after.as_deref(), limit)

@@ -239,7 +239,8 @@ impl<'a> Edit<'a> {
     /// Returns the linear layer that begins with the `MatMul` at this index.
     fn linear_from(&self, index: usize, product: &'a NodeProto) -> Option<Linear<'a>> {
         product.standard_operator().filter(|name| *name == "MatMul")?;
-        let (input, weight) = (product.input_name(0)?, product.input_name(1)?);
+        let input = product.input_name(0)?;
+        let weight = product.input_name(1)?;
         if self.axes(weight)? != 2 || self.axes(input)? < 3 {
             return None;
         }

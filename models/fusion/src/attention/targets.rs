@@ -10,7 +10,8 @@ use frostline_graph::{GraphError, Model};
 /// Returns the errors of [`Model::shapes`].
 pub(super) fn with_constant_targets(model: &Model) -> Result<Model, GraphError> {
     let [shapes, others] = BATCHES.map(|batch| model.shapes(batch));
-    let (shapes, others) = (shapes?, others?);
+    let shapes = shapes?;
+    let others = others?;
     let constants = model.constants();
     let mut graph = model.graph().clone();
     let mut targets = Vec::new();

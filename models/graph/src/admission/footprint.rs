@@ -69,7 +69,8 @@ impl Model {
 /// Returns the footprint of an untrusted model if it is within `limits` and no kernel receives an axis of
 /// size 0.
 pub(crate) fn check(model: &Model, limits: &ModelLimits) -> Result<Footprint, GraphError> {
-    let (mut before, mut row) = (0_u64, 0_u64);
+    let mut before = 0_u64;
+    let mut row = 0_u64;
     let footprint = walk(model, &mut |node, size, work| {
         let (name, operator) = (|| shown(node.label()), || shown(&node.op_type));
         if size.for_one_sample() > limits.value_bytes {
@@ -276,7 +277,8 @@ impl<'a> Memory<'a> {
 /// with the batch.
 fn known_elements(name: &str, probes: &Probes) -> Option<MemoryBound> {
     let (small, large) = probes.both(name);
-    let (small, large) = (small.dims.as_ref()?, large.dims.as_ref()?);
+    let small = small.dims.as_ref()?;
+    let large = large.dims.as_ref()?;
     let mut open = Line { slope: 0, offset: 1 };
     let mut rest = 1_u64;
     for (&small, &large) in small.iter().zip(large) {

@@ -42,7 +42,8 @@ impl Network {
     /// # Errors
     /// Returns [`GraphError::Inadmissible`] if a limit is exceeded.
     pub fn check_cuts(&self, limits: &ModelLimits) -> Result<(), GraphError> {
-        let (count, limit) = (self.cuts.len(), limits.cuts);
+        let count = self.cuts.len();
+        let limit = limits.cuts;
         if count > limit {
             return Err(Inadmissible::Count {
                 place: "the model".into(),
@@ -84,7 +85,8 @@ impl Model {
             let layers = self.slice(None, Some(&cut.name));
             layers.and_then(|layers| layers.check(limits)).err()
         };
-        let (mut taken, mut first) = (0, cuts.len().checked_sub(1)?);
+        let mut taken = 0;
+        let mut first = cuts.len().checked_sub(1)?;
         let mut why = refusal(first)?;
         while taken < first {
             let middle = taken.midpoint(first);

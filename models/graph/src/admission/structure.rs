@@ -56,7 +56,8 @@ fn opset(model: &ModelProto) -> Result<i64, Inadmissible> {
         .iter()
         .filter(|set| matches!(set.domain.as_str(), "" | "ai.onnx"))
         .map(|set| set.version);
-    let (version, second) = (versions.next().unwrap_or(0), versions.next());
+    let version = versions.next().unwrap_or(0);
+    let second = versions.next();
     if second.is_some() {
         return Err(Inadmissible::DuplicateName {
             what: "operator sets",
@@ -176,7 +177,8 @@ fn check_node(node: &NodeProto, version: i64, limits: &ModelLimits) -> Result<()
 
 /// Accepts only listed operators of the standard domain that exist in operator set `version`.
 fn check_operator(node: &NodeProto, version: i64) -> Result<(), Inadmissible> {
-    let (name, operator) = (shown(node.label()), shown(&node.op_type));
+    let name = shown(node.label());
+    let operator = shown(&node.op_type);
     if node.standard_operator().is_none() {
         return Err(Inadmissible::Domain {
             node: name,

@@ -170,7 +170,8 @@ fn compared(context: &Context<'_>, dims: &[usize], holds: fn(Ordering) -> bool) 
             Some(pairs.map(|(left, right)| left.cmp(right)).collect())
         }
         (left, right) => {
-            let (left, right) = (left.numbers(), right.numbers());
+            let left = left.numbers();
+            let right = right.numbers();
             let pairs = left.iter().zip(&right);
             pairs.map(|(left, right)| left.partial_cmp(right)).collect()
         }

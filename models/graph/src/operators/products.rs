@@ -37,7 +37,8 @@ fn gemm(context: &Context<'_>) -> RuleResult<Vec<Value>> {
         (&[rows, columns], _) => Ok((columns, rows)),
         (dims, _) => mismatch(format!("{dims:?} is not a matrix")),
     };
-    let ((rows, depth), (other, columns)) = (matrix(0, "transA")?, matrix(1, "transB")?);
+    let (rows, depth) = matrix(0, "transA")?;
+    let (other, columns) = matrix(1, "transB")?;
     if depth != other {
         return mismatch(format!("{rows}x{depth} times {other}x{columns}"));
     }
@@ -70,7 +71,8 @@ fn gemm_products(sizes: &Sizes<'_>) -> f64 {
 /// Implements the rules of NumPy. Leading axes are broadcast. A vector becomes a matrix with a single row or
 /// column, which is removed from the result.
 fn matmul(context: &Context<'_>) -> RuleResult<Vec<Value>> {
-    let (left, right) = (context.dims(0)?, context.dims(1)?);
+    let left = context.dims(0)?;
+    let right = context.dims(1)?;
     let (left_lead, rows, depth) = match left {
         [depth] => (&[][..], None, *depth),
         [lead @ .., rows, depth] => (lead, Some(*rows), *depth),
@@ -92,7 +94,8 @@ fn matmul(context: &Context<'_>) -> RuleResult<Vec<Value>> {
 /// Supports samples along the rows of the left operand, the columns of the right operand, and leading axes.
 /// The axis of the sum must not contain samples.
 fn matmul_rows(view: &RowView<'_>) -> Option<Samples> {
-    let (left_rank, right_rank) = (view.rank(0)?, view.rank(1)?);
+    let left_rank = view.rank(0)?;
+    let right_rank = view.rank(1)?;
     if left_rank < 2 || right_rank < 2 {
         return None;
     }

@@ -78,7 +78,8 @@ fn reduced(context: &Context<'_>) -> RuleResult<Vec<Value>> {
 }
 
 fn reduced_rows(view: &RowView<'_>) -> Option<Samples> {
-    let (samples, context) = (view.samples(0)?, view.context());
+    let samples = view.samples(0)?;
+    let context = view.context();
     let mut axes = reduced_axes(&context, view.rank(0)?).ok()?;
     axes.sort_unstable();
     axes.dedup();
@@ -117,14 +118,16 @@ fn arg_extreme(context: &Context<'_>) -> RuleResult<Vec<Value>> {
 }
 
 fn extreme_rows(view: &RowView<'_>) -> Option<Samples> {
-    let (samples, axis) = (view.only_samples()?, view.axis(0)?);
+    let samples = view.only_samples()?;
+    let axis = view.axis(0)?;
     let dropped = !keeps_dims(&view.context()) && axis < samples.axis;
     (axis != samples.axis).then(|| samples.on(samples.axis - usize::from(dropped)))
 }
 
 /// The axis of a `CumSum` must be known and must not be the sample axis.
 fn summed_rows(view: &RowView<'_>) -> Option<Samples> {
-    let (samples, axis) = (view.only_samples()?, view.context().integer(1).ok()??);
+    let samples = view.only_samples()?;
+    let axis = view.context().integer(1).ok()??;
     let axis = axis_of(axis, view.rank(0)?).ok()?;
     (axis != samples.axis).then_some(samples)
 }

@@ -72,7 +72,8 @@ fn reshape(context: &Context<'_>) -> RuleResult<Vec<Value>> {
             size => unsigned(size)?,
         });
     }
-    let (elements, rest) = (product(dims)?, product(&result)?);
+    let elements = product(dims)?;
+    let rest = product(&result)?;
     let mut open = target
         .iter()
         .enumerate()
@@ -184,7 +185,8 @@ fn depth_to_space(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     if !c.is_multiple_of(block.saturating_mul(block)) {
         return mismatch(format!("{c} channels cannot be divided into blocks of {block}"));
     }
-    let (h, w) = (h.saturating_mul(block), w.saturating_mul(block));
+    let h = h.saturating_mul(block);
+    let w = w.saturating_mul(block);
     context.output(vec![n, c / block / block, h, w])
 }
 

@@ -28,7 +28,8 @@ const fn scaling(name: &'static str, since: i64) -> Operator {
 /// Row rule for operators that process axes independently and keep the size of the sample axis.
 pub(super) fn axis_kept(view: &RowView<'_>) -> Option<Samples> {
     let samples = view.samples(0)?;
-    let (before, after) = (view.dims(0)?, view.output_dims()?);
+    let before = view.dims(0)?;
+    let after = view.output_dims()?;
     let kept = before.len() == after.len() && before.get(samples.axis) == after.get(samples.axis);
     kept.then_some(samples)
 }

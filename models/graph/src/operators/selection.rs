@@ -211,7 +211,8 @@ fn gathered(context: &Context<'_>, _: &[usize]) -> Option<Literal> {
 }
 
 fn gather_rows(view: &RowView<'_>) -> Option<Samples> {
-    let (axis, index_rank) = (view.axis(0)?, view.rank(1)?);
+    let axis = view.axis(0)?;
+    let index_rank = view.rank(1)?;
     match (view.input(0)?, view.input(1)?) {
         (RowUse::PerSample(samples), RowUse::Independent) if samples.axis < axis => Some(samples),
         (RowUse::PerSample(samples), RowUse::Independent) if samples.axis > axis => {

@@ -80,10 +80,8 @@ fn window(context: &Context<'_>, axis: usize, axes: usize, kernel: usize) -> Rul
         setting(context, "pads", axis, 0)?,
         setting(context, "pads", axis + axes, 0)?,
     );
-    let (stride, dilation) = (
-        positive(context, "strides", axis)?,
-        positive(context, "dilations", axis)?,
-    );
+    let stride = positive(context, "strides", axis)?;
+    let dilation = positive(context, "dilations", axis)?;
     Ok(Window {
         kernel,
         stride,
@@ -145,7 +143,8 @@ fn group(context: &Context<'_>) -> RuleResult<usize> {
 }
 
 fn misfit<T>(context: &Context<'_>) -> RuleResult<T> {
-    let (input, weight) = (context.dims(0)?, context.dims(1)?);
+    let input = context.dims(0)?;
+    let weight = context.dims(1)?;
     mismatch(format!("input {input:?}, weight {weight:?}"))
 }
 

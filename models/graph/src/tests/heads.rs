@@ -125,7 +125,8 @@ fn probabilities_come_back_behind_a_fresh_head() {
         let Some(operator) = operator else { continue };
         let rows = noisy(3, &[4, 6]);
         let outputs = run(&scores.with_probabilities(&operator).unwrap(), &rows);
-        let (made, scores) = (outputs.as_f32().unwrap(), run(&scores, &rows));
+        let made = outputs.as_f32().unwrap();
+        let scores = run(&scores, &rows);
         for (made, scores) in made.chunks(5).zip(scores.as_f32().unwrap().chunks(5)) {
             let sum: f32 = scores.iter().map(|score| score.exp()).sum();
             for (made, score) in made.iter().zip(scores) {
@@ -379,7 +380,8 @@ mod needs_shared {
         for name in ["alexnet", "resnet50", "vgg19", "densenet121", "vit_b_16"] {
             for opset in ["opset17", "opset20"] {
                 let model = skeleton(&format!("{name}.{opset}"));
-                let (before, replaced) = (model.network().unwrap(), model.replace_head(3, 9).unwrap());
+                let before = model.network().unwrap();
+                let replaced = model.replace_head(3, 9).unwrap();
                 let network = replaced.network().unwrap();
                 assert_eq!(network.output.shape.dims(), [3]);
                 assert_eq!(network.cuts.len(), before.cuts.len());

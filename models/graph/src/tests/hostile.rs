@@ -103,7 +103,8 @@ fn the_undamaged_model_passes() {
 #[test]
 fn many_large_constants_take_no_memory() {
     let doubling = |index: usize| -> NodeProto {
-        let (from, to) = (format!("s{index}"), format!("s{}", index + 1));
+        let from = format!("s{index}");
+        let to = format!("s{}", index + 1);
         node("Concat", &[&from, &from], &[&to]).with([int("axis", 0)])
     };
     let mut nodes: Vec<NodeProto> = (0..50).map(doubling).collect();

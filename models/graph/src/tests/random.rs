@@ -142,10 +142,8 @@ impl Draft {
             }
             Step::Attention => self.attention(&from),
             Step::ConstantBranch => {
-                let (left, right) = (
-                    self.weight(&[self.channels, 1, 1]),
-                    self.weight(&[1, self.size, 1]),
-                );
+                let left = self.weight(&[self.channels, 1, 1]);
+                let right = self.weight(&[1, self.size, 1]);
                 let constant = self.add("Add", &[&left, &right], vec![]);
                 self.add("Mul", &[&from, &constant], vec![])
             }
@@ -169,7 +167,8 @@ impl Draft {
 
     fn normalization(&mut self, from: &str) -> String {
         let scale = self.weight(&[self.channels]);
-        let (bias, mean) = (self.weight(&[self.channels]), self.weight(&[self.channels]));
+        let bias = self.weight(&[self.channels]);
+        let mean = self.weight(&[self.channels]);
         let noise = self.weight(&[self.channels]);
         let variance = self.add("Exp", &[&noise], vec![]);
         let inputs = [from, &scale, &bias, &mean, &variance];
@@ -179,20 +178,23 @@ impl Draft {
     /// Reshapes to `[batch, positions, channels]` and back. The targets are computed from the shapes of the
     /// value and of the input.
     fn patches(&mut self, from: &str) -> String {
-        let (channels, size) = (self.channels as i64, self.size as i64);
+        let channels = self.channels as i64;
+        let size = self.size as i64;
         let batch = |draft: &mut Self, of: &str| {
             let shape = draft.add("Shape", &[of], vec![]);
             let first = draft.integers(&[0]);
             draft.add("Gather", &[&shape, &first], vec![int("axis", 0)])
         };
-        let (there, rest) = (batch(self, from), self.integers(&[channels, -1]));
+        let there = batch(self, from);
+        let rest = self.integers(&[channels, -1]);
         let target = self.add("Concat", &[&there, &rest], vec![int("axis", 0)]);
         let flat = self.add("Reshape", &[from, &target], vec![]);
         let tokens = self.add("Transpose", &[&flat], vec![ints("perm", &[0, 2, 1])]);
         let scale = self.weight(&[self.channels]);
         let normal = self.add("LayerNormalization", &[&tokens, &scale], vec![int("axis", -1)]);
         let flat = self.add("Transpose", &[&normal], vec![ints("perm", &[0, 2, 1])]);
-        let (back, rest) = (batch(self, "image"), self.integers(&[channels, size, size]));
+        let back = batch(self, "image");
+        let rest = self.integers(&[channels, size, size]);
         let target = self.add("Concat", &[&back, &rest], vec![int("axis", 0)]);
         self.add("Reshape", &[&flat, &target], vec![])
     }
@@ -200,7 +202,8 @@ impl Draft {
     /// Attention between rows. The batch is in the middle, like in older exports: `[size, batch * channels,
     /// size]`.
     fn attention(&mut self, from: &str) -> String {
-        let (channels, size) = (self.channels as i64, self.size as i64);
+        let channels = self.channels as i64;
+        let size = self.size as i64;
         let rows_first = self.add("Transpose", &[from], vec![ints("perm", &[2, 0, 1, 3])]);
         let joined = self.integers(&[size, -1, size]);
         let joined = self.add("Reshape", &[&rows_first, &joined], vec![]);
@@ -260,7 +263,8 @@ proptest! {
 fn a_part_of_a_part_is_the_same_part() {
     let model = network(STEPS);
     let network = model.network().unwrap();
-    let (early, late) = (&network.cuts[3].name, &network.cuts[network.cuts.len() - 5].name);
+    let early = &network.cuts[3].name;
+    let late = &network.cuts[network.cuts.len() - 5].name;
     let prefix = model.slice(None, Some(late)).unwrap();
     assert_eq!(
         prefix.slice(None, Some(early)).unwrap(),

@@ -135,10 +135,8 @@ mod needs_shared {
                 let model = skeleton(&format!("{name}.{opset}"));
                 let network = model.network().unwrap();
                 for cut in network.cuts.iter().filter(|cut| cut.name != network.output.name) {
-                    let (prefix, suffix) = (
-                        model.slice(None, Some(&cut.name)).unwrap(),
-                        model.slice(Some(&cut.name), None).unwrap(),
-                    );
+                    let prefix = model.slice(None, Some(&cut.name)).unwrap();
+                    let suffix = model.slice(Some(&cut.name), None).unwrap();
                     let dims = |model: &crate::Model, name: &str| {
                         model.shapes(5).unwrap().dims(name).unwrap().to_vec()
                     };

@@ -95,7 +95,8 @@ pub(super) fn run(model: &Model, input: &Tensor) -> Tensor {
 #[track_caller]
 pub(super) fn assert_close(actual: &Tensor, expected: &Tensor, what: &str) {
     assert_eq!(actual.shape(), expected.shape(), "{what}");
-    let (actual, expected) = (actual.as_f32().unwrap(), expected.as_f32().unwrap());
+    let actual = actual.as_f32().unwrap();
+    let expected = expected.as_f32().unwrap();
     let scale = expected
         .iter()
         .fold(1e-3_f32, |most, value| most.max(value.abs()));
@@ -116,11 +117,10 @@ pub(super) fn assert_parts_equal_whole(model: &Model, cuts: &[String]) {
     let input = noisy(3, network.input.shape.batched(2).dims());
     let expected = run(model, &input);
     for cut in cuts {
-        let (prefix, suffix) = (
-            model.slice(None, Some(cut)).unwrap(),
-            model.slice(Some(cut), None).unwrap(),
-        );
-        let (mut prefix, mut suffix) = (Runner::open(&prefix), Runner::open(&suffix));
+        let prefix = model.slice(None, Some(cut)).unwrap();
+        let suffix = model.slice(Some(cut), None).unwrap();
+        let mut prefix = Runner::open(&prefix);
+        let mut suffix = Runner::open(&suffix);
         let activations = prefix.run(&input);
         assert_eq!(
             activations.shape(),

@@ -23,11 +23,10 @@ pub(crate) struct Line {
 impl Line {
     /// Returns the line through the values at both batch sizes, or `None` if the slope is not an integer.
     pub(crate) fn through(small: i64, large: i64) -> Option<Self> {
-        let (first, second) = (
-            i64::try_from(PROBE_BATCHES.0).ok()?,
-            i64::try_from(PROBE_BATCHES.1).ok()?,
-        );
-        let (rise, run) = (large.checked_sub(small)?, second.checked_sub(first)?);
+        let first = i64::try_from(PROBE_BATCHES.0).ok()?;
+        let second = i64::try_from(PROBE_BATCHES.1).ok()?;
+        let rise = large.checked_sub(small)?;
+        let run = second.checked_sub(first)?;
         let slope = rise
             .checked_div(run)
             .filter(|times| times.checked_mul(run) == Some(rise))?;
@@ -85,7 +84,8 @@ pub(crate) fn open_axes((small, large): Pair<'_>) -> Vec<usize> {
 
 /// Returns the elements as lines, or `None` if the elements are unknown or not linear.
 pub(crate) fn lines((small, large): Pair<'_>) -> Option<Vec<Line>> {
-    let (small, large) = (integers(small)?, integers(large)?);
+    let small = integers(small)?;
+    let large = integers(large)?;
     if small.len() != large.len() {
         return None;
     }

@@ -70,7 +70,8 @@ impl Probes {
 
     /// Returns true if the elements of a value are known and the same for every batch.
     pub(crate) fn is_fixed(&self, name: &str) -> bool {
-        let (small, large) = (self.small.get(name), self.large.get(name));
+        let small = self.small.get(name);
+        let large = self.large.get(name);
         small.literal.is_some() && small == large
     }
 

@@ -61,7 +61,8 @@ fn a_network_with_hundreds_of_cuts_is_thinned_out() {
     let mut node = Vec::new();
     let mut initializer = Vec::new();
     for layer in 0..LAYERS {
-        let (from, to) = (format!("x{layer}"), format!("x{}", layer + 1));
+        let from = format!("x{layer}");
+        let to = format!("x{}", layer + 1);
         let weight = format!("w{layer}");
         node.push(build::node("MatMul", &[&from, &weight], &[&to]));
         initializer.push(build::initializer(

@@ -72,7 +72,8 @@ fn place(name: &str) -> usize {
 impl GraphExecutor for Engine {
     fn submit(&self, stage: &Stage, batch: Tensor) -> BoxFuture<Result<Tensor, OpError>> {
         let rows = batch.rows().unwrap();
-        let (from, to) = (place(&stage.from), place(&stage.to));
+        let from = place(&stage.from);
+        let to = place(&stage.to);
         assert!(stage.model == "sha" && from < to);
         let segments = &self.segments[from..to];
         let seconds: f64 = segments
@@ -80,7 +81,8 @@ impl GraphExecutor for Engine {
             .map(|(fixed, slope)| fixed + slope * rows.max(self.padded) as f64)
             .sum();
         let seconds = seconds + self.overhead;
-        let (crowded, time) = (self.crowded, Arc::clone(&self.time));
+        let crowded = self.crowded;
+        let time = Arc::clone(&self.time);
         time.lock().unwrap().running += 1;
         let broken = self.broken == Some(stage.to.as_str());
         let width = WIDTHS[to - 1];
@@ -128,7 +130,8 @@ fn assert_compute(cut: &CutProfile, fixed: f64, per_sample: f64) {
         per_sample: slope,
     } = cut.compute;
     let at = |fixed: f64, slope: f64| fixed + slope * 16.0;
-    let (actual, expected) = (at(actual, slope), at(fixed, per_sample));
+    let actual = at(actual, slope);
+    let expected = at(fixed, per_sample);
     assert!(
         (actual - expected).abs() <= 1e-6,
         "{}: {actual} instead of {expected}",

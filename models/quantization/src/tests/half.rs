@@ -47,9 +47,11 @@ fn type_of(model: &Model, weight: &str) -> Option<i32> {
 /// Runs both forms of a network on the same rows and compares all elements.
 #[track_caller]
 fn assert_close(exact: &Model, half: &Model, rows: &Tensor, tolerance: f32) {
-    let (expected, found) = (run(exact, rows), run(half, rows));
+    let expected = run(exact, rows);
+    let found = run(half, rows);
     for ((name, expected), (_, found)) in expected.iter().zip(&found) {
-        let (expected, found) = (expected.as_f32().unwrap(), found.as_f32().unwrap());
+        let expected = expected.as_f32().unwrap();
+        let found = found.as_f32().unwrap();
         assert_eq!(expected.len(), found.len(), "{name}");
         for (expected, found) in expected.iter().zip(found) {
             let limit = tolerance * expected.abs().max(1.0);
@@ -60,7 +62,8 @@ fn assert_close(exact: &Model, half: &Model, rows: &Tensor, tolerance: f32) {
 
 #[test]
 fn weights_and_activations_are_f16_and_the_ends_f32() {
-    let (exact, rows) = (network(17), tensor(13, &[3, 3, 8, 8]));
+    let exact = network(17);
+    let rows = tensor(13, &[3, 3, 8, 8]);
     let exact = exact.slice(None, Some("features")).unwrap();
     let half = to_f16(&exact).unwrap();
     let ends = |model: &Model| (model.graph().input.clone(), model.graph().output.clone());

@@ -87,7 +87,8 @@ fn calibrated(network: &Model, freeze: &str) -> Ranges {
 
 #[test]
 fn rows_are_similar_and_weights_are_bytes() {
-    let (network, rows) = (network(17), tensor(13, &[3, 3, 8, 8]));
+    let network = network(17);
+    let rows = tensor(13, &[3, 3, 8, 8]);
     let ranges = calibrated(&network, "features");
     let part = |model: &Model| model.slice(None, Some("features")).unwrap();
     let exact = run(&part(&network), &rows);
@@ -125,7 +126,8 @@ fn rows_are_similar_and_weights_are_bytes() {
 
 #[test]
 fn parts_equal_the_whole_bit_for_bit_at_every_cut() {
-    let (network, rows) = (network(17), tensor(14, &[2, 3, 8, 8]));
+    let network = network(17);
+    let rows = tensor(14, &[2, 3, 8, 8]);
     let ranges = calibrated(&network, "features");
     let scheme = Scheme::new(WeightBits::Seven);
     let model = quantize(&network, "features", &ranges, &scheme).unwrap().model;
@@ -152,7 +154,8 @@ fn parts_equal_the_whole_bit_for_bit_at_every_cut() {
 
 #[test]
 fn a_scheme_leaves_layers_in_f32() {
-    let (network, rows) = (network(17), tensor(15, &[2, 3, 8, 8]));
+    let network = network(17);
+    let rows = tensor(15, &[2, 3, 8, 8]);
     let ranges = calibrated(&network, "features");
     let mut scheme = Scheme::new(WeightBits::Eight);
     scheme

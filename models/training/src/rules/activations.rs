@@ -22,7 +22,8 @@ fn plus(emit: &mut Emitter, tensor: &str, number: f64) -> String {
 
 /// Emits `max(0, min(1, alpha·x + beta))`. The slope is 0 at both bounds.
 pub(super) fn hard_sigmoid(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let (alpha, beta) = (call.float("alpha", 0.2), call.float("beta", 0.5));
+    let alpha = call.float("alpha", 0.2);
+    let beta = call.float("beta", 0.5);
     let forward = move |emit: &mut Emitter, x: &str| hard_step(emit, x, alpha, beta);
     unary(tape, call, forward, move |emit, at| {
         let half = emit.scalar(0.5);
@@ -52,7 +53,8 @@ pub(super) fn hard_swish(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Trai
         emit.mul(x, &gate)
     };
     unary(tape, call, forward, move |emit, at| {
-        let (three, half) = (emit.scalar(3.0), emit.scalar(0.5));
+        let three = emit.scalar(3.0);
+        let half = emit.scalar(0.5);
         let distance = emit.node("Abs", &[at.x], vec![]);
         let between = emit.node("Less", &[&distance, &three], vec![]);
         let between = ones_where(emit, &between);
@@ -183,7 +185,8 @@ pub(super) fn softsign(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Traini
 
 /// Applies a trained slope below 0, either one for all channels or one per channel.
 pub(super) fn prelu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let (input, slope) = (call.value(0)?, call.value(1)?);
+    let input = call.value(0)?;
+    let slope = call.value(1)?;
     let full = call.output_shape().to_vec();
     let form = super::arithmetic::common_form(tape, &[&input, &slope], &full);
     let x = tape.tensor(&input, form);

@@ -55,7 +55,8 @@ struct Pair {
 
 impl Pair {
     fn new(tape: &mut Tape, call: &Call<'_>) -> Result<Self, TrainingError> {
-        let (left, right) = (call.value(0)?, call.value(1)?);
+        let left = call.value(0)?;
+        let right = call.value(1)?;
         let full = call.output_shape().to_vec();
         let form = common_form(tape, &[&left, &right], &full);
         let l = operand(tape, &left, &full, form);
@@ -152,7 +153,8 @@ pub(super) fn reduce_to(tape: &mut Tape, tensor: &str, from: &[usize], to: &[usi
         tensor.to_owned()
     } else if outermost && axes.len() < from.len() {
         let (rows, columns) = from.split_at(axes.len());
-        let (rows, columns) = (rows.iter().product(), columns.iter().product());
+        let rows = rows.iter().product();
+        let columns = columns.iter().product();
         let matrix = tape.emit.reshape(tensor, &[rows, columns]);
         tape.emit.sum_of_rows(&matrix, rows)
     } else {
@@ -182,10 +184,12 @@ pub(super) fn add(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingErr
 
 /// Adds a tensor that broadcasts to `left`.
 pub(super) fn sum(tape: &mut Tape, left: &Value, right: &Value) -> Value {
-    let (l, r) = (tape.standard(left), tape.standard(right));
+    let l = tape.standard(left);
+    let r = tape.standard(right);
     let sum = tape.emit.add(&l, &r);
     let output = Value::computed(left.shape(), sum, &[left, right]);
-    let (left, right) = (left.clone(), right.clone());
+    let left = left.clone();
+    let right = right.clone();
     tape.on_backward(&output, move |tape, gradient| {
         tape.accumulate(&left, gradient.clone());
         if right.is_differentiable() {

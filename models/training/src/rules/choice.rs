@@ -13,8 +13,11 @@ fn accumulate(tape: &mut Tape, value: &Value, gradient: &str, full: &[usize]) {
 }
 
 pub(super) fn select(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let (condition, yes, no) = (call.plain(0)?.to_owned(), call.value(1)?, call.value(2)?);
-    let (a, b) = (tape.standard(&yes), tape.standard(&no));
+    let condition = call.plain(0)?.to_owned();
+    let yes = call.value(1)?;
+    let no = call.value(2)?;
+    let a = tape.standard(&yes);
+    let b = tape.standard(&no);
     let y = tape.emit.node("Where", &[&condition, &a, &b], vec![]);
     let output = call.output(Form::Standard, y);
     tape.on_backward(&output, move |tape, gradient| {

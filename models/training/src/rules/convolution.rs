@@ -25,7 +25,9 @@ struct Convolution {
 }
 
 pub(super) fn conv(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let (input, weight, bias) = (call.value(0)?, call.value(1)?, call.optional(2));
+    let input = call.value(0)?;
+    let weight = call.value(1)?;
+    let bias = call.optional(2);
     let windows = Windows::new(call, input.spatial(), weight.spatial())?;
     let groups = call.int("group", 1);
     if groups > 1 {
@@ -112,7 +114,8 @@ impl Convolution {
     /// Returns the inputs of all taps at all output positions, `[n·outputs, taps·c]`, for the parts of the
     /// batch.
     fn unroll(&self, tape: &mut Tape) -> Vec<String> {
-        let (windows, channels) = (&self.windows, self.channels());
+        let windows = &self.windows;
+        let channels = self.channels();
         let rows = tape.rows(&self.input);
         let parts = split(tape, &rows, &self.parts, windows.inputs(), channels);
         let pattern = windows.pattern();
@@ -164,7 +167,9 @@ impl Convolution {
             tape.accumulate_tensor(&self.input, Form::Rows, gradient.clone());
             return gradient;
         }
-        let (taps, filters, channels) = (self.taps(), self.filters(), self.channels());
+        let taps = self.taps();
+        let filters = self.filters();
+        let channels = self.channels();
         tape.emit.set_shapes_hidden(true);
         let by_tap = tape.taps(&self.weight);
         let by_tap = tape.emit.reshape(&by_tap, &[taps, filters, channels]);
@@ -208,7 +213,8 @@ pub(super) fn window_gradient(
     windows: &Windows,
     mut combine: impl FnMut(&mut Tape, &str, &Phase) -> String,
 ) -> String {
-    let (mut parts, mut order) = (Vec::new(), vec![None; windows.inputs()]);
+    let mut parts = Vec::new();
+    let mut order = vec![None; windows.inputs()];
     let mut placed = 0;
     for phase in windows.phases().iter().filter(|phase| !phase.taps.is_empty()) {
         let gathered = gather_padded(tape, gradient, &phase.pattern, windows.outputs());

@@ -31,7 +31,8 @@ pub(super) fn is_faster(blocks: &Blocks) -> bool {
 }
 
 pub(super) fn conv(tape: &mut Tape, call: &Call<'_>, blocks: Blocks) -> Result<Value, TrainingError> {
-    let (input, weight) = (call.value(0)?, call.value(1)?);
+    let input = call.value(0)?;
+    let weight = call.value(1)?;
     let image_bytes = blocks.count() * blocks.sees() * input.channels() * size_of::<f32>();
     tiled::conv(tape, call, image_bytes, |input| Depthwise {
         input,
@@ -63,7 +64,8 @@ impl Depthwise {
 
     /// Returns the constant `[taps, sees·makes]`.
     fn spread(&self, tape: &mut Tape) -> String {
-        let (taps, places) = (self.blocks.taps(), self.blocks.sees() * self.blocks.makes());
+        let taps = self.blocks.taps();
+        let places = self.blocks.sees() * self.blocks.makes();
         tape.emit.floats(&[taps, places], &self.blocks.tap_matrix())
     }
 
@@ -164,7 +166,9 @@ impl Tiled for Depthwise {
         let flipped = tape.emit.transpose(kernels, [0, 2, 1]);
         let seen = tape.emit.node("MatMul", &[made, &flipped], vec![]);
         let mut seen = self.by_image(tape, &seen, self.blocks.sees());
-        let (batch, inputs, channels) = (self.input.batch(), self.blocks.inputs(), self.channels());
+        let batch = self.input.batch();
+        let inputs = self.blocks.inputs();
+        let channels = self.channels();
         if self.blocks.count() > 1 {
             let (seers, most) = self.blocks.input_indices();
             let gathered = gather_padded(tape, &seen, &seers, self.blocks.count() * self.blocks.sees());

@@ -86,7 +86,10 @@ fn product(tape: &mut Tape, left: Term, right: Term, wanted: &dyn Fn(&char) -> b
         of.iter().map(|letter| length(letter).unwrap_or(1)).collect()
     };
     let count = |of: &[char]| lengths(of).iter().product::<usize>();
-    let (batch, m, k, n) = (count(&shared), count(&rows), count(&summed), count(&columns));
+    let batch = count(&shared);
+    let m = count(&rows);
+    let k = count(&summed);
+    let n = count(&columns);
     let matrices = left.arranged(tape, &[shared.as_slice(), &rows, &summed].concat());
     let matrices = reshaped(tape, &matrices, &[batch, m, k]);
     let others = right.arranged(tape, &[shared.as_slice(), &summed, &columns].concat());

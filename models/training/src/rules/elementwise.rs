@@ -27,7 +27,8 @@ pub(super) fn unary(
     let y = forward(&mut tape.emit, &x);
     let output = call.output(form, y.clone());
     tape.on_backward_to(input, &output, form, move |tape, dy| {
-        let (x, y) = (x.as_str(), y.as_str());
+        let x = x.as_str();
+        let y = y.as_str();
         backward(&mut tape.emit, &Tensors { x, y, dy })
     });
     Ok(output)

@@ -87,8 +87,10 @@ fn gelu_by_erf(emit: &mut Emitter, at: &Tensors<'_>) -> String {
 
 /// With `t = tanh(a * (x + b * x^3))`, the slope is `(1 + t + x * (1 - t^2) * a * (1 + 3 * b * x^2)) / 2`.
 fn gelu_by_tanh(emit: &mut Emitter, at: &Tensors<'_>) -> String {
-    let (a, b) = ((2.0 / PI).sqrt(), 0.044_715);
-    let (one, bend) = (emit.scalar(1.0), emit.scalar(a));
+    let a = (2.0 / PI).sqrt();
+    let b = 0.044_715;
+    let one = emit.scalar(1.0);
+    let bend = emit.scalar(a);
     let square = emit.mul(at.x, at.x);
     let scaled = emit.scale(&square, a * b);
     let factor = emit.add(&scaled, &bend);

@@ -33,7 +33,9 @@ pub(super) fn conv(
     windows: Windows,
     groups: usize,
 ) -> Result<Value, TrainingError> {
-    let (input, weight, bias) = (call.value(0)?, call.value(1)?, call.optional(2));
+    let input = call.value(0)?;
+    let weight = call.value(1)?;
+    let bias = call.optional(2);
     if groups == input.channels() && groups == weight.batch() {
         let blocks = windows.blocks();
         if depthwise::is_faster(&blocks) {
@@ -43,7 +45,8 @@ pub(super) fn conv(
     if tape.emit.float != Float::F32 {
         return Err(call.unsupported("convolutions in groups are computed in f32 only"));
     }
-    let (x, w) = (tape.standard(&input), tape.standard(&weight));
+    let x = tape.standard(&input);
+    let w = tape.standard(&weight);
     let b = bias.as_ref().map(|bias| tape.standard(bias));
     let inputs: Vec<&str> = [x.as_str(), &w].into_iter().chain(b.as_deref()).collect();
     let conv = Grouped {
@@ -96,8 +99,10 @@ impl Grouped {
     }
 
     fn weight_gradient(&self, tape: &mut Tape, gradient: &Value) {
-        let (x, dy) = (tape.rows(&self.input), tape.rows(gradient));
-        let (windows, channels) = (&self.windows, self.channels());
+        let x = tape.rows(&self.input);
+        let dy = tape.rows(gradient);
+        let windows = &self.windows;
+        let channels = self.channels();
         let bytes = windows.outputs() * windows.taps() * channels * size_of::<f32>();
         let sizes = parts(self.input.batch(), bytes);
         let inputs = split(tape, &x, &sizes, windows.inputs(), channels);
@@ -117,7 +122,9 @@ impl Grouped {
 
     /// Computes `[groups, filters per group, taps·depth]` from images `[images, positions, channels]`.
     fn by_group(&self, tape: &mut Tape, x: &str, dy: &str, images: usize) -> String {
-        let (windows, groups, depth) = (&self.windows, self.groups, self.depth());
+        let windows = &self.windows;
+        let groups = self.groups;
+        let depth = self.depth();
         let filters = self.filters() / groups.max(1);
         let apart = tape.emit.reshape(x, &[images, windows.inputs(), groups, depth]);
         let apart = tape.emit.transpose(&apart, [2, 0, 1, 3]);

@@ -23,7 +23,9 @@ pub(super) fn group_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Va
 
 /// Normalizes by group. Scale and bias have an element per channel or, before operator set 21, per group.
 fn normalize(tape: &mut Tape, call: &Call<'_>, groups: usize) -> Result<Value, TrainingError> {
-    let (input, scale, bias) = (call.value(0)?, call.value(1)?, call.value(2)?);
+    let input = call.value(0)?;
+    let scale = call.value(1)?;
+    let bias = call.value(2)?;
     let (batch, row) = (input.batch(), input.elements() / input.batch().max(1));
     let lines = scale.elements().max(1);
     if bias.elements() != lines || row % lines != 0 {
@@ -36,7 +38,8 @@ fn normalize(tape: &mut Tape, call: &Call<'_>, groups: usize) -> Result<Value, T
     let x = tape.emit.reshape(&x, &grouped);
     let standard = Standardized::new(&mut tape.emit, &x, &[2], call.float("epsilon", 1e-5));
     let hat = tape.emit.reshape(&standard.hat, &affine);
-    let (gamma, beta) = (tape.standard(&scale), tape.standard(&bias));
+    let gamma = tape.standard(&scale);
+    let beta = tape.standard(&bias);
     let gamma = tape.emit.reshape(&gamma, &[lines, 1]);
     let beta = tape.emit.reshape(&beta, &[lines, 1]);
     let scaled = tape.emit.mul(&hat, &gamma);

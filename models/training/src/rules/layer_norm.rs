@@ -22,7 +22,8 @@ impl Rows {
     fn from_call(call: &Call<'_>) -> Result<Self, TrainingError> {
         let input = call.value(0)?;
         let axis = call.axis(call.int("axis", -1), input.rank())?;
-        let (scale, bias) = (call.optional(1), call.optional(2));
+        let scale = call.optional(1);
+        let bias = call.optional(2);
         Ok(Self {
             input,
             scale,

@@ -38,10 +38,15 @@ fn accumulate_product(tape: &mut Tape, matrix: &Value, gradient: String) {
 }
 
 pub(super) fn gemm(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let (left, right, bias) = (call.value(0)?, call.value(1)?, call.optional(2));
-    let (alpha, beta) = (call.float("alpha", 1.0), call.float("beta", 1.0));
-    let (flip_left, flip_right) = (call.int("transA", 0) != 0, call.int("transB", 0) != 0);
-    let (a, b) = (tape.standard(&left), tape.standard(&right));
+    let left = call.value(0)?;
+    let right = call.value(1)?;
+    let bias = call.optional(2);
+    let alpha = call.float("alpha", 1.0);
+    let beta = call.float("beta", 1.0);
+    let flip_left = call.int("transA", 0) != 0;
+    let flip_right = call.int("transB", 0) != 0;
+    let a = tape.standard(&left);
+    let b = tape.standard(&right);
     let c = bias.as_ref().map(|bias| tape.standard(bias));
     let inputs: Vec<&str> = [a.as_str(), &b].into_iter().chain(c.as_deref()).collect();
     let mut attributes = attributes(alpha, flip_left, flip_right);
@@ -76,7 +81,8 @@ pub(super) fn gemm(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
 }
 
 pub(super) fn matmul(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let (left, right) = (call.value(0)?, call.value(1)?);
+    let left = call.value(0)?;
+    let right = call.value(1)?;
     let row = |value: &Value| [&[1], value.shape()].concat();
     let column = |value: &Value| [value.shape(), &[1]].concat();
     let mut full = call.output_shape().to_vec();
@@ -114,7 +120,8 @@ fn multiplied_by_matrix(tape: &mut Tape, left: Value, right: Value, shape: &[usi
     let inner = left.shape().last().copied().unwrap_or(1);
     let outer = right.shape().last().copied().unwrap_or(1);
     let rows = left.shape().iter().rev().skip(1).product();
-    let (a, b) = (tape.standard(&left), tape.standard(&right));
+    let a = tape.standard(&left);
+    let b = tape.standard(&right);
     let a = tape.emit.reshape(&a, &[rows, inner]);
     let result = product(&mut tape.emit, (&a, false), (&b, false), 1.0);
     let result = tape.emit.reshape(&result, shape);
@@ -137,7 +144,8 @@ fn multiplied_by_matrix(tape: &mut Tape, left: Value, right: Value, shape: &[usi
 }
 
 fn multiplied_in_batches(tape: &mut Tape, left: Value, right: Value, shape: &[usize]) -> Value {
-    let (a, b) = (tape.standard(&left), tape.standard(&right));
+    let a = tape.standard(&left);
+    let b = tape.standard(&right);
     let result = tape.emit.node("MatMul", &[&a, &b], vec![]);
     let output = Value::computed(shape, result, &[&left, &right]);
     tape.on_backward(&output, move |tape, gradient| {

@@ -9,10 +9,14 @@ use std::ops::RangeInclusive;
 /// neighboring channels. The sum is a product with a band matrix over channels.
 pub(super) fn lrn(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
-    let (size, channels) = (call.int("size", 1).max(1), input.channels());
-    let (alpha, beta) = (call.float("alpha", 1e-4), call.float("beta", 0.75));
+    let size = call.int("size", 1).max(1);
+    let channels = input.channels();
+    let alpha = call.float("alpha", 1e-4);
+    let beta = call.float("beta", 0.75);
     let bias = tape.emit.scalar(call.float("bias", 1.0));
-    let (before, after, share) = ((size - 1) / 2, size / 2, alpha / size as f64);
+    let before = (size - 1) / 2;
+    let after = size / 2;
+    let share = alpha / size as f64;
     let dims = [channels, channels];
     let forth = tape.emit.floats(&dims, &band(channels, -before..=after, share));
     let back = tape.emit.floats(&dims, &band(channels, -after..=before, share));

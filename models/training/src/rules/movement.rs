@@ -96,7 +96,8 @@ struct Blocks {
 }
 
 pub(super) fn depth_to_space(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let (input, block) = (call.value(0)?, block(call)?);
+    let input = call.value(0)?;
+    let block = block(call)?;
     let &[n, c, h, w] = input.shape() else {
         return Err(call.unsupported("the input must have four axes"));
     };
@@ -116,7 +117,8 @@ pub(super) fn depth_to_space(tape: &mut Tape, call: &Call<'_>) -> Result<Value, 
 }
 
 pub(super) fn space_to_depth(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let (input, block) = (call.value(0)?, block(call)?);
+    let input = call.value(0)?;
+    let block = block(call)?;
     let &[n, c, h, w] = input.shape() else {
         return Err(call.unsupported("the input must have four axes"));
     };

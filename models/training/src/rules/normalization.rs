@@ -35,13 +35,17 @@ pub(super) fn batch_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Va
 }
 
 fn by_stored_statistics(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let (input, scale, bias) = (call.value(0)?, call.value(1)?, call.value(2)?);
-    let (rank, channels) = (input.rank(), input.channels());
+    let input = call.value(0)?;
+    let scale = call.value(1)?;
+    let bias = call.value(2)?;
+    let rank = input.rank();
+    let channels = input.channels();
     let (mean, inverse) = stored(tape, call, [rank, channels])?;
 
     let form = tape.preferred_form(&[&input]);
     let x = tape.tensor(&input, form);
-    let (gamma, beta) = (tape.standard(&scale), tape.standard(&bias));
+    let gamma = tape.standard(&scale);
+    let beta = tape.standard(&bias);
     let slope = tape.emit.mul(&gamma, &inverse);
     let shift = tape.emit.mul(&mean, &slope);
     let offset = tape.emit.sub(&beta, &shift);
@@ -126,8 +130,11 @@ fn standardized(
     call: &Call<'_>,
     then: impl FnOnce(&mut Tape, &Standardized),
 ) -> Result<Value, TrainingError> {
-    let (input, scale, bias) = (call.value(0)?, call.value(1)?, call.value(2)?);
-    let (rank, channels) = (input.rank(), input.channels());
+    let input = call.value(0)?;
+    let scale = call.value(1)?;
+    let bias = call.value(2)?;
+    let rank = input.rank();
+    let channels = input.channels();
     let form = tape.preferred_form(&[&input]);
     let axes: Vec<usize> = match form {
         Form::Rows => vec![0],
@@ -137,7 +144,8 @@ fn standardized(
     let standard = Standardized::new(&mut tape.emit, &x, &axes, call.float("epsilon", 1e-5));
     then(tape, &standard);
 
-    let (gamma, beta) = (tape.standard(&scale), tape.standard(&bias));
+    let gamma = tape.standard(&scale);
+    let beta = tape.standard(&bias);
     let gamma = tape.per_channel(&gamma, channels, rank, form);
     let beta = tape.per_channel(&beta, channels, rank, form);
     let scaled = tape.emit.mul(&standard.hat, &gamma);

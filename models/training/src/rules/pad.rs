@@ -62,7 +62,8 @@ fn constant_pad(
         stored.and_then(|values| values.first().copied()).unwrap_or(0.0)
     };
     let x = tape.standard(&input);
-    let (widths, filling) = (tape.emit.ints(pads.iter().copied()), tape.emit.scalar(filling));
+    let widths = tape.emit.ints(pads.iter().copied());
+    let filling = tape.emit.scalar(filling);
     let result = tape.emit.node("Pad", &[&x, &widths, &filling], vec![]);
     let output = call.output(Form::Standard, result);
     let widths = tape.emit.ints(pads.iter().map(|width| -width));

@@ -20,7 +20,8 @@ pub(super) fn max_pool(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Traini
 /// Emits a zero that depends on `indices`. A constant would be expanded when the session is opened, and stay
 /// in memory.
 fn zero_of(tape: &mut Tape, indices: &str) -> String {
-    let (first, to) = (tape.emit.integer(0), tape.emit.float.data_type().into());
+    let first = tape.emit.integer(0);
+    let to = tape.emit.float.data_type().into();
     let first = tape
         .emit
         .node("Gather", &[indices, &first], vec![build::int("axis", 0)]);
@@ -51,9 +52,11 @@ fn max_pool_with(
         indices
     };
     let output = call.output(Form::Standard, result);
-    let (flat, dims) = ([output.elements()], input.shape().to_vec());
+    let flat = [output.elements()];
+    let dims = input.shape().to_vec();
     tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
-        let (dy, indices) = (tape.emit.reshape(dy, &flat), tape.emit.reshape(&indices, &flat));
+        let dy = tape.emit.reshape(dy, &flat);
+        let indices = tape.emit.reshape(&indices, &flat);
         let nothing = zero_of(tape, &indices);
         let zeros = tape.emit.expand(&nothing, &[dims.iter().product()]);
         let attributes = vec![build::int("axis", 0), build::text("reduction", "add")];
@@ -74,7 +77,8 @@ pub(super) fn average_pool(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Tr
     }
     let counts = windows.counts(call.int("count_include_pad", 0) != 0);
     let shares: Vec<f64> = counts.iter().map(|count| 1.0 / (*count).max(1) as f64).collect();
-    let (batch, channels) = (input.batch(), input.channels());
+    let batch = input.batch();
+    let channels = input.channels();
     let shares = tape.emit.floats(&[windows.outputs(), 1], &shares);
 
     let rows = tape.rows(&input);

@@ -173,7 +173,9 @@ fn mean(tape: &mut Tape, call: &Call<'_>, input: Value, axes: Vec<usize>) -> Val
 
 /// Emits the mean over all positions in the rows form.
 fn mean_of_rows(tape: &mut Tape, call: &Call<'_>, input: Value) -> Value {
-    let (batch, positions, channels) = (input.batch(), input.positions(), input.channels());
+    let batch = input.batch();
+    let positions = input.positions();
+    let channels = input.channels();
     let rows = tape.rows(&input);
     let images = tape.emit.reshape(&rows, &[batch, positions, channels]);
     let averaged = tape.emit.mean(&images, [1], false);

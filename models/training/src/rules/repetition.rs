@@ -13,7 +13,8 @@ pub(super) fn expand(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Training
     let x = tape.standard(&input);
     let y = tape.emit.expand(&x, call.output_shape());
     let output = call.output(Form::Standard, y);
-    let (full, dims) = (call.output_shape().to_vec(), input.shape().to_vec());
+    let full = call.output_shape().to_vec();
+    let dims = input.shape().to_vec();
     tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
         reduce_to(tape, dy, &full, &dims)
     });

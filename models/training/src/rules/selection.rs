@@ -110,7 +110,8 @@ fn sliced_positions(length: i64, start: i64, end: i64, step: i64) -> Vec<usize> 
 pub(super) fn gather(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
     let axis = call.axis(call.int("axis", 0), input.rank())?;
-    let (indices, x) = (call.plain(1)?.to_owned(), tape.standard(&input));
+    let indices = call.plain(1)?.to_owned();
+    let x = tape.standard(&input);
     let attributes = vec![build::int("axis", axis as i64)];
     let y = tape.emit.node("Gather", &[&x, &indices], attributes);
     let output = call.output(Form::Standard, y);
@@ -169,7 +170,8 @@ fn scatter(tape: &mut Tape, indices: &str, updates: &str, dims: &[usize], axis: 
 pub(super) fn gather_elements(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
     let axis = call.axis(call.int("axis", 0), input.rank())?;
-    let (indices, x) = (call.plain(1)?.to_owned(), tape.standard(&input));
+    let indices = call.plain(1)?.to_owned();
+    let x = tape.standard(&input);
     let attributes = vec![build::int("axis", axis as i64)];
     let y = tape.emit.node("GatherElements", &[&x, &indices], attributes);
     let output = call.output(Form::Standard, y);
@@ -189,7 +191,8 @@ pub(super) fn gather_nd(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Train
     if depth != Some(&1) || call.int("batch_dims", 0) != 0 {
         return Err(call.unsupported("only lookups along the first axis are supported"));
     }
-    let (indices, x) = (call.plain(1)?.to_owned(), tape.standard(&input));
+    let indices = call.plain(1)?.to_owned();
+    let x = tape.standard(&input);
     let y = tape.emit.node("GatherND", &[&x, &indices], vec![]);
     let output = call.output(Form::Standard, y);
     let length = input.shape().first().copied().unwrap_or(1);
@@ -217,9 +220,11 @@ pub(super) fn scatter_nd(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Trai
     {
         return Err(call.unsupported(format!("the reduction '{reduction}' is not supported")));
     }
-    let (data, updates) = (call.value(0)?, call.value(2)?);
+    let data = call.value(0)?;
+    let updates = call.value(2)?;
     let indices = call.plain(1)?.to_owned();
-    let (x, u) = (tape.standard(&data), tape.standard(&updates));
+    let x = tape.standard(&data);
+    let u = tape.standard(&updates);
     let y = tape.emit.node("ScatterND", &[&x, &indices, &u], vec![]);
     let output = call.output(Form::Standard, y);
     tape.on_backward(&output, move |tape, gradient| {

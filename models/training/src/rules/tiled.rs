@@ -58,7 +58,8 @@ pub(super) fn conv<T: Tiled>(
     image_bytes: usize,
     make: impl Fn(Value) -> T,
 ) -> Result<Value, TrainingError> {
-    let (input, bias) = (call.value(0)?, call.optional(2));
+    let input = call.value(0)?;
+    let bias = call.optional(2);
     let images = parts(input.batch(), image_bytes);
     let tiled: Vec<T> = inputs(tape, &input, &images).into_iter().map(make).collect();
     // Emitted before `seen`, the kernels are computed after it and therefore after the preceding layers.
@@ -96,7 +97,8 @@ fn inputs(tape: &mut Tape, input: &Value, images: &[usize]) -> Vec<Value> {
         return vec![input.clone()];
     }
     let rows = tape.rows(input);
-    let (positions, channels) = (input.positions(), input.channels());
+    let positions = input.positions();
+    let channels = input.channels();
     let parts = split(tape, &rows, images, positions, channels).into_iter();
     let part = |(part, images): (String, &usize)| {
         let rows = tape.emit.reshape(&part, &[images * positions, channels]);
@@ -111,7 +113,8 @@ fn inputs(tape: &mut Tape, input: &Value, images: &[usize]) -> Vec<Value> {
 /// next computation. For this, the gradient of the output is split into tiles twice.
 fn backward<T: Tiled>(tape: &mut Tape, tiled: &[T], images: &[usize], rows: &str) -> Option<String> {
     let first = tiled.first()?;
-    let (outputs, filters) = (first.outputs(), first.weight().batch());
+    let outputs = first.outputs();
+    let filters = first.weight().batch();
     let parts = split(tape, rows, images, outputs, filters);
     let parts = || tiled.iter().zip(&parts).zip(images);
     let dims = |images: &usize| [images * outputs, filters];

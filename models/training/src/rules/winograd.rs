@@ -41,7 +41,8 @@ struct Winograd {
 }
 
 pub(super) fn conv(tape: &mut Tape, call: &Call<'_>, tiles: Tiles) -> Result<Value, TrainingError> {
-    let (input, weight) = (call.value(0)?, call.value(1)?);
+    let input = call.value(0)?;
+    let weight = call.value(1)?;
     // Tiles contain 16 input positions and 16 products.
     let channels = input.channels().max(weight.batch());
     let image_bytes = INPUT_POSITIONS * tiles.count() * channels * size_of::<f32>();
@@ -126,7 +127,8 @@ impl Tiled for Winograd {
     /// Returns the transformed tiles of the input, `[16, tiles·n, c]`.
     fn input_tiles(&self, tape: &mut Tape) -> String {
         let rows = tape.rows(&self.input);
-        let (positions, channels) = (self.tiles.inputs(), self.channels());
+        let positions = self.tiles.inputs();
+        let channels = self.channels();
         let by_position = self.by_position(tape, &rows, positions, channels);
         let gathered = gather(tape, &by_position, &self.tiles.input_positions(), positions);
         let gathered = tape
@@ -153,7 +155,8 @@ impl Tiled for Winograd {
 
     /// Returns the transformed tiles of the output's gradient, `[16, tiles·n, m]`.
     fn gradient_tiles(&self, tape: &mut Tape, rows: &str) -> String {
-        let (positions, filters) = (self.tiles.outputs(), self.filters());
+        let positions = self.tiles.outputs();
+        let filters = self.filters();
         let by_position = self.by_position(tape, rows, positions, filters);
         let gathered = gather(tape, &by_position, &self.tiles.output_positions(), positions);
         let gathered = tape
@@ -175,7 +178,8 @@ impl Tiled for Winograd {
     }
 
     fn input_gradient(&self, tape: &mut Tape, made: &str, kernels: &str) -> String {
-        let (positions, channels) = (self.tiles.inputs(), self.channels());
+        let positions = self.tiles.inputs();
+        let channels = self.channels();
         let products = tape.emit.node("MatMul", &[made, kernels], vec![]);
         let products = tape
             .emit
@@ -226,7 +230,8 @@ fn transformed<const N: usize>(
                 .flat_map(|left| lower.iter().map(move |right| left * right)),
         );
     }
-    let (rows, columns) = (factor.len() * factor.len(), N * N);
+    let rows = factor.len() * factor.len();
+    let columns = N * N;
     if transposed {
         let across = |column: usize| values.iter().skip(column).step_by(columns);
         values = (0..columns).flat_map(across).copied().collect();

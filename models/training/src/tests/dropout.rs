@@ -37,7 +37,8 @@ fn dropped_elements_get_no_gradient_and_masks_differ_per_step() {
         assert_eq!(probe, head);
         probe
     };
-    let (first, second) = (kept(), kept());
+    let first = kept();
+    let second = kept();
     assert_ne!(first, second);
     for kept in [first, second] {
         let share = kept.iter().filter(|kept| **kept).count() as f64 / 400.0;

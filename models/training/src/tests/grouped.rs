@@ -65,7 +65,8 @@ fn check(shape: &Shape, attributes: &[AttributeProto]) {
         let slots = trained.graph.state.iter().zip(state.iter().zip(&next));
         slots
             .map(|(slot, (before, after))| {
-                let (before, after) = (slot.to_weight(before).unwrap(), slot.to_weight(after).unwrap());
+                let before = slot.to_weight(before).unwrap();
+                let after = slot.to_weight(after).unwrap();
                 let difference = values(&before)
                     .iter()
                     .zip(values(&after))
@@ -76,7 +77,8 @@ fn check(shape: &Shape, attributes: &[AttributeProto]) {
             .collect::<Vec<_>>()
     };
     let names = TrainingGraph::build(&grouped, 5, PLAIN).unwrap().state;
-    let (of_groups, of_one) = (gradients(&grouped), gradients(&alone));
+    let of_groups = gradients(&grouped);
+    let of_one = gradients(&alone);
     assert_eq!([of_groups.len(), of_one.len()], [names.len(); 2]);
     for ((slot, own), other) in names.iter().zip(of_groups).zip(of_one) {
         let own = match slot.parameter.as_deref() {

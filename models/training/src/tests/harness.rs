@@ -326,7 +326,8 @@ fn compare(model: &Model, settings: &StepSettings, rows: usize, most: usize, exa
             let down = trained
                 .step(&moved(&state, slot, element, -exactness.step), &batch, 0.0)
                 .loss;
-            let (expected, actual) = ((up - down) / (2.0 * exactness.step), gradient[element]);
+            let expected = (up - down) / (2.0 * exactness.step);
+            let actual = gradient[element];
             let error = (expected - actual).abs();
             assert!(
                 error < exactness.absolute + exactness.relative * expected.abs(),
@@ -353,7 +354,8 @@ fn check_scores(model: &Model) {
     let mut session = Session::open(&model.to_bytes().unwrap(), &SessionOptions::default()).unwrap();
     let input = model.inputs().next().unwrap().name.clone();
     let outputs = session.run(&[(&input, &batch.activations)]).unwrap();
-    let (actual, expected) = (values(&step.logits), values(&outputs[0].1));
+    let actual = values(&step.logits);
+    let expected = values(&outputs[0].1);
     assert_eq!(actual.len(), expected.len());
     for (place, (actual, expected)) in actual.iter().zip(expected).enumerate() {
         let error = (actual - expected).abs();

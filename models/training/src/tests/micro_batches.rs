@@ -29,7 +29,8 @@ fn net(channels: usize) -> Model {
 #[test]
 fn large_batches_are_divided() {
     let of = |channels, batch| CpuSteps::of_batch(&net(channels), batch, &PLAIN.into()).unwrap();
-    let (small, large) = (of(4, 64), of(32, 512));
+    let small = of(4, 64);
+    let large = of(32, 512);
     assert_eq!(small.rows, 64);
     assert!(!small.settings.accumulates);
     assert!(large.rows < 512 && large.settings.accumulates);

@@ -103,7 +103,8 @@ fn train_vit(model: &Model, cut: &str, count: usize) {
     let suffix = filled(suffix(model, cut));
     let mut trained = Trained::new(&suffix, 2, PLAIN);
     assert_eq!(weights(&trained.graph.state).len(), count, "behind {cut}");
-    let (mut state, batch) = (trained.initial(), Batch::random(&suffix, 2, 3));
+    let mut state = trained.initial();
+    let batch = Batch::random(&suffix, 2, 3);
     let mut losses = Vec::new();
     for _ in 0..3 {
         let step = trained.step(&state, &batch, 0.01);

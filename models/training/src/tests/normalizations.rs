@@ -122,7 +122,8 @@ fn statistics_move_towards_the_batchs() {
             .iter()
             .position(|slot| slot.parameter.as_deref() == Some(name))
     };
-    let (mean, variance) = (index("mean").unwrap(), index("variance").unwrap());
+    let mean = index("mean").unwrap();
+    let variance = index("variance").unwrap();
     for channel in 0..4 {
         let column: Vec<f64> = (0..3).map(|row| rows[row * 4 + channel]).collect();
         let level = column.iter().sum::<f64>() / 3.0;
@@ -160,15 +161,14 @@ fn a_single_row_is_normalized_by_the_stored_statistics_and_leaves_them() {
     let net = batch_norm(Net::new(&[4]), "x")
         .op("Identity", &["y"], "logits")
         .model();
-    let (stored, updated) = (by(BatchNorm::Stored), by(BatchNorm::Updated));
+    let stored = by(BatchNorm::Stored);
+    let updated = by(BatchNorm::Updated);
     let batch = Batch::random(&net, 1, 1);
     let mut one = Trained::new(&net, 1, &stored);
     let mut other = Trained::new(&net, 1, &updated);
     let state = other.initial();
-    let (expected, actual) = (
-        one.step(&one.initial(), &batch, 0.1),
-        other.step(&state, &batch, 0.1),
-    );
+    let expected = one.step(&one.initial(), &batch, 0.1);
+    let actual = other.step(&state, &batch, 0.1);
     assert_eq!(expected.loss, actual.loss);
     for (slot, (before, after)) in other.graph.state.iter().zip(state.iter().zip(&actual.state)) {
         assert_eq!(

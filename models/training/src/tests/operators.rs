@@ -212,7 +212,8 @@ fn gemm_with_every_flag() {
         (1, 1, vec![3, 4]),
         (0, 1, vec![]),
     ] {
-        let (left, right) = (["h", "ht"][flip_left], [[5, 4], [4, 5]][flip_right]);
+        let left = ["h", "ht"][flip_left];
+        let right = [[5, 4], [4, 5]][flip_right];
         let gemm = node("Gemm", &[left, "w", "b"], &["y"]).with([
             float("alpha", 0.7),
             float("beta", 1.3),

@@ -86,7 +86,9 @@ fn sgd_with_either_momentum_and_weight_decay() {
 #[test]
 fn adamw_with_bias_correction() {
     for decay in [0.0, 0.2] {
-        let (beta1, beta2, epsilon) = (0.9, 0.999, 1e-8);
+        let beta1 = 0.9;
+        let beta2 = 0.999;
+        let epsilon = 1e-8;
         let mut moments = vec![Vec::new(); 3];
         let optimizer = Optimizer::AdamW {
             beta1,

@@ -40,7 +40,9 @@ fn compare(network: &str, exports: &[&str]) {
             nesterov: false,
         };
         let mut trained = Trained::new(&model, ROWS, optimizer);
-        let (mut state, batch, mut furthest) = (trained.initial(), batch(&model), 0.0_f64);
+        let mut state = trained.initial();
+        let batch = batch(&model);
+        let mut furthest = 0.0_f64;
         for (step, loss) in losses.lines().enumerate() {
             let expected: f64 = loss.parse().unwrap();
             let done = trained.step(&state, &batch, RATE);

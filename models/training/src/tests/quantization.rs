@@ -39,10 +39,8 @@ fn gradient(model: &Model, batch: &Batch) -> Vec<f64> {
 #[test]
 fn the_gradient_passes_quantization_unchanged() {
     let batch = Batch::random(&plain(), 3, 5);
-    let (actual, expected) = (
-        gradient(&quantized(1.0 / 100.0), &batch),
-        gradient(&plain(), &batch),
-    );
+    let actual = gradient(&quantized(1.0 / 100.0), &batch);
+    let expected = gradient(&plain(), &batch);
     for (actual, expected) in actual.iter().zip(&expected) {
         assert!((actual - expected).abs() < 0.01, "{actual}, {expected}");
     }

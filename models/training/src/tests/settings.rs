@@ -85,7 +85,8 @@ fn several_batches_make_the_update_of_one_large_one() {
             let mut gathers = [4, 2].map(|rows| Trained::new(&model, rows, &settings));
             let mut updates = Trained::open(TrainingGraph::update(&model, &settings).unwrap());
             assert_eq!(gathers[0].graph.state, updates.graph.state);
-            let (mut one, mut many) = (whole.initial(), updates.initial());
+            let mut one = whole.initial();
+            let mut many = updates.initial();
             for step in 0..3 {
                 let batch = Batch::random(&model, 6, step);
                 one = whole.step_with(&one, &batch, 0.1, 0.9).state;
@@ -121,7 +122,8 @@ fn updated(model: &Model, settings: &StepSettings, batch: &Batch, sizes: &[usize
         ..settings.clone()
     };
     let mut update = Trained::open(TrainingGraph::update(model, &settings).unwrap());
-    let (mut state, mut first) = (update.initial(), 0);
+    let mut state = update.initial();
+    let mut first = 0;
     for rows in sizes {
         let part = batch.rows(first, first + rows);
         state = Trained::new(model, *rows, &settings)
@@ -198,10 +200,8 @@ fn averages_follow_the_weights() {
     };
     let mut trained = Trained::new(&model, 4, &settings);
     let mut state = trained.initial();
-    let (weight, average) = (
-        slot(&trained.graph, "w/weight"),
-        slot(&trained.graph, "w/average"),
-    );
+    let weight = slot(&trained.graph, "w/weight");
+    let average = slot(&trained.graph, "w/average");
     assert_eq!(state[weight], state[average]);
     assert_eq!(trained.graph.state[average].average_of.as_deref(), Some("w"));
     let mut expected = values(&state[weight]);

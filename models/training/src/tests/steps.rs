@@ -55,10 +55,8 @@ fn logits_and_loss_are_those_before_the_update() {
     let batch = Batch::random(&model, 4, 3);
     let mut trained = Trained::new(&model, 4, PLAIN);
     let state = trained.initial();
-    let (still, moved) = (
-        trained.step(&state, &batch, 0.0),
-        trained.step(&state, &batch, 0.5),
-    );
+    let still = trained.step(&state, &batch, 0.0);
+    let moved = trained.step(&state, &batch, 0.5);
     assert_eq!(still.logits, moved.logits);
     assert_eq!(still.state, state);
     assert_ne!(moved.state, state);

@@ -239,7 +239,8 @@ fn held(memory: &MemoryActivity) -> String {
         .filter(|(_, held)| **held > 0)
         .map(|(kind, held)| format!("{kind} {}", bytes(*held)))
         .collect();
-    let (held, budget) = (bytes(*held), bytes(*budget));
+    let held = bytes(*held);
+    let budget = bytes(*budget);
     format!(
         "memory: {held} of {budget} held ({}), {waiting} waiting",
         kinds.join(", ")

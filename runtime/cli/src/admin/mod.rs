@@ -30,7 +30,8 @@ pub(crate) async fn run(flags: Admin, json: bool, stop: &CancellationToken) -> R
 }
 
 async fn request(flags: Admin, json: bool) -> Result<()> {
-    let (client, remote) = (client(&flags)?, flags.host.is_some());
+    let client = client(&flags)?;
+    let remote = flags.host.is_some();
     let done = match flags.command {
         AdminCommand::Tenant(command) => tenant::run(&client, command, json).await,
         AdminCommand::Quota(command) => quota::run(&client, command, json).await,

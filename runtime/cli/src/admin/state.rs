@@ -66,7 +66,8 @@ fn show(all: &impl Serialize, report: &StateReport, done: &str, json: bool) -> R
     } else {
         let documents = report.documents.iter();
         let documents: Vec<String> = documents.map(|(kind, count)| format!("{count} {kind}")).collect();
-        let (versions, size) = (report.versions, bytes(report.bytes));
+        let versions = report.versions;
+        let size = bytes(report.bytes);
         let documents = documents.join(", ");
         say!(
             "{done}, as of change {}: {documents}; {versions} versions, {size}",

@@ -20,7 +20,8 @@ pub(super) async fn run(client: &AdminClient, flags: UsageFlags, json: bool) -> 
     if from > to {
         bail!("--from {from} is after --to {to}");
     }
-    let (from, to) = (from.to_string(), to.to_string());
+    let from = from.to_string();
+    let to = to.to_string();
     let mut query = vec![("from", from.as_str()), ("to", to.as_str())];
     query.extend(flags.tenant.as_deref().map(|tenant| ("tenant", tenant)));
     let days: Vec<DayUsage> = client.get("/v1/usage", &query).await?;

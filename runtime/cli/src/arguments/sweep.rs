@@ -36,7 +36,8 @@ impl FromStr for Sweep {
     fn from_str(text: &str) -> Result<Self, String> {
         let wanted = "write lr=0.1,0.03,0.01; all settings of the recipe can be swept, and freeze";
         let (what, values) = text.split_once('=').ok_or(wanted)?;
-        let (setting, known) = (what.trim().replace('-', "_"), settings());
+        let setting = what.trim().replace('-', "_");
+        let known = settings();
         if !known.contains(&setting) {
             let near = frostline_graph::similar(&setting, known.iter().map(String::as_str));
             return Err(match near.first() {

@@ -183,10 +183,8 @@ fn used(usage: Usage, memory: usize, limits: &Limits, milliseconds: u64) -> Vec<
     let call = u64::try_from(limits.call_deadline.as_millis()).unwrap_or(u64::MAX);
     // Rounded up, because a guest that was executed must not show 0 ms.
     let cpu = u64::try_from(usage.cpu.as_micros().div_ceil(1000)).unwrap_or(u64::MAX);
-    let (cpu_limit, tensor_limit) = (
-        limits.cpu_seconds.saturating_mul(1000),
-        limits.tensor_bytes as u64,
-    );
+    let cpu_limit = limits.cpu_seconds.saturating_mul(1000);
+    let tensor_limit = limits.tensor_bytes as u64;
     [
         ("time of a call", Milliseconds, milliseconds, call),
         ("guest CPU time", Milliseconds, cpu, cpu_limit),

@@ -147,7 +147,8 @@ mod tests {
         let theirs: toml::Table =
             toml::from_str(&include_str!("starter/Cargo.toml.in").replace(NAME, "mine")).unwrap();
         assert_eq!(theirs["profile"], ours["profile"]);
-        let (theirs, ours) = (&theirs["workspace"], &ours["workspace"]);
+        let theirs = &theirs["workspace"];
+        let ours = &ours["workspace"];
         assert_eq!(theirs["package"], ours["package"]);
         assert_eq!(
             theirs["dependencies"]["wit-bindgen"],

@@ -140,7 +140,8 @@ mod needs_guests {
         #[tokio::test]
         async fn a_guest_in_c_does_what_the_stock_guest_does_and_names_what_fails() {
             gives_the_networks_own(built_guest("c-prefix"), &PixelSpec::imagenet(SIDE, SIDE), "").await;
-            let (ours, stock) = (built_guest("c-prefix"), stock_guest());
+            let ours = built_guest("c-prefix");
+            let stock = stock_guest();
             let keys = ["train/cat/00.jpg", "no/such.jpg", "train/grass/03.jpg"];
             let (_, ours) = extract(&flags(ours, &photos(), &keys, "")).await.unwrap();
             let (_, stock) = extract(&flags(stock, &photos(), &keys, "")).await.unwrap();

@@ -77,7 +77,8 @@ async fn host(client: &HostClient, data: Option<&str>) -> Vec<Finding> {
     let mut findings = vec![Finding::works("host", found)];
     findings.push(match timeout(LONGEST, client.probe()).await {
         Ok(Ok(link)) => {
-            let (rate, trip) = (link.bytes_per_second * 8e-6, link.round_trip.as_secs_f64() * 1e3);
+            let rate = link.bytes_per_second * 8e-6;
+            let trip = link.round_trip.as_secs_f64() * 1e3;
             Finding::works(
                 "link",
                 format!("{url}: {rate:.0} Mbit/s, {trip:.1} ms round trip"),

@@ -192,7 +192,8 @@ impl ExtractionInput {
 
     /// Uploads the guest and the layers, and returns the request settings.
     async fn send(&self, hosts: &Hosts, flags: &Flags) -> Result<Inquiry> {
-        let (guest, layers) = (&self.guest, self.layers.clone());
+        let guest = &self.guest;
+        let layers = self.layers.clone();
         Ok(Inquiry {
             root: self.root.clone(),
             guest: Some(send(hosts, UploadKind::Guest, &guest.name, guest.bytes.clone()).await?),
@@ -346,7 +347,8 @@ impl Remote {
             cache,
         };
         let batches = samples.chunks(batch).map(Arc::from).collect();
-        let (hosts, source) = (self.hosts.clone(), Arc::clone(&self.source));
+        let hosts = self.hosts.clone();
+        let source = Arc::clone(&self.source);
         Prefetch::of_samples(rows, PREFETCH, hosts, source, batches)
     }
 }

@@ -192,7 +192,8 @@ impl SpanRecord {
     /// Returns the method with the route or with the start of the path, which does not contain names of
     /// tenants or objects.
     fn name(&self) -> String {
-        let (method, mut route) = (self.text("method"), self.text("route"));
+        let method = self.text("method");
+        let mut route = self.text("route");
         if route.is_empty() {
             let path = self.text("path");
             route = path.splitn(4, '/').take(3).collect::<Vec<_>>().join("/");
@@ -245,7 +246,8 @@ pub(super) fn context_in(parent: Option<TraceParent>) -> Context {
         return Context::new();
     };
     let flags = TraceFlags::default().with_sampled(sampled);
-    let (trace, span) = (TraceId::from(trace), SpanId::from(span));
+    let trace = TraceId::from(trace);
+    let span = SpanId::from(span);
     let parent = SpanContext::new(trace, span, flags, true, TraceState::default());
     Context::new().with_remote_span_context(parent)
 }

@@ -73,7 +73,8 @@ fn doctor_reports_host_checks_with_advice_for_failures() {
     let folder = tempfile::tempdir().unwrap();
     let served = Served::start(folder.path());
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let (data, token) = (at("data"), at("token"));
+    let data = at("data");
+    let token = at("token");
     let asked = ["--host", &served.url, "--token-file", &token];
     let (code, found, text) = doctor(&[&asked[..], &["--data", &data]].concat());
     for check in ["library", "token", "host", "link", "data"] {
@@ -209,7 +210,8 @@ fn walk(folder: &Path) -> usize {
 #[test]
 fn a_closed_output_pipe_is_not_a_failure() {
     let folder = tempfile::tempdir().unwrap();
-    let (model, runs) = (backbone(), folder.path().to_str().unwrap());
+    let model = backbone();
+    let runs = folder.path().to_str().unwrap();
     let commands: &[&[&str]] = &[
         &["--json", "doctor"],
         &["--help"],

@@ -35,7 +35,9 @@ impl Scene {
 
     fn run(&self, command: &str, out: &str, more: &[&str]) -> Output {
         let text = |name| self.path(name).to_str().unwrap().to_owned();
-        let (photos, cache, out) = (text("photos"), text("cache"), text(out));
+        let photos = text("photos");
+        let cache = text("cache");
+        let out = text(out);
         let mut words = vec![command, "--json", "--data", &photos, "--feature-folder", &cache];
         words.extend(["--out", &out]);
         if !more.contains(&"--model") {

@@ -22,7 +22,8 @@ fn trained_at(listing: impl Fn(usize) -> Reply + Send + Sync + 'static) -> Outpu
         Reply::Refused(404, ErrorClass::NotFound, None)
     }));
     let runs = folder.path().join("runs");
-    let (token, runs) = (token.to_str().unwrap(), runs.to_str().unwrap());
+    let token = token.to_str().unwrap();
+    let runs = runs.to_str().unwrap();
     let flags = [
         &[
             "train",

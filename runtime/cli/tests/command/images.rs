@@ -49,7 +49,8 @@ fn images_are_predicted_without_a_host_and_a_broken_one_is_named() {
         let object = |line: &String| serde_json::from_str(line).unwrap();
         lines(bytes).iter().map(object).collect()
     };
-    let (answers, errors) = (objects(&said.stdout), objects(&said.stderr));
+    let answers = objects(&said.stdout);
+    let errors = objects(&said.stderr);
     assert_eq!(answers.len(), 2);
     let classes = answers[0]["classes"].as_array().unwrap();
     assert_eq!(classes.len(), 5);
@@ -91,7 +92,8 @@ fn an_evaluation_prints_tables_and_writes_its_predictions() {
             images += 1;
         }
     }
-    let (photos, table) = (photos.to_str().unwrap(), folder.path().join("predictions.csv"));
+    let photos = photos.to_str().unwrap();
+    let table = folder.path().join("predictions.csv");
     let eval =
         |flags: &[&str]| frostline(&[&["eval", "--model", &model, "--data", photos][..], flags].concat());
 
@@ -150,7 +152,8 @@ fn preprocessing_and_its_source_are_reported() {
         std::fs::copy(photo, data.join(class).join("0.jpg")).unwrap();
     }
     std::fs::write(data.join("notes.txt"), b"no image").unwrap();
-    let (data, out) = (data.to_str().unwrap(), folder.path().join("x.parquet"));
+    let data = data.to_str().unwrap();
+    let out = folder.path().join("x.parquet");
     let inputs = ["--model", &model, "--data", data];
     let eval = [&["eval"][..], &inputs].concat();
     let out = ["--cut", "features", "--out", out.to_str().unwrap()];

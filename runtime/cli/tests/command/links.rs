@@ -7,7 +7,8 @@ use super::{frostline, repository};
 fn links_out_of_the_data_are_named_and_followed_on_demand() {
     let folder = tempfile::tempdir().unwrap();
     let model = named_network(folder.path());
-    let (cache, data) = (folder.path().join("repo/cache"), folder.path().join("repo/data"));
+    let cache = folder.path().join("repo/cache");
+    let data = folder.path().join("repo/data");
     std::fs::create_dir_all(&cache).unwrap();
     for (class, photo) in [("kind 0", "cat"), ("kind 1", "brick")] {
         std::fs::create_dir_all(data.join(class)).unwrap();

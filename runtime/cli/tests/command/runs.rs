@@ -57,7 +57,8 @@ fn disturbed(
     let mut child = child.unwrap();
     let pid = child.id();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let (mut told, mut reached) = (Vec::new(), false);
+    let mut told = Vec::new();
+    let mut reached = false;
     for line in lines.map_while(Result::ok) {
         let event: Value = serde_json::from_str(&line).unwrap();
         if !reached && wanted(&event) {

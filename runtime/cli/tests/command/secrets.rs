@@ -94,7 +94,8 @@ fn passwords_in_files_are_not_repeated() {
     let folder = tempfile::tempdir().unwrap();
     let model = backbone();
     let photos = repository("models/zoo/demo/photos");
-    let (photos, token) = (photos.to_str().unwrap(), token(folder.path()));
+    let photos = photos.to_str().unwrap();
+    let token = token(folder.path());
     let file = folder.path().join("settings.toml");
     let path = file.to_str().unwrap();
     for address in ADDRESSES {

@@ -20,7 +20,8 @@ fn report(output: &Output) -> Value {
 fn a_state_is_backed_up_verified_and_restored() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let (backup, new) = (path("backup"), path("new"));
+    let backup = path("backup");
+    let new = path("new");
     let made = state(&["backup", RECORDED, &backup]);
     assert!(made.status.success(), "{made:?}");
     let made = report(&made);

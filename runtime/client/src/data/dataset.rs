@@ -205,7 +205,8 @@ impl Dataset {
         files: SampleFiles,
         evaluated: Evaluated<'_>,
     ) -> Result<(Samples, SkippedObjects), DatasetError> {
-        let (listing, table) = (Arc::new(listing), table.ordered(names)?);
+        let listing = Arc::new(listing);
+        let table = table.ordered(names)?;
         let folders = Folders::of_table(&listing, &table, files)?;
         match evaluated {
             Evaluated::DefaultPart => folders.check_evaluated(&table, folders.default_part())?,

@@ -221,7 +221,8 @@ fn divide<'a>(
             share: share.to_string(),
         });
     }
-    let (mut train, mut validation) = (Classes::new(), Classes::new());
+    let mut train = Classes::new();
+    let mut validation = Classes::new();
     for (number, (name, class)) in classes.into_iter().enumerate() {
         let objects = class.samples;
         if objects.len() < 2 {

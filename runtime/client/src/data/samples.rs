@@ -68,7 +68,8 @@ impl Samples {
 
     /// Returns the values of the sample at `index`, or `None` if samples have classes.
     pub fn values(&self, index: usize) -> Option<&[f32]> {
-        let (row, values) = (self.rows.get(index)?, self.values.as_ref()?);
+        let row = self.rows.get(index)?;
+        let values = self.values.as_ref()?;
         let start = row.label as usize * values.width;
         values.values.get(start..start + values.width)
     }
@@ -132,7 +133,8 @@ impl Samples {
 /// Samples with class indices from a source other than a listing.
 impl FromIterator<(ObjectInfo, u32)> for Samples {
     fn from_iter<I: IntoIterator<Item = (ObjectInfo, u32)>>(samples: I) -> Self {
-        let (mut listing, mut rows) = (Listing::default(), Vec::new());
+        let mut listing = Listing::default();
+        let mut rows = Vec::new();
         for (object, (sample, label)) in (0..).zip(samples) {
             listing.extend([sample]);
             rows.push(Row { object, label });

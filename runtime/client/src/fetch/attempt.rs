@@ -117,15 +117,18 @@ impl Exchange {
         batches: Vec<ActivationBatch>,
         decoding: &mut JoinSet<Decoded>,
     ) -> Result<(), ClientError> {
-        let (buffer, rows) = (Arc::clone(&self.buffer), self.source.rows);
+        let buffer = Arc::clone(&self.buffer);
+        let rows = self.source.rows;
         let arrivals = blocking("copying of rows", move || place(&batches, &buffer, rows)).await?;
         for row in arrivals {
             match row {
                 Arrival::Row(position) => ask.pending.arrived(position),
                 Arrival::Failure(position, error) => ask.pending.failed(position, error),
                 Arrival::Object(position, bytes, spec) => {
-                    let (decoders, buffer) = (self.memory.decoders.clone(), Arc::clone(&self.buffer));
-                    let (view, key) = (self.source.view, ask.pending.key(position));
+                    let decoders = self.memory.decoders.clone();
+                    let buffer = Arc::clone(&self.buffer);
+                    let view = self.source.view;
+                    let key = ask.pending.key(position);
                     let crop = async move { decoders.load(bytes, spec, view, key).await };
                     decoding.spawn(decode(crop, buffer, position));
                 }

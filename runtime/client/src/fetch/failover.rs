@@ -39,7 +39,8 @@ impl Exchange {
         for ask in self.first_asks(samples)? {
             asking.spawn(Arc::clone(self).ask(ask));
         }
-        let (mut bad, mut transfer) = (Vec::new(), Transfer::default());
+        let mut bad = Vec::new();
+        let mut transfer = Transfer::default();
         while let Some(ended) = asking.join_next().await {
             let part = "fetching task";
             let asked = ended.map_err(|_| ClientError::Ended { part })??;
@@ -56,7 +57,8 @@ impl Exchange {
     fn first_asks(&self, samples: &Arc<[ObjectInfo]>) -> Result<Vec<HostRequest>, ClientError> {
         let all = Pending::new(Arc::clone(samples), 0..samples.len() as u32);
         let placed = self.place(&all, &BTreeSet::new())?;
-        let (mut asks, seen) = (Vec::new(), self.hosts.seen());
+        let mut asks = Vec::new();
+        let seen = self.hosts.seen();
         for (host, pending) in placed {
             let positions: Vec<u32> = pending.samples().map(|(position, _)| position).collect();
             for part in positions.chunks(self.source.request_samples) {
@@ -74,7 +76,8 @@ impl Exchange {
 
     /// Repeats attempts until all samples are present or have to be requested elsewhere.
     async fn ask(self: Arc<Self>, mut ask: HostRequest) -> Result<RequestOutcome, ClientError> {
-        let (mut transfer, mut moved) = (Transfer::default(), Vec::new());
+        let mut transfer = Transfer::default();
+        let mut moved = Vec::new();
         while ask.pending.len() > 0 {
             let before = ask.pending.len();
             let ended = self.attempt(&mut ask, &mut transfer).await;

@@ -165,7 +165,8 @@ mod tests {
                 "https://[::ffff:a00:1]:8443",
             ),
         ] {
-            let (discovery, address) = (discovery(name).unwrap().unwrap(), address.parse().unwrap());
+            let discovery = discovery(name).unwrap().unwrap();
+            let address = address.parse().unwrap();
             assert_eq!(discovery.url_of(address), called);
             assert_eq!(discovery.client(address).unwrap().url(), called);
         }

@@ -97,7 +97,8 @@ mod tests {
 
     #[test]
     fn a_host_that_fails_is_left_alone_ever_longer_until_it_does_well() {
-        let (mut health, mut now) = (Health::new(Waits::default()), Instant::now());
+        let mut health = Health::new(Waits::default());
+        let mut now = Instant::now();
         assert!(health.is_up() && !health.is_due(now));
         let mut most = SECOND;
         for failure in 0..20 {

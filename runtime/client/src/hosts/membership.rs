@@ -115,7 +115,8 @@ impl Fleet {
         let (Some(discovery), Ok(runtime)) = (&self.discovery, tokio::runtime::Handle::try_current()) else {
             return;
         };
-        let (discovery, fleet) = (Arc::clone(discovery), Arc::downgrade(self));
+        let discovery = Arc::clone(discovery);
+        let fleet = Arc::downgrade(self);
         let following = runtime.spawn(follow(discovery, fleet));
         *self.following.lock() = Some(AbortOnDropHandle::new(following));
     }

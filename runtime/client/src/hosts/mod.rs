@@ -343,9 +343,12 @@ impl Hosts {
     where
         F: Future<Output = Result<T, ClientError>>,
     {
-        let (mut awaited, mut looked) = (None, false);
+        let mut awaited = None;
+        let mut looked = false;
         loop {
-            let (mut last, seen, asked) = (None, self.seen(), self.fleet.usable());
+            let mut last = None;
+            let seen = self.seen();
+            let asked = self.fleet.usable();
             for member in &asked {
                 let begun = Instant::now();
                 match work(self.client(member)).await {
@@ -381,11 +384,15 @@ impl Hosts {
     where
         F: Future<Output = Result<T, ClientError>>,
     {
-        let (mut awaited, mut looked) = (None, false);
+        let mut awaited = None;
+        let mut looked = false;
         loop {
-            let (asked, seen, begun) = (self.fleet.usable(), self.seen(), Instant::now());
+            let asked = self.fleet.usable();
+            let seen = self.seen();
+            let begun = Instant::now();
             let answers = join_all(asked.iter().map(|member| work(Arc::clone(member)))).await;
-            let (mut brought, mut last) = (Vec::new(), None);
+            let mut brought = Vec::new();
+            let mut last = None;
             for (member, answer) in asked.iter().zip(answers) {
                 match answer {
                     Ok(answer) => {

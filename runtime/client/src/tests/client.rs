@@ -297,10 +297,12 @@ fn answers_are_not_decoded_on_the_threads_of_the_network() {
     runtime.block_on(async {
         let host = FakeHost::start(|_, _, _| small_answer().1).await;
         let client = client(&host);
-        let (format, limit) = (RowFormat::F32(vec![100]), 1 << 20);
+        let format = RowFormat::F32(vec![100]);
+        let limit = 1 << 20;
         let request = small_answer().0;
         let open = || client.extract(&request, format.clone(), limit);
-        let (mut answer, mut dropped) = (open().await.unwrap(), open().await.unwrap());
+        let mut answer = open().await.unwrap();
+        let mut dropped = open().await.unwrap();
         // Occupy the only blocking thread.
         let (release, gate) = std::sync::mpsc::channel::<()>();
         let busy = tokio::task::spawn_blocking(move || gate.recv());

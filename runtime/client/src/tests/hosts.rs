@@ -62,7 +62,8 @@ async fn every_object_is_asked_of_one_host_and_always_the_same() {
             answer_all(&request)
         })
     };
-    let (a, b) = (start(0).await, start(1).await);
+    let a = start(0).await;
+    let b = start(1).await;
     let hosts = hosts(&[&a, &b]);
     let source = source(RowKind::Values);
     let setting = start_with(hosts, source, retry());
@@ -133,7 +134,8 @@ async fn a_host_that_only_fails_for_some_samples_is_used_for_the_others() {
 #[tokio::test]
 async fn hosts_that_all_fail_end_the_fetch_by_name_after_as_many_rounds_as_one_would() {
     let start = || FakeHost::start(|_, _, _| Reply::Cut(Vec::new()));
-    let (a, b) = (start().await, start().await);
+    let a = start().await;
+    let b = start().await;
     let source = source(RowKind::Values);
     let policy = RetryPolicy {
         first_wait: Duration::from_millis(1),
@@ -174,7 +176,8 @@ async fn what_hosts_refuse_is_not_sent_again_with_the_samples() {
             _ => Reply::Refused(404, ErrorClass::NotFound, None),
         })
     };
-    let (a, b) = (start().await, start().await);
+    let a = start().await;
+    let b = start().await;
     let setting = start_with(hosts(&[&a, &b]), source(RowKind::Values), retry());
     let layers = bytes::Bytes::from_static(b"layers");
     let refused = setting.hosts.push(UploadKind::Model, "model", layers).await;
@@ -201,7 +204,8 @@ async fn the_bytes_of_an_upload_are_kept_until_it_is_removed_or_every_host_has_t
             _ => Reply::Refused(404, ErrorClass::NotFound, None),
         })
     };
-    let (a, b) = (start().await, start().await);
+    let a = start().await;
+    let b = start().await;
     let hosts = hosts(&[&a, &b]);
     let held = Arc::new(());
     let layers = || {

@@ -30,7 +30,8 @@ impl Named {
     async fn with_models(name: &'static str, models: Vec<ModelInfo>) -> Self {
         let asked: Arc<Mutex<BTreeSet<String>>> = Arc::default();
         let uploads: Arc<Mutex<Vec<String>>> = Arc::default();
-        let (asks, uploaded) = (Arc::clone(&asked), Arc::clone(&uploads));
+        let asks = Arc::clone(&asked);
+        let uploaded = Arc::clone(&uploads);
         let host = FakeHost::start(move |_, parts, body| match (&parts.method, parts.uri.path()) {
             (_, "/readyz") => Reply::Whole(Vec::new()),
             (&Method::GET, "/v1/models") => Reply::json(&models),
@@ -112,7 +113,8 @@ async fn told(notices: &Mutex<Vec<Notice>>, of: &Named, wanted: HostState) -> St
 
 #[tokio::test]
 async fn a_host_joins_a_job_and_leaves_it_as_the_name_says() {
-    let (a, b) = (Named::start("a").await, Named::start("b").await);
+    let a = Named::start("a").await;
+    let b = Named::start("b").await;
     let answer = name_of(&[&a]);
     let setting = start_with(found(&answer).await.unwrap(), source(RowKind::Values), retry());
     let pushed = setting
@@ -131,7 +133,8 @@ async fn a_host_joins_a_job_and_leaves_it_as_the_name_says() {
         "before it is asked for rows"
     );
     assert_complete(&take(&setting, 40).await.unwrap(), 40);
-    let (of_a, of_b) = (a.asked(), b.asked());
+    let of_a = a.asked();
+    let of_b = b.asked();
     assert!(!of_a.is_empty() && !of_b.is_empty());
     assert_eq!(
         of_a.len() + of_b.len(),
@@ -151,7 +154,8 @@ async fn a_host_joins_a_job_and_leaves_it_as_the_name_says() {
 
 #[tokio::test]
 async fn objects_stay_where_they_are_when_a_host_comes_back_at_another_address() {
-    let (a, b) = (Named::start("a").await, Named::start("b").await);
+    let a = Named::start("a").await;
+    let b = Named::start("b").await;
     let answer = name_of(&[&a, &b]);
     let setting = start_with(found(&answer).await.unwrap(), source(RowKind::Values), retry());
     assert_complete(&take(&setting, 40).await.unwrap(), 40);
@@ -171,7 +175,8 @@ async fn objects_stay_where_they_are_when_a_host_comes_back_at_another_address()
 
 #[tokio::test]
 async fn hosts_stay_where_each_answer_of_their_name_has_others_of_them() {
-    let (a, b) = (Named::start("a").await, Named::start("b").await);
+    let a = Named::start("a").await;
+    let b = Named::start("b").await;
     let answer = name_of(&[&a, &b]);
     let setting = start_with(found(&answer).await.unwrap(), source(RowKind::Values), retry());
     for turn in 0..10 {
@@ -179,7 +184,8 @@ async fn hosts_stay_where_each_answer_of_their_name_has_others_of_them() {
         *answer.lock().unwrap() = Some(vec![some]);
         setting.hosts.look_again().await;
         assert_complete(&take(&setting, 40).await.unwrap(), 40);
-        let (of_a, of_b) = (a.asked(), b.asked());
+        let of_a = a.asked();
+        let of_b = b.asked();
         assert!(!of_a.is_empty() && !of_b.is_empty(), "turn {turn}");
     }
     assert!(
@@ -190,7 +196,8 @@ async fn hosts_stay_where_each_answer_of_their_name_has_others_of_them() {
 
 #[tokio::test]
 async fn a_host_that_is_gone_leaves_with_the_first_answer_without_it() {
-    let (a, b) = (Named::start("a").await, Named::start("b").await);
+    let a = Named::start("a").await;
+    let b = Named::start("b").await;
     let answer = name_of(&[&a, &b]);
     let setting = start_with(found(&answer).await.unwrap(), source(RowKind::Values), retry());
     drop(a);
@@ -202,7 +209,8 @@ async fn a_host_that_is_gone_leaves_with_the_first_answer_without_it() {
 
 #[tokio::test]
 async fn a_name_that_is_not_found_for_a_while_changes_nothing() {
-    let (a, b) = (Named::start("a").await, Named::start("b").await);
+    let a = Named::start("a").await;
+    let b = Named::start("b").await;
     let answer = name_of(&[&a, &b]);
     let setting = start_with(found(&answer).await.unwrap(), source(RowKind::Values), retry());
     for none in [None, Some(Vec::new())] {
@@ -221,7 +229,8 @@ async fn a_name_that_is_not_found_for_a_while_changes_nothing() {
 
 #[tokio::test]
 async fn hosts_that_call_themselves_the_same_share_the_work() {
-    let (one, other) = (Named::start("same").await, Named::start("same").await);
+    let one = Named::start("same").await;
+    let other = Named::start("same").await;
     let answer = name_of(&[&one, &other]);
     let setting = start_with(found(&answer).await.unwrap(), source(RowKind::Values), retry());
     assert_complete(&take(&setting, 40).await.unwrap(), 40);
@@ -230,7 +239,8 @@ async fn hosts_that_call_themselves_the_same_share_the_work() {
 
 #[tokio::test]
 async fn a_host_that_does_not_answer_joins_once_it_does() {
-    let (a, late) = (Named::start("a").await, FakeHost::free_address());
+    let a = Named::start("a").await;
+    let late = FakeHost::free_address();
     let answer = name_of(&[&a]);
     answer
         .lock()
@@ -280,7 +290,8 @@ async fn the_system_is_asked_for_names_and_a_name_stands_alone() {
 
 #[tokio::test]
 async fn a_job_that_begins_after_all_of_them_have_moved_looks_for_them() {
-    let (a, b) = (Named::start("a").await, Named::start("b").await);
+    let a = Named::start("a").await;
+    let b = Named::start("b").await;
     let answer = name_of(&[&a]);
     let hosts = found(&answer).await.unwrap();
     *answer.lock().unwrap() = Some(vec![b.address()]);
@@ -291,7 +302,8 @@ async fn a_job_that_begins_after_all_of_them_have_moved_looks_for_them() {
 
 #[tokio::test]
 async fn what_is_pushed_again_takes_the_place_of_what_was_there() {
-    let (a, b) = (Named::start("a").await, Named::start("b").await);
+    let a = Named::start("a").await;
+    let b = Named::start("b").await;
     let answer = name_of(&[&a]);
     let setting = start_with(found(&answer).await.unwrap(), source(RowKind::Values), retry());
     let push = |name, bytes: &'static [u8]| {
@@ -328,20 +340,16 @@ async fn a_model_that_was_found_on_the_hosts_is_given_to_one_that_joins_without_
         shared: true,
     };
     let a = Named::with_models("a", vec![found_there.clone()]).await;
-    let (b, c) = (
-        Named::start("b").await,
-        Named::with_models("c", vec![found_there]).await,
-    );
+    let b = Named::start("b").await;
+    let c = Named::with_models("c", vec![found_there]).await;
     let answer = name_of(&[&a]);
     let setting = start_with(found(&answer).await.unwrap(), source(RowKind::Values), retry());
     let name = setting.hosts.name_of("ab").await.unwrap();
-    let (pin, bytes) = (
-        UploadRef {
-            name,
-            sha256: "ab".to_owned(),
-        },
-        Bytes::from_static(b"net"),
-    );
+    let pin = UploadRef {
+        name,
+        sha256: "ab".to_owned(),
+    };
+    let bytes = Bytes::from_static(b"net");
     assert!(setting.hosts.keep(&pin, bytes).await.unwrap().skipped);
     *answer.lock().unwrap() = Some(vec![a.address(), b.address(), c.address()]);
     setting.hosts.look_again().await;

@@ -69,7 +69,8 @@ async fn a_fetch_outlives_two_minutes_without_any_host() {
 #[tokio::test(start_paused = true)]
 async fn a_fetch_ends_when_no_host_is_back_in_time() {
     let address = FakeHost::free_address();
-    let (started, policy) = (Instant::now(), RetryPolicy::default());
+    let started = Instant::now();
+    let policy = RetryPolicy::default();
     let setting = start_with(hosts(&[&address]), source(RowKind::Values), policy);
     let error = take(&setting, 2).await.unwrap_err();
     assert!(matches!(error, ClientError::Lost { lost: 2, .. }), "{error}");
@@ -127,7 +128,8 @@ async fn an_upload_outlives_two_minutes_without_its_host() {
     let first = Mutex::new(Some(FakeHost::start_at(&address, script).await));
     let (notices, told) = log();
     let back = Arc::new(Mutex::new(None));
-    let (again, at) = (Arc::clone(&back), address.clone());
+    let again = Arc::clone(&back);
+    let at = address.clone();
     let dies = Arc::new(move |notice: Notice| {
         // The host stops when the first bytes are in flight.
         let first = match notice {

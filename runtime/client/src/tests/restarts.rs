@@ -33,12 +33,12 @@ fn strict() -> RetryPolicy {
 
 #[tokio::test]
 async fn a_host_that_stops_is_left_at_once_and_used_again_once_it_is_back() {
-    let (stopping, looks, served) = (
-        Arc::new(AtomicBool::new(true)),
-        Arc::new(AtomicUsize::new(0)),
-        Arc::new(AtomicUsize::new(0)),
-    );
-    let (stops, looked, serves) = (Arc::clone(&stopping), Arc::clone(&looks), Arc::clone(&served));
+    let stopping = Arc::new(AtomicBool::new(true));
+    let looks = Arc::new(AtomicUsize::new(0));
+    let served = Arc::new(AtomicUsize::new(0));
+    let stops = Arc::clone(&stopping);
+    let looked = Arc::clone(&looks);
+    let serves = Arc::clone(&served);
     let restarted = FakeHost::start(move |_, parts, body| {
         let ready = parts.uri.path() == "/readyz";
         looked.fetch_add(usize::from(ready), Ordering::SeqCst);

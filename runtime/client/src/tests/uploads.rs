@@ -68,7 +68,8 @@ async fn keep(mut request: Request<Incoming>, kept: &Mutex<Kept>) -> Response<Fu
         }
         Method::PUT => {
             let text = |name: &str| request.headers()[name].to_str().unwrap().to_owned();
-            let (digest, offset) = (digest_of(&text(REPR_DIGEST)).unwrap(), text(UPLOAD_OFFSET));
+            let digest = digest_of(&text(REPR_DIGEST)).unwrap();
+            let offset = text(UPLOAD_OFFSET);
             assert_eq!(offset.parse::<usize>().unwrap(), kept.lock().unwrap().bytes.len());
             while let Some(frame) = request.body_mut().frame().await {
                 let Ok(piece) = frame.map(|frame| frame.into_data().unwrap()) else {

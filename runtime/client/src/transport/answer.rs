@@ -41,7 +41,8 @@ impl Answer {
     }
 
     pub(crate) async fn whole(mut self) -> Result<Bytes, ClientError> {
-        let (peer, mut bytes) = (Arc::clone(&self.peer), BytesMut::new());
+        let peer = Arc::clone(&self.peer);
+        let mut bytes = BytesMut::new();
         let reading = async {
             while let Some(chunk) = self.chunk().await? {
                 bytes.extend_from_slice(&chunk);

@@ -211,7 +211,8 @@ impl Transport {
 
     /// Sends a call. If the host refuses the token and a new token is available, the call is repeated once.
     async fn exchange(&self, connection: usize, call: Call<'_>) -> Result<Answer, ClientError> {
-        let (token, again) = (self.token(), call.again());
+        let token = self.token();
+        let again = call.again();
         let refused = match self.exchange_once(connection, call, token.as_ref()).await {
             Err(error) if error.is_unauthorized() => error,
             answered => return answered,
@@ -252,7 +253,8 @@ impl Transport {
         let (head, body) = sent.inspect_err(failed)?.into_parts();
         span.record("status", head.status.as_u16());
         answers.fetch_add(1, Ordering::SeqCst);
-        let (status, headers) = (head.status, head.headers.clone());
+        let status = head.status;
+        let headers = head.headers.clone();
         let limit = if status.is_success() { limit } else { MAX_REFUSAL };
         let answer = Answer {
             head,

@@ -19,10 +19,8 @@ impl Axis {
             (low - low.abs().max(1.0) * 0.05, high + high.abs().max(1.0) * 0.05)
         };
         let step = tick(high - low, most);
-        let (low, high) = (
-            (low / step + 1e-9).floor() * step,
-            (high / step - 1e-9).ceil() * step,
-        );
+        let low = (low / step + 1e-9).floor() * step;
+        let high = (high / step - 1e-9).ceil() * step;
         Self::linear(low, high, step)
     }
 
@@ -58,7 +56,8 @@ impl Axis {
 
     /// Limits the axis to `low..=high`.
     pub(crate) fn within(mut self, low: f64, high: f64) -> Self {
-        let (low, high) = (self.low.max(low), self.high.min(high));
+        let low = self.low.max(low);
+        let high = self.high.min(high);
         if low < high {
             let slack = (high - low) * 1e-6;
             self.ticks

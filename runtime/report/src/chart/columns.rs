@@ -42,7 +42,8 @@ pub(crate) fn columns(chart: &Columns) -> Option<String> {
     let joined = joined(chart.columns);
     let heights = joined.iter().map(|column| column.parts.iter().sum());
     let most = heights.fold(0.0, f64::max);
-    let (first, last) = (joined.first()?.from, joined.last()?.to);
+    let first = joined.first()?.from;
+    let last = joined.last()?.to;
     if most <= 0.0 || !most.is_finite() {
         return None;
     }

@@ -98,14 +98,13 @@ fn bars(out: &mut String, chart: &Cuts, place: &PlotArea) {
     let Frame {
         width, left, right, ..
     } = place.frame;
-    let (step, base) = (
-        (width - left - right) / chart.cuts.len().max(1) as f64,
-        place.frame.base(),
-    );
+    let step = (width - left - right) / chart.cuts.len().max(1) as f64;
+    let base = place.frame.base();
     let named = (APART / step).ceil().max(1.0) as usize;
     let last = chart.cuts.len().saturating_sub(1);
     for (index, cut) in chart.cuts.iter().enumerate() {
-        let (x, y) = (place.x(index as f64 + 0.5), place.y(cut.bytes as f64));
+        let x = place.x(index as f64 + 0.5);
+        let y = place.y(cut.bytes as f64);
         out.push_str(&format!(
             r#"<rect class="{}" x="{:.1}" y="{y:.1}" width="{:.1}" height="{:.1}" fill-opacity="0.65"><title>{}: {}, {:.2} ms</title></rect>"#,
             fill(SIZE),

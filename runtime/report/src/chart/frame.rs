@@ -47,7 +47,8 @@ impl Frame {
 
     /// Draws a tick with a label at the lower axis.
     pub(crate) fn mark(&self, out: &mut String, share: f64, label: &str) {
-        let (x, base) = (self.x(share), self.base());
+        let x = self.x(share);
+        let base = self.base();
         out.push_str(&format!(r#"<path class="axis" d="M{x:.1} {base}v4"/>"#));
         self.below(out, x, label);
     }
@@ -63,7 +64,8 @@ impl Frame {
 
     /// Draws the lower axis with a caption.
     pub(crate) fn foot(&self, out: &mut String, caption: &str) {
-        let (base, edge) = (self.base(), self.edge());
+        let base = self.base();
+        let edge = self.edge();
         out.push_str(&format!(
             r#"<path class="axis" d="M{} {base}H{edge}"/><text class="tick" x="{:.1}" y="{:.1}" text-anchor="middle">{}</text>"#,
             self.left,

@@ -112,7 +112,8 @@ fn measured(out: &mut String, place: &PlotArea, rate: f64) {
     if !(place.across.low..=place.across.high).contains(&rate) {
         return;
     }
-    let (x, top) = (place.x(rate), place.frame.top);
+    let x = place.x(rate);
+    let top = place.frame.top;
     let (beside, anchor) = if x > place.frame.width / 2.0 {
         (x - 7.0, "end")
     } else {

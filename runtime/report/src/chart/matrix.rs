@@ -39,7 +39,8 @@ pub(crate) fn matrix(chart: &Matrix) -> String {
     // Estimated width of the names and the axis title.
     let margin = longest.min(LETTERS) as f64 * size * 0.64 + 34.0;
     let side = cell * classes as f64;
-    let (width, height) = (margin + side + 6.0, margin + side + 6.0);
+    let width = margin + side + 6.0;
+    let height = margin + side + 6.0;
     let frame = Frame {
         width,
         height,
@@ -60,7 +61,8 @@ pub(crate) fn matrix(chart: &Matrix) -> String {
     ));
     for (place, name) in chart.names.iter().enumerate().take(classes) {
         let middle = margin + cell * (place as f64 + 0.5);
-        let (short, whole) = (escaped(&middle_cut(name, LETTERS)), escaped(name));
+        let short = escaped(&middle_cut(name, LETTERS));
+        let whole = escaped(name);
         out.push_str(&format!(
             r#"<text class="tick" x="{:.1}" y="{:.1}" text-anchor="end">{short}<title>{whole}</title></text>"#,
             margin - 6.0,
@@ -93,7 +95,8 @@ fn cells(out: &mut String, chart: &Matrix, classes: usize, margin: f64, cell: f6
         };
         let share = *samples as f64 / (*sum).max(1) as f64;
         let name = |place: usize| escaped(chart.names.get(place).copied().unwrap_or_default());
-        let (x, y) = (margin + cell * *column as f64, margin + cell * *row as f64);
+        let x = margin + cell * *column as f64;
+        let y = margin + cell * *row as f64;
         let class = if row == column { "right" } else { "wrong" };
         // Increase the contrast of small fractions, because mistakes are rare.
         let shade = share.powf(0.6).mul_add(0.92, 0.08);

@@ -32,7 +32,8 @@ pub(super) fn open_svg(frame: &Frame, title: &str, subtitle: &str, entries: &[Le
     let Frame {
         width, height, left, ..
     } = frame;
-    let (title, subtitle) = (escaped(title), escaped(subtitle));
+    let title = escaped(title);
+    let subtitle = escaped(subtitle);
     let mut out = format!(
         r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" font-family="system-ui, sans-serif" font-size="13">
 <title>{title}</title><style>{}</style><rect class="paper" width="{width}" height="{height}" rx="8"/>
@@ -53,7 +54,8 @@ pub(super) fn finish(out: String) -> String {
 fn legend(out: &mut String, frame: &Frame, entries: &[LegendEntry]) {
     /// Estimated maximum width of a character.
     const LETTER: f64 = 7.0;
-    let (mut x, mut y) = (frame.left, 70.0);
+    let mut x = frame.left;
+    let mut y = 70.0;
     for entry in entries {
         let beside = f64::from(entry.mark.width()) + 6.0;
         let width = beside + entry.text.chars().count() as f64 * LETTER + 14.0;

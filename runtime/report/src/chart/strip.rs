@@ -24,7 +24,8 @@ pub(crate) fn area(class: &str, title: &str, layers: &[(usize, &[f64])]) -> Stri
         for (number, (share, below)) in parts.iter().zip(&mut below).enumerate() {
             let height = share.clamp(0.0, 1.0) * 100.0;
             if height > 0.05 {
-                let (x, y) = (wide * number as f64, 100.0 - *below - height);
+                let x = wide * number as f64;
+                let y = 100.0 - *below - height;
                 path.push_str(&format!("M{x:.1} {y:.1}h{wide:.2}v{height:.1}h-{wide:.2}z"));
             }
             *below += height;

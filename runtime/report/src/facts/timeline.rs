@@ -73,7 +73,8 @@ impl Timeline {
 
 /// Adds the overlap of `from..to` with each interval as a fraction of the interval.
 fn spread(parts: &mut [f64], part: f64, from: f64, to: f64, weight: f64) {
-    let (from, to) = (from.max(0.0) / part, to.max(0.0) / part);
+    let from = from.max(0.0) / part;
+    let to = to.max(0.0) / part;
     let first = from as usize;
     let last = (to as usize).min(parts.len().saturating_sub(1));
     for (place, share) in parts.iter_mut().enumerate().take(last + 1).skip(first) {
@@ -106,7 +107,8 @@ fn splits(journal: &Journal, seconds: f64) -> Vec<Span> {
 fn cached_spans(journal: &Journal, seconds: f64) -> Vec<Span> {
     let any = journal.epochs.iter().any(|epoch| epoch.cached_rows > 0);
     let spans = journal.epochs.iter().filter_map(|epoch| {
-        let (kept, fetched) = (epoch.cached_rows, epoch.fetched_rows);
+        let kept = epoch.cached_rows;
+        let fetched = epoch.fetched_rows;
         let share = kept as f64 / (kept + fetched).max(1) as f64;
         any.then(|| Span {
             from: ((epoch.at - epoch.seconds) / seconds).clamp(0.0, 1.0),

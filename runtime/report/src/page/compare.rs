@@ -177,7 +177,8 @@ fn curves(out: &mut String, runs: &[Run], all: usize) {
     out.push_str(&format!(r#"<section><h2>Curves</h2>{key}<div class="grid2">"#));
     let curves = Curves { runs, names };
     if let Some(name) = judged(runs) {
-        let (title, share) = (figure::title(name), figure::is_fraction(name));
+        let title = figure::title(name);
+        let share = figure::is_fraction(name);
         let by_epoch = curves.series(|run| metric_series(&run.journal, name));
         draw(
             out,

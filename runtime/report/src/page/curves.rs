@@ -191,7 +191,8 @@ fn cells(epoch: &Epoch, names: &[&str], stored: bool) -> Vec<Cell> {
     cells.push(Cell::Number(percent(epoch.waited_seconds / epoch.seconds)));
     cells.push(Cell::Number(bytes(epoch.bytes_received as f64)));
     if stored {
-        let (kept, fetched) = (epoch.cached_rows, epoch.fetched_rows);
+        let kept = epoch.cached_rows;
+        let fetched = epoch.fetched_rows;
         cells.push(Cell::Number(percent(
             kept as f64 / (kept + fetched).max(1) as f64,
         )));

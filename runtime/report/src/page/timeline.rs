@@ -22,7 +22,8 @@ pub(super) fn section(out: &mut String, journal: &Journal) {
     };
     out.push_str("<section><h2>Timeline</h2>");
     let mean = |parts: &[f64]| parts.iter().sum::<f64>() / parts.len().max(1) as f64;
-    let (computed, waited) = (mean(&line.computed), mean(&line.waited));
+    let computed = mean(&line.computed);
+    let waited = mean(&line.waited);
     out.push_str(&format!(
         "<p>Of {}, the trainer spent {} computing, {} waiting for batches, and {} on other work: measuring, validating, writing.</p>",
         duration(line.seconds),

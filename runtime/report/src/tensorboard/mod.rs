@@ -32,7 +32,8 @@ pub fn tensorboard(run: &Run) -> Vec<u8> {
             add_epoch(&mut events, run.started, last, epoch, journal);
         }
         last = step.step;
-        let (at, number) = (run.started + step.at, step.step);
+        let at = run.started + step.at;
+        let number = step.step;
         events.scalar(at, number, "step/loss", f64::from(step.loss));
         events.scalar(at, number, "step/waited_seconds", f64::from(step.waited));
         events.scalar(at, number, "step/computed_seconds", f64::from(step.computed));

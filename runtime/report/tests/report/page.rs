@@ -20,7 +20,8 @@ fn page(sample: &Sample) -> String {
 /// malformed pages silently.
 fn elements(page: &str) -> Vec<String> {
     let mut reader = Reader::from_str(page);
-    let (mut names, mut depth) = (Vec::new(), 0);
+    let mut names = Vec::new();
+    let mut depth = 0;
     loop {
         let event = reader
             .read_event()

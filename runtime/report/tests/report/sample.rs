@@ -84,7 +84,8 @@ impl Sample {
             event["at"] = json!((at * 1e3).round() / 1e3);
             writeln!(out, "{event}").unwrap();
         };
-        let (train, validation) = (self.steps * 64, self.steps * 16);
+        let train = self.steps * 64;
+        let validation = self.steps * 16;
         line(
             &mut out,
             at,
@@ -115,7 +116,8 @@ impl Sample {
             let progress = f64::from(epoch) / f64::from(self.epochs.max(1));
             let late = self.eventful && epoch * 3 > self.epochs;
             let split = if late { "features.7" } else { "features.12" };
-            let (mut sum, mut waits) = (0.0, 0.0);
+            let mut sum = 0.0;
+            let mut waits = 0.0;
             for place in 0..self.steps {
                 step += 1;
                 let done = progress - 1.0 / f64::from(self.epochs) * (1.0 - place as f64 / self.steps as f64);
@@ -267,9 +269,11 @@ impl Sample {
         for place in 0..60 {
             write!(out, "\nvalidation/{place:04}.jpg").unwrap();
             for _ in &self.classes {
-                let (is, off) = (draw.next(), draw.next());
+                let is = draw.next();
+                let off = draw.next();
                 if labels {
-                    let (is, right) = (is > 0.5, off > 1.0 / 3.0);
+                    let is = is > 0.5;
+                    let right = off > 1.0 / 3.0;
                     let said = is == right;
                     let probability = if said { 0.5 + off / 2.0 } else { off / 2.0 };
                     write!(out, ",{},{},{probability}", u8::from(is), u8::from(said)).unwrap();

@@ -46,7 +46,8 @@ async fn a_compiled_guest_is_kept_and_runs_after_a_restart() {
 
 #[tokio::test]
 async fn retain_removes_artifacts_of_other_guests() {
-    let (bytes, directory) = (stock(), tempfile::tempdir().unwrap());
+    let bytes = stock();
+    let directory = tempfile::tempdir().unwrap();
     let sandbox = sandbox(directory.path());
     let mut sha256 = String::new();
     for tenant in ["acme", "globex"] {
@@ -90,7 +91,8 @@ mod needs_guests {
 
     #[tokio::test]
     async fn an_artifact_of_another_guest_is_rejected() {
-        let (honest, other) = (stock(), built("trap"));
+        let honest = stock();
+        let other = built("trap");
         let directory = tempfile::tempdir().unwrap();
         let first = sandbox(directory.path());
         first.prepare(other).await.unwrap();
@@ -107,7 +109,8 @@ mod needs_guests {
 
     #[tokio::test]
     async fn artifacts_over_the_size_limit_are_evicted() {
-        let (first, second) = (stock(), built("trap"));
+        let first = stock();
+        let second = built("trap");
         let directory = tempfile::tempdir().unwrap();
         let sandbox = Sandbox::new(SandboxConfig {
             artifacts: Some(directory.path().to_owned()),
@@ -146,7 +149,8 @@ mod long {
 
     #[tokio::test]
     async fn tenants_do_not_share_artifacts() {
-        let (bytes, directory) = (stock(), tempfile::tempdir().unwrap());
+        let bytes = stock();
+        let directory = tempfile::tempdir().unwrap();
         let sandbox = sandbox(directory.path());
         for (tenant, artifacts) in [("acme", 1), ("globex", 2), ("acme", 2)] {
             // This sandbox caches nothing in memory.

@@ -97,7 +97,8 @@ async fn check_table(bytes: impl Fn(&Behavior) -> Option<Vec<u8>>) {
         describe_deadline: Duration::from_secs(600),
         ..small()
     };
-    let (sandbox, mut wrong) = (Sandbox::new(config).unwrap(), Vec::new());
+    let sandbox = Sandbox::new(config).unwrap();
+    let mut wrong = Vec::new();
     for behavior in BEHAVIORS {
         if let Some(bytes) = bytes(behavior) {
             wrong.extend(check(behavior, run_guest(&sandbox, bytes).await).err());

@@ -153,7 +153,8 @@ pub(crate) struct BarrierExecutor {
 
 impl GraphExecutor for BarrierExecutor {
     fn submit(&self, _: &Stage, batch: Tensor) -> BoxFuture<Result<Tensor, OpError>> {
-        let (barrier, rows) = (Arc::clone(&self.barrier), batch.rows().unwrap());
+        let barrier = Arc::clone(&self.barrier);
+        let rows = batch.rows().unwrap();
         Box::pin(async move {
             barrier.wait().await;
             Ok(Tensor::f32([rows, 4], vec![0.0; rows * 4])?)

@@ -176,11 +176,13 @@ async fn dropping_a_call_removes_its_work_and_frees_its_permit() {
     let guest = sandbox.prepare(bytes).await.unwrap();
     let call = Call::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
     let stuck = Arc::new(Stuck::default());
-    let (started, dropped) = (Arc::clone(&stuck.started), Arc::clone(&stuck.dropped));
+    let started = Arc::clone(&stuck.started);
+    let dropped = Arc::clone(&stuck.dropped);
     let stuck_context = context(stuck, Limits::default());
     let allowance = Arc::clone(&stuck_context.allowance);
     let task = tokio::spawn({
-        let (guest, call) = (guest.clone(), call.clone());
+        let guest = guest.clone();
+        let call = call.clone();
         async move { guest.extract(&samples(&["1"]), &call, stuck_context).await }
     });
     while started.load(Ordering::SeqCst) == 0 {
@@ -212,7 +214,8 @@ async fn a_call_that_waits_too_long_for_the_host_is_not_the_guests_fault() {
             ..Limits::default()
         };
         let stuck = Arc::new(Stuck::default());
-        let (started, dropped) = (Arc::clone(&stuck.started), Arc::clone(&stuck.dropped));
+        let started = Arc::clone(&stuck.started);
+        let dropped = Arc::clone(&stuck.dropped);
         let ended = guest
             .extract(&samples(&["1"]), &call, context(stuck, limits))
             .await;

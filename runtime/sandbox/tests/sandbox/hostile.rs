@@ -66,12 +66,11 @@ mod needs_guests {
 
     #[tokio::test]
     async fn a_guest_that_spins_ends_at_its_deadline_and_delays_nobody_for_longer() {
-        let (spin, honest) = (built("spin"), stock());
+        let spin = built("spin");
+        let honest = stock();
         let sandbox: Sandbox = sandbox();
-        let (spin, honest) = (
-            sandbox.prepare(spin).await.unwrap(),
-            sandbox.prepare(honest).await.unwrap(),
-        );
+        let spin = sandbox.prepare(spin).await.unwrap();
+        let honest = sandbox.prepare(honest).await.unwrap();
         let call = Call::new(model(), &honest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
         let after = Duration::from_secs(2);
         let keys = samples(&["1"]);

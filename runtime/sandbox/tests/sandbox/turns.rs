@@ -36,11 +36,13 @@ mod needs_guests {
 
     #[tokio::test]
     async fn guests_that_describe_themselves_without_end_keep_no_neighbor_waiting() {
-        let (spin, honest) = (built("spin-in-describe"), stock());
+        let spin = built("spin-in-describe");
+        let honest = stock();
         let sandbox = sandbox();
         let spin = sandbox.for_tenant("greedy").prepare(spin).await.unwrap();
         let honest = sandbox.for_tenant("modest").prepare(honest).await.unwrap();
-        let (model, allowance) = (model(), unlimited());
+        let model = model();
+        let allowance = unlimited();
         let ask = || Box::pin(spin.describe_within(&model, "", &allowance));
         let mut flood: Vec<_> = (0..2 * PERMITS).map(|_| ask()).collect();
         // The first poll acquires a permit or queues the call.
@@ -64,7 +66,8 @@ mod needs_guests {
 
     #[tokio::test]
     async fn a_guest_that_is_compiled_already_waits_for_no_compilation() {
-        let (other, honest) = (built("trap"), stock());
+        let other = built("trap");
+        let honest = stock();
         let home = tempfile::tempdir().unwrap();
         // This compiler never answers.
         let sandbox = |compiler| {
@@ -86,7 +89,8 @@ mod needs_guests {
             program: "/bin/sh".into(),
             arguments: ["-c", "exec sleep 86400"].map(Into::into).to_vec(),
         });
-        let (greedy, modest) = (stuck.for_tenant("greedy"), stuck.for_tenant("modest"));
+        let greedy = stuck.for_tenant("greedy");
+        let modest = stuck.for_tenant("modest");
         let mut compiling = Box::pin(greedy.prepare(other));
         tokio::select! {
             biased;

@@ -112,7 +112,8 @@ mod tests {
 
     #[test]
     fn a_day_has_what_counters_gained_on_it() {
-        let (day, next) = (Day::at(0), Day::at(86_400));
+        let day = Day::at(0);
+        let next = Day::at(86_400);
         let mut books = Books::default();
         books.count(day, images(5));
         books.count(day, images(8));
@@ -142,7 +143,8 @@ mod tests {
 
     #[test]
     fn a_budget_sees_other_hosts_of_the_same_day_alone() {
-        let (day, next) = (Day::at(0), Day::at(86_400));
+        let day = Day::at(0);
+        let next = Day::at(86_400);
         let mut books = Books::default();
         books.count(day, images(5));
         books.set_others(day, images(7));

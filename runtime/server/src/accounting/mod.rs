@@ -126,7 +126,9 @@ impl Accounts {
 /// Keeps the accounts of a host until `stop` is cancelled, and then writes them for the last time.
 pub(crate) async fn account(service: Arc<Service>, stop: CancellationToken) {
     let accounts = &service.operations.accounts;
-    let (mut written, mut swept, mut failing) = (Instant::now(), None, false);
+    let mut written = Instant::now();
+    let mut swept = None;
+    let mut failing = false;
     loop {
         let stopping = timeout(COUNT_INTERVAL, stop.cancelled()).await.is_ok();
         accounts.count(|| counters(&service));
@@ -175,7 +177,8 @@ pub(crate) async fn write_now(service: &Service) -> Result<(), String> {
 
 /// Reads the counters of all tenants, which start when the host starts, and the size of stored uploads.
 fn counters(service: &Service) -> Usages {
-    let (metrics, library) = (&service.operations.metrics.tenants, &service.library);
+    let metrics = &service.operations.metrics.tenants;
+    let library = &service.library;
     let mut usages: Usages = metrics
         .names()
         .map(|name| (name.clone(), metrics.usage(&name)))

@@ -129,7 +129,8 @@ async fn read_once(
 /// # Errors
 /// Returns [`StateError`] if either store fails.
 pub(crate) async fn copy(from: &Store, to: &Store) -> Result<(), StateError> {
-    let (ours, theirs) = (newest(from).await?, newest(to).await?);
+    let ours = newest(from).await?;
+    let theirs = newest(to).await?;
     for (run, (number, key)) in ours {
         let there = theirs.get(&run);
         if there.is_some_and(|(there, _)| *there >= number) {

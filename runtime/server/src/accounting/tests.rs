@@ -35,7 +35,8 @@ async fn runs_add_up_and_each_counts_once_with_what_it_wrote_last() {
     let folder = tempfile::tempdir().unwrap();
     let store = local(folder.path());
     let day = Day::at(1_795_651_200);
-    let (mut one, mut two) = (StoredUsage::new("one".into()), StoredUsage::new("two".into()));
+    let mut one = StoredUsage::new("one".into());
+    let mut two = StoredUsage::new("two".into());
     for sum in [1, 5, 7] {
         one.write(&store, on(day), images("acme", sum)).await.unwrap();
     }
@@ -95,8 +96,10 @@ async fn days_are_selected_and_the_newest_with_records_kept() {
 
 #[tokio::test]
 async fn a_copy_has_what_each_run_wrote_last() {
-    let (folder, backup) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let (store, to) = (local(folder.path()), local(backup.path()));
+    let folder = tempfile::tempdir().unwrap();
+    let backup = tempfile::tempdir().unwrap();
+    let store = local(folder.path());
+    let to = local(backup.path());
     let day = Day::at(0);
     let mut run = StoredUsage::new("run".into());
     for sum in [3, 4] {

@@ -115,7 +115,8 @@ impl Ledger {
             let Some(first) = batch.entries.first() else {
                 return Ok(());
             };
-            let (day, mut lines) = (Day::at(first.at), Vec::new());
+            let day = Day::at(first.at);
+            let mut lines = Vec::new();
             for entry in &batch.entries {
                 serde_json::to_writer(&mut lines, entry)
                     .map_err(|error| StateError::broken(self.folder.0, error))?;
@@ -151,7 +152,8 @@ impl Ledger {
                 .await
                 .map_err(unreadable)?;
             let day = |key: &String| self.folder.parse(key).map(|name| name.day);
-            let (mut entries, mut found) = (Vec::new(), 0);
+            let mut entries = Vec::new();
+            let mut found = 0;
             for keys in keys.chunk_by(|one, other| day(one) == day(other)).rev() {
                 let read = stream::iter(keys.to_vec()).map(|key| async move { read(store, &key).await });
                 let mut read = pin!(read.buffered(AT_ONCE));

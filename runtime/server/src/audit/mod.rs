@@ -131,7 +131,8 @@ impl Audit {
         // The entries of this host are still missing if this fails, but they are in the host's log.
         self.write().await.ok();
         let wanted = AuditQuery { tenant, limit };
-        let (store, today) = (&self.store, Day::at(self.clock.now()));
+        let store = &self.store;
+        let today = Day::at(self.clock.now());
         let both = async {
             let mut entries = self.admins.last(store, today, &wanted, memory).await?;
             entries.extend(self.tenants.last(store, today, &wanted, memory).await?);

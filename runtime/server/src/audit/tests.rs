@@ -35,7 +35,8 @@ async fn whats(audit: &Audit, tenant: Option<&str>, limit: usize) -> Vec<String>
 #[tokio::test]
 async fn every_host_of_a_state_shows_what_was_done_at_any() {
     let folder = tempfile::tempdir().unwrap();
-    let (one, two) = (audit(folder.path(), "one"), audit(folder.path(), "two"));
+    let one = audit(folder.path(), "one");
+    let two = audit(folder.path(), "two");
     one.admin("admin uid 0", "tenant added", "acme", "").await;
     two.tenant("acme", HERE, "guest uploaded", "prefix");
     two.tenant("other", HERE, "guest uploaded", "x".repeat(2 * DETAIL));
@@ -111,8 +112,10 @@ async fn old_days_are_found_after_a_quiet_week_and_the_newest_kept() {
 
 #[tokio::test]
 async fn a_backup_copies_missing_entries() {
-    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let (from, to) = (audit(here.path(), "one"), audit(there.path(), "copy"));
+    let here = tempfile::tempdir().unwrap();
+    let there = tempfile::tempdir().unwrap();
+    let from = audit(here.path(), "one");
+    let to = audit(there.path(), "copy");
     for what in ["tenant added", "tenant removed"] {
         from.admin("admin uid 0", what, "acme", "").await;
         copy_audit(&from.store, &to.store).await.unwrap();

@@ -80,10 +80,8 @@ impl Caller {
     /// Returns [`StateError::Full`] if the storage quota would be exceeded.
     pub(crate) fn check_stored_bytes(&self, more: u64) -> Result<(), StateError> {
         let stored = self.guests().bytes().saturating_add(self.models().bytes());
-        let (requested, limit) = (
-            stored.saturating_add(more),
-            self.tenant().quota.get(QuotaKey::StoredBytes),
-        );
+        let requested = stored.saturating_add(more);
+        let limit = self.tenant().quota.get(QuotaKey::StoredBytes);
         if requested <= limit {
             return Ok(());
         }
@@ -101,7 +99,8 @@ impl Caller {
     pub(crate) fn check_metadata(&self, more: u64) -> Result<(), StateError> {
         let versions = self.models().names().into_iter().flat_map(|named| named.versions);
         let kept: u64 = versions.map(|version| version.facts.memory_bytes()).sum();
-        let (requested, limit) = (kept.saturating_add(more), self.config().limits.facts_bytes);
+        let requested = kept.saturating_add(more);
+        let limit = self.config().limits.facts_bytes;
         if requested <= limit {
             return Ok(());
         }

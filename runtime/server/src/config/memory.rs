@@ -87,7 +87,9 @@ fn cgroup_limits(root: &Path) -> Vec<PathBuf> {
     let text = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let file = |line: &str| {
         let mut parts = line.splitn(3, ':');
-        let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+        let _ = parts.next()?;
+        let controllers = parts.next()?;
+        let path = parts.next()?;
         let (tree, file) = if controllers.is_empty() {
             ("sys/fs/cgroup", "memory.max")
         } else {

@@ -212,7 +212,8 @@ fn check_augments(request: &ExtractionRequest, description: &Description) -> Res
 
 pub(crate) fn check_samples(samples: &[RequestedSample], limits: &Limits) -> Result<(), Refusal> {
     if samples.is_empty() || samples.len() > limits.samples {
-        let (count, limit) = (samples.len(), limits.samples);
+        let count = samples.len();
+        let limit = limits.samples;
         return Err(Refusal::request(format!(
             "the request has {count} samples, but 1 to {limit} are allowed; split it into several requests"
         )));
@@ -294,7 +295,8 @@ fn pixels(
 }
 
 fn loader(caller: &Caller, store: Arc<Store>, view: Option<View>, meters: &Meters) -> Arc<dyn SampleLoader> {
-    let (on_decoded, decoding) = (caller.metrics().on_decoded(), Arc::clone(&meters.clock));
+    let on_decoded = caller.metrics().on_decoded();
+    let decoding = Arc::clone(&meters.clock);
     Arc::new(BatchLoader::new(
         Arc::new(LoaderSource::new(caller, store, meters)),
         caller.decoders(),

@@ -87,7 +87,8 @@ impl Extraction {
         let request = &client_request.request;
         caller.check_budgets()?;
         check::precheck(&caller, request)?;
-        let (tenant, kind) = (caller.tenant(), SplitKind::from(&request.split));
+        let tenant = caller.tenant();
+        let kind = SplitKind::from(&request.split);
         let guest = match &request.split {
             Split::Cut(_) => request.guest.as_ref().map(|pin| pin.name.clone()),
             Split::None | Split::Input => None,
@@ -163,7 +164,8 @@ impl Extraction {
             _ = caller.wait_until_refused(|| check_may_continue(caller, clock.job(), self.guest.as_deref())) => Outcome::Dismissed,
         };
         drop((self.permit, self.memory, self.in_job));
-        let (metrics, took) = (caller.metrics(), self.started.elapsed());
+        let metrics = caller.metrics();
+        let took = self.started.elapsed();
         metrics.extraction_seconds.observe(took);
         metrics.count_extraction(&caller.tenant().name, self.kind, outcome);
         if let Some(left_out) = caller.tenant().log_lines.sample() {
@@ -222,7 +224,8 @@ async fn first_rows(
     clock: &Arc<StageClock>,
 ) -> Result<(Option<EncodedRows>, Encoder, Calls), Refusal> {
     let checked = check::check(caller, id, client_request.request, clock).await?;
-    let (rows, encoding) = (checked.rows.clone(), checked.encoding);
+    let rows = checked.rows.clone();
+    let encoding = checked.encoding;
     let encoder = Encoder::new(caller.clone(), rows, encoding, client_request.checksums)?;
     let mut calls = start_calls(caller.clone(), checked, kind, Arc::clone(clock));
     let (first, encoder) = next_rows(&mut calls, encoder, clock).await?;
@@ -239,7 +242,8 @@ async fn next_rows(
     let Some(rows) = calls.next().await else {
         return Ok((None, encoder));
     };
-    let (rows, started) = (rows?, Instant::now());
+    let rows = rows?;
+    let started = Instant::now();
     let (good, bad) = rows.counts();
     let images = good + bad;
     let (pieces, encoder) = encoder.rows(rows).await?;

@@ -39,7 +39,8 @@ impl GrantSize {
         request: &ExtractionRequest,
         max_samples: usize,
     ) -> Self {
-        let (encoding, terms) = (request.encoding, request.terms);
+        let encoding = request.encoding;
+        let terms = request.terms;
         let copies = !is_zero_copy(encoding);
         let width = if encoding.values == Values::U8 { 1 } else { 4 };
         let row = sample_bytes(row, width);

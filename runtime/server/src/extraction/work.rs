@@ -176,7 +176,8 @@ async fn read_objects(
             let source = source.clone();
             async move { (position, source.sample(&sample).await) }
         });
-    let (mut rows, mut failed) = (Vec::new(), Vec::new());
+    let mut rows = Vec::new();
+    let mut failed = Vec::new();
     let mut reads = stream::iter(reads).buffer_unordered(READS_AT_ONCE);
     while let Some((position, outcome)) = reads.next().await {
         match outcome {

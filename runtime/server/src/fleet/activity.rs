@@ -6,15 +6,11 @@ use std::time::Duration;
 
 /// Collects the current load of the host.
 pub(crate) fn activity(service: &Service) -> Activity {
-    let (extractions, counters) = (
-        &service.scheduling.extractions,
-        &service.operations.metrics.tenants,
-    );
-    let (lanes, all, standings) = (
-        &service.machine.lanes,
-        extractions.counts(),
-        extractions.counts_by_tenant(),
-    );
+    let extractions = &service.scheduling.extractions;
+    let counters = &service.operations.metrics.tenants;
+    let lanes = &service.machine.lanes;
+    let all = extractions.counts();
+    let standings = extractions.counts_by_tenant();
     let stats = lanes.stats();
     let waited: BTreeMap<String, Duration> = stats.waited.iter().cloned().collect();
     let used: BTreeMap<String, Duration> = stats.device_time.iter().cloned().collect();

@@ -88,7 +88,8 @@ pub(super) async fn service(
     token: Arc<TokenFile>,
     certificate: Option<Arc<Certificate>>,
 ) -> Result<Service, StartError> {
-    let (metrics, jobs) = (Arc::<Metrics>::default(), Arc::<Jobs>::default());
+    let metrics = Arc::<Metrics>::default();
+    let jobs = Arc::<Jobs>::default();
     let OpenState {
         audit,
         accounts,
@@ -249,10 +250,12 @@ fn host_snapshot(
     followed: Followed,
 ) -> impl Fn() -> HostSnapshot + Send + Sync + 'static {
     let decode_threads = machine.decoders.threads();
-    let (extractions, lanes) = (Arc::clone(&scheduling.extractions), Arc::clone(&machine.lanes));
+    let extractions = Arc::clone(&scheduling.extractions);
+    let lanes = Arc::clone(&machine.lanes);
     let memory = scheduling.memory.clone();
     move || {
-        let (standing, lanes) = (extractions.counts(), lanes.stats());
+        let standing = extractions.counts();
+        let lanes = lanes.stats();
         HostSnapshot {
             queued: standing.queued,
             running: standing.running,
@@ -310,7 +313,8 @@ fn machine(
     metrics: &Arc<Metrics>,
     jobs: &Arc<Jobs>,
 ) -> Result<Machine, StartError> {
-    let (waits, jobs) = (metrics.queue_waits.clone(), Arc::clone(jobs));
+    let waits = metrics.queue_waits.clone();
+    let jobs = Arc::clone(jobs);
     let device_memory = device_memory(config);
     let lanes = LanesConfig {
         lanes: config.lanes,

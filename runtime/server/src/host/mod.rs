@@ -78,7 +78,8 @@ impl Host {
                 .map(|certificate| certificate.acceptor(client_ca));
             acceptor.transpose()
         };
-        let (tls, admin_tls) = (acceptor(None)?, acceptor(config.admin_client_ca.as_deref())?);
+        let tls = acceptor(None)?;
+        let admin_tls = acceptor(config.admin_client_ca.as_deref())?;
         check_data(&config).await?;
         assembly::make_folders(&config)?;
         let token = Arc::new(TokenFile::read_or_create(config.token_file.clone())?);
@@ -113,7 +114,8 @@ impl Host {
             address, encrypted, ..
         } = &host;
         let config = &host.service.config;
-        let (device, memory_budget) = (config.device, config.memory_budget);
+        let device = config.device;
+        let memory_budget = config.memory_budget;
         tracing::info!(%address, encrypted, %device, memory_budget, "serving");
         if !config.lowered_limits.is_empty() {
             let lowered = config.lowered_limits.join(", ");
@@ -198,7 +200,8 @@ impl RunningHost {
             );
         }
         if let Some(listener) = listeners.admin_socket {
-            let (stop, connections) = (self.stop.clone(), self.connections.clone());
+            let stop = self.stop.clone();
+            let connections = self.connections.clone();
             let routes = http::admin_routes(service());
             let serving = http::serve_admin(listener, routes, *limits, stop, connections);
             self.connections.spawn(serving);
@@ -207,7 +210,8 @@ impl RunningHost {
 
     /// Starts the background tasks.
     fn start_upkeep(&self, refreshed: Refreshed, base: Option<BaseMemory>) {
-        let (library, stop) = (&self.service.library, || self.stop.clone());
+        let library = &self.service.library;
+        let stop = || self.stop.clone();
         if let Some(base) = base {
             let service = Arc::clone(&self.service);
             let evict = move || service.library.clear_caches();
@@ -221,7 +225,8 @@ impl RunningHost {
         self.connections
             .spawn(settle_revocations(Arc::clone(&self.service), stop()));
         self.connections.spawn(account(Arc::clone(&self.service), stop()));
-        let (service, stopped) = (Arc::clone(&self.service), stop());
+        let service = Arc::clone(&self.service);
+        let stopped = stop();
         self.connections
             .spawn(async move { service.operations.audit.keep(stopped).await });
         self.connections
@@ -270,7 +275,9 @@ impl RunningHost {
     pub async fn shutdown(self, deadline: Duration) {
         let until = Instant::now() + deadline;
         let standing = self.service.scheduling.extractions.counts();
-        let (running, queued, drain_seconds) = (standing.running, standing.queued, deadline.as_secs());
+        let running = standing.running;
+        let queued = standing.queued;
+        let drain_seconds = deadline.as_secs();
         tracing::info!(
             running,
             queued,

@@ -22,7 +22,8 @@ pub async fn back_up_state(
     to: &StateLocation,
     stores: &Stores,
 ) -> Result<StateReport, StartError> {
-    let (state, to) = (existing(state, stores)?, state_store(to, stores)?);
+    let state = existing(state, stores)?;
+    let to = state_store(to, stores)?;
     let report = back_up(&state, &to).await?;
     copy_usage(&state, &to).await?;
     copy_audit(&state, &to).await?;
@@ -52,7 +53,8 @@ pub async fn restore_state(
     tokens: Option<RestoredTokens>,
     stores: &Stores,
 ) -> Result<RestoreReport, StartError> {
-    let (backup, state) = (existing(backup, stores)?, state_store(state, stores)?);
+    let backup = existing(backup, stores)?;
+    let state = state_store(state, stores)?;
     let report = restore(&backup, &state, tokens).await?;
     copy_usage(&backup, &state).await?;
     copy_audit(&backup, &state).await?;

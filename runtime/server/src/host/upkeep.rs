@@ -105,7 +105,8 @@ fn granted_roots(service: &Service) -> BTreeSet<OpenRoot> {
 
 /// Periodically probes the data roots of the tenants until `stop` is cancelled.
 pub(super) async fn probe_roots(service: Arc<Service>, stop: CancellationToken) {
-    let (library, health) = (&service.library, &service.operations.roots);
+    let library = &service.library;
+    let health = &service.operations.roots;
     let mut rounds = interval(PROBE);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let probing = async {

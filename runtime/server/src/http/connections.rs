@@ -89,7 +89,8 @@ pub(crate) async fn serve(
         if !gate.service.config.proxies.contains(address) {
             gate.admit(stream, address, &connections);
         } else if let Ok(waiting) = Arc::clone(&unnamed).try_acquire_owned() {
-            let (gate, tracker) = (Arc::clone(&gate), connections.clone());
+            let gate = Arc::clone(&gate);
+            let tracker = connections.clone();
             connections.spawn(async move {
                 gate.admit_from_proxy(stream, address, &tracker).await;
                 drop(waiting);
@@ -174,12 +175,14 @@ pub(crate) async fn serve_admin(
             continue;
         }
         let admin = Admin::User(peer.uid());
-        let (router, stop) = (router.clone().layer(Extension(admin)), stop.clone());
+        let router = router.clone().layer(Extension(admin));
+        let stop = stop.clone();
         connections.spawn(async move {
             let traffic = Traffic::new();
             let seen = Arc::clone(&traffic);
             let handler = service_fn(move |request: http::Request<Incoming>| {
-                let (open, answer) = (seen.open(), router.clone().oneshot(request));
+                let open = seen.open();
+                let answer = router.clone().oneshot(request);
                 async move { Ok::<_, Infallible>(answer.await?.map(|body| open.answer(body))) }
             });
             let protocol = protocol(&limits);
@@ -272,12 +275,11 @@ impl Connection {
     /// stops.
     async fn answer(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
         let traffic = Traffic::new();
-        let (seen, router) = (
-            Arc::clone(&traffic),
-            self.router.clone().layer(Extension(self.peer.clone())),
-        );
+        let seen = Arc::clone(&traffic);
+        let router = self.router.clone().layer(Extension(self.peer.clone()));
         let handler = service_fn(move |request: http::Request<Incoming>| {
-            let (open, answer) = (seen.open(), router.clone().oneshot(request));
+            let open = seen.open();
+            let answer = router.clone().oneshot(request);
             async move { Ok::<_, Infallible>(answer.await?.map(|body| open.answer(body))) }
         });
         let protocol = protocol(&self.service.config.limits);
@@ -288,7 +290,8 @@ impl Connection {
         let pause = limits.header_time.min(limits.stall) / 4;
         let mut closing = Closing::default();
         loop {
-            let (waits, now) = (traffic.waits(), Instant::now());
+            let waits = traffic.waits();
+            let now = Instant::now();
             let due = self.idle_deadline(waits, &closing);
             if due.is_some_and(|due| due <= now) {
                 if closing.since.is_some() || !matches!(waits, WaitsFor::Idle(_)) {

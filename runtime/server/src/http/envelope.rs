@@ -92,11 +92,9 @@ impl FromRequestParts<Arc<Service>> for Caller {
 /// Returns [`Refusal::Busy`] if the network of the address must wait after earlier invalid tokens.
 pub(super) fn throttle(service: &Service, from: IpAddr, port: &'static str) -> Result<(), Refusal> {
     service.operations.metrics.count_invalid_token(port);
-    let (now, throttle, from) = (
-        Instant::now(),
-        &service.throttle,
-        Network::from_address(from).customer,
-    );
+    let now = Instant::now();
+    let throttle = &service.throttle;
+    let from = Network::from_address(from).customer;
     if let Some(wait) = throttle.remaining_wait(from, now) {
         let message = format!("too many invalid tokens from {from}; use a valid token, or retry later");
         return Err(Refusal::busy(message, wait));
@@ -187,7 +185,8 @@ pub(super) async fn span(
     let started = Instant::now();
     async move {
         let response = next.run(request).await;
-        let (status, ms) = (response.status().as_u16(), started.elapsed().as_millis() as u64);
+        let status = response.status().as_u16();
+        let ms = started.elapsed().as_millis() as u64;
         let lines = match response.extensions().get::<Authenticated>() {
             Some(Authenticated(caller)) => &caller.tenant().log_lines,
             None => &strangers,

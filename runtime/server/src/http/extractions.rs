@@ -35,8 +35,10 @@ pub(super) async fn extract(caller: Caller, request: Request) -> Result<Answer, 
     let extraction = Extraction::start(caller.clone(), client_request, memory, deadline).await?;
     let (sender, pieces) = mpsc::channel(1);
     extraction.send(sender);
-    let (service, tenant) = (caller.service(), &caller.tenant().name);
-    let (memory, stall) = (&service.scheduling.memory, service.config.limits.stall);
+    let service = caller.service();
+    let tenant = &caller.tenant().name;
+    let memory = &service.scheduling.memory;
+    let stall = service.config.limits.stall;
     let pace = RowPace::new(memory, tenant, stall);
     let rows = AnswerBody::new(pieces, pace, caller.metrics().answer_bytes());
     let answer = Answer::rows(rows, HeaderValue::from_static(ARROW_STREAM));

@@ -133,7 +133,8 @@ pub(super) async fn receive(
     if service.scheduling.is_draining() {
         return Err(Refusal::Stopping);
     }
-    let (digest, offset) = (digest(request.headers())?, offset(request.headers())?);
+    let digest = digest(request.headers())?;
+    let offset = offset(request.headers())?;
     if digest.is_none() && offset > 0 {
         return Err(Refusal::request(format!(
             "resuming an upload at {offset} requires {REPR_DIGEST}"
@@ -291,7 +292,8 @@ impl UploadReceiver {
         let memory = room
             .reserve(self.bytes.saturating_mul(MEMORY_PER_BYTE), stall)
             .await?;
-        let (file, length) = (self.file.file, self.bytes);
+        let file = self.file.file;
+        let length = self.bytes;
         let reserved = Arc::new((reserved, memory));
         let hash = move |stop: &Stop| hashed(file, length, stop);
         let read = run_blocking(Arc::clone(&reserved), HASH_DEADLINE, Charge::default(), hash).await?;
@@ -337,7 +339,8 @@ impl BufferedFile {
     }
 
     async fn flush(&mut self) -> Result<(), Refusal> {
-        let (file, buffer) = (Arc::clone(&self.file), std::mem::take(&mut self.buffer));
+        let file = Arc::clone(&self.file);
+        let buffer = std::mem::take(&mut self.buffer);
         if buffer.is_empty() {
             return Ok(());
         }

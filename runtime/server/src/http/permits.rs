@@ -76,7 +76,8 @@ impl Permits {
             }
         }
         state.last_id += 1;
-        let (id, revoke) = (state.last_id, CancellationToken::new());
+        let id = state.last_id;
+        let revoke = CancellationToken::new();
         let taken = Connected {
             network,
             tenant: None,
@@ -100,7 +101,8 @@ impl Permits {
                 .filter(move |taken| scope.contains(taken))
                 .count()
         };
-        let (customer, site) = (Scope::Customer(network.customer), Scope::Site(network.site));
+        let customer = Scope::Customer(network.customer);
+        let site = Scope::Site(network.site);
         if within(customer) >= self.limit / 2 {
             return Some(customer);
         }

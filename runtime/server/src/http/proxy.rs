@@ -64,7 +64,8 @@ async fn header(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<IpAd
 }
 
 async fn binary(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<IpAddr>> {
-    let (command, family) = (stream.read_u8().await?, stream.read_u8().await?);
+    let command = stream.read_u8().await?;
+    let family = stream.read_u8().await?;
     let length = usize::from(stream.read_u16().await?);
     if length > LONGEST_BODY {
         return Err(invalid());

@@ -240,7 +240,8 @@ fn stages(caller: &Caller) -> Vec<StageLoad> {
 
 /// Returns the caller's part of device time next to all tenants with an extraction.
 fn share(caller: &Caller) -> f64 {
-    let (own, tenants) = (caller.tenant(), &caller.service().tenants);
+    let own = caller.tenant();
+    let tenants = &caller.service().tenants;
     let others = caller.scheduling().extractions.counts_by_tenant().into_keys();
     let others = others.filter(|name| *name != own.name);
     let weights = others.filter_map(|name| Some(tenants.quota(&name)?.weight()));

@@ -55,7 +55,8 @@ async fn store_guest(
     upload: &Upload,
 ) -> Result<(Arc<StoredVersion<()>>, bool), Refusal> {
     let tenant = &caller.tenant().name;
-    let (library, allowance) = (caller.library(), caller.allowance());
+    let library = caller.library();
+    let allowance = caller.allowance();
     let guest = library.compile(tenant, upload.bytes.clone(), &allowance).await?;
     let _storing = caller.tenant().storing.lock().await;
     let fits = |bytes| caller.check_stored_bytes(bytes);

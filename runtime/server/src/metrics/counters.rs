@@ -132,10 +132,8 @@ impl Metrics {
     /// Returns the callback that counts the CPU and compile time of a tenant's requests.
     pub(crate) fn on_spent(&self, tenant: &str) -> impl Fn(Spent) + Send + Sync + 'static {
         let [tenant_cpu, tenant_compiling] = self.tenants.spent_of(tenant);
-        let (cpu, compiling) = (
-            [self.guest_cpu.clone(), tenant_cpu],
-            [self.compiling.clone(), tenant_compiling],
-        );
+        let cpu = [self.guest_cpu.clone(), tenant_cpu];
+        let compiling = [self.compiling.clone(), tenant_compiling];
         move |spent| {
             let (counters, time) = match spent {
                 Spent::Cpu(time) => (&cpu, time),

@@ -324,7 +324,8 @@ mod tests {
 
     #[test]
     fn a_text_is_shared_for_a_second_and_after_that_while_memory_is_short() {
-        let (exposition, start) = (exposition(), Instant::now());
+        let exposition = exposition();
+        let start = Instant::now();
         let memory = Memory::new(Budget {
             bytes: 64 << 10,
             ..Budget::default()

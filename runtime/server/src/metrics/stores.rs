@@ -44,7 +44,8 @@ impl StoreErrors {
 
     #[cfg(test)]
     pub(crate) fn failures(&self, root: &str, fault: Fault) -> u64 {
-        let (root, fault) = (root.to_owned(), fault.as_str());
+        let root = root.to_owned();
+        let fault = fault.as_str();
         self.by_root.get_or_create(&RootLabels { root, fault }).get()
     }
 

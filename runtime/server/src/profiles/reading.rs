@@ -106,7 +106,8 @@ impl ReadingCost<'_> {
 /// failed read.
 async fn keep_reading(store: &Store, samples: &[RequestedSample], object_bytes: u64, read: &AtomicUsize) {
     let read_one = |index: usize| {
-        let (store, asked) = (store.clone(), samples.get(index).cloned());
+        let store = store.clone();
+        let asked = samples.get(index).cloned();
         async move {
             let sample = asked?.sample;
             store.read_sample(&sample, object_bytes).await.ok()

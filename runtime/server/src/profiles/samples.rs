@@ -43,7 +43,10 @@ pub(super) async fn samples(
         limits,
         room,
     } = reader;
-    let (mut crops, mut reads, mut decodes, mut refusal) = (Vec::new(), Vec::new(), Vec::new(), None);
+    let mut crops = Vec::new();
+    let mut reads = Vec::new();
+    let mut decodes = Vec::new();
+    let mut refusal = None;
     let took: Arc<Mutex<Duration>> = Arc::default();
     let last = Arc::clone(&took);
     let options = LoaderOptions {

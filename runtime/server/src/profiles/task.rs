@@ -127,7 +127,8 @@ impl ProfileTask {
     /// Returns the stored profile for the same inputs, if still valid.
     pub(super) async fn stored(&self, caller: &Caller) -> Result<Option<Profile>, Refusal> {
         let machine = caller.machine();
-        let (folder, subject) = (machine.profiles.clone(), subject(caller, &self.view.sha256));
+        let folder = machine.profiles.clone();
+        let subject = subject(caller, &self.view.sha256);
         let key = self.key(&machine.platform())?;
         let permit = caller.description_permit().await?;
         let get = move |_: &Stop| Ok::<_, Refusal>(folder.get(&subject, &key));
@@ -136,11 +137,10 @@ impl ProfileTask {
 
     /// Stores a profile. If this fails, a warning is logged and the next request measures again.
     pub(super) async fn store(&self, caller: &Caller, profile: &Profile) -> Result<(), Refusal> {
-        let (folder, subject) = (
-            caller.machine().profiles.clone(),
-            subject(caller, &self.view.sha256),
-        );
-        let (key, profile) = (self.key(&caller.machine().platform())?, profile.clone());
+        let folder = caller.machine().profiles.clone();
+        let subject = subject(caller, &self.view.sha256);
+        let key = self.key(&caller.machine().platform())?;
+        let profile = profile.clone();
         let permit = caller.description_permit().await?;
         let put = move |_: &Stop| Ok::<_, Refusal>(folder.put(&subject, &key, &profile));
         let kept = caller.run_blocking(permit, put).await?;
@@ -184,7 +184,8 @@ impl ProfileTask {
             room: Arc::new(caller.memory(Kind::Decode)),
         };
         let samples = samples(reader, &self.request.samples).await?;
-        let (bytes, pixels) = (samples.bytes.clone(), samples.pixels.clone());
+        let bytes = samples.bytes.clone();
+        let pixels = samples.pixels.clone();
         let encode = move || encoded_pixels(&bytes, &pixels);
         let input = decoders.run(encode).await.map_err(Refusal::host)??;
         let rules = MeasureOptions {
@@ -275,7 +276,8 @@ impl ProfileTask {
         let held = caller.memory(Kind::Grant).reserve(takes, stall).await?;
         let bytes = caller.library().models.bytes_of(&self.view.sha256).await?;
         let cuts = self.request.cuts.clone();
-        let (most, device) = (caller.machine().profile_rows, caller.config().device);
+        let most = caller.machine().profile_rows;
+        let device = caller.config().device;
         let count = move |stop: &Stop| {
             let model = Model::from_bytes(bytes)?;
             stop.check()?;

@@ -132,7 +132,8 @@ impl Admission {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let (recent, new) = (&self.admission.recent, self.started.elapsed());
+        let recent = &self.admission.recent;
+        let new = self.started.elapsed();
         let old = recent.get(&self.tenant).unwrap_or(new);
         recent.insert(std::mem::take(&mut self.tenant), (old * 3 + new) / 4);
     }

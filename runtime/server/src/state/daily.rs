@@ -48,7 +48,8 @@ impl DailyFolder {
         wanted: impl Fn(Day) -> bool,
     ) -> Result<Vec<String>, StateError> {
         let first = from.map_or_else(|| self.0.to_owned(), |day| format!("{}/{day}", self.0));
-        let (mut keys, mut after) = (Vec::new(), Some(first));
+        let mut keys = Vec::new();
+        let mut after = Some(first);
         while let Some(from) = after {
             let page = store.list(Some(&from), PAGE).await?;
             for object in page.objects {

@@ -55,7 +55,8 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> DocumentKind for R
     }
 
     fn replace(&self, documents: Vec<Document>) -> Vec<Document> {
-        let (mut all, mut unread) = (BTreeMap::new(), Vec::new());
+        let mut all = BTreeMap::new();
+        let mut unread = Vec::new();
         for document in documents {
             match serde_json::from_str(document.content.get()) {
                 Ok(content) => _ = all.insert(document.name, Arc::new(content)),
@@ -67,7 +68,8 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> DocumentKind for R
     }
 
     fn dump(&self) -> Dump {
-        let (kind, documents) = (self.kind, self.documents.read().clone());
+        let kind = self.kind;
+        let documents = self.documents.read().clone();
         let document = move |(name, content): (String, Arc<T>)| {
             Ok(Document {
                 format: FORMAT,

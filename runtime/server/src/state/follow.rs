@@ -19,7 +19,8 @@ const LONGEST: Duration = Duration::from_secs(16);
 /// Follows the changes of other hosts until `stop` is cancelled. While the state cannot be read, the host
 /// continues with the last known state.
 pub(crate) async fn follow(journal: Arc<Journal>, stop: CancellationToken) {
-    let (mut pause, mut review) = (POLL_INTERVAL, Instant::now() + REVIEW);
+    let mut pause = POLL_INTERVAL;
+    let mut review = Instant::now() + REVIEW;
     let mut backoff = Backoff::new(POLL_INTERVAL, LONGEST);
     while tokio::time::timeout(pause, stop.cancelled()).await.is_err() {
         let far = Instant::now() >= review;

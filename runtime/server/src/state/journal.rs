@@ -225,7 +225,8 @@ impl Journal {
     /// Reads changes up to the end of the log. Starts with a single read and then doubles the number of
     /// concurrent reads.
     async fn read_to_end(&self, position: &mut Position) -> Result<(), StateError> {
-        let (mut at_once, mut began) = (1, Instant::now());
+        let mut at_once = 1;
+        let mut began = Instant::now();
         loop {
             let first = position.number + 1;
             let numbers = first..first + at_once;

@@ -37,7 +37,8 @@ pub(super) fn surplus(mut files: Vec<Leftover>, limits: &PartialLimits) -> Vec<S
         *of_owner += 1;
     }
     ranked.sort_by_key(|(rank, file)| (!file.held, *rank, file.age));
-    let (mut number, mut bytes) = (0_usize, 0_u64);
+    let mut number = 0_usize;
+    let mut bytes = 0_u64;
     let mut gone = Vec::new();
     for (_, file) in ranked {
         let total = bytes.saturating_add(file.bytes);

@@ -109,7 +109,8 @@ impl Log {
 
     /// Returns the highest number of all changes, or 0 if the log is empty.
     pub(super) async fn last(&self) -> Result<u64, StateError> {
-        let (mut last, mut after) = (0, Some(FOLDER.to_owned()));
+        let mut last = 0;
+        let mut after = Some(FOLDER.to_owned());
         while let Some(from) = after {
             let page = self.store.list(Some(&from), PAGE).await?;
             let numbers = page.objects.iter().map_while(|object| parse(&object.sample.key));

@@ -131,7 +131,8 @@ impl Partials {
         bytes: u64,
     ) -> Result<(Claim, File), ClaimError> {
         let name = file_name(tenant, sha256);
-        let (shared, path) = (Arc::clone(&self.0), self.0.path(&name));
+        let shared = Arc::clone(&self.0);
+        let path = self.0.path(&name);
         let claim = self.wait_for_claim(name, sha256, bytes).await?;
         let file = blocking(move || {
             shared.sweep()?;

@@ -65,7 +65,8 @@ impl<T: Serialize + DeserializeOwned + PartialEq + Send + Sync + 'static> Shared
             seconds = started.elapsed().as_secs_f64(),
             "loaded the host's state"
         );
-        let (names, versions) = (limits.names, limits.versions);
+        let names = limits.names;
+        let versions = limits.versions;
         let charges = Arc::clone(charges);
         let store = ChargedStore { store, charges };
         let guests = Documents::new(guests, Arc::clone(&journal));

@@ -98,10 +98,12 @@ pub(super) async fn write(
     position: &Position,
     documents: Vec<Document>,
 ) -> Result<(), StateError> {
-    let (folder, mark) = (folder(position.number), unique_id()?);
+    let folder = folder(position.number);
+    let mark = unique_id()?;
     let parts = spawn_blocking(move || divide(&documents)).await?;
     let parts = parts.map_err(|error| StateError::broken(&folder, error))?;
-    let (folder, mark) = (folder.as_str(), mark.as_str());
+    let folder = folder.as_str();
+    let mark = mark.as_str();
     let written = stream::iter(parts.into_iter().enumerate()).map(|(index, bytes)| async move {
         let key = format!("{folder}/{mark}-{index:05}.json");
         store.put_new(&key, bytes).await?;
@@ -123,7 +125,9 @@ pub(super) async fn write(
 
 /// Serializes documents into parts.
 fn divide(documents: &[Document]) -> Result<Vec<Bytes>, serde_json::Error> {
-    let (mut parts, mut begin, mut bytes) = (Vec::new(), 0, 0);
+    let mut parts = Vec::new();
+    let mut begin = 0;
+    let mut bytes = 0;
     for (index, document) in documents.iter().enumerate() {
         bytes += document.content.get().len();
         if bytes >= PART || index + 1 == documents.len() {

@@ -184,10 +184,8 @@ mod tests {
 
     #[test]
     fn old_tokens_live_on_for_a_while_when_a_new_one_is_made() {
-        let (old, new) = (
-            IssuedToken::issue("a", 0, None).unwrap(),
-            IssuedToken::issue("a", 10, None).unwrap(),
-        );
+        let old = IssuedToken::issue("a", 0, None).unwrap();
+        let new = IssuedToken::issue("a", 10, None).unwrap();
         let mut record = TenantRecord::new(Vec::new(), old.stored);
         record.rotate(new.stored, Some(20));
         for text in [&old.text, &new.text] {

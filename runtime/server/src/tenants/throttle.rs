@@ -101,7 +101,8 @@ mod tests {
 
     #[test]
     fn a_few_bad_tokens_are_free_and_then_waits_double() {
-        let (throttle, now) = (TokenThrottle::new(), Instant::now());
+        let throttle = TokenThrottle::new();
+        let now = Instant::now();
         for _ in 0..FREE_ATTEMPTS {
             throttle.record(HERE, now);
             assert_eq!(throttle.remaining_wait(HERE, now), None);
@@ -130,7 +131,8 @@ mod tests {
 
     #[test]
     fn who_is_slowed_down_is_told_of_once_in_a_while() {
-        let (throttle, now) = (TokenThrottle::new(), Instant::now());
+        let throttle = TokenThrottle::new();
+        let now = Instant::now();
         let record = |after| throttle.record(HERE, now + after);
         for _ in 0..FREE_ATTEMPTS {
             assert_eq!(record(Duration::ZERO), None);
@@ -146,7 +148,8 @@ mod tests {
 
     #[test]
     fn a_quiet_address_is_not_throttled() {
-        let (throttle, now) = (TokenThrottle::new(), Instant::now());
+        let throttle = TokenThrottle::new();
+        let now = Instant::now();
         for _ in 0..20 {
             throttle.record(HERE, now);
         }

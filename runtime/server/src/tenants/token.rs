@@ -56,7 +56,8 @@ impl IssuedToken {
         let mut random = [0_u8; ID_BYTES + SECRET_BYTES];
         getrandom::fill(&mut random)?;
         let (id, secret) = random.split_at(ID_BYTES);
-        let (id, mut text) = (hex::encode(id), format!("{MARK}{tenant}_"));
+        let id = hex::encode(id);
+        let mut text = format!("{MARK}{tenant}_");
         // Writing to a string does not fail.
         let _ = write!(text, "{id}_{}", hex::encode(secret));
         let stored = StoredToken {

@@ -53,17 +53,16 @@ async fn bytes(client: &Client, request: &ExtractionRequest) -> Rows {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn augmentation_is_deterministic_across_hosts_and_requests() {
-    let (one, other) = (TestHost::start().await, TestHost::start().await);
+    let one = TestHost::start().await;
+    let other = TestHost::start().await;
     let photos = one.photos(PHOTOS);
     other.photos(PHOTOS);
     let request = pixels(&one, one.upload().await, Some(view(1)));
     let rows = bytes(&one.client, &request).await;
     for (index, photo) in photos.iter().enumerate() {
-        let (spec, limits, key) = (
-            PixelSpec::imagenet(8, 8),
-            DecodeLimits::default(),
-            format!("{index}.png"),
-        );
+        let spec = PixelSpec::imagenet(8, 8);
+        let limits = DecodeLimits::default();
+        let key = format!("{index}.png");
         let at_home = load_augmented(photo, &spec, &limits, Some(&view(1)), &key).unwrap();
         assert_eq!(rows[&(index as u32 * 10)], Ok(at_home), "{key}");
     }
@@ -88,7 +87,8 @@ async fn augmentation_is_deterministic_across_hosts_and_requests() {
         view: None,
         ..request.clone()
     };
-    let (next, plain) = (bytes(&one.client, &next).await, bytes(&one.client, &plain).await);
+    let next = bytes(&one.client, &next).await;
+    let plain = bytes(&one.client, &plain).await;
     assert!(rows != next && rows != plain && next != plain);
     one.wait_until_idle().await;
 }
@@ -105,7 +105,8 @@ async fn guests_load_augmented_pixels() {
     request.split = "active".into();
     let active = bytes(&test.client, &request).await;
     for (position, pixels) in &input {
-        let (pixels, active) = (pixels.as_deref().unwrap(), active[position].as_deref().unwrap());
+        let pixels = pixels.as_deref().unwrap();
+        let active = active[position].as_deref().unwrap();
         for (pixel, active) in pixels.chunks(4).zip(active.chunks(4)) {
             let [pixel, active] = [pixel, active].map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()));
             assert_eq!(pixel.max(0.0), active);

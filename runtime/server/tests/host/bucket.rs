@@ -38,15 +38,14 @@ impl Bucket {
     /// Starts a bucket with a single object, `set/0.png`.
     pub(crate) async fn start(photo: Bytes) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (address, mood) = (
-            listener.local_addr().unwrap(),
-            Arc::new(Mutex::new(Behavior::Fine)),
-        );
+        let address = listener.local_addr().unwrap();
+        let mood = Arc::new(Mutex::new(Behavior::Fine));
         let felt = Arc::clone(&mood);
         let task = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                let (felt, photo) = (Arc::clone(&felt), photo.clone());
+                let felt = Arc::clone(&felt);
+                let photo = photo.clone();
                 let answer = service_fn(move |request| {
                     let answer = answer(*felt.lock().unwrap(), &request, &photo);
                     async move { Ok::<_, io::Error>(answer) }

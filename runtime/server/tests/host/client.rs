@@ -141,7 +141,8 @@ pub(crate) async fn rows(
     let positions = request.samples.iter().map(|sample| sample.position);
     let reader = ActivationReader::new(format, positions, 64 << 20);
     let mut reader = reader.compressed(request.encoding.compression);
-    let (mut rows, mut body) = (Rows::new(), answer.into_body());
+    let mut rows = Rows::new();
+    let mut body = answer.into_body();
     while let Some(frame) = tokio::time::timeout(STUCK, body.frame())
         .await
         .expect("the body stopped")

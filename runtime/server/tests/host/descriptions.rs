@@ -22,9 +22,11 @@ async fn describe(client: &Client, (guest, model): (UploadRef, UploadRef)) -> De
 #[tokio::test(flavor = "multi_thread")]
 async fn descriptions_count_for_the_requesting_tenant() {
     let test = TestHost::with(|settings| settings.metrics_listen = Some("127.0.0.1:0".to_owned())).await;
-    let (acme, bolt) = (test.tenant("acme", &[]).await, test.tenant("bolt", &[]).await);
+    let acme = test.tenant("acme", &[]).await;
+    let bolt = test.tenant("bolt", &[]).await;
     // Both tenants upload the same guest. It is compiled for `acme`, and loaded most recently for `bolt`.
-    let (asked, other) = (acme.upload().await, bolt.upload().await);
+    let asked = acme.upload().await;
+    let other = bolt.upload().await;
     let operator = operator(&test);
     let cpu = |tenant: &str| format!("frostline_tenant_guest_cpu_seconds_total{{tenant=\"{tenant}\"}}");
 

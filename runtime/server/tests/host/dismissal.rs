@@ -111,7 +111,8 @@ async fn extractions_end_when_their_guest_is_disabled() {
     let test = TestHost::limited(|_| (), disable_timeouts).await;
     test.photos(1);
     let (token, _) = test.add_tenant("acme").await;
-    let (guest, model) = (stock_guest(), wide().to_bytes().unwrap());
+    let guest = stock_guest();
+    let model = wide().to_bytes().unwrap();
     let client = test.client_of(&token);
     for (path, bytes) in [("/v1/guests/prefix", &guest), ("/v1/models/wide", &model)] {
         let answer = client.send(Method::PUT, path, bytes.clone()).await;

@@ -49,7 +49,8 @@ pub(crate) fn network() -> Model {
 }
 
 pub(crate) fn photo(seed: u32) -> Bytes {
-    let (width, height) = (12, 10);
+    let width = 12;
+    let height = 10;
     let shade = |x: u32, y: u32, factor: u32| ((x * factor + y * 7 + seed * 31) % 256) as u8;
     let pixel = |at: u32| [3, 11, 19].map(|factor| shade(at % width, at / width, factor));
     let pixels: Vec<u8> = (0..width * height).flat_map(pixel).collect();

@@ -26,7 +26,8 @@ mod needs_guests {
         let noisy = std::fs::read(frostline_needs::built_guest("long-log-line")).unwrap();
         let test = TestHost::start().await;
         test.photos(2);
-        let (acme, bolt) = (test.tenant("acme", &[]).await, test.tenant("bolt", &[]).await);
+        let acme = test.tenant("acme", &[]).await;
+        let bolt = test.tenant("bolt", &[]).await;
         let (_, model) = acme.upload().await;
         let guest = push(&acme, &noisy).await;
         push(&bolt, &noisy).await;

@@ -68,10 +68,8 @@ async fn a_job_shows_the_time_of_images_by_stage() {
 async fn cancelling_a_job_does_not_affect_others() {
     let test = TestHost::start().await;
     let request = test.large_request();
-    let (unread, other) = (
-        extract(&test.client, &request).await,
-        test.client.extract(&request).await,
-    );
+    let unread = extract(&test.client, &request).await;
+    let other = test.client.extract(&request).await;
     assert_eq!(job(&test, TRACE).await.job.running, 1);
     let path = format!("/v1/jobs/{TRACE}");
     test.admin(Method::DELETE, &path, &Value::Null).await;

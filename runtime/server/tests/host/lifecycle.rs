@@ -45,7 +45,8 @@ async fn a_queued_request_starts_when_a_permit_is_free() {
     let (test, request) = host(|settings| settings.extractions.queued = 1).await;
     let unread = test.client.extract(&request).await;
     let second = tokio::spawn({
-        let (client, request) = (test.client.clone(), request.clone());
+        let client = test.client.clone();
+        let request = request.clone();
         async move { rows(RowFormat::Object, &request, client.extract(&request).await).await }
     });
     while test.load().await.queued == 0 {

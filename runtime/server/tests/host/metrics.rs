@@ -40,7 +40,8 @@ pub(crate) fn value(text: &str, name: &str) -> f64 {
 async fn only_the_operators_port_names_refused_tenants() {
     let test = TestHost::with(|settings| settings.metrics_listen = Some("127.0.0.1:0".to_owned())).await;
     let quota = [(QuotaKey::Running, 1), (QuotaKey::Queued, 0)];
-    let (acme, bolt) = (test.tenant("acme", &quota).await, test.tenant("bolt", &[]).await);
+    let acme = test.tenant("acme", &quota).await;
+    let bolt = test.tenant("bolt", &[]).await;
     let open = acme.extract(&test.large_request()).await;
     assert_eq!(open.status(), StatusCode::OK);
     let refused = acme.extract_refused(&test.large_request()).await.0;

@@ -102,7 +102,8 @@ impl Scene {
     }
 
     fn json(&self, path: &str) -> Value {
-        let (guest, model) = (&self.guest, &self.model);
+        let guest = &self.guest;
+        let model = &self.model;
         let samples = json!([{"position": 0, "key": "0.png"}, {"position": 1, "key": "absent.png"}]);
         let root = self.test.root();
         match path {

@@ -223,7 +223,8 @@ mod long {
         let extraction = unread_extraction(&test);
         let unread = busy.extract(&extraction).await;
         let queued = tokio::spawn({
-            let (busy, extraction) = (busy.clone(), extraction.clone());
+            let busy = busy.clone();
+            let extraction = extraction.clone();
             async move { busy.extract(&extraction).await }
         });
         while test.load().await.queued == 0 {

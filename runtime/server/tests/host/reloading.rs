@@ -25,7 +25,8 @@ impl TestHost {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reload_replaces_data_stores_and_quotas_or_nothing() {
-    let (bucket, folder) = (Bucket::start(photo(0)).await, tempfile::tempdir().unwrap());
+    let bucket = Bucket::start(photo(0)).await;
+    let folder = tempfile::tempdir().unwrap();
     let mut settings = HostSettings::default();
     let test = TestHost::with(|with| {
         with.metrics_listen = Some("127.0.0.1:0".to_owned());
@@ -72,7 +73,8 @@ async fn a_reload_replaces_data_stores_and_quotas_or_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_empty_prefix_is_only_granted_unchecked() {
-    let (bucket, folder) = (Bucket::start(photo(0)).await, tempfile::tempdir().unwrap());
+    let bucket = Bucket::start(photo(0)).await;
+    let folder = tempfile::tempdir().unwrap();
     let test = TestHost::with(with_bucket(&bucket, folder.path())).await;
     let add = |name: &str, root: &str, unchecked: bool| json!({"name": name, "data": [root], "unchecked": unchecked});
     let typo = "s3://photos/typo";
@@ -97,7 +99,8 @@ async fn an_empty_prefix_is_only_granted_unchecked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_roots_that_tenants_have_are_probed_and_shown() {
-    let (bucket, folder) = (Bucket::start(photo(0)).await, tempfile::tempdir().unwrap());
+    let bucket = Bucket::start(photo(0)).await;
+    let folder = tempfile::tempdir().unwrap();
     let test = TestHost::with(with_bucket(&bucket, folder.path())).await;
     bucket.set_behavior(Behavior::Gone);
     let add = |root: &str, unchecked: bool| json!({"name": "acme", "data": [root], "unchecked": unchecked});

@@ -112,7 +112,8 @@ fn partial_count(test: &TestHost) -> usize {
 async fn an_interrupted_upload_is_resumed() {
     let test = TestHost::start().await;
     for upload in [Upload::model(0), Upload::new("/v1/guests/prefix", stock_guest())] {
-        let (first, second) = (upload.bytes.len() / 3, upload.bytes.len() / 2);
+        let first = upload.bytes.len() / 3;
+        let second = upload.bytes.len() / 2;
         assert_eq!(upload.offset(&test.client).await, (0, false));
         upload.broken(&test, 0, first).await;
         upload.broken(&test, first, second).await;
@@ -169,7 +170,8 @@ async fn an_upload_resumes_only_at_the_hosts_offset() {
 #[tokio::test(flavor = "multi_thread")]
 async fn bytes_of_another_digest_are_refused_and_not_kept() {
     let test = TestHost::start().await;
-    let (upload, other) = (Upload::model(0), Upload::model(1));
+    let upload = Upload::model(0);
+    let other = Upload::model(1);
     let mixed = Upload {
         digest: other.digest.clone(),
         ..Upload::model(0)

@@ -73,7 +73,8 @@ async fn sample_error(test: &TestHost) -> OpError {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn store_failures_are_host_errors() {
-    let (bucket, folder) = (Bucket::start(photo(0)).await, tempfile::tempdir().unwrap());
+    let bucket = Bucket::start(photo(0)).await;
+    let folder = tempfile::tempdir().unwrap();
     let test = TestHost::with(with_bucket(&bucket, folder.path())).await;
     for mood in [Behavior::Denied, Behavior::Gone, Behavior::Busy] {
         bucket.set_behavior(mood);
@@ -102,7 +103,8 @@ async fn store_failures_are_host_errors() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_root_that_does_not_answer_is_granted_only_unchecked() {
-    let (bucket, folder) = (Bucket::start(photo(0)).await, tempfile::tempdir().unwrap());
+    let bucket = Bucket::start(photo(0)).await;
+    let folder = tempfile::tempdir().unwrap();
     let test = TestHost::with(with_bucket(&bucket, folder.path())).await;
     let add = |name: &str, root: &str, unchecked: bool| json!({"name": name, "data": [root], "unchecked": unchecked});
     let missing = folder.path().join("missing");
@@ -157,7 +159,8 @@ async fn what_a_store_is_reached_with_is_written_nowhere() {
         return;
     }
     let log = Log::start(tracing::Level::TRACE);
-    let (bucket, keys) = (Bucket::start(photo(0)).await, tempfile::tempdir().unwrap());
+    let bucket = Bucket::start(photo(0)).await;
+    let keys = tempfile::tempdir().unwrap();
     let test = TestHost::with(with_bucket(&bucket, keys.path())).await;
     let mut all = String::new();
     for mood in [
@@ -210,7 +213,8 @@ mod long {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_failing_root_is_named_on_the_operators_port() {
-        let (bucket, folder) = (Bucket::start(photo(0)).await, tempfile::tempdir().unwrap());
+        let bucket = Bucket::start(photo(0)).await;
+        let folder = tempfile::tempdir().unwrap();
         let test = TestHost::with(with_bucket(&bucket, folder.path())).await;
         shown(&test, "frostline_root_up{root=\"s3://photos/set\"} 1").await;
         assert_eq!(ready(&operator(&test)).await, "ready\n");

@@ -35,7 +35,8 @@ async fn answers(test: &TestHost, wanted: StatusCode) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_configured_tenant_is_disabled_and_enabled_on_every_host() {
-    let (told, local) = (TestHost::start().await, tempfile::tempdir().unwrap());
+    let told = TestHost::start().await;
+    let local = tempfile::tempdir().unwrap();
     let other = second_host(&told, local.path()).await;
     assert_eq!(status(&told).await, StatusCode::OK);
     let shown = told
@@ -62,7 +63,8 @@ async fn the_configured_tenant_is_disabled_and_enabled_on_every_host() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn revoking_the_configured_token_applies_on_every_host() {
-    let (told, local) = (TestHost::start().await, tempfile::tempdir().unwrap());
+    let told = TestHost::start().await;
+    let local = tempfile::tempdir().unwrap();
     let other = second_host(&told, local.path()).await;
     let shown = told.admin(Method::GET, DEFAULT, &Value::Null).await;
     let id = shown["tokens"][0]["id"].as_str().unwrap();

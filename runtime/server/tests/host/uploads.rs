@@ -87,7 +87,8 @@ async fn uploads_are_versions_that_survive_a_restart() {
 async fn invalid_uploads_are_refused_and_not_stored() {
     let test = TestHost::with(|settings| settings.limits.guest_bytes = 200_000).await;
     let wrong_hash = format!("/v1/guests/prefix?sha256={}", "0".repeat(64));
-    let (guest, model) = (stock_guest(), network().to_bytes().unwrap());
+    let guest = stock_guest();
+    let model = network().to_bytes().unwrap();
     for (path, bytes, status, word) in [
         (
             wrong_hash.as_str(),
@@ -211,7 +212,9 @@ async fn listings_come_in_pages_and_only_from_granted_roots() {
         test.write(key, key.as_bytes());
     }
     let root = format!("{}/train", test.root());
-    let (mut keys, mut after, mut left_out) = (Vec::new(), String::new(), Vec::new());
+    let mut keys = Vec::new();
+    let mut after = String::new();
+    let mut left_out = Vec::new();
     loop {
         let path = format!("/v1/objects?root={root}&limit=2{after}");
         let (_, page) = test.client.get::<ObjectPage>(&path).await;

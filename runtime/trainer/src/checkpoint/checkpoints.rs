@@ -222,7 +222,8 @@ impl SavedEpoch {
 
 impl LoadedEpoch {
     fn from_tensors(tensors: Tensors) -> Self {
-        let (mut weights, mut predictions) = (Tensors::new(), Tensors::new());
+        let mut weights = Tensors::new();
+        let mut predictions = Tensors::new();
         for (name, tensor) in tensors {
             match name.strip_prefix(PREDICTIONS) {
                 Some(name) => predictions.push((name.to_owned(), tensor)),

@@ -69,7 +69,8 @@ fn recorded_to(
         "some events are missing in {} because the disk is too slow",
         path.display()
     );
-    let (told, place) = (Arc::clone(events), path.display().to_string());
+    let told = Arc::clone(events);
+    let place = path.display().to_string();
     let failed = move |why: &dyn Display| {
         let message = format!("stopped writing events to {place}: {why}");
         told(Event::Warning { message });
@@ -78,7 +79,8 @@ fn recorded_to(
         .name("frostline-events".to_owned())
         .spawn(move || write(file, waiting, failed))?;
     let recorder = Recorder { lines: lines.clone() };
-    let (events, began) = (Arc::clone(events), Instant::now());
+    let events = Arc::clone(events);
+    let began = Instant::now();
     // Locked until the line is queued, so that lines are ordered by time.
     let lines = Mutex::new((lines, Some(lost)));
     let recorded = move |event: Event| {
@@ -127,7 +129,8 @@ fn end_of(path: &Path) -> io::Result<(u64, f64)> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((0, 0.0)),
         file => file?,
     };
-    let (mut end, mut at) = (0, 0.0);
+    let mut end = 0;
+    let mut at = 0.0;
     let mut reader = BufReader::new(file);
     let mut line = Vec::new();
     loop {

@@ -211,7 +211,8 @@ mod tests {
                 key: (*key).to_owned(),
                 etag: Some((*etag).to_owned()),
             };
-            let (size, label) = (7, None);
+            let size = 7;
+            let label = None;
             (
                 ObjectInfo {
                     sample,

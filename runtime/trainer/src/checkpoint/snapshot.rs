@@ -169,7 +169,9 @@ impl Snapshot {
     /// Reads and verifies a snapshot.
     pub(super) fn read(path: &Path) -> Result<Self, FileError> {
         let (note, tensors): (CheckpointNote, Tensors) = file::read(path)?;
-        let (mut slots, mut standard, mut bad) = (Vec::new(), None, Vec::new());
+        let mut slots = Vec::new();
+        let mut standard = None;
+        let mut bad = Vec::new();
         for (name, tensor) in tensors {
             match (name.as_str(), tensor.data()) {
                 (STANDARD, Data::F64(values)) => {

@@ -81,7 +81,8 @@ impl CheckpointWriter {
             at: situation,
         };
         let snapshot = Snapshot { note, suffix, bad };
-        let (checkpoints, events) = (Arc::clone(&self.checkpoints), Arc::clone(&self.events));
+        let checkpoints = Arc::clone(&self.checkpoints);
+        let events = Arc::clone(&self.events);
         let kept = Arc::clone(&self.run_lock);
         let write = move || {
             let written = write(&checkpoints, &events, &snapshot, best.as_ref());
@@ -108,7 +109,8 @@ fn write(
     snapshot: &Snapshot,
     best: Option<&SavedEpoch>,
 ) -> Option<PathBuf> {
-    let (started, progress) = (Instant::now(), snapshot.note.at.progress);
+    let started = Instant::now();
+    let progress = snapshot.note.at.progress;
     let (file, bytes, error) = match checkpoints.lock().save(snapshot, best) {
         Ok((path, bytes)) => (path, bytes, None),
         Err((path, error)) => (path, 0, Some(error.to_string())),

@@ -176,7 +176,8 @@ mod tests {
     #[test]
     fn weights_beside_the_model_give_the_same_output() {
         let open = |limit| {
-            let (options, interrupt) = (SessionOptions::default(), Interrupt::new());
+            let options = SessionOptions::default();
+            let interrupt = Interrupt::new();
             let parts = network().to_parts(limit).unwrap();
             Forward::open_parts(parts, 4, &options, &interrupt, "testing").unwrap()
         };

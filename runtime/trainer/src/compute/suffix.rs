@@ -248,7 +248,8 @@ impl Suffix {
     fn micro_batches(&mut self, batch: Rows<'_>, terms: &StepTerms) -> Result<f32, TrainerError> {
         let rows = batch.targets.rows()?;
         let first = self.pending_weight()?;
-        let (mut counted, mut sum) = (first, 0.0);
+        let mut counted = first;
+        let mut sum = 0.0;
         for before in (0..rows).step_by(self.micro_batch.max(1)) {
             let end = rows.min(before + self.micro_batch);
             let rows = Rows {

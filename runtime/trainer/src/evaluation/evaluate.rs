@@ -82,7 +82,8 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
         });
     }
     let names = outputs(job, &offer.network, &listing, table.as_ref(), events)?;
-    let (for_samples, known) = (job.clone(), names.clone());
+    let for_samples = job.clone();
+    let known = names.clone();
     let arranged = blocking(move || divide_data(&for_samples, &known, listing, table)).await?;
     let held_out = arranged.held_out == Some(HeldOut::All);
     if arranged.left_out.objects > 0 {
@@ -183,7 +184,8 @@ impl Measured {
             predict,
         };
         let validation = Validation::run(&plan, &mut feed, &bad, predicting, events).await?;
-        let (names, file) = (self.names, job.predictions.clone());
+        let names = self.names;
+        let file = job.predictions.clone();
         blocking(move || summarize(&validation, &names, file.as_deref())).await
     }
 }
@@ -208,7 +210,8 @@ fn summarize(
 
 /// Opens the layers after `split` on a dedicated thread.
 async fn open(job: &EvaluationJob, split: &Split, task: Task) -> Result<Dedicated<Scorer>, TrainerError> {
-    let (job, split) = (job.clone(), split.clone());
+    let job = job.clone();
+    let split = split.clone();
     let open = move |interrupt: &Interrupt| {
         let model = match &split {
             Split::Cut(name) => job.model.slice(Some(name), None)?,

@@ -126,7 +126,8 @@ mod tests {
     #[test]
     fn probabilities_that_a_network_makes_are_taken_back() {
         let open = |model: &Model, task| {
-            let (options, interrupt) = (SessionOptions::default(), Interrupt::new());
+            let options = SessionOptions::default();
+            let interrupt = Interrupt::new();
             let forward = Forward::open(model, 2, &options, &interrupt, "testing").unwrap();
             Scorer::new(forward, model, task)
         };
@@ -138,10 +139,8 @@ mod tests {
         let said = open(&ending_with("Softmax"), Task::Classes).run(&rows).unwrap();
         for (before, after) in plain.chunks(7).zip(said.as_f32().unwrap().chunks(7)) {
             for (left, right) in before.iter().zip(after) {
-                let (left, right) = (
-                    Softmax::from_row(before).probability(*left),
-                    Softmax::from_row(after).probability(*right),
-                );
+                let left = Softmax::from_row(before).probability(*left);
+                let right = Softmax::from_row(after).probability(*right);
                 assert!((left - right).abs() < 1e-5, "{left} {right}");
             }
         }

@@ -41,7 +41,8 @@ impl Validation {
         events: &Events,
     ) -> Result<Self, TrainerError> {
         let mut predictions = Predictions::new(plan.task, Arc::clone(&plan.validation));
-        let (mut received, mut cached) = (Received::default(), 0);
+        let mut received = Received::default();
+        let mut cached = 0;
         for _ in 0..plan.batches(Part::Validation) {
             let batch = &mut feed.next().await?;
             received = batch.epoch.received();

@@ -56,7 +56,9 @@ impl Comparison {
             .for_each(|outputs| calibration.add(outputs));
         let ranges = calibration.ranges();
         let exact = self.time(&self.model, interrupt)?;
-        let (mut scheme, mut worst, mut rounds) = (Scheme::new(self.weights), None, ROUNDS);
+        let mut scheme = Scheme::new(self.weights);
+        let mut worst = None;
+        let mut rounds = ROUNDS;
         loop {
             let quantized = quantize(&self.model, &self.freeze, &ranges, &scheme)?;
             let Quantized {
@@ -133,7 +135,8 @@ impl Comparison {
             let outputs = self.run_batches(&with_cuts_as_outputs(model, cuts)?, &rows, interrupt)?;
             Ok(outputs.into_iter().flatten().collect())
         };
-        let (exact, quantized) = (run(&self.model)?, run(quantized)?);
+        let exact = run(&self.model)?;
+        let quantized = run(quantized)?;
         let pairs = exact.iter().zip(&quantized);
         Ok(pairs
             .map(|((_, exact), (_, quantized))| cosine(exact, quantized))
@@ -146,7 +149,8 @@ impl Comparison {
         let rows = self.run_batches(&part, &self.held_out, interrupt)?;
         let rows: Vec<Tensor> = rows.into_iter().flatten().map(|(_, rows)| rows).collect();
         let mut session = self.open(&part, interrupt)?;
-        let (input, batch) = (part.input_name()?, self.first_batch()?);
+        let input = part.input_name()?;
+        let batch = self.first_batch()?;
         let once = || session.run_until(&[(input, &batch)], interrupt).map_err(engine);
         Ok(TimedRows {
             rows: Tensor::concat_rows(&rows)?,
@@ -166,7 +170,8 @@ impl Comparison {
         interrupt: &Interrupt,
     ) -> Result<Vec<Vec<(String, Tensor)>>, TrainerError> {
         let mut session = self.open(model, interrupt)?;
-        let (input, count) = (model.input_name()?, rows.rows()?);
+        let input = model.input_name()?;
+        let count = rows.rows()?;
         let starts = (0..count).step_by(ROWS);
         let run = |start: usize| {
             let batch = rows.slice_rows(start, count.min(start + ROWS))?;

@@ -106,7 +106,8 @@ impl Candidate<'_> {
         if !record.used {
             return Ok(None);
         }
-        let (model, freeze) = (self.model.clone(), self.freeze.to_owned());
+        let model = self.model.clone();
+        let freeze = self.freeze.to_owned();
         blocking(move || {
             Ok(Some(QuantizedModel {
                 model: record.apply(&model, &freeze)?.model,
@@ -193,7 +194,9 @@ impl Candidate<'_> {
                 .map(|object| (object.sample.key.clone(), object.sample.etag.clone()))
                 .collect(),
         };
-        let (model, freeze, weights) = (self.model.clone(), self.freeze.to_owned(), key.weights);
+        let model = self.model.clone();
+        let freeze = self.freeze.to_owned();
+        let weights = key.weights;
         let layers = blocking(move || Ok(model.layers_sha256(&freeze)?)).await?;
         if let Some(known) = self.cache.and_then(|cache| cache.get(&layers, &key)) {
             return Ok(known);
@@ -260,7 +263,8 @@ fn decode(objects: &[Bytes], spec: &PixelSpec) -> Vec<Vec<u8>> {
 /// Divides images into two thirds for calibration and one third for comparison, and converts both to network
 /// input.
 fn divide(crops: Vec<Vec<u8>>, spec: &PixelSpec) -> Result<(Tensor, Tensor), TrainerError> {
-    let (mut calibration, mut held_out) = (Vec::new(), Vec::new());
+    let mut calibration = Vec::new();
+    let mut held_out = Vec::new();
     for (index, crop) in crops.into_iter().enumerate() {
         let side = if index % 3 == 1 {
             &mut held_out

@@ -47,10 +47,12 @@ pub async fn quantize(
         return Ok(None);
     }
     let hosts = hosts.into().for_job(notices(&events));
-    let (root, layout) = (&job.root, job.layout);
+    let root = &job.root;
+    let layout = job.layout;
     let list = |client: HostClient| async move { client.objects(root, layout).await };
     let objects = hosts.first(list).await?;
-    let (model, flags) = (job.model.clone(), job.pixels.clone());
+    let model = job.model.clone();
+    let flags = job.pixels.clone();
     let pixels = blocking(move || Ok(model_metadata::input_pixels(&model, &flags)?.0)).await?;
     let cache = ProfileCache::of_user();
     let candidate = Candidate {

@@ -70,7 +70,8 @@ pub(crate) async fn profiles(
         what: Measuring::Host,
     });
     let answers = hosts.all(|client| async move { client.profile_soon(request).await });
-    let (mut profiles, mut lacking) = (Vec::new(), Vec::new());
+    let mut profiles = Vec::new();
+    let mut lacking = Vec::new();
     for answer in answers.await {
         match answer {
             Ok(profile) => profiles.push(profile),

@@ -82,7 +82,8 @@ pub(crate) async fn trainer_profile(
     cache: Option<&ProfileCache>,
     samples: impl Future<Output = Result<Vec<Bytes>, TrainerError>>,
 ) -> Result<TrainerProfile, TrainerError> {
-    let (for_key, stored) = (task.clone(), cache.cloned());
+    let for_key = task.clone();
+    let stored = cache.cloned();
     let look_up = move || {
         let platform = platform(&for_key)?;
         let key = key(&for_key, &platform)?;
@@ -96,7 +97,8 @@ pub(crate) async fn trainer_profile(
     let model = task.frozen_sha256.clone();
     let profile = measured(task, platform, samples.await?).await?;
     if let Some(cache) = cache {
-        let (cache, profile) = (cache.clone(), profile.clone());
+        let cache = cache.clone();
+        let profile = profile.clone();
         // If the profile cannot be stored, the next job measures again.
         blocking(move || Ok(cache.put(&model, &key, &profile).ok())).await?;
     }
@@ -153,7 +155,8 @@ async fn measured(
     objects: Vec<Bytes>,
 ) -> Result<TrainerProfile, TrainerError> {
     let started = Instant::now();
-    let (spec, view) = (task.pixels, task.view);
+    let spec = task.pixels;
+    let view = task.view;
     let pixels = blocking(move || decode(&objects, &spec, view.as_ref())).await?;
     let cuts = if task.cuts.is_empty() {
         Vec::new()
@@ -185,7 +188,8 @@ struct Pixels {
 
 /// Decodes the objects on the current thread. Objects that fail to decode are skipped.
 fn decode(objects: &[Bytes], spec: &PixelSpec, view: Option<&View>) -> Result<Pixels, TrainerError> {
-    let (mut crops, mut seconds) = (Vec::new(), Vec::new());
+    let mut crops = Vec::new();
+    let mut seconds = Vec::new();
     let limits = DecodeLimits::default();
     for (number, object) in objects.iter().enumerate() {
         // The keys only seed the augmentation, so the values do not matter.
@@ -221,7 +225,8 @@ fn decode(objects: &[Bytes], spec: &PixelSpec, view: Option<&View>) -> Result<Pi
 
 /// Measures the frozen layers on a single lane with all threads of the trainer.
 async fn cuts(task: &TrainerTask, rows: usize, pixels: Tensor) -> Result<Vec<CutProfile>, TrainerError> {
-    let (model, names) = (task.frozen.clone(), task.cuts.clone());
+    let model = task.frozen.clone();
+    let names = task.cuts.clone();
     let (input, memory) = blocking(move || {
         let input = model
             .inputs()
@@ -285,7 +290,8 @@ impl StageSource for Stages {
 
 /// Measures the seconds for a training step with a separate training state.
 async fn step(task: TrainerTask) -> Result<f64, TrainerError> {
-    let (at, batch) = (Split::Cut(task.freeze.clone()), task.batch);
+    let at = Split::Cut(task.freeze.clone());
+    let batch = task.batch;
     let open = move |interrupt: &Interrupt| {
         let shape = task.model.network()?.frozen_row(&task.freeze)?.batched(batch);
         let zeros = Tensor::f32(shape.clone(), vec![0.0; shape.elements()?])?;
@@ -315,7 +321,8 @@ async fn step(task: TrainerTask) -> Result<f64, TrainerError> {
             Ok::<f64, TrainerError>(started.elapsed().as_secs_f64())
         };
         step()?;
-        let (second, third) = (step()?, step()?);
+        let second = step()?;
+        let third = step()?;
         Ok(second.min(third))
     };
     Dedicated::open(open).await?.run(steps).await

@@ -118,11 +118,13 @@ impl FeedPlan {
 
     /// Returns the indices of the samples of `part` in the order of `epoch`.
     pub(super) async fn order(&self, epoch: u32, part: Part) -> Result<Vec<u32>, TrainerError> {
-        let (count, seed) = (self.samples(part).len(), self.seed);
+        let count = self.samples(part).len();
+        let seed = self.seed;
         match part {
             Part::Train if epoch == 0 => Ok((0..count as u32).collect()),
             Part::Train => {
-                let (samples, sampling) = (Arc::clone(&self.train), self.sampling);
+                let samples = Arc::clone(&self.train);
+                let sampling = self.sampling;
                 blocking(move || {
                     Ok(match sampling {
                         Sampling::Shuffle => order(count, seed, Purpose::Epoch(epoch)),
@@ -187,7 +189,8 @@ impl FeedPlan {
         if needed.saturating_mul(2) <= self.memory_bytes {
             return Ok(());
         }
-        let (batch, limit) = (self.batch, self.memory_bytes);
+        let batch = self.batch;
+        let limit = self.memory_bytes;
         Err(TrainerError::Memory {
             batch,
             needed,

@@ -193,7 +193,8 @@ impl Driver {
                 parts,
                 repeats: part == Part::Validation || self.plan.views.repeat(),
             };
-            let (plan, bad) = (Arc::clone(&self.plan), Arc::clone(&self.bad));
+            let plan = Arc::clone(&self.plan);
+            let bad = Arc::clone(&self.bad);
             let finish = move |fetched, memory| batch.finish(fetched, memory, &plan, &bad);
             place.fetch(request, finish).await;
         }

@@ -87,7 +87,8 @@ impl Plan {
             format_bytes(candidate.bytes_per_sample)
         );
         let next = next.map(|next| {
-            let (split, ratio) = (modules.label(&next.split), next.ratio);
+            let split = modules.label(&next.split);
+            let ratio = next.ratio;
             match self.workload.cost.objective {
                 Objective::Cost if ratio < 1.0 => {
                     format!("'{split}' at {ratio:.2}x the cost takes longer")

@@ -39,7 +39,8 @@ impl LayersLocation {
     /// Training steps on cached features are not counted, because they take the same time in both cases.
     pub(crate) fn keep_on_trainer(bytes: u64, without: &Ranked, workload: &Workload) -> Option<Self> {
         let rate = workload.link_bytes_per_second;
-        let (seconds, job_seconds) = (bytes as f64 / rate, without.prediction.fetching_seconds);
+        let seconds = bytes as f64 / rate;
+        let job_seconds = without.prediction.fetching_seconds;
         (seconds > job_seconds).then_some(Self::OnTrainer {
             bytes,
             seconds,
@@ -62,7 +63,8 @@ impl LayersLocation {
         match *self {
             Self::OnHosts => None,
             Self::Sent { bytes, seconds: took } => {
-                let (size, took_text) = (format_bytes(bytes as f64), seconds(took));
+                let size = format_bytes(bytes as f64);
+                let took_text = seconds(took);
                 let sent = format!("sending the frozen layers ({size}) took {took_text}");
                 Some(match payback_iterations(took, plan) {
                     Some((iterations, split)) if plan.may_pay_back(iterations) => {

@@ -96,7 +96,8 @@ impl Planner {
     ///   that waits.
     /// - The window covers the requests of the current batch and of the prefetched batches.
     pub(crate) fn flow(&self, candidate: &Candidate) -> FetchLimits {
-        let (batch, most) = (self.workload.batch.max(1), self.flow_limits);
+        let batch = self.workload.batch.max(1);
+        let most = self.flow_limits;
         let second = self.workload.link_bytes_per_second / candidate.bytes_per_sample.max(1.0);
         let smallest = self
             .grant

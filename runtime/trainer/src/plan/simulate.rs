@@ -162,7 +162,8 @@ impl Simulation {
 
     fn check(&self) -> Result<(), SimulationError> {
         let positive = |value: f64| value > 0.0 && value.is_finite();
-        let (link, share) = (self.link_bytes_per_second, self.request_share);
+        let link = self.link_bytes_per_second;
+        let share = self.request_share;
         for (what, value) in [
             ("link_bytes_per_second", link),
             ("trainer_cores", self.trainer_cores),

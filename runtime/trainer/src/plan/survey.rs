@@ -255,7 +255,8 @@ fn cut<'a>(cuts: &'a [CutProfile], name: &str) -> Option<&'a CutProfile> {
 /// weights of a large layer, has more effect in small executions than in the measured ones, so the measured
 /// time is scaled accordingly.
 fn busy(cut: &CutProfile, platform: &Platform, batch: usize) -> f64 {
-    let (batch, most) = (batch.max(1), platform.rows.max(1));
+    let batch = batch.max(1);
+    let most = platform.rows.max(1);
     let rows = batch as f64 / batch.div_ceil(most) as f64;
     let alone = |rows: f64| cut.compute.fixed / rows + cut.compute.per_sample;
     let measured = alone(most as f64);

@@ -208,7 +208,8 @@ fn a_fast_link_makes_dividing_worth_less() {
         (rates[0] - 1e6).abs() < 1.0 && (rates[1] - 1e10).abs() < 1e4,
         "{rates:?}"
     );
-    let (slow, fast) = (points.first().unwrap(), points.last().unwrap());
+    let slow = points.first().unwrap();
+    let fast = points.last().unwrap();
     // On a slow link only the size matters: 110 KB per image compared with 20 KB.
     assert_eq!(slow.split, Split::from("small"));
     assert!((slow.speed_up - 5.5).abs() < 0.1, "{slow:?}");

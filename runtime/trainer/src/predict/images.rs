@@ -124,7 +124,9 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 fn together(crops: Vec<Cropped>, pixels: &PixelSpec) -> Result<LoadedImages, TrainerError> {
-    let (mut outcomes, mut rows, mut count) = (Vec::with_capacity(crops.len()), Vec::new(), 0);
+    let mut outcomes = Vec::with_capacity(crops.len());
+    let mut rows = Vec::new();
+    let mut count = 0;
     for (path, crop) in crops {
         let outcome = crop.map(|crop| {
             rows.extend_from_slice(&crop);

@@ -120,7 +120,9 @@ impl Predictor {
         let answers = match rows {
             None => Vec::new(),
             Some(rows) => {
-                let (task, names, top) = (self.task, Arc::clone(&self.names), self.top);
+                let task = self.task;
+                let names = Arc::clone(&self.names);
+                let top = self.top;
                 let answer = move |network: &mut Scorer| {
                     let scores = network.run(&rows)?;
                     let rows = scores

@@ -32,7 +32,8 @@ impl Mix {
         let mut random = ChaCha8Rng::seed_from_u64(recipe.seed);
         random.set_stream(STREAM | step);
         let coin = unit(&mut random) < 0.5;
-        let (up, cut) = (recipe.mixup_alpha > 0.0, recipe.cutmix_alpha > 0.0);
+        let up = recipe.mixup_alpha > 0.0;
+        let cut = recipe.cutmix_alpha > 0.0;
         let own = |alpha: f64, random: &mut ChaCha8Rng| Some(Beta::new(alpha, alpha).ok()?.sample(random));
         if up && (coin || !cut) {
             let own = own(recipe.mixup_alpha, &mut random)?;
@@ -102,7 +103,8 @@ fn cut(rows: &Tensor, targets: &Tensor, own: f64, center: [f64; 2]) -> Result<[T
     let mut mixed = Vec::with_capacity(rows.as_f32().unwrap_or_default().len());
     for (row, other) in pairs(rows.as_f32().unwrap_or_default(), rows.rows()?) {
         for (place, (own, other)) in row.iter().zip(other).enumerate() {
-            let (line, column) = (place / width % height, place % width);
+            let line = place / width % height;
+            let column = place % width;
             let inside = down.contains(&line) && across.contains(&column);
             mixed.push(if inside { *other } else { *own });
         }

@@ -40,7 +40,8 @@ impl Schedule {
     }
 
     fn one_cycle(&self, update: f64, total: f64) -> f64 {
-        let (first, last) = (1.0 / 25.0, 1.0 / 250_000.0);
+        let first = 1.0 / 25.0;
+        let last = 1.0 / 250_000.0;
         let peak = self.warmup_ratio * total - 1.0;
         let end = total - 1.0;
         let (from, to, part) = if update <= peak && peak > 0.0 {

@@ -32,7 +32,8 @@ impl AwaitedProfile {
         events: &Events,
     ) -> Self {
         let (sender, coming) = oneshot::channel();
-        let (hosts, events) = (hosts.clone(), events.clone());
+        let hosts = hosts.clone();
+        let events = events.clone();
         let asking = tokio::spawn(async move {
             let profile = loop {
                 tokio::time::sleep(pauses.wait()).await;

@@ -60,7 +60,8 @@ impl Observed {
         } else {
             took
         };
-        let (stages, slowdown) = (&present.stages, survey.slowdown);
+        let stages = &present.stages;
+        let slowdown = survey.slowdown;
         let profiled = |seconds: f64, factor: f64| seconds / factor.max(f64::MIN_POSITIVE);
         let trainer = profiled(stages.trainer_seconds, slowdown.trainer);
         let host = profiled(stages.host_seconds, slowdown.host);

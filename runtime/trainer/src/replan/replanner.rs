@@ -166,7 +166,8 @@ impl Replanner {
     }
 
     fn change(&self, best: &Ranked) -> Change {
-        let (workload, slowdown) = (&self.planner.workload, self.planner.survey.slowdown);
+        let workload = &self.planner.workload;
+        let slowdown = self.planner.survey.slowdown;
         let now = workload.predict(&self.present.stages);
         let shown = |split| self.planner.modules.label(split);
         let takes = |candidate: &Candidate, seconds: f64| match workload.cost.objective {

@@ -39,7 +39,8 @@ fn in_cgroups(root: &Path) -> Vec<u64> {
 fn left_in(group: &Path) -> Option<u64> {
     let read = |file: &str| std::fs::read_to_string(group.join(file)).ok();
     let number = |file: &str| read(file)?.trim().parse::<u64>().ok();
-    let (limit, taken) = (number("memory.max")?, number("memory.current")?);
+    let limit = number("memory.max")?;
+    let taken = number("memory.current")?;
     let statistics = read("memory.stat").unwrap_or_default();
     let files = statistics
         .lines()

@@ -135,7 +135,8 @@ impl<'a> Setup<'a> {
         split: &Split,
         opening: OpenMode,
     ) -> Result<Option<Arc<RowCache>>, TrainerError> {
-        let (job, network) = (self.job, &self.network);
+        let job = self.job;
+        let network = &self.network;
         if job.features.is_none() {
             return Ok(None);
         }
@@ -168,7 +169,8 @@ impl<'a> Setup<'a> {
             return Ok(String::new());
         }
         let hash = self.layers_hash.get_or_try_init(|| {
-            let (frozen, freeze) = (self.network.frozen.clone(), self.job.freeze.clone());
+            let frozen = self.network.frozen.clone();
+            let freeze = self.job.freeze.clone();
             blocking(move || Ok(frozen.layers_sha256(&freeze)?))
         });
         hash.await.cloned()

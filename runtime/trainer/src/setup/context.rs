@@ -200,7 +200,8 @@ impl<'a> Setup<'a> {
 
     /// Keeps `none`, `input` and the cuts worth measuring; keeps all cuts if the job names its candidates.
     pub(super) fn worthwhile(&self, splits: Vec<UsableSplit>) -> Result<Vec<UsableSplit>, TrainerError> {
-        let (job, network) = (self.job, &self.network);
+        let job = self.job;
+        let network = &self.network;
         let candidates = frostline_profile::candidates(&network.frozen, &network.network, &job.freeze)?;
         let worthwhile: HashSet<&str> = candidates.iter().map(|cut| cut.name.as_str()).collect();
         let wanted = |usable: &UsableSplit| match &usable.split {
@@ -223,7 +224,8 @@ impl<'a> Setup<'a> {
         link: Link,
         shared_cores: bool,
     ) -> Planner {
-        let (job, feed) = (self.job, &self.data.feed);
+        let job = self.job;
+        let feed = &self.data.feed;
         let epoch = (feed.batches(Part::Train) as u64).max(1);
         let cost = CostModel {
             objective: job.spec.objective,

@@ -249,7 +249,8 @@ fn divide(job: &Job, listing: Listing, table: Option<LabelTable>) -> Result<Divi
             part: frostline_client::Part::Test,
         }));
     }
-    let (train, validation) = (Arc::clone(&dataset.train), Arc::clone(&dataset.validation));
+    let train = Arc::clone(&dataset.train);
+    let validation = Arc::clone(&dataset.validation);
     let feed = FeedPlan {
         task: dataset.task,
         epochs: job.spec.recipe.epochs,

@@ -72,7 +72,8 @@ impl Setup<'_> {
         splits: &[UsableSplit],
         request: &ProfileRequest,
     ) -> Result<Measurements, MeasurementError> {
-        let (hosts, events) = (&self.measuring, self.events);
+        let hosts = &self.measuring;
+        let events = self.events;
         let reach = HostConditions::measure(hosts, events)
             .await
             .map_err(MeasurementError::Link)?;
@@ -147,7 +148,8 @@ impl Setup<'_> {
             precision: job.device.precision(job.spec.terms.precision),
         };
         let wanted = self.data.feed.train.spread(SAMPLES);
-        let (root, wanted) = (&job.spec.data, &wanted);
+        let root = &job.spec.data;
+        let wanted = &wanted;
         let read = |client: HostClient| async move { client.read(root, wanted).await };
         let objects = async { Ok(self.measuring.first(read).await?.into_iter().flatten().collect()) };
         trainer_profile(task, job.cache.as_ref(), objects).await

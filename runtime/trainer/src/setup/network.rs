@@ -44,7 +44,8 @@ pub(crate) struct DividedNetwork {
 impl DividedNetwork {
     /// Replaces the head by one with these outputs, and divides the network.
     pub(super) async fn build(job: &Job, outputs: &Outputs) -> Result<Self, TrainerError> {
-        let (job, outputs) = (job.clone(), outputs.clone());
+        let job = job.clone();
+        let outputs = outputs.clone();
         blocking(move || Self::divide(&job, &outputs)).await
     }
 
@@ -132,7 +133,8 @@ impl DividedNetwork {
         job: &Job,
         weights: Vec<(String, Tensor)>,
     ) -> Result<Self, TrainerError> {
-        let (job, before) = (job.clone(), self.clone());
+        let job = job.clone();
+        let before = self.clone();
         blocking(move || {
             let headed = before.headed.merge(&weights)?;
             let frozen = before.frozen.merge(&weights)?;
@@ -181,7 +183,8 @@ impl DividedNetwork {
         let (Some(available), Device::Cpu) = (available, job.device) else {
             return Ok(());
         };
-        let (job, network) = (job.clone(), self.clone());
+        let job = job.clone();
+        let network = self.clone();
         blocking(move || {
             let freeze = job.earliest_freeze();
             let plan = StepPlan {

@@ -27,7 +27,8 @@ impl StepPlan<'_> {
         let Some(needed) = self.bytes(self.batch)?.filter(|needed| *needed > available) else {
             return Ok(());
         };
-        let (mut fits, mut too_large) = (0, self.batch);
+        let mut fits = 0;
+        let mut too_large = self.batch;
         while too_large - fits > 1 {
             let tried = fits.midpoint(too_large);
             match self.bytes(tried)?.is_some_and(|bytes| bytes <= available) {

@@ -106,7 +106,8 @@ impl Storage {
         let Some(bytes) = uploads.get(path) else {
             return Reply::Refused(404, frostline_wire::ErrorClass::NotFound, None);
         };
-        let (sha256, size) = (hex::encode(Sha256::digest(bytes)), bytes.len() as u64);
+        let sha256 = hex::encode(Sha256::digest(bytes));
+        let size = bytes.len() as u64;
         let name = path.rsplit('/').next().unwrap().to_owned();
         if path.contains("/guests/") {
             return Reply::json(&GuestInfo {
@@ -117,7 +118,9 @@ impl Storage {
                 disabled: false,
             });
         }
-        let (input, input_shape, cuts) = (String::new(), Vec::new(), Vec::new());
+        let input = String::new();
+        let input_shape = Vec::new();
+        let cuts = Vec::new();
         Reply::json(&ModelInfo {
             name,
             sha256,

@@ -71,7 +71,8 @@ fn hosts_and_neighbors_change_the_time_and_not_the_work() {
         neighbors: 2,
         ..one.clone()
     };
-    let (one, several) = (candidate(&one, "freeze"), candidate(&several, "freeze"));
+    let one = candidate(&one, "freeze");
+    let several = candidate(&several, "freeze");
     assert_eq!(one.work, several.work);
     let slow = Survey {
         slowdown: Slowdown {

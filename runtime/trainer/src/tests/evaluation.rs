@@ -32,7 +32,8 @@ async fn the_exported_model_scores_like_its_last_epoch_and_has_metadata() {
     let tuned = Model::read(&outcome.model).unwrap();
     assert_eq!(tuned.metadata(CLASSES_KEY), Some(r#"["blue","green","red"]"#));
     assert!(tuned.metadata(PIXELS_KEY).unwrap().contains("\"crop_height\":8"));
-    let (before, after) = (network().network().unwrap(), tuned.network().unwrap());
+    let before = network().network().unwrap();
+    let after = tuned.network().unwrap();
     assert_eq!(
         (before.input, after.output.shape.dims()),
         (after.input.clone(), [3].as_slice())

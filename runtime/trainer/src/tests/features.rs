@@ -150,7 +150,8 @@ async fn files_are_hashed_while_their_rows_are_needed() {
         job.spec.recipe.batch = 2;
         job.spec.prefetch = 1;
         let at_first_step = Arc::new(Mutex::new(None));
-        let (seen, counted) = (Arc::clone(&at_first_step), Arc::clone(&storage));
+        let seen = Arc::clone(&at_first_step);
+        let counted = Arc::clone(&storage);
         let client = HostClient::new(&host.url, None).unwrap();
         let ran = run_with(client.into(), job, move |event| {
             if matches!(event, Event::Step { step: 1, .. }) {

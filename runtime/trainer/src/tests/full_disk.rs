@@ -23,7 +23,8 @@ async fn filled(disk: &Path, out: &Path) -> (Result<Outcome, TrainerError>, Vec<
     // Emit enough events to exceed the free space in the last page of the event file.
     job.spec.recipe.epochs = 40;
     let said: Arc<Mutex<Vec<String>>> = Arc::default();
-    let (log, ballast) = (Arc::clone(&said), disk.join("ballast"));
+    let log = Arc::clone(&said);
+    let ballast = disk.join("ballast");
     let events: Events = Arc::new(move |event| match event {
         Event::Step { step: 2, .. } => {
             let mut file = File::create(&ballast).unwrap();

@@ -50,13 +50,12 @@ async fn a_job_loses_nothing_when_one_of_its_three_hosts_dies() {
     let out = TempDir::new().unwrap();
     let (alone, _) = photos().start().await;
     let expected = run(&alone, job("features", out.path())).await;
-    let ((a, first), (b, second), (c, third)) = (
-        photos().start().await,
-        photos().start().await,
-        photos().start().await,
-    );
+    let (a, first) = photos().start().await;
+    let (b, second) = photos().start().await;
+    let (c, third) = photos().start().await;
     let hosts = hosts(&[&a, &b, &c]);
-    let (url, doomed) = (b.url.clone(), Mutex::new(Some(b)));
+    let url = b.url.clone();
+    let doomed = Mutex::new(Some(b));
     let ran = run_with(hosts, job("features", out.path()), move |event| {
         if matches!(event, Event::Step { step: 2, .. }) {
             drop(doomed.lock().unwrap().take());
@@ -104,8 +103,10 @@ async fn a_host_that_is_down_at_first_gets_what_it_needs_and_joins() {
     };
     wait_for(&is(HostState::Down)).await;
     wait_for(&|event| matches!(event, Event::Step { .. })).await;
-    let (storage, extractions) = (Arc::new(photos()), Arc::new(AtomicUsize::new(0)));
-    let (script, counter) = (Arc::clone(&storage), Arc::clone(&extractions));
+    let storage = Arc::new(photos());
+    let extractions = Arc::new(AtomicUsize::new(0));
+    let script = Arc::clone(&storage);
+    let counter = Arc::clone(&extractions);
     let _late = FakeHost::start_at(&address, move |_, parts, body| {
         if parts.uri.path() == "/v1/extractions" {
             // Uploads must be complete before the first extraction.

@@ -63,7 +63,8 @@ async fn the_written_model_is_in_f32_unless_int8_is_wanted() {
         assert!(ran.outcome.is_ok(), "{:?}", ran.outcome);
         Model::read(out.path().join("tuned.onnx")).unwrap()
     };
-    let (exact, small) = (tuned(ExportPrefix::F32).await, tuned(ExportPrefix::Int8).await);
+    let exact = tuned(ExportPrefix::F32).await;
+    let small = tuned(ExportPrefix::Int8).await;
     let bytes = |model: &Model| {
         let weights = model.graph().initializer.iter();
         weights
@@ -90,7 +91,8 @@ async fn a_resumed_run_computes_with_the_same_integers() {
     };
     let path = folder.path().join("run");
     run(&host, kept(RunFolder::new(&path))).await.outcome.unwrap();
-    let (record, before) = (path.join("int8.json"), model(&path));
+    let record = path.join("int8.json");
+    let before = model(&path);
     // Use ranges that calibration with these images would not find.
     let text = std::fs::read_to_string(&record).unwrap();
     let mut json: serde_json::Value = serde_json::from_str(&text).unwrap();

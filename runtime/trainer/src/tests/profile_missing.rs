@@ -254,8 +254,10 @@ fn awaited(host: &FakeHost) -> AwaitedProfile {
 
 #[tokio::test]
 async fn a_missing_profile_is_requested_again_on_idle_hosts_and_changes_the_plan() {
-    let (loads, asked) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let (seen, asks) = (Arc::clone(&loads), Arc::clone(&asked));
+    let loads = Arc::new(AtomicUsize::new(0));
+    let asked = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&loads);
+    let asks = Arc::clone(&asked);
     let host = FakeHost::start(move |_, parts, _| match parts.uri.path() {
         // The first two polls find a queue, later polls do not.
         "/v1/load" => load(u64::from(seen.fetch_add(1, Ordering::SeqCst) < 2)),

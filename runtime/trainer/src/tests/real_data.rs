@@ -25,7 +25,8 @@ pub(super) fn photos(data: &Path, train: usize, validation: usize) -> Storage {
                 .collect();
             files.sort();
             for file in files.into_iter().take(most) {
-                let (class, name) = (class.file_name(), file.file_name().unwrap().to_owned());
+                let class = class.file_name();
+                let name = file.file_name().unwrap().to_owned();
                 let key = format!("{part}/{}/{}", class.to_str().unwrap(), name.to_str().unwrap());
                 storage.objects.insert(key, std::fs::read(file).unwrap().into());
             }

@@ -50,7 +50,8 @@ async fn a_recipe_with_everything_trains_and_repeats() {
     let first = losses(&host, all(), "r1").await;
     assert_eq!(first, losses(&host, all(), "r1").await);
     let mean = |losses: &[f32]| losses.iter().sum::<f32>() / losses.len() as f32;
-    let (begin, end) = (mean(&first[..6]), mean(&first[first.len() - 6..]));
+    let begin = mean(&first[..6]);
+    let end = mean(&first[first.len() - 6..]);
     assert!(end < begin, "{begin} -> {end}");
 }
 
@@ -66,10 +67,8 @@ async fn accumulated_small_batches_equal_a_large_batch() {
         batch: 21,
         ..recipe()
     };
-    let (small, large) = (
-        losses(&host, together, "features").await,
-        losses(&host, large, "features").await,
-    );
+    let small = losses(&host, together, "features").await;
+    let large = losses(&host, large, "features").await;
     assert_eq!((small.len(), large.len()), (21, 3));
     for (group, large) in small.chunks(7).zip(large) {
         let mean = group.iter().sum::<f32>() / 7.0;
@@ -109,7 +108,8 @@ async fn a_batch_of_bad_samples_does_not_affect_the_update() {
         ran.losses()
     };
     // The position of the bad sample changes between epochs.
-    let (together, apart) = (losses(2, 1).await, losses(1, 2).await);
+    let together = losses(2, 1).await;
+    let apart = losses(1, 2).await;
     assert_eq!(together.len(), 12);
     let worst = differ(&together, &apart);
     assert!(worst < 1e-5, "{worst}: {apart:?} instead of {together:?}");

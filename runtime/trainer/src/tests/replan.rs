@@ -44,7 +44,8 @@ fn a_recovered_link_is_measured_again() {
         link: mbit * MBIT,
         host: 1.0,
     };
-    let (slow, fast) = (world(12.0), world(100.0));
+    let slow = world(12.0);
+    let fast = world(100.0);
     let mut replanner = slow.replanner();
     let split = slow.split();
     for (world, steps) in [(slow, 30), (fast, 30)] {
@@ -123,7 +124,8 @@ fn several_hosts_divide_a_batch() {
             .find(|candidate| candidate.split == Split::from("freeze"));
         freeze.unwrap().stages
     };
-    let (one, three) = (stages(1), stages(3));
+    let one = stages(1);
+    let three = stages(3);
     assert!((one.host_seconds / three.host_seconds - 3.0).abs() < 1e-9);
     assert_eq!(
         (one.link_seconds, one.trainer_seconds),
@@ -355,7 +357,8 @@ fn noise_between_near_ties_changes_nothing() {
         let candidate = planner().candidate(&Split::from(split)).unwrap();
         world.workload().predict(&candidate.stages)
     };
-    let ([middle, freeze], best) = (["middle", "freeze"].map(steady), planner().plan().unwrap().chosen);
+    let [middle, freeze] = ["middle", "freeze"].map(steady);
+    let best = planner().plan().unwrap().chosen;
     assert!((middle.total_seconds / freeze.total_seconds - 1.0).abs() < 0.02);
     assert_ne!(middle.bottleneck, freeze.bottleneck);
     assert!(best.prediction.total_seconds >= 0.99 * middle.total_seconds);

@@ -68,7 +68,9 @@ async fn assert_survives_kills(storage: Storage, change: fn(&mut Job)) {
     let whole = folders.path().join("whole");
     let copies: Arc<Mutex<Vec<PathBuf>>> = Arc::default();
     let log: Arc<Mutex<Vec<f32>>> = Arc::default();
-    let (told, from, losses) = (Arc::clone(&copies), whole.clone(), Arc::clone(&log));
+    let told = Arc::clone(&copies);
+    let from = whole.clone();
+    let losses = Arc::clone(&log);
     let events: Events = Arc::new(move |event| {
         let Event::Step { step, loss, .. } = event else {
             return;
@@ -82,7 +84,8 @@ async fn assert_survives_kills(storage: Storage, change: fn(&mut Job)) {
     let undisturbed = reproducible_job(RunFolder::new(&whole), change);
     let outcome = train(undisturbed, client, events, CancellationToken::new()).await;
     outcome.unwrap();
-    let (copies, losses) = (copies.lock().unwrap().clone(), log.lock().unwrap().clone());
+    let copies = copies.lock().unwrap().clone();
+    let losses = log.lock().unwrap().clone();
     assert!(copies.len() >= 6, "{copies:?}");
     for killed in copies.iter().step_by(2) {
         let ran = run(&host, reproducible_job(RunFolder::resumed(killed), change)).await;
@@ -220,7 +223,8 @@ async fn a_resumed_job_uses_the_recorded_split() {
 pub(super) async fn stopped(host: &FakeHost, job: Job, after: u64) -> Ran {
     let events: Arc<Mutex<Vec<Event>>> = Arc::default();
     let cancel = CancellationToken::new();
-    let (log, stop) = (Arc::clone(&events), cancel.clone());
+    let log = Arc::clone(&events);
+    let stop = cancel.clone();
     let told: Events = Arc::new(move |event| {
         if matches!(event, Event::Step { step, .. } if step == after) {
             stop.cancel();

@@ -184,7 +184,8 @@ async fn the_best_epoch_is_written_unless_the_last_is_asked_for() {
     assert_eq!(scores, epochs(&last.events));
     let top = scores.iter().copied().fold(0.0, f64::max);
     let place = scores.iter().position(|score| *score == top).unwrap();
-    let (best, last) = (best.outcome.unwrap(), last.outcome.unwrap());
+    let best = best.outcome.unwrap();
+    let last = last.outcome.unwrap();
     assert_eq!((best.epoch as usize, best.validation.score()), (place + 1, top));
     assert_eq!((last.epoch, Some(&last.validation.score())), (12, scores.last()));
 }

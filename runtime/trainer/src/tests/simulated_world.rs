@@ -212,7 +212,8 @@ impl World {
 pub(super) fn job(first: World, later: World, noise: impl Fn(u64) -> f64) -> (Split, Split, usize) {
     let mut replanner = first.replanner();
     let mut split = first.split();
-    let (mut quarter, mut changes) = (split.clone(), 0);
+    let mut quarter = split.clone();
+    let mut changes = 0;
     for step in 0..STEPS {
         let world = if step < STEPS / 2 { first } else { later };
         if let Some(change) = replanner.observe(&world.iteration(&split, noise(step)), STEPS - step) {

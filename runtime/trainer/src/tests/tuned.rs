@@ -100,7 +100,8 @@ async fn the_source_of_the_preprocessing_is_reported() {
 fn preprocessor_config_applies_unless_the_model_has_a_recipe() {
     let folder = TempDir::new().unwrap();
     let network = job("features", folder.path()).model;
-    let (file, flags) = (folder.path().join("model.onnx"), PixelFlags::default());
+    let file = folder.path().join("model.onnx");
+    let flags = PixelFlags::default();
     let read = |flags: &PixelFlags| {
         let mut model = network.clone();
         read_pixels_beside(&mut model, &file, flags).map(|()| model)

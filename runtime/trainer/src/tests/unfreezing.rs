@@ -37,7 +37,8 @@ async fn the_optimizer_state_survives_unfreezing() {
         // There are no weights between these cuts.
         let (unfrozen, _) = ran(&host, "auto", "2=pooled,3=r2", change).await;
         assert!(differ(&plain.losses(), &unfrozen.losses()) < 1e-5);
-        let (plain, unfrozen) = (plain.outcome.unwrap(), unfrozen.outcome.unwrap());
+        let plain = plain.outcome.unwrap();
+        let unfrozen = unfrozen.outcome.unwrap();
         assert_eq!(plain.validation, unfrozen.validation);
     }
 }
@@ -54,11 +55,13 @@ async fn later_epochs_train_more_layers_and_the_split_follows() {
     };
     let (plain, frozen) = ran(&host, "features", "", constant).await;
     let (reference, tuned) = ran(&host, "none", "3=r1", constant).await;
-    let (before, after) = (plain.losses(), reference.losses());
+    let before = plain.losses();
+    let after = reference.losses();
     // Each epoch has three steps.
     assert!(differ(&before[..6], &after[..6]) < 1e-5);
     assert_ne!(before[7], after[7]);
-    let (frozen, tuned) = (frozen.unwrap(), tuned.unwrap());
+    let frozen = frozen.unwrap();
+    let tuned = tuned.unwrap();
     assert_eq!(frozen.weight("w2").unwrap(), network().weight("w2").unwrap());
     assert_ne!(tuned.weight("w2").unwrap(), network().weight("w2").unwrap());
     assert_eq!(tuned.weight("w1").unwrap(), network().weight("w1").unwrap());

@@ -394,7 +394,8 @@ async fn a_job_emits_all_events_in_order() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_are_whole_grants_if_the_host_reports_them() {
-    let (out, storage) = (TempDir::new().unwrap(), photos());
+    let out = TempDir::new().unwrap();
+    let storage = photos();
     let asked: Arc<Mutex<Vec<usize>>> = Arc::default();
     let log = Arc::clone(&asked);
     let host = FakeHost::start(move |_, parts, body| match parts.uri.path() {
@@ -450,7 +451,8 @@ mod long {
             reason(&long)
         );
         // Losses are equal up to the end of the shorter job.
-        let (short, long) = (short.losses(), long.losses());
+        let short = short.losses();
+        let long = long.losses();
         let worst = differ(&short, &long[..short.len()]);
         assert!(!short.is_empty() && worst < 1e-5, "{worst}");
     }

@@ -67,7 +67,8 @@ impl Results {
             events(Event::Warning { message });
         };
         let file = self.folder.join("predictions.csv");
-        let (predictions, names) = (Arc::clone(&self.predictions), self.names.clone());
+        let predictions = Arc::clone(&self.predictions);
+        let names = self.names.clone();
         let written = blocking(move || predictions.write(&names, &file)).await;
         let worst = self.predictions.worst(&self.names, MISTAKES);
         let images = match tokio::time::timeout(TIMEOUT, self.images(hosts, &worst)).await {

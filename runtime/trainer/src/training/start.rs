@@ -70,7 +70,8 @@ async fn record_plan(
         let flow = planner.flow(&plan.chosen.candidate);
         folder.plan(&plan.summary(flow, &planner.layers))?;
     }
-    let (feed, classes) = (prepared.data.feed.clone(), prepared.data.classes.clone());
+    let feed = prepared.data.feed.clone();
+    let classes = prepared.data.classes.clone();
     let samples = blocking(move || Ok(SampleIndex::from_feed(&feed, &classes))).await?;
     let (note, rearrangement) = folder.check_samples(samples).await?;
     if let (Some(rearrangement), Some(found)) = (rearrangement, found) {
@@ -179,7 +180,8 @@ fn resume(run: &mut Run, found: FoundCheckpoint, feed: &FeedPlan) {
     run.baseline = Some(note.baseline);
     run.best = match (note.best, found.best) {
         (Some(note), Some(best)) => {
-            let (samples, tensors) = (Arc::clone(&feed.validation), best.predictions);
+            let samples = Arc::clone(&feed.validation);
+            let tensors = best.predictions;
             let predictions = Predictions::of_tensors(feed.task, samples, &tensors);
             let saved = SavedEpoch {
                 weights: best.weights,

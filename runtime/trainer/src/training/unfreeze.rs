@@ -68,7 +68,8 @@ pub(crate) fn resolve_cuts(
         })
     };
     let place = |name: &str| network.cuts.iter().position(|cut| cut.name == name);
-    let (mut cuts, mut before) = (BTreeMap::new(), freeze.to_owned());
+    let mut cuts = BTreeMap::new();
+    let mut before = freeze.to_owned();
     for (epoch, cut) in &unfreeze.0 {
         if !(2..=epochs).contains(epoch) {
             return refused(

@@ -89,7 +89,8 @@ mod long {
     fn no_flipped_bit_makes_another_row() {
         for (format, rows) in formats() {
             for compression in Compression::ALL {
-                let (bytes, sent) = (checked(&format, compression, &rows), as_received(&format, &rows));
+                let bytes = checked(&format, compression, &rows);
+                let sent = as_received(&format, &rows);
                 let (read, end) = decode_so(&format, compression, &positions(&rows), [bytes.as_slice()]);
                 assert_eq!((read, end), (sent.clone(), Ok(())), "{format} {compression:?}");
                 for place in 0..bytes.len() {

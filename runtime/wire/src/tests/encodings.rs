@@ -86,7 +86,8 @@ fn a_row_that_does_not_fit_travels_exactly_among_others_that_do() {
 
 #[test]
 fn encodings_take_the_bytes_they_promise() {
-    let (rows, width) = (4, 16 * 256);
+    let rows = 4;
+    let width = 16 * 256;
     let values: Vec<f32> = (0..rows * width)
         .map(|i| ((i * 7919) % 1013) as f32 * 0.01)
         .collect();

@@ -240,10 +240,8 @@ fn memory_reserved_by_others_is_not_waited_for() {
     let truths = vec![truth(100, 190), truth(500, 190)];
     let mut world = World::new(DeviceRules::for_lanes(2), 1000 * MIB, truths);
     world.others = 600 * MIB;
-    let (fits, lacks) = (
-        world.send("a", 1, 0, 3, Terms::default()),
-        world.send("b", 1, 1, 3, Terms::default()),
-    );
+    let fits = world.send("a", 1, 0, 3, Terms::default());
+    let lacks = world.send("b", 1, 1, 3, Terms::default());
     world.finish();
     assert_eq!(world.works[&fits].over, Some(PartOutcome::Done { last: true }));
     let refused = world.works[&lacks].over;

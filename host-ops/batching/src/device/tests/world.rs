@@ -366,8 +366,10 @@ impl World {
             self.held[lane].0 += left;
             *self.sessions[lane].get_mut(&run.stage).unwrap() += left;
         }
-        let (held, peak) = (Some(self.held[lane].0), Some(ending.peak));
-        let (held, peak) = (held.filter(|_| self.sees), peak.filter(|_| self.sees));
+        let held = Some(self.held[lane].0);
+        let peak = Some(ending.peak);
+        let held = held.filter(|_| self.sees);
+        let peak = peak.filter(|_| self.sees);
         let end = match ending.end {
             BatchEnd::Done { time, .. } => BatchEnd::Done {
                 time,

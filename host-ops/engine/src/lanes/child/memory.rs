@@ -66,7 +66,8 @@ pub(super) struct Bound {
 /// Limits the process to `reservation` bytes in addition to the memory that it holds. Further allocations
 /// fail.
 pub(super) fn bound(reservation: Option<u64>) -> Option<Bound> {
-    let (reservation, now) = (reservation?, usage()?);
+    let reservation = reservation?;
+    let now = usage()?;
     let bound = Bound {
         reservation,
         anonymous: now.anonymous,
@@ -178,7 +179,8 @@ impl Meter {
     /// Returns the peak usage while a session was opened. If `is_mapped`, returns only the remaining memory,
     /// because temporarily mapped files hide the peak.
     pub(super) fn opening(&self, is_mapped: bool) -> Option<u64> {
-        let (begun, now) = (self.begun?, usage()?);
+        let begun = self.begun?;
+        let now = usage()?;
         let most = match is_mapped {
             true => now.anonymous,
             false => own_peak(&now),
@@ -190,7 +192,8 @@ impl Meter {
     /// current usage.
     pub(super) fn opened(&mut self, floor: &mut Floor, kept: usize) -> Option<ProcessUsage> {
         self.used += kept as u64;
-        let (begun, now) = (self.begun?, fresh_usage()?);
+        let begun = self.begun?;
+        let now = fresh_usage()?;
         let without = now.anonymous.saturating_sub(self.used);
         let grown = now.anonymous.saturating_sub(begun.anonymous);
         self.opened = Some((now, without, floor.sink(grown, without)));

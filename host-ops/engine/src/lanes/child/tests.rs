@@ -159,7 +159,8 @@ fn tensor(rows: usize) -> Tensor {
 #[test]
 fn parts_go_in_and_pieces_come_out() {
     let mut rig = Rig::new(None);
-    let (left, right) = (tensor(3), tensor(5));
+    let left = tensor(3);
+    let right = tensor(5);
     let parts = vec![(&left, 1..3), (&right, 0..2), (&right, 4..5), (&right, 4..5)];
     let batch = Batch::new(parts).unwrap();
     assert_eq!(batch.rows(), 6);
@@ -191,7 +192,8 @@ fn interfered(
     begun: impl Fn(),
     done: impl Fn(),
 ) -> Result<RunEnd<Tensor>, Lost> {
-    let (stage, rows) = (stage(model), tensor(count));
+    let stage = stage(model);
+    let rows = tensor(count);
     let batch = Batch::new(vec![(&rows, 0..count)]).unwrap();
     let run = BatchRun {
         stage: &stage,
@@ -311,7 +313,8 @@ mod needs_proc {
         let one = rig.rows("wide", 1, None).memory.unwrap();
         let many = rig.rows("wide", 9, None);
         assert_eq!(many.opened, None, "it was open");
-        let (one, many) = (one.taken.unwrap(), many.memory.unwrap().taken.unwrap());
+        let one = one.taken.unwrap();
+        let many = many.memory.unwrap().taken.unwrap();
         let rows = many - one;
         assert!(
             (64 * MIB..72 * MIB).contains(&rows),
@@ -407,7 +410,8 @@ mod needs_proc {
         let second = rig.rows("wide", 3, Some(64 * MIB));
         assert_eq!(second.outcome.unwrap(), output);
         assert_eq!(rig.asked(), 1, "the second lane opened the prepared stage");
-        let (bare, shared) = (expected.memory.unwrap().held, second.memory.unwrap().held);
+        let bare = expected.memory.unwrap().held;
+        let shared = second.memory.unwrap().held;
         assert!(
             shared + 14 * MIB < bare,
             "{shared} bytes held, {bare} with the weights"

@@ -149,7 +149,8 @@ impl Draw {
     }
 
     pub(super) fn weight_as(&mut self, dims: &[usize], dtype: i64) {
-        let (name, seed) = (format!("w{}", self.weights.len()), self.next());
+        let name = format!("w{}", self.weights.len());
+        let seed = self.next();
         self.weights.push(initializer(&name, &numbers(seed, dims)));
         let name = self.typed(&name, dtype);
         self.inputs.push(name);

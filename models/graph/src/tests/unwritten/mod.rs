@@ -173,7 +173,8 @@ mod long {
 
     #[test]
     fn no_admitted_operator_leaves_its_output_unwritten() {
-        let ((mut once, drawn), (mut again, _)) = (made(0x2b), made(0xd5));
+        let (mut once, drawn) = made(0x2b);
+        let (mut again, _) = made(0xd5);
         let known = [&mut once, &mut again].map(|made| made.remove(UNWRITTEN).unwrap());
         assert_ne!(known[0], known[1], "the search cannot find unwritten output");
         let differ: Vec<String> = once

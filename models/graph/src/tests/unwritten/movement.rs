@@ -46,7 +46,8 @@ pub(super) fn slice(draw: &mut Draw) {
     let axes: Vec<i64> = (1..=count as i64).collect();
     draw.data(&dims);
     // The range starts before the first element and ends after the last. Steps are positive or negative.
-    let (starts, ends) = (draw.ints(count, -20, 20), draw.ints(count, -20, 20));
+    let starts = draw.ints(count, -20, 20);
+    let ends = draw.ints(count, -20, 20);
     if draw.opset < 10 {
         draw.with(ints("axes", &axes));
         draw.with(ints("starts", &starts));

@@ -45,7 +45,8 @@ pub(super) fn draw(operator: &'static str, mut draw: Draw) -> Option<Case> {
         "Conv" | "ConvTranspose" => convolution,
         "AveragePool" | "LpPool" | "MaxPool" => pool,
         "GlobalAveragePool" | "GlobalLpPool" | "GlobalMaxPool" => |draw| {
-            let (rank, mut dims) = (3 + draw.below(3), vec![]);
+            let rank = 3 + draw.below(3);
+            let mut dims = vec![];
             dims.extend(draw.sizes(rank));
             draw.data(&dims);
         },
@@ -101,7 +102,8 @@ fn quantization(draw: &mut Draw) {
 
 /// Adds a layer that reads dequantized numbers of `[batch, channels, ..]`.
 fn layer_on_integers(draw: &mut Draw, dims: &[usize], input: &str) -> String {
-    let (axes, channels) = (dims.len() - 2, dims[1]);
+    let axes = dims.len() - 2;
+    let channels = dims[1];
     let window = || {
         vec![
             ints("kernel_shape", &vec![2; axes]),
@@ -238,7 +240,9 @@ fn reduce(draw: &mut Draw) {
 fn extreme(draw: &mut Draw) {
     let dims = any(draw, 1);
     draw.data(&dims);
-    let (axis, keep, last) = (draw.axis(dims.len()), draw.below(2) as i64, draw.below(2) as i64);
+    let axis = draw.axis(dims.len());
+    let keep = draw.below(2) as i64;
+    let last = draw.below(2) as i64;
     draw.with(int("axis", axis));
     draw.with(int("keepdims", keep));
     if draw.opset >= 12 {
@@ -325,7 +329,8 @@ fn layer(draw: &mut Draw) {
 /// Adds the attributes of a window. The number of axes is the length of `kernel`.
 fn window(draw: &mut Draw, kernel: &[usize]) {
     let axes = kernel.len();
-    let (strides, dilations) = (draw.ints(axes, 1, 4), draw.ints(axes, 1, 2));
+    let strides = draw.ints(axes, 1, 4);
+    let dilations = draw.ints(axes, 1, 2);
     if draw.flip() {
         // Includes strides larger than the input.
         let far = draw.below(2) as i64 * 20;
@@ -360,8 +365,10 @@ fn window(draw: &mut Draw, kernel: &[usize]) {
 
 fn convolution(draw: &mut Draw) {
     let axes = 1 + draw.below(3);
-    let (batch, groups) = (draw.of(&[1, 2, 3]), draw.of(&[1, 1, 2, 3]));
-    let (each, filters) = (draw.of(&[1, 2, 5]), draw.of(&[1, 3, 4, 16]));
+    let batch = draw.of(&[1, 2, 3]);
+    let groups = draw.of(&[1, 1, 2, 3]);
+    let each = draw.of(&[1, 2, 5]);
+    let filters = draw.of(&[1, 3, 4, 16]);
     let mut dims = vec![batch, groups * each];
     dims.extend((0..axes).map(|_| draw.of(&[1, 2, 5, 8, 13])));
     let kernel: Vec<usize> = (0..axes).map(|_| draw.of(&[1, 2, 3, 5])).collect();
@@ -413,7 +420,9 @@ fn pool(draw: &mut Draw) {
 }
 
 fn product(draw: &mut Draw) {
-    let (rows, depth, columns) = (draw.size(), draw.size(), draw.size());
+    let rows = draw.size();
+    let depth = draw.size();
+    let columns = draw.size();
     let lead = any(draw, 0);
     let partner = draw.partner(&lead);
     match draw.below(3) {
@@ -433,7 +442,9 @@ fn product(draw: &mut Draw) {
 }
 
 fn matrices(draw: &mut Draw) {
-    let (rows, depth, columns) = (draw.size(), draw.size(), draw.size());
+    let rows = draw.size();
+    let depth = draw.size();
+    let columns = draw.size();
     let turned = draw.flip();
     draw.data(&[rows, depth]);
     draw.weight(&if turned {
@@ -446,13 +457,17 @@ fn matrices(draw: &mut Draw) {
         let sum = draw.partner(&[rows, columns]);
         draw.weight(&sum);
     }
-    let (alpha, beta) = (draw.of(&[0.0, 1.0, 0.5]), draw.of(&[0.0, 1.0, 2.0]));
+    let alpha = draw.of(&[0.0, 1.0, 0.5]);
+    let beta = draw.of(&[0.0, 1.0, 2.0]);
     draw.with(float("alpha", alpha));
     draw.with(float("beta", beta));
 }
 
 fn equation(draw: &mut Draw) {
-    let (n, i, j, k) = (draw.size(), draw.size(), draw.size(), draw.size());
+    let n = draw.size();
+    let i = draw.size();
+    let j = draw.size();
+    let k = draw.size();
     let (equation, left, right) = draw.of(&[
         ("nij,jk->nik", 3, 2),
         ("nij,nkj->nik", 3, 3),
@@ -474,7 +489,10 @@ fn equation(draw: &mut Draw) {
 }
 
 fn attention(draw: &mut Draw) {
-    let (batch, heads, tokens, width) = (draw.of(&[1, 2]), draw.of(&[1, 2, 3]), draw.size(), draw.size());
+    let batch = draw.of(&[1, 2]);
+    let heads = draw.of(&[1, 2, 3]);
+    let tokens = draw.size();
+    let width = draw.size();
     draw.opset = draw.of(&[23, 24]);
     if draw.flip() {
         (0..3).for_each(|_| draw.data(&[batch, tokens, heads * width]));

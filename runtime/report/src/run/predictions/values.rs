@@ -138,7 +138,8 @@ impl Targets {
         rows.each(|row| {
             samples += 1;
             for (columns, errors) in columns.iter().zip(&mut errors) {
-                let (output, wanted) = (number(row, columns.predicted)?, number(row, columns.label)?);
+                let output = number(row, columns.predicted)?;
+                let wanted = number(row, columns.label)?;
                 errors.add(f64::from(output), f64::from(wanted));
             }
             Ok(())

@@ -35,7 +35,8 @@ fn info(service: &Service, name: &str) -> Result<Vec<QuotaInfo>, Refusal> {
         QuotaKey::Running => Some(standing.running as u64),
         QuotaKey::Queued => Some(standing.queued as u64),
         QuotaKey::StoredBytes => {
-            let (guests, models) = (library.guests.owned_by(name), library.models.owned_by(name));
+            let guests = library.guests.owned_by(name);
+            let models = library.models.owned_by(name);
             Some(guests.bytes().saturating_add(models.bytes()))
         }
         _ => budget_used(key, &today),

@@ -164,7 +164,8 @@ impl<F: Facts> UploadStore<F> {
 
     /// Reads the bytes of a version and verifies the SHA-256.
     pub(crate) async fn read(&self, version: &StoredVersion<F>) -> Result<Bytes, StateError> {
-        let (kind, sha256) = (self.kind, version.sha256.clone());
+        let kind = self.kind;
+        let sha256 = version.sha256.clone();
         let charge = self.store.charge_of(&version.blob);
         let bytes = match self.store.charging(&version.blob).read(&version.blob).await {
             Ok(bytes) => bytes,
@@ -297,7 +298,8 @@ impl<F: Facts> OwnedUploads<'_, F> {
             },
             _ => fits(length)?,
         }
-        let (kind, owner) = (self.shelf.kind, self.owner);
+        let kind = self.shelf.kind;
+        let owner = self.owner;
         let stored = Arc::new(StoredVersion {
             blob: format!("blobs/{kind}/{owner}/{sha256}-{}", unique_id()?),
             sha256,
@@ -334,7 +336,8 @@ impl<F: Facts> OwnedUploads<'_, F> {
         lost: Option<&StoredVersion<F>>,
         fits: impl Fn(u64) -> Result<(), StateError>,
     ) -> Result<VersionUpdate<F>, StateError> {
-        let (mut newest, mut surplus) = (Arc::clone(stored), Vec::new());
+        let mut newest = Arc::clone(stored);
+        let mut surplus = Vec::new();
         let is_lost = |version: &StoredVersion<F>| lost.is_some_and(|lost| lost.blob == version.blob);
         let push = |now: Option<&Versions<F>>| {
             if now.is_none() {
@@ -373,7 +376,8 @@ impl<F: Facts> OwnedUploads<'_, F> {
 
     /// Checks that another name can be added.
     fn check_name_limit(&self) -> Result<(), StateError> {
-        let (kind, limit) = (self.shelf.kind, self.shelf.names_limit);
+        let kind = self.shelf.kind;
+        let limit = self.shelf.names_limit;
         match self.shelf.documents.list(&self.key("")).len() < limit {
             true => Ok(()),
             false => Err(StateError::TooMany { kind, limit }),

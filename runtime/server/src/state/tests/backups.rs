@@ -50,7 +50,8 @@ fn tokens(state: &State, tenant: &str) -> Vec<String> {
 #[tokio::test]
 async fn a_backup_holds_everything_and_the_next_one_copies_what_is_new() {
     let server = S3::start().await;
-    let (folder, backup) = (tempfile::tempdir().unwrap(), server.store());
+    let folder = tempfile::tempdir().unwrap();
+    let backup = server.store();
     let state = open(folder.path()).await;
     let from = local(folder.path());
     put(&state, "a", "one").await;
@@ -86,7 +87,8 @@ async fn a_backup_holds_everything_and_the_next_one_copies_what_is_new() {
 
 #[tokio::test]
 async fn a_backup_lists_missing_and_corrupt_versions() {
-    let (folder, backup) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let backup = tempfile::tempdir().unwrap();
     let state = open(folder.path()).await;
     put(&state, "gone", "gone").await;
     put(&state, "bad", "bytes").await;
@@ -110,12 +112,15 @@ async fn a_backup_lists_missing_and_corrupt_versions() {
 
 #[tokio::test]
 async fn places_that_hold_something_else_are_refused() {
-    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let (from, to) = (local(folder.path()), local(other.path()));
+    let folder = tempfile::tempdir().unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let from = local(folder.path());
+    let to = local(other.path());
     let error = back_up(&from, &to).await.unwrap_err();
     assert!(matches!(error, StateError::Empty { .. }), "{error}");
     assert_eq!(files(folder.path()) + files(other.path()), 0, "nothing is made");
-    let (state, longer) = (open(folder.path()).await, open(other.path()).await);
+    let state = open(folder.path()).await;
+    let longer = open(other.path()).await;
     put(&state, "a", "one").await;
     for bytes in ["one", "two"] {
         put(&longer, "a", bytes).await;
@@ -127,9 +132,12 @@ async fn places_that_hold_something_else_are_refused() {
 
 #[tokio::test]
 async fn running_hosts_notice_a_restore_and_revoked_tokens_stay_revoked() {
-    let (folder, backup) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let (one, two) = (open(folder.path()).await, open(folder.path()).await);
-    let (at, copy) = (local(folder.path()), local(backup.path()));
+    let folder = tempfile::tempdir().unwrap();
+    let backup = tempfile::tempdir().unwrap();
+    let one = open(folder.path()).await;
+    let two = open(folder.path()).await;
+    let at = local(folder.path());
+    let copy = local(backup.path());
     put(&one, "a", "good").await;
     set_tokens(&one, "acme", &["stays", "revoked"]).await;
     set_tokens(&one, "removed", &["t"]).await;
@@ -162,7 +170,8 @@ async fn running_hosts_notice_a_restore_and_revoked_tokens_stay_revoked() {
 
 #[tokio::test]
 async fn where_the_state_is_lost_a_restore_says_which_tokens_let_in() {
-    let (folder, backup) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let backup = tempfile::tempdir().unwrap();
     let copy = local(backup.path());
     let state = open(folder.path()).await;
     put(&state, "a", "good").await;
@@ -187,10 +196,8 @@ async fn where_the_state_is_lost_a_restore_says_which_tokens_let_in() {
 #[tokio::test]
 async fn hosts_notice_that_their_state_became_an_older_one() {
     let server = S3::start().await;
-    let (one, two) = (
-        Things::open(server.store()).await.unwrap(),
-        Things::open(server.store()).await.unwrap(),
-    );
+    let one = Things::open(server.store()).await.unwrap();
+    let two = Things::open(server.store()).await.unwrap();
     for value in 0..3 {
         one.set("a", value).await.unwrap();
     }

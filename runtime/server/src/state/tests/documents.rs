@@ -39,7 +39,8 @@ async fn what_is_refused_changes_nothing() {
 #[tokio::test]
 async fn deleted_is_gone_everywhere_and_may_come_back() {
     let folder = tempfile::tempdir().unwrap();
-    let (one, two) = (Things::at(folder.path()).await, Things::at(folder.path()).await);
+    let one = Things::at(folder.path()).await;
+    let two = Things::at(folder.path()).await;
     one.set("acme/a", 1).await.unwrap();
     assert_eq!(two.set("acme/a", None).await.unwrap(), None);
     one.journal.catch_up().await.unwrap();

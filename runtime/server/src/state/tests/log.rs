@@ -45,10 +45,8 @@ async fn deleted_documents_leave_no_objects() {
 #[tokio::test]
 async fn many_changes_are_read_at_once() {
     let server = S3::start().await;
-    let (one, two) = (
-        Things::open(server.store()).await.unwrap(),
-        Things::open(server.store()).await.unwrap(),
-    );
+    let one = Things::open(server.store()).await.unwrap();
+    let two = Things::open(server.store()).await.unwrap();
     for round in 0..100 {
         one.set("a", round).await.unwrap();
     }
@@ -78,10 +76,8 @@ async fn many_changes_are_read_at_once() {
 #[tokio::test]
 async fn a_host_that_stood_still_resurrects_nothing_and_loses_nothing() {
     let server = S3::start().await;
-    let (one, late) = (
-        Things::open(server.store()).await.unwrap(),
-        Things::open(server.store()).await.unwrap(),
-    );
+    let one = Things::open(server.store()).await.unwrap();
+    let late = Things::open(server.store()).await.unwrap();
     one.set("a", 1).await.unwrap();
     late.journal.catch_up().await.unwrap();
     one.set("a", None).await.unwrap();
@@ -113,10 +109,8 @@ async fn a_host_that_stood_still_resurrects_nothing_and_loses_nothing() {
 #[tokio::test]
 async fn a_host_that_is_far_behind_learns_what_was_revoked() {
     let server = S3::start().await;
-    let (one, late) = (
-        Things::open(server.store()).await.unwrap(),
-        Things::open(server.store()).await.unwrap(),
-    );
+    let one = Things::open(server.store()).await.unwrap();
+    let late = Things::open(server.store()).await.unwrap();
     one.set("token", 1).await.unwrap();
     late.journal.catch_up().await.unwrap();
     one.set("token", None).await.unwrap();

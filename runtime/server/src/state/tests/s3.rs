@@ -193,7 +193,8 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> io::Result<R
             (StatusCode::OK, Bytes::new())
         }
         (&Method::POST, _) => {
-            let (body, mut text) = (String::from_utf8_lossy(&body), String::new());
+            let body = String::from_utf8_lossy(&body);
+            let mut text = String::new();
             for part in body.split("<Key>").skip(1) {
                 let key = part.split("</Key>").next().unwrap();
                 objects.remove(key.strip_prefix("state/").unwrap());

@@ -95,7 +95,8 @@ async fn damaged_and_lost_bytes_are_told_and_can_be_uploaded_again() {
 #[tokio::test]
 async fn one_tenants_deletion_takes_nothing_from_another() {
     let server = S3::start().await;
-    let (one, two) = (host(server.store()).await, host(server.store()).await);
+    let one = host(server.store()).await;
+    let two = host(server.store()).await;
     for tenant in ["acme", "beta"] {
         let of = one.guests.owned_by(tenant);
         of.put("a", content("same"), |_| Ok(())).await.unwrap();
@@ -118,7 +119,8 @@ async fn one_tenants_deletion_takes_nothing_from_another() {
 #[tokio::test]
 async fn a_host_sees_what_another_uploads_and_deletes() {
     let folder = tempfile::tempdir().unwrap();
-    let (one, two) = (host(local(folder.path())).await, host(local(folder.path())).await);
+    let one = host(local(folder.path())).await;
+    let two = host(local(folder.path())).await;
     put(&one, "a", "bytes").await.unwrap();
     two.journal.catch_up().await.unwrap();
     assert!(has(&two, "a"));
@@ -134,7 +136,8 @@ async fn a_host_sees_what_another_uploads_and_deletes() {
 #[tokio::test]
 async fn hosts_that_did_not_hear_of_each_other_keep_to_one_quota_together() {
     let folder = tempfile::tempdir().unwrap();
-    let (one, two) = (host(local(folder.path())).await, host(local(folder.path())).await);
+    let one = host(local(folder.path())).await;
+    let two = host(local(folder.path())).await;
     let put = async |host: &SharedState<()>, name: &str, bytes: &'static str| {
         let fits = |more| match host.guests.owned_by("acme").bytes() + more {
             wanted @ 6.. => Err(StateError::Full {
@@ -163,7 +166,8 @@ async fn hosts_that_did_not_hear_of_each_other_keep_to_one_quota_together() {
 #[tokio::test]
 async fn bytes_that_two_hosts_store_are_one_version_and_push_out_no_other() {
     let server = S3::start().await;
-    let (one, two) = (host(server.store()).await, host(server.store()).await);
+    let one = host(server.store()).await;
+    let two = host(server.store()).await;
     for bytes in ["good", "same"] {
         put(&one, "a", bytes).await.unwrap();
         assert!(
@@ -226,7 +230,8 @@ async fn hosts_that_did_not_hear_of_each_other_keep_no_more_names_than_they_may(
         ..Limits::default()
     };
     let open = || SharedState::<()>::open(local(folder.path()), &limits, uncharged());
-    let (one, two) = (open().await.unwrap(), open().await.unwrap());
+    let one = open().await.unwrap();
+    let two = open().await.unwrap();
     put(&one, "a", "one").await.unwrap();
     let refused = put(&two, "b", "two").await.unwrap_err();
     assert!(

@@ -33,7 +33,8 @@ fn state_before() -> tempfile::TempDir {
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
-        let (entry, to) = (entry.unwrap().path(), to.to_owned());
+        let entry = entry.unwrap().path();
+        let to = to.to_owned();
         let to = to.join(entry.file_name().unwrap());
         match entry.is_dir() {
             true => copy(&entry, &to),
@@ -166,10 +167,8 @@ async fn fields_of_a_newer_version_stay_whatever_this_one_changes() {
     let mut guest = content(&told, "guests", "acme/prefix");
     guest["disabled"] = json!(false);
     assert_eq!(content(&written, "guests", "acme/prefix"), guest);
-    let (mut tenant, new) = (
-        content(&told, "tenants", "acme"),
-        content(&written, "tenants", "acme"),
-    );
+    let mut tenant = content(&told, "tenants", "acme");
+    let new = content(&written, "tenants", "acme");
     assert_eq!(tenant["quota"]["later"], json!({"a": [1, null, "x"]}));
     tenant["tokens"][0]["expires_at"] = json!(2_000_000_000);
     let tokens = tenant["tokens"].as_array_mut().unwrap();
@@ -217,7 +216,8 @@ async fn records_that_only_a_newer_version_reads_stop_nothing_and_stay() {
         );
         let kept = documents(state, folder.path()).await;
         for record in &records {
-            let (kind, name) = (record["kind"].as_str().unwrap(), record["name"].as_str().unwrap());
+            let kind = record["kind"].as_str().unwrap();
+            let name = record["name"].as_str().unwrap();
             assert_eq!(content(&kept, kind, name), newer);
         }
     }

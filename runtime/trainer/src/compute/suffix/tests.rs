@@ -11,7 +11,8 @@ use frostline_training::{Dropout, Loss, Optimizer};
 const ROWS: usize = 8;
 
 fn parts() -> SuffixParts {
-    let (whole, freeze) = (network(), "r1");
+    let whole = network();
+    let freeze = "r1";
     let momentum = Optimizer::Sgd {
         momentum: 0.9,
         nesterov: false,

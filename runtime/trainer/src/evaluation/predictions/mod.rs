@@ -297,7 +297,8 @@ fn class_tables(choices: &[Choice], names: &[String]) -> Tables {
     // Contains no more cells than samples.
     let mut cells: BTreeMap<(usize, usize), usize> = BTreeMap::new();
     for choice in choices {
-        let (label, predicted) = (choice.label as usize, choice.predicted());
+        let label = choice.label as usize;
+        let predicted = choice.predicted();
         if let Some(predicted) = predicted {
             *cells.entry((label, predicted)).or_default() += 1;
         }

@@ -77,7 +77,8 @@ impl Predictions {
                 PredictionRows::Classes(choices.collect::<Option<_>>()?)
             }
             Task::Labels | Task::Numbers => {
-                let (outputs, wanted) = (named(OUTPUTS)?, named(WANTED)?);
+                let outputs = named(OUTPUTS)?;
+                let wanted = named(WANTED)?;
                 let values = Values {
                     width: outputs.shape().dims().get(1).copied()?,
                     outputs: outputs.as_f32()?.to_vec(),

@@ -74,7 +74,8 @@ pub(super) fn predictions(
     let rows = outputs.len() / width;
     let mut predictions = Predictions::new(task, samples(rows));
     for (batch, outputs) in outputs.chunks(4 * width).enumerate() {
-        let (start, count) = (4 * batch, outputs.len() / width);
+        let start = 4 * batch;
+        let count = outputs.len() / width;
         let indices: Vec<usize> = (start..start + count).collect();
         let outputs = Tensor::f32([count, width], outputs.to_vec()).unwrap();
         predictions.add(&indices, &outputs, &targets(start, start + count));
@@ -310,11 +311,9 @@ fn numbers_are_measured_target_by_target_as_scikit_learn_does() {
     // Means: (-2.75 + 2.5 - 2.25 + 2 + 1 + 4) / 6 = 0.75 and (2.5 + 1.25 + 0.5 - 2 - 2.75 + 3.25) / 6 =
     // 11/24.
     assert_close(targets.iter().map(|target| target.mean), &[0.75, 11.0 / 24.0]);
-    let (mae, rmse, r2) = (
-        [1.041_666_666_7, 0.916_666_666_7],
-        [1.113_365_768_0, 1.020_620_726_2],
-        [0.796_232_876_7, 0.783_939_503_1],
-    );
+    let mae = [1.041_666_666_7, 0.916_666_666_7];
+    let rmse = [1.113_365_768_0, 1.020_620_726_2];
+    let r2 = [0.796_232_876_7, 0.783_939_503_1];
     assert_close(targets.iter().map(|target| target.mae), &mae);
     assert_close(targets.iter().map(|target| target.rmse), &rmse);
     assert_close(targets.iter().map(|target| target.r2), &r2);

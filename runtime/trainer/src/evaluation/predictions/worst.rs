@@ -197,7 +197,8 @@ impl Row<'_> {
     /// Mean binary cross-entropy over the labels.
     fn loss(&self) -> f64 {
         let of_label = |(output, wanted): (f32, f32)| {
-            let (output, wanted) = (f64::from(output), f64::from(wanted));
+            let output = f64::from(output);
+            let wanted = f64::from(wanted);
             output.max(0.0) - output * wanted + (-output.abs()).exp().ln_1p()
         };
         self.pairs().map(of_label).sum::<f64>() / self.outputs.len().max(1) as f64
@@ -245,7 +246,8 @@ impl Row<'_> {
 
     fn number_mistake(&self, key: String, names: &[String], units: &[f64]) -> Option<Mistake> {
         let (place, _) = self.farthest(units)?;
-        let (output, wanted) = (*self.outputs.get(place)?, *self.targets.get(place)?);
+        let output = *self.outputs.get(place)?;
+        let wanted = *self.targets.get(place)?;
         Some(Mistake {
             key,
             label: wanted.to_string(),

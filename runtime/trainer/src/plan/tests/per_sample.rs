@@ -57,7 +57,8 @@ fn saved(network: &[Recorded], sizes: &[f64], mbit: f64) -> Saved {
         };
         workload.predict(&stages).total_seconds
     };
-    let (none, input) = (network[0], network[1]);
+    let none = network[0];
+    let input = network[1];
     assert_eq!((none.0, input.0), ("none", "input"));
     let mixed = seconds(
         none.1 + (input.1 - none.1) * (1.0 - here),

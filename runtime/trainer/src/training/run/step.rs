@@ -25,7 +25,9 @@ impl Run {
             return Ok((0.0, 0));
         };
         let waited = asked.elapsed();
-        let (targets, count, kept) = (batch.targets.clone(), rows.count(), rows.cached_count());
+        let targets = batch.targets.clone();
+        let count = rows.count();
+        let kept = rows.cached_count();
         let source = Arc::clone(&batch.source);
         let split = source.split.clone();
         let work = move |suffix: &mut Suffix| suffix.train(&split, rows, targets, &terms);
