@@ -28,7 +28,8 @@ impl Values {
             Ok(outputs) => outputs,
             Err(Unresolved::Unknown) => Vec::new(),
             Err(Unresolved::Mismatch(why)) => {
-                let (node, operator) = (node.label().into(), node.op_type.clone());
+                let operator = node.op_type.clone();
+                let node = node.label().into();
                 return Err(GraphError::Shape { node, operator, why });
             }
         };

@@ -228,7 +228,10 @@ const CONVERTED: [i32; 4] = [
 /// Checks that `tensors` can be one tensor.
 fn check(analysis: &Analysis<'_>, tensors: &[&Cut]) -> Result<(), String> {
     if tensors.len() > MOST_TENSORS {
-        return Err(format!("a cut has at most {MOST_TENSORS} tensors"));
+        return Err(format!(
+            "{} tensors exceed the limit of {MOST_TENSORS}",
+            tensors.len()
+        ));
     }
     let fits = |tensor: &&&Cut| {
         let code = analysis.probes.data_type(&tensor.name);

@@ -208,7 +208,10 @@ impl Model {
             self.input_name()?;
         }
         if inputs.len() > MOST_TENSORS {
-            return Err(refused(format!("a network has at most {MOST_TENSORS} inputs")));
+            return Err(refused(format!(
+                "{} inputs exceed the limit of {MOST_TENSORS}",
+                inputs.len()
+            )));
         }
         let parts = inputs.iter().map(|input| JointInput::of(input));
         let parts: Vec<JointInput> = parts.collect::<Result<_, _>>().map_err(refused)?;
@@ -430,7 +433,7 @@ fn common_batch(inputs: &[&ValueInfo]) -> Result<Dimension, String> {
     let axes: Vec<&Dimension> = axes.collect();
     match axes.split_first() {
         Some((first, rest)) if rest.iter().all(|other| fixed(other) == fixed(first)) => Ok((*first).clone()),
-        _ => Err("the sizes of their first axes differ; export the network with a dynamic batch".into()),
+        _ => Err("their first axes differ; export the network with a dynamic batch".into()),
     }
 }
 

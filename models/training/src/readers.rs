@@ -15,7 +15,8 @@ pub(crate) struct Readers<'a> {
 
 impl<'a> Readers<'a> {
     pub(crate) fn new(nodes: &'a [NodeProto]) -> Self {
-        let (mut makers, mut readers) = (HashMap::new(), HashMap::<&str, Vec<usize>>::new());
+        let mut makers = HashMap::new();
+        let mut readers = HashMap::<&str, Vec<usize>>::new();
         for (index, node) in nodes.iter().enumerate() {
             makers.extend(node.output.iter().map(|name| (name.as_str(), index)));
             for name in &node.input {

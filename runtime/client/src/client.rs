@@ -441,7 +441,7 @@ impl HostClient {
                 && !TensorInfo::row_shape(tensors).is_some_and(|row| holds_row(row.dims()))
             {
                 return Err(unusable(format!(
-                    "the rows at the cut {} are too large",
+                    "rows at cut {} exceed the maximum size",
                     cut.name
                 )));
             }

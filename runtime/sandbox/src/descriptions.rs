@@ -58,7 +58,7 @@ impl DescriptionBuilder {
     pub(crate) fn finish(self) -> Result<Description, SandboxError> {
         if self.description.name.is_empty() {
             return Err(SandboxError::bad_answer(
-                "the description has no name: call set-name in `describe`",
+                "missing name; call set-name in `describe`",
             ));
         }
         Ok(self.description)

@@ -29,12 +29,12 @@ pub(crate) fn input(
         .collect();
     if inputs.iter().any(|(_, held)| held.pixels.is_some()) {
         return Err(
-            OpError::runtime("normalized pixels are not an input of this model; cast them first").into(),
+            OpError::runtime("cannot use normalized pixels as a joint input; cast them first").into(),
         );
     }
     let rows = rows(&tensors, infos)?;
     let row = TensorInfo::row_shape(infos)
-        .ok_or_else(|| OpError::runtime("the inputs of the model are too large"))?;
+        .ok_or_else(|| OpError::runtime("model inputs exceed the maximum row size"))?;
     let (tensor, charge) = join(&tensors, infos, &row, rows, allowance)?;
     Ok(GuestTensor {
         tensor,
@@ -66,8 +66,8 @@ pub(crate) fn activations(
         .map(|(name, tensor)| (name.as_str(), tensor))
         .collect();
     let rows = rows(&named, infos).map_err(SandboxError::bad_answer)?;
-    let row =
-        TensorInfo::row_shape(infos).ok_or_else(|| SandboxError::bad_answer("the tensors are too large"))?;
+    let row = TensorInfo::row_shape(infos)
+        .ok_or_else(|| SandboxError::bad_answer("tensors exceed the maximum row size"))?;
     let joined = join(&named, infos, &row, rows, allowance);
     let (tensor, _) = joined.map_err(SandboxError::from_import)?;
     Ok(tensor)

@@ -139,7 +139,7 @@ fn range_in(size: usize, offset: u64, length: u64) -> Result<Range<usize>, OpErr
     let end = offset.checked_add(length).filter(|end| *end <= size as u64);
     let Some(end) = end else {
         return Err(OpError::invalid(format!(
-            "{length} bytes at {offset} are out of range for a tensor of {size} bytes"
+            "range {offset}+{length} is out of range for {size} bytes"
         )));
     };
     // Both are at most `size`.

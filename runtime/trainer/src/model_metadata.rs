@@ -126,7 +126,7 @@ pub(crate) fn pixels(
             .iter()
             .map(|input| format!("{} ({}{})", input.name, input.type_name(), input.shape));
         let reason = format!(
-            "the model takes {}, not images; write a guest that reads these from the objects, and pass it as the guest of the job",
+            "model inputs are {} instead of images; write a guest that reads these from the objects, and train with that guest",
             inputs.collect::<Vec<_>>().join(", ")
         );
         return Err(TrainerError::Pixels { reason });

@@ -72,7 +72,8 @@ pub(crate) fn check(model: &Model, limits: &ModelLimits) -> Result<Footprint, Gr
     let mut before = 0_u64;
     let mut row = 0_u64;
     let footprint = walk(model, &mut |node, size, work| {
-        let (name, operator) = (|| shown(node.label()), || shown(&node.op_type));
+        let name = || shown(node.label());
+        let operator = || shown(&node.op_type);
         if size.for_one_sample() > limits.value_bytes {
             return Err(Inadmissible::ValueSize {
                 node: name(),

@@ -82,7 +82,9 @@ fn one_hot(context: &Context<'_>) -> RuleResult<Vec<Value>> {
 
 fn range(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let number = |slot| context.integer(slot)?.ok_or(Unresolved::Unknown);
-    let (start, limit, delta): (i64, i64, i64) = (number(0)?, number(1)?, number(2)?);
+    let start: i64 = number(0)?;
+    let limit: i64 = number(1)?;
+    let delta: i64 = number(2)?;
     if delta == 0 {
         return mismatch("a step of 0");
     }

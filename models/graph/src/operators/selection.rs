@@ -193,7 +193,8 @@ fn slice_growth(growth: &Growth<'_>) -> Result<(), Why> {
 }
 
 fn gather(context: &Context<'_>) -> RuleResult<Vec<Value>> {
-    let (dims, indices) = (context.dims(0)?, context.dims(1)?);
+    let dims = context.dims(0)?;
+    let indices = context.dims(1)?;
     let axis = context.axis(0)?;
     let (before, after) = dims.split_at_checked(axis).unwrap_or((dims, &[]));
     let kept = after.iter().skip(1);
@@ -240,7 +241,8 @@ fn gather_nd_rows(view: &RowView<'_>) -> Option<Samples> {
 /// Data and indices share the first `batch_dims` axes. The size of the last axis of the indices is the number
 /// of axes that an index selects from.
 fn gather_nd(context: &Context<'_>) -> RuleResult<Vec<Value>> {
-    let (dims, indices) = (context.dims(0)?, context.dims(1)?);
+    let dims = context.dims(0)?;
+    let indices = context.dims(1)?;
     let Some((&depth, places)) = indices.split_last() else {
         return mismatch("indices without an axis");
     };

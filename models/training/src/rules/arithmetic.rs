@@ -88,7 +88,8 @@ pub(super) fn common_form(tape: &Tape, values: &[&Value], full: &[usize]) -> For
 impl Pair {
     /// Emits the sum if one operand is a matrix product and the other a bias of the columns.
     fn biased(&self, tape: &mut Tape) -> Option<String> {
-        let (full, columns) = (self.full.as_slice(), *self.full.last()?);
+        let full = self.full.as_slice();
+        let columns = *full.last()?;
         let fits = |bias: &Value, rows: &Value| bias.shape() == [columns] && rows.shape() == full;
         match self.form {
             Form::Standard if fits(&self.right, &self.left) => tape.emit.biased(&self.l, &self.r, columns),

@@ -26,7 +26,8 @@ fn normalize(tape: &mut Tape, call: &Call<'_>, groups: usize) -> Result<Value, T
     let input = call.value(0)?;
     let scale = call.value(1)?;
     let bias = call.value(2)?;
-    let (batch, row) = (input.batch(), input.elements() / input.batch().max(1));
+    let batch = input.batch();
+    let row = input.elements() / batch.max(1);
     let lines = scale.elements().max(1);
     if bias.elements() != lines || row % lines != 0 {
         return Err(call.unsupported("scale and bias do not match the channels"));

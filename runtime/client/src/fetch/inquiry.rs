@@ -133,7 +133,7 @@ impl Inquiry {
             Some(Activation::Custom(tensors)) => {
                 let row = TensorInfo::row_shape(tensors);
                 row.map(|row| row.dims().to_vec())
-                    .ok_or_else(|| InquiryError::Wrong(format!("the rows at the cut {cut} are too large")))
+                    .ok_or_else(|| InquiryError::Wrong(format!("rows at cut {cut} exceed the maximum size")))
             }
             Some(Activation::Faithful) => {
                 let name = model.name.as_str();

@@ -100,7 +100,8 @@ impl Comparison {
         scheme: &Scheme,
         interrupt: &Interrupt,
     ) -> Result<Option<LeastPrecise>, TrainerError> {
-        let (network, of_quantized) = (self.model.network()?, quantized.network()?);
+        let network = self.model.network()?;
+        let of_quantized = quantized.network()?;
         let mut cuts = candidates(&self.model, &network, &self.freeze)?;
         cuts.retain(|cut| of_quantized.cut(&cut.name).is_ok());
         let similarities = self.similarities(quantized, &cuts, interrupt)?;

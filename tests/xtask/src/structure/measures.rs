@@ -1,9 +1,10 @@
 //! Lines of files and functions.
 
 use super::source::{Crate, File, attributes, is_test};
+use std::collections::HashSet;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
-use syn::{Block, ImplItemFn, Item, ItemFn, Signature, TraitItemFn};
+use syn::{Block, Expr, Ident, ImplItemFn, Item, ItemFn, Local, Macro, Pat, Signature, TraitItemFn};
 
 #[derive(Default)]
 pub(crate) struct Lines {
@@ -11,28 +12,13 @@ pub(crate) struct Lines {
     pub(crate) files: Vec<usize>,
     /// Lines of each function, excluding tests.
     pub(crate) functions: Vec<usize>,
-    /// Functions that exceed a limit.
-    pub(crate) large: Vec<LargeFunction>,
+    /// Locations of `let (a, b) = (x, y);`.
+    pub(crate) tuple_lets: Vec<String>,
     file: String,
     pub(crate) tests: usize,
     /// Lines of code, excluding tests, top-level imports, comments and empty lines.
     pub(crate) code: usize,
 }
-
-/// Function that exceeds [`MAX_LINES`] or [`MAX_PARAMETERS`].
-#[derive(Debug)]
-pub(crate) struct LargeFunction {
-    /// File and name of the function.
-    pub(crate) name: String,
-    pub(crate) lines: usize,
-    pub(crate) parameters: usize,
-}
-
-/// Maximum lines of a function.
-pub(crate) const MAX_LINES: usize = 60;
-
-/// Number of parameters that a function should not exceed, including `self`.
-pub(crate) const MAX_PARAMETERS: usize = 5;
 
 impl Lines {
     pub(crate) fn count(krate: &Crate) -> Self {
@@ -62,23 +48,59 @@ impl Lines {
     }
 
     fn add_function(&mut self, signature: &Signature, body: &Block) {
-        let (lines, parameters) = (span(signature) + span(body) - 1, signature.inputs.len());
-        self.functions.push(lines);
-        if lines > MAX_LINES || parameters > MAX_PARAMETERS {
-            self.large.push(LargeFunction {
-                name: format!("{} {}", self.file, signature.ident),
-                lines,
-                parameters,
-            });
-        }
+        self.functions.push(span(signature) + span(body) - 1);
     }
 
     pub(crate) fn add(&mut self, other: Self) {
         self.files.extend(other.files);
         self.functions.extend(other.functions);
-        self.large.extend(other.large);
+        self.tuple_lets.extend(other.tuple_lets);
         self.tests += other.tests;
         self.code += other.code;
+    }
+}
+
+/// Returns true for a `let` that destructures a tuple literal, unless a later value reads a name that an earlier
+/// pattern binds, as in a swap.
+fn binds_unrelated_values(local: &Local) -> bool {
+    let pattern = match &local.pat {
+        Pat::Type(typed) => &*typed.pat,
+        pattern => pattern,
+    };
+    let (Pat::Tuple(patterns), Some(init)) = (pattern, &local.init) else {
+        return false;
+    };
+    let Expr::Tuple(values) = &*init.expr else {
+        return false;
+    };
+    if init.diverge.is_some() || patterns.elems.len() != values.elems.len() {
+        return false;
+    }
+    let mut bound = Words::default();
+    for (pattern, value) in patterns.elems.iter().zip(&values.elems) {
+        let mut read = Words::default();
+        read.visit_expr(value);
+        if !bound.0.is_disjoint(&read.0) {
+            return false;
+        }
+        bound.visit_pat(pattern);
+    }
+    true
+}
+
+/// Identifiers of a piece of code, including those in the arguments of macros.
+#[derive(Default)]
+struct Words(HashSet<String>);
+
+impl<'a> Visit<'a> for Words {
+    fn visit_ident(&mut self, ident: &'a Ident) {
+        self.0.insert(ident.to_string());
+    }
+
+    fn visit_macro(&mut self, called: &'a Macro) {
+        let text = called.tokens.to_string();
+        let words = text.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+        self.0.extend(words.map(str::to_owned));
     }
 }
 
@@ -108,6 +130,14 @@ impl<'a> Visit<'a> for Lines {
         if !is_test(attributes(item)) {
             visit::visit_item(self, item);
         }
+    }
+
+    fn visit_local(&mut self, local: &'a Local) {
+        if binds_unrelated_values(local) {
+            let line = local.span().start().line;
+            self.tuple_lets.push(format!("{}, line {line}", self.file));
+        }
+        visit::visit_local(self, local);
     }
 
     fn visit_item_fn(&mut self, function: &'a ItemFn) {

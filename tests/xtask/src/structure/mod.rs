@@ -9,7 +9,7 @@ mod source;
 
 use crate::workspace::root;
 use anyhow::{Result, bail};
-use measures::{LargeFunction, Lines, MAX_LINES, MAX_PARAMETERS, percentile};
+use measures::{Lines, percentile};
 use source::Crate;
 use std::path::{Path, PathBuf};
 
@@ -71,27 +71,12 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         percentile(functions, 50),
         percentile(functions, 90)
     );
-    let count = |beyond: fn(&LargeFunction) -> bool| whole.large.iter().filter(|each| beyond(each)).count();
-    println!(
-        "functions with more than {MAX_LINES} lines: {}, more than {MAX_PARAMETERS} parameters: {}",
-        count(|each| each.lines > MAX_LINES),
-        count(|each| each.parameters > MAX_PARAMETERS)
-    );
-    for each in &whole.large {
-        println!(
-            "  {}: {} lines, {} parameters",
-            each.name, each.lines, each.parameters
-        );
-    }
+    println!("tuple-lets: {}", whole.tuple_lets.len());
     Ok(())
 }
 
-/// Maximum number of functions with more than [`MAX_PARAMETERS`] parameters.
-const MAX_WIDE_FUNCTIONS: usize = 10;
-
-/// Refuses unclear names and phrases, flags of the command in libraries, import cycles of more than [`MAX_CYCLE`] files, functions with more
-/// than [`MAX_LINES`] lines, and more than [`MAX_WIDE_FUNCTIONS`] functions with more than [`MAX_PARAMETERS`]
-/// parameters.
+/// Refuses unclear names and phrases, flags of the command in libraries, import cycles of more than [`MAX_CYCLE`] files,
+/// and tuples of unrelated values that a `let` divides again.
 pub(crate) fn check() -> Result<()> {
     let crates = crates(&root())?;
     language::check(&crates)?;
@@ -111,21 +96,8 @@ pub(crate) fn check() -> Result<()> {
             violations.join("\n  ")
         );
     }
-    let wide = whole
-        .large
-        .iter()
-        .filter(|each| each.parameters > MAX_PARAMETERS)
-        .count();
-    let refused = whole
-        .large
-        .iter()
-        .filter(|each| each.lines > MAX_LINES || wide > MAX_WIDE_FUNCTIONS);
-    let refused: Vec<&str> = refused.map(|each| each.name.as_str()).collect();
-    if !refused.is_empty() {
-        bail!(
-            "functions with more than {MAX_LINES} lines (or more than {MAX_WIDE_FUNCTIONS} functions with more than {MAX_PARAMETERS} parameters):\n  {}",
-            refused.join("\n  ")
-        );
+    if !whole.tuple_lets.is_empty() {
+        bail!("bind one value per `let`:\n  {}", whole.tuple_lets.join("\n  "));
     }
     Ok(())
 }
