@@ -2,21 +2,13 @@
 //! the features and the mask of a text encoder.
 
 use crate::analysis::Analysis;
+use crate::joint_names::{ADDED, MOST_TENSORS, SPLIT_WITH_INPUT, size};
 use crate::network::{Cut, Network, joinable};
 use crate::onnx::{GraphProto, NodeProto, TensorProto, data_type};
 use crate::repeat::Repeated;
 use crate::separator::{Choice, Separator};
 use crate::{GraphError, Model, build, joint_inputs, modules};
 use std::collections::{BTreeSet, HashSet};
-
-/// Maximum number of tensors of a cut. A network has up to this number of inputs as well.
-pub(crate) const MOST_TENSORS: usize = 8;
-
-/// Prefix of the nodes and tensors that joint cuts and joint inputs add. No exporter uses it.
-pub(crate) const ADDED: &str = "frostline.joint/";
-
-/// First version of ONNX's operators in which `Split` takes the sizes as an input.
-pub(crate) const SPLIT_WITH_INPUT: i64 = 13;
 
 impl Model {
     /// Returns the network with a cut at `names`, which are separated by commas, and the name of this cut. A name
@@ -357,8 +349,4 @@ fn joint(tensors: &[&Cut], types: &[i32], name: &str, opset: i64) -> (Vec<NodePr
 
 fn cast(from: &str, to: &str, code: i32) -> NodeProto {
     build::node("Cast", &[from], &[to]).with([build::int("to", code.into())])
-}
-
-pub(crate) fn size(elements: usize) -> i64 {
-    i64::try_from(elements).unwrap_or(i64::MAX)
 }

@@ -1,7 +1,7 @@
 //! Joint inputs. A network with several inputs, or with an input that is not `f32`, becomes a network with one `f32`
 //! input. Text encoders, for example, read token ids and a mask.
 
-use crate::joint::{MOST_TENSORS, SPLIT_WITH_INPUT, size};
+use crate::joint_names::{MOST_TENSORS, SPLIT_WITH_INPUT, size};
 use crate::onnx::{
     Dimension, DimensionValue, GraphProto, NodeProto, TensorProto, TensorShape, TensorType, TypeProto,
     ValueInfo, data_type,
@@ -76,7 +76,7 @@ impl JointInput {
     }
 
     /// Describes an input of a network.
-    fn of(input: &ValueInfo) -> Result<Self, String> {
+    fn from_declaration(input: &ValueInfo) -> Result<Self, String> {
         let name = &input.name;
         let tensor = input
             .tensor()
@@ -213,7 +213,7 @@ impl Model {
                 inputs.len()
             )));
         }
-        let parts = inputs.iter().map(|input| JointInput::of(input));
+        let parts = inputs.iter().map(|input| JointInput::from_declaration(input));
         let parts: Vec<JointInput> = parts.collect::<Result<_, _>>().map_err(refused)?;
         let batch = common_batch(&inputs).map_err(refused)?;
         let sizes: Option<Vec<i64>> = parts.iter().map(|part| part.elements().map(size)).collect();
@@ -385,7 +385,7 @@ pub(crate) fn restore(graph: &mut GraphProto, joint: &str, inputs: &[JointInput]
     let batch = batch.unwrap_or_default();
     let restored = inputs.iter().map(|input| {
         let original = graph.value_info.iter().find(|value| value.name == input.name);
-        let fits = |value: &&ValueInfo| JointInput::of(value).as_ref() == Ok(input);
+        let fits = |value: &&ValueInfo| JointInput::from_declaration(value).as_ref() == Ok(input);
         original
             .filter(fits)
             .cloned()

@@ -22,6 +22,7 @@ mod infer;
 mod initialize;
 mod joint;
 mod joint_inputs;
+mod joint_names;
 mod kinds;
 mod merge;
 mod model;

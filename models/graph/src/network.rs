@@ -1,7 +1,7 @@
 use crate::analysis::Analysis;
 use crate::cost::work;
 use crate::head::{FoundHead, Head};
-use crate::joint::ADDED;
+use crate::joint_names::ADDED;
 use crate::onnx::{DimensionValue, NodeProto, data_type};
 use crate::tensors::dtype_of;
 use crate::values::PROBE_BATCHES;

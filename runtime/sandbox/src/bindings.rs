@@ -18,7 +18,7 @@ wasmtime::component::bindgen!({
         "wasi:nn/inference.graph-execution-context": crate::state::Graph,
         "wasi:nn/errors.error": frostline_tensor::OpError,
         "frostline:pushdown/tensors.tensor": crate::state::GuestTensor,
-        "frostline:pushdown/descriptions.description": crate::descriptions::DescriptionBuilder,
+        "frostline:pushdown/descriptions.description": crate::description_builder::DescriptionBuilder,
     },
     trappable_error_type: {
         "frostline:pushdown/types.error" => crate::breach::ImportError,

@@ -2,21 +2,17 @@
 
 use crate::bindings::frostline::pushdown::{descriptions, images, tensors};
 use crate::breach::ImportError;
-use crate::call::ModelView;
-use crate::error::SandboxError;
+use crate::description_builder::DescriptionBuilder;
 use crate::imports::pixel_spec;
 use crate::state::CallState;
 use crate::tensors::dtype_of;
 use crate::text::{check_name, one_line};
 use frostline_tensor::{OpError, OpErrorCode};
-use frostline_wire::{Activation, Description, Pixels, ServedCut, TensorInfo};
-use std::sync::Arc;
+use frostline_wire::{Activation, Pixels, TensorInfo};
 use wasmtime::component::Resource;
 
 /// Maximum length of guest names and versions in bytes. Both appear in tables and messages.
 const MAX_NAME_BYTES: usize = 64;
-/// Maximum length in bytes of an unknown cut in a message.
-const MAX_CUT_BYTES: usize = 256;
 /// Maximum number of dimensions of an activation. ONNX models rarely have more than six.
 const MAX_RANK: usize = 8;
 /// Maximum number of tensors at a cut.
@@ -26,61 +22,7 @@ const MAX_MEDIA_TYPES: usize = 16;
 /// Maximum length of a media type in bytes. The longest registered types have about 80.
 const MAX_MEDIA_TYPE_BYTES: usize = 128;
 
-/// Description of a guest for a model while the guest fills it.
-#[allow(unreachable_pub, reason = "used by the generated bindings")]
-pub struct DescriptionBuilder {
-    model: Arc<ModelView>,
-    description: Description,
-}
-
 type Handle = Resource<DescriptionBuilder>;
-
-impl DescriptionBuilder {
-    /// Creates a description without cuts.
-    pub(crate) fn new(model: Arc<ModelView>) -> Self {
-        Self {
-            model,
-            description: Description {
-                name: String::new(),
-                version: String::new(),
-                pixels: Pixels::Own,
-                cuts: Vec::new(),
-                media_types: Vec::new(),
-                max_samples: None,
-            },
-        }
-    }
-
-    /// Returns the description that the guest has filled.
-    ///
-    /// # Errors
-    /// Returns [`SandboxError::BadAnswer`] if the guest has not set a name.
-    pub(crate) fn finish(self) -> Result<Description, SandboxError> {
-        if self.description.name.is_empty() {
-            return Err(SandboxError::bad_answer(
-                "missing name; call set-name in `describe`",
-            ));
-        }
-        Ok(self.description)
-    }
-
-    fn serve(&mut self, cut: String, activation: Activation) -> Result<(), OpError> {
-        if self.model.cut(&cut).is_none() {
-            return Err(OpError::invalid(format!(
-                "{:?} is not a cut of the model",
-                one_line(&cut, MAX_CUT_BYTES)
-            )));
-        }
-        if self.description.cuts.iter().any(|served| served.name == cut) {
-            return Err(OpError::invalid(format!("duplicate cut {cut:?}")));
-        }
-        self.description.cuts.push(ServedCut {
-            name: cut,
-            activation,
-        });
-        Ok(())
-    }
-}
 
 impl descriptions::Host for CallState {}
 

@@ -3,7 +3,7 @@ use crate::bindings::exports::frostline::pushdown::prefix;
 use crate::bindings::{FrozenPrefix, FrozenPrefixPre};
 use crate::call::{Call, CallContext, Extracted, ModelView};
 use crate::config::Limits;
-use crate::descriptions::DescriptionBuilder;
+use crate::description_builder::DescriptionBuilder;
 use crate::error::SandboxError;
 use crate::runner::Runner;
 use crate::state::{CallState, Extraction};

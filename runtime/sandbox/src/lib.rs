@@ -32,6 +32,7 @@ mod call;
 mod child;
 mod compiler;
 mod config;
+mod description_builder;
 mod descriptions;
 mod engine;
 mod error;

@@ -116,7 +116,7 @@ pub(super) async fn check(
             let max_samples = description.max_samples.map_or(usize::MAX, |most| most as usize);
             let size = sized(Some(stage), input, &row, most.min(max_samples));
             let rows = request.encoding.values.rows(row);
-            let context = context(caller, store, id, &request, &meters);
+            let context = Box::new(context(caller, store, id, &request, &meters));
             (Work::Activations { guest, call, context }, rows, size)
         }
     };

@@ -38,7 +38,7 @@ pub(super) enum Work {
     Activations {
         guest: Guest,
         call: Call,
-        context: CallContext,
+        context: Box<CallContext>,
     },
 }
 
@@ -97,7 +97,7 @@ impl Work {
             }
             Self::Activations { guest, call, context } => {
                 let tenant = context.labels.tenant.clone();
-                let extracted = guest.extract(&samples, &call, context).await;
+                let extracted = guest.extract(&samples, &call, *context).await;
                 let extracted = extracted.map_err(|error| CallError {
                     needs_fewer_samples: error.needs_fewer_samples(),
                     refusal: Refusal::extraction(error, &tenant),
