@@ -79,6 +79,9 @@ impl Job {
             file: file.clone(),
             source,
         })?;
+        if spec.guest.is_none() {
+            model_metadata::check_takes_images(&model)?;
+        }
         model_metadata::read_pixels_beside(&mut model, file.as_ref(), &spec.pixels)?;
         let input = model.input_name()?.to_owned();
         let (model, freeze) = match spec.freeze.as_deref() {

@@ -105,6 +105,26 @@ impl TrainingGuest {
     }
 }
 
+/// Checks that the network does not have several inputs, or inputs of integers, which only a custom guest computes.
+///
+/// # Errors
+/// Returns [`TrainerError::Pixels`] if it does.
+pub(crate) fn check_takes_images(model: &Model) -> Result<(), TrainerError> {
+    let Some(inputs) = model.joint_inputs() else {
+        return Ok(());
+    };
+    let inputs: Vec<String> = inputs
+        .iter()
+        .map(|input| format!("{} ({}{})", input.name, input.type_name(), input.shape))
+        .collect();
+    Err(TrainerError::Pixels {
+        reason: format!(
+            "model inputs are {} instead of images; write a guest that reads these from the objects, and train with that guest",
+            inputs.join(", ")
+        ),
+    })
+}
+
 /// Returns the preprocessing of `model`, with the source of the recipe. Flags take precedence over the
 /// model's metadata, and both over ImageNet's recipe for the input size, without normalization if the network
 /// normalizes its input. `guest` is true if a custom guest makes the input.
@@ -121,16 +141,7 @@ pub(crate) fn pixels(
     guest: bool,
 ) -> Result<(PixelSpec, PixelSource), TrainerError> {
     let input = &network.input;
-    if let Some(inputs) = model.joint_inputs() {
-        let inputs = inputs
-            .iter()
-            .map(|input| format!("{} ({}{})", input.name, input.type_name(), input.shape));
-        let reason = format!(
-            "model inputs are {} instead of images; write a guest that reads these from the objects, and train with that guest",
-            inputs.collect::<Vec<_>>().join(", ")
-        );
-        return Err(TrainerError::Pixels { reason });
-    }
+    check_takes_images(model)?;
     let &[3, height, width] = input.shape.dims() else {
         let name = &input.name;
         let shape = &input.shape;

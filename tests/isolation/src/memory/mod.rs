@@ -159,7 +159,7 @@ pub fn row_cases() -> Vec<Case> {
     vec![
         case(
             "wide-row",
-            "runs a network of 342 bytes with rows of 400 MB on 6 samples",
+            "runs a network of 342 bytes with rows of 280 MB on 6 samples",
             Expected::new("rows", &["6 correct"]),
             Action::Memory(|scene| Box::pin(models::wide_row(scene))),
         ),

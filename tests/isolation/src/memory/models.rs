@@ -12,8 +12,8 @@ use frostline_trainer::Guest;
 use frostline_wire::{Encoding, ExtractionRequest, RowFormat, RowValue, Split, Terms};
 use prost::Message;
 
-/// Numbers per row: 400 MB.
-const WIDE: i64 = 100_000_000;
+/// Numbers per row: 280 MB.
+const WIDE: i64 = 70_000_000;
 
 /// Numbers per row if two rows are in memory at once: 704 MB.
 const WIDER: i64 = 88_000_000;
