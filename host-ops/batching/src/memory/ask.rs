@@ -33,8 +33,8 @@ pub(super) const SMALL: u64 = 16;
 pub(super) const MODEST: u64 = 4;
 
 impl Budget {
-    /// Bytes that lanes leave free if nothing is reserved: [`Budget::modest`], and what the reads and the decoding
-    /// of a tenant with little memory need.
+    /// Bytes that lanes leave free if nothing is reserved. The sum of [`Budget::modest`], [`Budget::read`] and
+    /// [`Budget::decode`].
     pub fn left_by_lanes(&self) -> u64 {
         self.modest.saturating_add(self.read).saturating_add(self.decode)
     }

@@ -20,7 +20,7 @@ pub(super) struct Preparing {
 /// Preparation for a thread.
 pub(super) struct PreparationTask {
     pub(super) stage: Stage,
-    /// The tenant that is charged, also for the memory.
+    /// Tenant charged for the time and the memory.
     pub(super) tenant: Arc<str>,
     pub(super) interrupt: Interrupt,
 }
