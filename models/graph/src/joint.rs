@@ -7,6 +7,7 @@ use crate::network::{Cut, Network, joinable};
 use crate::onnx::{GraphProto, NodeProto, TensorProto, data_type};
 use crate::repeat::Repeated;
 use crate::separator::{Choice, Separator};
+use crate::sweep::inside_quantization;
 use crate::{GraphError, Model, build, joint_inputs, modules};
 use std::collections::{BTreeSet, HashSet};
 
@@ -24,8 +25,9 @@ impl Model {
     ///
     /// # Errors
     /// Returns [`GraphError::UnknownCut`] or [`GraphError::AmbiguousCut`] for a name that does not stand for one
-    /// tensor. If a single tensor is not a cut, the error names the tensors to add. Returns [`GraphError::Joint`] if the tensors cannot be joined, or if they do not separate the input
-    /// from the output; it then names the fewest tensors to add. Also returns the errors of [`Model::network`].
+    /// tensor. If a single tensor is not a cut, the error names the tensors to add. Returns [`GraphError::Joint`] if the
+    /// tensors cannot be joined, or if they do not separate the input from the output; it then names the fewest tensors
+    /// to add. Also returns the errors of [`Model::network`].
     pub fn with_cut(&self, names: &str) -> Result<(Self, String), GraphError> {
         if names == self.input_name()? {
             return Ok((self.clone(), names.to_owned()));
@@ -93,10 +95,12 @@ impl Model {
         Self::from_proto(proto)
     }
 
-    /// Returns the network with all tensors of known shape as cuts, so that they can be found by name.
+    /// Returns the network with all tensors of known shape as cuts, so that they can be found by name. Tensors inside
+    /// a quantized operator are left out, as for single cuts.
     fn all_tensors(&self, analysis: &Analysis<'_>) -> Result<Network, GraphError> {
+        let inside = inside_quantization(self, self.input_name()?);
         let produced = self.nodes().iter().flat_map(|node| &node.output);
-        let data = produced.filter(|name| analysis.kinds.is_data(name));
+        let data = produced.filter(|name| analysis.kinds.is_data(name) && !inside.contains(name.as_str()));
         let tensors = data.filter_map(|name| joinable(analysis, name)).map(|info| Cut {
             bytes_per_sample: info.bytes_per_sample(),
             name: info.name,

@@ -4,6 +4,7 @@ use super::support::{assert_close, assert_parts_equal_whole, noisy, run};
 use crate::build::{batched, initializer, model, node};
 use crate::onnx::GraphProto;
 use crate::{GraphError, Model};
+use frostline_tensor::Tensor;
 
 /// Returns a network with two skip connections: `y` reads `a` and `b`, and `c` is between them.
 fn skips(opset: i64) -> Model {
@@ -89,6 +90,27 @@ fn missing_tensors_are_named() {
             format!("no cut through {names}: they do not separate the input from the output; {missing}");
         assert_eq!(error, expected);
     }
+}
+
+#[test]
+fn quantized_tensors_are_found_by_their_dequantization() {
+    let mut graph = skips(17).graph().clone();
+    let first = graph.node.iter().position(|node| node.output[0] == "a").unwrap();
+    graph.node[first].output[0] = "before".into();
+    let quantization = [
+        node("QuantizeLinear", &["before", "scale"], &["integers"]),
+        node("DequantizeLinear", &["integers", "scale"], &["a"]),
+    ];
+    graph.node.splice(first + 1..first + 1, quantization);
+    graph
+        .initializer
+        .push(initializer("scale", &Tensor::f32([], vec![0.1]).unwrap()));
+    let network = Model::from_proto(model(17, graph)).unwrap();
+    for names in ["before", "before,b"] {
+        let error = network.with_cut(names).unwrap_err().to_string();
+        assert!(error.contains("no cut `before`"), "{error}");
+    }
+    assert!(network.with_cut("a,b").is_ok());
 }
 
 /// Three branches of `a` meet in `y`; the first two are cut.
