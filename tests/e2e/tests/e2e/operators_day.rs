@@ -339,13 +339,18 @@ impl Prometheus {
         serde_json::from_str(&answer.stdout).unwrap_or_default()
     }
 
-    /// Returns the firing alerts with their severities.
+    /// Returns the firing alerts with their severities. Repeats the request while a busy machine delays the answer.
     fn firing(&self) -> BTreeMap<String, String> {
-        let answer = self.get("alerts");
-        let alerts = answer["data"]["alerts"]
-            .as_array()
-            .expect("no answer of Prometheus");
-        let firing = alerts.iter().filter(|alert| alert["state"] == "firing");
+        let started = Instant::now();
+        let answer = loop {
+            let answer = self.get("alerts");
+            if answer["data"]["alerts"].is_array() {
+                break answer;
+            }
+            assert!(started.elapsed() < STUCK, "no answer of Prometheus");
+        };
+        let alerts = answer["data"]["alerts"].as_array().into_iter().flatten();
+        let firing = alerts.filter(|alert| alert["state"] == "firing");
         let label = |alert: &Value, name: &str| alert["labels"][name].as_str().unwrap().to_owned();
         firing
             .map(|alert| (label(alert, "alertname"), label(alert, "severity")))
