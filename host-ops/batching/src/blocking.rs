@@ -88,13 +88,15 @@ pub fn run_blocking<T: Send + 'static>(
     let stop = Stop::after(deadline);
     let cancel = CancelOnDrop(Arc::clone(&stop.cancelled));
     let charge = charge.or_current();
-    let on_thread = move || {
-        let _permit = permit;
-        stop.check()?;
-        Ok(charge.measure(|| work(&stop)))
-    };
     #[expect(clippy::disallowed_methods, reason = "this function is the replacement")]
-    let ended = timeout(deadline, tokio::task::spawn_blocking(on_thread));
+    let ended = timeout(
+        deadline,
+        tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            stop.check()?;
+            Ok(charge.measure(|| work(&stop)))
+        }),
+    );
     async move {
         let _cancel = cancel;
         match ended.await {

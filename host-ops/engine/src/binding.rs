@@ -200,8 +200,7 @@ impl Session {
         let guarded = interrupt.guard(Target::Run(Arc::clone(&options)))?;
         let ran = self.inner.run_binding_with_options(binding, &options);
         drop(guarded);
-        let failed = |error: ort::Error| EngineError::of_run(error.message()).or_interrupted(interrupt);
-        take(&mut ran.map_err(failed)?)
+        take(&mut ran.map_err(|error| EngineError::of_run(error.message()).or_interrupted(interrupt))?)
     }
 }
 

@@ -217,11 +217,13 @@ fn packages(program: &Path) -> Vec<PathBuf> {
         .filter(|name| name.starts_with("python3"))
         .collect();
     pythons.sort_by_key(|name| std::cmp::Reverse(numbers_in(name.trim_start_matches("python"))));
-    let folders = |python: &String| {
-        ["site-packages", "dist-packages"]
-            .map(|packages| libraries.join(python).join(packages).join("onnxruntime/capi"))
-    };
-    pythons.iter().flat_map(folders).collect()
+    pythons
+        .iter()
+        .flat_map(|python| {
+            ["site-packages", "dist-packages"]
+                .map(|packages| libraries.join(python).join(packages).join("onnxruntime/capi"))
+        })
+        .collect()
 }
 
 /// Returns the libraries in `folder`: first the one without a version, then the newest version.

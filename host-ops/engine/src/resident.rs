@@ -91,8 +91,10 @@ impl ResidentState {
     /// that writes in place has failed.
     pub fn tensors(&self) -> Result<Vec<(String, Tensor)>, EngineError> {
         self.check_whole()?;
-        let read = |slot: &Slot| Ok((slot.input.clone(), values::extract(&slot.input, &slot.value)?));
-        self.slots.iter().map(read).collect()
+        self.slots
+            .iter()
+            .map(|slot| Ok((slot.input.clone(), values::extract(&slot.input, &slot.value)?)))
+            .collect()
     }
 
     fn check_whole(&self) -> Result<(), EngineError> {
@@ -112,19 +114,21 @@ impl ResidentState {
 
     /// Removes the state's new values from a step's outputs.
     fn successors(&self, outputs: &mut SessionOutputs<'_>) -> Result<Vec<Option<DynValue>>, EngineError> {
-        let successor = |slot: &Slot| {
-            let Some(value) = outputs.remove(&slot.output) else {
-                return Ok(None);
-            };
-            if same_type(&value, &slot.value) {
-                return Ok(Some(value));
-            }
-            Err(EngineError::OutputType {
-                name: slot.output.clone(),
-                actual: value.dtype().to_string(),
+        self.slots
+            .iter()
+            .map(|slot| {
+                let Some(value) = outputs.remove(&slot.output) else {
+                    return Ok(None);
+                };
+                if same_type(&value, &slot.value) {
+                    return Ok(Some(value));
+                }
+                Err(EngineError::OutputType {
+                    name: slot.output.clone(),
+                    actual: value.dtype().to_string(),
+                })
             })
-        };
-        self.slots.iter().map(successor).collect()
+            .collect()
     }
 
     fn replace(&mut self, values: Vec<Option<DynValue>>) {
@@ -243,8 +247,10 @@ impl Session {
             }
         }
         let cpu = device_memory(Device::Cpu)?;
-        let plain = |name: &&&str| !state.slots.iter().any(|slot| slot.output == **name);
-        for name in wanted.iter().filter(plain) {
+        for name in wanted
+            .iter()
+            .filter(|name| !state.slots.iter().any(|slot| slot.output == **name))
+        {
             binding.bind_output_to_device(*name, &cpu)?;
         }
         Ok(binding)

@@ -130,11 +130,13 @@ pub(crate) fn view_bound<T>(
     buffer: Option<&DynTensor>,
     take: impl FnOnce(View<'_>) -> T,
 ) -> Result<T, EngineError> {
-    let unknown = || EngineError::UnknownOutput {
-        name: name.to_owned(),
-        known: String::new(),
-    };
-    let value = buffer.ok_or_else(unknown)?.view().into_dyn();
+    let value = buffer
+        .ok_or_else(|| EngineError::UnknownOutput {
+            name: name.to_owned(),
+            known: String::new(),
+        })?
+        .view()
+        .into_dyn();
     view_on_cpu(name, &value).map(take)
 }
 

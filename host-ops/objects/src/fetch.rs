@@ -58,8 +58,12 @@ impl Fetcher {
         match &self.hedge {
             None => self.get_once(wanted, passage, &Pulse::default()).await,
             Some(hedge) => {
-                let ask = |pulse: Arc<Pulse>| async move { self.get_once(wanted, passage, &pulse).await };
-                hedge.read(ask, ObjectError::is_final).await
+                hedge
+                    .read(
+                        |pulse| async move { self.get_once(wanted, passage, &pulse).await },
+                        ObjectError::is_final,
+                    )
+                    .await
             }
         }
     }

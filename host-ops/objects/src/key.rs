@@ -44,8 +44,10 @@ pub(crate) fn checked(key: &str) -> Result<Path, ObjectError> {
 /// escapes (`a%2Fb.jpg`) are harmless.
 fn misleads(key: &str) -> bool {
     let decoded: Vec<u8> = percent_decode_str(key).collect();
-    let leads = |segment: &[u8]| matches!(segment, b"" | b"." | b"..");
-    decoded.iter().any(u8::is_ascii_control) || decoded.split(|byte| matches!(byte, b'/' | b'\\')).any(leads)
+    decoded.iter().any(u8::is_ascii_control)
+        || decoded
+            .split(|byte| matches!(byte, b'/' | b'\\'))
+            .any(|segment| matches!(segment, b"" | b"." | b".."))
 }
 
 #[cfg(test)]

@@ -302,8 +302,11 @@ impl Lister {
     fn cut_to(&self, answer: Answer, after: Option<&str>, limit: usize) -> Names {
         let Answer { found, removed, more } = answer;
         let new = |key: &str| after.is_none_or(|after| key > after);
-        let below = |name: String| self.scope.below(&name).map(str::to_owned);
-        let mut odd: Vec<String> = removed.names.into_iter().filter_map(below).collect();
+        let mut odd: Vec<String> = removed
+            .names
+            .into_iter()
+            .filter_map(|name| self.scope.below(&name).map(str::to_owned))
+            .collect();
         let mut objects: Vec<ObjectInfo> = found.into_iter().filter_map(|meta| self.object(meta)).collect();
         // Some stores restart the listing for each page.
         objects.retain(|object| new(&object.sample.key));
@@ -354,11 +357,10 @@ impl Lister {
     pub(crate) fn listed(&self, key: String, meta: ObjectMeta) -> ObjectInfo {
         let kind = self.scope.root.kind;
         let changed = (kind == Kind::Folder).then(|| changed(&meta)).flatten();
-        let etag = |etag: String| kind.etag(&etag).into_owned();
         ObjectInfo {
             sample: SampleRef {
                 key,
-                etag: meta.e_tag.map(etag),
+                etag: meta.e_tag.map(|etag| kind.etag(&etag).into_owned()),
             },
             size: meta.size,
             label: None,

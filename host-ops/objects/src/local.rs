@@ -93,8 +93,10 @@ impl LocalFolder {
 
     /// Checks that there is a folder at `location`.
     pub(crate) async fn check_folder(&self, location: &Path) -> Result<()> {
-        let open = |folder: &Self, at: &Path| folder.open(at.as_ref(), DIRECTORY).map(drop);
-        self.run(location, Charge::default(), open).await
+        self.run(location, Charge::default(), |folder, at| {
+            folder.open(at.as_ref(), DIRECTORY).map(drop)
+        })
+        .await
     }
 
     /// Returns the target of the link at `path` if it leads out of the root. The target is not accessed, so
@@ -136,8 +138,7 @@ impl LocalFolder {
         };
         let resolve = resolve | ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let flags = flags | OFlags::CLOEXEC;
-        let open = || rustix::fs::openat2(&root, path, flags, Mode::empty(), resolve);
-        let mut tries = (0..TRIES).map(|_| open());
+        let mut tries = (0..TRIES).map(|_| rustix::fs::openat2(&root, path, flags, Mode::empty(), resolve));
         let settled = tries.find(|opened| !matches!(opened, Err(Errno::AGAIN | Errno::INTR)));
         settled.unwrap_or(Err(Errno::AGAIN))
     }
@@ -343,9 +344,13 @@ impl ObjectStore for LocalFolder {
             return Err(self.cannot("update"));
         }
         let charge = options.extensions.get::<Charge>().cloned();
-        let write = move |folder: &Self, at: &Path| folder.put(at, &payload, &options.mode);
         Ok(PutResult {
-            e_tag: Some(self.run(location, charge.unwrap_or_default(), write).await?),
+            e_tag: Some(
+                self.run(location, charge.unwrap_or_default(), move |folder, at| {
+                    folder.put(at, &payload, &options.mode)
+                })
+                .await?,
+            ),
             version: None,
             extensions: Extensions::default(),
         })
@@ -375,17 +380,18 @@ impl ObjectStore for LocalFolder {
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
         let folder = self.clone();
-        let delete = move |location: Result<Path>| {
-            let folder = folder.clone();
-            async move {
-                let location = location?;
-                folder
-                    .run(&location, Charge::default(), Self::delete)
-                    .map_ok(|()| location.clone())
-                    .await
-            }
-        };
-        locations.then(delete).boxed()
+        locations
+            .then(move |location| {
+                let folder = folder.clone();
+                async move {
+                    let location = location?;
+                    folder
+                        .run(&location, Charge::default(), Self::delete)
+                        .map_ok(|()| location.clone())
+                        .await
+                }
+            })
+            .boxed()
     }
 
     async fn put_multipart_opts(&self, _: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {

@@ -68,12 +68,11 @@ impl Root {
         key: &str,
         work: impl Future<Output = Result<T, ObjectError>>,
     ) -> Result<T, ObjectError> {
-        let late = |_| ObjectError::Deadline {
+        timeout(deadline, work).await.map_err(|_| ObjectError::Deadline {
             key: key.to_owned(),
             root: self.shown.clone(),
             after: deadline,
-        };
-        timeout(deadline, work).await.map_err(late)?
+        })?
     }
 
     /// Returns the error for a store that failed for `key`.

@@ -9,23 +9,21 @@ const UNSUPPORTED: [&str; 9] = ["heic", "heif", "avif", "tif", "tiff", "jxl", "j
 /// Returns true if the extension belongs to an unsupported image format. Loading the file returns an error
 /// that names the format.
 pub fn is_unsupported_image_name(key: &str) -> bool {
-    let known = |extension: &str| {
+    extension(key).is_some_and(|extension| {
         UNSUPPORTED
             .iter()
             .any(|known| known.eq_ignore_ascii_case(extension))
-    };
-    extension(key).is_some_and(known)
+    })
 }
 
 /// Returns true if the extension belongs to a supported image format, ignoring case. The actual format is
 /// detected when reading the object.
 pub fn is_image_name(key: &str) -> bool {
-    let known = |extension: &str| {
+    extension(key).is_some_and(|extension| {
         IMAGE_EXTENSIONS
             .iter()
             .any(|known| known.eq_ignore_ascii_case(extension))
-    };
-    extension(key).is_some_and(known)
+    })
 }
 
 /// Returns the filename extension. Returns `None` for names without an extension, such as hashes, and for

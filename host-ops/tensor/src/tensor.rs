@@ -116,10 +116,11 @@ impl Data {
 fn convert_integers(values: impl Iterator<Item = i64>, dtype: DType) -> Data {
     match dtype {
         DType::U8 => Data::U8(values.map(|value| value.clamp(0, u8::MAX.into()) as u8).collect()),
-        DType::I32 => {
-            let within = |value: i64| value.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
-            Data::I32(values.map(within).collect())
-        }
+        DType::I32 => Data::I32(
+            values
+                .map(|value| value.clamp(i32::MIN.into(), i32::MAX.into()) as i32)
+                .collect(),
+        ),
         DType::I64 => Data::I64(values.collect()),
         DType::F32 => Data::F32(values.map(|value| value as f32).collect()),
         DType::F16 | DType::Bf16 | DType::F64 => convert_floats(values.map(|value| value as f64), dtype),

@@ -196,11 +196,10 @@ impl<'a> Layer<'a> {
     /// Returns `map` followed by a `BatchNormalization` in inference.
     fn normalized(&self, node: &NodeProto, map: ChannelMap, constants: &Constants<'a>) -> Option<ChannelMap> {
         let trains = node.int("training_mode").unwrap_or(0) != 0 || node.output_name(1).is_some();
-        let parameters = |slot| {
+        let [factor, offset, mean, variance] = [1, 2, 3, 4].map(|slot| {
             let tensor: &TensorProto = constants.get(node.input_name(slot)?)?;
             values(tensor).filter(|values| values.len() == self.channels)
-        };
-        let [factor, offset, mean, variance] = [1, 2, 3, 4].map(parameters);
+        });
         let epsilon = f64::from(node.float("epsilon").unwrap_or(1e-5));
         let deviations = variance?.into_iter().map(|variance| (variance + epsilon).sqrt());
         let factors: Vec<f64> = factor?

@@ -50,11 +50,13 @@ pub(crate) const COPY: u32 = 3;
 impl Layout {
     /// Creates a layout with these parts on each axis.
     pub(crate) fn new<const N: usize>(axes: [&[(Part, usize)]; N]) -> Self {
-        let factors = |axis: &[(Part, usize)]| {
-            let parts = axis.iter().filter(|(_, size)| *size != 1);
-            parts.map(|&(part, size)| Factor { part, size }).collect()
-        };
-        Self(axes.map(factors).into())
+        Self(
+            axes.map(|axis| {
+                let parts = axis.iter().filter(|(_, size)| *size != 1);
+                parts.map(|&(part, size)| Factor { part, size }).collect()
+            })
+            .into(),
+        )
     }
 
     /// Returns the layout of the input of a `Transpose` whose output has this layout.
@@ -124,14 +126,16 @@ impl Layout {
 
     /// Returns the sizes of the axes as the target of a `Reshape`. The axis with the batch is -1.
     pub(crate) fn target(&self) -> Vec<i64> {
-        let size = |axis: &Vec<Factor>| {
-            if axis.iter().any(|factor| factor.part == Part::Batch) {
-                return -1;
-            }
-            let size: usize = axis.iter().map(|factor| factor.size).product();
-            i64::try_from(size).unwrap_or(i64::MAX)
-        };
-        self.0.iter().map(size).collect()
+        self.0
+            .iter()
+            .map(|axis| {
+                if axis.iter().any(|factor| factor.part == Part::Batch) {
+                    return -1;
+                }
+                let size: usize = axis.iter().map(|factor| factor.size).product();
+                i64::try_from(size).unwrap_or(i64::MAX)
+            })
+            .collect()
     }
 
     /// Returns the operations that convert a tensor from this layout to `to`, which has the same parts.
@@ -157,8 +161,10 @@ impl Layout {
         let after = Self(units.iter().map(|(_, unit)| unit.clone()).collect());
         let mut sorted: Vec<usize> = units.iter().map(|(place, _)| *place).collect();
         sorted.sort_unstable();
-        let axis_of = |place: &usize| sorted.iter().position(|other| other == place).unwrap_or(0);
-        let permutation: Vec<usize> = units.iter().map(|(place, _)| axis_of(place)).collect();
+        let permutation: Vec<usize> = units
+            .iter()
+            .map(|(place, _)| sorted.iter().position(|other| other == place).unwrap_or(0))
+            .collect();
         let mut steps = Vec::new();
         if let Some(before) = after.before_transpose(&permutation)
             && *self != before

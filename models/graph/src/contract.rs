@@ -199,7 +199,8 @@ fn fitting_size(model: &Model, input: &ValueInfo) -> InputSize {
         Some(DimensionValue::DimValue(size)) if size > 0 => usize::try_from(size).ok(),
         _ => None,
     });
-    let fits = |size: &usize| sized(model, *size).and_then(|model| model.network()).is_ok();
-    let size = fixed.chain(COMMON_SIZES).find(fits);
+    let size = fixed
+        .chain(COMMON_SIZES)
+        .find(|size| sized(model, *size).and_then(|model| model.network()).is_ok());
     size.map_or(InputSize::Unfit, InputSize::Open)
 }

@@ -23,9 +23,12 @@ impl Equation {
             return None;
         }
         let named = |term: &str| term.chars().filter(|letter| *letter != '.').count();
-        let open =
-            |(term, rank): (&&str, &usize)| rank.checked_sub(named(term)).filter(|_| term.contains("..."));
-        let most = terms.iter().zip(ranks).filter_map(open).max().unwrap_or(0);
+        let most = terms
+            .iter()
+            .zip(ranks)
+            .filter_map(|(term, rank)| rank.checked_sub(named(term)).filter(|_| term.contains("...")))
+            .max()
+            .unwrap_or(0);
         let pairs = terms.iter().zip(ranks);
         let operands = pairs.map(|(term, rank)| letters(term, rank.checked_sub(named(term))?, most));
         let operands: Vec<Vec<char>> = operands.collect::<Option<_>>()?;
@@ -68,9 +71,11 @@ fn letters(term: &str, open: usize, most: usize) -> Option<Vec<char>> {
 fn implied(operands: &[Vec<char>], most: usize) -> Vec<char> {
     let all: Vec<char> = operands.concat();
     let dots = (0..most).filter_map(|axis| char::from_digit(u32::try_from(axis).ok()?, 10));
-    let once =
-        |letter: &char| letter.is_alphabetic() && all.iter().filter(|other| *other == letter).count() == 1;
-    let mut single: Vec<char> = all.iter().copied().filter(once).collect();
+    let mut single: Vec<char> = all
+        .iter()
+        .copied()
+        .filter(|letter| letter.is_alphabetic() && all.iter().filter(|other| *other == letter).count() == 1)
+        .collect();
     single.sort_unstable();
     dots.chain(single).collect()
 }

@@ -30,11 +30,13 @@ type Id = (String, String);
 /// Returns the functions that `nodes` call directly or through other functions. The order is the same as in
 /// the file.
 pub(crate) fn needed(nodes: &[NodeProto], functions: &[Bytes]) -> Result<Vec<Function>, GraphError> {
-    let read = |bytes: &Bytes| {
-        let bytes = bytes.clone();
-        head(&bytes).map(|head| Function { head, bytes })
-    };
-    let functions: Vec<Function> = functions.iter().map(read).collect::<Result<_, _>>()?;
+    let functions: Vec<Function> = functions
+        .iter()
+        .map(|bytes| {
+            let bytes = bytes.clone();
+            head(&bytes).map(|head| Function { head, bytes })
+        })
+        .collect::<Result<_, _>>()?;
     let mut wanted: HashSet<Id> = HashSet::new();
     let mut open: Vec<Id> = calls(nodes).into_iter().collect();
     let mut by_id: HashMap<Id, Vec<&Function>> = HashMap::new();

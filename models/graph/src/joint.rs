@@ -162,11 +162,15 @@ impl Model {
         if names.iter().any(|name| name == input) {
             return Ok(None);
         }
-        let title = |name: String| {
-            all.cut(&name)
-                .map_or(name.clone(), |cut| all.title(cut).to_owned())
-        };
-        Ok(Some(names.into_iter().map(title).collect()))
+        Ok(Some(
+            names
+                .into_iter()
+                .map(|name| {
+                    all.cut(&name)
+                        .map_or(name.clone(), |cut| all.title(cut).to_owned())
+                })
+                .collect(),
+        ))
     }
 
     /// Inserts the cut between the nodes before it and the others.

@@ -385,9 +385,8 @@ pub(crate) fn restore(graph: &mut GraphProto, joint: &str, inputs: &[JointInput]
     let batch = batch.unwrap_or_default();
     let restored = inputs.iter().map(|input| {
         let original = graph.value_info.iter().find(|value| value.name == input.name);
-        let fits = |value: &&ValueInfo| JointInput::from_declaration(value).as_ref() == Ok(input);
         original
-            .filter(fits)
+            .filter(|value| JointInput::from_declaration(value).as_ref() == Ok(input))
             .cloned()
             .unwrap_or_else(|| input.declared(batch.clone()))
     });

@@ -1,7 +1,5 @@
 use crate::GraphError;
-use crate::onnx::{
-    GraphProto, ModelProto, NodeProto, OperatorSetId, StringStringEntry, TensorProto, ValueInfo,
-};
+use crate::onnx::{GraphProto, ModelProto, NodeProto, StringStringEntry, TensorProto, ValueInfo};
 use frostline_tensor::Tensor;
 use std::collections::{HashMap, HashSet};
 
@@ -108,11 +106,10 @@ impl Model {
 
     /// Returns the version of ONNX's standard operator set, or 1 if the model does not import it.
     pub fn opset(&self) -> i64 {
-        let own = |set: &&OperatorSetId| matches!(set.domain.as_str(), "" | "ai.onnx");
         self.proto
             .opset_import
             .iter()
-            .find(own)
+            .find(|set| matches!(set.domain.as_str(), "" | "ai.onnx"))
             .map_or(1, |set| set.version)
     }
 
@@ -173,11 +170,10 @@ impl Model {
     /// # Errors
     /// Returns [`GraphError::Weight`] if the model does not have the initializer or its data is invalid.
     pub fn weight(&self, name: &str) -> Result<Tensor, GraphError> {
-        let missing = || GraphError::Weight {
+        crate::tensors::from_proto(self.initializer(name).ok_or_else(|| GraphError::Weight {
             name: name.into(),
             why: "the model does not have this initializer".into(),
-        };
-        crate::tensors::from_proto(self.initializer(name).ok_or_else(missing)?)
+        })?)
     }
 
     /// Returns the metadata entry `key`.

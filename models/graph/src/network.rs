@@ -2,7 +2,7 @@ use crate::analysis::Analysis;
 use crate::cost::work;
 use crate::head::{FoundHead, Head};
 use crate::joint_names::ADDED;
-use crate::onnx::{DimensionValue, NodeProto, data_type};
+use crate::onnx::{DimensionValue, data_type};
 use crate::tensors::dtype_of;
 use crate::values::PROBE_BATCHES;
 use crate::{GraphError, InputSize, Model, modules, operators, sweep};
@@ -60,11 +60,10 @@ impl Cut {
 
     /// Returns true if the tensor is the output of a module nested in `path`.
     fn is_within(&self, path: &str) -> bool {
-        let inside = |module: &String| {
+        self.modules.iter().any(|module| {
             let rest = module.strip_prefix(path);
             rest.is_some_and(|rest| rest.starts_with('.'))
-        };
-        self.modules.iter().any(inside)
+        })
     }
 }
 
@@ -127,8 +126,10 @@ impl Network {
         if cut.is_of(&cut.name) {
             return &cut.name;
         }
-        let alone = |module: &&String| self.named(module).is_ok_and(|found| found.name == cut.name);
-        cut.modules.first().filter(alone).unwrap_or(&cut.name)
+        cut.modules
+            .first()
+            .filter(|module| self.named(module).is_ok_and(|found| found.name == cut.name))
+            .unwrap_or(&cut.name)
     }
 
     /// Returns the cut at the tensor `name`, which must be usable as a freeze cut.
@@ -206,8 +207,11 @@ impl Network {
 
 /// Explains why the network cannot be cut after the first unknown operator on the path of the data.
 pub(crate) fn obstacle(analysis: &Analysis<'_>) -> Option<String> {
-    let is_data = |node: &&NodeProto| node.output.iter().any(|name| analysis.kinds.is_data(name));
-    let mut nodes = analysis.model.nodes().iter().filter(is_data);
+    let mut nodes = analysis
+        .model
+        .nodes()
+        .iter()
+        .filter(|node| node.output.iter().any(|name| analysis.kinds.is_data(name)));
     let node = nodes.find(|node| operators::find(node).is_none_or(|operator| operator.versions.is_none()))?;
     if node.is_random() {
         let operator = &node.op_type;
@@ -328,8 +332,9 @@ impl Model {
             }
             done.push(total);
         }
-        let share = |done| if total > 0.0 { done / total } else { 1.0 };
-        done.into_iter().map(share).collect()
+        done.into_iter()
+            .map(|done| if total > 0.0 { done / total } else { 1.0 })
+            .collect()
     }
 
     /// Returns an output as declared by the file. It is the fallback for outputs whose shape cannot be
@@ -355,23 +360,21 @@ impl Model {
     /// # Errors
     /// Returns [`GraphError::Inputs`] if the model has no input.
     pub fn input_name(&self) -> Result<&str, GraphError> {
-        let none = || GraphError::Inputs {
-            count: 0,
-            names: String::new(),
-        };
         self.inputs()
             .next()
             .map(|input| input.name.as_str())
-            .ok_or_else(none)
+            .ok_or_else(|| GraphError::Inputs {
+                count: 0,
+                names: String::new(),
+            })
     }
 
     /// Returns the name of the only output.
     pub(crate) fn output_name(&self) -> Result<&str, GraphError> {
-        let none = || GraphError::Outputs { names: Vec::new() };
         self.outputs()
             .first()
             .map(|output| output.name.as_str())
-            .ok_or_else(none)
+            .ok_or_else(|| GraphError::Outputs { names: Vec::new() })
     }
 }
 

@@ -88,12 +88,11 @@ impl Model {
 
     /// Returns a constant with an element per channel, or a single one.
     fn per_channel(&self, name: &str) -> Option<[f64; 3]> {
-        let constant = || {
+        match Literal::from_proto(self.initializer(name).or_else(|| {
             let mut nodes = self.nodes().iter();
             let node = nodes.find(|node| node.output_name(0) == Some(name))?;
             node.tensor("value").filter(|_| node.op_type == "Constant")
-        };
-        match Literal::from_proto(self.initializer(name).or_else(constant)?)? {
+        })?)? {
             Literal::Numbers(numbers) => match *numbers.as_slice() {
                 [common] => Some([common; 3]),
                 [red, green, blue] => Some([red, green, blue]),

@@ -140,8 +140,11 @@ impl<'a> Owned<'a> {
             Part::Trained => self.add_trained(node.clone())?,
             Part::Both => {
                 self.nodes.push(node.clone());
-                let reads_weight = |name: &String| self.copies.contains_key(name) || self.is_weight(name);
-                if node.input.iter().any(reads_weight) {
+                if node
+                    .input
+                    .iter()
+                    .any(|name| self.copies.contains_key(name) || self.is_weight(name))
+                {
                     let mut copy = node.clone();
                     copy.name = self.fresh(&node.name);
                     for output in copy.output.iter_mut().filter(|output| !output.is_empty()) {
@@ -371,12 +374,13 @@ fn dequantize(
             dims.get(axis + 1..)?.iter().product::<usize>().max(1)
         }
     };
-    let element = |(index, value): (usize, i64)| {
-        let slice = index / each % scales.len().max(1);
-        Some((value.checked_sub(*zeros.get(slice)?)?) as f64 * scales.get(slice)?)
-    };
     let elements = integers(values)?.into_iter().enumerate();
-    let elements = elements.map(element).collect::<Option<Vec<f64>>>()?;
+    let elements = elements
+        .map(|(index, value)| {
+            let slice = index / each % scales.len().max(1);
+            Some((value.checked_sub(*zeros.get(slice)?)?) as f64 * scales.get(slice)?)
+        })
+        .collect::<Option<Vec<f64>>>()?;
     let tensor = Tensor::new(dims, Data::F64(elements)).ok()?;
     to_float(&tensor, dtype_of(scale.data_type)?)
 }

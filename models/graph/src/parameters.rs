@@ -189,7 +189,7 @@ impl<'a> Search<'a> {
         let read = self.read_directly(operator, node);
         if !is_data {
             let leaves = self.leaves(operator, node, &read);
-            let derived = |name: &'a String| {
+            self.derived.extend(node.output.iter().map(|name| {
                 let same_elements = false;
                 (
                     name.as_str(),
@@ -198,8 +198,7 @@ impl<'a> Search<'a> {
                         same_elements,
                     },
                 )
-            };
-            self.derived.extend(node.output.iter().map(derived));
+            }));
             return Vec::new();
         }
         let derived = self.operands(node).filter(|(_, operand)| !operand.same_elements);
@@ -230,10 +229,9 @@ impl<'a> Search<'a> {
         let read: Vec<_> = read
             .filter(|(_, weight)| single_numbers || elements(weight) > 1)
             .collect();
-        let is_constant = |is_constant: operators::ConstantRule| {
+        if operator.constant.is_some_and(|is_constant| {
             values(read.iter().map(|(_, weight)| *weight)).is_some_and(|read| is_constant(&read))
-        };
-        if operator.constant.is_some_and(is_constant) {
+        }) {
             return Vec::new();
         }
         read
@@ -362,8 +360,9 @@ fn changes_nothing(node: &NodeProto, slot: usize, weight: &TensorProto) -> bool 
 
 /// Returns the elements of all weights, or `None` if reading fails.
 fn values<'a>(weights: impl Iterator<Item = &'a TensorProto>) -> Option<Vec<Vec<f64>>> {
-    let read = |weight: &TensorProto| numbers(from_proto(weight).ok()?.data());
-    weights.map(read).collect()
+    weights
+        .map(|weight| numbers(from_proto(weight).ok()?.data()))
+        .collect()
 }
 
 fn elements(weight: &TensorProto) -> i64 {

@@ -97,8 +97,10 @@ fn with_stand_in(path: &Path, error: io::Error) -> io::Error {
         (format!(".{name}.icloud"), StandIn::ICloud),
         (format!("{name}.dvc"), StandIn::Dvc),
     ];
-    let stored = |(name, _): &&(String, StandIn)| path.with_file_name(name).exists();
-    match stand_ins.iter().find(stored) {
+    match stand_ins
+        .iter()
+        .find(|(name, _)| path.with_file_name(name).exists())
+    {
         Some((name, stand_in)) if error.kind() == io::ErrorKind::NotFound => {
             io::Error::new(error.kind(), format!("{name} is {stand_in}"))
         }

@@ -188,14 +188,13 @@ impl Opening {
         }
         let mut path: Vec<usize> = analysis.data_path(output, None).into_iter().collect();
         path.sort_unstable();
-        let mixes = |node: &&NodeProto| {
-            node.output_name(0)
-                .is_some_and(|name| analysis.rows.get(name) == RowUse::Mixed)
-        };
         let culprit = path
             .iter()
             .filter_map(|&index| opened.nodes().get(index))
-            .find(mixes);
+            .find(|node| {
+                node.output_name(0)
+                    .is_some_and(|name| analysis.rows.get(name) == RowUse::Mixed)
+            });
         Err(culprit.map_or_else(
             || GraphError::FixedBatch {
                 batch: 1,
@@ -226,15 +225,12 @@ fn open_axis(dims: &[Dim], samples: Samples, after: &[usize]) -> Option<usize> {
             .try_fold(size / outer, |all, &size| all.checked_mul(size))?;
         (Some(inside) == samples.steps_inside(dims)).then_some(())
     };
-    let alone = |axis: &usize| after.get(*axis) == Some(&1);
-    let unchanged =
-        |axis: &usize| *axis == samples.axis && after.get(*axis) == Some(&(samples.outer * samples.inner));
     (0..after.len())
         .filter(|axis| fits(axis).is_some())
         .min_by_key(|axis| {
             (
-                !alone(axis),
-                !unchanged(axis),
+                (after.get(*axis) != Some(&1)),
+                !(*axis == samples.axis && after.get(*axis) == Some(&(samples.outer * samples.inner))),
                 axis + 1 == after.len(),
                 *axis != samples.axis,
                 *axis,

@@ -47,13 +47,12 @@ impl<'a> Repeated<'a> {
     /// Returns true for a plain operator without weights.
     fn is_cheap(&self, node: &NodeProto) -> bool {
         let probes = &self.analysis.probes;
-        let is_weight = |name: &String| {
-            let elements = probes.small_dims(name).map(|dims| dims.iter().product::<usize>());
-            let is_constant = self.analysis.kinds.get(name) == Kind::Constant;
-            is_constant && is_float(probes.data_type(name)) && elements != Some(1)
-        };
         operators::find(node).is_some_and(|operator| operator.versions.is_some())
-            && !node.input.iter().any(is_weight)
+            && !node.input.iter().any(|name| {
+                let elements = probes.small_dims(name).map(|dims| dims.iter().product::<usize>());
+                let is_constant = self.analysis.kinds.get(name) == Kind::Constant;
+                is_constant && is_float(probes.data_type(name)) && elements != Some(1)
+            })
     }
 
     pub(crate) fn contains(&self, index: usize) -> bool {

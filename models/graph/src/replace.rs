@@ -506,15 +506,16 @@ pub(crate) fn rename(nodes: &mut [NodeProto], old: &str, new: &str) {
 
 /// Transposes a row-major matrix `[rows, columns]`.
 fn transposed(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
-    let column = |column: usize| {
-        values
-            .iter()
-            .skip(column)
-            .step_by(columns.max(1))
-            .take(rows)
-            .copied()
-    };
-    (0..columns).flat_map(column).collect()
+    (0..columns)
+        .flat_map(|column| {
+            values
+                .iter()
+                .skip(column)
+                .step_by(columns.max(1))
+                .take(rows)
+                .copied()
+        })
+        .collect()
 }
 
 fn tensor(dims: Vec<usize>, values: Vec<f32>) -> Result<Tensor, GraphError> {

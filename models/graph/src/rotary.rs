@@ -37,12 +37,11 @@ pub(crate) fn rotary_tables(tensors: &[TensorProto]) -> HashSet<&str> {
 
 /// True if the halves of all rows are sines and cosines.
 fn is_table(tensor: &TensorProto) -> bool {
-    let halves = |row: Option<Vec<f64>>| {
+    are_tables(rows(tensor).map(|row| {
         let mut sines = row?;
         let cosines = sines.split_off(sines.len() / 2);
         Some((sines, cosines))
-    };
-    are_tables(rows(tensor).map(halves))
+    }))
 }
 
 /// True if two tensors of the same shape are sines and cosines.

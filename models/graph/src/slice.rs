@@ -79,8 +79,11 @@ impl Part {
             if name == from || part.nodes.contains_key(&index) {
                 continue;
             }
-            let hidden = |name: &str| analysis.kinds.is_data(name) && !on_path.contains(name);
-            if reads_shape(node) && node.input_name(0).is_some_and(hidden) {
+            if reads_shape(node)
+                && node
+                    .input_name(0)
+                    .is_some_and(|name| analysis.kinds.is_data(name) && !on_path.contains(name))
+            {
                 let (replacement, weights) = replace_shape(analysis, from, node)?;
                 part.nodes.insert(index, replacement);
                 part.weights.extend(weights);

@@ -133,13 +133,12 @@ pub fn in_single_precision(tensor: Tensor) -> Tensor {
 /// and if the data does not fit the shape.
 pub fn integers(proto: &TensorProto) -> Option<Vec<i64>> {
     let raw = &proto.raw_data;
-    let wide = |values: &[i32]| values.iter().map(|&value| i64::from(value)).collect();
     let values: Vec<i64> = match proto.data_type {
         data_type::INT64 if raw.is_empty() => proto.int64_data.clone(),
         data_type::INT8 | data_type::UINT8 | data_type::INT16 | data_type::UINT16 | data_type::INT32
             if raw.is_empty() =>
         {
-            wide(&proto.int32_data)
+            proto.int32_data.iter().map(|&value| i64::from(value)).collect()
         }
         data_type::INT8 => raw.iter().map(|&byte| i64::from(byte.cast_signed())).collect(),
         data_type::UINT8 => raw.iter().map(|&byte| i64::from(byte)).collect(),

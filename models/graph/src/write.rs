@@ -206,9 +206,10 @@ fn remove_stale(files: &[PathBuf]) {
         let digits = name
             .strip_prefix(&prefix)
             .and_then(|rest| rest.strip_suffix(DATA));
-        let is_hash =
-            |text: &str| text.len() == DIGITS && text.bytes().all(|digit| digit.is_ascii_hexdigit());
-        if digits.is_some_and(is_hash) && files.iter().all(|file| name_of(file) != name) {
+        if digits
+            .is_some_and(|text| text.len() == DIGITS && text.bytes().all(|digit| digit.is_ascii_hexdigit()))
+            && files.iter().all(|file| name_of(file) != name)
+        {
             // No model refers to the file. If it cannot be removed, the next write tries again.
             let _ = std::fs::remove_file(entry.path());
         }

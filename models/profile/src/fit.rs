@@ -31,11 +31,13 @@ pub(crate) fn prefixes(segments: &[f64], bytes: &[f64], whole: f64) -> Vec<f64> 
     let left: f64 = alone.iter().sum();
     let scale = if left > 0.0 { whole / left } else { 1.0 };
     let mut reached = 0.0;
-    let mut add = |seconds: f64| {
-        reached += seconds * scale;
-        reached
-    };
-    alone.into_iter().map(&mut add).collect()
+    alone
+        .into_iter()
+        .map(&mut |seconds| {
+            reached += seconds * scale;
+            reached
+        })
+        .collect()
 }
 
 /// Duration of a batch.

@@ -1,7 +1,7 @@
 use crate::ProfileError;
 use crate::encoded::encoded_activations;
 use crate::fit::{BatchTime, line, minimum, prefixes};
-use frostline_batching::{Charge, Stop, run_blocking};
+use frostline_batching::{Charge, run_blocking};
 use frostline_tensor::{GraphExecutor, Normalization, Precision, Stage, Tensor};
 use frostline_wire::{CutProfile, Encoded, Linear};
 use futures::future::try_join_all;
@@ -116,12 +116,11 @@ pub(crate) async fn measure_with_clock(
         rules,
         samples: input.rows()?,
     };
-    let deadline = |_| ProfileError::Deadline {
-        seconds: rules.deadline.as_secs(),
-    };
     tokio::time::timeout(rules.deadline, run.measure(input))
         .await
-        .map_err(deadline)?
+        .map_err(|_| ProfileError::Deadline {
+            seconds: rules.deadline.as_secs(),
+        })?
 }
 
 struct MeasurementRun<'a> {
@@ -224,8 +223,9 @@ impl MeasurementRun<'_> {
         let small = self.time_idle(stage, &rows.slice_rows(0, small)?).await?;
         let bytes_per_sample = (output.byte_len() / output.rows()?.max(1)) as u64;
         let distinct = output.slice_rows(0, self.samples.min(output.rows()?))?;
-        let encode = move |_: &Stop| encoded_activations(&distinct);
-        let encoded = run_blocking((), self.rules.deadline, self.rules.charge.clone(), encode);
+        let encoded = run_blocking((), self.rules.deadline, self.rules.charge.clone(), move |_| {
+            encoded_activations(&distinct)
+        });
         let segment = Segment {
             small,
             large,

@@ -68,10 +68,12 @@ pub(crate) fn quantize_weights(
         })
         .collect();
     let scale = |channel: usize| scales.get(channel).copied().unwrap_or(1.0);
-    let rounded =
-        |(index, weight): (usize, &f32)| (weight / scale(channel_of(index))).round_ties_even() as i8;
     IntegerWeights {
-        weights: weights.iter().enumerate().map(rounded).collect(),
+        weights: weights
+            .iter()
+            .enumerate()
+            .map(|(index, weight)| (weight / scale(channel_of(index))).round_ties_even() as i8)
+            .collect(),
         biases: (0..biases.len())
             .map(|channel| {
                 (f64::from(bias(channel)) / (f64::from(input) * f64::from(scale(channel)))).round_ties_even()

@@ -276,16 +276,14 @@ impl<'a> Rewrite<'a> {
             .iter()
             .chain(&node.output)
             .filter(|name| !name.is_empty());
-        let is_usable = |name: &String| {
-            let code = self.shapes.get(name).map(|value| value.data_type);
-            code.is_some_and(|code| code == data_type::FLOAT || !data_type::is_float(code))
-        };
         // Further results, such as the statistics of a normalization, do not have the type of the input.
         let further = node.output.iter().skip(1).filter(|_| node.op_type != "Split");
-        names.into_iter().all(is_usable)
-            && node
-                .output_name(0)
-                .is_some_and(|name| self.is_single_precision(name))
+        names.into_iter().all(|name| {
+            let code = self.shapes.get(name).map(|value| value.data_type);
+            code.is_some_and(|code| code == data_type::FLOAT || !data_type::is_float(code))
+        }) && node
+            .output_name(0)
+            .is_some_and(|name| self.is_single_precision(name))
             && !further.into_iter().any(|name| self.is_single_precision(name))
     }
 

@@ -72,17 +72,19 @@ fn parameters<'a>(
     quantized: &BTreeMap<&'a str, &'a str>,
     ranges: &Ranges,
 ) -> Result<BTreeMap<&'a str, Parameters<'a>>, QuantizationError> {
-    let parameters = |(&value, &source): (&&'a str, &&'a str)| {
-        let tensor = || source.to_owned();
-        let range = ranges
-            .get(source)
-            .ok_or_else(|| QuantizationError::NoRange { tensor: tensor() })?;
-        if !(range.least.is_finite() && range.greatest.is_finite()) {
-            return Err(QuantizationError::NotFinite { tensor: tensor() });
-        }
-        Ok((value, (source, Affine::from_range(range))))
-    };
-    quantized.iter().map(parameters).collect()
+    quantized
+        .iter()
+        .map(|(&value, &source)| {
+            let tensor = || source.to_owned();
+            let range = ranges
+                .get(source)
+                .ok_or_else(|| QuantizationError::NoRange { tensor: tensor() })?;
+            if !(range.least.is_finite() && range.greatest.is_finite()) {
+                return Err(QuantizationError::NotFinite { tensor: tensor() });
+            }
+            Ok((value, (source, Affine::from_range(range))))
+        })
+        .collect()
 }
 
 /// The new network under construction.

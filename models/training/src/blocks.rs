@@ -26,12 +26,14 @@ impl Blocks {
             .rev()
             .find(|side| side.pow(rank as u32) <= BLOCK_POSITIONS);
         let side = side.unwrap_or(1);
-        let cut = |axis: &Axis| BlockAxis {
-            axis: *axis,
-            count: axis.output.div_ceil(side).max(1),
-        };
         Self {
-            axes: axes.iter().map(cut).collect(),
+            axes: axes
+                .iter()
+                .map(|axis| BlockAxis {
+                    axis: *axis,
+                    count: axis.output.div_ceil(side).max(1),
+                })
+                .collect(),
         }
     }
 

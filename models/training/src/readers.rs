@@ -86,8 +86,11 @@ impl<'a> Readers<'a> {
     /// Returns true if all readers of `input` run before `output` is written.
     pub(crate) fn is_read_before(&self, input: &str, output: &str) -> bool {
         let needed = self.needed_for([output]);
-        let ran = |index: usize| needed.get(index).copied().unwrap_or_default();
-        self.maker(output).is_some() && self.readers(input).into_iter().all(ran)
+        self.maker(output).is_some()
+            && self
+                .readers(input)
+                .into_iter()
+                .all(|index| needed.get(index).copied().unwrap_or_default())
     }
 
     /// Returns the first outputs of the `live` nodes that read `input` and are not needed for `gradient`.

@@ -1,8 +1,8 @@
 use crate::TrainingError;
 use crate::emitter::Float;
 use crate::mode::{BatchNorm, read_by_batch_norm};
+use frostline_graph::onnx::TensorProto;
 use frostline_graph::onnx::data_type::is_float;
-use frostline_graph::onnx::{NodeProto, TensorProto};
 use frostline_graph::tensors::integers;
 use frostline_graph::{Model, Shapes};
 use frostline_tensor::DType;
@@ -116,8 +116,12 @@ impl<'a> Source<'a> {
             if name == self.input {
                 return false;
             }
-            let makes = |node: &&NodeProto| node.output.iter().any(|output| output == name);
-            let inputs = self.suffix.nodes().iter().find(makes).into_iter();
+            let inputs = self
+                .suffix
+                .nodes()
+                .iter()
+                .find(|node| node.output.iter().any(|output| output == name))
+                .into_iter();
             let inputs = inputs.flat_map(|node| &node.input).map(String::as_str);
             open.extend(inputs.filter(|input| seen.insert(*input)));
         }

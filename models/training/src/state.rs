@@ -279,8 +279,10 @@ impl StateBuilder {
     /// Returns the outputs of the slots that `nodes` may write in place.
     pub(crate) fn in_place(&self, nodes: &[NodeProto]) -> Vec<String> {
         let readers = Readers::new(nodes);
-        let fits = |slot: &&StateSlot| readers.is_read_before(&slot.input, &slot.output);
-        let slots = self.slots.iter().filter(fits);
+        let slots = self
+            .slots
+            .iter()
+            .filter(|slot| readers.is_read_before(&slot.input, &slot.output));
         slots.map(|slot| slot.output.clone()).collect()
     }
 

@@ -52,10 +52,12 @@ impl Tiles {
     /// Returns the output positions of all tiles, place by place. The position [`Self::outputs`] represents
     /// places after the end.
     pub(crate) fn output_positions(&self) -> Vec<usize> {
-        let made = |axis: &TileAxis, place: usize, tile: usize| {
-            Some(2 * tile + place).filter(|position| *position < axis.output)
-        };
-        self.each(2, made, self.columns.output, self.outputs())
+        self.each(
+            2,
+            |axis, place, tile| Some(2 * tile + place).filter(|position| *position < axis.output),
+            self.columns.output,
+            self.outputs(),
+        )
     }
 
     /// Combines `position` over both axes for every place and tile. The result is `none` if an axis has no
@@ -84,12 +86,13 @@ impl Tiles {
     pub(crate) fn output_indices(&self) -> Vec<usize> {
         let width = self.columns.output;
         let columns = self.columns.tiles();
-        let placed = |position: usize| {
-            let row = position / width;
-            let column = position % width;
-            (2 * (row % 2) + column % 2) * self.count() + row / 2 * columns + column / 2
-        };
-        (0..self.outputs()).map(placed).collect()
+        (0..self.outputs())
+            .map(|position| {
+                let row = position / width;
+                let column = position % width;
+                (2 * (row % 2) + column % 2) * self.count() + row / 2 * columns + column / 2
+            })
+            .collect()
     }
 
     /// Returns indices in [`Self::input_positions`] as `[4, inputs]`, four for every input position. If fewer than four
@@ -111,12 +114,13 @@ impl Tiles {
     /// Returns the fraction of different indices in [`Self::input_indices`] for every input position: 1/4, 1/2 or 1.
     pub(crate) fn shares(&self) -> Vec<f64> {
         let width = self.columns.input;
-        let share = |position: usize| {
-            let seers =
-                self.rows.seers(position / width).count() * self.columns.seers(position % width).count();
-            seers as f64 / 4.0
-        };
-        (0..self.inputs()).map(share).collect()
+        (0..self.inputs())
+            .map(|position| {
+                let seers =
+                    self.rows.seers(position / width).count() * self.columns.seers(position % width).count();
+                seers as f64 / 4.0
+            })
+            .collect()
     }
 }
 

@@ -75,19 +75,20 @@ impl Trainability {
     /// possible. If there are multiple obstacles, this is the last one in the order of the graph.
     pub fn obstacle(&self, cut: &str) -> Option<&TrainingError> {
         let place = self.places.get(cut).copied().unwrap_or(0);
-        let blocks = |obstacle: &&Obstacle| obstacle.place > place;
         self.obstacles
             .iter()
             .rev()
-            .find(blocks)
+            .find(|obstacle| obstacle.place > place)
             .map(|obstacle| &obstacle.why)
     }
 
     /// Returns the earliest freeze cut of the network from which training is possible, or `None` if no cut
     /// before the head allows it.
     pub fn earliest<'a>(&self, network: &'a Network) -> Option<&'a Cut> {
-        let works = |cut: &&Cut| cut.before_head && self.obstacle(&cut.name).is_none();
-        network.cuts.iter().find(works)
+        network
+            .cuts
+            .iter()
+            .find(|cut| cut.before_head && self.obstacle(&cut.name).is_none())
     }
 }
 

@@ -234,11 +234,13 @@ impl<'a> Writer<'a> {
             true => Form::Rows,
             false => Form::Standard,
         };
-        let misshapen = |source| TrainingError::Weight {
-            weight: name.into(),
-            source,
-        };
-        let (slot, slot_dims) = self.state.weight(name, initial, form).map_err(misshapen)?;
+        let (slot, slot_dims) =
+            self.state
+                .weight(name, initial, form)
+                .map_err(|source| TrainingError::Weight {
+                    weight: name.into(),
+                    source,
+                })?;
         let tensor = match (form, dims.as_slice()) {
             (Form::Rows, [outer, channels, taps @ ..]) => {
                 let rows = outer * taps.iter().product::<usize>();
@@ -379,8 +381,11 @@ impl<'a> Writer<'a> {
 
     /// Applies the dropouts at the value `name`.
     fn drop_out(&mut self, name: &'a str) {
-        let there = |dropout: &&Dropout| dropout.tensor == name && dropout.ratio > 0.0;
-        for dropout in self.dropouts.iter().filter(there) {
+        for dropout in self
+            .dropouts
+            .iter()
+            .filter(|dropout| dropout.tensor == name && dropout.ratio > 0.0)
+        {
             if let Some(value) = self.operands.get(name) {
                 let mask = Mask {
                     input: format!("mask/{}", self.masks.len()),

@@ -147,14 +147,15 @@ impl StateUpdate<'_> {
         let live = readers.needed_for(ends.chain(statistics));
         // Without a batch, no node reads a weight late.
         let alone = self.part == GraphKind::Update || self.settings.accumulates;
-        let due = |(parameter, gradient): (&'b Parameter<'b>, &'b Option<String>)| {
-            let late = |gradient: &String| readers.late(&parameter.slot, gradient, &live);
-            PendingUpdate {
-                parameter,
-                gradient: gradient.as_deref(),
-                made: gradient.as_deref().and_then(|gradient| readers.origin(gradient)),
-                after: gradient.as_ref().filter(|_| !alone).map(late).unwrap_or_default(),
-            }
+        let due = |(parameter, gradient): (&'b Parameter<'b>, &'b Option<String>)| PendingUpdate {
+            parameter,
+            gradient: gradient.as_deref(),
+            made: gradient.as_deref().and_then(|gradient| readers.origin(gradient)),
+            after: gradient
+                .as_ref()
+                .filter(|_| !alone)
+                .map(|gradient| readers.late(&parameter.slot, gradient, &live))
+                .unwrap_or_default(),
         };
         self.parameters.iter().zip(gradients).map(due).collect()
     }

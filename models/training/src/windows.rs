@@ -96,8 +96,10 @@ impl Windows {
 
     /// Returns the number of positions after the last window for every axis.
     pub(crate) fn unreached(&self) -> Vec<i64> {
-        let reached = |axis: &Axis| axis.output.saturating_sub(1) * axis.stride + axis.span();
-        let left = |axis: &Axis| (axis.begin + axis.input + axis.end) as i64 - reached(axis) as i64;
+        let left = |axis: &Axis| {
+            (axis.begin + axis.input + axis.end) as i64
+                - (axis.output.saturating_sub(1) * axis.stride + axis.span()) as i64
+        };
         self.axes.iter().map(left).collect()
     }
 
@@ -221,11 +223,13 @@ impl Windows {
 pub(crate) fn coordinates(sizes: &[usize]) -> Vec<Vec<usize>> {
     let mut all = vec![Vec::new()];
     for size in sizes {
-        let longer = |prefix: &Vec<usize>| {
-            let prefix = prefix.clone();
-            (0..*size).map(move |index| [prefix.as_slice(), &[index]].concat())
-        };
-        all = all.iter().flat_map(longer).collect();
+        all = all
+            .iter()
+            .flat_map(|prefix| {
+                let prefix = prefix.clone();
+                (0..*size).map(move |index| [prefix.as_slice(), &[index]].concat())
+            })
+            .collect();
     }
     all
 }
@@ -255,11 +259,12 @@ impl Axis {
 
     fn count(&self, output: usize, padded: bool) -> usize {
         let room = self.begin + self.input + self.end;
-        let counts = |tap: &usize| match padded {
-            true => output * self.stride + tap * self.dilation < room,
-            false => self.input_of(output, *tap).is_some(),
-        };
-        (0..self.kernel).filter(counts).count()
+        (0..self.kernel)
+            .filter(|tap| match padded {
+                true => output * self.stride + tap * self.dilation < room,
+                false => self.input_of(output, *tap).is_some(),
+            })
+            .count()
     }
 }
 

@@ -72,8 +72,10 @@ pub(crate) fn report_failure(error: &anyhow::Error, interrupted: bool, json: boo
 /// errors have no context, and print errors of events are ignored, so other broken connections are still
 /// reported.
 fn reader_left(error: &anyhow::Error) -> bool {
-    let broken = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
-    error.chain().len() == 1 && error.downcast_ref().is_some_and(broken)
+    error.chain().len() == 1
+        && error
+            .downcast_ref::<io::Error>()
+            .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 /// Reports invalid arguments, or prints the requested help or version.

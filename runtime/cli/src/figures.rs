@@ -83,15 +83,17 @@ fn table<T>(
         numbered.truncate(ROWS);
         title += &format!(", the worst {ROWS} are shown (use --json for all)");
     }
-    let row = |(number, output): (usize, &T)| {
-        let mut row = vec![number.to_string()];
-        row.extend(cells(output));
-        row
-    };
     Table {
         title,
         header: header.iter().map(|title| (*title).to_owned()).collect(),
-        rows: numbered.into_iter().map(row).collect(),
+        rows: numbered
+            .into_iter()
+            .map(|(number, output)| {
+                let mut row = vec![number.to_string()];
+                row.extend(cells(output));
+                row
+            })
+            .collect(),
     }
 }
 
@@ -124,27 +126,30 @@ fn of_target(target: &TargetFigures) -> Vec<String> {
 fn matrix(classes: &[ClassFigures], confusion: &[ConfusedPair]) -> Table {
     let numbers = (1..=classes.len()).map(|number| number.to_string());
     let titles = ["#", "CLASS"].map(str::to_owned);
-    let row = |(label, class): (usize, &ClassFigures)| {
-        let mut cells = vec![0; classes.len()];
-        for cell in confusion.iter().filter(|cell| cell.label == label) {
-            cells
-                .get_mut(cell.predicted)
-                .into_iter()
-                .for_each(|count| *count = cell.count);
-        }
-        let cells = cells.into_iter().map(|count| match count {
-            0 => ".".to_owned(),
-            count => count.to_string(),
-        });
-        [(label + 1).to_string(), class.name.clone()]
-            .into_iter()
-            .chain(cells)
-            .collect()
-    };
     Table {
         title: "confusion matrix (rows: labels, columns: predictions)".to_owned(),
         header: titles.into_iter().chain(numbers).collect(),
-        rows: classes.iter().enumerate().map(row).collect(),
+        rows: classes
+            .iter()
+            .enumerate()
+            .map(|(label, class)| {
+                let mut cells = vec![0; classes.len()];
+                for cell in confusion.iter().filter(|cell| cell.label == label) {
+                    cells
+                        .get_mut(cell.predicted)
+                        .into_iter()
+                        .for_each(|count| *count = cell.count);
+                }
+                let cells = cells.into_iter().map(|count| match count {
+                    0 => ".".to_owned(),
+                    count => count.to_string(),
+                });
+                [(label + 1).to_string(), class.name.clone()]
+                    .into_iter()
+                    .chain(cells)
+                    .collect()
+            })
+            .collect(),
     }
 }
 
@@ -154,11 +159,13 @@ fn pairs(classes: &[ClassFigures], confused: &[ConfusedPair]) -> Table {
             .get(place)
             .map_or_else(String::new, |class| class.name.clone())
     };
-    let row = |cell: &ConfusedPair| vec![name(cell.label), name(cell.predicted), cell.count.to_string()];
     Table {
         title: "most confused".to_owned(),
         header: ["IS", "TAKEN FOR", "IMAGES"].map(str::to_owned).to_vec(),
-        rows: confused.iter().map(row).collect(),
+        rows: confused
+            .iter()
+            .map(|cell| vec![name(cell.label), name(cell.predicted), cell.count.to_string()])
+            .collect(),
     }
 }
 

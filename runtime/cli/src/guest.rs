@@ -69,18 +69,20 @@ fn show(guests: &[GuestInfo], json: bool) -> Result<()> {
     if json {
         return Ok(print_each(guests)?);
     }
-    let row = |guest: &GuestInfo| {
-        vec![
-            guest.name.clone(),
-            if guest.disabled { "disabled" } else { "active" }.to_owned(),
-            bytes(guest.bytes),
-            guest.sha256.clone(),
-        ]
-    };
     print_table(
         &["NAME", "STATE", "SIZE", "SHA-256"],
         &[false, false, true, false],
-        &guests.iter().map(row).collect::<Vec<_>>(),
+        &guests
+            .iter()
+            .map(|guest| {
+                vec![
+                    guest.name.clone(),
+                    if guest.disabled { "disabled" } else { "active" }.to_owned(),
+                    bytes(guest.bytes),
+                    guest.sha256.clone(),
+                ]
+            })
+            .collect::<Vec<_>>(),
     )?;
     Ok(())
 }

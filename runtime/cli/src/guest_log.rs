@@ -3,7 +3,7 @@
 use crate::arguments::RemoteHosts;
 use crate::output::{print_json, stdout};
 use anyhow::Result;
-use frostline_client::{ClientError, HostClient, Hosts};
+use frostline_client::{ClientError, Hosts};
 use frostline_job::{plain_line, utc};
 use frostline_wire::{ErrorClass, GuestLine};
 use serde::Serialize;
@@ -65,15 +65,18 @@ pub(crate) async fn run(
 impl Reader {
     /// Returns new lines in order of time, and the error if a host failed.
     async fn read_new_lines(&mut self) -> (Vec<Logged>, Option<ClientError>) {
-        let ask = |client: HostClient| {
-            let url = client.url().to_owned();
-            let guest = self.guest.as_str();
-            let after = self.after.get(&url).copied().unwrap_or(0);
-            async move { Ok((url, client.guest_log(guest, after).await?)) }
-        };
         let mut lines = Vec::new();
         let mut failed = None;
-        for answer in self.hosts.all(ask).await {
+        for answer in self
+            .hosts
+            .all(|client| {
+                let url = client.url().to_owned();
+                let guest = self.guest.as_str();
+                let after = self.after.get(&url).copied().unwrap_or(0);
+                async move { Ok((url, client.guest_log(guest, after).await?)) }
+            })
+            .await
+        {
             match answer {
                 Ok((host, log)) => {
                     if log.dropped {

@@ -173,8 +173,9 @@ pub(crate) fn embedded_root(data: &str, follow_links: Option<&Path>) -> Result<S
     let real = above
         .canonicalize()
         .with_context(|| format!("cannot use --follow-links {}", above.display()))?;
-    let is_meant = |folder: &&Path| folder.canonicalize().is_ok_and(|folder| folder == real);
-    let granted = Path::new(data).ancestors().find(is_meant);
+    let granted = Path::new(data)
+        .ancestors()
+        .find(|folder| folder.canonicalize().is_ok_and(|folder| folder == real));
     granted.and_then(Path::to_str).map(str::to_owned).with_context(|| {
         format!(
             "--follow-links {} is not a folder above --data {data}; use a folder that contains the data and the link targets",

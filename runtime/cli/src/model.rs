@@ -178,15 +178,17 @@ fn list(models: &[ModelInfo], json: bool) -> Result<()> {
     if json {
         return Ok(print_each(models)?);
     }
-    let row = |model: &ModelInfo| {
-        vec![
-            model.name.clone(),
-            if model.shared { "all tenants" } else { "you" }.to_owned(),
-            bytes(model.bytes),
-            model.sha256.clone(),
-        ]
-    };
-    let rows: Vec<_> = models.iter().map(row).collect();
+    let rows: Vec<_> = models
+        .iter()
+        .map(|model| {
+            vec![
+                model.name.clone(),
+                if model.shared { "all tenants" } else { "you" }.to_owned(),
+                bytes(model.bytes),
+                model.sha256.clone(),
+            ]
+        })
+        .collect();
     print_table(
         &["NAME", "FOR", "SIZE", "SHA-256"],
         &[false, false, true, false],

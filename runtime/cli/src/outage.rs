@@ -61,8 +61,9 @@ impl Outages {
 
     /// Returns the lines for recovered hosts. Called when images arrive.
     pub(crate) fn arrived(&mut self, now: Instant) -> Vec<String> {
-        let over = |outage: &Outage| now.saturating_duration_since(outage.next) >= QUIET;
-        let ended = self.0.extract_if(.., |_, outage| over(outage));
+        let ended = self.0.extract_if(.., |_, outage| {
+            now.saturating_duration_since(outage.next) >= QUIET
+        });
         ended
             .map(|(host, outage)| {
                 let lasted = outage.last.duration_since(outage.since).as_secs_f64();

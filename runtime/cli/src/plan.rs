@@ -138,8 +138,13 @@ fn simulate(file: &Path, flags: &Flags, json: bool) -> Result<()> {
 }
 
 fn candidates(flags: &Flags) -> Option<Vec<Split>> {
-    let named = || flags.candidates.iter().map(|name| Split::from(name.as_str()));
-    (!flags.candidates.is_empty()).then(|| named().collect())
+    (!flags.candidates.is_empty()).then(|| {
+        flags
+            .candidates
+            .iter()
+            .map(|name| Split::from(name.as_str()))
+            .collect()
+    })
 }
 
 fn job(flags: &Flags) -> Result<Job> {
@@ -223,22 +228,25 @@ fn print_plan(summary: &Summary, explanation: &Explanation, modules: &Modules) -
     }
     say!();
     let milliseconds = |seconds: f64| format!("{:.1}", seconds * 1e3);
-    let row = |row: &SummaryRow| {
-        let rival = explanation.rivals.iter().find(|rival| rival.split == row.split);
-        vec![
-            modules.label(&row.split),
-            row.encoding.to_string(),
-            bytes(row.bytes_per_sample.round() as u64),
-            milliseconds(row.stages.host_seconds),
-            milliseconds(row.stages.link_seconds),
-            milliseconds(row.stages.trainer_seconds),
-            milliseconds(row.iteration_seconds),
-            row.bottleneck.to_string(),
-            rival.map_or_else(|| "chosen".to_owned(), |rival| format!("{:.2}x", rival.ratio)),
-            rival.and_then(|rival| rival.wins_if.clone()).unwrap_or_default(),
-        ]
-    };
-    let rows: Vec<_> = summary.candidates.iter().map(row).collect();
+    let rows: Vec<_> = summary
+        .candidates
+        .iter()
+        .map(|row| {
+            let rival = explanation.rivals.iter().find(|rival| rival.split == row.split);
+            vec![
+                modules.label(&row.split),
+                row.encoding.to_string(),
+                bytes(row.bytes_per_sample.round() as u64),
+                milliseconds(row.stages.host_seconds),
+                milliseconds(row.stages.link_seconds),
+                milliseconds(row.stages.trainer_seconds),
+                milliseconds(row.iteration_seconds),
+                row.bottleneck.to_string(),
+                rival.map_or_else(|| "chosen".to_owned(), |rival| format!("{:.2}x", rival.ratio)),
+                rival.and_then(|rival| rival.wins_if.clone()).unwrap_or_default(),
+            ]
+        })
+        .collect();
     print_table(
         &[
             "SPLIT",

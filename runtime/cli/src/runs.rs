@@ -117,10 +117,15 @@ pub(crate) fn new_folder(runs: &Path, model: &str) -> Result<PathBuf> {
     fs::create_dir_all(runs).with_context(cannot)?;
     let time = chrono::DateTime::from(std::time::SystemTime::now());
     let time: chrono::DateTime<chrono::Utc> = time;
-    let fits = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
     let model: String = model
         .chars()
-        .map(|letter| if fits(letter) { letter } else { '-' })
+        .map(|letter| {
+            if letter.is_ascii_alphanumeric() || "-_.".contains(letter) {
+                letter
+            } else {
+                '-'
+            }
+        })
         .collect();
     let name = format!("{}-{model}", time.format("%Y%m%d-%H%M%S"));
     numbered(&runs.join(name)).with_context(cannot)

@@ -372,7 +372,6 @@ async fn variants(job: &Job, sweeps: &[Sweep]) -> Result<Vec<Variant>> {
     }
     let mut variants = Vec::new();
     for (name, spec) in specs {
-        let wrong = || format!("in the variant {name}");
         let mut job = job.clone();
         if sweeps.iter().any(|sweep| sweep.setting == "freeze") {
             job.freeze = match spec.freeze.as_deref() {
@@ -381,7 +380,10 @@ async fn variants(job: &Job, sweeps: &[Sweep]) -> Result<Vec<Variant>> {
             };
         }
         job.spec = spec;
-        let job = job.checked().await.with_context(wrong)?;
+        let job = job
+            .checked()
+            .await
+            .with_context(|| format!("in the variant {name}"))?;
         variants.push(Variant { name, job });
     }
     Ok(variants)

@@ -209,8 +209,10 @@ impl HostClient {
     pub async fn digests(&self, root: &str, objects: &[ObjectInfo]) -> Result<Vec<Option<u64>>, ClientError> {
         let bytes = 8 * objects.len() as u64;
         let rows = self.objects_or_digests(root, objects, bytes, true).await?;
-        let digest = |row: Result<Bytes, OpError>| row.ok()?.as_ref().try_into().ok().map(u64::from_le_bytes);
-        Ok(rows.into_iter().map(digest).collect())
+        Ok(rows
+            .into_iter()
+            .map(|row| row.ok()?.as_ref().try_into().ok().map(u64::from_le_bytes))
+            .collect())
     }
 
     /// Reads objects with `bytes` in total, or the hashes of objects.

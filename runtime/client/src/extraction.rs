@@ -115,11 +115,11 @@ impl ExtractionStream {
     async fn read(&mut self, chunk: Bytes) -> Result<Vec<ActivationBatch>, ClientError> {
         let mut reader = self.take_reader()?;
         let (reader, read) = if reader.may_complete_batch(chunk.len()) {
-            let decode = move || {
+            blocking("decoding of an answer", move || {
                 let read = reader.push(chunk);
                 (reader, read)
-            };
-            blocking("decoding of an answer", decode).await?
+            })
+            .await?
         } else {
             let read = reader.push(chunk);
             (reader, read)

@@ -28,8 +28,11 @@ impl Trace {
     /// Returns the trace of this process: the one set by [`set_trace_parent`], else the one in the
     /// environment, if any.
     pub(crate) fn of_process() -> Option<Self> {
-        let named = || TraceParent::read(&std::env::var(VARIABLE).ok()?);
-        OF_PROCESS.get().copied().or_else(named).map(Self::below)
+        OF_PROCESS
+            .get()
+            .copied()
+            .or_else(|| TraceParent::read(&std::env::var(VARIABLE).ok()?))
+            .map(Self::below)
     }
 
     /// Returns the trace of the process or a new trace, or `None` if the system has no random bytes.

@@ -74,8 +74,7 @@ pub(crate) async fn push(
 ) -> Result<Uploaded, ClientError> {
     let part = "hashing of an upload";
     let bytes = upload.bytes.clone();
-    let hash = move || hex::encode(Sha256::digest(&bytes));
-    let sha256 = blocking(part, hash).await?;
+    let sha256 = blocking(part, move || hex::encode(Sha256::digest(&bytes))).await?;
     let mut uploaded = Uploaded {
         bytes: upload.bytes.len() as u64,
         skipped: true,

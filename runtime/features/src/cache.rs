@@ -246,14 +246,13 @@ impl Cache {
     /// Returns [`FeatureError::Used`] if a store is in use, and [`FeatureError::Io`] if its files cannot be
     /// removed. The remaining stores are removed in both cases.
     pub fn clear(&self, names: &[String]) -> Result<(usize, u64), FeatureError> {
-        let wanted = |path: &PathBuf| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            names.is_empty() || names.iter().any(|wanted| *wanted == name)
-        };
         let mut count = 0;
         let mut freed = 0;
         let mut refused = None;
-        for path in stores(&self.path).into_iter().filter(wanted) {
+        for path in stores(&self.path).into_iter().filter(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            names.is_empty() || names.iter().any(|wanted| *wanted == name)
+        }) {
             let held = bytes(&path);
             match remove(&path) {
                 Ok(()) => (count, freed) = (count + 1, freed + held),

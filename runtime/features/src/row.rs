@@ -34,10 +34,11 @@ impl Row {
             .shape
             .iter()
             .try_fold(1_usize, |product, side| product.checked_mul(*side));
-        let fits = |values: &usize| *values > 0 && values.checked_mul(4).is_some();
-        product.filter(fits).ok_or_else(|| FeatureError::Row {
-            shape: self.shape.clone(),
-        })
+        product
+            .filter(|values| *values > 0 && values.checked_mul(4).is_some())
+            .ok_or_else(|| FeatureError::Row {
+                shape: self.shape.clone(),
+            })
     }
 
     /// Returns the size of a row's values on disk in bytes.

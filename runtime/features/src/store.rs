@@ -136,8 +136,11 @@ impl Store {
 
     /// Returns the samples whose content must be hashed before their rows can be found.
     pub fn unhashed(&self, keys: &RowKeys, samples: &[ObjectInfo]) -> Vec<ObjectInfo> {
-        let is_unknown = |sample: &&ObjectInfo| self.content(keys, sample) == Content::Unknown;
-        samples.iter().filter(is_unknown).cloned().collect()
+        samples
+            .iter()
+            .filter(|sample| self.content(keys, sample) == Content::Unknown)
+            .cloned()
+            .collect()
     }
 
     /// Records the hashes of `samples`, except for those without one.

@@ -82,25 +82,24 @@ impl Writer {
             lock: turn,
             wait: TURN,
         };
-        let write = move || {
-            let mut told = Some(told);
-            for handed in waiting {
-                if told.is_some()
-                    && let Err(why) = turn.run(&shared, &handed, |handed| write(&shared, handed, &room))
-                    && let Some(told) = told.take()
-                {
-                    told(why);
-                }
-                release(&shared, &handed);
-                done.step();
-            }
-        };
         let thread = std::thread::Builder::new().name("frostline-keep".to_owned());
         Ok(Self {
             inner,
             queue: Some(queue),
             progress,
-            thread: Some(thread.spawn(write)?),
+            thread: Some(thread.spawn(move || {
+                let mut told = Some(told);
+                for handed in waiting {
+                    if told.is_some()
+                        && let Err(why) = turn.run(&shared, &handed, |handed| write(&shared, handed, &room))
+                        && let Some(told) = told.take()
+                    {
+                        told(why);
+                    }
+                    release(&shared, &handed);
+                    done.step();
+                }
+            })?),
         })
     }
 

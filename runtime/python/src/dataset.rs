@@ -179,15 +179,15 @@ fn to_dictionary<'py>(
 
 /// Reads a table on this machine. The limit is one byte above the maximum table size to detect larger tables.
 fn read_local_table(py: Python<'_>, file: &Path) -> PyResult<Bytes> {
-    let read = || {
+    py.detach(|| {
         let mut bytes = Vec::new();
         let opened = File::open(file)?;
         opened.take(LabelTable::MOST_BYTES + 1).read_to_end(&mut bytes)?;
         Ok::<_, std::io::Error>(Bytes::from(bytes))
-    };
-    let failed =
-        |error| errors::invalid_settings(py, &format!("cannot read the labels {}: {error}", file.display()));
-    py.detach(read).map_err(failed)
+    })
+    .map_err(|error| {
+        errors::invalid_settings(py, &format!("cannot read the labels {}: {error}", file.display()))
+    })
 }
 
 /// Reads the listed version of an object. Returns `None` if the host cannot read the object or it is larger

@@ -70,8 +70,9 @@ impl FeatureCache {
 
 impl FeatureCache {
     pub(crate) fn open(&self, py: Python<'_>) -> PyResult<Arc<OpenCache>> {
-        let make = || OpenCache::new(&self.settings).map_err(|why| errors::general(py, &why));
-        self.open.get(py, make)
+        self.open.get(py, || {
+            OpenCache::new(&self.settings).map_err(|why| errors::general(py, &why))
+        })
     }
 }
 
@@ -82,8 +83,12 @@ impl OpenCache {
         let made = settings.stream.provenance(&settings.split, &settings.made);
         let stop_reason = Arc::new(Mutex::new(None));
         let told = Arc::clone(&stop_reason);
-        let told = move |why| *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
-        let rows = RowCache::open(&cache, made, settings.rows, Arc::new(told));
+        let rows = RowCache::open(
+            &cache,
+            made,
+            settings.rows,
+            Arc::new(move |why| *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(why)),
+        );
         Ok(Self {
             rows: Arc::new(rows.map_err(|error| error.to_string())?),
             stop_reason,
@@ -120,8 +125,7 @@ pub(crate) fn network(
     image_size: Option<usize>,
 ) -> PyResult<Vec<u8>> {
     let interface = Interface { image_size, output };
-    let read = || Model::read_as(file, &interface)?.to_bytes();
-    py.detach(read)
+    py.detach(|| Model::read_as(file, &interface)?.to_bytes())
         .map_err(|error| errors::invalid_settings(py, &error.to_string()))
 }
 

@@ -4,7 +4,7 @@ use crate::errors;
 use crate::process::{PerProcess, wait};
 use crate::settings::{HostSettings, STOCK_GUEST, read};
 use bytes::Bytes;
-use frostline_client::{ClientError, HostClient, Notice, Part, Placed, SampleFiles, UploadKind};
+use frostline_client::{ClientError, Notice, Part, SampleFiles, UploadKind};
 use frostline_wire::Layout;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -51,20 +51,25 @@ impl Hosts {
         let hosts = self.connected(py)?;
         let listed = wait(py, hosts.listing(data, layout))?;
         let listing = listed.map_err(|error| errors::from_client(py, &error))?;
-        let owned = |placed: &Placed<'_>| {
-            let object = placed.object;
-            let class = placed.class.map(str::to_owned);
-            let etag = object.etag.map(str::to_owned);
-            (
-                object.key.to_owned(),
-                etag,
-                object.size,
-                class,
-                placed.part.map(Part::name),
-                object.changed,
-            )
-        };
-        Ok(py.detach(|| listing.placed(SampleFiles::Images).iter().map(owned).collect()))
+        Ok(py.detach(|| {
+            listing
+                .placed(SampleFiles::Images)
+                .iter()
+                .map(|placed| {
+                    let object = placed.object;
+                    let class = placed.class.map(str::to_owned);
+                    let etag = object.etag.map(str::to_owned);
+                    (
+                        object.key.to_owned(),
+                        etag,
+                        object.size,
+                        class,
+                        placed.part.map(Part::name),
+                        object.changed,
+                    )
+                })
+                .collect()
+        }))
     }
 
     /// Uploads a model or a guest to every host that does not have these bytes under this name. Returns
@@ -99,15 +104,17 @@ impl Hosts {
     /// (address, False, message) for each host that failed.
     fn load(&self, py: Python<'_>) -> PyResult<Vec<(String, bool, String)>> {
         let hosts = self.connected(py)?;
-        let ask = |client: HostClient| async move {
-            let loaded = client.load().await.map_err(|error| error.to_string());
-            let written =
-                loaded.and_then(|load| serde_json::to_string(&load).map_err(|error| error.to_string()));
-            let answered = written.is_ok();
-            let text = written.unwrap_or_else(|error| error);
-            Ok((client.url().to_owned(), answered, text))
-        };
-        let all = wait(py, hosts.all(ask))?;
+        let all = wait(
+            py,
+            hosts.all(|client| async move {
+                let loaded = client.load().await.map_err(|error| error.to_string());
+                let written =
+                    loaded.and_then(|load| serde_json::to_string(&load).map_err(|error| error.to_string()));
+                let answered = written.is_ok();
+                let text = written.unwrap_or_else(|error| error);
+                Ok((client.url().to_owned(), answered, text))
+            }),
+        )?;
         Ok(all.into_iter().filter_map(Result::ok).collect())
     }
 }

@@ -49,9 +49,9 @@ pub(crate) fn wait<T: Send>(py: Python<'_>, future: impl Future<Output = T> + Se
     let runtime = runtime(py)?;
     let mut future = pin!(future);
     loop {
-        let look =
-            || runtime.block_on(async { tokio::time::timeout(SIGNAL_INTERVAL, future.as_mut()).await });
-        match py.detach(look) {
+        match py.detach(|| {
+            runtime.block_on(async { tokio::time::timeout(SIGNAL_INTERVAL, future.as_mut()).await })
+        }) {
             Ok(done) => return Ok(done),
             Err(_) => py.check_signals()?,
         }

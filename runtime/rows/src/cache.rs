@@ -98,8 +98,10 @@ impl RowCache {
             let hashes = hosts.digests(&source.root, &new, source.request_samples).await;
             self.store.record_contents(&keys, &new, &hashes);
         }
-        let key = |sample: &ObjectInfo| keys.key_of(&sample.sample, self.store.content(&keys, sample));
-        samples.iter().map(key).collect()
+        samples
+            .iter()
+            .map(|sample| keys.key_of(&sample.sample, self.store.content(&keys, sample)))
+            .collect()
     }
 
     /// Returns true if activations from `source` are as precise as the store's.

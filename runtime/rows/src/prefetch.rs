@@ -97,14 +97,15 @@ impl Prefetch<SampleBatch, RowsError> {
                     parts: vec![(Arc::clone(&source), Arc::clone(&samples))],
                     repeats: true,
                 };
-                let finish = |fetched, memory| {
-                    Ok(SampleBatch {
-                        samples,
-                        fetched,
-                        _memory: memory,
+                place
+                    .fetch(request, |fetched, memory| {
+                        Ok(SampleBatch {
+                            samples,
+                            fetched,
+                            _memory: memory,
+                        })
                     })
-                };
-                place.fetch(request, finish).await;
+                    .await;
             }
         })
     }

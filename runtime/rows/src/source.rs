@@ -190,8 +190,9 @@ impl CacheLookup {
 
     /// Returns the positions below `count` that were not found, ascending.
     fn missing(&self, count: usize) -> Vec<usize> {
-        let is_missing = |position: &usize| self.positions.binary_search(position).is_err();
-        (0..count).filter(is_missing).collect()
+        (0..count)
+            .filter(|position| self.positions.binary_search(position).is_err())
+            .collect()
     }
 }
 

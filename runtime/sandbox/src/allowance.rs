@@ -265,8 +265,11 @@ impl Counter {
     }
 
     fn acquire(&self, amount: u64) -> Result<(), Breach> {
-        let add = |used: u64| used.checked_add(amount).filter(|&sum| sum <= self.limit);
-        match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add) {
+        match self
+            .used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+                used.checked_add(amount).filter(|&sum| sum <= self.limit)
+            }) {
             Ok(used) => {
                 self.peak
                     .fetch_max(used.saturating_add(amount), Ordering::Relaxed);

@@ -14,8 +14,12 @@ use std::sync::Arc;
 
 /// Returns the etags of samples by key, for reads of the guest.
 pub(crate) fn versions(samples: &[SampleRef]) -> Arc<HashMap<String, String>> {
-    let versioned = |sample: &SampleRef| Some((sample.key.clone(), sample.etag.clone()?));
-    Arc::new(samples.iter().filter_map(versioned).collect())
+    Arc::new(
+        samples
+            .iter()
+            .filter_map(|sample| Some((sample.key.clone(), sample.etag.clone()?)))
+            .collect(),
+    )
 }
 
 pub(crate) fn model(model: &ModelView) -> Result<prefix::Model, SandboxError> {

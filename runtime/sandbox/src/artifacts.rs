@@ -28,12 +28,11 @@ pub(crate) struct Artifacts {
 impl Artifacts {
     /// Opens the directory, which only this user may read. Creates it with a new key if it does not exist.
     pub(crate) fn open(directory: &Path, engine: &Engine, max_bytes: u64) -> Result<Self, SandboxError> {
-        let failed = |error: io::Error| {
-            let text = format!("cannot cache compiled guests in {}", directory.display());
-            SandboxError::host(Cause::with_message(text, error))
-        };
         Ok(Self {
-            folder: PrivateFolder::open(directory).map_err(failed)?,
+            folder: PrivateFolder::open(directory).map_err(|error| {
+                let text = format!("cannot cache compiled guests in {}", directory.display());
+                SandboxError::host(Cause::with_message(text, error))
+            })?,
             engine: engine_hash(engine),
             max_bytes,
         })

@@ -263,8 +263,9 @@ fn functions(error: &wasmtime::Error) -> Vec<String> {
     let frames = backtrace.map_or(&[][..], WasmBacktrace::frames).iter();
     let names = frames.filter_map(|frame| frame.func_name());
     let names = names.map(|name| format!("{:#}", rustc_demangle::demangle(name)));
-    let is_handler = |name: &String| PANIC_HANDLERS.iter().any(|start| name.starts_with(start));
-    let own = names.skip_while(is_handler).take(MAX_FUNCTIONS);
+    let own = names
+        .skip_while(|name| PANIC_HANDLERS.iter().any(|start| name.starts_with(start)))
+        .take(MAX_FUNCTIONS);
     own.map(|name| one_line(&name, MAX_FUNCTION_BYTES)).collect()
 }
 

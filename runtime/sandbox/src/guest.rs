@@ -156,10 +156,11 @@ impl Guest {
             let Shared { runner, pre, .. } = &*shared;
             let state = CallState::new(&runner.config, Arc::clone(&allowance), Some(extraction));
             let job = arguments::job(&call, &samples)?;
-            let extract = async |guest: &FrozenPrefix, store: &mut Store<CallState>| {
-                guest.frostline_pushdown_prefix().call_extract(store, &job).await
-            };
-            let (mut instance, answered) = runner.call(pre, permit, state, deadline, extract).await?;
+            let (mut instance, answered) = runner
+                .call(pre, permit, state, deadline, async |guest, store| {
+                    guest.frostline_pushdown_prefix().call_extract(store, &job).await
+                })
+                .await?;
             let host_error = instance.take_host_error();
             let extracted = || -> Result<Extracted, SandboxError> {
                 let prefix::Extracted { tensors, failed } =

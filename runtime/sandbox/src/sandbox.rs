@@ -11,7 +11,7 @@ use crate::state::CallState;
 use crate::text::{MAX_MESSAGE_BYTES, one_line};
 use crate::{compiler, upload, world};
 use bytes::Bytes;
-use frostline_batching::{Charge, Permit, Share, Stop, TurnGate};
+use frostline_batching::{Charge, Permit, Share, TurnGate};
 use sha2::{Digest, Sha256};
 use std::io;
 use std::sync::Arc;
@@ -55,9 +55,10 @@ impl Sandbox {
             .map_err(|error| SandboxError::host(format!("cannot link the host functions: {error:#}")))?;
         let max_bytes = runner.config.artifact_bytes;
         let directory = runner.config.artifacts.as_deref();
-        let open = |directory| Artifacts::open(directory, &runner.engine, max_bytes);
         let inner = Inner {
-            artifacts: directory.map(open).transpose()?,
+            artifacts: directory
+                .map(|directory| Artifacts::open(directory, &runner.engine, max_bytes))
+                .transpose()?,
             compilations: TurnGate::open(COMPILATIONS, usize::MAX),
             loads: TurnGate::open(LOADS, usize::MAX),
             linker,
@@ -147,8 +148,10 @@ impl Sandbox {
     ) -> Result<Prepared, SandboxError> {
         // Cached guests do not wait for compilations.
         let hashed = bytes.clone();
-        let sha256 = move || hex::encode(Sha256::digest(&hashed));
-        if let Some(prepared) = self.load_in_turn(sha256, allowance).await? {
+        if let Some(prepared) = self
+            .load_in_turn(move || hex::encode(Sha256::digest(&hashed)), allowance)
+            .await?
+        {
             return Ok(prepared);
         }
         let permit = self.permit(&self.inner.compilations).await?;
@@ -156,17 +159,16 @@ impl Sandbox {
         let _kill = KillOnDrop(compilation.clone());
         let sandbox = self.clone();
         let allowance = Arc::clone(allowance);
-        let work = move |_: &Stop| {
-            let started = Instant::now();
-            let prepared = sandbox.compile_once(&bytes, &compilation);
-            allowance.count_compiling(started.elapsed());
-            prepared
-        };
         let Runner { threads, config, .. } = &*self.inner.runner;
         // The work counts its duration, which includes that of the compiler process.
         let charge = Charge::default();
         threads
-            .prepare(permit, config.prepare_deadline, charge, work)
+            .prepare(permit, config.prepare_deadline, charge, move |_| {
+                let started = Instant::now();
+                let prepared = sandbox.compile_once(&bytes, &compilation);
+                allowance.count_compiling(started.elapsed());
+                prepared
+            })
             .await?
     }
 
@@ -181,12 +183,13 @@ impl Sandbox {
         }
         let permit = self.permit(&self.inner.loads).await?;
         let sandbox = self.clone();
-        let work = move |_: &Stop| sandbox.load(&sha256());
         let Runner { threads, config, .. } = &*self.inner.runner;
         let allowance = Arc::clone(allowance);
         let charge = Charge::new(move |spent| allowance.count_compiling(spent));
         threads
-            .prepare(permit, config.prepare_deadline, charge, work)
+            .prepare(permit, config.prepare_deadline, charge, move |_| {
+                sandbox.load(&sha256())
+            })
             .await?
     }
 
@@ -218,8 +221,9 @@ impl Sandbox {
         let stored = artifacts
             .as_ref()
             .and_then(|artifacts| artifacts.load(&runner.engine, &self.tenant, sha256));
-        let link = |component| world::link(&runner.engine, linker, &component);
-        let linked = stored.map(link).transpose()?;
+        let linked = stored
+            .map(|component| world::link(&runner.engine, linker, &component))
+            .transpose()?;
         Ok(linked.map(|pre| (sha256.to_owned(), pre)))
     }
 

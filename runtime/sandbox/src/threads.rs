@@ -44,12 +44,12 @@ impl GuestThreads {
             .map_err(failed)?;
         let handle = runtime.handle().clone();
         let timers = handle.clone();
-        let run = move |ready: Ready| {
+        let pool = TurnPool::start("guest", threads, slice, thread_cpu, move |ready: Ready| {
             let _timers = timers.enter();
             let account = ready.metadata().account.clone();
             account.measure(|| ready.run());
-        };
-        let pool = TurnPool::start("guest", threads, slice, thread_cpu, run).map_err(failed)?;
+        })
+        .map_err(failed)?;
         Ok(Self {
             pool: Arc::new(pool),
             runtime: Some(runtime),

@@ -105,11 +105,10 @@ impl GuestLogs {
         let kept = all.owners.get(owner)?;
         let newest = kept.lines.back()?.number;
         kept.lines.iter().find(|line| &*line.guest == guest)?;
-        let new = |line: &&Line| &*line.guest == guest && line.number > after;
         let mut lines: Vec<GuestLine> = kept
             .lines
             .iter()
-            .filter(new)
+            .filter(|line| &*line.guest == guest && line.number > after)
             .take(PAGE + 1)
             .map(to_wire)
             .collect();
@@ -181,8 +180,7 @@ impl Lines {
         let Some(kept) = self.owners.get_mut(owner) else {
             return;
         };
-        let old = |line: &Line| line.at + RETENTION < now;
-        while let Some(line) = kept.lines.pop_front_if(|line| old(line)) {
+        while let Some(line) = kept.lines.pop_front_if(|line| line.at + RETENTION < now) {
             kept.bytes -= line.bytes();
             self.bytes -= line.bytes();
         }

@@ -148,14 +148,13 @@ impl Library {
     /// all folders.
     pub(crate) fn store(&self, tenant: &str, granted: &Root, root: &Root) -> Result<Store, Refusal> {
         let granted_to = self.roots.root_for(granted, tenant);
-        let of_tenant = || {
+        let key = (tenant.to_owned(), granted_to.clone());
+        let store = self.indexed_stores.get_or_insert_with(&key, || {
             let opened = self
                 .open(&granted_to)
                 .map_err(|error| self.roots.for_tenants(error));
             Ok::<_, Refusal>(opened?.for_tenant(tenant))
-        };
-        let key = (tenant.to_owned(), granted_to.clone());
-        let store = self.indexed_stores.get_or_insert_with(&key, of_tenant)?;
+        })?;
         match root.relative_to(granted) {
             Some(folder) => Ok(store.below(&folder)?),
             None => Ok(store),

@@ -81,8 +81,10 @@ impl Service {
         }
         let now = self.clock.earliest();
         for (name, record) in self.tenants.records.list("") {
-            let ended = |until: u64| now >= until.saturating_add(ERASED_AFTER.as_secs());
-            if !record.kept_until.is_some_and(ended) {
+            if record
+                .kept_until
+                .is_none_or(|until| now < until.saturating_add(ERASED_AFTER.as_secs()))
+            {
                 continue;
             }
             match self.erase_tenant(&name).await {
@@ -105,8 +107,10 @@ impl Service {
             tracing::warn!(%error, "cannot delete the cached files of removed guests and models; the host retries after the next change of the state");
         }
         let service = Arc::clone(self);
-        let known = move |tenant: &str| service.tenants.record(tenant).is_some();
-        self.library.partials.retain_tenants(known).await;
+        self.library
+            .partials
+            .retain_tenants(move |tenant| service.tenants.record(tenant).is_some())
+            .await;
     }
 
     fn prune_caches(&self) -> io::Result<()> {

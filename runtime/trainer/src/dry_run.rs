@@ -61,11 +61,10 @@ pub async fn plan(job: Job, hosts: impl Into<Hosts>, events: Events) -> Result<P
     let source = prepared
         .offer
         .source_at(&candidate.split, candidate.encoding, flow.request_samples)?;
-    let known = || share.engine_batch(&source);
     Ok(PlannedJob {
         summary: Summary {
             grant: share.grant().or(planner.grant),
-            engine_batch: job.spec.terms.fixed_batch.or_else(known),
+            engine_batch: job.spec.terms.fixed_batch.or_else(|| share.engine_batch(&source)),
             ..plan.summary(flow, &planner.layers)
         },
         explanation: plan.explain(&planner.layers, &planner.modules),

@@ -1,7 +1,7 @@
 use crate::TrainerError;
 use bytes::Bytes;
 use frostline_client::SampleFiles;
-use frostline_graph::{Cut, Network};
+use frostline_graph::Network;
 use frostline_tensor::PixelSpec;
 use frostline_wire::{Activation, Description, Pixels, ServedCut};
 use std::fs;
@@ -88,15 +88,18 @@ impl std::fmt::Debug for Guest {
 
 /// Returns the stock guest's description for `network` with this preprocessing.
 pub(crate) fn stock_description(network: &Network, pixels: PixelSpec) -> Description {
-    let served = |cut: &Cut| ServedCut {
-        name: cut.name.clone(),
-        activation: Activation::Faithful,
-    };
     Description {
         name: "prefix".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pixels: Pixels::Spec(pixels),
-        cuts: network.cuts.iter().map(served).collect(),
+        cuts: network
+            .cuts
+            .iter()
+            .map(|cut| ServedCut {
+                name: cut.name.clone(),
+                activation: Activation::Faithful,
+            })
+            .collect(),
         media_types: vec!["image/*".to_owned()],
         max_samples: None,
     }

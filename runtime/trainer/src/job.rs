@@ -5,7 +5,6 @@ use crate::{
 use frostline_client::Part;
 use frostline_engine::Device;
 use frostline_features::Cache;
-use frostline_graph::onnx::NodeProto;
 use frostline_graph::{Interface, Model, Network};
 use frostline_job::{CacheLimit, NewHead, Unlisted};
 use frostline_job::{Conflict, PixelFlags};
@@ -162,14 +161,13 @@ pub fn last_cut_before_head(model: &Model) -> Result<String, TrainerError> {
 
 /// Explains a missing default freeze cut, with advice.
 fn missing_cut(model: &Model, network: &Network) -> SettingError {
-    let quantized = |node: &NodeProto| {
+    let missing = |must: &str| SettingError::new("freeze", "not given", must);
+    if model.nodes().iter().any(|node| {
         let operator = node.op_type.as_str();
         operator.starts_with("QLinear")
             || operator.ends_with("Integer")
             || operator.ends_with("QuantizeLinear")
-    };
-    let missing = |must: &str| SettingError::new("freeze", "not given", must);
-    if model.nodes().iter().any(quantized) {
+    }) {
         missing(
             "a quantized network cannot be trained; fine-tune the f32 export, then quantize the tuned model",
         )
@@ -259,12 +257,11 @@ impl EvaluationJob {
         SettingError::at_least_one("the batch size", self.batch)?;
         let parameters = self.guest.as_ref().and_then(|guest| guest.parameters.as_deref());
         self.pixels.check_excludes_parameters(parameters)?;
-        let writable = |path: &PathBuf| {
+        self.predictions.as_ref().map_or(Ok(()), |path| {
             whole_file::check(path).map_err(|source| TrainerError::Predictions {
                 path: path.clone(),
                 source,
             })
-        };
-        self.predictions.as_ref().map_or(Ok(()), writable)
+        })
     }
 }

@@ -312,10 +312,9 @@ pub(crate) fn input(model: &Model) -> Result<Option<ModelInput>, TrainerError> {
 
 /// Reads the task and the output names from the model's metadata.
 pub(crate) fn outputs(model: &Model) -> Option<(Task, Vec<String>)> {
-    let carried = |task| Some((task, serde_json::from_str(model.metadata(key(task))?).ok()?));
     [Task::Classes, Task::Labels, Task::Numbers]
         .into_iter()
-        .find_map(carried)
+        .find_map(|task| Some((task, serde_json::from_str(model.metadata(key(task))?).ok()?)))
 }
 
 fn key(task: Task) -> &'static str {

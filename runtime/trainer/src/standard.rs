@@ -193,13 +193,17 @@ impl Moments {
 
     /// Computes the standardization. Constant features are only centered, which matches scikit-learn.
     pub(crate) fn standard(&self) -> Standard {
-        let scale = |(mean, spread): &(f64, f64)| {
-            let deviation = (spread / self.count.max(1.0)).sqrt();
-            let varies = deviation > ROUNDING * mean.abs() && deviation > f64::from(f32::MIN_POSITIVE);
-            (*mean, if varies { 1.0 / deviation } else { 1.0 })
-        };
         Standard {
-            per_feature: self.per_feature.iter().map(scale).collect(),
+            per_feature: self
+                .per_feature
+                .iter()
+                .map(|(mean, spread)| {
+                    let deviation = (spread / self.count.max(1.0)).sqrt();
+                    let varies =
+                        deviation > ROUNDING * mean.abs() && deviation > f64::from(f32::MIN_POSITIVE);
+                    (*mean, if varies { 1.0 / deviation } else { 1.0 })
+                })
+                .collect(),
         }
     }
 }
@@ -306,8 +310,13 @@ fn number(suffix: &Model, name: &str) -> Option<f64> {
     if suffix.parameters().iter().any(|weight| weight.name == name) {
         return None;
     }
-    let made = |node: &&NodeProto| node.op_type == "Constant" && node.output_name(0) == Some(name);
-    let held = || suffix.nodes().iter().find(made)?.tensor("value");
+    let held = || {
+        suffix
+            .nodes()
+            .iter()
+            .find(|node| node.op_type == "Constant" && node.output_name(0) == Some(name))?
+            .tensor("value")
+    };
     let stored = suffix.initializers().get(name).copied().or_else(held)?;
     match from_proto(stored).ok()?.as_f32() {
         Some([number]) => Some(f64::from(*number)),

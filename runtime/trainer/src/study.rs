@@ -65,8 +65,9 @@ pub async fn study(job: StudyJob, client: &HostClient) -> Result<HostStudy, Trai
     let wanted = job.pixels.clone();
     let custom = job.guest.clone();
     let (cuts, pixels) = blocking(move || prepare(&model, &freeze, &wanted, &custom)).await?;
-    let pixel_bytes = |pixels: &PixelSpec| pixels.sample_shape().iter().product::<usize>() as u64;
-    let input_bytes = pixels.as_ref().map_or(0, pixel_bytes);
+    let input_bytes = pixels
+        .as_ref()
+        .map_or(0, |pixels| pixels.sample_shape().iter().product::<usize>() as u64);
     let layers = Upload::layers(&job.model_name, job.model, &job.freeze).await?;
     let guest = Upload::guest(&job.guest).await?;
     let pushed = client.push_guest(&guest.name, guest.bytes).await?;

@@ -6,7 +6,7 @@ use crate::{Event, Events, Guest, Job, TrainerError};
 use bytes::Bytes;
 use frostline_client::{Hosts, UploadKind, Uploaded, content_name};
 use frostline_graph::{GraphError, Model};
-use frostline_wire::{Description, DescriptionRequest, ModelInfo, UploadRef};
+use frostline_wire::{Description, DescriptionRequest, UploadRef};
 use sha2::{Digest, Sha256};
 
 /// Content to upload: a guest or the first layers of a network.
@@ -84,8 +84,10 @@ impl Upload {
             return Ok(true);
         }
         let there = hosts.each(|client| async move { client.model(&self.name).await });
-        let has = |info: &Option<ModelInfo>| info.as_ref().is_some_and(|info| info.sha256 == self.sha256);
-        Ok(there.await?.iter().all(has))
+        Ok(there
+            .await?
+            .iter()
+            .all(|info| info.as_ref().is_some_and(|info| info.sha256 == self.sha256)))
     }
 
     /// Uploads the content to hosts that do not have it, and emits an event.

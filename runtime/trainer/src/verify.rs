@@ -131,9 +131,11 @@ impl CutActivations {
 
     /// Returns the tolerance for activations that were computed with `precision`.
     fn tolerance(&self, precision: Precision) -> f64 {
-        let is_half = |kind: i32| [data_type::FLOAT16, data_type::BFLOAT16].contains(&kind);
         let graph = self.layers.graph();
-        let has_half = graph.initializer.iter().any(|weight| is_half(weight.data_type));
+        let has_half = graph
+            .initializer
+            .iter()
+            .any(|weight| [data_type::FLOAT16, data_type::BFLOAT16].contains(&weight.data_type));
         let has_integers = graph.node.iter().any(|node| node.op_type.contains("Quantize"));
         match precision.is_full() && !has_half && !has_integers {
             true => TOLERANCE,

@@ -193,15 +193,14 @@ impl ActivationBatch {
 
     /// Checks that scales and offsets are valid.
     fn check_scales(&self) -> Result<(), FrameError> {
-        let sane = |index| match self.value(index) {
+        if (0..self.len()).all(|index| match self.value(index) {
             _ if self.is_corrupted(index) => true,
             Some(RowValue::Int8 { scales, offsets, .. }) => {
                 scales.iter().all(|scale| scale.is_finite() && *scale >= 0.0)
                     && offsets.iter().all(|offset| offset.is_finite())
             }
             _ => true,
-        };
-        if (0..self.len()).all(sane) {
+        }) {
             return Ok(());
         }
         Err(FrameError::malformed(

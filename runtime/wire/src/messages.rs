@@ -137,11 +137,13 @@ pub struct RequestedSample {
 impl RequestedSample {
     /// Numbers `objects` from 0.
     pub fn in_order(objects: &[ObjectInfo]) -> Vec<Self> {
-        let sample = |(position, object): (u32, &ObjectInfo)| Self {
-            position,
-            sample: object.sample.clone(),
-        };
-        (0..).zip(objects).map(sample).collect()
+        (0..)
+            .zip(objects)
+            .map(|(position, object)| Self {
+                position,
+                sample: object.sample.clone(),
+            })
+            .collect()
     }
 }
 

@@ -154,13 +154,12 @@ impl FromStr for QuotaKey {
     type Err = UnknownQuota;
 
     fn from_str(word: &str) -> Result<Self, UnknownQuota> {
-        let unknown = || UnknownQuota {
-            word: word.to_owned(),
-        };
         let written = word.replace('-', "_");
         Self::iter()
             .find(|key| key.as_ref() == written)
-            .ok_or_else(unknown)
+            .ok_or_else(|| UnknownQuota {
+                word: word.to_owned(),
+            })
     }
 }
 

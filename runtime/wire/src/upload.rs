@@ -22,12 +22,11 @@ pub fn repr_digest(sha256: &str) -> Option<String> {
 /// Returns the hexadecimal SHA-256 (lower case) from a value of [`REPR_DIGEST`]. Other algorithms are
 /// ignored.
 pub fn digest_of(value: &str) -> Option<String> {
-    let own = |member: &str| {
+    value.split(',').find_map(|member| {
         let encoded = member.trim().strip_prefix("sha-256=:")?.strip_suffix(':')?;
         let bytes = STANDARD.decode(encoded).ok()?;
         (bytes.len() == 32).then(|| hex::encode(bytes))
-    };
-    value.split(',').find_map(own)
+    })
 }
 
 #[cfg(test)]

@@ -181,10 +181,11 @@ impl ActivationWriter {
         if positions.is_empty() {
             return Ok(Vec::new());
         }
-        let no_error = || new_null_array(&DataType::Struct(error_fields()), positions.len());
         let mut columns: Vec<ArrayRef> = vec![Arc::new(UInt32Array::from(positions.to_vec()))];
         columns.extend(values);
-        columns.push(error.unwrap_or_else(no_error));
+        columns.push(
+            error.unwrap_or_else(|| new_null_array(&DataType::Struct(error_fields()), positions.len())),
+        );
         if self.checksums {
             let batch = ActivationBatch::new(&self.format, &columns, None)?;
             columns.push(Arc::new(UInt64Array::from_iter_values(batch.checksums())));

@@ -63,9 +63,10 @@ impl<S: Clone + Eq + Hash> Device<S> {
 
     /// Number of lanes that execute a batch or close sessions.
     pub fn working(&self) -> usize {
-        let working =
-            |lane: &&super::Lane| matches!(lane.doing, LaneActivity::Running(_) | LaneActivity::Closing(_));
-        self.lanes.iter().filter(working).count()
+        self.lanes
+            .iter()
+            .filter(|lane| matches!(lane.doing, LaneActivity::Running(_) | LaneActivity::Closing(_)))
+            .count()
     }
 
     /// Device time per tenant, for up to 1,024 tenants.

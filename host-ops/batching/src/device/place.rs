@@ -334,8 +334,13 @@ impl<S: Clone + Eq + Hash> Device<S> {
             lacking = lacking.saturating_sub(open.bytes);
             close.push((open.lane, open.stage));
         }
-        let full = |lane: &super::Lane| lane.sessions.len() >= self.rules.sessions_per_lane.max(1);
-        if cold && self.lanes.get(lane).is_some_and(full) && !close.iter().any(|(of, _)| *of == lane) {
+        if cold
+            && self
+                .lanes
+                .get(lane)
+                .is_some_and(|lane| lane.sessions.len() >= self.rules.sessions_per_lane.max(1))
+            && !close.iter().any(|(of, _)| *of == lane)
+        {
             let own = self.lanes.get(lane).into_iter().flat_map(|lane| &lane.sessions);
             let oldest = own.min_by_key(|open| open.last_use);
             close.extend(oldest.map(|open| (lane, open.stage)));
@@ -357,9 +362,8 @@ impl<S: Clone + Eq + Hash> Device<S> {
         let mut rows = entry.first_rows();
         let mut parts = vec![(id, rows)];
         if entry.joins() && known.waiting > entry.first_rows() && entry.first_rows() < enough {
-            let same = |other: &Entry| other.stage == entry.stage && other.joins();
             for (other, work) in self.queue.entries_of(&entry.tenant) {
-                if other != id && same(work) {
+                if other != id && (work.stage == entry.stage && work.joins()) {
                     rows += work.first_rows();
                     parts.push((other, work.first_rows()));
                 }

@@ -3,7 +3,7 @@
 use super::Device;
 use super::decision::{Awaited, Decision};
 use super::lane::Payer;
-use super::stages::{Readiness, StageId, StageState};
+use super::stages::{Readiness, StageId};
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,11 +24,11 @@ impl<S: Clone + Eq + Hash> Device<S> {
         if !self.stages.has_unprepared() {
             return None;
         }
-        let unprepared = |known: &StageState<S>| known.readiness == Readiness::Unprepared;
-        let (_, entry) = self
-            .queue
-            .iter()
-            .find(|(_, entry)| self.stages.get(entry.stage).is_some_and(unprepared))?;
+        let (_, entry) = self.queue.iter().find(|(_, entry)| {
+            self.stages
+                .get(entry.stage)
+                .is_some_and(|known| known.readiness == Readiness::Unprepared)
+        })?;
         let preparing = Preparing {
             stage: entry.stage,
             since: now,

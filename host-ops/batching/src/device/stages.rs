@@ -102,8 +102,10 @@ impl<S: Clone + Eq + Hash> Stages<S> {
     }
 
     fn sort_by_readiness(&mut self, id: StageId) {
-        let waits = |known: &StageState<S>| known.works > 0 && known.readiness == Readiness::Unprepared;
-        match self.get(id).is_some_and(waits) {
+        match self
+            .get(id)
+            .is_some_and(|known| known.works > 0 && known.readiness == Readiness::Unprepared)
+        {
             true => self.unprepared.insert(id),
             false => self.unprepared.remove(&id),
         };

@@ -138,10 +138,9 @@ impl Ledger {
         if kind != Kind::Lane {
             return 0;
         }
-        let unused = |kind| self.budget.floor(kind).saturating_sub(self.held(kind));
         [Kind::Read, Kind::Decode]
             .into_iter()
-            .map(unused)
+            .map(|kind| self.budget.floor(kind).saturating_sub(self.held(kind)))
             .fold(self.unused_modest(0), u64::saturating_add)
     }
 
@@ -169,10 +168,9 @@ impl Ledger {
 
     /// True if the request fits into the area for small requests.
     fn is_small(&self, tenant: &str, kind: Kind, bytes: u64) -> bool {
-        let own = || self.tenants.get(tenant).map_or(0, |holding| holding.small);
         let after = |held: u64| held.saturating_add(bytes);
         kind == Kind::Request
-            && after(own()) <= self.budget.small / SMALL
+            && after(self.tenants.get(tenant).map_or(0, |holding| holding.small)) <= self.budget.small / SMALL
             && after(self.small) <= self.budget.small
             && after(self.held_in_all()) <= self.budget.bytes
     }
@@ -247,8 +245,8 @@ impl Ledger {
     /// True for the first request and the first grant of a tenant. They are exempt from the tenant's share,
     /// because a tenant must never wait for its own memory.
     fn is_first(&self, tenant: &str, kind: Kind) -> bool {
-        let grants = || self.tenants.get(tenant).map_or(0, |holding| holding.grants);
-        self.own(tenant, kind) == 0 || (kind == Kind::Grant && grants() == 0)
+        self.own(tenant, kind) == 0
+            || (kind == Kind::Grant && self.tenants.get(tenant).map_or(0, |holding| holding.grants) == 0)
     }
 
     /// Reserves memory immediately, ahead of waiting requests.
@@ -390,10 +388,9 @@ impl Ledger {
             let want = wants.entry(tenant).or_default();
             *want = want.saturating_add(ask.bytes(ask.units.max(1)));
         }
-        let most = |tenant: &str| self.tenants.get(tenant).map_or(0, |holding| holding.peak_shared);
         let mut wants: Vec<u64> = wants
             .into_iter()
-            .map(|(name, want)| want.max(most(name)))
+            .map(|(name, want)| want.max(self.tenants.get(name).map_or(0, |holding| holding.peak_shared)))
             .collect();
         wants.retain(|want| *want > 0);
         wants.sort_unstable();

@@ -85,11 +85,10 @@ impl TurnGate {
     /// Returns [`EnterError`] if the tenant has reached its limits, or if the queue is full, including when
     /// another tenant displaces the request. Returns [`EnterError::Closed`] if the gate is or becomes closed.
     pub async fn enter(self: &Arc<Self>, tenant: &str, share: Share) -> Result<Permit, EnterError> {
-        let sent_away = || match self.closed() {
+        self.ask(tenant, share)?.await.ok_or_else(|| match self.closed() {
             true => EnterError::Closed,
             false => EnterError::Full(self.standing()),
-        };
-        self.ask(tenant, share)?.await.ok_or_else(sent_away)
+        })
     }
 
     /// Running and queued requests, summed over the tenants.

@@ -1,4 +1,3 @@
-use super::batch::Output;
 use super::child::ChildLane;
 use super::execute::Sessions;
 use super::order::{Order, OrderResult};
@@ -83,9 +82,11 @@ impl Engine {
             Backend::InProcess { sessions, .. } => {
                 order.close.iter().for_each(|stage| sessions.close(stage));
                 let run = order.run(&batch, None);
-                let opened = || shared.opened(index);
-                let take = |output: &Output<'_>| Ok(order.store_output(output));
-                OrderResult::Ran(sessions.run(shared.source(), &run, &opened, take))
+                OrderResult::Ran(
+                    sessions.run(shared.source(), &run, &|| shared.opened(index), |output| {
+                        Ok(order.store_output(output))
+                    }),
+                )
             }
             Backend::Child(lane) => lane.run(shared, order, &batch),
         }

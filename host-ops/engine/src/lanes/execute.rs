@@ -65,24 +65,27 @@ impl Sessions {
         let begun = Instant::now();
         let mut since = begun;
         let mut session = None;
-        let ready = |fresh: bool, _: usize| {
-            since = Instant::now();
-            session = fresh.then(|| Opened {
-                time: since.saturating_duration_since(begun),
-                taken: None,
-                prepared: false,
-            });
-            opened();
-        };
         let outcome = match run.batch.tensor() {
             Ok(batch) => {
-                let find = || Ok(StageModel::Bytes(source.bytes(run.stage)?));
                 let asked = StageRun {
                     stage: run.stage,
                     batch: &batch,
                     interrupt: run.interrupt,
                 };
-                self.execute(asked, find, ready, |output| take(output).map_err(RunError::from))
+                self.execute(
+                    asked,
+                    || Ok(StageModel::Bytes(source.bytes(run.stage)?)),
+                    |fresh, _| {
+                        since = Instant::now();
+                        session = fresh.then(|| Opened {
+                            time: since.saturating_duration_since(begun),
+                            taken: None,
+                            prepared: false,
+                        });
+                        opened();
+                    },
+                    |output| take(output).map_err(RunError::from),
+                )
             }
             Err(error) => Err(error.into()),
         };

@@ -115,8 +115,11 @@ impl Order {
 
     /// Returns true if the batch cannot be split into fewer rows.
     pub(super) fn is_indivisible(&self) -> bool {
-        let fixed = |part: &Part| part.job.customer.terms.terms.fixed_batch.is_some();
-        self.rows <= 1 || self.parts.first().is_some_and(fixed)
+        self.rows <= 1
+            || self
+                .parts
+                .first()
+                .is_some_and(|part| part.job.customer.terms.terms.fixed_batch.is_some())
     }
 
     /// Returns true if the batch contains rows of multiple submissions.

@@ -75,8 +75,11 @@ impl State {
         let running = self.lanes.get(index).and_then(|lane| lane.running.as_ref());
         let alone = running.filter(|running| !running.order.is_joined());
         let id = alone.and_then(|running| Some(running.order.parts.first()?.id));
-        let error = |stage: &Stage| about(stage, &EngineError::from(cause.clone()));
-        let told = id.and_then(|id| self.fail(id, now, |job| error(&job.stage)));
+        let told = id.and_then(|id| {
+            self.fail(id, now, |job| {
+                about(&job.stage, &EngineError::from(cause.clone()))
+            })
+        });
         told.into_iter().collect()
     }
 

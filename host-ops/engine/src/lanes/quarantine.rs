@@ -72,8 +72,10 @@ impl Quarantine {
     /// Records that the process crashed while it ran `model` for `tenant`, and `how` it ended.
     pub(super) fn record_crash(&mut self, now: Instant, tenant: &str, model: &str, how: &str) {
         self.count_loss(now, tenant);
-        let same = |case: &Case| case.tenant == tenant && case.model == model;
-        let before = self.cases.iter().position(same);
+        let before = self
+            .cases
+            .iter()
+            .position(|case| case.tenant == tenant && case.model == model);
         let before = before.and_then(|index| self.cases.remove(index));
         if self.cases.len() >= CASES {
             self.cases.pop_front();

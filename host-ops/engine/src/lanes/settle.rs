@@ -308,11 +308,12 @@ impl State {
             .filter(|(_, entry)| entry.job.customer.tenant == *tenant)
             .filter(|(_, entry)| paused || put_away && entry.job.stage.model == stage.model);
         let same: Vec<(u64, Stage)> = same.map(|(id, entry)| (*id, entry.job.stage.clone())).collect();
-        let refuse = |(id, stage): (u64, Stage)| {
-            let refused = self.refused(now, tenant, &stage)?;
-            self.fail(id, now, |_| refused)
-        };
-        same.into_iter().filter_map(refuse).collect()
+        same.into_iter()
+            .filter_map(|(id, stage)| {
+                let refused = self.refused(now, tenant, &stage)?;
+                self.fail(id, now, |_| refused)
+            })
+            .collect()
     }
 }
 

@@ -250,8 +250,8 @@ impl Shared {
     /// Waits for `time`. Returns false if the lanes end before.
     pub(super) fn pause(&self, time: Duration) -> bool {
         let mut state = self.state.lock();
-        let open = |state: &mut State| state.phase != Phase::Ended;
-        self.finished.wait_while_for(&mut state, open, time);
+        self.finished
+            .wait_while_for(&mut state, |state| state.phase != Phase::Ended, time);
         state.phase != Phase::Ended
     }
 
@@ -403,8 +403,8 @@ impl Shared {
         let mut state = self.state.lock();
         state.phase = state.phase.max(Phase::Draining);
         self.work.notify_all();
-        let working = |state: &mut State| state.is_working();
-        self.finished.wait_while_for(&mut state, working, grace);
+        self.finished
+            .wait_while_for(&mut state, |state| state.is_working(), grace);
         let left = state.end(Instant::now());
         drop(state);
         for waits in [&self.work, &self.clock, &self.finished] {

@@ -74,12 +74,10 @@ impl Networks {
             device: config.device,
             ..SessionOptions::default()
         };
-        let open =
-            |stages: &super::PreparedStages| Prepared::open(&stages.folder, stages.most_bytes, &options);
         Self {
             source,
             config: config.clone(),
-            prepared: stages.and_then(open),
+            prepared: stages.and_then(|stages| Prepared::open(&stages.folder, stages.most_bytes, &options)),
             guards: Arc::default(),
         }
     }

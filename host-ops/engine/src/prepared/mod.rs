@@ -69,11 +69,10 @@ impl Prepared {
                 made: Condvar::new(),
             })
         };
-        let warn = |error: String| {
+        opened().map_err(|error| {
             let folder = folder.display();
             tracing::warn!(%folder, error, "cannot prepare stages, so each lane loads a copy of the weights");
-        };
-        opened().map_err(warn).ok()
+        }).ok()
     }
 
     /// Returns the prepared `stage` if it exists.

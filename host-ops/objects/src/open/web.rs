@@ -115,8 +115,11 @@ impl HttpConnector for WebConnector {
 }
 
 fn follows(attempt: &Attempt<'_>) -> bool {
-    let stays = |from: &Url| from.origin() == attempt.url().origin();
-    attempt.previous().len() <= REDIRECTS && attempt.previous().first().is_some_and(stays)
+    attempt.previous().len() <= REDIRECTS
+        && attempt
+            .previous()
+            .first()
+            .is_some_and(|from| from.origin() == attempt.url().origin())
 }
 
 fn origin(url: &Url) -> String {

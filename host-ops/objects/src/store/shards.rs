@@ -169,16 +169,17 @@ impl Store {
                 .unwrap_or_else(|| shard.size.to_string()),
             changed: shard.changed,
         };
-        let make = || {
-            let store = self.clone();
-            let shard = shard.clone();
-            async move {
-                let made = store.read_through(&shard);
-                let root = &store.scope.root;
-                root.within(READ_THROUGH, &shard.sample.key, made).await
-            }
-        };
-        self.indexes.get(version, make).await
+        self.indexes
+            .get(version, || {
+                let store = self.clone();
+                let shard = shard.clone();
+                async move {
+                    let made = store.read_through(&shard);
+                    let root = &store.scope.root;
+                    root.within(READ_THROUGH, &shard.sample.key, made).await
+                }
+            })
+            .await
     }
 
     /// Reads a shard through. The maximum memory is reserved before reading, because ranges that reserve

@@ -198,8 +198,11 @@ impl<'a> Edit<'a> {
         let (_, transpose) = self.links.producer(linear.input)?;
         let value = self.transposed(transpose)?;
         let readers = self.links.readers(linear.output).iter();
-        let ordered = |reader: &usize| self.links.node(*reader).is_some_and(orders);
-        if self.links.is_output(linear.output) || !readers.into_iter().all(ordered) {
+        if self.links.is_output(linear.output)
+            || !readers
+                .into_iter()
+                .all(|reader| self.links.node(*reader).is_some_and(orders))
+        {
             return None;
         }
         let sum = format!("{}/transposed", linear.output);

@@ -64,11 +64,10 @@ impl<'a> AttentionGraph<'a> {
         let normalized = self.softmax_input(product.input_name(0)?, &mut inside)?;
         let values = product.input_name(1)?;
         let (scores, bias) = self.scores_and_bias(normalized, &mut inside)?;
-        let private = |value: &&str| {
+        if !inside.values.iter().all(|value| {
             let readers = self.links.readers(value);
             !self.links.is_output(value) && readers.iter().all(|reader| inside.nodes.contains(reader))
-        };
-        if !inside.values.iter().all(private) {
+        }) {
             return None;
         }
         let sizes = self.sizes(&scores, values)?;

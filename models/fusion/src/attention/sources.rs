@@ -177,11 +177,10 @@ impl<'a> AttentionGraph<'a> {
         };
         let axis = counted(axis, dims.len())?;
         let count = *dims.get(axis)?;
-        let single = |value: &String| {
+        let selects_one = node.output.iter().all(|value| {
             let sizes = self.dims(value);
             sizes.is_some_and(|sizes| sizes.len() < dims.len() || sizes.get(axis) == Some(&1))
-        };
-        let selects_one = node.output.iter().all(single);
+        });
         counted(entry, count)
             .filter(|_| selects_one)
             .map(|entry| (axis, entry))

@@ -33,10 +33,9 @@ pub(super) fn check(node: &NodeProto, probes: &Probes) -> Result<(), Inadmissibl
             Some(_) => return Err(refuse(name)),
         }
     }
-    let empty = |name: &&String| axes_of_empty(name, probes).is_some_and(|axes| axes != 1);
     node.output
         .iter()
-        .find(empty)
+        .find(|name| axes_of_empty(name, probes).is_some_and(|axes| axes != 1))
         .map_or(Ok(()), |name| Err(refuse(name)))
 }
 

@@ -177,12 +177,11 @@ impl<'a> Memory<'a> {
                 .insert(&weight.name, (elements, MemoryBound::default()));
         }
         for input in model.inputs() {
-            let unknown = || GraphError::InputShape {
+            let elements = known_elements(&input.name, probes).ok_or_else(|| GraphError::InputShape {
                 input: input.name.clone(),
                 why: "failed to infer the shape".into(),
                 size: InputSize::Unfit,
-            };
-            let elements = known_elements(&input.name, probes).ok_or_else(unknown)?;
+            })?;
             memory.make(&input.name, elements, probes);
         }
         Ok(memory)

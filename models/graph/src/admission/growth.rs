@@ -16,8 +16,10 @@ pub(super) fn check(node: &NodeProto, probes: &Probes) -> Result<(), Why> {
         let output = probes.both(name);
         check_dims(output)?;
         let known = output.0.literal.is_some() || output.1.literal.is_some();
-        let stays = |operator: &operators::Operator| (operator.straight)(&growth);
-        if slot == 0 && known && !(operator.is_some_and(stays) && is_straight(output)) {
+        if slot == 0
+            && known
+            && !(operator.is_some_and(|operator| (operator.straight)(&growth)) && is_straight(output))
+        {
             return Err("computes sizes with a nonlinear dependency on the batch");
         }
     }

@@ -257,12 +257,14 @@ const SHOWN: usize = 80;
 
 /// Returns the beginning of the name for use in errors and logs, and replaces control characters.
 pub(super) fn shown(name: &str) -> String {
-    let printable = |letter: char| {
-        if letter.is_control() {
-            char::REPLACEMENT_CHARACTER
-        } else {
-            letter
-        }
-    };
-    name.chars().take(SHOWN).map(printable).collect()
+    name.chars()
+        .take(SHOWN)
+        .map(|letter| {
+            if letter.is_control() {
+                char::REPLACEMENT_CHARACTER
+            } else {
+                letter
+            }
+        })
+        .collect()
 }

@@ -86,8 +86,7 @@ fn whole_power(base: f64, exponent: f64) -> Option<f64> {
 }
 
 const fn broadcasting(name: &'static str, since: i64) -> Operator {
-    let shape = |context: &Context<'_>| broadcast(context, context.data_type(0));
-    Operator::new(name, since, shape).rows(aligned)
+    Operator::new(name, since, |context| broadcast(context, context.data_type(0))).rows(aligned)
 }
 
 /// Creates an operator that returns booleans.

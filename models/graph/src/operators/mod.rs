@@ -35,7 +35,7 @@ mod selection;
 mod windows;
 
 pub use operator::Effort;
-pub(crate) use operator::{ConstantRule, HeadPart, LiteralRule, Operator};
+pub(crate) use operator::{HeadPart, LiteralRule, Operator};
 
 use crate::onnx::NodeProto;
 use crate::onnx::data_type::is_float;

@@ -111,13 +111,15 @@ fn clipped(context: &Context<'_>, _: &[usize]) -> Option<Literal> {
     let within = |value: f64| value.max(low).min(high);
     Some(match context.literal(0)? {
         Literal::Numbers(values) => Literal::Numbers(values.iter().map(|&value| within(value)).collect()),
-        Literal::Integers(values) => {
-            let clip = |&value: &i64| match within(as_number(value)) {
-                same if same == as_number(value) => value,
-                bound => as_integer(bound),
-            };
-            Literal::Integers(values.iter().map(clip).collect())
-        }
+        Literal::Integers(values) => Literal::Integers(
+            values
+                .iter()
+                .map(|&value| match within(as_number(value)) {
+                    same if same == as_number(value) => value,
+                    bound => as_integer(bound),
+                })
+                .collect(),
+        ),
     })
 }
 
@@ -143,8 +145,12 @@ fn cast_literal(context: &Context<'_>, _: &[usize]) -> Option<Literal> {
         // Casts of numbers that exceed the integers differ between machines.
         (data_type::INT64 | data_type::INT32, Literal::Numbers(values)) => {
             const BEYOND: f64 = 9_223_372_036_854_775_808.0;
-            let cast = |&value: &f64| (value.abs() < BEYOND).then(|| as_integer(value));
-            Literal::Integers(values.iter().map(cast).collect::<Option<_>>()?)
+            Literal::Integers(
+                values
+                    .iter()
+                    .map(|&value| (value.abs() < BEYOND).then(|| as_integer(value)))
+                    .collect::<Option<_>>()?,
+            )
         }
         (data_type::INT64 | data_type::INT32, integers) => integers.clone(),
         (data_type::FLOAT | data_type::DOUBLE, values) => Literal::Numbers(values.numbers()),

@@ -208,12 +208,11 @@ fn einsum_rows(view: &RowView<'_>) -> Option<Samples> {
     }
     let (letter, samples) = found?;
     let axis = equation.output.iter().position(|other| *other == letter)?;
-    let carried = |(slot, letters): (usize, &Vec<char>)| view.is_parameter(slot) != letters.contains(&letter);
     equation
         .operands
         .iter()
         .enumerate()
-        .all(carried)
+        .all(|(slot, letters)| view.is_parameter(slot) != letters.contains(&letter))
         .then(|| samples.on(axis))
 }
 

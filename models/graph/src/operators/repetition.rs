@@ -146,13 +146,12 @@ fn safe_scales(growth: &Growth<'_>) -> Result<(), Why> {
         return Ok(());
     };
     let open = growth.open_axes();
-    let safe = |(axis, (&dim, scale)): (usize, (&usize, f64))| {
+    if dims.iter().zip(scales).enumerate().all(|(axis, (&dim, scale))| {
         let part = as_number(signed(dim)) * scale;
         let rest = part - part.floor();
         (!open.contains(&axis) || scale.to_bits() == 1_f64.to_bits())
             && (scale.fract() == 0.0 || rest == 0.0 || (DIGITS..1.0 - DIGITS).contains(&rest))
-    };
-    if dims.iter().zip(scales).enumerate().all(safe) {
+    }) {
         return Ok(());
     }
     Err("scales to a size that engines may round differently, or scales the batch")

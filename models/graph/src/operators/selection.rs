@@ -170,8 +170,9 @@ fn sliced(context: &Context<'_>, dims: &[usize]) -> Option<Literal> {
 fn slice_rows(view: &RowView<'_>) -> Option<Samples> {
     let samples = view.samples(0)?;
     let cuts = slice_cuts(&view.context()).ok()?;
-    let whole = |cut: &Cut| cut.axis != samples.axis || (cut.start == 0 && cut.step == 1);
-    cuts.iter().all(whole).then(|| axis_kept(view))?
+    cuts.iter()
+        .all(|cut| cut.axis != samples.axis || (cut.start == 0 && cut.step == 1))
+        .then(|| axis_kept(view))?
 }
 
 /// Requires the slice to select all positions of axes that depend on the batch.
@@ -182,8 +183,10 @@ fn slice_growth(growth: &Growth<'_>) -> Result<(), Why> {
         let (Ok(cuts), Ok(dims)) = (slice_cuts(context), context.dims(0)) else {
             return open.is_empty();
         };
-        let whole = |cut: &Cut| cut.start == 0 && cut.step == 1 && dims.get(cut.axis) == Some(&cut.count);
-        cuts.iter().all(|cut| !open.contains(&cut.axis) || whole(cut))
+        cuts.iter().all(|cut| {
+            !open.contains(&cut.axis)
+                || (cut.start == 0 && cut.step == 1 && dims.get(cut.axis) == Some(&cut.count))
+        })
     };
     if keeps_whole(&growth.small) && keeps_whole(&growth.large) {
         Ok(())

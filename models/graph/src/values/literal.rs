@@ -67,8 +67,10 @@ impl Literal {
         let mut positions = vec![start];
         for (&size, &step) in dims.iter().zip(steps) {
             let size = i64::try_from(size).ok()?;
-            let along = |&from: &i64| (0..size).map(move |index| from + index * step);
-            positions = positions.iter().flat_map(along).collect();
+            positions = positions
+                .iter()
+                .flat_map(|&from| (0..size).map(move |index| from + index * step))
+                .collect();
         }
         let positions = positions
             .into_iter()

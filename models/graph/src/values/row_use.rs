@@ -34,11 +34,11 @@ impl Samples {
     /// Returns true if the batch is along this axis of `dims`, with the same factors, and along no other
     /// axis.
     pub(crate) fn lie_in(self, dims: &[Dim]) -> bool {
-        let matches = |(axis, dim): (usize, &Dim)| match dim {
-            Dim::Batch(times) => axis == self.axis && self.outer.checked_mul(self.inner) == Some(*times),
-            Dim::Fixed(_) => axis != self.axis,
-        };
-        self.axis < dims.len() && dims.iter().enumerate().all(matches)
+        self.axis < dims.len()
+            && dims.iter().enumerate().all(|(axis, dim)| match dim {
+                Dim::Batch(times) => axis == self.axis && self.outer.checked_mul(self.inner) == Some(*times),
+                Dim::Fixed(_) => axis != self.axis,
+            })
     }
 
     /// Returns the number of steps outside the batch in the row-major order of `dims`.

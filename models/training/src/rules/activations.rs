@@ -24,16 +24,20 @@ fn plus(emit: &mut Emitter, tensor: &str, number: f64) -> String {
 pub(super) fn hard_sigmoid(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let alpha = call.float("alpha", 0.2);
     let beta = call.float("beta", 0.5);
-    let forward = move |emit: &mut Emitter, x: &str| hard_step(emit, x, alpha, beta);
-    unary(tape, call, forward, move |emit, at| {
-        let half = emit.scalar(0.5);
-        let centered = emit.sub(at.y, &half);
-        let distance = emit.node("Abs", &[&centered], vec![]);
-        let between = emit.node("Less", &[&distance, &half], vec![]);
-        let between = ones_where(emit, &between);
-        let slope = emit.scale(at.dy, alpha);
-        emit.mul(&slope, &between)
-    })
+    unary(
+        tape,
+        call,
+        move |emit, x| hard_step(emit, x, alpha, beta),
+        move |emit, at| {
+            let half = emit.scalar(0.5);
+            let centered = emit.sub(at.y, &half);
+            let distance = emit.node("Abs", &[&centered], vec![]);
+            let between = emit.node("Less", &[&distance, &half], vec![]);
+            let between = ones_where(emit, &between);
+            let slope = emit.scale(at.dy, alpha);
+            emit.mul(&slope, &between)
+        },
+    )
 }
 
 fn hard_step(emit: &mut Emitter, x: &str, alpha: f64, beta: f64) -> String {
@@ -115,34 +119,46 @@ pub(super) fn mish(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
 /// Emits `alpha·(exp(x) - 1)` below 0.
 pub(super) fn elu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let alpha = call.float("alpha", 1.0);
-    let forward = move |emit: &mut Emitter, x: &str| {
-        let setting = build::float("alpha", alpha as f32);
-        emit.node("Elu", &[x], vec![setting])
-    };
-    exponential(tape, call, forward, [1.0, 1.0, alpha])
+    exponential(
+        tape,
+        call,
+        move |emit, x| {
+            let setting = build::float("alpha", alpha as f32);
+            emit.node("Elu", &[x], vec![setting])
+        },
+        [1.0, 1.0, alpha],
+    )
 }
 
 /// Emits `alpha·(exp(x / alpha) - 1)` below 0, as an ELU between two scalings.
 pub(super) fn celu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let alpha = call.float("alpha", 1.0);
-    let forward = move |emit: &mut Emitter, x: &str| {
-        let scaled = emit.scale(x, 1.0 / alpha);
-        let bent = emit.node("Elu", &[&scaled], vec![]);
-        emit.scale(&bent, alpha)
-    };
-    exponential(tape, call, forward, [1.0, 1.0 / alpha, 1.0])
+    exponential(
+        tape,
+        call,
+        move |emit, x| {
+            let scaled = emit.scale(x, 1.0 / alpha);
+            let bent = emit.node("Elu", &[&scaled], vec![]);
+            emit.scale(&bent, alpha)
+        },
+        [1.0, 1.0 / alpha, 1.0],
+    )
 }
 
 /// Emits `gamma·alpha·(exp(x) - 1)` below 0 and `gamma·x` above.
 pub(super) fn selu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let alpha = call.float("alpha", 1.673_263_2);
     let gamma = call.float("gamma", 1.050_701);
-    let forward = move |emit: &mut Emitter, x: &str| {
-        let settings = [("alpha", alpha), ("gamma", gamma)];
-        let settings = settings.map(|(name, value)| build::float(name, value as f32));
-        emit.node("Selu", &[x], settings.into())
-    };
-    exponential(tape, call, forward, [gamma, 1.0, gamma * alpha])
+    exponential(
+        tape,
+        call,
+        move |emit, x| {
+            let settings = [("alpha", alpha), ("gamma", gamma)];
+            let settings = settings.map(|(name, value)| build::float(name, value as f32));
+            emit.node("Selu", &[x], settings.into())
+        },
+        [gamma, 1.0, gamma * alpha],
+    )
 }
 
 /// Emits a function that is exponential below 0, with the slope `factor·y + offset` below 0 and `above`
@@ -164,23 +180,31 @@ fn exponential(
 
 /// Emits `ln(1 + exp(x))`.
 pub(super) fn softplus(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let forward = |emit: &mut Emitter, x: &str| emit.node("Softplus", &[x], vec![]);
-    unary(tape, call, forward, |emit, at| {
-        let slope = emit.node("Sigmoid", &[at.x], vec![]);
-        emit.mul(at.dy, &slope)
-    })
+    unary(
+        tape,
+        call,
+        |emit, x| emit.node("Softplus", &[x], vec![]),
+        |emit, at| {
+            let slope = emit.node("Sigmoid", &[at.x], vec![]);
+            emit.mul(at.dy, &slope)
+        },
+    )
 }
 
 /// Emits `x / (1 + |x|)`. The slope is `(1 - |y|)²`.
 pub(super) fn softsign(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let forward = |emit: &mut Emitter, x: &str| emit.node("Softsign", &[x], vec![]);
-    unary(tape, call, forward, |emit, at| {
-        let distance = emit.node("Abs", &[at.y], vec![]);
-        let one = emit.scalar(1.0);
-        let rest = emit.sub(&one, &distance);
-        let slope = emit.mul(&rest, &rest);
-        emit.mul(at.dy, &slope)
-    })
+    unary(
+        tape,
+        call,
+        |emit, x| emit.node("Softsign", &[x], vec![]),
+        |emit, at| {
+            let distance = emit.node("Abs", &[at.y], vec![]);
+            let one = emit.scalar(1.0);
+            let rest = emit.sub(&one, &distance);
+            let slope = emit.mul(&rest, &rest);
+            emit.mul(at.dy, &slope)
+        },
+    )
 }
 
 /// Applies a trained slope below 0, either one for all channels or one per channel.

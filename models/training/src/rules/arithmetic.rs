@@ -145,10 +145,10 @@ pub(super) fn reduce_to(tape: &mut Tape, tensor: &str, from: &[usize], to: &[usi
         return tensor.to_owned();
     }
     let leading = from.len().saturating_sub(to.len());
-    let stretched =
-        |(axis, (from, to)): (usize, (&usize, &usize))| (*to == 1 && *from != 1).then_some(axis + leading);
     let aligned = from.iter().skip(leading).zip(to).enumerate();
-    let axes: Vec<usize> = (0..leading).chain(aligned.filter_map(stretched)).collect();
+    let axes: Vec<usize> = (0..leading)
+        .chain(aligned.filter_map(|(axis, (from, to))| (*to == 1 && *from != 1).then_some(axis + leading)))
+        .collect();
     let outermost = axes.iter().copied().eq(0..axes.len());
     let reduced = if axes.is_empty() {
         tensor.to_owned()

@@ -119,17 +119,20 @@ impl Convolution {
         let rows = tape.rows(&self.input);
         let parts = split(tape, &rows, &self.parts, windows.inputs(), channels);
         let pattern = windows.pattern();
-        let unroll = |(part, images): (String, &usize)| {
-            if windows.is_identity() {
-                return tape.emit.reshape(&part, &[images * windows.outputs(), channels]);
-            }
-            let gathered = gather_padded(tape, &part, &pattern, windows.inputs());
-            tape.emit.reshape(
-                &gathered,
-                &[images * windows.outputs(), windows.taps() * channels],
-            )
-        };
-        parts.into_iter().zip(&self.parts).map(unroll).collect()
+        parts
+            .into_iter()
+            .zip(&self.parts)
+            .map(|(part, images)| {
+                if windows.is_identity() {
+                    return tape.emit.reshape(&part, &[images * windows.outputs(), channels]);
+                }
+                let gathered = gather_padded(tape, &part, &pattern, windows.inputs());
+                tape.emit.reshape(
+                    &gathered,
+                    &[images * windows.outputs(), windows.taps() * channels],
+                )
+            })
+            .collect()
     }
 
     /// Computes the gradient of the weight from an input that is unrolled again. The unrolled input of the
@@ -176,23 +179,27 @@ impl Convolution {
         let parts = split(tape, rows, &self.parts, self.windows.outputs(), filters);
         let mut gradients = Vec::new();
         for (part, images) in parts.iter().zip(&self.parts) {
-            let product = |tape: &mut Tape, gathered: &str, phase: &Phase| {
-                let all = phase.taps.len() == taps;
-                let chosen = if all {
-                    by_tap.clone()
-                } else {
-                    tape.emit.gather(&by_tap, phase.taps.iter().copied(), 0)
-                };
-                let width = phase.taps.len() * filters;
-                let chosen = tape.emit.reshape(&chosen, &[width, channels]);
-                let gathered = tape
-                    .emit
-                    .reshape(gathered, &[images * phase.positions.len(), width]);
-                let product = tape.emit.node("Gemm", &[&gathered, &chosen], vec![]);
-                tape.emit
-                    .reshape(&product, &[*images, phase.positions.len(), channels])
-            };
-            gradients.push(window_gradient(tape, part, &self.windows, product));
+            gradients.push(window_gradient(
+                tape,
+                part,
+                &self.windows,
+                |tape, gathered, phase| {
+                    let all = phase.taps.len() == taps;
+                    let chosen = if all {
+                        by_tap.clone()
+                    } else {
+                        tape.emit.gather(&by_tap, phase.taps.iter().copied(), 0)
+                    };
+                    let width = phase.taps.len() * filters;
+                    let chosen = tape.emit.reshape(&chosen, &[width, channels]);
+                    let gathered = tape
+                        .emit
+                        .reshape(gathered, &[images * phase.positions.len(), width]);
+                    let product = tape.emit.node("Gemm", &[&gathered, &chosen], vec![]);
+                    tape.emit
+                        .reshape(&product, &[*images, phase.positions.len(), channels])
+                },
+            ));
         }
         tape.emit.set_shapes_hidden(false);
         let gradient = join(tape, gradients);

@@ -33,9 +33,9 @@ pub(super) fn einsum(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Training
     let mut result = terms.next().ok_or_else(odd)?;
     let mut terms: Vec<Term> = terms.rev().collect();
     while let Some(next) = terms.pop() {
-        let wanted =
-            |letter: &char| output.contains(letter) || terms.iter().any(|term| term.letters.contains(letter));
-        result = product(tape, result, next, &wanted);
+        result = product(tape, result, next, &|letter| {
+            output.contains(letter) || terms.iter().any(|term| term.letters.contains(letter))
+        });
     }
     Ok(summed(tape, result, &|letter| output.contains(letter)).arranged(tape, &output))
 }
@@ -82,8 +82,13 @@ fn product(tape: &mut Tape, left: Term, right: Term, wanted: &dyn Fn(&char) -> b
     let rows = letters(&left, &|letter| !right.letters.contains(letter));
     let columns = letters(&right, &|letter| !left.letters.contains(letter));
     let lengths = |of: &[char]| -> Vec<usize> {
-        let length = |letter: &char| left.length(*letter).or_else(|| right.length(*letter));
-        of.iter().map(|letter| length(letter).unwrap_or(1)).collect()
+        of.iter()
+            .map(|letter| {
+                left.length(*letter)
+                    .or_else(|| right.length(*letter))
+                    .unwrap_or(1)
+            })
+            .collect()
     };
     let count = |of: &[char]| lengths(of).iter().product::<usize>();
     let batch = count(&shared);

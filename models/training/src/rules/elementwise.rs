@@ -64,24 +64,30 @@ fn ones_where_positive(emit: &mut Emitter, tensor: &str) -> String {
 }
 
 pub(super) fn relu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let forward = |emit: &mut Emitter, x: &str| emit.node("Relu", &[x], vec![]);
-    unary(tape, call, forward, |emit, at| {
-        let ones = ones_where_positive(emit, at.y);
-        emit.mul(at.dy, &ones)
-    })
+    unary(
+        tape,
+        call,
+        |emit, x| emit.node("Relu", &[x], vec![]),
+        |emit, at| {
+            let ones = ones_where_positive(emit, at.y);
+            emit.mul(at.dy, &ones)
+        },
+    )
 }
 
 pub(super) fn leaky_relu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let alpha = call.float("alpha", 0.01);
-    let forward = move |emit: &mut Emitter, x: &str| {
-        emit.node("LeakyRelu", &[x], vec![build::float("alpha", alpha as f32)])
-    };
-    unary(tape, call, forward, move |emit, at| {
-        let zero = emit.scalar(0.0);
-        let positive = emit.node("Greater", &[at.x, &zero], vec![]);
-        let leaked = emit.scale(at.dy, alpha);
-        emit.node("Where", &[&positive, at.dy, &leaked], vec![])
-    })
+    unary(
+        tape,
+        call,
+        move |emit, x| emit.node("LeakyRelu", &[x], vec![build::float("alpha", alpha as f32)]),
+        move |emit, at| {
+            let zero = emit.scalar(0.0);
+            let positive = emit.node("Greater", &[at.x, &zero], vec![]);
+            let leaked = emit.scale(at.dy, alpha);
+            emit.node("Where", &[&positive, at.dy, &leaked], vec![])
+        },
+    )
 }
 
 /// The gradient is zero for inputs at or outside of a bound, like in PyTorch's `hardtanh` and `relu6`.
@@ -115,20 +121,28 @@ fn clip_bounds(call: &Call<'_>) -> Result<(Option<f64>, Option<f64>), TrainingEr
 }
 
 pub(super) fn sigmoid(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let forward = |emit: &mut Emitter, x: &str| emit.node("Sigmoid", &[x], vec![]);
-    unary(tape, call, forward, |emit, at| {
-        let square = emit.mul(at.y, at.y);
-        let slope = emit.sub(at.y, &square);
-        emit.mul(at.dy, &slope)
-    })
+    unary(
+        tape,
+        call,
+        |emit, x| emit.node("Sigmoid", &[x], vec![]),
+        |emit, at| {
+            let square = emit.mul(at.y, at.y);
+            let slope = emit.sub(at.y, &square);
+            emit.mul(at.dy, &slope)
+        },
+    )
 }
 
 pub(super) fn tanh(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let forward = |emit: &mut Emitter, x: &str| emit.node("Tanh", &[x], vec![]);
-    unary(tape, call, forward, |emit, at| {
-        let square = emit.mul(at.y, at.y);
-        let one = emit.scalar(1.0);
-        let slope = emit.sub(&one, &square);
-        emit.mul(at.dy, &slope)
-    })
+    unary(
+        tape,
+        call,
+        |emit, x| emit.node("Tanh", &[x], vec![]),
+        |emit, at| {
+            let square = emit.mul(at.y, at.y);
+            let one = emit.scalar(1.0);
+            let slope = emit.sub(&one, &square);
+            emit.mul(at.dy, &slope)
+        },
+    )
 }

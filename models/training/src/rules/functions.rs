@@ -13,11 +13,15 @@ fn function(
     call: &Call<'_>,
     backward: impl FnOnce(&mut Emitter, &Tensors<'_>) -> String + 'static,
 ) -> Result<Value, TrainingError> {
-    let forward = |emit: &mut Emitter, x: &str| {
-        let attributes = call.node.attribute.clone();
-        emit.node(&call.node.op_type, &[x], attributes)
-    };
-    unary(tape, call, forward, backward)
+    unary(
+        tape,
+        call,
+        |emit, x| {
+            let attributes = call.node.attribute.clone();
+            emit.node(&call.node.op_type, &[x], attributes)
+        },
+        backward,
+    )
 }
 
 pub(super) fn abs(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
@@ -129,20 +133,24 @@ pub(super) fn pow(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingErr
         let exponent = emit.scalar(exponent);
         emit.node("Pow", &[x, &exponent], vec![])
     };
-    let forward = move |emit: &mut Emitter, x: &str| match exponent {
-        2.0 => emit.mul(x, x),
-        0.5 => emit.node("Sqrt", &[x], vec![]),
-        _ => raise(emit, x, exponent),
-    };
-    unary(tape, call, forward, move |emit, at| {
-        let scaled = emit.scale(at.dy, exponent);
-        match exponent {
-            2.0 => emit.mul(&scaled, at.x),
-            0.5 => emit.div(&scaled, at.y),
-            _ => {
-                let slope = raise(emit, at.x, exponent - 1.0);
-                emit.mul(&scaled, &slope)
+    unary(
+        tape,
+        call,
+        move |emit, x| match exponent {
+            2.0 => emit.mul(x, x),
+            0.5 => emit.node("Sqrt", &[x], vec![]),
+            _ => raise(emit, x, exponent),
+        },
+        move |emit, at| {
+            let scaled = emit.scale(at.dy, exponent);
+            match exponent {
+                2.0 => emit.mul(&scaled, at.x),
+                0.5 => emit.div(&scaled, at.y),
+                _ => {
+                    let slope = raise(emit, at.x, exponent - 1.0);
+                    emit.mul(&scaled, &slope)
+                }
             }
-        }
-    })
+        },
+    )
 }

@@ -83,8 +83,6 @@ pub(super) fn gemm(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
 pub(super) fn matmul(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let left = call.value(0)?;
     let right = call.value(1)?;
-    let row = |value: &Value| [&[1], value.shape()].concat();
-    let column = |value: &Value| [value.shape(), &[1]].concat();
     let mut full = call.output_shape().to_vec();
     if right.rank() == 1 {
         full.push(1);
@@ -93,12 +91,12 @@ pub(super) fn matmul(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Training
         full.insert(full.len().saturating_sub(1), 1);
     }
     let left = if left.rank() == 1 {
-        reshaped(tape, &left, &row(&left))
+        reshaped(tape, &left, &[&[1], left.shape()].concat())
     } else {
         left
     };
     let right = if right.rank() == 1 {
-        reshaped(tape, &right, &column(&right))
+        reshaped(tape, &right, &[right.shape(), &[1]].concat())
     } else {
         right
     };

@@ -39,8 +39,12 @@ impl Selection {
         if run {
             return padded;
         }
-        let place = |position| self.positions.iter().position(|kept| *kept == position);
-        let order = (0..self.length).map(|position| place(position).unwrap_or(self.positions.len()));
+        let order = (0..self.length).map(|position| {
+            self.positions
+                .iter()
+                .position(|kept| *kept == position)
+                .unwrap_or(self.positions.len())
+        });
         emit.gather(&padded, order, self.axis as i64)
     }
 

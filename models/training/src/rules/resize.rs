@@ -62,11 +62,12 @@ fn sources(
     let around = |radius: f64, kernel: &dyn Fn(f64) -> f64| {
         let reach = radius / stretch;
         let places = (position - reach).ceil() as i64..=(position + reach).floor() as i64;
-        let within = |place: &i64| call.int("exclude_outside", 0) == 0 || (0..inputs as i64).contains(place);
-        let shares = places.filter(within).map(|place| {
-            let share = kernel((place as f64 - position).abs() * stretch);
-            (inside(place as f64, inputs), share)
-        });
+        let shares = places
+            .filter(|place| call.int("exclude_outside", 0) == 0 || (0..inputs as i64).contains(place))
+            .map(|place| {
+                let share = kernel((place as f64 - position).abs() * stretch);
+                (inside(place as f64, inputs), share)
+            });
         let shares: Vec<(usize, f64)> = shares.collect();
         let total: f64 = shares.iter().map(|(_, share)| share).sum();
         shares
@@ -79,9 +80,13 @@ fn sources(
         "linear" => Ok(around(1.0, &|x| 1.0 - x)),
         "cubic" => {
             let a = call.float("cubic_coeff_a", -0.75);
-            let near = move |x: f64| ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0;
-            let far = move |x: f64| ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a;
-            Ok(around(2.0, &|x| if x <= 1.0 { near(x) } else { far(x) }))
+            Ok(around(2.0, &|x| {
+                if x <= 1.0 {
+                    ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
+                } else {
+                    ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a
+                }
+            }))
         }
         other => Err(call.unsupported(format!(
             "mode '{other}' is not supported, nor is 'nearest' with antialias"

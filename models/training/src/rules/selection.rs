@@ -97,10 +97,9 @@ fn sliced_positions(length: i64, start: i64, end: i64, step: i64) -> Vec<usize> 
     let (least, most) = if step > 0 { (0, length) } else { (-1, length - 1) };
     let end = from_end(end).clamp(least, most);
     let start = from_end(start).clamp(0, most.max(0));
-    let more = |place: &i64| if step > 0 { *place < end } else { *place > end };
     let places = std::iter::successors(Some(start), |place| place.checked_add(step));
     places
-        .take_while(more)
+        .take_while(|place| if step > 0 { *place < end } else { *place > end })
         .filter_map(|place| usize::try_from(place).ok())
         .collect()
 }

@@ -100,12 +100,14 @@ fn inputs(tape: &mut Tape, input: &Value, images: &[usize]) -> Vec<Value> {
     let positions = input.positions();
     let channels = input.channels();
     let parts = split(tape, &rows, images, positions, channels).into_iter();
-    let part = |(part, images): (String, &usize)| {
-        let rows = tape.emit.reshape(&part, &[images * positions, channels]);
-        let shape = [&[*images], input.shape().get(1..).unwrap_or_default()].concat();
-        Value::new(&shape, Form::Rows, rows, input.is_differentiable())
-    };
-    parts.zip(images).map(part).collect()
+    parts
+        .zip(images)
+        .map(|(part, images)| {
+            let rows = tape.emit.reshape(&part, &[images * positions, channels]);
+            let shape = [&[*images], input.shape().get(1..).unwrap_or_default()].concat();
+            Value::new(&shape, Form::Rows, rows, input.is_differentiable())
+        })
+        .collect()
 }
 
 /// Accumulates the gradient of the weight and returns the gradient of the input, if needed. Parts run in
@@ -120,12 +122,13 @@ fn backward<T: Tiled>(tape: &mut Tape, tiled: &[T], images: &[usize], rows: &str
     let dims = |images: &usize| [images * outputs, filters];
     let gradient = first.input().is_differentiable().then(|| {
         let kernels = first.backward_kernels(tape);
-        let gradient = |((part, rows), images): ((&T, &String), &usize)| {
-            let rows = tape.emit.reshape(rows, &dims(images));
-            let made = part.gradient_tiles(tape, &rows);
-            part.input_gradient(tape, &made, &kernels)
-        };
-        let gradients = parts().map(gradient).collect();
+        let gradients = parts()
+            .map(|((part, rows), images)| {
+                let rows = tape.emit.reshape(rows, &dims(images));
+                let made = part.gradient_tiles(tape, &rows);
+                part.input_gradient(tape, &made, &kernels)
+            })
+            .collect();
         join(tape, gradients)
     });
     if first.weight().is_differentiable() {

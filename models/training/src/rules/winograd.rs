@@ -233,8 +233,10 @@ fn transformed<const N: usize>(
     let rows = factor.len() * factor.len();
     let columns = N * N;
     if transposed {
-        let across = |column: usize| values.iter().skip(column).step_by(columns);
-        values = (0..columns).flat_map(across).copied().collect();
+        values = (0..columns)
+            .flat_map(|column| values.iter().skip(column).step_by(columns))
+            .copied()
+            .collect();
     }
     let dims = if transposed {
         [columns, rows]

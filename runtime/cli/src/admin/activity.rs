@@ -113,25 +113,27 @@ pub(super) async fn audit(
     if json {
         return Ok(print_each(&entries)?);
     }
-    let row = |entry: &AuditEntry| {
-        let AuditEntry {
-            at,
-            host,
-            who,
-            what,
-            tenant,
-            detail,
-        } = entry;
-        vec![
-            utc(*at),
-            host.clone(),
-            who.clone(),
-            what.clone(),
-            tenant.clone(),
-            detail.clone(),
-        ]
-    };
-    let rows: Vec<Vec<String>> = entries.iter().map(row).collect();
+    let rows: Vec<Vec<String>> = entries
+        .iter()
+        .map(|entry| {
+            let AuditEntry {
+                at,
+                host,
+                who,
+                what,
+                tenant,
+                detail,
+            } = entry;
+            vec![
+                utc(*at),
+                host.clone(),
+                who.clone(),
+                what.clone(),
+                tenant.clone(),
+                detail.clone(),
+            ]
+        })
+        .collect();
     print_table(
         &["AT (UTC)", "HOST", "WHO", "WHAT", "TENANT", "DETAIL"],
         &[false; 6],

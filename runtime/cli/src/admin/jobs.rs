@@ -62,24 +62,26 @@ pub(super) async fn top(client: &AdminClient, once: bool, json: bool) -> Result<
 fn table(before: &[JobInfo], jobs: &[JobInfo], seconds: f64) -> Result<()> {
     let key = |job: &JobInfo| (job.tenant.clone(), job.id.clone());
     let before: HashMap<_, u64> = before.iter().map(|job| (key(job), job.images)).collect();
-    let row = |job: &JobInfo| {
-        let images = job.images - before.get(&key(job)).copied().unwrap_or(0).min(job.images);
-        vec![
-            job.tenant.clone(),
-            job.id.chars().take(SHORT).collect(),
-            job.split.clone(),
-            job.running.to_string(),
-            job.queued.to_string(),
-            format!("{:.1}", images as f64 / seconds),
-            job.images.to_string(),
-            if job.cancelled {
-                "cancelled".to_owned()
-            } else {
-                job.seconds.summary()
-            },
-        ]
-    };
-    let rows: Vec<Vec<String>> = jobs.iter().map(row).collect();
+    let rows: Vec<Vec<String>> = jobs
+        .iter()
+        .map(|job| {
+            let images = job.images - before.get(&key(job)).copied().unwrap_or(0).min(job.images);
+            vec![
+                job.tenant.clone(),
+                job.id.chars().take(SHORT).collect(),
+                job.split.clone(),
+                job.running.to_string(),
+                job.queued.to_string(),
+                format!("{:.1}", images as f64 / seconds),
+                job.images.to_string(),
+                if job.cancelled {
+                    "cancelled".to_owned()
+                } else {
+                    job.seconds.summary()
+                },
+            ]
+        })
+        .collect();
     let header = [
         "TENANT",
         "JOB",

@@ -18,31 +18,33 @@ pub(super) async fn run(client: &AdminClient, command: Quota, json: bool) -> Res
     if json {
         return Ok(print_each(&quota)?);
     }
-    let row = |info: &QuotaInfo| {
-        let shown = |value: u64| match info.key.unit() {
-            _ if value == UNLIMITED => "unlimited".to_owned(),
-            QuotaUnit::Number => value.to_string(),
-            QuotaUnit::Seconds => format!("{value} s"),
-            QuotaUnit::Bytes => in_powers_of_two(value),
-        };
-        let used = |value: u64| match info.key.unit() {
-            QuotaUnit::Bytes => bytes(value),
-            _ => shown(value),
-        };
-        let set = if info.own {
-            "set for the tenant"
-        } else {
-            "the host's default"
-        };
-        vec![
-            info.key.to_string(),
-            info.used.map(used).unwrap_or_default(),
-            shown(info.value),
-            shown(info.default),
-            set.to_owned(),
-        ]
-    };
-    let rows: Vec<Vec<String>> = quota.iter().map(row).collect();
+    let rows: Vec<Vec<String>> = quota
+        .iter()
+        .map(|info| {
+            let shown = |value: u64| match info.key.unit() {
+                _ if value == UNLIMITED => "unlimited".to_owned(),
+                QuotaUnit::Number => value.to_string(),
+                QuotaUnit::Seconds => format!("{value} s"),
+                QuotaUnit::Bytes => in_powers_of_two(value),
+            };
+            let used = |value: u64| match info.key.unit() {
+                QuotaUnit::Bytes => bytes(value),
+                _ => shown(value),
+            };
+            let set = if info.own {
+                "set for the tenant"
+            } else {
+                "the host's default"
+            };
+            vec![
+                info.key.to_string(),
+                info.used.map(used).unwrap_or_default(),
+                shown(info.value),
+                shown(info.default),
+                set.to_owned(),
+            ]
+        })
+        .collect();
     print_table(
         &["QUOTA", "USED", "VALUE", "DEFAULT", ""],
         &[false, true, true, true, false],
@@ -54,11 +56,13 @@ pub(super) async fn run(client: &AdminClient, command: Quota, json: bool) -> Res
 /// Formats bytes for `quota set`, using the largest unit that divides the number.
 fn in_powers_of_two(bytes: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
-    let fits = |(power, _): &&(u32, &str)| bytes > 0 && bytes.trailing_zeros() >= *power;
-    units.iter().find(fits).map_or_else(
-        || bytes.to_string(),
-        |(power, unit)| format!("{}{unit}", bytes >> power),
-    )
+    units
+        .iter()
+        .find(|(power, _)| bytes > 0 && bytes.trailing_zeros() >= *power)
+        .map_or_else(
+            || bytes.to_string(),
+            |(power, unit)| format!("{}{unit}", bytes >> power),
+        )
 }
 
 #[cfg(test)]

@@ -167,24 +167,27 @@ fn show(tenant: &TenantInfo, json: bool) -> Result<()> {
     for root in &tenant.data {
         say!("  reads {root}");
     }
-    let row = |token: &frostline_wire::TokenInfo| {
-        vec![token.id.clone(), utc(token.created_at), expiry(token.expires_at)]
-    };
-    let rows: Vec<Vec<String>> = tenant.tokens.iter().map(row).collect();
+    let rows: Vec<Vec<String>> = tenant
+        .tokens
+        .iter()
+        .map(|token| vec![token.id.clone(), utc(token.created_at), expiry(token.expires_at)])
+        .collect();
     print_table(&["TOKEN", "CREATED (UTC)", "EXPIRES (UTC)"], &[false; 3], &rows)?;
     Ok(())
 }
 
 fn table(tenants: &[TenantInfo]) -> Result<()> {
-    let row = |tenant: &TenantInfo| {
-        vec![
-            tenant.name.clone(),
-            status(tenant).to_owned(),
-            tenant.tokens.len().to_string(),
-            tenant.data.join(" "),
-        ]
-    };
-    let rows: Vec<Vec<String>> = tenants.iter().map(row).collect();
+    let rows: Vec<Vec<String>> = tenants
+        .iter()
+        .map(|tenant| {
+            vec![
+                tenant.name.clone(),
+                status(tenant).to_owned(),
+                tenant.tokens.len().to_string(),
+                tenant.data.join(" "),
+            ]
+        })
+        .collect();
     print_table(
         &["TENANT", "STATE", "TOKENS", "DATA"],
         &[false, false, true, false],

@@ -8,7 +8,7 @@ use crate::train::read_model;
 use anyhow::{Context, Result};
 use frostline_client::AdminClient;
 use frostline_job::utc;
-use frostline_wire::{GuestChange, UploadInfo, UploadVersion, repr_digest};
+use frostline_wire::{GuestChange, UploadInfo, repr_digest};
 use std::path::Path;
 
 pub(super) async fn guest(client: &AdminClient, command: GuestAdmin, json: bool) -> Result<()> {
@@ -71,19 +71,21 @@ async fn list(client: &AdminClient, what: &str, tenant: Option<String>, json: bo
     if json {
         return Ok(print_each(&uploads)?);
     }
-    let row = |info: &UploadInfo| {
-        let newest = info.versions.first();
-        vec![
-            info.tenant.clone().unwrap_or_else(|| "(all tenants)".to_owned()),
-            info.name.clone(),
-            state(info).to_owned(),
-            info.versions.len().to_string(),
-            newest.map(|newest| newest.sha256.clone()).unwrap_or_default(),
-            newest.map(|newest| bytes(newest.bytes)).unwrap_or_default(),
-            newest.map(|newest| utc(newest.uploaded_at)).unwrap_or_default(),
-        ]
-    };
-    let rows: Vec<Vec<String>> = uploads.iter().map(row).collect();
+    let rows: Vec<Vec<String>> = uploads
+        .iter()
+        .map(|info| {
+            let newest = info.versions.first();
+            vec![
+                info.tenant.clone().unwrap_or_else(|| "(all tenants)".to_owned()),
+                info.name.clone(),
+                state(info).to_owned(),
+                info.versions.len().to_string(),
+                newest.map(|newest| newest.sha256.clone()).unwrap_or_default(),
+                newest.map(|newest| bytes(newest.bytes)).unwrap_or_default(),
+                newest.map(|newest| utc(newest.uploaded_at)).unwrap_or_default(),
+            ]
+        })
+        .collect();
     print_table(
         &[
             "TENANT",
@@ -109,14 +111,17 @@ fn show(upload: &UploadInfo, json: bool) -> Result<()> {
         |tenant| format!("{tenant}/{}", upload.name),
     );
     say!("{whose}: {}", state(upload));
-    let row = |version: &UploadVersion| {
-        vec![
-            version.sha256.clone(),
-            bytes(version.bytes),
-            utc(version.uploaded_at),
-        ]
-    };
-    let rows: Vec<Vec<String>> = upload.versions.iter().map(row).collect();
+    let rows: Vec<Vec<String>> = upload
+        .versions
+        .iter()
+        .map(|version| {
+            vec![
+                version.sha256.clone(),
+                bytes(version.bytes),
+                utc(version.uploaded_at),
+            ]
+        })
+        .collect();
     print_table(
         &["SHA-256", "SIZE", "UPLOADED (UTC)"],
         &[false, true, false],

@@ -21,12 +21,15 @@ pub(super) fn check(mut command: &Command, mut matches: &ArgMatches) -> Result<(
         };
         (command, matches) = (subcommand, inner);
     }
-    let is_output = |argument: &&Arg| OUTPUTS.contains(&argument.get_id().as_str());
-    let (outputs, inputs): (Vec<&Arg>, Vec<&Arg>) = command.get_arguments().partition(is_output);
+    let (outputs, inputs): (Vec<&Arg>, Vec<&Arg>) = command
+        .get_arguments()
+        .partition(|argument| OUTPUTS.contains(&argument.get_id().as_str()));
     for output in outputs {
         for file in files(output, matches) {
-            let is_read = |input: &&&Arg| files(input, matches).iter().any(|read| is_same(&file, read));
-            if let Some(input) = inputs.iter().find(is_read) {
+            if let Some(input) = inputs
+                .iter()
+                .find(|input| files(input, matches).iter().any(|read| is_same(&file, read)))
+            {
                 return Err(Error::raw(
                     ErrorKind::ValueValidation,
                     format!(
@@ -43,9 +46,10 @@ pub(super) fn check(mut command: &Command, mut matches: &ArgMatches) -> Result<(
 fn files(argument: &Arg, matches: &ArgMatches) -> Vec<PathBuf> {
     let id = argument.get_id().as_str();
     let values = matches.try_get_raw(id).ok().flatten().into_iter().flatten();
-    let path = |value| match id {
-        "data" => Path::new(value).join(LabelTable::KEY),
-        _ => PathBuf::from(value),
-    };
-    values.map(path).collect()
+    values
+        .map(|value| match id {
+            "data" => Path::new(value).join(LabelTable::KEY),
+            _ => PathBuf::from(value),
+        })
+        .collect()
 }

@@ -55,8 +55,12 @@ impl fmt::Display for OwnUpload {
 /// Checks a name in the same way as hosts, because names become part of URLs.
 pub(super) fn upload_name(text: &str) -> Result<String, String> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let rest = |byte: u8| plain(byte) || matches!(byte, b'.' | b'_' | b'-');
-    if text.len() <= LONGEST && text.bytes().next().is_some_and(plain) && text.bytes().all(rest) {
+    if text.len() <= LONGEST
+        && text.bytes().next().is_some_and(plain)
+        && text
+            .bytes()
+            .all(|byte| plain(byte) || matches!(byte, b'.' | b'_' | b'-'))
+    {
         return Ok(text.to_owned());
     }
     Err(format!(

@@ -187,11 +187,14 @@ fn show(verdict: &Verdict, file: &Path, json: bool) -> Result<()> {
         }
         return Ok(print_json(&object)?);
     }
-    let row = |check: &Check| {
-        let word = if check.ok { "ok" } else { "refused" };
-        vec![check.check.to_owned(), word.to_owned(), check.detail.clone()]
-    };
-    let rows: Vec<Vec<String>> = verdict.checks.iter().map(row).collect();
+    let rows: Vec<Vec<String>> = verdict
+        .checks
+        .iter()
+        .map(|check| {
+            let word = if check.ok { "ok" } else { "refused" };
+            vec![check.check.to_owned(), word.to_owned(), check.detail.clone()]
+        })
+        .collect();
     print_table(&["CHECK", "RESULT", "DETAIL"], &[false, false, false], &rows)?;
     if let Some(warning) = verdict.warning {
         say!("\nwarning: {warning}");

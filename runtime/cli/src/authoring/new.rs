@@ -37,8 +37,10 @@ pub(super) fn run(flags: &NewGuest, json: bool) -> Result<()> {
 
 /// Checks that the name is valid for a cargo package and for a guest on a host.
 fn check_name(name: &str) -> Result<()> {
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let good = name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(plain);
+    let good = name.starts_with(|c: char| c.is_ascii_lowercase())
+        && name
+            .chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
     if !good || name.len() > LONGEST_NAME {
         bail!(
             "invalid guest name {name:?}; use up to {LONGEST_NAME} lower-case letters, digits and hyphens, starting with a letter"

@@ -168,14 +168,17 @@ fn rows(keys: &[String], extracted: &Extracted) -> Result<Vec<Row>> {
         .map(|(_, key)| key)
         .collect();
     let width = (values.len() / good.len().max(1)).max(1);
-    let row = |(key, values): (&String, &[f32])| Row {
-        key: key.clone(),
-        values: values.iter().copied().take(SHOWN).collect(),
-        min: values.iter().copied().fold(f32::INFINITY, f32::min),
-        mean: values.iter().sum::<f32>() / width as f32,
-        max: values.iter().copied().fold(f32::NEG_INFINITY, f32::max),
-    };
-    Ok(good.into_iter().zip(values.chunks(width)).map(row).collect())
+    Ok(good
+        .into_iter()
+        .zip(values.chunks(width))
+        .map(|(key, values)| Row {
+            key: key.clone(),
+            values: values.iter().copied().take(SHOWN).collect(),
+            min: values.iter().copied().fold(f32::INFINITY, f32::min),
+            mean: values.iter().sum::<f32>() / width as f32,
+            max: values.iter().copied().fold(f32::NEG_INFINITY, f32::max),
+        })
+        .collect())
 }
 
 fn used(usage: Usage, memory: usize, limits: &Limits, milliseconds: u64) -> Vec<Used> {
@@ -208,12 +211,15 @@ fn show(report: &Report) -> Result<()> {
     let shape: Vec<String> = report.shape.iter().map(usize::to_string).collect();
     say!("{}  sha256:{}", report.guest, report.sha256);
     say!("split {}: {} {}", report.split, report.dtype, shape.join("x"));
-    let cells = |row: &Row| {
-        let first: Vec<String> = row.values.iter().map(|value| format!("{value:.3}")).collect();
-        let figures = [row.min, row.mean, row.max].map(|value| format!("{value:.3}"));
-        [vec![row.key.clone(), first.join(" ")], figures.to_vec()].concat()
-    };
-    let rows: Vec<Vec<String>> = report.rows.iter().map(cells).collect();
+    let rows: Vec<Vec<String>> = report
+        .rows
+        .iter()
+        .map(|row| {
+            let first: Vec<String> = row.values.iter().map(|value| format!("{value:.3}")).collect();
+            let figures = [row.min, row.mean, row.max].map(|value| format!("{value:.3}"));
+            [vec![row.key.clone(), first.join(" ")], figures.to_vec()].concat()
+        })
+        .collect();
     print_table(
         &["KEY", "FIRST VALUES", "MIN", "MEAN", "MAX"],
         &[false, false, true, true, true],
@@ -228,21 +234,24 @@ fn show(report: &Report) -> Result<()> {
         extract,
     } = report.seconds;
     say!("compiled in {prepare:.2} s, described in {describe:.3} s, extracted in {extract:.2} s\n");
-    let row = |used: &Used| {
-        let amount = |count: u64| match used.unit {
-            Unit::Bytes => bytes(count),
-            Unit::Count => count.to_string(),
-            Unit::Milliseconds => format!("{:.2} s", count as f64 / 1e3),
-        };
-        let share = 100.0 * used.used as f64 / used.allowed.max(1) as f64;
-        vec![
-            used.limit.to_owned(),
-            amount(used.used),
-            amount(used.allowed),
-            format!("{share:.1} %"),
-        ]
-    };
-    let rows: Vec<Vec<String>> = report.limits.iter().map(row).collect();
+    let rows: Vec<Vec<String>> = report
+        .limits
+        .iter()
+        .map(|used| {
+            let amount = |count: u64| match used.unit {
+                Unit::Bytes => bytes(count),
+                Unit::Count => count.to_string(),
+                Unit::Milliseconds => format!("{:.2} s", count as f64 / 1e3),
+            };
+            let share = 100.0 * used.used as f64 / used.allowed.max(1) as f64;
+            vec![
+                used.limit.to_owned(),
+                amount(used.used),
+                amount(used.allowed),
+                format!("{share:.1} %"),
+            ]
+        })
+        .collect();
     print_table(
         &["LIMIT", "USED", "ALLOWED", "SHARE"],
         &[false, true, true, true],

@@ -7,7 +7,7 @@ use crate::train::read_model;
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use frostline_engine::{Device, Lanes, LanesConfig, StageSource, TenantLanes};
-use frostline_graph::{JointInput, Model};
+use frostline_graph::Model;
 use frostline_images::{BatchLoader, ByteSource, DecodePool, LoaderOptions, ReservedBytes};
 use frostline_objects::{LARGEST_READ, Store};
 use frostline_sandbox::{Allowance, CallContext, CutView, Labels, Limits, ModelView};
@@ -32,22 +32,27 @@ impl LocalModel {
     pub(super) fn read(file: &Path, interface: &InterfaceFlags) -> Result<Self> {
         let model = read_model(file, interface)?;
         let network = model.network()?;
-        let cut = |cut: &frostline_graph::Cut| CutView {
-            name: cut.name.clone(),
-            shape: cut.shape.dims().to_vec(),
-        };
         let joined = model.joint_inputs().unwrap_or_default();
-        let info = |input: JointInput| TensorInfo {
-            dtype: input.dtype(),
-            shape: input.shape.dims().to_vec(),
-            name: input.name,
-        };
         let view = ModelView {
             sha256: model.sha256()?,
             input: network.input.name.clone(),
             input_shape: network.input.shape.dims().to_vec(),
-            joined_inputs: joined.into_iter().map(info).collect(),
-            cuts: network.cuts.iter().map(cut).collect(),
+            joined_inputs: joined
+                .into_iter()
+                .map(|input| TensorInfo {
+                    dtype: input.dtype(),
+                    shape: input.shape.dims().to_vec(),
+                    name: input.name,
+                })
+                .collect(),
+            cuts: network
+                .cuts
+                .iter()
+                .map(|cut| CutView {
+                    name: cut.name.clone(),
+                    shape: cut.shape.dims().to_vec(),
+                })
+                .collect(),
         };
         Ok(Self {
             model,

@@ -310,8 +310,11 @@ async fn checked(
         hosts: hosts.clone(),
         source: source.into(),
     };
-    let count = |cache: &Arc<RowCache>| cache.count(samples.iter().cloned(), None);
-    if cache.as_ref().map_or(0, count) < samples.len() as u64 {
+    if cache
+        .as_ref()
+        .map_or(0, |cache| cache.count(samples.iter().cloned(), None))
+        < samples.len() as u64
+    {
         let check = Check {
             asked,
             inquiry: &inquiry,

@@ -178,8 +178,11 @@ fn without(words: &[String], argument: &Arg) -> Vec<String> {
 
 /// Quotes a word for a shell, if required.
 pub(crate) fn quoted(word: &str) -> String {
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=,@%+".contains(letter);
-    if !word.is_empty() && word.chars().all(plain) {
+    if !word.is_empty()
+        && word
+            .chars()
+            .all(|letter| letter.is_ascii_alphanumeric() || "-_./:=,@%+".contains(letter))
+    {
         return word.to_owned();
     }
     format!("'{}'", word.replace('\'', r"'\''"))

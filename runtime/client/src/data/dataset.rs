@@ -111,13 +111,12 @@ impl Dataset {
             warnings = parts.settle(root)?;
             (parts.classes(), parts.labeled())
         } else {
-            let valued = |part: Classes<'_>| {
-                let objects = part.into_values().flat_map(|class| class.samples);
-                labeled(&listing, objects, &table)
-            };
             (
                 table.names().to_vec(),
-                [parts.train, parts.validation, parts.test].map(valued),
+                [parts.train, parts.validation, parts.test].map(|part| {
+                    let objects = part.into_values().flat_map(|class| class.samples);
+                    labeled(&listing, objects, &table)
+                }),
             )
         };
         let left_out = left_out(&listing, &rows, |_| true);
@@ -253,13 +252,12 @@ fn chosen<'a>(
         Evaluated::Part(part) => Some(part),
         Evaluated::Keys(keys) => {
             let mut all = folders.into_all();
-            let is_chosen = |object: &u32| {
-                listing
-                    .get(*object)
-                    .is_some_and(|object| keys.contains(object.key))
-            };
             for class in all.values_mut() {
-                class.samples.retain(is_chosen);
+                class.samples.retain(|object| {
+                    listing
+                        .get(*object)
+                        .is_some_and(|object| keys.contains(object.key))
+                });
             }
             all.retain(|_, class| !class.samples.is_empty());
             return Ok((None, all));
@@ -300,11 +298,12 @@ fn rows_of_classes(
 
 /// Pairs each sample with the index of the row in the table.
 fn labeled(listing: &Listing, objects: impl Iterator<Item = u32>, table: &LabelTable) -> Vec<Row> {
-    let row = |object: u32| {
-        let label = table.row(listing.get(object)?.key)?;
-        Some(Row { object, label })
-    };
-    objects.filter_map(row).collect()
+    objects
+        .filter_map(|object| {
+            let label = table.row(listing.get(object)?.key)?;
+            Some(Row { object, label })
+        })
+        .collect()
 }
 
 /// Attaches the values of the table, if any, to the samples.

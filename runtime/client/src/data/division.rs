@@ -166,11 +166,15 @@ impl<'a> Parts<'a> {
 
     /// Returns the samples of each part with class indices. Samples of untrained classes are omitted.
     pub(super) fn labeled(self) -> [Vec<Row>; 3] {
-        let index = |(index, class): (usize, &&'a str)| {
-            let number = output_number(class).filter(|_| self.numbered);
-            (*class, number.unwrap_or(index) as u32)
-        };
-        let labels: BTreeMap<&str, u32> = self.train.keys().enumerate().map(index).collect();
+        let labels: BTreeMap<&str, u32> = self
+            .train
+            .keys()
+            .enumerate()
+            .map(|(index, class)| {
+                let number = output_number(class).filter(|_| self.numbered);
+                (*class, number.unwrap_or(index) as u32)
+            })
+            .collect();
         [self.train, self.validation, self.test].map(|part| {
             let labeled = part
                 .into_iter()

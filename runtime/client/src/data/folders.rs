@@ -51,25 +51,27 @@ impl Listing {
         let objects = by_key(self);
         let is_sample = samples(&objects, files);
         let part_folders = PartFolders::of_samples(sample_keys(&objects, &is_sample));
-        let sample = |(number, key): &(u32, &str)| {
-            let object = self.get(*number)?;
-            if is_hidden(key) {
-                return None;
-            }
-            if let Some(ShardSample { part, label }) = ShardSample::from_listed(object) {
-                let class = Some(label);
-                return Some(Placed { object, part, class });
-            }
-            if !is_sample(key) {
-                return None;
-            }
-            Some(Placed {
-                object,
-                part: part_folders.part(object.key),
-                class: part_folders.class(object.key).map(|(_, class)| class),
+        objects
+            .iter()
+            .filter_map(|(number, key)| {
+                let object = self.get(*number)?;
+                if is_hidden(key) {
+                    return None;
+                }
+                if let Some(ShardSample { part, label }) = ShardSample::from_listed(object) {
+                    let class = Some(label);
+                    return Some(Placed { object, part, class });
+                }
+                if !is_sample(key) {
+                    return None;
+                }
+                Some(Placed {
+                    object,
+                    part: part_folders.part(object.key),
+                    class: part_folders.class(object.key).map(|(_, class)| class),
+                })
             })
-        };
-        objects.iter().filter_map(sample).collect()
+            .collect()
     }
 }
 
@@ -142,8 +144,7 @@ impl<'a> Folders<'a> {
     ) -> Result<Self, LabelsError> {
         let objects = by_key(listing);
         let is_sample = samples(&objects, files);
-        let is_key = |key: &str| objects.binary_search_by_key(&key, |(_, key)| key).is_ok();
-        table.check_header(is_key)?;
+        table.check_header(|key| objects.binary_search_by_key(&key, |(_, key)| key).is_ok())?;
         let listed = sample_keys(&objects, |key| table.row(key).is_some());
         let mut folders = Self {
             part_folders: PartFolders::of_table(sample_keys(&objects, &is_sample), listed),

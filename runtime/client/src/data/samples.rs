@@ -84,21 +84,22 @@ impl Samples {
     /// Removes all samples for which `keep` is false.
     pub fn retain(&mut self, keep: impl Fn(&ObjectInfo) -> bool) {
         let listing = Arc::clone(&self.listing);
-        let keeps = |row: &Row| listing.get(row.object).is_some_and(|object| keep(&object.into()));
-        self.rows.retain(keeps);
+        self.rows
+            .retain(|row| listing.get(row.object).is_some_and(|object| keep(&object.into())));
     }
 
     /// Returns the samples with the given indices in the sequence of `self` and `other`, which share a listing. A class replaces the class of the sample. Indices out of range are dropped.
     #[must_use]
     pub fn arranged(&self, other: &Self, indices: impl Iterator<Item = (usize, Option<u32>)>) -> Self {
-        let row = |(index, class): (usize, Option<u32>)| {
-            let own = self.rows.get(index);
-            let row = own.or_else(|| other.rows.get(index.checked_sub(self.len())?))?;
-            let label = class.unwrap_or(row.label);
-            Some(Row { label, ..*row })
-        };
         Self {
-            rows: indices.filter_map(row).collect(),
+            rows: indices
+                .filter_map(|(index, class)| {
+                    let own = self.rows.get(index);
+                    let row = own.or_else(|| other.rows.get(index.checked_sub(self.len())?))?;
+                    let label = class.unwrap_or(row.label);
+                    Some(Row { label, ..*row })
+                })
+                .collect(),
             ..self.clone()
         }
     }

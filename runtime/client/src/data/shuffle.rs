@@ -50,11 +50,12 @@ pub fn balanced_order(samples: &Samples, seed: u64, purpose: Purpose) -> Vec<u32
         }
     }
     classes.retain(|members| !members.is_empty());
-    let draw = |_| {
-        let members = classes.get(below(&mut random, classes.len()))?;
-        members.get(below(&mut random, members.len())).copied()
-    };
-    (0..samples.len()).filter_map(draw).collect()
+    (0..samples.len())
+        .filter_map(|_| {
+            let members = classes.get(below(&mut random, classes.len()))?;
+            members.get(below(&mut random, members.len())).copied()
+        })
+        .collect()
 }
 
 /// Returns a random number less than `bound`, using Lemire's multiplication method. The bias is less than

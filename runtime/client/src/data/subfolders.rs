@@ -30,8 +30,10 @@ impl Subfolders {
             .zip(last.split('/'))
             .take_while(|(left, right)| left == right);
         let shared: Vec<&str> = shared.map(|(segment, _)| segment).collect();
-        let name = |folder: &&str| folder.split('/').nth(shared.len()).map(str::to_owned);
-        let names: BTreeSet<String> = folders.iter().filter_map(name).collect();
+        let names: BTreeSet<String> = folders
+            .iter()
+            .filter_map(|folder| folder.split('/').nth(shared.len()).map(str::to_owned))
+            .collect();
         (names.len() > 1).then(|| Self {
             folder: shared.join("/"),
             names: names.into_iter().collect(),

@@ -124,9 +124,13 @@ impl Exchange {
         let placement = Placement::among(&candidates, &all);
         let index = |sample: &ObjectInfo| placement.host_of(&sample.sample.key).map_or(0, |host| host.index);
         let groups = pending.divide(index).into_iter();
-        let host = |index| candidates.iter().find(|host| host.index == index).cloned();
         groups
-            .map(|(index, pending)| Some((host(index)?, pending)))
+            .map(|(index, pending)| {
+                Some((
+                    candidates.iter().find(|host| host.index == index).cloned()?,
+                    pending,
+                ))
+            })
             .collect::<Option<_>>()
             .ok_or(ClientError::Ended { part: "set of hosts" })
     }

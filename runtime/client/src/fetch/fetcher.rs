@@ -109,8 +109,7 @@ impl Fetcher {
         let kept =
             (0..samples.len()).filter(|index| bad.binary_search_by_key(index, |(bad, _)| *bad).is_err());
         let kept: Vec<usize> = kept.collect();
-        let finish = move || (buffer.finish(&kept), kept);
-        let finished = self.0.decoders.run(finish).await;
+        let finished = self.0.decoders.run(move || (buffer.finish(&kept), kept)).await;
         let (rows, indices) = finished.map_err(|error| preprocess(error.into()))?;
         Ok(Fetched {
             rows: rows.map_err(preprocess)?,

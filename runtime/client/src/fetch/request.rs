@@ -77,8 +77,9 @@ impl Pending {
 
     /// Unanswered samples with positions.
     pub(super) fn samples(&self) -> impl Iterator<Item = (u32, &ObjectInfo)> {
-        let sample = |position: &u32| Some((*position, self.batch.get(*position as usize)?));
-        self.missing.keys().filter_map(sample)
+        self.missing
+            .keys()
+            .filter_map(|position| Some((*position, self.batch.get(*position as usize)?)))
     }
 
     /// Returns the key of the sample at `position`, or an empty string if the position is invalid.

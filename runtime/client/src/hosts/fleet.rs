@@ -191,8 +191,10 @@ impl Fleet {
             .iter()
             .filter(|member| !member.is_missing() && member.is_up());
         let named: BTreeSet<Arc<str>> = named.map(|member| member.key()).collect();
-        let stays = |member: &Member| !member.is_missing() || !named.contains(&member.key());
-        for gone in self.change(stays, Vec::new()) {
+        for gone in self.change(
+            |member| !member.is_missing() || !named.contains(&member.key()),
+            Vec::new(),
+        ) {
             gone.left("its address changed".to_owned());
         }
     }

@@ -48,8 +48,10 @@ impl Hosts {
                 None => {}
             }
         }
-        let client = |url: &String| HostClient::with(url, token.clone(), trust, deadlines);
-        let clients = urls.iter().map(client).collect::<Result<Vec<_>, _>>()?;
+        let clients = urls
+            .iter()
+            .map(|url| HostClient::with(url, token.clone(), trust, deadlines))
+            .collect::<Result<Vec<_>, _>>()?;
         match <[HostClient; 1]>::try_from(clients) {
             Ok([only]) => Ok(only.into()),
             Err(several) => Self::new(several),
@@ -129,8 +131,10 @@ impl Fleet {
         };
         *looked = true;
         self.apply_lookup(discovery, discovery.addresses().await);
-        let known = |member: &Arc<Member>| asked.iter().any(|known| known.index == member.index);
-        !self.members().iter().all(known)
+        !self
+            .members()
+            .iter()
+            .all(|member| asked.iter().any(|known| known.index == member.index))
     }
 
     /// Adds hosts found by a lookup and removes members rejected by [`Member::is_named`]. Failed lookups do
@@ -151,8 +155,7 @@ impl Fleet {
             let new = found.into_iter();
             let new = new.filter(|address| !here.contains(&discovery.url_of(*address)));
             let join = new.filter_map(|address| known(discovery, address).ok()).collect();
-            let stays = |member: &Member| member.is_named(urls.contains(member.url()));
-            for gone in self.change(stays, join) {
+            for gone in self.change(|member| member.is_named(urls.contains(member.url())), join) {
                 gone.left(format!("{} no longer resolves to this address", discovery.url()));
             }
         }

@@ -26,7 +26,7 @@ use bytes::Bytes;
 use fleet::{Fleet, HostDescription};
 use frostline_wire::StageSeconds;
 use frostline_wire::{
-    Description, DescriptionRequest, Layout, ModelInfo, ObjectInfo, Precision, SkippedNames, UploadRef,
+    Description, DescriptionRequest, Layout, ObjectInfo, Precision, SkippedNames, UploadRef,
 };
 use futures::future::join_all;
 use member::Upload;
@@ -227,11 +227,13 @@ impl Hosts {
     pub async fn name_of(&self, sha256: &str) -> Option<String> {
         let all = self.each(|client| async move { client.models_like(sha256).await });
         let all = all.await.ok()?;
-        let names = |models: &Vec<ModelInfo>| -> BTreeSet<String> {
-            let like = models.iter().filter(|model| model.sha256 == sha256);
-            like.map(|model| model.name.clone()).collect()
-        };
-        let everywhere = all.iter().map(names).reduce(|one, other| &one & &other)?;
+        let everywhere = all
+            .iter()
+            .map(|models| -> BTreeSet<String> {
+                let like = models.iter().filter(|model| model.sha256 == sha256);
+                like.map(|model| model.name.clone()).collect()
+            })
+            .reduce(|one, other| &one & &other)?;
         let asked = all.len() == self.fleet.members().len();
         everywhere.into_iter().next().filter(|_| asked)
     }
@@ -294,13 +296,13 @@ impl Hosts {
     pub async fn remove(&self, what: UploadKind, name: &str) -> Result<bool, ClientError> {
         let _one = self.fleet.pushing.lock().await;
         self.fleet.forget(what, name);
-        let remove = |client: HostClient| async move {
+        let all = join_all(self.clients().into_iter().map(|client| async move {
             match what {
                 UploadKind::Guest => client.remove_guest(name).await,
                 UploadKind::Model => client.remove_model(name).await,
             }
-        };
-        let all = join_all(self.clients().into_iter().map(remove)).await;
+        }))
+        .await;
         let all: Vec<bool> = all.into_iter().collect::<Result<_, _>>()?;
         Ok(all.contains(&true))
     }

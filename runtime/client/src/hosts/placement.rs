@@ -19,14 +19,16 @@ impl<'a> Placement<'a> {
     /// distinguished by address.
     pub(crate) fn among(hosts: &'a [Arc<Member>], all: &[Arc<Member>]) -> Self {
         let names: Vec<Arc<str>> = all.iter().map(|host| host.key()).collect();
-        let own = |host: &Arc<Member>| {
-            let key = host.key();
-            let same = names.iter().filter(|other| **other == key).count();
-            if same > 1 { host.url().into() } else { key }
-        };
         Self {
             hosts,
-            keys: hosts.iter().map(own).collect(),
+            keys: hosts
+                .iter()
+                .map(|host| {
+                    let key = host.key();
+                    let same = names.iter().filter(|other| **other == key).count();
+                    if same > 1 { host.url().into() } else { key }
+                })
+                .collect(),
         }
     }
 

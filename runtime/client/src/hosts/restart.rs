@@ -20,8 +20,11 @@ impl Hosts {
         let gone = |error: &ClientError| {
             error.indicates_outage() && now.answers == seen.answers && now.answers != self.fleet.before
         };
-        let may_return = |error: &ClientError| error.is_stopping() || gone(error);
-        if awaited.is_none() && last.as_ref().is_some_and(may_return) {
+        if awaited.is_none()
+            && last
+                .as_ref()
+                .is_some_and(|error| error.is_stopping() || gone(error))
+        {
             *awaited = Some(Attempts::new(RetryPolicy::default(), seen));
         }
         let decision = match (&mut *awaited, &last) {

@@ -48,20 +48,19 @@ impl Connections {
     /// Creates unopened network connections. Only the first connection is used until
     /// [`Connections::use_first`] is called.
     pub(super) fn new(connector: &Connector, deadlines: Deadlines) -> Self {
-        let client = |_| {
-            Client::builder(TokioExecutor::new())
-                .timer(TokioTimer::new())
-                .pool_timer(TokioTimer::new())
-                .http2_only(true)
-                .http2_initial_stream_window_size(STREAM_WINDOW)
-                .http2_initial_connection_window_size(CONNECTION_WINDOW)
-                .http2_max_frame_size(FRAME)
-                .http2_keep_alive_interval(deadlines.ping)
-                .http2_keep_alive_timeout(deadlines.ping)
-                .build(connector.clone())
-        };
         Self::Network {
-            clients: Box::new(std::array::from_fn(client)),
+            clients: Box::new(std::array::from_fn(|_| {
+                Client::builder(TokioExecutor::new())
+                    .timer(TokioTimer::new())
+                    .pool_timer(TokioTimer::new())
+                    .http2_only(true)
+                    .http2_initial_stream_window_size(STREAM_WINDOW)
+                    .http2_initial_connection_window_size(CONNECTION_WINDOW)
+                    .http2_max_frame_size(FRAME)
+                    .http2_keep_alive_interval(deadlines.ping)
+                    .http2_keep_alive_timeout(deadlines.ping)
+                    .build(connector.clone())
+            })),
             used: AtomicUsize::new(1),
             turn: AtomicUsize::new(0),
         }

@@ -247,10 +247,11 @@ impl Transport {
         let mut request = call.request(base, token)?;
         let span = self.tell_trace(&mut request);
         let sent = connections.send(connection, request, peer).await;
-        let failed = |error: &ClientError| {
-            span.record("error", field::display(error));
-        };
-        let (head, body) = sent.inspect_err(failed)?.into_parts();
+        let (head, body) = sent
+            .inspect_err(|error| {
+                span.record("error", field::display(error));
+            })?
+            .into_parts();
         span.record("status", head.status.as_u16());
         answers.fetch_add(1, Ordering::SeqCst);
         let status = head.status;
@@ -289,11 +290,11 @@ impl Transport {
         path: &str,
         query: &[(&str, &str)],
     ) -> Result<T, ClientError> {
-        let call = || Call {
+        self.ask_again_while_busy(path, || Call {
             query,
             ..Call::new(Method::GET, path)
-        };
-        self.ask_again_while_busy(path, call).await
+        })
+        .await
     }
 
     pub(crate) async fn post<T: DeserializeOwned>(
@@ -302,8 +303,8 @@ impl Transport {
         request: &impl Serialize,
     ) -> Result<T, ClientError> {
         let body = encode(request)?;
-        let call = || Call::new(Method::POST, path).json(body.clone());
-        self.ask_again_while_busy(path, call).await
+        self.ask_again_while_busy(path, || Call::new(Method::POST, path).json(body.clone()))
+            .await
     }
 
     /// Repeats a call while the host is busy, up to [`BUSY_ATTEMPTS`] times. Draining hosts are not retried,

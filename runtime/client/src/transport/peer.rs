@@ -87,10 +87,8 @@ fn reset_by(error: &(dyn Error + 'static), reason: h2::Reason) -> bool {
 /// Returns true if the peer closed the connection in an orderly way (GOAWAY without an error, RFC 9113,
 /// section 6.8).
 fn said_goodbye(error: &(dyn Error + 'static)) -> bool {
-    let goodbye = |error: &h2::Error| {
-        error.is_go_away() && error.is_remote() && error.reason() == Some(h2::Reason::NO_ERROR)
-    };
-    of_http2(error).any(goodbye)
+    of_http2(error)
+        .any(|error| error.is_go_away() && error.is_remote() && error.reason() == Some(h2::Reason::NO_ERROR))
 }
 
 /// Returns the HTTP/2 errors among `error` and all causes.

@@ -81,8 +81,10 @@ pub(super) fn checked_admins(
 }
 
 fn checked(name: String, settings: AdminSettings, local: &Path) -> Result<AdminConfig, ConfigError> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
-    let is_file_name = !name.starts_with('.') && name.bytes().all(plain);
+    let is_file_name = !name.starts_with('.')
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte));
     if name == ADMIN || !(1..=LONGEST_NAME).contains(&name.len()) || !is_file_name {
         return Err(invalid(
             &name,

@@ -219,8 +219,11 @@ fn checked_name(written: Option<String>) -> Result<String, ConfigError> {
     let Some(name) = written else {
         return Ok(system_name());
     };
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
-    if (1..=253).contains(&name.len()) && name.bytes().all(fits) {
+    if (1..=253).contains(&name.len())
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'))
+    {
         return Ok(name);
     }
     Err(ConfigError::Value {
@@ -247,12 +250,11 @@ fn check_distinct(
     let Some(address) = address.filter(|address| address.port() != 0) else {
         return Ok(());
     };
-    let clashes = |other: &SocketAddr| {
+    let Some(other) = others.into_iter().flatten().find(|other| {
         let shares =
             address.ip() == other.ip() || address.ip().is_unspecified() || other.ip().is_unspecified();
         address.port() == other.port() && shares
-    };
-    let Some(other) = others.into_iter().flatten().find(clashes) else {
+    }) else {
         return Ok(());
     };
     Err(ConfigError::Value {

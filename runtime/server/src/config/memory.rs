@@ -85,26 +85,28 @@ fn machine_memory(root: &Path) -> Option<u64> {
 /// of the tree although `/proc/self/cgroup` may show a longer path, so all ancestors of the path are tried.
 fn cgroup_limits(root: &Path) -> Vec<PathBuf> {
     let text = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
-    let file = |line: &str| {
-        let mut parts = line.splitn(3, ':');
-        let _ = parts.next()?;
-        let controllers = parts.next()?;
-        let path = parts.next()?;
-        let (tree, file) = if controllers.is_empty() {
-            ("sys/fs/cgroup", "memory.max")
-        } else {
-            controllers.split(',').find(|name| *name == "memory")?;
-            ("sys/fs/cgroup/memory", "memory.limit_in_bytes")
-        };
-        let path = Path::new(path.trim_start_matches('/')).to_owned();
-        let tree = root.join(tree);
-        Some(
-            path.ancestors()
-                .map(|part| tree.join(part).join(file))
-                .collect::<Vec<_>>(),
-        )
-    };
-    text.lines().filter_map(file).flatten().collect()
+    text.lines()
+        .filter_map(|line| {
+            let mut parts = line.splitn(3, ':');
+            let _ = parts.next()?;
+            let controllers = parts.next()?;
+            let path = parts.next()?;
+            let (tree, file) = if controllers.is_empty() {
+                ("sys/fs/cgroup", "memory.max")
+            } else {
+                controllers.split(',').find(|name| *name == "memory")?;
+                ("sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            };
+            let path = Path::new(path.trim_start_matches('/')).to_owned();
+            let tree = root.join(tree);
+            Some(
+                path.ancestors()
+                    .map(|part| tree.join(part).join(file))
+                    .collect::<Vec<_>>(),
+            )
+        })
+        .flatten()
+        .collect()
 }
 
 /// Reads a limit. Returns `None` for `max`. cgroup version 1 shows no limit as a number near 2^63, which is

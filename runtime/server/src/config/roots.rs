@@ -86,8 +86,11 @@ impl DataRoots {
     /// Returns the data root that contains `root`. If several do, returns the widest. If all roots are granted,
     /// returns `root` itself.
     pub(crate) fn find_grant<'a>(&'a self, root: &'a Root) -> Option<&'a Root> {
-        let around = |own: &&Root| own.store == root.store && root.path.starts_with(&own.path);
-        let widest = self.listed.iter().filter(around).min_by_key(|own| own.path.len());
+        let widest = self
+            .listed
+            .iter()
+            .filter(|own| own.store == root.store && root.path.starts_with(&own.path))
+            .min_by_key(|own| own.path.len());
         widest.or_else(|| (self.any && root.check().is_ok()).then_some(root))
     }
 }

@@ -141,12 +141,14 @@ impl StoreSettings {
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .filter(|(name, _)| stays(name))
             .collect();
-        let file = |path: &std::path::PathBuf| path.to_str().map(str::to_owned);
         let on = |on: bool| on.then(|| "true".to_owned());
         let set = [
             ("AWS_ENDPOINT_URL", self.endpoint.clone()),
             ("AWS_REGION", self.region.clone()),
-            ("AWS_CA_BUNDLE", self.ca.as_ref().and_then(file)),
+            (
+                "AWS_CA_BUNDLE",
+                self.ca.as_ref().and_then(|path| path.to_str().map(str::to_owned)),
+            ),
             ("AWS_PROXY_URL", self.proxy.clone()),
             ("AWS_REQUEST_PAYER", on(self.requester_pays)),
             ("AWS_SKIP_SIGNATURE", on(self.unsigned)),

@@ -42,13 +42,17 @@ pub(super) fn seconds<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Erro
 
 pub(super) fn quota<'de, D: Deserializer<'de>>(from: D) -> Result<Quota, D::Error> {
     let written: BTreeMap<QuotaKey, Amount> = BTreeMap::deserialize(from)?;
-    let read = |(key, written): (QuotaKey, Amount)| {
-        let value = written.read(match key.unit() {
-            QuotaUnit::Bytes => parse_size,
-            QuotaUnit::Seconds => parse_seconds_or_number,
-            QuotaUnit::Number => |text| Err(format!("invalid number {text:?}: units are not supported here")),
-        });
-        Ok((key, value.map_err(D::Error::custom)?))
-    };
-    written.into_iter().map(read).collect()
+    written
+        .into_iter()
+        .map(|(key, written)| {
+            let value = written.read(match key.unit() {
+                QuotaUnit::Bytes => parse_size,
+                QuotaUnit::Seconds => parse_seconds_or_number,
+                QuotaUnit::Number => {
+                    |text| Err(format!("invalid number {text:?}: units are not supported here"))
+                }
+            });
+            Ok((key, value.map_err(D::Error::custom)?))
+        })
+        .collect()
 }

@@ -149,8 +149,9 @@ impl ExtractionState {
         let mut rows = outcome.map_err(|_| Refusal::Deadline {
             seconds: took.as_secs(),
         })??;
-        let exceeded = |error| Refusal::quota(error, &self.caller.tenant().name);
-        self.allowance.check_object_bytes().map_err(exceeded)?;
+        self.allowance
+            .check_object_bytes()
+            .map_err(|error| Refusal::quota(error, &self.caller.tenant().name))?;
         drop(cover);
         if let (Some(size), Some(mut grant)) = (&self.size, grant) {
             // The reservation is held until the rows are sent. Shrinking a reservation never fails.

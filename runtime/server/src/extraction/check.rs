@@ -13,8 +13,8 @@ use frostline_objects::Store;
 use frostline_sandbox::{Allowance, Call, CallContext, Guest, Labels, ModelView};
 use frostline_tensor::{Normalization, PixelFormat, Precision, SampleLoader, Stage};
 use frostline_wire::{
-    AugmentationError, Description, Encoding, ExtractionRequest, JobStage, Pixels, QuotaKey, RequestedSample,
-    RowFormat, Split, TermsError, UploadRef, Values, View,
+    Description, Encoding, ExtractionRequest, JobStage, Pixels, QuotaKey, RequestedSample, RowFormat, Split,
+    UploadRef, Values, View,
 };
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -46,8 +46,10 @@ pub(super) fn precheck(caller: &Caller, request: &ExtractionRequest) -> Result<(
     check_samples(&request.samples, &caller.config().limits)?;
     caller.store(&request.root, Kind::Read)?;
     check_encoding(request.encoding, &request.split)?;
-    let refuse = |terms: TermsError| Refusal::request(terms.to_string());
-    request.terms.check().map_err(refuse)?;
+    request
+        .terms
+        .check()
+        .map_err(|terms| Refusal::request(terms.to_string()))?;
     check_view(request.view.as_ref(), &request.split)?;
     if let Split::None | Split::Input = request.split {
         caller.check_quota(QuotaKey::ObjectReads, request.samples.len() as u64)?;
@@ -188,8 +190,9 @@ pub(crate) fn check_view(view: Option<&View>, split: &Split) -> Result<(), Refus
     let Some(view) = view else {
         return Ok(());
     };
-    let refuse = |error: AugmentationError| Refusal::request(error.to_string());
-    view.augmentation.check().map_err(refuse)?;
+    view.augmentation
+        .check()
+        .map_err(|error| Refusal::request(error.to_string()))?;
     match split {
         Split::None => Err(Refusal::request(
             "a view is not supported for the split none, which sends objects unchanged; omit it and augment after decoding",

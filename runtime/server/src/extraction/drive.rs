@@ -113,12 +113,11 @@ impl Extraction {
             started_calls = timeout_at(deadline, first) => started_calls.map_err(too_long).flatten(),
             refusal = caller.wait_until_refused(|| check_may_continue(&caller, clock.job(), guest.as_deref())) => Err(refusal),
         };
-        let refused = |_: &Refusal| {
+        let (first, encoder, calls) = started_calls.inspect_err(|_| {
             caller
                 .metrics()
                 .count_extraction(&tenant.name, kind, Outcome::Refused)
-        };
-        let (first, encoder, calls) = started_calls.inspect_err(refused)?;
+        })?;
         Ok(Self {
             caller,
             guest,

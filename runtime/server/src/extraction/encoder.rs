@@ -66,8 +66,9 @@ impl Encoder {
         let Some(threads) = self.threads.clone() else {
             return Ok((rows.encode(&mut self.writer)?, self));
         };
-        let encode = move || rows.encode(&mut self.writer).map(|pieces| (pieces, self));
-        let encoded = threads.run(encode).await;
+        let encoded = threads
+            .run(move || rows.encode(&mut self.writer).map(|pieces| (pieces, self)))
+            .await;
         Ok(encoded.map_err(|error| Refusal::host(format!("failed to encode rows: {error}")))??)
     }
 

@@ -19,23 +19,6 @@ pub(crate) fn activity(service: &Service) -> Activity {
     let known = counters.names().chain(standings.keys().cloned());
     let names: BTreeSet<String> = known.chain(holders.keys().cloned()).collect();
     let busy: BTreeMap<String, usize> = stats.holding.iter().cloned().collect();
-    let tenant = |name: String| {
-        let standing = standings.get(&name).copied().unwrap_or_default();
-        let usage = counters.usage(&name);
-        TenantActivity {
-            running: standing.running as u64,
-            queued: standing.queued as u64,
-            cpu_seconds: usage.guest_cpu_seconds,
-            device_seconds: used.get(&name).map_or(0.0, Duration::as_secs_f64),
-            memory_bytes: holders.get(&name).copied().unwrap_or(0),
-            lanes: busy.get(&name).map_or(0, |lanes| *lanes as u64),
-            waited_seconds: waited.get(&name).map_or(0.0, Duration::as_secs_f64),
-            name,
-            extractions: usage.extractions,
-            samples: usage.images,
-            answer_bytes: usage.sent_bytes,
-        }
-    };
     Activity {
         stopping: extractions.is_draining(),
         places: service.config.running as u64,
@@ -47,7 +30,26 @@ pub(crate) fn activity(service: &Service) -> Activity {
         memory: Some(of_memory(&memory)),
         device_memory: service.machine.device_memory(),
         failing_roots: service.operations.roots.failing(),
-        tenants: names.into_iter().map(tenant).collect(),
+        tenants: names
+            .into_iter()
+            .map(|name| {
+                let standing = standings.get(&name).copied().unwrap_or_default();
+                let usage = counters.usage(&name);
+                TenantActivity {
+                    running: standing.running as u64,
+                    queued: standing.queued as u64,
+                    cpu_seconds: usage.guest_cpu_seconds,
+                    device_seconds: used.get(&name).map_or(0.0, Duration::as_secs_f64),
+                    memory_bytes: holders.get(&name).copied().unwrap_or(0),
+                    lanes: busy.get(&name).map_or(0, |lanes| *lanes as u64),
+                    waited_seconds: waited.get(&name).map_or(0.0, Duration::as_secs_f64),
+                    name,
+                    extractions: usage.extractions,
+                    samples: usage.images,
+                    answer_bytes: usage.sent_bytes,
+                }
+            })
+            .collect(),
     }
 }
 

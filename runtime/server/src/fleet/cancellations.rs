@@ -50,8 +50,7 @@ impl Cancellations {
             self.remove(oldest).await?;
         }
         let cancel = |known: Option<&Cancellation>| {
-            let new = || Cancellation::new(at);
-            Ok::<_, StateError>(Some(known.cloned().unwrap_or_else(new)))
+            Ok::<_, StateError>(Some(known.cloned().unwrap_or_else(|| Cancellation::new(at))))
         };
         self.0.update(&name(tenant, id), cancel).await.map(drop)
     }
@@ -71,8 +70,7 @@ impl Cancellations {
     }
 
     async fn remove(&self, name: &str) -> Result<(), StateError> {
-        let remove = |_: Option<&Cancellation>| Ok::<_, StateError>(None);
-        self.0.update(name, remove).await.map(drop)
+        self.0.update(name, |_| Ok::<_, StateError>(None)).await.map(drop)
     }
 }
 

@@ -159,8 +159,10 @@ impl Fleet {
         drained: bool,
     ) -> Result<(), StateError> {
         let order = DrainOrder::new(runs, drained)?;
-        let replace = |_: Option<&DrainOrder>| Ok::<_, StateError>(Some(order.clone()));
-        self.drains.update(name, replace).await.map(drop)
+        self.drains
+            .update(name, |_| Ok::<_, StateError>(Some(order.clone())))
+            .await
+            .map(drop)
     }
 
     /// Follows the latest order to this host, unless it did before.
@@ -202,10 +204,9 @@ impl Fleet {
         record.jobs.truncate(JOBS);
         let activity = &mut record.host.activity;
         activity.failing_roots.truncate(ROOTS);
-        let order = |tenant: &frostline_wire::TenantActivity| {
-            std::cmp::Reverse((tenant.running + tenant.queued, tenant.samples))
-        };
-        activity.tenants.sort_by_key(order);
+        activity
+            .tenants
+            .sort_by_key(|tenant| std::cmp::Reverse((tenant.running + tenant.queued, tenant.samples)));
         activity.tenants.truncate(TENANTS);
         let mut own = self.own.lock().await;
         let key = RecordKey {
@@ -310,8 +311,7 @@ impl Fleet {
         }
         for (name, order) in orders {
             if !order.runs.contains(&self.run) && order.runs.is_disjoint(&runs) {
-                let remove = |_: Option<&DrainOrder>| Ok::<_, StateError>(None);
-                self.drains.update(&name, remove).await?;
+                self.drains.update(&name, |_| Ok::<_, StateError>(None)).await?;
             }
         }
         Ok(())

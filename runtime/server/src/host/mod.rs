@@ -216,8 +216,11 @@ impl RunningHost {
             let service = Arc::clone(&self.service);
             let evict = move || service.library.clear_caches();
             let service = Arc::clone(&self.service);
-            let of_lanes = move || service.machine.lanes.unreserved_bytes();
-            self.connections.spawn(base.watch(stop(), of_lanes, evict));
+            self.connections.spawn(base.watch(
+                stop(),
+                move || service.machine.lanes.unreserved_bytes(),
+                evict,
+            ));
         }
         self.connections.spawn(refresh(refreshed, stop()));
         self.connections

@@ -103,11 +103,10 @@ pub async fn probe_config(config: &HostConfig) -> Vec<ProbeResult> {
 }
 
 async fn in_time(trying: impl Future<Output = Result<String, String>>) -> Result<String, String> {
-    let late = |_| {
+    timeout(LONGEST, trying).await.map_err(|_| {
         let seconds = LONGEST.as_secs();
         format!("no answer within {seconds} s from the store or from the service that provides credentials")
-    };
-    timeout(LONGEST, trying).await.map_err(late)?
+    })?
 }
 
 async fn state(config: &HostConfig) -> Result<String, String> {

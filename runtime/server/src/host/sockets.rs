@@ -32,13 +32,16 @@ impl Listeners {
             Some(listen) => Some(bind(listen.address).await?),
             None => None,
         };
-        let listen = |path: &Path| {
-            admin_listener(path).map_err(|source| StartError::AdminSocket {
-                path: path.to_owned(),
-                source,
+        let admin_socket = config
+            .admin_socket
+            .as_deref()
+            .map(|path| {
+                admin_listener(path).map_err(|source| StartError::AdminSocket {
+                    path: path.to_owned(),
+                    source,
+                })
             })
-        };
-        let admin_socket = config.admin_socket.as_deref().map(listen).transpose()?;
+            .transpose()?;
         Ok(Self {
             tenants: bind(config.listen).await?,
             admin,

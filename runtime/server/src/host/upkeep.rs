@@ -119,9 +119,11 @@ pub(super) async fn probe_roots(service: Arc<Service>, stop: CancellationToken) 
                 .iter()
                 .filter(|root| last.as_ref().is_some_and(|last| *root > last));
             let due: Vec<&OpenRoot> = behind.chain(&roots).take(PROBES.min(roots.len())).collect();
-            let probe =
-                async |root: &OpenRoot| health.record_probe(&root.to_string(), library.probe(root).await);
-            join_all(due.iter().map(|root| probe(root))).await;
+            join_all(
+                due.iter()
+                    .map(async |root| health.record_probe(&root.to_string(), library.probe(root).await)),
+            )
+            .await;
             last = due.last().map(|root| (*root).clone());
         }
     };

@@ -19,7 +19,7 @@ use frostline_batching::Kind;
 use frostline_wire::{QuotaKey, TRACEPARENT, TraceParent};
 use http::header::{AUTHORIZATION, TRANSFER_ENCODING};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, StatusCode};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -111,8 +111,10 @@ pub(super) fn throttle(service: &Service, from: IpAddr, port: &'static str) -> R
 /// differently by different proxies.
 pub(super) async fn refuse_ambiguous(request: Request, next: Next) -> Result<Response, Refusal> {
     let mut encodings = request.headers().get_all(TRANSFER_ENCODING).iter();
-    let is_chunked = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"chunked");
-    let is_plain = encodings.next().is_none_or(is_chunked) && encodings.next().is_none();
+    let is_plain = encodings
+        .next()
+        .is_none_or(|value| value.as_bytes().eq_ignore_ascii_case(b"chunked"))
+        && encodings.next().is_none();
     if !is_plain {
         return Err(Refusal::request(
             "send a single Transfer-Encoding, which must be chunked",

@@ -67,13 +67,15 @@ impl Upload {
 
     /// Completes the upload. The file is deleted unless a retry with the same bytes may succeed.
     pub(super) fn finish<T>(self, outcome: Result<T, Refusal>) -> Result<T, Refusal> {
-        let again = |refusal: &Refusal| {
-            matches!(
-                refusal.class(),
-                ErrorClass::Busy | ErrorClass::Stopping | ErrorClass::Host
-            )
-        };
-        if let (Some(claim), false) = (self.claim, outcome.as_ref().is_err_and(again)) {
+        if let (Some(claim), false) = (
+            self.claim,
+            outcome.as_ref().is_err_and(|refusal| {
+                matches!(
+                    refusal.class(),
+                    ErrorClass::Busy | ErrorClass::Stopping | ErrorClass::Host
+                )
+            }),
+        ) {
             claim.discard();
         }
         outcome
@@ -295,8 +297,13 @@ impl UploadReceiver {
         let file = self.file.file;
         let length = self.bytes;
         let reserved = Arc::new((reserved, memory));
-        let hash = move |stop: &Stop| hashed(file, length, stop);
-        let read = run_blocking(Arc::clone(&reserved), HASH_DEADLINE, Charge::default(), hash).await?;
+        let read = run_blocking(
+            Arc::clone(&reserved),
+            HASH_DEADLINE,
+            Charge::default(),
+            move |stop| hashed(file, length, stop),
+        )
+        .await?;
         let (bytes, sha256) = read.map_err(disk)?;
         let digest = self.claim.as_ref().map(Claim::sha256);
         let mut expected = digest.into_iter().chain(self.expected.as_deref());
@@ -344,8 +351,10 @@ impl BufferedFile {
         if buffer.is_empty() {
             return Ok(());
         }
-        let write = move |_: &Stop| (&*file).write_all(&buffer).map(|()| buffer);
-        let written = run_blocking((), WRITE_DEADLINE, Charge::default(), write).await?;
+        let written = run_blocking((), WRITE_DEADLINE, Charge::default(), move |_| {
+            (&*file).write_all(&buffer).map(|()| buffer)
+        })
+        .await?;
         self.buffer = written.map_err(disk)?;
         self.buffer.clear();
         Ok(())

@@ -71,8 +71,11 @@ fn generator(contract: Contract) -> SchemaGenerator {
 /// Writes an enumeration as a list of values. Generators of clients do not support alternatives of constants.
 fn list_values(schema: &mut Schema) {
     let alternatives = schema.get("oneOf").and_then(Value::as_array);
-    let value = |alternative: &Value| alternative.get("const").cloned();
-    let values: Option<Vec<Value>> = alternatives.and_then(|all| all.iter().map(value).collect());
+    let values: Option<Vec<Value>> = alternatives.and_then(|all| {
+        all.iter()
+            .map(|alternative| alternative.get("const").cloned())
+            .collect()
+    });
     if let Some(values) = values {
         schema.remove("oneOf");
         schema.insert("type".to_owned(), "string".into());

@@ -98,11 +98,12 @@ pub(crate) async fn json<T: DeserializeOwned>(
 /// Waits for a permit to receive one more body from the tenant.
 async fn body_permit(caller: &Caller) -> Result<SemaphorePermit<'_>, Refusal> {
     let permit = timeout(MEMORY_TIMEOUT, caller.tenant().bodies.acquire()).await;
-    let full = |_| {
-        let message = "too many concurrent requests of this tenant; reduce concurrency";
-        Refusal::busy(message, MEMORY_TIMEOUT)
-    };
-    permit.map_err(full)?.map_err(|_| Refusal::Stopping)
+    permit
+        .map_err(|_| {
+            let message = "too many concurrent requests of this tenant; reduce concurrency";
+            Refusal::busy(message, MEMORY_TIMEOUT)
+        })?
+        .map_err(|_| Refusal::Stopping)
 }
 
 /// Returns the declared length of a request. Fails if it exceeds `limit`.

@@ -11,8 +11,12 @@ use std::sync::Arc;
 /// Validates the name of a guest or model: `[a-z0-9][a-z0-9._-]{0,62}`.
 pub(super) fn checked_name(name: &str) -> Result<(), Refusal> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let rest = |byte: u8| plain(byte) || matches!(byte, b'.' | b'_' | b'-');
-    if name.len() <= 63 && name.bytes().next().is_some_and(plain) && name.bytes().all(rest) {
+    if name.len() <= 63
+        && name.bytes().next().is_some_and(plain)
+        && name
+            .bytes()
+            .all(|byte| plain(byte) || matches!(byte, b'.' | b'_' | b'-'))
+    {
         return Ok(());
     }
     Err(Refusal::request(format!(

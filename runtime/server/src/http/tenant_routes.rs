@@ -9,7 +9,7 @@ use crate::caller::Caller;
 use crate::extraction::DEFAULT_GRANT;
 use crate::guest_logs::{ANSWER, since_1970};
 use crate::refusal::Refusal;
-use crate::state::{FindResult, ModelFacts, NamedUpload, StateError, StoredVersion};
+use crate::state::{FindResult, ModelFacts, NamedUpload, StateError};
 use axum::extract::{Path, Request};
 use frostline_batching::{Kind, Standing};
 use frostline_tensor::Stage;
@@ -27,8 +27,10 @@ const MEMORY_PER_OBJECT: u64 = 1024;
 impl PageQuery {
     /// Sorts by name and returns the entries for this page.
     fn select<F>(&self, named: Vec<NamedUpload<F>>) -> Vec<NamedUpload<F>> {
-        let behind = |named: &NamedUpload<F>| self.after.as_ref().is_none_or(|after| named.name > *after);
-        let mut named: Vec<NamedUpload<F>> = named.into_iter().filter(behind).collect();
+        let mut named: Vec<NamedUpload<F>> = named
+            .into_iter()
+            .filter(|named| self.after.as_ref().is_none_or(|after| named.name > *after))
+            .collect();
         named.sort_by(|left, right| left.name.cmp(&right.name));
         named.truncate(self.limit.unwrap_or(usize::MAX));
         named
@@ -40,11 +42,13 @@ pub(super) async fn list_guests(caller: Caller, uri: Uri) -> Result<Answer, Refu
     let guests = query::<PageQuery>(&uri)?.select(caller.guests().names());
     let bytes = (guests.len() as u64).saturating_mul(MEMORY_PER_OBJECT);
     let memory = caller.answer_memory(ANSWER_PAGE + bytes).await?;
-    let info = |named: NamedUpload<()>| {
-        let newest = named.versions.last()?;
-        Some(newest.info(&named.name, named.disabled))
-    };
-    Ok(Answer::list(guests.into_iter().filter_map(info), memory))
+    Ok(Answer::list(
+        guests.into_iter().filter_map(|named| {
+            let newest = named.versions.last()?;
+            Some(newest.info(&named.name, named.disabled))
+        }),
+        memory,
+    ))
 }
 
 /// Lists models sorted by name. `?sha256=` selects models with that version, and `?limit=` and `?after=`
@@ -73,10 +77,12 @@ pub(super) async fn list_models(caller: Caller, uri: Uri) -> Result<Answer, Refu
     let bytes = (models.len() as u64).saturating_mul(MEMORY_PER_OBJECT);
     let bytes = bytes.saturating_add(largest.unwrap_or(0));
     let memory = caller.answer_memory(ANSWER_PAGE + bytes).await?;
-    let info = |(name, (version, shared)): (String, (Arc<StoredVersion<ModelFacts>>, bool))| {
-        version.info(&name, shared)
-    };
-    Ok(Answer::list(models.into_iter().map(info), memory))
+    Ok(Answer::list(
+        models
+            .into_iter()
+            .map(|(name, (version, shared))| version.info(&name, shared)),
+        memory,
+    ))
 }
 
 /// Shows the newest version of a guest. `NAME@sha256:HEX` selects another version.

@@ -36,7 +36,8 @@ impl TenantUploadSlot {
     pub(super) fn acquire(caller: &Caller) -> Result<Self, Refusal> {
         let tenant = caller.tenant();
         let permit = Arc::clone(&tenant.uploads).try_acquire_owned();
-        let full = |_| {
+        Ok(Self {
+            permit: permit.map_err(|_| {
             let message = format!(
                 "{name} has {} concurrent uploads, its limit; retry later, or ask the operator to raise the quota (frostline admin quota \
                  set {name} uploads=<number>)",
@@ -44,9 +45,7 @@ impl TenantUploadSlot {
                 name = tenant.name
             );
             Refusal::busy(message, RETRY_DELAY)
-        };
-        Ok(Self {
-            permit: permit.map_err(full)?,
+        })?,
             room: Arc::clone(&tenant.upload_room),
         })
     }
@@ -85,7 +84,8 @@ async fn acquire_bytes(
     limit: Duration,
 ) -> Result<OwnedSemaphorePermit, Refusal> {
     let reserve = Arc::clone(room).acquire_many_owned(upload_units(bytes));
-    let full = |_| Refusal::busy("the host's space for uploads is full; retry later", RETRY_DELAY);
-    let reserved = timeout(limit, reserve).await.map_err(full)?;
+    let reserved = timeout(limit, reserve)
+        .await
+        .map_err(|_| Refusal::busy("the host's space for uploads is full; retry later", RETRY_DELAY))?;
     reserved.map_err(|_| Refusal::Stopping)
 }

@@ -11,7 +11,7 @@ use crate::state::{ActivationMemory, Facts, FindResult, ModelFacts, StoredVersio
 use axum::extract::{Path, Request};
 use bytes::Bytes;
 use frostline_batching::{Charge, Stop, run_blocking};
-use frostline_graph::{JointInput, Model, ModelLimits};
+use frostline_graph::{Model, ModelLimits};
 use frostline_sandbox::Spent;
 use frostline_tensor::DType;
 use frostline_wire::{CutInfo, TensorInfo, UPLOAD_COMPLETE, UPLOAD_OFFSET};
@@ -59,8 +59,10 @@ async fn store_guest(
     let allowance = caller.allowance();
     let guest = library.compile(tenant, upload.bytes.clone(), &allowance).await?;
     let _storing = caller.tenant().storing.lock().await;
-    let fits = |bytes| caller.check_stored_bytes(bytes);
-    let stored = caller.guests().put(name, upload.content(()), fits).await?;
+    let stored = caller
+        .guests()
+        .put(name, upload.content(()), |bytes| caller.check_stored_bytes(bytes))
+        .await?;
     library.cache_guest(tenant, guest);
     Ok(stored)
 }
@@ -106,12 +108,14 @@ async fn store_model(
     let facts = check.facts(caller.service(), upload).await?;
     let _storing = tenant.storing.lock().await;
     let kept = facts.memory_bytes();
-    let fits = |bytes| {
-        caller
-            .check_stored_bytes(bytes)
-            .and_then(|()| caller.check_metadata(kept))
-    };
-    Ok(caller.models().put(name, upload.content(facts), fits).await?)
+    Ok(caller
+        .models()
+        .put(name, upload.content(facts), |bytes| {
+            caller
+                .check_stored_bytes(bytes)
+                .and_then(|()| caller.check_metadata(kept))
+        })
+        .await?)
 }
 
 /// Returns the upload offset of a guest for resuming an interrupted upload.
@@ -120,8 +124,14 @@ pub(super) async fn guest_offset(
     Path(name): Path<String>,
     request: Parts,
 ) -> Result<Answer, Refusal> {
-    let find = |sha256: Option<&str>| caller.guests().find(&name, sha256);
-    offset(&caller, find, "guest", &name, &request).await
+    offset(
+        &caller,
+        |sha256| caller.guests().find(&name, sha256),
+        "guest",
+        &name,
+        &request,
+    )
+    .await
 }
 
 /// Returns the upload offset of a model for resuming an interrupted upload.
@@ -130,8 +140,14 @@ pub(super) async fn model_offset(
     Path(name): Path<String>,
     request: Parts,
 ) -> Result<Answer, Refusal> {
-    let find = |sha256: Option<&str>| caller.find_model(&name, sha256).0;
-    offset(&caller, find, "model", &name, &request).await
+    offset(
+        &caller,
+        |sha256| caller.find_model(&name, sha256).0,
+        "model",
+        &name,
+        &request,
+    )
+    .await
 }
 
 /// Handles `HEAD`. With a digest, returns the received bytes of that upload. Without a digest, behaves like
@@ -188,20 +204,23 @@ impl ModelCheck<'_> {
         let limits = service.config.limits.model;
         let on_spent = service.operations.metrics.on_spent(self.tenant);
         let charge = Charge::new(move |spent| on_spent(Spent::Compiling(spent)));
-        let check = move |stop: &Stop| facts(bytes, &limits, stop);
-        run_blocking((permit, upload.reserved()), CHECK_DEADLINE, charge, check).await?
+        run_blocking((permit, upload.reserved()), CHECK_DEADLINE, charge, move |stop| {
+            facts(bytes, &limits, stop)
+        })
+        .await?
     }
 }
 
 /// Returns the inputs that were joined into the only input of the model, as guests see them.
 fn joined_inputs(model: &Model) -> Vec<TensorInfo> {
     let inputs = model.joint_inputs().unwrap_or_default().into_iter();
-    let info = |input: JointInput| TensorInfo {
-        dtype: input.dtype(),
-        shape: input.shape.dims().to_vec(),
-        name: input.name,
-    };
-    inputs.map(info).collect()
+    inputs
+        .map(|input| TensorInfo {
+            dtype: input.dtype(),
+            shape: input.shape.dims().to_vec(),
+            name: input.name,
+        })
+        .collect()
 }
 
 /// Validates the model and extracts its metadata. Only cuts with `f32` tensors can be sent, so others are left

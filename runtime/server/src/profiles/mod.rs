@@ -8,7 +8,6 @@ use crate::caller::Caller;
 use crate::refusal::Refusal;
 use crate::state::FindResult;
 use crate::tenants::Tenant;
-use frostline_batching::Stop;
 use frostline_wire::{Platform, Profile, ProfileRequest};
 use std::time::Duration;
 use task::ProfileTask;
@@ -27,8 +26,11 @@ pub(crate) async fn newest(caller: &Caller, name: &str) -> Result<Profile, Refus
     let folder = caller.machine().profiles.clone();
     let subject = task::subject(caller, &model.sha256);
     let permit = caller.description_permit().await?;
-    let newest = move |_: &Stop| Ok::<_, Refusal>(folder.newest::<Profile>(&subject));
-    let stored = caller.run_blocking(permit, newest).await?;
+    let stored = caller
+        .run_blocking(permit, move |_| {
+            Ok::<_, Refusal>(folder.newest::<Profile>(&subject))
+        })
+        .await?;
     let here = stored.filter(|profile| {
         let rows = profile.platform.rows;
         profile.platform

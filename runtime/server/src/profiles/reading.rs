@@ -105,23 +105,23 @@ impl ReadingCost<'_> {
 /// Reads `samples` repeatedly and counts the reads, with [`READS_AT_ONCE`] concurrent reads. Returns after a
 /// failed read.
 async fn keep_reading(store: &Store, samples: &[RequestedSample], object_bytes: u64, read: &AtomicUsize) {
-    let read_one = |index: usize| {
-        let store = store.clone();
-        let asked = samples.get(index).cloned();
-        async move {
-            let sample = asked?.sample;
-            store.read_sample(&sample, object_bytes).await.ok()
-        }
-    };
     let objects = stream::iter((0..samples.len()).cycle())
-        .map(read_one)
+        .map(|index| {
+            let store = store.clone();
+            let asked = samples.get(index).cloned();
+            async move {
+                let sample = asked?.sample;
+                store.read_sample(&sample, object_bytes).await.ok()
+            }
+        })
         .buffer_unordered(READS_AT_ONCE)
         .take_while(|object| std::future::ready(object.is_some()));
-    let count = |_| {
-        read.fetch_add(1, Ordering::Relaxed);
-        std::future::ready(())
-    };
-    objects.for_each(count).await;
+    objects
+        .for_each(|_| {
+            read.fetch_add(1, Ordering::Relaxed);
+            std::future::ready(())
+        })
+        .await;
 }
 
 /// Returns the seconds per read. Uses the minimum of the measurements, because other load can only increase

@@ -77,8 +77,7 @@ pub(super) async fn samples(
         }
     }
     if crops.is_empty() {
-        let nothing = || Refusal::request("a profile requires at least one sample");
-        return Err(refusal.unwrap_or_else(nothing));
+        return Err(refusal.unwrap_or_else(|| Refusal::request("a profile requires at least one sample")));
     }
     let shape = Shape::new(spec.sample_shape()).batched(decodes.len());
     let bytes = Tensor::new(shape, Data::U8(crops)).map_err(Refusal::host)?;

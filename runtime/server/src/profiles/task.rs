@@ -7,7 +7,7 @@ use crate::config::Limits;
 use crate::extraction::{READS_AT_ONCE, check_samples, check_view};
 use crate::refusal::Refusal;
 use crate::state::FindResult;
-use frostline_batching::{Kind, Reserved, Stop};
+use frostline_batching::{Kind, Reserved};
 use frostline_engine::Device;
 use frostline_graph::Model;
 use frostline_objects::Store;
@@ -131,8 +131,9 @@ impl ProfileTask {
         let subject = subject(caller, &self.view.sha256);
         let key = self.key(&machine.platform())?;
         let permit = caller.description_permit().await?;
-        let get = move |_: &Stop| Ok::<_, Refusal>(folder.get(&subject, &key));
-        caller.run_blocking(permit, get).await
+        caller
+            .run_blocking(permit, move |_| Ok::<_, Refusal>(folder.get(&subject, &key)))
+            .await
     }
 
     /// Stores a profile. If this fails, a warning is logged and the next request measures again.
@@ -142,8 +143,11 @@ impl ProfileTask {
         let key = self.key(&caller.machine().platform())?;
         let profile = profile.clone();
         let permit = caller.description_permit().await?;
-        let put = move |_: &Stop| Ok::<_, Refusal>(folder.put(&subject, &key, &profile));
-        let kept = caller.run_blocking(permit, put).await?;
+        let kept = caller
+            .run_blocking(permit, move |_| {
+                Ok::<_, Refusal>(folder.put(&subject, &key, &profile))
+            })
+            .await?;
         kept.inspect_err(|error| tracing::warn!(%error, "cannot store the profile"))
             .ok();
         Ok(())
@@ -186,8 +190,10 @@ impl ProfileTask {
         let samples = samples(reader, &self.request.samples).await?;
         let bytes = samples.bytes.clone();
         let pixels = samples.pixels.clone();
-        let encode = move || encoded_pixels(&bytes, &pixels);
-        let input = decoders.run(encode).await.map_err(Refusal::host)??;
+        let input = decoders
+            .run(move || encoded_pixels(&bytes, &pixels))
+            .await
+            .map_err(Refusal::host)??;
         let rules = MeasureOptions {
             batch: rows,
             padded: caller.config().device.padded_rows().is_some(),
@@ -278,30 +284,31 @@ impl ProfileTask {
         let cuts = self.request.cuts.clone();
         let most = caller.machine().profile_rows;
         let device = caller.config().device;
-        let count = move |stop: &Stop| {
-            let model = Model::from_bytes(bytes)?;
-            stop.check()?;
-            let network = model.network()?;
-            stop.check()?;
-            for name in &cuts {
-                let dtype = network.cut(name)?.dtype;
-                if dtype != DType::F32 {
-                    return Err(Refusal::request(format!(
-                        "activations at '{name}' are {dtype}, but only f32 is supported; omit this cut"
-                    )));
+        caller
+            .run_blocking(held, move |stop| {
+                let model = Model::from_bytes(bytes)?;
+                stop.check()?;
+                let network = model.network()?;
+                stop.check()?;
+                for name in &cuts {
+                    let dtype = network.cut(name)?.dtype;
+                    if dtype != DType::F32 {
+                        return Err(Refusal::request(format!(
+                            "activations at '{name}' are {dtype}, but only f32 is supported; omit this cut"
+                        )));
+                    }
                 }
-            }
-            let memory = memory(&model, &cuts)?;
-            stop.check()?;
-            Ok(ModelAnalysis {
-                rows: match device {
-                    Device::Cpu => efficient_rows(&model, most)?,
-                    Device::Cuda(_) => most,
-                },
-                cuts: cuts.into_iter().zip(memory).collect(),
+                let memory = memory(&model, &cuts)?;
+                stop.check()?;
+                Ok(ModelAnalysis {
+                    rows: match device {
+                        Device::Cpu => efficient_rows(&model, most)?,
+                        Device::Cuda(_) => most,
+                    },
+                    cuts: cuts.into_iter().zip(memory).collect(),
+                })
             })
-        };
-        caller.run_blocking(held, count).await
+            .await
     }
 }
 

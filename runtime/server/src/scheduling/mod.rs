@@ -170,7 +170,8 @@ impl Scheduling {
     ) -> Result<MeasurementTurn<'_>, Refusal> {
         let turn = self.measurements.acquire(&self.extractions, tenant, allowed);
         let Some(longest) = longest else { return turn.await };
-        let late = |_| self.measurements.timed_out(tenant, longest);
-        timeout(longest, turn).await.map_err(late)?
+        timeout(longest, turn)
+            .await
+            .map_err(|_| self.measurements.timed_out(tenant, longest))?
     }
 }

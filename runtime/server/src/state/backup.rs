@@ -213,8 +213,8 @@ impl Contents {
                 root: store.root().to_owned(),
             });
         }
-        let replica = |kind| Arc::new(Replica::<Value>::new(kind)) as Arc<dyn DocumentKind>;
-        let kinds = ["guests", "models", TENANTS, "jobs", "drains"].map(replica);
+        let kinds = ["guests", "models", TENANTS, "jobs", "drains"]
+            .map(|kind| Arc::new(Replica::<Value>::new(kind)) as Arc<dyn DocumentKind>);
         let journal = Journal::open(Arc::clone(store), kinds.to_vec()).await?;
         let (position, documents) = journal.documents().await?;
         Ok(Self { position, documents })
@@ -256,8 +256,9 @@ impl Contents {
     }
 
     fn tenant(&self, name: &str) -> Option<&Document> {
-        let named = |document: &&Document| document.kind == TENANTS && document.name == name;
-        self.documents.iter().find(named)
+        self.documents
+            .iter()
+            .find(|document| document.kind == TENANTS && document.name == name)
     }
 
     /// Sets the tokens of all tenants to those in `present` or as selected by `tokens`. Returns the names of
@@ -338,11 +339,13 @@ impl Blob {
             Err(error) => return Err(error.into()),
         };
         let sha256 = self.sha256.clone();
-        let hash = move || match hex::encode(Sha256::digest(&bytes)) == sha256 {
-            true => Ok(bytes),
-            false => Err(Lost { corrupt: true }),
-        };
-        Ok(spawn_blocking(hash).await?)
+        Ok(
+            spawn_blocking(move || match hex::encode(Sha256::digest(&bytes)) == sha256 {
+                true => Ok(bytes),
+                false => Err(Lost { corrupt: true }),
+            })
+            .await?,
+        )
     }
 
     /// Copies the blob, replacing corrupt bytes in `to`.

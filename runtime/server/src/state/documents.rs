@@ -70,15 +70,19 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> DocumentKind for R
     fn dump(&self) -> Dump {
         let kind = self.kind;
         let documents = self.documents.read().clone();
-        let document = move |(name, content): (String, Arc<T>)| {
-            Ok(Document {
-                format: FORMAT,
-                kind: kind.to_owned(),
-                name,
-                content: to_raw_value(&content)?,
-            })
-        };
-        Box::new(move || documents.into_iter().map(document).collect())
+        Box::new(move || {
+            documents
+                .into_iter()
+                .map(move |(name, content)| {
+                    Ok(Document {
+                        format: FORMAT,
+                        kind: kind.to_owned(),
+                        name,
+                        content: to_raw_value(&content)?,
+                    })
+                })
+                .collect()
+        })
     }
 }
 

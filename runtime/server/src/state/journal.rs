@@ -230,8 +230,9 @@ impl Journal {
         loop {
             let first = position.number + 1;
             let numbers = first..first + at_once;
-            let read = |number| async move { (number, self.log.read(number).await) };
-            let mut changes = stream::iter(numbers).map(read).buffered(READ_AT_ONCE as usize);
+            let mut changes = stream::iter(numbers)
+                .map(|number| async move { (number, self.log.read(number).await) })
+                .buffered(READ_AT_ONCE as usize);
             while let Some((number, change)) = changes.next().await {
                 let Some(change) = change? else {
                     *self.read.lock() = began;
@@ -407,13 +408,12 @@ impl Journal {
             (dumps, unread)
         };
         let (position, (dumps, unread)) = self.read_at_position(dumps).await;
-        let dump = || {
+        let documents = spawn_blocking(|| {
             let dumps = dumps.into_iter().map(|dump| dump());
             dumps.collect::<Result<Vec<_>, _>>()
-        };
-        let documents = spawn_blocking(dump)
-            .await?
-            .map_err(|error| StateError::broken("snapshots", error))?;
+        })
+        .await?
+        .map_err(|error| StateError::broken("snapshots", error))?;
         Ok((position, documents.into_iter().flatten().chain(unread).collect()))
     }
 }

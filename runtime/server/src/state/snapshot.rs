@@ -156,8 +156,10 @@ pub(super) async fn remove_before(store: &Store, before: u64) -> Result<(), Stat
 }
 
 async fn remove(store: &Store, keys: &[String], before: u64) -> Result<(), StateError> {
-    let old = |key: &&String| number(key).is_some_and(|number| number < before);
-    for key in keys.iter().filter(old) {
+    for key in keys
+        .iter()
+        .filter(|key| number(key).is_some_and(|number| number < before))
+    {
         match store.delete(key).await {
             Err(error) if !error.is_not_found() => return Err(error.into()),
             _ => {}

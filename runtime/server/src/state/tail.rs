@@ -56,8 +56,10 @@ impl LogTail {
     }
 
     fn since_snapshot(&self) -> impl Iterator<Item = &TailChange> {
-        let new = |change: &&TailChange| change.number > self.snapshot;
-        self.changes.iter().rev().take_while(new)
+        self.changes
+            .iter()
+            .rev()
+            .take_while(|change| change.number > self.snapshot)
     }
 
     /// Returns the bytes of all changes since the newest snapshot.

@@ -239,7 +239,7 @@ impl Tenants {
                 "unknown token {id:?} of tenant {tenant:?}; list tokens with frostline admin tenant show"
             ))
         };
-        let revoke = |now: Option<&TenantRecord>| {
+        self.records.update(tenant, |now| {
             let configured = in_file.as_ref().map(|_| TenantRecord::configured());
             let mut record = now.cloned().or(configured).ok_or_else(unknown)?;
             match in_file {
@@ -254,8 +254,7 @@ impl Tenants {
                 None => return Err(unknown()),
             }
             Ok(Some(record))
-        };
-        self.records.update(tenant, revoke).await.map(drop)
+        }).await.map(drop)
     }
 
     /// Returns the configured tenant according to the current settings.

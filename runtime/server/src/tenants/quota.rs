@@ -114,14 +114,15 @@ impl TenantQuota {
 
     /// Lists all limits for an admin; `used` returns the current usage of a key if it is known.
     pub(crate) fn info(&self, used: impl Fn(QuotaKey) -> Option<u64>) -> Vec<QuotaInfo> {
-        let info = |key| QuotaInfo {
-            key,
-            value: self.get(key),
-            default: self.defaults.get(&key).copied().unwrap_or(0),
-            own: self.overrides.contains_key(&key),
-            used: used(key),
-        };
-        QuotaKey::all().map(info).collect()
+        QuotaKey::all()
+            .map(|key| QuotaInfo {
+                key,
+                value: self.get(key),
+                default: self.defaults.get(&key).copied().unwrap_or(0),
+                own: self.overrides.contains_key(&key),
+                used: used(key),
+            })
+            .collect()
     }
 }
 

@@ -72,8 +72,11 @@ impl TokenThrottle {
     /// Records a bad token from `address`. Returns a report for the log if the address is throttled, at most
     /// once per [`REPORT_INTERVAL`] for all addresses together.
     pub(crate) fn record(&self, address: IpAddr, now: Instant) -> Option<ThrottleReport> {
-        let recent = |bad: &BadTokens| now.duration_since(bad.last) < RESET_AFTER;
-        let before = self.tried.get(&address).filter(recent).map_or(0, |bad| bad.count);
+        let before = self
+            .tried
+            .get(&address)
+            .filter(|bad| now.duration_since(bad.last) < RESET_AFTER)
+            .map_or(0, |bad| bad.count);
         let count = before.saturating_add(1);
         self.tried.insert(address, BadTokens { count, last: now });
         if count <= FREE_ATTEMPTS {

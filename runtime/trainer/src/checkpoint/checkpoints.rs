@@ -144,9 +144,11 @@ impl CheckpointFolder {
     /// # Errors
     /// Returns a message if the folder cannot be read or all checkpoints are corrupt.
     pub(crate) fn newest(&self) -> Result<Option<FoundCheckpoint>, String> {
-        let cannot = |error: io::Error| format!("cannot read the checkpoints: {error}");
         let mut broken: Vec<(PathBuf, String)> = Vec::new();
-        for (_, path) in self.numbered(STEP).map_err(cannot)? {
+        for (_, path) in self
+            .numbered(STEP)
+            .map_err(|error| format!("cannot read the checkpoints: {error}"))?
+        {
             let snapshot = match Snapshot::read(&path) {
                 Ok(snapshot) => snapshot,
                 Err(error) => {

@@ -56,14 +56,16 @@ pub(super) fn write(
     note: &impl Serialize,
     tensors: &[(String, Tensor)],
 ) -> io::Result<u64> {
-    let entry = |(name, tensor): &(String, Tensor)| TensorEntry {
-        name: name.clone(),
-        dtype: tensor.dtype(),
-        shape: tensor.shape().dims().to_vec(),
-    };
     let header = serde_json::to_vec(&Header {
         note,
-        tensors: tensors.iter().map(entry).collect(),
+        tensors: tensors
+            .iter()
+            .map(|(name, tensor)| TensorEntry {
+                name: name.clone(),
+                dtype: tensor.dtype(),
+                shape: tensor.shape().dims().to_vec(),
+            })
+            .collect(),
     })?;
     write_to(path, create, |file| {
         let mut to = Hashing {

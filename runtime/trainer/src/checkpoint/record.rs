@@ -83,22 +83,24 @@ fn recorded_to(
     let began = Instant::now();
     // Locked until the line is queued, so that lines are ordered by time.
     let lines = Mutex::new((lines, Some(lost)));
-    let recorded = move |event: Event| {
-        if !event.is_progress() {
-            let mut held = lines.lock();
-            let line = line(&event, before + began.elapsed().as_secs_f64());
-            let sent = line.map(|line| held.0.try_send(RecorderEntry::Line(line)));
-            let lost = match sent {
-                Ok(Err(TrySendError::Full(_))) => held.1.take(),
-                _ => None,
-            };
-            drop(held);
-            lost.into_iter()
-                .for_each(|message| events(Event::Warning { message }));
-        }
-        events(event);
-    };
-    Ok((Arc::new(recorded), recorder))
+    Ok((
+        Arc::new(move |event| {
+            if !event.is_progress() {
+                let mut held = lines.lock();
+                let line = line(&event, before + began.elapsed().as_secs_f64());
+                let sent = line.map(|line| held.0.try_send(RecorderEntry::Line(line)));
+                let lost = match sent {
+                    Ok(Err(TrySendError::Full(_))) => held.1.take(),
+                    _ => None,
+                };
+                drop(held);
+                lost.into_iter()
+                    .for_each(|message| events(Event::Warning { message }));
+            }
+            events(event);
+        }),
+        recorder,
+    ))
 }
 
 /// Writes entries until the channel is closed. If a write fails, calls `failed` and returns.

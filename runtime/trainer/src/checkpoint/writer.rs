@@ -84,12 +84,11 @@ impl CheckpointWriter {
         let checkpoints = Arc::clone(&self.checkpoints);
         let events = Arc::clone(&self.events);
         let kept = Arc::clone(&self.run_lock);
-        let write = move || {
+        self.writing = Some(tokio::task::spawn_blocking(move || {
             let written = write(&checkpoints, &events, &snapshot, best.as_ref());
             drop(kept);
             written
-        };
-        self.writing = Some(tokio::task::spawn_blocking(write));
+        }));
     }
 
     /// Waits for the write in progress and returns the path of the newest checkpoint.

@@ -18,14 +18,15 @@ impl Suffix {
     pub(crate) fn state(&self) -> Result<SuffixState, TrainerError> {
         let updated = self.pending_weight()? == 0.0;
         let slots = self.slots.iter().filter(|slot| !(updated && slot.is_pending()));
-        let held = |slot: &StateSlot| {
-            Ok((
-                slot.input.clone(),
-                self.state.tensor(&slot.input).map_err(training)?,
-            ))
-        };
         Ok(SuffixState {
-            slots: slots.map(held).collect::<Result<_, TrainerError>>()?,
+            slots: slots
+                .map(|slot| {
+                    Ok((
+                        slot.input.clone(),
+                        self.state.tensor(&slot.input).map_err(training)?,
+                    ))
+                })
+                .collect::<Result<_, TrainerError>>()?,
             standard: self.standard.clone(),
         })
     }
@@ -38,11 +39,10 @@ impl SuffixState {
     /// Returns [`TrainingError::State`] if the tensor is missing, or if type or shape differ.
     pub(super) fn restore(&self, slot: &mut StateSlot) -> Result<(), TrainingError> {
         let held = self.slots.iter().find(|(input, _)| *input == slot.input);
-        let fits = |tensor: &&Tensor| {
-            tensor.dtype() == slot.initial.dtype() && tensor.shape() == slot.initial.shape()
-        };
         let held = held.map(|(_, tensor)| tensor);
-        match held.filter(fits) {
+        match held
+            .filter(|tensor| tensor.dtype() == slot.initial.dtype() && tensor.shape() == slot.initial.shape())
+        {
             Some(tensor) => {
                 slot.initial = tensor.clone();
                 Ok(())

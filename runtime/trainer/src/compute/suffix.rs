@@ -169,12 +169,12 @@ impl Suffix {
         split: Option<&Split>,
     ) -> Result<Dedicated<Self>, TrainerError> {
         let split = split.cloned();
-        let open = move |interrupt: &Interrupt| {
+        Dedicated::open(move |interrupt| {
             let mut suffix = Self::open(parts, interrupt)?;
             split.map_or(Ok(()), |split| suffix.prepare_middle(&split))?;
             Ok(suffix)
-        };
-        Dedicated::open(open).await
+        })
+        .await
     }
 
     /// Opens the middle of `split` in advance.
@@ -352,12 +352,13 @@ impl Suffix {
             let name = slot.average_of.clone().or_else(|| present(slot));
             Some((slot, name?))
         });
-        let read = |(slot, name): (&StateSlot, String)| {
-            let tensor = self.state.tensor(&slot.input).map_err(training)?;
-            let weight = slot.to_weight(&tensor);
-            Ok((name, weight.map_err(|source| not_trained(&self.freeze, source))?))
-        };
-        let mut weights = weights.map(read).collect::<Result<Vec<_>, TrainerError>>()?;
+        let mut weights = weights
+            .map(|(slot, name)| {
+                let tensor = self.state.tensor(&slot.input).map_err(training)?;
+                let weight = slot.to_weight(&tensor);
+                Ok((name, weight.map_err(|source| not_trained(&self.freeze, source))?))
+            })
+            .collect::<Result<Vec<_>, TrainerError>>()?;
         if let (Some(linear), Some(standard)) = (&self.linear, &self.standard) {
             linear.fold(standard, &mut weights)?;
         }
@@ -409,12 +410,16 @@ impl Suffix {
                     ..self.options.clone()
                 };
                 let doing = "running the middle layers";
-                let open = |model: Model| Forward::open(&model, self.batch, &options, &self.interrupt, doing);
                 let layers = middle(&self.whole, split, &self.freeze)?;
                 let layers = layers
                     .map(|layers| for_precision(layers, self.precision))
                     .transpose()?;
-                (split.clone(), layers.map(open).transpose()?)
+                (
+                    split.clone(),
+                    layers
+                        .map(|model| Forward::open(&model, self.batch, &options, &self.interrupt, doing))
+                        .transpose()?,
+                )
             }
         };
         if self.middles.len() >= self.kept_middles {

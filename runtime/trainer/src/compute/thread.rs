@@ -5,10 +5,13 @@ use tokio::sync::{mpsc, oneshot};
 
 /// Returns session options with `wanted` threads, or one thread per core if `wanted` is 0.
 pub(crate) fn session_options(device: Device, wanted: usize) -> SessionOptions {
-    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     SessionOptions {
         device,
-        threads: if wanted == 0 { cores() } else { wanted },
+        threads: if wanted == 0 {
+            std::thread::available_parallelism().map_or(1, usize::from)
+        } else {
+            wanted
+        },
         ..SessionOptions::default()
     }
 }

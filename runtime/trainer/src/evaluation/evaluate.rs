@@ -15,7 +15,6 @@ use frostline_client::{
     AssumedNames, Dataset, DatasetError, Evaluated, Hosts, LabelTable, Listing, Part, SampleFiles, Samples,
     SkippedObjects, Source, Task,
 };
-use frostline_engine::Interrupt;
 use frostline_graph::Network;
 use frostline_rows::BatchRows;
 use frostline_wire::{Description, Encoding, Split, Terms};
@@ -212,7 +211,7 @@ fn summarize(
 async fn open(job: &EvaluationJob, split: &Split, task: Task) -> Result<Dedicated<Scorer>, TrainerError> {
     let job = job.clone();
     let split = split.clone();
-    let open = move |interrupt: &Interrupt| {
+    Dedicated::open(move |interrupt| {
         let model = match &split {
             Split::Cut(name) => job.model.slice(Some(name), None)?,
             Split::None | Split::Input => job.model,
@@ -220,8 +219,8 @@ async fn open(job: &EvaluationJob, split: &Split, task: Task) -> Result<Dedicate
         let options = session_options(job.device, job.threads);
         let forward = Forward::open(&model, job.batch, &options, interrupt, "evaluating")?;
         Ok(Scorer::new(forward, &model, task))
-    };
-    Dedicated::open(open).await
+    })
+    .await
 }
 
 /// Samples to measure.

@@ -3,7 +3,7 @@
 use crate::compute::blocking;
 use crate::{LossName, TrainerError};
 use bytes::Bytes;
-use frostline_client::{HostClient, Hosts, LabelTable, Listing, Task};
+use frostline_client::{Hosts, LabelTable, Listing, Task};
 use frostline_job::Unlisted;
 use frostline_wire::ObjectInfo;
 use std::io::Read;
@@ -49,15 +49,16 @@ pub(crate) async fn table(
             None => return Ok(None),
         },
     };
-    let parse =
-        move || LabelTable::parse(&name, &bytes, task).map_err(|error| TrainerError::Dataset(error.into()));
-    let table = blocking(parse).await?;
+    let table = blocking(move || {
+        LabelTable::parse(&name, &bytes, task).map_err(|error| TrainerError::Dataset(error.into()))
+    })
+    .await?;
     Ok(Some(table.with_unlisted(unlisted)))
 }
 
 /// Reads a local file, truncated to one byte above the size limit. The parser rejects larger files.
 async fn read(file: PathBuf) -> Result<Bytes, TrainerError> {
-    let read = move || {
+    blocking(move || {
         let failed = |source| TrainerError::Labels {
             name: file.display().to_string(),
             source,
@@ -67,8 +68,8 @@ async fn read(file: PathBuf) -> Result<Bytes, TrainerError> {
         let most = LabelTable::MOST_BYTES + 1;
         opened.take(most).read_to_end(&mut bytes).map_err(failed)?;
         Ok(bytes.into())
-    };
-    blocking(read).await
+    })
+    .await
 }
 
 /// Fetches the table from the data root, in the listed version.
@@ -85,8 +86,11 @@ async fn fetch(root: &str, object: ObjectInfo, hosts: &Hosts) -> Result<Bytes, T
         )));
     }
     let wanted = std::slice::from_ref(&object);
-    let read = |client: HostClient| async move { client.read(root, wanted).await };
-    match hosts.first(read).await?.pop() {
+    match hosts
+        .first(|client| async move { client.read(root, wanted).await })
+        .await?
+        .pop()
+    {
         Some(Ok(bytes)) => Ok(bytes),
         Some(Err(error)) => Err(failed(error.message)),
         None => Err(failed("no answer from the host".to_owned())),

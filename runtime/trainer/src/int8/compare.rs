@@ -152,10 +152,9 @@ impl Comparison {
         let mut session = self.open(&part, interrupt)?;
         let input = part.input_name()?;
         let batch = self.first_batch()?;
-        let once = || session.run_until(&[(input, &batch)], interrupt).map_err(engine);
         Ok(TimedRows {
             rows: Tensor::concat_rows(&rows)?,
-            seconds: timed(once)?.1,
+            seconds: timed(|| session.run_until(&[(input, &batch)], interrupt).map_err(engine))?.1,
         })
     }
 
@@ -174,11 +173,12 @@ impl Comparison {
         let input = model.input_name()?;
         let count = rows.rows()?;
         let starts = (0..count).step_by(ROWS);
-        let run = |start: usize| {
-            let batch = rows.slice_rows(start, count.min(start + ROWS))?;
-            session.run_until(&[(input, &batch)], interrupt).map_err(engine)
-        };
-        starts.map(run).collect()
+        starts
+            .map(|start| {
+                let batch = rows.slice_rows(start, count.min(start + ROWS))?;
+                session.run_until(&[(input, &batch)], interrupt).map_err(engine)
+            })
+            .collect()
     }
 
     fn open(&self, model: &Model, interrupt: &Interrupt) -> Result<Session, TrainerError> {

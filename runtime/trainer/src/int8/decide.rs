@@ -6,7 +6,7 @@ use crate::compute::{Dedicated, blocking, session_options};
 use crate::host_loads::HostLoads;
 use crate::{Event, Events, Job, Measuring, ProfileCache, RunFolder, SettingError, TrainerError, whole_file};
 use bytes::Bytes;
-use frostline_client::{HostClient, Hosts};
+use frostline_client::Hosts;
 use frostline_engine::{Device, exact_int8, library_version};
 use frostline_graph::Model;
 use frostline_images::{DecodeLimits, load, normalize};
@@ -228,8 +228,13 @@ impl Candidate<'_> {
         let spec = self.recipe()?;
         let mut crops = Vec::new();
         for images in self.images.chunks(READ_AT_ONCE) {
-            let read = |client: HostClient| async move { client.read(root, images).await };
-            let objects: Vec<_> = self.hosts.first(read).await?.into_iter().flatten().collect();
+            let objects: Vec<_> = self
+                .hosts
+                .first(|client| async move { client.read(root, images).await })
+                .await?
+                .into_iter()
+                .flatten()
+                .collect();
             crops.extend(blocking(move || Ok(decode(&objects, &spec))).await?);
         }
         blocking(move || divide(crops, &spec)).await

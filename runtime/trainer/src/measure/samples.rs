@@ -20,8 +20,9 @@ pub(crate) fn spread(objects: &[ObjectInfo], count: usize) -> Vec<ObjectInfo> {
 
 /// Returns the mean of `sizes`, or 0 if the iterator is empty.
 pub(crate) fn mean_size(sizes: impl Iterator<Item = u64>) -> u64 {
-    let add = |(total, count), size| (total + u128::from(size), count + 1);
-    let (total, count) = sizes.fold((0_u128, 0_u128), add);
+    let (total, count) = sizes.fold((0_u128, 0_u128), |(total, count), size| {
+        (total + u128::from(size), count + 1)
+    });
     u64::try_from(total / count.max(1)).unwrap_or(u64::MAX)
 }
 

@@ -211,10 +211,10 @@ fn decode(objects: &[Bytes], spec: &PixelSpec, view: Option<&View>) -> Result<Pi
     let decode_seconds = counted.iter().sum::<f64>() / counted.len() as f64;
     let shape = Shape::new(spec.sample_shape()).batched(count);
     let bytes = Tensor::new(shape, Data::U8(crops))?;
-    let preprocess = |error: frostline_images::ImageError| TrainerError::Preprocess {
-        source: OpError::from(error),
-    };
-    let (normalized, normalizing) = timed(|| normalize(&bytes, spec)).map_err(preprocess)?;
+    let (normalized, normalizing) =
+        timed(|| normalize(&bytes, spec)).map_err(|error| TrainerError::Preprocess {
+            source: OpError::from(error),
+        })?;
     Ok(Pixels {
         normalize_seconds: normalizing / count as f64,
         decode_seconds,
@@ -313,17 +313,19 @@ async fn step(task: TrainerTask) -> Result<f64, TrainerError> {
         Ok((Suffix::open(parts, interrupt)?, zeros))
     };
     let terms = StepTerms::measured();
-    let steps = move |(suffix, zeros): &mut (Suffix, Tensor)| {
-        let mut step = || {
-            let rows = BatchRows::plain(zeros.clone());
-            let started = Instant::now();
-            suffix.train(&at, rows, Targets::Classes(vec![0; batch]), &terms)?;
-            Ok::<f64, TrainerError>(started.elapsed().as_secs_f64())
-        };
-        step()?;
-        let second = step()?;
-        let third = step()?;
-        Ok(second.min(third))
-    };
-    Dedicated::open(open).await?.run(steps).await
+    Dedicated::open(open)
+        .await?
+        .run(move |(suffix, zeros)| {
+            let mut step = || {
+                let rows = BatchRows::plain(zeros.clone());
+                let started = Instant::now();
+                suffix.train(&at, rows, Targets::Classes(vec![0; batch]), &terms)?;
+                Ok::<f64, TrainerError>(started.elapsed().as_secs_f64())
+            };
+            step()?;
+            let second = step()?;
+            let third = step()?;
+            Ok(second.min(third))
+        })
+        .await
 }

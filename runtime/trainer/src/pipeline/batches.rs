@@ -145,11 +145,13 @@ impl FeedPlan {
         }
         let mut drawn = vec![0_u32; self.train.len()];
         let different = self.views.different.unwrap_or(u32::MAX).max(1);
-        let count = |index: &u32| match drawn.get_mut(*index as usize) {
-            Some(drawn) => std::mem::replace(drawn, (*drawn + 1) % different),
-            None => 0,
-        };
-        order.iter().map(count).collect()
+        order
+            .iter()
+            .map(|index| match drawn.get_mut(*index as usize) {
+                Some(drawn) => std::mem::replace(drawn, (*drawn + 1) % different),
+                None => 0,
+            })
+            .collect()
     }
 
     /// Applies the augmentation of `epoch` to training samples that were drawn `earlier` times before. Validation

@@ -195,8 +195,11 @@ impl Driver {
             };
             let plan = Arc::clone(&self.plan);
             let bad = Arc::clone(&self.bad);
-            let finish = move |fetched, memory| batch.finish(fetched, memory, &plan, &bad);
-            place.fetch(request, finish).await;
+            place
+                .fetch(request, move |fetched, memory| {
+                    batch.finish(fetched, memory, &plan, &bad)
+                })
+                .await;
         }
         Ok(())
     }
@@ -210,16 +213,17 @@ impl Driver {
         part: Part,
     ) -> Vec<(Arc<Source>, Arc<[ObjectInfo]>)> {
         let all = self.plan.samples(part);
-        let of_view = |group: &[(usize, u32)]| {
-            let (_, earlier) = *group.first()?;
-            let samples = group.iter().filter_map(|(index, _)| all.get(*index));
-            Some((
-                self.plan.augmented(source, epoch, earlier, part),
-                samples.collect(),
-            ))
-        };
         let groups = good.chunk_by(|left, right| left.1 == right.1);
-        groups.filter_map(of_view).collect()
+        groups
+            .filter_map(|group| {
+                let (_, earlier) = *group.first()?;
+                let samples = group.iter().filter_map(|(index, _)| all.get(*index));
+                Some((
+                    self.plan.augmented(source, epoch, earlier, part),
+                    samples.collect(),
+                ))
+            })
+            .collect()
     }
 }
 

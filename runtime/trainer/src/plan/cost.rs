@@ -151,8 +151,8 @@ impl Candidate {
         let workload = workload.with_encoding(self.encoding);
         let [_, later] = workload.passes();
         let seconds = prediction.later_seconds * workload.epoch_iterations as f64;
-        let usage = || workload.usage(self, seconds, &[workload.epoch_of(later)], &Scenario::MEASURED);
-        (later.iterations > 0).then(usage)
+        (later.iterations > 0)
+            .then(|| workload.usage(self, seconds, &[workload.epoch_of(later)], &Scenario::MEASURED))
     }
 
     /// Returns the usage of the whole job.
@@ -173,10 +173,9 @@ impl Candidate {
     /// [`Candidate::objective`] for the given scenario.
     pub(super) fn objective_in(&self, workload: &Workload, scenario: &Scenario) -> f64 {
         let prediction = self.predict_in(workload, scenario);
-        let minimized = |usage: Usage| workload.minimized(&usage);
         match workload.cost.objective {
             Objective::Time => prediction.total_seconds,
-            Objective::Cost => minimized(self.job_in(workload, &prediction, scenario)),
+            Objective::Cost => workload.minimized(&self.job_in(workload, &prediction, scenario)),
         }
     }
 

@@ -51,8 +51,10 @@ impl Plan {
     pub(crate) fn explain(&self, layers: &LayersLocation, modules: &Modules) -> Explanation {
         let chosen = &self.chosen;
         let minimized = |ranked: &Ranked| ranked.candidate.objective(&self.workload);
-        let is_other = |ranked: &&Ranked| ranked.candidate.split != chosen.candidate.split;
-        let others = self.candidates.iter().filter(is_other);
+        let others = self
+            .candidates
+            .iter()
+            .filter(|ranked| ranked.candidate.split != chosen.candidate.split);
         let mut rivals: Vec<Rival> = others
             .map(|other| Rival {
                 split: other.candidate.split.clone(),

@@ -1,6 +1,6 @@
 //! Speed-up of the best split for a range of link rates.
 
-use super::{Plan, Ranked, Workload};
+use super::{Plan, Workload};
 use frostline_wire::Split;
 
 /// Lowest link rate, 1 Mbit/s in bytes per second.
@@ -23,15 +23,17 @@ pub struct LinkPoint {
 /// Returns the split of the shortest job for link rates of 1 Mbit/s to 10 Gbit/s. `choose` computes the plan
 /// for a rate. A rate is skipped if there is no plan or if `none` is not a candidate.
 pub(crate) fn over_links(workload: &Workload, choose: impl Fn(&Workload) -> Option<Plan>) -> Vec<LinkPoint> {
-    let rate = |step: u32| SLOWEST * 10_f64.powf(f64::from(step) / f64::from(STEPS));
     let point = |step: u32| {
         let over = Workload {
-            link_bytes_per_second: rate(step),
+            link_bytes_per_second: (SLOWEST * 10_f64.powf(f64::from(step) / f64::from(STEPS))),
             ..workload.minimizing_time()
         };
         let plan = choose(&over)?;
-        let is_none = |ranked: &&Ranked| ranked.candidate.split == Split::None;
-        let without = plan.candidates.iter().find(is_none)?.prediction;
+        let without = plan
+            .candidates
+            .iter()
+            .find(|ranked| ranked.candidate.split == Split::None)?
+            .prediction;
         let best = plan.chosen;
         Some(LinkPoint {
             bytes_per_second: over.link_bytes_per_second,

@@ -88,9 +88,11 @@ pub(super) fn choose(policy: &Policy, candidates: &[Ranked], workload: &Workload
 /// time. Ties are resolved by the predicted time.
 fn robust(candidates: &[Ranked], workload: &Workload) -> Option<usize> {
     let regrets = ties::regrets(candidates, workload);
-    let regret = |index: usize| regrets.get(index).copied().unwrap_or(f64::INFINITY);
     index_of_min(candidates, |index, ranked| {
-        [regret(index), ranked.prediction.total_seconds]
+        [
+            regrets.get(index).copied().unwrap_or(f64::INFINITY),
+            ranked.prediction.total_seconds,
+        ]
     })
 }
 
@@ -135,11 +137,10 @@ fn hapi_size(candidates: &[Ranked], workload: &Workload) -> Option<Option<usize>
         .iter()
         .find(|ranked| ranked.candidate.split == Split::None)
         .map(bytes)?;
-    let small = |ranked: &Ranked| {
+    Some(candidates.iter().position(|ranked| {
         let cut = matches!(ranked.candidate.split, Split::Cut(_));
         cut && bytes(ranked) < stored && bytes(ranked) < workload.link_bytes_per_second
-    };
-    Some(candidates.iter().position(small))
+    }))
 }
 
 /// Implements the prediction of version 3, `T_stream + (I - 1) * max(T_stream, T_train) + T_train`. The

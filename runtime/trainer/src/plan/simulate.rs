@@ -249,18 +249,22 @@ impl Simulation {
     /// Default for `step_seconds`: the minimum of `trainer_seconds`, which belongs to the candidate with the
     /// least additional work on the trainer.
     fn step_seconds(&self) -> f64 {
-        let least = |least: f64, measured: &CandidateTimes| least.min(measured.trainer_seconds);
-        self.candidates.iter().fold(f64::INFINITY, least)
+        self.candidates.iter().fold(f64::INFINITY, |least, measured| {
+            least.min(measured.trainer_seconds)
+        })
     }
 
     fn choose(&self, workload: &Workload, policy: &Policy) -> Option<Plan> {
-        let candidates = |workload: &Workload| {
-            let candidates = self.candidates.iter();
-            candidates
-                .filter_map(|measured| measured.candidate(workload, self.step_seconds()))
-                .collect()
-        };
-        Plan::compare(candidates, workload, policy)
+        Plan::compare(
+            |workload| {
+                let candidates = self.candidates.iter();
+                candidates
+                    .filter_map(|measured| measured.candidate(workload, self.step_seconds()))
+                    .collect()
+            },
+            workload,
+            policy,
+        )
     }
 }
 

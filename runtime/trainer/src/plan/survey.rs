@@ -269,8 +269,10 @@ fn busy(cut: &CutProfile, platform: &Platform, batch: usize) -> f64 {
 
 /// Returns the measurement for `encoding`, or the measurement for the same values without compression.
 fn encoded(measured: &BTreeMap<String, Encoded>, encoding: Encoding) -> Option<Encoded> {
-    let plain = || measured.get(&Encoding::plain(encoding.values).to_string());
-    measured.get(&encoding.to_string()).or_else(plain).copied()
+    measured
+        .get(&encoding.to_string())
+        .or_else(|| measured.get(&Encoding::plain(encoding.values).to_string()))
+        .copied()
 }
 
 #[cfg(test)]

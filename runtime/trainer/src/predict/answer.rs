@@ -66,26 +66,32 @@ impl Answer {
         Ok(match task {
             Task::Classes => {
                 let softmax = Softmax::from_row(row);
-                let likely = |place: usize| {
-                    Some(ClassProbability {
-                        class: names.get(place)?.clone(),
-                        probability: softmax.probability(*row.get(place)?),
+                Self::Classes(
+                    top(row, most)
+                        .into_iter()
+                        .filter_map(|place| {
+                            Some(ClassProbability {
+                                class: names.get(place)?.clone(),
+                                probability: softmax.probability(*row.get(place)?),
+                            })
+                        })
+                        .collect(),
+                )
+            }
+            Task::Labels => Self::Labels(
+                each()
+                    .map(|(label, score)| LabelAnswer {
+                        label,
+                        yes: is_yes(score),
+                        probability: sigmoid(score),
                     })
-                };
-                Self::Classes(top(row, most).into_iter().filter_map(likely).collect())
-            }
-            Task::Labels => {
-                let flagged = |(label, score)| LabelAnswer {
-                    label,
-                    yes: is_yes(score),
-                    probability: sigmoid(score),
-                };
-                Self::Labels(each().map(flagged).collect())
-            }
-            Task::Numbers => {
-                let estimated = |(target, value)| TargetValue { target, value };
-                Self::Targets(each().map(estimated).collect())
-            }
+                    .collect(),
+            ),
+            Task::Numbers => Self::Targets(
+                each()
+                    .map(|(target, value)| TargetValue { target, value })
+                    .collect(),
+            ),
         })
     }
 }

@@ -10,7 +10,7 @@ use crate::compute::{Dedicated, Forward, blocking, session_options};
 use crate::evaluation::Scorer;
 use crate::{SettingError, TrainerError, model_metadata};
 use frostline_client::Task;
-use frostline_engine::{Device, Interrupt};
+use frostline_engine::Device;
 use frostline_graph::{Model, Network};
 use frostline_images::DecodeLimits;
 use frostline_job::{PixelFlags, PixelSource};
@@ -83,14 +83,14 @@ impl Predictor {
         let (task, names) = outputs(&model, &network)?;
         let options = session_options(device, threads);
         let decoders = options.threads;
-        let open = move |interrupt: &Interrupt| {
-            let forward = Forward::open(&model, batch, &options, interrupt, "predicting")?;
-            Ok(Scorer::new(forward, &model, task))
-        };
         Ok(Self {
             pixels: (pixels, source),
             warning,
-            network: Dedicated::open(open).await?,
+            network: Dedicated::open(move |interrupt| {
+                let forward = Forward::open(&model, batch, &options, interrupt, "predicting")?;
+                Ok(Scorer::new(forward, &model, task))
+            })
+            .await?,
             images: Images::start(paths, batch, pixels, decoders, DecodeLimits::new(image_pixels))?,
             task,
             names: names.into(),
@@ -123,22 +123,26 @@ impl Predictor {
                 let task = self.task;
                 let names = Arc::clone(&self.names);
                 let top = self.top;
-                let answer = move |network: &mut Scorer| {
-                    let scores = network.run(&rows)?;
-                    let rows = scores
-                        .as_f32()
-                        .unwrap_or_default()
-                        .chunks_exact(names.len().max(1));
-                    Ok(rows.map(|row| Answer::from_row(row, task, &names, top)).collect())
-                };
-                self.network.run(answer).await?
+                self.network
+                    .run(move |network| {
+                        let scores = network.run(&rows)?;
+                        let rows = scores
+                            .as_f32()
+                            .unwrap_or_default()
+                            .chunks_exact(names.len().max(1));
+                        Ok(rows.map(|row| Answer::from_row(row, task, &names, top)).collect())
+                    })
+                    .await?
             }
         };
         let mut answers: std::vec::IntoIter<_> = answers.into_iter();
-        let none = || Err("the model returned no output".to_owned());
         let prediction = |(path, outcome): (PathBuf, Result<(), String>)| Prediction {
             path,
-            answer: outcome.and_then(|()| answers.next().unwrap_or_else(none)),
+            answer: outcome.and_then(|()| {
+                answers
+                    .next()
+                    .unwrap_or_else(|| Err("the model returned no output".to_owned()))
+            }),
         };
         Ok(Some(outcomes.into_iter().map(prediction).collect()))
     }
@@ -147,8 +151,12 @@ impl Predictor {
 /// Returns task and output names from the model's metadata. Without names, outputs are numbered classes.
 fn outputs(model: &Model, network: &Network) -> Result<(Task, Vec<String>), TrainerError> {
     let outputs = network.output.shape.elements()?;
-    let numbered = || (0..outputs).map(|number| format!("output {number}")).collect();
-    let (task, names) = model_metadata::outputs(model).unwrap_or_else(|| (Task::Classes, numbered()));
+    let (task, names) = model_metadata::outputs(model).unwrap_or_else(|| {
+        (
+            Task::Classes,
+            (0..outputs).map(|number| format!("output {number}")).collect(),
+        )
+    });
     if names.len() != outputs {
         return Err(TrainerError::Names {
             names: names.len(),

@@ -87,8 +87,9 @@ pub(crate) fn balanced(counts: &[usize]) -> Vec<f64> {
 /// Returns weights that balance positive and negative samples for each output. `yes` is the number of
 /// positive samples per output, `all` the number of samples.
 pub(crate) fn positive(yes: &[usize], all: usize) -> Vec<f64> {
-    let weight = |yes: &usize| all.saturating_sub(*yes).max(1) as f64 / (*yes).max(1) as f64;
-    yes.iter().map(weight).collect()
+    yes.iter()
+        .map(|yes| all.saturating_sub(*yes).max(1) as f64 / (*yes).max(1) as f64)
+        .collect()
 }
 
 #[cfg(test)]

@@ -140,12 +140,18 @@ impl<'a> Setup<'a> {
     /// may be `none`, and the trainer can do all the work of the stock guest.
     pub(super) fn needs_no_host(&self) -> bool {
         let job = self.job;
-        let considered = |only: &Vec<Split>| only.contains(&Split::None);
-        let exact = |encoding| encoding == Encoding::F32;
         job.spec.split == Policy::Auto
             && job.guest.is_stock()
-            && job.spec.candidates.as_ref().is_none_or(considered)
-            && job.spec.encoding.fixed().is_none_or(exact)
+            && job
+                .spec
+                .candidates
+                .as_ref()
+                .is_none_or(|only| only.contains(&Split::None))
+            && job
+                .spec
+                .encoding
+                .fixed()
+                .is_none_or(|encoding| encoding == Encoding::F32)
     }
 
     /// Returns the layers up to the freeze cut. If no layer is frozen, returns the layers up to the first
@@ -204,11 +210,13 @@ impl<'a> Setup<'a> {
         let network = &self.network;
         let candidates = frostline_profile::candidates(&network.frozen, &network.network, &job.freeze)?;
         let worthwhile: HashSet<&str> = candidates.iter().map(|cut| cut.name.as_str()).collect();
-        let wanted = |usable: &UsableSplit| match &usable.split {
-            Split::Cut(name) => job.spec.candidates.is_some() || worthwhile.contains(name.as_str()),
-            Split::None | Split::Input => true,
-        };
-        Ok(splits.into_iter().filter(wanted).collect())
+        Ok(splits
+            .into_iter()
+            .filter(|usable| match &usable.split {
+                Split::Cut(name) => job.spec.candidates.is_some() || worthwhile.contains(name.as_str()),
+                Split::None | Split::Input => true,
+            })
+            .collect())
     }
 
     /// Samples of a full batch.

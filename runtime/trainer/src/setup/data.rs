@@ -142,8 +142,10 @@ fn kept_outputs(
             format!("the model predicts {known_task}, but the data has {task}; replace the classifier");
         return Err(refused(must).into());
     }
-    let place = |class: &String| known.iter().position(|known| is_same_name(known, class));
-    let kept: Vec<Option<usize>> = classes.iter().map(place).collect();
+    let kept: Vec<Option<usize>> = classes
+        .iter()
+        .map(|class| known.iter().position(|known| is_same_name(known, class)))
+        .collect();
     if kept.iter().all(Option::is_none) {
         let must = format!(
             "the model has none of the {task} in the data, only {}; replace the classifier",

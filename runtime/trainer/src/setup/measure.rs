@@ -7,7 +7,7 @@ use crate::plan::{Planner, Slowdown, Survey, TrainerProfile, UsableSplit};
 use crate::recipe::{step_settings, views};
 use crate::upload::OnHosts;
 use crate::{Event, Measuring, TrainerError};
-use frostline_client::{ClientError, HostClient, Link};
+use frostline_client::{ClientError, Link};
 use frostline_wire::{ErrorClass, Platform, ProfileRequest, RequestedSample, Split};
 
 /// Samples for measuring object sizes and decoding. The mean of eight is typically within 5 % of the overall
@@ -150,8 +150,15 @@ impl Setup<'_> {
         let wanted = self.data.feed.train.spread(SAMPLES);
         let root = &job.spec.data;
         let wanted = &wanted;
-        let read = |client: HostClient| async move { client.read(root, wanted).await };
-        let objects = async { Ok(self.measuring.first(read).await?.into_iter().flatten().collect()) };
+        let objects = async {
+            Ok(self
+                .measuring
+                .first(|client| async move { client.read(root, wanted).await })
+                .await?
+                .into_iter()
+                .flatten()
+                .collect())
+        };
         trainer_profile(task, job.cache.as_ref(), objects).await
     }
 
@@ -187,11 +194,13 @@ fn share_processor(host: &Platform, trainer: &Platform) -> bool {
 
 /// Names of the cuts among `splits`.
 fn cuts(splits: &[UsableSplit]) -> Vec<String> {
-    let name = |usable: &UsableSplit| match &usable.split {
-        Split::Cut(name) => Some(name.clone()),
-        Split::None | Split::Input => None,
-    };
-    splits.iter().filter_map(name).collect()
+    splits
+        .iter()
+        .filter_map(|usable| match &usable.split {
+            Split::Cut(name) => Some(name.clone()),
+            Split::None | Split::Input => None,
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -145,8 +145,9 @@ impl Results {
 /// Selects the indices of `sizes` that fit in `room` together, in order.
 fn fitting(sizes: impl Iterator<Item = u64>, room: u64) -> Vec<usize> {
     let mut left = room;
-    let mut fits = |size: u64| left.checked_sub(size).inspect(|rest| left = *rest).is_some();
-    let places = sizes.enumerate().filter(|(_, size)| fits(*size));
+    let places = sizes
+        .enumerate()
+        .filter(|(_, size)| left.checked_sub(*size).inspect(|rest| left = *rest).is_some());
     places.map(|(place, _)| place).collect()
 }
 
@@ -181,10 +182,9 @@ fn write_mistakes(
 /// Writes an image as PNG.
 fn encode(image: &[f32], to: &mut impl io::Write) -> io::Result<()> {
     let plane = (SIDE * SIDE) as usize;
-    let level = |value: f32| (value.clamp(0.0, 1.0) * 255.0).round() as u8;
     let channel = |place: usize, channel: usize| image.get(channel * plane + place).copied().unwrap_or(0.0);
     let bytes: Vec<u8> = (0..plane)
-        .flat_map(|place| (0..3).map(move |of| level(channel(place, of))))
+        .flat_map(|place| (0..3).map(move |of| (channel(place, of).clamp(0.0, 1.0) * 255.0).round() as u8))
         .collect();
     let mut encoder = png::Encoder::new(to, SIDE, SIDE);
     encoder.set_color(png::ColorType::Rgb);

@@ -90,10 +90,9 @@ impl Guards {
         drop(living);
         let guards = Arc::clone(self);
         let pipe = pipe.ok_or_else(|| Error::other("the output of the process is not a pipe"))?;
-        let watch = move || guarded.watch(pipe, &guards.ended);
         let thread = std::thread::Builder::new().name("lane-guard".to_owned());
         #[expect(clippy::disallowed_methods, reason = "supervises a process until it ends")]
-        let started = thread.spawn(watch)?;
+        let started = thread.spawn(move || guarded.watch(pipe, &guards.ended))?;
         guard.thread = Some(started);
         Ok(guard)
     }

@@ -1,6 +1,6 @@
 //! Lanes with sessions in child processes.
 
-use super::super::batch::{Batch, Output};
+use super::super::batch::Batch;
 use super::super::config::SMALLEST_RUN;
 use super::super::order::{Loss, Order, OrderResult};
 use super::super::shared::Shared;
@@ -107,11 +107,10 @@ impl ChildLane {
 
     /// Closes the sessions of `stages`. Returns the held bytes.
     pub(crate) fn close(&mut self, stages: &[Stage]) -> Option<u64> {
-        let close = |process: &mut LaneProcess| {
+        self.tidy(|process| {
             let closed = stages.iter().map(|stage| process.close(stage));
             closed.last().unwrap_or(Ok(None))
-        };
-        self.tidy(close)
+        })
     }
 
     /// Sends a request to the process. If the process is lost, it is replaced before the next batch.
@@ -152,9 +151,12 @@ impl ChildLane {
         let held = shared.held(self.index);
         process.limit(Some(held.saturating_add(order.bytes)));
         self.last = order.tenant().map(|tenant| (tenant, order.stage.model.clone()));
-        let opened = || shared.opened(self.index);
-        let take = |output: &Output<'_>| Ok(order.store_output(output));
-        match process.run(shared.source(), &order.run(batch, reservation), &opened, take) {
+        match process.run(
+            shared.source(),
+            &order.run(batch, reservation),
+            &|| shared.opened(self.index),
+            |output| Ok(order.store_output(output)),
+        ) {
             Ok(end) => {
                 process.limit(end.memory.map(|memory| memory.held).or(Some(held)));
                 shared.book_host_memory(self.index, process.host);

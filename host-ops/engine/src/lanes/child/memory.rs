@@ -27,13 +27,14 @@ struct Accounts {
 /// Returns the files, or `None` without `/proc`.
 fn accounts() -> Option<&'static Accounts> {
     static ACCOUNTS: OnceLock<Option<Accounts>> = OnceLock::new();
-    let open = || {
-        Some(Accounts {
-            status: StatusFile::own().ok()?,
-            clear: File::options().write(true).open("/proc/self/clear_refs").ok()?,
+    ACCOUNTS
+        .get_or_init(|| {
+            Some(Accounts {
+                status: StatusFile::own().ok()?,
+                clear: File::options().write(true).open("/proc/self/clear_refs").ok()?,
+            })
         })
-    };
-    ACCOUNTS.get_or_init(open).as_ref()
+        .as_ref()
 }
 
 /// Returns true if memory usage can be measured. The first call must precede the walls.

@@ -158,7 +158,9 @@ fn spawn_worker(
         folder: start.folder.clone(),
         given: Mutex::new(given),
     };
-    let body = move || {
+    let thread = std::thread::Builder::new().name("lane".to_owned());
+    #[expect(clippy::disallowed_methods, reason = "runs batches in the process of a lane")]
+    thread.spawn(move || {
         let mut worker = Worker::new(start, source, gauge);
         while let Ok(work) = incoming.recv() {
             let answer = match work {
@@ -171,10 +173,7 @@ fn spawn_worker(
                 tracing::debug!(%error, "the lane went away during a run");
             }
         }
-    };
-    let thread = std::thread::Builder::new().name("lane".to_owned());
-    #[expect(clippy::disallowed_methods, reason = "runs batches in the process of a lane")]
-    thread.spawn(body)?;
+    })?;
     Ok((runs, networks))
 }
 
@@ -316,11 +315,6 @@ impl Worker {
         let batch = batch.map_err(|error| failed(stage, "read the batch", &error))?;
         let meter = meter.insert(RunMeter::new(gauge.as_ref(), batch.byte_len()));
         let is_mapped = Cell::new(false);
-        let find = || {
-            let model = source.find(stage)?;
-            is_mapped.set(matches!(model, StageModel::Prepared(_)));
-            Ok(model)
-        };
         // If this fails, the lane has ended and the result has no reader.
         let opened = |fresh: bool, kept: usize| {
             let opened = fresh.then(|| Opened {
@@ -339,8 +333,16 @@ impl Worker {
             interrupt: &asked.interrupt,
         };
         let in_window = batch.byte_len();
-        let hand_on = |output: &Output<'_>| hand_on(&source.window, bound, in_window, stage, output);
-        let output = sessions.execute(run, find, opened, hand_on);
+        let output = sessions.execute(
+            run,
+            || {
+                let model = source.find(stage)?;
+                is_mapped.set(matches!(model, StageModel::Prepared(_)));
+                Ok(model)
+            },
+            opened,
+            |output| hand_on(&source.window, bound, in_window, stage, output),
+        );
         self.spare = Some(batch).filter(|batch| batch.byte_len() <= KEPT_BYTES);
         output
     }

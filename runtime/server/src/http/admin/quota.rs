@@ -31,7 +31,7 @@ fn info(service: &Service, name: &str) -> Result<Vec<QuotaInfo>, Refusal> {
     let standing = service.scheduling.extractions.counts_by_tenant();
     let standing = standing.get(name).copied().unwrap_or_default();
     let library = &service.library;
-    let used = |key| match key {
+    Ok(allowed.info(|key| match key {
         QuotaKey::Running => Some(standing.running as u64),
         QuotaKey::Queued => Some(standing.queued as u64),
         QuotaKey::StoredBytes => {
@@ -40,8 +40,7 @@ fn info(service: &Service, name: &str) -> Result<Vec<QuotaInfo>, Refusal> {
             Some(guests.bytes().saturating_add(models.bytes()))
         }
         _ => budget_used(key, &today),
-    };
-    Ok(allowed.info(used))
+    }))
 }
 
 /// Changes quota values of a tenant. `null` restores a default.

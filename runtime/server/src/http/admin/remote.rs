@@ -61,12 +61,14 @@ impl RemoteAdmins {
 }
 
 fn read(admins: &[AdminConfig]) -> Result<Vec<Arc<RemoteAdmin>>, TokenError> {
-    let read = |config: &AdminConfig| {
-        let token = TokenFile::read_or_create(config.token_file.clone())?;
-        let config = config.clone();
-        Ok(Arc::new(RemoteAdmin { config, token }))
-    };
-    admins.iter().map(read).collect()
+    admins
+        .iter()
+        .map(|config| {
+            let token = TokenFile::read_or_create(config.token_file.clone())?;
+            let config = config.clone();
+            Ok(Arc::new(RemoteAdmin { config, token }))
+        })
+        .collect()
 }
 
 impl AdminRole {
@@ -120,8 +122,10 @@ impl RemoteAdmin {
         };
         let mut users = headers.get_all(header).iter();
         let user = users.next().and_then(|user| user.to_str().ok());
-        let is_name = |user: &&str| !user.is_empty() && user.len() <= LONGEST_USER;
-        match (user.filter(is_name), users.next()) {
+        match (
+            user.filter(|user| !user.is_empty() && user.len() <= LONGEST_USER),
+            users.next(),
+        ) {
             (Some(user), None) => Ok(format!("{user} through {name}")),
             _ => Err(Refusal::request(format!(
                 "the token of the admin {name} belongs to a proxy, which must name the user once in the header {header}"

@@ -206,12 +206,14 @@ async fn revoke_at_once(service: &Service, revocation: &Revocation) -> Result<Op
     let tenants = &service.tenants;
     let revocations = &tenants.revocations;
     let lost = revocations.add(revocation.clone()).await?;
-    let late = |_| {
-        let seconds = STATE_TIMEOUT.as_secs();
-        Refusal::host(format!("the state did not answer within {seconds} s"))
-    };
     let written = timeout(STATE_TIMEOUT, tenants.write_revocation(revocation)).await;
-    match written.map_err(late).flatten() {
+    match written
+        .map_err(|_| {
+            let seconds = STATE_TIMEOUT.as_secs();
+            Refusal::host(format!("the state did not answer within {seconds} s"))
+        })
+        .flatten()
+    {
         Ok(()) => {
             revocations.remove(revocation).await;
             Ok(None)
@@ -259,8 +261,11 @@ pub(in crate::http) async fn remove(
     })
     .await?;
     let removed = name.clone();
-    let others = move |tenant: &str| tenant != removed;
-    service.library.partials.retain_tenants(others).await;
+    service
+        .library
+        .partials
+        .retain_tenants(move |tenant| tenant != removed)
+        .await;
     if erase {
         service.erase_tenant(&name).await?;
         service.prune().await;
@@ -278,11 +283,11 @@ pub(super) async fn change_record(
     name: &str,
     mut change: impl FnMut(&mut TenantRecord) -> Result<(), Refusal>,
 ) -> Result<Arc<TenantRecord>, Refusal> {
-    let change = |record: &mut TenantRecord| match record.kept_until {
+    update_record(service, name, |record| match record.kept_until {
         Some(_) => Err(was_removed(name)),
         None => change(record),
-    };
-    update_record(service, name, change).await
+    })
+    .await
 }
 
 /// Like [`change_record`], for removed tenants as well.
@@ -365,17 +370,20 @@ fn with_token(name: &str, record: &TenantRecord, issued: IssuedToken) -> GivenTo
 }
 
 fn info(name: &str, record: &TenantRecord) -> TenantInfo {
-    let token = |token: &crate::tenants::StoredToken| TokenInfo {
-        id: token.id.clone(),
-        created_at: token.created_at,
-        expires_at: token.expires_at,
-    };
     TenantInfo {
         name: name.to_owned(),
         created_at: record.created_at,
         disabled: record.disabled,
         data: record.data.clone(),
-        tokens: record.tokens.iter().map(token).collect(),
+        tokens: record
+            .tokens
+            .iter()
+            .map(|token| TokenInfo {
+                id: token.id.clone(),
+                created_at: token.created_at,
+                expires_at: token.expires_at,
+            })
+            .collect(),
         kept_until: record.kept_until,
     }
 }

@@ -177,16 +177,20 @@ fn find_upload<K: UploadKind>(service: &Service, owner: &str, name: &str) -> Res
 }
 
 fn info<F>(named: NamedUpload<F>) -> UploadInfo {
-    let version = |stored: &Arc<StoredVersion<F>>| UploadVersion {
-        sha256: stored.sha256.clone(),
-        bytes: stored.bytes,
-        uploaded_at: stored.uploaded_at,
-    };
     UploadInfo {
         tenant: Some(named.owner).filter(|owner| owner != SHARED),
         name: named.name,
         disabled: named.disabled,
-        versions: named.versions.iter().rev().map(version).collect(),
+        versions: named
+            .versions
+            .iter()
+            .rev()
+            .map(|stored| UploadVersion {
+                sha256: stored.sha256.clone(),
+                bytes: stored.bytes,
+                uploaded_at: stored.uploaded_at,
+            })
+            .collect(),
     }
 }
 

@@ -16,7 +16,7 @@ use super::error::StateError;
 use super::record::Unknown;
 use crate::unique::unique_id;
 use bytes::Bytes;
-use frostline_batching::{Charge, Stop, run_blocking};
+use frostline_batching::{Charge, run_blocking};
 use frostline_objects::Store;
 use frostline_tensor::SampleRef;
 use sha2::{Digest, Sha256};
@@ -120,17 +120,18 @@ impl<F: Facts> UploadStore<F> {
     }
 
     fn names(&self, prefix: &str) -> Vec<NamedUpload<F>> {
-        let named = |(key, versions): (String, Arc<Versions<F>>)| {
-            let (owner, name) = key.split_once('/')?;
-            Some(NamedUpload {
-                owner: owner.to_owned(),
-                name: name.to_owned(),
-                versions: versions.versions.clone(),
-                disabled: versions.disabled,
-            })
-        };
         let all = self.documents.list(prefix);
-        all.into_iter().filter_map(named).collect()
+        all.into_iter()
+            .filter_map(|(key, versions)| {
+                let (owner, name) = key.split_once('/')?;
+                Some(NamedUpload {
+                    owner: owner.to_owned(),
+                    name: name.to_owned(),
+                    versions: versions.versions.clone(),
+                    disabled: versions.disabled,
+                })
+            })
+            .collect()
     }
 
     /// Returns a version with this SHA-256, regardless of the owner.
@@ -172,7 +173,7 @@ impl<F: Facts> UploadStore<F> {
             Err(error) if error.is_not_found() => return Err(StateError::Gone { kind, sha256 }),
             Err(error) => return Err(error.into()),
         };
-        let hash = move |stop: &Stop| {
+        run_blocking((), HASH_DEADLINE, charge, move |stop| {
             let mut hash = Sha256::new();
             for piece in bytes.chunks(PIECE) {
                 stop.check()?;
@@ -183,8 +184,8 @@ impl<F: Facts> UploadStore<F> {
                 return Ok(bytes);
             }
             Err(StateError::Damaged { kind, sha256, found })
-        };
-        run_blocking((), HASH_DEADLINE, charge, hash).await?
+        })
+        .await?
     }
 
     /// Writes bytes to a new object.
@@ -238,8 +239,10 @@ impl<F: Facts> OwnedUploads<'_, F> {
 
     /// Lists the newest version of each name.
     pub(crate) fn list(&self) -> Vec<(String, Arc<StoredVersion<F>>)> {
-        let newest = |named: NamedUpload<F>| Some((named.name, named.versions.last().cloned()?));
-        self.names().into_iter().filter_map(newest).collect()
+        self.names()
+            .into_iter()
+            .filter_map(|named| Some((named.name, named.versions.last().cloned()?)))
+            .collect()
     }
 
     /// Lists all names with all versions.
@@ -257,11 +260,15 @@ impl<F: Facts> OwnedUploads<'_, F> {
     /// exist.
     pub(crate) async fn disable(&self, name: &str, disabled: bool) -> Result<bool, StateError> {
         let key = self.key(name);
-        let mark = |now: Option<&Versions<F>>| {
-            let now = now.cloned();
-            Ok::<_, StateError>(now.map(|versions| Versions { disabled, ..versions }))
-        };
-        Ok(self.shelf.documents.update(&key, mark).await?.is_some())
+        Ok(self
+            .shelf
+            .documents
+            .update(&key, |now| {
+                let now = now.cloned();
+                Ok::<_, StateError>(now.map(|versions| Versions { disabled, ..versions }))
+            })
+            .await?
+            .is_some())
     }
 
     /// Returns the total size of all versions in bytes.
@@ -338,19 +345,21 @@ impl<F: Facts> OwnedUploads<'_, F> {
     ) -> Result<VersionUpdate<F>, StateError> {
         let mut newest = Arc::clone(stored);
         let mut surplus = Vec::new();
-        let is_lost = |version: &StoredVersion<F>| lost.is_some_and(|lost| lost.blob == version.blob);
         let push = |now: Option<&Versions<F>>| {
             if now.is_none() {
                 self.check_name_limit()?;
             }
             let versions = now.map_or_else(Vec::new, |now| now.versions.clone());
-            let same = |version: &Arc<StoredVersion<F>>| version.sha256 == stored.sha256;
-            let (mut gone, mut versions): (Vec<_>, Vec<_>) = versions.into_iter().partition(same);
+            let (mut gone, mut versions): (Vec<_>, Vec<_>) = versions
+                .into_iter()
+                .partition(|version| version.sha256 == stored.sha256);
             if gone.is_empty() {
                 fits(stored.bytes)?;
             }
             // If another host was first, keep its bytes.
-            let kept = gone.iter().rposition(|version| !is_lost(version));
+            let kept = gone
+                .iter()
+                .rposition(|version| lost.is_none_or(|lost| lost.blob != version.blob));
             gone.push(Arc::clone(stored));
             newest = gone.remove(kept.unwrap_or(gone.len() - 1));
             versions.push(Arc::clone(&newest));
@@ -398,14 +407,14 @@ impl<F: Facts> OwnedUploads<'_, F> {
     pub(crate) async fn delete_as_owner(&self, name: &str) -> Result<bool, StateError> {
         self.check_log()?;
         let kind = self.shelf.kind;
-        let check = |versions: &Versions<F>| match versions.disabled {
+        self.delete_checked(name, |versions| match versions.disabled {
             true => Err(StateError::Disabled {
                 kind,
                 name: name.to_owned(),
             }),
             false => Ok(()),
-        };
-        self.delete_checked(name, check).await
+        })
+        .await
     }
 
     async fn delete_checked(
@@ -414,12 +423,14 @@ impl<F: Facts> OwnedUploads<'_, F> {
         check: impl Fn(&Versions<F>) -> Result<(), StateError>,
     ) -> Result<bool, StateError> {
         let mut deleted = Vec::new();
-        let forget = |now: Option<&Versions<F>>| {
-            now.map_or(Ok(()), &check)?;
-            deleted = now.map_or_else(Vec::new, |versions| versions.versions.clone());
-            Ok::<_, StateError>(None)
-        };
-        self.shelf.documents.update(&self.key(name), forget).await?;
+        self.shelf
+            .documents
+            .update(&self.key(name), |now| {
+                now.map_or(Ok(()), &check)?;
+                deleted = now.map_or_else(Vec::new, |versions| versions.versions.clone());
+                Ok::<_, StateError>(None)
+            })
+            .await?;
         for version in &deleted {
             self.shelf.discard(&version.blob).await;
         }

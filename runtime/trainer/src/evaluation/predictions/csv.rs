@@ -67,15 +67,14 @@ fn of_class(sample: ClassPrediction, names: &[String]) -> [String; 5] {
 }
 
 fn header(names: &[String], columns: &[&str]) -> Vec<String> {
-    let of_name = |name: &String| {
-        columns
-            .iter()
-            .map(|column| format!("{column}:{name}"))
-            .collect::<Vec<_>>()
-    };
     ["key".to_owned()]
         .into_iter()
-        .chain(names.iter().flat_map(of_name))
+        .chain(names.iter().flat_map(|name| {
+            columns
+                .iter()
+                .map(|column| format!("{column}:{name}"))
+                .collect::<Vec<_>>()
+        }))
         .collect()
 }
 

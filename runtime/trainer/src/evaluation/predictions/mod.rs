@@ -159,10 +159,12 @@ impl Predictions {
     }
 
     fn keys(&self) -> impl Iterator<Item = String> {
-        let key = |index: &u32| self.samples.get(*index as usize).map(|object| object.sample.key);
-        self.indices
-            .iter()
-            .map(move |index| key(index).unwrap_or_default())
+        self.indices.iter().map(move |index| {
+            self.samples
+                .get(*index as usize)
+                .map(|object| object.sample.key)
+                .unwrap_or_default()
+        })
     }
 
     /// Computes the summary figures. Sorts the outputs of each label.
@@ -206,15 +208,18 @@ impl Predictions {
             },
             PredictionRows::Numbers(values) => {
                 let errors = values.errors();
-                let figures = |(name, errors): (&String, &Errors)| TargetFigures {
-                    name: name.clone(),
-                    mean: errors.mean(),
-                    mae: errors.mae(),
-                    rmse: errors.rmse(),
-                    r2: errors.r2(),
-                };
                 Tables::Numbers {
-                    targets: names.iter().zip(&errors).map(figures).collect(),
+                    targets: names
+                        .iter()
+                        .zip(&errors)
+                        .map(|(name, errors)| TargetFigures {
+                            name: name.clone(),
+                            mean: errors.mean(),
+                            mae: errors.mae(),
+                            rmse: errors.rmse(),
+                            r2: errors.r2(),
+                        })
+                        .collect(),
                 }
             }
         }
@@ -312,22 +317,27 @@ fn class_tables(choices: &[Choice], names: &[String]) -> Tables {
                 .for_each(|counts| counts.add(true, false));
         }
     }
-    let figures = |(name, counts): (&String, Counts)| ClassFigures {
-        name: name.clone(),
-        precision: counts.precision(),
-        recall: counts.recall(),
-        f1: counts.f1(),
-        support: counts.support,
-    };
-    let cell = |((label, predicted), count)| ConfusedPair {
-        label,
-        predicted,
-        count,
-    };
     Tables::Classes {
         top_5_accuracy: share(choices, |choice| choice.rank <= TOP),
-        classes: names.iter().zip(counts).map(figures).collect(),
-        confusion: cells.into_iter().map(cell).collect(),
+        classes: names
+            .iter()
+            .zip(counts)
+            .map(|(name, counts)| ClassFigures {
+                name: name.clone(),
+                precision: counts.precision(),
+                recall: counts.recall(),
+                f1: counts.f1(),
+                support: counts.support,
+            })
+            .collect(),
+        confusion: cells
+            .into_iter()
+            .map(|((label, predicted), count)| ConfusedPair {
+                label,
+                predicted,
+                count,
+            })
+            .collect(),
     }
 }
 

@@ -64,16 +64,17 @@ impl Predictions {
         let rows = match task {
             Task::Classes => {
                 let numbers = named(CHOICES)?.as_i64()?.as_chunks::<3>().0.iter();
-                let choice = |(of, probability): (&[i64; 3], &f32)| {
-                    let [label, predicted, rank] = of.each_ref().map(number);
-                    Some(Choice {
-                        label: label?,
-                        predicted: predicted?,
-                        rank: rank?,
-                        probability: *probability,
-                    })
-                };
-                let choices = numbers.zip(named(PROBABILITIES)?.as_f32()?).map(choice);
+                let choices = numbers
+                    .zip(named(PROBABILITIES)?.as_f32()?)
+                    .map(|(of, probability)| {
+                        let [label, predicted, rank] = of.each_ref().map(number);
+                        Some(Choice {
+                            label: label?,
+                            predicted: predicted?,
+                            rank: rank?,
+                            probability: *probability,
+                        })
+                    });
                 PredictionRows::Classes(choices.collect::<Option<_>>()?)
             }
             Task::Labels | Task::Numbers => {

@@ -64,20 +64,17 @@ impl Predictions {
             rows.filter_map(|wrong| described(wrong.row, describe)).collect()
         };
         match &self.rows {
-            PredictionRows::Classes(choices) => {
-                let describe =
-                    |row: usize, key: String| choices.get(row).map(|choice| choice.mistake(key, names));
-                listed(wrong_classes(choices), &describe)
-            }
-            PredictionRows::Labels(values) => {
-                let describe =
-                    |row: usize, key: String| values.row(row).map(|row| row.label_mistake(key, names));
-                listed(values.wrong_labels(), &describe)
-            }
+            PredictionRows::Classes(choices) => listed(wrong_classes(choices), &|row, key| {
+                choices.get(row).map(|choice| choice.mistake(key, names))
+            }),
+            PredictionRows::Labels(values) => listed(values.wrong_labels(), &|row, key| {
+                values.row(row).map(|row| row.label_mistake(key, names))
+            }),
             PredictionRows::Numbers(values) => {
                 let units = values.target_rmse();
-                let describe = |row: usize, key: String| values.row(row)?.number_mistake(key, names, &units);
-                listed(values.wrong_numbers(&units), &describe)
+                listed(values.wrong_numbers(&units), &|row, key| {
+                    values.row(row)?.number_mistake(key, names, &units)
+                })
             }
         }
     }
@@ -170,15 +167,17 @@ impl Values {
     }
 
     fn wrong_numbers(&self, units: &[f64]) -> Vec<ErrorRank> {
-        let farthest = |(row, values): (usize, Row<'_>)| {
-            let (_, size) = values.farthest(units)?;
-            Some(ErrorRank {
-                row,
-                outputs: 1,
-                size,
+        self.rows()
+            .enumerate()
+            .filter_map(|(row, values)| {
+                let (_, size) = values.farthest(units)?;
+                Some(ErrorRank {
+                    row,
+                    outputs: 1,
+                    size,
+                })
             })
-        };
-        self.rows().enumerate().filter_map(farthest).collect()
+            .collect()
     }
 }
 
@@ -196,12 +195,14 @@ impl Row<'_> {
 
     /// Mean binary cross-entropy over the labels.
     fn loss(&self) -> f64 {
-        let of_label = |(output, wanted): (f32, f32)| {
-            let output = f64::from(output);
-            let wanted = f64::from(wanted);
-            output.max(0.0) - output * wanted + (-output.abs()).exp().ln_1p()
-        };
-        self.pairs().map(of_label).sum::<f64>() / self.outputs.len().max(1) as f64
+        self.pairs()
+            .map(|(output, wanted)| {
+                let output = f64::from(output);
+                let wanted = f64::from(wanted);
+                output.max(0.0) - output * wanted + (-output.abs()).exp().ln_1p()
+            })
+            .sum::<f64>()
+            / self.outputs.len().max(1) as f64
     }
 
     fn label_mistake(&self, key: String, names: &[String]) -> Mistake {

@@ -1,7 +1,6 @@
 //! Compares the frozen layers of a new job with ONNX Runtime without optimizations.
 
 use super::Run;
-use crate::compute::Suffix;
 use crate::pipeline::Part;
 use crate::setup::DividedNetwork;
 use crate::verify::{COMPARED_IMAGES, CutActivations};
@@ -136,11 +135,12 @@ impl Run {
         };
         let Some(rows) = rows else { return Ok(None) };
         let split = source.split.clone();
-        let compute = move |suffix: &mut Suffix| {
-            let (activations, _) = suffix.freeze_activations(&split, BatchRows::plain(rows))?;
-            Ok(Some(activations))
-        };
-        self.suffix.run(compute).await
+        self.suffix
+            .run(move |suffix| {
+                let (activations, _) = suffix.freeze_activations(&split, BatchRows::plain(rows))?;
+                Ok(Some(activations))
+            })
+            .await
     }
 
     /// Fetches the rows of `images` from another source. Returns `None` if an image has become unusable, which

@@ -160,11 +160,12 @@ impl Run {
         let source = parts.steering.current();
         let split = source.split.clone();
         self.steering.set_source(source);
-        let widen = move |suffix: &mut Suffix| {
-            suffix.unfreeze(layers)?;
-            suffix.prepare_middle(&split)
-        };
-        self.suffix.run(widen).await?;
+        self.suffix
+            .run(move |suffix| {
+                suffix.unfreeze(layers)?;
+                suffix.prepare_middle(&split)
+            })
+            .await?;
         self.plan = FeedPlan {
             ahead: parts.flow.ahead,
             ..parts.feed
@@ -199,11 +200,12 @@ impl Run {
                 .run(move |suffix| suffix.add_moments(&split, rows))
                 .await?;
         }
-        let standardize = |suffix: &mut Suffix| {
-            suffix.standardize();
-            Ok(())
-        };
-        self.suffix.run(standardize).await
+        self.suffix
+            .run(|suffix| {
+                suffix.standardize();
+                Ok(())
+            })
+            .await
     }
 
     pub(crate) async fn baseline(&mut self) -> Result<Quality, TrainerError> {

@@ -1,7 +1,6 @@
 //! Executes a step of a run, including changes of the split and the check for divergence.
 
 use super::Run;
-use crate::compute::Suffix;
 use crate::pipeline::Part;
 use crate::replan::Iteration;
 use crate::{Event, TrainerError};
@@ -30,8 +29,10 @@ impl Run {
         let kept = rows.cached_count();
         let source = Arc::clone(&batch.source);
         let split = source.split.clone();
-        let work = move |suffix: &mut Suffix| suffix.train(&split, rows, targets, &terms);
-        let loss = self.suffix.run(work).await?;
+        let loss = self
+            .suffix
+            .run(move |suffix| suffix.train(&split, rows, targets, &terms))
+            .await?;
         self.progress.step += 1;
         let iteration = Iteration {
             waited: waited.as_secs_f64(),
