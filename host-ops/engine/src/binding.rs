@@ -65,10 +65,12 @@ impl Session {
             staging.settle();
             return ran;
         }
-        let keeping = |error: ort::Error| EngineError::internal("allocate the memory of a batch")(error);
-        let mut binding = self.inner.create_binding().map_err(keeping)?;
+        let doing = "allocate the memory of a batch";
+        let binding = self.inner.create_binding();
+        let mut binding = binding.map_err(EngineError::internal(doing))?;
         self.bind_batch(&mut binding, staging, passage, interrupt)?;
-        self.bind_made(&mut binding, staging, to, made).map_err(keeping)?;
+        self.bind_made(&mut binding, staging, to, made)
+            .map_err(EngineError::internal(doing))?;
         let options = self.run_options(false)?;
         let ran = self.run_binding(&binding, options, interrupt, |outputs| {
             values::view(to, find_output(outputs, to)?, take)
@@ -105,18 +107,17 @@ impl Session {
         passage: ExecutionInput<'_>,
         interrupt: &Interrupt,
     ) -> Result<(), EngineError> {
-        let taking = |error: ort::Error| EngineError::internal("copy the batch")(error);
         let ExecutionInput { from, batch, .. } = passage;
         let on_cpu = passage.pixels.filter(|_| self.device == Device::Cpu);
         let staged = self.write_input(&mut staging.input, batch, on_cpu);
-        let input = staged.map_err(taking)?;
+        let input = staged.map_err(copy_failed)?;
         match passage.pixels {
             Some(pixels) if on_cpu.is_none() => {
                 let normalizer = opened(&mut staging.normalizer, self.device)?;
                 let floats = normalizer.run(input, pixels, None, interrupt)?;
-                binding.bind_input(from, &floats).map_err(taking)
+                binding.bind_input(from, &floats).map_err(copy_failed)
             }
-            _ => binding.bind_input(from, input).map_err(taking),
+            _ => binding.bind_input(from, input).map_err(copy_failed),
         }
     }
 
@@ -128,11 +129,10 @@ impl Session {
         passage: ExecutionInput<'_>,
         interrupt: &Interrupt,
     ) -> Result<(), EngineError> {
-        let taking = |error: ort::Error| EngineError::internal("copy the batch")(error);
         let staged = self.write_input(&mut staging.input, passage.batch, None);
-        let input = staged.map_err(taking)?;
+        let input = staged.map_err(copy_failed)?;
         let Some(pixels) = passage.pixels else {
-            return input.copy_into(to).map_err(taking);
+            return input.copy_into(to).map_err(copy_failed);
         };
         let normalizer = opened(&mut staging.normalizer, self.device)?;
         normalizer.run(input, pixels, Some(to), interrupt).map(drop)
@@ -261,6 +261,10 @@ pub(crate) fn is_of(tensor: &DynTensor, dtype: DType, shape: &Shape) -> bool {
 fn byte_len(tensor: &DynTensor) -> Option<usize> {
     let size = values::dtype(*tensor.data_type())?.size();
     tensor.shape().num_elements().checked_mul(size)
+}
+
+pub(crate) fn copy_failed(error: ort::Error) -> EngineError {
+    EngineError::internal("copy the batch")(error)
 }
 
 /// Describes the memory of `device`.

@@ -44,7 +44,11 @@ pub fn free_device_memory(device: Device) -> Option<u64> {
 /// Returns the management library, which is loaded by the first call.
 fn driver() -> Option<&'static Nvml> {
     static DRIVER: OnceLock<Option<Nvml>> = OnceLock::new();
-    let load = || match Nvml::init() {
+    DRIVER.get_or_init(load_driver).as_ref()
+}
+
+fn load_driver() -> Option<Nvml> {
+    match Nvml::init() {
         Ok(driver) => Some(driver),
         // This library is not installed on machines without a GPU.
         Err(NvmlError::LibloadingError(_)) => None,
@@ -52,8 +56,7 @@ fn driver() -> Option<&'static Nvml> {
             tracing::warn!(%error, "cannot read GPU memory usage from the driver");
             None
         }
-    };
-    DRIVER.get_or_init(load).as_ref()
+    }
 }
 
 #[cfg(test)]

@@ -94,25 +94,28 @@ fn load_first(search: &Search) -> Result<Library, EngineError> {
 }
 
 fn load(path: &Path) -> Result<Library, EngineError> {
-    let unusable = |reason: Cause| EngineError::LibraryUnusable {
-        path: path.to_path_buf(),
-        reason,
-    };
     if !path.is_file() {
-        return Err(unusable("the file does not exist".into()));
+        return Err(unusable(path, "the file does not exist"));
     }
-    let builder = ort::init_from(path).map_err(|error| unusable(error.into()))?;
+    let builder = ort::init_from(path).map_err(|error| unusable(path, error))?;
     let environment = builder
         .with_name("frostline")
         .with_telemetry(false)
         .with_logger(Arc::new(log))
         .build()
-        .map_err(|error| unusable(error.message().into()))?;
+        .map_err(|error| unusable(path, error.message()))?;
     environment.set_log_level(LogLevel::Warning);
     Ok(Library {
         environment,
         path: path.to_path_buf(),
     })
+}
+
+fn unusable(path: &Path, reason: impl Into<Cause>) -> EngineError {
+    EngineError::LibraryUnusable {
+        path: path.to_path_buf(),
+        reason: reason.into(),
+    }
 }
 
 /// Logs at debug level, because ONNX Runtime also returns every error. The log only adds the location.
@@ -123,12 +126,14 @@ fn log(level: LogLevel, category: &str, _id: &str, location: &str, message: &str
 /// Returns the folder of a user's own library: `$XDG_DATA_HOME/frostline/onnxruntime` or
 /// `~/.local/share/frostline/onnxruntime`. Returns `None` if neither variable contains an absolute path.
 pub fn user_library_folder() -> Option<PathBuf> {
-    let absolute = |name| {
-        let folder = PathBuf::from(std::env::var_os(name)?);
-        folder.is_absolute().then_some(folder)
-    };
-    let data = absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")));
+    let data = folder_in("XDG_DATA_HOME").or_else(|| Some(folder_in("HOME")?.join(".local/share")));
     Some(data?.join("frostline/onnxruntime"))
+}
+
+/// Returns the absolute path in an environment variable.
+fn folder_in(variable: &str) -> Option<PathBuf> {
+    let folder = PathBuf::from(std::env::var_os(variable)?);
+    folder.is_absolute().then_some(folder)
 }
 
 /// Inputs of the search, read once from the process.

@@ -7,6 +7,7 @@ use frostline_tensor::Normalization;
 use ort::editor::{Graph, Model, Node, ONNX_DOMAIN, Opset};
 use ort::memory::Allocator;
 use ort::operator::Attribute;
+use ort::session::IoBinding;
 use ort::value::{
     DynTensor, DynValue, Outlet, Shape, SymbolicDimensions, Tensor, TensorElementType, ValueType,
 };
@@ -50,18 +51,8 @@ impl Normalizer {
         to: Option<&mut DynTensor>,
         interrupt: &Interrupt,
     ) -> Result<DynValue, EngineError> {
-        let bind = || {
-            let mut binding = self.0.inner.create_binding()?;
-            binding.bind_input("pixels", pixels)?;
-            binding.bind_input("mean", &per_channel(normalization.mean())?)?;
-            binding.bind_input("std", &per_channel(normalization.std())?)?;
-            match to {
-                Some(to) => binding.bind_output("floats", to)?,
-                None => binding.bind_output_to_device("floats", &device_memory(self.0.device)?)?,
-            }
-            Ok(binding)
-        };
-        let binding = bind().map_err(EngineError::internal("prepare pixels"))?;
+        let binding = self.bind(pixels, normalization, to);
+        let binding = binding.map_err(EngineError::internal("prepare pixels"))?;
         let options = self.0.run_options(false)?;
         self.0.run_binding(&binding, options, interrupt, |outputs| {
             outputs
@@ -72,6 +63,23 @@ impl Normalizer {
                 })
         })
     }
+
+    fn bind(
+        &self,
+        pixels: &DynTensor,
+        normalization: Normalization,
+        to: Option<&mut DynTensor>,
+    ) -> ort::Result<IoBinding> {
+        let mut binding = self.0.inner.create_binding()?;
+        binding.bind_input("pixels", pixels)?;
+        binding.bind_input("mean", &per_channel(normalization.mean())?)?;
+        binding.bind_input("std", &per_channel(normalization.std())?)?;
+        match to {
+            Some(to) => binding.bind_output("floats", to)?,
+            None => binding.bind_output_to_device("floats", &device_memory(self.0.device)?)?,
+        }
+        Ok(binding)
+    }
 }
 
 fn per_channel(values: [f32; 3]) -> ort::Result<Tensor<f32>> {
@@ -79,9 +87,6 @@ fn per_channel(values: [f32; 3]) -> ort::Result<Tensor<f32>> {
 }
 
 fn network() -> ort::Result<Model> {
-    let node = |operator, inputs: [&str; 2], output: &str| {
-        Node::new(operator, ONNX_DOMAIN, output, inputs, [output], [])
-    };
     let mut graph = Graph::new()?;
     graph.set_inputs([
         outlet("pixels", TensorElementType::Uint8, [-1, 3, -1, -1]),
@@ -107,6 +112,10 @@ fn network() -> ort::Result<Model> {
     let mut model = Model::new([Opset::new(ONNX_DOMAIN, OPSET)?])?;
     model.set_graph(graph)?;
     Ok(model)
+}
+
+fn node(operator: &str, inputs: [&str; 2], output: &str) -> ort::Result<Node> {
+    Node::new(operator, ONNX_DOMAIN, output, inputs, [output], [])
 }
 
 fn outlet(name: &str, ty: TensorElementType, dims: [i64; 4]) -> Outlet {

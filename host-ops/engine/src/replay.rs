@@ -5,7 +5,7 @@
 //! copied, so inputs and outputs need tensors on the device with fixed addresses. See
 //! <https://onnxruntime.ai/docs/execution-providers/CUDA-ExecutionProvider.html#using-cuda-graphs-preview>.
 
-use crate::binding::{ExecutionInput, Staging, device_memory, is_of, reserve};
+use crate::binding::{ExecutionInput, Staging, copy_failed, device_memory, is_of, reserve};
 use crate::capture::{Capture, FixedTensors};
 use crate::session::find_output;
 use crate::values::{self, View};
@@ -32,14 +32,13 @@ type Made = (DType, Shape);
 impl Session {
     /// Returns options for an execution, which uses the session's graph if `captured`.
     pub(crate) fn run_options(&self, captured: bool) -> Result<RunOptions, EngineError> {
-        let options = || {
-            let mut options = RunOptions::new()?;
-            if !captured && !matches!(self.capture, Capture::Off) {
-                options.set(GRAPH, NO_GRAPH)?;
-            }
-            Ok(options)
-        };
-        options().map_err(EngineError::internal("prepare an execution"))
+        let doing = "prepare an execution";
+        let mut options = RunOptions::new().map_err(EngineError::internal(doing))?;
+        if !captured && !matches!(self.capture, Capture::Off) {
+            let set = options.set(GRAPH, NO_GRAPH);
+            set.map_err(EngineError::internal(doing))?;
+        }
+        Ok(options)
     }
 
     /// Takes the tensors of the session's graph if it fits a batch with an output like `made`. Allocates
@@ -74,11 +73,9 @@ impl Session {
 
     fn allocate(&self, input: &Made, output: &Made) -> ort::Result<FixedTensors> {
         let memory = Allocator::new(&self.inner, device_memory(self.device)?)?;
-        let tensor =
-            |(dtype, shape): &Made| DynTensor::new(&memory, values::element_type(*dtype), shape.dims());
         Ok(FixedTensors {
-            input: tensor(input)?,
-            output: tensor(output)?,
+            input: new_tensor(&memory, input)?,
+            output: new_tensor(&memory, output)?,
         })
     }
 
@@ -113,11 +110,10 @@ impl Session {
         interrupt: &Interrupt,
     ) -> Result<(), EngineError> {
         let ExecutionInput { from, to, .. } = passage;
-        let copying = |error: ort::Error| EngineError::internal("copy the batch")(error);
         self.fill(&mut fixed.input, staging, passage, interrupt)?;
-        let mut binding = self.inner.create_binding().map_err(copying)?;
-        binding.bind_input(from, &fixed.input).map_err(copying)?;
-        binding.bind_output(to, &mut fixed.output).map_err(copying)?;
+        let mut binding = self.inner.create_binding().map_err(copy_failed)?;
+        binding.bind_input(from, &fixed.input).map_err(copy_failed)?;
+        binding.bind_output(to, &mut fixed.output).map_err(copy_failed)?;
         let options = self.run_options(true)?;
         self.run_binding(&binding, options, interrupt, |outputs| {
             find_output(outputs, to).map(drop)
@@ -126,7 +122,12 @@ impl Session {
             name: to.to_owned(),
             actual: fixed.output.dtype().to_string(),
         })?;
-        let output = reserve(&mut staging.output, &Allocator::default(), made.0, &made.1).map_err(copying)?;
-        fixed.output.copy_into(output).map_err(copying)
+        let output =
+            reserve(&mut staging.output, &Allocator::default(), made.0, &made.1).map_err(copy_failed)?;
+        fixed.output.copy_into(output).map_err(copy_failed)
     }
+}
+
+fn new_tensor(memory: &Allocator, (dtype, shape): &Made) -> ort::Result<DynTensor> {
+    DynTensor::new(memory, values::element_type(*dtype), shape.dims())
 }

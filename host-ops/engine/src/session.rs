@@ -272,17 +272,13 @@ impl Session {
         inputs: &[(&str, &Tensor)],
         elsewhere: &[&str],
     ) -> Result<(), EngineError> {
-        let given = || {
-            inputs
-                .iter()
-                .map(|(name, _)| *name)
-                .chain(elsewhere.iter().copied())
-        };
-        for name in given() {
+        let given = inputs.iter().map(|(name, _)| *name);
+        let given = given.chain(elsewhere.iter().copied());
+        for name in given.clone() {
             self.input(name)?;
         }
         for slot in &self.inputs {
-            let times = given().filter(|name| *name == slot.name).count();
+            let times = given.clone().filter(|name| *name == slot.name).count();
             if times != 1 {
                 return Err(EngineError::InputCount {
                     name: slot.name.clone(),
@@ -418,25 +414,34 @@ fn on_cuda(
     index: u32,
     options: &SessionOptions,
 ) -> Result<SessionBuilder, EngineError> {
-    let absent = |reason: String| EngineError::Device {
-        device: Device::Cuda(index),
-        reason,
-    };
     if !CUDA::is_available().map_err(EngineError::internal("list its devices"))? {
         let library = library::library_path()?;
-        return Err(absent(format!(
-            "{} was built without CUDA; set ORT_DYLIB_PATH to the library of onnxruntime-gpu, or use `cpu`",
-            library.display()
-        )));
+        return Err(absent(
+            index,
+            format!(
+                "{} was built without CUDA; set ORT_DYLIB_PATH to the library of onnxruntime-gpu, or use `cpu`",
+                library.display()
+            ),
+        ));
     }
-    let device_id = i32::try_from(index).map_err(|_| absent("the index exceeds CUDA's range".into()))?;
+    let device_id = i32::try_from(index).map_err(|_| absent(index, "the index exceeds CUDA's range"))?;
     let provider = crate::cuda::provider(device_id, options)
         .build()
         .error_on_failure();
     builder.with_execution_providers([provider]).map_err(|error| {
-        absent(format!(
-            "{}; check this machine's driver, CUDA and cuDNN, or use `cpu`",
-            error.message()
-        ))
+        absent(
+            index,
+            format!(
+                "{}; check this machine's driver, CUDA and cuDNN, or use `cpu`",
+                error.message()
+            ),
+        )
     })
+}
+
+fn absent(index: u32, reason: impl Into<String>) -> EngineError {
+    EngineError::Device {
+        device: Device::Cuda(index),
+        reason: reason.into(),
+    }
 }

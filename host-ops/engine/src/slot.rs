@@ -80,7 +80,9 @@ impl TensorSlot {
 
 /// Returns the slot called `name`, or the names of all slots for a message.
 pub(crate) fn find<'a>(slots: &'a [TensorSlot], name: &str) -> Result<&'a TensorSlot, String> {
-    let names = || slots.iter().map(|slot| format!("`{}`", slot.name));
     let found = slots.iter().find(|slot| slot.name == name);
-    found.ok_or_else(|| names().collect::<Vec<_>>().join(", "))
+    found.ok_or_else(|| {
+        let names = slots.iter().map(|slot| format!("`{}`", slot.name));
+        names.collect::<Vec<_>>().join(", ")
+    })
 }

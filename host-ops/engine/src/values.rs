@@ -162,12 +162,11 @@ fn on_cpu(value: &DynValue) -> ort::Result<Option<DynValue>> {
 }
 
 fn view_on_cpu<'a>(name: &str, value: &'a DynValue) -> Result<View<'a>, EngineError> {
-    let unsupported = || unsupported(name, value);
     let ValueType::Tensor { ty, shape, .. } = value.dtype() else {
-        return Err(unsupported());
+        return Err(unsupported(name, value));
     };
     let dims: Option<Vec<usize>> = shape.iter().map(|&dim| usize::try_from(dim).ok()).collect();
-    let dtype = dtype(*ty).ok_or_else(unsupported)?;
+    let dtype = dtype(*ty).ok_or_else(|| unsupported(name, value))?;
     let bytes = match dtype {
         DType::U8 => bytes::<u8>(value),
         DType::F16 => bytes::<f16>(value),
@@ -178,10 +177,10 @@ fn view_on_cpu<'a>(name: &str, value: &'a DynValue) -> Result<View<'a>, EngineEr
         DType::I64 => bytes::<i64>(value),
     };
     let bytes = bytes.map_err(EngineError::internal("read a tensor"))?;
-    let shape = Shape::new(dims.ok_or_else(unsupported)?);
+    let shape = Shape::new(dims.ok_or_else(|| unsupported(name, value))?);
     // Readers of the view rely on its shape to compute the number of bytes.
     if shape.bytes(dtype.size()) != Ok(bytes.len()) {
-        return Err(unsupported());
+        return Err(unsupported(name, value));
     }
     Ok(View { dtype, shape, bytes })
 }

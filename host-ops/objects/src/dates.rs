@@ -29,13 +29,16 @@ impl ClockReading {
         // Both clocks are rounded down to seconds.
         let highest = Duration::from_secs(self.seconds.saturating_add(1))
             .saturating_add(at.saturating_duration_since(self.earliest));
-        let whole = |difference: Duration| i64::try_from(difference.as_secs()).unwrap_or(i64::MAX);
         match (lowest.checked_sub(local), local.checked_sub(highest)) {
-            (Some(ahead), _) if ahead > Duration::from_secs(1) => whole(ahead),
-            (_, Some(behind)) => -whole(behind),
+            (Some(ahead), _) if ahead > Duration::from_secs(1) => whole_seconds(ahead),
+            (_, Some(behind)) => -whole_seconds(behind),
             _ => 0,
         }
     }
+}
+
+fn whole_seconds(difference: Duration) -> i64 {
+    i64::try_from(difference.as_secs()).unwrap_or(i64::MAX)
 }
 
 /// The latest reading of a store's clock.

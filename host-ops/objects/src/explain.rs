@@ -39,7 +39,6 @@ impl Root {
         let key = key.to_owned();
         let text = error.to_string();
         let code = code(&text);
-        let denied = |reason: &str| self.denied(&key, reason);
         if kind == Kind::Folder
             && let Some(reason) = bad_link(error)
         {
@@ -57,12 +56,12 @@ impl Root {
                 virtual_host_only(root, code)
             }
             (_, Some(code)) if is_elsewhere(code) => elsewhere(root, code, &text),
-            (_, Some(code)) if is_refusal(code) => denied(code),
+            (_, Some(code)) if is_refusal(code) => self.denied(&key, code),
             // Azure reports private objects as missing to anonymous requests.
             (Error::NotFound { .. }, Some(code @ "ResourceNotFound"))
                 if kind == Kind::Azure && credentials == Credentials::Unsigned =>
             {
-                denied(code)
+                self.denied(&key, code)
             }
             // An existing bucket has a listing even if it is empty.
             (Error::NotFound { .. }, _) if lists || is_without_root(error) => self.missing(),
@@ -70,7 +69,7 @@ impl Root {
             (Error::Precondition { .. } | Error::NotModified { .. }, _) => ObjectError::Changed { key, root },
             (Error::AlreadyExists { .. }, _) => ObjectError::AlreadyThere { key, root },
             (Error::PermissionDenied { .. } | Error::Unauthenticated { .. }, _) => {
-                denied(code.as_deref().unwrap_or("access denied"))
+                self.denied(&key, code.as_deref().unwrap_or("access denied"))
             }
             (_, None) if text.contains(BARE_REDIRECT) => elsewhere(root, "a redirect", &text),
             (_, None) if credentials == Credentials::Missing && asks_for_a_role(&text) => {
@@ -80,7 +79,7 @@ impl Root {
                 }
             }
             (_, None) if text.contains(TOKEN_REQUEST) && answered(&text, "4") && !may_pass(&text) => {
-                denied(NO_TOKEN)
+                self.denied(&key, NO_TOKEN)
             }
             // Some servers do not send an error document.
             (_, None) if lists && kind != Kind::Web && answered(&text, "404") => self.missing(),

@@ -11,32 +11,36 @@ const SHOWN: usize = 120;
 /// Validates a key received from a client: it must be relative and consist of plain segments that cannot
 /// leave the root.
 pub(crate) fn checked(key: &str) -> Result<Path, ObjectError> {
-    let refused = |reason| ObjectError::Key {
-        key: key.chars().take(SHOWN).collect(),
-        reason,
-    };
     if key.is_empty() {
-        return Err(refused("it is empty"));
+        return Err(refused(key, "it is empty"));
     }
     if key.len() > MAX_KEY_LENGTH {
-        return Err(refused("it is longer than 1024 bytes"));
+        return Err(refused(key, "it is longer than 1024 bytes"));
     }
     if key.chars().any(char::is_control) {
-        return Err(refused("control characters"));
+        return Err(refused(key, "control characters"));
     }
     for segment in key.split('/') {
         match segment {
-            "" => return Err(refused("empty segment, or '/' at the start or end")),
-            "." | ".." => return Err(refused("segment '.' or '..'")),
+            "" => return Err(refused(key, "empty segment, or '/' at the start or end")),
+            "." | ".." => return Err(refused(key, "segment '.' or '..'")),
             _ => {}
         }
     }
     if misleads(key) {
         return Err(refused(
+            key,
             "it would be invalid once percent escapes are decoded or backslashes become slashes",
         ));
     }
-    Path::parse(key).map_err(|_| refused("it is not a valid object store path"))
+    Path::parse(key).map_err(|_| refused(key, "it is not a valid object store path"))
+}
+
+fn refused(key: &str, reason: &'static str) -> ObjectError {
+    ObjectError::Key {
+        key: key.chars().take(SHOWN).collect(),
+        reason,
+    }
 }
 
 /// Returns true if `key` would be invalid once its percent escapes are decoded or its backslashes become

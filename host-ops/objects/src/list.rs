@@ -10,7 +10,6 @@ use crate::room::Room;
 use crate::root::{DEADLINE, LISTING};
 use crate::scope::Scope;
 use crate::{ObjectError, key};
-use frostline_batching::Stop;
 use frostline_tensor::{ObjectInfo, ObjectPage, SampleRef, SkippedNames};
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
@@ -135,10 +134,9 @@ impl Lister {
         let folder = folder.clone();
         let prefix = self.scope.prefix.clone();
         let after = after.map(str::to_owned);
-        let walk = move |stop: &Stop| folder::page(&folder, &prefix, after.as_deref(), limit, stop);
         let passage = self.access.enter().await;
         let found = passage
-            .run(walk)
+            .run(move |stop| folder::page(&folder, &prefix, after.as_deref(), limit, stop))
             .await
             .map_err(|error| self.scope.root.failed(LISTING, error))?;
         let found = found.map_err(|error| match error {
@@ -301,7 +299,6 @@ impl Lister {
     /// do not count, and are returned as skipped.
     fn cut_to(&self, answer: Answer, after: Option<&str>, limit: usize) -> Names {
         let Answer { found, removed, more } = answer;
-        let new = |key: &str| after.is_none_or(|after| key > after);
         let mut odd: Vec<String> = removed
             .names
             .into_iter()
@@ -309,7 +306,7 @@ impl Lister {
             .collect();
         let mut objects: Vec<ObjectInfo> = found.into_iter().filter_map(|meta| self.object(meta)).collect();
         // Some stores restart the listing for each page.
-        objects.retain(|object| new(&object.sample.key));
+        objects.retain(|object| after.is_none_or(|after| object.sample.key.as_str() > after));
         objects.sort_unstable_by(|left, right| left.sample.key.cmp(&right.sample.key));
         objects.retain(|object| {
             let fine = key::checked(&object.sample.key).is_ok();
@@ -325,7 +322,9 @@ impl Lister {
             .filter(|_| more)
             .map(|last| last.sample.key.clone());
         // Names after the last object belong to the next page.
-        odd.retain(|name| new(name) && next.as_ref().is_none_or(|next| name < next));
+        odd.retain(|name| {
+            after.is_none_or(|after| name.as_str() > after) && next.as_ref().is_none_or(|next| name < next)
+        });
         odd.sort_unstable();
         Names {
             objects,

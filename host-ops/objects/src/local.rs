@@ -357,12 +357,12 @@ impl ObjectStore for LocalFolder {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        let open = |folder: &Self, at: &Path| {
+        let charge = options.extensions.get::<Charge>().cloned();
+        let opened = self.run(location, charge.unwrap_or_default(), |folder, at| {
             let (file, metadata) = folder.file(at)?;
             Ok((file, meta(at, &metadata)?))
-        };
-        let charge = options.extensions.get::<Charge>().cloned();
-        let (file, meta) = self.run(location, charge.unwrap_or_default(), open).await?;
+        });
+        let (file, meta) = opened.await?;
         options.check_preconditions(&meta)?;
         let range = options.range.map(|range| range.as_range(meta.size));
         let range = range.transpose().map_err(|error| Error::Generic {

@@ -28,16 +28,19 @@ impl Destination {
     /// # Errors
     /// Returns an error if `path` leads to a directory or a socket, or cannot be accessed.
     fn find(path: &Path) -> io::Result<Self> {
-        let refused = |kind, what: &str| Err(io::Error::new(kind, format!("the path is a {what}")));
         match fs::metadata(path) {
             Ok(found) if found.is_file() => Ok(Self::File(fs::canonicalize(path)?)),
-            Ok(found) if found.is_dir() => refused(ErrorKind::IsADirectory, "directory"),
-            Ok(found) if found.file_type().is_socket() => refused(ErrorKind::InvalidInput, "socket"),
+            Ok(found) if found.is_dir() => Err(refused(ErrorKind::IsADirectory, "directory")),
+            Ok(found) if found.file_type().is_socket() => Err(refused(ErrorKind::InvalidInput, "socket")),
             Ok(_) => Ok(Self::Stream(path.to_owned())),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Self::File(follow_dangling(path))),
             Err(error) => Err(error),
         }
     }
+}
+
+fn refused(kind: ErrorKind, what: &str) -> io::Error {
+    io::Error::new(kind, format!("the path is a {what}"))
 }
 
 /// Returns the path of the missing file that `path` leads to.
@@ -65,11 +68,13 @@ pub fn check(path: &Path) -> io::Result<()> {
 
 /// Returns true if both paths lead to the same regular file, also through links or in another spelling.
 pub fn is_same(left: &Path, right: &Path) -> bool {
-    let file = |path: &Path| {
-        let found = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
-        Some((found.dev(), found.ino()))
-    };
-    file(left).is_some_and(|left| file(right) == Some(left))
+    file_id(left).is_some_and(|left| file_id(right) == Some(left))
+}
+
+/// Returns the device and the inode of the regular file that `path` leads to.
+fn file_id(path: &Path) -> Option<(u64, u64)> {
+    let found = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+    Some((found.dev(), found.ino()))
 }
 
 /// Function that opens a new file for writing. Tests replace this function to simulate a full disk.

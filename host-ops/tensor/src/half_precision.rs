@@ -31,12 +31,11 @@ fn is_out_of_range(value: f32) -> bool {
 /// Returns true if no value is infinite or NaN.
 pub fn all_finite(values: &[f32]) -> bool {
     // Without a branch per value, the compiler uses vector registers.
-    let finite = |chunk: &[f32]| {
+    values.chunks(1024).all(|chunk| {
         chunk
             .iter()
             .fold(true, |finite, value| finite & value.is_finite())
-    };
-    values.chunks(1024).all(finite)
+    })
 }
 
 /// Converts to half precision, rounding ties to even. Values beyond the finite range become infinite.

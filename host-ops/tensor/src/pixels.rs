@@ -103,26 +103,28 @@ impl PixelSpec {
 
     /// Returns height and width of an image after the resize, given `(height, width)` before.
     pub fn resized(&self, (height, width): (u32, u32)) -> (u64, u64) {
-        let side = |side: u32, short: u32| u64::from(self.resize) * u64::from(side) / u64::from(short.max(1));
         let short = height.min(width);
         let crop_short = self.crop_height.min(self.crop_width);
         let whole = (
-            side(self.crop_height, crop_short),
-            side(self.crop_width, crop_short),
+            self.scaled(self.crop_height, crop_short),
+            self.scaled(self.crop_width, crop_short),
         );
         match self.resize_mode {
-            ResizeMode::Short => (side(height, short), side(width, short)),
+            ResizeMode::Short => (self.scaled(height, short), self.scaled(width, short)),
             ResizeMode::Squash => whole,
             ResizeMode::Pad => {
                 // Matches timm's `ResizeKeepRatio`, including Python's rounding.
                 let height = f64::from(height);
                 let width = f64::from(width);
                 let ratio = (height / whole.0 as f64).max(width / whole.1 as f64);
-                let fit =
-                    |side: f64, most: u64| ((side / ratio).round_ties_even() as u64).clamp(1, most.max(1));
-                (fit(height, whole.0), fit(width, whole.1))
+                (fit(height / ratio, whole.0), fit(width / ratio, whole.1))
             }
         }
+    }
+
+    /// Returns a side of an image after the short side is resized to [`Self::resize`].
+    fn scaled(&self, side: u32, short: u32) -> u64 {
+        u64::from(self.resize) * u64::from(side) / u64::from(short.max(1))
     }
 
     /// Checks that sides are in range, the crop fits and the normalization is finite.
@@ -165,6 +167,11 @@ impl PixelSpec {
     pub fn sample_shape(&self) -> [usize; 3] {
         [3, self.crop_height as usize, self.crop_width as usize]
     }
+}
+
+/// Rounds a side to pixels, from 1 to `most`.
+fn fit(side: f64, most: u64) -> u64 {
+    (side.round_ties_even() as u64).clamp(1, most.max(1))
 }
 
 /// Format of loaded pixels.

@@ -85,15 +85,17 @@ fn range(values: &[f32]) -> Option<(f32, f32)> {
             .zip(chunk)
             .for_each(|(poison, &v)| *poison += v * 0.0);
     }
-    let all = |rest: &[f32], lanes: [f32; LANES], pick: fn(f32, f32) -> f32, first: f32| {
-        rest.iter()
-            .copied()
-            .chain(lanes)
-            .fold(first, |best, v| pick(v, best))
-    };
     let poisoned = rest.iter().map(|v| v * 0.0).chain(poison).sum::<f32>().is_nan();
-    let least = all(rest, least, lesser, f32::INFINITY);
-    let most = all(rest, most, greater, f32::NEG_INFINITY);
+    let least = rest
+        .iter()
+        .copied()
+        .chain(least)
+        .fold(f32::INFINITY, |best, v| lesser(v, best));
+    let most = rest
+        .iter()
+        .copied()
+        .chain(most)
+        .fold(f32::NEG_INFINITY, |best, v| greater(v, best));
     (!poisoned && !values.is_empty()).then_some((least, most))
 }
 

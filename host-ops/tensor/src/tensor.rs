@@ -284,11 +284,11 @@ impl Tensor {
         let rows = self.rows()?;
         let row = self.shape.row()?;
         let width = row.elements()?;
-        let range = || ShapeError::Range { start, end, rows };
+        let out_of_range = ShapeError::Range { start, end, rows };
         if start > end || end > rows {
-            return Err(range());
+            return Err(out_of_range);
         }
-        let data = slice_elements(&self.data, start * width, end * width).ok_or_else(range)?;
+        let data = slice_elements(&self.data, start * width, end * width).ok_or(out_of_range)?;
         Self::new(row.batched(end - start), data)
     }
 

@@ -107,14 +107,13 @@ const PR_SET_VMA: u64 = 0x5356_4d41;
 
 /// Returns false if the kernel does not enforce the filter.
 pub(crate) fn confine(files: Files<'_>) -> Result<bool, WallError> {
-    let failed = |error: &dyn std::fmt::Display| WallError::new("seccomp", error);
-    let programs = programs(files).map_err(|error| failed(&error))?;
+    let programs = programs(files).map_err(|error| WallError::new("seccomp", error))?;
     for program in &programs {
         match apply_filter(program) {
             Ok(()) => {}
             // The kernel does not support seccomp, or an outer sandbox rejects nested filters.
             Err(Error::Seccomp(_)) => return Ok(false),
-            Err(error) => return Err(failed(&error)),
+            Err(error) => return Err(WallError::new("seccomp", error)),
         }
     }
     Ok(true)
@@ -133,14 +132,19 @@ fn programs(files: Files<'_>) -> Result<[BpfProgram; 2], seccompiler::BackendErr
     let tried: BTreeMap<_, _> = tried.map(|call| (call, Vec::new())).collect();
     let mut allowed = allowed(files)?;
     allowed.extend(tried.clone());
-    let compile = |rules, otherwise, action| -> Result<BpfProgram, _> {
-        let architecture = TargetArch::try_from(std::env::consts::ARCH)?;
-        SeccompFilter::new(rules, otherwise, action, architecture)?.try_into()
-    };
     Ok([
         compile(tried, SeccompAction::Allow, refused)?,
         compile(allowed, stricter, SeccompAction::Allow)?,
     ])
+}
+
+fn compile(
+    rules: BTreeMap<c_long, Vec<SeccompRule>>,
+    otherwise: SeccompAction,
+    action: SeccompAction,
+) -> Result<BpfProgram, seccompiler::BackendError> {
+    let architecture = TargetArch::try_from(std::env::consts::ARCH)?;
+    SeccompFilter::new(rules, otherwise, action, architecture)?.try_into()
 }
 
 /// Flags of `clone` that create namespaces.

@@ -18,11 +18,10 @@ pub(crate) fn confine(files: Files<'_>) -> Result<bool, WallError> {
         Files::Read(folder) => (Some(folder), AccessFs::ReadFile.into()),
         Files::Write(folder) => (Some(folder), in_own_folder()),
     };
-    let failed = |error: &dyn std::fmt::Display| WallError::new("Landlock", error);
     let folder = folder.map(PathFd::new).transpose();
-    let folder = folder.map_err(|error| failed(&error))?;
+    let folder = folder.map_err(|error| WallError::new("Landlock", error))?;
     let rules = folder.map(|folder| PathBeneath::new(folder, access));
-    let status = restrict(rules).map_err(|error| failed(&error))?;
+    let status = restrict(rules).map_err(|error| WallError::new("Landlock", error))?;
     Ok(status.ruleset != RulesetStatus::NotEnforced)
 }
 

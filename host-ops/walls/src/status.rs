@@ -56,25 +56,28 @@ impl StatusFile {
         let mut text = [0; STATUS_BYTES];
         let read = self.0.read_at(&mut text, 0).ok()?;
         let text = std::str::from_utf8(text.get(..read)?).ok()?;
-        let field = |name: &str| {
-            let mut lines = text.lines();
-            lines.find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim()))
-        };
-        let bytes = |name: &str| {
-            let kilobytes: u64 = field(name)?.strip_suffix(" kB")?.parse().ok()?;
-            Some(kilobytes << 10)
-        };
         Some(ProcessUsage {
-            anonymous: bytes("RssAnon")?,
-            files: bytes("RssFile")?,
-            shared: bytes("RssShmem")?,
-            swapped: bytes("VmSwap")?,
-            tables: bytes("VmPTE")?,
-            peak: bytes("VmHWM")?,
-            data: bytes("VmData")?,
-            threads: field("Threads")?.parse().ok()?,
+            anonymous: bytes(text, "RssAnon")?,
+            files: bytes(text, "RssFile")?,
+            shared: bytes(text, "RssShmem")?,
+            swapped: bytes(text, "VmSwap")?,
+            tables: bytes(text, "VmPTE")?,
+            peak: bytes(text, "VmHWM")?,
+            data: bytes(text, "VmData")?,
+            threads: field(text, "Threads")?.parse().ok()?,
         })
     }
+}
+
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let mut lines = text.lines();
+    lines.find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim()))
+}
+
+/// Returns the value of a field in kilobytes, converted to bytes.
+fn bytes(text: &str, name: &str) -> Option<u64> {
+    let kilobytes: u64 = field(text, name)?.strip_suffix(" kB")?.parse().ok()?;
+    Some(kilobytes << 10)
 }
 
 impl ProcessUsage {

@@ -37,24 +37,28 @@ const FIRST_OPSET: i64 = 13;
 /// # Errors
 /// Returns the errors of [`Model::from_proto`].
 pub fn fuse_attention(model: &Model) -> Result<(Model, usize), GraphError> {
-    let unchanged = || Ok((model.clone(), 0));
+    Ok(fused(model)?.unwrap_or_else(|| (model.clone(), 0)))
+}
+
+/// Returns the network and the number of replaced attentions, or `None` if there are none.
+fn fused(model: &Model) -> Result<Option<(Model, usize)>, GraphError> {
     if model.opset() < FIRST_OPSET {
-        return unchanged();
+        return Ok(None);
     }
     // Without shapes, no attention is known.
     let Ok(simple) = targets::with_constant_targets(model) else {
-        return unchanged();
+        return Ok(None);
     };
     let fused = fuse_as_written(&simple)?;
     if fused.1 == 0 {
-        return unchanged();
+        return Ok(None);
     }
     // Both orders compute the same. The network with fewer transpositions is faster.
     let moved = linear::transposed_at_attention(&simple).and_then(|moved| fuse_as_written(&moved));
-    Ok(match moved {
+    Ok(Some(match moved {
         Ok(moved) if moved.1 == fused.1 && transpositions(&moved.0) < transpositions(&fused.0) => moved,
         _ => fused,
-    })
+    }))
 }
 
 /// Returns the number of transpositions of tensors other than weights.

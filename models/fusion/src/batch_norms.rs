@@ -123,20 +123,15 @@ struct Layer<'a> {
 
 impl<'a> Layer<'a> {
     fn new(node: &'a NodeProto, constants: &Constants<'a>) -> Option<Self> {
-        let stored = |slot| {
-            let tensor: &TensorProto = constants.get(node.input_name(slot)?)?;
-            (tensor.data_type == data_type::FLOAT).then_some(tensor)
-        };
-        let weight = stored(1)?;
-        let dim = |axis: usize| usize::try_from(*weight.dims.get(axis)?).ok();
+        let weight = stored(node, 1, constants)?;
         let channels = match node.standard_operator()? {
-            "Conv" => dim(0)?,
-            "ConvTranspose" => dim(1)?.checked_mul(groups(node)?)?,
-            "Gemm" if node.float("beta").unwrap_or(1.0) == 1.0 => dim(usize::from(!has_rows(node)))?,
+            "Conv" => size(weight, 0)?,
+            "ConvTranspose" => size(weight, 1)?.checked_mul(groups(node)?)?,
+            "Gemm" if node.float("beta").unwrap_or(1.0) == 1.0 => size(weight, usize::from(!has_rows(node)))?,
             _ => return None,
         };
         let bias = match node.input_name(2) {
-            Some(_) => Some(stored(2)?),
+            Some(_) => Some(stored(node, 2, constants)?),
             None => None,
         };
         let layer = Self {
@@ -239,11 +234,11 @@ impl<'a> Layer<'a> {
         let weight = from_proto(self.weight)?;
         let elements = numbers(weight.data()).unwrap_or_default();
         let inner: usize = weight.shape().dims().iter().skip(1).product();
-        let scale = |(index, value): (usize, f64)| {
+        let elements = elements.into_iter().enumerate().map(|(index, value)| {
             let factor = map.scale.get(self.channel(index, inner)).copied();
             as_single(value * factor.unwrap_or(f64::NAN))
-        };
-        let elements: Vec<f32> = elements.into_iter().enumerate().map(scale).collect();
+        });
+        let elements: Vec<f32> = elements.collect();
         let biases = match self.bias {
             Some(bias) => values(bias).map(|values| self.spread(values)),
             None => Some(vec![0.0; self.channels]),
@@ -261,17 +256,9 @@ impl<'a> Layer<'a> {
         if !finite || biases.len() != self.channels {
             return Ok(None);
         }
-        let tensor = |role: &str, dims: Vec<usize>, values| {
-            let name = format!("{output}/folded_{role}");
-            let tensor = Tensor::f32(dims, values).map_err(|error| GraphError::Weight {
-                name: name.clone(),
-                why: error.into(),
-            })?;
-            Ok::<_, GraphError>(initializer(&name, &tensor))
-        };
         let tensors = [
-            tensor("weight", weight.shape().dims().to_vec(), elements)?,
-            tensor("bias", vec![self.channels], biases)?,
+            folded(output, "weight", weight.shape().dims().to_vec(), elements)?,
+            folded(output, "bias", vec![self.channels], biases)?,
         ];
         let mut node = self.node.clone();
         node.input.truncate(1);
@@ -297,12 +284,7 @@ impl<'a> Layer<'a> {
             "ConvTranspose" => {
                 let groups = groups(self.node).unwrap_or(1);
                 let per_group = self.channels / groups;
-                let rows = self
-                    .weight
-                    .dims
-                    .first()
-                    .and_then(|rows| usize::try_from(*rows).ok());
-                let rows_per_group = rows.unwrap_or(1) / groups;
+                let rows_per_group = size(self.weight, 0).unwrap_or(1) / groups;
                 let kernel = inner / per_group.max(1);
                 row / rows_per_group.max(1) * per_group + index % inner.max(1) / kernel.max(1)
             }
@@ -310,6 +292,27 @@ impl<'a> Layer<'a> {
             _ => index % inner.max(1),
         }
     }
+}
+
+/// Returns the stored `f32` tensor in input `slot`.
+fn stored<'a>(node: &NodeProto, slot: usize, constants: &Constants<'a>) -> Option<&'a TensorProto> {
+    let tensor = *constants.get(node.input_name(slot)?)?;
+    (tensor.data_type == data_type::FLOAT).then_some(tensor)
+}
+
+/// Returns the size of an axis.
+fn size(tensor: &TensorProto, axis: usize) -> Option<usize> {
+    usize::try_from(*tensor.dims.get(axis)?).ok()
+}
+
+/// Creates the weight or the bias of the folded layer that computes `output`.
+fn folded(output: &str, role: &str, dims: Vec<usize>, values: Vec<f32>) -> Result<TensorProto, GraphError> {
+    let name = format!("{output}/folded_{role}");
+    let tensor = Tensor::f32(dims, values).map_err(|error| GraphError::Weight {
+        name: name.clone(),
+        why: error.into(),
+    })?;
+    Ok(initializer(&name, &tensor))
 }
 
 /// Returns true if the weights of a `Gemm` have a row per channel.

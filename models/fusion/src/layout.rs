@@ -115,8 +115,8 @@ impl Layout {
     /// Returns the layout of one entry of this joint tensor, with the axis to slice and the size of a slice along this
     /// axis. Returns `None` if the entries are not contiguous on any axis.
     pub(crate) fn entry(&self) -> Option<(usize, usize, Self)> {
-        let is_joint = |axis: &Vec<Factor>| axis.first().is_some_and(|factor| factor.part == Part::Joint);
-        let axis = self.0.iter().position(is_joint)?;
+        let mut outermost = self.0.iter().map(|axis| axis.first());
+        let axis = outermost.position(|factor| factor.is_some_and(|factor| factor.part == Part::Joint))?;
         let mut axes = self.0.clone();
         let rest = axes.get_mut(axis)?;
         rest.remove(0);

@@ -4,6 +4,7 @@ use crate::onnx::{NodeProto, data_type};
 use crate::replace::every_name;
 use crate::{GraphError, Model, build};
 use frostline_tensor::{DType, Tensor};
+use std::collections::HashSet;
 
 impl Model {
     /// Appends a linear layer with a single class to the network. [`Model::replace_head`] then sets the
@@ -27,39 +28,41 @@ impl Model {
         }
         let mut graph = self.graph().clone();
         let taken = every_name(&graph);
-        let free = |name: &str| {
-            let mut names = std::iter::successors(Some(name.to_owned()), |name| Some(format!("{name}_")));
-            names.find(|name| !taken.contains(name)).unwrap_or_default()
-        };
-        let pooled = free("head.pooled");
+        let pooled = free("head.pooled", &taken);
         let read = if axes.is_empty() { &output.name } else { &pooled };
         if !axes.is_empty() {
             let keep = build::int("keepdims", 0);
             let mean = if self.opset() < 18 {
                 build::node("ReduceMean", &[&output.name], &[&pooled]).with([build::ints("axes", axes), keep])
             } else {
-                let list = free("head.axes");
+                let list = free("head.axes", &taken);
                 graph.initializer.push(build::integers(&list, axes));
                 build::node("ReduceMean", &[&output.name, &list], &[&pooled]).with([keep])
             };
             graph.node.push(mean);
         }
-        let weight = free("head.weight");
-        let bias = free("head.bias");
-        let scores = free("head.scores");
+        let weight = free("head.weight", &taken);
+        let bias = free("head.bias", &taken);
+        let scores = free("head.scores", &taken);
         for (name, shape) in [(&weight, vec![1, features]), (&bias, vec![1])] {
             let zeros = Tensor::f32(shape.clone(), vec![0.0; shape.iter().product()]);
             let zeros = zeros.map_err(|error| GraphError::Head { why: error.into() })?;
             graph.initializer.push(build::initializer(name, &zeros));
         }
         graph.node.push(NodeProto {
-            name: free("head"),
+            name: free("head", &taken),
             ..build::node("Gemm", &[read, &weight, &bias], &[&scores]).with([build::int("transB", 1)])
         });
         let axes = [build::Axis::batch(), build::Axis::Fixed(1)];
         graph.output = vec![build::value(&scores, data_type::FLOAT, &axes)];
         self.with_graph(graph)
     }
+}
+
+/// Returns `name` with underscores appended until it is not in `taken`.
+fn free(name: &str, taken: &HashSet<String>) -> String {
+    let mut names = std::iter::successors(Some(name.to_owned()), |name| Some(format!("{name}_")));
+    names.find(|name| !taken.contains(name)).unwrap_or_default()
 }
 
 fn unsuited(what: &str) -> GraphError {

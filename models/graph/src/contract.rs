@@ -56,7 +56,8 @@ fn with_one_input(model: Model) -> Result<Model, GraphError> {
             names: output_names(&model),
         });
     }
-    match fixed_batch(&model, input)? {
+    let batch = fixed_batch(input);
+    match batch.map_err(|why| wrong_shape(&input.name, why, fitting_size(&model, input)))? {
         None => Ok(model),
         Some(1) => crate::rebatch::open_batch(&model),
         Some(batch) => Err(GraphError::FixedBatch {
@@ -118,28 +119,22 @@ fn sized(model: &Model, size: usize) -> Result<Model, GraphError> {
         .iter_mut()
         .filter(|input| names.contains(&input.name.as_str()))
     {
-        let name = input.name.clone();
-        let wrong = |why: String, size| GraphError::InputShape {
-            input: name.clone(),
-            why,
-            size,
-        };
         let tensor = input.r#type.as_mut().and_then(|of| of.tensor_type.as_mut());
         let dims = tensor.and_then(|tensor| tensor.shape.as_mut());
         let dims = dims.map_or(&mut [][..], |shape| &mut shape.dim);
         let [_, image @ ..] = dims else {
-            return Err(wrong("the shape is missing".into(), InputSize::Unfit));
+            return Err(wrong_shape(&input.name, "the shape is missing", InputSize::Unfit));
         };
         if image.len() != 3 {
             let why = "it is not an image [3, height, width]";
-            return Err(wrong(why.into(), InputSize::Unfit));
+            return Err(wrong_shape(&input.name, why, InputSize::Unfit));
         }
         for (dim, size) in image.iter_mut().zip([3, size, size]) {
             let wanted = DimensionValue::DimValue(i64::try_from(size).unwrap_or(i64::MAX));
             match &dim.value {
                 Some(DimensionValue::DimValue(fixed)) if *fixed > 0 && dim.value != Some(wanted.clone()) => {
                     let why = format!("an axis is fixed to {fixed}, but the image size is {size}");
-                    return Err(wrong(why, InputSize::Fixed));
+                    return Err(wrong_shape(&input.name, why, InputSize::Fixed));
                 }
                 _ => {
                     *dim = Dimension {
@@ -160,26 +155,27 @@ fn names<'a>(values: impl Iterator<Item = &'a ValueInfo>) -> String {
         .join(", ")
 }
 
-/// Returns the batch size to which the input is fixed, if any, and checks that all other axes are fixed.
-fn fixed_batch(model: &Model, input: &ValueInfo) -> Result<Option<u64>, GraphError> {
-    let wrong = |why: String| GraphError::InputShape {
-        input: input.name.clone(),
-        why,
-        size: fitting_size(model, input),
-    };
+fn wrong_shape(input: &str, why: impl Into<String>, size: InputSize) -> GraphError {
+    GraphError::InputShape {
+        input: input.to_owned(),
+        why: why.into(),
+        size,
+    }
+}
+
+/// Returns the batch size to which the input is fixed, if any, and checks that all other axes are fixed. An
+/// error is the reason for which the shape is refused.
+fn fixed_batch(input: &ValueInfo) -> Result<Option<u64>, String> {
     let shape = input.tensor().and_then(|tensor| tensor.shape.as_ref());
-    let shape = shape.ok_or_else(|| wrong("the shape is missing".into()))?;
-    let (batch, rest) = shape
-        .dim
-        .split_first()
-        .ok_or_else(|| wrong("it is a scalar".into()))?;
+    let shape = shape.ok_or("the shape is missing")?;
+    let (batch, rest) = shape.dim.split_first().ok_or("it is a scalar")?;
     for (axis, dim) in rest.iter().enumerate() {
         match &dim.value {
             Some(DimensionValue::DimValue(size)) if *size > 0 => {}
             Some(DimensionValue::DimParam(name)) => {
-                return Err(wrong(format!("axis {} is `{name}`", axis + 1)));
+                return Err(format!("axis {} is `{name}`", axis + 1));
             }
-            _ => return Err(wrong(format!("axis {} is open", axis + 1))),
+            _ => return Err(format!("axis {} is open", axis + 1)),
         }
     }
     Ok(match batch.value {

@@ -22,15 +22,17 @@ impl Equation {
         if terms.len() != ranks.len() {
             return None;
         }
-        let named = |term: &str| term.chars().filter(|letter| *letter != '.').count();
         let most = terms
             .iter()
             .zip(ranks)
-            .filter_map(|(term, rank)| rank.checked_sub(named(term)).filter(|_| term.contains("...")))
+            .filter_map(|(term, rank)| {
+                rank.checked_sub(letter_count(term))
+                    .filter(|_| term.contains("..."))
+            })
             .max()
             .unwrap_or(0);
         let pairs = terms.iter().zip(ranks);
-        let operands = pairs.map(|(term, rank)| letters(term, rank.checked_sub(named(term))?, most));
+        let operands = pairs.map(|(term, rank)| letters(term, rank.checked_sub(letter_count(term))?, most));
         let operands: Vec<Vec<char>> = operands.collect::<Option<_>>()?;
         let output = match output {
             Some(output) => letters(output, if output.contains("...") { most } else { 0 }, most)?,
@@ -41,6 +43,11 @@ impl Equation {
             .all(|letter| operands.iter().any(|operand| operand.contains(letter)));
         known.then_some(Self { operands, output })
     }
+}
+
+/// Returns the number of letters of a term, without the ellipsis.
+fn letter_count(term: &str) -> usize {
+    term.chars().filter(|letter| *letter != '.').count()
 }
 
 /// Returns the letters of a term. The ellipsis represents the last `open` of `most` axes.

@@ -81,8 +81,11 @@ fn single<'a>(analysis: &Analysis<'_>, node: &'a NodeProto) -> Option<&'a str> {
 
 /// Returns the two heads with the same number of classes whose scores `node` adds.
 fn sum(analysis: &Analysis<'_>, node: &NodeProto) -> Option<FoundHead> {
-    let head = |slot| walk(analysis, node.input_name(slot)?).filter(|found| found.tail.is_empty());
-    let mut layers = [head(0)?.layers, head(1)?.layers].concat();
+    let mut layers: Vec<Layer> = Vec::new();
+    for slot in 0..2 {
+        let head = walk(analysis, node.input_name(slot)?).filter(|found| found.tail.is_empty());
+        layers.extend(head?.layers);
+    }
     layers.sort_by_key(|layer| layer.index);
     let mut classes = layers.iter().map(|layer| layer.head.classes);
     let first = classes.next();
@@ -200,15 +203,14 @@ fn linear_before<'a>(analysis: &Analysis<'a>, name: &str) -> Option<&'a str> {
 /// Returns the number of classes and the number of features for weights with these dimensions. Returns `None`
 /// if the layer cannot be a head.
 fn scores(node: &NodeProto, dims: &[usize], added_bias: bool) -> Option<(usize, usize)> {
-    let setting = |name, default| node.int(name).unwrap_or(default);
     match (node.op_type.as_str(), dims) {
         ("MatMul", &[features, classes]) => Some((classes, features)),
         _ if added_bias => None,
-        ("Gemm", _) if setting("transA", 0) != 0 => None,
-        ("Gemm", &[features, classes]) if setting("transB", 0) == 0 => Some((classes, features)),
+        ("Gemm", _) if node.int("transA").unwrap_or(0) != 0 => None,
+        ("Gemm", &[features, classes]) if node.int("transB").unwrap_or(0) == 0 => Some((classes, features)),
         ("Gemm", &[classes, features]) => Some((classes, features)),
         ("Conv", &[classes, features, ref kernel @ ..])
-            if kernel.iter().all(|&size| size == 1) && setting("group", 1) == 1 =>
+            if kernel.iter().all(|&size| size == 1) && node.int("group").unwrap_or(1) == 1 =>
         {
             Some((classes, features))
         }

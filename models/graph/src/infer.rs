@@ -80,15 +80,17 @@ fn computed(context: &Context<'_>, rule: operators::LiteralRule, output: &Value)
 /// Converts a result to the precision of the given type, like an engine. Returns `None` if the result would
 /// wrap around.
 fn as_computed(literal: Literal, to: i32) -> Option<Literal> {
-    let within =
-        |values: &[i64], least: i64, most: i64| values.iter().all(|value| (least..=most).contains(value));
     match (&literal, to) {
         (Literal::Integers(_), data_type::INT64 | data_type::BOOL)
         | (Literal::Numbers(_), data_type::DOUBLE) => Some(literal),
         (Literal::Integers(values), data_type::INT32) => {
-            within(values, i32::MIN.into(), i32::MAX.into()).then_some(literal)
+            let fit = values.iter().all(|&value| i32::try_from(value).is_ok());
+            fit.then_some(literal)
         }
-        (Literal::Integers(values), data_type::UINT8) => within(values, 0, u8::MAX.into()).then_some(literal),
+        (Literal::Integers(values), data_type::UINT8) => {
+            let fit = values.iter().all(|&value| u8::try_from(value).is_ok());
+            fit.then_some(literal)
+        }
         (Literal::Numbers(values), data_type::FLOAT) => Some(Literal::Numbers(
             values.iter().map(|&value| as_single(value)).collect(),
         )),

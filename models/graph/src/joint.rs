@@ -52,11 +52,7 @@ impl Model {
         if cut.len() < 2 {
             return self.with_cut(&name);
         }
-        let refused = |why: String| GraphError::Joint {
-            names: names.split(',').map(str::trim).collect::<Vec<_>>().join(", "),
-            why,
-        };
-        check(&analysis, &tensors).map_err(refused)?;
+        check(&analysis, &tensors).map_err(|why| refused(names, why))?;
         let division = Division::new(&analysis, &cut);
         if !division.leaks()?.is_empty() {
             let why = match self.missing(&analysis, &all, &cut)? {
@@ -66,7 +62,7 @@ impl Model {
                 ),
                 None => "later layers also read the network's input".to_owned(),
             };
-            return Err(refused(why));
+            return Err(refused(names, why));
         }
         Ok((self.joined(&division, &tensors, &name)?, name))
     }
@@ -184,30 +180,28 @@ impl Model {
         let (frozen, later): (Vec<_>, Vec<_>) = nodes.partition(|(index, _)| division.before.contains(index));
         let later: Vec<&NodeProto> = later.into_iter().map(|(_, node)| node).collect();
         let repeated = division.repeated.needed(&later);
-        let is_divided = |read: &str| {
-            tensors.iter().any(|tensor| tensor.name == read) || division.repeated.produces(&repeated, read)
-        };
-        let behind = |node: &NodeProto| {
-            let mut node = node.clone();
-            let reads = node.input.iter_mut();
-            reads
-                .filter(|name| is_divided(name))
-                .for_each(|name| name.insert_str(0, ADDED));
-            node
-        };
         let again = repeated.iter().filter_map(|index| self.nodes().get(*index));
-        let again = again.map(|node| {
-            let mut node = behind(node);
+        let mut again: Vec<NodeProto> = again.cloned().collect();
+        let mut later: Vec<NodeProto> = later.into_iter().cloned().collect();
+        for name in again
+            .iter_mut()
+            .chain(&mut later)
+            .flat_map(|node| &mut node.input)
+        {
+            if tensors.iter().any(|tensor| tensor.name == *name)
+                || division.repeated.produces(&repeated, name)
+            {
+                name.insert_str(0, ADDED);
+            }
+        }
+        for node in &mut again {
             let outputs = node.output.iter_mut();
             outputs
                 .filter(|name| !name.is_empty())
                 .for_each(|name| name.insert_str(0, ADDED));
-            let label = format!("{ADDED}again/{}", node.label());
-            node.named(&label)
-        });
-        let again: Vec<NodeProto> = again.collect();
+            node.name = format!("{ADDED}again/{}", node.label());
+        }
         let frozen = frozen.into_iter().map(|(_, node)| node.clone());
-        let later = later.into_iter().map(behind);
         let mut graph = GraphProto {
             node: frozen.chain(joint).chain(again).chain(later).collect(),
             ..self.graph().clone()
@@ -224,6 +218,13 @@ const CONVERTED: [i32; 4] = [
     data_type::BOOL,
     data_type::UINT8,
 ];
+
+fn refused(names: &str, why: String) -> GraphError {
+    GraphError::Joint {
+        names: names.split(',').map(str::trim).collect::<Vec<_>>().join(", "),
+        why,
+    }
+}
 
 /// Checks that `tensors` can be one tensor.
 fn check(analysis: &Analysis<'_>, tensors: &[&Cut]) -> Result<(), String> {
@@ -303,10 +304,10 @@ impl<'a> Division<'a> {
 
 /// Returns the nodes that join `tensors` and divide them again, and the sizes that these nodes read.
 fn joint(tensors: &[&Cut], types: &[i32], name: &str, opset: i64) -> (Vec<NodeProto>, Vec<TensorProto>) {
-    let added = |what: &str, number: usize| format!("{ADDED}{what}/{name}/{number}");
-    let numbers = 0..tensors.len();
-    let flat: Vec<String> = numbers.clone().map(|number| added("flat", number)).collect();
-    let parts: Vec<String> = numbers.map(|number| added("part", number)).collect();
+    let [flat, parts] = ["flat", "part"].map(|what| {
+        let names = (0..tensors.len()).map(|number| format!("{ADDED}{what}/{name}/{number}"));
+        names.collect::<Vec<String>>()
+    });
     let [flat_names, part_names] =
         [&flat, &parts].map(|names| names.iter().map(String::as_str).collect::<Vec<_>>());
     let mut nodes = Vec::new();

@@ -139,24 +139,28 @@ impl JointInput {
     fn restoration(&self) -> (Vec<NodeProto>, Vec<TensorProto>) {
         let part = self.part();
         let [shape, shaped, node_name] = ["shape", "shaped", "node"].map(|what| format!("{part}/{what}"));
-        let cast = |from: &str| {
-            let to = build::int("to", self.data_type.into());
-            build::node("Cast", &[from], &[&self.name])
-                .with([to])
-                .named(&node_name)
-        };
         if self.shape.dims().len() == 1 && self.data_type != data_type::FLOAT {
-            return (vec![cast(&part)], Vec::new());
+            return (vec![self.cast(&part, &node_name)], Vec::new());
         }
         // Zero stands for the batch.
         let row = self.shape.dims().iter().map(|dim| size(*dim));
         let target: Vec<i64> = std::iter::once(0).chain(row).collect();
-        let reshape = |to: &str| build::node("Reshape", &[&part, &shape], &[to]);
+        let sources = [part.as_str(), &shape];
         let nodes = match self.data_type {
-            data_type::FLOAT => vec![reshape(&self.name).named(&node_name)],
-            _ => vec![reshape(&shaped), cast(&shaped)],
+            data_type::FLOAT => vec![build::node("Reshape", &sources, &[&self.name]).named(&node_name)],
+            _ => vec![
+                build::node("Reshape", &sources, &[&shaped]),
+                self.cast(&shaped, &node_name),
+            ],
         };
         (nodes, vec![build::integers(&shape, &target)])
+    }
+
+    /// Returns the node that converts `from` to the element type of this input.
+    fn cast(&self, from: &str, node_name: &str) -> NodeProto {
+        build::node("Cast", &[from], &[&self.name])
+            .with([build::int("to", self.data_type.into())])
+            .named(node_name)
     }
 
     /// Describes the input for a network with this batch axis.
@@ -167,6 +171,16 @@ impl JointInput {
             self.data_type,
             std::iter::once(batch).chain(row).collect(),
         )
+    }
+}
+
+/// Reason for refusing inputs with too many elements.
+const OVERFLOW: &str = "the number of elements overflows";
+
+fn refused(names: &[&str], why: String) -> GraphError {
+    GraphError::JointInput {
+        names: names.join(", "),
+        why,
     }
 }
 
@@ -200,33 +214,29 @@ impl Model {
             return Ok(self.clone());
         }
         let names: Vec<&str> = inputs.iter().map(|input| input.name.as_str()).collect();
-        let refused = |why: String| GraphError::JointInput {
-            names: names.join(", "),
-            why,
-        };
         if inputs.is_empty() {
             self.input_name()?;
         }
         if inputs.len() > MOST_TENSORS {
-            return Err(refused(format!(
-                "{} inputs exceed the limit of {MOST_TENSORS}",
-                inputs.len()
-            )));
+            let why = format!("{} inputs exceed the limit of {MOST_TENSORS}", inputs.len());
+            return Err(refused(&names, why));
         }
         let parts = inputs.iter().map(|input| JointInput::from_declaration(input));
-        let parts: Vec<JointInput> = parts.collect::<Result<_, _>>().map_err(refused)?;
-        let batch = common_batch(&inputs).map_err(refused)?;
+        let parts: Vec<JointInput> = parts
+            .collect::<Result<_, _>>()
+            .map_err(|why| refused(&names, why))?;
+        let batch = common_batch(&inputs).map_err(|why| refused(&names, why))?;
         let sizes: Option<Vec<i64>> = parts.iter().map(|part| part.elements().map(size)).collect();
-        let sizes = sizes.ok_or_else(|| refused("the number of elements overflows".into()))?;
+        let sizes = sizes.ok_or_else(|| refused(&names, OVERFLOW.into()))?;
         let total = sizes.iter().try_fold(0_i64, |all, size| all.checked_add(*size));
-        let total = total.ok_or_else(|| refused("the number of elements overflows".into()))?;
+        let total = total.ok_or_else(|| refused(&names, OVERFLOW.into()))?;
         let name = self.joint_name(&names);
         let (nodes, weights) = division(&name, &parts, &sizes, self.opset());
         let mut graph = self.graph().clone();
-        let is_input = |value: &ValueInfo| names.contains(&value.name.as_str());
-        graph.value_info.retain(|value| !is_input(value));
+        for values in [&mut graph.value_info, &mut graph.input] {
+            values.retain(|value| !names.contains(&value.name.as_str()));
+        }
         graph.value_info.extend(inputs.iter().copied().cloned());
-        graph.input.retain(|value| !is_input(value));
         let dims = vec![batch, fixed_axis(total)];
         graph.input.insert(0, tensor_of(&name, data_type::FLOAT, dims));
         graph.initializer.extend(weights);

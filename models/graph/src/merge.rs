@@ -22,27 +22,31 @@ impl Model {
             .map(|(place, weight)| (weight.name.clone(), place))
             .collect();
         for (name, tensor) in weights {
-            let wrong = |why: String| GraphError::Weight {
-                name: name.clone(),
-                why: why.into(),
-            };
             let slot = places
                 .get(name)
                 .and_then(|&place| graph.initializer.get_mut(place));
-            let slot = slot.ok_or_else(|| wrong("the model does not have this initializer".into()))?;
+            let slot = slot.ok_or_else(|| misfit(name, "the model does not have this initializer".into()))?;
             let stored = dtype_of(slot.data_type).filter(|dtype| *dtype != tensor.dtype());
             let converted = stored.and_then(|dtype| to_float(tensor, dtype));
             let tensor = converted.as_ref().unwrap_or(tensor);
             let merged = to_proto(name, tensor);
             if slot.dims != merged.dims || slot.data_type != code_of(tensor.dtype()) {
                 let there = format!("type {} and shape {:?}", slot.data_type, slot.dims);
-                return Err(wrong(format!(
+                let why = format!(
                     "the model expects {there}, but the new tensor is {}",
                     tensor.describe()
-                )));
+                );
+                return Err(misfit(name, why));
             }
             *slot = merged;
         }
         self.with_graph(graph)
+    }
+}
+
+fn misfit(name: &str, why: String) -> GraphError {
+    GraphError::Weight {
+        name: name.to_owned(),
+        why: why.into(),
     }
 }

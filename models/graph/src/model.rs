@@ -25,7 +25,6 @@ impl Model {
     /// missing. Returns [`GraphError::Malformed`] if a name is produced twice or used before it is produced,
     /// or if the graph has sparse weights or too many nodes.
     pub fn from_proto(mut proto: ModelProto) -> Result<Self, GraphError> {
-        let not_onnx = |why: &str| GraphError::NotOnnx { why: why.into() };
         let mut graph = proto
             .graph
             .take()
@@ -195,4 +194,8 @@ impl Model {
             value: value.into(),
         });
     }
+}
+
+fn not_onnx(why: &str) -> GraphError {
+    GraphError::NotOnnx { why: why.into() }
 }

@@ -84,10 +84,12 @@ fn path(name: &str) -> Vec<String> {
 /// if it is produced inside and read only outside.
 pub(crate) fn name(analysis: &Analysis<'_>, cuts: &mut [Cut]) {
     let names: HashSet<&str> = cuts.iter().map(|cut| cut.name.as_str()).collect();
-    let producer = |name| analysis.producer(name).map(|(_, node)| node.modules());
     let mut modules: HashMap<&str, Vec<String>> = names
         .into_iter()
-        .filter_map(|name| Some((name, producer(name)?)))
+        .filter_map(|name| {
+            let (_, producer) = analysis.producer(name)?;
+            Some((name, producer.modules()))
+        })
         .collect();
     for reader in analysis.model.nodes() {
         // Parse a note once per node, not once per input: a node can have 512 inputs and a note of 16 KiB.

@@ -107,9 +107,10 @@ impl Network {
         if let Some(cut) = self.cuts.iter().find(|cut| cut.name == name) {
             return Ok(cut);
         }
-        let of: Vec<&Cut> = self.cuts.iter().filter(|cut| cut.is_of(name)).collect();
-        let within = || self.cuts.iter().filter(|cut| cut.is_within(name)).collect();
-        let called: Vec<&Cut> = if of.is_empty() { within() } else { of };
+        let mut called: Vec<&Cut> = self.cuts.iter().filter(|cut| cut.is_of(name)).collect();
+        if called.is_empty() {
+            called = self.cuts.iter().filter(|cut| cut.is_within(name)).collect();
+        }
         match called.as_slice() {
             [] => self.cut(name),
             [cut] => Ok(cut),
@@ -182,10 +183,6 @@ impl Network {
     /// Returns a hint for an error message: similar names, and all cuts if there are few.
     fn near(&self, name: &str) -> String {
         const SHORT: usize = 12;
-        let quoted = |names: &[&str]| {
-            let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-            names.join(", ")
-        };
         let all: Vec<&str> = self.cuts.iter().map(|cut| self.title(cut)).collect();
         let meant = match self.meant(name).as_slice() {
             [] => String::new(),
@@ -203,6 +200,11 @@ impl Network {
             many => format!("{meant}the network has {many} cuts"),
         }
     }
+}
+
+fn quoted(names: &[&str]) -> String {
+    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    names.join(", ")
 }
 
 /// Explains why the network cannot be cut after the first unknown operator on the path of the data.
@@ -294,14 +296,15 @@ impl Model {
             })
         });
         let cuts = cuts.collect();
-        let end = |name: &str| info(analysis, name).or_else(|| self.declared(name));
+        let [input_info, output_info] =
+            [input, output].map(|name| info(analysis, name).or_else(|| self.declared(name)));
         Ok(Network {
-            input: end(input).ok_or_else(|| GraphError::InputShape {
+            input: input_info.ok_or_else(|| GraphError::InputShape {
                 input: input.into(),
                 why: "failed to infer the shape".into(),
                 size: InputSize::Unfit,
             })?,
-            output: end(output).ok_or_else(|| GraphError::OutputShape {
+            output: output_info.ok_or_else(|| GraphError::OutputShape {
                 output: output.into(),
             })?,
             cuts,

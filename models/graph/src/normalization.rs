@@ -68,26 +68,32 @@ impl Model {
     /// than scaling and shifting the channels.
     fn mapped(&self, node: &NodeProto, value: &str, map: PixelMap) -> Option<PixelMap> {
         let first = node.input_name(0) == Some(value);
-        let other = || self.per_channel(node.input_name(usize::from(first))?);
+        let other = usize::from(first);
         match node.standard_operator()? {
             "Identity" | "Cast" | "Transpose" => Some(map),
-            "Mul" => Some(map.scaled(other()?)),
-            "Div" if first => Some(map.scaled(other()?.map(f64::recip))),
-            "Add" => Some(map.shifted(other()?)),
-            "Sub" if first => Some(map.shifted(other()?.map(|mean| -mean))),
+            "Mul" => Some(map.scaled(self.per_channel(node, other)?)),
+            "Div" if first => Some(map.scaled(self.per_channel(node, other)?.map(f64::recip))),
+            "Add" => Some(map.shifted(self.per_channel(node, other)?)),
+            "Sub" if first => Some(map.shifted(self.per_channel(node, other)?.map(|mean| -mean))),
             "BatchNormalization" => {
-                let weight = |slot| self.per_channel(node.input_name(slot)?);
                 let epsilon = f64::from(node.float("epsilon").unwrap_or(1e-5));
-                let scale = weight(4)?.map(|variance| (variance + epsilon).sqrt().recip());
-                let centered = map.shifted(weight(3)?.map(|mean| -mean)).scaled(scale);
-                Some(centered.scaled(weight(1)?).shifted(weight(2)?))
+                let variances = self.per_channel(node, 4)?;
+                let scale = variances.map(|variance| (variance + epsilon).sqrt().recip());
+                let means = self.per_channel(node, 3)?;
+                let centered = map.shifted(means.map(|mean| -mean)).scaled(scale);
+                Some(
+                    centered
+                        .scaled(self.per_channel(node, 1)?)
+                        .shifted(self.per_channel(node, 2)?),
+                )
             }
             _ => None,
         }
     }
 
-    /// Returns a constant with an element per channel, or a single one.
-    fn per_channel(&self, name: &str) -> Option<[f64; 3]> {
+    /// Returns the input in `slot` if it is a constant with an element per channel or a single one.
+    fn per_channel(&self, node: &NodeProto, slot: usize) -> Option<[f64; 3]> {
+        let name = node.input_name(slot)?;
         match Literal::from_proto(self.initializer(name).or_else(|| {
             let mut nodes = self.nodes().iter();
             let node = nodes.find(|node| node.output_name(0) == Some(name))?;
@@ -138,21 +144,24 @@ impl PixelMap {
 
     /// Returns the value of white that this function normalizes, if any.
     fn white(self) -> Option<u8> {
-        let channels = || self.scale.into_iter().zip(self.shift);
-        // Means between 0 and 255 may also be subtracted without scaling.
-        let bytes = |(scale, shift): (f64, f64)| {
-            Self::NORMAL.contains(&(scale * 255.0)) || ((0.9..1.1).contains(&scale) && shift < -20.0)
-        };
-        if channels().all(bytes) {
+        let mut channels = self.scale.into_iter().zip(self.shift);
+        if channels.clone().all(Self::normalizes_bytes) {
             return Some(255);
         }
-        // A first layer with learned factors may enlarge pixels that are already normalized. These have a
-        // mean of about 0.
-        let unit = |(scale, shift): (f64, f64)| {
-            let centered = (0.25..0.75).contains(&(-shift / scale));
-            (Self::NORMAL.contains(&scale) && centered) || (200.0..300.0).contains(&scale)
-        };
-        channels().all(unit).then_some(1)
+        channels.all(Self::normalizes_fractions).then_some(1)
+    }
+
+    /// Returns true if a channel with this scale and shift normalizes pixels between 0 and 255. Means of such
+    /// pixels may also be subtracted without scaling.
+    fn normalizes_bytes((scale, shift): (f64, f64)) -> bool {
+        Self::NORMAL.contains(&(scale * 255.0)) || ((0.9..1.1).contains(&scale) && shift < -20.0)
+    }
+
+    /// Returns true if a channel with this scale and shift normalizes pixels between 0 and 1. A first layer
+    /// with learned factors may enlarge pixels that are already normalized. These have a mean of about 0.
+    fn normalizes_fractions((scale, shift): (f64, f64)) -> bool {
+        let centered = (0.25..0.75).contains(&(-shift / scale));
+        (Self::NORMAL.contains(&scale) && centered) || (200.0..300.0).contains(&scale)
     }
 }
 

@@ -259,16 +259,17 @@ impl<'a> Owned<'a> {
 
     /// Returns the weight that a `DequantizeLinear` of stored integers computes.
     fn dequantized(&self, node: &NodeProto) -> Result<Option<TensorProto>, GraphError> {
-        let stored = |slot| node.input_name(slot).and_then(|name| self.stored.get(name));
+        let [values, scale, zero_point] =
+            [0, 1, 2].map(|slot| node.input_name(slot).and_then(|name| self.stored.get(name)));
         let quantized = node.standard_operator() == Some("DequantizeLinear");
-        let (true, Some(values), Some(scale)) = (quantized, stored(0), stored(1)) else {
+        let (true, Some(values), Some(scale)) = (quantized, values, scale) else {
             return Ok(None);
         };
-        if node.input_name(2).is_some() && stored(2).is_none() {
+        if node.input_name(2).is_some() && zero_point.is_none() {
             return Ok(None);
         }
         let name = node.output_name(0).unwrap_or_default();
-        let dequantized = dequantize(node, values, scale, stored(2));
+        let dequantized = dequantize(node, values, scale, zero_point);
         let weight = dequantized.ok_or_else(|| GraphError::Weight {
             name: name.into(),
             why: "unsupported quantization; export the network without quantization".into(),

@@ -341,9 +341,13 @@ fn has_whole_numbers(weight: &TensorProto) -> bool {
     let Some(values) = values([weight].into_iter()) else {
         return false;
     };
-    let values = || values.iter().flatten();
-    let differ = values().any(|value| Some(value) != values().next());
-    differ && values().all(|value| value.is_infinite() || value.fract() == 0.0)
+    let first = values.iter().flatten().next();
+    let differ = values.iter().flatten().any(|value| Some(value) != first);
+    differ
+        && values
+            .iter()
+            .flatten()
+            .all(|value| value.is_infinite() || value.fract() == 0.0)
 }
 
 /// Returns true for the scale of ones or the bias of zeros that an exporter adds to a normalization without

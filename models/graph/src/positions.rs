@@ -46,13 +46,13 @@ pub(crate) fn bound(node: &NodeProto, probes: &Probes, uses: &RowUses) -> Option
 
 /// Returns true for a `Range` of integers from 0 in steps of 1.
 fn counts(node: &NodeProto, probes: &Probes) -> bool {
-    let is = |slot, wanted| {
-        let name = node.input_name(slot).filter(|name| probes.is_fixed(name));
-        let known = name.and_then(|name| probes.both(name).0.literal.as_ref()?.integers());
-        known == Some(&[wanted][..])
-    };
     let output = node.output_name(0).map(|name| probes.data_type(name));
-    matches!(output, Some(data_type::INT64 | data_type::INT32)) && is(0, 0) && is(2, 1)
+    matches!(output, Some(data_type::INT64 | data_type::INT32))
+        && [(0, 0), (2, 1)].into_iter().all(|(slot, wanted)| {
+            let name = node.input_name(slot).filter(|name| probes.is_fixed(name));
+            let known = name.and_then(|name| probes.both(name).0.literal.as_ref()?.integers());
+            known == Some(&[wanted][..])
+        })
 }
 
 /// Returns true for a node that is not a `Cast` to another type than integers.

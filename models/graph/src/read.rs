@@ -79,15 +79,19 @@ fn read_proto(path: &Path) -> Result<ModelProto, GraphError> {
 }
 
 fn read_file(path: &Path) -> Result<Bytes, GraphError> {
-    let failed = |source| GraphError::Read {
+    read_regular(path).map_err(|source| GraphError::Read {
         path: path.into(),
         source,
-    };
-    let metadata = std::fs::metadata(path).map_err(|error| failed(with_stand_in(path, error)))?;
+    })
+}
+
+/// Reads a file that is not a pipe, a device or a folder.
+fn read_regular(path: &Path) -> io::Result<Bytes> {
+    let metadata = std::fs::metadata(path).map_err(|error| with_stand_in(path, error))?;
     if !metadata.is_file() {
-        return Err(failed(io::Error::other("it is not a regular file")));
+        return Err(io::Error::other("it is not a regular file"));
     }
-    std::fs::read(path).map(Bytes::from).map_err(failed)
+    std::fs::read(path).map(Bytes::from)
 }
 
 /// Names the file that is stored next to the name of a missing file instead of it, if any.
@@ -139,6 +143,17 @@ fn explain(bytes: &[u8]) -> &'static str {
     }
 }
 
+/// Returns a number from the description of a weight's external data, or `None` if it is missing.
+fn number(weight: &TensorProto, key: &str) -> Result<Option<usize>, GraphError> {
+    match entry(weight, key) {
+        Some(text) => text
+            .parse()
+            .map(Some)
+            .map_err(|_| external::refused(weight, &format!("its {key} `{text}` is an invalid number"))),
+        None => Ok(None),
+    }
+}
+
 /// Cache for the data files of a model.
 struct DataFiles<'a> {
     model: &'a Path,
@@ -148,28 +163,23 @@ struct DataFiles<'a> {
 impl DataFiles<'_> {
     /// Loads the data of `weight` into the message.
     fn load(&mut self, weight: &mut TensorProto) -> Result<(), GraphError> {
-        let refused = |why: &str| external::refused(weight, why);
         let path = self.beside(weight)?;
         let file = match self.read.get(&path) {
             Some(file) => file.clone(),
             None => self.read.entry(path.clone()).or_insert(read_file(&path)?).clone(),
         };
-        let number = |key| match entry(weight, key) {
-            Some(text) => text
-                .parse()
-                .map(Some)
-                .map_err(|_| refused(&format!("its {key} `{text}` is an invalid number"))),
-            None => Ok(None),
-        };
-        let start: usize = number("offset")?.unwrap_or(0);
-        let length = number("length")?.unwrap_or_else(|| file.len().saturating_sub(start));
+        let start = number(weight, "offset")?.unwrap_or(0);
+        let length = number(weight, "length")?.unwrap_or_else(|| file.len().saturating_sub(start));
         let end = start.checked_add(length).filter(|&end| end <= file.len());
-        let end = end.ok_or_else(|| match StandIn::detect(&file) {
-            Some(stand_in) => refused(&format!("it is {stand_in}")),
-            None => refused(&format!(
-                "bytes {start}.. of length {length} exceed the file of {} bytes",
-                file.len()
-            )),
+        let end = end.ok_or_else(|| {
+            let why = match StandIn::detect(&file) {
+                Some(stand_in) => format!("it is {stand_in}"),
+                None => format!(
+                    "bytes {start}.. of length {length} exceed the file of {} bytes",
+                    file.len()
+                ),
+            };
+            external::refused(weight, &why)
         })?;
         weight.raw_data = file.slice(start..end);
         weight.data_location = 0;

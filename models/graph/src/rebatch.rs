@@ -209,24 +209,8 @@ impl Opening {
 /// a batch of 1. The row-major order leaves few choices. An axis of size 1 is preferred, followed by the
 /// current axis of the samples. The function avoids the last axis, because it contains the features.
 fn open_axis(dims: &[Dim], samples: Samples, after: &[usize]) -> Option<usize> {
-    let outside = samples.steps_outside(dims)?;
-    let fits = |&axis: &usize| {
-        let before = after
-            .iter()
-            .take(axis)
-            .try_fold(1_usize, |all, &size| all.checked_mul(size))?;
-        let outer = (before > 0 && outside.is_multiple_of(before)).then(|| outside / before)?;
-        let size = *after.get(axis)?;
-        (outer > 0 && size.is_multiple_of(outer)).then_some(())?;
-        // The elements inside the batch must match as well; the rest then follows.
-        let inside = after
-            .iter()
-            .skip(axis + 1)
-            .try_fold(size / outer, |all, &size| all.checked_mul(size))?;
-        (Some(inside) == samples.steps_inside(dims)).then_some(())
-    };
     (0..after.len())
-        .filter(|axis| fits(axis).is_some())
+        .filter(|&axis| fits(dims, samples, after, axis) == Some(true))
         .min_by_key(|axis| {
             (
                 (after.get(*axis) != Some(&1)),
@@ -236,4 +220,23 @@ fn open_axis(dims: &[Dim], samples: Samples, after: &[usize]) -> Option<usize> {
                 *axis,
             )
         })
+}
+
+/// Returns true if the samples of a value with dimensions `dims` can be along `axis` of `after`. Returns
+/// `None` if the steps outside the batch do not fit this axis.
+fn fits(dims: &[Dim], samples: Samples, after: &[usize], axis: usize) -> Option<bool> {
+    let outside = samples.steps_outside(dims)?;
+    let before = after
+        .iter()
+        .take(axis)
+        .try_fold(1_usize, |all, &size| all.checked_mul(size))?;
+    let outer = (before > 0 && outside.is_multiple_of(before)).then(|| outside / before)?;
+    let size = *after.get(axis)?;
+    (outer > 0 && size.is_multiple_of(outer)).then_some(())?;
+    // The elements inside the batch must match as well; the rest then follows.
+    let inside = after
+        .iter()
+        .skip(axis + 1)
+        .try_fold(size / outer, |all, &size| all.checked_mul(size))?;
+    Some(Some(inside) == samples.steps_inside(dims))
 }

@@ -6,6 +6,7 @@ use crate::initialize::Normal;
 use crate::network::obstacle;
 use crate::onnx::{GraphProto, NodeProto, TensorProto, data_type};
 use crate::tensors::{dtype_of, to_float};
+use crate::values::signed;
 use crate::{GraphError, Model, build};
 use frostline_tensor::{DType, Tensor};
 use std::collections::HashSet;
@@ -33,14 +34,13 @@ impl Model {
     /// that the old head does not have.
     pub fn replace_head_keeping(&self, old_classes: &[Option<usize>], seed: u64) -> Result<Self, GraphError> {
         let classes = old_classes.len();
-        let cannot = |why: &str| GraphError::Head { why: why.into() };
         if classes == 0 {
-            return Err(cannot("the number of classes must not be zero"));
+            return Err(cannot_replace("the number of classes must not be zero"));
         }
         let analysis = Analysis::run(self)?;
         let output = self.output_name()?;
-        let why = || obstacle(&analysis).unwrap_or_else(|| EXPECTED.into());
-        let found = find(&analysis, output).ok_or_else(|| cannot(&why()))?;
+        let found = find(&analysis, output)
+            .ok_or_else(|| cannot_replace(&obstacle(&analysis).unwrap_or_else(|| EXPECTED.into())))?;
         let mut dtype = DType::F32;
         for layer in &found.layers {
             let node = self.nodes().get(layer.index);
@@ -49,7 +49,7 @@ impl Model {
             if ![data_type::FLOAT, data_type::FLOAT16, data_type::BFLOAT16].contains(&code) {
                 let there =
                     dtype_of(code).map_or_else(|| format!("of type {code}"), |dtype| dtype.to_string());
-                return Err(cannot(&format!(
+                return Err(cannot_replace(&format!(
                     "weights `{weight}` are {there}; export the network in f32 (`model.float()` in PyTorch)"
                 )));
             }
@@ -72,7 +72,7 @@ impl Model {
         edit.remove_activations(output);
         edit.flatten(self, output)
             .map_err(|error| match obstacle(&analysis) {
-                Some(why) => cannot(&why),
+                Some(why) => cannot_replace(&why),
                 None => error,
             })?;
         self.with_graph(edit.finish(output, output_type))
@@ -89,12 +89,12 @@ impl Model {
         let analysis = Analysis::run(self)?;
         let found =
             find(&analysis, self.output_name()?).ok_or_else(|| GraphError::Head { why: EXPECTED.into() })?;
-        let name = |index: usize, slot| self.nodes().get(index)?.input_name(slot).map(str::to_owned);
-        let weights = found.layers.iter().flat_map(|layer| {
+        let slots = found.layers.iter().flat_map(|layer| {
             let bias = layer.add.unwrap_or((layer.index, 2));
-            [name(layer.index, 1), name(bias.0, bias.1)]
+            [(layer.index, 1), bias]
         });
-        Ok(weights.flatten().collect())
+        let names = slots.filter_map(|(index, slot)| self.nodes().get(index)?.input_name(slot));
+        Ok(names.map(str::to_owned).collect())
     }
 
     /// Returns the values to which torchvision's and timm's networks apply dropout in training: the inputs of
@@ -109,6 +109,10 @@ impl Model {
             find(&analysis, self.output_name()?).ok_or_else(|| GraphError::Head { why: EXPECTED.into() })?;
         Ok(inputs(&analysis, &found))
     }
+}
+
+fn cannot_replace(why: &str) -> GraphError {
+    GraphError::Head { why: why.into() }
 }
 
 /// Returns all names used in a graph.
@@ -196,7 +200,9 @@ impl Edit<'_> {
         let by_feature =
             node.op_type == "MatMul" || node.op_type == "Gemm" && node.int("transB").unwrap_or(0) == 0;
         if self.old_classes.iter().any(Option::is_some) {
-            let old = self.rows(layer, &node, by_feature)?;
+            let old = self
+                .rows(layer, &node, by_feature)
+                .ok_or_else(|| cannot_replace("the old head computes its weights; replace the whole head"))?;
             for ((new, bias), kept) in weight
                 .chunks_mut(features.max(1))
                 .zip(&mut bias)
@@ -219,19 +225,20 @@ impl Edit<'_> {
         Ok(())
     }
 
-    /// Reads the weights and the bias of a layer.
-    fn rows(&self, layer: &Layer, node: &NodeProto, by_feature: bool) -> Result<Rows, GraphError> {
-        let cannot = || GraphError::Head {
-            why: "the old head computes its weights; replace the whole head".into(),
-        };
-        let values = |name: Option<&str>| -> Option<Vec<f32>> {
-            let tensor = crate::tensors::from_proto(&self.constant(name?)?).ok()?;
-            Some(to_float(&tensor, DType::F32)?.as_f32()?.to_vec())
-        };
+    /// Returns the elements of the tensor with this name if it is constant.
+    fn numbers(&self, name: &str) -> Option<Vec<f32>> {
+        let tensor = crate::tensors::from_proto(&self.constant(name)?).ok()?;
+        Some(to_float(&tensor, DType::F32)?.as_f32()?.to_vec())
+    }
+
+    /// Reads the weights and the bias of a layer. Returns `None` if the network computes them.
+    fn rows(&self, layer: &Layer, node: &NodeProto, by_feature: bool) -> Option<Rows> {
         let classes = layer.head.classes;
         let features = layer.head.features;
-        let weight = values(node.input_name(1)).filter(|values| values.len() == classes * features);
-        let weight = weight.ok_or_else(cannot)?;
+        let weight = self.numbers(node.input_name(1)?)?;
+        if weight.len() != classes * features {
+            return None;
+        }
         let bias = match (node.op_type.as_str(), layer.add) {
             ("MatMul", Some((index, slot))) => {
                 self.graph.node.get(index).and_then(|add| add.input_name(slot))
@@ -241,12 +248,12 @@ impl Edit<'_> {
         };
         let bias = match bias.filter(|name| !name.is_empty()) {
             None => vec![0.0; classes],
-            some => match values(some).ok_or_else(cannot)?.as_slice() {
+            Some(name) => match self.numbers(name)?.as_slice() {
                 [one] => vec![*one; classes],
                 several => several.to_vec(),
             },
         };
-        Ok(Rows {
+        Some(Rows {
             weight: if by_feature {
                 transposed(&weight, features, classes)
             } else {
@@ -329,9 +336,8 @@ impl Edit<'_> {
 
     /// Replaces the number of classes in the targets of reshapes after the head.
     fn replace_targets(&mut self) {
-        let count = |classes| i64::try_from(classes).unwrap_or(i64::MAX);
-        let old = count(self.found.first().map_or(0, |layer| layer.head.classes));
-        let new = count(self.classes);
+        let old = signed(self.found.first().map_or(0, |layer| layer.head.classes));
+        let new = signed(self.classes);
         for index in self.found.tail.clone() {
             let Some((label, mut sizes)) = self.target(index) else {
                 continue;

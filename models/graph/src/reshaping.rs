@@ -21,27 +21,22 @@ pub(crate) fn sizes_of_batch(
         Dim::Batch(times) => (times, 0),
     });
     let (times, fixed): (Vec<usize>, Vec<usize>) = parts.unzip();
-    let constant = |name: &str, values: &[usize]| integers(name, values, scalar);
     if times.iter().all(|&times| times == 0) {
-        return Some((vec![], vec![constant(output, &fixed)?]));
+        return Some((vec![], vec![integers(output, &fixed, scalar)?]));
     }
-    let name = |role: &str| format!("{output}/{role}");
-    let shape = name("source_shape");
-    let index = name("batch_axis");
-    let batch = name("batch");
-    let times_name = name("times");
-    let scaled = name("scaled");
-    let fixed_name = name("fixed");
+    let [shape, index, batch, times_name] =
+        ["source_shape", "batch_axis", "batch", "times"].map(|role| format!("{output}/{role}"));
+    let [scaled, fixed_name, sum_name] = ["scaled", "fixed", "sizes"].map(|role| format!("{output}/{role}"));
     let nodes = vec![
         build::node("Shape", &[source], &[&shape]),
         build::node("Gather", &[&shape, &index], &[&batch]).with([build::int("axis", 0)]),
         build::node("Mul", &[&batch, &times_name], &[&scaled]),
-        build::node("Add", &[&scaled, &fixed_name], &[output]).named(&name("sizes")),
+        build::node("Add", &[&scaled, &fixed_name], &[output]).named(&sum_name),
     ];
     let weights = vec![
-        constant(&index, &[axis])?,
-        constant(&times_name, &times)?,
-        constant(&fixed_name, &fixed)?,
+        integers(&index, &[axis], scalar)?,
+        integers(&times_name, &times, scalar)?,
+        integers(&fixed_name, &fixed, scalar)?,
     ];
     Some((nodes, weights))
 }
@@ -63,11 +58,11 @@ pub(crate) fn replace_shape(
     node: &NodeProto,
 ) -> Result<(Vec<NodeProto>, Vec<TensorProto>), GraphError> {
     let output = node.output_name(0).unwrap_or_default();
-    let unknown = || GraphError::Shape {
+    let sizes = analysis.probes.sizes(output);
+    let replacement = sizes.and_then(|sizes| sizes_of_batch(from, 0, output, &sizes, node.op_type == "Size"));
+    replacement.ok_or_else(|| GraphError::Shape {
         node: node.label().into(),
         operator: node.op_type.clone(),
         why: format!("it requires an unknown shape from before cut `{from}`"),
-    };
-    let sizes = analysis.probes.sizes(output).ok_or_else(unknown)?;
-    sizes_of_batch(from, 0, output, &sizes, node.op_type == "Size").ok_or_else(unknown)
+    })
 }

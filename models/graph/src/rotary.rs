@@ -70,10 +70,9 @@ fn are_tables(pairs: impl Iterator<Item = Option<(Vec<f64>, Vec<f64>)>>) -> bool
 
 /// Reads the rows along the last axis. A row is `None` if it is not stored.
 fn rows(tensor: &TensorProto) -> impl Iterator<Item = Option<Vec<f64>>> {
-    let size = |size: &i64| usize::try_from(*size).unwrap_or(0);
-    let row = tensor.dims.last().map_or(0, size);
-    let elements = tensor.dims.iter().map(size);
-    let elements = elements
+    let sizes = tensor.dims.iter().map(|&size| usize::try_from(size).unwrap_or(0));
+    let row = sizes.clone().next_back().unwrap_or(0);
+    let elements = sizes
         .reduce(|elements, size| elements.saturating_mul(size))
         .unwrap_or(0);
     let rows = elements.checked_div(row).unwrap_or(0);

@@ -57,12 +57,17 @@ impl RowUses {
 
 /// Checks the result of a rule against the shape of the value.
 fn settle(name: &str, row_use: RowUse, probes: &Probes) -> RowUse {
-    let lies_in = |samples: Samples| probes.dims(name).is_some_and(|dims| samples.lie_in(&dims));
-    match row_use {
-        _ if probes.is_fixed(name) => RowUse::Independent,
-        RowUse::PerSample(samples) if !lies_in(samples) => RowUse::Mixed,
-        RowUse::Position(position) if !lies_in(Samples::plain(position.axis)) => RowUse::Mixed,
-        RowUse::Index(axis) if !lies_in(Samples::plain(axis)) => RowUse::Mixed,
-        other => other,
+    if probes.is_fixed(name) {
+        return RowUse::Independent;
+    }
+    let samples = match row_use {
+        RowUse::PerSample(samples) => samples,
+        RowUse::Position(position) => Samples::plain(position.axis),
+        RowUse::Index(axis) => Samples::plain(axis),
+        RowUse::Independent | RowUse::Mixed => return row_use,
+    };
+    match probes.dims(name) {
+        Some(dims) if samples.lie_in(&dims) => row_use,
+        _ => RowUse::Mixed,
     }
 }

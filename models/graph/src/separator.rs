@@ -106,11 +106,10 @@ impl<'a> Separator<'a> {
         loop {
             let reached = self.search();
             if reached.get(2 * self.output).copied().flatten().is_none() {
-                let inside = |vertex: usize| {
-                    vertex == 2 * self.input || reached.get(vertex).is_some_and(Option::is_some)
-                };
                 let names = self.names.iter().enumerate();
-                let cut = names.filter(|(number, _)| inside(2 * number) && !inside(2 * number + 1));
+                let cut = names.filter(|(number, _)| {
+                    self.is_reached(&reached, 2 * number) && !self.is_reached(&reached, 2 * number + 1)
+                });
                 return Some(cut.map(|(_, name)| (*name).to_owned()).collect());
             }
             flow += self.augment(&reached);
@@ -118,6 +117,11 @@ impl<'a> Separator<'a> {
                 return None;
             }
         }
+    }
+
+    /// Returns true for the input and for the vertices with a last edge in `reached`.
+    fn is_reached(&self, reached: &[Option<usize>], vertex: usize) -> bool {
+        vertex == 2 * self.input || reached.get(vertex).is_some_and(Option::is_some)
     }
 
     /// Returns the last edge of a shortest path from the input to each vertex.

@@ -30,14 +30,14 @@ impl Model {
         let output = self.output_name()?;
         let from = from.unwrap_or(input);
         let to = to.unwrap_or(output);
-        let place = |name: &str| match name {
+        let [start, end] = [from, to].map(|name| match name {
             _ if name == input => Ok(0),
             _ if name == output => Ok(usize::MAX),
             _ => network
                 .cut(name)
                 .map(|cut| 1 + network.cuts.iter().position(|other| other == cut).unwrap_or(0)),
-        };
-        if place(from)? >= place(to)? {
+        });
+        if start? >= end? {
             return Err(GraphError::Order {
                 from: from.into(),
                 to: to.into(),
@@ -98,12 +98,9 @@ impl Part {
 
     /// Quantizes `from` again if the original network does.
     fn requantize(&mut self, analysis: &Analysis<'_>, from: &str) {
-        let operator = |name: &str, operator: &str| {
-            let (_, node) = analysis.producer(name)?;
-            (node.standard_operator() == Some(operator)).then_some(node)
-        };
-        let dequantize = operator(from, "DequantizeLinear");
-        let quantize = dequantize.and_then(|node| operator(node.input_name(0)?, "QuantizeLinear"));
+        let dequantize = producer_with(analysis, from, "DequantizeLinear");
+        let quantize =
+            dequantize.and_then(|node| producer_with(analysis, node.input_name(0)?, "QuantizeLinear"));
         let (Some(dequantize), Some(quantize)) = (dequantize, quantize) else {
             return;
         };
@@ -113,12 +110,6 @@ impl Part {
             let reads = node.input.iter_mut().filter(|name| *name == from);
             reads.for_each(|name| name.clone_from(&dequantized));
         }
-        let renamed = |node: &NodeProto, input: &str, output: &str| {
-            let mut node = plain(node).named(output);
-            node.input.splice(..1, [input.to_owned()]);
-            node.output = vec![output.to_owned()];
-            node
-        };
         let again = vec![
             renamed(quantize, from, &integers),
             renamed(dequantize, &integers, &dequantized),
@@ -164,6 +155,20 @@ impl Part {
             ..ModelProto::default()
         })
     }
+}
+
+/// Returns the node that produces `name` if it has this operator.
+fn producer_with<'a>(analysis: &Analysis<'a>, name: &str, operator: &str) -> Option<&'a NodeProto> {
+    let (_, node) = analysis.producer(name)?;
+    (node.standard_operator() == Some(operator)).then_some(node)
+}
+
+/// Returns a copy of `node` with another first input and the only output `output`.
+fn renamed(node: &NodeProto, input: &str, output: &str) -> NodeProto {
+    let mut node = plain(node).named(output);
+    node.input.splice(..1, [input.to_owned()]);
+    node.output = vec![output.to_owned()];
+    node
 }
 
 /// Returns a node without exporters' annotations, such as source paths and stack traces.

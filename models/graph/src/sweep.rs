@@ -62,29 +62,33 @@ fn first_hidden_shape(analysis: &Analysis<'_>) -> usize {
         .unwrap_or(usize::MAX)
 }
 
+/// Returns the first input and output of the nodes with one of these operators.
+fn ends_of<'a>(
+    model: &'a Model,
+    operators: &'static [&'static str],
+) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let nodes = model.nodes().iter().filter(move |node| {
+        node.standard_operator()
+            .is_some_and(|name| operators.contains(&name))
+    });
+    nodes.filter_map(|node| node.input_name(0).zip(node.output_name(0)))
+}
+
 /// Returns values that an engine fuses into a quantized operator. These are the input and the output of
 /// `QuantizeLinear` and the input of an activation function before it. A cut there would give different
 /// numbers than the whole network, so the cut is at the output of the `DequantizeLinear`. For the network's
 /// input, that output is not a cut either, because pixels are smaller.
 pub(crate) fn inside_quantization<'a>(model: &'a Model, input: &str) -> HashSet<&'a str> {
-    let nodes_of = |operators: &'static [&str]| {
-        let nodes = model.nodes().iter();
-        nodes.filter(move |node| {
-            node.standard_operator()
-                .is_some_and(|name| operators.contains(&name))
-        })
-    };
-    let ends = |node: &'a NodeProto| node.input_name(0).zip(node.output_name(0));
-    let quantized: HashMap<&str, &str> = nodes_of(&["QuantizeLinear"]).filter_map(ends).collect();
+    let quantized: HashMap<&str, &str> = ends_of(model, &["QuantizeLinear"]).collect();
     let mut inside: HashSet<&str> = quantized.iter().flat_map(|(from, to)| [*from, *to]).collect();
-    let activations = nodes_of(&["Relu", "Clip"]).filter_map(ends);
+    let activations = ends_of(model, &["Relu", "Clip"]);
     inside.extend(
         activations
             .filter(|(_, to)| quantized.contains_key(to))
             .map(|(from, _)| from),
     );
     let pixels = quantized.get(input);
-    let dequantized = nodes_of(&["DequantizeLinear"]).filter_map(ends);
+    let dequantized = ends_of(model, &["DequantizeLinear"]);
     inside.extend(
         dequantized
             .filter(|(from, _)| Some(from) == pixels)

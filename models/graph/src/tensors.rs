@@ -80,12 +80,6 @@ fn elements(proto: &TensorProto, dtype: DType) -> Option<Data> {
     if !proto.raw_data.is_empty() {
         return Data::from_bytes(dtype, &proto.raw_data);
     }
-    let halves = || {
-        proto
-            .int32_data
-            .iter()
-            .map(|&bits| u16::try_from(bits & 0xffff).unwrap_or_default())
-    };
     Some(match dtype {
         DType::F32 => Data::F32(proto.float_data.clone()),
         DType::F64 => Data::F64(proto.double_data.clone()),
@@ -98,9 +92,17 @@ fn elements(proto: &TensorProto, dtype: DType) -> Option<Data> {
                 .map(|&value| u8::try_from(value).unwrap_or_default())
                 .collect(),
         ),
-        DType::F16 => Data::F16(halves().map(f16::from_bits).collect()),
-        DType::Bf16 => Data::Bf16(halves().map(bf16::from_bits).collect()),
+        DType::F16 => Data::F16(halves(proto).map(f16::from_bits).collect()),
+        DType::Bf16 => Data::Bf16(halves(proto).map(bf16::from_bits).collect()),
     })
+}
+
+/// Reads the bits of 16-bit numbers, which are stored as 32-bit integers.
+fn halves(proto: &TensorProto) -> impl Iterator<Item = u16> {
+    proto
+        .int32_data
+        .iter()
+        .map(|&bits| u16::try_from(bits & 0xffff).unwrap_or_default())
 }
 
 /// Converts a floating-point tensor to another floating-point type, rounding to nearest. Returns `None` if

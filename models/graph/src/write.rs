@@ -78,12 +78,11 @@ impl Model {
         proto.ir_version = 0;
         weights.sort_by(|a, b| a.name.cmp(&b.name));
         let mut hash = Sha256::new();
-        let mut add = |bytes: Vec<u8>| {
+        let weights = weights.iter().map(|weight| weight.encode_to_vec());
+        for bytes in std::iter::once(proto.encode_to_vec()).chain(weights) {
             hash.update((bytes.len() as u64).to_le_bytes());
             hash.update(bytes);
-        };
-        add(proto.encode_to_vec());
-        weights.iter().for_each(|weight| add(weight.encode_to_vec()));
+        }
         Ok(hex::encode(hash.finalize()))
     }
 
@@ -104,29 +103,32 @@ impl Model {
     /// # Errors
     /// Returns [`GraphError::Write`] if a file cannot be written.
     pub fn stage(&self, path: impl AsRef<Path>, limit: usize) -> Result<Staged, GraphError> {
-        let failed = |path: &Path| {
-            let path = path.to_owned();
-            move |source| GraphError::Write { path, source }
-        };
         let path = path.as_ref();
-        let model = Unfinished::create(path).map_err(failed(path))?;
+        let model = Unfinished::create(path).map_err(|source| failed(path, source))?;
         let mut proto = self.clone().into_proto();
         let mut weights = None;
         if proto.encoded_len() > limit {
             let Some(model) = model.path() else {
                 let why =
                     "cannot write a second file with weights to a pipe or device; choose a regular file";
-                return Err(failed(path)(io::Error::other(why)));
+                return Err(failed(path, io::Error::other(why)));
             };
             let mut moved = initializers(&mut proto);
             let data = beside(model, &(digits(&moved) + DATA));
             let location = name_of(&data);
-            let file = Unfinished::create(&data).map_err(failed(&data))?;
-            fill(&file, |to| move_out(&mut moved, &location, to)).map_err(failed(&data))?;
+            let file = Unfinished::create(&data).map_err(|source| failed(&data, source))?;
+            fill(&file, |to| move_out(&mut moved, &location, to)).map_err(|source| failed(&data, source))?;
             weights = Some(file);
         }
-        fill(&model, |to| to.write_all(&proto.encode_to_vec())).map_err(failed(path))?;
+        fill(&model, |to| to.write_all(&proto.encode_to_vec())).map_err(|source| failed(path, source))?;
         Ok(Staged { weights, model })
+    }
+}
+
+fn failed(path: &Path, source: io::Error) -> GraphError {
+    GraphError::Write {
+        path: path.to_owned(),
+        source,
     }
 }
 
@@ -262,15 +264,16 @@ fn move_out(weights: &mut [&mut TensorProto], location: &str, file: &mut impl Wr
         file.write_all(&weight.raw_data)?;
         let length = weight.raw_data.len();
         offset = start + length as u64;
-        let entry = |key: &str, value: String| StringStringEntry {
+        let entries = [
+            ("location", location.to_owned()),
+            ("offset", start.to_string()),
+            ("length", length.to_string()),
+        ];
+        let entries = entries.map(|(key, value)| StringStringEntry {
             key: key.into(),
             value,
-        };
-        weight.external_data = vec![
-            entry("location", location.into()),
-            entry("offset", start.to_string()),
-            entry("length", length.to_string()),
-        ];
+        });
+        weight.external_data = entries.into();
         weight.data_location = 1;
         weight.raw_data.clear();
     }

@@ -88,13 +88,12 @@ fn is_cheap(producers: &HashMap<&str, &NodeProto>, from: &str, to: &str, same_si
 /// preferred, and among these, the cut with the smallest increase in computation.
 fn least_useful(cuts: &[Cut]) -> Option<usize> {
     let inner = 1..cuts.len().checked_sub(1)?;
-    let gap = |index: usize| {
+    let gaps = inner.filter_map(|index| {
         let before = cuts.get(index.checked_sub(1)?)?;
         let cut = cuts.get(index)?;
         let smaller = cut.bytes_per_sample < before.bytes_per_sample;
-        Some((smaller, cut.compute_share - before.compute_share))
-    };
-    let gaps = inner.filter_map(|index| gap(index).map(|gap| (index, gap)));
+        Some((index, (smaller, cut.compute_share - before.compute_share)))
+    });
     gaps.min_by(|(_, left), (_, right)| left.0.cmp(&right.0).then(left.1.total_cmp(&right.1)))
         .map(|(index, _)| index)
 }

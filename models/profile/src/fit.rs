@@ -47,6 +47,12 @@ pub(crate) struct BatchTime {
     pub(crate) seconds: f64,
 }
 
+impl BatchTime {
+    pub(crate) fn new(rows: usize, seconds: f64) -> Self {
+        Self { rows, seconds }
+    }
+}
+
 /// Returns the line through two measurements. Both coefficients are nonnegative. If noise makes a coefficient
 /// negative, only the larger measurement is used.
 pub(crate) fn line(small: BatchTime, large: BatchTime) -> Linear {

@@ -51,11 +51,13 @@ pub fn now() -> u64 {
 /// # Errors
 /// Returns the first error of `work`.
 pub fn timed<T, E>(mut work: impl FnMut() -> Result<T, E>) -> Result<(T, f64), E> {
-    let mut once = || {
-        let started = Instant::now();
-        work().map(|result| (result, started.elapsed().as_secs_f64()))
-    };
-    let (_, first) = once()?;
-    let (result, second) = once()?;
+    let (_, first) = timed_once(&mut work)?;
+    let (result, second) = timed_once(&mut work)?;
     Ok((result, first.min(second)))
+}
+
+/// Runs `work` and returns the result with the duration in seconds.
+fn timed_once<T, E>(work: &mut impl FnMut() -> Result<T, E>) -> Result<(T, f64), E> {
+    let started = Instant::now();
+    work().map(|result| (result, started.elapsed().as_secs_f64()))
 }

@@ -185,9 +185,9 @@ impl MeasurementRun<'_> {
     }
 
     fn segment_stages(&self) -> Vec<Stage> {
-        let names = || self.subject.cuts.iter().map(|(name, _)| name.as_str());
-        let from = std::iter::once(self.subject.input.as_str()).chain(names());
-        from.zip(names()).map(|(from, to)| self.stage(from, to)).collect()
+        let names = self.subject.cuts.iter().map(|(name, _)| name.as_str());
+        let from = std::iter::once(self.subject.input.as_str()).chain(names.clone());
+        from.zip(names).map(|(from, to)| self.stage(from, to)).collect()
     }
 
     /// Returns the batch sizes. Unless batches are padded, the configured size is halved until the expected
@@ -260,20 +260,20 @@ impl MeasurementRun<'_> {
             .iter()
             .map(|segment| segment.bytes_per_sample as f64)
             .collect();
-        let seconds = |of: fn(&Segment) -> f64, whole: f64| {
-            let alone: Vec<f64> = segments.iter().map(of).collect();
-            prefixes(&alone, &bytes, whole)
-        };
-        let small = seconds(|segment| segment.small, whole.small);
-        let large = seconds(|segment| segment.large, whole.large);
+        let small: Vec<f64> = segments.iter().map(|segment| segment.small).collect();
+        let small = prefixes(&small, &bytes, whole.small);
+        let large: Vec<f64> = segments.iter().map(|segment| segment.large).collect();
+        let large = prefixes(&large, &bytes, whole.large);
         let rows = (batches.large * self.rules.lanes.max(1)) as f64;
         let busy = whole.busy / rows / whole.large.max(f64::MIN_POSITIVE);
         let times = small.into_iter().zip(large);
         let cuts = self.subject.cuts.iter().zip(segments).zip(times);
-        let point = |rows, seconds| BatchTime { rows, seconds };
         cuts.map(|(((name, memory), segment), (small, large))| CutProfile {
             name: name.clone(),
-            compute: line(point(batches.small, small), point(batches.large, large)),
+            compute: line(
+                BatchTime::new(batches.small, small),
+                BatchTime::new(batches.large, large),
+            ),
             busy_seconds_per_sample: busy * large,
             bytes_per_sample: segment.bytes_per_sample,
             encoded: segment.encoded,

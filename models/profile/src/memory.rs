@@ -10,7 +10,7 @@ use frostline_wire::Linear;
 /// # Errors
 /// Returns the errors of [`Model::slice`].
 pub fn memory(model: &Model, cuts: &[String]) -> Result<Vec<Linear>, GraphError> {
-    let of_cut = |cut: &String| {
+    let memory = cuts.iter().map(|cut| {
         let part = model.slice(None, Some(cut))?;
         let weights: u64 = part.graph().initializer.iter().map(weight_bytes).sum();
         // Tensors with data-dependent sizes are not included.
@@ -19,8 +19,8 @@ pub fn memory(model: &Model, cuts: &[String]) -> Result<Vec<Linear>, GraphError>
             fixed: weights as f64,
             per_sample: alive.per_sample as f64,
         })
-    };
-    cuts.iter().map(of_cut).collect()
+    });
+    memory.collect()
 }
 
 pub(crate) fn weight_bytes(weight: &TensorProto) -> u64 {

@@ -49,37 +49,45 @@ pub(crate) fn quantize_weights(
     input: f32,
     bits: WeightBits,
 ) -> IntegerWeights {
-    let channel_of = |index: usize| index / inner.max(1) % channels.max(1);
     let mut most = vec![0.0_f32; channels];
     for (index, weight) in weights.iter().enumerate() {
-        if let Some(most) = most.get_mut(channel_of(index)) {
+        if let Some(most) = most.get_mut(channel_of(index, channels, inner)) {
             *most = most.max(weight.abs());
         }
     }
-    let bias = |channel: usize| biases.get(channel).copied().unwrap_or_default();
     let scales: Vec<f32> = most
         .iter()
         .enumerate()
         .map(|(channel, most)| {
             // Bound the scale from below, because the bias of near-zero weights would overflow 32 bits.
-            let of_bias = bias(channel).abs() / input / (i32::MAX / 2) as f32;
+            let bias = biases.get(channel).copied().unwrap_or_default();
+            let of_bias = bias.abs() / input / (i32::MAX / 2) as f32;
             let scale = (most / bits.greatest()).max(of_bias);
             if scale.is_normal() { scale } else { 1.0 }
         })
         .collect();
-    let scale = |channel: usize| scales.get(channel).copied().unwrap_or(1.0);
     IntegerWeights {
         weights: weights
             .iter()
             .enumerate()
-            .map(|(index, weight)| (weight / scale(channel_of(index))).round_ties_even() as i8)
+            .map(|(index, weight)| {
+                let scale = scales.get(channel_of(index, channels, inner)).unwrap_or(&1.0);
+                (weight / scale).round_ties_even() as i8
+            })
             .collect(),
-        biases: (0..biases.len())
-            .map(|channel| {
-                (f64::from(bias(channel)) / (f64::from(input) * f64::from(scale(channel)))).round_ties_even()
-                    as i32
+        biases: biases
+            .iter()
+            .enumerate()
+            .map(|(channel, bias)| {
+                let scale = scales.get(channel).copied().unwrap_or(1.0);
+                (f64::from(*bias) / (f64::from(input) * f64::from(scale))).round_ties_even() as i32
             })
             .collect(),
         scales,
     }
+}
+
+/// Returns the channel of the weight at `index` in the shape `[.., channels, inner]`.
+fn channel_of(index: usize, channels: usize, inner: usize) -> usize {
+    index / inner.max(1) % channels.max(1)
 }

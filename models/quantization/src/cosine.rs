@@ -14,16 +14,18 @@ pub fn cosine(exact: &Tensor, quantized: &Tensor) -> f64 {
 }
 
 fn cosine_of(left: &[f32], right: &[f32]) -> f64 {
-    let dot = |left: &[f32], right: &[f32]| -> f64 {
-        let products = left.iter().zip(right);
-        products
-            .map(|(left, right)| f64::from(*left) * f64::from(*right))
-            .sum()
-    };
     let lengths = (dot(left, left) * dot(right, right)).sqrt();
     match dot(left, right) / lengths {
         _ if left == right => 1.0,
         cosine if cosine.is_finite() => cosine,
         _ => 0.0,
     }
+}
+
+/// Returns the dot product.
+fn dot(left: &[f32], right: &[f32]) -> f64 {
+    let products = left.iter().zip(right);
+    products
+        .map(|(left, right)| f64::from(*left) * f64::from(*right))
+        .sum()
 }

@@ -253,15 +253,20 @@ impl<'a> Rewrite<'a> {
         if !is_product && !FOLLOWERS.contains(&operator) || !self.has_types(node) {
             return Ok(false);
         }
-        let operands = || typed_inputs(node).filter(|name| self.is_single_precision(name));
-        let data = || operands().filter(|name| self.data.contains(name));
-        let prefers = |name: &str| self.preferred.contains(name);
-        let converts = data().next().is_some()
-            && (is_product || data().all(prefers) || JOINS.contains(&operator) && data().any(prefers));
+        let operands: Vec<&str> = typed_inputs(node)
+            .filter(|name| self.is_single_precision(name))
+            .collect();
+        let data = operands.iter().filter(|name| self.data.contains(**name));
+        // A flag per operand that depends on the network's input.
+        let preferred: Vec<bool> = data.map(|name| self.preferred.contains(*name)).collect();
+        let converts = !preferred.is_empty()
+            && (is_product
+                || !preferred.contains(&false)
+                || JOINS.contains(&operator) && preferred.contains(&true));
         if !converts {
             return Ok(false);
         }
-        for (_, constant) in operands().filter_map(|name| self.constants.get(name)) {
+        for (_, constant) in operands.into_iter().filter_map(|name| self.constants.get(name)) {
             if !fits(constant, BOUNDED.contains(&operator))? {
                 return Ok(false);
             }
@@ -427,9 +432,8 @@ fn typed_inputs(node: &NodeProto) -> impl Iterator<Item = &str> {
 fn fits(constant: &TensorProto, is_bounded: bool) -> Result<bool, GraphError> {
     let tensor = from_proto(constant)?;
     let values = tensor.as_f32().unwrap_or_default();
-    let is_tiny = |value: f32| value != 0.0 && value.abs() < SMALLEST_NORMAL;
     Ok(match values {
-        [scalar] if is_tiny(*scalar) => false,
+        [scalar] if *scalar != 0.0 && scalar.abs() < SMALLEST_NORMAL => false,
         values => is_bounded || !exceeds_f16(values),
     })
 }

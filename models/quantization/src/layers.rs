@@ -37,8 +37,10 @@ impl<'a> Layers<'a> {
         }
         let part = model.slice(None, Some(freeze))?;
         let inside = outputs_of(&part);
-        let is_frozen = |node: &&NodeProto| node.output.iter().any(|name| inside.contains(name.as_str()));
-        let nodes: Vec<&NodeProto> = model.nodes().iter().filter(is_frozen).collect();
+        let nodes = model.nodes().iter();
+        let nodes: Vec<&NodeProto> = nodes
+            .filter(|node| node.output.iter().any(|name| inside.contains(name.as_str())))
+            .collect();
         let mut readers: HashMap<&str, Vec<&NodeProto>> = HashMap::new();
         for node in &nodes {
             for name in &node.input {
@@ -89,12 +91,11 @@ impl<'a> Layers<'a> {
             None => None,
             Some(name) => Some(self.number(name)?),
         };
-        let is_one = |name: &str| node.float(name).unwrap_or(1.0) == 1.0;
-        let is_set = |name: &str| node.int(name).unwrap_or(0) != 0;
+        let factors = ["alpha", "beta"].map(|name| node.float(name).unwrap_or(1.0));
         let (axis, quantizes_result) = match node.standard_operator()? {
             "Conv" => (0, true),
-            "Gemm" if is_one("alpha") && is_one("beta") && !is_set("transA") => {
-                (usize::from(!is_set("transB")), false)
+            "Gemm" if node.int("transA").unwrap_or(0) == 0 && factors == [1.0, 1.0] => {
+                (usize::from(node.int("transB").unwrap_or(0) == 0), false)
             }
             "MatMul" if weight.dims.len() == 2 => (1, false),
             _ => return None,
@@ -113,9 +114,6 @@ impl<'a> Layers<'a> {
     /// Returns the values that `scheme` quantizes, mapped to the value with the range to use.
     pub(crate) fn quantized_values(&self, scheme: &Scheme) -> BTreeMap<&'a str, &'a str> {
         let mut quantized = BTreeMap::new();
-        let mut quantize = |value: &'a str| {
-            quantized.insert(value, value);
-        };
         for &node in &self.nodes {
             let Some(output) = node.output_name(0) else {
                 continue;
@@ -123,9 +121,10 @@ impl<'a> Layers<'a> {
             let Some(layer) = self.layer(node).filter(|_| !scheme.in_f32.contains(output)) else {
                 continue;
             };
-            quantize(layer.input);
+            quantized.insert(layer.input, layer.input);
             if layer.quantizes_result {
-                quantize(self.result(node, output));
+                let result = self.result(node, output);
+                quantized.insert(result, result);
             }
         }
         for &node in self.nodes.iter().filter(|node| preserves_integers(node)) {

@@ -24,11 +24,10 @@ impl Ranges {
     pub(crate) fn widen(&mut self, name: &str, range: Range) {
         let known = self.0.entry(name.to_owned()).or_insert(range);
         // Comparisons with NaN are false, so NaN is stored explicitly and then stays.
-        let is_worse = |new: f32, beyond: bool| new.is_nan() || beyond;
-        if is_worse(range.least, range.least < known.least) {
+        if range.least.is_nan() || range.least < known.least {
             known.least = range.least;
         }
-        if is_worse(range.greatest, range.greatest > known.greatest) {
+        if range.greatest.is_nan() || range.greatest > known.greatest {
             known.greatest = range.greatest;
         }
     }

@@ -75,12 +75,13 @@ fn parameters<'a>(
     quantized
         .iter()
         .map(|(&value, &source)| {
-            let tensor = || source.to_owned();
-            let range = ranges
-                .get(source)
-                .ok_or_else(|| QuantizationError::NoRange { tensor: tensor() })?;
+            let range = ranges.get(source).ok_or_else(|| QuantizationError::NoRange {
+                tensor: source.to_owned(),
+            })?;
             if !(range.least.is_finite() && range.greatest.is_finite()) {
-                return Err(QuantizationError::NotFinite { tensor: tensor() });
+                return Err(QuantizationError::NotFinite {
+                    tensor: source.to_owned(),
+                });
             }
             Ok((value, (source, Affine::from_range(range))))
         })
@@ -266,12 +267,6 @@ struct LayerWeights {
 
 impl LayerWeights {
     fn read(layer: &Layer<'_>) -> Result<Self, QuantizationError> {
-        let numbers = |tensor: &TensorProto| -> Result<Vec<f32>, QuantizationError> {
-            match from_proto(tensor)?.data() {
-                Data::F32(elements) => Ok(elements.clone()),
-                _ => Ok(Vec::new()),
-            }
-        };
         let weights = numbers(layer.weight)?;
         let biases = layer.bias.map(numbers).transpose()?.unwrap_or_default();
         if !weights.iter().chain(&biases).all(|number| number.is_finite()) {
@@ -280,17 +275,27 @@ impl LayerWeights {
             });
         }
         let dims = &layer.weight.dims;
-        let size = |dims: &[i64]| {
-            let sizes = dims.iter().map(|&dim| usize::try_from(dim).unwrap_or(0));
-            sizes.product()
-        };
         Ok(Self {
             weights,
             biases,
-            channels: size(dims.get(layer.axis..=layer.axis).unwrap_or_default()),
-            inner: size(dims.get(layer.axis + 1..).unwrap_or_default()),
+            channels: elements(dims.get(layer.axis..=layer.axis).unwrap_or_default()),
+            inner: elements(dims.get(layer.axis + 1..).unwrap_or_default()),
         })
     }
+}
+
+/// Returns the numbers of an `f32` tensor, and none for other types.
+fn numbers(tensor: &TensorProto) -> Result<Vec<f32>, QuantizationError> {
+    match from_proto(tensor)?.data() {
+        Data::F32(numbers) => Ok(numbers.clone()),
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// Returns the number of elements of a tensor with the shape `dims`.
+fn elements(dims: &[i64]) -> usize {
+    let sizes = dims.iter().map(|&dim| usize::try_from(dim).unwrap_or(0));
+    sizes.product()
 }
 
 pub(crate) fn vector(name: &str, data_type: i32, dims: &[i64], bytes: &[u8]) -> TensorProto {

@@ -160,14 +160,19 @@ impl Call<'_> {
             .ok_or_else(|| self.unsupported(format!("axis {axis} is out of range for {rank} axes")))
     }
 
+    /// Returns the integers in the attribute `name` (older operator sets) or in the input `slot` (newer ones),
+    /// or `None` if both are missing.
+    pub(crate) fn ints(&self, name: &str, slot: usize) -> Result<Option<Vec<i64>>, TrainingError> {
+        match self.node.ints(name) {
+            Some(values) => Ok(Some(values.to_vec())),
+            None => self.constant_ints(slot),
+        }
+    }
+
     /// Returns the axes in the attribute `axes` (older operator sets) or in the input `slot` (newer ones), or
     /// `None` if both are missing.
     pub(crate) fn axes(&self, slot: usize, rank: usize) -> Result<Option<Vec<usize>>, TrainingError> {
-        let named = match self.node.ints("axes") {
-            Some(axes) => Some(axes.to_vec()),
-            None => self.constant_ints(slot)?,
-        };
-        named
+        self.ints("axes", slot)?
             .map(|axes| axes.iter().map(|axis| self.axis(*axis, rank)).collect())
             .transpose()
     }

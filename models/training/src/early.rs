@@ -91,9 +91,9 @@ fn pair(suffix: &Model, norm: usize, dropouts: &[Dropout]) -> Option<Pair> {
 /// normalized axis.
 fn swapped(norm: &NodeProto, gather: &NodeProto, shapes: &Shapes) -> Option<[NodeProto; 2]> {
     let rank = shapes.dims(norm.input_name(0)?)?.len() as i64;
-    let counted = |axis: i64| if axis < 0 { axis + rank } else { axis };
-    let axis = counted(norm.int("axis").unwrap_or(-1));
-    if counted(gather.int("axis").unwrap_or(0)) >= axis {
+    let axes = [norm.int("axis").unwrap_or(-1), gather.int("axis").unwrap_or(0)];
+    let [axis, gathered] = axes.map(|axis| if axis < 0 { axis + rank } else { axis });
+    if gathered >= axis {
         return None;
     }
     let between = format!("{}/early", norm.output_name(0)?);

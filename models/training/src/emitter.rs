@@ -437,7 +437,7 @@ impl Emitter {
     ) -> Option<String> {
         let mut name = tensor.to_owned();
         let node = loop {
-            let node = self.nodes.iter().rev().find(|node| node.output.contains(&name))?;
+            let node = self.maker(&name)?;
             if node.op_type != "Reshape" {
                 break node.clone();
             }
@@ -464,15 +464,20 @@ impl Emitter {
     /// over the result. Returns `None` if `tensor` is not registered with this length.
     pub(crate) fn biased(&mut self, tensor: &str, bias: &str, columns: usize) -> Option<String> {
         self.rows.get(tensor).filter(|noted| **noted == columns)?;
-        let maker = |name: &String| self.nodes.iter().rev().find(|node| node.output.contains(name));
-        let reshape = maker(&tensor.to_owned())?.clone();
+        let reshape = self.maker(tensor)?.clone();
         let [product, shape] = reshape.input.as_slice() else {
             return None;
         };
-        let product = maker(product)?.clone();
+        let product = self.maker(product)?.clone();
         let inputs: Vec<&str> = product.input.iter().map(String::as_str).chain([bias]).collect();
         let result = self.node("Gemm", &inputs, product.attribute);
         Some(self.node("Reshape", &[&result, shape], vec![]))
+    }
+
+    /// Returns the last emitted node that computes `tensor`.
+    fn maker(&self, tensor: &str) -> Option<&NodeProto> {
+        let mut nodes = self.nodes.iter().rev();
+        nodes.find(|node| node.output.iter().any(|output| output == tensor))
     }
 
     /// Returns the model with all emitted nodes that an output needs. `opset` is the operator set of the

@@ -36,10 +36,10 @@ impl Mask {
         random.set_word_pos((count / self.rows.max(1)) as u128 * before as u128);
         let below = (self.dropout.ratio * 2_f64.powi(32)) as u32;
         let scale = 1.0 / (1.0 - self.dropout.ratio);
-        let mut element = || if random.next_u32() < below { 0.0 } else { scale };
+        let factors = (0..count).map(|_| if random.next_u32() < below { 0.0 } else { scale });
         let data = match self.float {
-            Float::F32 => Data::F32((0..count).map(|_| element() as f32).collect()),
-            Float::F64 => Data::F64((0..count).map(|_| element()).collect()),
+            Float::F32 => Data::F32(factors.map(|factor| factor as f32).collect()),
+            Float::F64 => Data::F64(factors.collect()),
         };
         Tensor::new(self.dims.clone(), data)
     }

@@ -52,11 +52,10 @@ impl StepMemory {
         waiting: usize,
     ) -> Option<Self> {
         let shapes = step.model.shapes(1).ok()?;
-        let bytes = |name: &str| bytes(&shapes, name);
-        let is_state = |name: &str| step.state.iter().any(|slot| slot.input == name);
-        let given = step.model.inputs().filter(|input| !is_state(&input.name));
-        let given: u64 = given.map(|input| bytes(&input.name)).sum();
-        let row = bytes(&step.input) / rows.max(1) as u64;
+        let inputs = step.model.inputs();
+        let given = inputs.filter(|input| step.state.iter().all(|slot| slot.input != input.name));
+        let given: u64 = given.map(|input| bytes(&shapes, &input.name)).sum();
+        let row = bytes(&shapes, &step.input) / rows.max(1) as u64;
         Some(Self {
             state: step.state.iter().map(StateSlot::bytes).sum(),
             peak: given + peak(step, &shapes),
@@ -87,8 +86,10 @@ fn bytes(shapes: &Shapes, name: &str) -> u64 {
 fn order(nodes: &[NodeProto], readers: &Readers<'_>) -> Vec<usize> {
     let mut order = Vec::with_capacity(nodes.len());
     let mut seen = HashSet::new();
-    let read = |node: &NodeProto| node.output.iter().any(|name| !readers.readers(name).is_empty());
-    let leaves = nodes.iter().enumerate().filter(|(_, node)| !read(node));
+    let leaves = nodes.iter().enumerate().filter(|(_, node)| {
+        let mut outputs = node.output.iter();
+        outputs.all(|name| readers.readers(name).is_empty())
+    });
     let mut open: Vec<(usize, bool)> = leaves.map(|(index, _)| (index, false)).collect();
     while let Some((index, operands_ran)) = open.pop() {
         if operands_ran {

@@ -96,9 +96,9 @@ impl<'a> Readers<'a> {
     /// Returns the first outputs of the `live` nodes that read `input` and are not needed for `gradient`.
     pub(crate) fn late(&self, input: &str, gradient: &str, live: &[bool]) -> Vec<String> {
         let needed = self.needed_for([gradient]);
-        let is = |flags: &[bool], index: usize| flags.get(index).copied().unwrap_or_default();
         let readers = self.readers(input).into_iter();
-        let late = readers.filter(|index| is(live, *index) && !is(&needed, *index));
+        let late =
+            readers.filter(|index| live.get(*index) == Some(&true) && needed.get(*index) != Some(&true));
         let nodes = late.filter_map(|index| self.nodes.get(index));
         let read = nodes.filter(|node| !VIEWS.contains(&node.op_type.as_str()));
         read.filter_map(|node| node.output.first().cloned()).collect()

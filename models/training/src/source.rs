@@ -38,15 +38,14 @@ impl<'a> Source<'a> {
             return Err(TrainingError::suffix("expected exactly one input and one output"));
         };
         let shapes = suffix.shapes(batch)?;
-        let unknown = |name: &str| TrainingError::suffix(format!("shape inference failed for '{name}'"));
-        let entry = shapes.get(input).ok_or_else(|| unknown(input))?;
+        let entry = shapes.get(input).ok_or_else(|| unknown_shape(input))?;
         let float = Float::from_code(entry.data_type).ok_or_else(|| {
             TrainingError::suffix(format!(
                 "input '{input}' is not floating point; choose a freeze cut at which values are"
             ))
         })?;
         let output = output.name.as_str();
-        let dims = shapes.dims(output).ok_or_else(|| unknown(output))?;
+        let dims = shapes.dims(output).ok_or_else(|| unknown_shape(output))?;
         let &[rows, classes] = dims else {
             let reason = format!("output '{output}' has shape {dims:?}; expected [batch, classes]");
             return Err(TrainingError::suffix(reason));
@@ -127,6 +126,10 @@ impl<'a> Source<'a> {
         }
         true
     }
+}
+
+fn unknown_shape(name: &str) -> TrainingError {
+    TrainingError::suffix(format!("shape inference failed for '{name}'"))
 }
 
 /// Returns the stored tensors by name, including their copies: exporters store equal tensors once.

@@ -35,13 +35,14 @@ struct Inner {
 impl Value {
     /// Creates a value with the ONNX shape `shape`, stored in `tensor` in `form`.
     pub(crate) fn new(shape: &[usize], form: Form, tensor: String, differentiable: bool) -> Self {
-        let held = |held: Form| RefCell::new((form == held).then(|| tensor.clone()));
+        let [standard, rows, taps] = [Form::Standard, Form::Rows, Form::Taps]
+            .map(|held| RefCell::new((form == held).then(|| tensor.clone())));
         Self(Rc::new(Inner {
             shape: shape.to_vec(),
             differentiable,
-            standard: held(Form::Standard),
-            rows: held(Form::Rows),
-            taps: held(Form::Taps),
+            standard,
+            rows,
+            taps,
             gradients: RefCell::default(),
         }))
     }

@@ -346,7 +346,6 @@ impl<'a> Writer<'a> {
             return Ok(false);
         };
         let held = node.input_name(0).and_then(|name| self.operands.scale(name));
-        let scale_of = |names: &'a [String]| [1, 2].map(|slot| names.get(slot).map(String::as_str));
         match (node.standard_operator(), held) {
             (Some(operator @ ("QuantizeLinear" | "DynamicQuantizeLinear")), None) => {
                 let (value, outputs) = rules::quantized(&mut self.tape, call)?;
@@ -482,4 +481,9 @@ impl<'a> Writer<'a> {
         }
         (inputs, outputs)
     }
+}
+
+/// Returns the names of scale and zero point among the inputs or outputs of a node.
+fn scale_of(names: &[String]) -> [Option<&str>; 2] {
+    [1, 2].map(|slot| names.get(slot).map(String::as_str))
 }

@@ -75,23 +75,18 @@ impl Windows {
 
     /// Returns the Conv attributes for these windows.
     pub(crate) fn attributes(&self) -> Vec<AttributeProto> {
-        let list = |name: &str, sizes: Vec<usize>| {
-            let sizes: Vec<i64> = sizes.into_iter().map(|size| size as i64).collect();
-            build::ints(name, &sizes)
-        };
-        let axes = || self.axes.iter();
+        let pads = [self.sizes(|axis| axis.begin), self.sizes(|axis| axis.end)].concat();
         vec![
-            list("kernel_shape", axes().map(|axis| axis.kernel).collect()),
-            list("strides", axes().map(|axis| axis.stride).collect()),
-            list("dilations", axes().map(|axis| axis.dilation).collect()),
-            list(
-                "pads",
-                axes()
-                    .map(|axis| axis.begin)
-                    .chain(axes().map(|axis| axis.end))
-                    .collect(),
-            ),
+            build::ints("kernel_shape", &self.sizes(|axis| axis.kernel)),
+            build::ints("strides", &self.sizes(|axis| axis.stride)),
+            build::ints("dilations", &self.sizes(|axis| axis.dilation)),
+            build::ints("pads", &pads),
         ]
+    }
+
+    /// Returns a size per axis as integers of an attribute.
+    fn sizes(&self, size: impl Fn(&Axis) -> usize) -> Vec<i64> {
+        self.axes.iter().map(|axis| size(axis) as i64).collect()
     }
 
     /// Returns the number of positions after the last window for every axis.
@@ -129,16 +124,8 @@ impl Windows {
 
     /// Returns Winograd's tiles, or `None` unless the kernel is 3 x 3 with stride 1 and no dilation.
     pub(crate) fn tiles(&self) -> Option<Tiles> {
-        let tile = |axis: &Axis| {
-            let plain = (axis.kernel, axis.stride, axis.dilation) == (3, 1, 1);
-            plain.then_some(TileAxis {
-                input: axis.input,
-                output: axis.output,
-                begin: axis.begin,
-            })
-        };
         match self.axes.as_slice() {
-            [rows, columns] => Some(Tiles::new(tile(rows)?, tile(columns)?)),
+            [rows, columns] => Some(Tiles::new(rows.tiled()?, columns.tiled()?)),
             _ => None,
         }
     }
@@ -189,11 +176,12 @@ impl Windows {
     /// Returns the number of taps inside the input for every output position, including padding if `padded`
     /// is set. Like in PyTorch, taps outside of the padding (`ceil_mode`) never count.
     pub(crate) fn counts(&self, padded: bool) -> Vec<usize> {
-        let count = |output: &Vec<usize>| {
+        let outputs = self.coordinates(|axis| axis.output);
+        let counts = outputs.iter().map(|output| {
             let axes = self.axes.iter().zip(output);
             axes.map(|(axis, output)| axis.count(*output, padded)).product()
-        };
-        self.coordinates(|axis| axis.output).iter().map(count).collect()
+        });
+        counts.collect()
     }
 
     /// Returns the output position that reads the input position `place` through the tap at `offsets`.
@@ -238,6 +226,16 @@ impl Axis {
     /// Number of positions from the first to the last tap.
     pub(crate) fn span(&self) -> usize {
         self.kernel.saturating_sub(1) * self.dilation + 1
+    }
+
+    /// Returns the axis of Winograd's tiles, or `None` unless the kernel has size 3, stride 1 and no dilation.
+    fn tiled(&self) -> Option<TileAxis> {
+        let plain = (self.kernel, self.stride, self.dilation) == (3, 1, 1);
+        plain.then_some(TileAxis {
+            input: self.input,
+            output: self.output,
+            begin: self.begin,
+        })
     }
 
     fn pad_automatically(&mut self, mode: &str) {

@@ -34,21 +34,18 @@ pub(crate) fn faster_by_winograd(suffix: &Model, batch: usize) -> Result<BTreeSe
 }
 
 fn is_faster(known: &Shapes, node: &NodeProto) -> bool {
-    let ones = |name: &str| node.ints(name).is_none_or(|all| all.iter().all(|one| *one == 1));
+    let mut steps = ["strides", "dilations"]
+        .into_iter()
+        .filter_map(|name| node.ints(name));
     let plain = node.standard_operator() == Some("Conv")
         && node.int("group").unwrap_or(1) == 1
         && node
             .text("auto_pad")
             .is_none_or(|mode| matches!(mode, "NOTSET" | "VALID"))
-        && ones("strides")
-        && ones("dilations");
-    let dims = |name: Option<&str>| known.dims(name?);
-    let ends = (
-        dims(node.input_name(0)),
-        dims(node.input_name(1)),
-        dims(node.output_name(0)),
-    );
-    let (Some(input), Some([m, c, 3, 3]), Some([n, _, height, width])) = ends else {
+        && steps.all(|steps| steps.iter().all(|step| *step == 1));
+    let names = [node.input_name(0), node.input_name(1), node.output_name(0)];
+    let dims = names.map(|name| known.dims(name?));
+    let [Some(input), Some([m, c, 3, 3]), Some([n, _, height, width])] = dims else {
         return false;
     };
     plain

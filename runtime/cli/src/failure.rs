@@ -101,15 +101,19 @@ pub(crate) fn in_json() -> bool {
 
 /// Converts an error message of clap. The first paragraph becomes the error and the rest becomes the hint.
 fn usage(text: &str, code: u8) -> Failure {
-    let lines = |paragraph: &str| paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
     let (error, rest) = text.split_once("\n\n").unwrap_or((text, ""));
     Failure {
-        error: lines(error.trim_start_matches("error: ")),
+        error: joined(error.trim_start_matches("error: ")),
         kind: Kind::Ours("usage"),
         code,
-        hint: Some(lines(rest)).filter(|hint| !hint.is_empty()),
+        hint: Some(joined(rest)).filter(|hint| !hint.is_empty()),
         next: Vec::new(),
     }
+}
+
+/// Joins the lines of a paragraph.
+fn joined(paragraph: &str) -> String {
+    paragraph.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn say(failure: &Failure, json: bool) -> ExitCode {

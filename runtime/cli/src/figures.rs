@@ -154,19 +154,26 @@ fn matrix(classes: &[ClassFigures], confusion: &[ConfusedPair]) -> Table {
 }
 
 fn pairs(classes: &[ClassFigures], confused: &[ConfusedPair]) -> Table {
-    let name = |place: usize| {
-        classes
-            .get(place)
-            .map_or_else(String::new, |class| class.name.clone())
-    };
     Table {
         title: "most confused".to_owned(),
         header: ["IS", "TAKEN FOR", "IMAGES"].map(str::to_owned).to_vec(),
         rows: confused
             .iter()
-            .map(|cell| vec![name(cell.label), name(cell.predicted), cell.count.to_string()])
+            .map(|cell| {
+                vec![
+                    name(classes, cell.label),
+                    name(classes, cell.predicted),
+                    cell.count.to_string(),
+                ]
+            })
             .collect(),
     }
+}
+
+fn name(classes: &[ClassFigures], place: usize) -> String {
+    classes
+        .get(place)
+        .map_or_else(String::new, |class| class.name.clone())
 }
 
 #[cfg(test)]

@@ -64,8 +64,11 @@ fn remove_abandoned(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let is_named = entry.file_name().to_string_lossy().starts_with(PREFIX);
         // Does not follow links.
-        let is_own = |about: fs::Metadata| about.is_dir() && about.uid() == user;
-        if !is_named || !entry.metadata().is_ok_and(is_own) {
+        if !is_named
+            || !entry
+                .metadata()
+                .is_ok_and(|about| about.is_dir() && about.uid() == user)
+        {
             continue;
         }
         let path = entry.path();

@@ -18,7 +18,7 @@ pub(crate) fn print() -> Result<()> {
 
 /// Writes a manual page for each command, such as `frostline-admin-tenant-add.1`.
 pub(crate) fn write_all(directory: &Path) -> Result<()> {
-    let written = || format!("cannot write manual pages to {}", directory.display());
-    std::fs::create_dir_all(directory).with_context(written)?;
-    clap_mangen::generate_to(Arguments::command(), directory).with_context(written)
+    std::fs::create_dir_all(directory)
+        .and_then(|()| clap_mangen::generate_to(Arguments::command(), directory))
+        .with_context(|| format!("cannot write manual pages to {}", directory.display()))
 }

@@ -7,7 +7,7 @@ use crate::quantize;
 use crate::train::read_model;
 use anyhow::{Context, Result, anyhow, bail};
 use frostline_graph::{Interface, Model, ModelLimits, Network};
-use frostline_training::Trainability;
+use frostline_training::{Trainability, TrainingError};
 use frostline_wire::{CutInfo, ModelInfo};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -122,26 +122,31 @@ fn table(cuts: &[ShownCut]) -> Result<()> {
         ("TRAINABLE FROM HERE", false, with_verdicts),
         ("ADMITTED BY HOSTS", false, with_verdicts),
     ];
-    let row = |cut: &ShownCut| {
-        let shape: Vec<String> = cut.info.shape.iter().map(usize::to_string).collect();
-        let told = |verdict: fn(&Verdict) -> bool| cut.verdict.as_ref().map_or("", |cut| yes(verdict(cut)));
-        let cells = [
-            cut.info.name.clone(),
-            cut.module.clone().unwrap_or_default(),
-            shape.join("x"),
-            bytes(cut.info.bytes_per_sample),
-            format!("{:.1} %", cut.info.compute_share * 100.0),
-            told(|verdict| verdict.trainable).to_owned(),
-            told(|verdict| verdict.admitted).to_owned(),
-        ];
-        let there = cells.into_iter().zip(columns).filter(|(_, (.., there))| *there);
+    let rows = cuts.iter().map(|cut| {
+        let there = cells(cut).into_iter().zip(columns);
+        let there = there.filter(|(_, (.., there))| *there);
         there.map(|(cell, _)| cell).collect()
-    };
-    let rows: Vec<Vec<String>> = cuts.iter().map(row).collect();
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
     let there = columns.iter().filter(|(.., there)| *there);
     let (titles, right): (Vec<&str>, Vec<bool>) = there.map(|(title, right, _)| (*title, *right)).unzip();
     print_table(&titles, &right, &rows)?;
     Ok(())
+}
+
+/// Returns the cells of all columns of [`table`].
+fn cells(cut: &ShownCut) -> [String; 7] {
+    let shape: Vec<String> = cut.info.shape.iter().map(usize::to_string).collect();
+    let verdict = cut.verdict.as_ref();
+    [
+        cut.info.name.clone(),
+        cut.module.clone().unwrap_or_default(),
+        shape.join("x"),
+        bytes(cut.info.bytes_per_sample),
+        format!("{:.1} %", cut.info.compute_share * 100.0),
+        verdict.map_or("", |verdict| yes(verdict.trainable)).to_owned(),
+        verdict.map_or("", |verdict| yes(verdict.admitted)).to_owned(),
+    ]
 }
 
 fn yes(so: bool) -> &'static str {
@@ -150,10 +155,10 @@ fn yes(so: bool) -> &'static str {
 
 /// Returns each reason once. A reason against training is shown with the last affected cut.
 fn reasons(cuts: &[ShownCut]) -> Vec<String> {
-    let verdicts = || cuts.iter().filter_map(|cut| Some((cut, cut.verdict.as_ref()?)));
+    let mut verdicts = cuts.iter().filter_map(|cut| Some((cut, cut.verdict.as_ref()?)));
     let mut lines = Vec::new();
     let mut told = HashSet::new();
-    for (cut, verdict) in verdicts().collect::<Vec<_>>().into_iter().rev() {
+    for (cut, verdict) in verdicts.clone().rev() {
         if let Some(why) = verdict
             .not_trainable_because
             .as_deref()
@@ -164,7 +169,7 @@ fn reasons(cuts: &[ShownCut]) -> Vec<String> {
     }
     lines.reverse();
     if let Some((cut, why)) =
-        verdicts().find_map(|(cut, verdict)| Some((cut, verdict.not_admitted_because.as_ref()?)))
+        verdicts.find_map(|(cut, verdict)| Some((cut, verdict.not_admitted_because.as_ref()?)))
     {
         lines.push(format!(
             "hosts do not admit the layers up to '{}' or a later cut: {why}",
@@ -202,27 +207,34 @@ fn read(file: &Path, interface: &InterfaceFlags) -> Result<ModelDetails> {
     let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let network = model.network()?;
     let trainability = Trainability::analyze(&model);
-    let obstacle = |cut: &str| match &trainability {
-        Ok(trainability) => trainability.obstacle(cut).map(ToString::to_string),
-        Err(error) => Some(error.to_string()),
-    };
     Ok(ModelDetails {
         name: file.display().to_string(),
         sha256: hex::encode(Sha256::digest(&bytes)),
         host_sha256: Some(model.sha256()?),
         input: network.input.name.clone(),
         input_shape: network.input.shape.dims().to_vec(),
-        trainable_whole: Some(obstacle(&network.input.name).is_none()),
-        cuts: judged(&model, &network, obstacle),
+        trainable_whole: Some(obstacle(&trainability, &network.input.name).is_none()),
+        cuts: judged(&model, &network, &trainability),
     })
 }
 
-/// Returns all cuts of a network with a verdict. `obstacle` returns the reason why a network cannot be
-/// trained from a cut.
-fn judged(model: &Model, network: &Network, obstacle: impl Fn(&str) -> Option<String>) -> Vec<ShownCut> {
+/// Returns the reason why a network cannot be trained from a cut.
+fn obstacle(trainability: &Result<Trainability, TrainingError>, cut: &str) -> Option<String> {
+    match trainability {
+        Ok(trainability) => trainability.obstacle(cut).map(ToString::to_string),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+/// Returns all cuts of a network with a verdict.
+fn judged(
+    model: &Model,
+    network: &Network,
+    trainability: &Result<Trainability, TrainingError>,
+) -> Vec<ShownCut> {
     let refused = model.first_refused_cut(&network.cuts, &ModelLimits::default());
     let judged = network.cuts.iter().enumerate().map(|(place, cut)| {
-        let untrained = obstacle(&cut.name).filter(|_| cut.before_head);
+        let untrained = obstacle(trainability, &cut.name).filter(|_| cut.before_head);
         let unadmitted = refused.as_ref().filter(|refused| refused.first <= place);
         let title = network.title(cut);
         ShownCut {

@@ -4,6 +4,7 @@
 
 use frostline_job::{Plain, plain_line};
 use serde::Serialize;
+use std::fmt::Display;
 use std::io::{self, IsTerminal, StderrLock, StdoutLock, Write};
 
 /// Escape sequence that clears the terminal and moves the cursor to the top.
@@ -85,38 +86,33 @@ pub(crate) fn meant(name: &str, known: &[String]) -> String {
 
 /// Prints a table with aligned columns. `right` selects right alignment for each column.
 pub(crate) fn print_table(header: &[&str], right: &[bool], rows: &[Vec<String>]) -> io::Result<()> {
-    let of_row = |row: &Vec<String>| row.iter().map(|cell| plain_line(cell).into_owned()).collect();
-    let rows: Vec<Vec<String>> = rows.iter().map(of_row).collect();
-    let width = |column: usize| {
+    let rows = rows
+        .iter()
+        .map(|row| row.iter().map(|cell| plain_line(cell).into_owned()).collect());
+    let rows: Vec<Vec<String>> = rows.collect();
+    let widths = header.iter().enumerate().map(|(column, title)| {
         let cells = rows.iter().filter_map(|row| row.get(column));
-        let title = header.get(column).map_or(0, |title| title.chars().count());
-        cells
-            .map(|cell| cell.chars().count())
-            .max()
-            .unwrap_or(0)
-            .max(title)
-    };
-    let widths: Vec<usize> = (0..header.len()).map(width).collect();
-    let line = |cells: Vec<&str>| {
-        let cells = cells
-            .iter()
-            .zip(&widths)
-            .zip(right)
-            .map(|((cell, width), right)| {
-                if *right {
-                    format!("{cell:>width$}")
-                } else {
-                    format!("{cell:<width$}")
-                }
-            });
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
+        let widest = cells.map(|cell| cell.chars().count()).max();
+        widest.unwrap_or(0).max(title.chars().count())
+    });
+    let widths: Vec<usize> = widths.collect();
     let mut stdout = stdout();
-    writeln!(stdout, "{}", line(header.to_vec()))?;
+    writeln!(stdout, "{}", table_line(header, &widths, right))?;
     for row in &rows {
-        writeln!(stdout, "{}", line(row.iter().map(String::as_str).collect()))?;
+        writeln!(stdout, "{}", table_line(row, &widths, right))?;
     }
     Ok(())
+}
+
+fn table_line<T: Display>(cells: &[T], widths: &[usize], right: &[bool]) -> String {
+    let cells = cells.iter().zip(widths).zip(right).map(|((cell, width), right)| {
+        if *right {
+            format!("{cell:>width$}")
+        } else {
+            format!("{cell:<width$}")
+        }
+    });
+    cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
 }
 
 /// Formats bytes in powers of ten, such as `28.1 KB`.

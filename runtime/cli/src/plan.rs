@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use frostline_client::Link;
 use frostline_tensor::format_number;
 use frostline_trainer::{
-    Explanation, Job, LinkPoint, Modules, Objective, PlannedJob, Simulation, Summary, SummaryRow, Usage,
+    Explanation, Job, LinkPoint, Modules, Objective, PlannedJob, Simulation, Summary, Usage,
 };
 use frostline_wire::Split;
 use serde::Serialize;
@@ -117,16 +117,17 @@ fn simulate(file: &Path, flags: &Flags, json: bool) -> Result<()> {
     let given = flags.job.given.settings()?;
     given.check_objective()?;
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let cannot = || format!("cannot use {}", file.display());
-    let simulation = Simulation::parse(&text).with_context(cannot)?;
+    let simulation = Simulation::parse(&text).with_context(|| unusable(file))?;
     let mut simulation = simulation.with_objective(given.objective, given.prices);
     if let Some(link) = given.link_bytes_per_second {
         simulation = simulation.with_link(link);
     }
     if let Some(candidates) = candidates(flags) {
-        simulation = simulation.with_candidates(&candidates).with_context(cannot)?;
+        simulation = simulation
+            .with_candidates(&candidates)
+            .with_context(|| unusable(file))?;
     }
-    let (summary, explanation) = simulation.plan(&given.split).with_context(cannot)?;
+    let (summary, explanation) = simulation.plan(&given.split).with_context(|| unusable(file))?;
     if json {
         print_json(&summary)?;
     } else {
@@ -135,6 +136,10 @@ fn simulate(file: &Path, flags: &Flags, json: bool) -> Result<()> {
     }
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
     draw(flags, &name, &summary, &simulation.over_links(), json)
+}
+
+fn unusable(file: &Path) -> String {
+    format!("cannot use {}", file.display())
 }
 
 fn candidates(flags: &Flags) -> Option<Vec<Split>> {
@@ -164,7 +169,6 @@ fn show(planned: &PlannedJob, modules: &Modules, json: bool) -> Result<()> {
         })?);
     }
     print_plan(&planned.summary, &planned.explanation, modules)?;
-    let megabits = |bytes_per_second: f64| bytes_per_second * 8.0 / 1e6;
     let Link {
         connections,
         connection_bytes_per_second,
@@ -195,14 +199,20 @@ fn show(planned: &PlannedJob, modules: &Modules, json: bool) -> Result<()> {
     say!(
         "requests of {request_samples} images, up to {window} concurrent; up to {batches_ahead} batches extracted ahead"
     );
-    let told =
-        |images: &Option<usize>| images.map_or_else(|| "unknown".to_owned(), |images| images.to_string());
     say!(
         "training batch {batch} images, request {request_samples}, host batch {}, engine batch {}",
-        told(grant),
-        told(engine_batch)
+        number_or_unknown(*grant),
+        number_or_unknown(*engine_batch)
     );
     Ok(())
+}
+
+fn megabits(bytes_per_second: f64) -> f64 {
+    bytes_per_second * 8.0 / 1e6
+}
+
+fn number_or_unknown(images: Option<usize>) -> String {
+    images.map_or_else(|| "unknown".to_owned(), |images| images.to_string())
 }
 
 /// Describes the use of cached features. Returns an empty string if features are not cached.
@@ -221,13 +231,16 @@ fn describe_cache(summary: &Summary) -> String {
     )
 }
 
+fn milliseconds(seconds: f64) -> String {
+    format!("{:.1}", seconds * 1e3)
+}
+
 fn print_plan(summary: &Summary, explanation: &Explanation, modules: &Modules) -> Result<()> {
     say!("{}", explanation.headline);
     for line in [&explanation.cost, &explanation.layers].into_iter().flatten() {
         say!("{line}");
     }
     say!();
-    let milliseconds = |seconds: f64| format!("{:.1}", seconds * 1e3);
     let rows: Vec<_> = summary
         .candidates
         .iter()
@@ -278,7 +291,7 @@ fn relative_to_chosen(objective: Objective) -> &'static str {
 /// split.
 fn print_usage(summary: &Summary, modules: &Modules) -> Result<()> {
     say!();
-    let row = |row: &SummaryRow| {
+    let rows = summary.candidates.iter().map(|row| {
         let epoch = &row.first_epoch;
         let mut cells = vec![
             modules.label(&row.split),
@@ -290,8 +303,8 @@ fn print_usage(summary: &Summary, modules: &Modules) -> Result<()> {
         ];
         cells.extend(row.job.cost.map(|cost| format_number(cost.total)));
         cells
-    };
-    let rows: Vec<_> = summary.candidates.iter().map(row).collect();
+    });
+    let rows: Vec<_> = rows.collect();
     let header = [
         "SPLIT",
         "EPOCH S",

@@ -95,17 +95,17 @@ fn print(prediction: &Prediction, json: bool) -> io::Result<()> {
 }
 
 fn words(answer: &Answer) -> String {
-    let percent = |probability: f32| f64::from(probability) * 100.0;
     let each: Vec<String> = match answer {
         Answer::Classes(classes) => classes
             .iter()
-            .map(|likely| format!("{} {:.1} %", likely.class, percent(likely.probability)))
+            .map(|likely| format!("{} {:.1} %", likely.class, f64::from(likely.probability) * 100.0))
             .collect(),
         Answer::Labels(labels) => labels
             .iter()
             .map(|flagged| {
                 let yes = if flagged.yes { "yes" } else { "no" };
-                format!("{} {yes} ({:.1} %)", flagged.label, percent(flagged.probability))
+                let percent = f64::from(flagged.probability) * 100.0;
+                format!("{} {yes} ({percent:.1} %)", flagged.label)
             })
             .collect(),
         Answer::Targets(targets) => targets

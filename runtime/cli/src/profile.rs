@@ -91,11 +91,21 @@ fn encodings(cuts: &[CutProfile]) -> Vec<String> {
     names.into_iter().filter(|name| name != "f32").collect()
 }
 
+fn kilobytes(bytes: f64) -> String {
+    format!("{:.1}", bytes / 1e3)
+}
+
+fn milliseconds(seconds: f64) -> String {
+    format!("{:.2}", seconds * 1e3)
+}
+
+/// Returns the seconds per image up to a cut, without other work on the host.
+fn seconds_alone(cut: &CutProfile) -> f64 {
+    cut.compute.at(BATCH) / BATCH
+}
+
 fn table(study: &HostStudy, encodings: &[String]) -> io::Result<()> {
-    let kilobytes = |bytes: f64| format!("{:.1}", bytes / 1e3);
-    let milliseconds = |seconds: f64| format!("{:.2}", seconds * 1e3);
-    let alone = |cut: &CutProfile| cut.compute.at(BATCH) / BATCH;
-    let all = study.profile.cuts.last().map_or(1.0, alone);
+    let all = study.profile.cuts.last().map_or(1.0, seconds_alone);
     let mut header = vec!["CUT", "SHAPE", "KB"];
     let encoded: Vec<String> = encodings.iter().map(|name| format!("KB AS {name}")).collect();
     header.extend(encoded.iter().map(String::as_str));
@@ -111,7 +121,7 @@ fn table(study: &HostStudy, encodings: &[String]) -> io::Result<()> {
     let mut before = 0.0;
     let mut rows = Vec::new();
     for (cut, shape) in study.profile.cuts.iter().zip(&study.shapes) {
-        let seconds = alone(cut);
+        let seconds = seconds_alone(cut);
         let shape: Vec<String> = shape.iter().map(usize::to_string).collect();
         let mut row = vec![
             cut.name.clone(),

@@ -10,28 +10,26 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// Returns an error if no file is found.
 pub(crate) fn this_program() -> Result<PathBuf> {
-    let called = || {
-        let name = env::args_os().next()?;
-        find_program(&name, env::var_os("PATH").as_deref())
-    };
     env::current_exe().or_else(|error| {
-        called().ok_or(error).context(
+        called_program().ok_or(error).context(
             "cannot find the path of this program, which is needed for lanes and guest compilers; mount /proc or use the full path in the command",
         )
     })
 }
 
+fn called_program() -> Option<PathBuf> {
+    let name = env::args_os().next()?;
+    find_program(&name, env::var_os("PATH").as_deref())
+}
+
 /// Finds the file of a program. Names without a folder are searched in the folders of `path`.
 fn find_program(name: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
     let name = Path::new(name);
-    let in_folders = || {
-        env::split_paths(path?)
-            .map(|folder| folder.join(name))
-            .find(|file| file.is_file())
-    };
     match name.components().count() {
         0 => None,
-        1 => in_folders(),
+        1 => env::split_paths(path?)
+            .map(|folder| folder.join(name))
+            .find(|file| file.is_file()),
         _ => std::path::absolute(name).ok().filter(|file| file.is_file()),
     }
 }

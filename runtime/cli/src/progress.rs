@@ -243,9 +243,10 @@ impl Progress {
         let fetching = until.saturating_sub(self.epoch + 1).min(epochs);
         let steps = self.steps_per_epoch;
         let left = self.steps_per_epoch.saturating_sub(self.done);
-        let of = |epochs: u32, step: f64| (u64::from(epochs) * steps) as f64 * step;
+        let first_steps = (u64::from(fetching) * steps) as f64;
+        let later_steps = (u64::from(epochs - fetching) * steps) as f64;
         let between = self.between.unwrap_or(0.0) * f64::from(epochs + 1);
-        Some(left as f64 * now + of(fetching, first) + of(epochs - fetching, then) + between)
+        Some(left as f64 * now + first_steps * first + later_steps * then + between)
     }
 
     /// Formats the current epoch and the number of epochs, such as `epoch 3/20`.

@@ -39,11 +39,11 @@ fn describe(command: &mut Command, inherited: &[Id], page: &mut String) -> fmt::
     let about = prose(&about.map(ToString::to_string).unwrap_or_default());
     writeln!(page, "{level} {name}\n\n{about}\n")?;
     writeln!(page, "```text\n{}\n```\n", usage.trim_start_matches("Usage: "))?;
-    let own = |arg: &&Arg| {
+    let arguments = command.get_arguments().filter(|arg| {
         let id = arg.get_id();
         !arg.is_hide_set() && !inherited.contains(id) && !["help", "version"].contains(&id.as_str())
-    };
-    let arguments: Vec<&Arg> = command.get_arguments().filter(own).collect();
+    });
+    let arguments: Vec<&Arg> = arguments.collect();
     let mut headings: Vec<Option<&str>> = Vec::new();
     for arg in &arguments {
         if !headings.contains(&arg.get_help_heading()) {
@@ -91,20 +91,19 @@ fn item(arg: &Arg) -> String {
         facts.push("required".to_owned());
     }
     if arg.get_action().takes_values() {
-        let code = |values: Vec<String>| format!("`{}`", values.join("`, `"));
         let values = arg.get_possible_values();
         let names = values.iter().filter(|value| !value.is_hide_set());
         let names: Vec<String> = names.map(|value| value.get_name().to_owned()).collect();
         let is_switch = names == ["true", "false"];
         if !names.is_empty() && !is_switch && !arg.is_hide_possible_values_set() {
-            facts.push(format!("one of {}", code(names)));
+            facts.push(format!("one of {}", code(&names)));
         }
         let defaults = arg.get_default_values().iter();
         let defaults: Vec<String> = defaults
             .map(|value| value.to_string_lossy().into_owned())
             .collect();
         if !defaults.is_empty() && !arg.is_hide_default_value_set() {
-            facts.push(format!("default {}", code(defaults)));
+            facts.push(format!("default {}", code(&defaults)));
         }
     }
     facts.extend(written.map(|default| match default.contains(' ') {
@@ -120,6 +119,10 @@ fn item(arg: &Arg) -> String {
         format!(" ({})", facts.join("; "))
     };
     format!("{short}`{arg}`{aliases}: {}{facts}", prose(help))
+}
+
+fn code(values: &[String]) -> String {
+    format!("`{}`", values.join("`, `"))
 }
 
 /// Escapes help text for Markdown.

@@ -84,8 +84,8 @@ pub(crate) fn sweep_of(folder: &Path) -> Result<Option<(PathBuf, SweepDefinition
 /// Returns the newest unfinished run in `folder`.
 fn newest(folder: &Path) -> Result<PathBuf> {
     let all = runs(folder).with_context(|| format!("cannot list the runs in {}", folder.display()))?;
-    let unfinished = |state| matches!(state, RunState::Interrupted | RunState::Failed);
-    let run = all.into_iter().find(|run| unfinished(run.state));
+    let mut all = all.into_iter();
+    let run = all.find(|run| matches!(run.state, RunState::Interrupted | RunState::Failed));
     let run = run.with_context(|| format!("no unfinished run in {}", folder.display()))?;
     Ok(run.path)
 }
@@ -113,8 +113,7 @@ const MOST: usize = 1000;
 
 /// Creates the unique folder `<UTC time>-<model name>` in `runs`.
 pub(crate) fn new_folder(runs: &Path, model: &str) -> Result<PathBuf> {
-    let cannot = || format!("cannot make a folder for the run in {}", runs.display());
-    fs::create_dir_all(runs).with_context(cannot)?;
+    fs::create_dir_all(runs).with_context(|| no_folder_in(runs))?;
     let time = chrono::DateTime::from(std::time::SystemTime::now());
     let time: chrono::DateTime<chrono::Utc> = time;
     let model: String = model
@@ -128,7 +127,11 @@ pub(crate) fn new_folder(runs: &Path, model: &str) -> Result<PathBuf> {
         })
         .collect();
     let name = format!("{}-{model}", time.format("%Y%m%d-%H%M%S"));
-    numbered(&runs.join(name)).with_context(cannot)
+    numbered(&runs.join(name)).with_context(|| no_folder_in(runs))
+}
+
+fn no_folder_in(runs: &Path) -> String {
+    format!("cannot make a folder for the run in {}", runs.display())
 }
 
 /// Creates the folder `first`, or `first` followed by a hyphen and the first unused number from 2 to

@@ -129,9 +129,9 @@ impl SweepDefinition {
         if !file.is_file() {
             return Ok(None);
         }
-        let cannot = || format!("cannot read {}", file.display());
-        let text = fs::read_to_string(&file).with_context(cannot)?;
-        serde_json::from_str(&text).map(Some).with_context(cannot)
+        let text = fs::read_to_string(&file).map_err(anyhow::Error::from);
+        let read = text.and_then(|text| Ok(Some(serde_json::from_str(&text)?)));
+        read.with_context(|| format!("cannot read {}", file.display()))
     }
 
     fn write(&self, folder: &Path) -> Result<()> {
@@ -295,10 +295,6 @@ fn row(
     seconds: f64,
     trained: Result<Outcome, TrainerError>,
 ) -> VariantOutcome {
-    let kept = |kept: &WrittenModel| TunedModel {
-        epoch: kept.epoch,
-        validation: kept.validation,
-    };
     let (state, tuned) = match &trained {
         Ok(outcome) => {
             let Outcome {
@@ -306,10 +302,10 @@ fn row(
             } = *outcome;
             (State::Finished, Some(TunedModel { epoch, validation }))
         }
-        Err(TrainerError::Diverged { kept: model, .. }) => (State::Diverged, model.as_ref().map(kept)),
-        Err(TrainerError::Stopped { kept: model, .. }) => (State::Interrupted, Some(kept(model))),
+        Err(TrainerError::Diverged { kept: model, .. }) => (State::Diverged, model.as_ref().map(tuned_model)),
+        Err(TrainerError::Stopped { kept: model, .. }) => (State::Interrupted, Some(tuned_model(model))),
         Err(TrainerError::Cancelled) => (State::Interrupted, None),
-        Err(TrainerError::Failed { kept: model, .. }) => (State::Failed, Some(kept(model))),
+        Err(TrainerError::Failed { kept: model, .. }) => (State::Failed, Some(tuned_model(model))),
         Err(_) => (State::Failed, None),
     };
     VariantOutcome {
@@ -322,6 +318,13 @@ fn row(
     }
 }
 
+fn tuned_model(kept: &WrittenModel) -> TunedModel {
+    TunedModel {
+        epoch: kept.epoch,
+        validation: kept.validation,
+    }
+}
+
 /// Adds the hint to resume the sweep in `folder`.
 fn resumable(error: anyhow::Error, folder: &Path) -> anyhow::Error {
     let folder = folder.to_string_lossy();
@@ -330,13 +333,12 @@ fn resumable(error: anyhow::Error, folder: &Path) -> anyhow::Error {
 
 /// Returns an error if a variant failed or the sweep was interrupted. Divergence is a valid result.
 fn outcome(rows: &[VariantOutcome], folder: &Path, count: usize) -> Result<()> {
-    let of = |state| rows.iter().find(|row| row.state == state);
-    if of(State::Interrupted).is_some() || rows.len() < count {
+    if rows.iter().any(|row| row.state == State::Interrupted) || rows.len() < count {
         let done = rows.iter().filter(|row| row.state != State::Interrupted).count();
         let error = anyhow!("interrupted after {done} of {count} variants; wrote the best model so far");
         return Err(resumable(error, folder));
     }
-    if let Some(row) = of(State::Failed) {
+    if let Some(row) = rows.iter().find(|row| row.state == State::Failed) {
         let why = row.error.as_deref().unwrap_or_default();
         bail!(
             "variant {} failed: {why}; the best model of all variants was written",
@@ -346,6 +348,19 @@ fn outcome(rows: &[VariantOutcome], folder: &Path, count: usize) -> Result<()> {
     Ok(())
 }
 
+/// Returns the name and the settings of the variant `name` with another setting.
+fn with_value(name: &str, spec: &JobSpec, sweep: &Sweep, value: &str) -> Result<(String, JobSpec)> {
+    let mut spec = spec.clone();
+    sweep.set(&mut spec, value).map_err(anyhow::Error::msg)?;
+    let own = format!("{}={value}", sweep.setting);
+    let name = if name.is_empty() {
+        own
+    } else {
+        format!("{name},{own}")
+    };
+    Ok((name, spec))
+}
+
 /// Returns checked jobs for all combinations of the values.
 async fn variants(job: &Job, sweeps: &[Sweep]) -> Result<Vec<Variant>> {
     let mut specs = vec![(String::new(), job.spec.clone())];
@@ -353,22 +368,11 @@ async fn variants(job: &Job, sweeps: &[Sweep]) -> Result<Vec<Variant>> {
         if specs.len() * sweep.values.len() > MOST {
             bail!("--sweep results in more than {MOST} jobs; remove some values");
         }
-        let with = |(name, spec): &(String, JobSpec), value: &String| {
-            let mut spec = spec.clone();
-            sweep.set(&mut spec, value).map_err(anyhow::Error::msg)?;
-            let own = format!("{}={value}", sweep.setting);
-            let name = if name.is_empty() {
-                own
-            } else {
-                format!("{name},{own}")
-            };
-            Ok((name, spec))
-        };
-        let next: Result<Vec<_>> = specs
-            .iter()
-            .flat_map(|variant| sweep.values.iter().map(move |value| with(variant, value)))
-            .collect();
-        specs = next?;
+        let next = specs.iter().flat_map(|(name, spec)| {
+            let values = sweep.values.iter();
+            values.map(move |value| with_value(name, spec, sweep, value))
+        });
+        specs = next.collect::<Result<_>>()?;
     }
     let mut variants = Vec::new();
     for (name, spec) in specs {

@@ -10,7 +10,7 @@ use crate::{results, runs, sweep};
 use anyhow::{Context, Result, anyhow};
 use frostline_graph::Model;
 use frostline_job::flags::missing;
-use frostline_job::{Class, JobSpec, NewHead, PixelFlags, Setting, folder};
+use frostline_job::{Class, JobSpec, NewHead, PixelFlags, folder};
 use frostline_trainer::{Job, Recipe, RunFolder, TrainerError, read_pixels_beside, train};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -201,12 +201,11 @@ fn changed(run: &Path, spec: &JobSpec) -> Vec<String> {
     let epochs_may_differ = frostline_job::refusal(&then, &other_epochs, 0).is_none();
     let then = then.settings();
     let line = CommandLine::of_process();
-    let differs = |now: &Setting| {
+    let settings = spec.settings().into_iter().filter(|now| {
         let then = then.iter().find(|then| then.name == now.name);
         matches!(now.class, Class::Identity | Class::Exact)
             && then.is_some_and(|then| then.value != now.value)
-    };
-    let settings = spec.settings().into_iter().filter(differs);
+    });
     settings
         .map(|setting| setting.name)
         .filter(|name| name != "epochs" || !epochs_may_differ)

@@ -434,18 +434,15 @@ impl HostClient {
     /// Returns [`ClientError`]. The error is `Refused` with class `Guest` if the guest fails.
     pub async fn describe(&self, request: &DescriptionRequest) -> Result<Description, ClientError> {
         let description: Description = self.transport.post("/v1/descriptions", request).await?;
-        let unusable = |reason: String| self.transport.peer().protocol(reason);
+        let peer = self.transport.peer();
         if let Pixels::Spec(spec) = &description.pixels {
-            spec.check().map_err(|error| unusable(error.to_string()))?;
+            spec.check().map_err(|error| peer.protocol(error.to_string()))?;
         }
         for cut in &description.cuts {
             if let Activation::Custom(tensors) = &cut.activation
                 && !TensorInfo::row_shape(tensors).is_some_and(|row| holds_row(row.dims()))
             {
-                return Err(unusable(format!(
-                    "rows at cut {} exceed the maximum size",
-                    cut.name
-                )));
+                return Err(peer.protocol(format!("rows at cut {} exceed the maximum size", cut.name)));
             }
         }
         Ok(description)

@@ -7,15 +7,23 @@ const DIGITS: usize = 12;
 /// Returns a valid host-side name for these contents: `name` with invalid characters replaced, followed by
 /// the first digits of the SHA-256. Jobs that use the same name for different contents do not interfere.
 pub fn content_name(name: &str, sha256: &str) -> String {
-    let plain = |c: char| match c.to_ascii_lowercase() {
-        c @ ('a'..='z' | '0'..='9' | '.' | '_' | '-') => c,
-        _ => '-',
-    };
-    let mut plain: String = name.chars().take(LONGEST_NAME - 1 - DIGITS).map(plain).collect();
+    let mut plain: String = name
+        .chars()
+        .take(LONGEST_NAME - 1 - DIGITS)
+        .map(plain_char)
+        .collect();
     if !plain.starts_with(|c: char| c.is_ascii_alphanumeric()) {
         plain = format!("x{}", plain.chars().skip(1).collect::<String>());
     }
     format!("{plain}-{}", sha256.chars().take(DIGITS).collect::<String>())
+}
+
+/// Replaces a character that is invalid in the name of an upload.
+fn plain_char(c: char) -> char {
+    match c.to_ascii_lowercase() {
+        c @ ('a'..='z' | '0'..='9' | '.' | '_' | '-') => c,
+        _ => '-',
+    }
 }
 
 #[cfg(test)]

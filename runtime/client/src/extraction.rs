@@ -162,21 +162,24 @@ impl HostTiming {
     /// malformed metrics count as zero. Returns `None` if the trailer is missing.
     fn read(trailers: &HeaderMap) -> Option<Self> {
         let value = trailers.get("server-timing")?.to_str().ok()?;
-        let seconds = |name: &str| {
-            let metrics = value.split(',').map(str::trim);
-            let mut durations = metrics.filter_map(|metric| metric.strip_prefix(name)?.strip_prefix(";dur="));
-            let milliseconds = durations.next()?.parse::<f64>().ok()?;
-            Duration::try_from_secs_f64(milliseconds / 1e3).ok()
-        };
         let mut timing = Self {
-            work: seconds("work").unwrap_or_default(),
+            work: duration(value, "work").unwrap_or_default(),
             ..Self::default()
         };
         for stage in JobStage::all() {
-            *timing.stages.seconds_in_mut(stage) = seconds(stage.into()).unwrap_or_default().as_secs_f64();
+            let time = duration(value, stage.into()).unwrap_or_default();
+            *timing.stages.seconds_in_mut(stage) = time.as_secs_f64();
         }
         Some(timing)
     }
+}
+
+/// Returns the duration of the metric `name` in a `server-timing` value.
+fn duration(value: &str, name: &str) -> Option<Duration> {
+    let metrics = value.split(',').map(str::trim);
+    let mut durations = metrics.filter_map(|metric| metric.strip_prefix(name)?.strip_prefix(";dur="));
+    let milliseconds = durations.next()?.parse::<f64>().ok()?;
+    Duration::try_from_secs_f64(milliseconds / 1e3).ok()
 }
 
 #[cfg(test)]

@@ -110,9 +110,6 @@ fn from_file(path: &Path) -> Result<HeaderValue, ClientError> {
 }
 
 fn header(secret: &str) -> Result<HeaderValue, ClientError> {
-    let refused = |reason: &str| ClientError::Token {
-        reason: reason.into(),
-    };
     let secret = secret.trim();
     if secret.is_empty() {
         return Err(refused("it is empty"));
@@ -121,6 +118,12 @@ fn header(secret: &str) -> Result<HeaderValue, ClientError> {
         .map_err(|_| refused("it contains characters that are invalid in an HTTP header"))?;
     value.set_sensitive(true);
     Ok(value)
+}
+
+fn refused(reason: &str) -> ClientError {
+    ClientError::Token {
+        reason: reason.into(),
+    }
 }
 
 impl std::fmt::Debug for Token {

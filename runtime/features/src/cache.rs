@@ -24,12 +24,14 @@ const TRIES: usize = 8;
 /// Returns the user's folder for reproducible data: `$XDG_CACHE_HOME/frostline`, or `~/.cache/frostline`.
 /// Returns `None` if neither `XDG_CACHE_HOME` nor `HOME` is an absolute path.
 pub fn folder_of_user() -> Option<PathBuf> {
-    let absolute = |name: &str| {
-        let path = PathBuf::from(std::env::var_os(name)?);
-        path.is_absolute().then_some(path)
-    };
-    let caches = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
+    let caches = absolute_path("XDG_CACHE_HOME").or_else(|| Some(absolute_path("HOME")?.join(".cache")));
     caches.map(|folder| folder.join("frostline"))
+}
+
+/// Returns the path in an environment variable, or `None` if it is not absolute.
+fn absolute_path(variable: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(std::env::var_os(variable)?);
+    path.is_absolute().then_some(path)
 }
 
 /// Identifies the features in a store; see [`Provenance`](crate::Provenance).
@@ -329,8 +331,9 @@ fn hold(path: &Path) -> Result<File, FeatureError> {
         file.lock_shared().map_err(failed("locking", &mark))?;
         // Another process may have removed the store while this one waited for the lock. Verify that the
         // locked file still exists.
-        let same = |there: fs::Metadata| file.metadata().is_ok_and(|held| held.ino() == there.ino());
-        if fs::metadata(&mark).is_ok_and(same) {
+        let same = fs::metadata(&mark)
+            .is_ok_and(|there| file.metadata().is_ok_and(|held| held.ino() == there.ino()));
+        if same {
             file.set_modified(SystemTime::now())
                 .map_err(failed("updating the time of", &mark))?;
             return Ok(file);

@@ -72,6 +72,13 @@ impl State {
     fn has(&self, key: &RowKey) -> bool {
         self.pending.get(key).is_some() || self.index.get(key).is_some()
     }
+
+    fn locate(&self, key: &RowKey) -> Option<RowLocation> {
+        match self.pending.get(key) {
+            Some((rows, row)) => Some(RowLocation::Memory(rows, row)),
+            None => self.index.get(key).map(RowLocation::Disk),
+        }
+    }
 }
 
 /// Location of a row.
@@ -80,16 +87,17 @@ enum RowLocation {
     Memory(Arc<Tensor>, usize),
 }
 
+/// Opens a file for reading and writing, and creates it if it is missing.
+fn open_file(path: &Path) -> Result<File, FeatureError> {
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false);
+    options.open(path).map_err(failed("opening", path))
+}
+
 impl Store {
     /// Opens the store in a folder. Calls `told` if writing stops early.
     pub(crate) fn open(opened: OpenStore, row: &Row, told: Stopped) -> Result<Self, FeatureError> {
         let path = opened.room.store();
-        let file = |name: &str| {
-            let path = path.join(name);
-            let mut options = File::options();
-            options.read(true).write(true).create(true).truncate(false);
-            options.open(&path).map_err(failed("opening", &path))
-        };
         let contents = path.join("contents");
         let inner = Inner {
             contents: Contents::open(&contents).map_err(failed("opening", &contents))?,
@@ -97,8 +105,8 @@ impl Store {
             shape: row.shape.clone(),
             values: row.values()?,
             row_bytes: row.bytes()?,
-            rows: file("rows")?,
-            index: file("index")?,
+            rows: open_file(&path.join("rows"))?,
+            index: open_file(&path.join("index"))?,
             state: Mutex::default(),
         };
         let inner = Arc::new(inner);
@@ -158,18 +166,9 @@ impl Store {
         let inner = &*self.inner;
         let places: Vec<(usize, RowLocation)> = {
             let state = inner.state.lock();
-            let place = |key: &RowKey| {
-                let memory = || {
-                    state
-                        .pending
-                        .get(key)
-                        .map(|(rows, row)| RowLocation::Memory(rows, row))
-                };
-                memory().or_else(|| state.index.get(key).map(RowLocation::Disk))
-            };
             let placed = keys.iter().enumerate();
             placed
-                .filter_map(|(index, key)| Some((index, place(key)?)))
+                .filter_map(|(index, key)| Some((index, state.locate(key)?)))
                 .collect()
         };
         let mut values = vec![0.0; places.len() * inner.values];

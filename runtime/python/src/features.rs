@@ -152,31 +152,36 @@ pub(crate) enum Network {
 /// normalize. It is empty if only a guest can prepare the input.
 #[pyfunction]
 pub(crate) fn layers(py: Python<'_>, network: Network, cut: &str) -> PyResult<(String, String)> {
-    let read = || -> Result<_, GraphError> {
-        let model = match network {
-            Network::Bytes(bytes) => Model::from_bytes(bytes::Bytes::from_owner(bytes))?,
-            Network::File(file) => Model::read(file)?,
-        };
-        let hash = match Split::from(cut) {
-            Split::Cut(cut) => model.layers_sha256(&cut)?,
-            Split::None | Split::Input => String::new(),
-        };
-        let side = |side: &usize| u32::try_from(*side).unwrap_or(u32::MAX);
-        let network = model.network()?;
-        let usual = match (model.metadata("frostline.pixels"), network.input.shape.dims()) {
-            // If the metadata are not a recipe, the model expects input that a guest prepares.
-            (Some(own), _) => serde_json::from_str(own).ok(),
-            (None, [3, height, width]) => {
-                let spec = PixelSpec::imagenet(side(height), side(width));
-                Some(model.input_normalization().map_or(spec, |first| first.raw(spec)))
-            }
-            (None, _) => None,
-        };
-        Ok((hash, usual))
-    };
     let (hash, usual) = py
-        .detach(read)
+        .detach(|| read_layers(network, cut))
         .map_err(|error| errors::invalid_settings(py, &error.to_string()))?;
     let usual = usual.and_then(|spec| serde_json::to_string(&spec).ok());
     Ok((hash, usual.unwrap_or_default()))
+}
+
+/// Returns the hash and the default recipe for [`layers`].
+fn read_layers(network: Network, cut: &str) -> Result<(String, Option<PixelSpec>), GraphError> {
+    let model = match network {
+        Network::Bytes(bytes) => Model::from_bytes(bytes::Bytes::from_owner(bytes))?,
+        Network::File(file) => Model::read(file)?,
+    };
+    let hash = match Split::from(cut) {
+        Split::Cut(cut) => model.layers_sha256(&cut)?,
+        Split::None | Split::Input => String::new(),
+    };
+    let network = model.network()?;
+    let usual = match (model.metadata("frostline.pixels"), network.input.shape.dims()) {
+        // If the metadata are not a recipe, the model expects input that a guest prepares.
+        (Some(own), _) => serde_json::from_str(own).ok(),
+        (None, [3, height, width]) => {
+            let spec = PixelSpec::imagenet(side(*height), side(*width));
+            Some(model.input_normalization().map_or(spec, |first| first.raw(spec)))
+        }
+        (None, _) => None,
+    };
+    Ok((hash, usual))
+}
+
+fn side(pixels: usize) -> u32 {
+    u32::try_from(pixels).unwrap_or(u32::MAX)
 }

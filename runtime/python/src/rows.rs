@@ -104,11 +104,14 @@ impl Rows {
         let before = self.done;
         self.done += samples.len();
         request.batches.pop_front();
-        let key = |index: usize| samples.get(index).map(|sample| sample.sample.key.as_str());
-        let keys: Vec<&str> = fetched.indices.iter().filter_map(|index| key(*index)).collect();
+        let keys = fetched
+            .indices
+            .iter()
+            .filter_map(|index| key_of(&samples, *index));
+        let keys: Vec<&str> = keys.collect();
         let index: Vec<usize> = fetched.indices.iter().map(|index| before + index).collect();
         let failed = fetched.bad.iter();
-        let failed = failed.filter_map(|(index, why)| Some((key(*index)?, why.to_string())));
+        let failed = failed.filter_map(|(index, why)| Some((key_of(&samples, *index)?, why.to_string())));
         let batch = PyDict::new(py);
         batch.set_item("data", data)?;
         batch.set_item("keys", keys)?;
@@ -117,6 +120,10 @@ impl Rows {
         batch.set_item("failed", failed.collect::<Vec<_>>())?;
         Ok(batch)
     }
+}
+
+fn key_of(samples: &[ObjectInfo], index: usize) -> Option<&str> {
+    samples.get(index).map(|sample| sample.sample.key.as_str())
 }
 
 impl PassRequest {
@@ -146,10 +153,11 @@ impl PassRequest {
 
     async fn is_cached(&self) -> bool {
         let Some(cache) = &self.cache else { return false };
-        let samples = || self.batches.iter().flat_map(|batch| batch.iter());
-        cache.refresh().await.is_ok()
-            && self.offline
-            && cache.count(samples().cloned(), self.view.as_ref()) == samples().count() as u64
+        if cache.refresh().await.is_err() || !self.offline {
+            return false;
+        }
+        let samples = self.batches.iter().flat_map(|batch| batch.iter());
+        cache.count(samples.clone().cloned(), self.view.as_ref()) == samples.count() as u64
     }
 
     /// Returns the rows of a batch, and caches new ones.

@@ -213,14 +213,10 @@ impl StreamSettings {
 
     /// Returns the request for activations without the cut.
     pub(crate) fn inquiry(&self) -> Inquiry {
-        let pin = |pin: &(String, String)| UploadRef {
-            name: pin.0.clone(),
-            sha256: pin.1.clone(),
-        };
         Inquiry {
             root: self.data.clone(),
-            guest: self.guest.as_ref().map(pin),
-            model: self.model.as_ref().map(pin),
+            guest: self.guest.as_ref().map(upload_ref),
+            model: self.model.as_ref().map(upload_ref),
             parameters: self.parameters.clone(),
             encoding: self.encoding,
             terms: Terms {
@@ -230,5 +226,12 @@ impl StreamSettings {
             },
             request_samples: self.request_samples,
         }
+    }
+}
+
+fn upload_ref((name, sha256): &(String, String)) -> UploadRef {
+    UploadRef {
+        name: name.clone(),
+        sha256: sha256.clone(),
     }
 }

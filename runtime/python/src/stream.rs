@@ -19,7 +19,8 @@ use pyo3::types::{PyString, PyTuple};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::ffi::CString;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::{Mutex, OnceCell};
@@ -248,34 +249,34 @@ async fn upload_content(
 ) -> Result<Option<Bytes>, InquiryError> {
     let asked = file.clone();
     let wanted = pin.sha256.clone();
-    let read = move || {
-        let bytes = match &file {
-            Some(file) => Bytes::from(std::fs::read(file)?),
-            None if kind == UploadKind::Guest => Bytes::from_static(STOCK_GUEST),
-            None => return Ok(None),
-        };
-        let same = hex::encode(Sha256::digest(&bytes)) == wanted;
-        Ok::<_, std::io::Error>(Some((bytes, same)))
-    };
-    let named = |what: String| {
-        let file = asked.clone().unwrap_or_default();
-        InquiryError::Wrong(format!(
-            "the file {} of the {kind} {}: {what}",
-            file.display(),
-            pin.name
-        ))
-    };
-    let read = tokio::task::spawn_blocking(read).await;
+    let read = tokio::task::spawn_blocking(move || read_upload(kind, asked.as_deref(), &wanted)).await;
     let read = read.map_err(|_| ClientError::Ended {
         part: "reading of a file",
     })?;
-    match read.map_err(|error| named(error.to_string()))? {
-        Some((bytes, true)) => Ok(Some(bytes)),
-        Some(_) if asked.is_some() => Err(named(
-            "the content has changed since the upload; push the file again".to_owned(),
-        )),
-        _ => Ok(None),
-    }
+    let what = match read {
+        Ok(Some((bytes, true))) => return Ok(Some(bytes)),
+        Ok(Some(_)) if file.is_some() => {
+            "the content has changed since the upload; push the file again".to_owned()
+        }
+        Ok(_) => return Ok(None),
+        Err(error) => error.to_string(),
+    };
+    Err(InquiryError::Wrong(format!(
+        "the file {} of the {kind} {}: {what}",
+        file.unwrap_or_default().display(),
+        pin.name
+    )))
+}
+
+/// Returns the content of `file` or of the stock guest, and whether it has the hash `sha256`.
+fn read_upload(kind: UploadKind, file: Option<&Path>, sha256: &str) -> io::Result<Option<(Bytes, bool)>> {
+    let bytes = match file {
+        Some(file) => Bytes::from(std::fs::read(file)?),
+        None if kind == UploadKind::Guest => Bytes::from_static(STOCK_GUEST),
+        None => return Ok(None),
+    };
+    let same = hex::encode(Sha256::digest(&bytes)) == sha256;
+    Ok(Some((bytes, same)))
 }
 
 /// Converts a requested sample: a key, (key, etag), or a `frostline.Object`, which includes the size and the time

@@ -84,13 +84,14 @@ impl RowSource {
         let (rows, bad, transfer) = match fetched {
             None => (None, Vec::new(), Transfer::default()),
             Some(fetched) => {
-                let at = |index: &usize| missing.get(*index).copied().unwrap_or(usize::MAX);
-                for position in fetched.indices.iter().map(at) {
+                for index in &fetched.indices {
+                    let position = position_at(&missing, *index);
                     if let Some(origin) = origins.get_mut(position) {
                         *origin = Some(Origin::Fetched(found.keys.get(position).copied()));
                     }
                 }
-                let bad = fetched.bad.into_iter().map(|(index, error)| (at(&index), error));
+                let bad = fetched.bad.into_iter();
+                let bad = bad.map(|(index, error)| (position_at(&missing, index), error));
                 let rows = Some(fetched.rows).filter(|_| !fetched.indices.is_empty());
                 (rows, bad.collect(), fetched.transfer)
             }
@@ -194,6 +195,11 @@ impl CacheLookup {
             .filter(|position| self.positions.binary_search(position).is_err())
             .collect()
     }
+}
+
+/// Returns the position of the missing sample with this index, or `usize::MAX` if there is none.
+fn position_at(missing: &[usize], index: usize) -> usize {
+    missing.get(index).copied().unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

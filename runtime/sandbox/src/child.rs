@@ -57,13 +57,11 @@ impl Compilation {
         compiler: &ChildCompiler,
         bytes: &[u8],
     ) -> Result<Compiled, SandboxError> {
-        let failed = |error: io::Error| {
-            let text = format!("cannot run the compiler {}", program.display());
-            SandboxError::host(Cause::with_message(text, error))
-        };
-        let pipes = self.start(program, arguments, compiler).map_err(failed)?;
+        let pipes = self
+            .start(program, arguments, compiler)
+            .map_err(|error| cannot_run(program, error))?;
         let (answer, stderr) = pipes.exchange(bytes, compiler.memory_bytes);
-        let status = self.wait().map_err(failed)?;
+        let status = self.wait().map_err(|error| cannot_run(program, error))?;
         match answer {
             Ok((COMPILED, code)) if status.success() => Ok(Compiled::from_child(code)),
             Ok((REFUSED, reason)) if status.success() => Err(refused(&reason, compiler)),
@@ -145,6 +143,11 @@ fn read_answer(output: &mut impl Read, most: u64) -> io::Result<(u8, Vec<u8>)> {
     }
     let [status] = status;
     Ok((status, body))
+}
+
+fn cannot_run(program: &Path, error: io::Error) -> SandboxError {
+    let text = format!("cannot run the compiler {}", program.display());
+    SandboxError::host(Cause::with_message(text, error))
 }
 
 fn refused(reason: &[u8], compiler: &ChildCompiler) -> SandboxError {

@@ -77,17 +77,16 @@ fn pool(config: &SandboxConfig) -> PoolingAllocationConfig {
 /// Advances the epoch every `tick` until the engine is dropped.
 fn start_ticking(engine: &Engine, tick: Duration) -> Result<(), SandboxError> {
     let weak = engine.weak();
-    let ticking = move || {
-        while advance(&weak) {
-            std::thread::sleep(tick);
-        }
-    };
     let thread = std::thread::Builder::new().name("guest-ticks".to_owned());
     #[expect(
         clippy::disallowed_methods,
         reason = "an engine advances epochs on a single thread"
     )]
-    let started = thread.spawn(ticking);
+    let started = thread.spawn(move || {
+        while advance(&weak) {
+            std::thread::sleep(tick);
+        }
+    });
     started.map(drop).map_err(|error| {
         SandboxError::host(Cause::with_message(
             "cannot start the thread that interrupts guests",

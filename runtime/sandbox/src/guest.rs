@@ -1,6 +1,6 @@
 use crate::allowance::Allowance;
+use crate::bindings::FrozenPrefixPre;
 use crate::bindings::exports::frostline::pushdown::prefix;
-use crate::bindings::{FrozenPrefix, FrozenPrefixPre};
 use crate::call::{Call, CallContext, Extracted, ModelView};
 use crate::config::Limits;
 use crate::description_builder::DescriptionBuilder;
@@ -12,7 +12,6 @@ use frostline_tensor::SampleRef;
 use frostline_wire::Description;
 use std::sync::Arc;
 use tokio::runtime::Handle;
-use wasmtime::Store;
 use wasmtime::component::Resource;
 
 /// Guest that is ready to run. Every call runs in a new instance and is isolated from concurrent calls.
@@ -97,7 +96,8 @@ impl Guest {
         let state = CallState::new(&runner.config, Arc::clone(allowance), None);
         let described = runner.threads.run(tenant, allowance.account(), async move {
             let view = arguments::model(&model)?;
-            let describe = async |guest: &FrozenPrefix, store: &mut Store<CallState>| {
+            let Shared { runner, pre, .. } = &*shared;
+            let called = runner.call(pre, permit, state, deadline, async |guest, store| {
                 let builder = DescriptionBuilder::new(Arc::clone(&model));
                 let builder = store.data_mut().table.push(builder)?;
                 let handle = Resource::new_borrow(builder.rep());
@@ -107,9 +107,8 @@ impl Guest {
                     .await?;
                 let builder = store.data_mut().table.delete(builder)?;
                 Ok((described, builder))
-            };
-            let Shared { runner, pre, .. } = &*shared;
-            let (_, (described, builder)) = runner.call(pre, permit, state, deadline, describe).await?;
+            });
+            let (_, (described, builder)) = called.await?;
             described.map_err(|error| answer::failure(&error))?;
             builder.finish()
         });

@@ -177,8 +177,10 @@ impl Extraction {
         let operation = frostline_batching::Charge::current().pay_for(operation.in_current_span());
         let task = tokio_util::task::AbortOnDropHandle::new(self.host.spawn(operation));
         task.map(|joined| {
-            let message = |error| format!("a host operation failed: {error}");
-            joined.unwrap_or_else(|error| Err(OpError::from_host(OpErrorCode::RuntimeError, message(error))))
+            joined.unwrap_or_else(|error| {
+                let message = format!("a host operation failed: {error}");
+                Err(OpError::from_host(OpErrorCode::RuntimeError, message))
+            })
         })
         .await
     }

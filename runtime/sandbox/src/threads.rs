@@ -32,16 +32,13 @@ struct Owner {
 impl GuestThreads {
     /// Starts `threads` threads. `slice` is the expected time between interruptions of guest code.
     pub(crate) fn start(threads: usize, slice: Duration) -> Result<Self, SandboxError> {
-        let failed = |error: std::io::Error| {
-            SandboxError::host(Cause::with_message("cannot start the guest threads", error))
-        };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .max_blocking_threads(2)
             .thread_name("prepare")
             .enable_all()
             .build()
-            .map_err(failed)?;
+            .map_err(cannot_start)?;
         let handle = runtime.handle().clone();
         let timers = handle.clone();
         let pool = TurnPool::start("guest", threads, slice, thread_cpu, move |ready: Ready| {
@@ -49,7 +46,7 @@ impl GuestThreads {
             let account = ready.metadata().account.clone();
             account.measure(|| ready.run());
         })
-        .map_err(failed)?;
+        .map_err(cannot_start)?;
         Ok(Self {
             pool: Arc::new(pool),
             runtime: Some(runtime),
@@ -112,6 +109,10 @@ impl GuestThreads {
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }
+}
+
+fn cannot_start(error: std::io::Error) -> SandboxError {
+    SandboxError::host(Cause::with_message("cannot start the guest threads", error))
 }
 
 impl Drop for GuestThreads {

@@ -102,9 +102,9 @@ impl Clock {
     pub(crate) fn check(&self) -> ClockCheck {
         let local = self.local();
         let at = Instant::now();
-        let ahead = |reading: &ClockReading| reading.ahead_of(local, at);
-        let store = self.store.clock().as_ref().map(ahead);
-        compare(store, self.hosts.lock().iter().map(ahead))
+        let store = self.store.clock().map(|reading| reading.ahead_of(local, at));
+        let hosts = self.hosts.lock();
+        compare(store, hosts.iter().map(|reading| reading.ahead_of(local, at)))
     }
 
     /// Sets the clocks of other hosts.
@@ -126,6 +126,11 @@ impl Clock {
 }
 
 impl ClockCheck {
+    /// True if another clock differs from the local one.
+    pub(crate) fn differs(self) -> bool {
+        matches!(self, Self::Differs(_) | Self::Outvoted(_))
+    }
+
     /// Seconds that the local clock is ahead of the others, negative if it is behind, or `None` without others.
     pub(crate) fn skew(self) -> Option<i64> {
         match self {
@@ -135,10 +140,13 @@ impl ClockCheck {
     }
 }
 
+fn near(one: i64, other: i64) -> bool {
+    one.abs_diff(other) <= TOLERANCE as u64
+}
+
 /// Compares the local clock with the store's and those of other hosts, given the seconds by which each is ahead.
 fn compare(store: Option<i64>, hosts: impl Iterator<Item = i64> + Clone) -> ClockCheck {
     let nearest = hosts.clone().min_by_key(|ahead| ahead.abs());
-    let near = |one: i64, other: i64| one.abs_diff(other) <= TOLERANCE as u64;
     match (store, nearest) {
         (None, None) => ClockCheck::Alone,
         (Some(ahead), _) | (None, Some(ahead)) if near(ahead, 0) => ClockCheck::Agrees(ahead),

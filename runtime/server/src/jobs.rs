@@ -150,13 +150,13 @@ impl JobTable {
         if let Some(job) = self.jobs.get(&key) {
             return Arc::clone(job);
         }
-        let idle_since = |job: &Job| job.progress.lock().idle_since();
         self.jobs.retain(|_, job| {
-            idle_since(job).is_none_or(|since| now.saturating_duration_since(since) < REMEMBERED)
+            job.idle_since()
+                .is_none_or(|since| now.saturating_duration_since(since) < REMEMBERED)
         });
         let own = self.jobs.values().filter(|job| job.key.tenant == key.tenant);
         if own.clone().count() >= JOBS {
-            let idle = own.filter_map(|job| Some((idle_since(job)?, job.key.clone())));
+            let idle = own.filter_map(|job| Some((job.idle_since()?, job.key.clone())));
             let oldest = idle.min_by_key(|(since, _)| *since);
             if let Some((_, oldest)) = oldest {
                 self.jobs.remove(&oldest);
@@ -200,6 +200,10 @@ impl Progress {
 }
 
 impl Job {
+    fn idle_since(&self) -> Option<Instant> {
+        self.progress.lock().idle_since()
+    }
+
     fn info(&self) -> JobInfo {
         let progress = self.progress.lock();
         JobInfo {
@@ -261,12 +265,12 @@ impl StageClock {
     fn trace(&self) {
         let windows = *self.windows.lock();
         let seconds = self.seconds();
-        let window = |stage: JobStage| windows.get(stage as usize).copied().flatten();
-        for stage in JobStage::all() {
-            let Some(Window { mut begin, end, .. }) = window(stage) else {
+        let lane = windows.get(JobStage::Lane as usize).copied().flatten();
+        for (stage, window) in JobStage::all().zip(windows) {
+            let Some(Window { mut begin, end, .. }) = window else {
                 continue;
             };
-            if let (JobStage::Run, Some(lane)) = (stage, window(JobStage::Lane)) {
+            if let (JobStage::Run, Some(lane)) = (stage, lane) {
                 begin = begin.max(lane.first_end).min(end);
             }
             drop(tracing::debug_span!(

@@ -13,7 +13,7 @@ use crate::metrics::{Exposition, Metrics};
 use crate::roots::RootHealth;
 use crate::scheduling::Scheduling;
 use crate::state::StateError;
-use crate::tenants::{TenantRecord, Tenants, TokenThrottle};
+use crate::tenants::{Tenants, TokenThrottle};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,11 +67,11 @@ impl Service {
         }
         self.operations.lines.forget(name);
         // Another host may have erased it, and an admin may have added a new tenant since.
-        let removed = |now: Option<&TenantRecord>| {
+        let removed = self.tenants.records.update(name, |now| {
             let new = now.filter(|record| record.kept_until.is_none());
             Ok::<_, StateError>(new.cloned())
-        };
-        self.tenants.records.update(name, removed).await.map(drop)
+        });
+        removed.await.map(drop)
     }
 
     /// Deletes the removed tenants that can no longer be restored, unless the clock differs from others.

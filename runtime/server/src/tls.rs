@@ -116,21 +116,14 @@ impl Certificate {
 
 /// Returns a verifier that requires certificates of clients that an authority in `path` has signed.
 fn client_verifier(path: &Path) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
-    let content = |reason: Cause| TlsError::Content {
-        path: path.to_owned(),
-        reason,
-    };
-    let pem = std::fs::read(path).map_err(|source| TlsError::File {
-        path: path.to_owned(),
-        source,
-    })?;
+    let pem = read(path)?;
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&pem) {
-        let certificate = certificate.map_err(|error| content(error.into()))?;
-        roots.add(certificate).map_err(|error| content(error.into()))?;
+        let certificate = certificate.map_err(|error| invalid(path, error))?;
+        roots.add(certificate).map_err(|error| invalid(path, error))?;
     }
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider()).build();
-    verifier.map_err(|error| content(error.into()))
+    verifier.map_err(|error| invalid(path, error))
 }
 
 impl ResolvesServerCert for Certificate {
@@ -151,13 +144,21 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 fn contents(files: &TlsFiles) -> Result<(Vec<u8>, Vec<u8>), TlsError> {
-    let read = |path: &PathBuf| {
-        std::fs::read(path).map_err(|source| TlsError::File {
-            path: path.clone(),
-            source,
-        })
-    };
     Ok((read(&files.certificate)?, read(&files.key)?))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    std::fs::read(path).map_err(|source| TlsError::File {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn invalid(path: &Path, reason: impl Into<Cause>) -> TlsError {
+    TlsError::Content {
+        path: path.to_owned(),
+        reason: reason.into(),
+    }
 }
 
 fn digest(chain: &[u8], key: &[u8]) -> [u8; 32] {
@@ -169,20 +170,16 @@ fn digest(chain: &[u8], key: &[u8]) -> [u8; 32] {
 }
 
 fn certified(files: &TlsFiles, chain: &[u8], key: &[u8]) -> Result<CertifiedKey, TlsError> {
-    let content = |path: &PathBuf, reason: Cause| TlsError::Content {
-        path: path.clone(),
-        reason,
-    };
     let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain)
         .collect::<Result<_, _>>()
-        .map_err(|error| content(&files.certificate, Cause::with_message("not PEM", error)))?;
+        .map_err(|error| invalid(&files.certificate, Cause::with_message("not PEM", error)))?;
     if chain.is_empty() {
-        return Err(content(&files.certificate, "no certificate in PEM".into()));
+        return Err(invalid(&files.certificate, "no certificate in PEM"));
     }
     let key = PrivateKeyDer::from_pem_slice(key)
-        .map_err(|error| content(&files.key, Cause::with_message("no private key in PEM", error)))?;
+        .map_err(|error| invalid(&files.key, Cause::with_message("no private key in PEM", error)))?;
     CertifiedKey::from_der(chain, key, &provider()).map_err(|error| {
-        content(
+        invalid(
             &files.key,
             Cause::with_message("the key does not match the certificate", error),
         )

@@ -43,6 +43,15 @@ pub enum TokenError {
     },
 }
 
+impl TokenError {
+    fn file(path: &Path, source: std::io::Error) -> Self {
+        Self::File {
+            path: path.to_owned(),
+            source,
+        }
+    }
+}
+
 /// SHA-256 of a valid token.
 #[derive(Clone, PartialEq)]
 pub(crate) struct TokenHash([u8; 32]);
@@ -51,32 +60,26 @@ impl TokenHash {
     /// Reads the token in `path`. If the file is missing, creates it atomically with a new token and access
     /// for the owner only.
     pub(crate) fn read_or_create(path: &Path) -> Result<Self, TokenError> {
-        let file = |source| TokenError::File {
-            path: path.to_owned(),
-            source,
-        };
         let text = match std::fs::read_to_string(path) {
-            Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 create(path)?;
-                std::fs::read_to_string(path).map_err(file)?
+                std::fs::read_to_string(path)
             }
-            Err(error) => return Err(file(error)),
+            text => text,
         };
+        let text = text.map_err(|source| TokenError::file(path, source))?;
         let token = text.trim();
-        let content = |reason| TokenError::Content {
+        let reason = if token.len() < MIN_TOKEN_LENGTH {
+            "the token is shorter than 32 characters"
+        } else if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+            "the token must be one line of printable ASCII without spaces"
+        } else {
+            return Ok(Self::hash(token));
+        };
+        Err(TokenError::Content {
             path: path.to_owned(),
             reason,
-        };
-        if token.len() < MIN_TOKEN_LENGTH {
-            return Err(content("the token is shorter than 32 characters"));
-        }
-        if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(content(
-                "the token must be one line of printable ASCII without spaces",
-            ));
-        }
-        Ok(Self::hash(token))
+        })
     }
 
     /// Returns the hash in hexadecimal.
@@ -149,20 +152,16 @@ pub(crate) fn exposed_to_others(path: &Path) -> bool {
 }
 
 fn create(path: &Path) -> Result<(), TokenError> {
-    let file = |source| TokenError::File {
-        path: path.to_owned(),
-        source,
-    };
     let mut random = [0_u8; TOKEN_BYTES];
     getrandom::fill(&mut random).map_err(|error| TokenError::Random { detail: error.into() })?;
     let folder = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty())
         .unwrap_or_else(|| Path::new("."));
-    std::fs::create_dir_all(folder).map_err(file)?;
+    std::fs::create_dir_all(folder).map_err(|source| TokenError::file(path, source))?;
     let text = format!("{}\n", hex::encode(random));
     let written = whole_file::write_new_private(path, text.as_bytes());
-    written.map(drop).map_err(file)
+    written.map(drop).map_err(|source| TokenError::file(path, source))
 }
 
 #[cfg(test)]

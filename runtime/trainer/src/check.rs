@@ -1,13 +1,13 @@
 //! Validates jobs before any connection, upload or measurement.
 
-use crate::compute::{blocking, most_rows};
+use crate::compute::{blocking, most_rows, not_trained};
 use crate::plan::split_within;
 use crate::recipe::batch_norm;
 use crate::standard::LinearHead;
 use crate::training::{export, unfreeze};
 use crate::{Job, JobSpec, Policy, SettingError, TrainerError, model_metadata, whole_file};
 use frostline_client::LabelTable;
-use frostline_graph::{Cut, Network};
+use frostline_graph::Network;
 use frostline_training::Trainability;
 use frostline_wire::Split;
 use std::path::Path;
@@ -119,31 +119,31 @@ impl Job {
 
     /// Returns an error if a layer after the freeze cut cannot be trained.
     fn check_trainable(&self, network: &Network, freeze: &str) -> Result<(), TrainerError> {
-        let untrained = |source| TrainerError::Training {
-            freeze: freeze.to_owned(),
-            source,
-        };
         let model = self.model.with_own_weights(self.earliest_freeze())?;
         let suffix = model.slice(Some(freeze), None)?;
-        batch_norm(&self.spec.recipe).check(&suffix).map_err(untrained)?;
-        let trainability = Trainability::analyze(&self.model).map_err(untrained)?;
+        let trainability = batch_norm(&self.spec.recipe)
+            .check(&suffix)
+            .and_then(|()| Trainability::analyze(&self.model))
+            .map_err(|source| not_trained(freeze, source))?;
         let Some(obstacle) = trainability.obstacle(freeze) else {
             return Ok(());
         };
-        let title = |cut: &Cut| network.title(cut).to_owned();
+        let title = network.cut(freeze).map_or(freeze, |cut| network.title(cut));
+        let earliest = trainability.earliest(network);
         Err(TrainerError::Untrainable {
-            freeze: network.cut(freeze).map_or_else(|_| freeze.to_owned(), title),
+            freeze: title.to_owned(),
             why: obstacle.to_string(),
-            earliest: trainability.earliest(network).map(title),
+            earliest: earliest.map(|cut| network.title(cut).to_owned()),
         })
     }
 }
 
 /// Returns an error if the split is after the freeze cut.
 fn check_order(network: &Network, split: &str, freeze: &str) -> Result<(), TrainerError> {
-    let place = |name: &str| network.cuts.iter().position(|cut| cut.name == name);
-    let frozen = place(freeze).and_then(|last| network.cuts.get(..=last));
-    let frozen = frozen.unwrap_or_default();
+    let last = network.cuts.iter().position(|cut| cut.name == freeze);
+    let frozen = last
+        .and_then(|last| network.cuts.get(..=last))
+        .unwrap_or_default();
     if frozen.iter().any(|cut| cut.name == split) {
         return Ok(());
     }

@@ -520,6 +520,14 @@ impl TrainerError {
         }
     }
 
+    /// Creates a [`TrainerError::Resume`] for the folder `run`.
+    pub(crate) fn resume(run: &Path, why: impl Into<String>) -> Self {
+        Self::Resume {
+            run: run.to_owned(),
+            why: why.into(),
+        }
+    }
+
     /// Creates an error for a split after the freeze cut of `network`. `frozen` contains the allowed cuts.
     pub(crate) fn after_freeze(network: &Network, split: &str, freeze: &str, frozen: &[Cut]) -> Self {
         let names = frozen.iter().map(|cut| network.title(cut));

@@ -6,6 +6,7 @@ use crate::{Event, Events, Job, TrainerError};
 use frostline_client::Samples;
 use frostline_features::Provenance;
 use frostline_rows::RowCache;
+use frostline_wire::View;
 use std::sync::Arc;
 
 /// Number of cached features of a job.
@@ -49,7 +50,7 @@ pub(crate) async fn open_cache(
     }
     let rows = cacheable_features(plan);
     let told = Arc::clone(events);
-    let open = move || {
+    let opened = blocking(move || {
         let rows = match opening {
             OpenMode::IfPresent if !cache.has(&made.subject(), &made.row()) => return Ok(Ok(None)),
             OpenMode::IfPresent => 0,
@@ -60,8 +61,8 @@ pub(crate) async fn open_cache(
             told(Event::Warning { message });
         });
         Ok(RowCache::open(&cache, made, rows, stopped).map(Some))
-    };
-    match blocking(open).await? {
+    });
+    match opened.await? {
         Ok(cache) => Ok(cache.map(Arc::new)),
         Err(error) => {
             let message = format!("cannot cache features: {error}");
@@ -76,21 +77,24 @@ pub(crate) async fn coverage(cache: &Arc<RowCache>, plan: &FeedPlan) -> Result<C
     let cache = Arc::clone(cache);
     let plan = plan.clone();
     blocking(move || {
-        let count = |samples: &Samples, view| {
-            let all = (0..samples.len()).filter_map(|index| samples.get(index));
-            cache.count(all, view)
-        };
-        let views = plan.views.cacheable(plan.epochs);
-        let trained: u64 = views.iter().map(|view| count(&plan.train, view.as_ref())).sum();
+        let views = plan.views.cacheable(plan.epochs).into_iter();
+        let trained: u64 = views
+            .map(|view| count_cached(&cache, &plan.train, view.as_ref()))
+            .sum();
         let cacheable = cacheable_features(&plan);
         Ok(Coverage {
-            cached: trained + count(&plan.validation, None),
+            cached: trained + count_cached(&cache, &plan.validation, None),
             cacheable,
             bytes: cache.disk_bytes(cacheable),
             repeats: plan.views.repeat(),
         })
     })
     .await
+}
+
+fn count_cached(cache: &RowCache, samples: &Samples, view: Option<&View>) -> u64 {
+    let all = (0..samples.len()).filter_map(|index| samples.get(index));
+    cache.count(all, view)
 }
 
 /// Emits a warning for each problem of the cache. Such problems only slow the job down.
@@ -116,6 +120,6 @@ fn too_large(shape: &[usize], plan: &FeedPlan) -> Option<String> {
 
 /// Returns the number of cacheable features for the batches of `plan`.
 pub(crate) fn cacheable_features(plan: &FeedPlan) -> u64 {
-    let of = |part| plan.samples(part).len() as u64;
-    plan.views.cacheable(plan.epochs).len() as u64 * of(Part::Train) + of(Part::Validation)
+    let [train, validation] = [Part::Train, Part::Validation].map(|part| plan.samples(part).len() as u64);
+    plan.views.cacheable(plan.epochs).len() as u64 * train + validation
 }

@@ -161,22 +161,25 @@ pub fn last_cut_before_head(model: &Model) -> Result<String, TrainerError> {
 
 /// Explains a missing default freeze cut, with advice.
 fn missing_cut(model: &Model, network: &Network) -> SettingError {
-    let missing = |must: &str| SettingError::new("freeze", "not given", must);
     if model.nodes().iter().any(|node| {
         let operator = node.op_type.as_str();
         operator.starts_with("QLinear")
             || operator.ends_with("Integer")
             || operator.ends_with("QuantizeLinear")
     }) {
-        missing(
+        freeze_not_given(
             "a quantized network cannot be trained; fine-tune the f32 export, then quantize the tuned model",
         )
     } else if network.head.is_none() {
-        missing("the network does not end in a replaceable classifier; add a classifier")
+        freeze_not_given("the network does not end in a replaceable classifier; add a classifier")
             .with_conflict(Conflict::NoHead)
     } else {
-        missing("the network has no cut before the classifier, so no layers can be frozen")
+        freeze_not_given("the network has no cut before the classifier, so no layers can be frozen")
     }
+}
+
+fn freeze_not_given(must: &str) -> SettingError {
+    SettingError::new("freeze", "not given", must)
 }
 
 /// Opens the feature cache from the settings. Returns `None` if it is off or no folder is known.

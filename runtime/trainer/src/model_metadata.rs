@@ -161,14 +161,6 @@ pub(crate) fn pixels(
         let reason = format!("the model's input '{}' is {}; {change}", input.name, input.dtype);
         return Err(TrainerError::Pixels { reason });
     }
-    let usual = || {
-        let side = |side| u32::try_from(side).unwrap_or(u32::MAX);
-        let spec = PixelSpec::imagenet(side(height), side(width));
-        match model.input_normalization() {
-            Some(first) => (first.raw(spec), PixelSource::Network),
-            None => (spec, PixelSource::Assumed),
-        }
-    };
     let (usual, source) = match self::input(model)? {
         Some(ModelInput::Pixels(spec)) if model.metadata(BESIDE_KEY).is_some() => (spec, PixelSource::Beside),
         Some(ModelInput::Pixels(spec)) => (spec, PixelSource::Model),
@@ -178,7 +170,7 @@ pub(crate) fn pixels(
                 sha256: trained.sha256,
             });
         }
-        _ => usual(),
+        _ => pixels_without_record(model, height, width),
     };
     let (spec, source) = if flags.is_empty() {
         (usual, source)
@@ -187,6 +179,17 @@ pub(crate) fn pixels(
     };
     check(&spec, network)?;
     Ok((spec, source))
+}
+
+/// Returns the preprocessing of a model that records none: the ImageNet recipe, without the normalization if the
+/// network normalizes its input.
+fn pixels_without_record(model: &Model, height: usize, width: usize) -> (PixelSpec, PixelSource) {
+    let [height, width] = [height, width].map(|side| u32::try_from(side).unwrap_or(u32::MAX));
+    let spec = PixelSpec::imagenet(height, width);
+    match model.input_normalization() {
+        Some(first) => (first.raw(spec), PixelSource::Network),
+        None => (spec, PixelSource::Assumed),
+    }
 }
 
 /// Returns the preprocessing as [`pixels`] does, or `None` if a custom guest makes the input and the network takes
@@ -225,8 +228,7 @@ pub fn normalized_twice(model: &Model, recipe: &PixelSpec, source: PixelSource) 
     }
     let first = model.input_normalization()?;
     let raw = first.raw(*recipe);
-    let same = |ours: [f32; 3], raw: [f32; 3]| ours.into_iter().zip(raw).all(|(a, b)| (a - b).abs() < 1e-5);
-    if same(recipe.mean, raw.mean) && same(recipe.std, raw.std) {
+    if is_close(recipe.mean, raw.mean) && is_close(recipe.std, raw.std) {
         return None;
     }
     Some(format!(
@@ -237,6 +239,10 @@ pub fn normalized_twice(model: &Model, recipe: &PixelSpec, source: PixelSource) 
         Channels(raw.mean),
         Channels(raw.std)
     ))
+}
+
+fn is_close(ours: [f32; 3], raw: [f32; 3]) -> bool {
+    ours.into_iter().zip(raw).all(|(a, b)| (a - b).abs() < 1e-5)
 }
 
 /// Copies the preprocessing from `preprocessor_config.json` next to `file` to the metadata of the model,

@@ -7,7 +7,7 @@ use crate::pipeline::{FeedPlan, Part, Steering};
 use crate::setup::prepare;
 use crate::training::run::{Run, RunParts};
 use crate::{Events, FetchLimits, Job, Policy, SettingError, TrainerError};
-use frostline_client::{Hosts, Samples, Weight};
+use frostline_client::{Hosts, Samples, Source, Weight};
 use frostline_wire::{Encoding, Split};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -92,22 +92,23 @@ impl Rehearsal {
         let Some(first) = legs.first().filter(|_| steps > 0) else {
             return Ok(SettingError::at_least_one("the number of steps", 0)?);
         };
-        let source = |leg: &Leg| {
-            let source = self
-                .offer
-                .source_at(&leg.split, leg.encoding, flow.request_samples);
-            source.map(Arc::new)
-        };
         let schedule = legs
             .iter()
-            .map(|leg| Ok((leg.steps, source(leg)?)))
+            .map(|leg| Ok((leg.steps, self.source(leg, flow)?)))
             .collect::<Result<VecDeque<_>, TrainerError>>()?;
-        let steering = Steering::scheduled(source(first)?, schedule);
+        let steering = Steering::scheduled(self.source(first, flow)?, schedule);
         tokio::select! {
             biased;
             () = cancel.cancelled() => Err(TrainerError::Cancelled),
             ran = self.train_legs(legs, steering, flow, events) => ran,
         }
+    }
+
+    fn source(&self, leg: &Leg, flow: FetchLimits) -> Result<Arc<Source>, TrainerError> {
+        let source = self
+            .offer
+            .source_at(&leg.split, leg.encoding, flow.request_samples);
+        source.map(Arc::new)
     }
 
     async fn train_legs(

@@ -47,30 +47,30 @@ impl LinearHead {
     /// # Errors
     /// Returns [`TrainerError::Standardize`] if the suffix contains more than a linear classifier.
     pub(crate) fn from_suffix(suffix: &Model, row: &[usize]) -> Result<Self, TrainerError> {
-        let refused = |why: &str| TrainerError::Standardize { why: why.to_owned() };
         let head = suffix
             .network()?
             .head
-            .ok_or_else(|| refused("no classifier found in the model"))?;
+            .ok_or_else(|| not_standardized("no classifier found in the model"))?;
         let names = suffix.head_weights()?;
         let [weight, bias] = names.as_slice() else {
-            return Err(refused("the classifier must be one matrix product with one bias"));
+            return Err(not_standardized(
+                "the classifier must be one matrix product with one bias",
+            ));
         };
         if suffix
             .parameters()
             .iter()
             .any(|parameter| !names.contains(&parameter.name))
         {
-            return Err(refused(
+            return Err(not_standardized(
                 "other layers are trained in addition to the classifier; freeze up to the last cut before it",
             ));
         }
-        let is_head = |name: &str| name == head.operator;
         let mut operators = suffix.nodes().iter().map(|node| node.op_type.as_str());
-        if let Some(other) =
-            operators.find(|name| !is_head(name) && !ALLOWED_OPERATORS.contains(name) && *name != "Constant")
+        if let Some(other) = operators
+            .find(|name| *name != head.operator && !ALLOWED_OPERATORS.contains(name) && *name != "Constant")
         {
-            return Err(refused(&format!(
+            return Err(not_standardized(format!(
                 "{other} is between the freeze cut and the classifier; freeze up to a later cut"
             )));
         }
@@ -79,9 +79,9 @@ impl LinearHead {
                 "features at the freeze cut have the shape {row:?}; the first axis must be the classifier's {} features",
                 head.features
             );
-            return Err(refused(&why));
+            return Err(not_standardized(why));
         }
-        let node = suffix.nodes().iter().find(|node| is_head(&node.op_type));
+        let node = suffix.nodes().iter().find(|node| node.op_type == head.operator);
         let transposed = node.and_then(|node| node.int("transB")).unwrap_or(0) != 0;
         Ok(Self {
             weight: weight.clone(),
@@ -98,12 +98,8 @@ impl LinearHead {
         standard: &Standard,
         weights: &mut [(String, Tensor)],
     ) -> Result<(), TrainerError> {
-        let place = |name: &str| weights.iter().position(|(known, _)| known == name);
-        let (Some(weight), Some(bias)) = (place(&self.weight), place(&self.bias)) else {
-            return Err(TrainerError::Ended { part: "classifier" });
-        };
-        let value = |place: usize| weights.get(place).map(|(_, tensor)| tensor.clone());
-        let (Some(old), Some(shift)) = (value(weight), value(bias)) else {
+        let found = [&self.weight, &self.bias].map(|name| find_weight(weights, name));
+        let [Some((weight, old)), Some((bias, shift))] = found else {
             return Err(TrainerError::Ended { part: "classifier" });
         };
         let outputs = shift.shape().elements()?;
@@ -143,6 +139,17 @@ impl LinearHead {
     }
 }
 
+fn not_standardized(why: impl Into<String>) -> TrainerError {
+    TrainerError::Standardize { why: why.into() }
+}
+
+/// Returns the index of the weight called `name` with its tensor.
+fn find_weight(weights: &[(String, Tensor)], name: &str) -> Option<(usize, Tensor)> {
+    let index = weights.iter().position(|(known, _)| known == name)?;
+    let (_, tensor) = weights.get(index)?;
+    Some((index, tensor.clone()))
+}
+
 /// Means and squared deviations per feature, over rows `[features, ..]`. Batches are combined with the method
 /// of Chan, Golub and LeVeque (1979).
 #[derive(Debug, Clone, Default)]
@@ -173,17 +180,15 @@ impl Moments {
         let more = (count * each) as f64;
         let total = self.count + more;
         for (feature, (mean, spread)) in self.per_feature.iter_mut().enumerate() {
-            let own = || {
-                values
-                    .chunks_exact(each)
-                    .skip(feature)
-                    .step_by(features)
-                    .flatten()
-                    .copied()
-                    .map(f64::from)
-            };
-            let own_mean = own().sum::<f64>() / more;
-            let own_spread: f64 = own().map(|value| (value - own_mean).powi(2)).sum();
+            let own = values
+                .chunks_exact(each)
+                .skip(feature)
+                .step_by(features)
+                .flatten()
+                .copied()
+                .map(f64::from);
+            let own_mean = own.clone().sum::<f64>() / more;
+            let own_spread: f64 = own.map(|value| (value - own_mean).powi(2)).sum();
             let off = own_mean - *mean;
             *mean += off * more / total;
             *spread += own_spread + off * off * self.count * more / total;
@@ -289,15 +294,13 @@ impl Standard {
 /// and a later operator can divide the sum. Returns `None` if an operator after the head is not linear.
 fn gain(suffix: &Model) -> Result<Option<f64>, TrainerError> {
     let head = suffix.head_weights()?;
-    let reads = |node: &NodeProto| node.input.iter().any(|name| head.contains(name));
     let mut gain = head.len() as f64 / 2.0;
-    for node in suffix.nodes().iter().skip_while(|node| !reads(node)) {
-        let factor = |slot| node.input_name(slot).and_then(|name| number(suffix, name));
+    for node in suffix.nodes().iter().skip_while(|node| !reads_any(node, &head)) {
         let factor = match node.op_type.as_str() {
             "Constant" => Some(1.0),
-            "Mul" => factor(0).or(factor(1)),
-            "Div" => factor(1).map(|divisor| 1.0 / divisor),
-            name => (reads(node) || ALLOWED_OPERATORS.contains(&name)).then_some(1.0),
+            "Mul" => number(suffix, node, 0).or(number(suffix, node, 1)),
+            "Div" => number(suffix, node, 1).map(|divisor| 1.0 / divisor),
+            name => (reads_any(node, &head) || ALLOWED_OPERATORS.contains(&name)).then_some(1.0),
         };
         let Some(factor) = factor else { return Ok(None) };
         gain *= factor;
@@ -305,8 +308,14 @@ fn gain(suffix: &Model) -> Result<Option<f64>, TrainerError> {
     Ok(Some(gain).filter(|gain| gain.is_normal()))
 }
 
-/// Returns the scalar constant called `name`. Returns `None` if it is trained or not a scalar.
-fn number(suffix: &Model, name: &str) -> Option<f64> {
+/// Returns true if `node` reads one of `tensors`.
+fn reads_any(node: &NodeProto, tensors: &[String]) -> bool {
+    node.input.iter().any(|name| tensors.contains(name))
+}
+
+/// Returns the scalar constant that `node` reads in this slot. Returns `None` if it is trained or not a scalar.
+fn number(suffix: &Model, node: &NodeProto, slot: usize) -> Option<f64> {
+    let name = node.input_name(slot)?;
     if suffix.parameters().iter().any(|weight| weight.name == name) {
         return None;
     }

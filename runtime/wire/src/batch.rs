@@ -218,11 +218,12 @@ impl ActivationBatch {
         if self.errors.is_null(index) {
             return None;
         }
-        let text = |column: usize| -> Option<&str> {
-            let texts: &StringArray = self.errors.columns().get(column)?.as_string_opt()?;
-            texts.is_valid(index).then(|| texts.value(index))
-        };
-        Some([0, 1].map(|column| text(column).unwrap_or_default()))
+        Some([0, 1].map(|column| self.error_text(index, column).unwrap_or_default()))
+    }
+
+    fn error_text(&self, index: usize, column: usize) -> Option<&str> {
+        let texts: &StringArray = self.errors.columns().get(column)?.as_string_opt()?;
+        texts.is_valid(index).then(|| texts.value(index))
     }
 }
 

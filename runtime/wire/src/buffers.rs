@@ -12,6 +12,15 @@ pub(crate) struct BufferBound {
     pub(crate) max_bytes: usize,
 }
 
+impl BufferBound {
+    /// Returns the bound for a buffer with up to `count` elements.
+    fn new(element: usize, count: usize) -> Self {
+        let bytes = element.saturating_mul(count);
+        let max_bytes = bytes.checked_next_multiple_of(64).unwrap_or(bytes);
+        Self { element, max_bytes }
+    }
+}
+
 impl RowFormat {
     /// Returns the bounds for the buffers of a batch with `rows` rows after decompression, in column order.
     pub(crate) fn buffers(&self, rows: usize, checksums: bool) -> Result<Vec<BufferBound>, FrameError> {
@@ -27,33 +36,28 @@ impl RowFormat {
 /// Adds bounds for the buffers of `column`. The order matches Arrow. Variable-length lists have up to `width`
 /// elements per row.
 fn add_bounds(column: &DataType, rows: usize, width: usize, bounds: &mut Vec<BufferBound>) {
-    let mut add = |element: usize, count: usize| {
-        let bytes = element.saturating_mul(count);
-        let max_bytes = bytes.checked_next_multiple_of(64).unwrap_or(bytes);
-        bounds.push(BufferBound { element, max_bytes });
-    };
-    add(1, rows.div_ceil(8));
+    bounds.push(BufferBound::new(1, rows.div_ceil(8)));
     match column {
         DataType::FixedSizeList(field, length) => {
             let length = usize::try_from(*length).unwrap_or(0);
             add_bounds(field.data_type(), rows.saturating_mul(length), width, bounds);
         }
         DataType::LargeList(field) => {
-            add(8, rows.saturating_add(1));
+            bounds.push(BufferBound::new(8, rows.saturating_add(1)));
             add_bounds(field.data_type(), rows.saturating_mul(width), width, bounds);
         }
         DataType::Struct(fields) => fields
             .iter()
             .for_each(|field| add_bounds(field.data_type(), rows, width, bounds)),
         DataType::Utf8 => {
-            add(4, rows.saturating_add(1));
-            add(1, usize::MAX);
+            bounds.push(BufferBound::new(4, rows.saturating_add(1)));
+            bounds.push(BufferBound::new(1, usize::MAX));
         }
         DataType::LargeBinary => {
-            add(8, rows.saturating_add(1));
-            add(1, usize::MAX);
+            bounds.push(BufferBound::new(8, rows.saturating_add(1)));
+            bounds.push(BufferBound::new(1, usize::MAX));
         }
-        values => add(values.primitive_width().unwrap_or(1), rows),
+        values => bounds.push(BufferBound::new(values.primitive_width().unwrap_or(1), rows)),
     }
 }
 

@@ -20,28 +20,32 @@ impl ActivationBatch {
 
     fn checksum(&self, row: usize) -> u64 {
         let mut hash = u64::from(self.position(row));
-        let mut add = |bytes: &[u8]| hash = XxHash3_64::oneshot_with_seed(hash, bytes);
         match self.value(row) {
-            Some(RowValue::Object(bytes) | RowValue::U8(bytes)) => add(bytes),
-            Some(RowValue::F32(values)) => add(values.to_byte_slice()),
-            Some(RowValue::F16(values)) => add(values.to_byte_slice()),
+            Some(RowValue::Object(bytes) | RowValue::U8(bytes)) => add(&mut hash, bytes),
+            Some(RowValue::F32(values)) => add(&mut hash, values.to_byte_slice()),
+            Some(RowValue::F16(values)) => add(&mut hash, values.to_byte_slice()),
             Some(RowValue::Int8 {
                 values,
                 scales,
                 offsets,
             }) => {
-                add(values.to_byte_slice());
-                add(scales.to_byte_slice());
-                add(offsets.to_byte_slice());
+                add(&mut hash, values.to_byte_slice());
+                add(&mut hash, scales.to_byte_slice());
+                add(&mut hash, offsets.to_byte_slice());
             }
             None => {}
         }
         if let Some(exact) = self.exact(row) {
-            add(exact.to_byte_slice());
+            add(&mut hash, exact.to_byte_slice());
         }
         for text in self.error_texts(row).into_iter().flatten() {
-            add(text.as_bytes());
+            add(&mut hash, text.as_bytes());
         }
         hash
     }
+}
+
+/// Extends the hash of the previous parts of a row.
+fn add(hash: &mut u64, bytes: &[u8]) {
+    *hash = XxHash3_64::oneshot_with_seed(*hash, bytes);
 }

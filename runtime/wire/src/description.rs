@@ -44,18 +44,22 @@ impl TensorInfo {
     /// Returns the shape of a row that contains `tensors`. A single tensor keeps its shape, and several are
     /// flattened and joined. Returns `None` for no tensors, or if the number of elements overflows.
     pub fn row_shape(tensors: &[Self]) -> Option<Shape> {
-        let elements = |tensor: &Self| Shape::new(tensor.shape.clone()).elements().ok();
         match tensors {
             [] => None,
-            [tensor] => elements(tensor).map(|_| Shape::new(tensor.shape.clone())),
+            [tensor] => tensor.elements().map(|_| Shape::new(tensor.shape.clone())),
             tensors => {
                 let mut joined = 0_usize;
                 for tensor in tensors {
-                    joined = joined.checked_add(elements(tensor)?)?;
+                    joined = joined.checked_add(tensor.elements()?)?;
                 }
                 Some(Shape::new([joined]))
             }
         }
+    }
+
+    /// Returns the number of elements, or `None` if it overflows.
+    fn elements(&self) -> Option<usize> {
+        Shape::new(self.shape.clone()).elements().ok()
     }
 }
 

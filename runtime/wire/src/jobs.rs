@@ -192,13 +192,11 @@ impl JobDetail {
             _ => return self.job.seconds.summary(),
         };
         let mut summary = self.job.seconds.summary();
-        let shown = |amount: u64| match most {
-            JobStage::Memory => format_bytes(amount as f64),
-            _ => amount.to_string(),
-        };
         if let Some((tenant, held)) = holders.iter().max_by_key(|(_, held)| *held) {
-            let held = shown(*held);
-            let all = shown(all);
+            let [held, all] = [*held, all].map(|amount| match most {
+                JobStage::Memory => format_bytes(amount as f64),
+                _ => amount.to_string(),
+            });
             summary.push_str(&format!("; tenant {tenant} holds {held} of {all} {unit} now"));
         }
         summary

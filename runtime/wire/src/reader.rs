@@ -150,10 +150,10 @@ impl ActivationReader {
             ))
         })?;
         let elements = rows.saturating_mul(self.format.width()?.unwrap_or(1));
-        let length_fits = |length: i64| usize::try_from(length).is_ok_and(|length| length <= elements);
         let nodes = batch.nodes().into_iter().flatten();
         for node in nodes {
-            if !length_fits(node.length()) || !(0..=node.length()).contains(&node.null_count()) {
+            let fits = usize::try_from(node.length()).is_ok_and(|length| length <= elements);
+            if !fits || !(0..=node.length()).contains(&node.null_count()) {
                 return Err(FrameError::malformed("a column is longer than the batch"));
             }
         }

@@ -32,20 +32,22 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
 /// # Errors
 /// Returns a message if `text` is not a valid duration.
 pub fn parse_seconds(text: &str) -> Result<u64, String> {
-    let wrong = || format!("invalid duration {text:?}: use a number with s, m, h or d (example: 90d)");
-    let at = text
-        .find(|letter: char| !letter.is_ascii_digit())
-        .ok_or_else(wrong)?;
+    seconds(text)
+        .ok_or_else(|| format!("invalid duration {text:?}: use a number with s, m, h or d (example: 90d)"))
+}
+
+fn seconds(text: &str) -> Option<u64> {
+    let at = text.find(|letter: char| !letter.is_ascii_digit())?;
     let (number, unit) = text.split_at(at);
     let unit = match unit {
         "s" => 1,
         "m" => 60,
         "h" => 3600,
         "d" => 86_400,
-        _ => return Err(wrong()),
+        _ => return None,
     };
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    number.checked_mul(unit).ok_or_else(wrong)
+    let number: u64 = number.parse().ok()?;
+    number.checked_mul(unit)
 }
 
 /// Parses a duration like [`parse_seconds`]. The default unit is seconds.

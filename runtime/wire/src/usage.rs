@@ -55,21 +55,27 @@ impl Usage {
     /// have been reset, so the full value is returned.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
-        let count = |now: u64, then: u64| now.checked_sub(then).unwrap_or(now);
-        let time = |now: f64, then: f64| if now >= then { now - then } else { now };
         Self {
-            device_seconds: time(self.device_seconds, before.device_seconds),
-            guest_cpu_seconds: time(self.guest_cpu_seconds, before.guest_cpu_seconds),
-            read_bytes: count(self.read_bytes, before.read_bytes),
-            sent_bytes: count(self.sent_bytes, before.sent_bytes),
-            images: count(self.images, before.images),
-            extractions: count(self.extractions, before.extractions),
-            failed_extractions: count(self.failed_extractions, before.failed_extractions),
-            probes: count(self.probes, before.probes),
-            listings: count(self.listings, before.listings),
+            device_seconds: time_since(self.device_seconds, before.device_seconds),
+            guest_cpu_seconds: time_since(self.guest_cpu_seconds, before.guest_cpu_seconds),
+            read_bytes: count_since(self.read_bytes, before.read_bytes),
+            sent_bytes: count_since(self.sent_bytes, before.sent_bytes),
+            images: count_since(self.images, before.images),
+            extractions: count_since(self.extractions, before.extractions),
+            failed_extractions: count_since(self.failed_extractions, before.failed_extractions),
+            probes: count_since(self.probes, before.probes),
+            listings: count_since(self.listings, before.listings),
             stored_bytes: self.stored_bytes,
         }
     }
+}
+
+fn count_since(now: u64, then: u64) -> u64 {
+    now.checked_sub(then).unwrap_or(now)
+}
+
+fn time_since(now: f64, then: f64) -> f64 {
+    if now >= then { now - then } else { now }
 }
 
 impl AddAssign for Usage {

@@ -122,8 +122,10 @@ impl ActivationWriter {
         let mut pieces = Vec::new();
         for failure in failures {
             let values = self.blank_row()?;
-            let column = |text: &str| -> ArrayRef { Arc::new(StringArray::from(vec![text])) };
-            let columns = vec![column(&code_of(&failure.error)), column(&failure.error.message)];
+            let columns = vec![
+                text_column(&code_of(&failure.error)),
+                text_column(&failure.error.message),
+            ];
             let error = StructArray::try_new(error_fields(), columns, None).map_err(FrameError::encode)?;
             pieces.extend(self.batch(&[failure.position], values, Some(Arc::new(error)))?);
         }
@@ -209,6 +211,10 @@ fn options(compression: Compression) -> Result<IpcWriteOptions, ArrowError> {
             .try_with_compression(Some(CompressionType::ZSTD))?
             .try_with_compression_level(Some(ZSTD_LEVEL)),
     }
+}
+
+fn text_column(text: &str) -> ArrayRef {
+    Arc::new(StringArray::from(vec![text]))
 }
 
 #[cfg(test)]

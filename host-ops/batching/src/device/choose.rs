@@ -175,18 +175,18 @@ impl<S: Clone + Eq + Hash> Device<S> {
     /// Returns the bytes that other work may use while `kept` bytes are set aside for overdue work: the
     /// lanes' memory without them and without the reservations of batches that started at or after `since`.
     fn bytes_for_others(&self, room: LaneMemory, kept: u64, since: Duration) -> u64 {
-        let running = || self.lanes.iter().filter_map(super::Lane::running);
+        let running = self.lanes.iter().filter_map(super::Lane::running);
         let sessions = self
             .lanes
             .iter()
             .flat_map(|lane| &lane.sessions)
             .map(|open| open.bytes);
-        let all = running().map(|running| running.for_run).chain(sessions);
+        let all = running.clone().map(|running| running.for_run).chain(sessions);
         let all = all.fold(
             room.free.saturating_add(self.closing_bytes()),
             u64::saturating_add,
         );
-        let later = running()
+        let later = running
             .filter(|running| running.since >= since)
             .map(|running| running.bytes);
         later.fold(all.saturating_sub(kept), u64::saturating_sub)

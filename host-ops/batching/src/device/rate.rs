@@ -41,9 +41,13 @@ impl Rate {
     /// smaller one, else at the next larger one.
     pub(super) fn per_row(&self, rows: usize) -> Option<f64> {
         let bucket = rows.max(1).ilog2() as usize;
-        let known = |recent: &Recent| recent.median();
-        let below = self.buckets.iter().take(bucket + 1).rev().find_map(known);
-        below.or_else(|| self.buckets.iter().skip(bucket + 1).find_map(known))
+        let below = self
+            .buckets
+            .iter()
+            .take(bucket + 1)
+            .rev()
+            .find_map(Recent::median);
+        below.or_else(|| self.buckets.iter().skip(bucket + 1).find_map(Recent::median))
     }
 
     /// Returns the expected duration of a batch with `rows` rows.
@@ -54,14 +58,13 @@ impl Rate {
 
     /// Returns the efficient batch: the smallest size within `tolerance` of the best rate.
     pub(super) fn efficient_batch(&self, tolerance: f64) -> usize {
-        let measured = || {
-            let buckets = self.buckets.iter().zip(0_u32..);
-            buckets.filter_map(|(recent, power)| Some((recent.median()?, power)))
-        };
-        let best = measured()
+        let buckets = self.buckets.iter().zip(0_u32..);
+        let mut measured = buckets.filter_map(|(recent, power)| Some((recent.median()?, power)));
+        let best = measured
+            .clone()
             .map(|(seconds, _)| seconds)
             .fold(f64::INFINITY, f64::min);
-        let good = measured().find(|(seconds, _)| *seconds * (1.0 - tolerance) <= best);
+        let good = measured.find(|(seconds, _)| *seconds * (1.0 - tolerance) <= best);
         good.map_or(1, |(_, power)| 1 << power)
     }
 

@@ -168,11 +168,11 @@ impl Ledger {
 
     /// True if the request fits into the area for small requests.
     fn is_small(&self, tenant: &str, kind: Kind, bytes: u64) -> bool {
-        let after = |held: u64| held.saturating_add(bytes);
+        let own = self.tenants.get(tenant).map_or(0, |holding| holding.small);
         kind == Kind::Request
-            && after(self.tenants.get(tenant).map_or(0, |holding| holding.small)) <= self.budget.small / SMALL
-            && after(self.small) <= self.budget.small
-            && after(self.held_in_all()) <= self.budget.bytes
+            && own.saturating_add(bytes) <= self.budget.small / SMALL
+            && self.small.saturating_add(bytes) <= self.budget.small
+            && self.held_in_all().saturating_add(bytes) <= self.budget.bytes
     }
 
     fn fits(&self, tenant: &str, kind: Kind, bytes: u64) -> bool {
@@ -296,8 +296,8 @@ impl Ledger {
     /// share, unless the tenant holds little of it. Otherwise a tenant that reads continuously would block the
     /// others forever.
     fn ranked(&self, share: u64) -> Vec<(u64, &Arc<str>, Ask)> {
-        let waiting = || self.waiting.values().filter(|(_, ask)| is_shared(ask.kind));
-        let mut wanting = waiting().filter(|(tenant, ask)| self.may_have(share, tenant, ask));
+        let waiting = self.waiting.values().filter(|(_, ask)| is_shared(ask.kind));
+        let mut wanting = waiting.filter(|(tenant, ask)| self.may_have(share, tenant, ask));
         let one = wanting.next().map(|(tenant, _)| tenant);
         let other = wanting
             .map(|(tenant, _)| tenant)

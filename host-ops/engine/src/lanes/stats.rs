@@ -76,7 +76,6 @@ impl State {
             (tenant, self.waited(entry, now))
         });
         let waited = self.waits.longest(self.time(now), wait);
-        let lanes = || self.lanes.iter();
         let predictions = self.device.predictions();
         LaneStats {
             queued: waiting.len(),
@@ -89,12 +88,14 @@ impl State {
                 .as_ref()
                 .filter(|_| self.on_device)
                 .map(|memory| memory.read(|ledger| ledger.budget().bytes)),
-            memory_held: lanes().map(|lane| lane.held).sum(),
-            memory_reserved: lanes()
+            memory_held: self.lanes.iter().map(|lane| lane.held).sum(),
+            memory_reserved: self
+                .lanes
+                .iter()
                 .filter_map(|lane| Some(lane.memory.as_ref()?.bytes()))
                 .sum(),
-            processes: lanes().filter_map(|lane| lane.process).collect(),
-            busy: lanes().map(|lane| lane.busy(now)).collect(),
+            processes: self.lanes.iter().filter_map(|lane| lane.process).collect(),
+            busy: self.lanes.iter().map(|lane| lane.busy(now)).collect(),
             device_time: self
                 .device
                 .used()

@@ -55,24 +55,25 @@ impl Prepared {
     /// Opens the prepared stages in `folder`, which are limited to `most_bytes`, for sessions with `options`.
     /// Logs a warning and returns `None` if the folder cannot be used.
     pub(crate) fn open(folder: &Path, most_bytes: u64, options: &SessionOptions) -> Option<Self> {
-        let opened = || -> Result<Self, String> {
-            if cfg!(target_os = "linux") && !Path::new(OPENED_FILES).exists() {
-                return Err(format!(
-                    "ONNX Runtime needs {OPENED_FILES} to open weights, but /proc is not mounted; mount it"
-                ));
-            }
-            let naming = Naming::new(options).map_err(|error: EngineError| error.to_string())?;
-            Ok(Self {
-                naming,
-                store: Store::open(folder, most_bytes).map_err(|error| error.to_string())?,
-                state: Mutex::default(),
-                made: Condvar::new(),
-            })
-        };
-        opened().map_err(|error| {
+        Self::try_open(folder, most_bytes, options).map_err(|error| {
             let folder = folder.display();
             tracing::warn!(%folder, error, "cannot prepare stages, so each lane loads a copy of the weights");
         }).ok()
+    }
+
+    fn try_open(folder: &Path, most_bytes: u64, options: &SessionOptions) -> Result<Self, String> {
+        if cfg!(target_os = "linux") && !Path::new(OPENED_FILES).exists() {
+            return Err(format!(
+                "ONNX Runtime needs {OPENED_FILES} to open weights, but /proc is not mounted; mount it"
+            ));
+        }
+        let naming = Naming::new(options).map_err(|error: EngineError| error.to_string())?;
+        Ok(Self {
+            naming,
+            store: Store::open(folder, most_bytes).map_err(|error| error.to_string())?,
+            state: Mutex::default(),
+            made: Condvar::new(),
+        })
     }
 
     /// Returns the prepared `stage` if it exists.

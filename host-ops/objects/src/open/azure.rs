@@ -107,13 +107,17 @@ fn check_endpoint(root: &str, endpoint: &str, account: Option<&String>) -> Resul
 }
 
 fn credentials(builder: &MicrosoftAzureBuilder) -> Credentials {
-    let is_set = |key| builder.get_config_value(&key).is_some_and(|value| is_on(&value));
-    let given = is_set(AzureConfigKey::UseEmulator)
-        || is_set(AzureConfigKey::UseAzureCli)
+    let given = is_set(builder, &AzureConfigKey::UseEmulator)
+        || is_set(builder, &AzureConfigKey::UseAzureCli)
         || CREDENTIALS
             .iter()
             .any(|key| builder.get_config_value(key).is_some());
-    Credentials::from_flags(is_set(AzureConfigKey::SkipSignature), given)
+    Credentials::from_flags(is_set(builder, &AzureConfigKey::SkipSignature), given)
+}
+
+fn is_set(builder: &MicrosoftAzureBuilder, key: &AzureConfigKey) -> bool {
+    let value = builder.get_config_value(key);
+    value.is_some_and(|value| is_on(&value))
 }
 
 #[cfg(test)]

@@ -88,20 +88,24 @@ fn trusting(root: &str, client: ClientOptions, variables: &Variables) -> Result<
     let Some(file) = variables.get("AWS_CA_BUNDLE").filter(|file| !file.is_empty()) else {
         return Ok(client);
     };
-    let unusable = |why: String| {
+    let authorities = read_authorities(file).map_err(|why| {
         refused(
             root,
             format!("cannot use the certificates in {file} (AWS_CA_BUNDLE): {why}"),
         )
-    };
-    let pem = std::fs::read(file).map_err(|error| unusable(error.to_string()))?;
-    let authorities = Certificate::from_pem_bundle(&pem).map_err(|_| unusable("it is not PEM".to_owned()))?;
-    if authorities.is_empty() {
-        return Err(unusable("no certificate found".to_owned()));
-    }
+    })?;
     Ok(authorities
         .into_iter()
         .fold(client, ClientOptions::with_root_certificate))
+}
+
+fn read_authorities(file: &str) -> Result<Vec<Certificate>, String> {
+    let pem = std::fs::read(file).map_err(|error| error.to_string())?;
+    let authorities = Certificate::from_pem_bundle(&pem).map_err(|_| "it is not PEM")?;
+    if authorities.is_empty() {
+        return Err("no certificate found".to_owned());
+    }
+    Ok(authorities)
 }
 
 /// Signs requests with the store's own keys or an assumed role.
@@ -112,7 +116,6 @@ fn with_own(
     client: ClientOptions,
     variables: &Variables,
 ) -> Result<AmazonS3Builder, ObjectError> {
-    let told = |error: object_store::Error| refused(root, error.to_string());
     let builder = match &own.keys {
         Some(file) => builder.with_credentials(Arc::new(FileKeys::open(root, file)?)),
         None => builder,
@@ -126,13 +129,15 @@ fn with_own(
         None => client,
     };
     let region = builder.get_config_value(&AmazonS3ConfigKey::Region);
+    let client = Connector::default().connect(&client.with_allow_http(plain));
+    let client = client.map_err(|error| refused(root, error.to_string()))?;
+    let base = builder.clone().build();
+    let base = base.map_err(|error| refused(root, error.to_string()))?;
     let assumed = AssumedRole {
         role: role.clone(),
         region: region.unwrap_or_else(|| "us-east-1".to_owned()),
-        client: Connector::default()
-            .connect(&client.with_allow_http(plain))
-            .map_err(told)?,
-        base: Arc::clone(builder.clone().build().map_err(told)?.credentials()),
+        client,
+        base: Arc::clone(base.credentials()),
         session: Default::default(),
     };
     Ok(builder.with_credentials(Arc::new(assumed)))
@@ -150,7 +155,6 @@ fn with_profile(
         Err(_) if given && !variables.contains_key("AWS_PROFILE") => Profile::default(),
         read => read.map_err(|error| refused(root, error))?,
     };
-    let open = |builder: &AmazonS3Builder, key| builder.get_config_value(key).is_none();
     let mut builder = builder;
     if let (false, Some(keys)) = (given, profile.keys) {
         builder = builder
@@ -163,15 +167,16 @@ fn with_profile(
     let regions = [AmazonS3ConfigKey::Region, AmazonS3ConfigKey::DefaultRegion];
     if let Some(region) = profile
         .region
-        .filter(|_| regions.iter().all(|key| open(&builder, key)))
+        .filter(|_| regions.iter().all(|key| builder.get_config_value(key).is_none()))
     {
         builder = builder.with_region(region);
     }
     let endpoints = [AmazonS3ConfigKey::Endpoint, AmazonS3ConfigKey::S3Endpoint];
-    if let Some(endpoint) = profile
-        .endpoint
-        .filter(|_| endpoints.iter().all(|key| open(&builder, key)))
-    {
+    if let Some(endpoint) = profile.endpoint.filter(|_| {
+        endpoints
+            .iter()
+            .all(|key| builder.get_config_value(key).is_none())
+    }) {
         builder = builder.with_endpoint(endpoint);
     }
     Ok(builder)

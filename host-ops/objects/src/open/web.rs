@@ -176,21 +176,23 @@ fn is_inner(address: IpAddr) -> bool {
         }
         IpAddr::V6(address) => {
             let [first, second, .., seventh, eighth] = address.segments();
-            let embedded = |high: u16, low: u16| {
-                let bits = u32::from(high) << 16 | u32::from(low);
-                is_inner(IpAddr::V4(bits.into()))
-            };
             let [_, _, third, ..] = address.segments();
             address.is_loopback()
                 || address == Ipv6Addr::UNSPECIFIED
                 || address.is_unique_local()
                 || address.is_unicast_link_local()
                 || address.is_multicast()
-                || (first, second) == (0x64, 0xff9b) && embedded(seventh, eighth)
-                || first == 0x2002 && embedded(second, third)
-                || first == 0 && embedded(seventh, eighth)
+                || (first, second) == (0x64, 0xff9b) && is_inner_embedded(seventh, eighth)
+                || first == 0x2002 && is_inner_embedded(second, third)
+                || first == 0 && is_inner_embedded(seventh, eighth)
         }
     }
+}
+
+/// Returns true if the IPv4 address in two segments of an IPv6 address is inner.
+fn is_inner_embedded(high: u16, low: u16) -> bool {
+    let bits = u32::from(high) << 16 | u32::from(low);
+    is_inner(IpAddr::V4(bits.into()))
 }
 
 #[cfg(test)]

@@ -221,12 +221,11 @@ impl ArchiveReader {
             return Ok(State::End);
         }
         let at = end - BLOCK as u64;
-        let damaged = |_| ArchiveError::Header { at };
         let header = Header::from_byte_slice(block);
-        if header.cksum().map_err(damaged)? != checksum(block) {
+        if header.cksum().map_err(|_| ArchiveError::Header { at })? != checksum(block) {
             return Err(ArchiveError::Header { at });
         }
-        let size = header.entry_size().map_err(damaged)?;
+        let size = header.entry_size().map_err(|_| ArchiveError::Header { at })?;
         match header.entry_type() {
             EntryType::XHeader if size > 0 => {
                 checked_end(end, size).ok_or(ArchiveError::Header { at })?;
@@ -304,27 +303,31 @@ impl Records {
     /// Reads the beginning of `bytes`, which must not be empty, and applies completed records to `next`. `at` is
     /// the offset of `bytes` in the archive. Returns the consumed length.
     fn feed(&mut self, bytes: &[u8], next: &mut Overrides, at: u64) -> Result<usize, ArchiveError> {
-        let damaged = || ArchiveError::Header { at };
         let taken = match &mut self.record {
             Record::Length { digits } => {
                 match bytes.first() {
                     Some(b' ') => {
-                        let length = parsed(digits).ok_or_else(damaged)?;
+                        let length = parsed(digits).ok_or(ArchiveError::Header { at })?;
                         let left = length.checked_sub(digits.len() as u64 + 1);
                         // The record must end within the header.
-                        let left = left.filter(|left| *left < self.left).ok_or_else(damaged)?;
+                        let left = left
+                            .filter(|left| *left < self.left)
+                            .ok_or(ArchiveError::Header { at })?;
                         let keyword = Vec::new();
                         self.record = Record::Keyword { keyword, left };
                     }
                     // A length of 64 bits has up to 20 digits.
                     Some(digit) if digit.is_ascii_digit() && digits.len() < 20 => digits.push(*digit),
-                    _ => return Err(damaged()),
+                    _ => return Err(ArchiveError::Header { at }),
                 }
                 1
             }
             Record::Keyword { keyword, left } => {
                 // The value ends with a line break.
-                *left = left.checked_sub(1).filter(|left| *left > 0).ok_or_else(damaged)?;
+                *left = left
+                    .checked_sub(1)
+                    .filter(|left| *left > 0)
+                    .ok_or(ArchiveError::Header { at })?;
                 match bytes.first() {
                     Some(b'=') => {
                         let needed = needed(keyword, at)?.map(|keyword| (keyword, Vec::new()));
@@ -349,10 +352,10 @@ impl Records {
                 }
                 if *left == 0 {
                     if bytes.last() != Some(&b'\n') {
-                        return Err(damaged());
+                        return Err(ArchiveError::Header { at });
                     }
                     if let Some((keyword, value)) = needed.take() {
-                        next.apply(keyword, value).ok_or_else(damaged)?;
+                        next.apply(keyword, value).ok_or(ArchiveError::Header { at })?;
                     }
                     self.record = Record::new();
                 }

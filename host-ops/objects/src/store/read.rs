@@ -40,9 +40,8 @@ impl Store {
                 covered: false,
                 access: &self.lister.access,
             };
-            let read = || self.scope.root.in_time(key, self.fetcher.get(&wanted));
-            let read = self.confirm_refusal(read().await, read).await;
-            return self.with_storage_class(&wanted.location, read).await;
+            let read = self.confirm_refusal(|| self.scope.root.in_time(key, self.fetcher.get(&wanted)));
+            return self.with_storage_class(&wanted.location, read.await).await;
         };
         let stretch = self.locate(sample, etag.as_deref()).await?;
         let size = stretch.range.end - stretch.range.start;
@@ -126,7 +125,7 @@ impl Store {
         if range.is_empty() {
             return Ok(Bytes::new());
         }
-        let read = || {
+        let read = self.confirm_refusal(|| {
             self.scope.root.in_time(key, async {
                 match self.fetcher.get(&wanted).await {
                     // Stores give different answers to a range that starts at or after the end.
@@ -139,9 +138,8 @@ impl Store {
                     got => got,
                 }
             })
-        };
-        let read = self.confirm_refusal(read().await, read).await;
-        self.with_storage_class(&wanted.location, read).await
+        });
+        self.with_storage_class(&wanted.location, read.await).await
     }
 
     /// Adds the storage class from the store's listing if the object is archived and the answer did not name it.
@@ -158,25 +156,21 @@ impl Store {
         read
     }
 
-    /// Distinguishes a refused object from a refused root by listing the root. If the listing succeeds, the
-    /// object is read once more, because the refusal may have ended in the meantime.
-    async fn confirm_refusal<F>(
-        &self,
-        read: Result<Bytes, ObjectError>,
-        again: impl FnOnce() -> F,
-    ) -> Result<Bytes, ObjectError>
+    /// Reads an object, and distinguishes a refused object from a refused root by listing the root. If the
+    /// listing succeeds, the object is read once more, because the refusal may have ended in the meantime.
+    async fn confirm_refusal<F>(&self, read: impl Fn() -> F) -> Result<Bytes, ObjectError>
     where
         F: Future<Output = Result<Bytes, ObjectError>>,
     {
-        let mut read = read;
-        match &mut read {
+        let mut result = read().await;
+        match &mut result {
             Err(error) if error.fault() != Some(Fault::Denied) => {}
             Err(ObjectError::Denied { everywhere, .. }) => match self.list(None, 1).await {
-                Ok(_) => return again().await,
+                Ok(_) => return read().await,
                 Err(_) => *everywhere = true,
             },
             _ => {}
         }
-        read
+        result
     }
 }

@@ -202,11 +202,6 @@ impl Store {
     async fn read_index(&self, shard: &ObjectInfo) -> Result<Index, ObjectError> {
         let key = &shard.sample.key;
         let location = self.scope.checked(key)?;
-        let unreadable = |error: ArchiveError| ObjectError::Shard {
-            key: key.clone(),
-            root: self.scope.root.shown.clone(),
-            reason: error.into(),
-        };
         let ranges = (0..shard.size.div_ceil(RANGE)).map(|number| {
             let wanted = ReadRequest {
                 root: &self.scope.root,
@@ -228,9 +223,18 @@ impl Store {
         let mut builder = IndexBuilder::new();
         while let Some(bytes) = ranges.next().await {
             let bytes = self.with_storage_class(&location, bytes).await?;
-            builder.feed(&bytes).map_err(unreadable)?;
+            let fed = builder.feed(&bytes);
+            fed.map_err(|error| self.unreadable(key, error))?;
         }
-        builder.finish().map_err(unreadable)
+        builder.finish().map_err(|error| self.unreadable(key, error))
+    }
+
+    fn unreadable(&self, key: &str, error: ArchiveError) -> ObjectError {
+        ObjectError::Shard {
+            key: key.to_owned(),
+            root: self.scope.root.shown.clone(),
+            reason: error.into(),
+        }
     }
 }
 

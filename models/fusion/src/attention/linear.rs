@@ -118,8 +118,8 @@ impl<'a> Edit<'a> {
     /// Computes a `Gemm` between two reshapes as a product of a matrix with a tensor of more axes.
     fn multiply_without_flattening(&mut self, index: usize, gemm: &'a NodeProto) -> Option<()> {
         gemm.standard_operator().filter(|name| *name == "Gemm")?;
-        let is_one = |name: &str| gemm.float(name).unwrap_or(1.0) == 1.0;
-        let plain = gemm.int("transA").unwrap_or(0) == 0 && is_one("alpha") && is_one("beta");
+        let factors = ["alpha", "beta"].map(|name| gemm.float(name).unwrap_or(1.0));
+        let plain = gemm.int("transA").unwrap_or(0) == 0 && factors == [1.0, 1.0];
         let flat = gemm.input_name(0)?;
         let product = gemm.output_name(0).filter(|_| plain)?;
         let (before, flatten) = self.links.producer(flat)?;

@@ -38,7 +38,16 @@ pub(super) enum Scaling {
     None,
 }
 
-impl Source<'_> {
+impl<'a> Source<'a> {
+    /// Returns this source, read from `value` with another layout.
+    fn read_from(&self, value: &'a str, layout: Layout) -> Self {
+        Self {
+            value,
+            layout,
+            ..self.clone()
+        }
+    }
+
     /// Returns the operations that read the fused operator's input from this source, if it is possible.
     pub(super) fn access(&self) -> Option<Access> {
         let to = &self.wanted;
@@ -99,16 +108,8 @@ impl<'a> AttentionGraph<'a> {
     /// node. Returns `None` if the node computes new elements.
     fn before(&self, source: &Source<'a>, scaling: Scaling) -> Option<(Source<'a>, u32)> {
         let (_, node) = self.links.producer(source.value)?;
-        let from = |value, layout, cost| {
-            let source = Source {
-                value,
-                layout,
-                ..source.clone()
-            };
-            Some((source, cost))
-        };
         if let Some(input) = self.unchanged(node) {
-            return from(input, source.layout.clone(), 0);
+            return Some((source.read_from(input, source.layout.clone()), 0));
         }
         if scaling == Scaling::Included
             && let Some((value, factor)) = self.scaled(node)
@@ -124,11 +125,11 @@ impl<'a> AttentionGraph<'a> {
         let dims = self.dims(input)?;
         match node.standard_operator()? {
             "Reshape" | "Squeeze" | "Unsqueeze" | "Flatten" => {
-                from(input, source.layout.regrouped(dims)?, RESHAPE)
+                Some((source.read_from(input, source.layout.regrouped(dims)?), RESHAPE))
             }
             "Transpose" => {
                 let layout = source.layout.before_transpose(&permutation(node, dims.len())?)?;
-                from(input, layout, COPY)
+                Some((source.read_from(input, layout), COPY))
             }
             "Gather" | "Slice" | "Split" if source.entry.is_none() => {
                 let (axis, entry) = self.selection(node, source.value, dims)?;
@@ -139,7 +140,7 @@ impl<'a> AttentionGraph<'a> {
                 }
                 let count = *dims.get(axis)?;
                 if count == 1 {
-                    return from(input, source.layout.regrouped(dims)?, RESHAPE);
+                    return Some((source.read_from(input, source.layout.regrouped(dims)?), RESHAPE));
                 }
                 let joint = Source {
                     value: input,
@@ -155,19 +156,16 @@ impl<'a> AttentionGraph<'a> {
 
     /// Returns the axis and the index of the only entry that `node` selects.
     fn selection(&self, node: &NodeProto, output: &str, dims: &[usize]) -> Option<(usize, usize)> {
-        let literal = |slot| match self.shapes.integers(node.input_name(slot)?)? {
-            &[number] => Some(number),
-            _ => None,
-        };
         let (axis, entry) = match node.standard_operator()? {
-            "Gather" => (node.int("axis").unwrap_or(0), literal(1)?),
+            "Gather" => (node.int("axis").unwrap_or(0), self.literal(node, 1)?),
             "Slice" => {
                 let step = if node.input_name(4).is_some() {
-                    literal(4)?
+                    self.literal(node, 4)?
                 } else {
                     1
                 };
-                (literal(3).filter(|_| step == 1)?, literal(1)?)
+                let axis = self.literal(node, 3).filter(|_| step == 1)?;
+                (axis, self.literal(node, 1)?)
             }
             "Split" => {
                 let slot = node.output.iter().position(|name| name == output)?;
@@ -184,6 +182,14 @@ impl<'a> AttentionGraph<'a> {
         counted(entry, count)
             .filter(|_| selects_one)
             .map(|entry| (axis, entry))
+    }
+
+    /// Returns the constant in input `slot` if it is a single integer.
+    fn literal(&self, node: &NodeProto, slot: usize) -> Option<i64> {
+        match self.shapes.integers(node.input_name(slot)?)? {
+            &[number] => Some(number),
+            _ => None,
+        }
     }
 }
 

@@ -21,22 +21,21 @@ fn reads_list(operator: &str, slot: usize) -> bool {
 /// Checks a node whose outputs are known to `probes`.
 pub(super) fn check(node: &NodeProto, probes: &Probes) -> Result<(), Inadmissible> {
     let operator = node.standard_operator().unwrap_or_default();
-    let refuse = |tensor: &str| Inadmissible::EmptyAxis {
-        node: shown(node.label()),
-        operator: shown(operator),
-        tensor: shown(tensor),
-    };
-    for (slot, name) in node.input.iter().enumerate() {
-        match axes_of_empty(name, probes) {
-            None => {}
-            Some(1) if reads_list(operator, slot) => {}
-            Some(_) => return Err(refuse(name)),
-        }
-    }
-    node.output
+    let inputs = node.input.iter().enumerate().filter(|(slot, name)| {
+        axes_of_empty(name, probes).is_some_and(|axes| axes != 1 || !reads_list(operator, *slot))
+    });
+    let outputs = node
+        .output
         .iter()
-        .find(|name| axes_of_empty(name, probes).is_some_and(|axes| axes != 1))
-        .map_or(Ok(()), |name| Err(refuse(name)))
+        .filter(|name| axes_of_empty(name, probes).is_some_and(|axes| axes != 1));
+    match inputs.map(|(_, name)| name).chain(outputs).next() {
+        None => Ok(()),
+        Some(tensor) => Err(Inadmissible::EmptyAxis {
+            node: shown(node.label()),
+            operator: shown(operator),
+            tensor: shown(tensor),
+        }),
+    }
 }
 
 /// Returns the number of axes of a value if one of them has size 0 at either batch size.

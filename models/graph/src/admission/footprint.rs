@@ -72,12 +72,10 @@ pub(crate) fn check(model: &Model, limits: &ModelLimits) -> Result<Footprint, Gr
     let mut before = 0_u64;
     let mut row = 0_u64;
     let footprint = walk(model, &mut |node, size, work| {
-        let name = || shown(node.label());
-        let operator = || shown(&node.op_type);
         if size.for_one_sample() > limits.value_bytes {
             return Err(Inadmissible::ValueSize {
-                node: name(),
-                operator: operator(),
+                node: shown(node.label()),
+                operator: shown(&node.op_type),
                 bytes: size.for_one_sample(),
                 limit: limits.value_bytes,
             });
@@ -86,15 +84,15 @@ pub(crate) fn check(model: &Model, limits: &ModelLimits) -> Result<Footprint, Gr
         row = row.saturating_add(work.per_sample);
         if before > limits.constant_work {
             return Err(Inadmissible::ConstantWork {
-                node: name(),
-                operator: operator(),
+                node: shown(node.label()),
+                operator: shown(&node.op_type),
                 limit: limits.constant_work,
             });
         }
         if row > limits.sample_work {
             return Err(Inadmissible::RowWork {
-                node: name(),
-                operator: operator(),
+                node: shown(node.label()),
+                operator: shown(&node.op_type),
                 limit: limits.sample_work,
             });
         }
@@ -256,9 +254,14 @@ impl<'a> Memory<'a> {
     /// Frees the values that node `index` is the last to read, and outputs without readers. Values derived
     /// from weights alone stay alive, because engines compute them once and keep them.
     fn leave(&mut self, index: usize, node: &NodeProto) {
-        let last_reader = |name: &String| self.last_reader.get(name.as_str());
-        let read = node.input.iter().filter(|name| last_reader(name) == Some(&index));
-        let unread = node.output.iter().filter(|name| last_reader(name).is_none());
+        let read = node
+            .input
+            .iter()
+            .filter(|name| self.last_reader.get(name.as_str()) == Some(&index));
+        let unread = node
+            .output
+            .iter()
+            .filter(|name| !self.last_reader.contains_key(name.as_str()));
         let gone: HashSet<&String> = read.chain(unread).collect();
         for name in gone
             .into_iter()

@@ -42,18 +42,20 @@ fn check_dims(value: Pair<'_>) -> Result<(), Why> {
     if small.len() != large.len() {
         return Err("has an output rank that depends on the batch");
     }
-    let open = open_axes(value);
-    if open.len() > 1 {
+    if open_axes(value).len() > 1 {
         return Err("has an output that grows with the square of the batch");
     }
-    let grows = |axis: &usize| {
-        let size = |dims: &[usize]| dims.get(*axis).and_then(|&size| i64::try_from(size).ok());
-        let line = Line::through(size(small)?, size(large)?)?;
-        (line.slope > 0 && line.slope.checked_add(line.offset)? > 0).then_some(())
-    };
-    if open.iter().all(|axis| grows(axis).is_some()) {
+    let mut sizes = small.iter().zip(large);
+    if sizes.all(|(&small, &large)| small == large || grows(small, large) == Some(true)) {
         Ok(())
     } else {
         Err("has an output size that does not grow linearly with the batch")
     }
+}
+
+/// Returns true if an axis with these sizes grows linearly and is not empty for a batch of 1, or `None` if
+/// there is no line through the sizes.
+fn grows(small: usize, large: usize) -> Option<bool> {
+    let line = Line::through(i64::try_from(small).ok()?, i64::try_from(large).ok()?)?;
+    Some(line.slope > 0 && line.slope.checked_add(line.offset)? > 0)
 }

@@ -80,22 +80,23 @@ impl Model {
     /// layers up to the cut, or `None` if it accepts all. The function performs a binary search, which
     /// assumes that adding layers to a refused network does not make it acceptable.
     pub fn first_refused_cut(&self, cuts: &[Cut], limits: &ModelLimits) -> Option<RefusedCut> {
-        let refusal = |place: usize| {
-            let cut = cuts.get(place)?;
-            let layers = self.slice(None, Some(&cut.name));
-            layers.and_then(|layers| layers.check(limits)).err()
-        };
         let mut taken = 0;
         let mut first = cuts.len().checked_sub(1)?;
-        let mut why = refusal(first)?;
+        let mut why = self.refusal(cuts.get(first)?, limits)?;
         while taken < first {
             let middle = taken.midpoint(first);
-            match refusal(middle) {
+            match cuts.get(middle).and_then(|cut| self.refusal(cut, limits)) {
                 Some(refused) => (first, why) = (middle, refused),
                 None => taken = middle + 1,
             }
         }
         Some(RefusedCut { first, why })
+    }
+
+    /// Returns the reason for which [`Model::admit`] refuses the layers up to `cut`, if any.
+    fn refusal(&self, cut: &Cut, limits: &ModelLimits) -> Option<GraphError> {
+        let layers = self.slice(None, Some(&cut.name));
+        layers.and_then(|layers| layers.check(limits)).err()
     }
 
     /// Checks this model as [`Model::admit`] would check its bytes.

@@ -26,25 +26,31 @@ pub(super) fn check(model: &ModelProto, limits: &ModelLimits) -> Result<(), Inad
 }
 
 fn check_parts(model: &ModelProto) -> Result<(), Inadmissible> {
-    let holds = |what, instead| Err(Inadmissible::Holds { what, instead });
-    if !model.functions.is_empty() {
-        return holds("local functions", "export it with inlined functions");
-    }
-    if !model.training_info.is_empty() {
-        return holds("training graphs", "export it for inference");
-    }
-    if !model.configuration.is_empty() {
-        return holds(
-            "a configuration of devices",
-            "export the model without device placement",
-        );
-    }
-    if model
+    let sparse = model
         .graph
         .as_ref()
-        .is_some_and(|graph| !graph.sparse_initializer.is_empty())
-    {
-        return holds("sparse weights", "export it with dense ones");
+        .is_some_and(|graph| !graph.sparse_initializer.is_empty());
+    for (is_found, what, instead) in [
+        (
+            !model.functions.is_empty(),
+            "local functions",
+            "export it with inlined functions",
+        ),
+        (
+            !model.training_info.is_empty(),
+            "training graphs",
+            "export it for inference",
+        ),
+        (
+            !model.configuration.is_empty(),
+            "a configuration of devices",
+            "export the model without device placement",
+        ),
+        (sparse, "sparse weights", "export it with dense ones"),
+    ] {
+        if is_found {
+            return Err(Inadmissible::Holds { what, instead });
+        }
     }
     Ok(())
 }
@@ -126,21 +132,18 @@ fn distinct<'a>(what: &'static str, names: impl Iterator<Item = &'a str>) -> Res
 }
 
 fn check_name(name: &str, limits: &ModelLimits) -> Result<(), Inadmissible> {
-    let refused = |why| {
-        Err(Inadmissible::Name {
-            start: shown(name),
-            why,
-        })
+    let why = match name.len() {
+        0 => "is missing, but every input, output and weight needs one".to_owned(),
+        bytes if bytes > limits.name_bytes => {
+            format!("has {bytes} bytes, but the limit is {}", limits.name_bytes)
+        }
+        _ if name.chars().any(char::is_control) => "contains control characters".to_owned(),
+        _ => return Ok(()),
     };
-    match name.len() {
-        0 => refused("is missing, but every input, output and weight needs one".into()),
-        bytes if bytes > limits.name_bytes => refused(format!(
-            "has {bytes} bytes, but the limit is {}",
-            limits.name_bytes
-        )),
-        _ if name.chars().any(char::is_control) => refused("contains control characters".into()),
-        _ => Ok(()),
-    }
+    Err(Inadmissible::Name {
+        start: shown(name),
+        why,
+    })
 }
 
 fn check_node(node: &NodeProto, version: i64, limits: &ModelLimits) -> Result<(), Inadmissible> {
@@ -210,29 +213,42 @@ fn check_attribute(
     limits: &ModelLimits,
 ) -> Result<(), Inadmissible> {
     check_name(&attribute.name, limits)?;
-    let refused = |why| {
-        Err(Inadmissible::Attribute {
-            node: shown(node.label()),
-            attribute: shown(&attribute.name),
-            why,
-        })
-    };
-    match AttributeType::try_from(attribute.r#type) {
-        Ok(AttributeType::Float | AttributeType::Int | AttributeType::Floats | AttributeType::Ints) => {}
-        Ok(AttributeType::String | AttributeType::Tensor) => {}
-        _ => return refused("is of an unsupported kind"),
-    }
-    if holds_other(attribute) {
-        return refused("contains graphs, sparse tensors, or lists of texts or tensors");
-    }
-    if !attribute.ref_attr_name.is_empty() {
-        return refused("refers to the attribute of a function");
-    }
-    if attribute.ints.len().max(attribute.floats.len()) > limits.attribute_numbers {
-        return refused("has too many numbers, which must be stored as a weight");
-    }
-    if attribute.s.len() > limits.name_bytes {
-        return refused("has a text that exceeds the length limit");
+    let is_supported = matches!(
+        AttributeType::try_from(attribute.r#type),
+        Ok(AttributeType::Float
+            | AttributeType::Int
+            | AttributeType::String
+            | AttributeType::Tensor
+            | AttributeType::Floats
+            | AttributeType::Ints)
+    );
+    let numbers = attribute.ints.len().max(attribute.floats.len());
+    for (is_refused, why) in [
+        (!is_supported, "is of an unsupported kind"),
+        (
+            holds_other(attribute),
+            "contains graphs, sparse tensors, or lists of texts or tensors",
+        ),
+        (
+            !attribute.ref_attr_name.is_empty(),
+            "refers to the attribute of a function",
+        ),
+        (
+            numbers > limits.attribute_numbers,
+            "has too many numbers, which must be stored as a weight",
+        ),
+        (
+            attribute.s.len() > limits.name_bytes,
+            "has a text that exceeds the length limit",
+        ),
+    ] {
+        if is_refused {
+            return Err(Inadmissible::Attribute {
+                node: shown(node.label()),
+                attribute: shown(&attribute.name),
+                why,
+            });
+        }
     }
     match &attribute.t {
         Some(tensor) => weights::check(&format!("{} of node {}", attribute.name, node.label()), tensor),

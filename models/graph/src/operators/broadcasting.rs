@@ -75,8 +75,8 @@ pub(super) const OPERATORS: &[Operator] = &[
 /// for masked positions.
 fn masks(values: &[Vec<f64>]) -> bool {
     const FAR: f64 = -100.0;
-    let all = || values.iter().flatten();
-    all().all(|value| *value == 0.0 || *value <= FAR) && all().any(|value| *value <= FAR)
+    let mut values = values.iter().flatten();
+    values.clone().all(|value| *value == 0.0 || *value <= FAR) && values.any(|value| *value <= FAR)
 }
 
 /// Returns the power if it is an integer, such as the side length of a square of patches. Rounding of other

@@ -25,30 +25,22 @@ pub(super) const OPERATORS: &[Operator] = &[
 
 fn constant(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let node = context.node;
-    let known = |data_type, dims, literal| Ok(vec![Value::known(data_type, dims, literal)]);
-    if let Some(tensor) = node.tensor("value") {
-        return Value::constant(tensor)
-            .map(|value| vec![value])
-            .or_else(|error| mismatch(error.to_string()));
-    }
-    if let Some(value) = node.int("value_int") {
-        return known(data_type::INT64, vec![], Literal::Integers(vec![value]));
-    }
-    if let Some(values) = node.ints("value_ints") {
-        return known(
-            data_type::INT64,
-            vec![values.len()],
-            Literal::Integers(values.to_vec()),
-        );
-    }
-    if let Some(value) = node.float("value_float") {
-        return known(data_type::FLOAT, vec![], Literal::Numbers(vec![value.into()]));
-    }
-    if let Some(values) = node.attribute("value_floats").map(|attribute| &attribute.floats) {
+    let value = if let Some(tensor) = node.tensor("value") {
+        Value::constant(tensor).or_else(|error| mismatch(error.to_string()))?
+    } else if let Some(value) = node.int("value_int") {
+        Value::known(data_type::INT64, vec![], Literal::Integers(vec![value]))
+    } else if let Some(values) = node.ints("value_ints") {
+        let literal = Literal::Integers(values.to_vec());
+        Value::known(data_type::INT64, vec![values.len()], literal)
+    } else if let Some(value) = node.float("value_float") {
+        Value::known(data_type::FLOAT, vec![], Literal::Numbers(vec![value.into()]))
+    } else if let Some(values) = node.attribute("value_floats").map(|attribute| &attribute.floats) {
         let numbers = values.iter().map(|&value| value.into()).collect();
-        return known(data_type::FLOAT, vec![values.len()], Literal::Numbers(numbers));
-    }
-    Err(Unresolved::Unknown)
+        Value::known(data_type::FLOAT, vec![values.len()], Literal::Numbers(numbers))
+    } else {
+        return Err(Unresolved::Unknown);
+    };
+    Ok(vec![value])
 }
 
 fn constant_of_shape(context: &Context<'_>) -> RuleResult<Vec<Value>> {
@@ -71,7 +63,7 @@ fn constant_of_shape_literal(context: &Context<'_>, dims: &[usize]) -> Option<Li
 /// `OneHot` adds an axis of `depth` classes.
 fn one_hot(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let mut dims = context.dims(0)?.to_vec();
-    let depth = context.integer(1)?.ok_or(Unresolved::Unknown)?;
+    let depth = context.known_integer(1)?;
     let axis = axis_of(context.node.int("axis").unwrap_or(-1), dims.len() + 1)?;
     dims.insert(
         axis,
@@ -81,10 +73,9 @@ fn one_hot(context: &Context<'_>) -> RuleResult<Vec<Value>> {
 }
 
 fn range(context: &Context<'_>) -> RuleResult<Vec<Value>> {
-    let number = |slot| context.integer(slot)?.ok_or(Unresolved::Unknown);
-    let start: i64 = number(0)?;
-    let limit: i64 = number(1)?;
-    let delta: i64 = number(2)?;
+    let start = context.known_integer(0)?;
+    let limit = context.known_integer(1)?;
+    let delta = context.known_integer(2)?;
     if delta == 0 {
         return mismatch("a step of 0");
     }
@@ -123,11 +114,12 @@ fn range_growth(growth: &Growth<'_>) -> Result<(), Why> {
 fn shape(context: &Context<'_>) -> RuleResult<Vec<Value>> {
     let dims = context.dims(0)?;
     let rank = signed(dims.len());
-    let place = |value| usize::try_from(from_end(value, rank).clamp(0, rank)).unwrap_or_default();
-    let start = place(context.node.int("start").unwrap_or(0));
-    let end = place(context.node.int("end").unwrap_or(rank)).max(start);
+    let [start, end] = [("start", 0), ("end", rank)].map(|(name, default)| {
+        let place = from_end(context.node.int(name).unwrap_or(default), rank);
+        usize::try_from(place.clamp(0, rank)).unwrap_or_default()
+    });
     let values: Vec<i64> = dims
-        .get(start..end)
+        .get(start..end.max(start))
         .unwrap_or_default()
         .iter()
         .map(|&dim| signed(dim))

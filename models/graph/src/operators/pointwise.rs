@@ -100,21 +100,27 @@ fn either(context: &Context<'_>, on_integers: fn(i64) -> i64, on_numbers: fn(f64
     }
 }
 
-/// Clips to bounds that are known as well.
-fn clipped(context: &Context<'_>, _: &[usize]) -> Option<Literal> {
-    let bound = |slot, name, open| match context.node.input_name(slot) {
+/// Returns a bound of a `Clip`, which is an attribute in older operator sets and an input in newer ones.
+/// Returns `open` if the node omits both, and `None` if the input is unknown.
+fn clip_bound(context: &Context<'_>, slot: usize, name: &str, open: f64) -> Option<f64> {
+    match context.node.input_name(slot) {
         Some(_) => context.literal(slot)?.numbers().first().copied(),
         None => Some(context.node.float(name).map_or(open, f64::from)),
-    };
-    let low = bound(1, "min", f64::NEG_INFINITY)?;
-    let high = bound(2, "max", f64::INFINITY)?;
-    let within = |value: f64| value.max(low).min(high);
+    }
+}
+
+/// Clips to bounds that are known as well.
+fn clipped(context: &Context<'_>, _: &[usize]) -> Option<Literal> {
+    let low = clip_bound(context, 1, "min", f64::NEG_INFINITY)?;
+    let high = clip_bound(context, 2, "max", f64::INFINITY)?;
     Some(match context.literal(0)? {
-        Literal::Numbers(values) => Literal::Numbers(values.iter().map(|&value| within(value)).collect()),
+        Literal::Numbers(values) => {
+            Literal::Numbers(values.iter().map(|value| value.max(low).min(high)).collect())
+        }
         Literal::Integers(values) => Literal::Integers(
             values
                 .iter()
-                .map(|&value| match within(as_number(value)) {
+                .map(|&value| match as_number(value).max(low).min(high) {
                     same if same == as_number(value) => value,
                     bound => as_integer(bound),
                 })

@@ -30,15 +30,19 @@ pub(super) const OPERATORS: &[Operator] = &[
         .head(Product),
 ];
 
-/// Multiplies two matrices, each optionally transposed, and adds a third that is broadcast to the product.
-fn gemm(context: &Context<'_>) -> RuleResult<Vec<Value>> {
-    let matrix = |slot, flag: &str| match (context.dims(slot)?, context.node.int(flag).unwrap_or(0)) {
+/// Returns the rows and columns of an operand of a `Gemm`, which the attribute `flag` transposes.
+fn matrix(context: &Context<'_>, slot: usize, flag: &str) -> RuleResult<(usize, usize)> {
+    match (context.dims(slot)?, context.node.int(flag).unwrap_or(0)) {
         (&[rows, columns], 0) => Ok((rows, columns)),
         (&[rows, columns], _) => Ok((columns, rows)),
         (dims, _) => mismatch(format!("{dims:?} is not a matrix")),
-    };
-    let (rows, depth) = matrix(0, "transA")?;
-    let (other, columns) = matrix(1, "transB")?;
+    }
+}
+
+/// Multiplies two matrices, each optionally transposed, and adds a third that is broadcast to the product.
+fn gemm(context: &Context<'_>) -> RuleResult<Vec<Value>> {
+    let (rows, depth) = matrix(context, 0, "transA")?;
+    let (other, columns) = matrix(context, 1, "transB")?;
     if depth != other {
         return mismatch(format!("{rows}x{depth} times {other}x{columns}"));
     }
@@ -50,12 +54,11 @@ fn gemm(context: &Context<'_>) -> RuleResult<Vec<Value>> {
 }
 
 fn gemm_rows(view: &RowView<'_>) -> Option<Samples> {
-    let transposed = |flag| view.node.int(flag).unwrap_or(0) != 0;
     if !view.is_parameter(2) {
         return None;
     }
-    let rows = if transposed("transA") { 1 } else { 0 };
-    let columns = if transposed("transB") { 0 } else { 1 };
+    let rows = usize::from(view.node.int("transA").unwrap_or(0) != 0);
+    let columns = usize::from(view.node.int("transB").unwrap_or(0) == 0);
     match (view.samples(0), view.samples(1)) {
         (Some(samples), None) if view.is_parameter(1) && samples.axis == rows => Some(samples.on(0)),
         (None, Some(samples)) if view.is_parameter(0) && samples.axis == columns => Some(samples.on(1)),
@@ -100,11 +103,13 @@ fn matmul_rows(view: &RowView<'_>) -> Option<Samples> {
         return None;
     }
     let rank = left_rank.max(right_rank);
-    let aligned = |slot, own: usize| {
-        let samples = view.samples(slot)?;
-        Some(samples.on(samples.axis + rank - own))
-    };
-    match (aligned(0, left_rank), aligned(1, right_rank)) {
+    let left = view
+        .samples(0)
+        .map(|samples| samples.on(samples.axis + rank - left_rank));
+    let right = view
+        .samples(1)
+        .map(|samples| samples.on(samples.axis + rank - right_rank));
+    match (left, right) {
         (Some(samples), None) if view.is_parameter(1) && samples.axis != rank - 1 => Some(samples),
         (None, Some(samples)) if view.is_parameter(0) && samples.axis != rank - 2 => Some(samples),
         (Some(left), Some(right)) if left == right && left.axis < rank - 2 => Some(left),
@@ -176,11 +181,10 @@ fn einsum_parts(context: &Context<'_>) -> RuleResult<(Equation, Vec<(char, usize
 
 fn einsum_dims(context: &Context<'_>) -> RuleResult<Vec<usize>> {
     let (equation, lengths) = einsum_parts(context)?;
-    let length = |letter: &char| lengths.iter().find(|(known, _)| known == letter);
     Ok(equation
         .output
         .iter()
-        .filter_map(length)
+        .filter_map(|letter| lengths.iter().find(|(known, _)| known == letter))
         .map(|(_, length)| *length)
         .collect())
 }

@@ -32,15 +32,15 @@ fn dynamically_quantized(context: &Context<'_>) -> RuleResult<Vec<Value>> {
 
 /// Returns integers of the zero point's type, by default unsigned bytes.
 fn quantized(context: &Context<'_>) -> RuleResult<Vec<Value>> {
-    let named = || {
-        context
-            .node
-            .int("output_dtype")
-            .and_then(|code| i32::try_from(code).ok())
-    };
     let code = match context.node.input_name(2) {
         Some(_) => context.data_type(2),
-        None => named().filter(|&code| code != 0).unwrap_or(data_type::UINT8),
+        None => {
+            let named = context
+                .node
+                .int("output_dtype")
+                .and_then(|code| i32::try_from(code).ok());
+            named.filter(|&code| code != 0).unwrap_or(data_type::UINT8)
+        }
     };
     scaled(context, code)
 }

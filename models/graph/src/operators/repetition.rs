@@ -80,8 +80,7 @@ fn tiled_rows(view: &RowView<'_>) -> Option<Samples> {
 }
 
 fn tile_growth(growth: &Growth<'_>) -> Result<(), Why> {
-    let repeats = |context: &Context<'_>| context.integers(1).ok().flatten().map(<[i64]>::to_vec);
-    let (Some(small), Some(large)) = (repeats(&growth.small), repeats(&growth.large)) else {
+    let (Ok(Some(small)), Ok(Some(large))) = (growth.small.integers(1), growth.large.integers(1)) else {
         return Ok(());
     };
     let open = growth.open_axes();

@@ -120,16 +120,15 @@ fn slice_cuts(context: &Context<'_>) -> RuleResult<Vec<Cut>> {
 
 fn cut(axis: usize, size: usize, start: i64, end: i64, step: i64) -> RuleResult<Cut> {
     let size = signed(size);
-    let place = |value| from_end(value, size);
     let (start, span) = match step {
         0 => return mismatch("a step of 0"),
         1.. => {
-            let start = place(start).clamp(0, size);
-            (start, place(end).clamp(0, size) - start)
+            let start = from_end(start, size).clamp(0, size);
+            (start, from_end(end, size).clamp(0, size) - start)
         }
         _ => {
-            let start = place(start).clamp(0, (size - 1).max(0));
-            (start, start - place(end).clamp(-1, size - 1))
+            let start = from_end(start, size).clamp(0, (size - 1).max(0));
+            (start, start - from_end(end, size).clamp(-1, size - 1))
         }
     };
     let step_length = step.unsigned_abs();
@@ -179,20 +178,22 @@ fn slice_rows(view: &RowView<'_>) -> Option<Samples> {
 fn slice_growth(growth: &Growth<'_>) -> Result<(), Why> {
     growth.fixed(&[1, 2, 3, 4])?;
     let open = growth.open_axes();
-    let keeps_whole = |context: &Context<'_>| {
-        let (Ok(cuts), Ok(dims)) = (slice_cuts(context), context.dims(0)) else {
-            return open.is_empty();
-        };
-        cuts.iter().all(|cut| {
-            !open.contains(&cut.axis)
-                || (cut.start == 0 && cut.step == 1 && dims.get(cut.axis) == Some(&cut.count))
-        })
-    };
-    if keeps_whole(&growth.small) && keeps_whole(&growth.large) {
+    if keeps_whole(&growth.small, &open) && keeps_whole(&growth.large, &open) {
         Ok(())
     } else {
         Err(SLIDES)
     }
+}
+
+/// Returns true if a `Slice` selects all positions of the axes `open`.
+fn keeps_whole(context: &Context<'_>, open: &[usize]) -> bool {
+    let (Ok(cuts), Ok(dims)) = (slice_cuts(context), context.dims(0)) else {
+        return open.is_empty();
+    };
+    cuts.iter().all(|cut| {
+        !open.contains(&cut.axis)
+            || (cut.start == 0 && cut.step == 1 && dims.get(cut.axis) == Some(&cut.count))
+    })
 }
 
 fn gather(context: &Context<'_>) -> RuleResult<Vec<Value>> {

@@ -45,6 +45,12 @@ impl Values {
         self.get(name).dims.as_deref()
     }
 
+    /// Returns the elements of a known vector of sizes.
+    pub(crate) fn sizes(&self, name: &str) -> Option<Vec<usize>> {
+        let values = self.get(name).literal.as_ref()?.integers()?;
+        values.iter().map(|&value| usize::try_from(value).ok()).collect()
+    }
+
     /// Returns `node` with the values of the inputs.
     pub(crate) fn context<'a>(&'a self, node: &'a NodeProto) -> Context<'a> {
         Context {
@@ -117,6 +123,11 @@ impl<'a> Context<'a> {
     /// Returns the first integer of an optional input.
     pub(crate) fn integer(&self, slot: usize) -> RuleResult<Option<i64>> {
         Ok(self.integers(slot)?.and_then(|values| values.first()).copied())
+    }
+
+    /// Returns the first integer of a required input.
+    pub(crate) fn known_integer(&self, slot: usize) -> RuleResult<i64> {
+        self.integer(slot)?.ok_or(Unresolved::Unknown)
     }
 
     /// Returns the integers of a required input.

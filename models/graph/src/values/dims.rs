@@ -75,16 +75,16 @@ pub(crate) fn product(dims: &[usize]) -> RuleResult<usize> {
     )
 }
 
+/// Returns `dims` with axes of size 1 in front, up to `rank` axes.
+fn padded(dims: &[usize], rank: usize) -> impl Iterator<Item = usize> {
+    std::iter::repeat_n(1, rank - dims.len()).chain(dims.iter().copied())
+}
+
 /// Returns the broadcast shape of two tensors. The shapes are aligned at the last axis, and axes of size 1
 /// are stretched.
 pub(crate) fn broadcast_dims(left: &[usize], right: &[usize]) -> RuleResult<Vec<usize>> {
     let rank = left.len().max(right.len());
-    let padded = |dims: &[usize]| -> Vec<usize> {
-        std::iter::repeat_n(1, rank - dims.len())
-            .chain(dims.iter().copied())
-            .collect()
-    };
-    let pairs = padded(left).into_iter().zip(padded(right));
+    let pairs = padded(left, rank).zip(padded(right, rank));
     pairs
         .map(|pair| match pair {
             (a, b) if a == b => Ok(a),

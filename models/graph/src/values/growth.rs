@@ -113,8 +113,9 @@ impl<'a> Growth<'a> {
     }
 
     pub(crate) fn input(&self, slot: usize) -> Pair<'a> {
-        let value = |context: &Context<'a>| context.input(slot).unwrap_or(&Value::UNKNOWN);
-        (value(&self.small), value(&self.large))
+        let small = self.small.input(slot).unwrap_or(&Value::UNKNOWN);
+        let large = self.large.input(slot).unwrap_or(&Value::UNKNOWN);
+        (small, large)
     }
 
     pub(crate) fn dims_differ(&self, slot: usize) -> bool {

@@ -81,12 +81,9 @@ impl Literal {
     /// Returns the elements of a tensor with dimensions `from`, broadcast to `to`.
     pub(crate) fn stretched(&self, from: &[usize], to: &[usize]) -> Option<Self> {
         let lead = to.len().checked_sub(from.len())?;
-        let own = strides(from)?;
-        let along = |axis: usize| {
-            let axis = axis.checked_sub(lead)?;
-            own.get(axis).filter(|_| from.get(axis) != Some(&1)).copied()
-        };
-        let steps: Vec<i64> = (0..to.len()).map(|axis| along(axis).unwrap_or(0)).collect();
+        let own = strides(from)?.into_iter().zip(from);
+        let own = own.map(|(step, size)| if *size == 1 { 0 } else { step });
+        let steps: Vec<i64> = std::iter::repeat_n(0, lead).chain(own).collect();
         self.walk(0, to, &steps)
     }
 

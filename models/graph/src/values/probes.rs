@@ -61,11 +61,7 @@ impl Probes {
 
     /// Returns the elements of a known vector of sizes as functions of the batch.
     pub(crate) fn sizes(&self, name: &str) -> Option<Vec<Dim>> {
-        let sizes = |inference: &Values| -> Option<Vec<usize>> {
-            let values = inference.get(name).literal.as_ref()?.integers()?;
-            values.iter().map(|&value| usize::try_from(value).ok()).collect()
-        };
-        compare(&sizes(&self.small)?, &sizes(&self.large)?)
+        compare(&self.small.sizes(name)?, &self.large.sizes(name)?)
     }
 
     /// Returns true if the elements of a value are known and the same for every batch.

@@ -51,41 +51,52 @@ fn hard_step(emit: &mut Emitter, x: &str, alpha: f64, beta: f64) -> String {
 /// Emits `x · h` with `h = hard_sigmoid(x)` and `alpha = 1/6`. The slope is `h`, plus `x/6 = h - 1/2` between
 /// -3 and 3.
 pub(super) fn hard_swish(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let gate = |emit: &mut Emitter, x: &str| hard_step(emit, x, 1.0 / 6.0, 0.5);
-    let forward = move |emit: &mut Emitter, x: &str| {
-        let gate = gate(emit, x);
-        emit.mul(x, &gate)
-    };
-    unary(tape, call, forward, move |emit, at| {
-        let three = emit.scalar(3.0);
-        let half = emit.scalar(0.5);
-        let distance = emit.node("Abs", &[at.x], vec![]);
-        let between = emit.node("Less", &[&distance, &three], vec![]);
-        let between = ones_where(emit, &between);
-        let gate = gate(emit, at.x);
-        let more = emit.sub(&gate, &half);
-        let more = emit.mul(&more, &between);
-        let slope = emit.add(&gate, &more);
-        emit.mul(at.dy, &slope)
-    })
+    unary(
+        tape,
+        call,
+        |emit, x| {
+            let gate = hard_gate(emit, x);
+            emit.mul(x, &gate)
+        },
+        |emit, at| {
+            let three = emit.scalar(3.0);
+            let half = emit.scalar(0.5);
+            let distance = emit.node("Abs", &[at.x], vec![]);
+            let between = emit.node("Less", &[&distance, &three], vec![]);
+            let between = ones_where(emit, &between);
+            let gate = hard_gate(emit, at.x);
+            let more = emit.sub(&gate, &half);
+            let more = emit.mul(&more, &between);
+            let slope = emit.add(&gate, &more);
+            emit.mul(at.dy, &slope)
+        },
+    )
+}
+
+fn hard_gate(emit: &mut Emitter, x: &str) -> String {
+    hard_step(emit, x, 1.0 / 6.0, 0.5)
 }
 
 /// Emits `x · sigmoid(alpha·x)`, the SiLU of PyTorch. The slope is `s + alpha·y·(1 - s)`.
 pub(super) fn swish(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let alpha = call.float("alpha", 1.0);
-    let forward = move |emit: &mut Emitter, x: &str| {
-        let gate = gate(emit, x, alpha);
-        emit.mul(x, &gate)
-    };
-    unary(tape, call, forward, move |emit, at| {
-        let gate = gate(emit, at.x, alpha);
-        let one = emit.scalar(1.0);
-        let rest = emit.sub(&one, &gate);
-        let bent = emit.mul(at.y, &rest);
-        let bent = emit.scale(&bent, alpha);
-        let slope = emit.add(&gate, &bent);
-        emit.mul(at.dy, &slope)
-    })
+    unary(
+        tape,
+        call,
+        move |emit, x| {
+            let gate = gate(emit, x, alpha);
+            emit.mul(x, &gate)
+        },
+        move |emit, at| {
+            let gate = gate(emit, at.x, alpha);
+            let one = emit.scalar(1.0);
+            let rest = emit.sub(&one, &gate);
+            let bent = emit.mul(at.y, &rest);
+            let bent = emit.scale(&bent, alpha);
+            let slope = emit.add(&gate, &bent);
+            emit.mul(at.dy, &slope)
+        },
+    )
 }
 
 fn gate(emit: &mut Emitter, x: &str, alpha: f64) -> String {
@@ -95,25 +106,30 @@ fn gate(emit: &mut Emitter, x: &str, alpha: f64) -> String {
 
 /// Emits `x · t` with `t = tanh(softplus(x))`. The slope is `t + x·(1 - t²)·sigmoid(x)`.
 pub(super) fn mish(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let bend = |emit: &mut Emitter, x: &str| {
-        let soft = emit.node("Softplus", &[x], vec![]);
-        emit.node("Tanh", &[&soft], vec![])
-    };
-    let forward = move |emit: &mut Emitter, x: &str| {
-        let t = bend(emit, x);
-        emit.mul(x, &t)
-    };
-    unary(tape, call, forward, move |emit, at| {
-        let t = bend(emit, at.x);
-        let square = emit.mul(&t, &t);
-        let one = emit.scalar(1.0);
-        let rest = emit.sub(&one, &square);
-        let sigmoid = emit.node("Sigmoid", &[at.x], vec![]);
-        let along = emit.mul(at.x, &sigmoid);
-        let bent = emit.mul(&along, &rest);
-        let slope = emit.add(&t, &bent);
-        emit.mul(at.dy, &slope)
-    })
+    unary(
+        tape,
+        call,
+        |emit, x| {
+            let t = tanh_of_softplus(emit, x);
+            emit.mul(x, &t)
+        },
+        |emit, at| {
+            let t = tanh_of_softplus(emit, at.x);
+            let square = emit.mul(&t, &t);
+            let one = emit.scalar(1.0);
+            let rest = emit.sub(&one, &square);
+            let sigmoid = emit.node("Sigmoid", &[at.x], vec![]);
+            let along = emit.mul(at.x, &sigmoid);
+            let bent = emit.mul(&along, &rest);
+            let slope = emit.add(&t, &bent);
+            emit.mul(at.dy, &slope)
+        },
+    )
+}
+
+fn tanh_of_softplus(emit: &mut Emitter, x: &str) -> String {
+    let soft = emit.node("Softplus", &[x], vec![]);
+    emit.node("Tanh", &[&soft], vec![])
 }
 
 /// Emits `alpha·(exp(x) - 1)` below 0.

@@ -90,10 +90,15 @@ impl Pair {
     fn biased(&self, tape: &mut Tape) -> Option<String> {
         let full = self.full.as_slice();
         let columns = *full.last()?;
-        let fits = |bias: &Value, rows: &Value| bias.shape() == [columns] && rows.shape() == full;
+        let left = self.left.shape();
+        let right = self.right.shape();
         match self.form {
-            Form::Standard if fits(&self.right, &self.left) => tape.emit.biased(&self.l, &self.r, columns),
-            Form::Standard if fits(&self.left, &self.right) => tape.emit.biased(&self.r, &self.l, columns),
+            Form::Standard if left == full && right == [columns] => {
+                tape.emit.biased(&self.l, &self.r, columns)
+            }
+            Form::Standard if right == full && left == [columns] => {
+                tape.emit.biased(&self.r, &self.l, columns)
+            }
             _ => None,
         }
     }
@@ -116,8 +121,8 @@ pub(super) fn operand(tape: &mut Tape, value: &Value, full: &[usize], form: Form
 
 /// Returns the numbers of images, positions and channels in a shape.
 fn apart(full: &[usize]) -> [usize; 3] {
-    let size = |axis: usize| full.get(axis).copied().unwrap_or(1);
-    [size(0), full.iter().skip(2).product(), size(1)]
+    let [images, channels] = [0, 1].map(|axis| full.get(axis).copied().unwrap_or(1));
+    [images, full.iter().skip(2).product(), channels]
 }
 
 /// Accumulates into `value` a gradient in `tensor` with the shape of the result and the form `form`.

@@ -22,15 +22,10 @@ pub(super) fn einsum(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Training
     let ranks: Vec<usize> = values.iter().map(Value::rank).collect();
     let equation = call.node.text("equation").unwrap_or_default();
     let parsed = Equation::parse(equation, &ranks);
-    let odd = || {
-        call.unsupported(format!(
-            "invalid equation '{equation}', or an axis that occurs twice in a term"
-        ))
-    };
-    let Equation { operands, output } = parsed.ok_or_else(odd)?;
+    let Equation { operands, output } = parsed.ok_or_else(|| invalid(call, equation))?;
     let letters = operands.into_iter().zip(values);
     let mut terms = letters.map(|(letters, value)| Term { letters, value });
-    let mut result = terms.next().ok_or_else(odd)?;
+    let mut result = terms.next().ok_or_else(|| invalid(call, equation))?;
     let mut terms: Vec<Term> = terms.rev().collect();
     while let Some(next) = terms.pop() {
         result = product(tape, result, next, &|letter| {
@@ -38,6 +33,12 @@ pub(super) fn einsum(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Training
         });
     }
     Ok(summed(tape, result, &|letter| output.contains(letter)).arranged(tape, &output))
+}
+
+fn invalid(call: &Call<'_>, equation: &str) -> TrainingError {
+    call.unsupported(format!(
+        "invalid equation '{equation}', or an axis that occurs twice in a term"
+    ))
 }
 
 impl Term {
@@ -52,6 +53,19 @@ impl Term {
         let axis = self.letters.iter().position(|other| *other == letter)?;
         self.value.shape().get(axis).copied()
     }
+
+    /// Returns the letters that pass `test`.
+    fn letters_with(&self, test: impl Fn(&char) -> bool) -> Vec<char> {
+        self.letters.iter().copied().filter(test).collect()
+    }
+}
+
+/// Returns the lengths of the axes `letters` of any of the terms.
+fn lengths(terms: [&Term; 2], letters: &[char]) -> Vec<usize> {
+    let lengths = letters
+        .iter()
+        .map(|letter| terms.iter().find_map(|term| term.length(*letter)).unwrap_or(1));
+    lengths.collect()
 }
 
 /// Sums over all axes except the `wanted` axes.
@@ -74,27 +88,13 @@ fn product(tape: &mut Tape, left: Term, right: Term, wanted: &dyn Fn(&char) -> b
     let right = summed(tape, right, &|letter| {
         wanted(letter) || left.letters.contains(letter)
     });
-    let letters = |of: &Term, test: &dyn Fn(&char) -> bool| -> Vec<char> {
-        of.letters.iter().copied().filter(|letter| test(letter)).collect()
-    };
-    let shared = letters(&left, &|letter| right.letters.contains(letter) && wanted(letter));
-    let summed = letters(&left, &|letter| right.letters.contains(letter) && !wanted(letter));
-    let rows = letters(&left, &|letter| !right.letters.contains(letter));
-    let columns = letters(&right, &|letter| !left.letters.contains(letter));
-    let lengths = |of: &[char]| -> Vec<usize> {
-        of.iter()
-            .map(|letter| {
-                left.length(*letter)
-                    .or_else(|| right.length(*letter))
-                    .unwrap_or(1)
-            })
-            .collect()
-    };
-    let count = |of: &[char]| lengths(of).iter().product::<usize>();
-    let batch = count(&shared);
-    let m = count(&rows);
-    let k = count(&summed);
-    let n = count(&columns);
+    let shared = left.letters_with(|letter| right.letters.contains(letter) && wanted(letter));
+    let summed = left.letters_with(|letter| right.letters.contains(letter) && !wanted(letter));
+    let rows = left.letters_with(|letter| !right.letters.contains(letter));
+    let columns = right.letters_with(|letter| !left.letters.contains(letter));
+    let terms = [&left, &right];
+    let [batch, m, k, n] =
+        [&shared, &rows, &summed, &columns].map(|letters| lengths(terms, letters).iter().product::<usize>());
     let matrices = left.arranged(tape, &[shared.as_slice(), &rows, &summed].concat());
     let matrices = reshaped(tape, &matrices, &[batch, m, k]);
     let others = right.arranged(tape, &[shared.as_slice(), &summed, &columns].concat());
@@ -106,7 +106,7 @@ fn product(tape: &mut Tape, left: Term, right: Term, wanted: &dyn Fn(&char) -> b
     let result = multiplied(tape, matrices, others, &[batch, m, n]);
     let letters = [shared, rows, columns].concat();
     Term {
-        value: reshaped(tape, &result, &lengths(&letters)),
+        value: reshaped(tape, &result, &lengths(terms, &letters)),
         letters,
     }
 }

@@ -93,31 +93,37 @@ pub(super) fn leaky_relu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Trai
 /// The gradient is zero for inputs at or outside of a bound, like in PyTorch's `hardtanh` and `relu6`.
 pub(super) fn clip(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let (low, high) = clip_bounds(call)?;
-    let forward = move |emit: &mut Emitter, x: &str| {
-        let [low, high] = [low, high].map(|bound| bound.map_or_else(String::new, |bound| emit.scalar(bound)));
-        emit.node("Clip", &[x, &low, &high], vec![])
-    };
-    unary(tape, call, forward, move |emit, at| {
-        let mut dx = at.dy.to_owned();
-        for (operator, bound) in [("Greater", low), ("Less", high)] {
-            if let Some(bound) = bound {
-                let bound = emit.scalar(bound);
-                let inside = emit.node(operator, &[at.x, &bound], vec![]);
-                dx = only_where(emit, &inside, &dx);
+    unary(
+        tape,
+        call,
+        move |emit, x| {
+            let bounds = [low, high];
+            let [low, high] = bounds.map(|bound| bound.map_or_else(String::new, |bound| emit.scalar(bound)));
+            emit.node("Clip", &[x, &low, &high], vec![])
+        },
+        move |emit, at| {
+            let mut dx = at.dy.to_owned();
+            for (operator, bound) in [("Greater", low), ("Less", high)] {
+                if let Some(bound) = bound {
+                    let bound = emit.scalar(bound);
+                    let inside = emit.node(operator, &[at.x, &bound], vec![]);
+                    dx = only_where(emit, &inside, &dx);
+                }
             }
-        }
-        dx
-    })
+            dx
+        },
+    )
 }
 
 /// Returns the bounds of a Clip. Bounds are attributes before operator set 11 and inputs since then.
 fn clip_bounds(call: &Call<'_>) -> Result<(Option<f64>, Option<f64>), TrainingError> {
     if call.opset() < 11 {
-        let bound = |name| call.node.float(name).map(f64::from);
-        return Ok((bound("min"), bound("max")));
+        let [low, high] = ["min", "max"].map(|name| call.node.float(name).map(f64::from));
+        return Ok((low, high));
     }
-    let first = |values: Option<Vec<f64>>| values.and_then(|values| values.first().copied());
-    Ok((first(call.constant_floats(1)?), first(call.constant_floats(2)?)))
+    let [low, high] = [call.constant_floats(1)?, call.constant_floats(2)?]
+        .map(|values| values.and_then(|values| values.first().copied()));
+    Ok((low, high))
 }
 
 pub(super) fn sigmoid(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {

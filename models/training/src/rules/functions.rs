@@ -129,10 +129,6 @@ pub(super) fn pow(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingErr
     let Some(&[exponent]) = exponent.as_deref() else {
         return Err(call.unsupported("the exponent must be a single number"));
     };
-    let raise = |emit: &mut Emitter, x: &str, exponent: f64| {
-        let exponent = emit.scalar(exponent);
-        emit.node("Pow", &[x, &exponent], vec![])
-    };
     unary(
         tape,
         call,
@@ -153,4 +149,9 @@ pub(super) fn pow(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingErr
             }
         },
     )
+}
+
+fn raise(emit: &mut Emitter, x: &str, exponent: f64) -> String {
+    let exponent = emit.scalar(exponent);
+    emit.node("Pow", &[x, &exponent], vec![])
 }

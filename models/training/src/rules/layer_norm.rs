@@ -6,6 +6,7 @@ use crate::call::Call;
 use crate::emitter::Float;
 use crate::tape::{Form, Tape, Value};
 use frostline_graph::build;
+use frostline_graph::onnx::AttributeProto;
 
 /// Operands and axes of the normalization.
 #[derive(Clone)]
@@ -41,6 +42,14 @@ impl Rows {
         self.axis..self.input.rank()
     }
 
+    /// Returns the attributes of a LayerNormalization.
+    fn attributes(&self) -> Vec<AttributeProto> {
+        vec![
+            build::int("axis", self.axis as i64),
+            build::float("epsilon", self.epsilon as f32),
+        ]
+    }
+
     /// Accumulates the gradients of scale, bias and input. With `g = dy * scale` and the normalized input
     /// `x`, the gradient of the input is `(g - mean(g) - x * mean(g * x)) / deviation`, as in Ba et al.,
     /// Layer Normalization (2016). RMSNormalization has no first mean.
@@ -64,12 +73,8 @@ impl Rows {
             return;
         }
         let scale = self.scale.as_ref().map(|scale| tape.standard(scale));
-        let scaled = |tape: &mut Tape, tensor: &str| match &scale {
-            Some(scale) => tape.emit.mul(tensor, scale),
-            None => tensor.to_owned(),
-        };
-        let slope = scaled(tape, dy);
-        let along = scaled(tape, &along);
+        let slope = scaled(tape, dy, scale.as_deref());
+        let along = scaled(tape, &along, scale.as_deref());
         let along = tape.emit.mean(&along, self.axes(), true);
         let share = tape.emit.mul(normal, &along);
         let mut rest = tape.emit.sub(&slope, &share);
@@ -79,6 +84,14 @@ impl Rows {
         }
         let dx = tape.emit.mul(&rest, inverse);
         tape.accumulate_tensor(&self.input, Form::Standard, dx);
+    }
+}
+
+/// Multiplies `tensor` by `scale`, if present.
+fn scaled(tape: &mut Tape, tensor: &str, scale: Option<&str>) -> String {
+    match scale {
+        Some(scale) => tape.emit.mul(tensor, scale),
+        None => tensor.to_owned(),
     }
 }
 
@@ -93,19 +106,12 @@ struct Normalized {
 
 pub(super) fn layer_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let rows = Rows::from_call(call)?;
-    let attributes = || {
-        vec![
-            build::int("axis", rows.axis as i64),
-            build::float("epsilon", rows.epsilon as f32),
-        ]
-    };
     let x = tape.standard(&rows.input);
     let scale = tape.standard(&call.value(1)?);
     let bias = rows.bias.as_ref().map(|bias| tape.standard(bias));
     let inputs: Vec<&str> = [x.as_str(), &scale].into_iter().chain(bias.as_deref()).collect();
-    let y = tape.emit.node("LayerNormalization", &inputs, attributes());
+    let y = tape.emit.node("LayerNormalization", &inputs, rows.attributes());
     let output = call.output(Form::Standard, y);
-    let attributes = attributes();
     tape.on_backward(&output, move |tape, gradient| {
         let dy = tape.standard(gradient);
         // Normalize again, without scale and bias, which is cheaper than keeping the result of the forward
@@ -114,7 +120,7 @@ pub(super) fn layer_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Va
         let ones = tape.emit.floats(rows.row(), &ones);
         let outputs = tape
             .emit
-            .node_many("LayerNormalization", &[&x, &ones], attributes, 3);
+            .node_many("LayerNormalization", &[&x, &ones], rows.attributes(), 3);
         if let [normal, _, inverse] = outputs.as_slice() {
             // ONNX computes statistics in `f32`.
             let to = build::int("to", tape.emit.float.data_type().into());

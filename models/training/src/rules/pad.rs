@@ -75,10 +75,7 @@ fn constant_pad(
 
 /// Returns the padding before and after every axis: first all beginnings, then all ends.
 fn paddings(call: &Call<'_>, rank: usize) -> Result<Vec<i64>, TrainingError> {
-    let stated = match call.node.ints("pads") {
-        Some(pads) => pads.to_vec(),
-        None => call.constant_ints(1)?.unwrap_or_default(),
-    };
+    let stated = call.ints("pads", 1)?.unwrap_or_default();
     let axes: Vec<usize> = match call.constant_ints(3)? {
         Some(axes) => axes
             .iter()

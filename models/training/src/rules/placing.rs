@@ -50,10 +50,10 @@ impl Selection {
 
     /// Pads the axis with zeros.
     fn pad(&self, emit: &mut Emitter, tensor: &str, [before, after]: [usize; 2], rank: usize) -> String {
-        let at = |wanted: usize, size: usize| move |axis: usize| if axis == wanted { size as i64 } else { 0 };
-        let pads = (0..rank)
-            .map(at(self.axis, before))
-            .chain((0..rank).map(at(self.axis, after)));
+        let pads = [before, after].into_iter().flat_map(|size| {
+            let axes = 0..rank;
+            axes.map(move |axis| if axis == self.axis { size as i64 } else { 0 })
+        });
         let pads = emit.ints(pads);
         emit.node("Pad", &[tensor, &pads], vec![build::text("mode", "constant")])
     }

@@ -20,12 +20,8 @@ pub(crate) fn quantized(tape: &mut Tape, call: &Call<'_>) -> Result<(Value, Vec<
         .get(1..)
         .unwrap_or_default();
     let parts: Vec<&str> = outputs.iter().take(1).chain(scale).map(String::as_str).collect();
-    let kept = |name: &str| matches!(name, "axis" | "block_size");
-    let attributes = call
-        .node
-        .attribute
-        .iter()
-        .filter(|attribute| kept(&attribute.name));
+    let attributes = call.node.attribute.iter();
+    let attributes = attributes.filter(|attribute| matches!(attribute.name.as_str(), "axis" | "block_size"));
     let attributes = attributes.cloned().collect();
     let represented = tape.emit.node("DequantizeLinear", &parts, attributes);
     let output = call.output(Form::Standard, represented);
@@ -85,16 +81,12 @@ fn inside(call: &Call<'_>, rank: usize) -> Result<Option<Range>, TrainingError> 
                 .collect()
         }
     };
-    let bound = |limit: f64| {
+    // Rounding extends the range by half a step on either side.
+    let [low, high] = [least - 0.5, most + 0.5].map(|limit: f64| {
         let pairs = scales.iter().zip(&zeros);
         pairs
             .map(|(scale, zero)| (limit - *zero as f64) * scale)
             .collect()
-    };
-    // Rounding extends the range by half a step on either side.
-    Ok(Some(Range {
-        dims,
-        low: bound(least - 0.5),
-        high: bound(most + 0.5),
-    }))
+    });
+    Ok(Some(Range { dims, low, high }))
 }

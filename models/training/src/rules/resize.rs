@@ -59,38 +59,57 @@ fn sources(
     let position = position(call, place as f64, inputs as f64, outputs as f64, scale)?;
     let smooths = call.int("antialias", 0) != 0;
     let stretch = if smooths { scale.min(1.0) } else { 1.0 };
-    let around = |radius: f64, kernel: &dyn Fn(f64) -> f64| {
-        let reach = radius / stretch;
-        let places = (position - reach).ceil() as i64..=(position + reach).floor() as i64;
-        let shares = places
-            .filter(|place| call.int("exclude_outside", 0) == 0 || (0..inputs as i64).contains(place))
-            .map(|place| {
-                let share = kernel((place as f64 - position).abs() * stretch);
-                (inside(place as f64, inputs), share)
-            });
-        let shares: Vec<(usize, f64)> = shares.collect();
-        let total: f64 = shares.iter().map(|(_, share)| share).sum();
-        shares
-            .into_iter()
-            .map(|(place, share)| (place, share / total))
-            .collect()
-    };
     match call.node.text("mode").unwrap_or("nearest") {
         "nearest" if !smooths => Ok(vec![(inside(nearest(call, position), inputs), 1.0)]),
-        "linear" => Ok(around(1.0, &|x| 1.0 - x)),
+        "linear" => {
+            let reach = 1.0 / stretch;
+            Ok(around(call, inputs, position, reach, |distance| {
+                1.0 - distance * stretch
+            }))
+        }
         "cubic" => {
             let a = call.float("cubic_coeff_a", -0.75);
-            Ok(around(2.0, &|x| {
-                if x <= 1.0 {
-                    ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
-                } else {
-                    ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a
-                }
+            let reach = 2.0 / stretch;
+            Ok(around(call, inputs, position, reach, |distance| {
+                cubic(distance * stretch, a)
             }))
         }
         other => Err(call.unsupported(format!(
             "mode '{other}' is not supported, nor is 'nearest' with antialias"
         ))),
+    }
+}
+
+/// Returns the inputs up to `reach` from the source position, with the weights of `kernel` by distance, divided
+/// by the sum.
+fn around(
+    call: &Call<'_>,
+    inputs: usize,
+    position: f64,
+    reach: f64,
+    kernel: impl Fn(f64) -> f64,
+) -> Vec<(usize, f64)> {
+    let places = (position - reach).ceil() as i64..=(position + reach).floor() as i64;
+    let shares = places
+        .filter(|place| call.int("exclude_outside", 0) == 0 || (0..inputs as i64).contains(place))
+        .map(|place| {
+            let share = kernel((place as f64 - position).abs());
+            (inside(place as f64, inputs), share)
+        });
+    let shares: Vec<(usize, f64)> = shares.collect();
+    let total: f64 = shares.iter().map(|(_, share)| share).sum();
+    shares
+        .into_iter()
+        .map(|(place, share)| (place, share / total))
+        .collect()
+}
+
+/// Kernel of a cubic interpolation.
+fn cubic(x: f64, a: f64) -> f64 {
+    if x <= 1.0 {
+        ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
+    } else {
+        ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a
     }
 }
 

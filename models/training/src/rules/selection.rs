@@ -42,14 +42,9 @@ pub(super) fn split(tape: &mut Tape, call: &Call<'_>) -> Result<Vec<Value>, Trai
 
 pub(super) fn slice(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
-    let missing = || call.unsupported("starts or ends are missing");
-    let ints = |name: &str, slot: usize| match call.node.ints(name) {
-        Some(values) => Ok(Some(values.to_vec())),
-        None => call.constant_ints(slot),
-    };
-    let starts = ints("starts", 1)?.ok_or_else(missing)?;
-    let ends = ints("ends", 2)?.ok_or_else(missing)?;
-    let axes = match ints("axes", 3)? {
+    let starts = bounds(call, "starts", 1)?;
+    let ends = bounds(call, "ends", 2)?;
+    let axes = match call.ints("axes", 3)? {
         Some(axes) => axes,
         None => (0..starts.len() as i64).collect(),
     };
@@ -85,23 +80,31 @@ pub(super) fn slice(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingE
     Ok(output)
 }
 
+/// Returns the starts or the ends of a Slice.
+fn bounds(call: &Call<'_>, name: &str, slot: usize) -> Result<Vec<i64>, TrainingError> {
+    call.ints(name, slot)?
+        .ok_or_else(|| call.unsupported("starts or ends are missing"))
+}
+
 /// Returns the selected positions of a slice along an axis, in order of selection.
 fn sliced_positions(length: i64, start: i64, end: i64, step: i64) -> Vec<usize> {
-    let from_end = |place: i64| {
-        if place < 0 {
-            place.saturating_add(length)
-        } else {
-            place
-        }
-    };
     let (least, most) = if step > 0 { (0, length) } else { (-1, length - 1) };
-    let end = from_end(end).clamp(least, most);
-    let start = from_end(start).clamp(0, most.max(0));
+    let end = counted(end, length).clamp(least, most);
+    let start = counted(start, length).clamp(0, most.max(0));
     let places = std::iter::successors(Some(start), |place| place.checked_add(step));
     places
         .take_while(|place| if step > 0 { *place < end } else { *place > end })
         .filter_map(|place| usize::try_from(place).ok())
         .collect()
+}
+
+/// Returns the place of an index along an axis. Negative indices count from the end.
+fn counted(index: i64, length: i64) -> i64 {
+    if index < 0 {
+        index.saturating_add(length)
+    } else {
+        index
+    }
 }
 
 /// The backward pass uses Pad or Gather if the positions are known and distinct, and otherwise
@@ -149,8 +152,8 @@ fn around(dims: &[usize], axis: usize) -> (usize, usize) {
 /// Converts indices to positions. Negative indices count from the end. Returns `None` if an index is out of
 /// range.
 fn positions(indices: &[i64], length: usize) -> Option<Vec<usize>> {
-    let counted = |index: &i64| if *index < 0 { index + length as i64 } else { *index };
-    let positions = indices.iter().map(|index| usize::try_from(counted(index)).ok());
+    let places = indices.iter().map(|index| counted(*index, length as i64));
+    let positions = places.map(|place| usize::try_from(place).ok());
     positions
         .map(|position| position.filter(|position| *position < length))
         .collect()

@@ -118,13 +118,14 @@ fn backward<T: Tiled>(tape: &mut Tape, tiled: &[T], images: &[usize], rows: &str
     let outputs = first.outputs();
     let filters = first.weight().batch();
     let parts = split(tape, rows, images, outputs, filters);
-    let parts = || tiled.iter().zip(&parts).zip(images);
-    let dims = |images: &usize| [images * outputs, filters];
+    let dims = images.iter().map(|images| [images * outputs, filters]);
+    let parts = tiled.iter().zip(&parts).zip(dims);
     let gradient = first.input().is_differentiable().then(|| {
         let kernels = first.backward_kernels(tape);
-        let gradients = parts()
-            .map(|((part, rows), images)| {
-                let rows = tape.emit.reshape(rows, &dims(images));
+        let gradients = parts
+            .clone()
+            .map(|((part, rows), dims)| {
+                let rows = tape.emit.reshape(rows, &dims);
                 let made = part.gradient_tiles(tape, &rows);
                 part.input_gradient(tape, &made, &kernels)
             })
@@ -133,11 +134,11 @@ fn backward<T: Tiled>(tape: &mut Tape, tiled: &[T], images: &[usize], rows: &str
     });
     if first.weight().is_differentiable() {
         let mut before = gradient.clone();
-        for ((part, rows), images) in parts() {
+        for ((part, rows), dims) in parts {
             let seen = part.input_tiles(tape);
             let rows = match &before {
-                Some(before) => tape.emit.reshape_after(rows, &dims(images), before),
-                None => tape.emit.reshape(rows, &dims(images)),
+                Some(before) => tape.emit.reshape_after(rows, &dims, before),
+                None => tape.emit.reshape(rows, &dims),
             };
             let made = part.gradient_tiles(tape, &rows);
             let gradient = part.weight_gradient(tape, &made, &seen);

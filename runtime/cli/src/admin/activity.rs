@@ -212,13 +212,12 @@ fn remarks(host: &HostInfo) -> String {
 fn row(before: &Activity, now: &TenantActivity, seconds: f64) -> Vec<String> {
     let then = before.tenants.iter().find(|tenant| tenant.name == now.name);
     let (samples, sent) = then.map_or((0, 0), |then| (then.samples, then.answer_bytes));
-    let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
     vec![
         now.name.clone(),
         now.running.to_string(),
         now.queued.to_string(),
-        format!("{:.1}", rate(now.samples, samples)),
-        bytes(rate(now.answer_bytes, sent) as u64),
+        format!("{:.1}", rate(now.samples, samples, seconds)),
+        bytes(rate(now.answer_bytes, sent, seconds) as u64),
         now.samples.to_string(),
         bytes(now.answer_bytes),
         format!("{:.1} s", now.device_seconds),
@@ -226,6 +225,10 @@ fn row(before: &Activity, now: &TenantActivity, seconds: f64) -> Vec<String> {
         bytes(now.memory_bytes),
         format!("{:.1} s", now.waited_seconds),
     ]
+}
+
+fn rate(now: u64, then: u64, seconds: f64) -> f64 {
+    now.saturating_sub(then) as f64 / seconds
 }
 
 /// Describes the memory budget and its reservations.

@@ -15,7 +15,6 @@ use std::time::Instant;
 const SHORT: usize = 12;
 
 pub(super) async fn run(client: &AdminClient, command: JobAdmin, json: bool) -> Result<()> {
-    let path = |id: &str| format!("/v1/jobs/{id}");
     match command {
         JobAdmin::Show { id } => {
             let detail: JobDetail = client.get(&path(&id), &[]).await?;
@@ -32,6 +31,10 @@ pub(super) async fn run(client: &AdminClient, command: JobAdmin, json: bool) -> 
             done(&job.id, "cancelled", json)
         }
     }
+}
+
+fn path(id: &str) -> String {
+    format!("/v1/jobs/{id}")
 }
 
 /// Shows the jobs with rates since the previous refresh until it is interrupted.
@@ -60,12 +63,13 @@ pub(super) async fn top(client: &AdminClient, once: bool, json: bool) -> Result<
 }
 
 fn table(before: &[JobInfo], jobs: &[JobInfo], seconds: f64) -> Result<()> {
-    let key = |job: &JobInfo| (job.tenant.clone(), job.id.clone());
-    let before: HashMap<_, u64> = before.iter().map(|job| (key(job), job.images)).collect();
+    let before = before.iter().map(|job| ((&job.tenant, &job.id), job.images));
+    let before: HashMap<_, u64> = before.collect();
     let rows: Vec<Vec<String>> = jobs
         .iter()
         .map(|job| {
-            let images = job.images - before.get(&key(job)).copied().unwrap_or(0).min(job.images);
+            let earlier = before.get(&(&job.tenant, &job.id)).copied();
+            let images = job.images - earlier.unwrap_or(0).min(job.images);
             vec![
                 job.tenant.clone(),
                 job.id.chars().take(SHORT).collect(),

@@ -7,7 +7,6 @@ use frostline_client::AdminClient;
 use frostline_wire::{QuotaChange, QuotaInfo, QuotaUnit, UNLIMITED};
 
 pub(super) async fn run(client: &AdminClient, command: Quota, json: bool) -> Result<()> {
-    let path = |tenant: &str| format!("/v1/tenants/{tenant}/quota");
     let quota: Vec<QuotaInfo> = match command {
         Quota::Show { tenant } => client.get(&path(&tenant), &[]).await?,
         Quota::Set { tenant, changes } => {
@@ -21,16 +20,11 @@ pub(super) async fn run(client: &AdminClient, command: Quota, json: bool) -> Res
     let rows: Vec<Vec<String>> = quota
         .iter()
         .map(|info| {
-            let shown = |value: u64| match info.key.unit() {
-                _ if value == UNLIMITED => "unlimited".to_owned(),
-                QuotaUnit::Number => value.to_string(),
-                QuotaUnit::Seconds => format!("{value} s"),
-                QuotaUnit::Bytes => in_powers_of_two(value),
-            };
-            let used = |value: u64| match info.key.unit() {
+            let unit = info.key.unit();
+            let used = info.used.map(|value| match unit {
                 QuotaUnit::Bytes => bytes(value),
-                _ => shown(value),
-            };
+                _ => shown(unit, value),
+            });
             let set = if info.own {
                 "set for the tenant"
             } else {
@@ -38,9 +32,9 @@ pub(super) async fn run(client: &AdminClient, command: Quota, json: bool) -> Res
             };
             vec![
                 info.key.to_string(),
-                info.used.map(used).unwrap_or_default(),
-                shown(info.value),
-                shown(info.default),
+                used.unwrap_or_default(),
+                shown(unit, info.value),
+                shown(unit, info.default),
                 set.to_owned(),
             ]
         })
@@ -51,6 +45,19 @@ pub(super) async fn run(client: &AdminClient, command: Quota, json: bool) -> Res
         &rows,
     )?;
     Ok(())
+}
+
+fn path(tenant: &str) -> String {
+    format!("/v1/tenants/{tenant}/quota")
+}
+
+fn shown(unit: QuotaUnit, value: u64) -> String {
+    match unit {
+        _ if value == UNLIMITED => "unlimited".to_owned(),
+        QuotaUnit::Number => value.to_string(),
+        QuotaUnit::Seconds => format!("{value} s"),
+        QuotaUnit::Bytes => in_powers_of_two(value),
+    }
 }
 
 /// Formats bytes for `quota set`, using the largest unit that divides the number.

@@ -142,9 +142,8 @@ async fn push(
     interface: &InterfaceFlags,
 ) -> Result<UploadInfo> {
     let model = read_model(path, interface)?;
-    let cannot = || format!("cannot upload the model {}", path.display());
-    let sha256 = model.sha256().with_context(cannot)?;
-    let bytes = model.to_bytes().with_context(cannot)?;
+    let content = model.sha256().and_then(|sha256| Ok((sha256, model.to_bytes()?)));
+    let (sha256, bytes) = content.with_context(|| format!("cannot upload the model {}", path.display()))?;
     let digest = repr_digest(&sha256).unwrap_or_default();
     let path = format!("/v1/models/{name}");
     Ok(client.put(&path, &digest, bytes.into()).await?)

@@ -339,29 +339,31 @@ fn quota(text: &str) -> Result<(QuotaKey, Option<u64>), String> {
     let (key, value) = text
         .split_once('=')
         .ok_or_else(|| format!("invalid quota {text:?}: expected KEY=VALUE, such as running=4"))?;
-    let unknown = |unknown: UnknownQuota| {
-        let known: Vec<String> = QuotaKey::all().map(|key| key.to_string()).collect();
-        match frostline_graph::similar(key, known.iter().map(String::as_str)).first() {
-            Some(meant) => format!("did you mean {meant}? {unknown}"),
-            None => unknown.to_string(),
-        }
-    };
-    let key: QuotaKey = key.parse().map_err(unknown)?;
+    let parsed = key.parse::<QuotaKey>();
+    let key = parsed.map_err(|unknown| suggest_quota(key, &unknown))?;
     if value == "default" {
         return Ok((key, None));
     }
-    let wrong = || {
-        format!(
-            "invalid quota {text:?}: the value must be a number (bytes may use KiB, MiB or GiB) or default"
-        )
-    };
     let number = match key.unit() {
         QuotaUnit::Bytes => size(value).ok(),
         _ => value.parse().ok(),
     };
-    let value = number.ok_or_else(wrong)?;
+    let value = number.ok_or_else(|| {
+        format!(
+            "invalid quota {text:?}: the value must be a number (bytes may use KiB, MiB or GiB) or default"
+        )
+    })?;
     key.check(value).map_err(|range| range.to_string())?;
     Ok((key, Some(value)))
+}
+
+/// Describes the error of an unknown quota, with the most similar name if there is one.
+fn suggest_quota(key: &str, unknown: &UnknownQuota) -> String {
+    let known: Vec<String> = QuotaKey::all().map(|key| key.to_string()).collect();
+    match frostline_graph::similar(key, known.iter().map(String::as_str)).first() {
+        Some(meant) => format!("did you mean {meant}? {unknown}"),
+        None => unknown.to_string(),
+    }
 }
 
 fn day(text: &str) -> Result<NaiveDate, String> {

@@ -65,14 +65,15 @@ impl Sweep {
     pub(crate) fn set(&self, job: &mut JobSpec, value: &str) -> Result<(), String> {
         job.validation_seed = Some(job.division_seed());
         let flag = format!("--{}={value}", self.setting.replace('_', "-"));
-        let wrong = |error: &clap::Error| {
-            let text = error.to_string();
-            let why = text.lines().next().unwrap_or_default();
-            why.strip_prefix("error: ").unwrap_or(why).to_owned()
-        };
-        let settings = Settings::try_parse_from(["frostline", &flag]).map_err(|error| wrong(&error))?;
-        settings.given.overlay(job).map_err(|error| wrong(&error))
+        let settings = Settings::try_parse_from(["frostline", &flag]).map_err(|error| first_line(&error))?;
+        settings.given.overlay(job).map_err(|error| first_line(&error))
     }
+}
+
+fn first_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let why = text.lines().next().unwrap_or_default();
+    why.strip_prefix("error: ").unwrap_or(why).to_owned()
 }
 
 impl fmt::Display for Sweep {

@@ -54,18 +54,21 @@ impl fmt::Display for OwnUpload {
 
 /// Checks a name in the same way as hosts, because names become part of URLs.
 pub(super) fn upload_name(text: &str) -> Result<String, String> {
-    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     if text.len() <= LONGEST
-        && text.bytes().next().is_some_and(plain)
+        && text.bytes().next().is_some_and(is_letter_or_digit)
         && text
             .bytes()
-            .all(|byte| plain(byte) || matches!(byte, b'.' | b'_' | b'-'))
+            .all(|byte| is_letter_or_digit(byte) || matches!(byte, b'.' | b'_' | b'-'))
     {
         return Ok(text.to_owned());
     }
     Err(format!(
         "invalid name {text:?}: expected up to {LONGEST} of a-z, 0-9, '.', '_' and '-', starting with a letter or digit"
     ))
+}
+
+fn is_letter_or_digit(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit()
 }
 
 #[cfg(test)]

@@ -11,6 +11,9 @@ use std::time::Instant;
 /// Name of the check of the network.
 const MODEL: &str = "model";
 
+/// Names of the checks of the guest, in their order.
+const ORDER: [&str; 5] = ["size", "form", "imports", "exports", "compile"];
+
 /// Result of one check.
 #[derive(Debug, Serialize)]
 struct Check {
@@ -96,11 +99,13 @@ async fn judge(guest: Vec<u8>, model: Option<&LocalModel>, parameters: &str) -> 
     Ok(verdict)
 }
 
+fn place(check: &str) -> Option<usize> {
+    ORDER.iter().position(|name| *name == check)
+}
+
 impl Verdict {
     /// Adds a successful check, unless the check is the failed one or comes after the failed one.
     fn passes(&mut self, failed: &Option<&'static str>, check: &'static str, detail: String) {
-        let order = ["size", "form", "imports", "exports", "compile"];
-        let place = |wanted: &str| order.iter().position(|name| *name == wanted);
         if failed.is_none_or(|failed| place(check) < place(failed)) {
             self.checks.push(Check {
                 check,

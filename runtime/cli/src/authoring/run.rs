@@ -73,6 +73,16 @@ enum Unit {
     Milliseconds,
 }
 
+impl Unit {
+    fn format(self, count: u64) -> String {
+        match self {
+            Self::Bytes => bytes(count),
+            Self::Count => count.to_string(),
+            Self::Milliseconds => format!("{:.2} s", count as f64 / 1e3),
+        }
+    }
+}
+
 /// Runs a call and prints the report.
 ///
 /// # Errors
@@ -238,16 +248,11 @@ fn show(report: &Report) -> Result<()> {
         .limits
         .iter()
         .map(|used| {
-            let amount = |count: u64| match used.unit {
-                Unit::Bytes => bytes(count),
-                Unit::Count => count.to_string(),
-                Unit::Milliseconds => format!("{:.2} s", count as f64 / 1e3),
-            };
             let share = 100.0 * used.used as f64 / used.allowed.max(1) as f64;
             vec![
                 used.limit.to_owned(),
-                amount(used.used),
-                amount(used.allowed),
+                used.unit.format(used.used),
+                used.unit.format(used.allowed),
                 format!("{share:.1} %"),
             ]
         })

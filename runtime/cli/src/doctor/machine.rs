@@ -101,12 +101,15 @@ async fn try_device(device: Device) -> Result<String, String> {
     }
 }
 
+fn unusable(error: impl std::fmt::Display) -> EngineError {
+    EngineError::Model {
+        reason: error.to_string(),
+    }
+}
+
 fn run_one(device: Device) -> Result<String, EngineError> {
     let version = library_version()?;
-    let model = |error: &dyn std::fmt::Display| EngineError::Model {
-        reason: error.to_string(),
-    };
-    let one = Tensor::f32([1, 1, 1, 1], vec![1.0]).map_err(|error| model(&error))?;
+    let one = Tensor::f32([1, 1, 1, 1], vec![1.0]).map_err(unusable)?;
     let graph = GraphProto {
         name: "one".to_owned(),
         node: vec![
@@ -118,8 +121,8 @@ fn run_one(device: Device) -> Result<String, EngineError> {
         output: vec![build::batched("y", &[1, 1, 1])],
         ..GraphProto::default()
     };
-    let network = Model::from_proto(build::model(17, graph)).map_err(|error| model(&error))?;
-    let network = network.to_bytes().map_err(|error| model(&error))?;
+    let network = Model::from_proto(build::model(17, graph)).map_err(unusable)?;
+    let network = network.to_bytes().map_err(unusable)?;
     let options = SessionOptions {
         device,
         ..SessionOptions::default()

@@ -9,7 +9,7 @@ use crate::host::{Access, data_url};
 use crate::output::print_each;
 use anyhow::{Context, Result, bail};
 use finding::{Finding, State, show};
-use frostline_server::{HostSettings, ProbeResult, probe_config};
+use frostline_server::{HostConfig, HostSettings, ProbeResult, probe_config};
 use frostline_tensor::one_line;
 use std::path::Path;
 
@@ -46,13 +46,7 @@ pub(crate) async fn run(flags: Doctor, json: bool) -> Result<()> {
 
 /// Checks the requirements of a host with this configuration.
 async fn serving(file: &Path) -> Vec<Finding> {
-    let read = || {
-        let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
-        let settings = HostSettings::from_toml(&text);
-        let config = settings.and_then(|settings| Ok((settings.require_walls, settings.check()?)));
-        config.with_context(|| file.display().to_string())
-    };
-    let (require_walls, config) = match read() {
+    let (require_walls, config) = match read_config(file) {
         Ok(config) => config,
         Err(error) => {
             let advice = "the page settings.md lists all keys";
@@ -67,6 +61,14 @@ async fn serving(file: &Path) -> Vec<Finding> {
         Err(found) => Finding::fails(what, found, advice(what)),
     }));
     findings
+}
+
+/// Returns `require_walls` and the checked configuration.
+fn read_config(file: &Path) -> Result<(bool, HostConfig)> {
+    let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    let settings = HostSettings::from_toml(&text);
+    let config = settings.and_then(|settings| Ok((settings.require_walls, settings.check()?)));
+    config.with_context(|| file.display().to_string())
 }
 
 fn advice(what: &str) -> &'static str {

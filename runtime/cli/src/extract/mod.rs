@@ -181,11 +181,10 @@ impl ExtractionInput {
             exactly: None,
             shape: source.shape.clone(),
         };
-        let warn = |reporter: &Reporter, message| reporter.show(&Event::Warning { message });
         let told = Arc::clone(reporter);
-        let stopped = Arc::new(move |why| warn(&told, format!("caching features stopped: {why}")));
+        let stopped = Arc::new(move |why| show_warning(&told, format!("caching features stopped: {why}")));
         RowCache::open(&cache, made, rows, stopped)
-            .inspect_err(|error| warn(reporter, format!("cannot cache features: {error}")))
+            .inspect_err(|error| show_warning(reporter, format!("cannot cache features: {error}")))
             .ok()
             .map(Arc::new)
     }
@@ -204,6 +203,10 @@ impl ExtractionInput {
             request_samples: flags.request_samples,
         })
     }
+}
+
+fn show_warning(reporter: &Reporter, message: String) {
+    reporter.show(&Event::Warning { message });
 }
 
 /// Reads the network. If it has several outputs and the cut is one of them, this output is used.
@@ -412,9 +415,8 @@ impl Writing<'_> {
     /// Returns an error for the first bad image unless these are skipped, or if the file cannot be written.
     fn add(&mut self, batch: SampleBatch) -> Result<()> {
         let SampleBatch { samples, fetched, .. } = batch;
-        let key_of = |index: usize| samples.get(index).map_or("", |sample| sample.sample.key.as_str());
         for (index, why) in &fetched.bad {
-            let key = key_of(*index);
+            let key = key_of(&samples, *index);
             if matches!(self.on_bad_sample, OnBadSample::Fail) {
                 let error = anyhow!("the image '{key}' cannot be used: {why}");
                 return Err(Hinted::wrap(error, vec![Step::set("on_bad_sample", "skip")]));
@@ -429,11 +431,19 @@ impl Writing<'_> {
         self.written += rows.count() as u64;
         self.cached += rows.cached_count() as u64;
         let (activations, pending) = rows.join(Ok::<_, RowsError>)?;
-        let keys = fetched.indices.iter().map(|index| key_of(*index)).collect();
+        let keys = fetched
+            .indices
+            .iter()
+            .map(|index| key_of(&samples, *index))
+            .collect();
         let batch = self.rows.batch(keys, values_of(&activations)?, self.places)?;
         pending.cache(activations);
         self.file.write(&batch)
     }
+}
+
+fn key_of(samples: &[ObjectInfo], index: usize) -> &str {
+    samples.get(index).map_or("", |sample| sample.sample.key.as_str())
 }
 
 /// Returns all samples, and for each key the split and the label from the location.

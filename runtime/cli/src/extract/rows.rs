@@ -56,10 +56,10 @@ impl Rows {
         values: Vec<f32>,
         places: &HashMap<String, SampleAnnotation>,
     ) -> Result<RecordBatch> {
-        let places = || keys.iter().map(|key| places.get(*key));
-        let splits = places().map(|place| place?.part.map(Part::name));
+        let places = keys.iter().map(|key| places.get(*key));
+        let splits = places.clone().map(|place| place?.part.map(Part::name));
         let splits = StringArray::from_iter(splits);
-        let labels = StringArray::from_iter(places().map(|place| place?.label.as_deref()));
+        let labels = StringArray::from_iter(places.map(|place| place?.label.as_deref()));
         let values = Float32Array::from(values);
         let values = FixedSizeListArray::try_new(
             Arc::clone(&self.element),

@@ -241,13 +241,15 @@ fn for_setting(error: &SettingError) -> Vec<Step> {
     let Some(conflict) = &error.conflict else {
         return Vec::new();
     };
-    let standardize = || Step::unset(vec!["standardize".to_owned()]);
     match conflict {
         Conflict::NoPrices => vec![Step::set("prices", "host=0.05,trainer=0.20,gb=0.09")],
         Conflict::PrefixNotInt8 => vec![Step::set("prefix_precision", "int8")],
         Conflict::NoFixedSplit => vec![Step::set("split", "none")],
         Conflict::TwoRecipes => vec![Step::unset(vec!["parameters".to_owned()])],
-        Conflict::KeptStandardized => vec![standardize(), Step::set("head", "replace")],
+        Conflict::KeptStandardized => vec![
+            Step::unset(vec!["standardize".to_owned()]),
+            Step::set("head", "replace"),
+        ],
         Conflict::HeadNotKept => vec![Step::set("head", "replace")],
         Conflict::NoHead => vec![Step::set("head", "linear")],
         Conflict::OtherDivision { share, seed } => vec![Step::set_all([

@@ -88,12 +88,15 @@ impl<'a> Parts<'a> {
         }
         let test = folders.parts.remove(&Part::Test).unwrap_or_default();
         let parts = [Part::Train, Part::Validation].map(|part| folders.parts.remove(&part));
-        let root = || root.to_owned();
         let (part, undivided) = match (parts, division.validation_share) {
-            ([Some(_), Some(_)], Some(_)) => return Err(DatasetError::DividedTwice { root: root() }),
+            ([Some(_), Some(_)], Some(_)) => {
+                return Err(DatasetError::DividedTwice {
+                    root: root.to_owned(),
+                });
+            }
             ([Some(train), Some(validation)], None) => {
-                check_images(&root(), Some(Part::Train), &train)?;
-                check_images(&root(), Some(Part::Validation), &validation)?;
+                check_images(root, Some(Part::Train), &train)?;
+                check_images(root, Some(Part::Validation), &validation)?;
                 return Ok(Self {
                     train,
                     validation,
@@ -101,19 +104,23 @@ impl<'a> Parts<'a> {
                     numbered,
                 });
             }
-            ([None, Some(_)], _) => return Err(DatasetError::NoTrain { root: root() }),
+            ([None, Some(_)], _) => {
+                return Err(DatasetError::NoTrain {
+                    root: root.to_owned(),
+                });
+            }
             ([Some(train), None], _) => (Some(Part::Train), train),
             ([None, None], _) => (None, folders.classes),
         };
         let Some(share) = division.validation_share else {
             return Err(DatasetError::NotDivided {
-                root: root(),
+                root: root.to_owned(),
                 classes: undivided.len(),
                 part,
             });
         };
-        check_images(&root(), part, &undivided)?;
-        let (train, validation) = divide(&root(), undivided, share, division.seed)?;
+        check_images(root, part, &undivided)?;
+        let (train, validation) = divide(root, undivided, share, division.seed)?;
         Ok(Self {
             train,
             validation,
@@ -127,10 +134,6 @@ impl<'a> Parts<'a> {
     /// # Errors
     /// Returns [`DatasetError::MissingClass`] if the parts have no class in common.
     pub(super) fn settle(&mut self, root: &str) -> Result<Vec<ClassWarning>, DatasetError> {
-        let lacking = |of: &Classes<'_>, from: &Classes<'_>| -> Vec<String> {
-            let names = of.keys().filter(|class| !from.contains_key(*class));
-            names.map(|class| (*class).to_owned()).collect()
-        };
         let of_train = lacking(&self.train, &self.validation);
         let of_validation = lacking(&self.validation, &self.train);
         self.validation.retain(|class, _| self.train.contains_key(class));
@@ -213,6 +216,12 @@ pub(super) fn check_images(
     }
 }
 
+/// Returns the names in `classes` that `others` does not contain.
+fn lacking(classes: &Classes<'_>, others: &Classes<'_>) -> Vec<String> {
+    let names = classes.keys().filter(|class| !others.contains_key(*class));
+    names.map(|class| (*class).to_owned()).collect()
+}
+
 /// Selects `share` of every class for validation.
 fn divide<'a>(
     root: &str,
@@ -239,17 +248,18 @@ fn divide<'a>(
         let wanted = wanted.clamp(1, objects.len() - 1);
         let order = shuffle::order(objects.len(), seed, shuffle::Purpose::Division(number as u64));
         let chosen: BTreeSet<u32> = order.into_iter().take(wanted).collect();
-        let side = |validates: bool| {
-            let mine = (0..)
-                .zip(&objects)
-                .filter(|(index, _)| chosen.contains(index) == validates);
-            Class {
-                samples: mine.map(|(_, object)| *object).collect(),
-                ..Class::default()
-            }
-        };
-        train.insert(name, side(false));
-        validation.insert(name, side(true));
+        let mut trained = Class::default();
+        let mut validated = Class::default();
+        for (index, object) in (0_u32..).zip(objects) {
+            let side = if chosen.contains(&index) {
+                &mut validated
+            } else {
+                &mut trained
+            };
+            side.samples.push(object);
+        }
+        train.insert(name, trained);
+        validation.insert(name, validated);
     }
     Ok((train, validation))
 }

@@ -193,13 +193,13 @@ impl<'a> Folders<'a> {
         let names = train.keys().copied().filter(|name| !name.is_ascii());
         let trained: HashMap<String, &'a str> = names.map(|name| (composed(name), name)).collect();
         for (_, classes) in self.parts.iter_mut().filter(|(part, _)| **part != Part::Train) {
-            let other = |name: &&'a str| {
+            let renamed = classes.keys().filter_map(|name| {
                 let spelling = trained
                     .get(&composed(name))
                     .filter(|spelling| *spelling != name)?;
                 (!classes.contains_key(spelling)).then_some((*name, *spelling))
-            };
-            let renamed: Vec<(&str, &str)> = classes.keys().filter_map(other).collect();
+            });
+            let renamed: Vec<(&str, &str)> = renamed.collect();
             for (name, spelling) in renamed {
                 if let Some(class) = classes.remove(name) {
                     classes.insert(spelling, class);

@@ -102,11 +102,10 @@ impl<'a> PartFolders<'a> {
         keys: impl Iterator<Item = &'a str>,
         listed: impl Iterator<Item = &'a str>,
     ) -> Self {
-        let folder = |key: &'a str| key.split_once('/').map(|(folder, _)| folder);
-        let parts = named_parts(keys.filter_map(folder));
+        let parts = named_parts(keys.filter_map(top_folder));
         let mut of_listed = BTreeMap::new();
         let mut others = false;
-        for folder in listed.map(folder) {
+        for folder in listed.map(top_folder) {
             match folder.and_then(|folder| parts.get_key_value(folder)) {
                 Some((folder, part)) => drop(of_listed.insert(*folder, *part)),
                 None => others = true,
@@ -161,10 +160,14 @@ fn named_parts<'a>(folders: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, 
     frames.into_values().flatten().collect()
 }
 
+fn top_folder(key: &str) -> Option<&str> {
+    key.split_once('/').map(|(folder, _)| folder)
+}
+
 /// Returns true if there are training samples and another part.
 fn has_several(parts: &BTreeMap<&str, Part>) -> bool {
-    let has = |part| parts.values().any(|known| *known == part);
-    has(Part::Train) && (has(Part::Validation) || has(Part::Test))
+    let trains = parts.values().any(|part| *part == Part::Train);
+    trains && parts.values().any(|part| *part != Part::Train)
 }
 
 #[cfg(test)]

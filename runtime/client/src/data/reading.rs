@@ -28,12 +28,13 @@ impl<'a> Reading<'a> {
             .headers()
             .map_err(|error| unreadable(name, bytes, &error))?;
         let columns: Vec<String> = header.iter().map(|column| column.trim().to_owned()).collect();
-        check_columns(name, &columns, task).map_err(|error| match task {
-            Task::Classes => LabelsError {
-                expected: fitting(name, bytes),
-                ..error
+        check_columns(&columns, task).map_err(|why| LabelsError {
+            line: Some(1),
+            expected: match task {
+                Task::Classes => fitting(name, bytes),
+                Task::Labels | Task::Numbers => None,
             },
-            Task::Labels | Task::Numbers => error,
+            ..LabelsError::of_table(name, why)
         })?;
         let split = columns.iter().skip(1).position(|column| column == SPLIT);
         let split = split.map(|place| place + 1);
@@ -105,22 +106,25 @@ impl<'a> Reading<'a> {
         }
         for (place, (column, field)) in self.columns.iter().zip(record).enumerate().skip(1) {
             let field = field.trim();
-            let refused = |why: &str| format!("{why} for '{key}' in the column '{column}'");
             if self.split == Some(place) {
-                let part = Part::from_word(field).ok_or_else(|| refused(&no_part(field)))?;
+                let part = Part::from_word(field).ok_or_else(|| refused(&no_part(field), key, column))?;
                 self.table.parts.get_or_insert_default().push(part);
                 continue;
             }
             match self.table.task {
                 Task::Classes if field.is_empty() => {
-                    return Err(refused("missing class") + "; enter one, or remove the line and the object");
+                    return Err(refused("missing class", key, column)
+                        + "; enter one, or remove the line and the object");
                 }
                 Task::Classes => self.of_rows.push(field.to_owned()),
-                Task::Labels => self.table.values.push(flag(field).map_err(|why| refused(&why))?),
+                Task::Labels => self
+                    .table
+                    .values
+                    .push(flag(field).map_err(|why| refused(&why, key, column))?),
                 Task::Numbers => self
                     .table
                     .values
-                    .push(number(field).map_err(|why| refused(&why))?),
+                    .push(number(field).map_err(|why| refused(&why, key, column))?),
             }
         }
         self.table
@@ -143,31 +147,28 @@ impl<'a> Reading<'a> {
     }
 }
 
-fn check_columns(name: &str, columns: &[String], task: Task) -> Result<(), LabelsError> {
-    let refused = |why: String| {
-        Err(LabelsError {
-            line: Some(1),
-            ..LabelsError::of_table(name, why)
-        })
-    };
+/// Returns the message for a field that is not valid in its column.
+fn refused(why: &str, key: &str, column: &str) -> String {
+    format!("{why} for '{key}' in the column '{column}'")
+}
+
+fn check_columns(columns: &[String], task: Task) -> Result<(), String> {
     let names = columns.iter().skip(1).filter(|column| *column != SPLIT).count();
     if names == 0 {
-        return refused(
-            "it needs a column with keys and a column with labels, separated by commas".to_owned(),
-        );
+        return Err("it needs a column with keys and a column with labels, separated by commas".to_owned());
     }
     if columns.iter().any(String::is_empty) {
-        return refused(
+        return Err(
             "a column has no name; add a name or write the table without an index (pandas: index=False)"
                 .to_owned(),
         );
     }
     let mut known = HashSet::new();
     if let Some(twice) = columns.iter().find(|column| !known.insert(column.as_str())) {
-        return refused(format!("duplicate column '{twice}'; use a different name"));
+        return Err(format!("duplicate column '{twice}'; use a different name"));
     }
     if task == Task::Classes && names > 1 {
-        return refused(format!(
+        return Err(format!(
             "unexpected columns in {}: a table of classes has a column of keys, a column of classes and optionally a column named split; several columns are labels or numbers",
             few(columns)
         ));
@@ -250,10 +251,9 @@ fn unreadable(name: &str, bytes: &[u8], error: &csv::Error) -> LabelsError {
 
 /// Returns the setting with which a table that does not contain classes is valid.
 fn fitting(name: &str, bytes: &[u8]) -> Option<ExpectedLabels> {
-    let fits = |task| LabelTable::parse(name, bytes, task).is_ok();
-    if fits(Task::Labels) {
+    if LabelTable::parse(name, bytes, Task::Labels).is_ok() {
         Some(ExpectedLabels::Labels)
-    } else if fits(Task::Numbers) {
+    } else if LabelTable::parse(name, bytes, Task::Numbers).is_ok() {
         Some(ExpectedLabels::Numbers)
     } else {
         None

@@ -16,8 +16,8 @@ pub struct Subfolders {
 impl Subfolders {
     /// Finds the subfolders with the samples of a class.
     pub(super) fn find(listing: &Listing, samples: &[u32]) -> Option<Self> {
-        let key = |object: &u32| listing.get(*object).map(|object| listing_order(object.key));
-        let keys = samples.iter().filter_map(key);
+        let objects = samples.iter().filter_map(|object| listing.get(*object));
+        let keys = objects.map(|object| listing_order(object.key));
         let folders: Option<Vec<&str>> = keys
             .map(|(key, in_shard)| Some(key.rsplit_once('/')?.0).filter(|_| in_shard.is_empty()))
             .collect();

@@ -96,8 +96,10 @@ impl LabelTable {
         if self.task == Task::Classes || self.names == names {
             return Ok(self);
         }
-        let place = |name: &String| self.names.iter().position(|own| own == name);
-        let places: Option<Vec<usize>> = names.iter().map(place).collect();
+        let places: Option<Vec<usize>> = names
+            .iter()
+            .map(|name| self.names.iter().position(|own| own == name))
+            .collect();
         let Some(places) = places.filter(|places| places.len() == self.names.len()) else {
             let why = format!(
                 "its columns are {}, but the model's are {}; use a table with these columns",
@@ -124,8 +126,9 @@ impl LabelTable {
 
     /// Returns the row of a key. If no key of the table is equal, it may differ in the Unicode normalization.
     pub(super) fn row(&self, key: &str) -> Option<u32> {
-        let known = |key: &str| self.rows.get(key).copied();
-        known(key).or_else(|| spellings(key).find_map(|spelling| known(&spelling)))
+        let row = self.rows.get(key);
+        let row = row.or_else(|| spellings(key).find_map(|spelling| self.rows.get(&spelling)));
+        row.copied()
     }
 
     /// Returns the class name for a row. For other tasks, returns an empty string.
@@ -158,12 +161,14 @@ impl LabelTable {
 
     /// Returns the line and key of the first row not marked in `seen`.
     pub(super) fn first_without(&self, seen: &[bool]) -> Option<(u64, &str)> {
-        let line = |row: u32| self.lines.get(row as usize).copied().unwrap_or_default();
         let unseen = self
             .rows
             .iter()
             .filter(|(_, row)| seen.get(**row as usize) != Some(&true));
-        let lines = unseen.map(|(key, row)| (line(*row), key.as_str()));
+        let lines = unseen.map(|(key, row)| {
+            let line = self.lines.get(*row as usize).copied().unwrap_or_default();
+            (line, key.as_str())
+        });
         lines.min()
     }
 

@@ -122,9 +122,12 @@ impl Exchange {
         }
         let all = self.hosts.members();
         let placement = Placement::among(&candidates, &all);
-        let index = |sample: &ObjectInfo| placement.host_of(&sample.sample.key).map_or(0, |host| host.index);
-        let groups = pending.divide(index).into_iter();
+        let groups = pending.divide(|sample| {
+            let host = placement.host_of(&sample.sample.key);
+            host.map_or(0, |host| host.index)
+        });
         groups
+            .into_iter()
             .map(|(index, pending)| {
                 Some((
                     candidates.iter().find(|host| host.index == index).cloned()?,

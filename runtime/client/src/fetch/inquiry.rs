@@ -7,6 +7,7 @@ use frostline_wire::{
     Activation, Description, DescriptionRequest, Encoding, ModelInfo, Pixels, Split, TensorInfo, Terms,
     UploadRef, Values,
 };
+use std::fmt::Display;
 
 /// Request for rows by a caller that does not know the network. [`Inquiry::source`] asks the hosts for the
 /// form of the rows.
@@ -78,11 +79,8 @@ impl Inquiry {
         if self.parameters.is_empty() {
             return Ok(PixelSpec::imagenet(224, 224));
         }
-        let wrong =
-            |error: String| InquiryError::Wrong(format!("invalid pixel spec in the parameters: {error}"));
-        let spec: PixelSpec =
-            serde_json::from_str(&self.parameters).map_err(|error| wrong(error.to_string()))?;
-        spec.check().map_err(|error| wrong(error.to_string()))?;
+        let spec: PixelSpec = serde_json::from_str(&self.parameters).map_err(invalid_spec)?;
+        spec.check().map_err(invalid_spec)?;
         Ok(spec)
     }
 
@@ -99,20 +97,16 @@ impl Inquiry {
             parameters: self.parameters.clone(),
         };
         let description = hosts.describe(&request).await?;
-        let pixels = || match description.pixels {
-            Pixels::Spec(spec) => Ok(spec),
-            Pixels::Own => Err(InquiryError::Wrong(format!(
-                "the guest {} prepares the model input itself; use a cut that the guest serves instead of '{split}'",
-                description.name
-            ))),
-        };
         match split {
-            Split::None => Ok(objects(pixels()?)),
+            Split::None => Ok(objects(host_pixels(&description, split)?)),
             Split::Input if self.encoding.values == Values::U8 => {
-                let spec = pixels()?;
+                let spec = host_pixels(&description, split)?;
                 Ok((RowKind::Pixels(spec), spec.sample_shape().to_vec()))
             }
-            Split::Input => Ok((RowKind::Values, pixels()?.sample_shape().to_vec())),
+            Split::Input => {
+                let spec = host_pixels(&description, split)?;
+                Ok((RowKind::Values, spec.sample_shape().to_vec()))
+            }
             Split::Cut(cut) => {
                 let shape = self.shape(hosts, &description, model, cut).await?;
                 Ok((RowKind::Values, shape))
@@ -181,6 +175,21 @@ fn shown(cuts: &[&str]) -> String {
             let last: Vec<&str> = cuts.iter().skip(cuts.len() - NAMED).copied().collect();
             format!("{} cuts, including {}", cuts.len(), last.join(", "))
         }
+    }
+}
+
+fn invalid_spec(error: impl Display) -> InquiryError {
+    InquiryError::Wrong(format!("invalid pixel spec in the parameters: {error}"))
+}
+
+/// Returns the spec of the pixels that the host prepares.
+fn host_pixels(description: &Description, split: &Split) -> Result<PixelSpec, InquiryError> {
+    match description.pixels {
+        Pixels::Spec(spec) => Ok(spec),
+        Pixels::Own => Err(InquiryError::Wrong(format!(
+            "the guest {} prepares the model input itself; use a cut that the guest serves instead of '{split}'",
+            description.name
+        ))),
     }
 }
 

@@ -44,22 +44,18 @@ impl Discovery {
         deadlines: Deadlines,
     ) -> Result<Option<Self>, ClientError> {
         let Some(any) = any_of(url) else { return Ok(None) };
-        let refused = |reason: &str| {
-            let form = "use the form dns://frostline.storage:8443, or dns+http:// without TLS";
-            ClientError::address(url, format!("{reason}; {form}"))
-        };
-        let parsed = url::Url::parse(&any).map_err(|error| refused(&error.to_string()))?;
+        let parsed = url::Url::parse(&any).map_err(|error| refused(url, &error.to_string()))?;
         let scheme = if parsed.scheme() == "https" {
             "https"
         } else {
             "http"
         };
         let (Some(name), Some(port)) = (parsed.domain(), parsed.port_or_known_default()) else {
-            return Err(refused("a name is needed"));
+            return Err(refused(url, "a name is needed"));
         };
         let has_user = !parsed.username().is_empty() || parsed.password().is_some();
         if !matches!(parsed.path(), "" | "/") || parsed.query().is_some() || has_user {
-            return Err(refused("it must be a name and a port only"));
+            return Err(refused(url, "it must be a name and a port only"));
         }
         Ok(Some(Self {
             url: url.to_owned(),
@@ -90,20 +86,23 @@ impl Discovery {
     /// # Errors
     /// Returns [`ClientError::Unreachable`] if the lookup fails, times out or finds no address.
     pub(super) async fn addresses(&self) -> Result<BTreeSet<SocketAddr>, ClientError> {
-        let unreachable = |reason: String| ClientError::Unreachable {
-            host: self.url.clone(),
-            reason,
-        };
         let looking = (self.lookup)(self.name.clone(), self.port);
         let found = timeout(LOOKUP, looking).await;
-        let found = found.map_err(|_| unreachable(format!("DNS lookup timed out for {}", self.name)))?;
-        let found =
-            found.map_err(|error| unreachable(format!("DNS lookup failed for {}: {error}", self.name)))?;
+        let found = found.map_err(|_| self.unreachable(format!("DNS lookup timed out for {}", self.name)))?;
+        let found = found
+            .map_err(|error| self.unreachable(format!("DNS lookup failed for {}: {error}", self.name)))?;
         let found: BTreeSet<SocketAddr> = found.into_iter().collect();
         if found.is_empty() {
-            return Err(unreachable(format!("DNS has no records for {}", self.name)));
+            return Err(self.unreachable(format!("DNS has no records for {}", self.name)));
         }
         Ok(found.into_iter().take(MOST).collect())
+    }
+
+    fn unreachable(&self, reason: String) -> ClientError {
+        ClientError::Unreachable {
+            host: self.url.clone(),
+            reason,
+        }
     }
 
     /// Returns the URL of the host at `address` in the form that the client uses, without the default port of
@@ -118,6 +117,11 @@ impl Discovery {
         let url = self.url_of(address);
         HostClient::verified_as(&self.name, &url, self.token.clone(), &self.trust, self.deadlines)
     }
+}
+
+fn refused(url: &str, reason: &str) -> ClientError {
+    let form = "use the form dns://frostline.storage:8443, or dns+http:// without TLS";
+    ClientError::address(url, format!("{reason}; {form}"))
 }
 
 #[cfg(test)]

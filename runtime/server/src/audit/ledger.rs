@@ -151,10 +151,12 @@ impl Ledger {
                 .keys(store, first, |_| true)
                 .await
                 .map_err(unreadable)?;
-            let day = |key: &String| self.folder.parse(key).map(|name| name.day);
             let mut entries = Vec::new();
             let mut found = 0;
-            for keys in keys.chunk_by(|one, other| day(one) == day(other)).rev() {
+            for keys in keys
+                .chunk_by(|one, other| self.day_of(one) == self.day_of(other))
+                .rev()
+            {
                 let read = stream::iter(keys.to_vec()).map(|key| async move { read(store, &key).await });
                 let mut read = pin!(read.buffered(AT_ONCE));
                 let mut of_day: Vec<AuditEntry> = Vec::new();
@@ -181,6 +183,10 @@ impl Ledger {
             }
         }
         Ok(days.into_iter().rev().flatten().collect())
+    }
+
+    fn day_of(&self, key: &str) -> Option<Day> {
+        self.folder.parse(key).map(|name| name.day)
     }
 
     /// Removes the entries of all but the newest days.

@@ -87,23 +87,23 @@ impl Audit {
     /// and minute is limited.
     pub(crate) fn tenant(&self, tenant: &str, address: IpAddr, what: &str, detail: impl Into<String>) {
         let who = format!("tenant {tenant} at {address}");
-        let note = |what: &str, detail| self.tenants.note(self.entry(&who, what, tenant, detail));
         let counted = self.rates.lock().count(tenant, self.clock.now() / 60);
-        if counted.left_out > 0 {
-            note(
-                LEFT_OUT,
-                format!(
-                    "{} dropped: limit of {MAX_PER_MINUTE} per minute exceeded",
-                    counted.left_out
-                ),
+        let dropped = (counted.left_out > 0).then(|| {
+            let detail = format!(
+                "{} dropped: limit of {MAX_PER_MINUTE} per minute exceeded",
+                counted.left_out
             );
-        }
-        match counted.decision {
-            RateDecision::Within => note(what, detail.into()),
+            (LEFT_OUT, detail)
+        });
+        let action = match counted.decision {
+            RateDecision::Within => Some((what, detail.into())),
             RateDecision::FirstBeyond => {
-                note(LEFT_OUT, format!("limit of {MAX_PER_MINUTE} per minute exceeded"))
+                Some((LEFT_OUT, format!("limit of {MAX_PER_MINUTE} per minute exceeded")))
             }
-            RateDecision::Beyond => {}
+            RateDecision::Beyond => None,
+        };
+        for (what, detail) in dropped.into_iter().chain(action) {
+            self.tenants.note(self.entry(&who, what, tenant, detail));
         }
     }
 
@@ -145,11 +145,10 @@ impl Audit {
     }
 
     async fn write_ledger(&self, ledger: &Ledger) -> Result<(), String> {
-        let left_out = |count| {
+        let writing = ledger.write(&self.store, &self.run, |count| {
             let detail = format!("{count}, since the state could not be written");
             self.entry("host", LEFT_OUT, "", detail)
-        };
-        let writing = ledger.write(&self.store, &self.run, left_out);
+        });
         let written = timeout(WRITE_TIMEOUT, writing)
             .await
             .map_err(|_| late(WRITE_TIMEOUT))?;

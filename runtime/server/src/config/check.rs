@@ -46,9 +46,8 @@ impl HostSettings {
         let (listen, admin_listen, metrics_listen) = self.addresses()?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let device = checked_device(&self.engine.device)?;
-        let or = |value: usize, fallback: usize| if value == 0 { fallback.max(1) } else { value };
         let lanes = in_range("engine.lanes", self.engine.lanes, 0, 64)?;
-        let lanes = or(lanes, if device == Device::Cpu { cores } else { 1 });
+        let lanes = nonzero_or(lanes, if device == Device::Cpu { cores } else { 1 });
         let threads = in_range("engine.threads_per_lane", self.engine.threads_per_lane, 0, 256)?;
         let decoders = in_range("engine.decode_threads", self.engine.decode_threads, 0, 256)?;
         let running = in_range("extractions.running", self.extractions.running, 0, 1024)?;
@@ -83,13 +82,13 @@ impl HostSettings {
             compiler: Compiler::InProcess,
             lanes,
             device_memory_budget: checked_device_budget(self.engine.device_memory_budget, device)?,
-            threads_per_lane: or(threads, cores / lanes),
+            threads_per_lane: nonzero_or(threads, cores / lanes),
             lanes_place: LanesPlace::InProcess,
-            decode_threads: or(decoders, cores),
-            running: or(running, lanes.saturating_mul(RUNNING_PER_LANE)),
+            decode_threads: nonzero_or(decoders, cores),
+            running: nonzero_or(running, lanes.saturating_mul(RUNNING_PER_LANE)),
             queued: in_range("extractions.queued", self.extractions.queued, 0, 100_000)?,
             grant: in_range("extractions.grant", self.extractions.grant, 1, 4096)?,
-            calls: or(calls, lanes + 2),
+            calls: nonzero_or(calls, lanes + 2),
             extraction_timeout: Duration::from_secs(seconds),
             drain: Duration::from_secs(in_range("drain", self.drain, 0, 86_400)?),
             memory_budget,
@@ -297,6 +296,11 @@ fn checked_device_budget(written: Option<u64>, device: Device) -> Result<Option<
             .map(|bytes| in_range(KEY, bytes, LEAST, u64::MAX / 4))
             .transpose(),
     }
+}
+
+/// Returns `value`, or the fallback but at least 1 if `value` is 0.
+fn nonzero_or(value: usize, fallback: usize) -> usize {
+    if value == 0 { fallback.max(1) } else { value }
 }
 
 #[cfg(test)]

@@ -45,25 +45,25 @@ pub(super) fn checked_budget(written: Option<u64>) -> Result<u64, ConfigError> {
 
 fn budget_within(written: Option<u64>, available: u64) -> Result<u64, ConfigError> {
     let budget = written.unwrap_or(available / 5 * 4);
-    let wrong = |rule: String| ConfigError::Value {
-        key: "memory_budget",
-        value: format!("{} ({} MiB)", budget, budget / MIB),
-        rule,
-    };
-    if budget > available {
-        return Err(wrong(format!(
+    let rule = if budget > available {
+        format!(
             "the machine or its memory cgroup has {available} bytes ({} MiB); lower it, or remove the key to use 80 %",
             available / MIB
-        )));
-    }
-    if budget < MIN_BUDGET {
-        return Err(wrong(format!(
+        )
+    } else if budget < MIN_BUDGET {
+        format!(
             "a host needs at least {MIN_BUDGET} bytes ({} MiB): for the host process, one lane, one image being decoded and one grant; give it more \
              memory",
             MIN_BUDGET / MIB
-        )));
-    }
-    Ok(budget)
+        )
+    } else {
+        return Ok(budget);
+    };
+    Err(ConfigError::Value {
+        key: "memory_budget",
+        value: format!("{} ({} MiB)", budget, budget / MIB),
+        rule,
+    })
 }
 
 /// Returns the memory that this process may use: the minimum of the machine's memory and all cgroup limits.
@@ -119,16 +119,18 @@ impl Limits {
     /// Lowers the limits to values that fit the budget, and returns a description of each change.
     pub(super) fn lowered_to(mut self, budget: u64) -> (Self, Vec<String>) {
         let mut lowered = Vec::new();
-        let mut lower = |what: &str, limit: &mut u64, most: u64| {
+        let limits = [
+            ("object bytes", &mut self.object_bytes, budget / 16),
+            ("image decoding bytes", &mut self.decode.max_bytes, budget / 6),
+            ("model bytes", &mut self.model_bytes, budget / 5),
+            ("guest bytes", &mut self.guest_bytes, budget / 16),
+        ];
+        for (what, limit, most) in limits {
             if *limit > most {
                 lowered.push(format!("{what} from {limit} to {most}"));
                 *limit = most;
             }
-        };
-        lower("object bytes", &mut self.object_bytes, budget / 16);
-        lower("image decoding bytes", &mut self.decode.max_bytes, budget / 6);
-        lower("model bytes", &mut self.model_bytes, budget / 5);
-        lower("guest bytes", &mut self.guest_bytes, budget / 16);
+        }
         self.window = self.window_for(budget / WINDOW_DIVISOR);
         (self, lowered)
     }

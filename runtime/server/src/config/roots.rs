@@ -38,24 +38,13 @@ impl DataRoots {
     ///
     /// Returns [`ConfigError::Root`] if a root is invalid or not allowed.
     pub(crate) fn new(roots: &[String]) -> Result<Self, ConfigError> {
-        let normalize = |root: &String| {
-            let refuse = |detail: String| ConfigError::Root {
+        let listed = roots.iter().map(|root| {
+            Root::normalized(root).map_err(|detail| ConfigError::Root {
                 root: without_secrets(root),
                 detail,
-            };
-            let text = if root.contains("://") {
-                root.clone()
-            } else {
-                let path = std::path::absolute(root).map_err(|error| refuse(error.to_string()))?;
-                path.to_str()
-                    .map(str::to_owned)
-                    .ok_or_else(|| refuse("invalid UTF-8".to_owned()))?
-            };
-            let root = Root::parse(&text).map_err(refuse)?;
-            root.check().map_err(refuse)?;
-            Ok(root)
-        };
-        let listed = roots.iter().map(normalize).collect::<Result<_, ConfigError>>()?;
+            })
+        });
+        let listed = listed.collect::<Result<_, ConfigError>>()?;
         Ok(Self { listed, any: false })
     }
 
@@ -96,6 +85,19 @@ impl DataRoots {
 }
 
 impl Root {
+    /// Normalizes a URL or a path, and checks that it is allowed.
+    fn normalized(root: &str) -> Result<Self, String> {
+        let text = if root.contains("://") {
+            root.to_owned()
+        } else {
+            let path = std::path::absolute(root).map_err(|error| error.to_string())?;
+            path.to_str().ok_or("invalid UTF-8")?.to_owned()
+        };
+        let root = Self::parse(&text)?;
+        root.check()?;
+        Ok(root)
+    }
+
     /// Normalizes a URL or an absolute path.
     ///
     /// # Errors

@@ -44,38 +44,11 @@ impl Stores {
 
     pub(super) fn checked(settings: BTreeMap<String, StoreSettings>) -> Result<Self, ConfigError> {
         for (name, store) in &settings {
-            let refuse = |key: &str, rule: &str| {
-                Err(ConfigError::Store {
-                    name: name.clone(),
-                    key: key.to_owned(),
-                    rule: rule.to_owned(),
-                })
-            };
-            let with_password = |url: &Option<String>| {
-                let url = url.as_deref().and_then(|url| Url::parse(url).ok());
-                url.is_some_and(|url| !url.username().is_empty() || url.password().is_some())
-            };
-            for (key, url) in [
-                ("endpoint", &store.endpoint),
-                ("sts", &store.sts),
-                ("proxy", &store.proxy),
-            ] {
-                if with_password(url) {
-                    return refuse(
-                        key,
-                        "credentials are not allowed in this URL; set those of a proxy with HTTPS_PROXY",
-                    );
-                }
-            }
-            if store.role.is_none() && (store.external_id.is_some() || store.sts.is_some()) {
-                return refuse("external_id", "external_id and sts require a role");
-            }
-            if store.keys.is_none() && store.profile.is_some() {
-                return refuse("profile", "a profile requires keys");
-            }
-            if store.unsigned && (store.keys.is_some() || store.role.is_some()) {
-                return refuse("unsigned", "unsigned requests cannot use keys or a role");
-            }
+            store.check().map_err(|(key, rule)| ConfigError::Store {
+                name: name.clone(),
+                key: key.to_owned(),
+                rule: rule.to_owned(),
+            })?;
         }
         Ok(Self { by_bucket: settings })
     }
@@ -131,6 +104,37 @@ fn bucket(root: &str) -> Option<&str> {
 }
 
 impl StoreSettings {
+    /// Checks the settings.
+    ///
+    /// # Errors
+    /// Returns the invalid key and the rule.
+    fn check(&self) -> Result<(), (&'static str, &'static str)> {
+        let urls = [
+            ("endpoint", &self.endpoint),
+            ("sts", &self.sts),
+            ("proxy", &self.proxy),
+        ];
+        for (key, url) in urls {
+            let url = url.as_deref().and_then(|url| Url::parse(url).ok());
+            if url.is_some_and(|url| !url.username().is_empty() || url.password().is_some()) {
+                return Err((
+                    key,
+                    "credentials are not allowed in this URL; set those of a proxy with HTTPS_PROXY",
+                ));
+            }
+        }
+        if self.role.is_none() && (self.external_id.is_some() || self.sts.is_some()) {
+            return Err(("external_id", "external_id and sts require a role"));
+        }
+        if self.keys.is_none() && self.profile.is_some() {
+            return Err(("profile", "a profile requires keys"));
+        }
+        if self.unsigned && (self.keys.is_some() || self.role.is_some()) {
+            return Err(("unsigned", "unsigned requests cannot use keys or a role"));
+        }
+        Ok(())
+    }
+
     /// Returns the settings to open the store for a tenant, with the variables of `environment` that remain
     /// valid.
     fn for_tenant(&self, tenant: &str, environment: impl Iterator<Item = (OsString, OsString)>) -> OwnStore {
@@ -141,7 +145,6 @@ impl StoreSettings {
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .filter(|(name, _)| stays(name))
             .collect();
-        let on = |on: bool| on.then(|| "true".to_owned());
         let set = [
             ("AWS_ENDPOINT_URL", self.endpoint.clone()),
             ("AWS_REGION", self.region.clone()),
@@ -150,16 +153,15 @@ impl StoreSettings {
                 self.ca.as_ref().and_then(|path| path.to_str().map(str::to_owned)),
             ),
             ("AWS_PROXY_URL", self.proxy.clone()),
-            ("AWS_REQUEST_PAYER", on(self.requester_pays)),
-            ("AWS_SKIP_SIGNATURE", on(self.unsigned)),
-            ("AWS_ALLOW_HTTP", on(self.plain_http)),
-            ("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", on(self.virtual_host)),
+            ("AWS_REQUEST_PAYER", switch(self.requester_pays)),
+            ("AWS_SKIP_SIGNATURE", switch(self.unsigned)),
+            ("AWS_ALLOW_HTTP", switch(self.plain_http)),
+            ("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", switch(self.virtual_host)),
         ];
         let set = set
             .into_iter()
             .filter_map(|(name, value)| Some((name.to_owned(), value?)));
         variables.extend(set);
-        let of_tenant = |text: &String| text.replace(TENANT_PLACEHOLDER, tenant);
         OwnStore {
             bucket: self.bucket.clone(),
             variables,
@@ -168,12 +170,20 @@ impl StoreSettings {
                 profile: self.profile.clone().unwrap_or_else(|| "default".to_owned()),
             }),
             role: self.role.as_ref().map(|role| Role {
-                arn: of_tenant(role),
-                external_id: self.external_id.as_ref().map(of_tenant),
+                arn: role.replace(TENANT_PLACEHOLDER, tenant),
+                external_id: self
+                    .external_id
+                    .as_ref()
+                    .map(|id| id.replace(TENANT_PLACEHOLDER, tenant)),
                 sts: self.sts.clone(),
             }),
         }
     }
+}
+
+/// Returns the value of a variable that is only set if it is on.
+fn switch(on: bool) -> Option<String> {
+    on.then(|| "true".to_owned())
 }
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ pub(super) fn start_calls(
         remaining: Mutex::new(checked.samples.into()),
     });
     // A worker that returns samples after a failed call continues, so samples are never left over.
-    let worker = |_| {
+    let workers = (0..at_once).map(|_| {
         let calls = stream::try_unfold(Arc::clone(&shared), |shared| async move {
             let call = Arc::clone(&shared).run_next().in_current_span();
             let task = AbortOnDropHandle::new(tokio::spawn(Charge::current().pay_for(call)));
@@ -94,8 +94,8 @@ pub(super) fn start_calls(
             Ok(rows.map(|rows| (rows, shared)))
         });
         calls.boxed()
-    };
-    stream::select_all((0..at_once).map(worker)).boxed()
+    });
+    stream::select_all(workers).boxed()
 }
 
 impl ExtractionState {

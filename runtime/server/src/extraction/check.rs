@@ -89,9 +89,6 @@ pub(super) async fn check(
     let store = caller.store(&request.root, kind_of_reads(&request.split))?;
     count_host_reads(caller, &allowance, &request)?;
     let most = caller.config().grant;
-    let sized = |stage: Option<Stage>, input: u64, row: &[usize], most: usize| {
-        Some(GrantSize::new(stage, input, row, &request, most))
-    };
     let (work, rows, size) = match &request.split {
         Split::None => {
             let source = LoaderSource::new(caller, store, &meters);
@@ -102,7 +99,8 @@ pub(super) async fn check(
             let (_, _, description) = describe_guest(caller, &request, &allowance, &tensors).await?;
             let loader = loader(caller, store, request.view, &meters);
             let (work, rows, shape) = pixels(loader, &description, request.encoding)?;
-            (work, rows, sized(None, 0, &shape, most))
+            let size = GrantSize::new(None, 0, &shape, &request, most);
+            (work, rows, Some(size))
         }
         Split::Cut(cut) => {
             let (guest, model, description) = describe_guest(caller, &request, &allowance, &tensors).await?;
@@ -116,10 +114,10 @@ pub(super) async fn check(
             let call = Call::new(model, &description, cut, &request.parameters)?;
             let row = call.row().dims().to_vec();
             let max_samples = description.max_samples.map_or(usize::MAX, |most| most as usize);
-            let size = sized(Some(stage), input, &row, most.min(max_samples));
+            let size = GrantSize::new(Some(stage), input, &row, &request, most.min(max_samples));
             let rows = request.encoding.values.rows(row);
             let context = Box::new(context(caller, store, id, &request, &meters));
-            (Work::Activations { guest, call, context }, rows, size)
+            (Work::Activations { guest, call, context }, rows, Some(size))
         }
     };
     Ok(CheckedExtraction {

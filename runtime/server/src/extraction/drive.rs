@@ -81,8 +81,8 @@ impl Extraction {
         memory: Reserved,
         deadline: Instant,
     ) -> Result<Self, Refusal> {
-        let no_id = |error| Refusal::host(format!("cannot generate an extraction id: {error}"));
-        let id = unique_id().map_err(no_id)?;
+        let id = unique_id()
+            .map_err(|error| Refusal::host(format!("cannot generate an extraction id: {error}")))?;
         tracing::Span::current().record("extraction", &id);
         let request = &client_request.request;
         caller.check_budgets()?;
@@ -93,9 +93,7 @@ impl Extraction {
             Split::Cut(_) => request.guest.as_ref().map(|pin| pin.name.clone()),
             Split::None | Split::Input => None,
         };
-        let too_long = |_| Refusal::Deadline {
-            seconds: tenant.quota.wall().as_secs(),
-        };
+        let seconds = tenant.quota.wall().as_secs();
         let mut in_job = enqueue(&caller, &id, &client_request)?;
         let images = request.samples.len();
         let started = Instant::now();
@@ -103,14 +101,17 @@ impl Extraction {
             .scheduling()
             .extractions
             .enter(&tenant.name, tenant.quota.permits());
-        let permit = timeout_at(deadline, entering).await.map_err(too_long)??;
+        let permit = timeout_at(deadline, entering).await;
+        let permit = permit.map_err(|_| Refusal::Deadline { seconds })??;
         let waits = &caller.metrics().queue_waits;
         waits.observe(Queue::Extraction, started.elapsed());
         in_job.enter(started.elapsed(), images);
         let clock = in_job.clock();
         let first = first_rows(&caller, id, client_request, kind, clock);
         let started_calls = tokio::select! {
-            started_calls = timeout_at(deadline, first) => started_calls.map_err(too_long).flatten(),
+            started_calls = timeout_at(deadline, first) => {
+                started_calls.map_err(|_| Refusal::Deadline { seconds }).flatten()
+            }
             refusal = caller.wait_until_refused(|| check_may_continue(&caller, clock.job(), guest.as_deref())) => Err(refusal),
         };
         let (first, encoder, calls) = started_calls.inspect_err(|_| {
@@ -250,6 +251,10 @@ async fn next_rows(
     Ok((Some(EncodedRows { pieces, images }), encoder))
 }
 
+fn disconnected(_: mpsc::error::SendError<Piece>) -> Refusal {
+    Refusal::host("the client disconnected")
+}
+
 /// Sends all rows and the end. While the client is slow this waits in `send`, and no further grant is requested.
 async fn send(
     pieces: &mpsc::Sender<Piece>,
@@ -259,7 +264,6 @@ async fn send(
     mut encoder: Encoder,
     clock: &StageClock,
 ) -> Result<(), Refusal> {
-    let disconnected = |_| Refusal::host("the client disconnected");
     let mut work = until_first;
     while let Some(EncodedRows {
         pieces: bytes,

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use frostline_batching::Reserved;
 use frostline_images::{ByteSource, ReservedBytes};
 use frostline_objects::{ObjectError, Store};
-use frostline_sandbox::{Allowance, Call, CallContext, Guest, SandboxError};
+use frostline_sandbox::{Allowance, Call, CallContext, Guest};
 use frostline_tensor::{
     BoxFuture, ObjectReader, OpError, OpErrorCode, PixelFormat, PixelSpec, SampleFailure, SampleLoader,
     SampleRef, Tensor,
@@ -226,8 +226,8 @@ impl LoaderSource {
 
     async fn sample(&self, sample: &SampleRef) -> Result<Bytes, OpError> {
         // The quota error is also reported for the whole call. Failing early here saves further reads.
-        let exceeded = |error: SandboxError| OpError::new(OpErrorCode::TooLarge, error.to_string());
-        self.meters.allowance.check_object_bytes().map_err(exceeded)?;
+        let within_quota = self.meters.allowance.check_object_bytes();
+        within_quota.map_err(|error| OpError::new(OpErrorCode::TooLarge, error.to_string()))?;
         let read = self.store.read_sample(sample, self.max_object_bytes);
         let bytes = self.timed(read).await?;
         self.meters.allowance.record_object_bytes(bytes.len() as u64);

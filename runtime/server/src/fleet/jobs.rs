@@ -4,7 +4,7 @@ use super::Cancellations;
 use super::record::HostRecord;
 use crate::jobs::sort;
 use crate::refusal::Refusal;
-use frostline_wire::{Activity, JobDetail, JobInfo, StageSeconds};
+use frostline_wire::{Activity, JobDetail, JobInfo, StageSeconds, TenantActivity};
 use std::collections::BTreeMap;
 
 /// Returns the jobs of all hosts, the most recently active first. Jobs that were cancelled before a restart of the
@@ -51,23 +51,25 @@ pub(crate) fn detail(job: JobInfo, records: &[HostRecord]) -> JobDetail {
         .iter()
         .filter(|record| job.hosts.contains(&record.host.name));
     let hosts: Vec<&Activity> = hosts.map(|record| &record.host.activity).collect();
-    let holders = |held: fn(&frostline_wire::TenantActivity) -> u64| {
-        let mut all: BTreeMap<String, u64> = BTreeMap::new();
-        for tenant in hosts.iter().flat_map(|host| &host.tenants) {
-            *all.entry(tenant.name.clone()).or_default() += held(tenant);
-        }
-        all.into_iter().filter(|(_, held)| *held > 0).collect()
-    };
     let memory = hosts.iter().filter_map(|host| host.memory.as_ref());
     JobDetail {
         lanes: hosts.iter().map(|host| host.lanes).sum(),
-        lane_holders: holders(|tenant| tenant.lanes),
+        lane_holders: holders(&hosts, |tenant| tenant.lanes),
         memory_budget: memory.map(|memory| memory.budget).sum(),
-        memory_holders: holders(|tenant| tenant.memory_bytes),
+        memory_holders: holders(&hosts, |tenant| tenant.memory_bytes),
         places: hosts.iter().map(|host| host.places).sum(),
-        place_holders: holders(|tenant| tenant.running),
+        place_holders: holders(&hosts, |tenant| tenant.running),
         job,
     }
+}
+
+/// Sums what each tenant holds on all hosts.
+fn holders(hosts: &[&Activity], held: impl Fn(&TenantActivity) -> u64) -> Vec<(String, u64)> {
+    let mut all: BTreeMap<String, u64> = BTreeMap::new();
+    for tenant in hosts.iter().flat_map(|host| &host.tenants) {
+        *all.entry(tenant.name.clone()).or_default() += held(tenant);
+    }
+    all.into_iter().filter(|(_, held)| *held > 0).collect()
 }
 
 /// Returns a job without extractions.

@@ -66,8 +66,7 @@ async fn update(service: &Service) -> Result<(), StateError> {
 
 /// Logs that the clock of this host differs from others, or agrees again.
 fn report(before: ClockCheck, now: ClockCheck) {
-    let differs = |check| matches!(check, ClockCheck::Differs(_) | ClockCheck::Outvoted(_));
-    match (differs(before), differs(now)) {
+    match (before.differs(), now.differs()) {
         (false, true) => tracing::warn!(
             skew_seconds = now.skew(),
             outvoted = matches!(now, ClockCheck::Outvoted(_)),

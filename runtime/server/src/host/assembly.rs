@@ -32,6 +32,7 @@ use frostline_objects::Store;
 use frostline_profile::ProfileFolder;
 use frostline_sandbox::{Sandbox, SandboxConfig};
 use frostline_wire::JobStage;
+use std::path::Path;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
@@ -68,12 +69,15 @@ pub(super) fn make_folders(config: &HostConfig) -> Result<(), StartError> {
     Ok(())
 }
 
+fn saturating_usize(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
 fn sandbox_config(config: &HostConfig) -> SandboxConfig {
-    let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
     SandboxConfig {
         artifacts: Some(config.local.join("artifacts")),
-        upload_bytes: size(config.limits.guest_bytes),
-        memory_bytes: size(config.guests.memory_bytes),
+        upload_bytes: saturating_usize(config.limits.guest_bytes),
+        memory_bytes: saturating_usize(config.guests.memory_bytes),
         table_elements: config.guests.table_elements,
         handles: config.guests.handles,
         compiler: config.compiler.clone(),
@@ -293,8 +297,10 @@ fn device_memory(config: &HostConfig) -> Option<Memory> {
     if config.device == Device::Cpu {
         return None;
     }
-    let free = || free_device_memory(config.device).map(|free| free / 10 * 9);
-    let bytes = config.device_memory_budget.or_else(free).unwrap_or_else(|| {
+    let budget = config
+        .device_memory_budget
+        .or_else(|| free_device_memory(config.device).map(|free| free / 10 * 9));
+    let bytes = budget.unwrap_or_else(|| {
         let device = config.device;
         tracing::warn!(%device, "cannot determine the free GPU memory, so it is not limited; set engine.device_memory_budget");
         u64::MAX
@@ -355,20 +361,21 @@ fn machine(
 pub(super) fn state_store(place: &StateLocation, stores: &Stores) -> Result<Arc<Store>, StartError> {
     let url = match place {
         StateLocation::Store(url) => url.clone(),
-        StateLocation::Directory(path) => {
-            let directory = |source| StartError::Directory {
-                path: path.clone(),
-                source,
-            };
-            std::fs::create_dir_all(path).map_err(directory)?;
-            let path = std::fs::canonicalize(path).map_err(directory)?;
-            let url = url::Url::from_directory_path(&path)
-                .map_err(|()| directory(std::io::ErrorKind::InvalidInput.into()))?;
-            url.into()
-        }
+        StateLocation::Directory(path) => directory_url(path).map_err(|source| StartError::Directory {
+            path: path.clone(),
+            source,
+        })?,
     };
     let store = stores
         .open(&url, CONFIGURED)
         .map_err(|source| StartError::StateStore { source })?;
     Ok(Arc::new(store))
+}
+
+/// Creates a directory if it is missing, and returns its URL.
+fn directory_url(path: &Path) -> std::io::Result<String> {
+    std::fs::create_dir_all(path)?;
+    let path = std::fs::canonicalize(path)?;
+    let url = url::Url::from_directory_path(&path).map_err(|()| std::io::ErrorKind::InvalidInput)?;
+    Ok(url.into())
 }

@@ -19,12 +19,12 @@ use crate::http::{self, Port, RemoteAdmins};
 use crate::scheduling::BaseMemory;
 use crate::service::Service;
 use crate::state::{compact, follow};
-use crate::tls::Certificate;
+use crate::tls::{Certificate, TlsError};
 use crate::token::TokenFile;
 use frostline_batching::Kind;
 use frostline_engine::LanesPlace;
 use parking_lot::Mutex;
-use sockets::{Bound, Listeners};
+use sockets::Listeners;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -72,14 +72,8 @@ impl Host {
     pub async fn start(config: HostConfig) -> Result<RunningHost, StartError> {
         let certificate = config.tls.clone().map(Certificate::read).transpose()?;
         let certificate = certificate.map(Arc::new);
-        let acceptor = |client_ca: Option<&Path>| {
-            let acceptor = certificate
-                .as_ref()
-                .map(|certificate| certificate.acceptor(client_ca));
-            acceptor.transpose()
-        };
-        let tls = acceptor(None)?;
-        let admin_tls = acceptor(config.admin_client_ca.as_deref())?;
+        let tls = acceptor(certificate.as_ref(), None)?;
+        let admin_tls = acceptor(certificate.as_ref(), config.admin_client_ca.as_deref())?;
         check_data(&config).await?;
         assembly::make_folders(&config)?;
         let token = Arc::new(TokenFile::read_or_create(config.token_file.clone())?);
@@ -89,11 +83,10 @@ impl Host {
         // Everything that can fail must happen before the first connection is accepted, because a port that
         // is being served outlives this function.
         let listeners = Listeners::open(&service.config).await?;
-        let address = |bound: &Bound| bound.1;
         let host = RunningHost {
-            address: address(&listeners.tenants),
-            admin_address: listeners.admin.as_ref().map(|(_, bound)| address(bound)),
-            metrics_address: listeners.metrics.as_ref().map(address),
+            address: listeners.tenants.1,
+            admin_address: listeners.admin.as_ref().map(|(_, bound)| bound.1),
+            metrics_address: listeners.metrics.as_ref().map(|bound| bound.1),
             encrypted: tls.is_some(),
             token_file: service.config.token_file.clone(),
             written: service.config.written.clone().into(),
@@ -160,30 +153,32 @@ async fn check_data(config: &HostConfig) -> Result<(), StartError> {
     Ok(())
 }
 
+fn acceptor(
+    certificate: Option<&Arc<Certificate>>,
+    client_ca: Option<&Path>,
+) -> Result<Option<TlsAcceptor>, TlsError> {
+    certificate
+        .map(|certificate| certificate.acceptor(client_ca))
+        .transpose()
+}
+
 impl RunningHost {
     /// Starts serving requests on all sockets.
     fn serve(&self, listeners: Listeners, tls: Option<TlsAcceptor>, admin_tls: Option<TlsAcceptor>) {
-        let service = || Arc::clone(&self.service);
         let limits = &self.service.config.limits;
-        let open = |bound: Bound, router, tls, connections| {
-            let port = Port {
-                listener: bound.0,
-                router,
-                tls,
-                connections,
-            };
-            let serving = http::serve(port, service(), self.stop.clone(), self.connections.clone());
-            self.connections.spawn(serving);
-        };
-        open(
-            listeners.tenants,
-            http::tenant_routes(service()),
-            tls.clone(),
-            limits.connections,
-        );
+        self.serve_port(Port {
+            listener: listeners.tenants.0,
+            router: http::tenant_routes(Arc::clone(&self.service)),
+            tls: tls.clone(),
+            connections: limits.connections,
+        });
         if let Some((admins, bound)) = listeners.admin {
-            let routes = http::remote_admin_routes(service(), admins);
-            open(bound, routes, admin_tls, http::MAX_ADMIN_CONNECTIONS);
+            self.serve_port(Port {
+                listener: bound.0,
+                router: http::remote_admin_routes(Arc::clone(&self.service), admins),
+                tls: admin_tls,
+                connections: http::MAX_ADMIN_CONNECTIONS,
+            });
         }
         if let Some(bound) = listeners.metrics {
             let plain = self
@@ -191,59 +186,67 @@ impl RunningHost {
                 .config
                 .metrics_listen
                 .is_some_and(|listen| listen.plain);
-            let tls = tls.filter(|_| !plain);
-            open(
-                bound,
-                http::metrics_routes(service()),
-                tls,
-                http::MAX_ADMIN_CONNECTIONS,
-            );
+            self.serve_port(Port {
+                listener: bound.0,
+                router: http::metrics_routes(Arc::clone(&self.service)),
+                tls: tls.filter(|_| !plain),
+                connections: http::MAX_ADMIN_CONNECTIONS,
+            });
         }
         if let Some(listener) = listeners.admin_socket {
             let stop = self.stop.clone();
             let connections = self.connections.clone();
-            let routes = http::admin_routes(service());
+            let routes = http::admin_routes(Arc::clone(&self.service));
             let serving = http::serve_admin(listener, routes, *limits, stop, connections);
             self.connections.spawn(serving);
         }
     }
 
+    fn serve_port(&self, port: Port) {
+        let service = Arc::clone(&self.service);
+        let serving = http::serve(port, service, self.stop.clone(), self.connections.clone());
+        self.connections.spawn(serving);
+    }
+
     /// Starts the background tasks.
     fn start_upkeep(&self, refreshed: Refreshed, base: Option<BaseMemory>) {
         let library = &self.service.library;
-        let stop = || self.stop.clone();
         if let Some(base) = base {
             let service = Arc::clone(&self.service);
-            let evict = move || service.library.clear_caches();
-            let service = Arc::clone(&self.service);
+            let evicting = Arc::clone(&self.service);
             self.connections.spawn(base.watch(
-                stop(),
+                self.stop.clone(),
                 move || service.machine.lanes.unreserved_bytes(),
-                evict,
+                move || evicting.library.clear_caches(),
             ));
         }
-        self.connections.spawn(refresh(refreshed, stop()));
+        self.connections.spawn(refresh(refreshed, self.stop.clone()));
+        self.connections.spawn(keep_fleet(
+            Arc::clone(&self.service),
+            self.url(),
+            self.stop.clone(),
+        ));
         self.connections
-            .spawn(keep_fleet(Arc::clone(&self.service), self.url(), stop()));
+            .spawn(settle_revocations(Arc::clone(&self.service), self.stop.clone()));
         self.connections
-            .spawn(settle_revocations(Arc::clone(&self.service), stop()));
-        self.connections.spawn(account(Arc::clone(&self.service), stop()));
+            .spawn(account(Arc::clone(&self.service), self.stop.clone()));
         let service = Arc::clone(&self.service);
-        let stopped = stop();
+        let stopped = self.stop.clone();
         self.connections
             .spawn(async move { service.operations.audit.keep(stopped).await });
         self.connections
-            .spawn(probe_roots(Arc::clone(&self.service), stop()));
+            .spawn(probe_roots(Arc::clone(&self.service), self.stop.clone()));
         self.connections
-            .spawn(measure_disks(Arc::clone(&self.service), stop()));
+            .spawn(measure_disks(Arc::clone(&self.service), self.stop.clone()));
         let lines = Arc::clone(&self.service.operations.lines);
         self.connections
-            .spawn(sweep(library.partials.clone(), lines, stop()));
-        self.connections.spawn(prune(Arc::clone(&self.service), stop()));
+            .spawn(sweep(library.partials.clone(), lines, self.stop.clone()));
         self.connections
-            .spawn(follow(Arc::clone(&library.journal), stop()));
+            .spawn(prune(Arc::clone(&self.service), self.stop.clone()));
         self.connections
-            .spawn(compact(Arc::clone(&library.journal), stop()));
+            .spawn(follow(Arc::clone(&library.journal), self.stop.clone()));
+        self.connections
+            .spawn(compact(Arc::clone(&library.journal), self.stop.clone()));
     }
 
     /// Returns the address for tenants.

@@ -127,14 +127,15 @@ async fn state(config: &HostConfig) -> Result<String, String> {
 }
 
 async fn data(config: &HostConfig, root: &str) -> Result<String, String> {
-    let told = |error: frostline_objects::ObjectError| error.to_string();
-    let store = config.live.get().stores.open(root, CONFIGURED).map_err(told)?;
-    let page = store.list(None, 1).await.map_err(told)?;
+    let store = config.live.get().stores.open(root, CONFIGURED);
+    let store = store.map_err(|error| error.to_string())?;
+    let page = store.list(None, 1).await.map_err(|error| error.to_string())?;
     let Some(object) = page.objects.first() else {
         return Ok(format!("{root} can be listed; it is empty"));
     };
     let key = &object.sample.key;
-    store.read_range(&SampleRef::new(key), 0..1).await.map_err(told)?;
+    let read = store.read_range(&SampleRef::new(key), 0..1).await;
+    read.map_err(|error| error.to_string())?;
     Ok(format!("{root} can be listed and read ({key})"))
 }
 

@@ -52,10 +52,13 @@ impl Listeners {
 }
 
 async fn bind(address: SocketAddr) -> Result<Bound, StartError> {
-    let listen = |source| StartError::Listen { address, source };
-    let listener = TcpListener::bind(address).await.map_err(listen)?;
-    let address = listener.local_addr().map_err(listen)?;
-    Ok((listener, address))
+    let listener = TcpListener::bind(address)
+        .await
+        .map_err(|source| StartError::Listen { address, source })?;
+    let bound = listener
+        .local_addr()
+        .map_err(|source| StartError::Listen { address, source })?;
+    Ok((listener, bound))
 }
 
 /// Creates a socket that only the owner can use. The socket is created in a private folder and moved to

@@ -19,15 +19,16 @@ impl Network {
                 customer: address.into(),
                 site: Ipv4Addr::from_bits(address.to_bits() & (u32::MAX << 8)).into(),
             },
-            IpAddr::V6(address) => {
-                let first = |bits: u32| Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << (128 - bits)));
-                Self {
-                    customer: first(64).into(),
-                    site: first(48).into(),
-                }
-            }
+            IpAddr::V6(address) => Self {
+                customer: first_bits(address, 64).into(),
+                site: first_bits(address, 48).into(),
+            },
         }
     }
+}
+
+fn first_bits(address: Ipv6Addr, bits: u32) -> Ipv6Addr {
+    Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << (128 - bits)))
 }
 
 #[cfg(test)]

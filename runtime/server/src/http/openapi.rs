@@ -119,13 +119,10 @@ impl Schemas {
             .map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}));
         let mut parameters: Vec<Value> = path.collect();
         let query = route.query.map(|schema| schema(&mut self.requests));
-        let field = |name: &str| query.as_ref().and_then(|schema| schema.get(name));
-        let required = field("required").and_then(Value::as_array);
-        for (name, schema) in field("properties")
-            .and_then(Value::as_object)
-            .into_iter()
-            .flatten()
-        {
+        let query = query.as_ref();
+        let required = query.and_then(|schema| schema.get("required")?.as_array());
+        let properties = query.and_then(|schema| schema.get("properties")?.as_object());
+        for (name, schema) in properties.into_iter().flatten() {
             let is_required = required.is_some_and(|names| names.iter().any(|required| required == name));
             parameters.push(json!({"name": name, "in": "query", "required": is_required, "schema": schema}));
         }

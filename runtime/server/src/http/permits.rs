@@ -94,42 +94,29 @@ impl Permits {
 
     /// Returns the limit that a stranger from `network` would exceed, if any.
     fn full_scope(&self, state: &ConnectionTable, network: Network) -> Option<Scope> {
-        let within = |scope: Scope| {
-            state
-                .connected
-                .values()
-                .filter(move |taken| scope.contains(taken))
-                .count()
-        };
         let customer = Scope::Customer(network.customer);
         let site = Scope::Site(network.site);
-        if within(customer) >= self.limit / 2 {
+        if state.count_in(customer) >= self.limit / 2 {
             return Some(customer);
         }
         // IPv4 sites have no limit, because a whole company can share a /24 of private addresses.
-        if network.site.is_ipv6() && within(site) >= self.limit / 4 * 3 {
+        if network.site.is_ipv6() && state.count_in(site) >= self.limit / 4 * 3 {
             return Some(site);
         }
-        let strangers = state
-            .connected
-            .values()
-            .filter(|taken| taken.tenant.is_none())
-            .count();
+        let strangers = state.strangers().count();
         (strangers >= self.limit / 2 || state.connected.len() >= self.limit).then_some(Scope::All)
     }
 
     /// Returns true if another permit may be assigned to the tenant. A tenant can have up to three eighths of
     /// all permits. An eighth is always left for strangers, because every connection starts as a stranger's.
     fn may_assign(&self, state: &ConnectionTable, tenant: &str) -> bool {
-        let known = || {
-            state
-                .connected
-                .values()
-                .filter_map(|taken| taken.tenant.as_deref())
-        };
+        let known = state
+            .connected
+            .values()
+            .filter_map(|taken| taken.tenant.as_deref());
         let of_strangers = (self.limit / 8).max(1);
-        known().count() < self.limit - of_strangers
-            && known().filter(|name| *name == tenant).count() < self.limit * 3 / 8
+        known.clone().count() < self.limit - of_strangers
+            && known.filter(|name| *name == tenant).count() < self.limit * 3 / 8
     }
 }
 
@@ -156,26 +143,33 @@ impl ConnectionTable {
     /// that may be revoked. A new stranger is protected by [`GRACE`] unless the customer network has more
     /// than a sixteenth of all permits or the site has more than an eighth.
     fn oldest_stranger(&self, scope: Scope, now: Instant, limit: usize) -> Option<u64> {
-        let strangers = || self.connected.iter().filter(|(_, taken)| taken.tenant.is_none());
-        let customers = counts(strangers().map(|(_, taken)| taken.network.customer));
-        let sites = counts(strangers().map(|(_, taken)| taken.network.site));
-        let crowds = |network: Network| {
-            customers
-                .get(&network.customer)
-                .is_some_and(|count| *count > (limit / 16).max(1))
-                || sites
-                    .get(&network.site)
-                    .is_some_and(|count| *count > (limit / 8).max(2))
-        };
-        let may_go = |taken: &Connected| {
-            scope.contains(taken) && (now.duration_since(taken.since) >= GRACE || crowds(taken.network))
-        };
-        let candidates: Vec<_> = strangers().filter(|(_, taken)| may_go(taken)).collect();
+        let customers = counts(self.strangers().map(|(_, taken)| taken.network.customer));
+        let sites = counts(self.strangers().map(|(_, taken)| taken.network.site));
+        let candidates = self.strangers().filter(|(_, taken)| {
+            let Network { customer, site } = taken.network;
+            scope.contains(taken)
+                && (now.duration_since(taken.since) >= GRACE
+                    || exceeds(&customers, customer, (limit / 16).max(1))
+                    || exceeds(&sites, site, (limit / 8).max(2)))
+        });
+        let candidates: Vec<_> = candidates.collect();
         let site = most_frequent(candidates.iter().map(|(_, taken)| taken.network.site))?;
-        let in_site = || candidates.iter().filter(|(_, taken)| taken.network.site == site);
-        let customer = most_frequent(in_site().map(|(_, taken)| taken.network.customer))?;
-        let mut in_customer = in_site().filter(|(_, taken)| taken.network.customer == customer);
+        let in_site = candidates.iter().filter(|(_, taken)| taken.network.site == site);
+        let customer = most_frequent(in_site.clone().map(|(_, taken)| taken.network.customer))?;
+        let mut in_customer = in_site.filter(|(_, taken)| taken.network.customer == customer);
         in_customer.next().map(|(id, _)| **id)
+    }
+
+    /// Returns the connections of strangers in the order of arrival.
+    fn strangers(&self) -> impl Iterator<Item = (&u64, &Connected)> {
+        self.connected.iter().filter(|(_, taken)| taken.tenant.is_none())
+    }
+
+    fn count_in(&self, scope: Scope) -> usize {
+        self.connected
+            .values()
+            .filter(|taken| scope.contains(taken))
+            .count()
     }
 }
 
@@ -184,6 +178,11 @@ fn counts(addresses: impl Iterator<Item = IpAddr>) -> HashMap<IpAddr, usize> {
         *counts.entry(address).or_default() += 1;
         counts
     })
+}
+
+/// Returns true if an address occurs more than `limit` times.
+fn exceeds(counts: &HashMap<IpAddr, usize>, address: IpAddr, limit: usize) -> bool {
+    counts.get(&address).is_some_and(|count| *count > limit)
 }
 
 /// Returns the most frequent address. On a tie, returns the address that occurs first.

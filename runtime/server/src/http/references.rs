@@ -8,14 +8,17 @@ use http::Uri;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit()
+}
+
 /// Validates the name of a guest or model: `[a-z0-9][a-z0-9._-]{0,62}`.
 pub(super) fn checked_name(name: &str) -> Result<(), Refusal> {
-    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     if name.len() <= 63
-        && name.bytes().next().is_some_and(plain)
+        && name.bytes().next().is_some_and(is_plain)
         && name
             .bytes()
-            .all(|byte| plain(byte) || matches!(byte, b'.' | b'_' | b'-'))
+            .all(|byte| is_plain(byte) || matches!(byte, b'.' | b'_' | b'-'))
     {
         return Ok(());
     }

@@ -9,7 +9,7 @@ use crate::caller::Caller;
 use crate::extraction::DEFAULT_GRANT;
 use crate::guest_logs::{ANSWER, since_1970};
 use crate::refusal::Refusal;
-use crate::state::{FindResult, ModelFacts, NamedUpload, StateError};
+use crate::state::{FindResult, NamedUpload, StateError};
 use axum::extract::{Path, Request};
 use frostline_batching::{Kind, Standing};
 use frostline_tensor::Stage;
@@ -60,7 +60,7 @@ pub(super) async fn list_models(caller: Caller, uri: Uri) -> Result<Answer, Refu
     let own = caller.models().names().into_iter().map(|named| (named, false));
     let shared = caller.shared_models().names().into_iter();
     let shared = shared.map(|named| (named, true));
-    let version = |(named, shared): (NamedUpload<ModelFacts>, bool)| {
+    let models = shared.chain(own).filter_map(|(named, shared)| {
         let version = match &wanted.sha256 {
             Some(wanted) => named.versions.iter().rfind(|version| version.sha256 == *wanted),
             None => named.versions.last(),
@@ -68,8 +68,8 @@ pub(super) async fn list_models(caller: Caller, uri: Uri) -> Result<Answer, Refu
         let version = Arc::clone(version?);
         let behind = wanted.after.as_ref().is_none_or(|after| named.name > *after);
         behind.then_some((named.name, (version, shared)))
-    };
-    let models: BTreeMap<_, _> = shared.chain(own).filter_map(version).collect();
+    });
+    let models: BTreeMap<_, _> = models.collect();
     let models = models.into_iter().take(wanted.limit.unwrap_or(usize::MAX));
     let models: Vec<_> = models.collect();
     // Only the metadata of the current model is copied.

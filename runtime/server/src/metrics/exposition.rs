@@ -189,50 +189,42 @@ impl<F> fmt::Debug for HostCollector<F> {
 impl<F: Fn() -> HostSnapshot + Send + Sync + 'static> Collector for HostCollector<F> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let snapshot = (self.0)();
-        let mut show = |name, help, metric: &dyn EncodeMetric| {
-            metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
-        };
         let lanes = &snapshot.lanes;
         let of_device = device_gauges(lanes).into_iter().flatten();
         for (name, help, value) in gauges(&snapshot).into_iter().chain(of_device) {
-            show(name, help, &ConstGauge::new(value))?;
+            show(&mut encoder, name, help, None, &ConstGauge::new(value))?;
         }
         let help = "95th percentile of the relative error of the memory predicted for engine batches.";
         if let Some(error) = lanes.memory_error {
-            show("lane_memory_error_p95", help, &ConstGauge::new(error))?;
+            let error = ConstGauge::new(error);
+            show(&mut encoder, "lane_memory_error_p95", help, None, &error)?;
         }
         for (name, help, value) in counters(lanes) {
-            show(name, help, &ConstCounter::new(value))?;
+            show(&mut encoder, name, help, None, &ConstCounter::new(value))?;
         }
-        show(
-            "memory_waiting",
-            "Requests waiting for memory.",
-            &ConstGauge::new(snapshot.memory.waiting),
-        )?;
+        let waiting = ConstGauge::new(snapshot.memory.waiting);
+        let help = "Requests waiting for memory.";
+        show(&mut encoder, "memory_waiting", help, None, &waiting)?;
         let busy: f64 = lanes.busy.iter().map(Duration::as_secs_f64).sum();
         let help = "Total busy time of all lanes, including current engine batches";
         let seconds = Some(&Unit::Seconds);
-        let whole = encoder.encode_descriptor("lane_busy", help, seconds, MetricType::Counter)?;
-        ConstCounter::new(busy).encode(whole)?;
+        show(&mut encoder, "lane_busy", help, seconds, &ConstCounter::new(busy))?;
         let help = "Age of this host's copy of the shared state";
-        let whole = encoder.encode_descriptor("state_age", help, seconds, MetricType::Gauge)?;
-        ConstGauge::new(snapshot.state_age.as_secs_f64()).encode(whole)?;
+        let age = ConstGauge::new(snapshot.state_age.as_secs_f64());
+        show(&mut encoder, "state_age", help, seconds, &age)?;
         if let Some(skew) = snapshot.clock_skew {
             let help = "Time that this host's clock is ahead of the state's store or other hosts";
-            let whole = encoder.encode_descriptor("clock_skew", help, seconds, MetricType::Gauge)?;
-            ConstGauge::new(skew).encode(whole)?;
+            show(&mut encoder, "clock_skew", help, seconds, &ConstGauge::new(skew))?;
         }
         if let Some(ends) = snapshot.certificate_expiry {
             let help = "Expiry of the host's certificate in Unix seconds";
             let name = "certificate_expiry_timestamp";
-            let whole = encoder.encode_descriptor(name, help, seconds, MetricType::Gauge)?;
-            ConstGauge::new(ends).encode(whole)?;
+            show(&mut encoder, name, help, seconds, &ConstGauge::new(ends))?;
         }
         let MemorySnapshot { budget, held, .. } = &snapshot.memory;
         let help = "Memory budget of the host including lanes";
-        let whole =
-            encoder.encode_descriptor("memory_budget", help, Some(&Unit::Bytes), MetricType::Gauge)?;
-        ConstGauge::new(*budget).encode(whole)?;
+        let budget = ConstGauge::new(*budget);
+        show(&mut encoder, "memory_budget", help, Some(&Unit::Bytes), &budget)?;
         let all = held.iter().map(|(kind, bytes)| ([("kind", *kind)], *bytes));
         bytes_by(
             &mut encoder,
@@ -300,6 +292,17 @@ impl<F: Fn() -> HostSnapshot + Send + Sync + 'static> Collector for TenantCollec
             tenants,
         )
     }
+}
+
+/// Encodes a metric without labels.
+pub(super) fn show(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    unit: Option<&Unit>,
+    metric: &dyn EncodeMetric,
+) -> Result<(), fmt::Error> {
+    metric.encode(encoder.encode_descriptor(name, help, unit, metric.metric_type())?)
 }
 
 /// Encodes gauges in bytes with a single label.

@@ -1,7 +1,8 @@
 //! Process metrics from `/proc`, with the names that Prometheus client libraries use.
 
+use super::exposition::show;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
@@ -14,28 +15,30 @@ pub(super) struct Process;
 
 impl Collector for Process {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let mut show = |name, help, unit: Option<&Unit>, metric: &dyn EncodeMetric| {
-            metric.encode(encoder.encode_descriptor(name, help, unit, metric.metric_type())?)
-        };
+        let seconds = Some(&Unit::Seconds);
         if let Some(bytes) = resident_bytes() {
             let help = "Resident memory of the host's process, without lane processes.";
             let bytes = ConstGauge::new(bytes);
-            show("process_resident_memory", help, Some(&Unit::Bytes), &bytes)?;
+            let unit = Some(&Unit::Bytes);
+            show(&mut encoder, "process_resident_memory", help, unit, &bytes)?;
         }
         if let Some(Times { cpu, started }) = times() {
             let help = "CPU time of the host's process.";
-            show("process_cpu", help, Some(&Unit::Seconds), &ConstCounter::new(cpu))?;
+            let cpu = ConstCounter::new(cpu);
+            show(&mut encoder, "process_cpu", help, seconds, &cpu)?;
             let help = "Start of the host's process in Unix seconds.";
             let started = ConstGauge::new(started);
-            show("process_start_time", help, Some(&Unit::Seconds), &started)?;
+            show(&mut encoder, "process_start_time", help, seconds, &started)?;
         }
         if let Ok(files) = std::fs::read_dir("/proc/self/fd") {
             let open = ConstGauge::new(files.count() as u64);
-            show("process_open_fds", "Open files and sockets.", None, &open)?;
+            let help = "Open files and sockets.";
+            show(&mut encoder, "process_open_fds", help, None, &open)?;
         }
         if let Some(most) = getrlimit(Resource::Nofile).current {
             let help = "Limit of open files and sockets.";
-            show("process_max_fds", help, None, &ConstGauge::new(most))?;
+            let most = ConstGauge::new(most);
+            show(&mut encoder, "process_max_fds", help, None, &most)?;
         }
         Ok(())
     }
@@ -62,11 +65,12 @@ fn times() -> Option<Times> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks = rustix::param::clock_ticks_per_second() as f64;
     // Field numbers in proc_pid_stat(5) start at 1, and the first field here is field 3.
-    let seconds = |field: usize| Some(fields.get(field - 3)?.parse::<f64>().ok()? / ticks);
+    let [in_user, in_kernel, since_boot] =
+        [14_usize, 15, 22].map(|field| Some(fields.get(field - 3)?.parse::<f64>().ok()? / ticks));
     let system = std::fs::read_to_string("/proc/stat").ok()?;
     let booted = system.lines().find_map(|line| line.strip_prefix("btime "))?;
     Some(Times {
-        cpu: seconds(14)? + seconds(15)?,
-        started: booted.trim().parse::<f64>().ok()? + seconds(22)?,
+        cpu: in_user? + in_kernel?,
+        started: booted.trim().parse::<f64>().ok()? + since_boot?,
     })
 }

@@ -116,24 +116,21 @@ impl TenantCounters {
     /// elsewhere.
     pub(crate) fn usage(&self, tenant: &str) -> Usage {
         let labels = TenantLabels::new(tenant);
-        let count =
-            |family: &Family<TenantLabels, Counter>| family.get(&labels).map_or(0, |counter| counter.get());
         Usage {
             guest_cpu_seconds: self.cpu_seconds.get(&labels).map_or(0.0, |counter| counter.get()),
-            read_bytes: count(&self.read_bytes),
-            sent_bytes: count(&self.sent_bytes),
-            images: count(&self.samples),
-            extractions: count(&self.extractions),
-            failed_extractions: count(&self.failed_extractions),
-            probes: count(&self.probes),
-            listings: count(&self.listings),
+            read_bytes: count(&self.read_bytes, &labels),
+            sent_bytes: count(&self.sent_bytes, &labels),
+            images: count(&self.samples, &labels),
+            extractions: count(&self.extractions, &labels),
+            failed_extractions: count(&self.failed_extractions, &labels),
+            probes: count(&self.probes, &labels),
+            listings: count(&self.listings, &labels),
             ..Usage::default()
         }
     }
 
     /// Registers the counters of all tenants.
     pub(super) fn register(&self, registry: &mut Registry) {
-        let by_tenant = |help: &str| format!("{help}, by tenant");
         let counts = [
             ("extractions", "Extractions ended", &self.extractions),
             (
@@ -152,7 +149,8 @@ impl TenantCounters {
             ),
         ];
         for (name, help, counter) in counts {
-            registry.register(format!("tenant_{name}"), by_tenant(help), counter.clone());
+            let name = format!("tenant_{name}");
+            registry.register(name, format!("{help}, by tenant"), counter.clone());
         }
         let bytes = [
             (
@@ -164,7 +162,8 @@ impl TenantCounters {
         ];
         for (name, help, counter) in bytes {
             let name = format!("tenant_{name}");
-            registry.register_with_unit(name, by_tenant(help), Unit::Bytes, counter.clone());
+            let help = format!("{help}, by tenant");
+            registry.register_with_unit(name, help, Unit::Bytes, counter.clone());
         }
         let seconds = [
             ("guest_cpu", GUEST_CPU, &self.cpu_seconds),
@@ -182,7 +181,12 @@ impl TenantCounters {
         ];
         for (name, help, counter) in seconds {
             let name = format!("tenant_{name}");
-            registry.register_with_unit(name, by_tenant(help), Unit::Seconds, counter.clone());
+            let help = format!("{help}, by tenant");
+            registry.register_with_unit(name, help, Unit::Seconds, counter.clone());
         }
     }
+}
+
+fn count(family: &Family<TenantLabels, Counter>, labels: &TenantLabels) -> u64 {
+    family.get(labels).map_or(0, |counter| counter.get())
 }

@@ -127,10 +127,13 @@ async fn keep_reading(store: &Store, samples: &[RequestedSample], object_bytes: 
 /// Returns the seconds per read. Uses the minimum of the measurements, because other load can only increase
 /// them.
 fn per_read(turns: &[ComputeTimes]) -> f64 {
-    let least = |values: &mut dyn Iterator<Item = f64>| values.min_by(f64::total_cmp).unwrap_or(0.0);
-    let alone = least(&mut turns.iter().map(|turn| turn.alone));
+    let alone = least(turns.iter().map(|turn| turn.alone));
     let read = turns.iter().filter(|turn| turn.reads > 0);
-    least(&mut read.map(|turn| (turn.with_reads - alone) / turn.reads as f64)).max(0.0)
+    least(read.map(|turn| (turn.with_reads - alone) / turn.reads as f64)).max(0.0)
+}
+
+fn least(values: impl Iterator<Item = f64>) -> f64 {
+    values.min_by(f64::total_cmp).unwrap_or(0.0)
 }
 
 #[cfg(test)]

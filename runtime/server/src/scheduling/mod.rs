@@ -64,13 +64,13 @@ pub(crate) struct Scheduling {
 impl Scheduling {
     pub(crate) fn new(config: &HostConfig) -> Self {
         let work = TaskTracker::new();
-        let admission = |what, permits| Admission::new(what, permits, config.queued, work.clone());
+        let queued = config.queued;
         Self {
-            extractions: admission("extractions", config.running),
-            descriptions: admission("descriptions", MAX_DESCRIPTIONS),
-            listings: admission("listings", MAX_LISTINGS),
-            model_checks: admission("uploaded models", MODEL_CHECKS),
-            measurements: MeasurementQueue::new(admission("profiles", usize::MAX)),
+            extractions: Admission::new("extractions", config.running, queued, work.clone()),
+            descriptions: Admission::new("descriptions", MAX_DESCRIPTIONS, queued, work.clone()),
+            listings: Admission::new("listings", MAX_LISTINGS, queued, work.clone()),
+            model_checks: Admission::new("uploaded models", MODEL_CHECKS, queued, work.clone()),
+            measurements: MeasurementQueue::new(Admission::new("profiles", usize::MAX, queued, work.clone())),
             memory: Memory::new(config.limits.budget(config.memory_budget)),
             strangers: Memory::new(Budget {
                 bytes: stranger_bytes(config.memory_budget),

@@ -303,7 +303,6 @@ impl Contents {
 
     /// Returns the documents (`KIND NAME`) that `other` does not contain.
     fn missing_in(&self, other: &Self) -> Vec<String> {
-        let named = |document: &Document| format!("{} {}", document.kind, document.name);
         let there: BTreeSet<String> = other.documents.iter().map(named).collect();
         let ours = self.documents.iter().map(named);
         ours.filter(|name| !there.contains(name)).collect()
@@ -383,4 +382,8 @@ impl StateReport {
             }),
         }
     }
+}
+
+fn named(document: &Document) -> String {
+    format!("{} {}", document.kind, document.name)
 }

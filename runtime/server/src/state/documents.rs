@@ -163,13 +163,11 @@ impl<T: Serialize + DeserializeOwned + PartialEq + Send + Sync + 'static> Docume
         }
         let _adding = self.journal.adding(self.replica.kind, name).await?;
         for _ in 0..TRIES {
-            let before = || {
-                (
-                    self.get(name),
-                    self.journal.check_readable(self.replica.kind, name),
-                )
-            };
-            let (position, (before, readable)) = self.journal.read_at_position(before).await;
+            let read = self.journal.read_at_position(|| {
+                let before = self.get(name);
+                (before, self.journal.check_readable(self.replica.kind, name))
+            });
+            let (position, (before, readable)) = read.await;
             readable?;
             let content = change(before.as_deref())?.map(Arc::new);
             if before == content {

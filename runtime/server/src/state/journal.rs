@@ -260,20 +260,18 @@ impl Journal {
         if kind.is_empty() {
             return;
         }
-        let replica = self.kinds.iter().find(|replica| replica.kind() == kind);
-        let set = |content| replica.map(|replica| replica.set(&name, content));
         let mut unread = self.unread.lock();
         let Some(content) = content else {
-            unread.remove(&(kind, name.clone()));
             // Deletions have no content that could be unreadable.
-            _ = set(None);
+            _ = self.set(&kind, &name, None);
+            unread.remove(&(kind, name));
             return;
         };
-        if format <= FORMAT && matches!(set(Some(&*content)), Some(Ok(()))) {
+        if format <= FORMAT && matches!(self.set(&kind, &name, Some(&*content)), Some(Ok(()))) {
             unread.remove(&(kind, name));
             return;
         }
-        _ = set(None);
+        _ = self.set(&kind, &name, None);
         tracing::warn!(kind, name, format, "{UNREAD}");
         let document = Document {
             format,
@@ -282,6 +280,17 @@ impl Journal {
             content,
         };
         unread.insert((kind, name), document);
+    }
+
+    /// Sets or deletes a document. Returns `None` if this version does not have the kind.
+    fn set(
+        &self,
+        kind: &str,
+        name: &str,
+        content: Option<&RawValue>,
+    ) -> Option<Result<(), serde_json::Error>> {
+        let replica = self.kinds.iter().find(|replica| replica.kind() == kind);
+        replica.map(|replica| replica.set(name, content))
     }
 
     /// Checks the limit for a tenant's changes since the newest snapshot.
@@ -368,12 +377,7 @@ impl Journal {
     /// If a snapshot is due, writes it and removes outdated changes and snapshots.
     pub(super) async fn compact(&self) -> Result<(), StateError> {
         let due = CHANGES_A_SNAPSHOT.max(self.count() as u64 / DOCUMENTS_A_CHANGE);
-        let is_due = async || {
-            let newest = self.snapshot.load(Ordering::Relaxed);
-            let changes = self.position.lock().await.number.saturating_sub(newest);
-            changes >= due || self.tail.lock().bytes() >= TENANT_BYTES
-        };
-        if !is_due().await {
+        if !self.is_due(due).await {
             return Ok(());
         }
         // Another host may have written a snapshot in the meantime.
@@ -382,10 +386,17 @@ impl Journal {
             self.snapshot.fetch_max(newer, Ordering::Relaxed);
             self.tail.lock().snapshot(newer);
         }
-        if is_due().await {
+        if self.is_due(due).await {
             self.snapshot().await?;
         }
         Ok(())
+    }
+
+    /// Returns true if a snapshot is due after `due` changes.
+    async fn is_due(&self, due: u64) -> bool {
+        let newest = self.snapshot.load(Ordering::Relaxed);
+        let changes = self.position.lock().await.number.saturating_sub(newest);
+        changes >= due || self.tail.lock().bytes() >= TENANT_BYTES
     }
 
     /// Writes a snapshot and removes outdated changes and snapshots.
@@ -402,12 +413,12 @@ impl Journal {
     /// Returns all documents and the last applied change.
     #[expect(clippy::disallowed_methods, reason = "internal work, bounded by the host")]
     pub(super) async fn documents(&self) -> Result<(Position, Vec<Document>), StateError> {
-        let dumps = || {
+        let read = self.read_at_position(|| {
             let dumps: Vec<Dump> = self.kinds.iter().map(|kind| kind.dump()).collect();
             let unread: Vec<Document> = self.unread.lock().values().cloned().collect();
             (dumps, unread)
-        };
-        let (position, (dumps, unread)) = self.read_at_position(dumps).await;
+        });
+        let (position, (dumps, unread)) = read.await;
         let documents = spawn_blocking(|| {
             let dumps = dumps.into_iter().map(|dump| dump());
             dumps.collect::<Result<Vec<_>, _>>()

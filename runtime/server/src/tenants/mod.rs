@@ -234,14 +234,9 @@ impl Tenants {
     /// configured tenant were revoked, and other refusals if the state cannot be written.
     pub(crate) async fn write_revocation(&self, revocation: &Revocation) -> Result<(), Refusal> {
         let Revocation { tenant, id, in_file } = revocation;
-        let unknown = || {
-            Refusal::not_found(format!(
-                "unknown token {id:?} of tenant {tenant:?}; list tokens with frostline admin tenant show"
-            ))
-        };
         self.records.update(tenant, |now| {
             let configured = in_file.as_ref().map(|_| TenantRecord::configured());
-            let mut record = now.cloned().or(configured).ok_or_else(unknown)?;
+            let mut record = now.cloned().or(configured).ok_or_else(|| unknown_token(tenant, id))?;
             match in_file {
                 Some(token) if record.tokens.contains(token) => {}
                 Some(_) if record.tokens.len() >= MAX_REVOKED_TOKENS => {
@@ -251,7 +246,7 @@ impl Tenants {
                 }
                 Some(token) => record.tokens.push(token.clone()),
                 None if tenant != CONFIGURED && record.revoke(id) => {}
-                None => return Err(unknown()),
+                None => return Err(unknown_token(tenant, id)),
             }
             Ok(Some(record))
         }).await.map(drop)
@@ -361,4 +356,10 @@ fn configured_tenant(config: &HostConfig, settings: &LiveSettings, lanes: &Lanes
     let data = settings.data.clone();
     let room = config.limits.upload_bytes;
     Arc::new(Tenant::new(owner, data, quota, room, lanes))
+}
+
+fn unknown_token(tenant: &str, id: &str) -> Refusal {
+    Refusal::not_found(format!(
+        "unknown token {id:?} of tenant {tenant:?}; list tokens with frostline admin tenant show"
+    ))
 }

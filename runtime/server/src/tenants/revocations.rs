@@ -102,14 +102,13 @@ impl Revocations {
         let _saving = self.saving.lock().await;
         let json = serde_json::to_vec(&*self.pending.read()).map_err(|error| error.to_string())?;
         let path = self.path.clone();
-        let write = move |_: &frostline_batching::Stop| {
+        let written = run_blocking((), WRITE_DEADLINE, Charge::default(), move |_| {
             whole_file::write(&path, |file| file.write_all(&json)).map_err(|error| {
                 let path = path.display();
                 format!("cannot write {path}: {error}")
             })
-        };
-        let written = run_blocking((), WRITE_DEADLINE, Charge::default(), write).await;
-        written.map_err(|error| error.to_string())?
+        });
+        written.await.map_err(|error| error.to_string())?
     }
 }
 

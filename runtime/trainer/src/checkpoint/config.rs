@@ -41,15 +41,12 @@ pub(super) fn digest(spec: &JobSpec) -> String {
 /// # Errors
 /// Returns [`TrainerError::Resume`] if the folder has no `config.json`, or if it cannot be read.
 pub fn recorded_job(run: &Path) -> Result<JobSpec, TrainerError> {
-    let refused = |why: String| TrainerError::Resume {
-        run: run.to_owned(),
-        why,
-    };
     let file = run.join(CONFIG);
     if !file.is_file() {
-        return Err(refused(format!("not a run folder: {CONFIG} is missing")));
+        let why = format!("not a run folder: {CONFIG} is missing");
+        return Err(TrainerError::resume(run, why));
     }
-    JobSpec::read(&file).map_err(|error| refused(error.to_string()))
+    JobSpec::read(&file).map_err(|error| TrainerError::resume(run, error.to_string()))
 }
 
 /// SHA-256 of the model file, including external weights if the model exceeds one file.

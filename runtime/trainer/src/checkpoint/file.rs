@@ -36,6 +36,12 @@ pub(crate) enum FileError {
     Content(String),
 }
 
+impl FileError {
+    fn content(why: impl ToString) -> Self {
+        Self::Content(why.to_string())
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 struct Header<N> {
     note: N,
@@ -104,15 +110,13 @@ fn parse<N: DeserializeOwned>(bytes: &[u8]) -> Result<(N, Tensors), FileError> {
     if version != VERSION {
         return Err(FileError::Version(version));
     }
-    let content = |why: &str| FileError::Content(why.to_owned());
     let (length, rest) = rest.split_first_chunk().ok_or(FileError::Checksum)?;
     let length = usize::try_from(u64::from_le_bytes(*length))
-        .map_err(|_| content("the header length is out of range"))?;
+        .map_err(|_| FileError::content("the header length is out of range"))?;
     let header = rest
         .get(..length)
-        .ok_or_else(|| content("the header is truncated"))?;
-    let header: Header<N> =
-        serde_json::from_slice(header).map_err(|error| FileError::Content(error.to_string()))?;
+        .ok_or_else(|| FileError::content("the header is truncated"))?;
+    let header: Header<N> = serde_json::from_slice(header).map_err(FileError::content)?;
     let mut rest = rest.get(length..).unwrap_or_default();
     let mut tensors = Vec::with_capacity(header.tensors.len());
     for entry in header.tensors {
@@ -120,15 +124,16 @@ fn parse<N: DeserializeOwned>(bytes: &[u8]) -> Result<(N, Tensors), FileError> {
         let bytes = shape.bytes(entry.dtype.size()).ok();
         let (own, others) = bytes
             .and_then(|bytes| rest.split_at_checked(bytes))
-            .ok_or_else(|| content("a tensor is truncated"))?;
-        let data = Data::from_bytes(entry.dtype, own).ok_or_else(|| content("invalid tensor data"))?;
-        let tensor = Tensor::new(shape, data).map_err(|error| FileError::Content(error.to_string()))?;
+            .ok_or_else(|| FileError::content("a tensor is truncated"))?;
+        let data = Data::from_bytes(entry.dtype, own);
+        let data = data.ok_or_else(|| FileError::content("invalid tensor data"))?;
+        let tensor = Tensor::new(shape, data).map_err(FileError::content)?;
         tensors.push((entry.name, tensor));
         rest = others;
     }
     match rest {
         [] => Ok((header.note, tensors)),
-        _ => Err(content("trailing bytes after the tensors")),
+        _ => Err(FileError::content("trailing bytes after the tensors")),
     }
 }
 

@@ -51,29 +51,28 @@ impl LockedRun {
 
     fn open(job: &Job, run: &RunFolder) -> Result<(Self, Arc<RunLock>), TrainerError> {
         let path = run.path.clone();
-        let failed = |error: io::Error| run_error(&path, &error);
         let then = run.resume.then(|| config::recorded_job(&path)).transpose()?;
         let kept = Arc::new(lock_folder(run)?);
-        whole_file::sweep(&path).map_err(failed)?;
+        whole_file::sweep(&path).map_err(failed(&path))?;
         let mut spec = job.recorded()?;
-        let mut checkpoints = CheckpointFolder::open(path.join(CHECKPOINTS), run.create).map_err(failed)?;
+        let checkpoints = CheckpointFolder::open(path.join(CHECKPOINTS), run.create);
+        let mut checkpoints = checkpoints.map_err(failed(&path))?;
         let maker = maker(job);
         let mut found = None;
         if let Some(then) = then {
             spec.created = then.created;
-            let refused = |why: String| TrainerError::Resume {
-                run: path.clone(),
-                why,
-            };
-            found = checkpoints.newest().map_err(refused)?;
-            check_same(&then, &spec, found.as_ref(), &maker).map_err(refused)?;
+            found = checkpoints
+                .newest()
+                .map_err(|why| TrainerError::resume(&path, why))?;
+            check_same(&then, &spec, found.as_ref(), &maker)
+                .map_err(|why| TrainerError::resume(&path, why))?;
         }
         if let Some(found) = &found {
-            checkpoints.resume_from(found).map_err(failed)?;
+            checkpoints.resume_from(found).map_err(failed(&path))?;
         }
-        write_json(&path.join(CONFIG), run.create, &spec).map_err(failed)?;
+        write_json(&path.join(CONFIG), run.create, &spec).map_err(failed(&path))?;
         match fs::remove_file(path.join(END)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(&path)(error)),
             _ => {}
         }
         let folder = Self {
@@ -97,7 +96,7 @@ impl LockedRun {
     /// # Errors
     /// Returns [`TrainerError::Run`] if the file cannot be opened or the thread cannot be started.
     pub(crate) fn recorded(&self, events: &Events) -> Result<(Events, Recorder), TrainerError> {
-        recorded(&self.path.join(EVENTS), events).map_err(|error| self.failed(&error))
+        recorded(&self.path.join(EVENTS), events).map_err(failed(&self.path))
     }
 
     /// Returns `job` with the split and encoding of the checkpoint if it is reproducible and resumes.
@@ -132,20 +131,18 @@ impl LockedRun {
         let rearranged = blocking(move || {
             if digest == samples.digest() {
                 let written = samples.write(&path, create).map(|_| None);
-                return written.map_err(|error| run_error(&run, &error));
+                return written.map_err(failed(&run));
             }
-            let refused = |why: &str| TrainerError::Resume {
-                run: run.clone(),
-                why: why.to_owned(),
-            };
             let recorded = SampleIndex::read(&path)
                 .ok()
                 .filter(|then| then.digest() == digest);
             let recorded = recorded.ok_or_else(|| {
-                refused("samples changed, or the checkpoint is from another version of Frostline")
+                let why = "samples changed, or the checkpoint is from another version of Frostline";
+                TrainerError::resume(&run, why)
             })?;
             let found = recorded.rearrangement(&samples);
-            let found = found.ok_or_else(|| refused("the classes of the data set have changed"))?;
+            let found = found
+                .ok_or_else(|| TrainerError::resume(&run, "the classes of the data set have changed"))?;
             match skips {
                 true => Ok(Some(found)),
                 false => Err(TrainerError::DataChanged {
@@ -162,7 +159,7 @@ impl LockedRun {
     /// # Errors
     /// Returns [`TrainerError::Run`] if writing fails.
     pub(crate) fn plan(&self, plan: &Summary) -> Result<(), TrainerError> {
-        write_json(&self.path.join(PLAN), self.create, plan).map_err(|error| self.failed(&error))
+        write_json(&self.path.join(PLAN), self.create, plan).map_err(failed(&self.path))
     }
 
     /// Takes the checkpoint to resume from. Returns `None` on later calls.
@@ -178,28 +175,22 @@ impl LockedRun {
         };
         CheckpointWriter::new(place, job, self.maker, events)
     }
-
-    fn failed(&self, error: &io::Error) -> TrainerError {
-        run_error(&self.path, error)
-    }
 }
 
 /// Creates and locks a run's folder.
 fn lock_folder(run: &RunFolder) -> Result<RunLock, TrainerError> {
-    let failed = |error: io::Error| run_error(&run.path, &error);
-    fs::create_dir_all(&run.path).map_err(failed)?;
-    let kept = lock(&run.path).map_err(failed)?;
-    let refused = |why: &str| TrainerError::Run {
+    fs::create_dir_all(&run.path).map_err(failed(&run.path))?;
+    let why = match lock(&run.path).map_err(failed(&run.path))? {
+        None => "another job is using the folder",
+        Some(_) if !run.resume && run.path.join(CONFIG).exists() => {
+            "the folder already contains a run; resume it, or choose a different folder"
+        }
+        Some(kept) => return Ok(kept),
+    };
+    Err(TrainerError::Run {
         run: run.path.clone(),
         why: why.to_owned(),
-    };
-    let kept = kept.ok_or_else(|| refused("another job is using the folder"))?;
-    if !run.resume && run.path.join(CONFIG).exists() {
-        return Err(refused(
-            "the folder already contains a run; resume it, or choose a different folder",
-        ));
-    }
-    Ok(kept)
+    })
 }
 
 /// Checks that the job `now` may resume the run `then` from the checkpoint `found`. Returns the reason if it
@@ -232,8 +223,9 @@ fn maker(job: &Job) -> Environment {
     }
 }
 
-fn run_error(run: &Path, error: &io::Error) -> TrainerError {
-    TrainerError::Run {
+/// Converts errors of the folder `run`.
+fn failed(run: &Path) -> impl FnOnce(io::Error) -> TrainerError {
+    move |error| TrainerError::Run {
         run: run.to_owned(),
         why: error.to_string(),
     }

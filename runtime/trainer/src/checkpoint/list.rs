@@ -6,6 +6,7 @@ use super::{checkpoints, config, folder, lock};
 use crate::{Job, JobSpec, TrainerError};
 use frostline_job::folder::{CHECKPOINTS, EVENTS, FinalState, SWEEP};
 use serde::Serialize;
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -93,13 +94,10 @@ fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
 /// # Errors
 /// Returns [`TrainerError::Resume`] if no run matches, with the reason for the newest run.
 pub fn unfinished(folder: &Path, job: &Job) -> Result<RunFolder, TrainerError> {
-    let refused = |why: String| TrainerError::Resume {
-        run: folder.to_owned(),
-        why,
-    };
     let now = job.recorded()?;
     let mut first = None;
-    for run in runs(folder).map_err(|error| refused(error.to_string()))? {
+    let runs = runs(folder).map_err(|error| TrainerError::resume(folder, error.to_string()))?;
+    for run in runs {
         let why = match run.state {
             RunState::Finished => Some("finished".to_owned()),
             RunState::Running => Some("still running".to_owned()),
@@ -113,7 +111,8 @@ pub fn unfinished(folder: &Path, job: &Job) -> Result<RunFolder, TrainerError> {
         }
     }
     let newest = first.unwrap_or_else(|| "the folder contains no runs".to_owned());
-    Err(refused(format!("no unfinished run matches this job; {newest}")))
+    let why = format!("no unfinished run matches this job; {newest}");
+    Err(TrainerError::resume(folder, why))
 }
 
 /// Whether the run in `folder` has a checkpoint to resume from.
@@ -138,10 +137,9 @@ fn summary(path: PathBuf, spec: &JobSpec) -> io::Result<RunSummary> {
         }
     });
     let judged = best.map(|(_, quality)| quality.main_metric());
-    let name = |path: Option<&std::ffi::OsStr>| path.unwrap_or_default().to_string_lossy().into_owned();
     Ok(RunSummary {
-        name: name(path.file_name()),
-        model: name(spec.model.as_deref().and_then(Path::file_stem)),
+        name: text_of(path.file_name()),
+        model: text_of(spec.model.as_deref().and_then(Path::file_stem)),
         state,
         error,
         epochs_done: epochs.iter().map(|(epoch, _)| *epoch).max().unwrap_or(0),
@@ -152,4 +150,8 @@ fn summary(path: PathBuf, spec: &JobSpec) -> io::Result<RunSummary> {
         age_seconds: folder::now().saturating_sub(spec.created.unwrap_or_default()),
         path,
     })
+}
+
+fn text_of(name: Option<&OsStr>) -> String {
+    name.unwrap_or_default().to_string_lossy().into_owned()
 }

@@ -71,13 +71,14 @@ fn recorded_to(
     );
     let told = Arc::clone(events);
     let place = path.display().to_string();
-    let failed = move |why: &dyn Display| {
-        let message = format!("stopped writing events to {place}: {why}");
-        told(Event::Warning { message });
-    };
     std::thread::Builder::new()
         .name("frostline-events".to_owned())
-        .spawn(move || write(file, waiting, failed))?;
+        .spawn(move || {
+            write(file, waiting, |why| {
+                let message = format!("stopped writing events to {place}: {why}");
+                told(Event::Warning { message });
+            });
+        })?;
     let recorder = Recorder { lines: lines.clone() };
     let events = Arc::clone(events);
     let began = Instant::now();

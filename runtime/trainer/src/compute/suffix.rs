@@ -347,10 +347,10 @@ impl Suffix {
             .iter()
             .filter_map(|slot| slot.average_of.as_ref())
             .collect();
-        let present = |slot: &StateSlot| slot.parameter.clone().filter(|name| !averaged.contains(name));
         let weights = self.slots.iter().filter_map(|slot| {
-            let name = slot.average_of.clone().or_else(|| present(slot));
-            Some((slot, name?))
+            let own = slot.parameter.as_ref().filter(|name| !averaged.contains(name));
+            let name = slot.average_of.as_ref().or(own)?;
+            Some((slot, name.clone()))
         });
         let mut weights = weights
             .map(|(slot, name)| {

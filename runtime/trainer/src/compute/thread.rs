@@ -52,19 +52,18 @@ impl<T: Send + 'static> Dedicated<T> {
         let (answer, opened) = oneshot::channel();
         let interrupt = Interrupt::new();
         let guard = interrupt.clone();
-        // A failed send means that the caller was dropped, together with the work queue.
-        let serve = move || match open(&guard) {
-            Ok(mut owned) => {
-                let _ = answer.send(Ok(()));
-                while let Some(work) = waiting.blocking_recv() {
-                    work(&mut owned);
-                }
-            }
-            Err(error) => drop(answer.send(Err(error))),
-        };
         let thread = std::thread::Builder::new()
             .name("frostline-train".to_owned())
-            .spawn(serve);
+            .spawn(move || match open(&guard) {
+                Ok(mut owned) => {
+                    // A failed send means that the caller was dropped, together with the work queue.
+                    let _ = answer.send(Ok(()));
+                    while let Some(work) = waiting.blocking_recv() {
+                        work(&mut owned);
+                    }
+                }
+                Err(error) => drop(answer.send(Err(error))),
+            });
         let dedicated = Self {
             work: Some(work),
             interrupt,

@@ -1,7 +1,7 @@
 use super::labels;
 use crate::compute::{Dedicated, Forward, blocking, session_options};
 use crate::evaluation::Scorer;
-use crate::evaluation::{Divided, Division, ListedSamples};
+use crate::evaluation::{Divided, ListedSamples};
 use crate::evaluation::{Predicting, Validation};
 use crate::event::notices;
 use crate::guest::stock_description;
@@ -174,13 +174,12 @@ impl Measured {
         let steering = Arc::new(Steering::fixed(self.source));
         let fetcher = fetcher(FLOW.window, job.threads, job.image_pixels)?;
         let mut feed = Feed::start(plan.clone(), fetcher, steering, hosts.clone(), Arc::clone(&bad))?;
-        let predict = |network: &mut Scorer, _: &Split, rows: BatchRows| {
-            let rows = rows.fetched().ok_or(TrainerError::Ended { part: "pipeline" })?;
-            network.run(rows)
-        };
         let predicting = Predicting {
             model: &network,
-            predict,
+            predict: |network: &mut Scorer, _: &Split, rows: BatchRows| {
+                let rows = rows.fetched().ok_or(TrainerError::Ended { part: "pipeline" })?;
+                network.run(rows)
+            },
         };
         let validation = Validation::run(&plan, &mut feed, &bad, predicting, events).await?;
         let names = self.names;
@@ -245,15 +244,14 @@ fn divide_data(
     table: Option<LabelTable>,
 ) -> Result<EvaluationData, TrainerError> {
     let files = files(job);
-    let again = |division: Division| {
+    let divided = model_metadata::division(&job.model).map(|division| {
         division.reproduce(ListedSamples {
             root: &job.root,
             listing: listing.clone(),
             table: table.clone(),
             files,
         })
-    };
-    let divided = model_metadata::division(&job.model).map(again);
+    });
     let (evaluated, held_out) = match (&divided, job.part) {
         (Some(Divided::Same { trained, .. }), Some(Part::Train)) => (Evaluated::Keys(trained), None),
         (Some(Divided::Same { held_out, .. }), None | Some(Part::Validation)) => {

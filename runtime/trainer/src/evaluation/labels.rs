@@ -6,7 +6,8 @@ use bytes::Bytes;
 use frostline_client::{Hosts, LabelTable, Listing, Task};
 use frostline_job::Unlisted;
 use frostline_wire::ObjectInfo;
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// Returns the task that corresponds to `loss`.
@@ -31,15 +32,9 @@ pub(crate) async fn table(
     hosts: &Hosts,
     task: Task,
 ) -> Result<Option<LabelTable>, TrainerError> {
-    let mut objects = listing.iter().map(|(_, object)| object);
-    let mut beside = || {
-        objects
-            .find(|object| object.key == LabelTable::KEY)
-            .map(ObjectInfo::from)
-    };
     let (name, bytes) = match file {
         Some(file) => (file.display().to_string(), read(file.to_owned()).await?),
-        None => match beside() {
+        None => match table_beside(listing) {
             Some(object) => (object.sample.key.clone(), fetch(root, object, hosts).await?),
             None if task == Task::Numbers => {
                 return Err(TrainerError::Unlabeled {
@@ -56,34 +51,41 @@ pub(crate) async fn table(
     Ok(Some(table.with_unlisted(unlisted)))
 }
 
-/// Reads a local file, truncated to one byte above the size limit. The parser rejects larger files.
+/// Returns the table in the data root, if there is one.
+fn table_beside(listing: &Listing) -> Option<ObjectInfo> {
+    let mut objects = listing.iter().map(|(_, object)| object);
+    objects
+        .find(|object| object.key == LabelTable::KEY)
+        .map(ObjectInfo::from)
+}
+
 async fn read(file: PathBuf) -> Result<Bytes, TrainerError> {
     blocking(move || {
-        let failed = |source| TrainerError::Labels {
+        read_limited(&file).map_err(|source| TrainerError::Labels {
             name: file.display().to_string(),
             source,
-        };
-        let mut bytes = Vec::new();
-        let opened = std::fs::File::open(&file).map_err(failed)?;
-        let most = LabelTable::MOST_BYTES + 1;
-        opened.take(most).read_to_end(&mut bytes).map_err(failed)?;
-        Ok(bytes.into())
+        })
     })
     .await
 }
 
+/// Reads a local file, truncated to one byte above the size limit. The parser rejects larger files.
+fn read_limited(file: &Path) -> io::Result<Bytes> {
+    let mut bytes = Vec::new();
+    let most = LabelTable::MOST_BYTES + 1;
+    File::open(file)?.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes.into())
+}
+
 /// Fetches the table from the data root, in the listed version.
 async fn fetch(root: &str, object: ObjectInfo, hosts: &Hosts) -> Result<Bytes, TrainerError> {
-    let failed = |why: String| TrainerError::Labels {
-        name: object.sample.key.clone(),
-        source: std::io::Error::other(why),
-    };
     if object.size > LabelTable::MOST_BYTES {
-        return Err(failed(format!(
+        let why = format!(
             "it has {} bytes, the limit is {}",
             object.size,
             LabelTable::MOST_BYTES
-        )));
+        );
+        return Err(not_fetched(&object, why));
     }
     let wanted = std::slice::from_ref(&object);
     match hosts
@@ -92,7 +94,14 @@ async fn fetch(root: &str, object: ObjectInfo, hosts: &Hosts) -> Result<Bytes, T
         .pop()
     {
         Some(Ok(bytes)) => Ok(bytes),
-        Some(Err(error)) => Err(failed(error.message)),
-        None => Err(failed("no answer from the host".to_owned())),
+        Some(Err(error)) => Err(not_fetched(&object, error.message)),
+        None => Err(not_fetched(&object, "no answer from the host".to_owned())),
+    }
+}
+
+fn not_fetched(object: &ObjectInfo, why: String) -> TrainerError {
+    TrainerError::Labels {
+        name: object.sample.key.clone(),
+        source: io::Error::other(why),
     }
 }

@@ -2,6 +2,7 @@ use crate::TrainerError;
 use crate::compute::Forward;
 use frostline_client::Task;
 use frostline_graph::Model;
+use frostline_graph::onnx::NodeProto;
 use frostline_graph::tensors::in_single_precision;
 use frostline_tensor::{Data, Tensor};
 
@@ -45,11 +46,10 @@ impl Scorer {
 impl Ending {
     fn detect(model: &Model, task: Task) -> Self {
         let output = model.outputs().first().map(|output| output.name.as_str());
-        let maker = |name| model.nodes().iter().find(|node| node.output_name(0) == name);
-        let mut last = maker(output);
+        let mut last = node_with_output(model, output);
         // Networks in half precision convert the probabilities at the end.
         while let Some(cast) = last.filter(|node| node.casts_to_float()) {
-            last = maker(cast.input_name(0));
+            last = node_with_output(model, cast.input_name(0));
         }
         match (last.map(|node| node.op_type.as_str()), task) {
             (_, Task::Numbers) => Self::Scores,
@@ -75,6 +75,10 @@ impl Ending {
             }
         }
     }
+}
+
+fn node_with_output<'a>(model: &'a Model, name: Option<&str>) -> Option<&'a NodeProto> {
+    model.nodes().iter().find(|node| node.output_name(0) == name)
 }
 
 #[cfg(test)]

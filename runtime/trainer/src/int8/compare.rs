@@ -132,13 +132,9 @@ impl Comparison {
         interrupt: &Interrupt,
     ) -> Result<Vec<f64>, TrainerError> {
         let rows = self.first_batch()?;
-        let run = |model: &Model| -> Result<Vec<(String, Tensor)>, TrainerError> {
-            let outputs = self.run_batches(&with_cuts_as_outputs(model, cuts)?, &rows, interrupt)?;
-            Ok(outputs.into_iter().flatten().collect())
-        };
-        let exact = run(&self.model)?;
-        let quantized = run(quantized)?;
-        let pairs = exact.iter().zip(&quantized);
+        let exact = self.run_batches(&with_cuts_as_outputs(&self.model, cuts)?, &rows, interrupt)?;
+        let quantized = self.run_batches(&with_cuts_as_outputs(quantized, cuts)?, &rows, interrupt)?;
+        let pairs = exact.iter().flatten().zip(quantized.iter().flatten());
         Ok(pairs
             .map(|((_, exact), (_, quantized))| cosine(exact, quantized))
             .collect())

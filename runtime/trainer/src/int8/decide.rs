@@ -284,12 +284,13 @@ fn divide(crops: Vec<Vec<u8>>, spec: &PixelSpec) -> Result<(Tensor, Tensor), Tra
     if held_out.is_empty() {
         held_out.clone_from(&calibration);
     }
-    let tensor = |crops: Vec<Vec<u8>>| {
-        let shape = Shape::new(spec.sample_shape()).batched(crops.len());
-        let bytes = Tensor::new(shape, Data::U8(crops.concat()))?;
-        normalize(&bytes, spec).map_err(|error| TrainerError::Preprocess {
-            source: OpError::from(error),
-        })
-    };
-    Ok((tensor(calibration)?, tensor(held_out)?))
+    Ok((to_input(&calibration, spec)?, to_input(&held_out, spec)?))
+}
+
+fn to_input(crops: &[Vec<u8>], spec: &PixelSpec) -> Result<Tensor, TrainerError> {
+    let shape = Shape::new(spec.sample_shape()).batched(crops.len());
+    let bytes = Tensor::new(shape, Data::U8(crops.concat()))?;
+    normalize(&bytes, spec).map_err(|error| TrainerError::Preprocess {
+        source: OpError::from(error),
+    })
 }

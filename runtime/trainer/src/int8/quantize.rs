@@ -5,7 +5,7 @@ use crate::compute::blocking;
 use crate::event::notices;
 use crate::measure::spread;
 use crate::{Events, ProfileCache, TrainerError, model_metadata};
-use frostline_client::{HostClient, Hosts};
+use frostline_client::Hosts;
 use frostline_graph::Model;
 use frostline_job::{PixelFlags, PrefixPrecision};
 use frostline_wire::Layout;
@@ -49,8 +49,9 @@ pub async fn quantize(
     let hosts = hosts.into().for_job(notices(&events));
     let root = &job.root;
     let layout = job.layout;
-    let list = |client: HostClient| async move { client.objects(root, layout).await };
-    let objects = hosts.first(list).await?;
+    let objects = hosts
+        .first(|client| async move { client.objects(root, layout).await })
+        .await?;
     let model = job.model.clone();
     let flags = job.pixels.clone();
     let pixels = blocking(move || Ok(model_metadata::input_pixels(&model, &flags)?.0)).await?;

@@ -33,14 +33,14 @@ impl Offer {
         splits: &[UsableSplit],
         why: &str,
     ) -> Result<ChosenSplit, TrainerError> {
-        let smaller = |usable: &&UsableSplit| {
+        let smaller = splits.iter().find(|usable| {
             matches!(usable.split, Split::Cut(_)) && usable.bytes_per_sample < self.object_bytes
-        };
+        });
         let (split, rule) = match policy {
             Policy::Fixed(split) => (split.clone(), "as requested"),
             Policy::Freeze if self.freeze == self.network.input.name => (Split::Input, "nothing is frozen"),
             Policy::Freeze => (Split::Cut(self.freeze.clone()), "all frozen layers"),
-            _ => match splits.iter().find(smaller) {
+            _ => match smaller {
                 Some(cut) => (
                     cut.split.clone(),
                     "fewest bytes: the earliest cut smaller than the stored images",

@@ -63,12 +63,12 @@ impl Offer {
         encoding: Encoding,
         request_samples: usize,
     ) -> Result<Source, TrainerError> {
-        let input = || self.network.input.shape.dims().to_vec();
+        let input = &self.network.input.shape;
         let (rows, shape) = match (split, self.pixels()) {
-            (Split::Cut(name), _) => (RowKind::Values, self.network.cut(name)?.shape.dims().to_vec()),
-            (Split::None, Some(spec)) => (RowKind::Objects(spec), input()),
-            (Split::Input, Some(spec)) if encoding.values == Values::U8 => (RowKind::Pixels(spec), input()),
-            _ => (RowKind::Values, input()),
+            (Split::Cut(name), _) => (RowKind::Values, &self.network.cut(name)?.shape),
+            (Split::None, Some(spec)) => (RowKind::Objects(spec), input),
+            (Split::Input, Some(spec)) if encoding.values == Values::U8 => (RowKind::Pixels(spec), input),
+            _ => (RowKind::Values, input),
         };
         let on_hosts = self.on_hosts.as_ref();
         Ok(Source {
@@ -81,7 +81,7 @@ impl Offer {
             terms: self.terms,
             view: None,
             rows,
-            shape,
+            shape: shape.dims().to_vec(),
             request_samples: request_samples.max(1),
         })
     }

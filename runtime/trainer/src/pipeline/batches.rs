@@ -56,13 +56,12 @@ impl FeedPlan {
     /// Returns a plan for classes with 0 epochs, one batch ahead, no memory limit and no cache. Reads the
     /// sizes of all samples.
     pub(crate) fn new(train: Arc<Samples>, validation: Arc<Samples>, batch: usize) -> Self {
-        let largest = |samples: &Samples| Weight {
-            samples: samples.len().min(batch) as u64,
-            objects: samples.largest(batch),
-        };
         Self {
             task: Task::Classes,
-            largest_batches: [largest(&train), largest(&validation)],
+            largest_batches: [&train, &validation].map(|samples| Weight {
+                samples: samples.len().min(batch) as u64,
+                objects: samples.largest(batch),
+            }),
             train,
             validation,
             first_epoch: 0,

@@ -89,7 +89,7 @@ impl Feed {
             batches: plan.ahead,
             bytes: plan.memory_bytes,
         };
-        let drive = |requests| async move {
+        let batches = Prefetch::start(source, limits, |requests| async move {
             let driver = Driver {
                 plan: Arc::new(plan),
                 steering,
@@ -98,9 +98,9 @@ impl Feed {
             };
             // The consumer notices that the batches end.
             let _ = driver.run(hosts).await;
-        };
+        });
         Ok(Self {
-            batches: Prefetch::start(source, limits, drive),
+            batches,
             peeked: None,
         })
     }

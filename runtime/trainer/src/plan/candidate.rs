@@ -29,6 +29,11 @@ impl Candidate {
         self.predict_in(workload, &Scenario::MEASURED)
     }
 
+    /// Returns true if both candidates have the same split and encoding.
+    pub(crate) fn is_same_way(&self, other: &Self) -> bool {
+        self.split == other.split && self.encoding == other.encoding
+    }
+
     /// [`Candidate::predict`] for the given scenario.
     pub(super) fn predict_in(&self, workload: &Workload, scenario: &Scenario) -> Prediction {
         workload

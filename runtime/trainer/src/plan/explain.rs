@@ -50,7 +50,7 @@ impl Plan {
     /// `modules`.
     pub(crate) fn explain(&self, layers: &LayersLocation, modules: &Modules) -> Explanation {
         let chosen = &self.chosen;
-        let minimized = |ranked: &Ranked| ranked.candidate.objective(&self.workload);
+        let least = chosen.candidate.objective(&self.workload).max(f64::MIN_POSITIVE);
         let others = self
             .candidates
             .iter()
@@ -58,7 +58,7 @@ impl Plan {
         let mut rivals: Vec<Rival> = others
             .map(|other| Rival {
                 split: other.candidate.split.clone(),
-                ratio: minimized(other) / minimized(chosen).max(f64::MIN_POSITIVE),
+                ratio: other.candidate.objective(&self.workload) / least,
                 wins_if: wins_if(&chosen.candidate, &other.candidate, &self.workload),
             })
             .collect();
@@ -108,8 +108,8 @@ impl Plan {
 
     /// Describes the cost of the job and of the shortest job, or returns `None` if there are no prices.
     fn cost(&self, modules: &Modules) -> Option<String> {
-        let usage = |ranked: &Ranked| ranked.candidate.job(&self.workload, &ranked.prediction);
-        let job = usage(&self.chosen);
+        let chosen = &self.chosen;
+        let job = chosen.candidate.job(&self.workload, &chosen.prediction);
         let cost = job.cost?;
         let costs = format!(
             "the job costs {} (host {}, trainer {}, link {})",
@@ -121,11 +121,10 @@ impl Plan {
         let Some(shortest) = &self.shortest else {
             return Some(costs);
         };
-        let way = |ranked: &Ranked| (ranked.candidate.split.clone(), ranked.candidate.encoding);
-        if way(shortest) == way(&self.chosen) {
+        if shortest.candidate.is_same_way(&chosen.candidate) {
             return Some(format!("{costs}; the objective time would use the same split"));
         }
-        let other = usage(shortest);
+        let other = shortest.candidate.job(&self.workload, &shortest.prediction);
         Some(format!(
             "{costs} and takes {}; the objective time would use '{}' as {}: {} in {}",
             seconds(job.seconds),
@@ -165,9 +164,7 @@ impl Plan {
 /// already better or if no change is found.
 fn wins_if(chosen: &Candidate, other: &Candidate, workload: &Workload) -> Option<String> {
     const STEPS: i32 = 48;
-    let minimized = |candidate: &Candidate, scenario: &Scenario| candidate.objective_in(workload, scenario);
-    let wins = |scenario: &Scenario| minimized(other, scenario) < minimized(chosen, scenario);
-    if wins(&Scenario::MEASURED) {
+    if is_better(other, chosen, workload, &Scenario::MEASURED) {
         return None;
     }
     // Try the powers of 2^(1/8) up to 64 and the reciprocals, starting close to 1.
@@ -177,12 +174,16 @@ fn wins_if(chosen: &Candidate, other: &Candidate, workload: &Workload) -> Option
     });
     for factor in factors {
         for knob in [Knob::Link, Knob::Host, Knob::Trainer] {
-            if wins(&scenario_with(knob, factor)) {
+            if is_better(other, chosen, workload, &scenario_with(knob, factor)) {
                 return Some(describe_change(knob, factor, workload));
             }
         }
     }
     None
+}
+
+fn is_better(one: &Candidate, other: &Candidate, workload: &Workload, scenario: &Scenario) -> bool {
+    one.objective_in(workload, scenario) < other.objective_in(workload, scenario)
 }
 
 fn scenario_with(knob: Knob, factor: f64) -> Scenario {

@@ -1,7 +1,7 @@
 //! Decision whether to send the frozen layers to the host, and the report of the transfer.
 
 use super::text::{rate, seconds};
-use super::{Plan, Prediction, Ranked, Workload};
+use super::{Plan, Ranked, Workload};
 use frostline_tensor::format_bytes;
 use frostline_wire::Split;
 
@@ -110,11 +110,10 @@ fn payback_iterations(took: f64, plan: &Plan) -> Option<(u64, Split)> {
         .iter()
         .filter(|ranked| !needs_layers(&ranked.candidate.split));
     let rival = without.min_by(|left, right| {
-        let total = |ranked: &Ranked| ranked.prediction.total_seconds;
-        total(left).total_cmp(&total(right))
+        let right = right.prediction.total_seconds;
+        left.prediction.total_seconds.total_cmp(&right)
     })?;
-    let steady = |prediction: &Prediction| prediction.steady_seconds;
-    let saved = steady(&rival.prediction) - steady(&chosen.prediction);
+    let saved = rival.prediction.steady_seconds - chosen.prediction.steady_seconds;
     let pays = needs_layers(&chosen.candidate.split) && saved > 0.0;
     pays.then(|| ((took / saved).ceil() as u64, rival.candidate.split.clone()))
 }

@@ -132,14 +132,14 @@ fn index_of_min<const N: usize>(
 /// Implements versions 1 and 2 of HAPI's public client. Returns `Some(None)` if no cut fits, and `None` if
 /// the candidates do not include `none`, because the rule compares with the size of the stored objects.
 fn hapi_size(candidates: &[Ranked], workload: &Workload) -> Option<Option<usize>> {
-    let bytes = |ranked: &Ranked| ranked.candidate.bytes_per_sample * HAPI_IMAGES;
     let stored = candidates
         .iter()
-        .find(|ranked| ranked.candidate.split == Split::None)
-        .map(bytes)?;
+        .find(|ranked| ranked.candidate.split == Split::None)?;
+    let stored = stored.candidate.bytes_per_sample * HAPI_IMAGES;
     Some(candidates.iter().position(|ranked| {
         let cut = matches!(ranked.candidate.split, Split::Cut(_));
-        cut && bytes(ranked) < stored && bytes(ranked) < workload.link_bytes_per_second
+        let bytes = ranked.candidate.bytes_per_sample * HAPI_IMAGES;
+        cut && bytes < stored && bytes < workload.link_bytes_per_second
     }))
 }
 

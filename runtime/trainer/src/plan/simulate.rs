@@ -133,8 +133,10 @@ impl Simulation {
     /// # Errors
     /// Returns [`SimulationError::NotMeasured`] if a split was not measured.
     pub fn with_candidates(mut self, splits: &[Split]) -> Result<Self, SimulationError> {
-        let missing = |split: &&Split| !self.splits().any(|measured| measured == *split);
-        if let Some(split) = splits.iter().find(missing) {
+        let missing = splits
+            .iter()
+            .find(|split| !self.splits().any(|measured| measured == *split));
+        if let Some(split) = missing {
             return Err(SimulationError::NotMeasured {
                 split: split.clone(),
                 why: self.list_splits(split),
@@ -161,7 +163,6 @@ impl Simulation {
     }
 
     fn check(&self) -> Result<(), SimulationError> {
-        let positive = |value: f64| value > 0.0 && value.is_finite();
         let link = self.link_bytes_per_second;
         let share = self.request_share;
         for (what, value) in [
@@ -169,11 +170,11 @@ impl Simulation {
             ("trainer_cores", self.trainer_cores),
             ("epoch_samples", self.epoch_samples.unwrap_or(1.0)),
         ] {
-            if !positive(value) {
+            if !is_positive(value) {
                 return Err(figure(what, value, "above 0"));
             }
         }
-        if !(positive(share) && share <= 1.0) {
+        if !(is_positive(share) && share <= 1.0) {
             return Err(figure("request_share", share, "above 0 and up to 1"));
         }
         let epoch = self.epoch_iterations.unwrap_or(self.iterations);
@@ -284,6 +285,10 @@ fn check_reuse(reuse: &Reuse) -> Result<(), SimulationError> {
     }
 }
 
+fn is_positive(value: f64) -> bool {
+    value > 0.0 && value.is_finite()
+}
+
 fn figure(what: impl Into<String>, value: impl ToString, must: &'static str) -> SimulationError {
     SimulationError::InvalidValue {
         what: what.into(),
@@ -294,10 +299,9 @@ fn figure(what: impl Into<String>, value: impl ToString, must: &'static str) -> 
 
 impl CandidateTimes {
     fn check(&self, batch: usize) -> Result<(), SimulationError> {
-        let of = |what: &str| format!("{what} of the split '{}'", self.split);
         let given = "given for an iteration, or as bytes_per_sample";
         let bytes = self.bytes_of(batch);
-        let bytes = bytes.ok_or_else(|| figure(of("bytes"), "missing", given))?;
+        let bytes = bytes.ok_or_else(|| self.figure("bytes", "missing", given))?;
         let fields = [
             ("host_seconds", self.host_seconds),
             ("trainer_seconds", self.trainer_seconds),
@@ -312,10 +316,14 @@ impl CandidateTimes {
         ];
         for (what, value) in fields {
             if !(value >= 0.0 && value.is_finite()) {
-                return Err(figure(of(what), value, "0 or more"));
+                return Err(self.figure(what, value, "0 or more"));
             }
         }
         Ok(())
+    }
+
+    fn figure(&self, what: &str, value: impl ToString, must: &'static str) -> SimulationError {
+        figure(format!("{what} of the split '{}'", self.split), value, must)
     }
 
     /// Bytes of an iteration.

@@ -157,15 +157,15 @@ impl Plan {
         let prediction = &chosen.prediction;
         let kept = workload.with_encoding(chosen.candidate.encoding);
         let [_, later] = kept.passes();
-        let epoch = |iteration_seconds: f64| iteration_seconds * workload.epoch_iterations as f64;
+        let epoch_iterations = workload.epoch_iterations as f64;
         let (upload_bytes, upload_seconds) = layers.sent();
-        let row = |ranked: &Ranked| ranked.summary(workload);
-        let uses = row(chosen);
+        let uses = chosen.summary(workload);
         let shortest = self.shortest.as_ref().map(|shortest| ShortestJob {
             split: shortest.candidate.split.clone(),
             encoding: shortest.candidate.encoding,
-            job: row(shortest).job,
+            job: shortest.summary(workload).job,
         });
+        let candidates = self.candidates.iter().map(|ranked| ranked.summary(workload));
         Summary {
             split: chosen.candidate.split.clone(),
             encoding: chosen.candidate.encoding,
@@ -187,8 +187,9 @@ impl Plan {
             request_share: workload.request_share,
             iteration_seconds: prediction.iteration_seconds,
             bottleneck: prediction.bottleneck,
-            first_epoch_seconds: epoch(prediction.iteration_seconds),
-            later_epoch_seconds: (later.iterations > 0).then(|| epoch(prediction.later_seconds)),
+            first_epoch_seconds: prediction.iteration_seconds * epoch_iterations,
+            later_epoch_seconds: (later.iterations > 0)
+                .then_some(prediction.later_seconds * epoch_iterations),
             total_seconds: prediction.total_seconds,
             objective: workload.cost.objective,
             prices: workload.cost.prices,
@@ -200,7 +201,7 @@ impl Plan {
             upload_bytes,
             upload_seconds,
             upload_reason: layers.explain(self),
-            candidates: self.candidates.iter().map(row).collect(),
+            candidates: candidates.collect(),
         }
     }
 }

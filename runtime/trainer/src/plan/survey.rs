@@ -258,10 +258,10 @@ fn busy(cut: &CutProfile, platform: &Platform, batch: usize) -> f64 {
     let batch = batch.max(1);
     let most = platform.rows.max(1);
     let rows = batch as f64 / batch.div_ceil(most) as f64;
-    let alone = |rows: f64| cut.compute.fixed / rows + cut.compute.per_sample;
-    let measured = alone(most as f64);
+    let [measured, actual] =
+        [most as f64, rows].map(|rows| cut.compute.fixed / rows + cut.compute.per_sample);
     if measured > 0.0 {
-        cut.busy_seconds_per_sample * alone(rows) / measured
+        cut.busy_seconds_per_sample * actual / measured
     } else {
         cut.busy_seconds_per_sample
     }

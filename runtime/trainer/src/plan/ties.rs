@@ -32,21 +32,16 @@ const SCENARIOS: [Scenario; 5] = [
 /// Returns the worst-case loss per candidate: the relative excess over the best candidate, maximized over the
 /// scenarios. This is infinite for candidates that are not close to the minimum.
 pub(super) fn regrets(candidates: &[Ranked], workload: &Workload) -> Vec<f64> {
-    let total = |ranked: &Ranked| ranked.prediction.total_seconds;
-    let least = candidates.iter().map(total).fold(f64::INFINITY, f64::min);
-    let mut regrets: Vec<f64> = candidates
-        .iter()
-        .map(|ranked| {
-            if total(ranked) <= NEAR * least {
-                0.0
-            } else {
-                f64::INFINITY
-            }
-        })
+    let totals = candidates.iter().map(|ranked| ranked.prediction.total_seconds);
+    let least = totals.clone().fold(f64::INFINITY, f64::min);
+    let mut regrets: Vec<f64> = totals
+        .map(|total| if total <= NEAR * least { 0.0 } else { f64::INFINITY })
         .collect();
     for scenario in &SCENARIOS {
-        let took = |ranked: &Ranked| ranked.candidate.predict_in(workload, scenario).total_seconds;
-        let took: Vec<f64> = candidates.iter().map(took).collect();
+        let took: Vec<f64> = candidates
+            .iter()
+            .map(|ranked| ranked.candidate.predict_in(workload, scenario).total_seconds)
+            .collect();
         let best = took.iter().copied().fold(f64::INFINITY, f64::min);
         for (regret, took) in regrets.iter_mut().zip(took) {
             *regret = regret.max(took / best.max(f64::MIN_POSITIVE) - 1.0);

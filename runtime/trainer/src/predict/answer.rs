@@ -62,7 +62,7 @@ impl Answer {
         if !row.iter().all(|score| score.is_finite()) {
             return Err("the model's outputs are NaN or infinite".to_owned());
         }
-        let each = || names.iter().cloned().zip(row.iter().copied());
+        let named = names.iter().cloned().zip(row.iter().copied());
         Ok(match task {
             Task::Classes => {
                 let softmax = Softmax::from_row(row);
@@ -79,7 +79,7 @@ impl Answer {
                 )
             }
             Task::Labels => Self::Labels(
-                each()
+                named
                     .map(|(label, score)| LabelAnswer {
                         label,
                         yes: is_yes(score),
@@ -88,7 +88,7 @@ impl Answer {
                     .collect(),
             ),
             Task::Numbers => Self::Targets(
-                each()
+                named
                     .map(|(target, value)| TargetValue { target, value })
                     .collect(),
             ),

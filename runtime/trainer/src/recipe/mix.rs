@@ -34,14 +34,13 @@ impl Mix {
         let coin = unit(&mut random) < 0.5;
         let up = recipe.mixup_alpha > 0.0;
         let cut = recipe.cutmix_alpha > 0.0;
-        let own = |alpha: f64, random: &mut ChaCha8Rng| Some(Beta::new(alpha, alpha).ok()?.sample(random));
         if up && (coin || !cut) {
-            let own = own(recipe.mixup_alpha, &mut random)?;
+            let own = draw_own(recipe.mixup_alpha, &mut random)?;
             return Some(Self::Up { own: own as f32 });
         }
         cut.then(|| {
             Some(Self::Cut {
-                own: own(recipe.cutmix_alpha, &mut random)?,
+                own: draw_own(recipe.cutmix_alpha, &mut random)?,
                 center: [unit(&mut random), unit(&mut random)],
             })
         })?
@@ -60,6 +59,11 @@ impl Mix {
             }
         }
     }
+}
+
+/// Draws the part of the original row. Returns `None` if `alpha` is not valid.
+fn draw_own(alpha: f64, random: &mut ChaCha8Rng) -> Option<f64> {
+    Some(Beta::new(alpha, alpha).ok()?.sample(random))
 }
 
 /// Returns a uniform random number in `[0, 1)`.

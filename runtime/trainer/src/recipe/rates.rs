@@ -42,7 +42,6 @@ pub(crate) fn factors<'a>(
 
 /// Returns the matching group with its rate.
 fn group<'a>(groups: &'a BTreeMap<String, f64>, weight: &str, heads: &[String]) -> Option<(&'a str, f64)> {
-    let named = |name: &str| groups.get_key_value(name);
     let begins = groups
         .iter()
         .filter(|(group, _)| weight.starts_with(group.as_str()))
@@ -50,9 +49,9 @@ fn group<'a>(groups: &'a BTreeMap<String, f64>, weight: &str, heads: &[String]) 
     let head = heads
         .iter()
         .any(|head| head == weight)
-        .then(|| named(HEAD))
+        .then(|| groups.get_key_value(HEAD))
         .flatten();
-    let (group, rate) = head.or(begins).or_else(|| named(REST))?;
+    let (group, rate) = head.or(begins).or_else(|| groups.get_key_value(REST))?;
     Some((group, *rate))
 }
 

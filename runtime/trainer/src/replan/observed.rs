@@ -62,9 +62,8 @@ impl Observed {
         };
         let stages = &present.stages;
         let slowdown = survey.slowdown;
-        let profiled = |seconds: f64, factor: f64| seconds / factor.max(f64::MIN_POSITIVE);
-        let trainer = profiled(stages.trainer_seconds, slowdown.trainer);
-        let host = profiled(stages.host_seconds, slowdown.host);
+        let trainer = stages.trainer_seconds / slowdown.trainer.max(f64::MIN_POSITIVE);
+        let host = stages.host_seconds / slowdown.host.max(f64::MIN_POSITIVE);
         Self {
             trainer: (trainer > 0.0).then(|| iterations.computed * full / trainer),
             host: if host > 0.0 {

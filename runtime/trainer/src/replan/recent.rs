@@ -34,13 +34,13 @@ impl IterationWindow {
     }
 
     fn sum(&self) -> Iteration {
-        let all = || self.iterations.iter();
-        let said: Vec<f64> = all().filter_map(|iteration| iteration.on_host).collect();
+        let all = &self.iterations;
+        let said: Vec<f64> = all.iter().filter_map(|iteration| iteration.on_host).collect();
         Iteration {
-            waited: all().map(|iteration| iteration.waited).sum(),
-            computed: all().map(|iteration| iteration.computed).sum(),
-            samples: all().map(|iteration| iteration.samples).sum(),
-            bytes: all().map(|iteration| iteration.bytes).sum(),
+            waited: all.iter().map(|iteration| iteration.waited).sum(),
+            computed: all.iter().map(|iteration| iteration.computed).sum(),
+            samples: all.iter().map(|iteration| iteration.samples).sum(),
+            bytes: all.iter().map(|iteration| iteration.bytes).sum(),
             on_host: (!said.is_empty()).then(|| said.iter().sum::<f64>() / said.len() as f64),
         }
     }

@@ -151,17 +151,15 @@ impl Replanner {
     fn consider(&mut self) -> Option<Change> {
         let best = self.planner.plan().ok()?.chosen;
         let workload = &self.planner.workload;
-        let iteration = |candidate: &Candidate| candidate.iteration_objective(workload);
-        let now = iteration(&self.present);
+        let now = self.present.iteration_objective(workload);
         // The pipeline is already full with the present split, but another split has to fill it first.
         let rest = now * workload.iterations as f64;
         let saves = best.candidate.objective(workload) < MARGIN * rest;
-        let way = |candidate: &Candidate| (candidate.split.clone(), candidate.encoding);
-        if way(&best.candidate) == way(&self.present) || !saves {
+        if best.candidate.is_same_way(&self.present) || !saves {
             self.steps_lost = 0.0;
             return None;
         }
-        self.steps_lost += 1.0 - iteration(&best.candidate) / now;
+        self.steps_lost += 1.0 - best.candidate.iteration_objective(workload) / now;
         (self.steps_lost >= LOST).then(|| self.change(&best))
     }
 
@@ -169,23 +167,16 @@ impl Replanner {
         let workload = &self.planner.workload;
         let slowdown = self.planner.survey.slowdown;
         let now = workload.predict(&self.present.stages);
-        let shown = |split| self.planner.modules.label(split);
-        let takes = |candidate: &Candidate, seconds: f64| match workload.cost.objective {
-            Objective::Time => format!("{seconds:.2} s"),
-            Objective::Cost => {
-                let cost = format_number(candidate.iteration_objective(workload));
-                format!("{seconds:.2} s at a cost of {cost}")
-            }
-        };
+        let modules = &self.planner.modules;
         let reason = format!(
             "'{}' in {} is bound by the {} at {} per iteration; '{}' in {} would take {} (link {}, host {:.1}x its profile, trainer {:.1}x)",
-            shown(&self.present.split),
+            modules.label(&self.present.split),
             self.present.encoding,
             now.bottleneck,
-            takes(&self.present, now.steady_seconds),
-            shown(&best.candidate.split),
+            takes(&self.present, now.steady_seconds, workload),
+            modules.label(&best.candidate.split),
             best.candidate.encoding,
-            takes(&best.candidate, best.prediction.steady_seconds),
+            takes(&best.candidate, best.prediction.steady_seconds, workload),
             rate(workload.link_bytes_per_second),
             slowdown.host,
             slowdown.trainer,
@@ -194,6 +185,17 @@ impl Replanner {
             to: best.candidate.clone(),
             request_samples: self.planner.flow(&best.candidate).request_samples,
             reason,
+        }
+    }
+}
+
+/// Describes the duration of an iteration and, if the plan minimizes the cost, its cost.
+fn takes(candidate: &Candidate, seconds: f64, workload: &Workload) -> String {
+    match workload.cost.objective {
+        Objective::Time => format!("{seconds:.2} s"),
+        Objective::Cost => {
+            let cost = format_number(candidate.iteration_objective(workload));
+            format!("{seconds:.2} s at a cost of {cost}")
         }
     }
 }

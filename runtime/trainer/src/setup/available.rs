@@ -11,12 +11,15 @@ pub(crate) fn available_memory(root: &Path) -> Option<u64> {
 
 fn on_machine(root: &Path) -> Option<u64> {
     let text = std::fs::read_to_string(root.join("proc/meminfo")).ok()?;
-    let field = |name: &str| -> Option<u64> {
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-        kib.checked_mul(1024)
-    };
-    Some(field("MemAvailable:")?.saturating_add(field("SwapFree:").unwrap_or(0)))
+    let available = bytes_of(&text, "MemAvailable:")?;
+    Some(available.saturating_add(bytes_of(&text, "SwapFree:").unwrap_or(0)))
+}
+
+/// Returns a field of `/proc/meminfo` in bytes.
+fn bytes_of(text: &str, field: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(field))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
 }
 
 /// Remaining bytes of each cgroup with a limit. Inside a container, the container's group appears as the root
@@ -37,16 +40,18 @@ fn in_cgroups(root: &Path) -> Vec<u64> {
 /// Remaining bytes in the group. Returns `None` if the group has no limit. Inactive file pages count as free,
 /// because the kernel reclaims them under pressure.
 fn left_in(group: &Path) -> Option<u64> {
-    let read = |file: &str| std::fs::read_to_string(group.join(file)).ok();
-    let number = |file: &str| read(file)?.trim().parse::<u64>().ok();
-    let limit = number("memory.max")?;
-    let taken = number("memory.current")?;
-    let statistics = read("memory.stat").unwrap_or_default();
+    let limit = number_in(&group.join("memory.max"))?;
+    let taken = number_in(&group.join("memory.current"))?;
+    let statistics = std::fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
     let files = statistics
         .lines()
         .find_map(|line| line.strip_prefix("inactive_file "));
     let files = files.and_then(|bytes| bytes.trim().parse().ok()).unwrap_or(0);
     Some(limit.saturating_sub(taken.saturating_sub(files)))
+}
+
+fn number_in(file: &Path) -> Option<u64> {
+    std::fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
 #[cfg(test)]

@@ -72,13 +72,10 @@ impl<'a> Setup<'a> {
             None => vec![Encoding::F32, Encoding::F16],
             Some(encoding) => vec![encoding],
         };
-        let from = |encoding: &Encoding| {
-            splits
-                .iter()
-                .map(|split| (*encoding, split.clone()))
-                .collect::<Vec<_>>()
-        };
-        let mut ways: Vec<(Encoding, Split)> = encodings.iter().flat_map(from).collect();
+        let mut ways: Vec<(Encoding, Split)> = encodings
+            .iter()
+            .flat_map(|encoding| splits.iter().map(move |split| (*encoding, split.clone())))
+            .collect();
         ways.dedup_by_key(|(encoding, split)| Rounding::for_split(*encoding, split, &job.freeze));
         ways
     }

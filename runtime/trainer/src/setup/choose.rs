@@ -45,11 +45,11 @@ impl Setup<'_> {
     /// the fewest bytes and assumes that the hosts are as fast as this machine until it observes them. If
     /// nothing can be measured, the split is chosen by bytes and never reconsidered.
     async fn plan(&self, offer: &Offer, layers: LayersLocation) -> Result<WatchedSplit, TrainerError> {
-        let by_bytes = |splits, why: &str| Ok((offer.by_bytes(&self.job.spec.split, splits, why)?, None));
+        let policy = &self.job.spec.split;
         let splits = self.fitting(offer)?;
         let (Some(on_hosts), Some(_)) = (&offer.on_hosts, offer.pixels()) else {
             let why = "cannot measure, because only the guest can make the network's input";
-            return by_bytes(&splits, why);
+            return Ok((offer.by_bytes(policy, &splits, why)?, None));
         };
         let splits = self.worthwhile(splits)?;
         let request = self.profile_request(on_hosts, &splits);
@@ -59,7 +59,10 @@ impl Setup<'_> {
             has_profile,
         } = match self.measure(&splits, &request).await {
             Ok(measured) => measured,
-            Err(unmeasured) => return by_bytes(&splits, &unmeasured.reason()?),
+            Err(unmeasured) => {
+                let why = unmeasured.reason()?;
+                return Ok((offer.by_bytes(policy, &splits, &why)?, None));
+            }
         };
         planner.layers = layers;
         let Some(error) = profile_errors.first() else {

@@ -182,15 +182,14 @@ impl<'a> Setup<'a> {
     pub(super) fn fitting(&self, offer: &Offer) -> Result<Vec<UsableSplit>, TrainerError> {
         let mut fitting = Vec::new();
         let mut refusal = None;
-        let only = self.job.spec.candidates.as_ref();
-        let considered = |usable: &UsableSplit| only.is_none_or(|only| only.contains(&usable.split));
-        let usable = offer.usable()?;
-        if let Some(only) = only
-            && !usable.iter().any(considered)
-        {
-            return Err(no_candidate(&self.job.spec.split, only, &usable));
+        let mut considered = offer.usable()?;
+        if let Some(only) = &self.job.spec.candidates {
+            if !considered.iter().any(|usable| only.contains(&usable.split)) {
+                return Err(no_candidate(&self.job.spec.split, only, &considered));
+            }
+            considered.retain(|usable| only.contains(&usable.split));
         }
-        for usable in usable.into_iter().filter(considered) {
+        for usable in considered {
             let encoding = usable.encodings.first().copied().unwrap_or_default();
             let source = offer.source_at(&usable.split, encoding, self.flow.request_samples)?;
             match self.data.feed.check_memory(&source) {
@@ -266,15 +265,16 @@ impl<'a> Setup<'a> {
 
 /// Returns the error for a job none of whose candidates is usable.
 fn no_candidate(policy: &Policy, candidates: &[Split], usable: &[UsableSplit]) -> TrainerError {
-    let names = |splits: &mut dyn Iterator<Item = &Split>| {
-        splits.map(Split::to_string).collect::<Vec<_>>().join(", ")
-    };
     TrainerError::Policy {
         policy: policy.to_string(),
         why: format!(
             "none of the candidates can be used ({}); choose among {}",
-            names(&mut candidates.iter()),
-            names(&mut usable.iter().map(|usable| &usable.split))
+            joined(candidates.iter()),
+            joined(usable.iter().map(|usable| &usable.split))
         ),
     }
+}
+
+fn joined<'a>(splits: impl Iterator<Item = &'a Split>) -> String {
+    splits.map(Split::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -127,7 +127,6 @@ fn kept_outputs(
     if job.spec.head != NewHead::Keep {
         return Ok(vec![None; classes.len()]);
     }
-    let refused = |must: String| SettingError::new("head", "keep", must).with_conflict(Conflict::HeadNotKept);
     if job.spec.recipe.standardize {
         let must = "cannot standardize a kept classifier; disable either setting";
         let error = SettingError::new("head", "keep", must);
@@ -135,12 +134,12 @@ fn kept_outputs(
     }
     let Some((known_task, known)) = model_metadata::outputs(&job.model) else {
         let must = "the model metadata contains no class names; use a model that frostline tuned, or replace the classifier";
-        return Err(refused(must.to_owned()).into());
+        return Err(head_not_kept(must).into());
     };
     if known_task != task {
         let must =
             format!("the model predicts {known_task}, but the data has {task}; replace the classifier");
-        return Err(refused(must).into());
+        return Err(head_not_kept(must).into());
     }
     let kept: Vec<Option<usize>> = classes
         .iter()
@@ -151,7 +150,7 @@ fn kept_outputs(
             "the model has none of the {task} in the data, only {}; replace the classifier",
             first_few(&known)
         );
-        return Err(refused(must).into());
+        return Err(head_not_kept(must).into());
     }
     let added: Vec<String> = std::iter::zip(classes, &kept)
         .filter(|(_, output)| output.is_none())
@@ -172,6 +171,10 @@ fn kept_outputs(
         }
     }
     Ok(kept)
+}
+
+fn head_not_kept(must: impl Into<String>) -> SettingError {
+    SettingError::new("head", "keep", must).with_conflict(Conflict::HeadNotKept)
 }
 
 /// Joins up to eight names for a message.

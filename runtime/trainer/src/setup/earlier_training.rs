@@ -120,15 +120,17 @@ fn keeps_trained_layers(job: &Job) -> bool {
 
 /// Returns the cut after which layers were trained by this job, or by an earlier job if this job keeps its layers.
 pub(crate) fn trained_after(job: &Job) -> String {
-    let weights = |model: &Model, cut: &str| {
-        model
-            .slice(Some(cut), None)
-            .map_or(0, |rest| rest.parameters().len())
-    };
     let own = lasting_cut(&job.model, job.earliest_freeze());
     let before = model_metadata::trained_after(&job.model).filter(|_| keeps_trained_layers(job));
-    let earlier = before.filter(|before| weights(&job.model, before) > weights(&job.model, &own));
+    let earlier = before.filter(|before| weights_after(&job.model, before) > weights_after(&job.model, &own));
     earlier.unwrap_or(own)
+}
+
+/// Counts the weights after `cut`.
+fn weights_after(model: &Model, cut: &str) -> usize {
+    model
+        .slice(Some(cut), None)
+        .map_or(0, |rest| rest.parameters().len())
 }
 
 /// Returns `cut`, or the last cut before it if it joins several tensors, because the tuned model has no such cut.

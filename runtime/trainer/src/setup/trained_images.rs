@@ -34,12 +34,13 @@ impl TrainedImages {
     /// Returns the number of known images in `validation` that are not in `train`. An image in both is a copy, which
     /// this training would see in any case.
     pub(super) fn moved(&self, train: &Samples, validation: &Samples) -> usize {
-        let known = |samples: &Samples| {
-            let hashes = samples.iter().filter_map(|(object, _)| hash(&object.sample));
-            hashes.filter(|hash| self.0.contains(hash)).collect()
-        };
-        let trained: BTreeSet<u64> = known(train);
-        known(validation).difference(&trained).count()
+        self.known(validation).difference(&self.known(train)).count()
+    }
+
+    /// Returns the hashes of the known images in `samples`.
+    fn known(&self, samples: &Samples) -> BTreeSet<u64> {
+        let hashes = samples.iter().filter_map(|(object, _)| hash(&object.sample));
+        hashes.filter(|hash| self.0.contains(hash)).collect()
     }
 
     fn add(&mut self, hash: u64) {

@@ -62,10 +62,6 @@ impl Results {
 
     /// Writes all results. Failures are warnings, because the model is already written.
     pub(crate) async fn write(self, hosts: &Hosts, events: &Events) {
-        let warn = |what: String| {
-            let message = format!("the run's folder is incomplete: {what}");
-            events(Event::Warning { message });
-        };
         let file = self.folder.join("predictions.csv");
         let predictions = Arc::clone(&self.predictions);
         let names = self.names.clone();
@@ -74,14 +70,14 @@ impl Results {
         let images = match tokio::time::timeout(TIMEOUT, self.images(hosts, &worst)).await {
             Ok(Ok(images)) => images,
             Ok(Err(error)) => {
-                warn(format!("cannot fetch the images of the worst mistakes: {error}"));
+                let what = format!("cannot fetch the images of the worst mistakes: {error}");
+                warn_incomplete(events, &what);
                 Vec::new()
             }
             Err(_) => {
                 let seconds = TIMEOUT.as_secs();
-                warn(format!(
-                    "fetching the images of the worst mistakes timed out after {seconds} s"
-                ));
+                let what = format!("fetching the images of the worst mistakes timed out after {seconds} s");
+                warn_incomplete(events, &what);
                 Vec::new()
             }
         };
@@ -92,7 +88,7 @@ impl Results {
                 .map_err(|source| TrainerError::Predictions { path: at, source })
         });
         for error in [written, shown.await].into_iter().filter_map(Result::err) {
-            warn(error.to_string());
+            warn_incomplete(events, &error.to_string());
         }
     }
 
@@ -142,6 +138,11 @@ impl Results {
     }
 }
 
+fn warn_incomplete(events: &Events, what: &str) {
+    let message = format!("the run's folder is incomplete: {what}");
+    events(Event::Warning { message });
+}
+
 /// Selects the indices of `sizes` that fit in `room` together, in order.
 fn fitting(sizes: impl Iterator<Item = u64>, room: u64) -> Vec<usize> {
     let mut left = room;
@@ -163,20 +164,26 @@ fn write_mistakes(
         _ if worst.is_empty() => return Ok(()),
         _ => std::fs::create_dir_all(folder)?,
     }
-    let file = |place: usize| format!("{place:02}.png");
     for (place, image) in images {
-        whole_file::write(&folder.join(file(*place)), |to| encode(image, to))?;
+        whole_file::write(&folder.join(image_name(*place)), |to| encode(image, to))?;
     }
     let mistakes = worst.into_iter().enumerate();
     let mistakes: Vec<ListedMistake> = mistakes
         .map(|(place, (_, mistake))| ListedMistake {
             mistake,
-            image: images.iter().any(|(of, _)| *of == place).then(|| file(place)),
+            image: images
+                .iter()
+                .any(|(of, _)| *of == place)
+                .then(|| image_name(place)),
         })
         .collect();
     whole_file::write(&folder.join("mistakes.json"), |to| {
         Ok(serde_json::to_writer_pretty(to, &mistakes)?)
     })
+}
+
+fn image_name(place: usize) -> String {
+    format!("{place:02}.png")
 }
 
 /// Writes an image as PNG.

@@ -60,23 +60,12 @@ pub(crate) fn resolve_cuts(
     freeze: &str,
     epochs: u32,
 ) -> Result<Unfreezing, TrainerError> {
-    let refused = |epoch: u32, cut: &str, why: String| {
-        Err(TrainerError::Unfreezing {
-            epoch,
-            cut: cut.to_owned(),
-            why,
-        })
-    };
-    let place = |name: &str| network.cuts.iter().position(|cut| cut.name == name);
     let mut cuts = BTreeMap::new();
     let mut before = freeze.to_owned();
     for (epoch, cut) in &unfreeze.0 {
         if !(2..=epochs).contains(epoch) {
-            return refused(
-                *epoch,
-                cut,
-                format!("the epoch must be within 2 to {epochs}; freeze sets the cut of the first"),
-            );
+            let why = format!("the epoch must be within 2 to {epochs}; freeze sets the cut of the first");
+            return Err(refused(*epoch, cut, why));
         }
         let name = match cut.as_str() {
             "none" => network.input.name.clone(),
@@ -85,17 +74,27 @@ pub(crate) fn resolve_cuts(
         };
         network.frozen_row(&name)?;
         // The network's input is not a cut and compares less than all cuts.
-        if place(&name) >= place(&before) {
-            return refused(
-                *epoch,
-                cut,
-                format!("the cut must be before '{before}', the previous freeze cut"),
-            );
+        if position(network, &name) >= position(network, &before) {
+            let why = format!("the cut must be before '{before}', the previous freeze cut");
+            return Err(refused(*epoch, cut, why));
         }
         before.clone_from(&name);
         cuts.insert(*epoch, name);
     }
     Ok(Unfreezing(cuts))
+}
+
+fn refused(epoch: u32, cut: &str, why: String) -> TrainerError {
+    TrainerError::Unfreezing {
+        epoch,
+        cut: cut.to_owned(),
+        why,
+    }
+}
+
+/// Returns the position of the cut called `name`, or `None` for the network's input.
+fn position(network: &Network, name: &str) -> Option<usize> {
+    network.cuts.iter().position(|cut| cut.name == name)
 }
 
 #[cfg(test)]

@@ -71,10 +71,6 @@ pub(super) enum Answer {
 impl Answer {
     /// Shortens texts and removes control characters, so that a lost lane cannot forge lines of the host's log.
     pub(super) fn in_lines(self) -> Self {
-        let in_line = |error: OpError| OpError {
-            message: one_line(&error.message, TEXT_BYTES),
-            ..error
-        };
         match self {
             Self::Unable { reason } => Self::Unable {
                 reason: one_line(&reason, TEXT_BYTES),
@@ -89,6 +85,13 @@ impl Answer {
             },
             other => other,
         }
+    }
+}
+
+fn in_line(error: OpError) -> OpError {
+    OpError {
+        message: one_line(&error.message, TEXT_BYTES),
+        ..error
     }
 }
 

@@ -87,13 +87,9 @@ impl LaneProcess {
         folder: Option<PathBuf>,
         limits: Option<Limits>,
     ) -> Result<Self, EngineError> {
-        let failed = |reason: Cause| EngineError::Process {
-            program: place.program.clone(),
-            reason,
-        };
         let library = crate::library::library_path()?;
         let process = Self::spawn(place, library.into(), guards, max_threads(config));
-        let mut process = process.map_err(|error| failed(error.into()))?;
+        let mut process = process.map_err(|error| failed(place, error))?;
         process.is_limited = limits.is_some() || config.process_ledger().is_some();
         process.on_device = config.device_memory.is_some();
         let start = start(config, place, folder, limits);
@@ -102,9 +98,9 @@ impl LaneProcess {
                 say_what_is_missing(measures, &missing);
                 Ok(process)
             }
-            Ok(Answer::Unable { reason }) => Err(failed(reason.into())),
-            Ok(_) => Err(failed("unexpected answer".into())),
-            Err(lost) => Err(failed(process.reap(&lost).how.into())),
+            Ok(Answer::Unable { reason }) => Err(failed(place, reason)),
+            Ok(_) => Err(failed(place, "unexpected answer")),
+            Err(lost) => Err(failed(place, process.reap(&lost).how)),
         }
     }
 
@@ -439,6 +435,13 @@ impl LaneProcess {
                 by: LossCause::Run,
             },
         }
+    }
+}
+
+fn failed(place: &ChildLanes, reason: impl Into<Cause>) -> EngineError {
+    EngineError::Process {
+        program: place.program.clone(),
+        reason: reason.into(),
     }
 }
 

@@ -315,18 +315,6 @@ impl Worker {
         let batch = batch.map_err(|error| failed(stage, "read the batch", &error))?;
         let meter = meter.insert(RunMeter::new(gauge.as_ref(), batch.byte_len()));
         let is_mapped = Cell::new(false);
-        // If this fails, the lane has ended and the result has no reader.
-        let opened = |fresh: bool, kept: usize| {
-            let opened = fresh.then(|| Opened {
-                time: Duration::ZERO,
-                taken: meter.opening(is_mapped.get()),
-                prepared: is_mapped.get(),
-            });
-            if let Some((bound, now)) = bound.zip(meter.opened(floor, kept)) {
-                bound.renew(&now);
-            }
-            drop(source.answers.send(&Answer::Opened { opened }));
-        };
         let run = StageRun {
             stage,
             batch: &batch,
@@ -340,7 +328,18 @@ impl Worker {
                 is_mapped.set(matches!(model, StageModel::Prepared(_)));
                 Ok(model)
             },
-            opened,
+            |fresh, kept| {
+                let opened = fresh.then(|| Opened {
+                    time: Duration::ZERO,
+                    taken: meter.opening(is_mapped.get()),
+                    prepared: is_mapped.get(),
+                });
+                if let Some((bound, now)) = bound.zip(meter.opened(floor, kept)) {
+                    bound.renew(&now);
+                }
+                // If this fails, the lane has ended and the result has no reader.
+                drop(source.answers.send(&Answer::Opened { opened }));
+            },
             |output| hand_on(&source.window, bound, in_window, stage, output),
         );
         self.spare = Some(batch).filter(|batch| batch.byte_len() <= KEPT_BYTES);
@@ -392,6 +391,10 @@ fn failed(stage: &Stage, doing: &str, error: &Error) -> RunError {
         ErrorKind::OutOfMemory => RunError::OutOfMemory(told),
         _ => RunError::Failed(told),
     }
+}
+
+fn unread(stage: &Stage, error: &Error) -> RunError {
+    failed(stage, "read the network", error)
 }
 
 /// Sends answers from any thread.
@@ -446,22 +449,23 @@ impl Remote {
         mut piece: usize,
         total: usize,
     ) -> std::result::Result<Vec<u8>, RunError> {
-        let unread = |error: &Error| failed(stage, "read the network", error);
         let mut network = bytemuck::allocation::try_zeroed_vec(total)
-            .map_err(|()| unread(&Error::from(ErrorKind::OutOfMemory)))?;
+            .map_err(|()| unread(stage, &Error::from(ErrorKind::OutOfMemory)))?;
         let mut rest = network.as_mut_slice();
         loop {
             let (target, after) = rest
                 .split_at_mut_checked(piece)
-                .ok_or_else(|| unread(&out_of_turn()))?;
-            self.window.read_at(target, 0).map_err(|error| unread(&error))?;
+                .ok_or_else(|| unread(stage, &out_of_turn()))?;
+            self.window
+                .read_at(target, 0)
+                .map_err(|error| unread(stage, &error))?;
             if after.is_empty() {
                 return Ok(network);
             }
             rest = after;
             piece = match self.ask(stage)? {
                 Some(NetworkLocation::InWindow { piece, .. }) if piece > 0 => piece,
-                _ => return Err(unread(&out_of_turn())),
+                _ => return Err(unread(stage, &out_of_turn())),
             };
         }
     }

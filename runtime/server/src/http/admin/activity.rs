@@ -8,7 +8,6 @@ use crate::http::references::query;
 use crate::refusal::Refusal;
 use crate::service::Service;
 use axum::extract::{Path, State};
-use frostline_wire::HostInfo;
 use http::{StatusCode, Uri};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -80,11 +79,11 @@ pub(in crate::http) async fn undrain_host(
 /// Orders the host `name` to drain, or to accept work again.
 async fn order(service: &Service, name: &str, drained: bool) -> Result<(), Refusal> {
     let records = service.fleet.records(service.fleet.own_record(service)).await;
-    let hosts = || records.iter().map(|record| &record.host);
-    let named = hosts().filter(|host: &&HostInfo| host.name == name);
+    let hosts = records.iter().map(|record| &record.host);
+    let named = hosts.clone().filter(|host| host.name == name);
     let runs: BTreeSet<String> = named.map(|host| host.run.clone()).collect();
     if runs.is_empty() {
-        let known: Vec<&str> = hosts().map(|host| host.name.as_str()).collect();
+        let known: Vec<&str> = hosts.map(|host| host.name.as_str()).collect();
         let known = known.join(", ");
         return Err(Refusal::not_found(format!(
             "no host {name:?} uses this state; use one of {known}"

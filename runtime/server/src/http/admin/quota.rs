@@ -70,10 +70,12 @@ pub(in crate::http) async fn change(
         Ok(())
     })
     .await?;
-    let word = |value: Option<u64>| value.map_or_else(|| "default".to_owned(), |value| value.to_string());
     let words: Vec<String> = change
         .iter()
-        .map(|(key, value)| format!("{key}={}", word(*value)))
+        .map(|(key, value)| match value {
+            Some(value) => format!("{key}={value}"),
+            None => format!("{key}=default"),
+        })
         .collect();
     admin.audit(&service, "quota set", &name, words.join(" ")).await;
     Answer::json(&info(&service, &name)?, memory)

@@ -71,16 +71,17 @@ fn read(admins: &[AdminConfig]) -> Result<Vec<Arc<RemoteAdmin>>, TokenError> {
         .collect()
 }
 
+fn is_within(path: &str, folder: &str) -> bool {
+    path.strip_prefix(folder)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 impl AdminRole {
     /// Returns the least role that may send a request.
     fn required(method: &Method, path: &str) -> Self {
-        let below = |folder: &str| {
-            path.strip_prefix(folder)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
         match *method {
             Method::GET => Self::Read,
-            _ if below("/v1/tenants") || below("/v1/jobs") => Self::Tenants,
+            _ if is_within(path, "/v1/tenants") || is_within(path, "/v1/jobs") => Self::Tenants,
             _ => Self::All,
         }
     }

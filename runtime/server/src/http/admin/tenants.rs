@@ -296,14 +296,13 @@ async fn update_record(
     name: &str,
     mut change: impl FnMut(&mut TenantRecord) -> Result<(), Refusal>,
 ) -> Result<Arc<TenantRecord>, Refusal> {
-    let change = |now: Option<&TenantRecord>| {
+    let updated = service.tenants.records.update(name, |now| {
         let configured = (name == CONFIGURED).then(TenantRecord::configured);
         let mut record = now.cloned().or(configured).ok_or_else(|| unknown_tenant(name))?;
         change(&mut record)?;
         Ok::<_, Refusal>(Some(record))
-    };
-    let record = service.tenants.records.update(name, change).await?;
-    record.ok_or_else(|| unknown_tenant(name))
+    });
+    updated.await?.ok_or_else(|| unknown_tenant(name))
 }
 
 /// Validates data roots and checks that each one answers, unless `unchecked` is set.
@@ -320,13 +319,8 @@ async fn checked_roots(
     for root in parsed.iter() {
         // Open a separate store: a root that is not granted must leave no trace in caches and metrics.
         let root = service.operations.roots.root_for(root, tenant);
-        let refuse = |error: &dyn Display| {
-            Refusal::request(format!(
-                "{error}; set unchecked to grant the root without this check"
-            ))
-        };
-        if root.check().await.map_err(|error| refuse(&error))? {
-            return Err(refuse(&format!(
+        if root.check().await.map_err(unusable_root)? {
+            return Err(unusable_root(format!(
                 "found no objects in '{root}', so the prefix may be misspelled"
             )));
         }
@@ -399,5 +393,11 @@ fn was_removed(name: &str) -> Refusal {
 pub(super) fn unknown_tenant(name: &str) -> Refusal {
     Refusal::not_found(format!(
         "unknown tenant {name:?}; list tenants with frostline admin tenant list"
+    ))
+}
+
+fn unusable_root(error: impl Display) -> Refusal {
+    Refusal::request(format!(
+        "{error}; set unchecked to grant the root without this check"
     ))
 }

@@ -15,9 +15,9 @@ use std::sync::Arc;
 /// and default to today. `?tenant=` selects a tenant.
 pub(in crate::http) async fn show(State(service): State<Arc<Service>>, uri: Uri) -> Result<Answer, Refusal> {
     let UsageQuery { from, to, tenant } = query(&uri)?;
-    let today = || Ok(Day::at(service.clock.now()));
-    let from = from.as_deref().map_or_else(today, day)?;
-    let to = to.as_deref().map_or_else(today, day)?;
+    let today = Day::at(service.clock.now());
+    let from = from.as_deref().map_or(Ok(today), day)?;
+    let to = to.as_deref().map_or(Ok(today), day)?;
     write_now(&service)
         .await
         .map_err(|error| Refusal::host(format!("cannot write this host's usage: {error}")))?;

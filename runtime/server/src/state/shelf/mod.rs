@@ -345,7 +345,8 @@ impl<F: Facts> OwnedUploads<'_, F> {
     ) -> Result<VersionUpdate<F>, StateError> {
         let mut newest = Arc::clone(stored);
         let mut surplus = Vec::new();
-        let push = |now: Option<&Versions<F>>| {
+        let key = self.key(name);
+        let pushed = self.shelf.documents.update(&key, |now| {
             if now.is_none() {
                 self.check_name_limit()?;
             }
@@ -370,8 +371,8 @@ impl<F: Facts> OwnedUploads<'_, F> {
                 disabled: now.is_some_and(|now| now.disabled),
                 unknown: now.map_or_else(Unknown::new, |now| now.unknown.clone()),
             }))
-        };
-        self.shelf.documents.update(&self.key(name), push).await?;
+        });
+        pushed.await?;
         Ok(VersionUpdate { newest, surplus })
     }
 

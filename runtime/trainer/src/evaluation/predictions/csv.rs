@@ -56,11 +56,12 @@ impl Predictions {
 }
 
 fn of_class(sample: ClassPrediction, names: &[String]) -> [String; 5] {
-    let name = |place: usize| names.get(place).map(|name| text(name)).unwrap_or_default();
+    let named = [Some(sample.label), sample.predicted];
+    let [label, predicted] = named.map(|place| names.get(place?).map(|name| text(name)));
     [
         text(&sample.key),
-        name(sample.label),
-        sample.predicted.map(name).unwrap_or_default(),
+        label.unwrap_or_default(),
+        predicted.unwrap_or_default(),
         number(sample.probability),
         sample.rank.to_string(),
     ]

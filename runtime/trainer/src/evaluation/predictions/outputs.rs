@@ -25,8 +25,11 @@ pub(crate) fn top(row: &[f32], count: usize) -> Vec<usize> {
 
 /// Orders indices by descending output, then by ascending index.
 fn by_size(row: &[f32]) -> impl Fn(&usize, &usize) -> Ordering {
-    let size = |place: &usize| row.get(*place).copied().unwrap_or(f32::NEG_INFINITY);
-    move |left, right| size(right).total_cmp(&size(left)).then(left.cmp(right))
+    move |left, right| {
+        let [first, second] =
+            [left, right].map(|place| row.get(*place).copied().unwrap_or(f32::NEG_INFINITY));
+        second.total_cmp(&first).then(left.cmp(right))
+    }
 }
 
 /// Returns the rank of an output, counted from 1: the number of larger outputs plus 1. It is the last one if

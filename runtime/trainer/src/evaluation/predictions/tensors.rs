@@ -51,35 +51,29 @@ impl Predictions {
         samples: Arc<Samples>,
         tensors: &[(String, Tensor)],
     ) -> Option<Self> {
-        let named = |wanted: &str| {
-            let found = tensors.iter().find(|(name, _)| name == wanted);
-            found.map(|(_, tensor)| tensor)
-        };
-        let number = |value: &i64| u32::try_from(*value).ok();
-        let indices = named(SAMPLES)?
+        let indices = named(tensors, SAMPLES)?
             .as_i64()?
             .iter()
-            .map(number)
+            .map(|index| u32::try_from(*index).ok())
             .collect::<Option<Vec<u32>>>()?;
         let rows = match task {
             Task::Classes => {
-                let numbers = named(CHOICES)?.as_i64()?.as_chunks::<3>().0.iter();
-                let choices = numbers
-                    .zip(named(PROBABILITIES)?.as_f32()?)
-                    .map(|(of, probability)| {
-                        let [label, predicted, rank] = of.each_ref().map(number);
-                        Some(Choice {
-                            label: label?,
-                            predicted: predicted?,
-                            rank: rank?,
-                            probability: *probability,
-                        })
-                    });
+                let numbers = named(tensors, CHOICES)?.as_i64()?.as_chunks::<3>().0.iter();
+                let probabilities = named(tensors, PROBABILITIES)?.as_f32()?;
+                let choices = numbers.zip(probabilities).map(|(of, probability)| {
+                    let [label, predicted, rank] = of.map(|value| u32::try_from(value).ok());
+                    Some(Choice {
+                        label: label?,
+                        predicted: predicted?,
+                        rank: rank?,
+                        probability: *probability,
+                    })
+                });
                 PredictionRows::Classes(choices.collect::<Option<_>>()?)
             }
             Task::Labels | Task::Numbers => {
-                let outputs = named(OUTPUTS)?;
-                let wanted = named(WANTED)?;
+                let outputs = named(tensors, OUTPUTS)?;
+                let wanted = named(tensors, WANTED)?;
                 let values = Values {
                     width: outputs.shape().dims().get(1).copied()?,
                     outputs: outputs.as_f32()?.to_vec(),
@@ -97,4 +91,10 @@ impl Predictions {
             rows,
         })
     }
+}
+
+/// Returns the tensor called `name`.
+fn named<'a>(tensors: &'a [(String, Tensor)], name: &str) -> Option<&'a Tensor> {
+    let found = tensors.iter().find(|(known, _)| known == name);
+    found.map(|(_, tensor)| tensor)
 }

@@ -54,29 +54,39 @@ impl Predictions {
     /// Returns up to `most` wrong predictions, worst first. Classes are ranked by confidence, labels by the
     /// number of wrong labels and then by loss, numbers by relative error. `names` contains the output names.
     pub(crate) fn worst(&self, names: &[String], most: usize) -> Vec<(ObjectInfo, Mistake)> {
-        let described = |row: usize, describe: &dyn Fn(usize, String) -> Option<Mistake>| {
-            let object = self.samples.get(*self.indices.get(row)? as usize)?;
-            let mistake = describe(row, object.sample.key.clone())?;
-            Some((object, mistake))
-        };
-        let listed = |wrong: Vec<ErrorRank>, describe: &dyn Fn(usize, String) -> Option<Mistake>| {
-            let rows = sorted(wrong, most).into_iter();
-            rows.filter_map(|wrong| described(wrong.row, describe)).collect()
-        };
         match &self.rows {
-            PredictionRows::Classes(choices) => listed(wrong_classes(choices), &|row, key| {
-                choices.get(row).map(|choice| choice.mistake(key, names))
-            }),
-            PredictionRows::Labels(values) => listed(values.wrong_labels(), &|row, key| {
-                values.row(row).map(|row| row.label_mistake(key, names))
-            }),
+            PredictionRows::Classes(choices) => {
+                let wrong = sorted(wrong_classes(choices), most);
+                self.described(&wrong, |row, key| Some(choices.get(row)?.mistake(key, names)))
+            }
+            PredictionRows::Labels(values) => {
+                let wrong = sorted(values.wrong_labels(), most);
+                self.described(&wrong, |row, key| {
+                    Some(values.row(row)?.label_mistake(key, names))
+                })
+            }
             PredictionRows::Numbers(values) => {
                 let units = values.target_rmse();
-                listed(values.wrong_numbers(&units), &|row, key| {
+                let wrong = sorted(values.wrong_numbers(&units), most);
+                self.described(&wrong, |row, key| {
                     values.row(row)?.number_mistake(key, names, &units)
                 })
             }
         }
+    }
+
+    /// Adds the sample to each row, and the mistake that `describe` returns for its index and key.
+    fn described(
+        &self,
+        wrong: &[ErrorRank],
+        describe: impl Fn(usize, String) -> Option<Mistake>,
+    ) -> Vec<(ObjectInfo, Mistake)> {
+        let described = wrong.iter().filter_map(|wrong| {
+            let object = self.samples.get(*self.indices.get(wrong.row)? as usize)?;
+            let mistake = describe(wrong.row, object.sample.key.clone())?;
+            Some((object, mistake))
+        });
+        described.collect()
     }
 }
 
@@ -106,11 +116,12 @@ fn wrong_classes(choices: &[Choice]) -> Vec<ErrorRank> {
 
 impl Choice {
     fn mistake(&self, key: String, names: &[String]) -> Mistake {
-        let name = |place: usize| names.get(place).cloned().unwrap_or_default();
+        let label = names.get(self.label as usize);
+        let predicted = self.predicted().and_then(|place| names.get(place));
         Mistake {
             key,
-            label: name(self.label as usize),
-            predicted: self.predicted().map(name).unwrap_or_default(),
+            label: label.cloned().unwrap_or_default(),
+            predicted: predicted.cloned().unwrap_or_default(),
             measure: Measure::Class {
                 probability: self.probability,
             },
@@ -206,12 +217,10 @@ impl Row<'_> {
     }
 
     fn label_mistake(&self, key: String, names: &[String]) -> Mistake {
-        let is = |(_, wanted): (f32, f32)| wanted > 0.5;
-        let said = |(output, _): (f32, f32)| is_yes(output);
         Mistake {
             key,
-            label: self.named(names, is, said),
-            predicted: self.named(names, said, is),
+            label: self.named(names, is_wanted, is_predicted),
+            predicted: self.named(names, is_predicted, is_wanted),
             measure: Measure::Labels {
                 wrong: self.wrong_labels(),
                 loss: self.loss(),
@@ -239,9 +248,11 @@ impl Row<'_> {
     /// Returns the target with the largest relative error, and this error in units of RMSE. Returns `None`
     /// without a finite positive error.
     fn farthest(&self, units: &[f64]) -> Option<(usize, f64)> {
-        let off = |((output, wanted), unit): ((f32, f32), &f64)| f64::from((output - wanted).abs()) / unit;
-        let all = self.pairs().zip(units).map(off).enumerate();
-        let wrong = all.filter(|(_, off)| off.is_finite() && *off > 0.0);
+        let errors = self.pairs().zip(units);
+        let errors = errors.map(|((output, wanted), unit)| f64::from((output - wanted).abs()) / unit);
+        let wrong = errors
+            .enumerate()
+            .filter(|(_, error)| error.is_finite() && *error > 0.0);
         wrong.max_by(|left, right| left.1.total_cmp(&right.1).then(right.0.cmp(&left.0)))
     }
 
@@ -259,6 +270,16 @@ impl Row<'_> {
             },
         })
     }
+}
+
+/// Returns true if the target of a label is yes.
+fn is_wanted((_, wanted): (f32, f32)) -> bool {
+    wanted > 0.5
+}
+
+/// Returns true if the output for a label is yes.
+fn is_predicted((output, _): (f32, f32)) -> bool {
+    is_yes(output)
 }
 
 #[cfg(test)]

@@ -97,16 +97,9 @@ impl Run {
         if let Split::None | Split::Input = images.source.split {
             return Ok(Some(images.rows.clone()));
         }
-        let not_returned = |reason: &str| {
-            let message = format!(
-                "the frozen layers are not compared with ONNX Runtime without optimizations, because the guest returns \
-                 no pixels: {reason}"
-            );
-            (self.events)(Event::Warning { message });
-            Ok(None)
-        };
         if self.offer.pixels().is_none() {
-            return not_returned("it makes the network's input");
+            self.warn_no_pixels("it makes the network's input");
+            return Ok(None);
         }
         let source = Source {
             view: images.source.view,
@@ -115,9 +108,20 @@ impl Run {
                 .source_at(&Split::Input, Encoding::U8, COMPARED_IMAGES)?
         };
         match self.fetch(images, source).await {
-            Err(error @ ClientError::Refused { .. }) if !stock_guest => not_returned(&error.to_string()),
+            Err(error @ ClientError::Refused { .. }) if !stock_guest => {
+                self.warn_no_pixels(&error.to_string());
+                Ok(None)
+            }
             fetched => Ok(fetched?),
         }
+    }
+
+    fn warn_no_pixels(&self, reason: &str) {
+        let message = format!(
+            "the frozen layers are not compared with ONNX Runtime without optimizations, because the guest returns \
+             no pixels: {reason}"
+        );
+        (self.events)(Event::Warning { message });
     }
 
     /// Returns the activations at the freeze cut for `images`, transferred in f32.
