@@ -157,6 +157,11 @@ impl ImageError {
         Self::Truncated { format, what }
     }
 
+    pub(crate) fn unsupported(format: ImageFormat, feature: impl Into<String>) -> Self {
+        let feature = feature.into();
+        Self::Unsupported { format, feature }
+    }
+
     /// Returns the class of the failure, for programs.
     pub fn code(&self) -> OpErrorCode {
         match self {

@@ -35,27 +35,12 @@ fn supported_format(bytes: &[u8]) -> Option<ImageFormat> {
         _ if starts(b"GIF87a") || starts(b"GIF89a") => ImageFormat::Gif,
         // Many files start with these two letters, so the reserved bytes and the header size are checked as
         // well.
-        [
-            b'B',
-            b'M',
-            _,
-            _,
-            _,
-            _,
-            0,
-            0,
-            0,
-            0,
-            _,
-            _,
-            _,
-            _,
-            12..=124,
-            0,
-            0,
-            0,
-            ..,
-        ] => ImageFormat::Bmp,
+        _ if starts(b"BM")
+            && bytes.get(6..10) == Some(&[0; 4])
+            && matches!(bytes.get(14..18), Some([12..=124, 0, 0, 0])) =>
+        {
+            ImageFormat::Bmp
+        }
         _ => return None,
     })
 }

@@ -1,5 +1,6 @@
 use crate::claim::ParsedImage;
 use crate::orientation::Orientation;
+use crate::rgb::palette_color;
 use crate::{DecodeLimits, ImageError, ImageFormat};
 use gif::{ColorOutput, DecodeOptions, DecodingError, Frame, MemoryLimit};
 use std::num::NonZeroU64;
@@ -32,7 +33,8 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedI
             let mut indices = vec![0; decoder.buffer_size()];
             decoder.read_into_buffer(&mut indices).map_err(explain)?;
             let palette = own.as_deref().or(decoder.global_palette()).unwrap_or_default();
-            let mut pixels = color(palette, placement.outside).repeat(size / 3);
+            let palette = palette.as_chunks::<3>().0;
+            let mut pixels = palette_color(palette, placement.outside).repeat(size / 3);
             placement.paint(&indices, palette, &mut pixels);
             Ok(pixels)
         }),
@@ -66,21 +68,15 @@ impl Placement {
         }
     }
 
-    fn paint(&self, indices: &[u8], palette: &[u8], pixels: &mut [u8]) {
+    fn paint(&self, indices: &[u8], palette: &[[u8; 3]], pixels: &mut [u8]) {
         let rows = pixels.chunks_exact_mut(self.canvas.max(1)).skip(self.top);
         for (row, indices) in rows.zip(indices.chunks_exact(self.width.max(1))) {
             let row = row.get_mut(self.left..).unwrap_or_default();
             for (pixel, &index) in row.as_chunks_mut::<3>().0.iter_mut().zip(indices) {
-                *pixel = color(palette, index);
+                *pixel = palette_color(palette, index);
             }
         }
     }
-}
-
-/// Returns a palette color. Like in Pillow, undefined colors are black.
-fn color(palette: &[u8], index: u8) -> [u8; 3] {
-    let colors = palette.as_chunks::<3>().0;
-    colors.get(usize::from(index)).copied().unwrap_or_default()
 }
 
 fn explain(error: DecodingError) -> ImageError {

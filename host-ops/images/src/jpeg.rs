@@ -41,16 +41,16 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedI
     let width = u32::from(info.width);
     let height = u32::from(info.height);
     limits.check(ImageFormat::Jpeg, width, height)?;
-    let coding = header.color_coding().ok_or_else(|| unsupported(&header))?;
+    let coding = header.color_coding().ok_or_else(|| {
+        let feature = format!("{} color components", header.components.len());
+        ImageError::unsupported(ImageFormat::Jpeg, feature)
+    })?;
     if header.components.len() != usize::from(info.components) {
         return Err(malformed("the frame headers are contradictory"));
     }
     if header.scans > MOST_SCANS {
         let feature = format!("{} scans", header.scans);
-        return Err(ImageError::Unsupported {
-            format: ImageFormat::Jpeg,
-            feature,
-        });
+        return Err(ImageError::unsupported(ImageFormat::Jpeg, feature));
     }
     if header.table_bytes > MOST_TABLE_BYTES {
         return Err(malformed(&format!(
@@ -99,13 +99,6 @@ fn memory_needed(info: &ImageInfo, header: &JpegHeader<'_>) -> u64 {
     // Images with three components are converted in place.
     let rgb = if components == 3 { 0 } else { 3 };
     width * height * (components + rgb) + coefficients + stripes
-}
-
-fn unsupported(header: &JpegHeader<'_>) -> ImageError {
-    ImageError::Unsupported {
-        format: ImageFormat::Jpeg,
-        feature: format!("{} color components", header.components.len()),
-    }
 }
 
 fn malformed(reason: &str) -> ImageError {
@@ -177,13 +170,11 @@ fn decode_samples(bytes: &[u8], coding: ColorCoding) -> Result<Samples, ImageErr
 }
 
 fn explain(error: DecodeErrors) -> ImageError {
-    let format = ImageFormat::Jpeg;
     match error {
-        DecodeErrors::Unsupported(scheme) => ImageError::Unsupported {
-            format,
-            feature: format!("{scheme:?}"),
-        },
-        other => ImageError::malformed(format, other.to_string()),
+        DecodeErrors::Unsupported(scheme) => {
+            ImageError::unsupported(ImageFormat::Jpeg, format!("{scheme:?}"))
+        }
+        other => malformed(&other.to_string()),
     }
 }
 

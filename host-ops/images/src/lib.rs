@@ -23,6 +23,7 @@
 mod augment;
 mod batch;
 mod bmp;
+mod byte_order;
 mod claim;
 mod decode;
 mod encoded;

@@ -1,5 +1,7 @@
 //! Image orientation from EXIF or XMP metadata, following Pillow's `ImageOps.exif_transpose`.
 
+use crate::byte_order::{big_endian, little_endian};
+
 /// Operations that turn stored pixels upright. If set, they are applied in this order: transpose about the
 /// main diagonal, rotate by 180 degrees, mirror from left to right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -10,9 +12,16 @@ pub(crate) struct Orientation {
 }
 
 /// The TIFF tag `Orientation`.
-const TAG: u16 = 0x0112;
+const TAG: u32 = 0x0112;
 
 impl Orientation {
+    /// Rows stored from the bottom.
+    pub(crate) const BOTTOM_UP: Self = Self {
+        transposed: false,
+        rotated: true,
+        mirrored: true,
+    };
+
     /// Returns the orientation from metadata. XMP is used if EXIF contains no orientation. Broken metadata is
     /// ignored.
     pub(crate) fn from_metadata(exif: Option<&[u8]>, xmp: Option<&[u8]>) -> Self {
@@ -80,59 +89,26 @@ fn transposed(pixels: &[u8], width: usize, height: usize) -> Vec<u8> {
     turned.into_flattened()
 }
 
-/// Reads the tag from the first directory of EXIF data, which has the format of a TIFF file.
+/// Reads the tag from the first directory of EXIF data, which has the format of a TIFF file. Entries with
+/// several values or another type than an integer are ignored.
 fn from_exif(exif: &[u8]) -> Option<u32> {
     let tiff = exif.strip_prefix(b"Exif\0\0").unwrap_or(exif);
-    let order = match tiff.first_chunk()? {
-        b"II" => ByteOrder::Little,
-        b"MM" => ByteOrder::Big,
+    let number = match tiff.get(..2)? {
+        b"II" => little_endian,
+        b"MM" => big_endian,
         _ => return None,
     };
-    let start = usize::try_from(order.long(tiff.get(4..)?)?).ok()?;
-    let directory = tiff.get(start..)?;
-    let entries = directory.get(2..)?.as_chunks::<12>().0.iter();
-    let found = entries
-        .take(order.short(directory)?.into())
-        .filter(|entry| order.short(*entry) == Some(TAG));
-    found.filter_map(|entry| order.value(entry)).next_back()
-}
-
-#[derive(Clone, Copy)]
-enum ByteOrder {
-    Little,
-    Big,
-}
-
-impl ByteOrder {
-    fn short(self, bytes: &[u8]) -> Option<u16> {
-        let bytes = *bytes.first_chunk()?;
-        Some(match self {
-            Self::Little => u16::from_le_bytes(bytes),
-            Self::Big => u16::from_be_bytes(bytes),
-        })
-    }
-
-    fn long(self, bytes: &[u8]) -> Option<u32> {
-        let bytes = *bytes.first_chunk()?;
-        Some(match self {
-            Self::Little => u32::from_le_bytes(bytes),
-            Self::Big => u32::from_be_bytes(bytes),
-        })
-    }
-
-    /// Returns the number in a directory entry (tag, type, count, value). `None` if the count is not one or
-    /// the type is not an integer.
-    fn value(self, entry: &[u8; 12]) -> Option<u32> {
-        let [_, _, rest @ ..] = entry;
-        let kind = self.short(rest)?;
-        let count = self.long(rest.get(2..)?)?;
-        let value = rest.get(6..)?;
-        match (kind, count) {
-            (3, 1) => self.short(value).map(u32::from),
-            (4, 1) => self.long(value),
+    let directory = tiff.get(number(tiff.get(4..8)?) as usize..)?;
+    let count = number(directory.get(..2)?);
+    let entries = directory.get(2..)?.as_chunks().0.iter().take(count as usize);
+    let mut values = entries.filter_map(|&[t0, t1, k0, k1, c0, c1, c2, c3, v0, v1, v2, v3]| {
+        match (number(&[t0, t1]), number(&[k0, k1]), number(&[c0, c1, c2, c3])) {
+            (TAG, 3, 1) => Some(number(&[v0, v1])),
+            (TAG, 4, 1) => Some(number(&[v0, v1, v2, v3])),
             _ => None,
         }
-    }
+    });
+    values.next_back()
 }
 
 /// Finds `tiff:Orientation="6"` or `tiff:Orientation>6` at any position.
@@ -172,7 +148,7 @@ mod tests {
             }
         };
         let [start, count] = [8, count].map(long);
-        let [magic, entries, tag, kind] = [42, 1, TAG, kind].map(short);
+        let [magic, entries, tag, kind] = [42, 1, 0x0112, kind].map(short);
         [order, &magic, &start, &entries, &tag, &kind, &count, value].concat()
     }
 

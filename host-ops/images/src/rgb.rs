@@ -45,3 +45,17 @@ impl RgbImage {
         &self.pixels
     }
 }
+
+/// Returns a palette color. Like in Pillow, undefined colors are black.
+pub(crate) fn palette_color(palette: &[[u8; 3]], index: u8) -> [u8; 3] {
+    palette.get(usize::from(index)).copied().unwrap_or_default()
+}
+
+/// Returns the palette indices of a row with up to 8 bits per pixel, starting with the most significant bits.
+pub(crate) fn unpack(row: &[u8], bits: usize) -> impl Iterator<Item = u8> + Clone {
+    let mask = u8::MAX >> (8 - bits);
+    (0..row.len() * 8 / bits).map(move |pixel| {
+        let byte = row.get(pixel * bits / 8).copied().unwrap_or_default();
+        byte >> (8 - bits - pixel * bits % 8) & mask
+    })
+}

@@ -49,12 +49,7 @@ fn work(file: &[u8], width: u32, height: u32) -> u64 {
 }
 
 fn orientation(file: &[u8]) -> Orientation {
-    let body = |wanted: &[u8; 4]| {
-        chunks(file)
-            .find(|(name, _)| name == wanted)
-            .map(|(_, body)| body)
-    };
-    Orientation::from_metadata(body(b"EXIF"), body(b"XMP "))
+    Orientation::from_metadata(chunk(file, b"EXIF"), chunk(file, b"XMP "))
 }
 
 /// Maximum bytes allocated while decoding.
@@ -77,10 +72,9 @@ fn memory_needed(file: &[u8], width: u32, height: u32, animated: bool) -> u64 {
 /// Returns the bytes of lossless tables. The decoder may select the first image or alpha chunk of the file or
 /// the first frame, so this is the maximum of these. `None` if the file contains no lossless data.
 fn lossless_tables(file: &[u8], width: u32, height: u32) -> Option<u64> {
-    let first = |wanted: &[u8; 4]| chunks(file).find(|(name, _)| name == wanted);
-    let image = first(b"VP8L").map(|(_, body)| tables(body, codes(body)));
-    let alpha = first(b"ALPH").map(|(_, body)| tables(body, alpha_codes(body, width, height)));
-    let frame = first(b"ANMF").and_then(|(_, body)| body.get(FRAME_HEADER..));
+    let image = chunk(file, b"VP8L").map(|body| tables(body, codes(body)));
+    let alpha = chunk(file, b"ALPH").map(|body| tables(body, alpha_codes(body, width, height)));
+    let frame = chunk(file, b"ANMF").and_then(|body| body.get(FRAME_HEADER..));
     let frame = chunks(frame.unwrap_or_default())
         .take(2)
         .filter_map(|(name, body)| match &name {
@@ -137,6 +131,12 @@ fn lossy_frames(file: &[u8]) -> impl Iterator<Item = (u32, u32)> {
     })
 }
 
+/// Returns the body of the first chunk with a name.
+fn chunk<'a>(file: &'a [u8], wanted: &[u8; 4]) -> Option<&'a [u8]> {
+    let mut named = chunks(file).filter(|(name, _)| name == wanted);
+    named.next().map(|(_, body)| body)
+}
+
 /// Returns the chunks of a file. Animation frames are replaced by their chunks.
 fn frame_chunks(file: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8])> {
     chunks(file).flat_map(|(name, body)| match &name {
@@ -172,7 +172,7 @@ fn explain(error: DecodingError) -> ImageError {
         DecodingError::IoError(error) if error.kind() == ErrorKind::UnexpectedEof => {
             ImageError::truncated(format, "the data ends inside the image")
         }
-        DecodingError::UnsupportedFeature(feature) => ImageError::Unsupported { format, feature },
+        DecodingError::UnsupportedFeature(feature) => ImageError::unsupported(format, feature),
         other => ImageError::malformed(format, other.to_string()),
     }
 }
