@@ -54,8 +54,8 @@ impl<'a> Undecoded<'a> {
     }
 
     /// Returns the maximum bytes that [`Self::decode`] allocates at any time. This includes the returned
-    /// pixels, memory that depends on the format (coefficients of a progressive JPEG, samples of an
-    /// interlaced PNG, alpha of a WebP) and memory for applying the orientation, but not the input `bytes`.
+    /// pixels, memory that depends on the format (coefficients of a progressive JPEG, alpha of a WebP) and
+    /// memory for applying the orientation, but not the input `bytes`.
     pub fn memory_needed(&self) -> u64 {
         let rgb = 3 * u64::from(self.claim.width) * u64::from(self.claim.height);
         self.claim

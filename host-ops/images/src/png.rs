@@ -1,9 +1,9 @@
 use crate::claim::ParsedImage;
 use crate::orientation::Orientation;
+use crate::rgb::{palette_color, unpack};
 use crate::{DecodeLimits, ImageError, ImageFormat};
 use png::{
-    BitDepth, ColorType, Decoder, DecodingError, Info, InterlaceInfo, Limits, Reader, Transformations,
-    expand_interlaced_row,
+    ColorType, Decoder, DecodingError, Info, InterlaceInfo, Limits, Transformations, expand_interlaced_row,
 };
 use std::io::{Cursor, ErrorKind};
 
@@ -19,21 +19,29 @@ const INTERLACED_WORK: u64 = 5;
 
 /// Parses a PNG's headers. The result of decoding is equal to Pillow's except for 16-bit gray. Alpha is
 /// dropped. Gamma and color profiles are ignored.
+///
+/// 16-bit samples are reduced to the high byte, like torchvision's `to_dtype(scale=True)`. Pillow clips 16-bit
+/// gray instead, turning X-rays white.
 pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedImage<'a>, ImageError> {
     let mut decoder = Decoder::new(Cursor::new(bytes));
-    decoder.set_transformations(Transformations::IDENTITY);
     decoder.set_ignore_text_chunk(true);
     decoder.set_ignore_iccp_chunk(true);
     let info = decoder.read_header_info().map_err(explain)?;
     let (width, height) = info.size();
     let size = limits.check(ImageFormat::Png, width, height)?;
     let memory_needed = memory_needed(info, size);
-    let row = row_bytes(info);
     let work = work(info);
     let slow_because = if info.interlaced { ", interlaced" } else { "" };
+    // Palettes are applied by [`pixels`]. The decoder panics if the length of a palette is not a multiple of 3.
+    let transformations = if info.color_type == ColorType::Indexed {
+        Transformations::IDENTITY
+    } else {
+        Transformations::normalize_to_color8()
+    };
+    decoder.set_transformations(transformations);
     // The decoder includes an output row in this limit.
     decoder.set_limits(Limits {
-        bytes: row.saturating_add(CHUNKS),
+        bytes: OUTPUT_BYTES * width as usize + CHUNKS,
     });
     Ok(ParsedImage {
         width,
@@ -72,47 +80,67 @@ fn chunks(mut rest: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8])> {
     })
 }
 
-fn row_bytes(info: &Info<'_>) -> usize {
-    let bits = info.bits_per_pixel() as u64 * u64::from(info.width);
-    usize::try_from(bits.div_ceil(8)).unwrap_or(usize::MAX)
-}
+/// Maximum bytes of a pixel after the decoder's transformations, with alpha.
+const OUTPUT_BYTES: usize = 4;
 
-/// Maximum bytes allocated while decoding: the RGB pixels, all samples if the image is interlaced, and about
-/// six rows that are being decompressed and filtered. Their buffer grows by doubling (`unfiltering_buffer.rs`
-/// in png) up to the size of the image.
+/// Maximum bytes allocated while decoding: the RGB pixels, about six rows that are being decompressed and
+/// filtered, and several output rows. The buffer of the decompressor grows by doubling
+/// (`unfiltering_buffer.rs` in png) up to the size of the image.
 fn memory_needed(info: &Info<'_>, rgb: usize) -> u64 {
-    let row = row_bytes(info) as u64 + 1;
+    let row = info.raw_row_length() as u64;
     let samples = row * u64::from(info.height);
-    let whole = if info.interlaced { samples } else { 0 };
     let at_work = 2 * samples.min(6 * row + (300 << 10)) + 4 * row;
-    rgb as u64 + whole + at_work + 2 * CHUNKS as u64
+    let output = 4 * OUTPUT_BYTES as u64 * u64::from(info.width);
+    rgb as u64 + at_work + output + 2 * CHUNKS as u64
 }
 
 /// Work of decoding in pixels of a baseline JPEG. Rows have a fixed cost, so narrow images are expensive.
 fn work(info: &Info<'_>) -> u64 {
-    let (width, height) = info.size();
-    let pixels = u64::from(width) * u64::from(height);
-    if info.interlaced {
-        u64::from(interlaced_rows(width, height)) * ROW_WORK + INTERLACED_WORK * pixels
-    } else {
-        u64::from(height) * ROW_WORK + 2 * pixels
-    }
+    let pixels = u64::from(info.width) * u64::from(info.height);
+    let pixel_work = if info.interlaced { INTERLACED_WORK } else { 2 };
+    u64::from(rows(info)) * ROW_WORK + pixel_work * pixels
 }
 
 fn pixels(decoder: Decoder<Cursor<&[u8]>>, size: usize) -> Result<Vec<u8>, ImageError> {
     let mut reader = decoder.read_info().map_err(explain)?;
-    let rows = RowConverter::new(reader.info())?;
-    let mut pixels = Vec::new();
-    pixels.reserve_exact(size);
-    if reader.info().interlaced {
-        let samples = read_interlaced(&mut reader)?;
-        for row in samples.chunks_exact(row_bytes(reader.info()).max(1)) {
-            rows.append(row, &mut pixels);
+    let info = reader.info();
+    let stride = 3 * info.width as usize;
+    let bits = info.bit_depth as usize;
+    let palette = info.palette.as_deref().unwrap_or_default().as_chunks().0.to_vec();
+    if info.color_type == ColorType::Indexed && palette.is_empty() {
+        return Err(ImageError::malformed(ImageFormat::Png, "the palette is missing"));
+    }
+    let rows = rows(info);
+    let mut pixels = Vec::with_capacity(size);
+    if info.interlaced {
+        pixels.resize(size, 0);
+    }
+    let mut line = Vec::with_capacity(stride);
+    let (color, _) = reader.output_color_type();
+    for _ in 0..rows {
+        let row = reader
+            .next_interlaced_row()
+            .map_err(explain)?
+            .ok_or_else(failed)?;
+        line.clear();
+        match color {
+            ColorType::Grayscale => each(row.data(), &mut line, |[gray]| [gray; 3]),
+            ColorType::GrayscaleAlpha => each(row.data(), &mut line, |[gray, _]| [gray; 3]),
+            ColorType::Rgb => line.extend_from_slice(row.data()),
+            ColorType::Rgba => each(row.data(), &mut line, |[r, g, b, _]| [r, g, b]),
+            ColorType::Indexed => {
+                for index in unpack(row.data(), bits) {
+                    line.extend_from_slice(&palette_color(&palette, index));
+                }
+                // The last byte of a row is padded.
+                line.truncate(stride);
+            }
         }
-    } else {
-        for _ in 0..reader.info().height {
-            let row = reader.next_row().map_err(explain)?.ok_or_else(failed)?;
-            rows.append(row.data(), &mut pixels);
+        match row.interlace() {
+            InterlaceInfo::Null(_) => pixels.extend_from_slice(&line),
+            InterlaceInfo::Adam7(position) => {
+                expand_interlaced_row(&mut pixels, stride, &line, position, 24);
+            }
         }
     }
     // Reads on to verify the checksums. Like in Pillow, these and the end marker may be missing.
@@ -121,30 +149,9 @@ fn pixels(decoder: Decoder<Cursor<&[u8]>>, size: usize) -> Result<Vec<u8>, Image
         _ => Ok(pixels),
     }
 }
-/// Reads all passes of an interlaced image and returns the samples.
-fn read_interlaced(reader: &mut Reader<Cursor<&[u8]>>) -> Result<Vec<u8>, ImageError> {
-    let info = reader.info();
-    let width = info.width;
-    let height = info.height;
-    let stride = row_bytes(info);
-    // The maximum is 64 bits per pixel.
-    let bits = u8::try_from(info.bits_per_pixel()).map_err(|_| failed())?;
-    let mut samples = vec![0; reader.output_buffer_size().ok_or_else(failed)?];
-    for _ in 0..interlaced_rows(width, height) {
-        let row = reader
-            .next_interlaced_row()
-            .map_err(explain)?
-            .ok_or_else(failed)?;
-        let InterlaceInfo::Adam7(position) = row.interlace() else {
-            return Err(failed());
-        };
-        expand_interlaced_row(&mut samples, stride, row.data(), position, bits);
-    }
-    Ok(samples)
-}
 
-/// Returns the total number of rows in the seven passes of an interlaced image.
-fn interlaced_rows(width: u32, height: u32) -> u32 {
+/// Returns the number of rows, which is the total of the seven passes if the image is interlaced.
+fn rows(info: &Info<'_>) -> u32 {
     /// First column, first row, and distance between rows in each pass.
     const PASSES: [(u32, u32, u32); 7] = [
         (0, 0, 8),
@@ -155,9 +162,12 @@ fn interlaced_rows(width: u32, height: u32) -> u32 {
         (1, 0, 2),
         (0, 1, 2),
     ];
-    let passes = PASSES.iter().filter(|(column, ..)| *column < width);
+    if !info.interlaced {
+        return info.height;
+    }
+    let passes = PASSES.iter().filter(|(column, ..)| *column < info.width);
     passes
-        .map(|(_, row, step)| height.saturating_sub(*row).div_ceil(*step))
+        .map(|(_, row, step)| info.height.saturating_sub(*row).div_ceil(*step))
         .sum()
 }
 
@@ -185,81 +195,7 @@ fn explain(error: DecodingError) -> ImageError {
     ImageError::malformed(ImageFormat::Png, reason)
 }
 
-/// Converts rows as stored in a PNG to RGB.
-struct RowConverter {
-    color: ColorType,
-    depth: BitDepth,
-    width: usize,
-    /// 256 colors. Like in Pillow, undefined entries are black.
-    palette: Vec<[u8; 3]>,
-}
-
-impl RowConverter {
-    fn new(info: &png::Info<'_>) -> Result<Self, ImageError> {
-        let mut palette = vec![[0; 3]; 256];
-        let colors = info.palette.as_deref().unwrap_or_default().as_chunks::<3>().0;
-        for (entry, color) in palette.iter_mut().zip(colors) {
-            *entry = *color;
-        }
-        if info.color_type == ColorType::Indexed && colors.is_empty() {
-            return Err(ImageError::malformed(ImageFormat::Png, "the palette is missing"));
-        }
-        let width = usize::try_from(info.width).unwrap_or(usize::MAX);
-        Ok(Self {
-            color: info.color_type,
-            depth: info.bit_depth,
-            width,
-            palette,
-        })
-    }
-
-    /// Appends a row as RGB.
-    fn append(&self, row: &[u8], pixels: &mut Vec<u8>) {
-        let wide = self.depth == BitDepth::Sixteen;
-        match self.color {
-            // Keeps the high byte, like 16-bit color and torchvision's `to_dtype(scale=True)`. Pillow clips
-            // instead, turning X-rays white.
-            ColorType::Grayscale if wide => each(row, pixels, |[high, _]| [high; 3]),
-            ColorType::Grayscale => {
-                let scale = 255 / low_mask(self.depth);
-                pixels.extend(self.packed(row).flat_map(|value| [value * scale; 3]));
-            }
-            ColorType::Indexed => {
-                let colors = self
-                    .packed(row)
-                    .filter_map(|index| self.palette.get(usize::from(index)));
-                pixels.extend(colors.flatten());
-            }
-            ColorType::Rgb if wide => each(row, pixels, |[r, _, g, _, b, _]| [r, g, b]),
-            ColorType::Rgb => pixels.extend_from_slice(row),
-            ColorType::GrayscaleAlpha if wide => each(row, pixels, |[gray, _, _, _]| [gray; 3]),
-            ColorType::GrayscaleAlpha => each(row, pixels, |[gray, _]| [gray; 3]),
-            ColorType::Rgba if wide => each(row, pixels, |[r, _, g, _, b, _, _, _]| [r, g, b]),
-            ColorType::Rgba => each(row, pixels, |[r, g, b, _]| [r, g, b]),
-        }
-    }
-
-    /// Unpacks a row of samples with up to 8 bits, starting with the most significant bits.
-    fn packed(&self, row: &[u8]) -> impl Iterator<Item = u8> {
-        let bits = self.depth as u8;
-        let mask = low_mask(self.depth);
-        let samples = row
-            .iter()
-            .flat_map(move |&byte| (1..=8 / bits).map(move |nth| (byte >> (8 - bits * nth)) & mask));
-        samples.take(self.width)
-    }
-}
-
 /// Appends pixels of `N` bytes as RGB.
-fn each<const N: usize>(row: &[u8], pixels: &mut Vec<u8>, rgb: impl Fn([u8; N]) -> [u8; 3]) {
-    pixels.extend(row.as_chunks::<N>().0.iter().flat_map(|pixel| rgb(*pixel)));
-}
-
-fn low_mask(depth: BitDepth) -> u8 {
-    match depth {
-        BitDepth::One => 1,
-        BitDepth::Two => 3,
-        BitDepth::Four => 15,
-        BitDepth::Eight | BitDepth::Sixteen => 255,
-    }
+fn each<const N: usize>(row: &[u8], line: &mut Vec<u8>, rgb: impl Fn([u8; N]) -> [u8; 3]) {
+    line.extend(row.as_chunks::<N>().0.iter().flat_map(|pixel| rgb(*pixel)));
 }
