@@ -4,7 +4,7 @@ use crate::output::bytes;
 use frostline_client::{HostState, Notice, SkippedObjects, Task};
 use frostline_job::{pixels_line, plain_line};
 use frostline_tensor::is_cloud_placeholder;
-use frostline_trainer::{Event, Received};
+use frostline_trainer::{Event, ListedData, Received, TrainedEpoch};
 
 /// Returns a line of text for an event. Steps and upload progress only update the progress bar and return
 /// `None`.
@@ -23,19 +23,16 @@ pub(crate) fn text(event: &Event) -> Option<String> {
 /// Formats events about data, uploads and splits. Like all functions below, returns `None` for other events.
 fn of_data(event: &Event) -> Option<String> {
     Some(match event {
-        Event::Dataset {
-            task,
-            classes,
-            train,
-            validation,
-            ..
-        } => {
-            let of = match task {
+        Event::Dataset(data) => {
+            let of = match data.task {
                 Task::Classes => "in {} classes",
                 Task::Labels => "with {} labels",
                 Task::Numbers => "with {} numbers each",
             };
-            let of = of.replace("{}", &classes.len().to_string());
+            let of = of.replace("{}", &data.classes.len().to_string());
+            let ListedData {
+                train, validation, ..
+            } = data;
             format!("data       {train} training and {validation} validation images {of}")
         }
         Event::LeftOut(skipped) => left_out(skipped),
@@ -130,33 +127,7 @@ fn of_rows(event: &Event) -> Option<String> {
 fn of_training(event: &Event) -> Option<String> {
     Some(match event {
         Event::Baseline { validation, .. } => format!("before     validation {validation}"),
-        Event::Epoch {
-            epoch,
-            loss,
-            validation,
-            bytes_received,
-            seconds,
-            waited_seconds,
-            skipped,
-            cached_rows,
-            fetched_rows,
-            ..
-        } => {
-            let kept = match (*cached_rows, *fetched_rows) {
-                (0, _) => String::new(),
-                (_, 0) => ", all images from cache".to_owned(),
-                (kept, fetched) => format!(", {kept} of {} images from cache", kept + fetched),
-            };
-            let skipped = if *skipped > 0 {
-                format!(", {skipped} images skipped")
-            } else {
-                String::new()
-            };
-            format!(
-                "epoch {epoch:<4} loss {loss:.4}, validation {validation}, {} received, {seconds:.1} s ({waited_seconds:.1} s waiting){kept}{skipped}",
-                bytes(*bytes_received)
-            )
-        }
+        Event::Epoch(epoch) => epoch_line(epoch),
         Event::Unfreeze { epoch, freeze } => {
             format!("unfreeze   training the layers after {freeze} from epoch {epoch}")
         }
@@ -168,6 +139,27 @@ fn of_training(event: &Event) -> Option<String> {
         }
         _ => return None,
     })
+}
+
+fn epoch_line(ended: &TrainedEpoch) -> String {
+    let kept = match (ended.cached_rows, ended.fetched_rows) {
+        (0, _) => String::new(),
+        (_, 0) => ", all images from cache".to_owned(),
+        (kept, fetched) => format!(", {kept} of {} images from cache", kept + fetched),
+    };
+    let skipped = match ended.skipped {
+        0 => String::new(),
+        skipped => format!(", {skipped} images skipped"),
+    };
+    format!(
+        "epoch {:<4} loss {:.4}, validation {}, {} received, {:.1} s ({:.1} s waiting){kept}{skipped}",
+        ended.epoch,
+        ended.loss,
+        ended.validation,
+        bytes(ended.bytes_received),
+        ended.seconds,
+        ended.waited_seconds
+    )
 }
 
 /// Formats events about the run folder and the result, which has two lines.
@@ -201,19 +193,14 @@ fn of_run(event: &Event) -> Option<String> {
             seconds,
         } => format!("test       {quality} on {samples} images, {seconds:.1} s"),
         Event::HostTime { host, seconds } => format!("host time  {host}: {}", seconds.summary()),
-        Event::Done {
-            model,
-            epoch,
-            validation,
-            bytes_received,
-            received,
-            seconds,
-            ..
-        } => format!(
-            "done       {}: the model after epoch {epoch}, validation {validation}, {} received, {seconds:.1} s\nreceived   {}",
-            model.display(),
-            bytes(*bytes_received),
-            by_use(received)
+        Event::Done(done) => format!(
+            "done       {}: the model after epoch {}, validation {}, {} received, {:.1} s\nreceived   {}",
+            done.model.display(),
+            done.epoch,
+            done.validation,
+            bytes(done.bytes_received),
+            done.seconds,
+            by_use(&done.received)
         ),
         Event::Warning { message } => format!("warning    {message}"),
         _ => return None,

@@ -1,6 +1,7 @@
 //! Progress of a job, including rate, bottleneck and remaining time. Does not read the clock, because events
 //! contain all durations.
 
+use frostline_trainer::TrainedStep;
 use frostline_wire::Split;
 
 /// Number of recent steps for averages. Enough to smooth batches that arrive in the same response, but few
@@ -14,26 +15,9 @@ const ENOUGH: u32 = 3;
 /// a job that is bound by training waits very little.
 const WAITING: f64 = 0.1;
 
-/// A completed training step.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct CompletedStep {
-    /// Starts at 1.
-    pub(crate) epoch: u32,
-    /// Step number within the job, starting at 1.
-    pub(crate) step: u64,
-    pub(crate) rows: u64,
-    /// Number of rows with cached features.
-    pub(crate) cached_rows: u64,
-    /// Seconds of waiting for the batch.
-    pub(crate) waited: f64,
-    /// Seconds of computation.
-    pub(crate) computed: f64,
-}
-
-impl CompletedStep {
-    fn is_kept(&self) -> bool {
-        self.cached_rows == self.rows
-    }
+/// Returns true if all features of the batch were cached.
+fn is_kept(step: &TrainedStep) -> bool {
+    step.cached_rows == step.rows
 }
 
 /// Average over recent steps.
@@ -47,13 +31,13 @@ struct Pace {
 }
 
 impl Pace {
-    fn add(&mut self, step: &CompletedStep) {
+    fn add(&mut self, step: &TrainedStep) {
         self.steps = (self.steps + 1).min(RECENT);
         let weight = 1.0 / f64::from(self.steps);
         for (mean, value) in [
             (&mut self.rows, step.rows as f64),
-            (&mut self.waited, step.waited),
-            (&mut self.computed, step.computed),
+            (&mut self.waited, step.waited_seconds),
+            (&mut self.computed, step.computed_seconds),
         ] {
             *mean += (value - *mean) * weight;
         }
@@ -146,19 +130,19 @@ impl Progress {
         (self.recent, self.fetched, self.cached_pace) = Default::default();
     }
 
-    pub(crate) fn step(&mut self, step: &CompletedStep) {
+    pub(crate) fn step(&mut self, step: &TrainedStep) {
         if step.epoch != self.epoch {
             self.enter(step);
         }
         self.done += 1;
         self.executed_steps += 1;
-        self.cached_steps += u64::from(step.is_kept());
+        self.cached_steps += u64::from(is_kept(step));
         self.rows += step.rows;
         self.cached_rows += step.cached_rows;
-        self.seconds += step.waited + step.computed;
+        self.seconds += step.waited_seconds + step.computed_seconds;
         if self.warm {
             self.recent.add(step);
-            let of_kind = if step.is_kept() {
+            let of_kind = if is_kept(step) {
                 &mut self.cached_pace
             } else {
                 &mut self.fetched
@@ -169,14 +153,14 @@ impl Progress {
     }
 
     /// Starts the epoch of `step`. The first epoch may be resumed in the middle.
-    fn enter(&mut self, step: &CompletedStep) {
+    fn enter(&mut self, step: &TrainedStep) {
         let before = u64::from(step.epoch.saturating_sub(1)) * self.steps_per_epoch;
         self.done = match self.epoch {
             0 => step.step.saturating_sub(1).saturating_sub(before),
             _ => 0,
         };
         let was_kept = self.cached_steps == self.executed_steps;
-        if was_kept != step.is_kept() {
+        if was_kept != is_kept(step) {
             self.recent = Pace::default();
         }
         self.epoch = step.epoch;
@@ -298,13 +282,16 @@ mod tests {
     /// Adds steps with 8 rows. Either all or no features are cached.
     fn steps(progress: &mut Progress, epoch: u32, range: std::ops::Range<u64>, kept: bool, took: (f64, f64)) {
         for index in range {
-            progress.step(&CompletedStep {
+            progress.step(&TrainedStep {
                 epoch,
                 step: u64::from(epoch - 1) * 10 + index + 1,
                 rows: 8,
                 cached_rows: if kept { 8 } else { 0 },
-                waited: took.0,
-                computed: took.1,
+                waited_seconds: took.0,
+                computed_seconds: took.1,
+                loss: 0.0,
+                split: Split::None,
+                bytes_received: 0,
             });
         }
     }

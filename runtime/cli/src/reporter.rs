@@ -3,10 +3,10 @@
 use crate::event_text::text;
 use crate::outage::Outages;
 use crate::output::{is_terminal, is_watched, print_json, stdout};
-use crate::progress::{CompletedStep, Progress};
+use crate::progress::Progress;
 use frostline_client::Notice;
 use frostline_job::plain_line;
-use frostline_trainer::Event;
+use frostline_trainer::{Event, TrainedStep};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use parking_lot::Mutex;
 use std::io::Write as _;
@@ -67,16 +67,10 @@ impl Bar {
     fn follow(&mut self, event: &Event) {
         let shown = &self.shown;
         match event {
-            Event::Dataset {
-                epochs,
-                steps_per_epoch,
-                train,
-                validation,
-                ..
-            } => {
+            Event::Dataset(data) => {
                 let [steps, train, validation] =
-                    [steps_per_epoch, train, validation].map(|count| *count as u64);
-                self.progress = Progress::new(*epochs, steps, train, validation);
+                    [data.steps_per_epoch, data.train, data.validation].map(|count| count as u64);
+                self.progress = Progress::new(data.epochs, steps, train, validation);
                 self.show_steps();
             }
             Event::Features { kept, rows, .. } => self.progress.keeps(*kept, *rows),
@@ -105,42 +99,22 @@ impl Bar {
                 shown.set_position(*images);
             }
             Event::Upload { .. } | Event::Split { .. } | Event::Int8 { .. } => self.show_steps(),
-            Event::Step { .. } => self.step(event),
-            Event::Epoch { seconds, .. } => self.progress.ended(*seconds),
+            Event::Step(step) => self.step(step),
+            Event::Epoch(epoch) => self.progress.ended(epoch.seconds),
             _ => {}
         }
     }
 
     /// Advances by one step.
-    fn step(&mut self, event: &Event) {
-        if let Event::Step {
-            epoch,
-            step,
-            loss,
-            split,
-            waited_seconds,
-            computed_seconds,
-            rows,
-            cached_rows,
-            ..
-        } = event
-        {
-            self.progress.step(&CompletedStep {
-                epoch: *epoch,
-                step: *step,
-                rows: *rows,
-                cached_rows: *cached_rows,
-                waited: *waited_seconds,
-                computed: *computed_seconds,
-            });
-            if !self.stepping {
-                self.show_steps();
-            }
-            self.show_position();
-            // Escape the text here, because the bar does not write through [`stdout`].
-            let words = self.progress.description(*loss, split);
-            self.shown.set_message(plain_line(&words).into_owned());
+    fn step(&mut self, step: &TrainedStep) {
+        self.progress.step(step);
+        if !self.stepping {
+            self.show_steps();
         }
+        self.show_position();
+        // Escape the text here, because the bar does not write through [`stdout`].
+        let words = self.progress.description(step.loss, &step.split);
+        self.shown.set_message(plain_line(&words).into_owned());
     }
 
     fn show_steps(&mut self) {

@@ -11,7 +11,7 @@ use crate::runs::new_folder;
 use crate::train::connect;
 use anyhow::{Context, Result, anyhow, bail};
 use frostline_job::folder::{self as layout, FinalState};
-use frostline_job::{Event, JobSpec, LoggedEvent, sweep_refusal};
+use frostline_job::{Event, JobResult, JobSpec, LoggedEvent, sweep_refusal};
 use frostline_tensor::one_line;
 use frostline_trainer::{
     Job, Outcome, Quality, RunFolder, RunState, TrainerError, WrittenModel, runs, train, whole_file,
@@ -213,21 +213,21 @@ fn finished(variant: &str, run: &Path) -> Option<VariantOutcome> {
     let events = fs::read(run.join(layout::EVENTS)).ok()?;
     let mut lines = events.split(|byte| *byte == b'\n').rev();
     let done = lines.find_map(|line| match LoggedEvent::parse(line).ok()?.event? {
-        Event::Done {
-            epoch,
-            validation,
-            seconds,
-            ..
-        } => Some((TunedModel { epoch, validation }, seconds)),
+        Event::Done(done) => Some(done),
         _ => None,
     });
-    let (tuned, seconds) = done?;
+    let JobResult {
+        epoch,
+        validation,
+        seconds,
+        ..
+    } = done?;
     Some(VariantOutcome {
         variant: variant.to_owned(),
         run: run.to_owned(),
         state: State::Finished,
         seconds,
-        tuned: Some(tuned),
+        tuned: Some(TunedModel { epoch, validation }),
         error: None,
     })
 }

@@ -18,20 +18,7 @@ pub type Events = Arc<dyn Fn(Event) + Send + Sync>;
 #[strum(serialize_all = "snake_case")]
 pub enum Event {
     /// The data was listed and divided into parts.
-    Dataset {
-        /// Kind of the training targets.
-        task: Task,
-        /// Sorted class names. For labels and numbers, names in the order of the model outputs.
-        classes: Vec<String>,
-        /// Number of training samples.
-        train: usize,
-        /// Number of validation samples.
-        validation: usize,
-        /// Number of training batches per epoch, unless samples are skipped.
-        steps_per_epoch: usize,
-        /// Configured number of epochs.
-        epochs: u32,
-    },
+    Dataset(ListedData),
     /// Some objects were skipped because they have no image extension or class folder.
     LeftOut(SkippedObjects),
     /// A guest or a model is available on the host.
@@ -128,27 +115,7 @@ pub enum Event {
         seconds: f64,
     },
     /// A training step finished.
-    Step {
-        /// Epoch number, starting at 1.
-        epoch: u32,
-        /// Step number in the job, starting at 1.
-        step: u64,
-        /// Mean loss of the batch before the update.
-        #[serde(deserialize_with = "number")]
-        loss: f32,
-        /// Split of this batch.
-        split: Split,
-        /// Seconds that the trainer waited for the batch.
-        waited_seconds: f64,
-        /// Seconds for the middle and the training step.
-        computed_seconds: f64,
-        /// Response bytes received for the batch.
-        bytes_received: u64,
-        /// Number of samples in the batch.
-        rows: u64,
-        /// Number of cached features in the batch.
-        cached_rows: u64,
-    },
+    Step(TrainedStep),
     /// The freeze cut moves to an earlier layer. The new split follows as a separate event.
     Unfreeze {
         /// First epoch with this freeze cut.
@@ -170,32 +137,7 @@ pub enum Event {
         reason: String,
     },
     /// An epoch was trained and validated.
-    Epoch {
-        /// Epoch number, starting at 1.
-        epoch: u32,
-        /// Mean loss over all samples of the epoch.
-        #[serde(deserialize_with = "number")]
-        loss: f64,
-        /// Validation result.
-        #[serde(flatten, with = "validation")]
-        validation: Quality,
-        /// Response bytes received for the epoch and the validation, including retries.
-        bytes_received: u64,
-        /// Response bytes received for the validation only.
-        validation_bytes_received: u64,
-        /// Wall time in seconds, including the validation.
-        seconds: f64,
-        /// Seconds that training steps waited for batches.
-        waited_seconds: f64,
-        /// Current split.
-        split: Split,
-        /// Total number of bad samples skipped so far.
-        skipped: u64,
-        /// Number of cached features used by the epoch and the validation.
-        cached_rows: u64,
-        /// Number of features fetched for the epoch and the validation.
-        fetched_rows: u64,
-    },
+    Epoch(TrainedEpoch),
     /// Start of a new or resumed run.
     Run {
         /// Run folder.
@@ -263,26 +205,100 @@ pub enum Event {
         seconds: StageSeconds,
     },
     /// The model was written.
-    Done {
-        /// Path of the model.
-        model: PathBuf,
-        /// Last split.
-        split: Split,
-        /// Epoch of the written weights.
-        epoch: u32,
-        /// Validation result after this epoch.
-        #[serde(flatten, with = "validation")]
-        validation: Quality,
-        /// Response bytes received by the whole job.
-        bytes_received: u64,
-        /// Response bytes by purpose.
-        received: Received,
-        /// Wall time of the job in seconds.
-        seconds: f64,
-    },
+    Done(JobResult),
     /// A communication event between the job and the hosts.
     #[serde(skip)]
     Notice(Notice),
+}
+
+/// Training data of a job.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ListedData {
+    /// Kind of the training targets.
+    pub task: Task,
+    /// Sorted class names. For labels and numbers, names in the order of the model outputs.
+    pub classes: Vec<String>,
+    /// Number of training samples.
+    pub train: usize,
+    /// Number of validation samples.
+    pub validation: usize,
+    /// Number of training batches per epoch, unless samples are skipped.
+    pub steps_per_epoch: usize,
+    /// Configured number of epochs.
+    pub epochs: u32,
+}
+
+/// Measurements of a training step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrainedStep {
+    /// Epoch number, starting at 1.
+    pub epoch: u32,
+    /// Step number in the job, starting at 1.
+    pub step: u64,
+    /// Mean loss of the batch before the update.
+    #[serde(deserialize_with = "number")]
+    pub loss: f32,
+    /// Split of this batch.
+    pub split: Split,
+    /// Seconds that the trainer waited for the batch.
+    pub waited_seconds: f64,
+    /// Seconds for the middle and the training step.
+    pub computed_seconds: f64,
+    /// Response bytes received for the batch.
+    pub bytes_received: u64,
+    /// Number of samples in the batch.
+    pub rows: u64,
+    /// Number of cached features in the batch.
+    pub cached_rows: u64,
+}
+
+/// Measurements of an epoch, including its validation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrainedEpoch {
+    /// Epoch number, starting at 1.
+    pub epoch: u32,
+    /// Mean loss over all samples of the epoch.
+    #[serde(deserialize_with = "number")]
+    pub loss: f64,
+    /// Validation result.
+    #[serde(flatten, with = "validation")]
+    pub validation: Quality,
+    /// Response bytes received for the epoch and the validation, including retries.
+    pub bytes_received: u64,
+    /// Response bytes received for the validation only.
+    pub validation_bytes_received: u64,
+    /// Wall time in seconds, including the validation.
+    pub seconds: f64,
+    /// Seconds that training steps waited for batches.
+    pub waited_seconds: f64,
+    /// Current split.
+    pub split: Split,
+    /// Total number of bad samples skipped so far.
+    pub skipped: u64,
+    /// Number of cached features used by the epoch and the validation.
+    pub cached_rows: u64,
+    /// Number of features fetched for the epoch and the validation.
+    pub fetched_rows: u64,
+}
+
+/// Result of a finished job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobResult {
+    /// Path of the model.
+    pub model: PathBuf,
+    /// Last split.
+    pub split: Split,
+    /// Epoch of the written weights.
+    pub epoch: u32,
+    /// Validation result after this epoch.
+    #[serde(flatten, with = "validation")]
+    pub validation: Quality,
+    /// Response bytes received by the whole job.
+    pub bytes_received: u64,
+    /// Response bytes by purpose.
+    pub received: Received,
+    /// Wall time of the job in seconds.
+    pub seconds: f64,
 }
 
 impl Serialize for Event {
@@ -441,7 +457,7 @@ mod tests {
 
     #[test]
     fn events_serialize_as_scripts_expect() {
-        let step = Event::Step {
+        let step = Event::Step(TrainedStep {
             epoch: 1,
             step: 3,
             loss: 0.5,
@@ -451,13 +467,13 @@ mod tests {
             bytes_received: 7,
             rows: 8,
             cached_rows: 2,
-        };
+        });
         assert_eq!(
             serde_json::to_value(step).unwrap(),
             serde_json::json!({"event": "step", "epoch": 1, "step": 3, "loss": 0.5, "split": "none",
                 "waited_seconds": 0.25, "computed_seconds": 1.0, "bytes_received": 7, "rows": 8, "cached_rows": 2})
         );
-        let done = Event::Done {
+        let done = Event::Done(JobResult {
             model: PathBuf::from("tuned.onnx"),
             split: Split::Cut("features".to_owned()),
             epoch: 4,
@@ -469,7 +485,7 @@ mod tests {
                 ..Received::default()
             },
             seconds: 1.5,
-        };
+        });
         assert_eq!(
             serde_json::to_value(done).unwrap(),
             serde_json::json!({"event": "done", "model": "tuned.onnx", "split": "features", "epoch": 4,
@@ -526,11 +542,11 @@ mod tests {
     fn nan_is_written_as_null() {
         let line = br#"{"event":"epoch","epoch":1,"loss":null,"validation_accuracy":null,"validation_bytes_received":3,"bytes_received":9,
             "seconds":1.0,"waited_seconds":0.5,"split":"none","skipped":0,"cached_rows":4,"fetched_rows":0}"#;
-        let Some(Event::Epoch {
+        let Some(Event::Epoch(TrainedEpoch {
             loss,
             validation: Quality::Classes { accuracy },
             ..
-        }) = LoggedEvent::parse(line).unwrap().event
+        })) = LoggedEvent::parse(line).unwrap().event
         else {
             panic!("another event")
         };

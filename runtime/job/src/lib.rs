@@ -34,7 +34,10 @@ pub use choice::{
     CacheLimit, EncodingChoice, ExportPrefix, Keep, NewHead, Objective, OnBadSample, ParsePolicyError,
     Policy, PrefixPrecision, RULES, Unfreezing, Unlisted,
 };
-pub use event::{Event, Events, LoggedEvent, Measuring, ProfileState, Received, SkippedObjects, Task};
+pub use event::{
+    Event, Events, JobResult, ListedData, LoggedEvent, Measuring, ProfileState, Received, SkippedObjects,
+    Task, TrainedEpoch, TrainedStep,
+};
 pub use notice::{HostState, Notice, Notices, UploadKind};
 pub use pixels::{Channels, Color, PixelFlags, PixelSource, pixels_line};
 pub use plain::{Plain, plain, plain_line};

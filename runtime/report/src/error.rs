@@ -45,11 +45,6 @@ impl ReportError {
             reason: reason.into(),
         }
     }
-
-    /// Converts an error in a JSON file. The line is taken from serde.
-    pub(crate) fn json(file: &Path, error: &serde_json::Error) -> Self {
-        Self::broken(file, error.line().max(1) as u64, reason(error))
-    }
 }
 
 /// Returns serde's message without the line. If each line is parsed separately, serde always reports line 1.

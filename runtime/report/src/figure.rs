@@ -1,16 +1,8 @@
 //! Validation metrics: display names, number formats and comparison of values.
 
 use crate::markup::{percent, significant};
-use crate::run::{Epoch, Figures, Journal};
-
-/// Primary metrics by priority.
-const JUDGED_BY: [&str; 5] = [
-    "accuracy",
-    "mean_average_precision",
-    "f1_micro",
-    "f1_macro",
-    "rmse",
-];
+use crate::run::Journal;
+use frostline_job::{Quality, TrainedEpoch};
 
 /// Returns the display name of a metric.
 pub(crate) fn title(name: &str) -> String {
@@ -54,35 +46,33 @@ pub(crate) fn lower_is_better(name: &str) -> bool {
         .any(|kind| name.ends_with(kind))
 }
 
-pub(crate) fn value(figures: &Figures, name: &str) -> Option<f64> {
-    let found = figures.iter().find(|(known, _)| *known == name);
-    found.map(|(_, value)| *value)
+pub(crate) fn value(quality: &Quality, name: &str) -> Option<f64> {
+    let mut figures = quality.figures().into_iter();
+    figures.find_map(|(known, value)| (known == name).then_some(value))
 }
 
 /// Returns the primary metric of a run. Returns `None` if the run was never validated.
 pub(crate) fn primary_metric(journal: &Journal) -> Option<&'static str> {
-    let epochs = journal.epochs.first().map(|epoch| epoch.figures.clone());
-    let figures = epochs.or_else(|| journal.baseline.map(|baseline| baseline.figures()))?;
-    let judged = JUDGED_BY.into_iter().find(|name| value(&figures, name).is_some());
-    judged.or_else(|| figures.first().map(|(name, _)| *name))
+    let quality = journal.trained().next().map(|epoch| epoch.validation);
+    Some(quality.or(journal.baseline)?.main_metric().0)
 }
 
 /// Returns the epoch with the best value, or the first such epoch. For the primary metric, this is the epoch
 /// whose weights the job writes.
-pub(crate) fn best<'a>(journal: &'a Journal, name: &str) -> Option<(&'a Epoch, f64)> {
-    let judged = primary_metric(journal) == Some(name);
-    let better = |(epoch, value): &(&Epoch, f64), (best, than): &(&Epoch, f64)| {
-        if judged {
-            epoch.validation.compare(&best.validation).is_gt()
-        } else if lower_is_better(name) {
-            value < than
-        } else {
-            value > than
-        }
-    };
-    let rated = journal.epochs.iter().filter_map(|epoch| {
-        let value = value(&epoch.figures, name).filter(|value| value.is_finite())?;
+pub(crate) fn best<'a>(journal: &'a Journal, name: &str) -> Option<(&'a TrainedEpoch, f64)> {
+    let is_primary = primary_metric(journal) == Some(name);
+    let rated = journal.trained().filter_map(|epoch| {
+        let value = value(&epoch.validation, name).filter(|value| value.is_finite())?;
         Some((epoch, value))
     });
-    rated.reduce(|best, epoch| if better(&epoch, &best) { epoch } else { best })
+    rated.reduce(|best, next| {
+        let is_better = if is_primary {
+            next.0.validation.compare(&best.0.validation).is_gt()
+        } else if lower_is_better(name) {
+            next.1 < best.1
+        } else {
+            next.1 > best.1
+        };
+        if is_better { next } else { best }
+    })
 }

@@ -72,11 +72,9 @@ pub(crate) fn significant(value: f64) -> String {
 /// Formats a number without trailing zeros, such as `2.5` or `10`.
 pub(crate) fn plain(value: f64) -> String {
     let text = format!("{value:.6}");
-    let text = text.trim_end_matches('0').trim_end_matches('.');
-    if text == "-0" {
-        "0".to_owned()
-    } else {
-        text.to_owned()
+    match text.trim_end_matches('0').trim_end_matches('.') {
+        "-0" => "0".to_owned(),
+        text => text.to_owned(),
     }
 }
 
@@ -98,8 +96,13 @@ pub(crate) fn bytes(count: f64) -> String {
     }
 }
 
+/// Formats a fraction as a percentage without trailing zeros: `12.5 %`.
+pub(crate) fn hundredths(share: f64) -> String {
+    format!("{} %", plain((share * 1e6).round() / 1e4))
+}
+
 /// Formats a count with thousands separators.
-pub(crate) fn count(of: u64) -> String {
+pub(crate) fn count(of: impl ToString) -> String {
     let digits = of.to_string();
     let mut out = String::new();
     for (place, digit) in digits.chars().enumerate() {
@@ -141,8 +144,7 @@ pub(crate) fn duration(seconds: f64) -> String {
 /// Formats a duration in a single unit, such as `340 ms`, `12.5 s` or `1.5 h`.
 pub(crate) fn short_duration(seconds: f64) -> String {
     let (scale, unit) = match seconds {
-        ..0.0 => (1.0, "s"),
-        0.0..=0.0 => (1.0, "s"),
+        ..=0.0 => (1.0, "s"),
         ..1.0 => (1e-3, "ms"),
         ..120.0 => (1.0, "s"),
         ..7200.0 => (60.0, "min"),

@@ -51,9 +51,10 @@ pub use error::{SmallerBatch, TrainerError, WrittenModel};
 pub use evaluation::{ClassFigures, ConfusedPair, LabelFigures, Tables, TargetFigures, evaluate};
 pub use event::{Evaluation, Outcome};
 pub use frostline_job::{
-    ClassWeights, Conflict, EncodingChoice, Event, Events, FetchLimits, JobSpec, Keep, LearningRates,
-    LossName, Measuring, Objective, OnBadSample, OptimizerName, ParsePolicyError, Policy, Prices,
-    ProfileState, Quality, Received, Recipe, Sampling, Scheduler, SettingError, Unfreezing,
+    ClassWeights, Conflict, EncodingChoice, Event, Events, FetchLimits, JobResult, JobSpec, Keep,
+    LearningRates, ListedData, LossName, Measuring, Objective, OnBadSample, OptimizerName, ParsePolicyError,
+    Policy, Prices, ProfileState, Quality, Received, Recipe, Sampling, Scheduler, SettingError, TrainedEpoch,
+    TrainedStep, Unfreezing,
 };
 pub use guest::Guest;
 pub use int8::{QuantizationJob, quantize};

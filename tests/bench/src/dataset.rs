@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use frostline_client::HostClient;
 use frostline_e2e::repository;
 use frostline_graph::Model;
-use frostline_trainer::{Event, Job, Measuring, TrainerError, train};
+use frostline_trainer::{Event, Job, ListedData, Measuring, TrainerError, train};
 use listing::Names;
 use serde::{Deserialize, Serialize};
 use std::process::Command;
@@ -106,12 +106,12 @@ fn measure(url: &str) -> Result<Measurement> {
         let Ok(mut seen) = heard.lock() else { return };
         let now = started.elapsed().as_secs_f64();
         match event {
-            Event::Dataset {
+            Event::Dataset(ListedData {
                 classes,
                 train,
                 validation,
                 ..
-            } => seen.data = Some((now, train, validation, classes.len())),
+            }) => seen.data = Some((now, train, validation, classes.len())),
             Event::Measuring {
                 what: Measuring::Trainer,
             } => {

@@ -12,7 +12,8 @@ use frostline_features::Cache;
 use frostline_graph::Model;
 use frostline_trainer::rehearsal::{Leg, Rehearsal};
 use frostline_trainer::{
-    EncodingChoice, Event, Events, FetchLimits, Job, LearningRates, Policy, ProfileCache, TrainerError, train,
+    EncodingChoice, Event, Events, FetchLimits, Job, LearningRates, Policy, ProfileCache, TrainedStep,
+    TrainerError, train,
 };
 use frostline_training::TrainingGraph;
 use frostline_wire::{Encoding, Split};
@@ -284,12 +285,12 @@ impl<'a> Trainer<'a> {
             if let Event::Replan { step, reason, .. } = event {
                 println!("       after step {step}: {reason}");
             }
-            if let Event::Step {
+            if let Event::Step(TrainedStep {
                 split,
                 waited_seconds,
                 bytes_received,
                 ..
-            } = event
+            }) = event
             {
                 ticks.push(StepEnd {
                     at,

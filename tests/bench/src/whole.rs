@@ -1,6 +1,6 @@
 //! Computes the times of a job from events.
 
-use frostline_trainer::Event;
+use frostline_trainer::{Event, TrainedEpoch, TrainedStep};
 use frostline_wire::{Encoding, Split};
 
 /// Times of a complete job by epoch.
@@ -31,16 +31,16 @@ impl JobTimes {
             Event::Split { split, encoding, .. } if self.first_split.is_none() => {
                 self.first_split = Some((split.clone(), *encoding));
             }
-            Event::Step {
+            Event::Step(TrainedStep {
                 waited_seconds,
                 computed_seconds,
                 ..
-            } => {
+            }) => {
                 self.current_epoch.steps += 1;
                 self.current_epoch.waited += waited_seconds;
                 self.current_epoch.computed += computed_seconds;
             }
-            Event::Epoch { seconds, .. } => {
+            Event::Epoch(TrainedEpoch { seconds, .. }) => {
                 self.current_epoch.seconds = *seconds;
                 self.epochs.push(std::mem::take(&mut self.current_epoch));
             }

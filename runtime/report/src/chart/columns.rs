@@ -1,126 +1,81 @@
 //! Charts with a stacked column for each epoch.
 
 use super::axis::Axis;
-use super::frame::Frame;
-use super::{end, fill, open_svg};
-use crate::markup::{escaped, plain};
+use super::fill;
+use super::plot::{Frame, Plot, rect, text};
+use crate::markup::plain;
 
-const FRAME: Frame = Frame {
-    width: 480.0,
-    height: 240.0,
-    left: 76.0,
-    right: 14.0,
-    top: 12.0,
-    bottom: 42.0,
-};
+const FRAME: Frame = Frame::on_page(240.0, 76.0);
 /// Maximum number of columns. If there are more, neighbors are joined.
 const MOST: usize = 80;
 
 pub(crate) struct Columns<'a> {
     /// Title of the chart.
     pub(crate) title: &'a str,
-    /// Caption of the horizontal axis.
-    pub(crate) across: &'a str,
     /// Names of the parts.
     pub(crate) names: [&'a str; 2],
-    /// Number and parts of each column, starting at the bottom.
+    /// Epoch and parts of each column, starting at the bottom.
     pub(crate) columns: &'a [(f64, [f64; 2])],
     /// Formats heights at the axis. `shown` formats heights in tooltips.
     pub(crate) ticked: fn(f64) -> String,
     pub(crate) shown: fn(f64) -> String,
 }
 
-/// Joined columns with a range of numbers and the mean of each part.
-struct JoinedColumn {
-    from: f64,
-    to: f64,
-    parts: [f64; 2],
-}
-
 /// Draws the chart. Returns `None` if all columns are empty.
 pub(crate) fn columns(chart: &Columns) -> Option<String> {
-    let joined = joined(chart.columns);
-    let heights = joined.iter().map(|column| column.parts.iter().sum());
-    let most = heights.fold(0.0, f64::max);
-    let first = joined.first()?.from;
-    let last = joined.last()?.to;
+    let per = chart.columns.len().div_ceil(MOST).max(1);
+    // Neighbors are joined to a column with a range of epochs and the mean of each part.
+    let joined: Vec<(f64, f64, [f64; 2])> = chart
+        .columns
+        .chunks(per)
+        .filter_map(|chunk| {
+            let sums = chunk.iter().fold([0.0; 2], |[low, high], (_, parts)| {
+                let [one, other] = parts.map(|value| if value.is_finite() { value.max(0.0) } else { 0.0 });
+                [low + one, high + other]
+            });
+            let means = sums.map(|sum| sum / chunk.len() as f64);
+            Some((chunk.first()?.0, chunk.last()?.0, means))
+        })
+        .collect();
+    let most = joined
+        .iter()
+        .map(|(_, _, parts)| parts.iter().sum())
+        .fold(0.0, f64::max);
     if most <= 0.0 || !most.is_finite() {
         return None;
     }
-    let up = Axis::rounded(0.0, most, 4);
-    let across = Axis::whole(first, last, 8);
-    let wide = (FRAME.edge() - FRAME.left) / joined.len() as f64;
-    let mut out = open_svg("chart", &FRAME, chart.title);
-    for tick in up.ticks() {
-        FRAME.level(&mut out, up.share(tick), &(chart.ticked)(tick));
-    }
-    FRAME.foot(&mut out, chart.across);
-    for (place, column) in joined.iter().enumerate() {
-        let x = FRAME.left + wide * place as f64;
-        let numbers = column.from..=column.to;
-        let stack = Stack {
-            chart,
-            up: &up,
-            x: x + wide * 0.12,
-            wide: wide * 0.76,
-        };
-        stack.draw(&mut out, column);
-        if across.ticks().any(|tick| numbers.contains(&tick)) {
-            FRAME.below(&mut out, x + wide / 2.0, &plain(column.from));
-        }
-    }
-    Some(end(out))
-}
-
-fn joined(columns: &[(f64, [f64; 2])]) -> Vec<JoinedColumn> {
-    let per = columns.len().div_ceil(MOST).max(1);
-    let join = |chunk: &[(f64, [f64; 2])]| {
-        let mean = |part: fn([f64; 2]) -> f64| {
-            let parts = chunk.iter().map(|(_, parts)| part(*parts));
-            let parts = parts.map(|value| if value.is_finite() { value.max(0.0) } else { 0.0 });
-            parts.sum::<f64>() / chunk.len() as f64
-        };
-        Some(JoinedColumn {
-            from: chunk.first()?.0,
-            to: chunk.last()?.0,
-            parts: [mean(|[low, _]| low), mean(|[_, high]| high)],
-        })
+    let mut plot = Plot {
+        frame: FRAME,
+        across: Axis::whole(joined.first()?.0, joined.last()?.1, 8),
+        up: Axis::rounded(0.0, most, 4),
+        out: FRAME.open_svg("chart", chart.title),
     };
-    columns.chunks(per).filter_map(join).collect()
-}
-
-/// Position and scale of a column.
-struct Stack<'a> {
-    chart: &'a Columns<'a>,
-    up: &'a Axis,
-    x: f64,
-    wide: f64,
-}
-
-impl Stack<'_> {
-    fn draw(&self, out: &mut String, column: &JoinedColumn) {
-        let number = if column.from == column.to {
-            plain(column.from)
+    plot.levels(chart.ticked);
+    plot.foot("epoch");
+    let wide = (FRAME.edge() - FRAME.left) / joined.len() as f64;
+    for (place, (from, to, parts)) in joined.into_iter().enumerate() {
+        let x = FRAME.left + wide * place as f64;
+        let number = if from == to {
+            plain(from)
         } else {
-            format!("{} to {}, mean", plain(column.from), plain(column.to))
+            format!("{} to {}, mean", plain(from), plain(to))
         };
         let mut below = FRAME.base();
-        for (place, (value, name)) in column.parts.iter().zip(self.chart.names).enumerate() {
-            let height = FRAME.base() - FRAME.y(self.up.share(*value));
+        for (place, (value, name)) in parts.into_iter().zip(chart.names).enumerate() {
+            let height = FRAME.base() - plot.y(value);
             below -= height;
             if height > 0.0 {
-                out.push_str(&format!(
-                    r#"<rect class="{}" x="{:.1}" y="{below:.1}" width="{:.1}" height="{height:.1}"><title>{} {number}, {}: {}</title></rect>"#,
-                    fill(place),
-                    self.x,
-                    self.wide,
-                    escaped(self.chart.across),
-                    escaped(name),
-                    escaped(&(self.chart.shown)(*value)),
-                ));
+                let title = format!("epoch {number}, {name}: {}", (chart.shown)(value));
+                let area = [x + wide * 0.12, below, wide * 0.76, height];
+                rect(&mut plot.out, &fill(place), area, 1.0, &title);
             }
         }
+        if plot.across.ticks().any(|tick| (from..=to).contains(&tick)) {
+            let at = [x + wide / 2.0, FRAME.base() + 17.0];
+            text(&mut plot.out, "tick", at, "middle", &plain(from));
+        }
     }
+    Some(plot.end())
 }
 
 #[cfg(test)]
@@ -132,7 +87,6 @@ mod tests {
         let many: Vec<(f64, [f64; 2])> = (1..=1000).map(|i| (f64::from(i), [1.0, f64::NAN])).collect();
         let chart = |columns| Columns {
             title: "t",
-            across: "epoch",
             names: ["a", "b"],
             columns,
             ticked: plain,

@@ -1,8 +1,6 @@
 use super::axis::Axis;
-use super::frame::{Frame, Side};
-use super::lines::{PlotArea, Series};
-use super::sheet::{self, LegendEntry};
-use super::{COLORS, Mark, fill, stroke};
+use super::plot::{Plot, Series, rect, rotated};
+use super::{COLORS, Mark, fill, sheet, stroke};
 use crate::markup::{bytes, escaped, plain};
 
 /// Color of each kind of value.
@@ -46,78 +44,77 @@ pub struct Cuts<'a> {
 
 /// Draws the figure as an SVG file.
 pub fn cuts(chart: &Cuts) -> String {
-    let place = plot_area(chart);
-    let frame = &place.frame;
-    let mut out = sheet::open_svg(frame, chart.title, chart.subtitle, &entries(chart));
-    for tick in place.up.ticks() {
-        frame.level(&mut out, place.up.share(tick), &bytes(tick).replace(".0 ", " "));
-    }
-    frame.axis_caption(&mut out, Side::Left, "bytes a sample (f32, logarithmic)");
-    bars(&mut out, chart, &place);
-    for (weight, color) in [(chart.object_bytes, OBJECT), (chart.input_bytes, INPUT)] {
-        let ends = [0.0, place.across.high].map(|end| (end, weight as f64));
-        out.push_str(&place.line(&ends, &stroke(color)));
-    }
-    compute(&mut out, chart, &place);
-    frame.foot(&mut out, "");
-    sheet::finish(out)
-}
-
-fn entries(chart: &Cuts) -> [LegendEntry; 4] {
-    let entry = |mark, place, text: String| LegendEntry { mark, place, text };
-    let weight = |name: &str, weight: u64| format!("{name}, {}", bytes(weight as f64));
-    [
-        entry(Mark::Box, SIZE, "bytes of a sample at the cut".to_owned()),
-        entry(Mark::Line, COMPUTE, "compute up to it".to_owned()),
-        entry(Mark::Line, OBJECT, weight("stored object", chart.object_bytes)),
-        entry(Mark::Line, INPUT, weight("its pixels", chart.input_bytes)),
-    ]
-}
-
-/// Creates axes with a column for each cut and a logarithmic scale for bytes.
-fn plot_area(chart: &Cuts) -> PlotArea {
+    let weights = [(chart.object_bytes, OBJECT), (chart.input_bytes, INPUT)]
+        .map(|(weight, color)| (weight as f64, color));
+    let [(object, _), (input, _)] = weights;
+    let entries = [
+        (Mark::Box, SIZE, "bytes of a sample at the cut".to_owned()),
+        (Mark::Line, COMPUTE, "compute up to it".to_owned()),
+        (Mark::Line, OBJECT, format!("stored object, {}", bytes(object))),
+        (Mark::Line, INPUT, format!("its pixels, {}", bytes(input))),
+    ];
     let letters = chart.cuts.iter().map(|cut| cut.name.chars().count());
     // Names are rotated.
     let bottom = 36.0 + letters.max().unwrap_or(0).min(LONGEST) as f64 * 4.6;
-    let sizes = || {
-        let own = chart.cuts.iter().map(|cut| cut.bytes as f64);
-        own.chain([chart.object_bytes as f64, chart.input_bytes as f64])
-            .filter(|bytes| *bytes >= 1.0)
-    };
-    let least = sizes().fold(f64::INFINITY, f64::min).min(1e6);
-    let low = least.log10().floor();
-    let high = sizes().fold(1.0, f64::max).log10().ceil().max(low + 1.0);
-    PlotArea {
-        frame: sheet::frame(430.0 + bottom, bottom),
+    let frame = sheet::frame(430.0 + bottom, bottom);
+    let mut plot = Plot {
+        frame,
         across: Axis::whole(0.0, chart.cuts.len() as f64, 1),
-        up: Axis::logarithmic(10_f64.powf(low), 10_f64.powf(high), &[1.0]),
+        up: sizes(
+            chart
+                .cuts
+                .iter()
+                .map(|cut| cut.bytes as f64)
+                .chain([object, input]),
+        ),
+        out: sheet::open_svg(&frame, chart.title, chart.subtitle, &entries),
+    };
+    plot.levels(|tick| bytes(tick).replace(".0 ", " "));
+    let middle = (frame.top + frame.base()) / 2.0;
+    rotated(
+        &mut plot.out,
+        "tick",
+        [18.0, middle],
+        -90,
+        "bytes a sample (f32, logarithmic)",
+    );
+    bars(&mut plot, chart.cuts);
+    for (weight, color) in weights {
+        plot.line(&[(0.0, weight), (plot.across.high, weight)], &stroke(color));
     }
+    compute(&mut plot, chart.cuts);
+    plot.foot("");
+    plot.end() + "\n"
 }
 
-fn bars(out: &mut String, chart: &Cuts, place: &PlotArea) {
-    let Frame {
-        width, left, right, ..
-    } = place.frame;
-    let step = (width - left - right) / chart.cuts.len().max(1) as f64;
-    let base = place.frame.base();
+/// Returns a logarithmic axis from a power of ten to another.
+fn sizes(sizes: impl Iterator<Item = f64> + Clone) -> Axis {
+    let sizes = sizes.filter(|bytes| *bytes >= 1.0);
+    let low = sizes.clone().fold(1e6, f64::min).log10().floor();
+    let high = sizes.fold(1.0, f64::max).log10().ceil().max(low + 1.0);
+    Axis::logarithmic(10_f64.powf(low), 10_f64.powf(high), &[1.0])
+}
+
+fn bars(plot: &mut Plot, cuts: &[Cut]) {
+    let frame = plot.frame;
+    let step = (frame.edge() - frame.left) / cuts.len().max(1) as f64;
+    let base = frame.base();
     let named = (APART / step).ceil().max(1.0) as usize;
-    let last = chart.cuts.len().saturating_sub(1);
-    for (index, cut) in chart.cuts.iter().enumerate() {
-        let x = place.x(index as f64 + 0.5);
-        let y = place.y(cut.bytes as f64);
-        out.push_str(&format!(
-            r#"<rect class="{}" x="{:.1}" y="{y:.1}" width="{:.1}" height="{:.1}" fill-opacity="0.65"><title>{}: {}, {:.2} ms</title></rect>"#,
-            fill(SIZE),
-            x - step * 0.31,
-            step * 0.62,
-            base - y,
-            escaped(&cut.name),
+    let last = cuts.len().saturating_sub(1);
+    for (index, cut) in cuts.iter().enumerate() {
+        let x = plot.x(index as f64 + 0.5);
+        let y = plot.y(cut.bytes as f64);
+        let title = format!(
+            "{}: {}, {:.2} ms",
+            cut.name,
             bytes(cut.bytes as f64),
             cut.milliseconds
-        ));
+        );
+        let area = [x - step * 0.31, y, step * 0.62, base - y];
+        rect(&mut plot.out, &fill(SIZE), area, 0.65, &title);
         // Count from the freeze cut at the end, so that it always has a name.
         if (last - index).is_multiple_of(named) {
-            out.push_str(&format!(
+            plot.out.push_str(&format!(
                 r#"<text transform="translate({:.1} {:.1}) rotate(-40)" text-anchor="end" font-size="12">{}</text>"#,
                 x + 4.0,
                 base + 16.0,
@@ -125,39 +122,35 @@ fn bars(out: &mut String, chart: &Cuts, place: &PlotArea) {
             ));
         }
     }
-    out.push('\n');
+    plot.out.push('\n');
 }
 
 /// Draws the compute time with a separate axis on the right.
-fn compute(out: &mut String, chart: &Cuts, place: &PlotArea) {
-    let most = chart.cuts.iter().map(|cut| cut.milliseconds).fold(1e-3, f64::max);
-    let place = PlotArea {
-        frame: place.frame,
-        across: place.across.clone(),
-        up: Axis::rounded(0.0, most, 5),
-    };
-    for tick in place.up.ticks() {
-        out.push_str(&format!(
+fn compute(plot: &mut Plot, cuts: &[Cut]) {
+    let most = cuts.iter().map(|cut| cut.milliseconds).fold(1e-3, f64::max);
+    plot.up = Axis::rounded(0.0, most, 5);
+    let frame = plot.frame;
+    for tick in plot.up.ticks() {
+        let label = format!(
             r#"<text class="t{COMPUTE}" x="{:.1}" y="{:.1}">{}</text>"#,
-            place.frame.edge() + 8.0,
-            place.y(tick) + 4.0,
+            frame.edge() + 8.0,
+            plot.y(tick) + 4.0,
             plain(tick)
-        ));
+        );
+        plot.out.push_str(&label);
     }
-    place
-        .frame
-        .axis_caption(out, Side::Right, "milliseconds a sample");
-    let points = chart.cuts.iter().enumerate();
-    let points: Vec<(f64, f64)> = points
-        .map(|(index, cut)| (index as f64 + 0.5, cut.milliseconds))
-        .collect();
-    let series = Series {
-        name: "compute".to_owned(),
-        points,
-        place: COMPUTE,
-        in_background: false,
-    };
-    place.curve(out, &series, plain);
+    let middle = (frame.top + frame.base()) / 2.0;
+    rotated(
+        &mut plot.out,
+        "tick",
+        [frame.width - 18.0, middle],
+        90,
+        "milliseconds a sample",
+    );
+    let points = (0..)
+        .zip(cuts)
+        .map(|(index, cut)| (f64::from(index) + 0.5, cut.milliseconds));
+    plot.curve(&Series::new("compute", points.collect(), COMPUTE), plain);
 }
 
 /// Shortens a long name to the end, which identifies the layer.

@@ -1,33 +1,10 @@
 //! Line charts.
 
 use super::axis::Axis;
-use super::frame::Frame;
-use super::thin::thinned;
-use super::{end, fill, open_svg, stroke};
-use crate::markup::{escaped, plain};
+use super::plot::{Frame, Plot, Series};
+use crate::markup::{hundredths, plain};
 
-const FRAME: Frame = Frame {
-    width: 480.0,
-    height: 280.0,
-    left: 58.0,
-    right: 14.0,
-    top: 12.0,
-    bottom: 42.0,
-};
-/// Number of intervals for downsampling. Each has up to two points, which is more than one point per pixel.
-const PARTS: usize = 300;
-/// Maximum number of points drawn as dots.
-const DOTS: usize = 40;
-
-pub(crate) struct Series {
-    pub(crate) name: String,
-    /// Points from left to right.
-    pub(crate) points: Vec<(f64, f64)>,
-    /// Index of the color.
-    pub(crate) place: usize,
-    /// True for a thin line in the background.
-    pub(crate) in_background: bool,
-}
+const FRAME: Frame = Frame::on_page(280.0, 58.0);
 
 pub(crate) struct Lines<'a> {
     /// Title of the chart.
@@ -37,103 +14,40 @@ pub(crate) struct Lines<'a> {
     /// True if horizontal values are integers.
     pub(crate) counted: bool,
     pub(crate) series: &'a [Series],
-    /// Limits of the vertical axis, such as 0 and 1 for fractions.
-    pub(crate) limits: (f64, f64),
-    /// Formats values on the vertical axis.
-    pub(crate) shown: fn(f64) -> String,
+    /// True if values are fractions, which are shown as percentages.
+    pub(crate) is_fraction: bool,
 }
 
 /// Draws the chart. Returns `None` if no series has a finite point.
 pub(crate) fn lines(chart: &Lines) -> Option<String> {
-    let of = |behind: bool| {
-        let series = chart
-            .series
-            .iter()
-            .filter(move |series| series.in_background == behind);
-        series.flat_map(|series| series.points.iter().copied())
-    };
-    let all = || {
-        of(false)
-            .chain(of(true))
-            .filter(|(x, y)| x.is_finite() && y.is_finite())
-    };
-    let (left, right) = range(all().map(|(x, _)| x))?;
-    let (low, high) = heights(chart, &all)?;
+    let points = || chart.series.iter().flat_map(Series::finite);
+    let (left, right) = range(points().map(|(x, _)| x))?;
+    let (low, high) = heights(chart.series)?;
     let across = if chart.counted {
         Axis::whole(left.floor().min(1.0), right.ceil(), 8)
     } else {
         Axis::rounded(left.min(0.0), right, 6)
     };
-    let place = PlotArea {
+    let up = Axis::rounded(low, high, 5);
+    let shown = if chart.is_fraction { hundredths } else { plain };
+    let mut plot = Plot {
         frame: FRAME,
         across,
-        up: Axis::rounded(low, high, 5).within(chart.limits.0, chart.limits.1),
+        up: if chart.is_fraction {
+            up.within(0.0, 1.0)
+        } else {
+            up
+        },
+        out: FRAME.open_svg("chart", chart.title),
     };
-    let mut out = open_svg("chart", &FRAME, chart.title);
-    for tick in place.up.ticks() {
-        FRAME.level(&mut out, place.up.share(tick), &(chart.shown)(tick));
+    plot.levels(shown);
+    plot.marks(plain);
+    plot.foot(chart.across);
+    let (behind, front): (Vec<_>, Vec<_>) = chart.series.iter().partition(|series| series.in_background);
+    for series in behind.into_iter().chain(front) {
+        plot.curve(series, shown);
     }
-    for tick in place.across.ticks() {
-        FRAME.mark(&mut out, place.across.share(tick), &plain(tick));
-    }
-    FRAME.foot(&mut out, chart.across);
-    for behind in [true, false] {
-        for series in chart
-            .series
-            .iter()
-            .filter(|series| series.in_background == behind)
-        {
-            place.curve(&mut out, series, chart.shown);
-        }
-    }
-    Some(end(out))
-}
-
-/// Frame and axes of a chart.
-pub(super) struct PlotArea {
-    pub(super) frame: Frame,
-    pub(super) across: Axis,
-    pub(super) up: Axis,
-}
-
-impl PlotArea {
-    pub(super) fn x(&self, value: f64) -> f64 {
-        self.frame.x(self.across.share(value))
-    }
-
-    pub(super) fn y(&self, value: f64) -> f64 {
-        self.frame.y(self.up.share(value))
-    }
-
-    pub(super) fn line(&self, points: &[(f64, f64)], class: &str) -> String {
-        let place = |(x, y): &(f64, f64)| format!("{:.1} {:.1}", self.x(*x), self.y(*y));
-        let path: Vec<String> = points.iter().map(place).collect();
-        format!(r#"<path class="{class}" d="M{}"/>"#, path.join("L"))
-    }
-
-    pub(super) fn curve(&self, out: &mut String, series: &Series, shown: fn(f64) -> String) {
-        let points = series.points.iter().copied();
-        let points: Vec<(f64, f64)> = points.filter(|(x, y)| x.is_finite() && y.is_finite()).collect();
-        let points = thinned(&points, PARTS);
-        let weight = if series.in_background { " behind" } else { "" };
-        if points.len() > 1 {
-            out.push_str(&self.line(&points, &format!("{}{weight}", stroke(series.place))));
-        }
-        if points.len() > DOTS || series.in_background {
-            return;
-        }
-        for (x, y) in points {
-            out.push_str(&format!(
-                r#"<circle class="{}" cx="{:.1}" cy="{:.1}" r="3"><title>{}, {}: {}</title></circle>"#,
-                fill(series.place),
-                self.x(x),
-                self.y(y),
-                escaped(&series.name),
-                plain(x),
-                escaped(&shown(y))
-            ));
-        }
-    }
+    Some(plot.end())
 }
 
 fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
@@ -145,22 +59,20 @@ fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
 
 /// Returns the vertical range. Up to 1 % of the points in the background may exceed the range, so that an
 /// outlier does not flatten all curves.
-fn heights<I: Iterator<Item = (f64, f64)>>(chart: &Lines, all: &impl Fn() -> I) -> Option<(f64, f64)> {
-    let (low, high) = range(all().map(|(_, y)| y))?;
-    let front = chart.series.iter().filter(|series| !series.in_background);
-    let front = front.flat_map(|series| series.points.iter().map(|(_, y)| *y));
-    let mut behind: Vec<f64> = chart
-        .series
-        .iter()
-        .filter(|series| series.in_background)
-        .flat_map(|series| series.points.iter().map(|(_, y)| *y))
-        .filter(|y| y.is_finite())
-        .collect();
+fn heights(series: &[Series]) -> Option<(f64, f64)> {
+    let values = |in_background: bool| {
+        let series = series
+            .iter()
+            .filter(move |series| series.in_background == in_background);
+        series.flat_map(Series::finite).map(|(_, y)| y)
+    };
+    let (low, high) = range(values(false).chain(values(true)))?;
+    let mut behind: Vec<f64> = values(true).collect();
     behind.sort_by(f64::total_cmp);
     let Some(usual) = behind.get(behind.len() * 99 / 100).copied() else {
         return Some((low, high));
     };
-    let (_, most) = range(front.filter(|y| y.is_finite())).unwrap_or((usual, usual));
+    let most = values(false).reduce(f64::max).unwrap_or(usual);
     Some((low, high.min((usual + usual.abs() * 0.1).max(most)).max(low)))
 }
 
@@ -174,17 +86,14 @@ mod tests {
             across: "epoch",
             counted: true,
             series,
-            limits: (0.0, f64::INFINITY),
-            shown: plain,
+            is_fraction: false,
         })
     }
 
     fn series(points: Vec<(f64, f64)>, in_background: bool) -> Series {
         Series {
-            name: "a<b".to_owned(),
-            points,
-            place: 0,
             in_background,
+            ..Series::new("a<b", points, 0)
         }
     }
 
@@ -210,24 +119,11 @@ mod tests {
         let steps: Vec<(f64, f64)> = (0..1000)
             .map(|i| (f64::from(i) / 100.0, -10.0 - f64::from(i % 7) / 10.0))
             .collect();
-        let chart = Lines {
-            title: "loss",
-            across: "epoch",
-            counted: true,
-            series: &[
-                series(vec![(1.0, -10.5), (10.0, -10.6)], false),
-                series(steps, true),
-            ],
-            limits: (f64::NEG_INFINITY, f64::INFINITY),
-            shown: plain,
-        };
-        let all = || {
-            chart
-                .series
-                .iter()
-                .flat_map(|series| series.points.iter().copied())
-        };
-        assert_eq!(heights(&chart, &all), Some((-10.6, -10.0)));
+        let series = [
+            series(vec![(1.0, -10.5), (10.0, -10.6)], false),
+            series(steps, true),
+        ];
+        assert_eq!(heights(&series), Some((-10.6, -10.0)));
     }
 
     #[test]

@@ -1,8 +1,6 @@
 use super::axis::Axis;
-use super::frame::Side;
-use super::lines::PlotArea;
-use super::sheet::{self, LegendEntry};
-use super::{Mark, stroke};
+use super::plot::{Plot, rotated, text};
+use super::{Mark, sheet, stroke};
 use crate::markup::{escaped, plain};
 
 /// Best split for a link rate.
@@ -29,73 +27,71 @@ pub struct Links<'a> {
     pub measured: f64,
 }
 
-/// The figure as an SVG file.
+/// Draws the figure as an SVG file.
 pub fn links(chart: &Links) -> String {
-    let place = plot_area(chart.points);
-    let frame = &place.frame;
-    let splits = splits(chart.points);
-    let mut out = sheet::open_svg(frame, chart.title, chart.subtitle, &entries(&splits));
-    for tick in place.up.ticks() {
-        frame.level(&mut out, place.up.share(tick), &format!("{}x", plain(tick)));
-    }
-    for tick in place.across.ticks() {
-        frame.mark(&mut out, place.across.share(tick), &rate(tick));
-    }
-    frame.axis_caption(&mut out, Side::Left, "speed-up over no pushdown (predicted)");
-    frame.foot(&mut out, "link between the storage host and the trainer");
-    measured(&mut out, &place, chart.measured);
-    let pairs = chart.points.iter().zip(chart.points.iter().skip(1));
-    for (from, to) in pairs {
-        let at = |point: &LinkPoint| (point.bytes_per_second, point.speed_up);
-        let color = splits.iter().position(|split| *split == from.split);
-        out.push_str(&format!(
-            "<g><title>{}: {:.2} times</title>{}</g>\n",
-            escaped(&from.split),
-            from.speed_up,
-            place.line(&[at(from), at(to)], &stroke(color.unwrap_or_default()))
-        ));
-    }
-    sheet::finish(out)
-}
-
-/// Returns the distinct splits in order of appearance.
-fn splits(points: &[LinkPoint]) -> Vec<&str> {
-    let mut splits = Vec::new();
-    for point in points {
+    let mut splits: Vec<&str> = Vec::new();
+    for point in chart.points {
         if !splits.contains(&point.split.as_str()) {
-            splits.push(point.split.as_str());
+            splits.push(&point.split);
         }
     }
-    splits
-}
-
-fn entries(splits: &[&str]) -> Vec<LegendEntry> {
-    let entry = |(place, split): (usize, &&str)| LegendEntry {
-        mark: Mark::Line,
-        place,
-        text: format!("best split: {split}"),
+    let entries = splits.iter().enumerate();
+    let entries: Vec<_> = entries
+        .map(|(place, split)| (Mark::Line, place, format!("best split: {split}")))
+        .collect();
+    let frame = sheet::frame(470.0, 52.0);
+    let [across, up] = axes(chart.points);
+    let mut plot = Plot {
+        frame,
+        across,
+        up,
+        out: sheet::open_svg(&frame, chart.title, chart.subtitle, &entries),
     };
-    splits.iter().enumerate().map(entry).collect()
+    plot.levels(|tick| format!("{}x", plain(tick)));
+    plot.marks(rate);
+    let middle = [18.0, (frame.top + frame.base()) / 2.0];
+    rotated(
+        &mut plot.out,
+        "tick",
+        middle,
+        -90,
+        "speed-up over no pushdown (predicted)",
+    );
+    plot.foot("link between the storage host and the trainer");
+    measured(&mut plot, chart.measured);
+    for (from, to) in chart.points.iter().zip(chart.points.iter().skip(1)) {
+        let title = format!(
+            "<g><title>{}: {:.2} times</title>",
+            escaped(&from.split),
+            from.speed_up
+        );
+        let ends = [from, to].map(|point| (point.bytes_per_second, point.speed_up));
+        let color = splits.iter().position(|split| *split == from.split);
+        plot.out.push_str(&title);
+        plot.line(&ends, &stroke(color.unwrap_or_default()));
+        plot.out.push_str("</g>\n");
+    }
+    plot.end() + "\n"
 }
 
-/// Creates axes for link rates and for speed-ups of 1 or more.
-fn plot_area(points: &[LinkPoint]) -> PlotArea {
+/// Returns axes for link rates and for speed-ups of 1 or more.
+fn axes(points: &[LinkPoint]) -> [Axis; 2] {
     const STEPS: [f64; 6] = [1.0, 1.5, 2.0, 3.0, 5.0, 7.0];
     let slowest = points.first().map_or(125e3, |point| point.bytes_per_second);
     let fastest = points.last().map_or(125e7, |point| point.bytes_per_second);
     let most = points.iter().map(|point| point.speed_up).fold(1.0, f64::max);
-    let mut ticks = Axis::logarithmic(1.0, 1e9, &STEPS)
+    let all = Axis::logarithmic(1.0, 1e9, &STEPS);
+    let top = all
         .ticks()
-        .collect::<Vec<_>>()
-        .into_iter();
-    let top = ticks.find(|tick| *tick >= most * 1.02).unwrap_or(most).max(1.5);
+        .find(|tick| *tick >= most * 1.02)
+        .unwrap_or(most)
+        .max(1.5);
     // Use fewer ticks if the axis covers several powers of ten.
     let steps = if top > 30.0 { &[1.0, 2.0, 5.0][..] } else { &STEPS };
-    PlotArea {
-        frame: sheet::frame(470.0, 52.0),
-        across: Axis::logarithmic(slowest, fastest, &[1.25]),
-        up: Axis::logarithmic(1.0, top, steps),
-    }
+    [
+        Axis::logarithmic(slowest, fastest, &[1.25]),
+        Axis::logarithmic(1.0, top, steps),
+    ]
 }
 
 fn rate(bytes_per_second: f64) -> String {
@@ -108,22 +104,29 @@ fn rate(bytes_per_second: f64) -> String {
 }
 
 /// Marks the link rate of the plan with a dashed line.
-fn measured(out: &mut String, place: &PlotArea, rate: f64) {
-    if !(place.across.low..=place.across.high).contains(&rate) {
+fn measured(plot: &mut Plot, rate: f64) {
+    if !(plot.across.low..=plot.across.high).contains(&rate) {
         return;
     }
-    let x = place.x(rate);
-    let top = place.frame.top;
-    let (beside, anchor) = if x > place.frame.width / 2.0 {
+    let x = plot.x(rate);
+    let top = plot.frame.top;
+    let line = format!(
+        r#"<path class="axis d2" d="M{x:.1} {top}V{}"/>"#,
+        plot.frame.base()
+    );
+    plot.out.push_str(&line);
+    let (beside, anchor) = if x > plot.frame.width / 2.0 {
         (x - 7.0, "end")
     } else {
         (x + 7.0, "start")
     };
-    out.push_str(&format!(
-        r#"<path class="axis d2" d="M{x:.1} {top}V{}"/><text class="tick" x="{beside:.1}" y="{:.1}" text-anchor="{anchor}">this plan's link</text>"#,
-        place.frame.base(),
-        top + 14.0
-    ));
+    text(
+        &mut plot.out,
+        "tick",
+        [beside, top + 14.0],
+        anchor,
+        "this plan's link",
+    );
 }
 
 #[cfg(test)]
@@ -164,18 +167,14 @@ mod tests {
             assert_eq!(svg.matches(&format!(">{label}<")).count(), 1, "{svg}");
         }
         assert!(svg.contains("net &amp; more") && svg.contains(">50x<") && !svg.contains(">100x<"));
-        assert!(svg.contains("this plan's link"));
+        assert!(svg.contains("this plan&#39;s link"));
         assert!(svg.trim_end().ends_with("</svg>") && !svg.contains("NaN"));
     }
 
     #[test]
     fn the_scale_begins_at_no_speed_up() {
-        let place = plot_area(&[point(1.0, "a", 4.0), point(1e4, "none", 1.0)]);
-        assert_eq!(
-            (place.y(1.0), place.y(5.0)),
-            (place.frame.base(), place.frame.top)
-        );
-        assert_eq!(place.up.high, 5.0);
+        let [_, up] = axes(&[point(1.0, "a", 4.0), point(1e4, "none", 1.0)]);
+        assert_eq!((up.share(1.0), up.share(5.0), up.high), (0.0, 1.0, 5.0));
         let none = drawn("", &[]);
         assert!(!none.contains("NaN") && !none.contains("inf"), "{none}");
     }

@@ -4,23 +4,22 @@
 mod axis;
 mod columns;
 mod cuts;
-mod frame;
 mod lines;
 mod links;
 mod matrix;
+mod plot;
 mod sheet;
 mod strip;
-mod thin;
 
 pub(crate) use columns::{Columns, columns};
 pub use cuts::{Cut, Cuts, cuts};
-pub(crate) use lines::{Lines, Series, lines};
+pub(crate) use lines::{Lines, lines};
 pub use links::{LinkPoint, Links, links};
-pub(crate) use matrix::{FULL, Matrix, matrix};
+pub(crate) use matrix::{FULL, matrix};
+pub(crate) use plot::Series;
 pub(crate) use strip::{area, marks, spans};
 
 use crate::markup::escaped;
-use frame::Frame;
 
 /// Number of distinct colors. Further series use dashes.
 pub(crate) const COLORS: usize = 6;
@@ -62,30 +61,14 @@ fn stroke(place: usize) -> String {
 }
 
 /// Returns a legend that wraps on narrow pages. Entries contain the color and the name of a series.
-pub(crate) fn legend(mark: Mark, entries: &[(usize, &str)]) -> String {
-    let entry = |(place, name): &(usize, &str)| {
+pub(crate) fn legend<T: AsRef<str>>(mark: Mark, entries: impl IntoIterator<Item = (usize, T)>) -> String {
+    let entries = entries.into_iter().map(|(place, name)| {
         format!(
             r#"<li><svg width="{}" height="14" aria-hidden="true">{}</svg>{}</li>"#,
             mark.width(),
-            mark.swatch(*place),
-            escaped(name)
+            mark.swatch(place),
+            escaped(name.as_ref())
         )
-    };
-    let entries: String = entries.iter().map(entry).collect();
-    format!(r#"<ul class="legend">{entries}</ul>"#)
-}
-
-/// Starts a chart. The title is used by screen readers and as a tooltip.
-fn open_svg(class: &str, frame: &Frame, title: &str) -> String {
-    format!(
-        r#"<svg class="{class}" viewBox="0 0 {} {}" role="img"><title>{}</title>"#,
-        frame.width,
-        frame.height,
-        escaped(title)
-    )
-}
-
-fn end(mut chart: String) -> String {
-    chart.push_str("</svg>");
-    chart
+    });
+    format!(r#"<ul class="legend">{}</ul>"#, entries.collect::<String>())
 }

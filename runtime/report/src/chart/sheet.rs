@@ -1,8 +1,8 @@
 //! Charts as standalone files with background, title, legend and style. They do not depend on external fonts
 //! or scripts, and support light and dark pages.
 
-use super::frame::Frame;
-use super::{COLORS, Mark, end};
+use super::plot::Frame;
+use super::{COLORS, Mark};
 use crate::markup::escaped;
 
 /// Returns the frame of a chart, with space for the title, the subtitle and the legend at the top, and for
@@ -21,14 +21,13 @@ pub(super) fn frame(height: f64, bottom: f64) -> Frame {
 const LIGHT: [&str; COLORS] = ["#0072b2", "#c65102", "#00805c", "#9c3f86", "#7a6200", "#545b64"];
 const DARK: [&str; COLORS] = ["#5ab4f0", "#f0913e", "#43c79c", "#e28fcb", "#d6bf4f", "#b4bcc6"];
 
-pub(super) struct LegendEntry {
-    pub(super) mark: Mark,
-    pub(super) place: usize,
-    pub(super) text: String,
-}
-
-/// Starts a file. The chart itself is drawn afterwards.
-pub(super) fn open_svg(frame: &Frame, title: &str, subtitle: &str, entries: &[LegendEntry]) -> String {
+/// Starts a file with a title and a legend: symbol, color and text of each entry.
+pub(super) fn open_svg(
+    frame: &Frame,
+    title: &str,
+    subtitle: &str,
+    entries: &[(Mark, usize, String)],
+) -> String {
     let Frame {
         width, height, left, ..
     } = frame;
@@ -45,27 +44,22 @@ pub(super) fn open_svg(frame: &Frame, title: &str, subtitle: &str, entries: &[Le
     out
 }
 
-/// Completes a file started by [`open_svg`].
-pub(super) fn finish(out: String) -> String {
-    end(out) + "\n"
-}
-
 /// Draws the legend in rows below the title.
-fn legend(out: &mut String, frame: &Frame, entries: &[LegendEntry]) {
+fn legend(out: &mut String, frame: &Frame, entries: &[(Mark, usize, String)]) {
     /// Estimated maximum width of a character.
     const LETTER: f64 = 7.0;
     let mut x = frame.left;
     let mut y = 70.0;
-    for entry in entries {
-        let beside = f64::from(entry.mark.width()) + 6.0;
-        let width = beside + entry.text.chars().count() as f64 * LETTER + 14.0;
+    for (mark, place, words) in entries {
+        let beside = f64::from(mark.width()) + 6.0;
+        let width = beside + words.chars().count() as f64 * LETTER + 14.0;
         if x > frame.left && x + width > frame.width - frame.right / 2.0 {
             (x, y) = (frame.left, y + 19.0);
         }
         out.push_str(&format!(
             r#"<g transform="translate({x:.1} {y:.1})">{}<text x="{beside}" y="11">{}</text></g>"#,
-            entry.mark.swatch(entry.place),
-            escaped(&entry.text)
+            mark.swatch(*place),
+            escaped(words)
         ));
         x += width;
     }

@@ -1,6 +1,7 @@
 //! Strips of a timeline. They contain no text, because they are stretched to the width of the page.
 
 use super::COLORS;
+use super::plot::rect;
 use crate::facts::Span;
 use crate::markup::escaped;
 
@@ -37,32 +38,31 @@ pub(crate) fn area(class: &str, title: &str, layers: &[(usize, &[f64])]) -> Stri
     strip(class, title, &inside)
 }
 
-/// Draws periods of the job. `look` returns the color, the opacity and the tooltip.
-pub(crate) fn spans(title: &str, spans: &[Span], look: impl Fn(&Span) -> (usize, f64, String)) -> String {
+/// Draws periods of the job.
+pub(crate) fn spans(title: &str, spans: &[Span]) -> String {
     let mut inside = String::new();
     for span in spans {
-        let (place, opacity, words) = look(span);
-        inside.push_str(&format!(
-            r#"<rect class="f{}" x="{:.1}" y="10" width="{:.1}" height="80" fill-opacity="{:.2}"><title>{}</title></rect>"#,
-            place % COLORS,
-            span.from * WIDE,
-            ((span.to - span.from) * WIDE).max(1.0),
-            opacity.clamp(0.0, 1.0),
-            escaped(&words)
-        ));
+        let wide = ((span.to - span.from) * WIDE).max(1.0);
+        let area = [span.from * WIDE, 10.0, wide, 80.0];
+        let color = format!("f{}", span.place % COLORS);
+        rect(&mut inside, &color, area, span.opacity, &span.text);
     }
     strip("low", title, &inside)
 }
 
 /// Draws marks at the given fractions of the job's time.
-pub(crate) fn marks(title: &str, place: usize, at: &[(f64, &str)]) -> String {
+pub(crate) fn marks<T: AsRef<str>>(
+    title: &str,
+    place: usize,
+    at: impl IntoIterator<Item = (f64, T)>,
+) -> String {
     let mut inside = String::new();
     for (share, words) in at {
         inside.push_str(&format!(
             r#"<path class="l{}" d="M{:.1} 8V92"><title>{}</title></path>"#,
             place % COLORS,
             share.clamp(0.0015, 0.9985) * WIDE,
-            escaped(words)
+            escaped(words.as_ref())
         ));
     }
     strip("low", title, &inside)

@@ -1,18 +1,16 @@
-use super::table::{Cell, Row, add_omitted_note, table};
-use crate::Run;
+use super::table::{Cell, Table, add_figure};
 use crate::chart::{Lines, Mark, Series, legend, lines};
-use crate::facts::{epoch_series, step_series};
 use crate::figure;
-use crate::markup::{bytes, duration, escaped, percent, plain, significant};
-use crate::run::{Epoch, Journal};
+use crate::markup::{bytes, duration, percent, shortened, significant};
+use crate::run::{Journal, Step};
+use frostline_job::TrainedEpoch;
 
 /// Maximum number of charts for metrics, in addition to the loss.
 const CHARTS: usize = 4;
 /// Maximum number of epochs in the table.
 const ROWS: usize = 200;
 
-pub(super) fn section(out: &mut String, run: &Run) {
-    let journal = &run.journal;
+pub(super) fn section(out: &mut String, journal: &Journal) {
     if journal.steps.sampled().is_empty() && journal.epochs.is_empty() {
         return;
     }
@@ -26,50 +24,28 @@ pub(super) fn section(out: &mut String, run: &Run) {
     out.push_str("</section>");
 }
 
-/// Adds a chart with a heading, a legend and a caption, if there is a chart.
-pub(super) fn add_figure(out: &mut String, heading: &str, chart: Option<String>, key: &str, caption: &str) {
-    let Some(chart) = chart else {
-        return;
-    };
-    out.push_str(&format!("<figure><h3>{}</h3>{chart}{key}", escaped(heading)));
-    if !caption.is_empty() {
-        out.push_str(&format!("<figcaption>{}</figcaption>", escaped(caption)));
-    }
-    out.push_str("</figure>");
-}
-
 fn loss(out: &mut String, journal: &Journal) {
-    let series = [
-        Series {
-            name: "mean per epoch".to_owned(),
-            points: epoch_series(journal, |epoch| Some(epoch.loss)),
-            place: 0,
-            in_background: false,
-        },
-        Series {
-            name: "per step".to_owned(),
-            points: step_series(journal),
-            place: 5,
-            in_background: true,
-        },
-    ];
+    let mean = epoch_series(journal, |epoch| Some(epoch.loss));
+    let steps = Series {
+        in_background: true,
+        ..Series::new("per step", step_series(journal), 5)
+    };
     let chart = lines(&Lines {
         title: "Training loss over epochs, with the loss of steps in the background",
         across: "epoch",
         counted: true,
-        series: &series,
-        limits: (f64::NEG_INFINITY, f64::INFINITY),
-        shown: plain,
+        series: &[Series::new("mean per epoch", mean, 0), steps],
+        is_fraction: false,
     });
-    let key = legend(Mark::Line, &[(0, "mean per epoch"), (5, "per step")]);
+    let key = legend(Mark::Line, [(0, "mean per epoch"), (5, "per step")]);
     add_figure(out, "Training loss", chart, &key, "");
 }
 
 /// Groups metrics by axis: fractions, errors in the unit of the target, and each other metric separately.
 fn groups(journal: &Journal) -> Vec<Vec<&'static str>> {
-    let figures = journal.epochs.first().map(|epoch| epoch.figures.as_slice());
-    let names = figures.unwrap_or_default().iter().map(|(name, _)| *name);
-    let (shares, others): (Vec<_>, Vec<_>) = names.partition(|name| figure::is_fraction(name));
+    let (shares, others): (Vec<_>, Vec<_>) = metrics(journal)
+        .into_iter()
+        .partition(|name| figure::is_fraction(name));
     let (errors, others): (Vec<_>, Vec<_>) = others
         .into_iter()
         .partition(|name| ["mae", "rmse"].contains(name));
@@ -79,18 +55,18 @@ fn groups(journal: &Journal) -> Vec<Vec<&'static str>> {
         .collect()
 }
 
+/// Returns the names of the validation metrics.
+fn metrics(journal: &Journal) -> Vec<&'static str> {
+    let figures = journal.trained().next().map(|epoch| epoch.validation.figures());
+    figures.into_iter().flatten().map(|(name, _)| name).collect()
+}
+
 fn validation(out: &mut String, journal: &Journal, names: &[&str]) {
     let series: Vec<Series> = names
         .iter()
         .enumerate()
-        .map(|(place, name)| Series {
-            name: figure::title(name),
-            points: metric_series(journal, name),
-            place,
-            in_background: false,
-        })
+        .map(|(place, name)| Series::new(figure::title(name), metric_series(journal, name), place))
         .collect();
-    let share = names.first().is_some_and(|name| figure::is_fraction(name));
     let heading = match names {
         [name] => format!("{} on validation images", figure::title(name)),
         _ => "On validation images".to_owned(),
@@ -100,103 +76,111 @@ fn validation(out: &mut String, journal: &Journal, names: &[&str]) {
         across: "epoch (0: before training)",
         counted: true,
         series: &series,
-        limits: if share {
-            (0.0, 1.0)
-        } else {
-            (f64::NEG_INFINITY, f64::INFINITY)
-        },
-        shown: if share { hundredths } else { plain },
+        is_fraction: names.first().is_some_and(|name| figure::is_fraction(name)),
     });
-    let entries: Vec<(usize, &str)> = series
-        .iter()
-        .map(|series| (series.place, series.name.as_str()))
-        .collect();
-    let key = if entries.len() > 1 {
-        legend(Mark::Line, &entries)
+    let key = if series.len() > 1 {
+        legend(
+            Mark::Line,
+            series.iter().map(|series| (series.place, &series.name)),
+        )
     } else {
         String::new()
     };
-    add_figure(out, &heading, chart, &key, &best(journal, names));
-}
-
-fn best(journal: &Journal, names: &[&str]) -> String {
-    let found = names.iter().filter_map(|name| {
+    let best = names.iter().filter_map(|name| {
         let (epoch, value) = figure::best(journal, name)?;
         let title = figure::title(name);
-        Some(format!(
-            "{title}: best {} at epoch {}",
-            figure::shown(name, value),
-            epoch.epoch
-        ))
+        let value = figure::shown(name, value);
+        Some(format!("{title}: best {value} at epoch {}", epoch.epoch))
     });
-    found.collect::<Vec<_>>().join("; ")
+    add_figure(out, &heading, chart, &key, &best.collect::<Vec<_>>().join("; "));
+}
+
+/// Returns `(epoch, value)` for each epoch with a finite value.
+pub(super) fn epoch_series(
+    journal: &Journal,
+    figure: impl Fn(&TrainedEpoch) -> Option<f64>,
+) -> Vec<(f64, f64)> {
+    let points = journal.trained().filter_map(|epoch| {
+        let value = figure(epoch).filter(|value| value.is_finite())?;
+        Some((f64::from(epoch.epoch), value))
+    });
+    points.collect()
 }
 
 /// Returns a metric by epoch, starting with the value before training.
 pub(super) fn metric_series(journal: &Journal, name: &str) -> Vec<(f64, f64)> {
-    let before = journal.baseline.as_ref();
-    let before = before.and_then(|baseline| figure::value(&baseline.figures(), name));
+    let before = journal
+        .baseline
+        .and_then(|baseline| figure::value(&baseline, name));
     let before = before.filter(|value| value.is_finite()).map(|value| (0.0, value));
-    let epochs = epoch_series(journal, |epoch| figure::value(&epoch.figures, name));
+    let epochs = epoch_series(journal, |epoch| figure::value(&epoch.validation, name));
     before.into_iter().chain(epochs).collect()
 }
 
-pub(super) fn hundredths(share: f64) -> String {
-    format!("{} %", plain((share * 1e6).round() / 1e4))
+/// Returns `(epochs trained, loss)` for each sampled step.
+fn step_series(journal: &Journal) -> Vec<(f64, f64)> {
+    let usual = journal.data.steps_per_epoch as u64;
+    let steps = journal.steps.sampled();
+    let mut points = Vec::with_capacity(steps.len());
+    for steps in steps.chunk_by(|left, right| left.epoch == right.epoch) {
+        let (Some(first), Some(last)) = (steps.first(), steps.last()) else {
+            continue;
+        };
+        let before = first.step.saturating_sub(1);
+        let mut length = last.step.saturating_sub(before);
+        if journal.trained().rev().all(|ended| ended.epoch != first.epoch) {
+            length = length.max(usual);
+        }
+        let place = |step: &Step| {
+            let share = step.step.saturating_sub(before) as f64 / length.max(1) as f64;
+            f64::from(first.epoch) - 1.0 + share
+        };
+        points.extend(steps.iter().map(|step| (place(step), f64::from(step.loss))));
+    }
+    points
 }
 
 fn epochs(out: &mut String, journal: &Journal) {
-    let all = &journal.epochs;
-    let Some(first) = all.first() else {
+    if journal.epochs.is_empty() {
         return;
-    };
-    let names: Vec<&str> = first.figures.iter().map(|(name, _)| *name).collect();
-    let stored = all.iter().any(|epoch| epoch.cached_rows > 0);
+    }
+    let names = metrics(journal);
     let titles: Vec<String> = names.iter().map(|name| figure::title(name)).collect();
-    let mut header = vec![("Epoch", true), ("Loss", true)];
-    header.extend(titles.iter().map(|title| (title.as_str(), true)));
-    header.extend([("Time", true), ("Waited", true), ("Received", true)]);
-    header.extend(stored.then_some(("Cached", true)));
-    header.push(("Split", false));
+    let stored = journal.trained().any(|epoch| epoch.cached_rows > 0);
+    let mut header = vec!["Epoch", "Loss"];
+    header.extend(titles.iter().map(String::as_str));
+    header.extend(["Time", "Waited", "Received"]);
+    header.extend(stored.then_some("Cached"));
+    header.push("Split");
+    let mut table = Table::new(header);
     let best = figure::primary_metric(journal).and_then(|name| figure::best(journal, name));
     let best = best.map(|(epoch, _)| epoch.epoch);
     // The best epoch and the last epochs.
-    let late = all.len().saturating_sub(ROWS);
-    let shown = all
-        .iter()
-        .enumerate()
-        .filter(|(place, epoch)| *place >= late || best == Some(epoch.epoch));
-    let rows: Vec<Row> = shown
-        .map(|(_, epoch)| Row {
-            cells: cells(epoch, &names, stored),
-            best: best == Some(epoch.epoch),
-        })
-        .collect();
+    let late = journal.epochs.len().saturating_sub(ROWS);
+    for (place, epoch) in journal.trained().enumerate() {
+        let is_best = best == Some(epoch.epoch);
+        if place >= late || is_best {
+            table.row(is_best, cells(epoch, &names, stored));
+        }
+    }
     out.push_str("<details><summary>All metrics by epoch</summary>");
-    out.push_str(&table(&header, &rows));
-    add_omitted_note(out, rows.len(), all.len() as u64, "epochs");
+    table.write(out, journal.epochs.len(), "epochs");
     out.push_str("</details>");
 }
 
-fn cells(epoch: &Epoch, names: &[&str], stored: bool) -> Vec<Cell> {
-    let mut cells = vec![
-        Cell::Number(epoch.epoch.to_string()),
-        Cell::Number(significant(epoch.loss)),
-    ];
-    cells.extend(names.iter().map(|name| {
-        let value = figure::value(&epoch.figures, name).unwrap_or(f64::NAN);
-        Cell::Number(figure::shown(name, value))
+fn cells(epoch: &TrainedEpoch, names: &[&str], stored: bool) -> Vec<Cell> {
+    let mut numbers = vec![epoch.epoch.to_string(), significant(epoch.loss)];
+    numbers.extend(names.iter().map(|name| {
+        let value = figure::value(&epoch.validation, name);
+        figure::shown(name, value.unwrap_or(f64::NAN))
     }));
-    cells.push(Cell::Number(duration(epoch.seconds)));
-    cells.push(Cell::Number(percent(epoch.waited_seconds / epoch.seconds)));
-    cells.push(Cell::Number(bytes(epoch.bytes_received as f64)));
+    numbers.push(duration(epoch.seconds));
+    numbers.push(percent(epoch.waited_seconds / epoch.seconds));
+    numbers.push(bytes(epoch.bytes_received as f64));
     if stored {
-        let kept = epoch.cached_rows;
-        let fetched = epoch.fetched_rows;
-        cells.push(Cell::Number(percent(
-            kept as f64 / (kept + fetched).max(1) as f64,
-        )));
+        let rows = (epoch.cached_rows + epoch.fetched_rows).max(1);
+        numbers.push(percent(epoch.cached_rows as f64 / rows as f64));
     }
-    cells.push(Cell::Text(crate::markup::shortened(&epoch.split, 60)));
-    cells
+    let split = Cell::Text(shortened(&epoch.split.to_string(), 60));
+    numbers.into_iter().map(Cell::Number).chain([split]).collect()
 }

@@ -1,16 +1,15 @@
-use super::table::{Cell, Row, add_omitted_note, table};
+use super::table::{Cell, Table};
 use crate::Run;
-use crate::facts::Classes;
 use crate::figure;
 use crate::markup::{bytes, count, duration, escaped, percent, shortened};
-use crate::run::{Journal, MomentKind};
+use crate::run::{Journal, MomentKind, Predictions};
 use frostline_job::Task;
 use frostline_job::folder::FinalState;
 
 /// Maximum length of a split in characters.
 const LETTERS: usize = 60;
 
-pub(super) fn section(out: &mut String, run: &Run, classes: Option<&Classes>) {
+pub(super) fn section(out: &mut String, run: &Run) {
     let journal = &run.journal;
     out.push_str(&format!(
         r#"<header><p class="kind">Frostline run</p><h1>{}</h1><p class="soft">{}</p></header>"#,
@@ -26,27 +25,23 @@ pub(super) fn section(out: &mut String, run: &Run, classes: Option<&Classes>) {
     out.push_str(r#"<dl class="tiles">"#);
     judged(out, journal);
     tested(out, journal);
-    if let Some(top_five) = classes
-        .filter(|classes| classes.classes.len() > 5)
-        .and_then(|of| of.top_five)
+    if let Some(Predictions::Classes(classes)) = &run.predictions
+        && let Some(share) = classes.top_five
+        && classes.scores.len() > 5
+        && journal.data.task == Task::Classes
     {
-        tile(out, "Top-5 accuracy", &percent(top_five), "final model");
+        tile(out, "Top-5 accuracy", &percent(share), "final model");
     }
     time(out, journal);
     traffic(out, journal);
-    tile(
-        out,
-        "Split",
-        &shortened(&last_split(journal), LETTERS),
-        &changes(journal),
-    );
+    split(out, journal);
     out.push_str("</dl>");
     bad(out, journal);
 }
 
 /// Describes the state of an unfinished run.
 fn state(run: &Run) -> String {
-    let epochs = match run.journal.epochs.last() {
+    let epochs = match run.journal.trained().last() {
         None => "before completing an epoch".to_owned(),
         Some(last) => format!("after epoch {}", last.epoch),
     };
@@ -64,28 +59,21 @@ fn bad(out: &mut String, journal: &Journal) {
     if journal.bad.is_empty() {
         return;
     }
-    let rows: Vec<Row> = journal
-        .bad
-        .iter()
-        .map(|bad| Row {
-            cells: vec![
-                Cell::Text(shortened(&bad.key, 200)),
-                Cell::Raw(escaped(&shortened(&bad.message, 300))),
-            ],
-            best: false,
-        })
-        .collect();
+    let mut table = Table::new(["Image", "Error"]);
+    for (key, message) in &journal.bad {
+        let message = escaped(&shortened(message, 300));
+        table.row(false, [Cell::Text(shortened(key, 200)), Cell::Raw(message)]);
+    }
     out.push_str(&format!(
         "<details><summary>Skipped bad images: {}</summary>",
         count(journal.bad_count)
     ));
-    out.push_str(&table(&[("Image", false), ("Error", false)], &rows));
-    add_omitted_note(out, rows.len(), journal.bad_count, "images");
+    table.write(out, journal.bad_count as usize, "images");
     out.push_str("</details>");
 }
 
 fn about(journal: &Journal) -> String {
-    let data = &journal.dataset;
+    let data = &journal.data;
     let [one, many] = match data.task {
         Task::Labels => ["label", "labels"],
         Task::Numbers => ["number", "numbers"],
@@ -96,11 +84,11 @@ fn about(journal: &Journal) -> String {
     }
     format!(
         "{} {}, {} training and {} validation images, {} epochs of {} steps",
-        count(data.classes.len() as u64),
+        count(data.classes.len()),
         if data.classes.len() == 1 { one } else { many },
         count(data.train),
         count(data.validation),
-        count(journal.epochs.len() as u64),
+        count(journal.epochs.len()),
         count(data.steps_per_epoch)
     )
 }
@@ -110,15 +98,16 @@ fn judged(out: &mut String, journal: &Journal) {
     let Some(name) = figure::primary_metric(journal) else {
         return;
     };
-    let before = journal.baseline.as_ref();
-    let before = before.and_then(|baseline| figure::value(&baseline.figures(), name));
+    let before = journal
+        .baseline
+        .and_then(|baseline| figure::value(&baseline, name));
     let before = before.map_or_else(String::new, |value| {
         format!("; {} before training", figure::shown(name, value))
     });
     let Some((epoch, value)) = figure::best(journal, name) else {
         return;
     };
-    let last = journal.epochs.last().map_or(0, |last| last.epoch);
+    let last = journal.trained().last().map_or(0, |last| last.epoch);
     out.push_str(&format!(
         r#"<div class="first"><dt>Best {}</dt><dd>{}</dd><dd>epoch {} of {last}{}</dd></div>"#,
         escaped(&lowered(&figure::title(name))),
@@ -126,13 +115,10 @@ fn judged(out: &mut String, journal: &Journal) {
         epoch.epoch,
         together(&before)
     ));
-    for (other, value) in epoch.figures.iter().filter(|(other, _)| *other != name) {
-        tile(
-            out,
-            &figure::title(other),
-            &figure::shown(other, *value),
-            "at the best epoch",
-        );
+    let figures = epoch.validation.figures().into_iter();
+    for (other, value) in figures.filter(|(other, _)| *other != name) {
+        let shown = figure::shown(other, value);
+        tile(out, &figure::title(other), &shown, "at the best epoch");
     }
     let loss = format!("of training, epoch {}", epoch.epoch);
     tile(out, "Loss", &figure::shown("loss", epoch.loss), &loss);
@@ -143,14 +129,10 @@ fn tested(out: &mut String, journal: &Journal) {
     let Some((quality, samples)) = journal.test else {
         return;
     };
+    let words = format!("of {} images", count(samples));
     for (name, value) in quality.figures() {
         let title = format!("Test {}", lowered(&figure::title(name)));
-        tile(
-            out,
-            &title,
-            &figure::shown(name, value),
-            &format!("of {} images", count(samples as u64)),
-        );
+        tile(out, &title, &figure::shown(name, value), &words);
     }
 }
 
@@ -168,60 +150,42 @@ pub(super) fn lowered(title: &str) -> String {
 }
 
 fn time(out: &mut String, journal: &Journal) {
-    let seconds = journal
-        .done
-        .as_ref()
-        .map_or(journal.duration, |done| done.seconds.max(0.0));
-    let mut times: Vec<f64> = journal.epochs.iter().map(|epoch| epoch.seconds).collect();
+    let mut times: Vec<f64> = journal.trained().map(|epoch| epoch.seconds).collect();
     times.sort_by(f64::total_cmp);
     let middle = times.get(times.len() / 2).copied();
     let words = middle.map_or_else(String::new, |median| {
         format!("{} per epoch (median)", duration(median))
     });
-    tile(out, "Time", &duration(seconds), &words);
+    tile(out, "Time", &duration(journal.seconds().max(0.0)), &words);
 }
 
 fn traffic(out: &mut String, journal: &Journal) {
-    let epochs = journal.epochs.iter().map(|epoch| epoch.bytes_received).sum();
-    let received = journal.done.as_ref().map_or(epochs, |done| done.bytes_received);
-    let kept: u64 = journal.epochs.iter().map(|epoch| epoch.cached_rows).sum();
-    let fetched: u64 = journal.epochs.iter().map(|epoch| epoch.fetched_rows).sum();
-    let words = if kept > 0 {
-        format!(
-            "{} of all features from the cache",
-            percent(kept as f64 / (kept + fetched) as f64)
-        )
+    let cached = journal.cached_fraction();
+    let words = if cached > 0.0 {
+        format!("{} of all features from the cache", percent(cached))
     } else {
         String::new()
     };
-    tile(out, "Received", &bytes(received as f64), &words);
+    tile(out, "Received", &bytes(journal.received() as f64), &words);
 }
 
-fn last_split(journal: &Journal) -> String {
-    let done = journal
-        .done
-        .as_ref()
-        .map(|done| &done.split)
-        .filter(|split| !split.is_empty());
-    let epoch = journal.epochs.last().map(|epoch| &epoch.split);
-    let chosen = journal.chosen.as_ref().map(|chosen| &chosen.split);
-    done.or(epoch)
-        .or(chosen)
-        .cloned()
-        .unwrap_or_else(|| "–".to_owned())
-}
-
-fn changes(journal: &Journal) -> String {
-    let encoding = journal
-        .chosen
-        .as_ref()
-        .map_or("", |chosen| chosen.encoding.as_str());
-    match journal.count(MomentKind::Replan) {
+/// Adds the last split and the number of changes.
+fn split(out: &mut String, journal: &Journal) {
+    let done = journal.done.as_ref().map(|done| done.split.to_string());
+    let done = done.filter(|split| !split.is_empty());
+    let last = done.or_else(|| Some(journal.trained().last()?.split.to_string()));
+    let (chosen, encoding) = match &journal.chosen {
+        Some((split, encoding)) => (split.as_str(), encoding.as_str()),
+        None => ("–", ""),
+    };
+    let words = match journal.count(MomentKind::Replan) {
         0 if encoding.is_empty() => String::new(),
         0 => format!("in {encoding}, throughout the job"),
         1 => "changed once".to_owned(),
         count => format!("changed {count} times"),
-    }
+    };
+    let split = last.as_deref().unwrap_or(chosen);
+    tile(out, "Split", &shortened(split, LETTERS), &words);
 }
 
 fn tile(out: &mut String, name: &str, value: &str, words: &str) {

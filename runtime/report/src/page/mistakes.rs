@@ -17,7 +17,11 @@ pub(super) fn section(out: &mut String, mistakes: &[Mistake]) {
             "Images with the largest error. Errors of several targets are compared relative to the RMSE."
         }
     };
-    let without = match mistakes.iter().filter(|mistake| mistake.image.is_none()).count() {
+    let without = match mistakes
+        .iter()
+        .filter(|mistake| mistake.contents.is_none())
+        .count()
+    {
         0 => String::new(),
         count => format!(
             " {count} of {} images are missing, because they were too large or not received before the job ended.",
@@ -34,12 +38,8 @@ pub(super) fn section(out: &mut String, mistakes: &[Mistake]) {
 }
 
 fn figure(out: &mut String, mistake: &Mistake) {
-    let Caption {
-        label,
-        predicted,
-        measure,
-    } = caption(mistake);
-    let picture = match &mistake.image {
+    let [label, predicted, measure] = caption(mistake);
+    let picture = match &mistake.contents {
         Some((kind, bytes)) => format!(
             r#"<img alt="{label}, predicted {predicted}" src="data:{kind};base64,{}"/>"#,
             STANDARD.encode(bytes)
@@ -53,14 +53,8 @@ fn figure(out: &mut String, mistake: &Mistake) {
     ));
 }
 
-/// Escaped text below an image.
-struct Caption {
-    label: String,
-    predicted: String,
-    measure: String,
-}
-
-fn caption(mistake: &Mistake) -> Caption {
+/// Returns the label, the prediction and the measure, escaped.
+fn caption(mistake: &Mistake) -> [String; 3] {
     let Mistake { label, predicted, .. } = mistake;
     let (label, predicted, measure) = match &mistake.measure {
         Measure::Class { probability } => {
@@ -81,11 +75,8 @@ fn caption(mistake: &Mistake) -> Caption {
             (label, rounded(predicted), measure)
         }
     };
-    Caption {
-        label: escaped(&shortened(&label, LETTERS)),
-        predicted: escaped(&shortened(&predicted, LETTERS)),
-        measure,
-    }
+    let [label, predicted] = [label, predicted].map(|text| escaped(&shortened(&text, LETTERS)));
+    [label, predicted, measure]
 }
 
 fn labels(names: &str) -> String {

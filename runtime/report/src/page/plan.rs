@@ -1,8 +1,27 @@
-use super::table::{Cell, Row, add_omitted_note, table};
+//! Predictions of the plan and measured times.
+
+use super::table::{Cell, Table};
 use crate::Run;
 use crate::chart::{Mark, legend};
-use crate::facts::{CandidateComparison, compare_candidates};
 use crate::markup::{bytes, count, duration, escaped, shortened};
+use crate::run::{Candidate, Journal, Plan};
+
+/// Number of the best candidates. Chosen and measured candidates are always included.
+const SHOWN: usize = 12;
+
+/// A candidate with the measured step time.
+struct CandidateComparison<'a> {
+    candidate: &'a Candidate,
+    chosen: bool,
+    measured: Option<MeasuredSplit>,
+}
+
+#[derive(Clone, Copy)]
+struct MeasuredSplit {
+    /// Median time of a step, including the wait for the batch.
+    seconds: f64,
+    steps: usize,
+}
 
 pub(super) fn section(out: &mut String, run: &Run) {
     let Some(plan) = &run.plan else {
@@ -18,24 +37,25 @@ pub(super) fn section(out: &mut String, run: &Run) {
         bytes(plan.link_bytes_per_second),
         escaped(&verdict(&rows, plan.iteration_seconds))
     ));
-    out.push_str(&legend(Mark::Box, &[(0, "predicted"), (1, "measured")]));
+    out.push_str(&legend(Mark::Box, [(0, "predicted"), (1, "measured")]));
     let longest = scale(&rows);
-    let shown: Vec<Row> = rows.iter().map(|row| candidate_row(row, longest)).collect();
-    let header = [
-        ("Split", false),
-        ("Iteration", false),
-        ("Predicted", true),
-        ("Measured", true),
-        ("Steps", true),
-        ("Bound by", false),
-        ("Host", true),
-        ("Link", true),
-        ("Trainer", true),
-        ("Bytes per image", true),
-        ("Whole job", true),
-    ];
-    out.push_str(&table(&header, &shown));
-    add_omitted_note(out, shown.len(), plan.candidates.len() as u64, "candidates");
+    let mut table = Table::new([
+        "Split",
+        "Iteration",
+        "Predicted",
+        "Measured",
+        "Steps",
+        "Bound by",
+        "Host",
+        "Link",
+        "Trainer",
+        "Bytes per image",
+        "Whole job",
+    ]);
+    for row in &rows {
+        table.row(row.chosen, cells(row, longest));
+    }
+    table.write(out, plan.candidates.len(), "candidates");
     out.push_str(
         "<p class=\"soft\">Rows are sorted by predicted job time. Predicted times include a share of the start and the end of the job. Measured times are the median \
          of waiting and computing over the steps at the split without cached features. Faded bars are longer than shown.</p></section>",
@@ -87,39 +107,91 @@ fn bar(place: usize, seconds: f64, whole: f64) -> String {
     )
 }
 
-fn candidate_row(row: &CandidateComparison, whole: f64) -> Row {
+fn cells(row: &CandidateComparison, whole: f64) -> [Cell; 11] {
     let candidate = row.candidate;
     let mut bars = bar(0, candidate.iteration_seconds, whole);
     bars.extend(row.measured.map(|measured| bar(1, measured.seconds, whole)));
-    let tag = |on: bool, word: &str| {
-        if on {
-            format!(r#"<span class="tag">{word}</span>"#)
-        } else {
-            String::new()
-        }
+    let tag = if row.chosen {
+        r#"<span class="tag">chosen</span>"#
+    } else {
+        ""
     };
     let name = format!(
-        r#"{} <span class="soft">{}</span>{}"#,
+        r#"{} <span class="soft">{}</span>{tag}"#,
         escaped(&shortened(&candidate.split, 60)),
-        escaped(&shortened(&candidate.encoding, 20)),
-        tag(row.chosen, "chosen")
+        escaped(&shortened(&candidate.encoding, 20))
     );
     let seconds = |value: f64| Cell::Number(duration(value));
-    let steps = row.measured.map(|measured| count(measured.steps as u64));
-    Row {
-        cells: vec![
-            Cell::Raw(name),
-            Cell::Raw(format!(r#"<div class="bars" aria-hidden="true">{bars}</div>"#)),
-            seconds(candidate.iteration_seconds),
-            seconds(row.measured.map_or(f64::NAN, |measured| measured.seconds)),
-            Cell::Number(steps.unwrap_or_else(|| "–".to_owned())),
-            Cell::Text(shortened(&candidate.bottleneck, 20)),
-            seconds(candidate.host_seconds),
-            seconds(candidate.link_seconds),
-            seconds(candidate.trainer_seconds),
-            Cell::Number(bytes(candidate.bytes_per_sample)),
-            seconds(candidate.total_seconds),
-        ],
-        best: row.chosen,
+    let steps = row.measured.map(|measured| count(measured.steps));
+    [
+        Cell::Raw(name),
+        Cell::Raw(format!(r#"<div class="bars" aria-hidden="true">{bars}</div>"#)),
+        seconds(candidate.iteration_seconds),
+        seconds(row.measured.map_or(f64::NAN, |measured| measured.seconds)),
+        Cell::Number(steps.unwrap_or_else(|| "–".to_owned())),
+        Cell::Text(shortened(&candidate.bottleneck, 20)),
+        seconds(candidate.host_seconds),
+        seconds(candidate.link_seconds),
+        seconds(candidate.trainer_seconds),
+        Cell::Number(bytes(candidate.bytes_per_sample)),
+        seconds(candidate.total_seconds),
+    ]
+}
+
+/// Returns the candidates of `plan` by increasing job time: the best ones, the chosen one, and all with
+/// measurements.
+fn compare_candidates<'a>(plan: &'a Plan, journal: &Journal) -> Vec<CandidateComparison<'a>> {
+    let mut ranked: Vec<&Candidate> = plan.candidates.iter().collect();
+    let cost = |candidate: &Candidate| {
+        if candidate.total_seconds > 0.0 {
+            candidate.total_seconds
+        } else {
+            candidate.iteration_seconds
+        }
+    };
+    ranked.sort_by(|left, right| cost(left).total_cmp(&cost(right)));
+    let measured: Vec<(&str, MeasuredSplit)> = journal
+        .steps
+        .splits()
+        .iter()
+        .filter_map(|split| Some((split.as_str(), measured_at(journal, split)?)))
+        .collect();
+    // Steps do not record the encoding. A measurement is assigned to the chosen candidate of the split, or to
+    // the best candidate if none was chosen.
+    let mut taken = Vec::new();
+    let mut rows: Vec<CandidateComparison> = Vec::new();
+    for (place, candidate) in ranked.into_iter().enumerate() {
+        let split = candidate.split.as_str();
+        let chosen = plan.chose(candidate);
+        let is_measured = if split == plan.split {
+            chosen
+        } else {
+            !taken.contains(&split)
+        };
+        taken.push(split);
+        let found = measured.iter().find(|(of, _)| is_measured && *of == split);
+        if place < SHOWN || chosen || found.is_some() {
+            rows.push(CandidateComparison {
+                candidate,
+                chosen,
+                measured: found.map(|(_, measured)| *measured),
+            });
+        }
     }
+    rows
+}
+
+/// Measures the steps at a split. Steps with cached features are faster and do not count.
+fn measured_at(journal: &Journal, split: &str) -> Option<MeasuredSplit> {
+    let steps = journal.steps.sampled().iter();
+    let fetched = steps.filter(|step| !step.has_cached_features && journal.steps.split(step) == split);
+    let mut times: Vec<f64> = fetched
+        .map(|step| f64::from(step.waited) + f64::from(step.computed))
+        .collect();
+    times.sort_by(f64::total_cmp);
+    let seconds = times.get(times.len() / 2).copied()?;
+    Some(MeasuredSplit {
+        seconds,
+        steps: times.len(),
+    })
 }

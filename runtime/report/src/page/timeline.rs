@@ -1,6 +1,6 @@
-use super::table::{Cell, Row, add_omitted_note, table};
+use super::table::{Cell, Table};
 use crate::chart::{Mark, area, legend, marks, spans};
-use crate::facts::{Span, Timeline};
+use crate::facts::Timeline;
 use crate::markup::{bytes, duration, escaped, percent, shortened};
 use crate::run::{Journal, Moment, MomentKind};
 
@@ -31,18 +31,11 @@ pub(super) fn section(out: &mut String, journal: &Journal) {
         percent(waited),
         percent((1.0 - computed - waited).max(0.0))
     ));
-    out.push_str(&legend(Mark::Box, &[(2, "computing"), (1, "waiting")]));
+    out.push_str(&legend(Mark::Box, [(2, "computing"), (1, "waiting")]));
     out.push_str(r#"<div class="lanes">"#);
     let layers: [(usize, &[f64]); 2] = [(2, &line.computed), (1, &line.waited)];
-    lane(
-        out,
-        "trainer",
-        &area(
-            "tall",
-            "Trainer over the job: computing, and waiting for batches",
-            &layers,
-        ),
-    );
+    let title = "Trainer over the job: computing, and waiting for batches";
+    lane(out, "trainer", &area("tall", title, &layers));
     received(out, &line);
     stretches(out, journal, &line);
     events(out, journal, &line);
@@ -87,68 +80,40 @@ fn received(out: &mut String, line: &Timeline) {
         return;
     }
     let shares: Vec<f64> = line.bytes.iter().map(|rate| rate / most).collect();
-    let title = format!("Bytes of training batches over the job, up to {}/s", bytes(most));
-    lane(
-        out,
-        &format!("link, up to {}/s", bytes(most)),
-        &area("mid", &title, &[(0, &shares)]),
-    );
+    let rate = bytes(most);
+    let title = format!("Bytes of training batches over the job, up to {rate}/s");
+    let strip = area("mid", &title, &[(0, &shares)]);
+    lane(out, &format!("link, up to {rate}/s"), &strip);
 }
 
 fn stretches(out: &mut String, journal: &Journal, line: &Timeline) {
     if line.splits.len() > 1 {
-        let strip = spans("Split over the job", &line.splits, |span| {
-            (
-                span.value as usize,
-                1.0,
-                format!("split {}", shortened(&span.text, 80)),
-            )
-        });
-        lane(out, "split", &strip);
+        lane(out, "split", &spans("Split over the job", &line.splits));
         let names = journal.steps.splits().iter().enumerate().take(12);
-        let names: Vec<(usize, String)> = names.map(|(place, name)| (place, shortened(name, 60))).collect();
-        let entries: Vec<(usize, &str)> = names
-            .iter()
-            .map(|(place, name)| (*place, name.as_str()))
-            .collect();
-        out.push_str(&format!(
-            "<span></span><div>{}</div>",
-            legend(Mark::Box, &entries)
-        ));
+        let key = legend(Mark::Box, names.map(|(place, name)| (place, shortened(name, 60))));
+        out.push_str(&format!("<span></span><div>{key}</div>"));
     }
-    if line.cached_fraction.iter().any(|span| span.value > 0.0) {
-        let look = |span: &Span| {
-            (
-                3,
-                span.value,
-                format!("{}: {} from the cache", span.text, percent(span.value)),
-            )
-        };
-        lane(
-            out,
+    for (name, title, periods) in [
+        (
             "cached",
-            &spans(
-                "Share of activations from the feature cache",
-                &line.cached_fraction,
-                look,
-            ),
-        );
-    }
-    if !line.down.is_empty() {
-        let look = |span: &Span| (5, 1.0, format!("{} hosts down", span.value));
-        lane(out, "hosts down", &spans("Unavailable hosts", &line.down, look));
+            "Share of activations from the feature cache",
+            &line.cached_fraction,
+        ),
+        ("hosts down", "Unavailable hosts", &line.down),
+    ] {
+        if !periods.is_empty() {
+            lane(out, name, &spans(title, periods));
+        }
     }
 }
 
 fn events(out: &mut String, journal: &Journal, line: &Timeline) {
-    let epochs: Vec<(f64, String)> = journal
-        .epochs
-        .iter()
-        .map(|epoch| (epoch.at / line.seconds, format!("epoch {} ends", epoch.epoch)))
-        .collect();
-    if epochs.len() <= MARKS {
-        let epochs: Vec<(f64, &str)> = epochs.iter().map(|(at, words)| (*at, words.as_str())).collect();
-        lane(out, "epochs", &marks("Ends of epochs", 5, &epochs));
+    if journal.epochs.len() <= MARKS {
+        let epochs = journal.epochs.iter().map(|epoch| {
+            let words = format!("epoch {} ends", epoch.trained.epoch);
+            (epoch.at / line.seconds, words)
+        });
+        lane(out, "epochs", &marks("Ends of epochs", 5, epochs));
     }
     for (kinds, name, title, color) in [
         (&[MomentKind::Replan][..], "replans", "Changes of the split", 1),
@@ -163,47 +128,41 @@ fn events(out: &mut String, journal: &Journal, line: &Timeline) {
         (&[MomentKind::Store], "store", "Feature cache and store", 3),
         (&[MomentKind::Warning], "warnings", "Warnings", 1),
     ] {
-        let of = journal
-            .moments
-            .iter()
-            .filter(|moment| kinds.contains(&moment.kind));
-        let of: Vec<(f64, &str)> = of
-            .take(MARKS)
-            .map(|moment| (moment.at / line.seconds, moment.text.as_str()))
-            .collect();
-        if !of.is_empty() {
-            lane(out, name, &marks(title, color, &of));
+        let moments = journal.moments.iter();
+        let mut found = moments.filter(|moment| kinds.contains(&moment.kind)).peekable();
+        if found.peek().is_some() {
+            let found = found.take(MARKS);
+            let found = found.map(|moment| (moment.at / line.seconds, &moment.text));
+            lane(out, name, &marks(title, color, found));
         }
     }
 }
 
 /// Adds a table of events. If there are too many, retries are omitted first.
 fn write_moments(out: &mut String, journal: &Journal) {
-    let rare = |moment: &&Moment| moment.kind != MomentKind::Retry;
-    let mut shown: Vec<&Moment> = journal.moments.iter().filter(rare).take(TOLD).collect();
-    let left = TOLD - shown.len();
-    shown.extend(journal.moments.iter().filter(|moment| !rare(moment)).take(left));
+    let (retries, rare): (Vec<&Moment>, Vec<&Moment>) = journal
+        .moments
+        .iter()
+        .partition(|moment| moment.kind == MomentKind::Retry);
+    let all = rare.len() + journal.count(MomentKind::Retry) as usize;
+    let mut shown: Vec<&Moment> = rare.into_iter().chain(retries).take(TOLD).collect();
     shown.sort_by(|left, right| left.at.total_cmp(&right.at));
     if shown.is_empty() {
         return;
     }
-    let rows: Vec<Row> = shown
-        .iter()
-        .map(|moment| Row {
-            cells: vec![
+    let mut table = Table::new(["Time", "Event", ""]);
+    for moment in shown {
+        table.row(
+            false,
+            [
                 Cell::Number(duration(moment.at)),
                 Cell::Raw(word(moment.kind).to_owned()),
                 Cell::Raw(escaped(&moment.text)),
             ],
-            best: false,
-        })
-        .collect();
+        );
+    }
     out.push_str("<details><summary>Events</summary>");
-    out.push_str(&table(&[("Time", true), ("Event", false), ("", false)], &rows));
-    let all = journal.moments.iter().map(|moment| moment.kind);
-    let retries = journal.count(MomentKind::Retry);
-    let all = all.filter(|kind| *kind != MomentKind::Retry).count() as u64 + retries;
-    add_omitted_note(out, rows.len(), all, "events");
+    table.write(out, all, "events");
     out.push_str("</details>");
 }
 

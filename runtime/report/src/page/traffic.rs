@@ -1,4 +1,4 @@
-use super::curves::add_figure;
+use super::table::add_figure;
 use crate::chart::{Columns, Mark, columns, legend};
 use crate::markup::{bytes, count, duration, escaped, percent, short_duration};
 use crate::run::Journal;
@@ -21,30 +21,27 @@ pub(super) fn section(out: &mut String, journal: &Journal) {
 }
 
 fn time(out: &mut String, journal: &Journal) {
-    let of = journal.epochs.iter().map(|epoch| {
+    let of = journal.trained().map(|epoch| {
         let waited = epoch.waited_seconds.clamp(0.0, epoch.seconds.max(0.0));
         (f64::from(epoch.epoch), [epoch.seconds - waited, waited])
     });
+    let names = ["other", "waiting for batches"];
     let chart = columns(&Columns {
         title: "Seconds per epoch spent waiting for batches, and other time",
-        across: "epoch",
-        names: ["other", "waiting for batches"],
+        names,
         columns: &of.collect::<Vec<_>>(),
         ticked: short_duration,
         shown: duration,
     });
-    let key = legend(Mark::Box, &[(0, "other"), (1, "waiting for batches")]);
+    let key = legend(Mark::Box, names.into_iter().enumerate());
     add_figure(out, "Time per epoch", chart, &key, "");
 }
 
 fn traffic(out: &mut String, journal: &Journal) {
-    let of = journal
-        .epochs
-        .iter()
-        .map(|epoch| (f64::from(epoch.epoch), [epoch.bytes_received as f64, 0.0]));
+    let of = journal.trained();
+    let of = of.map(|epoch| (f64::from(epoch.epoch), [epoch.bytes_received as f64, 0.0]));
     let chart = columns(&Columns {
         title: "Bytes received per epoch, including validation",
-        across: "epoch",
         names: ["received", ""],
         columns: &of.collect::<Vec<_>>(),
         ticked: |amount| bytes(amount).replace(".0 ", " "),
@@ -54,35 +51,21 @@ fn traffic(out: &mut String, journal: &Journal) {
 }
 
 fn reuse(out: &mut String, journal: &Journal) {
-    let stored: Vec<(f64, [f64; 2])> = journal
-        .epochs
-        .iter()
-        .map(|epoch| {
-            let rows = [epoch.cached_rows, epoch.fetched_rows].map(|rows| rows as f64);
-            (f64::from(epoch.epoch), rows)
-        })
-        .collect();
-    if stored.is_empty() {
-        return;
-    }
-    let (kept, fetched) = stored
-        .iter()
-        .fold((0.0, 0.0), |(kept, fetched), (_, [one, other])| {
-            (kept + one, fetched + other)
-        });
+    let of = journal.trained().map(|epoch| {
+        let rows = [epoch.cached_rows, epoch.fetched_rows].map(|rows| rows as f64);
+        (f64::from(epoch.epoch), rows)
+    });
+    let names = ["from the cache", "fetched"];
     let chart = columns(&Columns {
         title: "Activations per epoch from the feature cache, and fetched activations",
-        across: "epoch",
-        names: ["from the cache", "fetched"],
-        columns: &stored,
+        names,
+        columns: &of.collect::<Vec<_>>(),
         ticked: rows_of,
         shown: rows_of,
     });
-    let key = legend(Mark::Box, &[(0, "from the cache"), (1, "fetched")]);
-    let caption = format!(
-        "{} of the activations were cached.",
-        percent(kept / (kept + fetched))
-    );
+    let key = legend(Mark::Box, names.into_iter().enumerate());
+    let cached = percent(journal.cached_fraction());
+    let caption = format!("{cached} of the activations were cached.");
     add_figure(out, "Activations per epoch", chart, &key, &caption);
 }
 

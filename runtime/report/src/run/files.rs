@@ -1,14 +1,25 @@
 //! Reading of files with size limits.
 
 use crate::ReportError;
+use crate::error::reason;
+use serde::de::DeserializeOwned;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::Path;
 
 /// Maximum length of a line in bytes. This is enough for the names of 100,000 classes.
 const LINE: u64 = 16 << 20;
-/// Maximum size of a file read into memory in bytes.
-pub(crate) const WHOLE: u64 = 64 << 20;
+/// Maximum size of a JSON file in bytes.
+const WHOLE: u64 = 64 << 20;
+
+/// Reads a JSON file. Returns `None` if the file does not exist.
+pub(crate) fn json<T: DeserializeOwned>(file: &Path) -> Result<Option<T>, ReportError> {
+    let Some(bytes) = whole(file, WHOLE)? else {
+        return Ok(None);
+    };
+    let parsed = serde_json::from_slice(&bytes);
+    parsed.map_err(|error| ReportError::broken(file, error.line().max(1) as u64, reason(&error)))
+}
 
 /// Reads a file of up to `most` bytes. Returns `None` if the file does not exist.
 pub(crate) fn whole(file: &Path, most: u64) -> Result<Option<Vec<u8>>, ReportError> {

@@ -1,9 +1,10 @@
 use super::files;
-use super::steps::{Steps, TrainedStep};
+use super::steps::Steps;
 use crate::ReportError;
 use crate::error::reason;
 use crate::markup::bytes;
-use frostline_job::{Event, HostState, LoggedEvent, Notice, Quality, Received, Task};
+use frostline_job::{Event, HostState, JobResult, ListedData, LoggedEvent, Notice, Quality, TrainedEpoch};
+use std::collections::HashMap;
 use std::path::Path;
 
 /// Maximum number of epochs, more than a job reaches within a day.
@@ -19,8 +20,9 @@ const SLACK: f64 = 5.0;
 /// Contents of `events.jsonl`.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
-    pub(crate) dataset: Dataset,
-    pub(crate) chosen: Option<ChosenSplit>,
+    pub(crate) data: ListedData,
+    /// Split and encoding at the start of the job.
+    pub(crate) chosen: Option<(String, String)>,
     pub(crate) baseline: Option<Quality>,
     /// Quality of the written model on the test part, with the number of images.
     pub(crate) test: Option<(Quality, usize)>,
@@ -29,8 +31,9 @@ pub(crate) struct Journal {
     pub(crate) epochs: Vec<Epoch>,
     pub(crate) moments: Vec<Moment>,
     /// Number of moments by kind, including omitted ones.
-    counts: [u64; KINDS.len()],
-    pub(crate) bad: Vec<BadSample>,
+    counts: HashMap<MomentKind, u64>,
+    /// Keys and errors of skipped samples.
+    pub(crate) bad: Vec<(String, String)>,
     pub(crate) bad_count: u64,
     pub(crate) done: Option<JobResult>,
     /// Seconds from the job's beginning to its last event.
@@ -40,56 +43,12 @@ pub(crate) struct Journal {
     before: f64,
 }
 
-/// Validation metrics by name, such as `accuracy`.
-pub(crate) type Figures = Vec<(&'static str, f64)>;
-
-/// Data set as listed by the hosts.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Dataset {
-    pub(crate) task: Task,
-    pub(crate) classes: Vec<String>,
-    pub(crate) train: u64,
-    pub(crate) validation: u64,
-    pub(crate) steps_per_epoch: u64,
-}
-
-/// Split at the start of the job.
-#[derive(Debug, Clone)]
-pub(crate) struct ChosenSplit {
-    pub(crate) split: String,
-    pub(crate) encoding: String,
-}
-
 /// A finished epoch.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Epoch {
     /// Seconds from the start of the job to the end of the epoch.
     pub(crate) at: f64,
-    pub(crate) epoch: u32,
-    pub(crate) loss: f64,
-    pub(crate) validation: Quality,
-    pub(crate) figures: Figures,
-    pub(crate) bytes_received: u64,
-    pub(crate) seconds: f64,
-    pub(crate) waited_seconds: f64,
-    pub(crate) split: String,
-    pub(crate) skipped: u64,
-    pub(crate) cached_rows: u64,
-    pub(crate) fetched_rows: u64,
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct BadSample {
-    pub(crate) key: String,
-    pub(crate) message: String,
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct JobResult {
-    pub(crate) split: String,
-    pub(crate) bytes_received: u64,
-    pub(crate) received: Received,
-    pub(crate) seconds: f64,
+    pub(crate) trained: TrainedEpoch,
 }
 
 /// An event with a mark on the timeline.
@@ -101,7 +60,7 @@ pub(crate) struct Moment {
     pub(crate) text: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum MomentKind {
     Split,
     Replan,
@@ -112,17 +71,6 @@ pub(crate) enum MomentKind {
     Store,
     Warning,
 }
-
-const KINDS: [MomentKind; 8] = [
-    MomentKind::Split,
-    MomentKind::Replan,
-    MomentKind::Unfreeze,
-    MomentKind::HostDown,
-    MomentKind::HostUp,
-    MomentKind::Retry,
-    MomentKind::Store,
-    MomentKind::Warning,
-];
 
 impl Journal {
     pub(crate) fn read(file: &Path) -> Result<Self, ReportError> {
@@ -135,142 +83,69 @@ impl Journal {
     }
 
     pub(crate) fn count(&self, kind: MomentKind) -> u64 {
-        let place = KINDS.iter().position(|known| *known == kind);
-        place
-            .and_then(|place| self.counts.get(place))
-            .copied()
-            .unwrap_or(0)
+        self.counts.get(&kind).copied().unwrap_or(0)
+    }
+
+    /// Returns the finished epochs without their times.
+    pub(crate) fn trained(&self) -> impl ExactSizeIterator<Item = &TrainedEpoch> + DoubleEndedIterator {
+        self.epochs.iter().map(|epoch| &epoch.trained)
+    }
+
+    /// Returns the seconds of the job, as stated by its result if there is one.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.done.as_ref().map_or(self.duration, |done| done.seconds)
+    }
+
+    /// Returns the bytes received until now.
+    pub(crate) fn received(&self) -> u64 {
+        let epochs = self.trained().map(|epoch| epoch.bytes_received).sum();
+        self.done.as_ref().map_or(epochs, |done| done.bytes_received)
+    }
+
+    /// Returns the fraction of cached features over all epochs. NaN if no features were used.
+    pub(crate) fn cached_fraction(&self) -> f64 {
+        let cached: u64 = self.trained().map(|epoch| epoch.cached_rows).sum();
+        let fetched: u64 = self.trained().map(|epoch| epoch.fetched_rows).sum();
+        cached as f64 / (cached + fetched) as f64
     }
 
     fn add(&mut self, logged: LoggedEvent) -> Result<(), String> {
         let at = logged.at.filter(|at| at.is_finite() && *at >= 0.0);
-        let Some(event) = logged.event else {
-            self.clock(at, 0.0);
-            return Ok(());
-        };
-        let took = match &event {
-            Event::Step {
-                waited_seconds,
-                computed_seconds,
-                ..
-            } => waited_seconds + computed_seconds,
+        let took = match &logged.event {
+            Some(Event::Step(step)) => step.waited_seconds + step.computed_seconds,
             _ => 0.0,
         };
         let at = self.clock(at, took);
+        let Some(event) = logged.event else {
+            return Ok(());
+        };
         if let Some((kind, text)) = moment(&event) {
-            self.moment(at, kind, &text);
-        }
-        self.add_event(at, event)
-    }
-
-    /// Stores the contents of events that are more than a mark on the timeline.
-    fn add_event(&mut self, at: f64, event: Event) -> Result<(), String> {
-        match event {
-            Event::Dataset {
-                task,
-                classes,
-                train,
-                validation,
-                steps_per_epoch,
-                ..
-            } => {
-                let [train, validation, steps_per_epoch] =
-                    [train, validation, steps_per_epoch].map(|count| count as u64);
-                self.dataset = Dataset {
-                    task,
-                    classes,
-                    train,
-                    validation,
-                    steps_per_epoch,
-                };
+            let count = self.counts.entry(kind).or_default();
+            *count += 1;
+            if *count <= MOMENTS as u64 {
+                let text = text.chars().take(LETTERS).collect();
+                self.moments.push(Moment { at, kind, text });
             }
+        }
+        match event {
+            Event::Dataset(data) => self.data = data,
             Event::Baseline { validation, .. } => self.baseline = Some(validation),
             Event::Test { quality, samples, .. } => self.test = Some((quality, samples)),
             Event::Split { split, encoding, .. } => {
-                self.chosen = Some(ChosenSplit {
-                    split: split.to_string(),
-                    encoding: encoding.to_string(),
-                });
+                self.chosen = Some((split.to_string(), encoding.to_string()));
             }
             Event::BadSample { key, message } => {
                 self.bad_count += 1;
                 if self.bad.len() < BAD {
-                    self.bad.push(BadSample { key, message });
+                    self.bad.push((key, message));
                 }
             }
-            Event::Done {
-                split,
-                bytes_received,
-                received,
-                seconds,
-                ..
-            } => {
-                self.done = Some(JobResult {
-                    split: split.to_string(),
-                    bytes_received,
-                    received,
-                    seconds,
-                });
-            }
-            other => return self.add_training_event(at, other),
+            Event::Step(step) => self.steps.add(at, &step),
+            Event::Epoch(trained) => return self.add_epoch(Epoch { at, trained }),
+            Event::Done(done) => self.done = Some(done),
+            _ => {}
         }
         Ok(())
-    }
-
-    fn add_training_event(&mut self, at: f64, event: Event) -> Result<(), String> {
-        match event {
-            Event::Step {
-                epoch,
-                step,
-                loss,
-                split,
-                waited_seconds,
-                computed_seconds,
-                bytes_received,
-                cached_rows,
-                ..
-            } => {
-                self.steps.add(&TrainedStep {
-                    at,
-                    epoch,
-                    step,
-                    loss,
-                    split: split.to_string(),
-                    waited_seconds,
-                    computed_seconds,
-                    bytes_received,
-                    cached_rows,
-                });
-                Ok(())
-            }
-            Event::Epoch {
-                epoch,
-                loss,
-                validation,
-                bytes_received,
-                seconds,
-                waited_seconds,
-                split,
-                skipped,
-                cached_rows,
-                fetched_rows,
-                ..
-            } => self.epoch(Epoch {
-                at,
-                epoch,
-                loss,
-                validation,
-                figures: validation.figures(),
-                bytes_received,
-                seconds,
-                waited_seconds,
-                split: split.to_string(),
-                skipped,
-                cached_rows,
-                fetched_rows,
-            }),
-            _ => Ok(()),
-        }
     }
 
     /// Converts `at` to seconds since the first start of the job. Results never decrease. An event without a
@@ -288,8 +163,14 @@ impl Journal {
         self.duration
     }
 
-    fn epoch(&mut self, epoch: Epoch) -> Result<(), String> {
-        while self.epochs.last().is_some_and(|last| last.epoch >= epoch.epoch) {
+    /// Adds an epoch, which replaces earlier results of the same and later epochs.
+    fn add_epoch(&mut self, epoch: Epoch) -> Result<(), String> {
+        let number = epoch.trained.epoch;
+        while self
+            .epochs
+            .last()
+            .is_some_and(|last| last.trained.epoch >= number)
+        {
             self.epochs.pop();
         }
         if self.epochs.len() == EPOCHS {
@@ -297,21 +178,6 @@ impl Journal {
         }
         self.epochs.push(epoch);
         Ok(())
-    }
-
-    fn moment(&mut self, at: f64, kind: MomentKind, text: &str) {
-        let Some(count) = KINDS
-            .iter()
-            .position(|known| *known == kind)
-            .and_then(|place| self.counts.get_mut(place))
-        else {
-            return;
-        };
-        *count += 1;
-        if *count <= MOMENTS as u64 {
-            let text = text.chars().take(LETTERS).collect();
-            self.moments.push(Moment { at, kind, text });
-        }
     }
 }
 
@@ -360,30 +226,20 @@ fn moment(event: &Event) -> Option<(MomentKind, String)> {
             );
             (MomentKind::Store, text)
         }
-        Event::Notice(notice) => return notice_moment(notice),
+        Event::Notice(Notice::Host {
+            host, state, reason, ..
+        }) => match state {
+            HostState::Up => (MomentKind::HostUp, format!("{host} is up again: {reason}")),
+            HostState::Down => (MomentKind::HostDown, format!("{host} is down: {reason}")),
+        },
+        Event::Notice(Notice::Retry {
+            host, lost, reason, ..
+        }) => {
+            let text = format!("retrying {lost} images of {host}: {reason}");
+            (MomentKind::Retry, text)
+        }
         _ => return None,
     })
-}
-
-fn notice_moment(notice: &Notice) -> Option<(MomentKind, String)> {
-    match notice {
-        Notice::Host {
-            host, state, reason, ..
-        } => {
-            let (kind, word) = match state {
-                HostState::Up => (MomentKind::HostUp, "is up again"),
-                HostState::Down => (MomentKind::HostDown, "is down"),
-            };
-            Some((kind, format!("{host} {word}: {reason}")))
-        }
-        Notice::Retry {
-            host, lost, reason, ..
-        } => Some((
-            MomentKind::Retry,
-            format!("retrying {lost} images of {host}: {reason}"),
-        )),
-        _ => None,
-    }
 }
 
 #[cfg(test)]
@@ -418,12 +274,13 @@ mod tests {
         let lines = [epoch(1, "0.5"), epoch(2, "0.6"), epoch(2, "null")];
         let journal = journal(&lines.each_ref().map(String::as_str));
         assert_eq!(journal.epochs.len(), 2);
-        let last = journal.epochs.last().unwrap();
+        let last = journal.trained().last().unwrap();
         assert!(last.loss.is_nan() && last.cached_rows == 4);
-        let [(name, figure)] = last.figures.as_slice() else {
-            panic!("{:?}", last.figures)
-        };
-        assert!(*name == "accuracy" && figure.is_nan());
+        let figures = last.validation.figures();
+        assert!(
+            matches!(figures.as_slice(), [("accuracy", figure)] if figure.is_nan()),
+            "{figures:?}"
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 use super::files;
 use crate::ReportError;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use std::path::{Component, Path};
 
 /// Maximum number of mistakes.
@@ -8,92 +8,64 @@ const MOST: usize = 48;
 /// Maximum size per image and in total in bytes.
 const IMAGE: u64 = 256 << 10;
 const IMAGES: usize = 4 << 20;
-/// Maximum size of the list in bytes.
-const LIST: u64 = 4 << 20;
 
 /// A sample with a wrong prediction.
-#[derive(Debug)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct Mistake {
     pub(crate) key: String,
     pub(crate) label: String,
     pub(crate) predicted: String,
+    #[serde(flatten)]
     pub(crate) measure: Measure,
+    /// Name of the image's file.
+    image: Option<String>,
     /// Media type and contents of the image. `None` if it cannot be shown.
-    pub(crate) image: Option<(&'static str, Vec<u8>)>,
+    #[serde(skip)]
+    pub(crate) contents: Option<(&'static str, Vec<u8>)>,
 }
 
 /// Ranking measure of a mistake. Unknown values are NaN.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
 pub(crate) enum Measure {
-    /// Probability of the predicted class.
-    Class { probability: f64 },
     /// Number of wrong labels, and the loss.
-    Labels { wrong: u64, loss: f64 },
+    Labels {
+        wrong: u64,
+        #[serde(default = "nan", deserialize_with = "number")]
+        loss: f64,
+    },
     /// Target with the largest error, and the error.
-    Number { target: String, error: f64 },
+    Number {
+        target: String,
+        #[serde(default = "nan", deserialize_with = "number")]
+        error: f64,
+    },
+    /// Probability of the predicted class.
+    Class {
+        #[serde(default = "nan", deserialize_with = "number")]
+        probability: f64,
+    },
 }
 
-#[derive(Deserialize)]
-struct ListedMistake {
-    key: String,
-    label: String,
-    predicted: String,
-    #[serde(default)]
-    probability: Option<f64>,
-    #[serde(default)]
-    wrong: Option<u64>,
-    #[serde(default)]
-    loss: Option<f64>,
-    #[serde(default)]
-    target: Option<String>,
-    #[serde(default)]
-    error: Option<f64>,
-    #[serde(default)]
-    image: Option<String>,
+fn nan() -> f64 {
+    f64::NAN
 }
 
-impl ListedMistake {
-    fn measure(&mut self) -> Measure {
-        let known = |value: Option<f64>| value.unwrap_or(f64::NAN);
-        match (self.wrong, self.target.take()) {
-            (Some(wrong), _) => Measure::Labels {
-                wrong,
-                loss: known(self.loss),
-            },
-            (None, Some(target)) => Measure::Number {
-                target,
-                error: known(self.error),
-            },
-            (None, None) => Measure::Class {
-                probability: known(self.probability),
-            },
-        }
-    }
+fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
 /// Reads the listed mistakes, starting with the worst.
 pub(crate) fn read(folder: &Path) -> Result<Vec<Mistake>, ReportError> {
     let file = folder.join(frostline_job::folder::MISTAKES_LIST);
-    let Some(bytes) = files::whole(&file, LIST)? else {
-        return Ok(Vec::new());
-    };
-    let listed: Vec<ListedMistake> =
-        serde_json::from_slice(&bytes).map_err(|error| ReportError::json(&file, &error))?;
+    let mut mistakes: Vec<Mistake> = files::json(&file)?.unwrap_or_default();
+    mistakes.truncate(MOST);
     let mut left = IMAGES;
-    let mistakes = listed.into_iter().take(MOST).map(|mut listed| {
-        let image = listed
-            .image
-            .take()
-            .and_then(|name| image(folder, &name, &mut left));
-        Mistake {
-            measure: listed.measure(),
-            key: listed.key,
-            label: listed.label,
-            predicted: listed.predicted,
-            image,
-        }
-    });
-    Ok(mistakes.collect())
+    for mistake in &mut mistakes {
+        let name = mistake.image.take();
+        mistake.contents = name.and_then(|name| image(folder, &name, &mut left));
+    }
+    Ok(mistakes)
 }
 
 /// Reads an image in the folder. Returns `None` if the name contains a path, or the image is missing, too

@@ -8,10 +8,10 @@ mod predictions;
 mod settings;
 mod steps;
 
-pub(crate) use journal::{Dataset, Epoch, Figures, Journal, Moment, MomentKind};
+pub(crate) use journal::{Epoch, Journal, Moment, MomentKind};
 pub(crate) use mistakes::{Measure, Mistake};
 pub(crate) use plan::{Candidate, Plan};
-pub(crate) use predictions::{ClassPredictions, LabelScore, Labels, Predictions, TargetScore, Targets};
+pub(crate) use predictions::{Classes, Outputs, Predictions, Score};
 pub(crate) use settings::Settings;
 pub(crate) use steps::Step;
 
@@ -62,7 +62,7 @@ impl Run {
             ending: layout::final_state(folder),
             settings: Settings::read(&folder.join(layout::CONFIG))?,
             plan: Plan::read(&folder.join(layout::PLAN))?,
-            predictions: Predictions::read(&folder.join(layout::PREDICTIONS))?,
+            predictions: Predictions::read(&folder.join(layout::PREDICTIONS), &journal.data.classes)?,
             mistakes: mistakes::read(&folder.join(layout::MISTAKES))?,
             journal,
         })

@@ -1,4 +1,4 @@
-use super::files::{self, WHOLE};
+use super::files;
 use crate::ReportError;
 use serde::Deserialize;
 use std::path::Path;
@@ -45,13 +45,11 @@ pub(crate) struct Candidate {
 
 impl Plan {
     pub(crate) fn read(file: &Path) -> Result<Option<Self>, ReportError> {
-        let Some(bytes) = files::whole(file, WHOLE)? else {
-            return Ok(None);
-        };
-        let mut plan: Self =
-            serde_json::from_slice(&bytes).map_err(|error| ReportError::json(file, &error))?;
-        plan.candidates.truncate(CANDIDATES);
-        Ok(Some(plan))
+        let mut plan: Option<Self> = files::json(file)?;
+        if let Some(plan) = &mut plan {
+            plan.candidates.truncate(CANDIDATES);
+        }
+        Ok(plan)
     }
 
     /// Returns true if this candidate was chosen.

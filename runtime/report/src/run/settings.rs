@@ -1,5 +1,6 @@
-use super::files::{self, WHOLE};
+use super::files;
 use crate::ReportError;
+use crate::markup::shortened;
 use serde_json::Value;
 use std::path::Path;
 
@@ -22,13 +23,10 @@ pub(crate) struct Settings {
 
 impl Settings {
     pub(crate) fn read(file: &Path) -> Result<Self, ReportError> {
-        let Some(bytes) = files::whole(file, WHOLE)? else {
-            return Ok(Self::default());
-        };
-        let config: Value =
-            serde_json::from_slice(&bytes).map_err(|error| ReportError::json(file, &error))?;
         let mut settings = Self::default();
-        settings.add(String::new(), &config, 0);
+        if let Some(config) = files::json(file)? {
+            settings.add(String::new(), &config, 0);
+        }
         Ok(settings)
     }
 
@@ -57,7 +55,8 @@ impl Settings {
                 (CREATED, Some(seconds)) => format!("{} UTC", frostline_job::utc(seconds)),
                 _ => shown(value),
             };
-            self.rows.push((shortened(&name), shortened(&value)));
+            self.rows
+                .push((shortened(&name, LETTERS), shortened(&value, LETTERS)));
         }
     }
 }
@@ -75,10 +74,6 @@ fn shown(value: &Value) -> String {
             .join(", "),
         other => other.to_string(),
     }
-}
-
-fn shortened(text: &str) -> String {
-    crate::markup::shortened(text, LETTERS)
 }
 
 #[cfg(test)]

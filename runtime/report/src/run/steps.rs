@@ -1,3 +1,5 @@
+use frostline_job::TrainedStep;
+
 /// Maximum number of stored steps. Charts show fewer.
 const MOST: usize = 1 << 18;
 /// Maximum number of distinct splits. Jobs use far fewer.
@@ -20,21 +22,6 @@ pub(crate) struct Step {
     pub(crate) split: u16,
 }
 
-/// Contents of a step event.
-#[derive(Debug, Clone)]
-pub(crate) struct TrainedStep {
-    /// Seconds from the start of the job to the end of the step.
-    pub(crate) at: f64,
-    pub(crate) epoch: u32,
-    pub(crate) step: u64,
-    pub(crate) loss: f32,
-    pub(crate) split: String,
-    pub(crate) waited_seconds: f64,
-    pub(crate) computed_seconds: f64,
-    pub(crate) bytes_received: u64,
-    pub(crate) cached_rows: u64,
-}
-
 /// Steps of a job in order.
 ///
 /// If there are too many steps, only multiples of [`Steps::stride`] are stored, and the stride doubles as
@@ -49,20 +36,16 @@ pub(crate) struct Steps {
 
 impl Default for Steps {
     fn default() -> Self {
-        Self::with_limit(MOST)
-    }
-}
-
-impl Steps {
-    fn with_limit(limit: usize) -> Self {
         Self {
             steps: Vec::new(),
             splits: Vec::new(),
             stride: 1,
-            limit,
+            limit: MOST,
         }
     }
+}
 
+impl Steps {
     pub(crate) fn sampled(&self) -> &[Step] {
         &self.steps
     }
@@ -83,7 +66,8 @@ impl Steps {
             .map_or("others", String::as_str)
     }
 
-    pub(crate) fn add(&mut self, event: &TrainedStep) {
+    /// Adds a step that ended `at` seconds after the start of the job.
+    pub(crate) fn add(&mut self, at: f64, event: &TrainedStep) {
         while self.steps.last().is_some_and(|last| last.step >= event.step) {
             self.steps.pop();
         }
@@ -91,7 +75,7 @@ impl Steps {
             return;
         }
         let step = Step {
-            at: event.at,
+            at,
             epoch: event.epoch,
             step: event.step,
             loss: event.loss,
@@ -99,7 +83,7 @@ impl Steps {
             computed: seconds(event.computed_seconds),
             bytes: event.bytes_received as f32,
             has_cached_features: event.cached_rows > 0,
-            split: self.place(&event.split),
+            split: self.place(&event.split.to_string()),
         };
         self.steps.push(step);
         while self.steps.len() >= self.limit {
@@ -130,23 +114,26 @@ mod tests {
 
     fn event(step: u64, loss: f32) -> TrainedStep {
         TrainedStep {
-            at: step as f64,
             epoch: 1,
             step,
             loss,
-            split: "a".to_owned(),
+            split: "a".into(),
             waited_seconds: f64::NAN,
             computed_seconds: 1.0,
             bytes_received: 0,
+            rows: 8,
             cached_rows: 0,
         }
     }
 
     #[test]
     fn of_a_long_job_evenly_spread_steps_are_kept() {
-        let mut steps = Steps::with_limit(64);
+        let mut steps = Steps {
+            limit: 64,
+            ..Steps::default()
+        };
         for step in 1..=1000 {
-            steps.add(&event(step, 1.0));
+            steps.add(0.0, &event(step, 1.0));
         }
         let numbers: Vec<u64> = steps.sampled().iter().map(|step| step.step).collect();
         assert_eq!(steps.stride(), 16);
@@ -155,9 +142,12 @@ mod tests {
 
     #[test]
     fn numbers_that_defy_thinning_are_bounded_too() {
-        let mut steps = Steps::with_limit(4);
+        let mut steps = Steps {
+            limit: 4,
+            ..Steps::default()
+        };
         for step in (0..64).map(|power| 1_u64 << power) {
-            steps.add(&event(step, 1.0));
+            steps.add(0.0, &event(step, 1.0));
         }
         assert!(steps.sampled().len() < 4);
     }
@@ -166,10 +156,13 @@ mod tests {
     fn splits_above_the_limit_are_others() {
         let mut steps = Steps::default();
         for number in 0..SPLITS as u64 + 3 {
-            steps.add(&TrainedStep {
-                split: format!("cut {number}"),
-                ..event(number + 1, 1.0)
-            });
+            steps.add(
+                0.0,
+                &TrainedStep {
+                    split: format!("cut {number}").as_str().into(),
+                    ..event(number + 1, 1.0)
+                },
+            );
         }
         let names: Vec<&str> = steps.sampled().iter().map(|step| steps.split(step)).collect();
         assert_eq!(names[SPLITS - 1..], ["cut 255", "others", "others", "others"]);
@@ -179,7 +172,7 @@ mod tests {
     fn repeated_steps_count_once() {
         let mut steps = Steps::default();
         for (step, loss) in [(1, 9.0), (2, 8.0), (3, 7.0), (2, 6.0), (3, 5.0)] {
-            steps.add(&event(step, loss));
+            steps.add(0.0, &event(step, loss));
         }
         let losses: Vec<f32> = steps.sampled().iter().map(|step| step.loss).collect();
         assert_eq!(losses, [9.0, 6.0, 5.0]);

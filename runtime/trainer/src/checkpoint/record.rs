@@ -165,9 +165,7 @@ pub(super) fn epochs_of(path: &Path) -> Vec<(u32, Quality)> {
         .filter_map(|line| LoggedEvent::parse(&line).ok()?.event);
     events
         .filter_map(|event| match event {
-            Event::Epoch {
-                epoch, validation, ..
-            } => Some((epoch, validation)),
+            Event::Epoch(ended) => Some((ended.epoch, ended.validation)),
             _ => None,
         })
         .collect()

@@ -7,7 +7,7 @@ use crate::measure::mean_size;
 use crate::pipeline::{FeedPlan, Part};
 use crate::recipe::views;
 use crate::standard::{Moments, Standard};
-use crate::{Event, Events, Job, Sampling, SettingError, TrainerError, model_metadata};
+use crate::{Event, Events, Job, ListedData, Sampling, SettingError, TrainerError, model_metadata};
 use frostline_client::{Dataset, DatasetError, Hosts, LabelTable, Listing, Samples, Task, is_same_name};
 use frostline_job::{Conflict, NewHead};
 use std::sync::Arc;
@@ -75,14 +75,14 @@ impl Data {
             let message = warning.to_string();
             events(Event::Warning { message });
         }
-        events(Event::Dataset {
+        events(Event::Dataset(ListedData {
             task: dataset.task,
             classes: dataset.classes.clone(),
             train: dataset.train.len(),
             validation: dataset.validation.len(),
             steps_per_epoch: feed.batches(Part::Train),
             epochs: job.spec.recipe.epochs,
-        });
+        }));
         if feed.batches(Part::Train) == 1 {
             let message = single_step(job.spec.recipe.batch, dataset.train.len());
             events(Event::Warning { message });

@@ -3,7 +3,9 @@
 use super::computing_host::Storage;
 use super::whole_job::{differ, job, photos, run};
 use crate::EncodingChoice;
-use crate::{Event, Events, Job, Keep, LearningRates, OnBadSample, Recipe, Scheduler, TrainerError, train};
+use crate::{
+    Event, Events, Job, Keep, LearningRates, OnBadSample, Recipe, Scheduler, TrainedStep, TrainerError, train,
+};
 use bytes::Bytes;
 use frostline_client::HostClient;
 use frostline_tensor::DType;
@@ -221,8 +223,8 @@ async fn a_job_cancelled_before_its_first_step_leaves_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_cancelled_after_a_step_writes_a_model_and_names_it() {
-    let first = |event: &Event| matches!(event, Event::Step { step: 2, .. });
-    let later = |event: &Event| matches!(event, Event::Step { step: 8, .. });
+    let first = |event: &Event| matches!(event, Event::Step(TrainedStep { step: 2, .. }));
+    let later = |event: &Event| matches!(event, Event::Step(TrainedStep { step: 8, .. }));
     let last = |job: &mut Job| job.spec.keep = Keep::Last;
     for (stops, change, at, words) in [
         (

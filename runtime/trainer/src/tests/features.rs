@@ -5,7 +5,7 @@ use super::hosts::run_with;
 use super::pipeline::png;
 use super::resuming::{model, reproducible_job, stopped};
 use super::whole_job::{Ran, job, photos, run, widened};
-use crate::{EncodingChoice, Event, Job, RunFolder};
+use crate::{EncodingChoice, Event, Job, RunFolder, TrainedEpoch, TrainedStep};
 use frostline_client::HostClient;
 use frostline_fake_host::FakeHost;
 use frostline_features::Cache;
@@ -58,11 +58,11 @@ fn told(ran: &Ran) -> Vec<(u64, u64)> {
 
 fn epochs(ran: &Ran) -> Vec<(u64, u64)> {
     let epochs = ran.events.iter().filter_map(|event| match event {
-        Event::Epoch {
+        Event::Epoch(TrainedEpoch {
             cached_rows,
             fetched_rows,
             ..
-        } => Some((*cached_rows, *fetched_rows)),
+        }) => Some((*cached_rows, *fetched_rows)),
         _ => None,
     });
     epochs.collect()
@@ -154,7 +154,7 @@ async fn files_are_hashed_while_their_rows_are_needed() {
         let counted = Arc::clone(&storage);
         let client = HostClient::new(&host.url, None).unwrap();
         let ran = run_with(client.into(), job, move |event| {
-            if matches!(event, Event::Step { step: 1, .. }) {
+            if matches!(event, Event::Step(TrainedStep { step: 1, .. })) {
                 *seen.lock().unwrap() = Some(counted.hashed.lock().unwrap().len());
             }
         })

@@ -1,7 +1,7 @@
 //! Disks that fill up during a job.
 
 use super::whole_job::{job, photos};
-use crate::{Event, Events, Outcome, RunFolder, TrainerError, train};
+use crate::{Event, Events, Outcome, RunFolder, TrainedStep, TrainerError, train};
 use frostline_client::HostClient;
 use frostline_graph::Model;
 use std::fs::{self, File};
@@ -26,7 +26,7 @@ async fn filled(disk: &Path, out: &Path) -> (Result<Outcome, TrainerError>, Vec<
     let log = Arc::clone(&said);
     let ballast = disk.join("ballast");
     let events: Events = Arc::new(move |event| match event {
-        Event::Step { step: 2, .. } => {
+        Event::Step(TrainedStep { step: 2, .. }) => {
             let mut file = File::create(&ballast).unwrap();
             while file.write_all(&[1; 4096]).is_ok() {}
         }

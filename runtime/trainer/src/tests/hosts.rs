@@ -2,7 +2,7 @@
 
 use super::computing_host::Storage;
 use super::whole_job::{Ran, job, photos, run};
-use crate::{Event, Events, TrainerError, train};
+use crate::{Event, Events, TrainedStep, TrainerError, train};
 use frostline_client::{ClientError, HostClient, HostState, Hosts, Notice};
 use frostline_fake_host::{FakeHost, Reply};
 use frostline_wire::Load;
@@ -57,7 +57,7 @@ async fn a_job_loses_nothing_when_one_of_its_three_hosts_dies() {
     let url = b.url.clone();
     let doomed = Mutex::new(Some(b));
     let ran = run_with(hosts, job("features", out.path()), move |event| {
-        if matches!(event, Event::Step { step: 2, .. }) {
+        if matches!(event, Event::Step(TrainedStep { step: 2, .. })) {
             drop(doomed.lock().unwrap().take());
         }
     })

@@ -4,7 +4,7 @@ use super::computing_host::Storage;
 use super::evaluation::{measure, measure_by};
 use super::whole_job::{Ran, job, photos, run};
 use crate::model_metadata::{CLASSES_KEY, LABELS_KEY, TARGETS_KEY};
-use crate::{ClassWeights, Event, Job, LearningRates, LossName, Quality, Sampling};
+use crate::{ClassWeights, Event, Job, LearningRates, ListedData, LossName, Quality, Sampling};
 use frostline_client::Task;
 use frostline_fake_host::FakeHost;
 use frostline_graph::Model;
@@ -49,7 +49,7 @@ pub(super) fn wanted(loss: LossName, out: &TempDir) -> Job {
 
 fn task(ran: &Ran) -> Option<(Task, Vec<String>)> {
     ran.events.iter().find_map(|event| match event {
-        Event::Dataset { task, classes, .. } => Some((*task, classes.clone())),
+        Event::Dataset(ListedData { task, classes, .. }) => Some((*task, classes.clone())),
         _ => None,
     })
 }

@@ -1,6 +1,6 @@
 use super::computing_host::Storage;
 use super::whole_job::differ;
-use crate::{Event, Events, Job, train};
+use crate::{Event, Events, Job, TrainedStep, train};
 use frostline_client::HostClient;
 use frostline_graph::Model;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ async fn losses(url: &str, data: &Path, model: &str, freeze: &str, split: &str) 
     let losses: Arc<Mutex<Vec<f32>>> = Arc::default();
     let log = Arc::clone(&losses);
     let told: Events = Arc::new(move |event| {
-        if let Event::Step { loss, .. } = event {
+        if let Event::Step(TrainedStep { loss, .. }) = event {
             log.lock().unwrap().push(loss);
         }
     });

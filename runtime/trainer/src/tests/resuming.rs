@@ -3,7 +3,9 @@
 use super::computing_host::Storage;
 use super::whole_job::{Ran, job, photos, run};
 use crate::EncodingChoice;
-use crate::{ClassWeights, Event, Events, Job, OnBadSample, OptimizerName, RunFolder, Sampling, train};
+use crate::{
+    ClassWeights, Event, Events, Job, OnBadSample, OptimizerName, RunFolder, Sampling, TrainedStep, train,
+};
 use bytes::Bytes;
 use frostline_client::HostClient;
 use frostline_fake_host::FakeHost;
@@ -72,7 +74,7 @@ async fn assert_survives_kills(storage: Storage, change: fn(&mut Job)) {
     let from = whole.clone();
     let losses = Arc::clone(&log);
     let events: Events = Arc::new(move |event| {
-        let Event::Step { step, loss, .. } = event else {
+        let Event::Step(TrainedStep { step, loss, .. }) = event else {
             return;
         };
         losses.lock().unwrap().push(loss);
@@ -226,7 +228,7 @@ pub(super) async fn stopped(host: &FakeHost, job: Job, after: u64) -> Ran {
     let log = Arc::clone(&events);
     let stop = cancel.clone();
     let told: Events = Arc::new(move |event| {
-        if matches!(event, Event::Step { step, .. } if step == after) {
+        if matches!(event, Event::Step(TrainedStep { step, .. }) if step == after) {
             stop.cancel();
         }
         log.lock().unwrap().push(event);

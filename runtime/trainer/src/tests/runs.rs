@@ -5,8 +5,8 @@ use super::resuming::{reproducible_job, stopped};
 use super::whole_job::{heavy, photos, run};
 use crate::evaluation::Predictions;
 use crate::{
-    Event, Events, Job, Keep, OnBadSample, RunFolder, RunState, Scheduler, TrainerError, can_resume,
-    model_metadata, runs, train, unfinished,
+    Event, Events, Job, Keep, OnBadSample, RunFolder, RunState, Scheduler, TrainedEpoch, TrainerError,
+    can_resume, model_metadata, runs, train, unfinished,
 };
 use frostline_client::{HostClient, Task};
 use frostline_fake_host::FakeHost;
@@ -160,7 +160,7 @@ fn flipping(job: &mut Job) {
 
 fn epochs(events: &[Event]) -> Vec<f64> {
     let score = |event: &Event| match event {
-        Event::Epoch { validation, .. } => Some(validation.score()),
+        Event::Epoch(TrainedEpoch { validation, .. }) => Some(validation.score()),
         _ => None,
     };
     events.iter().filter_map(score).collect()
@@ -328,7 +328,7 @@ async fn a_job_that_fails_keeps_its_best_model_and_resumes_without_the_image() {
         job
     };
     let replace: Events = Arc::new(move |event| {
-        if let Event::Epoch { epoch: 1, .. } = event {
+        if let Event::Epoch(TrainedEpoch { epoch: 1, .. }) = event {
             *storage.replaced.lock().unwrap() = Some(REPLACED.to_owned());
         }
     });

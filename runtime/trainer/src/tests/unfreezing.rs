@@ -3,7 +3,7 @@
 use super::computing_host::Storage;
 use super::profile_missing::{some_profile, start};
 use super::whole_job::{Ran, differ, job, network, photos, run};
-use crate::{EncodingChoice, Event, Job, Keep, OptimizerName, Scheduler};
+use crate::{EncodingChoice, Event, Job, Keep, OptimizerName, Scheduler, TrainedStep};
 use frostline_fake_host::FakeHost;
 use frostline_features::Cache;
 use frostline_graph::Model;
@@ -76,7 +76,7 @@ async fn later_epochs_train_more_layers_and_the_split_follows() {
             .collect();
         let &[at] = at.as_slice() else { panic!("{at:?}") };
         let later = ran.events[at..].iter().filter_map(|event| match event {
-            Event::Step { split, .. } => Some(split.clone()),
+            Event::Step(TrainedStep { split, .. }) => Some(split.clone()),
             _ => None,
         });
         let allowed = ["none", "input", "c1", "r1"].map(Split::from);

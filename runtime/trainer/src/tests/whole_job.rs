@@ -3,7 +3,10 @@
 use super::computing_host::Storage;
 use super::pipeline::png;
 use crate::EncodingChoice;
-use crate::{Event, Events, Job, Measuring, Outcome, Received, Scheduler, TrainerError, train};
+use crate::{
+    Event, Events, Job, JobResult, Measuring, Outcome, Received, Scheduler, TrainedEpoch, TrainedStep,
+    TrainerError, train,
+};
 use bytes::Bytes;
 use frostline_client::{HostClient, Notice, SkippedObjects};
 use frostline_fake_host::{FakeHost, Reply, extraction};
@@ -105,7 +108,7 @@ pub(super) struct Ran {
 impl Ran {
     pub(super) fn losses(&self) -> Vec<f32> {
         let loss = |event: &Event| match event {
-            Event::Step { loss, .. } => Some(*loss),
+            Event::Step(TrainedStep { loss, .. }) => Some(*loss),
             _ => None,
         };
         self.events.iter().filter_map(loss).collect()
@@ -235,11 +238,11 @@ async fn received_bytes_add_up_to_what_the_host_sent() {
     assert_eq!(received.total(), outcome.bytes_received);
     assert_eq!(received.total(), host.sent());
     let epochs = ran.events.iter().filter_map(|event| match event {
-        Event::Epoch {
+        Event::Epoch(TrainedEpoch {
             bytes_received,
             validation_bytes_received,
             ..
-        } => Some((
+        }) => Some((
             bytes_received - validation_bytes_received,
             *validation_bytes_received,
         )),
@@ -355,12 +358,12 @@ async fn a_job_emits_all_events_in_order() {
             Event::Split { .. } => "split",
             Event::Baseline { .. } => "baseline",
             Event::Step { .. } => "step",
-            Event::Epoch { bytes_received, .. } => {
+            Event::Epoch(TrainedEpoch { bytes_received, .. }) => {
                 assert!(bytes == 0 || bytes == *bytes_received, "epochs differ in bytes");
                 bytes = *bytes_received;
                 "epoch"
             }
-            Event::Done { bytes_received, .. } => {
+            Event::Done(JobResult { bytes_received, .. }) => {
                 assert!(*bytes_received > 3 * bytes);
                 "done"
             }

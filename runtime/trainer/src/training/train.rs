@@ -4,7 +4,7 @@ use crate::checkpoint::{LockedRun, write_ending};
 use crate::compute::blocking;
 use crate::evaluation::evaluate_samples;
 use crate::event::notices;
-use crate::{Evaluation, EvaluationJob, Event, Events, Job, Outcome, TrainerError};
+use crate::{Evaluation, EvaluationJob, Event, Events, Job, JobResult, Outcome, TrainerError};
 use frostline_client::{Hosts, Samples};
 use frostline_graph::Model;
 use frostline_job::folder::FinalState;
@@ -185,7 +185,7 @@ fn first_write_error(written: Vec<Result<(), TrainerError>>, events: &Events) ->
 }
 
 fn done(outcome: &Outcome) -> Event {
-    Event::Done {
+    Event::Done(JobResult {
         model: outcome.model.clone(),
         split: outcome.split.clone(),
         epoch: outcome.epoch,
@@ -193,5 +193,5 @@ fn done(outcome: &Outcome) -> Event {
         bytes_received: outcome.bytes_received,
         received: outcome.received,
         seconds: outcome.seconds,
-    }
+    })
 }

@@ -12,7 +12,7 @@ use crate::offer::Offer;
 use crate::pipeline::{BadSamples, Batch, Feed, FeedPlan, Part, Steering};
 use crate::recipe::Steps;
 use crate::replan::Watch;
-use crate::{Event, Events, FetchLimits, Job, LossName, Quality, Received, TrainerError};
+use crate::{Event, Events, FetchLimits, Job, LossName, Quality, Received, TrainedEpoch, TrainerError};
 use frostline_client::{Fetcher, Hosts};
 use frostline_engine::Device;
 use frostline_images::{DecodeLimits, DecodePool};
@@ -251,7 +251,7 @@ impl Run {
         let predictions = Arc::new(predictions);
         self.keep_if_best(epoch, quality, weights, &predictions);
         self.predictions = Some(predictions);
-        (self.events)(Event::Epoch {
+        (self.events)(Event::Epoch(TrainedEpoch {
             epoch,
             loss,
             validation: quality,
@@ -263,7 +263,7 @@ impl Run {
             skipped: self.bad.count(),
             cached_rows: trained_kept + cached as u64,
             fetched_rows: trained_fetched + samples.saturating_sub(cached) as u64,
-        });
+        }));
         self.last = Some(EpochResult { loss, quality });
         self.progress = Progress {
             beyond: self.progress.beyond,

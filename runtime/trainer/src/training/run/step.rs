@@ -3,7 +3,7 @@
 use super::Run;
 use crate::pipeline::Part;
 use crate::replan::Iteration;
-use crate::{Event, TrainerError};
+use crate::{Event, TrainedStep, TrainerError};
 use frostline_client::Source;
 use std::sync::Arc;
 use std::time::Instant;
@@ -45,7 +45,7 @@ impl Run {
         let [cached_rows, fetched_rows] = &mut self.rows;
         *cached_rows += kept as u64;
         *fetched_rows += (count - kept) as u64;
-        (self.events)(Event::Step {
+        (self.events)(Event::Step(TrainedStep {
             epoch,
             step: self.progress.step,
             loss,
@@ -55,7 +55,7 @@ impl Run {
             bytes_received: iteration.bytes,
             rows: count as u64,
             cached_rows: kept as u64,
-        });
+        }));
         if !loss.is_finite() {
             return Err(self.diverged(self.progress.step, format!("the loss became {loss}")));
         }

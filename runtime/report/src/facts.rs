@@ -1,17 +1,20 @@
 //! Timeline of a job in equal intervals: waiting, computing and received bytes.
 
+use crate::markup::{percent, shortened};
 use crate::run::{Journal, MomentKind, Step};
 
 /// Number of intervals.
-pub(crate) const PARTS: usize = 300;
+const PARTS: usize = 300;
 
-/// A period of the job with a value.
-#[derive(Debug, Clone, PartialEq)]
+/// A period of the job.
+#[derive(Debug)]
 pub(crate) struct Span {
     /// Start and end as fractions of the job's time.
     pub(crate) from: f64,
     pub(crate) to: f64,
-    pub(crate) value: f64,
+    /// Index of the color.
+    pub(crate) place: usize,
+    pub(crate) opacity: f64,
     pub(crate) text: String,
 }
 
@@ -25,11 +28,11 @@ pub(crate) struct Timeline {
     pub(crate) computed: Vec<f64>,
     /// Bytes received per second by training steps.
     pub(crate) bytes: Vec<f64>,
-    /// Splits in use. The values are indices into the journal's list.
+    /// Splits in use.
     pub(crate) splits: Vec<Span>,
     /// Fraction of cached features by epoch.
     pub(crate) cached_fraction: Vec<Span>,
-    /// Number of unavailable hosts.
+    /// Times with unavailable hosts.
     pub(crate) down: Vec<Span>,
 }
 
@@ -85,37 +88,37 @@ fn spread(parts: &mut [f64], part: f64, from: f64, to: f64, weight: f64) {
 
 fn splits(journal: &Journal, seconds: f64) -> Vec<Span> {
     let begin = |step: &Step| step.at - f64::from(step.computed) - f64::from(step.waited);
-    let mut spans: Vec<Span> = Vec::new();
-    for steps in journal
-        .steps
-        .sampled()
-        .chunk_by(|left, right| left.split == right.split)
-    {
-        let (Some(first), Some(last)) = (steps.first(), steps.last()) else {
-            continue;
-        };
-        spans.push(Span {
+    let steps = journal.steps.sampled();
+    let spans = steps.chunk_by(|left, right| left.split == right.split);
+    let spans = spans.filter_map(|steps| {
+        let first = steps.first()?;
+        Some(Span {
             from: (begin(first) / seconds).clamp(0.0, 1.0),
-            to: (last.at / seconds).clamp(0.0, 1.0),
-            value: f64::from(first.split),
-            text: journal.steps.split(first).to_owned(),
-        });
-    }
-    bounded(spans)
+            to: (steps.last()?.at / seconds).clamp(0.0, 1.0),
+            place: usize::from(first.split),
+            opacity: 1.0,
+            text: format!("split {}", shortened(journal.steps.split(first), 80)),
+        })
+    });
+    bounded(spans.collect())
 }
 
+/// Returns the epochs with the fraction of cached features. Empty if no features were cached.
 fn cached_spans(journal: &Journal, seconds: f64) -> Vec<Span> {
-    let any = journal.epochs.iter().any(|epoch| epoch.cached_rows > 0);
-    let spans = journal.epochs.iter().filter_map(|epoch| {
-        let kept = epoch.cached_rows;
-        let fetched = epoch.fetched_rows;
-        let share = kept as f64 / (kept + fetched).max(1) as f64;
-        any.then(|| Span {
-            from: ((epoch.at - epoch.seconds) / seconds).clamp(0.0, 1.0),
+    if journal.trained().all(|epoch| epoch.cached_rows == 0) {
+        return Vec::new();
+    }
+    let spans = journal.epochs.iter().map(|epoch| {
+        let trained = &epoch.trained;
+        let rows = (trained.cached_rows + trained.fetched_rows).max(1);
+        let share = trained.cached_rows as f64 / rows as f64;
+        Span {
+            from: ((epoch.at - trained.seconds) / seconds).clamp(0.0, 1.0),
             to: (epoch.at / seconds).clamp(0.0, 1.0),
-            value: share,
-            text: format!("epoch {}", epoch.epoch),
-        })
+            place: 3,
+            opacity: share,
+            text: format!("epoch {}: {} from the cache", trained.epoch, percent(share)),
+        }
     });
     bounded(spans.collect())
 }
@@ -124,19 +127,19 @@ fn down(journal: &Journal, seconds: f64) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     let mut count = 0_u32;
     let mut since = 0.0;
-    let end = journal.duration;
     let changes = journal.moments.iter().filter_map(|moment| match moment.kind {
         MomentKind::HostDown => Some((moment.at, true)),
         MomentKind::HostUp => Some((moment.at, false)),
         _ => None,
     });
-    for (at, fell) in changes.chain([(end, false)]) {
+    for (at, fell) in changes.chain([(journal.duration, false)]) {
         if count > 0 {
             spans.push(Span {
                 from: since / seconds,
                 to: at / seconds,
-                value: f64::from(count),
-                text: String::new(),
+                place: 5,
+                opacity: 1.0,
+                text: format!("{count} hosts down"),
             });
         }
         count = if fell { count + 1 } else { count.saturating_sub(1) };
