@@ -1,7 +1,7 @@
 //! Converts results to figures for `--plot`.
 
 use anyhow::{Context, Result};
-use frostline_report::{Cut, Cuts, Links};
+use frostline_report::Cut;
 use frostline_trainer::{HostStudy, LinkPoint, whole_file};
 use std::io::Write;
 use std::path::Path;
@@ -17,16 +17,13 @@ pub(crate) fn cuts(name: &str, study: &HostStudy) -> String {
         bytes: cut.bytes_per_sample,
         milliseconds: cut.compute.at(BATCH) / BATCH * 1e3,
     });
-    frostline_report::cuts(&Cuts {
-        title: &format!("{name}: bytes and compute up to each cut"),
-        subtitle: &format!(
-            "measured on {}, threads per lane: {}, batches of {BATCH:.0}",
-            platform.machine, platform.threads_per_lane
-        ),
-        cuts: &cuts.collect::<Vec<_>>(),
-        object_bytes: study.object_bytes,
-        input_bytes: study.input_bytes,
-    })
+    let title = format!("{name}: bytes and compute up to each cut");
+    let subtitle = format!(
+        "measured on {}, threads per lane: {}, batches of {BATCH:.0}",
+        platform.machine, platform.threads_per_lane
+    );
+    let weights = [study.object_bytes, study.input_bytes];
+    frostline_report::cuts(&title, &subtitle, &cuts.collect::<Vec<_>>(), weights)
 }
 
 /// Writes a figure to `file`.
@@ -45,10 +42,5 @@ pub(crate) fn links(title: &str, subtitle: &str, points: &[LinkPoint], measured:
         split: point.split.to_string(),
         speed_up: point.speed_up,
     });
-    frostline_report::links(&Links {
-        title,
-        subtitle,
-        points: &points.collect::<Vec<_>>(),
-        measured,
-    })
+    frostline_report::links(title, subtitle, &points.collect::<Vec<_>>(), measured)
 }

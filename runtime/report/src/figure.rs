@@ -5,8 +5,8 @@ use crate::run::Journal;
 use frostline_job::{Quality, TrainedEpoch};
 
 /// Returns the display name of a metric.
-pub(crate) fn title(name: &str) -> String {
-    let known = match name {
+pub(crate) fn title(name: &str) -> &str {
+    match name {
         "accuracy" => "Accuracy",
         "f1_micro" => "F1, micro",
         "f1_macro" => "F1, macro",
@@ -14,15 +14,13 @@ pub(crate) fn title(name: &str) -> String {
         "mae" => "Mean absolute error",
         "rmse" => "RMSE",
         "r2" => "R²",
-        "loss" => "Loss",
-        other => return other.replace('_', " "),
-    };
-    known.to_owned()
+        other => other,
+    }
 }
 
 /// Formats a value for display.
 pub(crate) fn shown(name: &str, value: f64) -> String {
-    if name.ends_with("accuracy") {
+    if name == "accuracy" {
         percent(value)
     } else if is_fraction(name) && value.is_finite() {
         format!("{value:.3}")
@@ -33,17 +31,17 @@ pub(crate) fn shown(name: &str, value: f64) -> String {
 
 /// Returns true if values are between 0 and 1.
 pub(crate) fn is_fraction(name: &str) -> bool {
-    name.ends_with("accuracy")
-        || name.starts_with("f1")
-        || name.ends_with("precision")
-        || name.ends_with("recall")
+    !is_error(name) && !["r2", "loss"].contains(&name)
 }
 
-/// Returns true if lower values are better.
-pub(crate) fn lower_is_better(name: &str) -> bool {
-    ["loss", "mae", "rmse", "error"]
-        .iter()
-        .any(|kind| name.ends_with(kind))
+/// Returns true for errors in the unit of the target. Lower values are better.
+pub(crate) fn is_error(name: &str) -> bool {
+    ["mae", "rmse"].contains(&name)
+}
+
+/// Returns the value as a score. Higher scores are better.
+pub(crate) fn score(name: &str, value: f64) -> f64 {
+    if is_error(name) { -value } else { value }
 }
 
 pub(crate) fn value(quality: &Quality, name: &str) -> Option<f64> {
@@ -68,10 +66,8 @@ pub(crate) fn best<'a>(journal: &'a Journal, name: &str) -> Option<(&'a TrainedE
     rated.reduce(|best, next| {
         let is_better = if is_primary {
             next.0.validation.compare(&best.0.validation).is_gt()
-        } else if lower_is_better(name) {
-            next.1 < best.1
         } else {
-            next.1 > best.1
+            score(name, next.1) > score(name, best.1)
         };
         if is_better { next } else { best }
     })

@@ -7,7 +7,6 @@
 
 mod chart;
 mod error;
-mod facts;
 mod figure;
 mod markup;
 mod metrics;
@@ -15,7 +14,7 @@ mod page;
 mod run;
 mod tensorboard;
 
-pub use chart::{Cut, Cuts, LinkPoint, Links, cuts, links};
+pub use chart::{Cut, LinkPoint, cuts, links};
 pub use error::ReportError;
 pub use metrics::metrics_csv;
 pub use page::html;

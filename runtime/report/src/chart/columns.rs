@@ -1,8 +1,8 @@
 //! Charts with a stacked column for each epoch.
 
 use super::axis::Axis;
-use super::fill;
 use super::plot::{Frame, Plot, rect, text};
+use super::{Mark, fill, legend};
 use crate::markup::plain;
 
 const FRAME: Frame = Frame::on_page(240.0, 76.0);
@@ -12,7 +12,7 @@ const MOST: usize = 80;
 pub(crate) struct Columns<'a> {
     /// Title of the chart.
     pub(crate) title: &'a str,
-    /// Names of the parts.
+    /// Names of the parts. The second is empty if there is one part.
     pub(crate) names: [&'a str; 2],
     /// Epoch and parts of each column, starting at the bottom.
     pub(crate) columns: &'a [(f64, [f64; 2])],
@@ -21,7 +21,7 @@ pub(crate) struct Columns<'a> {
     pub(crate) shown: fn(f64) -> String,
 }
 
-/// Draws the chart. Returns `None` if all columns are empty.
+/// Draws the chart, with a legend if there are two parts. Returns `None` if all columns are empty.
 pub(crate) fn columns(chart: &Columns) -> Option<String> {
     let per = chart.columns.len().div_ceil(MOST).max(1);
     // Neighbors are joined to a column with a range of epochs and the mean of each part.
@@ -44,12 +44,9 @@ pub(crate) fn columns(chart: &Columns) -> Option<String> {
     if most <= 0.0 || !most.is_finite() {
         return None;
     }
-    let mut plot = Plot {
-        frame: FRAME,
-        across: Axis::whole(joined.first()?.0, joined.last()?.1, 8),
-        up: Axis::rounded(0.0, most, 4),
-        out: FRAME.open_svg("chart", chart.title),
-    };
+    let across = Axis::whole(joined.first()?.0, joined.last()?.1, 8);
+    let axes = [across, Axis::rounded(0.0, most, 4)];
+    let mut plot = Plot::new(FRAME, axes, FRAME.open_svg("chart", chart.title));
     plot.levels(chart.ticked);
     plot.foot("epoch");
     let wide = (FRAME.edge() - FRAME.left) / joined.len() as f64;
@@ -75,7 +72,11 @@ pub(crate) fn columns(chart: &Columns) -> Option<String> {
             text(&mut plot.out, "tick", at, "middle", &plain(from));
         }
     }
-    Some(plot.end())
+    let key = match chart.names {
+        [_, ""] => String::new(),
+        names => legend(Mark::Box, names.into_iter().enumerate()),
+    };
+    Some(plot.end() + &key)
 }
 
 #[cfg(test)]

@@ -26,49 +26,28 @@ pub struct Cut {
     pub milliseconds: f64,
 }
 
-/// Figure of a network's cuts. Bars show the bytes per sample on a logarithmic scale, and a line shows the
-/// compute time.
-#[derive(Debug)]
-pub struct Cuts<'a> {
-    /// Title of the figure.
-    pub title: &'a str,
-    /// Subtitle that describes the measurement.
-    pub subtitle: &'a str,
-    /// Cuts in the order of the network.
-    pub cuts: &'a [Cut],
-    /// Size of a stored object in bytes.
-    pub object_bytes: u64,
-    /// Size of the object's pixels in bytes.
-    pub input_bytes: u64,
-}
-
-/// Draws the figure as an SVG file.
-pub fn cuts(chart: &Cuts) -> String {
-    let weights = [(chart.object_bytes, OBJECT), (chart.input_bytes, INPUT)]
-        .map(|(weight, color)| (weight as f64, color));
-    let [(object, _), (input, _)] = weights;
+/// Draws a figure of a network's cuts as an SVG file, in the order of the network. Bars show the bytes per
+/// sample on a logarithmic scale, and a line shows the compute time. `weights` are the sizes of a stored object
+/// and of its pixels in bytes, and the subtitle describes the measurement.
+pub fn cuts(title: &str, subtitle: &str, cuts: &[Cut], weights: [u64; 2]) -> String {
+    let [object, input] = weights.map(|weight| weight as f64);
     let entries = [
         (Mark::Box, SIZE, "bytes of a sample at the cut".to_owned()),
         (Mark::Line, COMPUTE, "compute up to it".to_owned()),
         (Mark::Line, OBJECT, format!("stored object, {}", bytes(object))),
         (Mark::Line, INPUT, format!("its pixels, {}", bytes(input))),
     ];
-    let letters = chart.cuts.iter().map(|cut| cut.name.chars().count());
+    let letters = cuts.iter().map(|cut| cut.name.chars().count());
     // Names are rotated.
     let bottom = 36.0 + letters.max().unwrap_or(0).min(LONGEST) as f64 * 4.6;
     let frame = sheet::frame(430.0 + bottom, bottom);
-    let mut plot = Plot {
-        frame,
-        across: Axis::whole(0.0, chart.cuts.len() as f64, 1),
-        up: sizes(
-            chart
-                .cuts
-                .iter()
-                .map(|cut| cut.bytes as f64)
-                .chain([object, input]),
-        ),
-        out: sheet::open_svg(&frame, chart.title, chart.subtitle, &entries),
-    };
+    let bytes_of = cuts.iter().map(|cut| cut.bytes as f64);
+    let axes = [
+        Axis::whole(0.0, cuts.len() as f64, 1),
+        sizes(bytes_of.chain([object, input])),
+    ];
+    let out = sheet::open_svg(&frame, title, subtitle, &entries);
+    let mut plot = Plot::new(frame, axes, out);
     plot.levels(|tick| bytes(tick).replace(".0 ", " "));
     let middle = (frame.top + frame.base()) / 2.0;
     rotated(
@@ -78,11 +57,11 @@ pub fn cuts(chart: &Cuts) -> String {
         -90,
         "bytes a sample (f32, logarithmic)",
     );
-    bars(&mut plot, chart.cuts);
-    for (weight, color) in weights {
+    bars(&mut plot, cuts);
+    for (weight, color) in [(object, OBJECT), (input, INPUT)] {
         plot.line(&[(0.0, weight), (plot.across.high, weight)], &stroke(color));
     }
-    compute(&mut plot, chart.cuts);
+    compute(&mut plot, cuts);
     plot.foot("");
     plot.end() + "\n"
 }
@@ -175,13 +154,7 @@ mod tests {
     }
 
     fn drawn(title: &str, list: &[Cut]) -> String {
-        cuts(&Cuts {
-            title,
-            subtitle: "A & B <processor>",
-            cuts: list,
-            object_bytes: 20_000,
-            input_bytes: 150_528,
-        })
+        cuts(title, "A & B <processor>", list, [20_000, 150_528])
     }
 
     /// Returns the values of an attribute for all bars.
@@ -255,13 +228,7 @@ mod tests {
 
     #[test]
     fn no_cuts_are_still_a_figure() {
-        let svg = cuts(&Cuts {
-            title: "net",
-            subtitle: "",
-            cuts: &[],
-            object_bytes: 0,
-            input_bytes: 0,
-        });
+        let svg = cuts("net", "", &[], [0, 0]);
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
     }
 }

@@ -30,16 +30,12 @@ pub(crate) fn lines(chart: &Lines) -> Option<String> {
     };
     let up = Axis::rounded(low, high, 5);
     let shown = if chart.is_fraction { hundredths } else { plain };
-    let mut plot = Plot {
-        frame: FRAME,
-        across,
-        up: if chart.is_fraction {
-            up.within(0.0, 1.0)
-        } else {
-            up
-        },
-        out: FRAME.open_svg("chart", chart.title),
+    let up = if chart.is_fraction {
+        up.within(0.0, 1.0)
+    } else {
+        up
     };
+    let mut plot = Plot::new(FRAME, [across, up], FRAME.open_svg("chart", chart.title));
     plot.levels(shown);
     plot.marks(plain);
     plot.foot(chart.across);

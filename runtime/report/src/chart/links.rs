@@ -14,23 +14,12 @@ pub struct LinkPoint {
     pub speed_up: f64,
 }
 
-/// Figure of the speed-up by link rate. Compares the best split with `none` on logarithmic axes.
-#[derive(Debug)]
-pub struct Links<'a> {
-    /// Title of the figure.
-    pub title: &'a str,
-    /// Subtitle that describes the measurement.
-    pub subtitle: &'a str,
-    /// Points by increasing link rate.
-    pub points: &'a [LinkPoint],
-    /// Measured link rate in bytes per second, which is marked.
-    pub measured: f64,
-}
-
-/// Draws the figure as an SVG file.
-pub fn links(chart: &Links) -> String {
+/// Draws a figure of the speed-up by link rate as an SVG file. The figure compares the best split with `none`
+/// on logarithmic axes. The points are ordered by link rate. `measured` is a link rate in bytes per second that
+/// is marked, and the subtitle describes the measurement.
+pub fn links(title: &str, subtitle: &str, points: &[LinkPoint], measured: f64) -> String {
     let mut splits: Vec<&str> = Vec::new();
-    for point in chart.points {
+    for point in points {
         if !splits.contains(&point.split.as_str()) {
             splits.push(&point.split);
         }
@@ -40,13 +29,8 @@ pub fn links(chart: &Links) -> String {
         .map(|(place, split)| (Mark::Line, place, format!("best split: {split}")))
         .collect();
     let frame = sheet::frame(470.0, 52.0);
-    let [across, up] = axes(chart.points);
-    let mut plot = Plot {
-        frame,
-        across,
-        up,
-        out: sheet::open_svg(&frame, chart.title, chart.subtitle, &entries),
-    };
+    let out = sheet::open_svg(&frame, title, subtitle, &entries);
+    let mut plot = Plot::new(frame, axes(points), out);
     plot.levels(|tick| format!("{}x", plain(tick)));
     plot.marks(rate);
     let middle = [18.0, (frame.top + frame.base()) / 2.0];
@@ -58,16 +42,16 @@ pub fn links(chart: &Links) -> String {
         "speed-up over no pushdown (predicted)",
     );
     plot.foot("link between the storage host and the trainer");
-    measured(&mut plot, chart.measured);
-    for (from, to) in chart.points.iter().zip(chart.points.iter().skip(1)) {
-        let title = format!(
+    mark_measured(&mut plot, measured);
+    for (from, to) in points.iter().zip(points.iter().skip(1)) {
+        let group = format!(
             "<g><title>{}: {:.2} times</title>",
             escaped(&from.split),
             from.speed_up
         );
         let ends = [from, to].map(|point| (point.bytes_per_second, point.speed_up));
         let color = splits.iter().position(|split| *split == from.split);
-        plot.out.push_str(&title);
+        plot.out.push_str(&group);
         plot.line(&ends, &stroke(color.unwrap_or_default()));
         plot.out.push_str("</g>\n");
     }
@@ -104,7 +88,7 @@ fn rate(bytes_per_second: f64) -> String {
 }
 
 /// Marks the link rate of the plan with a dashed line.
-fn measured(plot: &mut Plot, rate: f64) {
+fn mark_measured(plot: &mut Plot, rate: f64) {
     if !(plot.across.low..=plot.across.high).contains(&rate) {
         return;
     }
@@ -142,12 +126,7 @@ mod tests {
     }
 
     fn drawn(title: &str, points: &[LinkPoint]) -> String {
-        links(&Links {
-            title,
-            subtitle: "",
-            points,
-            measured: 125e5,
-        })
+        links(title, "", points, 125e5)
     }
 
     #[test]

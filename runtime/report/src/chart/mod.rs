@@ -12,12 +12,12 @@ mod sheet;
 mod strip;
 
 pub(crate) use columns::{Columns, columns};
-pub use cuts::{Cut, Cuts, cuts};
+pub use cuts::{Cut, cuts};
 pub(crate) use lines::{Lines, lines};
-pub use links::{LinkPoint, Links, links};
+pub use links::{LinkPoint, links};
 pub(crate) use matrix::{FULL, matrix};
 pub(crate) use plot::Series;
-pub(crate) use strip::{area, marks, spans};
+pub(crate) use strip::{Span, area, marks, spans};
 
 use crate::markup::escaped;
 

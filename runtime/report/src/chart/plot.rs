@@ -90,6 +90,16 @@ pub(super) struct Plot {
 }
 
 impl Plot {
+    /// Continues the chart `out`, which was started by [`Frame::open_svg`] or as a sheet.
+    pub(super) fn new(frame: Frame, [across, up]: [Axis; 2], out: String) -> Self {
+        Self {
+            frame,
+            across,
+            up,
+            out,
+        }
+    }
+
     pub(super) fn x(&self, value: f64) -> f64 {
         self.frame.left + self.across.share(value) * (self.frame.edge() - self.frame.left)
     }

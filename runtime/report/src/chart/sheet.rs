@@ -1,8 +1,9 @@
 //! Charts as standalone files with background, title, legend and style. They do not depend on external fonts
-//! or scripts, and support light and dark pages.
+//! or scripts, and support light and dark pages. Viewers that do not support color schemes use the light
+//! colors.
 
+use super::Mark;
 use super::plot::Frame;
-use super::{COLORS, Mark};
 use crate::markup::escaped;
 
 /// Returns the frame of a chart, with space for the title, the subtitle and the legend at the top, and for
@@ -17,9 +18,6 @@ pub(super) fn frame(height: f64, bottom: f64) -> Frame {
         bottom,
     }
 }
-
-const LIGHT: [&str; COLORS] = ["#0072b2", "#c65102", "#00805c", "#9c3f86", "#7a6200", "#545b64"];
-const DARK: [&str; COLORS] = ["#5ab4f0", "#f0913e", "#43c79c", "#e28fcb", "#d6bf4f", "#b4bcc6"];
 
 /// Starts a file with a title and a legend: symbol, color and text of each entry.
 pub(super) fn open_svg(
@@ -38,7 +36,7 @@ pub(super) fn open_svg(
 <title>{title}</title><style>{}</style><rect class="paper" width="{width}" height="{height}" rx="8"/>
 <text x="{left}" y="34" font-size="19" font-weight="600">{title}</text><text class="tick" x="{left}" y="56">{subtitle}</text>
 "#,
-        style()
+        include_str!("sheet.css").trim_end()
     );
     legend(&mut out, frame, entries);
     out
@@ -64,22 +62,4 @@ fn legend(out: &mut String, frame: &Frame, entries: &[(Mark, usize, String)]) {
         x += width;
     }
     out.push('\n');
-}
-
-/// Returns the style sheet. Viewers that do not support color schemes use the light colors.
-fn style() -> String {
-    let scheme = |ink: &str, soft: &str, line: &str, paper: &str, colors: [&str; COLORS]| {
-        let series = colors.iter().enumerate().map(|(place, color)| {
-            format!(".f{place}{{fill:{color}}}.l{place}{{stroke:{color}}}.t{place}{{fill:{color}}}")
-        });
-        format!(
-            "text{{fill:{ink}}}.tick{{fill:{soft}}}.axis{{stroke:{soft}}}.grid{{stroke:{line}}}.paper{{fill:{paper}}}{}",
-            series.collect::<String>()
-        )
-    };
-    format!(
-        "path{{fill:none;stroke-width:2.2;stroke-linejoin:round;stroke-linecap:round}}.grid,.axis{{stroke-width:1}}.d1{{stroke-dasharray:7 4}}.d2{{stroke-dasharray:2 4}}{}@media(prefers-color-scheme:dark){{{}}}",
-        scheme("#1b1f24", "#57606a", "#d5dae0", "#ffffff", LIGHT),
-        scheme("#e6e9ee", "#a3abb6", "#323a45", "#11151b", DARK)
-    )
 }

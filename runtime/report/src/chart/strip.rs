@@ -2,11 +2,22 @@
 
 use super::COLORS;
 use super::plot::rect;
-use crate::facts::Span;
 use crate::markup::escaped;
 
 /// Width of a strip in SVG units. This is a multiple of the number of intervals to avoid gaps.
 const WIDE: f64 = 1200.0;
+
+/// A period of the job.
+#[derive(Debug)]
+pub(crate) struct Span {
+    /// Start and end in seconds.
+    pub(crate) from: f64,
+    pub(crate) to: f64,
+    /// Index of the color.
+    pub(crate) place: usize,
+    pub(crate) opacity: f64,
+    pub(crate) text: String,
+}
 
 fn strip(class: &str, title: &str, inside: &str) -> String {
     format!(
@@ -38,12 +49,12 @@ pub(crate) fn area(class: &str, title: &str, layers: &[(usize, &[f64])]) -> Stri
     strip(class, title, &inside)
 }
 
-/// Draws periods of the job.
-pub(crate) fn spans(title: &str, spans: &[Span]) -> String {
+/// Draws periods of a job with a duration in seconds.
+pub(crate) fn spans(title: &str, spans: &[Span], seconds: f64) -> String {
     let mut inside = String::new();
     for span in spans {
-        let wide = ((span.to - span.from) * WIDE).max(1.0);
-        let area = [span.from * WIDE, 10.0, wide, 80.0];
+        let [from, to] = [span.from, span.to].map(|at| (at / seconds).clamp(0.0, 1.0) * WIDE);
+        let area = [from, 10.0, (to - from).max(1.0), 80.0];
         let color = format!("f{}", span.place % COLORS);
         rect(&mut inside, &color, area, span.opacity, &span.text);
     }

@@ -17,7 +17,7 @@ const LISTED: usize = 100;
 const SETTINGS: usize = 200;
 
 pub(super) fn page(runs: &[Run]) -> String {
-    let mut out = super::open_page(&format!("{} runs", runs.len()));
+    let mut out = String::new();
     out.push_str(&format!(
         r#"<header><p class="kind">Frostline</p><h1>{} runs compared</h1></header>"#,
         runs.len()
@@ -35,8 +35,7 @@ pub(super) fn page(runs: &[Run]) -> String {
         drawn.curves(&mut out, runs.len());
         drawn.settings(&mut out);
     }
-    super::end(&mut out);
-    out
+    super::page(&format!("{} runs", runs.len()), &out)
 }
 
 /// Returns short and distinct names of the runs.
@@ -55,22 +54,17 @@ fn names(runs: &[Run]) -> Vec<String> {
 
 /// Adds a table with the best value of a metric.
 fn figures(out: &mut String, runs: &[Run], names: &[String], metric: &str) {
-    let title = format!("Best {}", lowered(&figure::title(metric)));
+    let title = format!("Best {}", lowered(figure::title(metric)));
     let mut table = Table::new([
         "Run", &title, "Epoch", "Last", "Loss", "Epochs", "Time", "Received", "Cached", "Split",
     ]);
-    let values = runs.iter().filter_map(|run| figure::best(&run.journal, metric));
-    let best = values.map(|(_, value)| value).reduce(|left, right| {
-        if figure::lower_is_better(metric) {
-            left.min(right)
-        } else {
-            left.max(right)
-        }
-    });
+    let value = |run: &Run| figure::best(&run.journal, metric).map(|(_, value)| value);
+    let score = |value: &f64| figure::score(metric, *value);
+    let values = runs.iter().filter_map(value);
+    let best = values.max_by(|left, right| score(left).total_cmp(&score(right)));
     for (run, name) in runs.iter().zip(names).take(LISTED) {
-        let found = figure::best(&run.journal, metric);
-        let is_best = best.is_some() && found.map(|(_, value)| value) == best;
-        table.row(is_best, cells(run, name, metric));
+        let is_best = best.is_some() && value(run) == best;
+        table.rated_row(is_best, cells(run, name, metric));
     }
     out.push_str("<section><h2>Results</h2>");
     table.write(out, runs.len(), "runs");
@@ -194,7 +188,7 @@ impl Drawn<'_> {
         for (name, values) in differing.iter().take(SETTINGS) {
             let values = values.iter().map(|value| value.unwrap_or("–"));
             let cells = [*name].into_iter().chain(values);
-            table.row(false, cells.map(|text| Cell::Text(text.to_owned())));
+            table.row(cells.map(|text| Cell::Text(text.to_owned())));
         }
         table.write(out, differing.len(), "settings");
         out.push_str("</section>");

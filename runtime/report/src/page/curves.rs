@@ -5,8 +5,6 @@ use crate::markup::{bytes, duration, percent, shortened, significant};
 use crate::run::{Journal, Step};
 use frostline_job::TrainedEpoch;
 
-/// Maximum number of charts for metrics, in addition to the loss.
-const CHARTS: usize = 4;
 /// Maximum number of epochs in the table.
 const ROWS: usize = 200;
 
@@ -16,7 +14,9 @@ pub(super) fn section(out: &mut String, journal: &Journal) {
     }
     out.push_str(r#"<section><h2>Curves</h2><div class="grid2">"#);
     loss(out, journal);
-    for names in groups(journal).iter().take(CHARTS) {
+    // Fractions have a common axis, and errors in the unit of the target.
+    let unit = |name: &str| (figure::is_fraction(name), figure::is_error(name));
+    for names in metrics(journal).chunk_by(|left, right| unit(left) == unit(right)) {
         validation(out, journal, names);
     }
     out.push_str("</div>");
@@ -39,20 +39,6 @@ fn loss(out: &mut String, journal: &Journal) {
     });
     let key = legend(Mark::Line, [(0, "mean per epoch"), (5, "per step")]);
     add_figure(out, "Training loss", chart, &key, "");
-}
-
-/// Groups metrics by axis: fractions, errors in the unit of the target, and each other metric separately.
-fn groups(journal: &Journal) -> Vec<Vec<&'static str>> {
-    let (shares, others): (Vec<_>, Vec<_>) = metrics(journal)
-        .into_iter()
-        .partition(|name| figure::is_fraction(name));
-    let (errors, others): (Vec<_>, Vec<_>) = others
-        .into_iter()
-        .partition(|name| ["mae", "rmse"].contains(name));
-    let together = [shares, errors].into_iter().filter(|names| !names.is_empty());
-    together
-        .chain(others.into_iter().map(|name| vec![name]))
-        .collect()
 }
 
 /// Returns the names of the validation metrics.
@@ -145,10 +131,9 @@ fn epochs(out: &mut String, journal: &Journal) {
         return;
     }
     let names = metrics(journal);
-    let titles: Vec<String> = names.iter().map(|name| figure::title(name)).collect();
     let stored = journal.trained().any(|epoch| epoch.cached_rows > 0);
     let mut header = vec!["Epoch", "Loss"];
-    header.extend(titles.iter().map(String::as_str));
+    header.extend(names.iter().map(|name| figure::title(name)));
     header.extend(["Time", "Waited", "Received"]);
     header.extend(stored.then_some("Cached"));
     header.push("Split");
@@ -160,7 +145,7 @@ fn epochs(out: &mut String, journal: &Journal) {
     for (place, epoch) in journal.trained().enumerate() {
         let is_best = best == Some(epoch.epoch);
         if place >= late || is_best {
-            table.row(is_best, cells(epoch, &names, stored));
+            table.rated_row(is_best, cells(epoch, &names, stored));
         }
     }
     out.push_str("<details><summary>All metrics by epoch</summary>");

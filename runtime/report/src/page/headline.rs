@@ -62,7 +62,7 @@ fn bad(out: &mut String, journal: &Journal) {
     let mut table = Table::new(["Image", "Error"]);
     for (key, message) in &journal.bad {
         let message = escaped(&shortened(message, 300));
-        table.row(false, [Cell::Text(shortened(key, 200)), Cell::Raw(message)]);
+        table.row([Cell::Text(shortened(key, 200)), Cell::Raw(message)]);
     }
     out.push_str(&format!(
         "<details><summary>Skipped bad images: {}</summary>",
@@ -110,7 +110,7 @@ fn judged(out: &mut String, journal: &Journal) {
     let last = journal.trained().last().map_or(0, |last| last.epoch);
     out.push_str(&format!(
         r#"<div class="first"><dt>Best {}</dt><dd>{}</dd><dd>epoch {} of {last}{}</dd></div>"#,
-        escaped(&lowered(&figure::title(name))),
+        escaped(&lowered(figure::title(name))),
         escaped(&figure::shown(name, value)),
         epoch.epoch,
         together(&before)
@@ -118,7 +118,7 @@ fn judged(out: &mut String, journal: &Journal) {
     let figures = epoch.validation.figures().into_iter();
     for (other, value) in figures.filter(|(other, _)| *other != name) {
         let shown = figure::shown(other, value);
-        tile(out, &figure::title(other), &shown, "at the best epoch");
+        tile(out, figure::title(other), &shown, "at the best epoch");
     }
     let loss = format!("of training, epoch {}", epoch.epoch);
     tile(out, "Loss", &figure::shown("loss", epoch.loss), &loss);
@@ -131,7 +131,7 @@ fn tested(out: &mut String, journal: &Journal) {
     };
     let words = format!("of {} images", count(samples));
     for (name, value) in quality.figures() {
-        let title = format!("Test {}", lowered(&figure::title(name)));
+        let title = format!("Test {}", lowered(figure::title(name)));
         tile(out, &title, &figure::shown(name, value), &words);
     }
 }

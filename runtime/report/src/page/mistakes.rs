@@ -1,5 +1,5 @@
 use crate::markup::{escaped, middle_cut, percent, shortened, significant};
-use crate::run::{Measure, Mistake};
+use crate::run::Mistake;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
@@ -10,12 +10,12 @@ pub(super) fn section(out: &mut String, mistakes: &[Mistake]) {
     let Some(first) = mistakes.first() else {
         return;
     };
-    let order = match first.measure {
-        Measure::Class { .. } => "Wrong predictions with the highest confidence.",
-        Measure::Labels { .. } => "Images with the most wrong labels, then the largest loss.",
-        Measure::Number { .. } => {
+    let order = match (first.wrong, &first.target) {
+        (Some(_), _) => "Images with the most wrong labels, then the largest loss.",
+        (None, Some(_)) => {
             "Images with the largest error. Errors of several targets are compared relative to the RMSE."
         }
+        (None, None) => "Wrong predictions with the highest confidence.",
     };
     let without = match mistakes
         .iter()
@@ -56,23 +56,22 @@ fn figure(out: &mut String, mistake: &Mistake) {
 /// Returns the label, the prediction and the measure, escaped.
 fn caption(mistake: &Mistake) -> [String; 3] {
     let Mistake { label, predicted, .. } = mistake;
-    let (label, predicted, measure) = match &mistake.measure {
-        Measure::Class { probability } => {
-            let sure = if probability.is_finite() {
-                format!(", {}", percent(*probability))
-            } else {
-                String::new()
-            };
-            (label.clone(), predicted.clone(), sure)
-        }
-        Measure::Labels { wrong, loss } => {
-            let measure = format!("; {wrong} wrong, loss {}", significant(*loss));
+    let shown = |value: Option<f64>| significant(value.unwrap_or(f64::NAN));
+    let (label, predicted, measure) = match (mistake.wrong, &mistake.target) {
+        (Some(wrong), _) => {
+            let measure = format!("; {wrong} wrong, loss {}", shown(mistake.loss));
             (labels(label), labels(predicted), measure)
         }
-        Measure::Number { target, error } => {
+        (None, Some(target)) => {
             let label = format!("{target} {}", rounded(label));
-            let measure = format!(", error {}", significant(*error));
+            let measure = format!(", error {}", shown(mistake.error));
             (label, rounded(predicted), measure)
+        }
+        (None, None) => {
+            let sure = mistake
+                .probability
+                .map(|probability| format!(", {}", percent(probability)));
+            (label.clone(), predicted.clone(), sure.unwrap_or_default())
         }
     };
     let [label, predicted] = [label, predicted].map(|text| escaped(&shortened(&text, LETTERS)));

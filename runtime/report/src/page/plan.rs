@@ -39,21 +39,11 @@ pub(super) fn section(out: &mut String, run: &Run) {
     ));
     out.push_str(&legend(Mark::Box, [(0, "predicted"), (1, "measured")]));
     let longest = scale(&rows);
-    let mut table = Table::new([
-        "Split",
-        "Iteration",
-        "Predicted",
-        "Measured",
-        "Steps",
-        "Bound by",
-        "Host",
-        "Link",
-        "Trainer",
-        "Bytes per image",
-        "Whole job",
-    ]);
+    let header =
+        "Split|Iteration|Predicted|Measured|Steps|Bound by|Host|Link|Trainer|Bytes per image|Whole job";
+    let mut table = Table::new(header.split('|'));
     for row in &rows {
-        table.row(row.chosen, cells(row, longest));
+        table.rated_row(row.chosen, cells(row, longest));
     }
     table.write(out, plan.candidates.len(), "candidates");
     out.push_str(
@@ -150,12 +140,6 @@ fn compare_candidates<'a>(plan: &'a Plan, journal: &Journal) -> Vec<CandidateCom
         }
     };
     ranked.sort_by(|left, right| cost(left).total_cmp(&cost(right)));
-    let measured: Vec<(&str, MeasuredSplit)> = journal
-        .steps
-        .splits()
-        .iter()
-        .filter_map(|split| Some((split.as_str(), measured_at(journal, split)?)))
-        .collect();
     // Steps do not record the encoding. A measurement is assigned to the chosen candidate of the split, or to
     // the best candidate if none was chosen.
     let mut taken = Vec::new();
@@ -169,12 +153,16 @@ fn compare_candidates<'a>(plan: &'a Plan, journal: &Journal) -> Vec<CandidateCom
             !taken.contains(&split)
         };
         taken.push(split);
-        let found = measured.iter().find(|(of, _)| is_measured && *of == split);
-        if place < SHOWN || chosen || found.is_some() {
+        let measured = if is_measured {
+            measured_at(journal, split)
+        } else {
+            None
+        };
+        if place < SHOWN || chosen || measured.is_some() {
             rows.push(CandidateComparison {
                 candidate,
                 chosen,
-                measured: found.map(|(_, measured)| *measured),
+                measured,
             });
         }
     }
@@ -183,8 +171,9 @@ fn compare_candidates<'a>(plan: &'a Plan, journal: &Journal) -> Vec<CandidateCom
 
 /// Measures the steps at a split. Steps with cached features are faster and do not count.
 fn measured_at(journal: &Journal, split: &str) -> Option<MeasuredSplit> {
+    let place = journal.steps.splits().iter().position(|known| known == split)?;
     let steps = journal.steps.sampled().iter();
-    let fetched = steps.filter(|step| !step.has_cached_features && journal.steps.split(step) == split);
+    let fetched = steps.filter(|step| !step.has_cached_features && usize::from(step.split) == place);
     let mut times: Vec<f64> = fetched
         .map(|step| f64::from(step.waited) + f64::from(step.computed))
         .collect();

@@ -28,18 +28,9 @@ pub(super) fn classes(out: &mut String, classes: &Classes) {
     out.push_str("<h3>Each class</h3>");
     let mut table = Table::new(["Class", "Precision", "Recall", "F1", "Images", ""]);
     for class in select_rows(&classes.scores, f1) {
-        let [precision, recall, f1] = class.shares();
-        table.row(
-            false,
-            [
-                Cell::name(&class.name),
-                Cell::Number(percent(precision)),
-                Cell::Number(percent(recall)),
-                Cell::Number(percent(f1)),
-                Cell::Number(count(class.counts.support)),
-                Cell::bar(f1),
-            ],
-        );
+        let [precision, recall, f1, bar] = share_cells(class);
+        let support = Cell::Number(count(class.counts.support));
+        table.row([Cell::name(&class.name), precision, recall, f1, support, bar]);
     }
     let present = classes.scores.iter().filter(|class| class.counts.support > 0);
     let [precision, recall, f1] = mean_shares(present);
@@ -79,7 +70,7 @@ fn confusion(out: &mut String, classes: &Classes) {
         let share = *samples as f64 / is.counts.support as f64;
         let numbers = [count(samples), percent(share)].map(Cell::Number);
         let names = [is, taken].map(|class| Cell::name(&class.name));
-        table.row(false, names.into_iter().chain(numbers));
+        table.row(names.into_iter().chain(numbers));
     }
     table.write(out, confused.len(), "pairs");
     out.push_str(close);
@@ -104,30 +95,32 @@ pub(super) fn labels(out: &mut String, labels: &Outputs) {
     ];
     let mut table = Table::new(header);
     for label in select_rows(&labels.scores, f1) {
-        let [precision, recall, f1] = label.shares();
-        table.row(
-            false,
-            [
-                Cell::name(&label.name),
-                Cell::Number(count(label.counts.support)),
-                Cell::Number(percent(precision)),
-                Cell::Number(percent(recall)),
-                Cell::Number(percent(f1)),
-                Cell::Number(percent(label.average_precision.unwrap_or(f64::NAN))),
-                Cell::bar(f1),
-            ],
-        );
+        let [precision, recall, f1, bar] = share_cells(label);
+        let support = Cell::Number(count(label.counts.support));
+        let ranked = Cell::Number(percent(label.average_precision.unwrap_or(f64::NAN)));
+        table.row([
+            Cell::name(&label.name),
+            support,
+            precision,
+            recall,
+            f1,
+            ranked,
+            bar,
+        ]);
     }
     // Means as in the run's metrics: F1 over all labels, and average precision over labels with images.
     let [precision, recall, f1] = mean_shares(labels.scores.iter());
     let ranked = mean(labels.scores.iter().filter_map(|label| label.average_precision));
+    let ranked = Cell::Number(percent(ranked));
+    let name = Cell::Text("mean of all labels".to_owned());
+    let samples = Cell::Number(count(labels.samples));
     table.means([
-        Cell::Text("mean of all labels".to_owned()),
-        Cell::Number(count(labels.samples)),
+        name,
+        samples,
         precision,
         recall,
         f1,
-        Cell::Number(percent(ranked)),
+        ranked,
         Cell::Raw(String::new()),
     ]);
     table.write(out, labels.scores.len(), "labels, the lowest F1 first");
@@ -146,7 +139,7 @@ pub(super) fn targets(out: &mut String, targets: &Outputs) {
     let figures: [fn(&Errors) -> f64; 4] = [Errors::mae, Errors::rmse, Errors::r2, Errors::mean];
     for target in select_rows(&targets.scores, |target| target.errors.r2()) {
         let figures = figures.map(|figure| Cell::Number(significant(figure(&target.errors))));
-        table.row(false, [Cell::name(&target.name)].into_iter().chain(figures));
+        table.row([Cell::name(&target.name)].into_iter().chain(figures));
     }
     if targets.scores.len() > 1 {
         let errors = targets.scores.iter().map(|target| &target.errors);
@@ -179,6 +172,13 @@ fn f1(score: &Score) -> f64 {
         0 => f64::INFINITY,
         _ => score.counts.f1(),
     }
+}
+
+/// Returns precision, recall, F1 and a bar for F1.
+fn share_cells(score: &Score) -> [Cell; 4] {
+    let [precision, recall, f1] = score.shares();
+    let [precision, recall, number] = [precision, recall, f1].map(|share| Cell::Number(percent(share)));
+    [precision, recall, number, Cell::bar(f1)]
 }
 
 /// Returns the means of precision, recall and F1. Undefined values are replaced by 0.

@@ -46,8 +46,13 @@ impl<'a> Table<'a> {
         }
     }
 
+    /// Adds the row of an item.
+    pub(super) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+        self.rated_row(false, cells);
+    }
+
     /// Adds the row of an item, highlighted if the item is the best.
-    pub(super) fn row(&mut self, is_best: bool, cells: impl IntoIterator<Item = Cell>) {
+    pub(super) fn rated_row(&mut self, is_best: bool, cells: impl IntoIterator<Item = Cell>) {
         self.rows.push((is_best, cells.into_iter().collect()));
         self.items += 1;
     }

@@ -1,9 +1,12 @@
-use super::table::{Cell, Table};
-use crate::chart::{Mark, area, legend, marks, spans};
-use crate::facts::Timeline;
-use crate::markup::{bytes, duration, escaped, percent, shortened};
-use crate::run::{Journal, Moment, MomentKind};
+//! Timeline of a job in equal intervals: waiting, computing and received bytes.
 
+use super::table::{Cell, Table};
+use crate::chart::{Mark, Span, area, legend, marks, spans};
+use crate::markup::{bytes, duration, escaped, percent, shortened};
+use crate::run::{Journal, Moment, MomentKind, Step};
+
+/// Number of intervals.
+const PARTS: usize = 300;
 /// Maximum number of marks in a strip, and maximum number of events in the table.
 const MARKS: usize = 300;
 const TOLD: usize = 60;
@@ -17,32 +20,80 @@ const STEPS: [f64; 20] = [
 ];
 
 pub(super) fn section(out: &mut String, journal: &Journal) {
-    let Some(line) = Timeline::from_journal(journal) else {
+    let seconds = journal.duration;
+    if journal.steps.sampled().is_empty() || seconds <= 0.0 {
         return;
-    };
+    }
     out.push_str("<section><h2>Timeline</h2>");
-    let mean = |parts: &[f64]| parts.iter().sum::<f64>() / parts.len().max(1) as f64;
-    let computed = mean(&line.computed);
-    let waited = mean(&line.waited);
+    let [waiting, computing, rates] = intervals(journal);
+    let [waited, computed] = [&waiting, &computing].map(|parts| parts.iter().sum::<f64>() / PARTS as f64);
     out.push_str(&format!(
         "<p>Of {}, the trainer spent {} computing, {} waiting for batches, and {} on other work: measuring, validating, writing.</p>",
-        duration(line.seconds),
+        duration(seconds),
         percent(computed),
         percent(waited),
         percent((1.0 - computed - waited).max(0.0))
     ));
     out.push_str(&legend(Mark::Box, [(2, "computing"), (1, "waiting")]));
     out.push_str(r#"<div class="lanes">"#);
-    let layers: [(usize, &[f64]); 2] = [(2, &line.computed), (1, &line.waited)];
     let title = "Trainer over the job: computing, and waiting for batches";
-    lane(out, "trainer", &area("tall", title, &layers));
-    received(out, &line);
-    stretches(out, journal, &line);
-    events(out, journal, &line);
-    times(out, line.seconds);
+    lane(
+        out,
+        "trainer",
+        &area("tall", title, &[(2, &computing), (1, &waiting)]),
+    );
+    let most = rates.iter().copied().fold(0.0, f64::max);
+    if most > 0.0 {
+        let shares = rates.map(|rate| rate / most);
+        let rate = bytes(most);
+        let title = format!("Bytes of training batches over the job, up to {rate}/s");
+        let strip = area("mid", &title, &[(0, &shares)]);
+        lane(out, &format!("link, up to {rate}/s"), &strip);
+    }
+    periods(out, journal);
+    events(out, journal);
+    times(out, seconds);
     out.push_str("</div>");
     write_moments(out, journal);
     out.push_str("</section>");
+}
+
+/// Returns waiting and computing time as fractions of each interval, and bytes received per second by
+/// training steps. The remaining time is measuring, validation and writing.
+fn intervals(journal: &Journal) -> [[f64; PARTS]; 3] {
+    let part = journal.duration / PARTS as f64;
+    let weight = journal.steps.stride() as f64;
+    let [mut waited, mut computed, mut bytes] = [[0.0; PARTS]; 3];
+    for step in journal.steps.sampled() {
+        let computing = step.at - f64::from(step.computed);
+        let waiting = computing - f64::from(step.waited);
+        spread(&mut waited, part, waiting, computing, weight);
+        spread(&mut computed, part, computing, step.at, weight);
+        let took = step.at - waiting;
+        if took > 0.0 {
+            let rate = f64::from(step.bytes) / took;
+            spread(&mut bytes, part, waiting, step.at, rate * weight);
+        }
+    }
+    for (waited, computed) in waited.iter_mut().zip(&mut computed) {
+        // Limit the sum to 1, because each step represents omitted steps, and times may overlap.
+        let sum = (*waited + *computed).max(1.0);
+        *waited /= sum;
+        *computed /= sum;
+    }
+    [waited, computed, bytes]
+}
+
+/// Adds the overlap of `from..to` with each interval as a fraction of the interval.
+fn spread(parts: &mut [f64], part: f64, from: f64, to: f64, weight: f64) {
+    let from = from.max(0.0) / part;
+    let to = to.max(0.0) / part;
+    let first = from as usize;
+    let last = (to as usize).min(parts.len().saturating_sub(1));
+    for (place, share) in parts.iter_mut().enumerate().take(last + 1).skip(first) {
+        let begin = place as f64;
+        *share += ((begin + 1.0).min(to) - begin.max(from)).max(0.0) * weight;
+    }
 }
 
 /// Adds round times below the timeline.
@@ -74,44 +125,108 @@ fn lane(out: &mut String, name: &str, strip: &str) {
     out.push_str(&format!("<span>{}</span>{strip}", escaped(name)));
 }
 
-fn received(out: &mut String, line: &Timeline) {
-    let most = line.bytes.iter().copied().fold(0.0, f64::max);
-    if most <= 0.0 {
-        return;
-    }
-    let shares: Vec<f64> = line.bytes.iter().map(|rate| rate / most).collect();
-    let rate = bytes(most);
-    let title = format!("Bytes of training batches over the job, up to {rate}/s");
-    let strip = area("mid", &title, &[(0, &shares)]);
-    lane(out, &format!("link, up to {rate}/s"), &strip);
-}
-
-fn stretches(out: &mut String, journal: &Journal, line: &Timeline) {
-    if line.splits.len() > 1 {
-        lane(out, "split", &spans("Split over the job", &line.splits));
+/// Adds lanes with the splits, the cached features and the unavailable hosts.
+fn periods(out: &mut String, journal: &Journal) {
+    let splits = splits(journal);
+    if splits.len() > 1 {
+        lane(
+            out,
+            "split",
+            &spans("Split over the job", &splits, journal.duration),
+        );
         let names = journal.steps.splits().iter().enumerate().take(12);
         let key = legend(Mark::Box, names.map(|(place, name)| (place, shortened(name, 60))));
         out.push_str(&format!("<span></span><div>{key}</div>"));
     }
+    let cached = "Share of activations from the feature cache";
     for (name, title, periods) in [
-        (
-            "cached",
-            "Share of activations from the feature cache",
-            &line.cached_fraction,
-        ),
-        ("hosts down", "Unavailable hosts", &line.down),
+        ("cached", cached, cached_features(journal)),
+        ("hosts down", "Unavailable hosts", down(journal)),
     ] {
         if !periods.is_empty() {
-            lane(out, name, &spans(title, periods));
+            lane(out, name, &spans(title, &periods, journal.duration));
         }
     }
 }
 
-fn events(out: &mut String, journal: &Journal, line: &Timeline) {
+/// Returns the splits in use.
+fn splits(journal: &Journal) -> Vec<Span> {
+    let steps = journal.steps.sampled();
+    let spans = steps.chunk_by(|left, right| left.split == right.split);
+    let spans = spans.filter_map(|steps: &[Step]| {
+        let first = steps.first()?;
+        Some(Span {
+            from: first.at - f64::from(first.computed) - f64::from(first.waited),
+            to: steps.last()?.at,
+            place: usize::from(first.split),
+            opacity: 1.0,
+            text: format!("split {}", shortened(journal.steps.split(first), 80)),
+        })
+    });
+    bounded(spans.collect())
+}
+
+/// Returns the epochs with the fraction of cached features. Empty if no features were cached.
+fn cached_features(journal: &Journal) -> Vec<Span> {
+    if journal.trained().all(|epoch| epoch.cached_rows == 0) {
+        return Vec::new();
+    }
+    let spans = journal.epochs.iter().map(|epoch| {
+        let trained = &epoch.trained;
+        let rows = (trained.cached_rows + trained.fetched_rows).max(1);
+        let share = trained.cached_rows as f64 / rows as f64;
+        Span {
+            from: epoch.at - trained.seconds,
+            to: epoch.at,
+            place: 3,
+            opacity: share,
+            text: format!("epoch {}: {} from the cache", trained.epoch, percent(share)),
+        }
+    });
+    bounded(spans.collect())
+}
+
+/// Returns the times with unavailable hosts.
+fn down(journal: &Journal) -> Vec<Span> {
+    let mut spans: Vec<Span> = Vec::new();
+    let mut count = 0_u32;
+    let mut since = 0.0;
+    let changes = journal.moments.iter().filter_map(|moment| match moment.kind {
+        MomentKind::HostDown => Some((moment.at, true)),
+        MomentKind::HostUp => Some((moment.at, false)),
+        _ => None,
+    });
+    for (at, fell) in changes.chain([(journal.duration, false)]) {
+        if count > 0 {
+            spans.push(Span {
+                from: since,
+                to: at,
+                place: 5,
+                opacity: 1.0,
+                text: format!("{count} hosts down"),
+            });
+        }
+        count = if fell { count + 1 } else { count.saturating_sub(1) };
+        since = at;
+    }
+    bounded(spans)
+}
+
+/// Limits the number of spans by removing the shortest ones.
+fn bounded(mut spans: Vec<Span>) -> Vec<Span> {
+    if spans.len() > PARTS {
+        spans.sort_by(|left, right| (right.to - right.from).total_cmp(&(left.to - left.from)));
+        spans.truncate(PARTS);
+        spans.sort_by(|left, right| left.from.total_cmp(&right.from));
+    }
+    spans
+}
+
+fn events(out: &mut String, journal: &Journal) {
     if journal.epochs.len() <= MARKS {
         let epochs = journal.epochs.iter().map(|epoch| {
             let words = format!("epoch {} ends", epoch.trained.epoch);
-            (epoch.at / line.seconds, words)
+            (epoch.at / journal.duration, words)
         });
         lane(out, "epochs", &marks("Ends of epochs", 5, epochs));
     }
@@ -132,7 +247,7 @@ fn events(out: &mut String, journal: &Journal, line: &Timeline) {
         let mut found = moments.filter(|moment| kinds.contains(&moment.kind)).peekable();
         if found.peek().is_some() {
             let found = found.take(MARKS);
-            let found = found.map(|moment| (moment.at / line.seconds, &moment.text));
+            let found = found.map(|moment| (moment.at / journal.duration, &moment.text));
             lane(out, name, &marks(title, color, found));
         }
     }
@@ -152,29 +267,29 @@ fn write_moments(out: &mut String, journal: &Journal) {
     }
     let mut table = Table::new(["Time", "Event", ""]);
     for moment in shown {
-        table.row(
-            false,
-            [
-                Cell::Number(duration(moment.at)),
-                Cell::Raw(word(moment.kind).to_owned()),
-                Cell::Raw(escaped(&moment.text)),
-            ],
-        );
+        table.row([
+            Cell::Number(duration(moment.at)),
+            Cell::Raw(moment.kind.to_string()),
+            Cell::Raw(escaped(&moment.text)),
+        ]);
     }
     out.push_str("<details><summary>Events</summary>");
     table.write(out, all, "events");
     out.push_str("</details>");
 }
 
-fn word(kind: MomentKind) -> &'static str {
-    match kind {
-        MomentKind::Split => "split",
-        MomentKind::Replan => "replan",
-        MomentKind::Unfreeze => "unfreeze",
-        MomentKind::HostDown => "host down",
-        MomentKind::HostUp => "host up",
-        MomentKind::Retry => "retry",
-        MomentKind::Store => "store",
-        MomentKind::Warning => "warning",
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_spread_over_the_parts_it_lies_in() {
+        let mut parts = vec![0.0; 4];
+        spread(&mut parts, 2.0, 1.0, 5.0, 1.0);
+        assert_eq!(parts, [0.5, 1.0, 0.5, 0.0]);
+        spread(&mut parts, 2.0, 7.0, 99.0, 1.0);
+        assert_eq!(parts, [0.5, 1.0, 0.5, 0.5]);
+        spread(&mut parts, 2.0, -3.0, -1.0, 1.0);
+        assert_eq!(parts, [0.5, 1.0, 0.5, 0.5]);
     }
 }

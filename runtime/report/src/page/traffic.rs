@@ -1,5 +1,5 @@
 use super::table::add_figure;
-use crate::chart::{Columns, Mark, columns, legend};
+use crate::chart::{Columns, columns};
 use crate::markup::{bytes, count, duration, escaped, percent, short_duration};
 use crate::run::Journal;
 use frostline_job::Received;
@@ -25,16 +25,14 @@ fn time(out: &mut String, journal: &Journal) {
         let waited = epoch.waited_seconds.clamp(0.0, epoch.seconds.max(0.0));
         (f64::from(epoch.epoch), [epoch.seconds - waited, waited])
     });
-    let names = ["other", "waiting for batches"];
     let chart = columns(&Columns {
         title: "Seconds per epoch spent waiting for batches, and other time",
-        names,
+        names: ["other", "waiting for batches"],
         columns: &of.collect::<Vec<_>>(),
         ticked: short_duration,
         shown: duration,
     });
-    let key = legend(Mark::Box, names.into_iter().enumerate());
-    add_figure(out, "Time per epoch", chart, &key, "");
+    add_figure(out, "Time per epoch", chart, "", "");
 }
 
 fn traffic(out: &mut String, journal: &Journal) {
@@ -55,18 +53,16 @@ fn reuse(out: &mut String, journal: &Journal) {
         let rows = [epoch.cached_rows, epoch.fetched_rows].map(|rows| rows as f64);
         (f64::from(epoch.epoch), rows)
     });
-    let names = ["from the cache", "fetched"];
     let chart = columns(&Columns {
         title: "Activations per epoch from the feature cache, and fetched activations",
-        names,
+        names: ["from the cache", "fetched"],
         columns: &of.collect::<Vec<_>>(),
         ticked: rows_of,
         shown: rows_of,
     });
-    let key = legend(Mark::Box, names.into_iter().enumerate());
     let cached = percent(journal.cached_fraction());
     let caption = format!("{cached} of the activations were cached.");
-    add_figure(out, "Activations per epoch", chart, &key, &caption);
+    add_figure(out, "Activations per epoch", chart, "", &caption);
 }
 
 fn rows_of(rows: f64) -> String {

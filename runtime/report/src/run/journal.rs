@@ -60,12 +60,15 @@ pub(crate) struct Moment {
     pub(crate) text: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::Display)]
+#[strum(serialize_all = "lowercase")]
 pub(crate) enum MomentKind {
     Split,
     Replan,
     Unfreeze,
+    #[strum(serialize = "host down")]
     HostDown,
+    #[strum(serialize = "host up")]
     HostUp,
     Retry,
     Store,
@@ -166,13 +169,8 @@ impl Journal {
     /// Adds an epoch, which replaces earlier results of the same and later epochs.
     fn add_epoch(&mut self, epoch: Epoch) -> Result<(), String> {
         let number = epoch.trained.epoch;
-        while self
-            .epochs
-            .last()
-            .is_some_and(|last| last.trained.epoch >= number)
-        {
-            self.epochs.pop();
-        }
+        let kept = self.epochs.partition_point(|known| known.trained.epoch < number);
+        self.epochs.truncate(kept);
         if self.epochs.len() == EPOCHS {
             return Err(format!("more than {EPOCHS} epochs"));
         }

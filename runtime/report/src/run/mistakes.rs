@@ -1,6 +1,6 @@
 use super::files;
 use crate::ReportError;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use std::path::{Component, Path};
 
 /// Maximum number of mistakes.
@@ -15,44 +15,19 @@ pub(crate) struct Mistake {
     pub(crate) key: String,
     pub(crate) label: String,
     pub(crate) predicted: String,
-    #[serde(flatten)]
-    pub(crate) measure: Measure,
+    /// Probability of the predicted class.
+    pub(crate) probability: Option<f64>,
+    /// Number of wrong labels, and the loss. Only for labels.
+    pub(crate) wrong: Option<u64>,
+    pub(crate) loss: Option<f64>,
+    /// Target with the largest error, and the error. Only for numbers.
+    pub(crate) target: Option<String>,
+    pub(crate) error: Option<f64>,
     /// Name of the image's file.
     image: Option<String>,
     /// Media type and contents of the image. `None` if it cannot be shown.
     #[serde(skip)]
     pub(crate) contents: Option<(&'static str, Vec<u8>)>,
-}
-
-/// Ranking measure of a mistake. Unknown values are NaN.
-#[derive(Debug, PartialEq, Deserialize)]
-#[serde(untagged)]
-pub(crate) enum Measure {
-    /// Number of wrong labels, and the loss.
-    Labels {
-        wrong: u64,
-        #[serde(default = "nan", deserialize_with = "number")]
-        loss: f64,
-    },
-    /// Target with the largest error, and the error.
-    Number {
-        target: String,
-        #[serde(default = "nan", deserialize_with = "number")]
-        error: f64,
-    },
-    /// Probability of the predicted class.
-    Class {
-        #[serde(default = "nan", deserialize_with = "number")]
-        probability: f64,
-    },
-}
-
-fn nan() -> f64 {
-    f64::NAN
-}
-
-fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
-    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
 /// Reads the listed mistakes, starting with the worst.

@@ -9,7 +9,7 @@ mod settings;
 mod steps;
 
 pub(crate) use journal::{Epoch, Journal, Moment, MomentKind};
-pub(crate) use mistakes::{Measure, Mistake};
+pub(crate) use mistakes::Mistake;
 pub(crate) use plan::{Candidate, Plan};
 pub(crate) use predictions::{Classes, Outputs, Predictions, Score};
 pub(crate) use settings::Settings;

@@ -6,40 +6,30 @@ use std::path::Path;
 /// Maximum number of candidates.
 const CANDIDATES: usize = 4096;
 
-/// Contents of `plan.json`, as printed by `frostline plan --json`.
-#[derive(Debug, Deserialize)]
+/// Contents of `plan.json`, as printed by `frostline plan --json`. Missing fields are empty or 0.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct Plan {
     pub(crate) split: String,
-    #[serde(default)]
     pub(crate) encoding: String,
-    #[serde(default)]
     pub(crate) policy: String,
-    #[serde(default)]
     pub(crate) iteration_seconds: f64,
-    #[serde(default)]
     pub(crate) link_bytes_per_second: f64,
-    #[serde(default)]
     pub(crate) candidates: Vec<Candidate>,
 }
 
 /// A candidate for the split, with predictions.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct Candidate {
     pub(crate) split: String,
-    #[serde(default)]
     pub(crate) encoding: String,
     pub(crate) iteration_seconds: f64,
-    #[serde(default)]
     pub(crate) bottleneck: String,
-    #[serde(default)]
     pub(crate) bytes_per_sample: f64,
-    #[serde(default)]
     pub(crate) host_seconds: f64,
-    #[serde(default)]
     pub(crate) link_seconds: f64,
-    #[serde(default)]
     pub(crate) trainer_seconds: f64,
-    #[serde(default)]
     pub(crate) total_seconds: f64,
 }
 
