@@ -2,7 +2,7 @@ use super::table::{Cell, Table};
 use crate::Run;
 use crate::figure;
 use crate::markup::{bytes, count, duration, escaped, percent, shortened};
-use crate::run::{Journal, MomentKind, Predictions};
+use crate::run::{Journal, MomentKind};
 use frostline_job::Task;
 use frostline_job::folder::FinalState;
 
@@ -25,9 +25,9 @@ pub(super) fn section(out: &mut String, run: &Run) {
     out.push_str(r#"<dl class="tiles">"#);
     judged(out, journal);
     tested(out, journal);
-    if let Some(Predictions::Classes(classes)) = &run.predictions
-        && let Some(share) = classes.top_five
-        && classes.scores.len() > 5
+    if let Some(predictions) = &run.predictions
+        && let Some(share) = predictions.top_five
+        && predictions.scores.len() > 5
         && journal.data.task == Task::Classes
     {
         tile(out, "Top-5 accuracy", &percent(share), "final model");

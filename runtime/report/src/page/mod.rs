@@ -12,8 +12,7 @@ mod traffic;
 
 use crate::Run;
 use crate::markup::escaped;
-use crate::run::{Predictions, Settings};
-use frostline_job::Task;
+use crate::run::Settings;
 use table::{Cell, Table};
 
 /// Page without its contents. The policy forbids scripts and external content.
@@ -35,13 +34,8 @@ fn single(run: &Run) -> String {
     let mut out = String::new();
     headline::section(&mut out, run);
     curves::section(&mut out, &run.journal);
-    match &run.predictions {
-        Some(Predictions::Classes(classes)) if run.journal.data.task == Task::Classes => {
-            scores::classes(&mut out, classes);
-        }
-        Some(Predictions::Labels(labels)) => scores::labels(&mut out, labels),
-        Some(Predictions::Numbers(targets)) => scores::targets(&mut out, targets),
-        _ => {}
+    if let Some(predictions) = &run.predictions {
+        scores::section(&mut out, predictions, run.journal.data.task);
     }
     mistakes::section(&mut out, &run.mistakes);
     timeline::section(&mut out, &run.journal);

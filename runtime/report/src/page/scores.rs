@@ -3,7 +3,8 @@
 use super::table::{Cell, Table};
 use crate::chart::{FULL, matrix};
 use crate::markup::{count, percent, significant};
-use crate::run::{Classes, Outputs, Score};
+use crate::run::{Predictions, Score};
+use frostline_job::Task;
 use frostline_job::scores::{Counts, Errors};
 
 /// Maximum number of classes, labels or targets in a table.
@@ -11,10 +12,18 @@ const ROWS: usize = 200;
 /// Maximum number of confused pairs below a matrix, and without a matrix.
 const PAIRS: (usize, usize) = (10, 40);
 
-pub(super) fn classes(out: &mut String, classes: &Classes) {
-    if classes.samples == 0 {
-        return;
+/// Adds the results of a job with the given task.
+pub(super) fn section(out: &mut String, predictions: &Predictions, task: Task) {
+    match predictions.task {
+        _ if predictions.samples == 0 => {}
+        Task::Classes if task == Task::Classes => classes(out, predictions),
+        Task::Classes => {}
+        Task::Labels => labels(out, predictions),
+        Task::Numbers => targets(out, predictions),
     }
+}
+
+fn classes(out: &mut String, classes: &Predictions) {
     let top_five = classes.top_five.filter(|_| classes.scores.len() > 5);
     let top_five = top_five.map_or_else(String::new, |share| {
         format!(", {} with the correct class in the top five", percent(share))
@@ -41,7 +50,7 @@ pub(super) fn classes(out: &mut String, classes: &Classes) {
     out.push_str("</section>");
 }
 
-fn confusion(out: &mut String, classes: &Classes) {
+fn confusion(out: &mut String, classes: &Predictions) {
     let full = classes.scores.len() <= FULL;
     if full {
         let names: Vec<&str> = classes.scores.iter().map(|class| class.name.as_str()).collect();
@@ -76,10 +85,7 @@ fn confusion(out: &mut String, classes: &Classes) {
     out.push_str(close);
 }
 
-pub(super) fn labels(out: &mut String, labels: &Outputs) {
-    if labels.samples == 0 {
-        return;
-    }
+fn labels(out: &mut String, labels: &Predictions) {
     out.push_str(&format!(
         "<section><h2>Labels</h2><p>The written model on {} validation images. A label is predicted above a probability of 0.5.</p>",
         count(labels.samples)
@@ -127,10 +133,7 @@ pub(super) fn labels(out: &mut String, labels: &Outputs) {
     out.push_str("</section>");
 }
 
-pub(super) fn targets(out: &mut String, targets: &Outputs) {
-    if targets.samples == 0 {
-        return;
-    }
+fn targets(out: &mut String, targets: &Predictions) {
     out.push_str(&format!(
         "<section><h2>Targets</h2><p>The written model on {} validation images. Mean is that of the true values.</p>",
         count(targets.samples)

@@ -11,7 +11,7 @@ mod steps;
 pub(crate) use journal::{Epoch, Journal, Moment, MomentKind};
 pub(crate) use mistakes::Mistake;
 pub(crate) use plan::{Candidate, Plan};
-pub(crate) use predictions::{Classes, Outputs, Predictions, Score};
+pub(crate) use predictions::{Predictions, Score};
 pub(crate) use settings::Settings;
 pub(crate) use steps::Step;
 

@@ -4,7 +4,7 @@
 use crate::ReportError;
 use csv::{Reader, StringRecord};
 use frostline_job::scores::{Counts, Errors, average_precision};
-use frostline_job::spreadsheet;
+use frostline_job::{Task, spreadsheet};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fs::File;
@@ -19,15 +19,20 @@ const PAIRS: usize = 4_000_000;
 /// not available.
 const RANKED: usize = 4_000_000;
 
-/// Predictions for the validation images.
+/// Totals of the predictions for the validation images.
 #[derive(Debug)]
-pub(crate) enum Predictions {
-    /// One class per image.
-    Classes(Classes),
-    /// Several labels per image.
-    Labels(Outputs),
-    /// One number per target and image.
-    Numbers(Outputs),
+pub(crate) struct Predictions {
+    /// Task of the table's columns.
+    pub(crate) task: Task,
+    pub(crate) samples: u64,
+    /// Scores in the order of the model's outputs. Classes unknown to the data set follow in alphabetical
+    /// order.
+    pub(crate) scores: Vec<Score>,
+    /// Pairs of true and predicted class with the number of samples, including correct predictions. Classes
+    /// are indices into `scores`. Empty for other tasks.
+    pub(crate) pairs: Vec<(usize, usize, u64)>,
+    /// Top-five accuracy over samples with a known rank.
+    pub(crate) top_five: Option<f64>,
 }
 
 /// Scores of a class, a label or a target. Those that do not apply are empty.
@@ -63,27 +68,6 @@ impl Score {
     }
 }
 
-/// Scores of labels or numbers, ordered by model output.
-#[derive(Debug)]
-pub(crate) struct Outputs {
-    pub(crate) samples: usize,
-    pub(crate) scores: Vec<Score>,
-}
-
-/// Classification results.
-#[derive(Debug)]
-pub(crate) struct Classes {
-    /// Classes in the order of the model's outputs. Classes unknown to the data set follow in alphabetical
-    /// order.
-    pub(crate) scores: Vec<Score>,
-    /// Pairs of true and predicted class with the number of samples, including correct predictions. Classes
-    /// are indices into `scores`.
-    pub(crate) pairs: Vec<(usize, usize, u64)>,
-    pub(crate) samples: u64,
-    /// Top-five accuracy over samples with a known rank.
-    pub(crate) top_five: Option<f64>,
-}
-
 impl Predictions {
     /// Reads the predictions of a model with these classes.
     pub(crate) fn read(file: &Path, classes: &[String]) -> Result<Option<Self>, ReportError> {
@@ -105,7 +89,22 @@ impl Predictions {
         if !table.places.contains_key("label") && header.iter().any(|name| name.starts_with("label:")) {
             return outputs(&mut table, &header).map(Some);
         }
-        Ok(Some(Self::Classes(Pairs::read(&mut table)?.classes(classes))))
+        Ok(Some(Pairs::read(&mut table)?.predictions(classes)))
+    }
+
+    /// Returns the number of samples with the correct class.
+    pub(crate) fn right(&self) -> usize {
+        self.scores.iter().map(|class| class.counts.correct).sum()
+    }
+
+    /// Returns the confused pairs, the most frequent first.
+    pub(crate) fn confused(&self) -> Vec<(&Score, &Score, u64)> {
+        let mut wrong: Vec<_> = self.pairs.iter().filter(|(is, taken, _)| is != taken).collect();
+        wrong.sort_by_key(|(is, taken, count)| (Reverse(*count), *is, *taken));
+        let named = wrong
+            .into_iter()
+            .filter_map(|(is, taken, count)| Some((self.scores.get(*is)?, self.scores.get(*taken)?, *count)));
+        named.collect()
     }
 }
 
@@ -200,7 +199,7 @@ impl Pairs {
     }
 
     /// Counts the samples of each class. The `known` classes are the first.
-    fn classes(self, known: &[String]) -> Classes {
+    fn predictions(self, known: &[String]) -> Predictions {
         let mut unknown: Vec<&String> = self.names.iter().filter(|name| !name.is_empty()).collect();
         unknown.sort();
         let mut places: HashMap<&str, usize> = HashMap::new();
@@ -228,29 +227,13 @@ impl Pairs {
             pairs.extend(pair.map(|(label, predicted)| (label, predicted, *samples)));
         }
         pairs.sort_unstable();
-        Classes {
+        Predictions {
+            task: Task::Classes,
+            samples: self.pairs.values().sum(),
             scores,
             pairs,
-            samples: self.pairs.values().sum(),
             top_five: (self.ranked > 0).then(|| self.in_five as f64 / self.ranked as f64),
         }
-    }
-}
-
-impl Classes {
-    /// Returns the number of correct predictions.
-    pub(crate) fn right(&self) -> usize {
-        self.scores.iter().map(|class| class.counts.correct).sum()
-    }
-
-    /// Returns the confused pairs, the most frequent first.
-    pub(crate) fn confused(&self) -> Vec<(&Score, &Score, u64)> {
-        let mut wrong: Vec<_> = self.pairs.iter().filter(|(is, taken, _)| is != taken).collect();
-        wrong.sort_by_key(|(is, taken, count)| (Reverse(*count), *is, *taken));
-        let named = wrong
-            .into_iter()
-            .filter_map(|(is, taken, count)| Some((self.scores.get(*is)?, self.scores.get(*taken)?, *count)));
-        named.collect()
     }
 }
 
@@ -304,7 +287,7 @@ fn outputs(table: &mut Table<'_>, header: &StringRecord) -> Result<Predictions, 
             ranked: Vec::new(),
         });
     }
-    let ranked = RANKED / outputs.len().max(1);
+    let ranked = (RANKED / outputs.len().max(1)) as u64;
     let mut samples = 0;
     table.each(|row| {
         samples += 1;
@@ -316,14 +299,12 @@ fn outputs(table: &mut Table<'_>, header: &StringRecord) -> Result<Predictions, 
         average_precision: average_precision(output.ranked),
         ..output.score
     });
-    let outputs = Outputs {
+    Ok(Predictions {
+        task: if are_labels { Task::Labels } else { Task::Numbers },
         samples,
         scores: scores.collect(),
-    };
-    Ok(if are_labels {
-        Predictions::Labels(outputs)
-    } else {
-        Predictions::Numbers(outputs)
+        pairs: Vec::new(),
+        top_five: None,
     })
 }
 
@@ -367,14 +348,12 @@ mod tests {
             "key,label:warm,predicted:warm,probability:warm,label:cold,predicted:cold,probability:cold\n\
              a,1,1,0.9,0,0,0.1\nb,0,1,0.8,0,0,0.2\nc,1,0,0.3,0,1,0.7\n",
         );
-        let Predictions::Labels(labels) = read else {
+        assert_eq!(read.task, Task::Labels);
+        let [warm, cold] = read.scores.as_slice() else {
             panic!("{read:?}")
         };
-        let [warm, cold] = labels.scores.as_slice() else {
-            panic!("{labels:?}")
-        };
         assert_eq!(
-            (labels.samples, warm.name.as_str(), warm.counts.support),
+            (read.samples, warm.name.as_str(), warm.counts.support),
             (3, "warm", 2)
         );
         assert_eq!(
@@ -390,11 +369,9 @@ mod tests {
     #[test]
     fn each_number_is_measured() {
         let read = read("key,label:age,predicted:age\na,2,3\nb,6,3\n");
-        let Predictions::Numbers(targets) = read else {
-            panic!("{read:?}")
-        };
-        let errors = &targets.scores[0].errors;
-        assert_eq!((targets.samples, targets.scores[0].name.as_str()), (2, "age"));
+        assert_eq!(read.task, Task::Numbers);
+        let errors = &read.scores[0].errors;
+        assert_eq!((read.samples, read.scores[0].name.as_str()), (2, "age"));
         assert_eq!(
             [errors.mean(), errors.mae(), errors.r2()],
             [4.0, 2.0, 1.0 - 10.0 / 8.0]
@@ -411,9 +388,7 @@ mod tests {
         let rows: String = cells.iter().map(|cell| format!("k,{cell},{cell}\n")).collect();
         std::fs::write(&file, format!("key,label,predicted\n{rows}k,plain,\n")).unwrap();
         let known = names.map(str::to_owned);
-        let Some(Predictions::Classes(found)) = Predictions::read(&file, &known).unwrap() else {
-            panic!("no classes")
-        };
+        let found = Predictions::read(&file, &known).unwrap().unwrap();
         let rows: Vec<(&str, usize, usize)> = found
             .scores
             .iter()
