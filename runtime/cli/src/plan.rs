@@ -62,7 +62,7 @@ fn draw(flags: &Flags, name: &str, summary: &Summary, points: &[LinkPoint], json
         "measured once, planned anew for every link"
     };
     let subtitle = format!("batches of {}{place}; {how}", summary.batch);
-    let figure = plot::links(
+    let figure = frostline_report::links(
         &format!("{name}: speed-up by pushdown for different links"),
         &subtitle,
         points,

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use frostline_report::Cut;
-use frostline_trainer::{HostStudy, LinkPoint, whole_file};
+use frostline_trainer::{HostStudy, whole_file};
 use std::io::Write;
 use std::path::Path;
 
@@ -33,14 +33,4 @@ pub(crate) fn cuts(name: &str, study: &HostStudy) -> String {
 pub(crate) fn write(file: &Path, figure: &str) -> Result<()> {
     whole_file::write(file, |to| to.write_all(figure.as_bytes()))
         .with_context(|| format!("cannot write the figure to {}", file.display()))
-}
-
-/// Returns the figure of `points` with a marker at the measured link.
-pub(crate) fn links(title: &str, subtitle: &str, points: &[LinkPoint], measured: f64) -> String {
-    let points = points.iter().map(|point| frostline_report::LinkPoint {
-        bytes_per_second: point.bytes_per_second,
-        split: point.split.to_string(),
-        speed_up: point.speed_up,
-    });
-    frostline_report::links(title, subtitle, &points.collect::<Vec<_>>(), measured)
 }

@@ -14,6 +14,7 @@ mod event;
 #[cfg(feature = "flags")]
 pub mod flags;
 pub mod folder;
+mod link_point;
 mod notice;
 mod pixels;
 mod plain;
@@ -38,6 +39,7 @@ pub use event::{
     Event, Events, JobResult, ListedData, LoggedEvent, Measuring, ProfileState, Received, SkippedObjects,
     Task, TrainedEpoch, TrainedStep,
 };
+pub use link_point::LinkPoint;
 pub use notice::{HostState, Notice, Notices, UploadKind};
 pub use pixels::{Channels, Color, PixelFlags, PixelSource, pixels_line};
 pub use plain::{Plain, plain, plain_line};

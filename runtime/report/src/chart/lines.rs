@@ -2,6 +2,7 @@
 
 use super::axis::Axis;
 use super::plot::{Frame, Plot, Series};
+use super::{Mark, legend};
 use crate::markup::{hundredths, plain};
 
 const FRAME: Frame = Frame::on_page(280.0, 58.0);
@@ -14,6 +15,8 @@ pub(crate) struct Lines<'a> {
     /// True if horizontal values are integers.
     pub(crate) counted: bool,
     pub(crate) series: &'a [Series],
+    /// True for a legend below the chart if there are several series.
+    pub(crate) has_legend: bool,
     /// True if values are fractions, which are shown as percentages.
     pub(crate) is_fraction: bool,
 }
@@ -43,7 +46,13 @@ pub(crate) fn lines(chart: &Lines) -> Option<String> {
     for series in behind.into_iter().chain(front) {
         plot.curve(series, shown);
     }
-    Some(plot.end())
+    let entries = chart.series.iter().map(|series| (series.place, &series.name));
+    let key = if chart.has_legend && chart.series.len() > 1 {
+        legend(Mark::Line, entries)
+    } else {
+        String::new()
+    };
+    Some(plot.end() + &key)
 }
 
 fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
@@ -82,6 +91,7 @@ mod tests {
             across: "epoch",
             counted: true,
             series,
+            has_legend: false,
             is_fraction: false,
         })
     }

@@ -2,25 +2,15 @@ use super::axis::Axis;
 use super::plot::{Plot, rotated, text};
 use super::{Mark, sheet, stroke};
 use crate::markup::{escaped, plain};
-
-/// Best split for a link rate.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LinkPoint {
-    /// Link rate in bytes per second.
-    pub bytes_per_second: f64,
-    /// The best split.
-    pub split: String,
-    /// Speed-up of the job relative to `none`.
-    pub speed_up: f64,
-}
+use frostline_job::LinkPoint;
 
 /// Draws a figure of the speed-up by link rate as an SVG file. The figure compares the best split with `none`
 /// on logarithmic axes. The points are ordered by link rate. `measured` is a link rate in bytes per second that
 /// is marked, and the subtitle describes the measurement.
 pub fn links(title: &str, subtitle: &str, points: &[LinkPoint], measured: f64) -> String {
-    let mut splits: Vec<&str> = Vec::new();
+    let mut splits = Vec::new();
     for point in points {
-        if !splits.contains(&point.split.as_str()) {
+        if !splits.contains(&&point.split) {
             splits.push(&point.split);
         }
     }
@@ -46,11 +36,11 @@ pub fn links(title: &str, subtitle: &str, points: &[LinkPoint], measured: f64) -
     for (from, to) in points.iter().zip(points.iter().skip(1)) {
         let group = format!(
             "<g><title>{}: {:.2} times</title>",
-            escaped(&from.split),
+            escaped(&from.split.to_string()),
             from.speed_up
         );
         let ends = [from, to].map(|point| (point.bytes_per_second, point.speed_up));
-        let color = splits.iter().position(|split| *split == from.split);
+        let color = splits.iter().position(|split| **split == from.split);
         plot.out.push_str(&group);
         plot.line(&ends, &stroke(color.unwrap_or_default()));
         plot.out.push_str("</g>\n");
@@ -120,7 +110,7 @@ mod tests {
     fn point(megabits: f64, split: &str, speed_up: f64) -> LinkPoint {
         LinkPoint {
             bytes_per_second: megabits * 125e3,
-            split: split.to_owned(),
+            split: split.into(),
             speed_up,
         }
     }

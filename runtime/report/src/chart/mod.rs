@@ -14,7 +14,7 @@ mod strip;
 pub(crate) use columns::{Columns, columns};
 pub use cuts::{Cut, cuts};
 pub(crate) use lines::{Lines, lines};
-pub use links::{LinkPoint, links};
+pub use links::links;
 pub(crate) use matrix::{FULL, matrix};
 pub(crate) use plot::Series;
 pub(crate) use strip::{Span, area, marks, spans};

@@ -143,9 +143,11 @@ impl Plot {
     }
 
     pub(super) fn line(&mut self, points: &[(f64, f64)], class: &str) {
-        let place = |(x, y): &(f64, f64)| format!("{:.1} {:.1}", self.x(*x), self.y(*y));
-        let path: Vec<String> = points.iter().map(place).collect();
-        let path = format!(r#"<path class="{class}" d="M{}"/>"#, path.join("L"));
+        let path = points
+            .iter()
+            .map(|(x, y)| format!("{:.1} {:.1}", self.x(*x), self.y(*y)));
+        let path = path.collect::<Vec<_>>().join("L");
+        let path = format!(r#"<path class="{class}" d="M{path}"/>"#);
         self.out.push_str(&path);
     }
 

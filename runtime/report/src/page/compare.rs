@@ -127,9 +127,10 @@ impl Drawn<'_> {
             across: across.0,
             counted: across.1,
             series: &series,
+            has_legend: false,
             is_fraction,
         });
-        add_figure(out, heading, chart, "", "");
+        add_figure(out, heading, chart, "");
     }
 
     fn curves(&self, out: &mut String, all: usize) {

@@ -1,8 +1,8 @@
 use super::table::{Cell, Table, add_figure};
-use crate::chart::{Lines, Mark, Series, legend, lines};
+use crate::chart::{Lines, Series, lines};
 use crate::figure;
 use crate::markup::{bytes, duration, percent, shortened, significant};
-use crate::run::{Journal, Step};
+use crate::run::Journal;
 use frostline_job::TrainedEpoch;
 
 /// Maximum number of epochs in the table.
@@ -35,10 +35,10 @@ fn loss(out: &mut String, journal: &Journal) {
         across: "epoch",
         counted: true,
         series: &[Series::new("mean per epoch", mean, 0), steps],
+        has_legend: true,
         is_fraction: false,
     });
-    let key = legend(Mark::Line, [(0, "mean per epoch"), (5, "per step")]);
-    add_figure(out, "Training loss", chart, &key, "");
+    add_figure(out, "Training loss", chart, "");
 }
 
 /// Returns the names of the validation metrics.
@@ -62,23 +62,16 @@ fn validation(out: &mut String, journal: &Journal, names: &[&str]) {
         across: "epoch (0: before training)",
         counted: true,
         series: &series,
+        has_legend: true,
         is_fraction: names.first().is_some_and(|name| figure::is_fraction(name)),
     });
-    let key = if series.len() > 1 {
-        legend(
-            Mark::Line,
-            series.iter().map(|series| (series.place, &series.name)),
-        )
-    } else {
-        String::new()
-    };
     let best = names.iter().filter_map(|name| {
         let (epoch, value) = figure::best(journal, name)?;
         let title = figure::title(name);
         let value = figure::shown(name, value);
         Some(format!("{title}: best {value} at epoch {}", epoch.epoch))
     });
-    add_figure(out, &heading, chart, &key, &best.collect::<Vec<_>>().join("; "));
+    add_figure(out, &heading, chart, &best.collect::<Vec<_>>().join("; "));
 }
 
 /// Returns `(epoch, value)` for each epoch with a finite value.
@@ -117,11 +110,10 @@ fn step_series(journal: &Journal) -> Vec<(f64, f64)> {
         if journal.trained().rev().all(|ended| ended.epoch != first.epoch) {
             length = length.max(usual);
         }
-        let place = |step: &Step| {
+        points.extend(steps.iter().map(|step| {
             let share = step.step.saturating_sub(before) as f64 / length.max(1) as f64;
-            f64::from(first.epoch) - 1.0 + share
-        };
-        points.extend(steps.iter().map(|step| (place(step), f64::from(step.loss))));
+            (f64::from(first.epoch) - 1.0 + share, f64::from(step.loss))
+        }));
     }
     points
 }

@@ -109,12 +109,12 @@ pub(super) fn add_omitted_note(out: &mut String, shown: usize, all: usize, what:
     }
 }
 
-/// Adds a chart with a heading, a legend and a caption, if there is a chart.
-pub(super) fn add_figure(out: &mut String, heading: &str, chart: Option<String>, key: &str, caption: &str) {
+/// Adds a chart with a heading and a caption, if there is a chart.
+pub(super) fn add_figure(out: &mut String, heading: &str, chart: Option<String>, caption: &str) {
     let Some(chart) = chart else {
         return;
     };
-    out.push_str(&format!("<figure><h3>{}</h3>{chart}{key}", escaped(heading)));
+    out.push_str(&format!("<figure><h3>{}</h3>{chart}", escaped(heading)));
     if !caption.is_empty() {
         out.push_str(&format!("<figcaption>{}</figcaption>", escaped(caption)));
     }

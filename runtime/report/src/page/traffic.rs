@@ -32,7 +32,7 @@ fn time(out: &mut String, journal: &Journal) {
         ticked: short_duration,
         shown: duration,
     });
-    add_figure(out, "Time per epoch", chart, "", "");
+    add_figure(out, "Time per epoch", chart, "");
 }
 
 fn traffic(out: &mut String, journal: &Journal) {
@@ -45,7 +45,7 @@ fn traffic(out: &mut String, journal: &Journal) {
         ticked: |amount| bytes(amount).replace(".0 ", " "),
         shown: bytes,
     });
-    add_figure(out, "Bytes per epoch, including validation", chart, "", "");
+    add_figure(out, "Bytes per epoch, including validation", chart, "");
 }
 
 fn reuse(out: &mut String, journal: &Journal) {
@@ -62,7 +62,7 @@ fn reuse(out: &mut String, journal: &Journal) {
     });
     let cached = percent(journal.cached_fraction());
     let caption = format!("{cached} of the activations were cached.");
-    add_figure(out, "Activations per epoch", chart, "", &caption);
+    add_figure(out, "Activations per epoch", chart, &caption);
 }
 
 fn rows_of(rows: f64) -> String {

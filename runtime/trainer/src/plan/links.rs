@@ -1,6 +1,7 @@
 //! Speed-up of the best split for a range of link rates.
 
 use super::{Plan, Workload};
+use frostline_job::LinkPoint;
 use frostline_wire::Split;
 
 /// Lowest link rate, 1 Mbit/s in bytes per second.
@@ -8,17 +9,6 @@ const SLOWEST: f64 = 125_000.0;
 /// Number of link rates per power of ten and number of powers of ten.
 const STEPS: u32 = 16;
 const POWERS: u32 = 4;
-
-/// The best split at a link rate, compared with the split `none`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LinkPoint {
-    /// Link rate in bytes per second.
-    pub bytes_per_second: f64,
-    /// The best split.
-    pub split: Split,
-    /// Duration of the job with `none` divided by the duration with this split.
-    pub speed_up: f64,
-}
 
 /// Returns the split of the shortest job for link rates of 1 Mbit/s to 10 Gbit/s. `choose` computes the plan
 /// for a rate. A rate is skipped if there is no plan or if `none` is not a candidate.
