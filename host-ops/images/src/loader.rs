@@ -157,8 +157,15 @@ impl Row<'_> {
         let write = move |image: &EncodedImage<ReservedBytes>, crop: Result<Vec<u8>, ImageError>| {
             set_row(&batch, index, crop.map_err(|error| naming(&image.key, &error)));
         };
-        let reserve = |bytes| reserve_in(self.options.room.as_deref(), bytes);
-        match self.pool.load_with(image, reserve, write).await {
+        match self
+            .pool
+            .load_with(
+                image,
+                |bytes| reserve_in(self.options.room.as_deref(), bytes),
+                write,
+            )
+            .await
+        {
             Ok(()) => {}
             Err(LoadError::Image(error)) => set_row(self.batch, index, Err(naming(&name, &error))),
             Err(LoadError::Memory(error)) => set_row(self.batch, index, Err(error)),

@@ -71,8 +71,13 @@ impl DecodePool {
     /// Returns the operating system's error if a thread cannot be created.
     pub fn start(threads: usize) -> std::io::Result<Self> {
         let since = Instant::now();
-        let clock = move || since.elapsed();
-        let pool = TurnPool::start("decode", threads, TURN, clock, |work: Work| work())?;
+        let pool = TurnPool::start(
+            "decode",
+            threads,
+            TURN,
+            move || since.elapsed(),
+            |work: Work| work(),
+        )?;
         let started = Threads {
             permits: TenantPermits::new(pool.threads() * 2),
             pool,
@@ -132,8 +137,14 @@ impl DecodePool {
         };
         let image = EncodedImage::new(object, key, spec, &options);
         let memory = Arc::clone(&self.memory);
-        let reserve = |bytes| memory.acquire_many_owned(memory_units(bytes));
-        match self.load_with(image, reserve, |_, crop| crop).await {
+        match self
+            .load_with(
+                image,
+                |bytes| memory.acquire_many_owned(memory_units(bytes)),
+                |_, crop| crop,
+            )
+            .await
+        {
             Ok(crop) => crop,
             Err(LoadError::Image(error)) => Err(error),
             Err(LoadError::Memory(_)) => Err(ImageError::PoolClosed),
@@ -152,8 +163,14 @@ impl DecodePool {
         options: &LoaderOptions,
     ) -> Result<Vec<u8>, OpError> {
         let image = EncodedImage::new(object, key, spec, options);
-        let reserve = |bytes| reserve_in(options.room.as_deref(), bytes);
-        match self.load_with(image, reserve, |_, crop| crop).await {
+        match self
+            .load_with(
+                image,
+                |bytes| reserve_in(options.room.as_deref(), bytes),
+                |_, crop| crop,
+            )
+            .await
+        {
             Ok(crop) => Ok(crop?),
             Err(LoadError::Image(error)) => Err(error.into()),
             Err(LoadError::Memory(error)) => Err(error),
@@ -184,13 +201,14 @@ impl DecodePool {
             Err(large) => *large,
         };
         let memory = reserve(needed).await.map_err(LoadError::Memory)?;
-        let decode = move || {
-            let finished = finish(&image, image.load());
-            drop(image);
-            drop(memory);
-            finished
-        };
-        Ok(self.run(decode).await?)
+        Ok(self
+            .run(move || {
+                let finished = finish(&image, image.load());
+                drop(image);
+                drop(memory);
+                finished
+            })
+            .await?)
     }
 
     /// Returns the number of decoding threads.
@@ -207,8 +225,10 @@ impl DecodePool {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ImageError> {
-        let closed = |_| ImageError::PoolClosed;
-        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(closed)?;
+        let permit = Arc::clone(&self.permits)
+            .acquire_owned()
+            .await
+            .map_err(|_| ImageError::PoolClosed)?;
         let (answer, result) = oneshot::channel();
         let charge = self.charge.clone();
         let work = Box::new(move || {

@@ -47,10 +47,12 @@ pub(crate) fn random_erasing(word: &str) -> Result<RandomErasing, String> {
 }
 
 fn numbers<T: FromStr>(words: &str) -> Result<Vec<T>, String> {
-    let number = |word: &str| {
-        word.trim()
-            .parse()
-            .map_err(|_| format!("invalid number '{word}'"))
-    };
-    words.split(',').map(number).collect()
+    words
+        .split(',')
+        .map(|word| {
+            word.trim()
+                .parse()
+                .map_err(|_| format!("invalid number '{word}'"))
+        })
+        .collect()
 }

@@ -155,9 +155,12 @@ const ALIKE: f64 = 0.5;
 
 /// Suggests an encoding for an unknown name.
 pub(crate) fn similar_encoding(word: &str) -> Option<String> {
-    let of =
-        |values| Compression::ALL.map(|compression| Encoding::plain(values).with(compression).to_string());
-    let known = Values::ALL.into_iter().flat_map(of).chain(["auto".to_owned()]);
+    let known = Values::ALL
+        .into_iter()
+        .flat_map(|values| {
+            Compression::ALL.map(|compression| Encoding::plain(values).with(compression).to_string())
+        })
+        .chain(["auto".to_owned()]);
     let known: Vec<String> = known.collect();
     most_similar(&word.to_lowercase(), known.iter().map(String::as_str)).map(str::to_owned)
 }

@@ -79,8 +79,10 @@ fn with_defaults(fields: &Map<String, Value>, class: Option<&str>) -> Result<Val
             let mut classes: Map<String, Value> =
                 serde_json::from_str(DEFAULTS).map_err(|error| error.to_string())?;
             let defaults = classes.remove(class).unwrap_or_default();
-            let unknown = || format!("image processors of the class {class} are not supported");
-            defaults.as_object().cloned().ok_or_else(unknown)?
+            defaults
+                .as_object()
+                .cloned()
+                .ok_or_else(|| format!("image processors of the class {class} are not supported"))?
         }
         None => Map::new(),
     };

@@ -70,21 +70,21 @@ impl Quality {
                 accuracy: figure("accuracy")?,
             })
         };
-        let labels = || {
-            Some(Self::Labels {
-                f1_micro: figure("f1_micro")?,
-                f1_macro: figure("f1_macro")?,
-                mean_average_precision: figure("mean_average_precision")?,
+        classes()
+            .or_else(|| {
+                Some(Self::Labels {
+                    f1_micro: figure("f1_micro")?,
+                    f1_macro: figure("f1_macro")?,
+                    mean_average_precision: figure("mean_average_precision")?,
+                })
             })
-        };
-        let numbers = || {
-            Some(Self::Numbers {
-                mae: figure("mae")?,
-                rmse: figure("rmse")?,
-                r2: figure("r2")?,
+            .or_else(|| {
+                Some(Self::Numbers {
+                    mae: figure("mae")?,
+                    rmse: figure("rmse")?,
+                    r2: figure("r2")?,
+                })
             })
-        };
-        classes().or_else(labels).or_else(numbers)
     }
 
     /// Compares two results of the same kind of task. The better result is greater, and NaN is less than all

@@ -87,8 +87,10 @@ impl Operation {
                 color::look_up(pixels, &[color::table(|value| value & kept); 3]);
             }
             Self::Solarize(from) => {
-                let invert = |value: u8| if f32::from(value) < from { value } else { !value };
-                color::look_up(pixels, &[color::table(invert); 3]);
+                color::look_up(
+                    pixels,
+                    &[color::table(|value| if f32::from(value) < from { value } else { !value }); 3],
+                );
             }
             Self::AutoContrast => {
                 let tables = color::histograms(pixels).map(color::stretched);
