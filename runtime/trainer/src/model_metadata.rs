@@ -105,7 +105,7 @@ impl TrainingGuest {
     }
 }
 
-/// Checks that the network does not have several inputs, or inputs of integers, which only a custom guest computes.
+/// Checks that the network has one `f32` input. Only a custom guest computes several inputs, and inputs of integers.
 ///
 /// # Errors
 /// Returns [`TrainerError::Pixels`] if it does.
@@ -113,16 +113,31 @@ pub(crate) fn check_takes_images(model: &Model) -> Result<(), TrainerError> {
     let Some(inputs) = model.joint_inputs() else {
         return Ok(());
     };
-    let inputs: Vec<String> = inputs
-        .iter()
-        .map(|input| format!("{} ({}{})", input.name, input.type_name(), input.shape))
-        .collect();
-    Err(TrainerError::Pixels {
-        reason: format!(
-            "model inputs are {} instead of images; write a guest that reads these from the objects, and train with that guest",
-            inputs.join(", ")
+    let reason = match inputs.as_slice() {
+        [image] if matches!(image.dtype(), DType::F16 | DType::Bf16 | DType::F64) => format!(
+            "the model's input '{}' is {}; export the network after `model.float()`, with an example input of torch.float32",
+            image.name,
+            image.type_name()
         ),
-    })
+        [image] if image.shape.dims().len() == 3 => format!(
+            "the model's input '{}' is {}; export the network for f32 images, without its own division by 255 and \
+             normalization",
+            image.name,
+            image.type_name()
+        ),
+        _ => {
+            let inputs: Vec<String> = inputs
+                .iter()
+                .map(|input| format!("{} ({}{})", input.name, input.type_name(), input.shape))
+                .collect();
+            format!(
+                "model inputs are {} instead of images; write a guest that reads these from the objects, and train with \
+                 that guest",
+                inputs.join(", ")
+            )
+        }
+    };
+    Err(TrainerError::Pixels { reason })
 }
 
 /// Returns the preprocessing of `model`, with the source of the recipe. Flags take precedence over the
@@ -151,16 +166,6 @@ pub(crate) fn pixels(
         );
         return Err(TrainerError::Pixels { reason });
     };
-    if input.dtype != DType::F32 {
-        let change = match input.dtype {
-            DType::F16 | DType::F64 => {
-                "export the network after `model.float()`, with an example input of torch.float32"
-            }
-            _ => "export the network for f32 images, without its own division by 255 and normalization",
-        };
-        let reason = format!("the model's input '{}' is {}; {change}", input.name, input.dtype);
-        return Err(TrainerError::Pixels { reason });
-    }
     let (usual, source) = match self::input(model)? {
         Some(ModelInput::Pixels(spec)) if model.metadata(BESIDE_KEY).is_some() => (spec, PixelSource::Beside),
         Some(ModelInput::Pixels(spec)) => (spec, PixelSource::Model),
@@ -396,4 +401,44 @@ pub(crate) fn write(model: &mut Model, record: &TrainingRecord) {
         model.set_metadata(TRAINED_KEY, &text);
     }
     model.set_metadata(FREEZE_KEY, trained_after);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use frostline_graph::build::{Axis, batched, int, model, node, value};
+    use frostline_graph::onnx::{GraphProto, data_type};
+
+    /// Returns the error for a network with one input.
+    fn refused(code: i32, dims: &[usize]) -> String {
+        let axes: Vec<Axis> = std::iter::once(Axis::batch())
+            .chain(dims.iter().map(|&size| Axis::Fixed(size)))
+            .collect();
+        let float = int("to", data_type::FLOAT.into());
+        let graph = GraphProto {
+            node: vec![node("Cast", &["x"], &["y"]).with([float])],
+            input: vec![value("x", code, &axes)],
+            output: vec![batched("y", dims)],
+            ..GraphProto::default()
+        };
+        let network = Model::from_proto(model(17, graph)).unwrap();
+        check_takes_images(&network.with_joint_input().unwrap())
+            .unwrap_err()
+            .to_string()
+    }
+
+    #[test]
+    fn inputs_of_other_types_are_refused_with_the_way_to_export_them() {
+        for code in [data_type::FLOAT16, data_type::DOUBLE] {
+            let error = refused(code, &[3, 8, 8]);
+            assert!(
+                error.contains("export the network after `model.float()`"),
+                "{error}"
+            );
+        }
+        let bytes = refused(data_type::UINT8, &[3, 8, 8]);
+        assert!(bytes.contains("export the network for f32 images"), "{bytes}");
+        let ids = refused(data_type::INT64, &[16]);
+        assert!(ids.contains("write a guest"), "{ids}");
+    }
 }
