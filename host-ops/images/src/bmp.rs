@@ -43,7 +43,7 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedI
     })
 }
 
-/// Work of a pixel, in pixels of a JPEG.
+/// Cost of decoding a pixel, relative to a pixel of a JPEG.
 const PIXEL_WORK: u64 = 5;
 
 /// Upper bound for the bytes of a palette.

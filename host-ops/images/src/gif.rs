@@ -41,7 +41,7 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<ParsedI
     })
 }
 
-/// Work of a pixel, in pixels of a JPEG.
+/// Cost of decoding a pixel, relative to a pixel of a JPEG.
 const PIXEL_WORK: u64 = 4;
 
 /// Upper bound for the bytes of the decompressor's tables and a palette.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// a slow answer makes the reading less precise, but not wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockReading {
-    /// Time in seconds since 1970.
+    /// Unix time in seconds.
     pub seconds: u64,
     /// Start of the interval.
     pub earliest: Instant,

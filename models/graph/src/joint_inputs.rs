@@ -37,7 +37,7 @@ const TYPES: &[(&str, i32)] = &[
     ("u8", data_type::UINT8),
 ];
 
-/// Original input of a network whose inputs were joined.
+/// One of the original inputs that a joint input contains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JointInput {
     /// Name of the input.
@@ -324,8 +324,8 @@ impl Model {
         readers
     }
 
-    /// Returns the indices of the nodes that restore `input` from its part. There are none if nothing reads the
-    /// part. Returns `None` if other nodes read it.
+    /// Returns the indices of the nodes that restore `input` from its part, which are empty for an unused
+    /// input. Returns `None` if other nodes read the part.
     fn restoring_nodes(&self, input: &JointInput, readers: &HashMap<&str, Vec<usize>>) -> Option<Vec<usize>> {
         let mut name = input.part();
         let (expected, _) = input.restoration();

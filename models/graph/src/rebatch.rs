@@ -213,7 +213,7 @@ fn open_axis(dims: &[Dim], samples: Samples, after: &[usize]) -> Option<usize> {
         .filter(|&axis| fits(dims, samples, after, axis) == Some(true))
         .min_by_key(|axis| {
             (
-                (after.get(*axis) != Some(&1)),
+                after.get(*axis) != Some(&1),
                 !(*axis == samples.axis && after.get(*axis) == Some(&(samples.outer * samples.inner))),
                 axis + 1 == after.len(),
                 *axis != samples.axis,
