@@ -38,7 +38,7 @@ use std::sync::atomic::Ordering;
 /// };
 /// let fetcher = Fetcher::new(8, DecodePool::start(4)?);
 /// let fetched = fetcher.fetch(&hosts, source.into(), photos.iter().take(64).map(|(_, photo)| photo.into()).collect()).await?;
-/// println!("{} of them worked: {:?}", fetched.kept.len(), fetched.rows.shape());
+/// println!("{} of them worked: {:?}", fetched.indices.len(), fetched.rows.shape());
 /// # Ok(())
 /// # }
 /// ```
@@ -47,7 +47,7 @@ pub struct Fetcher(Arc<FetcherState>);
 
 /// Result of a fetch.
 pub struct Fetched {
-    /// The `f32` rows for the samples in `kept`.
+    /// The `f32` rows for the samples in `indices`.
     pub rows: Tensor,
     /// Ascending indices of the successfully fetched samples.
     pub indices: Vec<usize>,
