@@ -55,3 +55,7 @@ pub use pool::DecodePool;
 pub use resize::{load, load_augmented, memory_needed, position_in_image, resize_and_crop};
 pub use rgb::RgbImage;
 pub use room::{DecodeRoom, Guard, ReservedBytes};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -37,3 +37,7 @@ pub use open::{KeysFile, OwnStore, Role, check_scheme, parse_root};
 pub use room::{Guard, ReadRoom};
 pub use root::LARGEST_READ;
 pub use store::Store;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -65,3 +65,7 @@ pub use write::{ONE_FILE, Parts, Staged};
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -36,3 +36,7 @@ pub use scheme::{RULES, Scheme, WeightBits};
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

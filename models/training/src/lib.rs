@@ -120,3 +120,7 @@ pub use update::Scalars;
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
