@@ -1,23 +1,23 @@
 //! Checks Markdown pages: relative links name existing files and headings, blank lines do not divide tables, and the
-//! tests run all blocks of commands.
+//! tests run all blocks of commands and of Rust.
 
 use crate::markdown::{is_fence, is_relative, links, resolve};
 use crate::workspace::{output, root};
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Tests that run the blocks of commands of the pages they name.
 const PAGE_TESTS: &str = "tests/e2e/tests/e2e/pages.rs";
 
-/// Start of the comment before a block of commands that the tests do not run. The reason follows.
+/// Start of the comment before a block of commands or of Rust that the tests do not run. The reason follows.
 const NOT_RUN: &str = "<!-- not run: ";
 
 /// Checks every tracked page.
 ///
 /// # Errors
-/// Lists all broken links, all table rows outside of tables, and all blocks of commands that no test runs.
+/// Lists all broken links, all table rows outside of tables, and all blocks of commands or of Rust that no test runs.
 pub(crate) fn check() -> Result<()> {
     let listed = output(Command::new("git").args(["ls-files", "*.md"]).current_dir(root()))?;
     let page_tests = read(Path::new(PAGE_TESTS))?;
@@ -30,10 +30,19 @@ pub(crate) fn check() -> Result<()> {
             }
         }
         if !page_tests.contains(&format!("\"{}\"", page.display())) {
-            broken.extend(unmarked_commands(&text).iter().map(|line| {
+            broken.extend(unmarked_blocks(&text, |language| language == "sh").iter().map(|line| {
                 format!("{}:{line}: no test runs this block; run the page in {PAGE_TESTS}, or write '{NOT_RUN}REASON -->' before it", page.display())
             }));
         }
+        let tested = is_doc_tested(page);
+        let untested = |language: &str| language.starts_with("rust") && !(tested && language == "rust");
+        broken.extend(unmarked_blocks(&text, untested).iter().map(|line| {
+            format!(
+                "{}:{line}: no test runs this block; include the page in {}, or write '{NOT_RUN}REASON -->' before it",
+                page.display(),
+                library(page).display()
+            )
+        }));
         let rows = rows_outside_tables(&text);
         broken.extend(
             rows.iter()
@@ -116,16 +125,32 @@ fn rows_outside_tables(page: &str) -> Vec<usize> {
         .collect()
 }
 
-/// Returns the line numbers, from 1, of blocks of commands without a reason not to run them.
-fn unmarked_commands(page: &str) -> Vec<usize> {
+/// Returns the line numbers, from 1, of blocks in a `language` that a test must run, without a reason not to run
+/// them.
+fn unmarked_blocks(page: &str, is_run: impl Fn(&str) -> bool) -> Vec<usize> {
     let lines: Vec<&str> = page.lines().map(str::trim_start).collect();
     let is_marked =
         |line: &str| line.starts_with(NOT_RUN) && line.ends_with(" -->") && line.len() > NOT_RUN.len() + 4;
     let before = std::iter::once("").chain(lines.iter().copied());
     let numbered = (1..).zip(before.zip(&lines));
     numbered
-        .filter_map(|(number, (before, line))| (*line == "```sh" && !is_marked(before)).then_some(number))
+        .filter_map(|(number, (before, line))| {
+            let language = line.strip_prefix("```")?;
+            (is_run(language) && !is_marked(before)).then_some(number)
+        })
         .collect()
+}
+
+/// Returns the library of which `page` is the README.
+fn library(page: &Path) -> PathBuf {
+    page.with_file_name("src").join("lib.rs")
+}
+
+/// True if the Rust blocks of a page are doc tests of the library next to it.
+fn is_doc_tested(page: &Path) -> bool {
+    let name = page.file_name().unwrap_or_default().to_string_lossy();
+    let included = format!("#[cfg(doctest)]\n#[doc = include_str!(\"../{name}\")]");
+    read(&library(page)).is_ok_and(|text| text.contains(&included))
 }
 
 #[cfg(test)]
@@ -135,7 +160,15 @@ mod tests {
     #[test]
     fn a_block_of_commands_needs_a_test_or_a_reason() {
         let page = "```sh\na\n```\n<!-- not run: needs a cluster -->\n```sh\nb\n```\n<!-- not run:  -->\n```sh\nc\n```\n";
-        assert_eq!(unmarked_commands(page), [1, 9]);
+        assert_eq!(unmarked_blocks(page, |language| language == "sh"), [1, 9]);
+        assert_eq!(unmarked_blocks(page, |language| language == "rust"), [0; 0]);
+    }
+
+    #[test]
+    fn the_readme_of_a_library_is_a_doc_test() {
+        assert!(is_doc_tested(Path::new("models/graph/README.md")));
+        assert!(!is_doc_tested(Path::new("models/graph/docs/admission.md")));
+        assert!(!is_doc_tested(Path::new("README.md")));
     }
 
     #[test]

@@ -233,7 +233,8 @@ pub(crate) fn long_targets() -> impl Iterator<Item = &'static str> {
 }
 
 /// Returns commands that run `extent` without the tests in the modules `unmet`. `words` are passed to the
-/// test runner: nextest if installed, otherwise cargo.
+/// test runner: nextest if installed, otherwise cargo. Doc tests run first, so that the output ends with the summary
+/// of the test runner. Runs of selected tests and of skipped ones do not include them.
 pub(crate) fn commands(
     extent: &TestSelection,
     unmet: &[&'static str],
@@ -245,10 +246,21 @@ pub(crate) fn commands(
         Runner::Nextest => vec![nextest(command, extent, unmet, words)],
         Runner::Cargo => cargo_test(command, extent, unmet, words),
     };
+    if words.is_empty() && !matches!(extent, TestSelection::PreviouslySkipped(_)) {
+        commands.insert(0, doc_tests());
+    }
     for command in &mut commands {
         set_environment(command, environment);
     }
     (runner, commands)
+}
+
+/// Returns the command for the doc tests, such as the examples in READMEs. nextest does not run them, and cargo runs
+/// them only if no other targets are selected.
+fn doc_tests() -> Command {
+    let mut command = cargo();
+    command.args(["test", "--no-fail-fast", "--workspace", "--doc"]);
+    command
 }
 
 /// Returns nextest if installed, otherwise cargo's test runner, with the first arguments of the command.
@@ -400,5 +412,36 @@ fn cargo_test(
             command.args(modules.iter().map(|module| format!("{module}::")));
             vec![whole, command]
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the number of commands that run doc tests, after checking that they come first.
+    fn count_doc_tests(extent: &TestSelection, words: &[&String]) -> usize {
+        let environment = Environment {
+            library: PathBuf::new(),
+            path: OsString::new(),
+        };
+        let (_, commands) = commands(extent, &[], words, &environment);
+        let are_docs: Vec<bool> = commands
+            .iter()
+            .map(|command| command.get_args().any(|word| word == "--doc"))
+            .collect();
+        assert!(are_docs.is_sorted_by(|earlier, later| earlier >= later));
+        assert_eq!(are_docs.last(), Some(&false));
+        are_docs.into_iter().filter(|is_doc| *is_doc).count()
+    }
+
+    #[test]
+    fn doc_tests_run_once_and_not_with_selected_tests() {
+        let word = "retry".to_owned();
+        let skipped = TestSelection::PreviouslySkipped(vec![LONG.to_owned()]);
+        assert_eq!(count_doc_tests(&TestSelection::Default, &[]), 1);
+        assert_eq!(count_doc_tests(&TestSelection::All, &[]), 1);
+        assert_eq!(count_doc_tests(&TestSelection::All, &[&word]), 0);
+        assert_eq!(count_doc_tests(&skipped, &[]), 0);
     }
 }
