@@ -2,11 +2,13 @@
 //! generated reference.
 
 use crate::workspace::{self, cargo, has_cargo_command, output, root};
-use crate::{needs, pages, python, reference, structure};
+use crate::{layers, needs, pages, python, reference, structure};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
 
 /// Large dependencies and the only crate that uses each directly. `deny.toml` has the same rules for
 /// cargo-deny.
@@ -17,7 +19,8 @@ const DIRECT_USERS: [(&str, &str); 4] = [
     ("opentelemetry", "frostline"),
 ];
 
-/// Crates with dependencies that they must not have, even indirectly.
+/// Crates with dependencies that they must not have, even indirectly, although their [layers](layers) allow
+/// them or do not apply.
 const FORBIDDEN: [(&str, &[&str]); 17] = [
     ("frostline-tensor", &["wasmtime", "ort", "object_store", "hyper"]),
     (
@@ -44,54 +47,14 @@ const FORBIDDEN: [(&str, &[&str]); 17] = [
         &["wasmtime", "ort", "object_store", "hyper"],
     ),
     ("frostline-fusion", &["wasmtime", "ort", "object_store", "hyper"]),
-    (
-        "frostline-sandbox",
-        &["ort", "object_store", "hyper", "frostline-server"],
-    ),
-    (
-        "frostline-client",
-        &[
-            "wasmtime",
-            "ort",
-            "object_store",
-            "frostline-training",
-            "frostline-server",
-        ],
-    ),
-    (
-        "frostline-rows",
-        &[
-            "wasmtime",
-            "ort",
-            "object_store",
-            "frostline-server",
-            "frostline-trainer",
-        ],
-    ),
-    (
-        "frostline-trainer",
-        &["wasmtime", "object_store", "frostline-server"],
-    ),
-    (
-        "frostline-python",
-        &[
-            "wasmtime",
-            "ort",
-            "object_store",
-            "frostline-server",
-            "frostline-trainer",
-        ],
-    ),
+    ("frostline-sandbox", &["ort", "object_store", "hyper"]),
+    ("frostline-client", &["wasmtime", "ort", "object_store"]),
+    ("frostline-rows", &["wasmtime", "ort", "object_store"]),
+    ("frostline-trainer", &["wasmtime", "object_store"]),
+    ("frostline-python", &["wasmtime", "ort", "object_store"]),
     (
         "frostline-job",
-        &[
-            "wasmtime",
-            "ort",
-            "object_store",
-            "hyper",
-            "tokio",
-            "frostline-graph",
-        ],
+        &["wasmtime", "ort", "object_store", "hyper", "tokio"],
     ),
     (
         "frostline-report",
@@ -163,15 +126,16 @@ fn cargo_deny() -> Result<OsString> {
 
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// Checks [`DIRECT_USERS`] and [`FORBIDDEN`] against cargo's resolved dependency graph, without development
-/// dependencies.
+/// Checks [`DIRECT_USERS`], [`FORBIDDEN`] and the [layers](layers) of crates against cargo's resolved dependency
+/// graph, without development dependencies.
 fn check_graph() -> Result<()> {
     let text = output(
         cargo()
             .args(["metadata", "--format-version", "1", "--locked"])
             .current_dir(root()),
     )?;
-    let graph = dependencies(&serde_json::from_str(&text)?).context("unexpected output of cargo metadata")?;
+    let metadata: Value = serde_json::from_str(&text)?;
+    let graph = dependencies(&metadata).context("unexpected output of cargo metadata")?;
     let mut violations = Vec::new();
     for (dependency, only_user) in DIRECT_USERS {
         for (user, uses) in graph.iter().filter(|(user, _)| is_ours(user)) {
@@ -191,6 +155,9 @@ fn check_graph() -> Result<()> {
                 .map(|name| format!("{from} reaches {name}")),
         );
     }
+    let page = fs::read_to_string(root().join(layers::PAGE))
+        .with_context(|| format!("cannot read {}", layers::PAGE))?;
+    violations.extend(layers::violations(&page, &folders(&metadata), &graph));
     if !violations.is_empty() {
         bail!("forbidden dependencies:\n  {}", violations.join("\n  "));
     }
@@ -199,6 +166,18 @@ fn check_graph() -> Result<()> {
 
 fn is_ours(name: &str) -> bool {
     name.starts_with("frostline") || name == "xtask"
+}
+
+/// Maps the package name of each crate in the repository to its folder.
+fn folders(metadata: &Value) -> BTreeMap<String, String> {
+    let packages = metadata.get("packages").and_then(Value::as_array);
+    let folders = packages.into_iter().flatten().filter_map(|package| {
+        package.get("source").filter(|source| source.is_null())?;
+        let manifest = Path::new(package.get("manifest_path")?.as_str()?);
+        let folder = manifest.parent()?.strip_prefix(root()).ok()?.to_str()?;
+        Some((package.get("name")?.as_str()?.to_owned(), folder.to_owned()))
+    });
+    folders.collect()
 }
 
 /// Maps each package name to the names of direct dependencies, without development dependencies.

@@ -8,6 +8,8 @@ mod dist;
 mod fuzz;
 mod gpu;
 mod gpu_kit;
+#[cfg(feature = "source")]
+mod layers;
 mod link;
 #[cfg(feature = "source")]
 mod lint;
