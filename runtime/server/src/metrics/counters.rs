@@ -1,16 +1,14 @@
-use super::labels::{
-    ExtractionLabels, FolderLabels, Outcome, PortLabels, RequestLabels, SampleLabels, SplitKind,
-};
+use super::labels::{Labels, Outcome, RequestLabels, SplitKind};
 use super::meter::RateMeter;
 use super::queues::QueueWaits;
 use super::stores::StoreErrors;
-use super::tally::{COMPILING, GUEST_CPU, SecondsCounter, TenantCounters};
+use super::tally::{COMPILING, GUEST_CPU, READ_BYTES, SecondsCounter, TenantCounters};
 use frostline_sandbox::Spent;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Registry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,17 +20,17 @@ pub(crate) struct Metrics {
     pub(crate) reload_failed: Gauge,
     /// Requests with status 429.
     pub(crate) busy_answers: Counter,
-    extractions: Family<ExtractionLabels, Counter>,
+    extractions: Family<Labels<2>, Counter>,
     /// Counters by tenant. A tenant appears with the first counted event.
     pub(crate) tenants: TenantCounters,
-    samples: Family<SampleLabels, Counter>,
+    samples: Family<Labels<2>, Counter>,
     answer_bytes: Counter,
     pub(crate) upload_bytes: Counter,
     pub(crate) connections: Gauge,
     /// Requests refused because of their token.
-    invalid_tokens: Family<PortLabels, Counter>,
+    invalid_tokens: Family<Labels<1>, Counter>,
     /// Free bytes and size of the file systems of the host's folders.
-    disks: [Family<FolderLabels, Gauge>; 2],
+    disks: [Family<Labels<1>, Gauge>; 2],
     pub(crate) connections_refused: Counter,
     /// Connections closed because the client read an answer too slowly.
     pub(crate) slow_readers: Counter,
@@ -81,19 +79,16 @@ impl Metrics {
     pub(crate) fn count_extraction(&self, tenant: &str, split: SplitKind, outcome: Outcome) {
         self.tenants.count_extraction(tenant, outcome != Outcome::Done);
         self.extractions
-            .get_or_create(&ExtractionLabels {
-                split: split.into(),
-                outcome: outcome.into(),
-            })
+            .get_or_create(&[("split", split.into()), ("outcome", outcome.into())])
             .inc();
     }
 
     /// Counts answered samples. `good` samples became rows, and `bad` samples failed.
     pub(crate) fn count_samples(&self, tenant: &str, split: SplitKind, good: u64, bad: u64) {
         let split = split.into();
-        for (failed, samples) in [(false, good), (true, bad)] {
+        for (failed, samples) in [("false", good), ("true", bad)] {
             self.samples
-                .get_or_create(&SampleLabels { split, failed })
+                .get_or_create(&[("split", split), ("failed", failed)])
                 .inc_by(samples);
         }
         self.tenants.count_samples(tenant, good + bad);
@@ -102,14 +97,14 @@ impl Metrics {
 
     /// Counts a request with an invalid token at `port`, which is `listen` or `admin_listen`.
     pub(crate) fn count_invalid_token(&self, port: &'static str) {
-        self.invalid_tokens.get_or_create(&PortLabels { port }).inc();
+        self.invalid_tokens.get_or_create(&[("port", port)]).inc();
     }
 
     /// Records the free bytes and the size of the file system of `folder`, which is `local` or `state`.
     pub(crate) fn set_disk(&self, folder: &'static str, bytes: [u64; 2]) {
         for (family, bytes) in self.disks.iter().zip(bytes) {
             let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-            family.get_or_create(&FolderLabels { folder }).set(bytes);
+            family.get_or_create(&[("folder", folder)]).set(bytes);
         }
     }
 
@@ -147,109 +142,35 @@ impl Metrics {
 
     /// Registers all metrics except those by tenant.
     pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register("requests", "Requests answered", self.requests.clone());
-        registry.register("busy_answers", "Requests answered 429", self.busy_answers.clone());
-        registry.register(
-            "config_reload_failed",
-            "1 if the last reload of the configuration failed, otherwise 0",
-            self.reload_failed.clone(),
-        );
-        self.queue_waits.register(registry);
-        registry.register(
-            "extractions",
-            "Admitted extractions by outcome",
-            self.extractions.clone(),
-        );
-        registry.register("samples", "Samples answered", self.samples.clone());
-        registry.register(
-            "calls_halved",
-            "Guest calls repeated with half the samples after exceeding a limit on memory",
-            self.calls_halved.clone(),
-        );
-        self.register_amounts(registry);
-        self.register_connections(registry);
-    }
-
-    fn register_amounts(&self, registry: &mut Registry) {
-        let bytes = [
-            ("answer", "Bytes of extractions sent", &self.answer_bytes),
-            (
-                "upload",
-                "Bytes of guests and models received",
-                &self.upload_bytes,
-            ),
-            (
-                "read",
-                "Bytes of objects and listings read from stores",
-                &self.read_bytes,
-            ),
-        ];
-        for (name, help, counter) in bytes {
-            registry.register_with_unit(name, help, Unit::Bytes, counter.clone());
-        }
-        let seconds = [
-            ("call", "Duration of the calls for one grant", &self.call_seconds),
-            ("extraction", "Duration of extractions", &self.extraction_seconds),
-            (
-                "read",
-                "Duration of object reads, waits for memory included",
-                &self.read_seconds,
-            ),
-            (
-                "decode",
-                "Duration of image decoding on one thread",
-                &self.decode_seconds,
-            ),
-        ];
-        for (name, help, histogram) in seconds {
-            registry.register_with_unit(name, help, Unit::Seconds, histogram.0.clone());
-        }
-        let seconds = [
-            ("guest_cpu", GUEST_CPU, &self.guest_cpu),
-            ("compile", COMPILING, &self.compiling),
-        ];
-        for (name, help, counter) in seconds {
-            registry.register_with_unit(name, help, Unit::Seconds, counter.clone());
-        }
-    }
-
-    fn register_connections(&self, registry: &mut Registry) {
         // A query can compute a rate for the first failure if the series exist before.
         for port in ["listen", "admin_listen"] {
-            drop(self.invalid_tokens.get_or_create(&PortLabels { port }));
+            drop(self.invalid_tokens.get_or_create(&[("port", port)]));
         }
-        registry.register(
-            "invalid_tokens",
-            "Requests refused because of an unknown, expired or disabled token",
-            self.invalid_tokens.clone(),
-        );
-        let [free, size] = &self.disks;
-        for (name, help, gauge) in [
-            ("disk_free", "Free space on the file system of a folder", free),
-            ("disk_size", "Size of the file system of a folder", size),
-        ] {
-            registry.register_with_unit(name, help, Unit::Bytes, gauge.clone());
-        }
-        registry.register("connections", "Open connections", self.connections.clone());
-        let counters = [
-            (
-                "connections_refused",
-                "Connections refused, or closed for newer ones, at a limit of connections",
-                &self.connections_refused,
-            ),
-            (
-                "slow_readers",
-                "Connections closed because the client read an answer too slowly",
-                &self.slow_readers,
-            ),
-            (
-                "unexplained_refusals",
-                "Refusals without a message because memory was short",
-                &self.unexplained_refusals,
-            ),
-        ];
-        for (name, help, counter) in counters {
-            registry.register(name, help, counter.clone());
+        let [disk_free, disk_size] = &self.disks;
+        register! { registry:
+            "requests", "Requests answered", self.requests;
+            "busy_answers", "Requests answered 429", self.busy_answers;
+            "config_reload_failed", "1 if the last reload of the configuration failed, otherwise 0", self.reload_failed;
+            "queue_wait" Seconds, "Waiting time of extractions for a permit, grants for memory and batches for a lane", self.queue_waits.0;
+            "extractions", "Admitted extractions by outcome", self.extractions;
+            "samples", "Samples answered", self.samples;
+            "calls_halved", "Guest calls repeated with half the samples after exceeding a limit on memory", self.calls_halved;
+            "answer" Bytes, "Bytes of extractions sent", self.answer_bytes;
+            "upload" Bytes, "Bytes of guests and models received", self.upload_bytes;
+            "read" Bytes, READ_BYTES, self.read_bytes;
+            "call" Seconds, "Duration of the calls for one grant", self.call_seconds.0;
+            "extraction" Seconds, "Duration of extractions", self.extraction_seconds.0;
+            "read" Seconds, "Duration of object reads, waits for memory included", self.read_seconds.0;
+            "decode" Seconds, "Duration of image decoding on one thread", self.decode_seconds.0;
+            "guest_cpu" Seconds, GUEST_CPU, self.guest_cpu;
+            "compile" Seconds, COMPILING, self.compiling;
+            "invalid_tokens", "Requests refused because of an unknown, expired or disabled token", self.invalid_tokens;
+            "disk_free" Bytes, "Free space on the file system of a folder", disk_free;
+            "disk_size" Bytes, "Size of the file system of a folder", disk_size;
+            "connections", "Open connections", self.connections;
+            "connections_refused", "Connections refused, or closed for newer ones, at a limit of connections", self.connections_refused;
+            "slow_readers", "Connections closed because the client read an answer too slowly", self.slow_readers;
+            "unexplained_refusals", "Refusals without a message because memory was short", self.unexplained_refusals;
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Output of `/metrics`: counters, and values that the host reads for each scrape.
 
 use super::counters::Metrics;
-use super::figures::{counters, device_gauges, gauges};
 use super::memory::MemorySnapshot;
 use super::plain::plain_text;
 use super::process::Process;
@@ -12,7 +11,6 @@ use frostline_engine::LaneStats;
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
-use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
@@ -174,6 +172,26 @@ fn encoded(registries: &[&Registry]) -> Result<String, fmt::Error> {
     Ok(encoded)
 }
 
+/// Encodes a metric per row: type, name, unit (if any), help text and value.
+macro_rules! show {
+    ($encoder:ident: $($kind:ident $name:literal $($unit:ident)?, $help:literal, $value:expr;)*) => {$(
+        show(&mut $encoder, $name, $help, None$(.or(Some(&Unit::$unit)))?, &$kind::new($value))?;
+    )*};
+}
+
+/// Encodes a metric per row: type, name, unit (if any), help text, and the values by a label.
+macro_rules! show_by {
+    ($encoder:ident: $($kind:ident $name:literal $($unit:ident)?, $help:literal,
+        $label:literal in $values:expr, $value:ident => $number:expr;)*) => {$(
+        let unit = None$(.or(Some(&Unit::$unit)))?;
+        let kind = $kind::new(0_u64).metric_type();
+        let mut family = $encoder.encode_descriptor($name, $help, unit, kind)?;
+        for (name, $value) in $values {
+            $kind::new($number).encode(family.encode_family(&[($label, AsRef::<str>::as_ref(name))])?)?;
+        }
+    )*};
+}
+
 /// Reads the host's current values at every scrape.
 struct HostCollector<F>(Arc<F>);
 
@@ -190,48 +208,62 @@ impl<F: Fn() -> HostSnapshot + Send + Sync + 'static> Collector for HostCollecto
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let snapshot = (self.0)();
         let lanes = &snapshot.lanes;
-        let of_device = device_gauges(lanes).into_iter().flatten();
-        for (name, help, value) in gauges(&snapshot).into_iter().chain(of_device) {
-            show(&mut encoder, name, help, None, &ConstGauge::new(value))?;
+        show! { encoder:
+            ConstGauge "extractions_queued", "Extractions waiting.", snapshot.queued as u64;
+            ConstGauge "extractions_running", "Extractions running.", snapshot.running as u64;
+            ConstGauge "revocations_pending", "Revocations of tokens that the state does not contain yet.", snapshot.revocations as u64;
+            ConstGauge "lanes", "Engine lanes.", lanes.busy.len() as u64;
+            ConstGauge "decode_threads", "Threads that decode images.", snapshot.decode_threads as u64;
+            ConstGauge "lane_queue", "Batches waiting for a lane.", lanes.queued as u64;
+            ConstGauge "lane_memory_held_bytes", "Memory that lanes hold between engine batches.", lanes.memory_held;
+            ConstGauge "lane_memory_reserved_bytes", "Memory reserved for lanes and engine batches.", lanes.memory_reserved;
         }
-        let help = "95th percentile of the relative error of the memory predicted for engine batches.";
+        if let Some(budget) = lanes.device_budget {
+            show! { encoder:
+                ConstGauge "device_memory_budget_bytes", "GPU memory budget of the lanes.", budget;
+                ConstGauge "device_memory_held_bytes", "GPU memory reserved for lanes and engine batches.", lanes.memory_reserved;
+            }
+        }
         if let Some(error) = lanes.memory_error {
-            let error = ConstGauge::new(error);
-            show(&mut encoder, "lane_memory_error_p95", help, None, &error)?;
+            show! { encoder:
+                ConstGauge "lane_memory_error_p95", "95th percentile of the relative error of the memory predicted for engine batches.", error;
+            }
         }
-        for (name, help, value) in counters(lanes) {
-            show(&mut encoder, name, help, None, &ConstCounter::new(value))?;
+        show! { encoder:
+            ConstCounter "lane_samples", "Samples computed by the lanes.", lanes.samples_done;
+            ConstCounter "lane_runs", "Successful engine batches.", lanes.runs;
+            ConstCounter "lane_rows", "Rows in successful engine batches.", lanes.rows;
+            ConstCounter "lane_runs_joined", "Engine batches with rows of several requests.", lanes.runs_joined;
+            ConstCounter "lane_out_of_memory", "Engine batches retried with fewer rows after running out of memory.", lanes.out_of_memory;
+            ConstCounter "lane_memory_misses", "Engine batches that used more memory than predicted.", lanes.memory_misses;
+            ConstCounter "lane_sessions_opened", "Sessions opened.", lanes.sessions_opened;
+            ConstCounter "lane_sessions_closed", "Sessions evicted for other sessions.", lanes.sessions_closed;
+            ConstCounter "lane_crashes", "Lane processes that crashed during an engine batch.", lanes.crashes;
+            ConstCounter "lane_limits_exceeded", "Processes of lanes and preparations that exceeded a limit on memory or threads.", lanes.over_limit;
+            ConstCounter "lane_held_up", "Engine batches and preparations ended because other work waited.", lanes.held_up;
+            ConstCounter "lane_quarantines", "Stages quarantined after crashing lane processes.", lanes.quarantines;
+            ConstGauge "memory_waiting", "Requests waiting for memory.", snapshot.memory.waiting as u64;
+            ConstCounter "lane_busy" Seconds, "Total busy time of all lanes, including current engine batches",
+                lanes.busy.iter().map(Duration::as_secs_f64).sum::<f64>();
+            ConstGauge "state_age" Seconds, "Age of this host's copy of the shared state", snapshot.state_age.as_secs_f64();
         }
-        let waiting = ConstGauge::new(snapshot.memory.waiting);
-        let help = "Requests waiting for memory.";
-        show(&mut encoder, "memory_waiting", help, None, &waiting)?;
-        let busy: f64 = lanes.busy.iter().map(Duration::as_secs_f64).sum();
-        let help = "Total busy time of all lanes, including current engine batches";
-        let seconds = Some(&Unit::Seconds);
-        show(&mut encoder, "lane_busy", help, seconds, &ConstCounter::new(busy))?;
-        let help = "Age of this host's copy of the shared state";
-        let age = ConstGauge::new(snapshot.state_age.as_secs_f64());
-        show(&mut encoder, "state_age", help, seconds, &age)?;
         if let Some(skew) = snapshot.clock_skew {
-            let help = "Time that this host's clock is ahead of the state's store or other hosts";
-            show(&mut encoder, "clock_skew", help, seconds, &ConstGauge::new(skew))?;
+            show! { encoder:
+                ConstGauge "clock_skew" Seconds, "Time that this host's clock is ahead of the state's store or other hosts", skew;
+            }
         }
         if let Some(ends) = snapshot.certificate_expiry {
-            let help = "Expiry of the host's certificate in Unix seconds";
-            let name = "certificate_expiry_timestamp";
-            show(&mut encoder, name, help, seconds, &ConstGauge::new(ends))?;
+            show! { encoder:
+                ConstGauge "certificate_expiry_timestamp" Seconds, "Expiry of the host's certificate in Unix seconds", ends;
+            }
         }
-        let MemorySnapshot { budget, held, .. } = &snapshot.memory;
-        let help = "Memory budget of the host including lanes";
-        let budget = ConstGauge::new(*budget);
-        show(&mut encoder, "memory_budget", help, Some(&Unit::Bytes), &budget)?;
-        let all = held.iter().map(|(kind, bytes)| ([("kind", *kind)], *bytes));
-        bytes_by(
-            &mut encoder,
-            "memory_held",
-            "Reserved memory by kind, and the unreserved base",
-            all,
-        )
+        show! { encoder:
+            ConstGauge "memory_budget" Bytes, "Memory budget of the host including lanes", snapshot.memory.budget;
+        }
+        show_by! { encoder:
+            ConstGauge "memory_held" Bytes, "Reserved memory by kind, and the unreserved base", "kind" in &snapshot.memory.held, bytes => *bytes;
+        }
+        Ok(())
     }
 }
 
@@ -243,54 +275,23 @@ impl<F> fmt::Debug for TenantCollector<F> {
 
 impl<F: Fn() -> HostSnapshot + Send + Sync + 'static> Collector for TenantCollector<F> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let HostSnapshot {
-            lanes,
-            memory,
-            roots_up,
-            token_expiry,
-            ..
-        } = (self.0)();
-        let help = "1 if the store of the data root answers, otherwise 0";
-        let mut family = encoder.encode_descriptor("root_up", help, None, MetricType::Gauge)?;
-        for (root, up) in &roots_up {
-            let label = [("root", root.as_str())];
-            ConstGauge::new(u64::from(*up)).encode(family.encode_family(&label)?)?;
+        let snapshot = (self.0)();
+        let lanes = &snapshot.lanes;
+        show_by! { encoder:
+            ConstGauge "root_up", "1 if the store of the data root answers, otherwise 0",
+                "root" in &snapshot.roots_up, up => u64::from(*up);
+            ConstGauge "tenant_token_expiry_timestamp" Seconds, "Expiry of the tenant's last token in Unix seconds",
+                "tenant" in &snapshot.token_expiry, expires_at => *expires_at;
+            ConstCounter "tenant_device" Seconds, "Lane time used, by recently active tenant",
+                "tenant" in &lanes.device_time, time => time.as_secs_f64();
+            ConstGauge "tenant_longest_wait" Seconds, "Longest wait for a lane within the last 1 to 2 minutes, by tenant",
+                "tenant" in &lanes.waited, waited => waited.as_secs_f64();
+            ConstGauge "tenant_lane_rows", "Rows waiting for a lane, by tenant",
+                "tenant" in &lanes.waiting, rows => *rows as u64;
+            ConstGauge "tenant_memory" Bytes, "Reserved memory, by tenant",
+                "tenant" in &snapshot.memory.tenants, bytes => *bytes;
         }
-        let seconds = Some(&Unit::Seconds);
-        let help = "Expiry of the tenant's last token in Unix seconds";
-        let name = "tenant_token_expiry_timestamp";
-        let mut family = encoder.encode_descriptor(name, help, seconds, MetricType::Gauge)?;
-        for (tenant, expires_at) in &token_expiry {
-            let label = [("tenant", tenant.as_str())];
-            ConstGauge::new(*expires_at).encode(family.encode_family(&label)?)?;
-        }
-        let help = "Lane time used, by recently active tenant";
-        let mut family = encoder.encode_descriptor("tenant_device", help, seconds, MetricType::Counter)?;
-        for (name, time) in &lanes.device_time {
-            let label = [("tenant", name.as_str())];
-            ConstCounter::new(time.as_secs_f64()).encode(family.encode_family(&label)?)?;
-        }
-        let help = "Longest wait for a lane within the last 1 to 2 minutes, by tenant";
-        let mut family =
-            encoder.encode_descriptor("tenant_longest_wait", help, seconds, MetricType::Gauge)?;
-        for (name, waited) in &lanes.waited {
-            let label = [("tenant", name.as_str())];
-            ConstGauge::new(waited.as_secs_f64()).encode(family.encode_family(&label)?)?;
-        }
-        let help = "Rows waiting for a lane, by tenant";
-        let mut family = encoder.encode_descriptor("tenant_lane_rows", help, None, MetricType::Gauge)?;
-        for (name, rows) in &lanes.waiting {
-            let label = [("tenant", name.as_str())];
-            ConstGauge::new(*rows as u64).encode(family.encode_family(&label)?)?;
-        }
-        let tenants = memory.tenants.iter();
-        let tenants = tenants.map(|(name, bytes)| ([("tenant", name.as_str())], *bytes));
-        bytes_by(
-            &mut encoder,
-            "tenant_memory",
-            "Reserved memory, by tenant",
-            tenants,
-        )
+        Ok(())
     }
 }
 
@@ -303,20 +304,6 @@ pub(super) fn show(
     metric: &dyn EncodeMetric,
 ) -> Result<(), fmt::Error> {
     metric.encode(encoder.encode_descriptor(name, help, unit, metric.metric_type())?)
-}
-
-/// Encodes gauges in bytes with a single label.
-fn bytes_by<'a>(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    values: impl IntoIterator<Item = ([(&'a str, &'a str); 1], u64)>,
-) -> Result<(), fmt::Error> {
-    let mut family = encoder.encode_descriptor(name, help, Some(&Unit::Bytes), MetricType::Gauge)?;
-    for (label, bytes) in values {
-        ConstGauge::new(bytes).encode(family.encode_family(&label)?)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -13,19 +13,11 @@ pub(crate) struct RequestLabels {
     pub(crate) status: &'static str,
 }
 
-/// Labels of a completed extraction.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct ExtractionLabels {
-    pub(super) split: &'static str,
-    pub(super) outcome: &'static str,
-}
+/// Label names with values of a fixed set.
+pub(super) type Labels<const N: usize> = [(&'static str, &'static str); N];
 
-/// Labels of answered samples.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct SampleLabels {
-    pub(super) split: &'static str,
-    pub(super) failed: bool,
-}
+/// Label with the name of a tenant.
+pub(super) type TenantLabel = [(&'static str, String); 1];
 
 /// Kind of split. A label for every cut would create too many series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::IntoStaticStr)]
@@ -64,40 +56,9 @@ pub(crate) enum Outcome {
     Dismissed,
 }
 
-/// Port that received a token, by the setting of its address: `listen` or `admin_listen`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct PortLabels {
-    pub(crate) port: &'static str,
-}
-
-/// Folder of the host: `local` or `state`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct FolderLabels {
-    pub(crate) folder: &'static str,
-}
-
-/// Labels of a store failure.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct FaultLabels {
-    pub(super) fault: &'static str,
-}
-
 /// Labels of a store failure with the data root.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct RootLabels {
     pub(super) root: String,
     pub(super) fault: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct TenantLabels {
-    tenant: String,
-}
-
-impl TenantLabels {
-    pub(super) fn new(tenant: &str) -> Self {
-        Self {
-            tenant: tenant.to_owned(),
-        }
-    }
 }

@@ -1,8 +1,20 @@
 //! Metrics of a host and the `/metrics` output.
 
+/// Registers a metric per row: name, unit (if any), help text and metric.
+macro_rules! register {
+    ($registry:ident: $($name:literal $($unit:ident)?, $help:expr, $metric:expr;)*) => {
+        $(register!(@ $registry, $name, $help, $metric $(, $unit)?);)*
+    };
+    (@ $registry:ident, $name:literal, $help:expr, $metric:expr) => {
+        $registry.register($name, $help, $metric.clone())
+    };
+    (@ $registry:ident, $name:literal, $help:expr, $metric:expr, $unit:ident) => {
+        $registry.register_with_unit($name, $help, prometheus_client::registry::Unit::$unit, $metric.clone())
+    };
+}
+
 mod counters;
 mod exposition;
-mod figures;
 mod labels;
 mod memory;
 mod meter;

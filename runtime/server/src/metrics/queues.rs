@@ -1,10 +1,9 @@
 //! Histograms of queue waiting times.
 
 use super::counters::histogram;
-use prometheus_client::encoding::EncodeLabelSet;
+use super::labels::Labels;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Registry, Unit};
 use std::time::Duration;
 use strum::IntoEnumIterator;
 
@@ -20,14 +19,9 @@ pub(crate) enum Queue {
     Lane,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Labels {
-    queue: &'static str,
-}
-
 /// Histogram of waiting times for each queue.
 #[derive(Clone)]
-pub(crate) struct QueueWaits(Family<Labels, Histogram, fn() -> Histogram>);
+pub(crate) struct QueueWaits(pub(super) Family<Labels<1>, Histogram, fn() -> Histogram>);
 
 impl Default for QueueWaits {
     fn default() -> Self {
@@ -40,16 +34,10 @@ impl Default for QueueWaits {
 
 impl QueueWaits {
     fn histogram(&self, queue: Queue) -> Histogram {
-        let labels = Labels { queue: queue.into() };
-        self.0.get_or_create(&labels).clone()
+        self.0.get_or_create(&[("queue", queue.into())]).clone()
     }
 
     pub(crate) fn observe(&self, queue: Queue, waited: Duration) {
         self.histogram(queue).observe(waited.as_secs_f64());
-    }
-
-    pub(super) fn register(&self, registry: &mut Registry) {
-        let help = "Waiting time of extractions for a permit, grants for memory and batches for a lane";
-        registry.register_with_unit("queue_wait", help, Unit::Seconds, self.0.clone());
     }
 }

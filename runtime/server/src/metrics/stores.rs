@@ -1,4 +1,4 @@
-use super::labels::{FaultLabels, RootLabels};
+use super::labels::{Labels, RootLabels};
 use frostline_objects::Fault;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -7,7 +7,7 @@ use prometheus_client::registry::Registry;
 /// Failures of the stores behind data roots.
 #[derive(Clone)]
 pub(crate) struct StoreErrors {
-    by_fault: Family<FaultLabels, Counter>,
+    by_fault: Family<Labels<1>, Counter>,
     /// Only shown to the operator, because it contains the names of data roots.
     by_root: Family<RootLabels, Counter>,
 }
@@ -15,9 +15,9 @@ pub(crate) struct StoreErrors {
 /// Creates a series for every fault, so that a query can compute a rate for the first failure.
 impl Default for StoreErrors {
     fn default() -> Self {
-        let by_fault = Family::<FaultLabels, Counter>::default();
+        let by_fault = Family::<Labels<1>, Counter>::default();
         for fault in Fault::ALL.map(Fault::as_str) {
-            drop(by_fault.get_or_create(&FaultLabels { fault }));
+            drop(by_fault.get_or_create(&[("fault", fault)]));
         }
         Self {
             by_fault,
@@ -29,7 +29,7 @@ impl Default for StoreErrors {
 impl StoreErrors {
     pub(crate) fn count(&self, root: &str, fault: Fault) {
         let fault = fault.as_str();
-        self.by_fault.get_or_create(&FaultLabels { fault }).inc();
+        self.by_fault.get_or_create(&[("fault", fault)]).inc();
         let root = root.to_owned();
         self.by_root.get_or_create(&RootLabels { root, fault }).inc();
     }
@@ -51,15 +51,9 @@ impl StoreErrors {
 
     /// Registers the failures in total for the `host`, and with root names for the `operator`.
     pub(super) fn register(&self, host: &mut Registry, operator: &mut Registry) {
-        host.register(
-            "store_errors",
-            "Failed operations on the stores of data roots, each after all retries",
-            self.by_fault.clone(),
-        );
-        operator.register(
-            "root_errors",
-            "Failed operations on the store of a data root",
-            self.by_root.clone(),
-        );
+        register! { host:
+            "store_errors", "Failed operations on the stores of data roots, each after all retries", self.by_fault;
+        }
+        register! { operator: "root_errors", "Failed operations on the store of a data root", self.by_root; }
     }
 }

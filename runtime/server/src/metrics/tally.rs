@@ -1,10 +1,10 @@
-use super::labels::TenantLabels;
+use super::labels::TenantLabel;
 use frostline_batching::Charge;
 use frostline_wire::Usage;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Registry;
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
 
@@ -13,22 +13,23 @@ pub(super) type SecondsCounter = Counter<f64, AtomicU64>;
 // Help texts of metrics that exist for the host and by tenant.
 pub(super) const GUEST_CPU: &str = "CPU time of guest code";
 pub(super) const COMPILING: &str = "Time spent compiling guests and checking models";
+pub(super) const READ_BYTES: &str = "Bytes of objects and listings read from stores";
 
 #[derive(Default)]
 pub(crate) struct TenantCounters {
-    extractions: Family<TenantLabels, Counter>,
-    failed_extractions: Family<TenantLabels, Counter>,
-    samples: Family<TenantLabels, Counter>,
-    read_bytes: Family<TenantLabels, Counter>,
-    sent_bytes: Family<TenantLabels, Counter>,
-    probes: Family<TenantLabels, Counter>,
-    listings: Family<TenantLabels, Counter>,
-    cpu_seconds: Family<TenantLabels, SecondsCounter>,
-    compile_seconds: Family<TenantLabels, SecondsCounter>,
-    decode_cpu_seconds: Family<TenantLabels, SecondsCounter>,
-    blocking_cpu_seconds: Family<TenantLabels, SecondsCounter>,
-    busy_answers: Family<TenantLabels, Counter>,
-    over_budget: Family<TenantLabels, Counter>,
+    extractions: Family<TenantLabel, Counter>,
+    failed_extractions: Family<TenantLabel, Counter>,
+    samples: Family<TenantLabel, Counter>,
+    read_bytes: Family<TenantLabel, Counter>,
+    sent_bytes: Family<TenantLabel, Counter>,
+    probes: Family<TenantLabel, Counter>,
+    listings: Family<TenantLabel, Counter>,
+    cpu_seconds: Family<TenantLabel, SecondsCounter>,
+    compile_seconds: Family<TenantLabel, SecondsCounter>,
+    decode_cpu_seconds: Family<TenantLabel, SecondsCounter>,
+    blocking_cpu_seconds: Family<TenantLabel, SecondsCounter>,
+    busy_answers: Family<TenantLabel, Counter>,
+    over_budget: Family<TenantLabel, Counter>,
     names: Mutex<BTreeSet<String>>,
 }
 
@@ -50,9 +51,7 @@ impl TenantCounters {
 
     /// Counts answered samples.
     pub(super) fn count_samples(&self, tenant: &str, samples: u64) {
-        self.samples
-            .get_or_create(&TenantLabels::new(tenant))
-            .inc_by(samples);
+        self.samples.get_or_create(&label(tenant)).inc_by(samples);
     }
 
     /// Counts a link measurement.
@@ -89,7 +88,7 @@ impl TenantCounters {
         self.charge(&self.blocking_cpu_seconds, tenant)
     }
 
-    fn charge(&self, family: &Family<TenantLabels, SecondsCounter>, tenant: &str) -> Charge {
+    fn charge(&self, family: &Family<TenantLabel, SecondsCounter>, tenant: &str) -> Charge {
         let counter = family.get_or_create(&self.labels(tenant)).clone();
         Charge::new(move |spent| {
             counter.inc_by(spent.as_secs_f64());
@@ -98,24 +97,24 @@ impl TenantCounters {
 
     /// Counts a response with status 429.
     pub(crate) fn count_busy(&self, tenant: &str) {
-        self.busy_answers.get_or_create(&TenantLabels::new(tenant)).inc();
+        self.busy_answers.get_or_create(&label(tenant)).inc();
     }
 
     /// Counts a request that was refused or ended because a budget of the day is used up.
     pub(crate) fn count_over_budget(&self, tenant: &str) {
-        self.over_budget.get_or_create(&TenantLabels::new(tenant)).inc();
+        self.over_budget.get_or_create(&label(tenant)).inc();
     }
 
     /// Returns the labels of a tenant and adds it to the known names.
-    fn labels(&self, tenant: &str) -> TenantLabels {
+    fn labels(&self, tenant: &str) -> TenantLabel {
         self.names.lock().insert(tenant.to_owned());
-        TenantLabels::new(tenant)
+        label(tenant)
     }
 
     /// Returns the usage of a tenant since the host started. Device time and stored bytes are counted
     /// elsewhere.
     pub(crate) fn usage(&self, tenant: &str) -> Usage {
-        let labels = TenantLabels::new(tenant);
+        let labels = label(tenant);
         Usage {
             guest_cpu_seconds: self.cpu_seconds.get(&labels).map_or(0.0, |counter| counter.get()),
             read_bytes: count(&self.read_bytes, &labels),
@@ -131,62 +130,28 @@ impl TenantCounters {
 
     /// Registers the counters of all tenants.
     pub(super) fn register(&self, registry: &mut Registry) {
-        let counts = [
-            ("extractions", "Extractions ended", &self.extractions),
-            (
-                "failed_extractions",
-                "Extractions without a complete answer",
-                &self.failed_extractions,
-            ),
-            ("samples", "Samples answered", &self.samples),
-            ("probes", "Measurements of the link", &self.probes),
-            ("listings", "Pages of listings", &self.listings),
-            ("busy_answers", "Requests answered 429", &self.busy_answers),
-            (
-                "over_budget",
-                "Requests refused or ended because a budget of the day is used up",
-                &self.over_budget,
-            ),
-        ];
-        for (name, help, counter) in counts {
-            let name = format!("tenant_{name}");
-            registry.register(name, format!("{help}, by tenant"), counter.clone());
-        }
-        let bytes = [
-            (
-                "read",
-                "Bytes of objects and listings read from stores",
-                &self.read_bytes,
-            ),
-            ("sent", "Bytes of answers sent", &self.sent_bytes),
-        ];
-        for (name, help, counter) in bytes {
-            let name = format!("tenant_{name}");
-            let help = format!("{help}, by tenant");
-            registry.register_with_unit(name, help, Unit::Bytes, counter.clone());
-        }
-        let seconds = [
-            ("guest_cpu", GUEST_CPU, &self.cpu_seconds),
-            ("compile", COMPILING, &self.compile_seconds),
-            (
-                "decode_cpu",
-                "CPU time of decoding images and encoding rows",
-                &self.decode_cpu_seconds,
-            ),
-            (
-                "blocking_cpu",
-                "CPU time of blocking threads",
-                &self.blocking_cpu_seconds,
-            ),
-        ];
-        for (name, help, counter) in seconds {
-            let name = format!("tenant_{name}");
-            let help = format!("{help}, by tenant");
-            registry.register_with_unit(name, help, Unit::Seconds, counter.clone());
+        register! { registry:
+            "tenant_extractions", "Extractions ended, by tenant", self.extractions;
+            "tenant_failed_extractions", "Extractions without a complete answer, by tenant", self.failed_extractions;
+            "tenant_samples", "Samples answered, by tenant", self.samples;
+            "tenant_probes", "Measurements of the link, by tenant", self.probes;
+            "tenant_listings", "Pages of listings, by tenant", self.listings;
+            "tenant_busy_answers", "Requests answered 429, by tenant", self.busy_answers;
+            "tenant_over_budget", "Requests refused or ended because a budget of the day is used up, by tenant", self.over_budget;
+            "tenant_read" Bytes, format!("{READ_BYTES}, by tenant"), self.read_bytes;
+            "tenant_sent" Bytes, "Bytes of answers sent, by tenant", self.sent_bytes;
+            "tenant_guest_cpu" Seconds, format!("{GUEST_CPU}, by tenant"), self.cpu_seconds;
+            "tenant_compile" Seconds, format!("{COMPILING}, by tenant"), self.compile_seconds;
+            "tenant_decode_cpu" Seconds, "CPU time of decoding images and encoding rows, by tenant", self.decode_cpu_seconds;
+            "tenant_blocking_cpu" Seconds, "CPU time of blocking threads, by tenant", self.blocking_cpu_seconds;
         }
     }
 }
 
-fn count(family: &Family<TenantLabels, Counter>, labels: &TenantLabels) -> u64 {
+fn count(family: &Family<TenantLabel, Counter>, labels: &TenantLabel) -> u64 {
     family.get(labels).map_or(0, |counter| counter.get())
+}
+
+fn label(tenant: &str) -> TenantLabel {
+    [("tenant", tenant.to_owned())]
 }
