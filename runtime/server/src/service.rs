@@ -9,11 +9,12 @@ use crate::guest_logs::GuestLogs;
 use crate::jobs::Jobs;
 use crate::library::Library;
 use crate::machine::Machine;
-use crate::metrics::{Exposition, Metrics};
+use crate::metrics::{Exposition, HostSnapshot, MemorySnapshot, Metrics};
 use crate::roots::RootHealth;
 use crate::scheduling::Scheduling;
 use crate::state::StateError;
 use crate::tenants::{Tenants, TokenThrottle};
+use crate::tls::Certificate;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,9 +52,32 @@ pub(crate) struct Operations {
     pub(crate) jobs: Arc<Jobs>,
     /// Usage by tenant.
     pub(crate) accounts: Accounts,
+    /// Certificate of the host, if it uses TLS.
+    pub(crate) certificate: Option<Arc<Certificate>>,
 }
 
 impl Service {
+    /// Takes a snapshot of the host for the metrics.
+    pub(crate) fn snapshot(&self) -> HostSnapshot {
+        let standing = self.scheduling.extractions.counts();
+        let tenants = self.tenants.records.list("").into_iter();
+        let token_expiry = tenants.filter_map(|(name, record)| Some((name, record.expires_at()?)));
+        let certificate = self.operations.certificate.as_ref();
+        HostSnapshot {
+            queued: standing.queued,
+            running: standing.running,
+            lanes: self.machine.lanes.stats(),
+            memory: MemorySnapshot::read(&self.scheduling.memory),
+            decode_threads: self.machine.decoders.threads(),
+            state_age: self.library.journal.age(),
+            clock_skew: self.clock.check().skew(),
+            revocations: self.tenants.revocations.pending().len(),
+            roots_up: self.operations.roots.availability(),
+            token_expiry: token_expiry.collect(),
+            certificate_expiry: certificate.and_then(|certificate| certificate.expires_at()),
+        }
+    }
+
     /// Deletes a removed tenant with all guests, models and tokens. Uploads are deleted first, so that a new tenant
     /// with the same name can never find them.
     pub(crate) async fn erase_tenant(&self, name: &str) -> Result<(), StateError> {

@@ -11,13 +11,13 @@ use crate::guest_logs::{GuestLogs, since_1970};
 use crate::jobs::Jobs;
 use crate::library::{Library, Uploads};
 use crate::machine::Machine;
-use crate::metrics::{Build, Exposition, HostSnapshot, MemorySnapshot, Metrics, Queue};
+use crate::metrics::{Build, Exposition, Metrics, Queue};
 use crate::roots::RootHealth;
 use crate::scheduling::Scheduling;
 use crate::service::{Operations, Service};
 use crate::stages::ModelStages;
 use crate::state::{
-    Documents, Journal, ModelFacts, PartialLimits, Partials, SHARED, SharedState, StateError, UploadStore,
+    Documents, ModelFacts, PartialLimits, Partials, SHARED, SharedState, StateError, UploadStore,
 };
 use crate::tenants::{CONFIGURED, Revocations, TenantRecord, Tenants, TokenThrottle};
 use crate::tls::Certificate;
@@ -113,15 +113,6 @@ pub(super) async fn service(
     )?;
     let hides_settings = config.hides_store_settings;
     let roots = RootHealth::new(config.live.clone(), hides_settings, metrics.store_errors.clone());
-    let followed = Followed {
-        journal: Arc::clone(&uploads.journal),
-        certificate,
-        roots: Arc::clone(&roots),
-        tenants: tenants.clone(),
-        clock: Arc::clone(&clock),
-        revocations: Arc::clone(&revocations),
-    };
-    let present = host_snapshot(&scheduling, &machine, followed);
     Ok(Service {
         tenants: Tenants::new(token, &config, tenants, revocations, Arc::clone(&machine.lanes)),
         throttle: TokenThrottle::new(),
@@ -133,13 +124,14 @@ pub(super) async fn service(
             scheduling.memory.clone(),
         ),
         operations: Operations {
-            exposition: Exposition::new(&metrics, build(&config, &machine), present),
+            exposition: Exposition::new(&metrics, build(&config, &machine)),
             metrics,
             roots,
             lines: Arc::new(GuestLogs::new(since_1970())),
             audit,
             jobs,
             accounts,
+            certificate,
         },
         machine,
         scheduling,
@@ -224,58 +216,6 @@ fn build(config: &HostConfig, machine: &Machine) -> Build {
         version: env!("CARGO_PKG_VERSION"),
         device: config.device.to_string(),
         library: machine.library.clone(),
-    }
-}
-
-/// State, files and stores that the metrics describe.
-struct Followed {
-    journal: Arc<Journal>,
-    certificate: Option<Arc<Certificate>>,
-    roots: Arc<RootHealth>,
-    tenants: Documents<TenantRecord>,
-    clock: Arc<Clock>,
-    revocations: Arc<Revocations>,
-}
-
-impl Followed {
-    /// Returns when the last token of each tenant expires, in Unix seconds.
-    fn token_expiry(&self) -> Vec<(String, u64)> {
-        let tenants = self.tenants.list("").into_iter();
-        tenants
-            .filter_map(|(name, record)| Some((name, record.expires_at()?)))
-            .collect()
-    }
-}
-
-/// Returns a function that takes a snapshot of the host for the metrics.
-fn host_snapshot(
-    scheduling: &Scheduling,
-    machine: &Machine,
-    followed: Followed,
-) -> impl Fn() -> HostSnapshot + Send + Sync + 'static {
-    let decode_threads = machine.decoders.threads();
-    let extractions = Arc::clone(&scheduling.extractions);
-    let lanes = Arc::clone(&machine.lanes);
-    let memory = scheduling.memory.clone();
-    move || {
-        let standing = extractions.counts();
-        let lanes = lanes.stats();
-        HostSnapshot {
-            queued: standing.queued,
-            running: standing.running,
-            memory: MemorySnapshot::read(&memory),
-            lanes,
-            decode_threads,
-            state_age: followed.journal.age(),
-            clock_skew: followed.clock.check().skew(),
-            revocations: followed.revocations.pending().len(),
-            roots_up: followed.roots.availability(),
-            token_expiry: followed.token_expiry(),
-            certificate_expiry: followed
-                .certificate
-                .as_ref()
-                .and_then(|certificate| certificate.expires_at()),
-        }
     }
 }
 

@@ -82,7 +82,7 @@ fn exposition(service: &Service, audience: Audience, headers: &HeaderMap) -> Res
     let scrape = service
         .operations
         .exposition
-        .scrape(audience, Instant::now(), &host)?;
+        .scrape(audience, Instant::now(), &host, || service.snapshot())?;
     let mut accepted = headers
         .get_all(ACCEPT)
         .iter()

@@ -21,6 +21,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Current values from other parts of the host.
+#[derive(Debug)]
 pub(crate) struct HostSnapshot {
     pub(crate) queued: usize,
     pub(crate) running: usize,
@@ -83,22 +84,15 @@ pub(crate) struct Exposition {
 }
 
 impl Exposition {
-    /// Creates the content from `metrics`, and from a `snapshot` at every scrape.
-    pub(crate) fn new(
-        metrics: &Metrics,
-        build: Build,
-        snapshot: impl Fn() -> HostSnapshot + Send + Sync + 'static,
-    ) -> Self {
+    /// Creates the content from `metrics`, to which every scrape adds a snapshot.
+    pub(crate) fn new(metrics: &Metrics, build: Build) -> Self {
         let mut process = Registry::default();
         process.register_collector(Box::new(Process));
         let [mut host, mut tenants] = [(); 2].map(|()| Registry::with_prefix("frostline"));
         host.register("build", "Build and device of this host", Info::new(build));
         metrics.register(&mut host);
         metrics.store_errors.register(&mut host, &mut tenants);
-        let snapshot = Arc::new(snapshot);
-        host.register_collector(Box::new(HostCollector(Arc::clone(&snapshot))));
         metrics.tenants.register(&mut tenants);
-        tenants.register_collector(Box::new(TenantCollector(snapshot)));
         Self {
             scrapes: Default::default(),
             process,
@@ -117,6 +111,7 @@ impl Exposition {
         audience: Audience,
         now: Instant,
         memory: &TenantMemory,
+        snapshot: impl FnOnce() -> HostSnapshot,
     ) -> Result<Scrape, Refusal> {
         let [everyone, operator] = &self.scrapes;
         let mut latest = match audience {
@@ -130,8 +125,8 @@ impl Exposition {
             return Ok(scrape.clone());
         }
         let text = match audience {
-            Audience::Everyone => self.text(),
-            Audience::Operator => self.text_by_tenant(),
+            Audience::Everyone => self.text(snapshot()),
+            Audience::Operator => self.text_by_tenant(snapshot()),
         };
         let open_metrics = text.map_err(Refusal::host)?;
         let plain = plain_text(&open_metrics);
@@ -153,14 +148,24 @@ impl Exposition {
     }
 
     /// Encodes the metrics of the host as a whole, which do not contain names of tenants or data roots.
-    pub(crate) fn text(&self) -> Result<String, fmt::Error> {
-        encoded(&[&self.process, &self.host])
+    fn text(&self, snapshot: HostSnapshot) -> Result<String, fmt::Error> {
+        let host = collected(HostCollector(Arc::new(snapshot)));
+        encoded(&[&self.process, &self.host, &host])
     }
 
     /// Encodes all metrics, for the operator of the host.
-    pub(crate) fn text_by_tenant(&self) -> Result<String, fmt::Error> {
-        encoded(&[&self.process, &self.host, &self.tenants])
+    pub(super) fn text_by_tenant(&self, snapshot: HostSnapshot) -> Result<String, fmt::Error> {
+        let snapshot = Arc::new(snapshot);
+        let host = collected(HostCollector(Arc::clone(&snapshot)));
+        let tenants = collected(TenantCollector(snapshot));
+        encoded(&[&self.process, &self.host, &host, &self.tenants, &tenants])
     }
+}
+
+fn collected(collector: impl Collector) -> Registry {
+    let mut registry = Registry::with_prefix("frostline");
+    registry.register_collector(Box::new(collector));
+    registry
 }
 
 fn encoded(registries: &[&Registry]) -> Result<String, fmt::Error> {
@@ -192,21 +197,17 @@ macro_rules! show_by {
     )*};
 }
 
-/// Reads the host's current values at every scrape.
-struct HostCollector<F>(Arc<F>);
+/// The host's current values.
+#[derive(Debug)]
+struct HostCollector(Arc<HostSnapshot>);
 
-/// Reads the current values of tenants and data roots at every scrape.
-struct TenantCollector<F>(Arc<F>);
+/// The current values of tenants and data roots.
+#[derive(Debug)]
+struct TenantCollector(Arc<HostSnapshot>);
 
-impl<F> fmt::Debug for HostCollector<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("HostCollector")
-    }
-}
-
-impl<F: Fn() -> HostSnapshot + Send + Sync + 'static> Collector for HostCollector<F> {
+impl Collector for HostCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let snapshot = (self.0)();
+        let snapshot = &self.0;
         let lanes = &snapshot.lanes;
         show! { encoder:
             ConstGauge "extractions_queued", "Extractions waiting.", snapshot.queued as u64;
@@ -267,15 +268,9 @@ impl<F: Fn() -> HostSnapshot + Send + Sync + 'static> Collector for HostCollecto
     }
 }
 
-impl<F> fmt::Debug for TenantCollector<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TenantCollector")
-    }
-}
-
-impl<F: Fn() -> HostSnapshot + Send + Sync + 'static> Collector for TenantCollector<F> {
+impl Collector for TenantCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let snapshot = (self.0)();
+        let snapshot = &self.0;
         let lanes = &snapshot.lanes;
         show_by! { encoder:
             ConstGauge "root_up", "1 if the store of the data root answers, otherwise 0",
@@ -308,7 +303,7 @@ pub(super) fn show(
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::exposition;
+    use super::super::sample::{exposition, snapshot};
     use super::*;
     use frostline_batching::{Budget, Kind, Memory};
 
@@ -323,7 +318,9 @@ mod tests {
         let room = TenantMemory::new(&memory, "", Kind::Request);
         let scrape = |seconds| {
             let now = start + Duration::from_secs(seconds);
-            exposition.scrape(Audience::Everyone, now, &room).unwrap()
+            exposition
+                .scrape(Audience::Everyone, now, &room, snapshot)
+                .unwrap()
         };
         let first = scrape(0);
         assert!(first.open_metrics.ends_with(b"# EOF\n") && !first.plain.ends_with(b"# EOF\n"));
@@ -340,7 +337,7 @@ mod tests {
 
     #[test]
     fn what_is_counted_is_shown_in_base_units_and_lower_case() {
-        let text = exposition().text().unwrap();
+        let text = exposition().text(snapshot()).unwrap();
         for line in [
             "frostline_samples_total{split=\"cut\",failed=\"false\"} 7",
             "frostline_extractions_total{split=\"input\",outcome=\"client_gone\"} 1",
@@ -383,9 +380,9 @@ mod tests {
     #[test]
     fn tenants_are_named_to_whoever_runs_the_host_alone() {
         let exposition = exposition();
-        let text = exposition.text().unwrap();
+        let text = exposition.text(snapshot()).unwrap();
         assert!(!text.contains("acme") && !text.contains("tenant"), "{text}");
-        let text = exposition.text_by_tenant().unwrap();
+        let text = exposition.text_by_tenant(snapshot()).unwrap();
         for line in [
             "frostline_tenant_extractions_total{tenant=\"acme\"} 1",
             "frostline_tenant_memory_bytes{tenant=\"acme\"} 30",

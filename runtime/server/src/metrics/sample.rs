@@ -18,7 +18,7 @@ use std::time::Duration;
 ///
 /// Returns an error if the metrics cannot be encoded.
 pub fn sample_metrics() -> Result<String, fmt::Error> {
-    exposition().text_by_tenant()
+    exposition().text_by_tenant(snapshot())
 }
 
 pub(super) fn exposition() -> Exposition {
@@ -57,10 +57,10 @@ pub(super) fn exposition() -> Exposition {
         device: "cpu".to_owned(),
         library: "onnxruntime 1".to_owned(),
     };
-    Exposition::new(&metrics, build, snapshot)
+    Exposition::new(&metrics, build)
 }
 
-fn snapshot() -> HostSnapshot {
+pub(super) fn snapshot() -> HostSnapshot {
     let tenant = "acme".to_owned();
     HostSnapshot {
         queued: 2,
