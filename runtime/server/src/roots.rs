@@ -2,6 +2,7 @@
 
 use crate::config::{Live, Root, StoreSettings, open_store};
 use crate::metrics::StoreErrors;
+use crate::sampler::LogRateLimit;
 use frostline_objects::{Fault, ObjectError, Store};
 use frostline_wire::FailingRoot;
 use parking_lot::Mutex;
@@ -76,7 +77,7 @@ pub(crate) struct RootHealth {
 #[derive(Default)]
 struct RootState {
     failing: Option<Failing>,
-    logged: HashMap<Fault, LastLogLine>,
+    logged: HashMap<Fault, LogRateLimit>,
 }
 
 #[derive(Clone)]
@@ -84,12 +85,6 @@ struct Failing {
     since: Instant,
     fault: Fault,
     error: String,
-}
-
-/// Time of the last log line about a failure, and the number of failures skipped since then.
-struct LastLogLine {
-    at: Instant,
-    skipped: u64,
 }
 
 impl RootHealth {
@@ -140,17 +135,15 @@ impl RootHealth {
     /// Counts a failure, and logs it unless the same failure of this root was logged less than a minute ago.
     fn record(&self, root: &str, fault: Fault, error: &ObjectError) {
         self.errors.count(root, fault);
-        let at = Instant::now();
-        let before = self.state(root, |state| match state.logged.get_mut(&fault) {
-            Some(last) if at.duration_since(last.at) < LOG_INTERVAL => {
-                last.skipped += 1;
-                Err(())
-            }
-            _ => Ok(state.logged.insert(fault, LastLogLine { at, skipped: 0 })),
+        let sampled = self.state(root, |state| {
+            let logged = state.logged.entry(fault);
+            logged
+                .or_insert_with(|| LogRateLimit::within(LOG_INTERVAL, 1))
+                .sample()
         });
-        let Ok(before) = before else { return };
-        let left_out = before.map(|last| last.skipped).filter(|left_out| *left_out > 0);
-        tracing::warn!(root, fault = fault.as_str(), left_out, %error, "data root store failed");
+        if let Some(left_out) = sampled {
+            tracing::warn!(root, fault = fault.as_str(), left_out, %error, "data root store failed");
+        }
     }
 
     fn state<T>(&self, root: &str, change: impl FnOnce(&mut RootState) -> T) -> T {
@@ -237,7 +230,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_failure_is_counted_each_time_and_logged_once_a_minute() {
         let health = RootHealth::new(live(), true, StoreErrors::default());
-        let left_out = || health.state("s3://photos", |state| state.logged[&Fault::Unreachable].skipped);
+        let left_out = || {
+            health.state("s3://photos", |state| {
+                state.logged[&Fault::Unreachable].left_out()
+            })
+        };
         for _ in 0..5 {
             health.record("s3://photos", Fault::Unreachable, &busy());
         }

@@ -7,7 +7,8 @@ use tokio::time::Instant;
 
 /// Limits the rate of log lines.
 pub(crate) struct LogRateLimit {
-    lines_per_second: u32,
+    lines: u32,
+    interval: Duration,
     window: Mutex<Option<Window>>,
 }
 
@@ -18,10 +19,16 @@ struct Window {
 }
 
 impl LogRateLimit {
-    /// Creates a limit of `lines_per_second` lines per second.
-    pub(crate) const fn new(lines_per_second: u32) -> Self {
+    /// Creates a limit of `lines` lines per second.
+    pub(crate) const fn new(lines: u32) -> Self {
+        Self::within(Duration::from_secs(1), lines)
+    }
+
+    /// Creates a limit of `lines` lines per `interval`.
+    pub(crate) const fn within(interval: Duration, lines: u32) -> Self {
         Self {
-            lines_per_second,
+            lines,
+            interval,
             window: Mutex::new(None),
         }
     }
@@ -29,23 +36,32 @@ impl LogRateLimit {
     /// Returns `None` if the line should be skipped. Otherwise returns the number of lines skipped before
     /// this one, or `Some(None)` if there were none.
     pub(crate) fn sample(&self) -> Option<Option<u64>> {
-        let now = Instant::now();
+        self.sample_at(Instant::now())
+    }
+
+    /// Same as [`Self::sample`] for a line at `now`.
+    pub(crate) fn sample_at(&self, now: Instant) -> Option<Option<u64>> {
         let mut state = self.window.lock();
         let window = state.get_or_insert(Window {
             started: now,
             lines: 0,
             left_out: 0,
         });
-        if now.duration_since(window.started) >= Duration::from_secs(1) {
+        if now.duration_since(window.started) >= self.interval {
             (window.started, window.lines) = (now, 0);
         }
-        if window.lines >= self.lines_per_second {
+        if window.lines >= self.lines {
             window.left_out += 1;
             return None;
         }
         window.lines += 1;
         let left_out = std::mem::take(&mut window.left_out);
         Some((left_out > 0).then_some(left_out))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn left_out(&self) -> u64 {
+        self.window.lock().as_ref().map_or(0, |window| window.left_out)
     }
 }
 

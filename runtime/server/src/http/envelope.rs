@@ -22,7 +22,7 @@ use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use tokio::time::Instant;
 use tracing::{Instrument, Span, field};
 
 /// Authenticates a tenant by token and passes the request on with the tenant as [`Caller`]. The request is
@@ -99,9 +99,7 @@ pub(super) fn throttle(service: &Service, from: IpAddr, port: &'static str) -> R
         let message = format!("too many invalid tokens from {from}; use a valid token, or retry later");
         return Err(Refusal::busy(message, wait));
     }
-    let tried = throttle.record(from, now);
-    if let Some(ThrottleReport { tried, left_out }) = tried {
-        let left_out = (left_out > 0).then_some(left_out);
+    if let Some(ThrottleReport { tried, left_out }) = throttle.record(from, now) {
         tracing::warn!(%from, tried, left_out, "throttling a network after many invalid tokens");
     }
     Ok(())

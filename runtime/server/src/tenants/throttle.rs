@@ -1,11 +1,12 @@
 //! Slows down clients that guess tokens. After [`FREE_ATTEMPTS`] bad tokens from an address, any further bad
 //! token doubles the wait. A valid token is always accepted, because other clients may share the address.
 
+use crate::sampler::LogRateLimit;
 use frostline_batching::doubled;
-use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Number of bad tokens per address to answer immediately. A program with an outdated token may be restarted
 /// a few times.
@@ -26,14 +27,7 @@ const ADDRESSES: usize = 4096;
 /// Bad tokens by address.
 pub(crate) struct TokenThrottle {
     tried: Cache<IpAddr, BadTokens>,
-    last_report: Mutex<LastReport>,
-}
-
-/// Time of the last report about a throttled address, and the bad tokens to include in the next report.
-#[derive(Default)]
-struct LastReport {
-    at: Option<Instant>,
-    left_out: u64,
+    reports: LogRateLimit,
 }
 
 /// A report about a throttled address.
@@ -41,8 +35,8 @@ struct LastReport {
 pub(crate) struct ThrottleReport {
     /// Bad tokens from this address.
     pub(crate) tried: u32,
-    /// Bad tokens from throttled addresses since the last report.
-    pub(crate) left_out: u64,
+    /// Bad tokens from throttled addresses since the last report, if any.
+    pub(crate) left_out: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -55,7 +49,7 @@ impl TokenThrottle {
     pub(crate) fn new() -> Self {
         Self {
             tried: Cache::new(ADDRESSES),
-            last_report: Mutex::default(),
+            reports: LogRateLimit::within(REPORT_INTERVAL, 1),
         }
     }
 
@@ -82,15 +76,10 @@ impl TokenThrottle {
         if count <= FREE_ATTEMPTS {
             return None;
         }
-        let mut told = self.last_report.lock();
-        if told.at.is_some_and(|at| now.duration_since(at) < REPORT_INTERVAL) {
-            told.left_out += 1;
-            return None;
-        }
-        told.at = Some(now);
+        let left_out = self.reports.sample_at(now)?;
         Some(ThrottleReport {
             tried: count,
-            left_out: std::mem::take(&mut told.left_out),
+            left_out,
         })
     }
 }
@@ -141,12 +130,12 @@ mod tests {
             assert_eq!(record(Duration::ZERO), None);
         }
         let told = |tried, left_out| Some(ThrottleReport { tried, left_out });
-        assert_eq!(record(Duration::ZERO), told(FREE_ATTEMPTS + 1, 0));
+        assert_eq!(record(Duration::ZERO), told(FREE_ATTEMPTS + 1, None));
         assert_eq!(
             (record(Duration::ZERO), record(REPORT_INTERVAL / 2)),
             (None, None)
         );
-        assert_eq!(record(REPORT_INTERVAL), told(FREE_ATTEMPTS + 4, 2));
+        assert_eq!(record(REPORT_INTERVAL), told(FREE_ATTEMPTS + 4, Some(2)));
     }
 
     #[test]
