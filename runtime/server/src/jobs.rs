@@ -37,21 +37,15 @@ struct JobKey {
 
 struct Job {
     key: JobKey,
-    started_at: u64,
     seconds: StageSums,
     progress: Mutex<Progress>,
 }
 
 struct Progress {
-    split: String,
-    model: Option<String>,
-    active_at: u64,
+    /// The job without the seconds of the stages.
+    info: JobInfo,
     /// Time of the same event as `active_at`, on a clock that never jumps.
     active: Instant,
-    queued: u64,
-    running: u64,
-    extractions: u64,
-    images: u64,
 }
 
 /// Time of images by stage in nanoseconds. The time of [`JobStage::Run`] includes the wait for a lane.
@@ -107,9 +101,10 @@ impl Jobs {
         let mut known = self.0.lock();
         let job = known.job(JobKey { tenant, id }, Instant::now());
         let mut progress = job.progress.lock();
-        progress.queued += 1;
+        progress.info.queued += 1;
         progress.touch();
-        (progress.split, progress.model) = (split, model);
+        progress.info.split = split;
+        progress.info.model = model;
         drop(progress);
         let clock = Arc::new(StageClock {
             sums: StageSums::default(),
@@ -139,6 +134,17 @@ impl Jobs {
     }
 }
 
+/// Creates a job without extractions, which started at `at` in seconds since 1970.
+pub(crate) fn new_job(tenant: &str, id: &str, at: u64) -> JobInfo {
+    JobInfo {
+        id: id.to_owned(),
+        tenant: tenant.to_owned(),
+        started_at: at,
+        active_at: at,
+        ..JobInfo::default()
+    }
+}
+
 /// Sorts jobs by last activity in descending order.
 pub(crate) fn sort(jobs: &mut [JobInfo]) {
     jobs.sort_by(|left, right| (right.active_at, &right.id).cmp(&(left.active_at, &left.id)));
@@ -164,9 +170,11 @@ impl JobTable {
         }
         let job = Arc::new(Job {
             key: key.clone(),
-            started_at: frostline_profile::now(),
             seconds: StageSums::default(),
-            progress: Mutex::new(Progress::new()),
+            progress: Mutex::new(Progress {
+                info: new_job(&key.tenant, &key.id, frostline_profile::now()),
+                active: Instant::now(),
+            }),
         });
         self.jobs.insert(key, Arc::clone(&job));
         job
@@ -174,28 +182,15 @@ impl JobTable {
 }
 
 impl Progress {
-    fn new() -> Self {
-        Self {
-            split: String::new(),
-            model: None,
-            active_at: now(),
-            active: Instant::now(),
-            queued: 0,
-            running: 0,
-            extractions: 0,
-            images: 0,
-        }
-    }
-
     /// Records that an extraction was added or ended.
     fn touch(&mut self) {
-        self.active_at = now();
+        self.info.active_at = now();
         self.active = Instant::now();
     }
 
     /// Returns the time when the job became idle, or `None` if extractions are queued or running.
     fn idle_since(&self) -> Option<Instant> {
-        (self.queued + self.running == 0).then_some(self.active)
+        (self.info.queued + self.info.running == 0).then_some(self.active)
     }
 }
 
@@ -205,21 +200,9 @@ impl Job {
     }
 
     fn info(&self) -> JobInfo {
-        let progress = self.progress.lock();
         JobInfo {
-            id: self.key.id.clone(),
-            tenant: self.key.tenant.clone(),
-            split: progress.split.clone(),
-            model: progress.model.clone(),
-            started_at: self.started_at,
-            active_at: progress.active_at,
-            queued: progress.queued,
-            running: progress.running,
-            extractions: progress.extractions,
-            images: progress.images,
-            cancelled: false,
-            hosts: Vec::new(),
             seconds: self.seconds.seconds(),
+            ..self.progress.lock().info.clone()
         }
     }
 }
@@ -289,7 +272,7 @@ impl StageClock {
 
     /// Adds answered images to the job.
     pub(crate) fn count_images(&self, images: u64) {
-        self.job.progress.lock().images += images;
+        self.job.progress.lock().info.images += images;
     }
 
     /// Returns the seconds of each stage of this extraction, summed over its images.
@@ -307,8 +290,8 @@ impl JobExtraction {
     pub(crate) fn enter(&mut self, waited: Duration, images: usize) {
         self.clock.add(JobStage::Place, waited, images as u64);
         let mut progress = self.clock.job.progress.lock();
-        progress.queued -= 1;
-        progress.running += 1;
+        progress.info.queued -= 1;
+        progress.info.running += 1;
         self.entered = true;
     }
 }
@@ -320,10 +303,10 @@ impl Drop for JobExtraction {
         let mut progress = self.clock.job.progress.lock();
         progress.touch();
         if self.entered {
-            progress.running -= 1;
-            progress.extractions += 1;
+            progress.info.running -= 1;
+            progress.info.extractions += 1;
         } else {
-            progress.queued -= 1;
+            progress.info.queued -= 1;
         }
     }
 }

@@ -126,7 +126,7 @@ impl AddAssign for StageSeconds {
 
 /// Job on one or several hosts. A job consists of all extractions by a tenant with the same trace. A trainer uses a single
 /// trace.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobInfo {
     /// Trace id, or extraction id if the request contains no trace.
     pub id: String,

@@ -2,9 +2,9 @@
 
 use super::Cancellations;
 use super::record::HostRecord;
-use crate::jobs::sort;
+use crate::jobs::{new_job, sort};
 use crate::refusal::Refusal;
-use frostline_wire::{Activity, JobDetail, JobInfo, StageSeconds, TenantActivity};
+use frostline_wire::{Activity, JobDetail, JobInfo, TenantActivity};
 use std::collections::BTreeMap;
 
 /// Returns the jobs of all hosts, the most recently active first. Jobs that were cancelled before a restart of the
@@ -14,13 +14,13 @@ pub(crate) fn merged(records: &[HostRecord], cancellations: &Cancellations) -> V
     for HostRecord { host, jobs: seen } in records {
         for job in seen {
             let all = jobs.entry((job.tenant.clone(), job.id.clone()));
-            let all = all.or_insert_with(|| unseen(&job.tenant, &job.id, job.started_at));
+            let all = all.or_insert_with(|| new_job(&job.tenant, &job.id, job.started_at));
             add(all, job);
             all.hosts.push(host.name.clone());
         }
     }
     for (tenant, id, at) in cancellations.list() {
-        let new = unseen(&tenant, &id, at);
+        let new = new_job(&tenant, &id, at);
         jobs.entry((tenant, id)).or_insert(new).cancelled = true;
     }
     let mut jobs: Vec<JobInfo> = jobs.into_values().collect();
@@ -70,25 +70,6 @@ fn holders(hosts: &[&Activity], held: impl Fn(&TenantActivity) -> u64) -> Vec<(S
         *all.entry(tenant.name.clone()).or_default() += held(tenant);
     }
     all.into_iter().filter(|(_, held)| *held > 0).collect()
-}
-
-/// Returns a job without extractions.
-fn unseen(tenant: &str, id: &str, at: u64) -> JobInfo {
-    JobInfo {
-        id: id.to_owned(),
-        tenant: tenant.to_owned(),
-        split: String::new(),
-        model: None,
-        started_at: at,
-        active_at: at,
-        queued: 0,
-        running: 0,
-        extractions: 0,
-        images: 0,
-        cancelled: false,
-        hosts: Vec::new(),
-        seconds: StageSeconds::default(),
-    }
 }
 
 /// Adds the figures of a host.
