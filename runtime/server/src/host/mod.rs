@@ -210,43 +210,34 @@ impl RunningHost {
 
     /// Starts the background tasks.
     fn start_upkeep(&self, refreshed: Refreshed, base: Option<BaseMemory>) {
-        let library = &self.service.library;
         if let Some(base) = base {
-            let service = Arc::clone(&self.service);
             let evicting = Arc::clone(&self.service);
-            self.connections.spawn(base.watch(
-                self.stop.clone(),
-                move || service.machine.lanes.unreserved_bytes(),
-                move || evicting.library.clear_caches(),
-            ));
+            self.keep(move |service, stop| {
+                let of_lanes = move || service.machine.lanes.unreserved_bytes();
+                base.watch(stop, of_lanes, move || evicting.library.clear_caches())
+            });
         }
-        self.connections.spawn(refresh(refreshed, self.stop.clone()));
-        self.connections.spawn(keep_fleet(
-            Arc::clone(&self.service),
-            self.url(),
-            self.stop.clone(),
-        ));
-        self.connections
-            .spawn(settle_revocations(Arc::clone(&self.service), self.stop.clone()));
-        self.connections
-            .spawn(account(Arc::clone(&self.service), self.stop.clone()));
-        let service = Arc::clone(&self.service);
-        let stopped = self.stop.clone();
-        self.connections
-            .spawn(async move { service.operations.audit.keep(stopped).await });
-        self.connections
-            .spawn(probe_roots(Arc::clone(&self.service), self.stop.clone()));
-        self.connections
-            .spawn(measure_disks(Arc::clone(&self.service), self.stop.clone()));
-        let lines = Arc::clone(&self.service.operations.lines);
-        self.connections
-            .spawn(sweep(library.partials.clone(), lines, self.stop.clone()));
-        self.connections
-            .spawn(prune(Arc::clone(&self.service), self.stop.clone()));
-        self.connections
-            .spawn(follow(Arc::clone(&library.journal), self.stop.clone()));
-        self.connections
-            .spawn(compact(Arc::clone(&library.journal), self.stop.clone()));
+        let url = self.url();
+        self.keep(|_, stop| refresh(refreshed, stop));
+        self.keep(|service, stop| keep_fleet(service, url, stop));
+        self.keep(settle_revocations);
+        self.keep(account);
+        self.keep(|service, stop| async move { service.operations.audit.keep(stop).await });
+        self.keep(probe_roots);
+        self.keep(measure_disks);
+        self.keep(sweep);
+        self.keep(prune);
+        self.keep(|service, stop| follow(Arc::clone(&service.library.journal), stop));
+        self.keep(|service, stop| compact(Arc::clone(&service.library.journal), stop));
+    }
+
+    /// Starts a background task that ends when the host stops.
+    fn keep<F: Future<Output = ()> + Send + 'static>(
+        &self,
+        task: impl FnOnce(Arc<Service>, CancellationToken) -> F,
+    ) {
+        let task = task(Arc::clone(&self.service), self.stop.clone());
+        self.connections.spawn(task);
     }
 
     /// Returns the address for tenants.

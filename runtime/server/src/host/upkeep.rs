@@ -1,11 +1,10 @@
 //! Background tasks of a running host.
 
 use crate::config::{DataRoots, StateLocation};
-use crate::guest_logs::{GuestLogs, since_1970};
+use crate::guest_logs::since_1970;
 use crate::http::RemoteAdmins;
 use crate::roots::OpenRoot;
 use crate::service::Service;
-use crate::state::Partials;
 use crate::tls::Certificate;
 use crate::token::{TokenError, TokenFile};
 use futures::future::join_all;
@@ -158,10 +157,10 @@ pub(super) async fn measure_disks(service: Arc<Service>, stop: CancellationToken
 }
 
 /// Periodically removes interrupted uploads and old log lines until `stop` is cancelled.
-pub(super) async fn sweep(partials: Partials, lines: Arc<GuestLogs>, stop: CancellationToken) {
+pub(super) async fn sweep(service: Arc<Service>, stop: CancellationToken) {
     while tokio::time::timeout(SWEEP, stop.cancelled()).await.is_err() {
-        partials.sweep().await;
-        lines.sweep(since_1970());
+        service.library.partials.sweep().await;
+        service.operations.lines.sweep(since_1970());
     }
 }
 
