@@ -4,7 +4,9 @@ use crate::config::Root;
 use crate::refusal::Refusal;
 use crate::roots::{OpenRoot, PROBE_DEADLINE, RootHealth};
 use crate::scheduling::TenantMemory;
-use crate::state::{Journal, ModelFacts, Partials, SHARED, StateError, StoredVersion, UploadStore};
+use crate::state::{
+    Journal, ModelFacts, NamedUpload, Partials, SHARED, StateError, StoredVersion, UploadStore,
+};
 use bytes::Bytes;
 use frostline_batching::{Charge, Kind, Memory};
 use frostline_objects::{ObjectError, Store};
@@ -164,16 +166,8 @@ impl Library {
     /// Returns the stored bytes for each tenant, including all versions of guests and models. Shared models
     /// are not included.
     pub(crate) fn stored_bytes(&self) -> BTreeMap<String, u64> {
-        let guests = self
-            .guests
-            .all_names()
-            .into_iter()
-            .map(|guest| (guest.owner, bytes(&guest.versions)));
-        let models = self
-            .models
-            .all_names()
-            .into_iter()
-            .map(|model| (model.owner, bytes(&model.versions)));
+        let guests = self.guests.all_names().into_iter().map(bytes_by_owner);
+        let models = self.models.all_names().into_iter().map(bytes_by_owner);
         let mut stored = BTreeMap::new();
         for (owner, bytes) in guests.chain(models).filter(|(owner, _)| owner != SHARED) {
             *stored.entry(owner).or_default() += bytes;
@@ -273,9 +267,10 @@ impl Library {
     }
 }
 
-/// Sums the bytes of all versions.
-fn bytes<F>(versions: &[Arc<StoredVersion<F>>]) -> u64 {
-    versions.iter().map(|version| version.bytes).sum()
+/// Returns the owner of a guest or model and the sum of the bytes of all versions.
+fn bytes_by_owner<F>(named: NamedUpload<F>) -> (String, u64) {
+    let bytes = named.versions.iter().map(|version| version.bytes);
+    (named.owner, bytes.sum())
 }
 
 impl GuestKey {

@@ -151,28 +151,20 @@ impl LimitSettings {
         let model_bytes = in_range("limits.model_bytes", self.model_bytes, 1, 64 * GIB)?;
         let guest_bytes = in_range("limits.guest_bytes", self.guest_bytes, 1, GIB)?;
         let largest = model_bytes.max(guest_bytes);
+        let partial_seconds = in_range("limits.partial_seconds", self.partial_seconds, 0, 366 * 86_400)?;
+        let most_pixels = DecodeLimits::LARGEST_MAX_PIXELS;
+        let image_pixels = in_range("limits.image_pixels", self.image_pixels, 1, most_pixels)?;
+        let removed_days = in_range("limits.removed_tenant_days", self.removed_tenant_days, 0, 3660)?;
         Ok(Limits {
             guest_bytes,
             model_bytes,
             upload_bytes: in_range("limits.upload_bytes", self.upload_bytes, largest, 1024 * GIB)?,
             partials: in_range("limits.partials", self.partials, 0, 10_000)?,
             partial_bytes: in_range("limits.partial_bytes", self.partial_bytes, 0, 1024 * GIB)?,
-            partial_age: Duration::from_secs(in_range(
-                "limits.partial_seconds",
-                self.partial_seconds,
-                0,
-                366 * 86_400,
-            )?),
+            partial_age: Duration::from_secs(partial_seconds),
             samples: in_range("limits.samples", self.samples, 1, 1 << 20)?,
-            decode: DecodeLimits::new(Some(in_range(
-                "limits.image_pixels",
-                self.image_pixels,
-                1,
-                DecodeLimits::LARGEST_MAX_PIXELS,
-            )?)),
-            removed_tenant: Duration::from_secs(
-                86_400 * in_range("limits.removed_tenant_days", self.removed_tenant_days, 0, 3660)?,
-            ),
+            decode: DecodeLimits::new(Some(image_pixels)),
+            removed_tenant: Duration::from_secs(86_400 * removed_days),
             versions: in_range("limits.versions", self.versions, 1, 1000)?,
             names: in_range("limits.names", self.names, 1, 100_000)?,
             connections: in_range("limits.connections", self.connections, 4, 100_000)?,

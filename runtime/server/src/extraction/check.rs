@@ -58,16 +58,8 @@ pub(super) fn precheck(caller: &Caller, request: &ExtractionRequest) -> Result<(
         return Err(Refusal::request("digests require the split 'none'".to_owned()));
     }
     if request.split != Split::None {
-        caller.model(require_upload_ref(
-            request.model.as_ref(),
-            "model",
-            &request.split,
-        )?)?;
-        caller.find_guest(require_upload_ref(
-            request.guest.as_ref(),
-            "guest",
-            &request.split,
-        )?)?;
+        caller.model(required(request.model.as_ref(), "model", &request.split)?)?;
+        caller.find_guest(required(request.guest.as_ref(), "guest", &request.split)?)?;
     }
     Ok(())
 }
@@ -235,11 +227,7 @@ pub(crate) fn check_samples(samples: &[RequestedSample], limits: &Limits) -> Res
     Ok(())
 }
 
-fn require_upload_ref<'a>(
-    pin: Option<&'a UploadRef>,
-    what: &str,
-    split: &Split,
-) -> Result<&'a UploadRef, Refusal> {
+fn required<'a>(pin: Option<&'a UploadRef>, what: &str, split: &Split) -> Result<&'a UploadRef, Refusal> {
     pin.ok_or_else(|| {
         Refusal::request(format!(
             "the split {split} requires a {what}: its name and SHA-256"
@@ -254,12 +242,8 @@ async fn describe_guest(
     allowance: &Arc<Allowance>,
     tensors: &Arc<TensorMemory>,
 ) -> Result<(Guest, Arc<ModelView>, Arc<Description>), Refusal> {
-    let model = caller.model(require_upload_ref(
-        request.model.as_ref(),
-        "model",
-        &request.split,
-    )?)?;
-    let guest = require_upload_ref(request.guest.as_ref(), "guest", &request.split)?;
+    let model = caller.model(required(request.model.as_ref(), "model", &request.split)?)?;
+    let guest = required(request.guest.as_ref(), "guest", &request.split)?;
     let guest = caller.guest(guest, allowance).await?;
     // Memory for grants is divided fairly, so the first request of a tenant also gets a share.
     let memory = caller

@@ -22,9 +22,7 @@ pub(super) struct TenantUploadSlot {
 
 /// Reserved disk space of an upload.
 pub(super) struct UploadRoom {
-    _permit: Option<OwnedSemaphorePermit>,
-    _share: Option<OwnedSemaphorePermit>,
-    _room: OwnedSemaphorePermit,
+    _held: Vec<OwnedSemaphorePermit>,
 }
 
 impl TenantUploadSlot {
@@ -64,17 +62,13 @@ impl UploadRoom {
         bytes: u64,
     ) -> Result<Self, Refusal> {
         let stall = service.config.limits.stall;
-        let (permit, share) = match share {
-            Some(TenantUploadSlot { permit, room }) => {
-                (Some(permit), Some(acquire_bytes(&room, bytes, stall).await?))
-            }
-            None => (None, None),
-        };
-        Ok(Self {
-            _permit: permit,
-            _share: share,
-            _room: acquire_bytes(&service.scheduling.uploads, bytes, stall).await?,
-        })
+        let mut held = Vec::new();
+        if let Some(TenantUploadSlot { permit, room }) = share {
+            held.push(permit);
+            held.push(acquire_bytes(&room, bytes, stall).await?);
+        }
+        held.push(acquire_bytes(&service.scheduling.uploads, bytes, stall).await?);
+        Ok(Self { _held: held })
     }
 }
 
