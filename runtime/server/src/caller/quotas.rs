@@ -202,7 +202,10 @@ impl Caller {
     /// Returns [`Refusal::Busy`] if the queue is full, or [`Refusal::Stopping`] if the host stops.
     pub(crate) async fn listing_permit(&self) -> Result<Permit, Refusal> {
         let Tenant { name, quota, .. } = self.tenant();
-        self.scheduling().listing_permit(name, quota.permits()).await
+        let scheduling = self.scheduling();
+        scheduling
+            .enter(&scheduling.listings, name, quota.permits())
+            .await
     }
 
     /// Waits for the tenant's turn to call a guest outside of an extraction.
@@ -211,7 +214,10 @@ impl Caller {
     /// Returns [`Refusal::Busy`] if the queue is full, or [`Refusal::Stopping`] if the host stops.
     pub(crate) async fn description_permit(&self) -> Result<Permit, Refusal> {
         let Tenant { name, quota, .. } = self.tenant();
-        self.scheduling().description_permit(name, quota.permits()).await
+        let scheduling = self.scheduling();
+        scheduling
+            .enter(&scheduling.descriptions, name, quota.permits())
+            .await
     }
 }
 

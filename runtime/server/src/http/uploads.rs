@@ -10,7 +10,7 @@ use crate::service::Service;
 use crate::state::{ActivationMemory, Facts, FindResult, ModelFacts, StoredVersion, Unknown};
 use axum::extract::{Path, Request};
 use bytes::Bytes;
-use frostline_batching::{Charge, Stop, run_blocking};
+use frostline_batching::{Charge, Standing, Stop, run_blocking};
 use frostline_graph::{Model, ModelLimits};
 use frostline_sandbox::Spent;
 use frostline_tensor::DType;
@@ -103,7 +103,7 @@ async fn store_model(
     let tenant = caller.tenant();
     let check = ModelCheck {
         tenant: &tenant.name,
-        queued: tenant.quota.permits().queued,
+        allowed: tenant.quota.permits(),
     };
     let facts = check.facts(caller.service(), upload).await?;
     let _storing = tenant.storing.lock().await;
@@ -184,11 +184,11 @@ async fn offset<F: Facts>(
         .with_header(CACHE_CONTROL, HeaderValue::from_static("no-store")))
 }
 
-/// Terms for checking an uploaded model: the tenant, and the maximum number of uploads that the tenant may
-/// have in the queue.
+/// Terms for checking an uploaded model: the tenant, and the number of uploads that the tenant may have in the
+/// queue.
 pub(super) struct ModelCheck<'a> {
     pub(super) tenant: &'a str,
-    pub(super) queued: usize,
+    pub(super) allowed: Standing,
 }
 
 impl ModelCheck<'_> {
@@ -196,9 +196,10 @@ impl ModelCheck<'_> {
     /// tenant. If the client disconnects, the upload leaves the queue, or the check ends after the current
     /// step. The reservations are held until the check has ended.
     pub(super) async fn facts(self, service: &Service, upload: &Upload) -> Result<ModelFacts, Refusal> {
+        let checks = &service.scheduling.model_checks;
         let permit = service
             .scheduling
-            .model_check_permit(self.tenant, self.queued)
+            .enter(checks, self.tenant, self.allowed)
             .await?;
         let bytes = upload.bytes.clone();
         let limits = service.config.limits.model;

@@ -25,6 +25,8 @@ pub(crate) struct Admission {
     /// Plural noun for the admitted requests, used in messages.
     noun: &'static str,
     gate: Arc<TurnGate>,
+    /// Number of permits that a tenant can have, or `None` if the caller decides.
+    each: Option<usize>,
     /// Recent duration by tenant.
     recent: Cache<String, Duration>,
     tracker: TaskTracker,
@@ -40,12 +42,20 @@ pub(crate) struct Permit {
 }
 
 impl Admission {
-    /// Creates `permits` permits with room for `queued` waiting requests. `what` is the plural used in
-    /// messages. `tracker` counts running and waiting requests.
-    pub(super) fn new(noun: &'static str, permits: usize, queued: usize, tracker: TaskTracker) -> Arc<Self> {
+    /// Creates `permits` permits with room for `queued` waiting requests. A tenant can have `each` permits, or as
+    /// many as the caller allows if it is `None`. `noun` is the plural used in messages. `tracker` counts running
+    /// and waiting requests.
+    pub(super) fn new(
+        noun: &'static str,
+        permits: usize,
+        each: Option<usize>,
+        queued: usize,
+        tracker: TaskTracker,
+    ) -> Arc<Self> {
         Arc::new(Self {
             noun,
             gate: TurnGate::open(permits, queued),
+            each,
             recent: Cache::new(RECORDED_TENANTS),
             tracker,
         })
@@ -59,6 +69,10 @@ impl Admission {
     pub(crate) async fn enter(self: &Arc<Self>, tenant: &str, allowed: Standing) -> Result<Permit, Refusal> {
         // Register before waiting, so a shutdown also waits for requests that are being admitted.
         let token = self.tracker.token();
+        let allowed = Standing {
+            running: self.each.unwrap_or(allowed.running),
+            ..allowed
+        };
         let permit = self.gate.enter(tenant, Share::AtMost(allowed)).await;
         Ok(Permit {
             _permit: permit.map_err(|error| self.refusal(tenant, error))?,
@@ -155,7 +169,7 @@ mod tests {
 
     #[tokio::test]
     async fn refusals_contain_the_reason_and_a_retry_time() {
-        let admission = Admission::new("extractions", 1, 1, TaskTracker::new());
+        let admission = Admission::new("extractions", 1, None, 1, TaskTracker::new());
         let first = admission.enter("greedy", ONE).await.unwrap();
         let mut second = Box::pin(admission.enter("greedy", ONE));
         assert!(poll!(&mut second).is_pending());
@@ -182,7 +196,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_retry_time_depends_on_the_tenants_own_durations() {
-        let admission = Admission::new("extractions", 2, 4, TaskTracker::new());
+        let admission = Admission::new("extractions", 2, None, 4, TaskTracker::new());
         for (tenant, seconds) in [("slow", 20), ("quick", 1)] {
             let permit = admission.enter(tenant, ONE).await.unwrap();
             tokio::time::advance(Duration::from_secs(seconds)).await;
@@ -199,7 +213,7 @@ mod tests {
     #[tokio::test]
     async fn draining_refuses_the_queue_and_keeps_permits_valid() {
         let tracker = TaskTracker::new();
-        let admission = Admission::new("extractions", 1, 4, tracker.clone());
+        let admission = Admission::new("extractions", 1, None, 4, tracker.clone());
         let first = admission.enter("a", ONE).await.unwrap();
         let mut second = Box::pin(admission.enter("a", ONE));
         assert!(poll!(&mut second).is_pending());

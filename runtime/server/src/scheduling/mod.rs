@@ -3,35 +3,32 @@
 
 mod admission;
 mod base;
-mod measuring;
 mod room;
 mod tensors;
 
 pub(crate) use admission::{Admission, Permit};
 pub(crate) use base::BaseMemory;
-pub(crate) use measuring::MeasurementTurn;
 pub(crate) use room::{MeteredRoom, TenantMemory, with_reservation};
 pub(crate) use tensors::TensorMemory;
 
 use crate::config::{HostConfig, stranger_bytes, upload_units};
 use crate::refusal::Refusal;
 use frostline_batching::{Budget, Kind, Memory, Standing};
-use measuring::MeasurementQueue;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::sync::{MutexGuard, Semaphore};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// Concurrent calls of guests outside of extractions. A few are sufficient, since a regular guest answers in
 /// microseconds.
-const MAX_DESCRIPTIONS: usize = 8;
+const DESCRIPTIONS: usize = 8;
 
 /// Concurrent listings. A listing occupies a thread while reading a folder, or waits for a store. A tenant
 /// can use half of the permits, so a folder with a million files or many shards does not delay other tenants.
-const MAX_LISTINGS: usize = 16;
+const LISTINGS: usize = 16;
 
 /// Concurrent checks of uploaded models. Limited to one per tenant, so a tenant with many models does not
 /// delay others.
@@ -41,12 +38,17 @@ const MODEL_CHECKS: usize = 2;
 pub(crate) struct Scheduling {
     /// Extractions and profile measurements.
     pub(crate) extractions: Arc<Admission>,
-    /// Calls of guests outside of extractions.
-    descriptions: Arc<Admission>,
-    listings: Arc<Admission>,
-    /// Checks of uploaded models.
-    model_checks: Arc<Admission>,
-    measurements: MeasurementQueue,
+    /// Calls of guests outside of extractions. A tenant can have up to half of the permits.
+    pub(crate) descriptions: Arc<Admission>,
+    /// Listings of data. A tenant can have up to half of the permits.
+    pub(crate) listings: Arc<Admission>,
+    /// Checks of uploaded models, limited to one per tenant.
+    pub(crate) model_checks: Arc<Admission>,
+    /// Requests for profiles, limited to one per tenant.
+    profiles: Arc<Admission>,
+    /// Prevents concurrent measurements. The longest waiting request is next. It already has a permit to run, so
+    /// extractions of other tenants cannot delay it further, and tenants take turns because of the limit of `profiles`.
+    measuring: tokio::sync::Mutex<()>,
     /// Memory budget of the host and the lanes.
     pub(crate) memory: Memory,
     /// Memory for answers to clients without a token, which [`Budget::spare`] contains.
@@ -61,16 +63,41 @@ pub(crate) struct Scheduling {
     stopping: Mutex<bool>,
 }
 
+/// The right to measure, released on drop.
+pub(crate) struct MeasurementTurn<'a> {
+    // The drop order matters: first the next request measures, then the permits become free.
+    _measuring: MutexGuard<'a, ()>,
+    _running: Permit,
+    _queue_permit: Permit,
+    extractions: &'a Admission,
+    /// Requested permits at the start, if no other extraction was running.
+    requested_at_start: Option<u64>,
+}
+
+impl MeasurementTurn<'_> {
+    /// True if other extractions were running or have been requested since the start.
+    pub(crate) fn disturbed(&self) -> bool {
+        self.requested_at_start != Some(self.extractions.requested())
+    }
+}
+
 impl Scheduling {
     pub(crate) fn new(config: &HostConfig) -> Self {
         let work = TaskTracker::new();
         let queued = config.queued;
         Self {
-            extractions: Admission::new("extractions", config.running, queued, work.clone()),
-            descriptions: Admission::new("descriptions", MAX_DESCRIPTIONS, queued, work.clone()),
-            listings: Admission::new("listings", MAX_LISTINGS, queued, work.clone()),
-            model_checks: Admission::new("uploaded models", MODEL_CHECKS, queued, work.clone()),
-            measurements: MeasurementQueue::new(Admission::new("profiles", usize::MAX, queued, work.clone())),
+            extractions: Admission::new("extractions", config.running, None, queued, work.clone()),
+            descriptions: Admission::new(
+                "descriptions",
+                DESCRIPTIONS,
+                Some(DESCRIPTIONS / 2),
+                queued,
+                work.clone(),
+            ),
+            listings: Admission::new("listings", LISTINGS, Some(LISTINGS / 2), queued, work.clone()),
+            model_checks: Admission::new("uploaded models", MODEL_CHECKS, Some(1), queued, work.clone()),
+            profiles: Admission::new("profiles", usize::MAX, Some(1), queued, work.clone()),
+            measuring: tokio::sync::Mutex::default(),
             memory: Memory::new(config.limits.budget(config.memory_budget)),
             strangers: Memory::new(Budget {
                 bytes: stranger_bytes(config.memory_budget),
@@ -112,49 +139,20 @@ impl Scheduling {
         self.extractions.is_draining()
     }
 
-    /// Waits for a permit to call guests outside of an extraction. A tenant can have up to half of the
-    /// permits.
+    /// Waits for a permit of `queue`, which is one of those in this struct.
     ///
     /// # Errors
-    /// Returns [`Refusal::Busy`] if a queue is full, and [`Refusal::Stopping`] if the host shuts down.
-    pub(crate) async fn description_permit(
+    /// Returns [`Refusal::Busy`] if the queue is full, and [`Refusal::Stopping`] if the host drains.
+    pub(crate) async fn enter(
         &self,
-        tenant: &str,
-        allowed: Standing,
-    ) -> Result<Permit, Refusal> {
-        self.enter(&self.descriptions, MAX_DESCRIPTIONS / 2, tenant, allowed)
-            .await
-    }
-
-    /// Waits for a permit to list data. A tenant can have up to half of the permits.
-    ///
-    /// # Errors
-    /// Returns [`Refusal::Busy`] if a queue is full, and [`Refusal::Stopping`] if the host shuts down.
-    pub(crate) async fn listing_permit(&self, tenant: &str, allowed: Standing) -> Result<Permit, Refusal> {
-        self.enter(&self.listings, MAX_LISTINGS / 2, tenant, allowed)
-            .await
-    }
-
-    async fn enter(
-        &self,
-        admission: &Arc<Admission>,
-        running: usize,
+        queue: &Arc<Admission>,
         tenant: &str,
         allowed: Standing,
     ) -> Result<Permit, Refusal> {
         if self.is_draining() {
             return Err(Refusal::Stopping);
         }
-        admission.enter(tenant, Standing { running, ..allowed }).await
-    }
-
-    /// Waits for a permit to check an uploaded model. `queued` limits the waiting checks of the tenant.
-    ///
-    /// # Errors
-    /// Returns [`Refusal::Busy`] if a queue is full, and [`Refusal::Stopping`] if the host shuts down.
-    pub(crate) async fn model_check_permit(&self, tenant: &str, queued: usize) -> Result<Permit, Refusal> {
-        self.enter(&self.model_checks, 1, tenant, Standing { running: 1, queued })
-            .await
+        queue.enter(tenant, allowed).await
     }
 
     /// Waits for the right to measure, up to `longest` if set. Dropping the future withdraws the request.
@@ -168,10 +166,26 @@ impl Scheduling {
         allowed: Standing,
         longest: Option<Duration>,
     ) -> Result<MeasurementTurn<'_>, Refusal> {
-        let turn = self.measurements.acquire(&self.extractions, tenant, allowed);
+        let turn = async {
+            let queue_permit = self.profiles.enter(tenant, allowed).await?;
+            let running = self.extractions.enter(tenant, allowed).await?;
+            let measuring = self.measuring.lock().await;
+            let extractions = &self.extractions;
+            Ok(MeasurementTurn {
+                _measuring: measuring,
+                _running: running,
+                _queue_permit: queue_permit,
+                extractions,
+                requested_at_start: (extractions.counts().running <= 1).then(|| extractions.requested()),
+            })
+        };
         let Some(longest) = longest else { return turn.await };
-        timeout(longest, turn)
-            .await
-            .map_err(|_| self.measurements.timed_out(tenant, longest))?
+        timeout(longest, turn).await.map_err(|_| {
+            let seconds = longest.as_secs();
+            let message = format!(
+                "the measurement did not start within {seconds} s because the host is busy; retry later, or continue without a profile"
+            );
+            Refusal::busy(message, self.profiles.retry_after(tenant))
+        })?
     }
 }

@@ -12,6 +12,7 @@ use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::state::{Facts, ModelFacts, NamedUpload, SHARED, StoredVersion, UploadStore};
 use axum::extract::{Path, Request, State};
+use frostline_batching::Standing;
 use frostline_wire::{GuestChange, UploadInfo, UploadVersion};
 use http::{StatusCode, Uri};
 use std::sync::Arc;
@@ -150,7 +151,10 @@ async fn store(
 ) -> Result<(Arc<StoredVersion<ModelFacts>>, bool), Refusal> {
     let check = ModelCheck {
         tenant: SHARED,
-        queued: service.config.queued,
+        allowed: Standing {
+            running: 1,
+            queued: service.config.queued,
+        },
     };
     let facts = check.facts(service, upload).await?;
     let shared = service.library.models.owned_by(SHARED);
