@@ -156,7 +156,8 @@ pub(crate) async fn account(service: Arc<Service>, stop: CancellationToken) {
         }
         let day = accounts.today();
         if swept != Some(day) && !failing && accounts.clock.may_expire() {
-            let sweeping = timeout(WRITE_TIMEOUT, stored::sweep(&accounts.store, RETENTION_DAYS)).await;
+            let sweeping = stored::FOLDER.sweep(&accounts.store, RETENTION_DAYS);
+            let sweeping = timeout(WRITE_TIMEOUT, sweeping).await;
             if let Ok(Err(error)) = sweeping {
                 tracing::warn!(%error, "cannot remove usage older than {RETENTION_DAYS} days from the state");
             }

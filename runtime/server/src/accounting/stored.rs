@@ -9,7 +9,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-const FOLDER: DailyFolder = DailyFolder("usage");
+pub(super) const FOLDER: DailyFolder = DailyFolder("usage");
 
 /// Number of objects read concurrently.
 const AT_ONCE: usize = 8;
@@ -163,12 +163,4 @@ fn newest_of(keys: Vec<String>) -> BTreeMap<(Day, String), (u64, String)> {
         *entry = std::mem::take(entry).max((name.number, key));
     }
     newest
-}
-
-/// Removes the stored usage of all host runs, except for the newest `kept` days.
-///
-/// # Errors
-/// Returns [`StateError`] if the store fails.
-pub(super) async fn sweep(store: &Store, kept: usize) -> Result<(), StateError> {
-    FOLDER.sweep(store, kept).await
 }

@@ -1,7 +1,7 @@
 //! Host runs that write their usage to the same folder.
 
 use super::books::Period;
-use super::stored::{StoredUsage, copy, read, sweep};
+use super::stored::{FOLDER, StoredUsage, copy, read};
 use super::{Day, Usages};
 use frostline_objects::Store;
 use frostline_wire::Usage;
@@ -88,7 +88,7 @@ async fn days_are_selected_and_the_newest_with_records_kept() {
         .unwrap();
     let ages: Vec<u64> = days.values().map(|tenants| tenants["acme"].images).collect();
     assert_eq!(ages, [3, 2, 1]);
-    sweep(&store, 2).await.unwrap();
+    FOLDER.sweep(&store, 2).await.unwrap();
     let days = read(&store, today.before(400), today, None).await.unwrap();
     assert_eq!(days.len(), 2);
     assert!(store.read("snapshots/1").await.is_ok() && store.read("zzz").await.is_ok());

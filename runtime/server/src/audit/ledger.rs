@@ -25,7 +25,7 @@ const RECENT_DAYS: u64 = 7;
 /// Audit entries of admins or of tenants in the shared state. Each host run writes separate objects. An
 /// object contains a few entries, formatted as JSON lines.
 pub(super) struct Ledger {
-    folder: DailyFolder,
+    pub(super) folder: DailyFolder,
     kept_days: usize,
     waiting: Mutex<Waiting>,
     /// The batch being written. The lock is held during the write, and a batch keeps its number until the
@@ -46,20 +46,6 @@ struct Batch {
     entries: Vec<AuditEntry>,
 }
 
-/// Selection of entries.
-pub(super) struct AuditQuery<'a> {
-    /// Tenant of the entries, or all tenants if `None`.
-    pub(super) tenant: Option<&'a str>,
-    /// Maximum number of the latest entries.
-    pub(super) limit: usize,
-}
-
-impl AuditQuery<'_> {
-    fn includes(&self, entry: &AuditEntry) -> bool {
-        self.tenant.is_none_or(|tenant| entry.tenant == tenant)
-    }
-}
-
 impl Ledger {
     pub(super) fn new(folder: DailyFolder, kept_days: usize) -> Self {
         Self {
@@ -68,10 +54,6 @@ impl Ledger {
             waiting: Mutex::default(),
             batch: tokio::sync::Mutex::default(),
         }
-    }
-
-    pub(super) fn folder(&self) -> DailyFolder {
-        self.folder
     }
 
     /// Queues an entry and writes it to the host's log.
@@ -128,8 +110,8 @@ impl Ledger {
         }
     }
 
-    /// Reads the last entries that match `wanted`, sorted by day. The result can exceed the limit, because days
-    /// are always read completely. `memory` grows by the size of the entries.
+    /// Reads the last entries of `tenant`, or of all tenants if it is `None`, sorted by day. The result can exceed
+    /// `limit`, because days are always read completely. `memory` grows by the size of the entries.
     ///
     /// # Errors
     /// Returns [`Refusal::Host`] if the state cannot be read, and [`Refusal::Busy`] if the memory cannot grow.
@@ -137,7 +119,8 @@ impl Ledger {
         &self,
         store: &Store,
         today: Day,
-        wanted: &AuditQuery<'_>,
+        tenant: Option<&str>,
+        limit: usize,
         memory: &mut Reserved,
     ) -> Result<Vec<AuditEntry>, Refusal> {
         let mut days = Vec::new();
@@ -165,7 +148,7 @@ impl Ledger {
                     of_day.extend(
                         read.map_err(unreadable)?
                             .into_iter()
-                            .filter(|entry| wanted.includes(entry)),
+                            .filter(|entry| tenant.is_none_or(|tenant| entry.tenant == tenant)),
                     );
                     let more = of_day.iter().skip(before).map(bytes_of).sum::<u64>();
                     let grown = memory.resize(memory.bytes() + more);
@@ -173,12 +156,12 @@ impl Ledger {
                 }
                 found += of_day.len();
                 entries.push(of_day);
-                if found >= wanted.limit {
+                if found >= limit {
                     break;
                 }
             }
             days = entries;
-            if found >= wanted.limit {
+            if found >= limit {
                 break;
             }
         }

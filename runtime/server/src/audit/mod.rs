@@ -15,9 +15,9 @@ use frostline_batching::Reserved;
 use frostline_objects::Store;
 use frostline_wire::AuditEntry;
 use futures::future::join;
-use ledger::{AuditQuery, Ledger, unreadable};
+use ledger::{Ledger, unreadable};
 use parking_lot::Mutex;
-use rates::{MAX_PER_MINUTE, RateDecision, Rates};
+use rates::{MAX_PER_MINUTE, Rates};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,12 +95,10 @@ impl Audit {
             );
             (LEFT_OUT, detail)
         });
-        let action = match counted.decision {
-            RateDecision::Within => Some((what, detail.into())),
-            RateDecision::FirstBeyond => {
-                Some((LEFT_OUT, format!("limit of {MAX_PER_MINUTE} per minute exceeded")))
-            }
-            RateDecision::Beyond => None,
+        let action = match counted.beyond {
+            0 => Some((what, detail.into())),
+            1 => Some((LEFT_OUT, format!("limit of {MAX_PER_MINUTE} per minute exceeded"))),
+            _ => None,
         };
         for (what, detail) in dropped.into_iter().chain(action) {
             self.tenants.note(self.entry(&who, what, tenant, detail));
@@ -130,12 +128,11 @@ impl Audit {
     ) -> Result<Vec<AuditEntry>, Refusal> {
         // The entries of this host are still missing if this fails, but they are in the host's log.
         self.write().await.ok();
-        let wanted = AuditQuery { tenant, limit };
         let store = &self.store;
         let today = Day::at(self.clock.now());
         let both = async {
-            let mut entries = self.admins.last(store, today, &wanted, memory).await?;
-            entries.extend(self.tenants.last(store, today, &wanted, memory).await?);
+            let mut entries = self.admins.last(store, today, tenant, limit, memory).await?;
+            entries.extend(self.tenants.last(store, today, tenant, limit, memory).await?);
             Ok::<_, Refusal>(entries)
         };
         let read = timeout(READ_TIMEOUT, both).await;
@@ -180,7 +177,7 @@ impl Audit {
             for ledger in [&self.admins, &self.tenants] {
                 let sweeping = timeout(READ_TIMEOUT, ledger.sweep(&self.store)).await;
                 if let Ok(Err(error)) = sweeping {
-                    let folder = ledger.folder().0;
+                    let folder = ledger.folder.0;
                     tracing::warn!(%error, folder, "cannot remove old audit entries from the state");
                 }
             }

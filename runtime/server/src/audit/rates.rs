@@ -22,14 +22,8 @@ struct Rate {
 pub(super) struct Counted {
     /// Actions in the tenant's previous active minute that were not recorded.
     pub(super) left_out: u32,
-    pub(super) decision: RateDecision,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum RateDecision {
-    Within,
-    FirstBeyond,
-    Beyond,
+    /// Actions in this minute beyond [`MAX_PER_MINUTE`], including this one.
+    pub(super) beyond: u32,
 }
 
 impl Rates {
@@ -45,12 +39,10 @@ impl Rates {
             *rate = Rate { minute, acts: 0 };
         }
         rate.acts = rate.acts.saturating_add(1);
-        let decision = match rate.acts {
-            acts if acts <= MAX_PER_MINUTE => RateDecision::Within,
-            acts if acts == MAX_PER_MINUTE + 1 => RateDecision::FirstBeyond,
-            _ => RateDecision::Beyond,
-        };
-        Counted { left_out, decision }
+        Counted {
+            left_out,
+            beyond: rate.acts.saturating_sub(MAX_PER_MINUTE),
+        }
     }
 }
 
@@ -62,14 +54,14 @@ mod tests {
     fn acts_beyond_a_minutes_are_counted() {
         let mut rates = Rates::default();
         let mut count = |tenant: &str, minute| rates.count(tenant, minute);
-        let counted = |left_out, decision| Counted { left_out, decision };
+        let counted = |left_out, beyond| Counted { left_out, beyond };
         for _ in 0..MAX_PER_MINUTE {
-            assert_eq!(count("acme", 7), counted(0, RateDecision::Within));
+            assert_eq!(count("acme", 7), counted(0, 0));
         }
-        assert_eq!(count("acme", 7), counted(0, RateDecision::FirstBeyond));
-        assert_eq!(count("acme", 7), counted(0, RateDecision::Beyond));
-        assert_eq!(count("other", 7), counted(0, RateDecision::Within));
-        assert_eq!(count("acme", 8), counted(2, RateDecision::Within));
-        assert_eq!(count("acme", 9), counted(0, RateDecision::Within));
+        assert_eq!(count("acme", 7), counted(0, 1));
+        assert_eq!(count("acme", 7), counted(0, 2));
+        assert_eq!(count("other", 7), counted(0, 0));
+        assert_eq!(count("acme", 8), counted(2, 0));
+        assert_eq!(count("acme", 9), counted(0, 0));
     }
 }
