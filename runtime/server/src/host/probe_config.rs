@@ -73,33 +73,24 @@ fn token_files(config: &HostConfig) -> impl Iterator<Item = PathBuf> {
 /// Checks the state, local directory, data roots, certificate and token files of this configuration. Missing files
 /// and folders are not created, and the test object in the state is removed again.
 pub async fn probe_config(config: &HostConfig) -> Vec<ProbeResult> {
-    let mut all = vec![ProbeResult {
-        what: "state",
-        outcome: in_time(state(config)).await,
-    }];
-    all.push(ProbeResult {
-        what: "local",
-        outcome: local(&config.local),
-    });
+    let mut all = vec![("state", in_time(state(config)).await)];
+    all.push(("local", local(&config.local)));
     for root in config.live.get().data.iter() {
-        all.push(ProbeResult {
-            what: "data",
-            outcome: in_time(data(config, root.as_str())).await,
-        });
+        all.push(("data", in_time(data(config, root.as_str())).await));
     }
     if let Some(files) = config.tls.clone() {
-        all.push(ProbeResult {
-            what: "tls",
-            outcome: Certificate::read(files)
-                .map_err(|error| error.to_string())
-                .and_then(|certificate| until(&certificate)),
-        });
+        let read = Certificate::read(files).map_err(|error| error.to_string());
+        all.push(("tls", read.and_then(|certificate| until(&certificate))));
     }
-    all.extend(token_files(config).map(|file| ProbeResult {
-        what: "token",
-        outcome: token(&file),
-    }));
-    all
+    all.extend(token_files(config).map(|file| ("token", token(&file))));
+    let all = all.into_iter();
+    all.map(|(what, outcome)| ProbeResult { what, outcome }).collect()
+}
+
+/// Describes a file or folder that does not exist.
+fn created_later(path: &Path) -> String {
+    let path = path.display();
+    format!("{path} does not exist yet and will be created at the first start")
 }
 
 async fn in_time(trying: impl Future<Output = Result<String, String>>) -> Result<String, String> {
@@ -113,10 +104,7 @@ async fn state(config: &HostConfig) -> Result<String, String> {
     let shown = match &config.state {
         StateLocation::Directory(path) if !path.exists() => {
             check_writable(path).map_err(|error| error.to_string())?;
-            return Ok(format!(
-                "{} does not exist yet and will be created at the first start",
-                path.display()
-            ));
+            return Ok(created_later(path));
         }
         StateLocation::Directory(path) => path.display().to_string(),
         StateLocation::Store(url) => url.clone(),
@@ -156,20 +144,16 @@ fn until(certificate: &Certificate) -> Result<String, String> {
 }
 
 fn local(directory: &Path) -> Result<String, String> {
-    let shown = directory.display();
     check_writable(directory).map_err(|error| error.to_string())?;
     Ok(match directory.exists() {
-        true => format!("{shown} is writable"),
-        false => format!("{shown} does not exist yet and will be created at the first start"),
+        true => format!("{} is writable", directory.display()),
+        false => created_later(directory),
     })
 }
 
 fn token(file: &Path) -> Result<String, String> {
     if !file.exists() {
-        return Ok(format!(
-            "{} does not exist yet and will be created at the first start",
-            file.display()
-        ));
+        return Ok(created_later(file));
     }
     TokenHash::read_or_create(file).map_err(|error| error.to_string())?;
     if exposed_to_others(file) {

@@ -30,63 +30,56 @@ pub(super) struct SampleReader<'a> {
     pub(super) room: Arc<dyn DecodeRoom>,
 }
 
-/// Reads and decodes `samples`. Samples that fail are skipped. If all fail, the last error is returned.
-pub(super) async fn samples(
-    reader: SampleReader<'_>,
-    samples: &[RequestedSample],
-) -> Result<Samples, Refusal> {
-    let SampleReader {
-        store,
-        decoders,
-        spec,
-        view,
-        limits,
-        room,
-    } = reader;
-    let mut crops = Vec::new();
-    let mut reads = Vec::new();
-    let mut decodes = Vec::new();
-    let mut refusal = None;
-    let took: Arc<Mutex<Duration>> = Arc::default();
-    let last = Arc::clone(&took);
-    let options = LoaderOptions {
-        decode: limits.decode,
-        room: Some(room),
-        view,
-        on_decoded: Some(Arc::new(move |took| *last.lock() = took)),
-        ..LoaderOptions::default()
-    };
-    for RequestedSample { sample, .. } in samples {
-        let started = Instant::now();
-        let object = match store.read_sample(sample, limits.object_bytes).await {
-            Ok(object) => object,
-            Err(error) => {
-                refusal = Some(Refusal::from(error));
-                continue;
-            }
+impl SampleReader<'_> {
+    /// Reads and decodes `samples`. Samples that fail are skipped. If all fail, the last error is returned.
+    pub(super) async fn read(self, samples: &[RequestedSample]) -> Result<Samples, Refusal> {
+        let mut crops = Vec::new();
+        let mut reads = Vec::new();
+        let mut decodes = Vec::new();
+        let mut refusal = None;
+        let took: Arc<Mutex<Duration>> = Arc::default();
+        let last = Arc::clone(&took);
+        let options = LoaderOptions {
+            decode: self.limits.decode,
+            room: Some(self.room),
+            view: self.view,
+            on_decoded: Some(Arc::new(move |took| *last.lock() = took)),
+            ..LoaderOptions::default()
         };
-        reads.push(started.elapsed().as_secs_f64());
-        let crop = decoders.load_as(object, spec, sample.key.clone(), &options);
-        match crop.await {
-            Ok(crop) => {
-                decodes.push(took.lock().as_secs_f64());
-                crops.extend(crop);
+        for RequestedSample { sample, .. } in samples {
+            let started = Instant::now();
+            let object = match self.store.read_sample(sample, self.limits.object_bytes).await {
+                Ok(object) => object,
+                Err(error) => {
+                    refusal = Some(Refusal::from(error));
+                    continue;
+                }
+            };
+            reads.push(started.elapsed().as_secs_f64());
+            let crop = self
+                .decoders
+                .load_as(object, self.spec, sample.key.clone(), &options);
+            match crop.await {
+                Ok(crop) => {
+                    decodes.push(took.lock().as_secs_f64());
+                    crops.extend(crop);
+                }
+                Err(error) if error.host_caused => return Err(error.into()),
+                Err(error) => refusal = Some(Refusal::request(format!("{}: {error}", sample.key))),
             }
-            Err(error) if error.host_caused => return Err(error.into()),
-            Err(error) => refusal = Some(Refusal::request(format!("{}: {error}", sample.key))),
         }
+        if crops.is_empty() {
+            return Err(refusal.unwrap_or_else(|| Refusal::request("a profile requires at least one sample")));
+        }
+        let shape = Shape::new(self.spec.sample_shape()).batched(decodes.len());
+        let bytes = Tensor::new(shape, Data::U8(crops)).map_err(Refusal::host)?;
+        Ok(Samples {
+            pixels: normalize(&bytes, &self.spec).map_err(decode_failed)?,
+            bytes,
+            read_seconds: mean_without_first(&reads),
+            decode_seconds: mean_without_first(&decodes),
+        })
     }
-    if crops.is_empty() {
-        return Err(refusal.unwrap_or_else(|| Refusal::request("a profile requires at least one sample")));
-    }
-    let shape = Shape::new(spec.sample_shape()).batched(decodes.len());
-    let bytes = Tensor::new(shape, Data::U8(crops)).map_err(Refusal::host)?;
-    Ok(Samples {
-        pixels: normalize(&bytes, &spec).map_err(decode_failed)?,
-        bytes,
-        read_seconds: mean_without_first(&reads),
-        decode_seconds: mean_without_first(&decodes),
-    })
 }
 
 fn decode_failed(error: impl std::fmt::Display) -> Refusal {

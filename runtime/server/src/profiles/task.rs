@@ -1,7 +1,7 @@
 //! Validation and measurement of profile requests.
 
 use super::reading::ReadingCost;
-use super::samples::{SampleReader, Samples, samples};
+use super::samples::{SampleReader, Samples};
 use crate::caller::Caller;
 use crate::config::Limits;
 use crate::extraction::{READS_AT_ONCE, check_samples, check_view};
@@ -187,7 +187,7 @@ impl ProfileTask {
             limits: &caller.config().limits,
             room: Arc::new(caller.memory(Kind::Decode)),
         };
-        let samples = samples(reader, &self.request.samples).await?;
+        let samples = reader.read(&self.request.samples).await?;
         let bytes = samples.bytes.clone();
         let pixels = samples.pixels.clone();
         let input = decoders

@@ -92,15 +92,6 @@ pub(crate) struct Documents<T> {
     journal: Arc<Journal>,
 }
 
-impl<T> Clone for Documents<T> {
-    fn clone(&self) -> Self {
-        Self {
-            replica: Arc::clone(&self.replica),
-            journal: Arc::clone(&self.journal),
-        }
-    }
-}
-
 impl<T: Serialize + DeserializeOwned + PartialEq + Send + Sync + 'static> Documents<T> {
     /// Creates the documents of `replica`, which must be registered with `journal`.
     pub(super) fn new(replica: Arc<Replica<T>>, journal: Arc<Journal>) -> Self {

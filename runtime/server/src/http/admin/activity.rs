@@ -60,9 +60,7 @@ pub(in crate::http) async fn drain_host(
     admin: Admin,
     Path(name): Path<String>,
 ) -> Result<Answer, Refusal> {
-    order(&service, &name, true).await?;
-    admin.audit(&service, "host drained", "", name).await;
-    Ok(Answer::empty(StatusCode::NO_CONTENT))
+    order(&service, &admin, &name, true).await
 }
 
 /// Accepts work on the host of the state with this name again. The host follows within seconds.
@@ -71,13 +69,11 @@ pub(in crate::http) async fn undrain_host(
     admin: Admin,
     Path(name): Path<String>,
 ) -> Result<Answer, Refusal> {
-    order(&service, &name, false).await?;
-    admin.audit(&service, "host undrained", "", name).await;
-    Ok(Answer::empty(StatusCode::NO_CONTENT))
+    order(&service, &admin, &name, false).await
 }
 
 /// Orders the host `name` to drain, or to accept work again.
-async fn order(service: &Service, name: &str, drained: bool) -> Result<(), Refusal> {
+async fn order(service: &Service, admin: &Admin, name: &str, drained: bool) -> Result<Answer, Refusal> {
     let records = service.fleet.records(service.fleet.own_record(service)).await;
     let hosts = records.iter().map(|record| &record.host);
     let named = hosts.clone().filter(|host| host.name == name);
@@ -93,7 +89,9 @@ async fn order(service: &Service, name: &str, drained: bool) -> Result<(), Refus
     service
         .fleet
         .follow_order(&service.config.name, &service.scheduling);
-    Ok(())
+    let what = if drained { "host drained" } else { "host undrained" };
+    admin.audit(service, what, "", name).await;
+    Ok(Answer::empty(StatusCode::NO_CONTENT))
 }
 
 /// Lists audit entries, oldest first. `?tenant=` selects a tenant, and `?limit=` the number of newest
