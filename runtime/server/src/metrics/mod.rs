@@ -13,6 +13,26 @@ macro_rules! register {
     };
 }
 
+/// Encodes a metric per row: type, name, unit (if any), help text and value.
+macro_rules! show {
+    ($encoder:ident: $($kind:ident $name:literal $($unit:ident)?, $help:literal, $value:expr;)*) => {$(
+        show(&mut $encoder, $name, $help, None$(.or(Some(&Unit::$unit)))?, &$kind::new($value))?;
+    )*};
+}
+
+/// Encodes a metric per row: type, name, unit (if any), help text, and the values by a label.
+macro_rules! show_by {
+    ($encoder:ident: $($kind:ident $name:literal $($unit:ident)?, $help:literal,
+        $label:literal in $values:expr, $value:ident => $number:expr;)*) => {$(
+        let unit = None$(.or(Some(&Unit::$unit)))?;
+        let kind = $kind::new(0_u64).metric_type();
+        let mut family = $encoder.encode_descriptor($name, $help, unit, kind)?;
+        for (name, $value) in $values {
+            $kind::new($number).encode(family.encode_family(&[($label, AsRef::<str>::as_ref(name))])?)?;
+        }
+    )*};
+}
+
 mod counters;
 mod exposition;
 mod labels;

@@ -15,30 +15,22 @@ pub(super) struct Process;
 
 impl Collector for Process {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let seconds = Some(&Unit::Seconds);
         if let Some(bytes) = resident_bytes() {
-            let help = "Resident memory of the host's process, without lane processes.";
-            let bytes = ConstGauge::new(bytes);
-            let unit = Some(&Unit::Bytes);
-            show(&mut encoder, "process_resident_memory", help, unit, &bytes)?;
+            show! { encoder:
+                ConstGauge "process_resident_memory" Bytes, "Resident memory of the host's process, without lane processes.", bytes;
+            }
         }
         if let Some(Times { cpu, started }) = times() {
-            let help = "CPU time of the host's process.";
-            let cpu = ConstCounter::new(cpu);
-            show(&mut encoder, "process_cpu", help, seconds, &cpu)?;
-            let help = "Start of the host's process in Unix seconds.";
-            let started = ConstGauge::new(started);
-            show(&mut encoder, "process_start_time", help, seconds, &started)?;
+            show! { encoder:
+                ConstCounter "process_cpu" Seconds, "CPU time of the host's process.", cpu;
+                ConstGauge "process_start_time" Seconds, "Start of the host's process in Unix seconds.", started;
+            }
         }
         if let Ok(files) = std::fs::read_dir("/proc/self/fd") {
-            let open = ConstGauge::new(files.count() as u64);
-            let help = "Open files and sockets.";
-            show(&mut encoder, "process_open_fds", help, None, &open)?;
+            show! { encoder: ConstGauge "process_open_fds", "Open files and sockets.", files.count() as u64; }
         }
         if let Some(most) = getrlimit(Resource::Nofile).current {
-            let help = "Limit of open files and sockets.";
-            let most = ConstGauge::new(most);
-            show(&mut encoder, "process_max_fds", help, None, &most)?;
+            show! { encoder: ConstGauge "process_max_fds", "Limit of open files and sockets.", most; }
         }
         Ok(())
     }
