@@ -19,6 +19,7 @@ pub(crate) fn activity(service: &Service) -> Activity {
     let known = counters.names().chain(standings.keys().cloned());
     let names: BTreeSet<String> = known.chain(holders.keys().cloned()).collect();
     let busy: BTreeMap<String, usize> = stats.holding.iter().cloned().collect();
+    let kinds = memory.held.iter();
     Activity {
         stopping: extractions.is_draining(),
         places: service.config.running as u64,
@@ -27,7 +28,12 @@ pub(crate) fn activity(service: &Service) -> Activity {
         lanes: lanes.lanes() as u64,
         lane_queue: stats.queued as u64,
         memory_bytes: resident_bytes(),
-        memory: Some(of_memory(&memory)),
+        memory: Some(MemoryActivity {
+            budget: memory.budget,
+            held: memory.held_in_all(),
+            waiting: memory.waiting as u64,
+            kinds: kinds.map(|(kind, bytes)| ((*kind).to_owned(), *bytes)).collect(),
+        }),
         device_memory: service.machine.device_memory(),
         failing_roots: service.operations.roots.failing(),
         tenants: names
@@ -50,15 +56,5 @@ pub(crate) fn activity(service: &Service) -> Activity {
                 }
             })
             .collect(),
-    }
-}
-
-fn of_memory(memory: &MemorySnapshot) -> MemoryActivity {
-    let kinds = memory.held.iter();
-    MemoryActivity {
-        budget: memory.budget,
-        held: memory.held_in_all(),
-        waiting: memory.waiting as u64,
-        kinds: kinds.map(|(kind, bytes)| ((*kind).to_owned(), *bytes)).collect(),
     }
 }

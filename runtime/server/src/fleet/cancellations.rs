@@ -1,6 +1,6 @@
 use crate::clock::Clock;
 use crate::refusal::Refusal;
-use crate::state::{Cancellation, Documents, StateError};
+use crate::state::{Cancellation, Documents, StateError, Unknown};
 
 /// Time in seconds during which a cancelled job is refused. Afterwards, the record is removed as soon as a second
 /// clock confirms the time.
@@ -49,10 +49,13 @@ impl Cancellations {
         {
             self.remove(oldest).await?;
         }
-        let cancel = |known: Option<&Cancellation>| {
-            Ok::<_, StateError>(Some(known.cloned().unwrap_or_else(|| Cancellation::new(at))))
-        };
-        self.0.update(&name(tenant, id), cancel).await.map(drop)
+        let unknown = Unknown::new();
+        let new = Cancellation { at, unknown };
+        let key = name(tenant, id);
+        let cancelled = self.0.update(&key, |known| {
+            Ok::<_, StateError>(Some(known.unwrap_or(&new).clone()))
+        });
+        cancelled.await.map(drop)
     }
 
     /// Removes cancellations after [`KEPT`], if a second clock confirms the time.

@@ -45,7 +45,7 @@ fn partials(config: &HostConfig, clock: &Arc<Clock>) -> Result<Partials, StartEr
     };
     let folder = config.local.join("partials");
     let opened = Partials::open(folder.clone(), limits, Arc::clone(clock));
-    opened.map_err(|source| StartError::Directory { path: folder, source })
+    opened.map_err(StartError::directory(&folder))
 }
 
 /// Creates the folders of the host, readable only for the current user. Existing folders are not changed; a
@@ -57,10 +57,7 @@ pub(super) fn make_folders(config: &HostConfig) -> Result<(), StartError> {
     };
     let local = (state != Some(&config.local)).then_some(&config.local);
     for path in state.into_iter().chain(local) {
-        let opened = frostline_sealed::make_folder(path).map_err(|source| StartError::Directory {
-            path: path.clone(),
-            source,
-        })?;
+        let opened = frostline_sealed::make_folder(path).map_err(StartError::directory(path))?;
         if opened & 0o077 != 0 {
             let folder = path.display();
             tracing::warn!(%folder, "other users can read the host's folder; run chmod go-rwx on it");
@@ -111,6 +108,11 @@ pub(super) async fn service(
         &metrics,
         &jobs,
     )?;
+    let build = Build {
+        version: env!("CARGO_PKG_VERSION"),
+        device: config.device.to_string(),
+        library: machine.library.clone(),
+    };
     let hides_settings = config.hides_store_settings;
     let roots = RootHealth::new(config.live.clone(), hides_settings, metrics.store_errors.clone());
     Ok(Service {
@@ -124,7 +126,7 @@ pub(super) async fn service(
             scheduling.memory.clone(),
         ),
         operations: Operations {
-            exposition: Exposition::new(&metrics, build(&config, &machine)),
+            exposition: Exposition::new(&metrics, build),
             metrics,
             roots,
             lines: Arc::new(GuestLogs::new(since_1970())),
@@ -170,7 +172,11 @@ async fn open_state(config: &HostConfig, metrics: &Arc<Metrics>) -> Result<OpenS
         Cancellations::new(state.jobs),
         state.drains,
     );
-    check_clock(&fleet, &clock).await?;
+    fleet.list().await?;
+    // The state's store and another host contradict the clock of this machine.
+    if let ClockCheck::Outvoted(ahead) = clock.check() {
+        return Err(StartError::Clock { ahead });
+    }
     Ok(OpenState {
         audit: Audit::new(
             Arc::clone(&store),
@@ -192,31 +198,11 @@ async fn open_state(config: &HostConfig, metrics: &Arc<Metrics>) -> Result<OpenS
     })
 }
 
-/// Refuses to start with a clock that the state's store and another host contradict.
-async fn check_clock(fleet: &Fleet, clock: &Clock) -> Result<(), StartError> {
-    fleet.list().await?;
-    match clock.check() {
-        ClockCheck::Outvoted(ahead) => Err(StartError::Clock { ahead }),
-        _ => Ok(()),
-    }
-}
-
 /// Reads the revocations that an earlier run could not write to the state.
 fn revocations(config: &HostConfig) -> Result<Arc<Revocations>, StartError> {
     let path = config.local.join("revocations.json");
     let opened = Revocations::open(path.clone());
-    opened
-        .map(Arc::new)
-        .map_err(|source| StartError::Directory { path, source })
-}
-
-/// Returns build and device information, which is constant while the host runs.
-fn build(config: &HostConfig, machine: &Machine) -> Build {
-    Build {
-        version: env!("CARGO_PKG_VERSION"),
-        device: config.device.to_string(),
-        library: machine.library.clone(),
-    }
+    opened.map(Arc::new).map_err(StartError::directory(&path))
 }
 
 /// Returns the location of the lanes. Lanes in child processes share prepared stages in a folder of the host.
@@ -301,10 +287,7 @@ fn machine(
 pub(super) fn state_store(place: &StateLocation, stores: &Stores) -> Result<Arc<Store>, StartError> {
     let url = match place {
         StateLocation::Store(url) => url.clone(),
-        StateLocation::Directory(path) => directory_url(path).map_err(|source| StartError::Directory {
-            path: path.clone(),
-            source,
-        })?,
+        StateLocation::Directory(path) => directory_url(path).map_err(StartError::directory(path))?,
     };
     let store = stores
         .open(&url, CONFIGURED)

@@ -5,8 +5,9 @@ use crate::token::TokenError;
 use frostline_engine::EngineError;
 use frostline_objects::ObjectError;
 use frostline_sandbox::SandboxError;
+use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Reason a host did not start.
 #[derive(Debug, thiserror::Error)]
@@ -103,4 +104,12 @@ pub enum StartError {
         /// The system's error.
         source: std::io::Error,
     },
+}
+
+impl StartError {
+    /// Converts an error of the system for a directory of the host.
+    pub(super) fn directory(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        |source| Self::Directory { path, source }
+    }
 }

@@ -56,10 +56,7 @@ fn check_writable(directory: &Path) -> Result<(), StartError> {
     let path = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
     let present = path.ancestors().find(|path| path.exists()).unwrap_or(&path);
     let created = tempfile::tempfile_in(present);
-    created.map(drop).map_err(|source| StartError::Directory {
-        path: directory.to_owned(),
-        source,
-    })
+    created.map(drop).map_err(StartError::directory(directory))
 }
 
 /// Returns the token files that this configuration uses.

@@ -70,10 +70,7 @@ pub async fn restore_state(
 /// Opens a state or backup that must exist. Unlike [`state_store`], this does not create a missing directory.
 fn existing(place: &StateLocation, stores: &Stores) -> Result<Arc<Store>, StartError> {
     if let StateLocation::Directory(path) = place {
-        std::fs::metadata(path).map_err(|source| StartError::Directory {
-            path: path.clone(),
-            source,
-        })?;
+        std::fs::metadata(path).map_err(StartError::directory(path))?;
     }
     state_store(place, stores)
 }

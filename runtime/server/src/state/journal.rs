@@ -5,7 +5,7 @@
 
 use super::backup::EPOCH;
 use super::error::StateError;
-use super::log::{Change, Log, Position};
+use super::log::{Change, Log, Position, unsure};
 use super::record::FORMAT;
 use super::snapshot::{self, Document};
 use super::tail::{LogTail, TENANT_BYTES};
@@ -208,10 +208,7 @@ impl Journal {
     /// for days, the changes at this position might have been removed as outdated, and creating one there has
     /// no effect.
     async fn follows(&self, before: &Position) -> Result<bool, StateError> {
-        self.contains(before).await.map_err(|error| match error {
-            StateError::Store(error) => StateError::OutcomeUnknown { error },
-            error => error,
-        })
+        self.contains(before).await.map_err(unsure)
     }
 
     /// Checks that the state still contains this change, or starts with it.

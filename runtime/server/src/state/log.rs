@@ -150,7 +150,8 @@ fn may_have_been_done(error: &ObjectError) -> bool {
     matches!(error, ObjectError::Store { .. } | ObjectError::Deadline { .. })
 }
 
-fn unsure(error: StateError) -> StateError {
+/// Converts an error after a change that may have been applied.
+pub(super) fn unsure(error: StateError) -> StateError {
     match error {
         StateError::Store(error) => StateError::OutcomeUnknown { error },
         error => error,

@@ -12,7 +12,7 @@ pub(crate) struct Cancellation {
     /// Seconds since 1970.
     pub(crate) at: u64,
     #[serde(flatten)]
-    unknown: Unknown,
+    pub(crate) unknown: Unknown,
 }
 
 /// The latest order to drain a host. The name of the document is the name of the host. A restarted host has another
@@ -27,13 +27,6 @@ pub(crate) struct DrainOrder {
     mark: String,
     #[serde(flatten)]
     unknown: Unknown,
-}
-
-impl Cancellation {
-    pub(crate) fn new(at: u64) -> Self {
-        let unknown = Unknown::new();
-        Self { at, unknown }
-    }
 }
 
 impl DrainOrder {
