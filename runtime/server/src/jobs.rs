@@ -90,21 +90,18 @@ pub(crate) struct JobExtraction {
 impl Jobs {
     /// Adds an extraction that waits for a permit.
     pub(crate) fn enqueue(self: &Arc<Self>, described: NewExtraction) -> JobExtraction {
-        let NewExtraction {
-            tenant,
-            trace,
-            extraction,
-            split,
-            model,
-        } = described;
-        let id = trace.unwrap_or_else(|| extraction.clone());
+        let extraction = described.extraction;
+        let key = JobKey {
+            tenant: described.tenant,
+            id: described.trace.unwrap_or_else(|| extraction.clone()),
+        };
         let mut known = self.0.lock();
-        let job = known.job(JobKey { tenant, id }, Instant::now());
+        let job = known.job(key, Instant::now());
         let mut progress = job.progress.lock();
         progress.info.queued += 1;
         progress.touch();
-        progress.info.split = split;
-        progress.info.model = model;
+        progress.info.split = described.split;
+        progress.info.model = described.model;
         drop(progress);
         let clock = Arc::new(StageClock {
             sums: StageSums::default(),

@@ -113,13 +113,9 @@ impl Accounts {
         let mut books = self.books.lock();
         books.return_changed(left.into_keys());
         books.forget_written();
-        match written {
-            Ok(written) => written.map_err(|error| error.to_string()),
-            Err(_) => Err(format!(
-                "the state did not answer within {} s",
-                WRITE_TIMEOUT.as_secs()
-            )),
-        }
+        let seconds = WRITE_TIMEOUT.as_secs();
+        let written = written.map_err(|_| format!("the state did not answer within {seconds} s"))?;
+        written.map_err(|error| error.to_string())
     }
 }
 

@@ -7,7 +7,6 @@ use http::HeaderName;
 use http::header::AUTHORIZATION;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// Name of the admin whose token is in `admin_token_file`.
@@ -17,8 +16,9 @@ pub(crate) const ADMIN: &str = "admin";
 const LONGEST_NAME: usize = 64;
 
 /// Permissions of a remote admin. Each role includes the ones before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum AdminRole {
     /// View everything and change nothing.
     Read,
@@ -26,16 +26,6 @@ pub enum AdminRole {
     Tenants,
     /// Change everything, including shared models and the draining of hosts.
     All,
-}
-
-impl fmt::Display for AdminRole {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Read => "read",
-            Self::Tenants => "tenants",
-            Self::All => "all",
-        })
-    }
 }
 
 /// Validated settings of a remote admin.

@@ -89,9 +89,7 @@ impl Limits {
         let largest = self.model_bytes.max(self.guest_bytes);
         (self.upload_bytes / 2).max(largest)
     }
-}
 
-impl Limits {
     /// Returns the window size with which all connections together use `bytes`, within the bounds.
     pub(super) fn window_for(&self, bytes: u64) -> u32 {
         let each = bytes / (self.connections as u64).max(1);

@@ -2,7 +2,7 @@
 //! without grants.
 
 use super::check::CheckedExtraction;
-use super::size::GrantSize;
+use super::size::{BYTES_PER_CALL, GrantSize};
 use super::work::{CallError, CallRows, READS_AT_ONCE, Work};
 use crate::caller::Caller;
 use crate::jobs::StageClock;
@@ -205,7 +205,7 @@ impl ExtractionState {
         let room = self.caller.memory(Kind::Grant);
         let started = Instant::now();
         let grant = room
-            .grant(samples, size.bytes_per_call, size.bytes_per_sample, limit)
+            .grant(samples, BYTES_PER_CALL, size.bytes_per_sample, limit)
             .await;
         let waits = &self.caller.metrics().queue_waits;
         let waited = started.elapsed();

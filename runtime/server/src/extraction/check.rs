@@ -306,11 +306,8 @@ fn context(
     request: &ExtractionRequest,
     meters: &Meters,
 ) -> CallContext {
-    let guest = request
-        .guest
-        .as_ref()
-        .map(|pin| pin.name.clone())
-        .unwrap_or_default();
+    let guest = request.guest.as_ref().map(|pin| pin.name.clone());
+    let guest = guest.unwrap_or_default();
     CallContext {
         executor: Arc::new(TimedLanes {
             lanes: caller.lanes(&id, meters.clock.job(), request.terms),

@@ -11,7 +11,7 @@ pub(crate) const DEFAULT_GRANT: usize = 16;
 
 /// Bytes of a call without samples, for the stack, the handles, and linear memory similar to the stock guest
 /// (1 MiB).
-const BYTES_PER_CALL: u64 = 2 << 20;
+pub(super) const BYTES_PER_CALL: u64 = 2 << 20;
 
 /// Size of the grants of an extraction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,8 +21,6 @@ pub(super) struct GrantSize {
     terms: Terms,
     /// The executed stage, if any.
     pub(super) stage: Option<Stage>,
-    /// Bytes per call, independent of the number of samples.
-    pub(super) bytes_per_call: u64,
     /// Bytes per sample: the input, the row and the encoded row.
     pub(super) bytes_per_sample: u64,
     /// True if encoding copies the rows.
@@ -49,7 +47,6 @@ impl GrantSize {
             max_samples,
             terms,
             stage,
-            bytes_per_call: BYTES_PER_CALL,
             bytes_per_sample: input.saturating_add(rows),
             copies,
         }

@@ -77,7 +77,8 @@ impl BaseMemory {
             if returns.is_due(self.idle, self.base, Instant::now()) {
                 release_free_memory();
             }
-            if self.caches_exceed() && evicted.elapsed() > EVICTION_INTERVAL {
+            let grown = self.base.saturating_sub(self.idle);
+            if grown > budget / CACHE_FRACTION && evicted.elapsed() > EVICTION_INTERVAL {
                 tracing::info!(
                     base = self.base,
                     "evicting caches, which use a quarter of memory_budget"
@@ -86,11 +87,6 @@ impl BaseMemory {
                 evicted = Instant::now();
             }
         }
-    }
-
-    fn caches_exceed(&self) -> bool {
-        let budget = self.memory.read(|ledger| ledger.budget().bytes);
-        self.base.saturating_sub(self.idle) > budget / CACHE_FRACTION
     }
 
     fn update(&mut self, measured: u64, of_lanes: u64) {

@@ -1,7 +1,7 @@
 //! Handlers for the quota of a tenant.
 
 use super::identity::Admin;
-use super::tenants::{change_record, unknown_tenant};
+use super::tenants::{change_record, configured, unknown_tenant};
 use crate::caller::budget_used;
 use crate::http::answer::{Answer, OBJECT, answer_memory};
 use crate::http::receive::json;
@@ -52,9 +52,7 @@ pub(in crate::http) async fn change(
 ) -> Result<Answer, Refusal> {
     let (change, memory) = json::<QuotaChange>(request, &service, None).await?;
     if name == CONFIGURED {
-        return Err(Refusal::request(format!(
-            "{CONFIGURED} is the tenant of the host's configuration; set the quota under [quota] in the configuration"
-        )));
+        return Err(configured("set the quota under [quota] in the configuration"));
     }
     for (key, value) in &change {
         let kept = value.map_or(Ok(()), |value| key.check(value));

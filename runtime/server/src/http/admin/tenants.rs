@@ -38,8 +38,7 @@ pub(in crate::http) async fn show(
     State(service): State<Arc<Service>>,
     Path(name): Path<String>,
 ) -> Result<Answer, Refusal> {
-    let record = service.tenants.record(&name);
-    let record = record.ok_or_else(|| unknown_tenant(&name))?;
+    let record = existing(&service, &name)?;
     let memory = answer_memory(&service, "", OBJECT).await?;
     Answer::json(&info(&name, &record), memory)
 }
@@ -53,9 +52,7 @@ pub(in crate::http) async fn add(
     let (new, memory) = json::<NewTenant>(request, &service, None).await?;
     checked_name(&new.name)?;
     if new.name == CONFIGURED {
-        return Err(Refusal::request(format!(
-            "{CONFIGURED} is the tenant of the host's configuration; use another name"
-        )));
+        return Err(configured("use another name"));
     }
     let data = checked_roots(&service, &new.name, &new.data, new.unchecked).await?;
     check_lifetime(new.token_seconds)?;
@@ -83,7 +80,7 @@ pub(in crate::http) async fn change(
 ) -> Result<Answer, Refusal> {
     let (change, memory) = json::<TenantChange>(request, &service, None).await?;
     if name == CONFIGURED && change.data.is_some() {
-        return Err(configured("data in the configuration"));
+        return Err(configured("change data in the configuration instead"));
     }
     let data = match &change.data {
         Some(roots) => Some(checked_roots(&service, &name, roots, change.unchecked).await?),
@@ -112,10 +109,7 @@ pub(in crate::http) async fn change(
         Ok(())
     });
     record.await?;
-    let record = service
-        .tenants
-        .record(&name)
-        .ok_or_else(|| unknown_tenant(&name))?;
+    let record = existing(&service, &name)?;
     let detail = format!("disabled: {}, data: {}", record.disabled, record.data.join(" "));
     let what = if restores {
         "tenant restored"
@@ -136,7 +130,7 @@ pub(in crate::http) async fn rotate(
 ) -> Result<Answer, Refusal> {
     let (new, memory) = json::<NewToken>(request, &service, None).await?;
     if name == CONFIGURED {
-        return Err(configured("the token in token_file"));
+        return Err(configured("change the token in token_file instead"));
     }
     check_lifetime(new.token_seconds)?;
     let mut issued = issue_token(&service, &name, None)?;
@@ -178,10 +172,7 @@ pub(in crate::http) async fn revoke(
     Path((name, id)): Path<(String, String)>,
 ) -> Result<Answer, Refusal> {
     let memory = answer_memory(&service, "", OBJECT).await?;
-    let record = service
-        .tenants
-        .record(&name)
-        .ok_or_else(|| unknown_tenant(&name))?;
+    let record = existing(&service, &name)?;
     let token = record.tokens.iter().find(|token| token.id == id);
     let revocation = Revocation {
         tenant: name.clone(),
@@ -349,11 +340,16 @@ fn expiry(now: u64, seconds: Option<u64>) -> Option<u64> {
     seconds.and_then(|seconds| now.checked_add(seconds))
 }
 
-/// Creates the refusal to change a setting of the configured tenant.
-fn configured(what: &str) -> Refusal {
+/// Creates the refusal to add or change the configured tenant.
+pub(super) fn configured(advice: &str) -> Refusal {
     Refusal::request(format!(
-        "{CONFIGURED} is the tenant of the host's configuration; change {what} instead"
+        "{CONFIGURED} is the tenant of the host's configuration; {advice}"
     ))
+}
+
+/// Returns the record of an existing tenant.
+fn existing(service: &Service, name: &str) -> Result<Arc<TenantRecord>, Refusal> {
+    service.tenants.record(name).ok_or_else(|| unknown_tenant(name))
 }
 
 fn with_token(name: &str, record: &TenantRecord, issued: IssuedToken) -> GivenToken {
