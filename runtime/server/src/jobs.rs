@@ -55,13 +55,13 @@ struct StageSums([AtomicU64; JobStage::COUNT]);
 /// Measures the time of images by stage, for the extraction and for the job.
 pub(crate) struct StageClock {
     sums: StageSums,
-    windows: Mutex<[Option<Window>; JobStage::COUNT]>,
+    windows: Mutex<[Option<StageWindow>; JobStage::COUNT]>,
     job: Arc<Job>,
 }
 
 /// The period during which a stage was processing images of the extraction.
 #[derive(Clone, Copy)]
-struct Window {
+struct StageWindow {
     begin: Instant,
     /// When the first image left the stage.
     first_end: Instant,
@@ -232,7 +232,7 @@ impl StageClock {
         let end = Instant::now();
         let begin = end.checked_sub(time).unwrap_or(end);
         if let Some(window) = self.windows.lock().get_mut(stage as usize) {
-            let known = window.get_or_insert(Window {
+            let known = window.get_or_insert(StageWindow {
                 begin,
                 first_end: end,
                 end,
@@ -247,7 +247,7 @@ impl StageClock {
         let seconds = self.seconds();
         let lane = windows.get(JobStage::Lane as usize).copied().flatten();
         for (stage, window) in JobStage::all().zip(windows) {
-            let Some(Window { mut begin, end, .. }) = window else {
+            let Some(StageWindow { mut begin, end, .. }) = window else {
                 continue;
             };
             if let (JobStage::Run, Some(lane)) = (stage, lane) {

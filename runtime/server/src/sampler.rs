@@ -9,10 +9,10 @@ use tokio::time::Instant;
 pub(crate) struct LogRateLimit {
     lines: u32,
     interval: Duration,
-    window: Mutex<Option<Window>>,
+    window: Mutex<Option<LogWindow>>,
 }
 
-struct Window {
+struct LogWindow {
     started: Instant,
     lines: u32,
     left_out: u64,
@@ -42,7 +42,7 @@ impl LogRateLimit {
     /// Same as [`Self::sample`] for a line at `now`.
     pub(crate) fn sample_at(&self, now: Instant) -> Option<Option<u64>> {
         let mut state = self.window.lock();
-        let window = state.get_or_insert(Window {
+        let window = state.get_or_insert(LogWindow {
             started: now,
             lines: 0,
             left_out: 0,

@@ -48,18 +48,18 @@ pub enum TlsError {
 #[derive(Debug)]
 pub(crate) struct Certificate {
     files: TlsFiles,
-    current: RwLock<Current>,
+    current: RwLock<LoadedCertificate>,
 }
 
 #[derive(Debug)]
-struct Current {
+struct LoadedCertificate {
     /// Digest of both files, to detect changes.
     digest: [u8; 32],
     key: Arc<CertifiedKey>,
     expires_at: Option<i64>,
 }
 
-impl Current {
+impl LoadedCertificate {
     fn new(digest: [u8; 32], key: CertifiedKey) -> Self {
         Self {
             digest,
@@ -73,7 +73,7 @@ impl Certificate {
     /// Reads both files.
     pub(crate) fn read(files: TlsFiles) -> Result<Self, TlsError> {
         let (chain, key) = contents(&files)?;
-        let current = Current::new(digest(&chain, &key), certified(&files, &chain, &key)?);
+        let current = LoadedCertificate::new(digest(&chain, &key), certified(&files, &chain, &key)?);
         let current = RwLock::new(current);
         Ok(Self { files, current })
     }
@@ -86,7 +86,7 @@ impl Certificate {
         if digest == self.current.read().digest {
             return Ok(false);
         }
-        let current = Current::new(digest, certified(&self.files, &chain, &key)?);
+        let current = LoadedCertificate::new(digest, certified(&self.files, &chain, &key)?);
         *self.current.write() = current;
         Ok(true)
     }

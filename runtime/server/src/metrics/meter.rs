@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 const SECONDS: usize = 10;
 
 /// Counter of events that returns the recent rate per second.
-pub(crate) struct RateMeter(Mutex<Window>);
+pub(crate) struct RateMeter(Mutex<RateWindow>);
 
-struct Window {
+struct RateWindow {
     start: Instant,
     /// Second of the newest count, relative to `start`.
     newest: u64,
@@ -25,7 +25,7 @@ impl Default for RateMeter {
 
 impl RateMeter {
     fn new(start: Instant) -> Self {
-        Self(Mutex::new(Window {
+        Self(Mutex::new(RateWindow {
             start,
             newest: 0,
             counts: [0; SECONDS],
@@ -61,7 +61,7 @@ impl RateMeter {
     }
 }
 
-impl Window {
+impl RateWindow {
     /// Moves the window to `now` and clears the seconds that have passed since the last count.
     fn advance(&mut self, now: Instant) {
         let second = now.saturating_duration_since(self.start).as_secs();

@@ -62,9 +62,9 @@ impl From<ClaimError> for Refusal {
 
 /// All uploads in progress or interrupted on this host.
 #[derive(Clone)]
-pub(crate) struct Partials(Arc<Shared>);
+pub(crate) struct Partials(Arc<PartialsFolder>);
 
-struct Shared {
+struct PartialsFolder {
     folder: PathBuf,
     limits: PartialLimits,
     /// Nothing is removed because of its age while the clock differs from others.
@@ -87,7 +87,7 @@ struct ActiveUpload {
 /// The exclusive right to write the file of an upload, released on drop. Dropping this does not remove the
 /// file; use [`discard`](Self::discard) for that.
 pub(crate) struct Claim {
-    shared: Arc<Shared>,
+    shared: Arc<PartialsFolder>,
     /// Name of the file.
     name: String,
     sha256: String,
@@ -101,7 +101,7 @@ impl Partials {
     /// Returns the error of the operating system if the folder cannot be used.
     pub(crate) fn open(folder: PathBuf, limits: PartialLimits, clock: Arc<Clock>) -> io::Result<Self> {
         std::fs::create_dir_all(&folder)?;
-        let partials = Self(Arc::new(Shared {
+        let partials = Self(Arc::new(PartialsFolder {
             folder,
             limits,
             clock,
@@ -199,7 +199,7 @@ impl Partials {
     }
 }
 
-impl Shared {
+impl PartialsFolder {
     fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
