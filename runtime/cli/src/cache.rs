@@ -2,7 +2,7 @@
 
 use crate::arguments::CacheCommand;
 use crate::hints::{Hinted, Step};
-use crate::output::{bytes, print_json};
+use crate::output::{bytes, print_json, print_result};
 use crate::runs::age;
 use anyhow::{Result, anyhow};
 use frostline_features::{Cache, StoreInfo};
@@ -60,10 +60,6 @@ fn clear(cache: &Cache, names: &[String], json: bool) -> Result<()> {
         anyhow::bail!("unknown cache entry {name}; see `frostline cache list`");
     }
     let (removed, freed) = cache.clear(names)?;
-    if json {
-        Ok(print_json(&json!({"removed": removed, "bytes": freed}))?)
-    } else {
-        say!("removed {removed}, {} free again", bytes(freed));
-        Ok(())
-    }
+    let text = format!("removed {removed}, {} free again", bytes(freed));
+    print_result(json, &json!({"removed": removed, "bytes": freed}), text)
 }

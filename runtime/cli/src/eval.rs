@@ -43,9 +43,7 @@ pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Re
     };
     let connection = Connection::open(Access::from_flags(&flags.host)?, &job.root, device).await?;
     let reporter = Arc::new(Reporter::beside(json));
-    let events = Arc::clone(&reporter);
-    let events = Arc::new(move |event| events.show(&event));
-    let result = evaluate(job, connection.hosts(), events, stop.clone()).await;
+    let result = evaluate(job, connection.hosts(), reporter.events(), stop.clone()).await;
     reporter.finish();
     connection.close().await;
     let evaluation = result?;
@@ -82,5 +80,5 @@ fn show(evaluation: &Evaluation) -> Result<()> {
             note.text
         )?;
     }
-    Ok(figures::print(&evaluation.tables)?)
+    figures::print(&evaluation.tables)
 }

@@ -11,10 +11,7 @@ use frostline_trainer::{Event, ListedData, Received, TrainedEpoch};
 pub(crate) fn text(event: &Event) -> Option<String> {
     let line = match event {
         Event::Notice(notice) => of_notice(notice),
-        event => of_data(event)
-            .or_else(|| of_int8(event))
-            .or_else(|| of_rows(event))
-            .or_else(|| of_training(event)),
+        event => of_data(event).or_else(|| of_training(event)),
     };
     let line = line.map(|line| plain_line(&line).into_owned());
     line.or_else(|| of_run(event))
@@ -84,28 +81,8 @@ fn left_out(SkippedObjects { objects, first }: &SkippedObjects) -> String {
     format!("skipped    {objects} non-image or unlabeled objects: {names}{more}{hint}")
 }
 
-/// Formats the event about int8 layers.
-fn of_int8(event: &Event) -> Option<String> {
-    let Event::Int8 {
-        used,
-        quantized_layers,
-        layers,
-        cosine,
-        speedup,
-        reason,
-    } = event
-    else {
-        return None;
-    };
-    let used = if *used { "int8" } else { "f32" };
-    Some(format!(
-        "precision  {used} for the frozen layers: int8 is {speedup:.1} times as fast on this machine, cosine similarity {cosine:.4}, {quantized_layers} of {layers} \
-         layers; {reason}"
-    ))
-}
-
-/// Formats events about cached features.
-fn of_rows(event: &Event) -> Option<String> {
+/// Formats events about cached features, the precision, epochs and their results.
+fn of_training(event: &Event) -> Option<String> {
     Some(match event {
         Event::Features {
             kept,
@@ -119,13 +96,18 @@ fn of_rows(event: &Event) -> Option<String> {
             bytes(*limit),
             folder.display()
         ),
-        _ => return None,
-    })
-}
-
-/// Formats events about epochs and their results.
-fn of_training(event: &Event) -> Option<String> {
-    Some(match event {
+        Event::Int8 {
+            used,
+            quantized_layers,
+            layers,
+            cosine,
+            speedup,
+            reason,
+        } => format!(
+            "precision  {} for the frozen layers: int8 is {speedup:.1} times as fast on this machine, cosine similarity {cosine:.4}, {quantized_layers} of {layers} \
+             layers; {reason}",
+            if *used { "int8" } else { "f32" }
+        ),
         Event::Baseline { validation, .. } => format!("before     validation {validation}"),
         Event::Epoch(epoch) => epoch_line(epoch),
         Event::Unfreeze { epoch, freeze } => {
@@ -211,14 +193,25 @@ fn of_run(event: &Event) -> Option<String> {
 /// uploads.
 fn of_notice(notice: &Notice) -> Option<String> {
     Some(match notice {
-        Notice::NoKeys { count, names } => no_keys_line(*count, names),
+        Notice::NoKeys { count, names } => format!(
+            "skipped    {count} invalid object names (empty or dot segments, control characters, not UTF-8, or links to nothing): \
+             {}{}",
+            names.join(", "),
+            if *count > names.len() as u64 { ", .." } else { "" }
+        ),
         Notice::OutwardLinks { links } => format!("skipped    {links}"),
         Notice::Host {
             host,
             state,
             reason,
             left_seconds,
-        } => host_line(host, *state, reason) + &until(*left_seconds),
+        } => {
+            let state = match state {
+                HostState::Down => "down",
+                HostState::Up => "up again",
+            };
+            format!("host       {host} is {state}: {reason}{}", until(*left_seconds))
+        }
         Notice::Precision { host, permitted, .. } => {
             let place = format!("host {host}");
             format!("precision  {}", Notice::precision_text(&place, *permitted))
@@ -252,30 +245,11 @@ fn by_use(received: &Received) -> String {
         (validation, "validation"),
         (other, "other"),
     ];
-    let uses = uses.into_iter().filter(|(count, _)| *count > 0);
-    let uses: Vec<String> = uses
-        .map(|(count, what)| format!("{} {what}", bytes(count)))
-        .collect();
-    let lost = if interrupted > 0 {
-        format!("; {} in interrupted responses", bytes(interrupted))
-    } else {
-        String::new()
+    let uses = uses.iter().filter(|(count, _)| *count > 0);
+    let uses = uses.map(|(count, what)| format!("{} {what}", bytes(*count)));
+    let lost = match interrupted {
+        0 => String::new(),
+        lost => format!("; {} in interrupted responses", bytes(lost)),
     };
-    uses.join(", ") + &lost
-}
-
-fn no_keys_line(count: u64, names: &[String]) -> String {
-    let more = if count > names.len() as u64 { ", .." } else { "" };
-    format!(
-        "skipped    {count} invalid object names (empty or dot segments, control characters, not UTF-8, or links to nothing): \
-         {}{more}",
-        names.join(", ")
-    )
-}
-
-fn host_line(host: &str, state: HostState, reason: &str) -> String {
-    match state {
-        HostState::Down => format!("host       {host} is down: {reason}"),
-        HostState::Up => format!("host       {host} is up again: {reason}"),
-    }
+    uses.collect::<Vec<_>>().join(", ") + &lost
 }

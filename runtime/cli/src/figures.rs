@@ -1,8 +1,9 @@
 //! Tables of an evaluation for users.
 
 use crate::output::{print_table, stdout};
+use anyhow::Result;
 use frostline_trainer::{ClassFigures, ConfusedPair, LabelFigures, Tables, TargetFigures};
-use std::io::{self, Write};
+use std::io::Write;
 
 /// Maximum number of classes for a confusion matrix, which then fits in about 100 columns.
 const MATRIX: usize = 20;
@@ -16,19 +17,16 @@ const ROWS: usize = 50;
 struct Table {
     /// Line before the table.
     title: String,
-    header: Vec<String>,
+    /// Titles of the columns, see [`print_table`].
+    columns: String,
     rows: Vec<Vec<String>>,
 }
 
 /// Prints the tables with an empty line before each table.
-pub(crate) fn print(tables: &Tables) -> io::Result<()> {
+pub(crate) fn print(tables: &Tables) -> Result<()> {
     for table in shown(tables) {
         writeln!(stdout(), "\n{}", table.title)?;
-        let header: Vec<&str> = table.header.iter().map(String::as_str).collect();
-        // Align names left and figures right.
-        let names = ["CLASS", "LABEL", "TARGET", "IS", "TAKEN FOR"];
-        let right: Vec<bool> = header.iter().map(|title| !names.contains(title)).collect();
-        print_table(&header, &right, &table.rows)?;
+        print_table(&table.columns, &table.rows)?;
     }
     Ok(())
 }
@@ -38,8 +36,8 @@ fn shown(tables: &Tables) -> Vec<Table> {
         Tables::Classes {
             classes, confusion, ..
         } => {
-            let header = ["#", "CLASS", "PRECISION", "RECALL", "F1", "SUPPORT"];
-            let mut shown = vec![table("classes", &header, classes, |class| class.f1, of_class)];
+            let columns = "#>|CLASS|PRECISION>|RECALL>|F1>|SUPPORT>";
+            let mut shown = vec![table("classes", columns, classes, |class| class.f1, of_class)];
             if classes.len() <= MATRIX {
                 shown.push(matrix(classes, confusion));
             } else {
@@ -49,32 +47,24 @@ fn shown(tables: &Tables) -> Vec<Table> {
             shown
         }
         Tables::Labels { labels } => {
-            let header = [
-                "#",
-                "LABEL",
-                "PRECISION",
-                "RECALL",
-                "F1",
-                "AVERAGE PRECISION",
-                "SUPPORT",
-            ];
-            vec![table("labels", &header, labels, |label| label.f1, of_label)]
+            let columns = "#>|LABEL|PRECISION>|RECALL>|F1>|AVERAGE PRECISION>|SUPPORT>";
+            vec![table("labels", columns, labels, |label| label.f1, of_label)]
         }
         Tables::Numbers { targets } => {
-            let header = ["#", "TARGET", "MAE", "RMSE", "R2", "MEAN"];
-            vec![table("targets", &header, targets, |target| target.r2, of_target)]
+            let columns = "#>|TARGET|MAE>|RMSE>|R2>|MEAN>";
+            vec![table("targets", columns, targets, |target| target.r2, of_target)]
         }
     }
 }
 
 /// Creates a table with a row per output. Outputs are numbered from 1. If there are too many outputs, only
 /// those with the lowest `score` are shown.
-fn table<T>(
+fn table<T, const N: usize>(
     what: &str,
-    header: &[&str],
+    columns: &str,
     outputs: &[T],
     score: fn(&T) -> f64,
-    cells: fn(&T) -> Vec<String>,
+    cells: fn(&T) -> [String; N],
 ) -> Table {
     let mut numbered: Vec<(usize, &T)> = (1..).zip(outputs).collect();
     let mut title = format!("{} {what}", outputs.len());
@@ -83,90 +73,88 @@ fn table<T>(
         numbered.truncate(ROWS);
         title += &format!(", the worst {ROWS} are shown (use --json for all)");
     }
+    let rows = numbered.into_iter().map(|(number, output)| {
+        let number = [number.to_string()];
+        number.into_iter().chain(cells(output)).collect()
+    });
     Table {
         title,
-        header: header.iter().map(|title| (*title).to_owned()).collect(),
-        rows: numbered
-            .into_iter()
-            .map(|(number, output)| {
-                let mut row = vec![number.to_string()];
-                row.extend(cells(output));
-                row
-            })
-            .collect(),
+        columns: columns.to_owned(),
+        rows: rows.collect(),
     }
 }
 
-fn of_class(class: &ClassFigures) -> Vec<String> {
-    let shares = [class.precision, class.recall, class.f1].map(|share| format!("{share:.3}"));
-    let mut cells = vec![class.name.clone()];
-    cells.extend(shares);
-    cells.push(class.support.to_string());
-    cells
+fn of_class(class: &ClassFigures) -> [String; 5] {
+    let [precision, recall, f1] = [class.precision, class.recall, class.f1].map(share);
+    [
+        class.name.clone(),
+        precision,
+        recall,
+        f1,
+        class.support.to_string(),
+    ]
 }
 
-fn of_label(label: &LabelFigures) -> Vec<String> {
-    let shares = [label.precision, label.recall, label.f1].map(|share| format!("{share:.3}"));
-    let mut cells = vec![label.name.clone()];
-    cells.extend(shares);
-    let average = label.average_precision;
-    cells.push(average.map_or_else(|| "-".to_owned(), |average| format!("{average:.3}")));
-    cells.push(label.support.to_string());
-    cells
+fn of_label(label: &LabelFigures) -> [String; 6] {
+    let [precision, recall, f1] = [label.precision, label.recall, label.f1].map(share);
+    let average = label.average_precision.map_or_else(|| "-".to_owned(), share);
+    [
+        label.name.clone(),
+        precision,
+        recall,
+        f1,
+        average,
+        label.support.to_string(),
+    ]
 }
 
-fn of_target(target: &TargetFigures) -> Vec<String> {
-    let figures = [target.mae, target.rmse, target.r2, target.mean].map(|figure| format!("{figure:.4}"));
-    let mut cells = vec![target.name.clone()];
-    cells.extend(figures);
-    cells
+fn share(share: f64) -> String {
+    format!("{share:.3}")
+}
+
+fn of_target(target: &TargetFigures) -> [String; 5] {
+    let figures = [target.mae, target.rmse, target.r2, target.mean];
+    let [mae, rmse, r2, mean] = figures.map(|figure| format!("{figure:.4}"));
+    [target.name.clone(), mae, rmse, r2, mean]
 }
 
 /// Creates the confusion matrix. Rows are labels and columns are predictions.
 fn matrix(classes: &[ClassFigures], confusion: &[ConfusedPair]) -> Table {
-    let numbers = (1..=classes.len()).map(|number| number.to_string());
-    let titles = ["#", "CLASS"].map(str::to_owned);
+    let numbers = (1..=classes.len()).map(|number| format!("|{number}>"));
+    let rows = classes.iter().enumerate().map(|(label, class)| {
+        let mut cells = vec![0; classes.len()];
+        for cell in confusion.iter().filter(|cell| cell.label == label) {
+            cells
+                .get_mut(cell.predicted)
+                .into_iter()
+                .for_each(|count| *count = cell.count);
+        }
+        let cells = cells.into_iter().map(|count| match count {
+            0 => ".".to_owned(),
+            count => count.to_string(),
+        });
+        let titles = [(label + 1).to_string(), class.name.clone()];
+        titles.into_iter().chain(cells).collect()
+    });
     Table {
         title: "confusion matrix (rows: labels, columns: predictions)".to_owned(),
-        header: titles.into_iter().chain(numbers).collect(),
-        rows: classes
-            .iter()
-            .enumerate()
-            .map(|(label, class)| {
-                let mut cells = vec![0; classes.len()];
-                for cell in confusion.iter().filter(|cell| cell.label == label) {
-                    cells
-                        .get_mut(cell.predicted)
-                        .into_iter()
-                        .for_each(|count| *count = cell.count);
-                }
-                let cells = cells.into_iter().map(|count| match count {
-                    0 => ".".to_owned(),
-                    count => count.to_string(),
-                });
-                [(label + 1).to_string(), class.name.clone()]
-                    .into_iter()
-                    .chain(cells)
-                    .collect()
-            })
-            .collect(),
+        columns: format!("#>|CLASS{}", numbers.collect::<String>()),
+        rows: rows.collect(),
     }
 }
 
 fn pairs(classes: &[ClassFigures], confused: &[ConfusedPair]) -> Table {
+    let rows = confused.iter().map(|cell| {
+        vec![
+            name(classes, cell.label),
+            name(classes, cell.predicted),
+            cell.count.to_string(),
+        ]
+    });
     Table {
         title: "most confused".to_owned(),
-        header: ["IS", "TAKEN FOR", "IMAGES"].map(str::to_owned).to_vec(),
-        rows: confused
-            .iter()
-            .map(|cell| {
-                vec![
-                    name(classes, cell.label),
-                    name(classes, cell.predicted),
-                    cell.count.to_string(),
-                ]
-            })
-            .collect(),
+        columns: "IS|TAKEN FOR|IMAGES>".to_owned(),
+        rows: rows.collect(),
     }
 }
 
@@ -207,7 +195,7 @@ mod tests {
             shown[0].rows[2],
             ["3", "class-2", "0.500", "0.250", "0.020", "2"].map(str::to_owned)
         );
-        assert_eq!(shown[1].header, ["#", "CLASS", "1", "2", "3"]);
+        assert_eq!(shown[1].columns, "#>|CLASS|1>|2>|3>");
         assert_eq!(
             shown[1].rows,
             [

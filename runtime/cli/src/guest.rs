@@ -4,7 +4,7 @@
 use crate::arguments::{Guest, RemoteHost};
 use crate::authoring;
 use crate::guest_log;
-use crate::output::{bytes, meant, print_each, print_json, print_table};
+use crate::output::{bytes, meant, print_json, print_list, print_result};
 use anyhow::{Context, Result, bail};
 use frostline_wire::GuestInfo;
 use tokio_util::sync::CancellationToken;
@@ -20,19 +20,16 @@ pub(crate) async fn run(command: Guest, json: bool, stop: &CancellationToken) ->
                 .client()?
                 .push_guest(&name, component.into())
                 .await?;
-            if json {
-                print_json(&serde_json::json!({
-                    "name": name, "sha256": pushed.sha256, "bytes": pushed.bytes, "skipped": pushed.skipped,
-                    "seconds": pushed.seconds, "resumed_at": pushed.resumed_at,
-                }))?;
-            } else {
-                let verb = if pushed.skipped {
-                    "is already uploaded"
-                } else {
-                    "uploaded"
-                };
-                say!("{name}@sha256:{} {verb} ({})", pushed.sha256, bytes(pushed.bytes));
-            }
+            let value = serde_json::json!({
+                "name": name, "sha256": pushed.sha256, "bytes": pushed.bytes, "skipped": pushed.skipped,
+                "seconds": pushed.seconds, "resumed_at": pushed.resumed_at,
+            });
+            let verb = match pushed.skipped {
+                true => "is already uploaded",
+                false => "uploaded",
+            };
+            let text = format!("{name}@sha256:{} {verb} ({})", pushed.sha256, bytes(pushed.bytes));
+            print_result(json, &value, text)?;
         }
         Guest::Logs { name, follow, hosts } => guest_log::run(name, follow, &hosts, json, stop).await?,
         Guest::List { host } => show(&host.access().client()?.guests().await?, json)?,
@@ -40,11 +37,8 @@ pub(crate) async fn run(command: Guest, json: bool, stop: &CancellationToken) ->
             if !host.access().client()?.remove_guest(&name).await? {
                 bail!(absent(&name, &host).await?);
             }
-            if json {
-                print_json(&serde_json::json!({ "name": name, "removed": true }))?;
-            } else {
-                say!("{name} removed");
-            }
+            let value = serde_json::json!({ "name": name, "removed": true });
+            print_result(json, &value, format!("{name} removed"))?;
         }
         Guest::Show { name, host } => match host.access().client()?.guest(&name).await? {
             Some(guest) if json => print_json(&guest)?,
@@ -66,23 +60,12 @@ async fn absent(name: &str, host: &RemoteHost) -> Result<String> {
 }
 
 fn show(guests: &[GuestInfo], json: bool) -> Result<()> {
-    if json {
-        return Ok(print_each(guests)?);
-    }
-    print_table(
-        &["NAME", "STATE", "SIZE", "SHA-256"],
-        &[false, false, true, false],
-        &guests
-            .iter()
-            .map(|guest| {
-                vec![
-                    guest.name.clone(),
-                    if guest.disabled { "disabled" } else { "active" }.to_owned(),
-                    bytes(guest.bytes),
-                    guest.sha256.clone(),
-                ]
-            })
-            .collect::<Vec<_>>(),
-    )?;
-    Ok(())
+    print_list(guests, json, "NAME|STATE|SIZE>|SHA-256", |guest| {
+        [
+            guest.name.clone(),
+            if guest.disabled { "disabled" } else { "active" }.to_owned(),
+            bytes(guest.bytes),
+            guest.sha256.clone(),
+        ]
+    })
 }

@@ -30,6 +30,17 @@ pub(crate) struct Access<'a> {
 }
 
 impl<'a> Access<'a> {
+    /// Returns the access to running hosts, or to an embedded host with default settings.
+    pub(crate) fn running(urls: &'a [String], token_file: Option<&'a Path>, ca: Option<&'a Path>) -> Self {
+        Self {
+            urls,
+            token_file,
+            ca,
+            follow_links: None,
+            image_pixels: None,
+        }
+    }
+
     /// Returns the access of a job.
     ///
     /// # Errors

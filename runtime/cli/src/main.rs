@@ -29,7 +29,6 @@ mod model;
 mod onnxruntime;
 mod outage;
 mod plan;
-mod plot;
 mod predict;
 mod profile;
 mod program;

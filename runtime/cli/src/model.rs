@@ -2,7 +2,7 @@
 
 use crate::arguments::{HostFlags, InterfaceFlags, Model as Command};
 use crate::hints::{Hinted, Step};
-use crate::output::{bytes, meant, print_each, print_json, print_table, stdout};
+use crate::output::{bytes, meant, print_columns, print_json, print_list, stdout};
 use crate::quantize;
 use crate::train::read_model;
 use anyhow::{Context, Result, anyhow, bail};
@@ -44,18 +44,6 @@ struct ShownCut {
     module: Option<String>,
     #[serde(flatten)]
     verdict: Option<Verdict>,
-}
-
-impl ShownCut {
-    /// Converts a cut of an uploaded model. The host has already admitted the model and has removed module
-    /// names.
-    fn of_host(info: CutInfo) -> Self {
-        Self {
-            info,
-            module: None,
-            verdict: None,
-        }
-    }
 }
 
 /// Whether a job can use a cut as freeze cut.
@@ -112,26 +100,23 @@ pub(crate) async fn run(command: Command, json: bool, stop: &CancellationToken) 
 fn table(cuts: &[ShownCut]) -> Result<()> {
     let with_modules = cuts.iter().any(|cut| cut.module.is_some());
     let with_verdicts = cuts.iter().any(|cut| cut.verdict.is_some());
-    // Title, right alignment and visibility.
+    // Title and visibility.
     let columns = [
-        ("CUT", false, true),
-        ("MODULE", false, with_modules),
-        ("SHAPE", false, true),
-        ("PER IMAGE", true, true),
-        ("COMPUTE", true, true),
-        ("TRAINABLE FROM HERE", false, with_verdicts),
-        ("ADMITTED BY HOSTS", false, with_verdicts),
+        ("CUT", true),
+        ("MODULE", with_modules),
+        ("SHAPE", true),
+        ("PER IMAGE>", true),
+        ("COMPUTE>", true),
+        ("TRAINABLE FROM HERE", with_verdicts),
+        ("ADMITTED BY HOSTS", with_verdicts),
     ];
     let rows = cuts.iter().map(|cut| {
         let there = cells(cut).into_iter().zip(columns);
-        let there = there.filter(|(_, (.., there))| *there);
-        there.map(|(cell, _)| cell).collect()
+        let there = there.filter(|(_, (_, there))| *there);
+        there.map(|(cell, _)| cell).collect::<Vec<_>>()
     });
-    let rows: Vec<Vec<String>> = rows.collect();
-    let there = columns.iter().filter(|(.., there)| *there);
-    let (titles, right): (Vec<&str>, Vec<bool>) = there.map(|(title, right, _)| (*title, *right)).unzip();
-    print_table(&titles, &right, &rows)?;
-    Ok(())
+    let there = columns.iter().filter(|(_, there)| *there);
+    print_columns(there.map(|(title, _)| *title), rows)
 }
 
 /// Returns the cells of all columns of [`table`].
@@ -180,26 +165,14 @@ fn reasons(cuts: &[ShownCut]) -> Vec<String> {
 }
 
 fn list(models: &[ModelInfo], json: bool) -> Result<()> {
-    if json {
-        return Ok(print_each(models)?);
-    }
-    let rows: Vec<_> = models
-        .iter()
-        .map(|model| {
-            vec![
-                model.name.clone(),
-                if model.shared { "all tenants" } else { "you" }.to_owned(),
-                bytes(model.bytes),
-                model.sha256.clone(),
-            ]
-        })
-        .collect();
-    print_table(
-        &["NAME", "FOR", "SIZE", "SHA-256"],
-        &[false, false, true, false],
-        &rows,
-    )?;
-    Ok(())
+    print_list(models, json, "NAME|FOR|SIZE>|SHA-256", |model| {
+        [
+            model.name.clone(),
+            if model.shared { "all tenants" } else { "you" }.to_owned(),
+            bytes(model.bytes),
+            model.sha256.clone(),
+        ]
+    })
 }
 
 fn read(file: &Path, interface: &InterfaceFlags) -> Result<ModelDetails> {
@@ -270,6 +243,7 @@ async fn ask(url: &str, flags: &HostFlags, name: &str) -> Result<ModelDetails> {
             meant(name, &known)
         );
     };
+    let cuts = model.cuts.into_iter();
     Ok(ModelDetails {
         name: model.name,
         sha256: model.sha256,
@@ -277,6 +251,13 @@ async fn ask(url: &str, flags: &HostFlags, name: &str) -> Result<ModelDetails> {
         input: model.input,
         input_shape: model.input_shape,
         trainable_whole: None,
-        cuts: model.cuts.into_iter().map(ShownCut::of_host).collect(),
+        // The host has already admitted the model and has removed module names.
+        cuts: cuts
+            .map(|info| ShownCut {
+                info,
+                module: None,
+                verdict: None,
+            })
+            .collect(),
     })
 }

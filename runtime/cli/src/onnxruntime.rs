@@ -2,7 +2,7 @@
 //! pinned.
 
 use crate::arguments::OnnxRuntime;
-use crate::output::print_json;
+use crate::output::print_result;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -68,12 +68,8 @@ pub(crate) fn run(command: OnnxRuntime, json: bool) -> Result<()> {
             )
         })?;
     let library = install(wheel, &version, &folder, &[])?;
-    if json {
-        print_json(&Installed { library, version })?;
-    } else {
-        say!("{}", library.display());
-    }
-    Ok(())
+    let text = library.display().to_string();
+    print_result(json, &Installed { library, version }, text)
 }
 
 /// Installs the files of `wheel` to `folder`, unless this version is already installed. Returns the path of

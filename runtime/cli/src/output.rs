@@ -1,11 +1,14 @@
-//! Output as JSON lines for programs and as tables for users. All output to standard output and standard
+//! Output as JSON lines for programs, as tables for users, and as files. All output to standard output and standard
 //! error passes through this module, which escapes control characters in external text to protect the
 //! terminal.
 
+use anyhow::{Context, Result};
 use frostline_job::{Plain, plain_line};
+use frostline_trainer::whole_file;
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, StderrLock, StdoutLock, Write};
+use std::path::Path;
 
 /// Escape sequence that clears the terminal and moves the cursor to the top.
 const CLEAR: &[u8] = b"\x1b[2J\x1b[H";
@@ -36,6 +39,15 @@ pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
     let mut stdout = stdout();
     stdout.write_all(&line)?;
     stdout.flush()
+}
+
+/// Prints the result of a command, as a JSON object if `json` is set and otherwise as `text`.
+pub(crate) fn print_result(json: bool, value: &impl Serialize, text: impl Display) -> Result<()> {
+    if json {
+        return Ok(print_json(value)?);
+    }
+    say!("{text}");
+    Ok(())
 }
 
 /// Prints each value as a JSON object on a separate line.
@@ -84,35 +96,71 @@ pub(crate) fn meant(name: &str, known: &[String]) -> String {
     }
 }
 
-/// Prints a table with aligned columns. `right` selects right alignment for each column.
-pub(crate) fn print_table(header: &[&str], right: &[bool], rows: &[Vec<String>]) -> io::Result<()> {
-    let rows = rows
-        .iter()
-        .map(|row| row.iter().map(|cell| plain_line(cell).into_owned()).collect());
-    let rows: Vec<Vec<String>> = rows.collect();
-    let widths = header.iter().enumerate().map(|(column, title)| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        let widest = cells.map(|cell| cell.chars().count()).max();
-        widest.unwrap_or(0).max(title.chars().count())
+/// Prints each value as a JSON object on a separate line, or all values as the rows of a table.
+///
+/// `columns` contains the titles, see [`print_table`].
+pub(crate) fn print_list<T: Serialize, const N: usize>(
+    values: &[T],
+    json: bool,
+    columns: &str,
+    row: impl Fn(&T) -> [String; N],
+) -> Result<()> {
+    if json {
+        return Ok(print_each(values)?);
+    }
+    print_table(columns, values.iter().map(row))
+}
+
+/// Prints a table with aligned columns. `columns` contains the titles, separated by `|`. A title with the suffix
+/// `>` aligns its column to the right.
+pub(crate) fn print_table<R: AsRef<[String]>>(
+    columns: &str,
+    rows: impl IntoIterator<Item = R>,
+) -> Result<()> {
+    print_columns(columns.split('|'), rows)
+}
+
+/// Prints a table like [`print_table`], with a list of titles.
+pub(crate) fn print_columns<'a, R: AsRef<[String]>>(
+    titles: impl IntoIterator<Item = &'a str>,
+    rows: impl IntoIterator<Item = R>,
+) -> Result<()> {
+    let rows = rows.into_iter().map(|row| {
+        let cells = row.as_ref().iter();
+        cells.map(|cell| plain_line(cell).into_owned()).collect()
     });
-    let widths: Vec<usize> = widths.collect();
+    let mut lines: Vec<Vec<String>> = rows.collect();
+    let (titles, right): (Vec<String>, Vec<bool>) = titles
+        .into_iter()
+        .map(|title| match title.strip_suffix('>') {
+            Some(title) => (title.to_owned(), true),
+            None => (title.to_owned(), false),
+        })
+        .unzip();
+    lines.insert(0, titles);
+    let mut widths = vec![0; right.len()];
+    for line in &lines {
+        for (width, cell) in widths.iter_mut().zip(line) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
     let mut stdout = stdout();
-    writeln!(stdout, "{}", table_line(header, &widths, right))?;
-    for row in &rows {
-        writeln!(stdout, "{}", table_line(row, &widths, right))?;
+    for line in &lines {
+        let cells = line.iter().zip(&widths).zip(&right);
+        let cells = cells.map(|((cell, width), right)| match right {
+            true => format!("{cell:>width$}"),
+            false => format!("{cell:<width$}"),
+        });
+        let line = cells.collect::<Vec<_>>().join("  ");
+        writeln!(stdout, "{}", line.trim_end())?;
     }
     Ok(())
 }
 
-fn table_line<T: Display>(cells: &[T], widths: &[usize], right: &[bool]) -> String {
-    let cells = cells.iter().zip(widths).zip(right).map(|((cell, width), right)| {
-        if *right {
-            format!("{cell:>width$}")
-        } else {
-            format!("{cell:<width$}")
-        }
-    });
-    cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+/// Writes a file completely or not at all. The error names `what`, such as `the figure to ` or nothing, and the path.
+pub(crate) fn write_file(what: &str, file: &Path, bytes: &[u8]) -> Result<()> {
+    whole_file::write(file, |to| to.write_all(bytes))
+        .with_context(|| format!("cannot write {what}{}", file.display()))
 }
 
 /// Formats bytes in powers of ten, such as `28.1 KB`.

@@ -1,10 +1,9 @@
 //! `frostline plan`, which shows the best split of a job, or simulates a split from recorded measurements.
 
 use crate::arguments::Plan as Flags;
-use crate::output::{bytes, print_json, print_table};
-use crate::plot;
+use crate::output::{bytes, print_json, print_table, write_file};
 use crate::reporter::Reporter;
-use crate::train::{connect, open, spec};
+use crate::train::{connect, spec};
 use anyhow::{Context, Result, bail};
 use frostline_client::Link;
 use frostline_tensor::format_number;
@@ -26,12 +25,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
     let modules = Modules::from_network(&job.model.network()?);
     let connection = connect(&mut job).await?;
     let reporter = Arc::new(Reporter::beside(json));
-    let events = Arc::clone(&reporter);
-    let planning = frostline_trainer::plan(
-        job,
-        connection.hosts(),
-        Arc::new(move |event| events.show(&event)),
-    );
+    let planning = frostline_trainer::plan(job, connection.hosts(), reporter.events());
     let planned = tokio::select! {
         planned = planning => planned.map_err(anyhow::Error::from),
         () = stop.cancelled() => Err(anyhow::anyhow!("interrupted; nothing was changed")),
@@ -51,15 +45,13 @@ fn draw(flags: &Flags, name: &str, summary: &Summary, points: &[LinkPoint], json
     if points.is_empty() {
         bail!("cannot draw the speed-up over the split 'none', because it is not a candidate");
     }
-    let place = if summary.shared_cores {
-        ", host and trainer on the same cores"
-    } else {
-        ""
+    let place = match summary.shared_cores {
+        true => ", host and trainer on the same cores",
+        false => "",
     };
-    let how = if flags.simulate.is_some() {
-        "encodings as in the file"
-    } else {
-        "measured once, planned anew for every link"
+    let how = match flags.simulate {
+        Some(_) => "encodings as in the file",
+        None => "measured once, planned anew for every link",
     };
     let subtitle = format!("batches of {}{place}; {how}", summary.batch);
     let figure = frostline_report::links(
@@ -68,7 +60,7 @@ fn draw(flags: &Flags, name: &str, summary: &Summary, points: &[LinkPoint], json
         points,
         summary.link_bytes_per_second,
     );
-    plot::write(file, &figure)?;
+    write_file("the figure to ", file, figure.as_bytes())?;
     if !json {
         say!("figure written to {}", file.display());
     }
@@ -143,13 +135,8 @@ fn unusable(file: &Path) -> String {
 }
 
 fn candidates(flags: &Flags) -> Option<Vec<Split>> {
-    (!flags.candidates.is_empty()).then(|| {
-        flags
-            .candidates
-            .iter()
-            .map(|name| Split::from(name.as_str()))
-            .collect()
-    })
+    let splits = flags.candidates.iter().map(|name| Split::from(name.as_str()));
+    Some(splits.collect()).filter(|splits: &Vec<Split>| !splits.is_empty())
 }
 
 fn job(flags: &Flags) -> Result<Job> {
@@ -157,7 +144,7 @@ fn job(flags: &Flags) -> Result<Job> {
     spec.candidates = candidates(flags);
     // No output is written.
     spec.out = Some(std::env::temp_dir().join("unused.onnx"));
-    open(spec)
+    Ok(Job::open(spec)?)
 }
 
 fn show(planned: &PlannedJob, modules: &Modules, json: bool) -> Result<()> {
@@ -169,40 +156,34 @@ fn show(planned: &PlannedJob, modules: &Modules, json: bool) -> Result<()> {
         })?);
     }
     print_plan(&planned.summary, &planned.explanation, modules)?;
-    let Link {
-        connections,
-        connection_bytes_per_second,
-        ..
-    } = planned.link;
+    let link = planned.link;
+    let summary = &planned.summary;
     say!(
-        "\nlink {:.1} Mbit/s over {connections} connections ({:.1} Mbit/s over a single one), {:.1} ms round trip",
-        megabits(planned.summary.link_bytes_per_second),
-        megabits(connection_bytes_per_second),
-        planned.link.round_trip.as_secs_f64() * 1e3,
+        "\nlink {:.1} Mbit/s over {} connections ({:.1} Mbit/s over a single one), {:.1} ms round trip",
+        megabits(summary.link_bytes_per_second),
+        link.connections,
+        megabits(link.connection_bytes_per_second),
+        link.round_trip.as_secs_f64() * 1e3,
     );
     say!(
         "{} iterations of {} images{}; chosen in {:.1} ms",
-        planned.summary.iterations,
-        planned.summary.batch,
-        describe_cache(&planned.summary),
+        summary.iterations,
+        summary.batch,
+        describe_cache(summary),
         planned.seconds * 1e3
     );
-    let Summary {
-        request_samples,
-        window,
-        batches_ahead,
-        batch,
-        grant,
-        engine_batch,
-        ..
-    } = &planned.summary;
     say!(
-        "requests of {request_samples} images, up to {window} concurrent; up to {batches_ahead} batches extracted ahead"
+        "requests of {} images, up to {} concurrent; up to {} batches extracted ahead",
+        summary.request_samples,
+        summary.window,
+        summary.batches_ahead
     );
     say!(
-        "training batch {batch} images, request {request_samples}, host batch {}, engine batch {}",
-        number_or_unknown(*grant),
-        number_or_unknown(*engine_batch)
+        "training batch {} images, request {}, host batch {}, engine batch {}",
+        summary.batch,
+        summary.request_samples,
+        number_or_unknown(summary.grant),
+        number_or_unknown(summary.engine_batch)
     );
     Ok(())
 }
@@ -241,50 +222,30 @@ fn print_plan(summary: &Summary, explanation: &Explanation, modules: &Modules) -
         say!("{line}");
     }
     say!();
-    let rows: Vec<_> = summary
-        .candidates
-        .iter()
-        .map(|row| {
-            let rival = explanation.rivals.iter().find(|rival| rival.split == row.split);
-            vec![
-                modules.label(&row.split),
-                row.encoding.to_string(),
-                bytes(row.bytes_per_sample.round() as u64),
-                milliseconds(row.stages.host_seconds),
-                milliseconds(row.stages.link_seconds),
-                milliseconds(row.stages.trainer_seconds),
-                milliseconds(row.iteration_seconds),
-                row.bottleneck.to_string(),
-                rival.map_or_else(|| "chosen".to_owned(), |rival| format!("{:.2}x", rival.ratio)),
-                rival.and_then(|rival| rival.wins_if.clone()).unwrap_or_default(),
-            ]
-        })
-        .collect();
-    print_table(
-        &[
-            "SPLIT",
-            "AS",
-            "PER IMAGE",
-            "HOST MS",
-            "LINK MS",
-            "TRAINER MS",
-            "ITERATION MS",
-            "BOUND BY",
-            relative_to_chosen(summary.objective),
-            "WINS IF",
-        ],
-        &[false, false, true, true, true, true, true, false, true, false],
-        &rows,
-    )?;
-    print_usage(summary, modules)
-}
-
-/// Returns the column title for the objective.
-fn relative_to_chosen(objective: Objective) -> &'static str {
-    match objective {
+    let rows = summary.candidates.iter().map(|row| {
+        let rival = explanation.rivals.iter().find(|rival| rival.split == row.split);
+        [
+            modules.label(&row.split),
+            row.encoding.to_string(),
+            bytes(row.bytes_per_sample.round() as u64),
+            milliseconds(row.stages.host_seconds),
+            milliseconds(row.stages.link_seconds),
+            milliseconds(row.stages.trainer_seconds),
+            milliseconds(row.iteration_seconds),
+            row.bottleneck.to_string(),
+            rival.map_or_else(|| "chosen".to_owned(), |rival| format!("{:.2}x", rival.ratio)),
+            rival.and_then(|rival| rival.wins_if.clone()).unwrap_or_default(),
+        ]
+    });
+    let relative = match summary.objective {
         Objective::Time => "TIME",
         Objective::Cost => "COST",
-    }
+    };
+    let columns = format!(
+        "SPLIT|AS|PER IMAGE>|HOST MS>|LINK MS>|TRAINER MS>|ITERATION MS>|BOUND BY|{relative}>|WINS IF"
+    );
+    print_table(&columns, rows)?;
+    print_usage(summary, modules)
 }
 
 /// Prints the resource usage of the first epoch for all splits, and of all epochs and the job for the chosen
@@ -304,19 +265,12 @@ fn print_usage(summary: &Summary, modules: &Modules) -> Result<()> {
         cells.extend(row.job.cost.map(|cost| format_number(cost.total)));
         cells
     });
-    let rows: Vec<_> = rows.collect();
-    let header = [
-        "SPLIT",
-        "EPOCH S",
-        "HOST CORE-S",
-        "TRAINER CORE-S",
-        "TRAFFIC",
-        "JOB S",
-        "JOB COST",
-    ];
-    let columns = rows.first().map_or(0, Vec::len);
-    let right: Vec<bool> = (0..columns).map(|column| column > 0).collect();
-    print_table(header.get(..columns).unwrap_or_default(), &right, &rows)?;
+    let rows: Vec<Vec<String>> = rows.collect();
+    let columns = match rows.first().map_or(0, Vec::len) {
+        7 => "SPLIT|EPOCH S>|HOST CORE-S>|TRAINER CORE-S>|TRAFFIC>|JOB S>|JOB COST>",
+        _ => "SPLIT|EPOCH S>|HOST CORE-S>|TRAINER CORE-S>|TRAFFIC>|JOB S>",
+    };
+    print_table(columns, rows)?;
     say!();
     let later = summary.later_epoch.iter().map(|epoch| ("a later epoch", epoch));
     let epochs = [("the first epoch", &summary.first_epoch)]

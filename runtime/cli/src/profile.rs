@@ -2,16 +2,15 @@
 
 use crate::arguments::Profile as Flags;
 use crate::host::{Connection, data_url};
-use crate::output::{bytes, print_json, print_table};
-use crate::plot;
+use crate::output::{bytes, print_json, print_table, write_file};
 use crate::train::{model_name, read_model_and_pixels};
 use anyhow::{Result, bail};
+use frostline_report::Cut;
 use frostline_trainer::{Guest, HostStudy, StudyJob, frozen_up_to, study};
 use frostline_wire::{CutProfile, Platform};
-use std::io;
 use tokio_util::sync::CancellationToken;
 
-/// Batch size for the columns of the table, which is the usual grant of a host.
+/// Batch size for the compute times, which is the usual grant of a host.
 const BATCH: f64 = 16.0;
 
 pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> Result<()> {
@@ -36,7 +35,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
     connection.close().await;
     let studied = studied?;
     if let Some(file) = &flags.plot {
-        plot::write(file, &plot::cuts(&name, &studied))?;
+        write_file("the figure to ", file, figure(&name, &studied).as_bytes())?;
     }
     if json {
         return Ok(print_json(&studied)?);
@@ -46,6 +45,23 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
         say!("\nfigure written to {}", file.display());
     }
     Ok(())
+}
+
+/// Returns the figure for `--plot` with the name of the network in the title.
+fn figure(name: &str, study: &HostStudy) -> String {
+    let platform = &study.profile.platform;
+    let cuts = study.profile.cuts.iter().map(|cut| Cut {
+        name: cut.name.clone(),
+        bytes: cut.bytes_per_sample,
+        milliseconds: seconds_alone(cut) * 1e3,
+    });
+    let title = format!("{name}: bytes and compute up to each cut");
+    let subtitle = format!(
+        "measured on {}, threads per lane: {}, batches of {BATCH:.0}",
+        platform.machine, platform.threads_per_lane
+    );
+    let weights = [study.object_bytes, study.input_bytes];
+    frostline_report::cuts(&title, &subtitle, &cuts.collect::<Vec<_>>(), weights)
 }
 
 fn show(name: &str, study: &HostStudy) -> Result<()> {
@@ -104,20 +120,11 @@ fn seconds_alone(cut: &CutProfile) -> f64 {
     cut.compute.at(BATCH) / BATCH
 }
 
-fn table(study: &HostStudy, encodings: &[String]) -> io::Result<()> {
+fn table(study: &HostStudy, encodings: &[String]) -> Result<()> {
     let all = study.profile.cuts.last().map_or(1.0, seconds_alone);
-    let mut header = vec!["CUT", "SHAPE", "KB"];
-    let encoded: Vec<String> = encodings.iter().map(|name| format!("KB AS {name}")).collect();
-    header.extend(encoded.iter().map(String::as_str));
-    header.extend([
-        "MS PER IMAGE",
-        "OWN MS",
-        "SHARE",
-        "ALL BUSY",
-        "MEMORY MB",
-        "PER IMAGE MB",
-    ]);
-    let right: Vec<bool> = (0..header.len()).map(|column| column > 1).collect();
+    let encoded: String = encodings.iter().map(|name| format!("KB AS {name}>|")).collect();
+    let columns =
+        format!("CUT|SHAPE|KB>|{encoded}MS PER IMAGE>|OWN MS>|SHARE>|ALL BUSY>|MEMORY MB>|PER IMAGE MB>");
     let mut before = 0.0;
     let mut rows = Vec::new();
     for (cut, shape) in study.profile.cuts.iter().zip(&study.shapes) {
@@ -143,5 +150,5 @@ fn table(study: &HostStudy, encodings: &[String]) -> io::Result<()> {
         rows.push(row);
         before = seconds;
     }
-    print_table(&header, &right, &rows)
+    print_table(&columns, rows)
 }

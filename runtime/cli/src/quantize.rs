@@ -9,7 +9,6 @@ use crate::train::read_model_and_pixels;
 use anyhow::Result;
 use frostline_trainer::{Event, QuantizationJob, frozen_up_to, quantize, whole_file};
 use serde::Serialize;
-use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -64,11 +63,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
     let quantized = network.is_some();
     let comparison = comparison.get();
     let bytes = network.unwrap_or(model).without_joints()?.to_bytes()?;
-    whole_file::write_to(
-        &flags.out,
-        |path| File::create_new(path),
-        |file| file.write_all(&bytes),
-    )?;
+    whole_file::write(&flags.out, |file| file.write_all(&bytes))?;
     let written = Written {
         model: flags.out,
         quantized,

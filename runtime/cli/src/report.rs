@@ -2,14 +2,13 @@
 
 use crate::arguments::Report;
 use crate::hints::{Hinted, Step};
-use crate::output::print_json;
+use crate::output::{print_result, write_file};
 use anyhow::{Context, Result, anyhow, bail};
 use frostline_job::folder as layout;
 use frostline_report::Run;
 use frostline_trainer::whole_file;
 use serde::Serialize;
 use serde_json::Value;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Output of `--json`.
@@ -53,18 +52,14 @@ pub(crate) fn run(flags: &Report, json: bool) -> Result<()> {
         .map(|run| Run::read(run))
         .collect::<Result<_, _>>()?;
     let page = frostline_report::html(&runs);
-    whole_file::write(&target, |file| file.write_all(page.as_bytes()))
-        .with_context(|| format!("cannot write the report to {}", target.display()))?;
-    if json {
-        print_json(&Written {
-            report: target,
-            runs: runs.iter().map(|run| run.name().to_owned()).collect(),
-            bytes: page.len(),
-        })?;
-    } else {
-        say!("{}", target.display());
-    }
-    Ok(())
+    write_file("the report to ", &target, page.as_bytes())?;
+    let text = target.display().to_string();
+    let written = Written {
+        report: target,
+        runs: runs.iter().map(|run| run.name().to_owned()).collect(),
+        bytes: page.len(),
+    };
+    print_result(json, &written, text)
 }
 
 /// Returns the runs in the folder of a sweep, sorted by name. Other folders are returned unchanged.

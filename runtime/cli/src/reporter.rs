@@ -5,7 +5,7 @@ use crate::outage::Outages;
 use crate::output::{is_terminal, is_watched, print_json, stdout};
 use crate::progress::Progress;
 use frostline_client::Notice;
-use frostline_job::plain_line;
+use frostline_job::{Events, plain_line};
 use frostline_trainer::{Event, TrainedStep};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use parking_lot::Mutex;
@@ -183,6 +183,12 @@ impl Reporter {
         }
     }
 
+    /// Returns a callback that shows events.
+    pub(crate) fn events(self: &Arc<Self>) -> Events {
+        let reporter = Arc::clone(self);
+        Arc::new(move |event| reporter.show(&event))
+    }
+
     /// Shows an event. Write errors are ignored, because they must not affect the job.
     pub(crate) fn show(&self, event: &Event) {
         if self.json && self.beside {
@@ -217,6 +223,11 @@ impl Reporter {
         {
             tell!("measuring  {what}");
         }
+    }
+
+    /// Shows a warning.
+    pub(crate) fn warning(&self, message: String) {
+        self.show(&Event::Warning { message });
     }
 
     /// Returns lines about failing or recovered hosts.

@@ -1,7 +1,7 @@
 //! `frostline runs`. Also selects run folders for other commands.
 
 use crate::arguments::{Runs, Train};
-use crate::output::{print_each, print_table};
+use crate::output::print_list;
 use crate::sweep::SweepDefinition;
 use anyhow::{Context, Result, bail};
 use frostline_trainer::{Job, RunFolder, RunState, RunSummary, runs, unfinished};
@@ -18,15 +18,10 @@ pub(crate) fn run(flags: &Runs, json: bool) -> Result<()> {
         );
     }
     let runs = runs(folder).with_context(|| format!("cannot list the runs in {}", folder.display()))?;
-    if json {
-        return Ok(print_each(&runs)?);
-    }
-    let rows: Vec<Vec<String>> = runs.iter().map(row).collect();
-    let header = ["run", "state", "epochs", "best", "age"];
-    Ok(print_table(&header, &[false, false, true, false, true], &rows)?)
+    print_list(&runs, json, "run|state|epochs>|best|age>", row)
 }
 
-fn row(run: &RunSummary) -> Vec<String> {
+fn row(run: &RunSummary) -> [String; 5] {
     let best = match (&run.figure, run.best, run.best_epoch) {
         (Some(figure), Some(best), Some(epoch)) => {
             let figure = figure.trim_start_matches("validation_").replace('_', " ");
@@ -34,7 +29,7 @@ fn row(run: &RunSummary) -> Vec<String> {
         }
         _ => String::new(),
     };
-    vec![
+    [
         run.name.clone(),
         run.state.to_string(),
         format!("{}/{}", run.epochs_done, run.epochs),
@@ -114,18 +109,11 @@ const MOST: usize = 1000;
 /// Creates the unique folder `<UTC time>-<model name>` in `runs`.
 pub(crate) fn new_folder(runs: &Path, model: &str) -> Result<PathBuf> {
     fs::create_dir_all(runs).with_context(|| no_folder_in(runs))?;
-    let time = chrono::DateTime::from(std::time::SystemTime::now());
-    let time: chrono::DateTime<chrono::Utc> = time;
-    let model: String = model
-        .chars()
-        .map(|letter| {
-            if letter.is_ascii_alphanumeric() || "-_.".contains(letter) {
-                letter
-            } else {
-                '-'
-            }
-        })
-        .collect();
+    let time: chrono::DateTime<chrono::Utc> = std::time::SystemTime::now().into();
+    let model = model.replace(
+        |letter: char| !letter.is_ascii_alphanumeric() && !"-_.".contains(letter),
+        "-",
+    );
     let name = format!("{}-{model}", time.format("%Y%m%d-%H%M%S"));
     numbered(&runs.join(name)).with_context(|| no_folder_in(runs))
 }

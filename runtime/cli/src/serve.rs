@@ -3,7 +3,7 @@
 use crate::admin::ADMIN_SOCKET;
 use crate::arguments::{COMPILE_GUEST, REQUIRE_WALLS, Serve};
 use crate::host::{EMBEDDED_MODEL_BYTES, data_url};
-use crate::output::print_json;
+use crate::output::{print_json, print_result};
 use crate::program::this_program;
 use crate::systemd::ServiceManager;
 use anyhow::{Context, Result, bail};
@@ -97,15 +97,11 @@ fn config(settings: HostSettings) -> Result<HostConfig> {
 
 /// Reports that a host can start with this configuration.
 fn valid(flags: &Serve, json: bool) -> Result<()> {
-    if json {
-        print_json(&serde_json::json!({"event": "valid"}))?;
-        return Ok(());
-    }
-    match &flags.config {
-        Some(file) => say!("{} is valid", file.display()),
-        None => say!("the settings are valid"),
-    }
-    Ok(())
+    let text = match &flags.config {
+        Some(file) => format!("{} is valid", file.display()),
+        None => "the settings are valid".to_owned(),
+    };
+    print_result(json, &serde_json::json!({"event": "valid"}), text)
 }
 
 /// Prints the addresses of the host.

@@ -3,24 +3,18 @@
 
 use crate::arguments::{Sweep, Train};
 use crate::hints::{Hinted, Step};
-use crate::host::Connection;
-use crate::output::{print_json, print_table};
-use crate::reporter::Reporter;
+use crate::output::{print_json, print_table, write_file};
 use crate::results;
 use crate::runs::new_folder;
-use crate::train::connect;
+use crate::train::{connect, train_with_events};
 use anyhow::{Context, Result, anyhow, bail};
 use frostline_job::folder::{self as layout, FinalState};
-use frostline_job::{Event, JobResult, JobSpec, LoggedEvent, sweep_refusal};
+use frostline_job::{Event, JobSpec, LoggedEvent, sweep_refusal};
 use frostline_tensor::one_line;
-use frostline_trainer::{
-    Job, Outcome, Quality, RunFolder, RunState, TrainerError, WrittenModel, runs, train, whole_file,
-};
+use frostline_trainer::{Job, Outcome, Quality, RunFolder, RunState, TrainerError, runs};
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -55,6 +49,12 @@ struct TunedModel {
     epoch: u32,
     #[serde(flatten)]
     validation: Quality,
+}
+
+impl TunedModel {
+    fn of(epoch: u32, validation: Quality) -> Option<Self> {
+        Some(Self { epoch, validation })
+    }
 }
 
 /// Final state of a variant.
@@ -129,16 +129,14 @@ impl SweepDefinition {
         if !file.is_file() {
             return Ok(None);
         }
-        let text = fs::read_to_string(&file).map_err(anyhow::Error::from);
-        let read = text.and_then(|text| Ok(Some(serde_json::from_str(&text)?)));
+        let read = fs::read_to_string(&file).map_err(anyhow::Error::from);
+        let read = read.and_then(|text| Ok(Some(serde_json::from_str(&text)?)));
         read.with_context(|| format!("cannot read {}", file.display()))
     }
 
     fn write(&self, folder: &Path) -> Result<()> {
-        let file = folder.join(layout::SWEEP);
         let text = serde_json::to_string_pretty(self)?;
-        whole_file::write(&file, |to| to.write_all(text.as_bytes()))
-            .with_context(|| format!("cannot write {}", file.display()))
+        write_file("", &folder.join(layout::SWEEP), text.as_bytes())
     }
 }
 
@@ -180,28 +178,42 @@ async fn train_all(
     }
     let connection = connect(&mut job).await?;
     let mut rows = Vec::new();
-    for mut variant in variants {
+    for Variant {
+        name,
+        job: mut variant,
+    } in variants
+    {
         if stop.is_cancelled() {
             break;
         }
-        let run = folder.join(variant.name.replace('/', "-"));
-        if let Some(row) = finished(&variant.name, &run) {
+        let run = folder.join(name.replace('/', "-"));
+        if let Some(row) = finished(&name, &run) {
             rows.push(row);
             continue;
         }
-        variant.job.shared_cores = job.shared_cores;
-        variant.job.run = Some(run_folder(&run)?);
-        tell_variant(&variant.name, &run, json);
-        rows.push(train_variant(variant, run, &connection, json, stop).await);
+        variant.shared_cores = job.shared_cores;
+        variant.run = Some(run_folder(&run)?);
+        // Only the best model is written to the output file.
+        variant.spec.out = None;
+        if json {
+            // Ignore errors like for other events, because training must not end with the reader of the events.
+            let _ = print_json(&serde_json::json!({"event": "variant", "variant": name, "run": run}));
+        } else {
+            say!("variant    {name}");
+        }
+        let began = Instant::now();
+        let trained = train_with_events(variant, &connection, json, stop).await;
+        if let Err(error) = results::write(&run) {
+            tracing::warn!("cannot write the report of the run {name}: {error}");
+        }
+        let row = row(name, run, began.elapsed().as_secs_f64(), trained);
+        if let Some(error) = &row.error {
+            tracing::warn!("{}: {error}", row.variant);
+        }
+        rows.push(row);
     }
     connection.close().await;
-    let is_interrupted = rows.len() < count || rows.iter().any(|row| row.state == State::Interrupted);
-    if is_interrupted && best(&rows).is_none() {
-        print_rows(&rows, "", json)?;
-        let error = anyhow!("interrupted before a variant had a model");
-        return Err(resumable(error, folder));
-    }
-    conclude(&rows, folder, job.spec.out.as_deref(), json)?;
+    conclude(&rows, folder, job.spec.out.as_deref(), count, json)?;
     outcome(&rows, folder, count)
 }
 
@@ -216,18 +228,13 @@ fn finished(variant: &str, run: &Path) -> Option<VariantOutcome> {
         Event::Done(done) => Some(done),
         _ => None,
     });
-    let JobResult {
-        epoch,
-        validation,
-        seconds,
-        ..
-    } = done?;
+    let done = done?;
     Some(VariantOutcome {
         variant: variant.to_owned(),
         run: run.to_owned(),
         state: State::Finished,
-        seconds,
-        tuned: Some(TunedModel { epoch, validation }),
+        seconds: done.seconds,
+        tuned: TunedModel::of(done.epoch, done.validation),
         error: None,
     })
 }
@@ -254,59 +261,23 @@ fn run_folder(run: &Path) -> Result<RunFolder> {
     Ok(RunFolder::new(run))
 }
 
-fn tell_variant(name: &str, run: &Path, json: bool) {
-    if json {
-        // Ignore errors like for other events, because training must not end with the reader of the events.
-        let _ = print_json(&serde_json::json!({"event": "variant", "variant": name, "run": run}));
-    } else {
-        say!("variant    {name}");
-    }
-}
-
-async fn train_variant(
-    variant: Variant,
-    run: PathBuf,
-    connection: &Connection,
-    json: bool,
-    stop: &CancellationToken,
-) -> VariantOutcome {
-    let Variant { name, mut job } = variant;
-    // Only the best model is written to the output file.
-    job.spec.out = None;
-    let began = Instant::now();
-    let reporter = Arc::new(Reporter::new(json));
-    let events = Arc::clone(&reporter);
-    let told = Arc::new(move |event| events.show(&event));
-    let trained = train(job, connection.hosts(), told, stop.clone()).await;
-    reporter.finish();
-    if let Err(error) = results::write(&run) {
-        tracing::warn!("cannot write the report of the run {name}: {error}");
-    }
-    let row = row(name, run, began.elapsed().as_secs_f64(), trained);
-    if let Some(error) = &row.error {
-        tracing::warn!("{}: {error}", row.variant);
-    }
-    row
-}
-
 fn row(
     variant: String,
     run: PathBuf,
     seconds: f64,
     trained: Result<Outcome, TrainerError>,
 ) -> VariantOutcome {
-    let (state, tuned) = match &trained {
-        Ok(outcome) => {
-            let Outcome {
-                epoch, validation, ..
-            } = *outcome;
-            (State::Finished, Some(TunedModel { epoch, validation }))
-        }
-        Err(TrainerError::Diverged { kept: model, .. }) => (State::Diverged, model.as_ref().map(tuned_model)),
-        Err(TrainerError::Stopped { kept: model, .. }) => (State::Interrupted, Some(tuned_model(model))),
+    let (state, kept) = match &trained {
+        Ok(_) => (State::Finished, None),
+        Err(TrainerError::Diverged { kept, .. }) => (State::Diverged, kept.as_ref()),
+        Err(TrainerError::Stopped { kept, .. }) => (State::Interrupted, Some(kept)),
         Err(TrainerError::Cancelled) => (State::Interrupted, None),
-        Err(TrainerError::Failed { kept: model, .. }) => (State::Failed, Some(tuned_model(model))),
+        Err(TrainerError::Failed { kept, .. }) => (State::Failed, Some(kept)),
         Err(_) => (State::Failed, None),
+    };
+    let tuned = match &trained {
+        Ok(done) => TunedModel::of(done.epoch, done.validation),
+        Err(_) => kept.and_then(|kept| TunedModel::of(kept.epoch, kept.validation)),
     };
     VariantOutcome {
         variant,
@@ -318,22 +289,20 @@ fn row(
     }
 }
 
-fn tuned_model(kept: &WrittenModel) -> TunedModel {
-    TunedModel {
-        epoch: kept.epoch,
-        validation: kept.validation,
-    }
-}
-
 /// Adds the hint to resume the sweep in `folder`.
 fn resumable(error: anyhow::Error, folder: &Path) -> anyhow::Error {
     let folder = folder.to_string_lossy();
     Hinted::wrap(error, vec![Step::run(&["train", "--resume", &folder])])
 }
 
+/// Returns true if a variant was interrupted or not started.
+fn is_interrupted(rows: &[VariantOutcome], count: usize) -> bool {
+    rows.len() < count || rows.iter().any(|row| row.state == State::Interrupted)
+}
+
 /// Returns an error if a variant failed or the sweep was interrupted. Divergence is a valid result.
 fn outcome(rows: &[VariantOutcome], folder: &Path, count: usize) -> Result<()> {
-    if rows.iter().any(|row| row.state == State::Interrupted) || rows.len() < count {
+    if is_interrupted(rows, count) {
         let done = rows.iter().filter(|row| row.state != State::Interrupted).count();
         let error = anyhow!("interrupted after {done} of {count} variants; wrote the best model so far");
         return Err(resumable(error, folder));
@@ -348,19 +317,6 @@ fn outcome(rows: &[VariantOutcome], folder: &Path, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Returns the name and the settings of the variant `name` with another setting.
-fn with_value(name: &str, spec: &JobSpec, sweep: &Sweep, value: &str) -> Result<(String, JobSpec)> {
-    let mut spec = spec.clone();
-    sweep.set(&mut spec, value).map_err(anyhow::Error::msg)?;
-    let own = format!("{}={value}", sweep.setting);
-    let name = if name.is_empty() {
-        own
-    } else {
-        format!("{name},{own}")
-    };
-    Ok((name, spec))
-}
-
 /// Returns checked jobs for all combinations of the values.
 async fn variants(job: &Job, sweeps: &[Sweep]) -> Result<Vec<Variant>> {
     let mut specs = vec![(String::new(), job.spec.clone())];
@@ -368,11 +324,15 @@ async fn variants(job: &Job, sweeps: &[Sweep]) -> Result<Vec<Variant>> {
         if specs.len() * sweep.values.len() > MOST {
             bail!("--sweep results in more than {MOST} jobs; remove some values");
         }
-        let next = specs.iter().flat_map(|(name, spec)| {
-            let values = sweep.values.iter();
-            values.map(move |value| with_value(name, spec, sweep, value))
-        });
-        specs = next.collect::<Result<_>>()?;
+        for (name, spec) in std::mem::take(&mut specs) {
+            for value in &sweep.values {
+                let mut spec = spec.clone();
+                sweep.set(&mut spec, value).map_err(anyhow::Error::msg)?;
+                let own = format!("{}={value}", sweep.setting);
+                let comma = if name.is_empty() { "" } else { "," };
+                specs.push((format!("{name}{comma}{own}"), spec));
+            }
+        }
     }
     let mut variants = Vec::new();
     for (name, spec) in specs {
@@ -384,10 +344,8 @@ async fn variants(job: &Job, sweeps: &[Sweep]) -> Result<Vec<Variant>> {
             };
         }
         job.spec = spec;
-        let job = job
-            .checked()
-            .await
-            .with_context(|| format!("in the variant {name}"))?;
+        let checked = job.checked().await;
+        let job = checked.with_context(|| format!("in the variant {name}"))?;
         variants.push(Variant { name, job });
     }
     Ok(variants)
@@ -395,88 +353,73 @@ async fn variants(job: &Job, sweeps: &[Sweep]) -> Result<Vec<Variant>> {
 
 /// Returns the row with the best model, or the first one if several are equal.
 fn best(rows: &[VariantOutcome]) -> Option<&VariantOutcome> {
-    let quality = |row: &VariantOutcome| {
-        row.tuned
-            .map(|tuned| tuned.validation)
-            .filter(|quality| !quality.score().is_nan())
-    };
-    let rated = rows.iter().filter_map(|row| Some((row, quality(row)?)));
+    let rated = rows.iter().filter_map(|row| Some((row, row.tuned?.validation)));
+    let rated = rated.filter(|(_, quality)| !quality.score().is_nan());
     let best = rated.reduce(|best, row| if row.1.compare(&best.1).is_gt() { row } else { best });
     best.map(|(row, _)| row)
 }
 
-fn conclude(rows: &[VariantOutcome], folder: &Path, out: Option<&Path>, json: bool) -> Result<()> {
+/// Copies the best model to `out`, and writes the report and the summary of `count` variants.
+fn conclude(
+    rows: &[VariantOutcome],
+    folder: &Path,
+    out: Option<&Path>,
+    count: usize,
+    json: bool,
+) -> Result<()> {
     let Some(best) = best(rows) else {
-        print_rows(rows, "", json)?;
-        let why = rows
-            .iter()
-            .find_map(|row| row.error.as_deref())
-            .unwrap_or("none started");
+        if !json {
+            print_rows(rows, "")?;
+        }
+        if is_interrupted(rows, count) {
+            let error = anyhow!("interrupted before a variant had a model");
+            return Err(resumable(error, folder));
+        }
+        let mut errors = rows.iter().filter_map(|row| row.error.as_deref());
+        let why = errors.next().unwrap_or("none started");
         bail!("no variant produced a model: {why}; see {}", folder.display());
     };
     let tuned = best.run.join(layout::MODEL);
-    let model = match out {
-        None => tuned,
-        Some(out) => {
-            copy(&tuned, out)?;
-            out.to_owned()
-        }
-    };
+    let model = out.unwrap_or(&tuned);
+    if let Some(out) = out {
+        // Includes external weights.
+        let copied = frostline_graph::Model::read(&tuned)?.write(out);
+        copied.with_context(|| format!("cannot write {}", out.display()))?;
+    }
     // Skip variants that failed before the first event.
-    let runs: Vec<_> = rows
-        .iter()
-        .filter_map(|row| frostline_report::Run::read(&row.run).ok())
-        .collect();
+    let runs = rows.iter().map(|row| frostline_report::Run::read(&row.run));
+    let runs: Vec<_> = runs.filter_map(Result::ok).collect();
     let report = folder.join(layout::REPORT);
-    let page = frostline_report::html(&runs);
-    whole_file::write(&report, |file| file.write_all(page.as_bytes()))
-        .with_context(|| format!("cannot write {}", report.display()))?;
+    write_file("", &report, frostline_report::html(&runs).as_bytes())?;
     if json {
         return Ok(print_json(&Swept {
             variants: rows,
             best: &best.variant,
-            model: &model,
+            model,
             report: &report,
         })?);
     }
-    print_rows(rows, &best.variant, json)?;
+    print_rows(rows, &best.variant)?;
     say!("model      {}\nreport     {}", model.display(), report.display());
     Ok(())
 }
 
-fn print_rows(rows: &[VariantOutcome], best: &str, json: bool) -> Result<()> {
-    if json {
-        return Ok(());
-    }
-    let table: Vec<Vec<String>> = rows.iter().map(|row| shown(row, best)).collect();
-    let header = ["variant", "state", "epoch", "validation", "seconds", ""];
-    Ok(print_table(
-        &header,
-        &[false, false, true, false, true, false],
-        &table,
-    )?)
-}
-
-fn shown(row: &VariantOutcome, best: &str) -> Vec<String> {
-    let mark = if row.variant == best { "best" } else { "" };
-    vec![
-        row.variant.clone(),
-        row.state.to_string(),
-        row.tuned
-            .map_or_else(String::new, |tuned| tuned.epoch.to_string()),
-        row.tuned
-            .map_or_else(String::new, |tuned| tuned.validation.to_string()),
-        format!("{:.1}", row.seconds),
-        mark.to_owned(),
-    ]
-}
-
-/// Copies a model including external weights.
-fn copy(tuned: &Path, out: &Path) -> Result<()> {
-    let model = frostline_graph::Model::read(tuned)?;
-    model
-        .write(out)
-        .with_context(|| format!("cannot write {}", out.display()))
+fn print_rows(rows: &[VariantOutcome], best: &str) -> Result<()> {
+    let columns = "variant|state|epoch>|validation|seconds>|";
+    let rows = rows.iter().map(|row| {
+        let epoch = row.tuned.map(|tuned| tuned.epoch.to_string());
+        let validation = row.tuned.map(|tuned| tuned.validation.to_string());
+        let mark = if row.variant == best { "best" } else { "" };
+        [
+            row.variant.clone(),
+            row.state.to_string(),
+            epoch.unwrap_or_default(),
+            validation.unwrap_or_default(),
+            format!("{:.1}", row.seconds),
+            mark.to_owned(),
+        ]
+    });
+    print_table(columns, rows)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, anyhow};
 use frostline_graph::Model;
 use frostline_job::flags::missing;
 use frostline_job::{Class, JobSpec, NewHead, PixelFlags, folder};
-use frostline_trainer::{Job, Recipe, RunFolder, TrainerError, read_pixels_beside, train};
+use frostline_trainer::{Job, Outcome, Recipe, RunFolder, TrainerError, read_pixels_beside, train};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -27,7 +27,7 @@ pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> R
         .as_deref()
         .map(frostline_trainer::recorded_job)
         .transpose()?;
-    let mut job = open(spec(&flags.job, recorded)?)?;
+    let mut job = Job::open(spec(&flags.job, recorded)?)?;
     // The run folder is created after the job has been checked.
     job.run = Some(RunFolder::new(&flags.runs));
     let mut job = job.checked().await?;
@@ -61,7 +61,7 @@ async fn resume_sweep(
     json: bool,
     stop: &CancellationToken,
 ) -> Result<()> {
-    let mut job = open(spec(&flags.job, Some(sweep.job.clone()))?)?;
+    let mut job = Job::open(spec(&flags.job, Some(sweep.job.clone()))?)?;
     // Each variant writes its model to a run in this folder.
     job.run = Some(RunFolder::new(folder));
     let job = job.checked().await?;
@@ -76,17 +76,7 @@ async fn resume_sweep(
 async fn train_job(mut job: Job, run: &Path, json: bool, stop: &CancellationToken) -> Result<()> {
     let spec = job.spec.recorded();
     let connection = connect(&mut job).await?;
-    let reporter = Arc::new(Reporter::new(json));
-    let events = Arc::clone(&reporter);
-    let hosts = connection.hosts();
-    let result = train(
-        job,
-        hosts,
-        Arc::new(move |event| events.show(&event)),
-        stop.clone(),
-    )
-    .await;
-    reporter.finish();
+    let result = train_with_events(job, &connection, json, stop).await;
     connection.close().await;
     if matches!(
         result,
@@ -100,6 +90,19 @@ async fn train_job(mut job: Job, run: &Path, json: bool, stop: &CancellationToke
         }
     }
     result.map(drop).map_err(|error| failed(error, run, &spec))
+}
+
+/// Trains the job and shows its events.
+pub(crate) async fn train_with_events(
+    job: Job,
+    connection: &Connection,
+    json: bool,
+    stop: &CancellationToken,
+) -> Result<Outcome, TrainerError> {
+    let reporter = Arc::new(Reporter::new(json));
+    let trained = train(job, connection.hosts(), reporter.events(), stop.clone()).await;
+    reporter.finish();
+    trained
 }
 
 /// Connects to the hosts of `job`, or starts an embedded host.
@@ -149,11 +152,6 @@ fn model_of(run: &Path) -> Result<PathBuf> {
         return Err(Hinted::wrap(error, resume(&run, &[])));
     }
     Ok(model)
-}
-
-/// Opens the files of the job.
-pub(crate) fn open(spec: JobSpec) -> Result<Job> {
-    Ok(Job::open(spec)?)
 }
 
 /// Converts the error of a job, and adds a hint if the run can be resumed.

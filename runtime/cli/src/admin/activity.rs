@@ -2,16 +2,17 @@
 //! show the audit log.
 
 use super::console::{confirm, done};
-use crate::output::{bytes, clear, is_terminal, print_each, print_table, stdout};
+use crate::output::{bytes, clear, is_terminal, print_each, print_list, print_table};
 use anyhow::{Result, bail};
 use frostline_client::AdminClient;
 use frostline_job::utc;
 use frostline_wire::{Activity, AuditEntry, HostInfo, MemoryActivity, MemoryLoad, TenantActivity};
-use std::io::Write;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::time::{Duration, Instant};
 
 /// Refresh interval of the activity.
-pub(super) const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Seconds without a record after which a host is shown as silent. Hosts write one every ten seconds.
 const SILENT: u64 = 30;
@@ -19,15 +20,27 @@ const SILENT: u64 = 30;
 /// Difference of clocks in seconds that is shown.
 const SKEW: u64 = 60;
 
-/// Shows the current activity of all hosts with rates since the previous refresh until it is interrupted. The output is
-/// printed only once if standard output is not a terminal, unless `json` is set.
+/// Shows the current activity of all hosts with rates since the previous refresh until it is interrupted.
 pub(super) async fn top(client: &AdminClient, once: bool, json: bool) -> Result<()> {
+    refresh(client, "/v1/hosts", once, json, hosts).await
+}
+
+/// Gets the list at `path` every second and prints it as JSON, or with `show`, until it is interrupted. `show` receives
+/// the previous list, the current list and the seconds in between. The output is printed only once if standard output
+/// is not a terminal, unless `json` is set.
+pub(super) async fn refresh<T: Serialize + DeserializeOwned>(
+    client: &AdminClient,
+    path: &str,
+    once: bool,
+    json: bool,
+    show: fn(&[T], &[T], f64) -> Result<()>,
+) -> Result<()> {
     let once = once || !json && !is_terminal();
-    let mut before: Vec<HostInfo> = client.get("/v1/hosts", &[]).await?;
+    let mut before: Vec<T> = client.get(path, &[]).await?;
     let mut seen = Instant::now();
     loop {
         tokio::time::sleep(REFRESH_INTERVAL).await;
-        let now: Vec<HostInfo> = client.get("/v1/hosts", &[]).await?;
+        let now: Vec<T> = client.get(path, &[]).await?;
         let seconds = seen.elapsed().as_secs_f64();
         seen = Instant::now();
         if json {
@@ -36,10 +49,7 @@ pub(super) async fn top(client: &AdminClient, once: bool, json: bool) -> Result<
             if !once {
                 clear()?;
             }
-            for host in &now {
-                let earlier = before.iter().find(|earlier| earlier.run == host.run);
-                show(earlier.unwrap_or(host), host, seconds)?;
-            }
+            show(&before, &now, seconds)?;
         }
         if once {
             return Ok(());
@@ -110,48 +120,34 @@ pub(super) async fn audit(
     let mut query = vec![("limit", limit.as_str())];
     query.extend(tenant.as_deref().map(|tenant| ("tenant", tenant)));
     let entries: Vec<AuditEntry> = client.get("/v1/audit", &query).await?;
-    if json {
-        return Ok(print_each(&entries)?);
-    }
-    let rows: Vec<Vec<String>> = entries
-        .iter()
-        .map(|entry| {
-            let AuditEntry {
-                at,
-                host,
-                who,
-                what,
-                tenant,
-                detail,
-            } = entry;
-            vec![
-                utc(*at),
-                host.clone(),
-                who.clone(),
-                what.clone(),
-                tenant.clone(),
-                detail.clone(),
-            ]
-        })
-        .collect();
-    print_table(
-        &["AT (UTC)", "HOST", "WHO", "WHAT", "TENANT", "DETAIL"],
-        &[false; 6],
-        &rows,
-    )?;
-    Ok(())
+    print_list(&entries, json, "AT (UTC)|HOST|WHO|WHAT|TENANT|DETAIL", |entry| {
+        let entry = entry.clone();
+        [
+            utc(entry.at),
+            entry.host,
+            entry.who,
+            entry.what,
+            entry.tenant,
+            entry.detail,
+        ]
+    })
+}
+
+fn hosts(before: &[HostInfo], now: &[HostInfo], seconds: f64) -> Result<()> {
+    now.iter().try_for_each(|host| {
+        let earlier = before.iter().find(|earlier| earlier.run == host.run);
+        show(earlier.unwrap_or(host), host, seconds)
+    })
 }
 
 fn show(before: &HostInfo, host: &HostInfo, seconds: f64) -> Result<()> {
-    let mut stdout = stdout();
     let before = &before.activity;
     let now = &host.activity;
     let resident = now
         .memory_bytes
         .map(|memory| format!(", {} of memory", bytes(memory)));
     let state = if now.stopping { "drained" } else { "serving" };
-    writeln!(
-        stdout,
+    say!(
         "{}: {state}{}: {}/{} running, {} queued; {} lanes, {} batches queued{}",
         host.name,
         remarks(host),
@@ -161,44 +157,26 @@ fn show(before: &HostInfo, host: &HostInfo, seconds: f64) -> Result<()> {
         now.lanes,
         now.lane_queue,
         resident.unwrap_or_default()
-    )?;
+    );
     if let Some(memory) = &now.memory {
-        writeln!(stdout, "{}", held(memory))?;
+        say!("{}", held(memory));
     }
     if let Some(MemoryLoad { budget, held }) = now.device_memory {
-        writeln!(stdout, "GPU memory: {} of {} held", bytes(held), bytes(budget))?;
+        say!("GPU memory: {} of {} held", bytes(held), bytes(budget));
     }
     for root in &now.failing_roots {
-        writeln!(
-            stdout,
+        say!(
             "{} has failed for {} s: {}: {}",
-            root.root, root.seconds, root.fault, root.error
-        )?;
+            root.root,
+            root.seconds,
+            root.fault,
+            root.error
+        );
     }
-    let rows: Vec<Vec<String>> = now
-        .tenants
-        .iter()
-        .map(|tenant| row(before, tenant, seconds))
-        .collect();
-    let header = [
-        "TENANT",
-        "RUNNING",
-        "QUEUED",
-        "IMAGES/S",
-        "SENT/S",
-        "IMAGES",
-        "SENT",
-        "DEVICE",
-        "GUEST CPU",
-        "MEMORY",
-        "WAITED",
-    ];
-    print_table(
-        &header,
-        &[false, true, true, true, true, true, true, true, true, true, true],
-        &rows,
-    )?;
-    Ok(())
+    let columns =
+        "TENANT|RUNNING>|QUEUED>|IMAGES/S>|SENT/S>|IMAGES>|SENT>|DEVICE>|GUEST CPU>|MEMORY>|WAITED>";
+    let tenants = now.tenants.iter();
+    print_table(columns, tenants.map(|tenant| row(before, tenant, seconds)))
 }
 
 /// Describes a host that does not write records, or with a wrong clock.
@@ -209,10 +187,10 @@ fn remarks(host: &HostInfo) -> String {
     [silent, skew].into_iter().flatten().collect()
 }
 
-fn row(before: &Activity, now: &TenantActivity, seconds: f64) -> Vec<String> {
+fn row(before: &Activity, now: &TenantActivity, seconds: f64) -> [String; 11] {
     let then = before.tenants.iter().find(|tenant| tenant.name == now.name);
     let (samples, sent) = then.map_or((0, 0), |then| (then.samples, then.answer_bytes));
-    vec![
+    [
         now.name.clone(),
         now.running.to_string(),
         now.queued.to_string(),

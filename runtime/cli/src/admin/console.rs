@@ -1,7 +1,7 @@
 //! Confirmations and results on the terminal.
 
 use crate::hints::{Hinted, Step};
-use crate::output::{print_json, stderr};
+use crate::output::{print_result, stderr};
 use anyhow::{Result, anyhow, bail};
 use std::io::{IsTerminal, Write};
 
@@ -28,9 +28,6 @@ pub(super) fn confirm(yes: bool, question: &str) -> Result<()> {
 
 /// Reports the action `what` on `name`.
 pub(super) fn done(name: &str, what: &str, json: bool) -> Result<()> {
-    if json {
-        return Ok(print_json(&serde_json::json!({ "name": name, "done": what }))?);
-    }
-    say!("{name}: {what}");
-    Ok(())
+    let value = serde_json::json!({ "name": name, "done": what });
+    print_result(json, &value, format!("{name}: {what}"))
 }

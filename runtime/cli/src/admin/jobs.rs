@@ -1,15 +1,14 @@
 //! `frostline admin job` and `frostline admin top --jobs`, which show and cancel the jobs on all hosts of a state.
 
-use super::activity::REFRESH_INTERVAL;
+use super::activity::refresh;
 use super::console::{confirm, done};
 use crate::arguments::JobAdmin;
-use crate::output::{clear, is_terminal, print_each, print_json, print_table};
+use crate::output::{print_json, print_table};
 use anyhow::Result;
 use frostline_client::AdminClient;
 use frostline_job::utc;
 use frostline_wire::{JobDetail, JobInfo, JobStage};
 use std::collections::HashMap;
-use std::time::Instant;
 
 /// Number of digits shown for a job id in tables. This is enough to distinguish jobs.
 const SHORT: usize = 12;
@@ -39,65 +38,32 @@ fn path(id: &str) -> String {
 
 /// Shows the jobs with rates since the previous refresh until it is interrupted.
 pub(super) async fn top(client: &AdminClient, once: bool, json: bool) -> Result<()> {
-    let once = once || !json && !is_terminal();
-    let mut before: Vec<JobInfo> = client.get("/v1/jobs", &[]).await?;
-    let mut seen = Instant::now();
-    loop {
-        tokio::time::sleep(REFRESH_INTERVAL).await;
-        let jobs: Vec<JobInfo> = client.get("/v1/jobs", &[]).await?;
-        let seconds = seen.elapsed().as_secs_f64();
-        seen = Instant::now();
-        if json {
-            print_each(&jobs)?;
-        } else {
-            if !once {
-                clear()?;
-            }
-            table(&before, &jobs, seconds)?;
-        }
-        if once {
-            return Ok(());
-        }
-        before = jobs;
-    }
+    refresh(client, "/v1/jobs", once, json, table).await
 }
 
 fn table(before: &[JobInfo], jobs: &[JobInfo], seconds: f64) -> Result<()> {
     let before = before.iter().map(|job| ((&job.tenant, &job.id), job.images));
     let before: HashMap<_, u64> = before.collect();
-    let rows: Vec<Vec<String>> = jobs
-        .iter()
-        .map(|job| {
-            let earlier = before.get(&(&job.tenant, &job.id)).copied();
-            let images = job.images - earlier.unwrap_or(0).min(job.images);
-            vec![
-                job.tenant.clone(),
-                job.id.chars().take(SHORT).collect(),
-                job.split.clone(),
-                job.running.to_string(),
-                job.queued.to_string(),
-                format!("{:.1}", images as f64 / seconds),
-                job.images.to_string(),
-                if job.cancelled {
-                    "cancelled".to_owned()
-                } else {
-                    job.seconds.summary()
-                },
-            ]
-        })
-        .collect();
-    let header = [
-        "TENANT",
-        "JOB",
-        "SPLIT",
-        "RUNNING",
-        "QUEUED",
-        "IMAGES/S",
-        "IMAGES",
-        "SLOWEST STAGES",
-    ];
-    let right = [false, false, false, true, true, true, true, false];
-    Ok(print_table(&header, &right, &rows)?)
+    let rows = jobs.iter().map(|job| {
+        let earlier = before.get(&(&job.tenant, &job.id)).copied();
+        let images = job.images - earlier.unwrap_or(0).min(job.images);
+        [
+            job.tenant.clone(),
+            job.id.chars().take(SHORT).collect(),
+            job.split.clone(),
+            job.running.to_string(),
+            job.queued.to_string(),
+            format!("{:.1}", images as f64 / seconds),
+            job.images.to_string(),
+            if job.cancelled {
+                "cancelled".to_owned()
+            } else {
+                job.seconds.summary()
+            },
+        ]
+    });
+    let columns = "TENANT|JOB|SPLIT|RUNNING>|QUEUED>|IMAGES/S>|IMAGES>|SLOWEST STAGES";
+    print_table(columns, rows)
 }
 
 fn show(detail: &JobDetail) -> Result<()> {
@@ -127,20 +93,14 @@ fn show(detail: &JobDetail) -> Result<()> {
         job.queued
     );
     say!("{}", detail.summary());
-    let rows: Vec<Vec<String>> = JobStage::all()
-        .map(|stage| {
-            let seconds = job.seconds.seconds_in(stage);
-            let each = seconds / job.images.max(1) as f64 * 1e3;
-            vec![
-                stage.words().to_owned(),
-                format!("{seconds:.1} s"),
-                format!("{each:.1} ms"),
-            ]
-        })
-        .collect();
-    Ok(print_table(
-        &["STAGE", "ALL IMAGES", "AN IMAGE"],
-        &[false, true, true],
-        &rows,
-    )?)
+    let rows = JobStage::all().map(|stage| {
+        let seconds = job.seconds.seconds_in(stage);
+        let each = seconds / job.images.max(1) as f64 * 1e3;
+        [
+            stage.words().to_owned(),
+            format!("{seconds:.1} s"),
+            format!("{each:.1} ms"),
+        ]
+    });
+    print_table("STAGE|ALL IMAGES>|AN IMAGE>", rows)
 }

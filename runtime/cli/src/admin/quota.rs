@@ -1,7 +1,7 @@
 //! `frostline admin quota`, which shows and changes the quotas of a tenant.
 
 use crate::arguments::Quota;
-use crate::output::{bytes, print_each, print_table};
+use crate::output::{bytes, print_list};
 use anyhow::Result;
 use frostline_client::AdminClient;
 use frostline_wire::{QuotaChange, QuotaInfo, QuotaUnit, UNLIMITED};
@@ -14,37 +14,25 @@ pub(super) async fn run(client: &AdminClient, command: Quota, json: bool) -> Res
             client.patch(&path(&tenant), &changes).await?
         }
     };
-    if json {
-        return Ok(print_each(&quota)?);
-    }
-    let rows: Vec<Vec<String>> = quota
-        .iter()
-        .map(|info| {
-            let unit = info.key.unit();
-            let used = info.used.map(|value| match unit {
-                QuotaUnit::Bytes => bytes(value),
-                _ => shown(unit, value),
-            });
-            let set = if info.own {
-                "set for the tenant"
-            } else {
-                "the host's default"
-            };
-            vec![
-                info.key.to_string(),
-                used.unwrap_or_default(),
-                shown(unit, info.value),
-                shown(unit, info.default),
-                set.to_owned(),
-            ]
-        })
-        .collect();
-    print_table(
-        &["QUOTA", "USED", "VALUE", "DEFAULT", ""],
-        &[false, true, true, true, false],
-        &rows,
-    )?;
-    Ok(())
+    print_list(&quota, json, "QUOTA|USED>|VALUE>|DEFAULT>|", |info| {
+        let unit = info.key.unit();
+        let used = info.used.map(|value| match unit {
+            QuotaUnit::Bytes => bytes(value),
+            _ => shown(unit, value),
+        });
+        let set = if info.own {
+            "set for the tenant"
+        } else {
+            "the host's default"
+        };
+        [
+            info.key.to_string(),
+            used.unwrap_or_default(),
+            shown(unit, info.value),
+            shown(unit, info.default),
+            set.to_owned(),
+        ]
+    })
 }
 
 fn path(tenant: &str) -> String {

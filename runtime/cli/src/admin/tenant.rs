@@ -1,9 +1,9 @@
 //! `frostline admin tenant`, which manages tenants, their data roots and their tokens.
 
 use super::console::confirm;
-use crate::arguments::Tenant;
+use crate::arguments::{Tenant, TenantName};
 use crate::host::data_url;
-use crate::output::{print_each, print_json, print_table, stdout};
+use crate::output::{print_json, print_list, print_table, stdout};
 use anyhow::Result;
 use frostline_client::AdminClient;
 use frostline_job::utc;
@@ -27,7 +27,7 @@ pub(super) async fn run(client: &AdminClient, command: Tenant, json: bool) -> Re
             show_token(&client.post("/v1/tenants", &new).await?, json)
         }
         Tenant::List => list(client, json).await,
-        Tenant::Show { name } => show(&client.get(&path(&name), &[]).await?, json),
+        Tenant::Show(TenantName { name }) => show(&client.get(&path(&name), &[]).await?, json),
         Tenant::Set {
             name,
             data,
@@ -38,7 +38,7 @@ pub(super) async fn run(client: &AdminClient, command: Tenant, json: bool) -> Re
                 unchecked,
                 ..TenantChange::default()
             };
-            show(&client.patch(&path(&name), &change).await?, json)
+            apply(client, &name, &change, json).await
         }
         Tenant::Rotate {
             name,
@@ -57,25 +57,33 @@ pub(super) async fn run(client: &AdminClient, command: Tenant, json: bool) -> Re
             let revoked = client.delete_for(&path, &[]).await?;
             show_revoked(&name, &revoked, json)
         }
-        Tenant::Disable { name } => disable(client, &name, true, json).await,
-        Tenant::Enable { name } => disable(client, &name, false, json).await,
+        Tenant::Disable(TenantName { name }) => disable(client, &name, true, json).await,
+        Tenant::Enable(TenantName { name }) => disable(client, &name, false, json).await,
         Tenant::Remove { name, erase, yes } => remove(client, &name, erase, yes, json).await,
-        Tenant::Restore { name } => {
+        Tenant::Restore(TenantName { name }) => {
             let change = TenantChange {
                 removed: Some(false),
                 ..TenantChange::default()
             };
-            show(&client.patch(&path(&name), &change).await?, json)
+            apply(client, &name, &change, json).await
         }
     }
 }
 
+async fn apply(client: &AdminClient, name: &str, change: &TenantChange, json: bool) -> Result<()> {
+    show(&client.patch(&path(name), change).await?, json)
+}
+
 async fn list(client: &AdminClient, json: bool) -> Result<()> {
     let tenants: Vec<TenantInfo> = client.get("/v1/tenants", &[]).await?;
-    if json {
-        return Ok(print_each(&tenants)?);
-    }
-    table(&tenants)
+    print_list(&tenants, json, "TENANT|STATE|TOKENS>|DATA", |tenant| {
+        [
+            tenant.name.clone(),
+            status(tenant).to_owned(),
+            tenant.tokens.len().to_string(),
+            tenant.data.join(" "),
+        ]
+    })
 }
 
 async fn disable(client: &AdminClient, name: &str, disabled: bool, json: bool) -> Result<()> {
@@ -83,7 +91,7 @@ async fn disable(client: &AdminClient, name: &str, disabled: bool, json: bool) -
         disabled: Some(disabled),
         ..TenantChange::default()
     };
-    show(&client.patch(&path(name), &change).await?, json)
+    apply(client, name, &change, json).await
 }
 
 async fn remove(client: &AdminClient, name: &str, erase: bool, yes: bool, json: bool) -> Result<()> {
@@ -167,33 +175,11 @@ fn show(tenant: &TenantInfo, json: bool) -> Result<()> {
     for root in &tenant.data {
         say!("  reads {root}");
     }
-    let rows: Vec<Vec<String>> = tenant
+    let rows = tenant
         .tokens
         .iter()
-        .map(|token| vec![token.id.clone(), utc(token.created_at), expiry(token.expires_at)])
-        .collect();
-    print_table(&["TOKEN", "CREATED (UTC)", "EXPIRES (UTC)"], &[false; 3], &rows)?;
-    Ok(())
-}
-
-fn table(tenants: &[TenantInfo]) -> Result<()> {
-    let rows: Vec<Vec<String>> = tenants
-        .iter()
-        .map(|tenant| {
-            vec![
-                tenant.name.clone(),
-                status(tenant).to_owned(),
-                tenant.tokens.len().to_string(),
-                tenant.data.join(" "),
-            ]
-        })
-        .collect();
-    print_table(
-        &["TENANT", "STATE", "TOKENS", "DATA"],
-        &[false, false, true, false],
-        &rows,
-    )?;
-    Ok(())
+        .map(|token| [token.id.clone(), utc(token.created_at), expiry(token.expires_at)]);
+    print_table("TOKEN|CREATED (UTC)|EXPIRES (UTC)", rows)
 }
 
 fn expiry(at: Option<u64>) -> String {

@@ -2,8 +2,8 @@
 //! models.
 
 use super::console::{confirm, done};
-use crate::arguments::{GuestAdmin, InterfaceFlags, ModelAdmin, OwnUpload, Upload};
-use crate::output::{bytes, print_each, print_json, print_table};
+use crate::arguments::{GuestAdmin, GuestName, InterfaceFlags, ModelAdmin, OfTenant, OwnUpload, Upload};
+use crate::output::{bytes, print_json, print_list, print_table};
 use crate::train::read_model;
 use anyhow::{Context, Result};
 use frostline_client::AdminClient;
@@ -13,11 +13,14 @@ use std::path::Path;
 
 pub(super) async fn guest(client: &AdminClient, command: GuestAdmin, json: bool) -> Result<()> {
     match command {
-        GuestAdmin::List { tenant } => list(client, "guest", tenant, json).await,
-        GuestAdmin::Show { guest } => show(&client.get(&own("guest", &guest), &[]).await?, json),
-        GuestAdmin::Disable { guest } => disable(client, &guest, true, json).await,
-        GuestAdmin::Enable { guest } => disable(client, &guest, false, json).await,
-        GuestAdmin::Remove { guest, yes } => {
+        GuestAdmin::List(OfTenant { tenant }) => list(client, "guest", tenant, json).await,
+        GuestAdmin::Show(GuestName { guest }) => show(&client.get(&own("guest", &guest), &[]).await?, json),
+        GuestAdmin::Disable(GuestName { guest }) => disable(client, &guest, true, json).await,
+        GuestAdmin::Enable(GuestName { guest }) => disable(client, &guest, false, json).await,
+        GuestAdmin::Remove {
+            guest: GuestName { guest },
+            yes,
+        } => {
             confirm(yes, &format!("Remove the guest {guest} including all versions?"))?;
             client.delete(&own("guest", &guest)).await?;
             done(&guest.to_string(), "removed", json)
@@ -32,7 +35,7 @@ pub(super) async fn model(client: &AdminClient, command: ModelAdmin, json: bool)
             file,
             interface,
         } => show(&push(client, &name, &file, &interface).await?, json),
-        ModelAdmin::List { tenant } => list(client, "model", tenant, json).await,
+        ModelAdmin::List(OfTenant { tenant }) => list(client, "model", tenant, json).await,
         ModelAdmin::Remove { model, yes } => {
             let (name, path, whose) = match &model {
                 Upload::Own(model) => (model.to_string(), own("model", model), ""),
@@ -68,38 +71,19 @@ async fn list(client: &AdminClient, what: &str, tenant: Option<String>, json: bo
         .into_iter()
         .collect();
     let uploads: Vec<UploadInfo> = client.get(&format!("/v1/{what}s"), &query).await?;
-    if json {
-        return Ok(print_each(&uploads)?);
-    }
-    let rows: Vec<Vec<String>> = uploads
-        .iter()
-        .map(|info| {
-            let newest = info.versions.first();
-            vec![
-                info.tenant.clone().unwrap_or_else(|| "(all tenants)".to_owned()),
-                info.name.clone(),
-                state(info).to_owned(),
-                info.versions.len().to_string(),
-                newest.map(|newest| newest.sha256.clone()).unwrap_or_default(),
-                newest.map(|newest| bytes(newest.bytes)).unwrap_or_default(),
-                newest.map(|newest| utc(newest.uploaded_at)).unwrap_or_default(),
-            ]
-        })
-        .collect();
-    print_table(
-        &[
-            "TENANT",
-            "NAME",
-            "STATE",
-            "VERSIONS",
-            "NEWEST SHA-256",
-            "SIZE",
-            "UPLOADED (UTC)",
-        ],
-        &[false, false, false, true, false, true, false],
-        &rows,
-    )?;
-    Ok(())
+    let columns = "TENANT|NAME|STATE|VERSIONS>|NEWEST SHA-256|SIZE>|UPLOADED (UTC)";
+    print_list(&uploads, json, columns, |info| {
+        let newest = info.versions.first();
+        [
+            info.tenant.clone().unwrap_or_else(|| "(all tenants)".to_owned()),
+            info.name.clone(),
+            state(info).to_owned(),
+            info.versions.len().to_string(),
+            newest.map(|newest| newest.sha256.clone()).unwrap_or_default(),
+            newest.map(|newest| bytes(newest.bytes)).unwrap_or_default(),
+            newest.map(|newest| utc(newest.uploaded_at)).unwrap_or_default(),
+        ]
+    })
 }
 
 fn show(upload: &UploadInfo, json: bool) -> Result<()> {
@@ -111,23 +95,14 @@ fn show(upload: &UploadInfo, json: bool) -> Result<()> {
         |tenant| format!("{tenant}/{}", upload.name),
     );
     say!("{whose}: {}", state(upload));
-    let rows: Vec<Vec<String>> = upload
-        .versions
-        .iter()
-        .map(|version| {
-            vec![
-                version.sha256.clone(),
-                bytes(version.bytes),
-                utc(version.uploaded_at),
-            ]
-        })
-        .collect();
-    print_table(
-        &["SHA-256", "SIZE", "UPLOADED (UTC)"],
-        &[false, true, false],
-        &rows,
-    )?;
-    Ok(())
+    let rows = upload.versions.iter().map(|version| {
+        [
+            version.sha256.clone(),
+            bytes(version.bytes),
+            utc(version.uploaded_at),
+        ]
+    });
+    print_table("SHA-256|SIZE>|UPLOADED (UTC)", rows)
 }
 
 fn state(upload: &UploadInfo) -> &'static str {

@@ -40,39 +40,24 @@ fn table(days: &[DayUsage]) -> Result<()> {
     for day in days {
         *tenants.entry(&day.tenant).or_default() += day.usage;
     }
-    let rows: Vec<Vec<String>> = tenants
-        .into_iter()
-        .map(|(tenant, usage)| {
-            vec![
-                tenant.to_owned(),
-                format!("{:.1} s", usage.device_seconds),
-                format!("{:.1} s", usage.guest_cpu_seconds),
-                bytes(usage.read_bytes),
-                bytes(usage.sent_bytes),
-                usage.images.to_string(),
-                usage.extractions.to_string(),
-                usage.failed_extractions.to_string(),
-                usage.probes.to_string(),
-                usage.listings.to_string(),
-                bytes(usage.stored_bytes),
-            ]
-        })
-        .collect();
-    let header = [
-        "TENANT",
-        "DEVICE",
-        "GUEST CPU",
-        "READ",
-        "SENT",
-        "IMAGES",
-        "EXTRACTIONS",
-        "FAILED",
-        "PROBES",
-        "LISTINGS",
-        "STORED x DAYS",
-    ];
-    let right = [false, true, true, true, true, true, true, true, true, true, true];
-    Ok(print_table(&header, &right, &rows)?)
+    let rows = tenants.into_iter().map(|(tenant, usage)| {
+        [
+            tenant.to_owned(),
+            format!("{:.1} s", usage.device_seconds),
+            format!("{:.1} s", usage.guest_cpu_seconds),
+            bytes(usage.read_bytes),
+            bytes(usage.sent_bytes),
+            usage.images.to_string(),
+            usage.extractions.to_string(),
+            usage.failed_extractions.to_string(),
+            usage.probes.to_string(),
+            usage.listings.to_string(),
+            bytes(usage.stored_bytes),
+        ]
+    });
+    let columns =
+        "TENANT|DEVICE>|GUEST CPU>|READ>|SENT>|IMAGES>|EXTRACTIONS>|FAILED>|PROBES>|LISTINGS>|STORED x DAYS>";
+    print_table(columns, rows)
 }
 
 /// Prints a line for each day and tenant. Tenant names do not contain commas.

@@ -167,41 +167,44 @@ pub(crate) enum Quota {
     },
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct TenantName {
+    /// Name of the tenant
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OfTenant {
+    /// Name of the tenant
+    pub(crate) tenant: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GuestName {
+    /// Tenant and name of the guest
+    #[arg(value_name = "TENANT/NAME")]
+    pub(crate) guest: OwnUpload,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum GuestAdmin {
     /// List guests, optionally of a single tenant
     #[command(after_help = "Example:\n  frostline admin guest list acme")]
-    List {
-        /// Name of the tenant
-        tenant: Option<String>,
-    },
+    List(OfTenant),
     /// Show all versions of a guest
     #[command(after_help = "Example:\n  frostline admin guest show acme/prefix")]
-    Show {
-        /// Tenant and name of the guest
-        #[arg(value_name = "TENANT/NAME")]
-        guest: OwnUpload,
-    },
+    Show(GuestName),
     /// Refuse to run a guest, including versions uploaded later
     #[command(after_help = "Example:\n  frostline admin guest disable acme/prefix")]
-    Disable {
-        /// Tenant and name of the guest
-        #[arg(value_name = "TENANT/NAME")]
-        guest: OwnUpload,
-    },
+    Disable(GuestName),
     /// Allow a disabled guest to run again
     #[command(after_help = "Example:\n  frostline admin guest enable acme/prefix")]
-    Enable {
-        /// Tenant and name of the guest
-        #[arg(value_name = "TENANT/NAME")]
-        guest: OwnUpload,
-    },
+    Enable(GuestName),
     /// Remove a guest including all versions
     #[command(after_help = "Example:\n  frostline admin guest remove acme/prefix --yes")]
     Remove {
-        /// Tenant and name of the guest
-        #[arg(value_name = "TENANT/NAME")]
-        guest: OwnUpload,
+        #[command(flatten)]
+        guest: GuestName,
         /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
@@ -223,10 +226,7 @@ pub(crate) enum ModelAdmin {
     },
     /// List models, optionally of a single tenant, starting with shared models
     #[command(after_help = "Example:\n  frostline admin model list acme")]
-    List {
-        /// Name of the tenant
-        tenant: Option<String>,
-    },
+    List(OfTenant),
     /// Remove a model including all versions
     #[command(after_help = "Example:\n  frostline admin model remove acme/resnet18 --yes")]
     Remove {
@@ -263,10 +263,7 @@ pub(crate) enum Tenant {
     List,
     /// Show a tenant and the tokens, without secrets
     #[command(after_help = "Example:\n  frostline admin tenant show acme")]
-    Show {
-        /// Name of the tenant
-        name: String,
-    },
+    Show(TenantName),
     /// Replace the data roots of a tenant
     #[command(
         after_help = "Example:\n  frostline admin tenant set acme --data s3://photos/acme --data s3://shared/coco"
@@ -303,16 +300,10 @@ pub(crate) enum Tenant {
     },
     /// Refuse the requests of a tenant, but keep its guests, models and tokens
     #[command(after_help = "Example:\n  frostline admin tenant disable acme")]
-    Disable {
-        /// Name of the tenant
-        name: String,
-    },
+    Disable(TenantName),
     /// Accept the requests of a disabled tenant again
     #[command(after_help = "Example:\n  frostline admin tenant enable acme")]
-    Enable {
-        /// Name of the tenant
-        name: String,
-    },
+    Enable(TenantName),
     /// Remove a tenant. It can be restored for a week, unless the host is configured otherwise, and is then deleted
     /// with its guests, models and tokens
     #[command(after_help = "Example:\n  frostline admin tenant remove acme --yes")]
@@ -328,10 +319,7 @@ pub(crate) enum Tenant {
     },
     /// Restore a removed tenant with its guests, models and tokens
     #[command(after_help = "Example:\n  frostline admin tenant restore acme")]
-    Restore {
-        /// Name of the tenant
-        name: String,
-    },
+    Restore(TenantName),
 }
 
 /// Parses a quota such as `running=4`. The value `default` becomes `None`.

@@ -2,11 +2,12 @@
 
 use super::guest::Authoring;
 use super::interface::InterfaceFlags;
-use super::quantize::Quantize;
 use crate::host::Access;
 use clap::{Args, Subcommand};
+use frostline_job::flags::{GivenFlags, named};
+use frostline_job::{HostList, PixelFlags, PrefixPrecision};
 use frostline_server::Isolation;
-use frostline_wire::{parse_seconds_or_number as drain_seconds, parse_size as size};
+use frostline_wire::{Layout, parse_seconds_or_number as drain_seconds, parse_size as size};
 use std::path::PathBuf;
 
 /// Run a storage host
@@ -214,6 +215,42 @@ Examples:
     },
 }
 
+/// Arguments of `frostline model quantize`.
+#[derive(Debug, Args)]
+pub(crate) struct Quantize {
+    /// ONNX file of the network
+    pub(crate) model: PathBuf,
+    #[command(flatten)]
+    pub(crate) interface: InterfaceFlags,
+    /// Location of the labeled or unlabeled images (path, file://, s3://bucket/prefix, gs://, az:// or
+    /// https://)
+    #[arg(long, value_name = "URL")]
+    pub(crate) data: String,
+    /// Layout of the images
+    #[arg(long, default_value = "auto", value_parser = named::<Layout>())]
+    pub(crate) layout: Layout,
+    /// Output file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: PathBuf,
+    /// Quantize the layers up to this cut [default: the last cut before the classifier]
+    #[arg(long, value_name = "CUT")]
+    pub(crate) freeze: Option<String>,
+    /// int8 fails if the result is too imprecise. auto writes f32 if int8 is too imprecise or less than 1.1
+    /// times as fast on this machine
+    #[arg(long, default_value = "int8", value_parser = named::<PrefixPrecision>())]
+    pub(crate) prefix_precision: PrefixPrecision,
+    /// Accept int8 with a cosine similarity to f32 below 0.99
+    #[arg(long)]
+    pub(crate) allow_imprecise: bool,
+    /// Number of compute threads (0 uses all cores)
+    #[arg(long, default_value_t = 0)]
+    pub(crate) threads: usize,
+    #[command(flatten)]
+    pub(crate) pixels: GivenFlags<PixelFlags>,
+    #[command(flatten)]
+    pub(crate) host: HostList,
+}
+
 /// Selects a running host or an embedded host.
 #[derive(Debug, Args)]
 pub(crate) struct HostFlags {
@@ -259,36 +296,23 @@ pub(crate) struct RemoteHost {
 
 impl HostFlags {
     pub(crate) fn access(&self) -> Access<'_> {
-        Access {
-            urls: self.host.as_slice(),
-            token_file: self.token_file.as_deref(),
-            ca: self.ca.as_deref(),
-            follow_links: None,
-            image_pixels: None,
-        }
+        Access::running(
+            self.host.as_slice(),
+            self.token_file.as_deref(),
+            self.ca.as_deref(),
+        )
     }
 }
 
 impl RemoteHosts {
     pub(crate) fn access(&self) -> Access<'_> {
-        Access {
-            urls: &self.host,
-            token_file: Some(&self.token_file),
-            ca: self.ca.as_deref(),
-            follow_links: None,
-            image_pixels: None,
-        }
+        Access::running(&self.host, Some(&self.token_file), self.ca.as_deref())
     }
 }
 
 impl RemoteHost {
     pub(crate) fn access(&self) -> Access<'_> {
-        Access {
-            urls: std::slice::from_ref(&self.host),
-            token_file: Some(&self.token_file),
-            ca: self.ca.as_deref(),
-            follow_links: None,
-            image_pixels: None,
-        }
+        let host = std::slice::from_ref(&self.host);
+        Access::running(host, Some(&self.token_file), self.ca.as_deref())
     }
 }

@@ -4,7 +4,6 @@ mod addresses;
 mod admin;
 mod compile;
 mod doctor;
-mod extract;
 mod features;
 mod guest;
 mod host;
@@ -12,27 +11,25 @@ mod interface;
 mod job;
 mod onnxruntime;
 mod overwriting;
-mod quantize;
 mod report;
-mod run;
 mod state;
 mod sweep;
 mod upload;
 
 use addresses::refuse_secrets;
-pub(crate) use admin::{Admin, AdminCommand, GuestAdmin, JobAdmin, ModelAdmin, Quota, Tenant, Usage};
+pub(crate) use admin::{
+    Admin, AdminCommand, GuestAdmin, GuestName, JobAdmin, ModelAdmin, OfTenant, Quota, Tenant, TenantName,
+    Usage,
+};
 pub(crate) use compile::{COMPILE_GUEST, CompileGuest, REQUIRE_WALLS};
 pub(crate) use doctor::Doctor;
-pub(crate) use extract::Extract;
 pub(crate) use features::CacheCommand;
 pub(crate) use guest::{Authoring, BuildGuest, CheckGuest, Language, NewGuest, RunGuest};
-pub(crate) use host::{Guest, HostFlags, Model, RemoteHost, RemoteHosts, Serve};
+pub(crate) use host::{Guest, HostFlags, Model, Quantize, RemoteHost, RemoteHosts, Serve};
 pub(crate) use interface::InterfaceFlags;
-pub(crate) use job::{Eval, Inputs, JobFlags, Plan, Predict, Profile, Train};
+pub(crate) use job::{Eval, Extract, Inputs, JobFlags, Plan, Predict, Profile, Train};
 pub(crate) use onnxruntime::OnnxRuntime;
-pub(crate) use quantize::Quantize;
-pub(crate) use report::Report;
-pub(crate) use run::Runs;
+pub(crate) use report::{Report, Runs};
 pub(crate) use state::{HostStores, State};
 pub(crate) use sweep::Sweep;
 pub(crate) use upload::{OwnUpload, Upload};

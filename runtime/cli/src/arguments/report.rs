@@ -1,3 +1,5 @@
+//! Arguments of the commands for the folders of runs.
+
 use clap::Args;
 use std::path::PathBuf;
 
@@ -17,4 +19,16 @@ pub(crate) struct Report {
     /// Write the report to this file (required for several runs)
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
+}
+
+/// List runs with state, epochs and best metric
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  frostline runs
+  frostline runs ./experiments --json")]
+pub(crate) struct Runs {
+    /// Folder that contains the runs
+    #[arg(value_name = "DIR", default_value = "runs")]
+    pub(crate) folder: PathBuf,
 }

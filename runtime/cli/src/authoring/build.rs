@@ -1,11 +1,10 @@
 use crate::arguments::BuildGuest;
-use crate::output::{bytes, print_json};
+use crate::output::{bytes, print_result, write_file};
 use anyhow::{Context, Result, bail};
 use frostline_sandbox::SandboxConfig;
-use frostline_trainer::whole_file;
 use serde_json::Value;
 use std::ffi::OsStr;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -40,17 +39,12 @@ pub(super) fn run(flags: &BuildGuest, json: bool) -> Result<()> {
     let module = std::fs::read(&core.file).with_context(|| format!("cannot read {}", core.file.display()))?;
     let component = frostline_sandbox::component(&module, &SandboxConfig::default())?;
     let path = target.join(format!("{}.wasm", core.name));
-    whole_file::write(&path, |file| file.write_all(&component))
-        .with_context(|| format!("cannot write {}", path.display()))?;
+    write_file("", &path, &component)?;
     let size = component.len() as u64;
-    if json {
-        return Ok(print_json(
-            &serde_json::json!({ "name": core.name, "component": path, "bytes": size, "core_bytes": module.len() }),
-        )?);
-    }
-    say!("{} ({})", path.display(), bytes(size));
-    say!("next: frostline guest check {}", path.display());
-    Ok(())
+    let value = serde_json::json!({ "name": core.name, "component": path, "bytes": size, "core_bytes": module.len() });
+    let path = path.display();
+    let text = format!("{path} ({})\nnext: frostline guest check {path}", bytes(size));
+    print_result(json, &value, text)
 }
 
 /// Builds with cargo and the compiler selected by cargo. Both read their usual settings from the environment.
@@ -174,9 +168,9 @@ fn clang(folder: &Path, target: &Path) -> Result<Core> {
 
 /// Returns the files of a folder with this extension, sorted by name.
 fn with_extension(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
-    let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    let paths: std::io::Result<Vec<PathBuf>> = entries.map(|entry| Ok(entry?.path())).collect();
-    let mut paths = paths.with_context(|| format!("cannot read {}", folder.display()))?;
+    let entries = std::fs::read_dir(folder);
+    let paths = entries.and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
+    let mut paths: Vec<PathBuf> = paths.with_context(|| format!("cannot read {}", folder.display()))?;
     paths.retain(|path| path.extension().is_some_and(|found| found == extension));
     paths.sort();
     Ok(paths)

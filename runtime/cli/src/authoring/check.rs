@@ -94,7 +94,7 @@ async fn judge(guest: Vec<u8>, model: Option<&LocalModel>, parameters: &str) -> 
     match (prepared, model) {
         (Ok(guest), Some(model)) if verdict.takes(model) => verdict.ask(&guest, model, parameters).await,
         (Ok(_), _) => {}
-        (Err(error), _) => verdict.fails(&error),
+        (Err(error), _) => _ = verdict.add(check_of(&error), Err(error.to_string())),
     }
     Ok(verdict)
 }
@@ -104,55 +104,36 @@ fn place(check: &str) -> Option<usize> {
 }
 
 impl Verdict {
+    /// Adds the result of a check with the text for users, and returns true if it was successful.
+    fn add(&mut self, check: &'static str, result: Result<String, String>) -> bool {
+        let ok = result.is_ok();
+        let (Ok(detail) | Err(detail)) = result;
+        self.checks.push(Check { check, ok, detail });
+        ok
+    }
+
     /// Adds a successful check, unless the check is the failed one or comes after the failed one.
     fn passes(&mut self, failed: &Option<&'static str>, check: &'static str, detail: String) {
         if failed.is_none_or(|failed| place(check) < place(failed)) {
-            self.checks.push(Check {
-                check,
-                ok: true,
-                detail,
-            });
+            self.add(check, Ok(detail));
         }
-    }
-
-    fn fails(&mut self, error: &SandboxError) {
-        self.checks.push(Check {
-            check: check_of(error),
-            ok: false,
-            detail: error.to_string(),
-        });
     }
 
     /// Checks the model with a host's default limits, and returns true if it is accepted.
     fn takes(&mut self, model: &LocalModel) -> bool {
         let admitted = model.admit();
-        self.checks.push(Check {
-            check: MODEL,
-            ok: admitted.is_ok(),
-            detail: match &admitted {
-                Ok(size) => format!("{} in a single file", bytes(*size)),
-                Err(refused) => format!("{refused:#}"),
-            },
-        });
-        admitted.is_ok()
+        let admitted = admitted.map(|size| format!("{} in a single file", bytes(size)));
+        self.add(MODEL, admitted.map_err(|refused| format!("{refused:#}")))
     }
 
     async fn ask(&mut self, guest: &Guest, model: &LocalModel, parameters: &str) {
-        match guest.describe(&model.view, parameters).await {
-            Ok(description) => {
-                self.checks.push(Check {
-                    check: "describe",
-                    ok: true,
-                    detail: in_words(&description, model.view.cuts.len()),
-                });
-                self.description = Some(description);
-            }
-            Err(error) => self.checks.push(Check {
-                check: "describe",
-                ok: false,
-                detail: error.to_string(),
-            }),
-        }
+        let described = guest.describe(&model.view, parameters).await;
+        let text = match &described {
+            Ok(description) => Ok(in_words(description, model.view.cuts.len())),
+            Err(error) => Err(error.to_string()),
+        };
+        self.add("describe", text);
+        self.description = described.ok();
     }
 }
 
@@ -192,15 +173,11 @@ fn show(verdict: &Verdict, file: &Path, json: bool) -> Result<()> {
         }
         return Ok(print_json(&object)?);
     }
-    let rows: Vec<Vec<String>> = verdict
-        .checks
-        .iter()
-        .map(|check| {
-            let word = if check.ok { "ok" } else { "refused" };
-            vec![check.check.to_owned(), word.to_owned(), check.detail.clone()]
-        })
-        .collect();
-    print_table(&["CHECK", "RESULT", "DETAIL"], &[false, false, false], &rows)?;
+    let rows = verdict.checks.iter().map(|check| {
+        let word = if check.ok { "ok" } else { "refused" };
+        [check.check.to_owned(), word.to_owned(), check.detail.clone()]
+    });
+    print_table("CHECK|RESULT|DETAIL", rows)?;
     if let Some(warning) = verdict.warning {
         say!("\nwarning: {warning}");
     }

@@ -1,7 +1,7 @@
 use super::starter;
 use crate::arguments::{Language, NewGuest};
 use crate::hints::{Hinted, Step};
-use crate::output::print_json;
+use crate::output::print_result;
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -17,22 +17,16 @@ pub(super) fn run(flags: &NewGuest, json: bool) -> Result<()> {
     for file in starter::files(flags.language, &flags.name) {
         write(&folder.join(file.path), &file.contents)?;
     }
-    if json {
-        return Ok(print_json(
-            &serde_json::json!({ "name": flags.name, "path": folder }),
-        )?);
-    }
     let language = match flags.language {
         Language::Rust => "Rust",
         Language::C => "C",
     };
-    say!(
-        "created the {language} guest {} in {}",
-        flags.name,
-        folder.display()
-    );
-    say!("next: frostline guest build {}", folder.display());
-    Ok(())
+    let value = serde_json::json!({ "name": flags.name, "path": folder });
+    let name = &flags.name;
+    let folder = folder.display();
+    let text =
+        format!("created the {language} guest {name} in {folder}\nnext: frostline guest build {folder}");
+    print_result(json, &value, text)
 }
 
 /// Checks that the name is valid for a cargo package and for a guest on a host.
@@ -63,10 +57,8 @@ fn check_folder(folder: &Path) -> Result<()> {
 }
 
 fn write(path: &Path, contents: &[u8]) -> Result<()> {
-    let written = match path.parent() {
-        Some(folder) => std::fs::create_dir_all(folder).and_then(|()| std::fs::write(path, contents)),
-        None => std::fs::write(path, contents),
-    };
+    let folder = path.parent().unwrap_or(path);
+    let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(path, contents));
     written.with_context(|| format!("cannot write {}", path.display()))
 }
 

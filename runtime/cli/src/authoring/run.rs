@@ -221,20 +221,12 @@ fn show(report: &Report) -> Result<()> {
     let shape: Vec<String> = report.shape.iter().map(usize::to_string).collect();
     say!("{}  sha256:{}", report.guest, report.sha256);
     say!("split {}: {} {}", report.split, report.dtype, shape.join("x"));
-    let rows: Vec<Vec<String>> = report
-        .rows
-        .iter()
-        .map(|row| {
-            let first: Vec<String> = row.values.iter().map(|value| format!("{value:.3}")).collect();
-            let figures = [row.min, row.mean, row.max].map(|value| format!("{value:.3}"));
-            [vec![row.key.clone(), first.join(" ")], figures.to_vec()].concat()
-        })
-        .collect();
-    print_table(
-        &["KEY", "FIRST VALUES", "MIN", "MEAN", "MAX"],
-        &[false, false, true, true, true],
-        &rows,
-    )?;
+    let rows = report.rows.iter().map(|row| {
+        let first: Vec<String> = row.values.iter().map(|value| format!("{value:.3}")).collect();
+        let [min, mean, max] = [row.min, row.mean, row.max].map(|value| format!("{value:.3}"));
+        [row.key.clone(), first.join(" "), min, mean, max]
+    });
+    print_table("KEY|FIRST VALUES|MIN>|MEAN>|MAX>", rows)?;
     for failed in &report.failed {
         say!("failed {} ({}): {}", failed.key, failed.code, failed.message);
     }
@@ -244,23 +236,14 @@ fn show(report: &Report) -> Result<()> {
         extract,
     } = report.seconds;
     say!("compiled in {prepare:.2} s, described in {describe:.3} s, extracted in {extract:.2} s\n");
-    let rows: Vec<Vec<String>> = report
-        .limits
-        .iter()
-        .map(|used| {
-            let share = 100.0 * used.used as f64 / used.allowed.max(1) as f64;
-            vec![
-                used.limit.to_owned(),
-                used.unit.format(used.used),
-                used.unit.format(used.allowed),
-                format!("{share:.1} %"),
-            ]
-        })
-        .collect();
-    print_table(
-        &["LIMIT", "USED", "ALLOWED", "SHARE"],
-        &[false, true, true, true],
-        &rows,
-    )?;
-    Ok(())
+    let rows = report.limits.iter().map(|used| {
+        let share = 100.0 * used.used as f64 / used.allowed.max(1) as f64;
+        [
+            used.limit.to_owned(),
+            used.unit.format(used.used),
+            used.unit.format(used.allowed),
+            format!("{share:.1} %"),
+        ]
+    });
+    print_table("LIMIT|USED>|ALLOWED>|SHARE>", rows)
 }

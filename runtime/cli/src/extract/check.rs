@@ -5,7 +5,6 @@ use crate::reporter::Reporter;
 use anyhow::Result;
 use frostline_client::{Fetched, Inquiry, InquiryError, Source};
 use frostline_graph::Model;
-use frostline_job::Event;
 use frostline_tensor::Tensor;
 use frostline_trainer::{COMPARED_IMAGES, CutActivations};
 use frostline_wire::{Encoding, ObjectInfo, Split};
@@ -90,7 +89,7 @@ impl Check<'_> {
             threads: 0,
         };
         if let Some(message) = compared.check().await? {
-            self.reporter.show(&Event::Warning { message });
+            self.reporter.warning(message);
         }
         Ok(())
     }
@@ -108,7 +107,7 @@ impl Check<'_> {
         let message = format!(
             "the activations are not compared with ONNX Runtime without optimizations, because {reason}"
         );
-        self.reporter.show(&Event::Warning { message });
+        self.reporter.warning(message);
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ mod rows;
 use crate::arguments::{Extract as Flags, Inputs};
 use crate::hints::{Hinted, Step};
 use crate::host::{Access, Connection, data_url};
-use crate::output::{bytes, print_json};
+use crate::output::{bytes, print_result};
 use crate::reporter::{Reporter, warn};
 use crate::train::{model_name, read_model_and_pixels};
 use anyhow::{Context, Result, anyhow, bail};
@@ -95,15 +95,12 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
     reporter.finish();
     connection.close().await;
     let done = done?;
-    if json {
-        return Ok(print_json(&done)?);
-    }
     let shape: Vec<String> = done.shape.iter().map(usize::to_string).collect();
     let cached = match done.cached {
         0 => String::new(),
         cached => format!(", {cached} of these from the cache"),
     };
-    say!(
+    let text = format!(
         "{} rows of {} at {} written to {}{cached}; {} received in {:.1} s",
         done.rows,
         shape.join("x"),
@@ -112,7 +109,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
         bytes(done.bytes_received),
         done.seconds
     );
-    Ok(())
+    print_result(json, &done, text)
 }
 
 /// Input of an extraction.
@@ -182,9 +179,9 @@ impl ExtractionInput {
             shape: source.shape.clone(),
         };
         let told = Arc::clone(reporter);
-        let stopped = Arc::new(move |why| show_warning(&told, format!("caching features stopped: {why}")));
+        let stopped = Arc::new(move |why| told.warning(format!("caching features stopped: {why}")));
         RowCache::open(&cache, made, rows, stopped)
-            .inspect_err(|error| show_warning(reporter, format!("cannot cache features: {error}")))
+            .inspect_err(|error| reporter.warning(format!("cannot cache features: {error}")))
             .ok()
             .map(Arc::new)
     }
@@ -203,10 +200,6 @@ impl ExtractionInput {
             request_samples: flags.request_samples,
         })
     }
-}
-
-fn show_warning(reporter: &Reporter, message: String) {
-    reporter.show(&Event::Warning { message });
 }
 
 /// Reads the network. If it has several outputs and the cut is one of them, this output is used.
@@ -272,9 +265,10 @@ async fn extract(
     }
     if let Some(cache) = &cache {
         tokio::task::block_in_place(|| cache.settle());
-        for message in cache.take_warnings() {
-            reporter.show(&Event::Warning { message });
-        }
+        cache
+            .take_warnings()
+            .into_iter()
+            .for_each(|message| reporter.warning(message));
     }
     let Writing {
         file,

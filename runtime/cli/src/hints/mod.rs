@@ -44,10 +44,7 @@ pub(crate) enum Step {
 impl Step {
     /// Sets a flag of the failed command.
     pub(crate) fn set(name: &str, value: impl Into<Value>) -> Self {
-        Self::Again {
-            set: BTreeMap::from([(name.to_owned(), value.into())]),
-            unset: Vec::new(),
-        }
+        Self::set_all([(name, value.into())])
     }
 
     /// Sets several flags of the failed command.
