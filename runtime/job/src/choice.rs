@@ -1,5 +1,6 @@
 //! Values of settings, with their text forms.
 
+use crate::setting::names;
 use frostline_wire::{Encoding, Split};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -148,20 +149,6 @@ impl fmt::Display for Policy {
     }
 }
 
-/// Quantity that the rule `auto` minimizes.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::EnumString, strum::VariantNames,
-)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum Objective {
-    /// Job time.
-    #[default]
-    Time,
-    /// Job cost at the configured prices.
-    Cost,
-}
-
 /// Freeze cuts of later epochs, by first epoch. Cuts move towards the input. Text form: `3=layer4,6=layer3`.
 /// The cut `none` trains the whole network.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -196,92 +183,74 @@ impl fmt::Display for Unfreezing {
     }
 }
 
-/// Policy for selecting the written weights.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::EnumString, strum::VariantNames,
-)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum Keep {
-    /// The best epoch on the validation samples. Ties are resolved by the lower epoch.
-    #[default]
-    Best,
-    /// The last epoch.
-    Last,
-}
+names! {
+    "lowercase",
+    /// Quantity that the rule `auto` minimizes.
+    Objective {
+        /// Job time.
+        #[default]
+        Time,
+        /// Job cost at the configured prices.
+        Cost,
+    }
 
-/// Classifier to train.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::EnumString, strum::VariantNames,
-)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum NewHead {
-    /// The network's classifier with new weights for the classes of the data.
-    #[default]
-    Replace,
-    /// A linear layer on the features at the end of the network.
-    Linear,
-    /// The network's classifier. Known classes keep their weights, and other classes get new weights.
-    Keep,
-}
+    /// Policy for selecting the written weights.
+    Keep {
+        /// The best epoch on the validation samples. Ties are resolved by the lower epoch.
+        #[default]
+        Best,
+        /// The last epoch.
+        Last,
+    }
 
-/// Precision of the frozen layers in a job.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::EnumString, strum::VariantNames,
-)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum PrefixPrecision {
-    /// The precision of the exported network.
-    #[default]
-    F32,
-    /// Quantized to 8 bits. Insufficient accuracy is an error.
-    Int8,
-    /// Quantized to 8 bits if this is faster and sufficiently accurate.
-    Auto,
-}
+    /// Classifier to train.
+    NewHead {
+        /// The network's classifier with new weights for the classes of the data.
+        #[default]
+        Replace,
+        /// A linear layer on the features at the end of the network.
+        Linear,
+        /// The network's classifier. Known classes keep their weights, and other classes get new weights.
+        Keep,
+    }
 
-/// Precision of the frozen layers in the tuned model.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::EnumString, strum::VariantNames,
-)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum ExportPrefix {
-    /// The precision of the exported network.
-    #[default]
-    F32,
-    /// The precision used by the job.
-    Int8,
-}
+    /// Precision of the frozen layers in a job.
+    PrefixPrecision {
+        /// The precision of the exported network.
+        #[default]
+        F32,
+        /// Quantized to 8 bits. Insufficient accuracy is an error.
+        Int8,
+        /// Quantized to 8 bits if this is faster and sufficiently accurate.
+        Auto,
+    }
 
-/// Policy for images without a line in the label table.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::EnumString, strum::VariantNames,
-)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum Unlisted {
-    /// Rejects the data and names an image.
-    #[default]
-    Fail,
-    /// Excludes the image and reports it.
-    Skip,
-}
+    /// Precision of the frozen layers in the tuned model.
+    ExportPrefix {
+        /// The precision of the exported network.
+        #[default]
+        F32,
+        /// The precision used by the job.
+        Int8,
+    }
 
-/// Policy for samples with decoding errors.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::EnumString, strum::VariantNames,
-)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum OnBadSample {
-    /// Ends the job and names the object.
-    #[default]
-    Fail,
-    /// Excludes the sample and reports it.
-    Skip,
+    /// Policy for images without a line in the label table.
+    Unlisted {
+        /// Rejects the data and names an image.
+        #[default]
+        Fail,
+        /// Excludes the image and reports it.
+        Skip,
+    }
+
+    /// Policy for samples with decoding errors.
+    OnBadSample {
+        /// Ends the job and names the object.
+        #[default]
+        Fail,
+        /// Excludes the sample and reports it.
+        Skip,
+    }
 }
 
 /// Disk limit of the feature cache.

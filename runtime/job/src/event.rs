@@ -4,7 +4,6 @@ use crate::quality::{Quality, test, validation};
 use frostline_tensor::PixelSpec;
 use frostline_wire::{Encoding, Split, StageSeconds};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use strum::VariantNames;
@@ -373,8 +372,9 @@ pub enum ProfileState {
 }
 
 /// Kind of the training targets.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Task {
     /// A single class per sample.
     #[default]
@@ -392,16 +392,6 @@ impl Event {
             self,
             Self::Progress { .. } | Self::Notice(Notice::Uploading { .. })
         )
-    }
-}
-
-impl fmt::Display for Task {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(match self {
-            Self::Classes => "classes",
-            Self::Labels => "labels",
-            Self::Numbers => "numbers",
-        })
     }
 }
 

@@ -17,11 +17,8 @@ impl FromStr for Channels {
     type Err = String;
 
     fn from_str(words: &str) -> Result<Self, String> {
-        let numbers: Result<Vec<f32>, _> = words.split(',').map(|word| word.trim().parse()).collect();
-        let numbers = numbers.ok().and_then(|numbers| numbers.try_into().ok());
-        numbers
-            .map(Self)
-            .ok_or_else(|| "expected three numbers (example: 0.485,0.456,0.406)".to_owned())
+        let wanted = "expected three numbers (example: 0.485,0.456,0.406)";
+        Ok(Self(three(words).ok_or(wanted)?))
     }
 }
 
@@ -30,6 +27,13 @@ impl fmt::Display for Channels {
         let [red, green, blue] = self.0;
         write!(to, "{red},{green},{blue}")
     }
+}
+
+/// Parses three numbers, separated by commas.
+fn three<T: FromStr>(words: &str) -> Option<[T; 3]> {
+    let numbers = words.split(',').map(|word| word.trim().parse().ok());
+    let numbers: Option<Vec<T>> = numbers.collect();
+    numbers?.try_into().ok()
 }
 
 /// Color with 8 bits per channel.
@@ -41,11 +45,8 @@ impl FromStr for Color {
     type Err = String;
 
     fn from_str(words: &str) -> Result<Self, String> {
-        let bytes: Result<Vec<u8>, _> = words.split(',').map(|word| word.trim().parse()).collect();
-        let bytes = bytes.ok().and_then(|bytes| bytes.try_into().ok());
-        bytes
-            .map(Self)
-            .ok_or_else(|| "expected three numbers between 0 and 255 (example: 124,116,104)".to_owned())
+        let wanted = "expected three numbers between 0 and 255 (example: 124,116,104)";
+        Ok(Self(three(words).ok_or(wanted)?))
     }
 }
 
@@ -145,34 +146,29 @@ impl PixelFlags {
 }
 
 /// Source of a preprocessing recipe.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
 pub enum PixelSource {
     /// Preprocessing flags such as `--resize`, `--crop`, `--mean` and `--std`.
+    #[strum(serialize = "from flags")]
     Flags,
     /// `--pixels` alone.
+    #[strum(serialize = "from the pixels file")]
     File,
     /// `preprocessor_config.json` in the folder of the model.
+    #[strum(serialize = "from preprocessor_config.json next to the model")]
     Beside,
     /// Metadata of the model.
+    #[strum(serialize = "from the model")]
     Model,
     /// First layers of the network, which normalize raw pixels. The size is that of ImageNet's preprocessing.
+    #[strum(serialize = "raw pixels, because the network normalizes its input")]
     Network,
     /// No source. ImageNet's preprocessing is assumed.
+    #[strum(
+        serialize = "ImageNet defaults, because the model contains no preprocessing; set pixels, resize, crop, mean or std to change them"
+    )]
     Assumed,
-}
-
-impl fmt::Display for PixelSource {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(match self {
-            Self::Flags => "from flags",
-            Self::File => "from the pixels file",
-            Self::Beside => "from preprocessor_config.json next to the model",
-            Self::Model => "from the model",
-            Self::Network => "raw pixels, because the network normalizes its input",
-            Self::Assumed => "ImageNet defaults, because the model contains no preprocessing; set pixels, resize, crop, mean or std to change them",
-        })
-    }
 }
 
 /// Formats a recipe for display.

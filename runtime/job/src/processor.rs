@@ -96,23 +96,13 @@ fn with_defaults(fields: &Map<String, Value>, class: Option<&str>) -> Result<Val
 
 /// Returns the first setting that recipes cannot express.
 fn unsupported(fields: &Map<String, Value>, class: Option<&str>) -> Option<String> {
-    let on = |name: &str| fields.get(name) == Some(&Value::Bool(true));
-    let operation = fields
-        .keys()
-        .find(|name| name.starts_with("do_") && on(name) && !UNDERSTOOD.contains(&name.as_str()));
-    let flag = UNSUPPORTED
-        .iter()
-        .find(|name| on(name))
-        .map(|name| (*name).to_owned());
+    let operations = fields.keys().map(String::as_str);
+    let operations = operations.filter(|name| name.starts_with("do_") && !UNDERSTOOD.contains(name));
     let efficient = class == Some("EfficientNetImageProcessor");
-    let second = ["include_top", "rescale_offset"]
-        .iter()
-        .find(|name| on(name) && !efficient);
-    if let Some(name) = operation
-        .cloned()
-        .or(flag)
-        .or(second.map(|name| (*name).to_owned()))
-    {
+    let second = ["include_top", "rescale_offset"];
+    let second = second.into_iter().filter(|_| !efficient);
+    let mut switches = operations.chain(UNSUPPORTED).chain(second);
+    if let Some(name) = switches.find(|name| fields.get(*name) == Some(&Value::Bool(true))) {
         return Some(format!("{name} is true"));
     }
     if fields.get("do_resize") == Some(&Value::Bool(false)) {
@@ -176,35 +166,34 @@ enum Size {
     Short(u32),
 }
 
+/// Forms of a size in a configuration.
+#[derive(Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+enum StatedSize {
+    Side(u32),
+    Pair([u32; 2]),
+    Sides { height: u32, width: u32 },
+    Short { shortest_edge: u32 },
+}
+
 impl Size {
     /// Reads a size. `square` is the meaning of a single number.
     fn read(field: &str, value: &Value, square: bool) -> Result<Self, String> {
-        let side = |value: &Value| value.as_u64().and_then(|side| u32::try_from(side).ok());
-        let of = |name: &str| value.get(name).and_then(side);
-        let names = value.as_object().map(|sides| {
-            let stated = sides.iter().filter(|(_, value)| !value.is_null());
-            let mut names: Vec<&str> = stated.map(|(name, _)| name.as_str()).collect();
-            names.sort_unstable();
-            names
-        });
-        let pair = value.as_array().and_then(|pair| match pair.as_slice() {
-            [height, width] => Some((side(height)?, side(width)?)),
-            _ => None,
-        });
-        let read = match (side(value), pair, names.as_deref()) {
-            (Some(side), ..) if square => Some(Self::Exact {
+        let mut stated = value.clone();
+        if let Some(sides) = stated.as_object_mut() {
+            sides.retain(|_, value| !value.is_null());
+        }
+        let stated: Result<StatedSize, _> = serde_json::from_value(stated);
+        match stated.map_err(|_| format!("{field} {value} is not supported"))? {
+            StatedSize::Side(side) if square => Ok(Self::Exact {
                 height: side,
                 width: side,
             }),
-            (Some(side), ..) => Some(Self::Short(side)),
-            (_, Some((height, width)), _) => Some(Self::Exact { height, width }),
-            (.., Some(["height", "width"])) => of("height")
-                .zip(of("width"))
-                .map(|(height, width)| Self::Exact { height, width }),
-            (.., Some(["shortest_edge"])) => of("shortest_edge").map(Self::Short),
-            _ => None,
-        };
-        read.ok_or_else(|| format!("{field} {value} is not supported"))
+            StatedSize::Side(side) | StatedSize::Short { shortest_edge: side } => Ok(Self::Short(side)),
+            StatedSize::Pair([height, width]) | StatedSize::Sides { height, width } => {
+                Ok(Self::Exact { height, width })
+            }
+        }
     }
 }
 

@@ -53,24 +53,17 @@ impl Quality {
     /// Returns the main metric, negated for errors so that higher values are better. Scores are only
     /// comparable within a kind of task.
     pub fn score(&self) -> f64 {
+        let (_, figure) = self.main_metric();
         match self {
-            Self::Classes { accuracy } => *accuracy,
-            Self::Labels {
-                mean_average_precision,
-                ..
-            } => *mean_average_precision,
-            Self::Numbers { rmse, .. } => -rmse,
+            Self::Classes { .. } | Self::Labels { .. } => figure,
+            Self::Numbers { .. } => -figure,
         }
     }
 
     /// Reads metrics by name. Returns `None` if the metrics are incomplete for every kind of task.
     fn from_figures(figure: impl Fn(&str) -> Option<f64>) -> Option<Self> {
-        let classes = || {
-            Some(Self::Classes {
-                accuracy: figure("accuracy")?,
-            })
-        };
-        classes()
+        let classes = figure("accuracy").map(|accuracy| Self::Classes { accuracy });
+        classes
             .or_else(|| {
                 Some(Self::Labels {
                     f1_micro: figure("f1_micro")?,

@@ -5,10 +5,9 @@
 use crate::augment::{color_jitter, rand_augment, random_erasing, random_resized_crop};
 #[cfg(feature = "flags")]
 use crate::flags::{named, positive};
-use crate::setting::settings;
+use crate::setting::{names, settings};
 use crate::{LearningRates, SettingError};
 use frostline_tensor::{Augmentation, ColorJitter, RandAugment, RandomErasing, RandomResizedCrop};
-use serde::{Deserialize, Serialize};
 
 // In tests with several seeds, rate 0.003 and momentum 0.9 gave the best results for a new head on SqueezeNet
 // features. 20 epochs of batches of 64 are sufficient for convergence. The default is a cosine with a short
@@ -99,19 +98,6 @@ settings! {
     }
 }
 
-/// Defines an enum with the same names in files and flags.
-macro_rules! names {
-    ($case:literal, $(#[doc = $about:literal])+ $name:ident { $( $(#[$meta:meta])+ $value:ident, )+ }) => {
-        $(#[doc = $about])+
-        #[derive(
-            Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::EnumString, strum::VariantNames,
-        )]
-        #[serde(rename_all = $case)]
-        #[strum(serialize_all = $case)]
-        pub enum $name { $( $(#[$meta])+ $value, )+ }
-    };
-}
-
 names! {
     "snake_case",
     /// Optimizer name.
@@ -121,6 +107,38 @@ names! {
         Sgd,
         /// Adam with decoupled weight decay. Betas are 0.9 and 0.999, and epsilon is 1e-8.
         Adamw,
+    }
+
+    /// Mode of `BatchNormalization` in trained layers.
+    BatchNorm {
+        /// Normalizes by stored statistics, which do not change. Scale and bias are trained.
+        #[default]
+        Stored,
+        /// Freezes statistics, scale and bias.
+        Frozen,
+        /// Normalizes by batch statistics and updates the stored ones (PyTorch's training mode).
+        Updated,
+    }
+
+    /// Weight of each class in the loss.
+    ClassWeights {
+        /// Equal weights.
+        #[default]
+        None,
+        /// Number of samples divided by the number of classes and the number of samples in the class
+        /// (scikit-learn's `balanced`). With binary cross-entropy, positive samples have the weight negatives
+        /// / positives per label (PyTorch's recommendation for `pos_weight`).
+        Balanced,
+    }
+
+    /// Selection of samples for an epoch.
+    Sampling {
+        /// All samples in random order.
+        #[default]
+        Shuffle,
+        /// The same number of samples, drawn with replacement and equal probability per class
+        /// (`torch.utils.data.WeightedRandomSampler` with inverse class frequencies).
+        Balanced,
     }
 }
 
@@ -137,10 +155,7 @@ names! {
         /// Mean squared error, for numbers (`torch.nn.MSELoss`).
         Mse,
     }
-}
 
-names! {
-    "kebab-case",
     /// Schedule of the learning rate.
     Scheduler {
         /// Constant after the warm-up (Hugging Face's `constant_with_warmup`).
@@ -154,47 +169,6 @@ names! {
         /// (`torch.optim.lr_scheduler.OneCycleLR` with constant momentum). `warmup_ratio` is the fraction of
         /// updates with an increasing rate.
         OneCycle,
-    }
-}
-
-names! {
-    "snake_case",
-    /// Mode of `BatchNormalization` in trained layers.
-    BatchNorm {
-        /// Normalizes by stored statistics, which do not change. Scale and bias are trained.
-        #[default]
-        Stored,
-        /// Freezes statistics, scale and bias.
-        Frozen,
-        /// Normalizes by batch statistics and updates the stored ones (PyTorch's training mode).
-        Updated,
-    }
-}
-
-names! {
-    "snake_case",
-    /// Weight of each class in the loss.
-    ClassWeights {
-        /// Equal weights.
-        #[default]
-        None,
-        /// Number of samples divided by the number of classes and the number of samples in the class
-        /// (scikit-learn's `balanced`). With binary cross-entropy, positive samples have the weight negatives
-        /// / positives per label (PyTorch's recommendation for `pos_weight`).
-        Balanced,
-    }
-}
-
-names! {
-    "snake_case",
-    /// Selection of samples for an epoch.
-    Sampling {
-        /// All samples in random order.
-        #[default]
-        Shuffle,
-        /// The same number of samples, drawn with replacement and equal probability per class
-        /// (`torch.utils.data.WeightedRandomSampler` with inverse class frequencies).
-        Balanced,
     }
 }
 
@@ -281,22 +255,14 @@ impl Recipe {
             held(holds, what, &share, "it must be at least 0 and below 1")?;
         }
         let positive = |value: f64| value > 0.0 && value.is_finite();
-        held(
-            positive(self.lr_gamma),
-            "lr_gamma",
-            &self.lr_gamma,
-            "it must be above 0",
-        )?;
+        let gamma = self.lr_gamma;
+        held(positive(gamma), "lr_gamma", &gamma, "it must be above 0")?;
         for (what, alpha) in [
             ("mixup_alpha", self.mixup_alpha),
             ("cutmix_alpha", self.cutmix_alpha),
         ] {
-            held(
-                alpha == 0.0 || positive(alpha),
-                what,
-                &alpha,
-                "it must be at least 0",
-            )?;
+            let holds = alpha == 0.0 || positive(alpha);
+            held(holds, what, &alpha, "it must be at least 0")?;
         }
         Ok(())
     }

@@ -10,15 +10,19 @@ const NAMED: usize = 4;
 impl JobSpec {
     /// Returns the settings that identify the job. `self` must be in the form of [`JobSpec::recorded`].
     pub fn identity(&self) -> Vec<Setting> {
-        let exact = self.reproducible;
         let mut settings = self.settings();
-        settings.retain(|setting| match setting.class {
-            Class::Identity => true,
-            // These settings change bits, but not losses.
-            Class::Exact => exact,
-            Class::Free | Class::Place => false,
-        });
+        settings.retain(|setting| identifies(setting, self.reproducible));
         settings
+    }
+}
+
+/// Returns true if a setting identifies a job. `exact` is true if the bits of the results matter.
+fn identifies(setting: &Setting, exact: bool) -> bool {
+    match setting.class {
+        Class::Identity => true,
+        // These settings change bits, but not losses.
+        Class::Exact => exact,
+        Class::Free | Class::Place => false,
     }
 }
 
@@ -89,16 +93,12 @@ fn differences(then: &JobSpec, now: &JobSpec) -> Vec<Difference> {
         }];
     }
     let toggled = then.reproducible != now.reproducible;
-    let compared = |setting: &Setting| match setting.class {
-        Class::Identity => true,
-        Class::Exact => then.reproducible && now.reproducible,
-        Class::Free | Class::Place => false,
-    };
-    // The default batch size depends on whether the job is reproducible.
-    let follows = |setting: &Setting| toggled && setting.name == "fixed_batch";
+    let exact = then.reproducible && now.reproducible;
     let pairs = then.settings().into_iter().zip(now.settings());
     let differ = pairs
-        .filter(|(old, new)| compared(new) && !follows(new) && old.value != new.value)
+        .filter(|(old, new)| identifies(new, exact) && old.value != new.value)
+        // The default batch size depends on whether the job is reproducible.
+        .filter(|(_, new)| !(toggled && new.name == "fixed_batch"))
         .map(|(old, new)| match new.name.as_str() {
             "guest_sha256" => Difference {
                 name: new.name,

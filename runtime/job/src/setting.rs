@@ -1,4 +1,4 @@
-//! The macro that defines groups of settings.
+//! The macros that define groups of settings and their values.
 
 use serde_json::Value;
 
@@ -147,3 +147,17 @@ macro_rules! settings {
     };
 }
 pub(crate) use settings;
+
+/// Defines enums with the same names in files and flags, in this case.
+macro_rules! names {
+    ($case:literal, $( $(#[doc = $about:literal])+ $name:ident { $( $(#[$meta:meta])+ $value:ident, )+ } )+) => {$(
+        $(#[doc = $about])+
+        #[derive(
+            Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize, strum::EnumString, strum::VariantNames,
+        )]
+        #[serde(rename_all = $case)]
+        #[strum(serialize_all = $case)]
+        pub enum $name { $( $(#[$meta])+ $value, )+ }
+    )+};
+}
+pub(crate) use names;
