@@ -51,12 +51,6 @@ struct TunedModel {
     validation: Quality,
 }
 
-impl TunedModel {
-    fn of(epoch: u32, validation: Quality) -> Option<Self> {
-        Some(Self { epoch, validation })
-    }
-}
-
 /// Final state of a variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
@@ -234,7 +228,10 @@ fn finished(variant: &str, run: &Path) -> Option<VariantOutcome> {
         run: run.to_owned(),
         state: State::Finished,
         seconds: done.seconds,
-        tuned: TunedModel::of(done.epoch, done.validation),
+        tuned: Some(TunedModel {
+            epoch: done.epoch,
+            validation: done.validation,
+        }),
         error: None,
     })
 }
@@ -276,8 +273,14 @@ fn row(
         Err(_) => (State::Failed, None),
     };
     let tuned = match &trained {
-        Ok(done) => TunedModel::of(done.epoch, done.validation),
-        Err(_) => kept.and_then(|kept| TunedModel::of(kept.epoch, kept.validation)),
+        Ok(done) => Some(TunedModel {
+            epoch: done.epoch,
+            validation: done.validation,
+        }),
+        Err(_) => kept.map(|kept| TunedModel {
+            epoch: kept.epoch,
+            validation: kept.validation,
+        }),
     };
     VariantOutcome {
         variant,
