@@ -69,12 +69,13 @@ impl BaseMemory {
             last: Instant::now(),
             lowest: self.base,
             fast_growth: FAST_GROWTH.max(budget / FAST_GROWTH_DIVISOR),
+            was_busy: false,
         };
         let mut evicted = returns.last;
         while tokio::time::timeout(INTERVAL, stop.cancelled()).await.is_err() {
             let Some(measured) = anonymous_bytes() else { return };
-            self.update(measured, of_lanes());
-            if returns.is_due(self.idle, self.base, Instant::now()) {
+            let reserved = self.update(measured, of_lanes());
+            if returns.is_due(self.idle, self.base, reserved > 0, Instant::now()) {
                 release_free_memory();
             }
             let grown = self.base.saturating_sub(self.idle);
@@ -89,14 +90,17 @@ impl BaseMemory {
         }
     }
 
-    fn update(&mut self, measured: u64, of_lanes: u64) {
-        let here = [Kind::Cache, Kind::Request, Kind::Grant, Kind::Read, Kind::Decode];
-        let reserved: u64 = self
-            .memory
-            .read(|ledger| here.iter().map(|kind| ledger.held(*kind)).sum());
-        let unreserved = measured.saturating_sub(reserved).max(self.idle) + of_lanes;
+    /// Updates the base. Returns the bytes that requests use in this process.
+    fn update(&mut self, measured: u64, of_lanes: u64) -> u64 {
+        let of_requests = [Kind::Request, Kind::Grant, Kind::Read, Kind::Decode];
+        let (cached, used): (u64, u64) = self.memory.read(|ledger| {
+            let used = of_requests.iter().map(|kind| ledger.held(*kind)).sum();
+            (ledger.held(Kind::Cache), used)
+        });
+        let unreserved = measured.saturating_sub(cached + used).max(self.idle) + of_lanes;
         self.base = unreserved + self.base.saturating_sub(unreserved) / DECAY * (DECAY - 1);
         self.publish();
+        used
     }
 
     fn publish(&self) {
@@ -111,22 +115,28 @@ struct Returns {
     lowest: u64,
     /// Growth in bytes that shortens the interval.
     fast_growth: u64,
+    /// True if there were requests since the last return.
+    was_busy: bool,
 }
 
 impl Returns {
-    /// True if free memory should be returned now, at `base`. Then the next interval begins.
-    fn is_due(&mut self, idle: u64, base: u64, now: Instant) -> bool {
+    /// True if free memory should be returned now, at `base`. Then the next interval begins. `busy` is true while
+    /// there are requests: an idle host returns everything once, a busy host retains some.
+    fn is_due(&mut self, idle: u64, base: u64, busy: bool, now: Instant) -> bool {
         self.lowest = self.lowest.min(base);
+        self.was_busy |= busy;
         let [growing, otherwise] = RETURN_INTERVALS;
         let interval = if base - self.lowest > self.fast_growth {
             growing
         } else {
             otherwise
         };
-        let is_due = base.saturating_sub(idle) > RETAINED && now >= self.last + interval;
+        let has_finished = self.was_busy && !busy;
+        let is_due = (has_finished || base.saturating_sub(idle) > RETAINED) && now >= self.last + interval;
         if is_due {
             self.last = now;
             self.lowest = base;
+            self.was_busy = busy;
         }
         is_due
     }
@@ -151,9 +161,10 @@ mod tests {
             last: start,
             lowest: idle,
             fast_growth: FAST_GROWTH,
+            was_busy: true,
         };
         let mut is_due = |seconds, mebibytes: u64| {
-            returns.is_due(idle, mebibytes << 20, start + Duration::from_secs(seconds))
+            returns.is_due(idle, mebibytes << 20, true, start + Duration::from_secs(seconds))
         };
         assert!(!is_due(20, 42), "within the usual growth");
         assert!(is_due(20, 43));
@@ -164,6 +175,11 @@ mod tests {
             "it grows from the lowest"
         );
         assert!(!is_due(60, 20));
+        let mut is_due =
+            |seconds, busy| returns.is_due(idle, 20 << 20, busy, start + Duration::from_secs(seconds));
+        assert!(is_due(61, false), "the last request ended");
+        assert!(!is_due(80, false), "everything was returned");
+        assert!(!is_due(81, true) && is_due(82, false));
     }
 
     #[test]
