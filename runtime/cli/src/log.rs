@@ -12,11 +12,13 @@ use tracing_subscriber::{Layer, fmt};
 /// level is warning.
 pub(crate) fn start(arguments: &Arguments) -> Option<Traces> {
     let level = match (arguments.verbose, &arguments.command) {
-        (0, Command::Serve(_)) => "warn,frostline_server=info",
+        (0, Command::Serve(_)) => "warn,frostline_server=info,frostline_state=info",
         // Authors want to see the log of the guest.
         (0, Command::Guest(Guest::Authoring(Authoring::Run(_)))) => "warn,frostline::guest=debug",
         (0, _) => "warn",
-        (1, _) => "warn,frostline=info,frostline_server=info,frostline_trainer=info,frostline_sandbox=info",
+        (1, _) => {
+            "warn,frostline=info,frostline_server=info,frostline_state=info,frostline_trainer=info,frostline_sandbox=info"
+        }
         _ => "debug",
     };
     let named: Option<Targets> = std::env::var("RUST_LOG")

@@ -8,9 +8,7 @@
 //! start of an answer aborts the body, so clients never mistake it for a complete answer.
 
 mod accounting;
-mod audit;
 mod caller;
-mod clock;
 mod config;
 mod extraction;
 mod fleet;
@@ -21,6 +19,7 @@ mod jobs;
 mod library;
 mod machine;
 mod metrics;
+mod partials;
 mod profiles;
 mod refusal;
 mod roots;
@@ -28,13 +27,10 @@ mod sampler;
 mod scheduling;
 mod service;
 mod stages;
-mod state;
 mod tenants;
 mod tls;
 mod token;
-mod unique;
 
-pub use clock::LocalClock;
 pub use config::{
     AdminConfig, AdminRole, AdminSettings, ConfigError, DataRoots, EngineSettings, ExtractionSettings,
     GuestSettings, HostConfig, HostSettings, LimitSettings, Limits, Live, LiveSettings, MetricsListen,
@@ -42,12 +38,12 @@ pub use config::{
 };
 pub use frostline_engine::{ChildLanes, ConfinedLane, Isolation, LanesPlace, enter_lane};
 pub use frostline_sandbox::Compiler;
+pub use frostline_state::{LocalClock, LostVersion, RestoreReport, RestoredTokens, StateError, StateReport};
 pub use host::{
     Host, ProbeResult, RunningHost, StartError, back_up_state, check_start, probe_config, restore_state,
     verify_state,
 };
 pub use http::{Access, Content, JsonType, ROUTES, RequestHead, Route, openapi};
 pub use metrics::sample_metrics;
-pub use state::{LostVersion, RestoreReport, RestoredTokens, StateError, StateReport};
 pub use tls::TlsError;
 pub use token::TokenError;

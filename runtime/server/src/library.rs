@@ -1,16 +1,15 @@
 //! Uploaded guests and models, data stores, and the caches for compiled guests and descriptions.
 
 use crate::config::Root;
+use crate::partials::Partials;
 use crate::refusal::Refusal;
 use crate::roots::{OpenRoot, PROBE_DEADLINE, RootHealth};
 use crate::scheduling::TenantMemory;
-use crate::state::{
-    Journal, ModelFacts, NamedUpload, Partials, SHARED, StateError, StoredVersion, UploadStore,
-};
 use bytes::Bytes;
 use frostline_batching::{Charge, Kind, Memory};
 use frostline_objects::{ObjectError, Store};
 use frostline_sandbox::{Allowance, Guest, ModelView, Sandbox};
+use frostline_state::{Journal, ModelFacts, NamedUpload, SHARED, StateError, StoredVersion, UploadStore};
 use frostline_wire::Description;
 use quick_cache::sync::Cache;
 use std::collections::BTreeMap;

@@ -6,6 +6,7 @@ use frostline_graph::GraphError;
 use frostline_objects::{Fault, ObjectError};
 use frostline_profile::ProfileError;
 use frostline_sandbox::{Resource, SandboxError};
+use frostline_state::{AuditError, StateError};
 use frostline_tensor::{OpError, OpErrorCode};
 use frostline_wire::{ErrorClass, FrameError, QuotaKey};
 use std::time::Duration;
@@ -17,6 +18,9 @@ const MEMORY_RETRY: Duration = Duration::from_secs(2);
 
 /// Retry delay after a store has refused the host's credentials.
 const STORE_RETRY: Duration = Duration::from_secs(5);
+
+/// Retry delay of a tenant that waits for a snapshot. Hosts check once a minute whether one is due.
+const SNAPSHOT_WAIT: Duration = Duration::from_secs(60);
 
 /// Reason to refuse a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -330,6 +334,50 @@ impl From<OpError> for Refusal {
             _ => Self::Request { message },
         }
     }
+}
+
+impl From<StateError> for Refusal {
+    fn from(error: StateError) -> Self {
+        match error {
+            StateError::TooMany { .. } | StateError::Facts { .. } => Self::request(error.to_string()),
+            StateError::Full {
+                tenant,
+                requested,
+                limit,
+            } => Self::Quota {
+                tenant,
+                key: QuotaKey::StoredBytes,
+                requested,
+                limit,
+            },
+            StateError::Gone { .. } => Self::not_found(error.to_string()),
+            StateError::LogFull { .. } => Self::busy(error.to_string(), SNAPSHOT_WAIT),
+            _ => Self::host(state_message(&error)),
+        }
+    }
+}
+
+impl From<AuditError> for Refusal {
+    fn from(error: AuditError) -> Self {
+        match error {
+            AuditError::Memory(_) => Self::busy(error.to_string(), MEMORY_RETRY),
+            AuditError::State(_) => Self::host(error),
+        }
+    }
+}
+
+/// Returns the message about an error of the state for tenants. It does not reveal the state's location or other
+/// tenants' data. The full error is logged.
+pub(crate) fn state_message(error: &StateError) -> String {
+    let message = match error {
+        StateError::Store(_) => "the host's state is unavailable and nothing was changed; retry later",
+        StateError::OutcomeUnknown { .. } => {
+            "the host's state could not be written; the change may have been applied: check, and repeat it if not"
+        }
+        _ => return error.to_string(),
+    };
+    tracing::error!(%error, "state store failed");
+    format!("{message} (the cause is in the host's log)")
 }
 
 impl From<FrameError> for Refusal {

@@ -1,8 +1,5 @@
 //! State shared by all request handlers.
 
-use crate::accounting::Accounts;
-use crate::audit::Audit;
-use crate::clock::Clock;
 use crate::config::HostConfig;
 use crate::fleet::Fleet;
 use crate::guest_logs::GuestLogs;
@@ -12,9 +9,9 @@ use crate::machine::Machine;
 use crate::metrics::{Exposition, HostSnapshot, MemorySnapshot, Metrics};
 use crate::roots::RootHealth;
 use crate::scheduling::Scheduling;
-use crate::state::StateError;
 use crate::tenants::{Tenants, TokenThrottle};
 use crate::tls::Certificate;
+use frostline_state::{Accounts, Audit, Clock, StateError};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;

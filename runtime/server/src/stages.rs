@@ -1,13 +1,14 @@
 //! Source of the networks for lanes. Extracts the requested stage from an uploaded model.
 
+use crate::refusal::state_message;
 use crate::scheduling::TenantMemory;
-use crate::state::{ModelFacts, StateError, UploadStore};
 use bytes::Bytes;
 use frostline_batching::device::MemoryEstimate;
 use frostline_batching::{Kind, Memory};
 use frostline_engine::StageSource;
 use frostline_graph::{Model, ModelLimits};
 use frostline_quantization::for_precision;
+use frostline_state::{ModelFacts, StateError, UploadStore};
 use frostline_tensor::{DType, OpError, OpErrorCode, Precision, Shape, Stage};
 use std::sync::Arc;
 use tokio::runtime::Handle;
@@ -56,9 +57,9 @@ impl StageSource for ModelStages {
         };
         let _memory = self.room.reserve_blocking(whole.saturating_mul(copies))?;
         let blob = self.runtime.block_on(self.models.bytes_of(&stage.model));
-        let bytes = blob.map_err(|error| match &error {
+        let bytes = blob.map_err(|error| match error {
             StateError::Gone { .. } => OpError::new(OpErrorCode::NotFound, error.to_string()),
-            _ => OpError::runtime(format!("model {}: {}", stage.model, error.tenant_message())),
+            _ => OpError::runtime(format!("model {}: {}", stage.model, state_message(&error))),
         })?;
         stage_network(bytes, stage, &self.limits)
     }

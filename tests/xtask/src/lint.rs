@@ -21,7 +21,7 @@ const DIRECT_USERS: [(&str, &str); 4] = [
 
 /// Crates with dependencies that they must not have, even indirectly, although their [layers](layers) allow
 /// them or do not apply.
-const FORBIDDEN: [(&str, &[&str]); 17] = [
+const FORBIDDEN: [(&str, &[&str]); 18] = [
     ("frostline-tensor", &["wasmtime", "ort", "object_store", "hyper"]),
     (
         "frostline-sealed",
@@ -48,6 +48,10 @@ const FORBIDDEN: [(&str, &[&str]); 17] = [
     ),
     ("frostline-fusion", &["wasmtime", "ort", "object_store", "hyper"]),
     ("frostline-sandbox", &["ort", "object_store", "hyper"]),
+    (
+        "frostline-state",
+        &["wasmtime", "ort", "axum", "frostline-server"],
+    ),
     ("frostline-client", &["wasmtime", "ort", "object_store"]),
     ("frostline-rows", &["wasmtime", "ort", "object_store"]),
     ("frostline-trainer", &["wasmtime", "object_store"]),

@@ -2,8 +2,8 @@
 
 use super::Caller;
 use crate::refusal::Refusal;
-use crate::state::{Facts, FindResult, ModelFacts, OwnedUploads, SHARED, StoredVersion};
 use frostline_sandbox::{Allowance, CutView, Guest, ModelView};
+use frostline_state::{Facts, FindResult, ModelFacts, OwnedUploads, SHARED, StoredVersion};
 use frostline_wire::{Description, UploadRef};
 use std::sync::Arc;
 

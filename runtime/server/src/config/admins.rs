@@ -1,11 +1,10 @@
 //! Remote admins in the sections `[admins.NAME]`.
 
 use super::error::ConfigError;
-use super::settings::AdminSettings;
+use super::settings::{AdminRole, AdminSettings};
 use chrono::{NaiveDate, NaiveTime};
 use http::HeaderName;
 use http::header::AUTHORIZATION;
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -14,19 +13,6 @@ pub(crate) const ADMIN: &str = "admin";
 
 /// Maximum length of a name in bytes.
 const LONGEST_NAME: usize = 64;
-
-/// Permissions of a remote admin. Each role includes the ones before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, strum::Display)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum AdminRole {
-    /// View everything and change nothing.
-    Read,
-    /// Change tenants, with their tokens, quotas, guests, models and jobs.
-    Tenants,
-    /// Change everything, including shared models and the draining of hosts.
-    All,
-}
 
 /// Validated settings of a remote admin.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,7 +13,7 @@ mod settings;
 mod stores;
 mod units;
 
-pub use admins::{AdminConfig, AdminRole};
+pub use admins::AdminConfig;
 pub(crate) use check::system_name;
 pub use checked::{HostConfig, MetricsListen, StateLocation};
 pub use error::ConfigError;
@@ -25,7 +25,7 @@ pub(crate) use memory::stranger_bytes;
 pub use roots::DataRoots;
 pub(crate) use roots::Root;
 pub use settings::{
-    AdminSettings, EngineSettings, ExtractionSettings, GuestSettings, HostSettings, LimitSettings,
+    AdminRole, AdminSettings, EngineSettings, ExtractionSettings, GuestSettings, HostSettings, LimitSettings,
     StoreSettings, TlsFiles,
 };
 pub use stores::Stores;

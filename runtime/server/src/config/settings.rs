@@ -1,6 +1,5 @@
 //! Settings in `host.toml`, before validation.
 
-use super::admins::AdminRole;
 use super::error::ConfigError;
 use super::limits::Limits;
 use super::units::{bytes, optional_bytes, quota, seconds};
@@ -134,6 +133,19 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// Private key of the certificate.
     pub key: PathBuf,
+}
+
+/// Permissions of a remote admin. Each role includes the ones before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, strum::Display)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum AdminRole {
+    /// View everything and change nothing.
+    Read,
+    /// Change tenants, with their tokens, quotas, guests, models and jobs.
+    Tenants,
+    /// Change everything, including shared models and the draining of hosts.
+    All,
 }
 
 /// A changed section applies after a reload.

@@ -1,8 +1,28 @@
+use super::Fleet;
 use crate::metrics::{MemorySnapshot, resident_bytes};
 use crate::service::Service;
-use frostline_wire::{Activity, MemoryActivity, TenantActivity};
+use frostline_state::HostRecord;
+use frostline_wire::{Activity, HostInfo, MemoryActivity, TenantActivity};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+
+impl Fleet {
+    /// Describes this host. Call this before memory is reserved for an answer, which would be included otherwise.
+    pub(crate) fn own_record(&self, service: &Service) -> HostRecord {
+        HostRecord {
+            host: HostInfo {
+                name: service.config.name.clone(),
+                run: self.run.clone(),
+                address: self.address.get().cloned().unwrap_or_default(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                silent_seconds: 0,
+                clock_skew_seconds: self.clock.check().skew(),
+                activity: activity(service),
+            },
+            jobs: service.operations.jobs.list(),
+        }
+    }
+}
 
 /// Collects the current load of the host.
 pub(crate) fn activity(service: &Service) -> Activity {

@@ -1,6 +1,5 @@
-use crate::clock::Clock;
 use crate::refusal::Refusal;
-use crate::state::{Cancellation, Documents, StateError, Unknown};
+use frostline_state::{Cancellation, Clock, Documents, StateError, Unknown};
 
 /// Time in seconds during which a cancelled job is refused. Afterwards, the record is removed as soon as a second
 /// clock confirms the time.

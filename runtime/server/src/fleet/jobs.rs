@@ -1,9 +1,9 @@
 //! Jobs on all hosts. These functions are pure.
 
 use super::Cancellations;
-use super::record::HostRecord;
 use crate::jobs::{new_job, sort};
 use crate::refusal::Refusal;
+use frostline_state::HostRecord;
 use frostline_wire::{Activity, JobDetail, JobInfo, TenantActivity};
 use std::collections::BTreeMap;
 

@@ -4,7 +4,6 @@
 mod activity;
 mod cancellations;
 mod jobs;
-mod record;
 #[cfg(test)]
 mod tests;
 mod upkeep;
@@ -12,18 +11,13 @@ mod upkeep;
 pub(crate) use activity::activity;
 pub(crate) use cancellations::Cancellations;
 pub(crate) use jobs::{detail, find, merged};
-pub(crate) use record::{HostRecord, RECORD_BYTES};
 pub(crate) use upkeep::{keep_fleet, settle_revocations};
 
-use crate::clock::Clock;
 use crate::scheduling::Scheduling;
-use crate::service::Service;
-use crate::state::{Documents, DrainOrder, StateError};
 use frostline_objects::{ClockReading, Store};
-use frostline_wire::HostInfo;
+use frostline_state::{Clock, Documents, DrainOrder, HostKey, HostRecord, StateError};
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
-use record::RecordKey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -47,6 +41,9 @@ const JOBS: usize = 64;
 const TENANTS: usize = 64;
 const ROOTS: usize = 8;
 
+/// Estimated size of a record in bytes, with 500 bytes per job and tenant.
+const RECORD_BYTES: u64 = 64 << 10;
+
 /// See the module documentation.
 pub(crate) struct Fleet {
     store: Arc<Store>,
@@ -60,7 +57,7 @@ pub(crate) struct Fleet {
     /// The order that this host followed last.
     followed: Mutex<Option<Arc<DrainOrder>>>,
     /// Key of this host's record. The lock is held during a write.
-    own: tokio::sync::Mutex<Option<RecordKey>>,
+    own: tokio::sync::Mutex<Option<HostKey>>,
     others: tokio::sync::Mutex<Others>,
 }
 
@@ -73,7 +70,7 @@ struct Others {
 }
 
 struct OtherHost {
-    key: RecordKey,
+    key: HostKey,
     /// When this host noticed the record.
     since: Instant,
     /// The clock in the record. `None` if the age of the record is unknown.
@@ -183,22 +180,6 @@ impl Fleet {
         *followed = order;
     }
 
-    /// Describes this host. Call this before memory is reserved for an answer, which would be included otherwise.
-    pub(crate) fn own_record(&self, service: &Service) -> HostRecord {
-        HostRecord {
-            host: HostInfo {
-                name: service.config.name.clone(),
-                run: self.run.clone(),
-                address: self.address.get().cloned().unwrap_or_default(),
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                silent_seconds: 0,
-                clock_skew_seconds: self.clock.check().skew(),
-                activity: activity(service),
-            },
-            jobs: service.operations.jobs.list(),
-        }
-    }
-
     /// Writes a record of this host, which replaces the previous one.
     async fn write(&self, mut record: HostRecord) -> Result<(), StateError> {
         record.jobs.truncate(JOBS);
@@ -209,7 +190,7 @@ impl Fleet {
             .sort_by_key(|tenant| std::cmp::Reverse((tenant.running + tenant.queued, tenant.samples)));
         activity.tenants.truncate(TENANTS);
         let mut own = self.own.lock().await;
-        let key = RecordKey {
+        let key = HostKey {
             run: self.run.clone(),
             number: own.as_ref().map_or(0, |own| own.number + 1),
             clock: self.clock.local(),
@@ -237,11 +218,11 @@ impl Fleet {
     pub(crate) async fn list(&self) -> Result<(), StateError> {
         let mut others = self.others.lock().await;
         let began = Instant::now();
-        let listed = record::list(&self.store).await?;
+        let listed = HostKey::list(&self.store).await?;
         let before = others.listed.replace(began);
         let mut known = std::mem::take(&mut others.hosts);
         // A killed host leaves up to two records. The later one counts.
-        let latest: BTreeMap<String, RecordKey> =
+        let latest: BTreeMap<String, HostKey> =
             listed.into_iter().map(|key| (key.run.clone(), key)).collect();
         for key in latest.into_values().filter(|key| key.run != self.run) {
             let host = match known.remove(&key.run) {
@@ -261,7 +242,7 @@ impl Fleet {
     }
 
     /// Reads the clock in a new record, which was written after the listing at `before`.
-    fn read_clock(&self, key: &RecordKey, before: Option<Instant>) -> Option<ClockReading> {
+    fn read_clock(&self, key: &HostKey, before: Option<Instant>) -> Option<ClockReading> {
         let latest = Instant::now();
         match before {
             Some(earliest) => Some(ClockReading {
@@ -277,7 +258,7 @@ impl Fleet {
     async fn read(&self, which: impl Fn(&OtherHost) -> bool) -> Result<(), StateError> {
         let others = self.others.lock().await;
         let selected = others.hosts.values().filter(|host| which(host));
-        let keys: Vec<RecordKey> = selected.map(|host| host.key.clone()).collect();
+        let keys: Vec<HostKey> = selected.map(|host| host.key.clone()).collect();
         drop(others);
         let read = stream::iter(keys).map(|key| async move { (key.read(&self.store).await, key) });
         let mut read = read.buffer_unordered(AT_ONCE);
@@ -303,7 +284,7 @@ impl Fleet {
             .hosts
             .values()
             .filter(|host| host.since.elapsed() > FORGOTTEN);
-        let dead: Vec<RecordKey> = dead.map(|host| host.key.clone()).collect();
+        let dead: Vec<HostKey> = dead.map(|host| host.key.clone()).collect();
         let runs: BTreeSet<String> = others.hosts.keys().cloned().collect();
         drop(others);
         for key in dead {

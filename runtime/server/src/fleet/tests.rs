@@ -1,13 +1,13 @@
 //! Hosts that share a state in a folder or on a store.
 
 use super::*;
-use crate::clock::{ClockCheck, LocalClock};
-use crate::config::{HostConfig, Limits, StateLocation};
+use crate::config::{HostConfig, StateLocation};
 use crate::refusal::Refusal;
-use crate::state::tests::s3::S3;
-use crate::state::{SharedState, uncharged};
 use crate::{Host, StartError};
-use frostline_wire::{Activity, JobInfo, MemoryActivity, StageSeconds, TenantActivity};
+use frostline_batching::Charge;
+use frostline_fake_store::S3;
+use frostline_state::{ClockCheck, LocalClock, SharedState, UploadLimits};
+use frostline_wire::{Activity, HostInfo, JobInfo, MemoryActivity, StageSeconds, TenantActivity};
 
 const DAY: i64 = 86_400;
 
@@ -24,9 +24,12 @@ impl TestFleet {
     async fn open(store: Arc<Store>, run: &str) -> Self {
         let local = LocalClock::default();
         let clock = Arc::new(Clock::new(local.clone(), Arc::clone(&store)));
-        let state = SharedState::<()>::open(Arc::clone(&store), &Limits::default(), uncharged())
-            .await
-            .unwrap();
+        let limits = UploadLimits {
+            names: 1000,
+            versions: 8,
+        };
+        let opening = SharedState::<()>::open(Arc::clone(&store), limits, |_| Charge::default());
+        let state = opening.await.unwrap();
         let cancellations = Cancellations::new(state.jobs);
         let fleet = Fleet::new(
             store,

@@ -1,9 +1,8 @@
 //! Background tasks of a host as part of a fleet.
 
-use crate::clock::ClockCheck;
 use crate::refusal::Refusal;
 use crate::service::Service;
-use crate::state::StateError;
+use frostline_state::{ClockCheck, StateError};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
@@ -34,14 +33,12 @@ pub(crate) async fn keep_fleet(service: Arc<Service>, address: String, stop: Can
         if Instant::now() >= next {
             next = Instant::now() + RECORD;
             let updated = timeout(RECORD, update(&service)).await;
-            let error = updated.map_or_else(
-                |_| Some(format!("the state did not answer within {} s", RECORD.as_secs())),
-                |updated| updated.err().map(|error| error.to_string()),
-            );
-            if let Some(error) = error.as_ref().filter(|_| !failing) {
+            let updated = updated.unwrap_or(Err(StateError::Late { after: RECORD }));
+            if let Some(error) = updated.as_ref().err().filter(|_| !failing) {
+                let error = error.to_string();
                 tracing::warn!(error, "cannot exchange records with other hosts; retrying later");
             }
-            failing = error.is_some();
+            failing = updated.is_err();
         }
         let check = service.clock.check();
         report(checked, check);

@@ -1,9 +1,6 @@
 //! Assembles the components of a host from the configuration.
 
 use super::error::StartError;
-use crate::accounting::Accounts;
-use crate::audit::Audit;
-use crate::clock::{Clock, ClockCheck};
 use crate::config::{HostConfig, StateLocation, Stores};
 use crate::extraction::DEFAULT_GRANT;
 use crate::fleet::{Cancellations, Fleet};
@@ -12,17 +9,14 @@ use crate::jobs::Jobs;
 use crate::library::{Library, Uploads};
 use crate::machine::Machine;
 use crate::metrics::{Build, Exposition, Metrics, Queue};
+use crate::partials::{PartialLimits, Partials};
 use crate::roots::RootHealth;
 use crate::scheduling::Scheduling;
 use crate::service::{Operations, Service};
 use crate::stages::ModelStages;
-use crate::state::{
-    Documents, ModelFacts, PartialLimits, Partials, SHARED, SharedState, StateError, UploadStore,
-};
 use crate::tenants::{CONFIGURED, Revocations, TenantRecord, Tenants, TokenThrottle};
 use crate::tls::Certificate;
 use crate::token::TokenFile;
-use crate::unique::unique_id;
 use frostline_batching::{Budget, Charge, Memory};
 use frostline_engine::{
     Device, Lanes, LanesConfig, LanesPlace, OnBegin, PreparedStages, free_device_memory, library_version,
@@ -31,6 +25,10 @@ use frostline_images::DecodePool;
 use frostline_objects::Store;
 use frostline_profile::ProfileFolder;
 use frostline_sandbox::{Sandbox, SandboxConfig};
+use frostline_state::{
+    Accounts, Audit, Clock, ClockCheck, Documents, ModelFacts, SHARED, SharedState, StateError, UploadLimits,
+    UploadStore, unique_id,
+};
 use frostline_wire::JobStage;
 use std::path::Path;
 use std::sync::Arc;
@@ -158,11 +156,15 @@ struct OpenState {
 async fn open_state(config: &HostConfig, metrics: &Arc<Metrics>) -> Result<OpenState, StartError> {
     let store = state_store(&config.state, &config.live.get().stores)?;
     let metrics = Arc::clone(metrics);
-    let charges = Arc::new(move |owner: &str| match owner {
+    let limits = UploadLimits {
+        names: config.limits.names,
+        versions: config.limits.versions,
+    };
+    let opening = SharedState::open(Arc::clone(&store), limits, move |owner| match owner {
         SHARED => Charge::default(),
         tenant => metrics.tenants.blocking_of(tenant),
     });
-    let state = SharedState::open(Arc::clone(&store), &config.limits, charges).await?;
+    let state = opening.await?;
     let run = unique_id().map_err(StateError::from)?;
     let clock = Arc::new(Clock::new(config.clock.clone(), Arc::clone(&store)));
     let fleet = Fleet::new(

@@ -1,10 +1,10 @@
 use crate::config::ConfigError;
-use crate::state::StateError;
 use crate::tls::TlsError;
 use crate::token::TokenError;
 use frostline_engine::EngineError;
 use frostline_objects::ObjectError;
 use frostline_sandbox::SandboxError;
+use frostline_state::StateError;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

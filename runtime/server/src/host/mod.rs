@@ -12,13 +12,12 @@ pub use error::StartError;
 pub use probe_config::{ProbeResult, check_start, probe_config};
 pub use state_copies::{back_up_state, restore_state, verify_state};
 
-use crate::accounting::account;
+use crate::accounting::counters;
 use crate::config::{HostConfig, HostSettings};
 use crate::fleet::{keep_fleet, settle_revocations};
 use crate::http::{self, Port, RemoteAdmins};
 use crate::scheduling::BaseMemory;
 use crate::service::Service;
-use crate::state::{compact, follow};
 use crate::tls::{Certificate, TlsError};
 use crate::token::TokenFile;
 use frostline_batching::Kind;
@@ -221,14 +220,17 @@ impl RunningHost {
         self.keep(|_, stop| refresh(refreshed, stop));
         self.keep(|service, stop| keep_fleet(service, url, stop));
         self.keep(settle_revocations);
-        self.keep(account);
+        self.keep(|service, stop| async move {
+            let accounts = &service.operations.accounts;
+            accounts.keep(|| counters(&service), stop).await
+        });
         self.keep(|service, stop| async move { service.operations.audit.keep(stop).await });
         self.keep(probe_roots);
         self.keep(measure_disks);
         self.keep(sweep);
         self.keep(prune);
-        self.keep(|service, stop| follow(Arc::clone(&service.library.journal), stop));
-        self.keep(|service, stop| compact(Arc::clone(&service.library.journal), stop));
+        self.keep(|service, stop| async move { service.library.journal.follow(stop).await });
+        self.keep(|service, stop| async move { service.library.journal.keep_compact(stop).await });
     }
 
     /// Starts a background task that ends when the host stops.
@@ -314,7 +316,7 @@ impl RunningHost {
         }
         if let Err(error) = self.service.operations.audit.write().await {
             tracing::error!(
-                error,
+                error = error.to_string(),
                 "the last audit entries are lost because they could not be written to the state"
             );
         }

@@ -2,13 +2,12 @@
 
 use super::assembly::state_store;
 use super::error::StartError;
-use crate::accounting::copy_usage;
-use crate::audit::{Audit, copy_audit};
-use crate::clock::{Clock, LocalClock};
 use crate::config::{StateLocation, Stores, system_name};
-use crate::state::{RestoreReport, RestoredTokens, StateError, StateReport, back_up, restore, verify};
-use crate::unique::unique_id;
 use frostline_objects::Store;
+use frostline_state::{
+    Audit, Clock, LocalClock, RestoreReport, RestoredTokens, StateError, StateReport, back_up, restore,
+    unique_id, verify,
+};
 use rustix::process::getuid;
 use std::sync::Arc;
 
@@ -24,10 +23,7 @@ pub async fn back_up_state(
 ) -> Result<StateReport, StartError> {
     let state = existing(state, stores)?;
     let to = state_store(to, stores)?;
-    let report = back_up(&state, &to).await?;
-    copy_usage(&state, &to).await?;
-    copy_audit(&state, &to).await?;
-    Ok(report)
+    Ok(back_up(&state, &to).await?)
 }
 
 /// Reads a state or a backup completely and verifies all checksums.
@@ -56,8 +52,6 @@ pub async fn restore_state(
     let backup = existing(backup, stores)?;
     let state = state_store(state, stores)?;
     let report = restore(&backup, &state, tokens).await?;
-    copy_usage(&backup, &state).await?;
-    copy_audit(&backup, &state).await?;
     let run = unique_id().map_err(StateError::from)?;
     let who = format!("admin uid {}", getuid().as_raw());
     let detail = format!("from {}, as of change {}", backup.root(), report.state.change);

@@ -197,8 +197,8 @@ pub(super) async fn prune(service: Arc<Service>, stop: CancellationToken) {
 mod tests {
     use crate::Host;
     use crate::config::HostConfig;
-    use crate::state::{CheckedUpload, StateError};
     use crate::tenants::{IssuedToken, TenantRecord};
+    use frostline_state::{CheckedUpload, StateError};
 
     const DAY: i64 = 86_400;
 

@@ -2,8 +2,8 @@
 
 use super::queries::Version;
 use crate::refusal::Refusal;
-use crate::state::{Facts, FindResult, StoredVersion};
 use axum::extract::Query;
+use frostline_state::{Facts, FindResult, StoredVersion};
 use http::Uri;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;

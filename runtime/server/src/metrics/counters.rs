@@ -1,6 +1,6 @@
 use super::labels::{Labels, Outcome, RequestLabels, SplitKind};
 use super::meter::RateMeter;
-use super::queues::QueueWaits;
+use super::queues::{QueueWaits, histogram};
 use super::stores::StoreErrors;
 use super::tally::{COMPILING, GUEST_CPU, READ_BYTES, SecondsCounter, TenantCounters};
 use frostline_sandbox::Spent;
@@ -59,13 +59,6 @@ impl Default for SecondsHistogram {
     fn default() -> Self {
         Self(histogram())
     }
-}
-
-/// Creates a histogram with bounds from 5 ms, the decoding of a small photo, to 10 minutes.
-pub(super) fn histogram() -> Histogram {
-    Histogram::new([
-        0.005, 0.02, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 180.0, 600.0,
-    ])
 }
 
 impl SecondsHistogram {

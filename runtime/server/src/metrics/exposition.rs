@@ -270,17 +270,6 @@ impl Collector for TenantCollector {
     }
 }
 
-/// Encodes a metric without labels.
-pub(super) fn show(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    unit: Option<&Unit>,
-    metric: &dyn EncodeMetric,
-) -> Result<(), fmt::Error> {
-    metric.encode(encoder.encode_descriptor(name, help, unit, metric.metric_type())?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::sample::{exposition, snapshot};

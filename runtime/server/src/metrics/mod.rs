@@ -16,7 +16,9 @@ macro_rules! register {
 /// Encodes a metric per row: type, name, unit (if any), help text and value.
 macro_rules! show {
     ($encoder:ident: $($kind:ident $name:literal $($unit:ident)?, $help:literal, $value:expr;)*) => {$(
-        show(&mut $encoder, $name, $help, None$(.or(Some(&Unit::$unit)))?, &$kind::new($value))?;
+        let metric = $kind::new($value);
+        let unit = None$(.or(Some(&Unit::$unit)))?;
+        metric.encode($encoder.encode_descriptor($name, $help, unit, metric.metric_type())?)?;
     )*};
 }
 

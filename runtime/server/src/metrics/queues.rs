@@ -1,6 +1,5 @@
 //! Histograms of queue waiting times.
 
-use super::counters::histogram;
 use super::labels::Labels;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
@@ -22,6 +21,13 @@ pub(crate) enum Queue {
 /// Histogram of waiting times for each queue.
 #[derive(Clone)]
 pub(crate) struct QueueWaits(pub(super) Family<Labels<1>, Histogram, fn() -> Histogram>);
+
+/// Creates a histogram with bounds from 5 ms, the decoding of a small photo, to 10 minutes.
+pub(super) fn histogram() -> Histogram {
+    Histogram::new([
+        0.005, 0.02, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 180.0, 600.0,
+    ])
+}
 
 impl Default for QueueWaits {
     fn default() -> Self {

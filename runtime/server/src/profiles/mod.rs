@@ -6,8 +6,8 @@ mod task;
 
 use crate::caller::Caller;
 use crate::refusal::Refusal;
-use crate::state::FindResult;
 use crate::tenants::Tenant;
+use frostline_state::FindResult;
 use frostline_wire::{Platform, Profile, ProfileRequest};
 use std::time::Duration;
 use task::ProfileTask;

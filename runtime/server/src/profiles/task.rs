@@ -6,7 +6,6 @@ use crate::caller::Caller;
 use crate::config::Limits;
 use crate::extraction::{READS_AT_ONCE, check_samples, check_view};
 use crate::refusal::Refusal;
-use crate::state::FindResult;
 use frostline_batching::{Kind, Reserved};
 use frostline_engine::Device;
 use frostline_graph::Model;
@@ -15,6 +14,7 @@ use frostline_profile::{
     MeasureOptions, MeasuredModel, efficient_rows, encoded_pixels, measure, memory, now,
 };
 use frostline_sandbox::ModelView;
+use frostline_state::FindResult;
 use frostline_tensor::{DType, GraphExecutor, Normalization, PixelSpec, Precision, Stage};
 use frostline_wire::{
     Activation, Augmentation, CutProfile, Description, Linear, Pixels, Platform, Profile, ProfileRequest,

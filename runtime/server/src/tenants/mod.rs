@@ -6,6 +6,8 @@
 mod quota;
 mod record;
 mod revocations;
+#[cfg(test)]
+mod tests;
 mod throttle;
 mod token;
 
@@ -19,9 +21,9 @@ use crate::config::{DataRoots, HostConfig, LiveSettings, upload_units};
 use crate::guest_logs::Owner;
 use crate::refusal::Refusal;
 use crate::sampler::LogRateLimit;
-use crate::state::Documents;
 use crate::token::{TokenFile, TokenHash};
 use frostline_engine::{Lanes, TenantLanes};
+use frostline_state::Documents;
 use frostline_tensor::ExecutionTerms;
 use frostline_wire::QuotaKey;
 use quick_cache::sync::Cache;

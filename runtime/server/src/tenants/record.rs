@@ -2,7 +2,7 @@
 
 use super::token::{PresentedToken, StoredToken};
 use crate::refusal::Refusal;
-use crate::state::Unknown;
+use frostline_state::Unknown;
 use frostline_wire::Quota;
 use serde::{Deserialize, Serialize};
 

@@ -3,8 +3,8 @@
 //! A token is only shown when it is issued, and hosts only store the hash. The tenant and the id select the
 //! hash to compare, so no lookup depends on the secret.
 
-use crate::state::Unknown;
 use crate::token::TokenHash;
+use frostline_state::Unknown;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
@@ -92,14 +92,6 @@ impl StoredToken {
             created_at: 0,
             expires_at: None,
             unknown: Unknown::new(),
-        }
-    }
-
-    #[cfg(test)]
-    pub(crate) fn named(self, id: &str) -> Self {
-        Self {
-            id: id.to_owned(),
-            ..self
         }
     }
 

@@ -25,7 +25,7 @@ const DOCUMENTS: [&str; 14] = [
     "runtime/server/docs/http.md",
     "runtime/server/docs/tenants.md",
     "runtime/server/docs/accounting.md",
-    "runtime/server/docs/state.md",
+    "runtime/state/docs/state.md",
     "runtime/server/docs/metrics.md",
     "runtime/server/docs/memory.md",
     "runtime/server/docs/tracing.md",

@@ -136,7 +136,7 @@ impl RemoteAdmin {
 }
 
 /// Requires the token of an admin for all `routes`.
-pub(in crate::http) fn behind_token(
+pub(crate) fn behind_token(
     routes: Router<Arc<Service>>,
     service: Arc<Service>,
     admins: RemoteAdmins,
