@@ -214,7 +214,7 @@ mod long {
         assert_eq!(late.guests.all_names().len(), 100_000);
         // The probe uses three requests, followed by a listing, the list of parts, up to twelve parts of 4
         // MB, and a missing change.
-        assert!(asked.len() <= 3 + 2 + 12 + 1, "{} requests", asked.len());
+        assert!(asked.len() <= 3 + 2 + 12 + 1, "{asked:?}");
         late.journal.review().await.unwrap();
         let asked = server.take_requests().len();
         assert_eq!(
