@@ -60,7 +60,7 @@ pub use network::{Cut, Network, TensorInfo};
 pub use normalization::InputNormalization;
 pub use operators::Effort;
 pub use shapes::{Shapes, ValueShape};
-pub use similar::similar;
+pub use similar::{list_first, similar};
 pub use write::{ONE_FILE, Parts, Staged};
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Suggestions for mistyped names.
+//! Names in error messages: suggestions for mistyped names, and lists of names.
 
 use std::cmp::Ordering;
 
@@ -12,6 +12,9 @@ const ALIKE: f64 = 0.55;
 /// Minimum length of a substring match, in characters.
 const PART: usize = 3;
 
+/// Maximum number of names in a list.
+const MAX_LISTED: usize = 12;
+
 /// Returns up to six of `names` that are similar to `name`, the most similar first. Names that differ only in
 /// case come first, then names that contain the other or are contained in it, then the rest by edit distance.
 pub fn similar<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
@@ -24,6 +27,16 @@ pub fn similar<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<
     found.sort_by(|(left, _), (right, _)| right.partial_cmp(left).unwrap_or(Ordering::Equal));
     found.truncate(MAX_SUGGESTIONS);
     found.into_iter().map(|(_, known)| known).collect()
+}
+
+/// Joins names for a message. Only the first twelve names are listed, followed by the number of others.
+pub fn list_first(names: &[&str]) -> String {
+    match names.get(..MAX_LISTED) {
+        Some(first) if names.len() > MAX_LISTED => {
+            format!("{} and {} more", first.join(", "), names.len() - MAX_LISTED)
+        }
+        _ => names.join(", "),
+    }
 }
 
 /// Returns more than 2 for the same name, more than 1 if one name contains the other, and otherwise the

@@ -5,12 +5,11 @@ use crate::output::{bytes, print_json, print_table, write_file};
 use crate::reporter::Reporter;
 use crate::train::{connect, spec};
 use anyhow::{Context, Result, bail};
-use frostline_client::Link;
 use frostline_tensor::format_number;
 use frostline_trainer::{
     Explanation, Job, LinkPoint, Modules, Objective, PlannedJob, Simulation, Summary, Usage,
 };
-use frostline_wire::Split;
+use frostline_wire::{Link, Split};
 use serde::Serialize;
 use std::path::Path;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! A host from a tenant's point of view.
 
 use crate::extraction::ExtractionStream;
-use crate::link::{self, Link};
+use crate::link;
 use crate::meter::ByteMeter;
 use crate::pages::Pages;
 use crate::retry::{HostActivity, sample_may_recover};
@@ -13,9 +13,9 @@ use bytes::Bytes;
 use frostline_tensor::{OpError, without_secrets};
 use frostline_wire::{
     Activation, ActivationBatch, ActivationReader, Description, DescriptionRequest, Encoding, ErrorClass,
-    ExtractionRequest, GuestInfo, GuestLog, Layout, Load, ModelInfo, ObjectInfo, ObjectPage, Pixels, Profile,
-    ProfileRequest, ROW_CHECKSUM, RequestedSample, RowFormat, RowValue, Split, TensorInfo, Terms, XXH3,
-    listing_order,
+    ExtractionRequest, GuestInfo, GuestLog, Layout, Link, Load, ModelInfo, ObjectInfo, ObjectPage, Pixels,
+    Profile, ProfileRequest, ROW_CHECKSUM, RequestedSample, RowFormat, RowValue, Split, TensorInfo, Terms,
+    XXH3, listing_order,
 };
 use http::Method;
 use std::sync::Arc;

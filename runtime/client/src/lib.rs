@@ -54,7 +54,6 @@ pub use extraction::ExtractionStream;
 pub use fetch::{Fetched, Fetcher, Inquiry, InquiryError, RowKind, Source, Transfer, Weight};
 pub use frostline_job::{HostState, Notice, Notices, SkippedObjects, Task, UploadKind};
 pub use hosts::{Hosts, place};
-pub use link::Link;
 pub use token::Token;
 pub use trace::set_trace_parent;
 pub use transport::Connector;

@@ -1,35 +1,9 @@
 use crate::ClientError;
 use crate::transport::{CONNECTIONS, Call, Transport};
+use frostline_wire::Link;
 use futures::future::try_join_all;
 use http::Method;
 use std::time::{Duration, Instant};
-
-/// The link to a host, or the combined links to multiple hosts.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Link {
-    /// Total throughput of all connections.
-    pub bytes_per_second: f64,
-    /// Round-trip time of a small request. For multiple hosts, the maximum.
-    pub round_trip: Duration,
-    /// Number of connections required for this throughput.
-    pub connections: usize,
-    /// Throughput of a single connection. For multiple hosts, the minimum.
-    pub connection_bytes_per_second: f64,
-}
-
-impl Link {
-    /// Combines two links measured and used concurrently.
-    pub fn joined(self, other: Self) -> Self {
-        Self {
-            bytes_per_second: self.bytes_per_second + other.bytes_per_second,
-            round_trip: self.round_trip.max(other.round_trip),
-            connections: self.connections + other.connections,
-            connection_bytes_per_second: self
-                .connection_bytes_per_second
-                .min(other.connection_bytes_per_second),
-        }
-    }
-}
 
 /// First answer size in bytes (0.25 s at 4 Mbit/s).
 const FIRST: usize = 128 << 10;

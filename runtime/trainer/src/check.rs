@@ -1,13 +1,13 @@
 //! Validates jobs before any connection, upload or measurement.
 
 use crate::compute::{blocking, most_rows, not_trained};
-use crate::plan::split_within;
 use crate::recipe::batch_norm;
 use crate::standard::LinearHead;
 use crate::training::{export, unfreeze};
 use crate::{Job, JobSpec, Policy, SettingError, TrainerError, model_metadata, whole_file};
 use frostline_client::LabelTable;
 use frostline_graph::Network;
+use frostline_plan::resolve_cut;
 use frostline_training::Trainability;
 use frostline_wire::Split;
 use std::path::Path;
@@ -22,7 +22,7 @@ impl Job {
     /// - [`TrainerError::Setting`], [`TrainerError::InvalidRecipe`] or [`TrainerError::Terms`] for an invalid
     ///   setting, including a path for the model that the job reads from
     /// - [`TrainerError::Export`] if the model cannot be written to the requested path
-    /// - [`TrainerError::Graph`] or [`TrainerError::Policy`] if the network does not have a requested cut
+    /// - [`TrainerError::Graph`] or [`TrainerError::Plan`] if the network does not have a requested cut
     /// - [`TrainerError::Unfreezing`] for an invalid later freeze cut
     /// - [`TrainerError::Training`] or [`TrainerError::Untrainable`] if the layers after the freeze cut
     ///   cannot be trained; the latter contains the earliest freeze cut that works
@@ -54,7 +54,7 @@ impl Job {
             self.freeze.clone_from(&network.named(&self.freeze)?.name);
         }
         network.frozen_row(&self.freeze)?;
-        self.spec.split = split_within(&self.spec.split, &network)?;
+        self.spec.split = resolve_cut(&self.spec.split, &network)?;
         for candidate in self.spec.candidates.iter_mut().flatten() {
             if let Split::Cut(name) = candidate {
                 name.clone_from(&network.named(name)?.name);

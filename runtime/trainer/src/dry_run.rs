@@ -1,10 +1,10 @@
 use crate::event::notices;
 use crate::host_loads::HostLoads;
-use crate::plan::{Explanation, LinkPoint, Summary};
 use crate::replan::Watch;
 use crate::setup::prepare;
-use crate::{Event, Events, Job, TrainerError};
-use frostline_client::{DatasetError, Hosts, Link};
+use crate::{Event, Events, Explanation, Job, LinkPoint, Summary, TrainerError};
+use frostline_client::{DatasetError, Hosts};
+use frostline_wire::Link;
 use std::time::Instant;
 
 /// Validation fraction for planning if the data have no validation part and none was requested. Training
@@ -54,20 +54,19 @@ pub async fn plan(job: Job, hosts: impl Into<Hosts>, events: Events) -> Result<P
     let started = Instant::now();
     let plan = planner.plan()?;
     let took = started.elapsed();
-    let candidate = &plan.chosen.candidate;
-    let flow = planner.flow(candidate);
+    let summary = planner.summary(&plan);
     // At this point the hosts have executed the layers and can report the engine batch.
     let share = HostLoads::ask(&hosts).await;
     let source = prepared
         .offer
-        .source_at(&candidate.split, candidate.encoding, flow.request_samples)?;
+        .source_at(&summary.split, summary.encoding, summary.request_samples)?;
     Ok(PlannedJob {
         summary: Summary {
             grant: share.grant().or(planner.grant),
             engine_batch: job.spec.terms.fixed_batch.or_else(|| share.engine_batch(&source)),
-            ..plan.summary(flow, &planner.layers)
+            ..summary
         },
-        explanation: plan.explain(&planner.layers, &planner.modules),
+        explanation: planner.explain(&plan),
         link: planner.link,
         over_links: planner.over_links(),
         seconds: took.as_secs_f64(),

@@ -1,8 +1,8 @@
-use crate::plan::list_first;
 use crate::{Quality, SettingError};
 use frostline_client::{ClientError, DatasetError};
 use frostline_engine::{Device, EngineError};
-use frostline_graph::{Cut, GraphError, Network};
+use frostline_graph::{Cut, GraphError, Network, list_first};
+use frostline_plan::PlanError;
 use frostline_profile::ProfileError;
 use frostline_quantization::QuantizationError;
 use frostline_rows::RowsError;
@@ -217,13 +217,8 @@ pub enum TrainerError {
         reason: String,
     },
     /// No split fits the policy.
-    #[error("no split fits the policy '{policy}': {why}")]
-    Policy {
-        /// The requested policy.
-        policy: String,
-        /// Similar names and the available splits.
-        why: String,
-    },
+    #[error(transparent)]
+    Plan(#[from] PlanError),
     /// The frozen layers are too imprecise in int8.
     #[error(
         "int8 is too imprecise for the frozen layers: the cosine similarity to f32 is {cosine:.4}, at least {least} is required; the error is largest \

@@ -86,12 +86,6 @@ impl HostLoads {
     }
 }
 
-/// Rounds `samples` down to a multiple of the grant size, unless this would be zero.
-pub(crate) fn round_to_grants(samples: usize, grant: Option<usize>) -> usize {
-    let rest = samples.checked_rem(grant.unwrap_or(1)).unwrap_or(0);
-    if rest < samples { samples - rest } else { samples }
-}
-
 /// Returns the number of requests per second that the tenant's part of the host can process, or `None` if the
 /// host does not report it. The minimum is [`MIN_OPEN_REQUESTS`].
 fn open_requests(load: &Load, source: &Source) -> Option<usize> {
@@ -254,19 +248,6 @@ mod tests {
                 seconds_per_row,
             }],
             ..Load::default()
-        }
-    }
-
-    #[test]
-    fn a_request_is_whole_grants_where_it_holds_one() {
-        for (samples, grant, whole) in [
-            (32, Some(16), 32),
-            (40, Some(16), 32),
-            (8, Some(16), 8),
-            (40, None, 40),
-            (5, Some(0), 5),
-        ] {
-            assert_eq!(round_to_grants(samples, grant), whole, "{samples} {grant:?}");
         }
     }
 

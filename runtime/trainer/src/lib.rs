@@ -7,11 +7,11 @@
 //! * [`Predictor`]: predicts images on this machine, with no hosts.
 //! * [`quantize`]: converts layers of a network to int8.
 //! * [`study()`]: profiles a network on a host.
-//! * [`plan()`], [`Policy`], [`Simulation`]: choose a split and explain the choice.
+//! * [`plan()`]: chooses a split and explains the choice.
 //! * [`rehearsal`]: training steps at given splits, for benchmarks.
 //! * [`whole_file`]: atomic file writes.
 //!
-//! Communication with hosts is in `frostline-client`. Losses do not depend on the split. The flow of batches
+//! Communication with hosts is in `frostline-client`, and the decisions about the split are in `frostline-plan`. Losses do not depend on the split. The flow of batches
 //! is described in `docs/pipeline.md`.
 
 mod check;
@@ -30,7 +30,6 @@ mod measure;
 mod model_metadata;
 mod offer;
 mod pipeline;
-mod plan;
 mod predict;
 mod recipe;
 pub mod rehearsal;
@@ -52,19 +51,19 @@ pub use evaluation::{ClassFigures, ConfusedPair, LabelFigures, Tables, TargetFig
 pub use event::{Evaluation, Outcome};
 pub use frostline_job::{
     ClassWeights, Conflict, EncodingChoice, Event, Events, FetchLimits, JobResult, JobSpec, Keep,
-    LearningRates, ListedData, LossName, Measuring, Objective, OnBadSample, OptimizerName, ParsePolicyError,
-    Policy, Prices, ProfileState, Quality, Received, Recipe, Sampling, Scheduler, SettingError, TrainedEpoch,
-    TrainedStep, Unfreezing,
+    LearningRates, LinkPoint, ListedData, LossName, Measuring, Objective, OnBadSample, OptimizerName,
+    ParsePolicyError, Policy, Prices, ProfileState, Quality, Received, Recipe, Sampling, Scheduler,
+    SettingError, TrainedEpoch, TrainedStep, Unfreezing,
+};
+pub use frostline_plan::{
+    Bottleneck, Cost, Explanation, Modules, PlanError, Reuse, Rival, ShortestJob, Simulation,
+    SimulationError, Stages, Summary, SummaryRow, Usage, Work,
 };
 pub use guest::Guest;
 pub use int8::{QuantizationJob, quantize};
 pub use job::{EvaluationJob, Job, feature_cache, frozen_up_to, last_cut_before_head};
 pub use measure::ProfileCache;
 pub use model_metadata::{Int8Note, input_pixels, normalized_twice, read_pixels_beside};
-pub use plan::{
-    Bottleneck, Cost, Explanation, LinkPoint, Modules, Reuse, Rival, ShortestJob, Simulation,
-    SimulationError, Stages, Summary, SummaryRow, Usage, Work,
-};
 pub use predict::{Answer, ClassProbability, LabelAnswer, Prediction, PredictionJob, Predictor, TargetValue};
 pub use study::{HostStudy, StudyJob, study};
 pub use training::train;

@@ -1,11 +1,11 @@
 //! Uploads of guests and layers, named by content.
 
 use crate::compute::blocking;
-use crate::plan::LayersLocation;
 use crate::{Event, Events, Guest, Job, TrainerError};
 use bytes::Bytes;
 use frostline_client::{Hosts, UploadKind, Uploaded, content_name};
 use frostline_graph::{GraphError, Model};
+use frostline_plan::LayersLocation;
 use frostline_wire::{Description, DescriptionRequest, UploadRef};
 use sha2::{Digest, Sha256};
 

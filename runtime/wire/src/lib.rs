@@ -1,5 +1,5 @@
 //! Types shared by host and client: requests and answers of the HTTP interface, Arrow frames with
-//! activations, and errors.
+//! activations, errors, and measurements such as [`Profile`] and [`Link`].
 
 mod admin;
 mod batch;
@@ -14,6 +14,7 @@ mod frame_error;
 mod frames;
 mod guest_log;
 mod jobs;
+mod link;
 mod load;
 mod messages;
 mod profile;
@@ -49,6 +50,7 @@ pub use frostline_tensor::{
 };
 pub use guest_log::{GuestLine, GuestLog};
 pub use jobs::{JobDetail, JobInfo, JobStage, StageSeconds};
+pub use link::Link;
 pub use load::{Load, MemoryLoad, StageLoad};
 pub use messages::{
     CutInfo, DescriptionRequest, ExtractionRequest, GuestInfo, ModelInfo, RequestedSample, UploadRef,

@@ -54,6 +54,18 @@ const FORBIDDEN: [(&str, &[&str]); 18] = [
     ),
     ("frostline-client", &["wasmtime", "ort", "object_store"]),
     ("frostline-rows", &["wasmtime", "ort", "object_store"]),
+    (
+        "frostline-plan",
+        &[
+            "wasmtime",
+            "ort",
+            "object_store",
+            "hyper",
+            "tokio",
+            "frostline-client",
+            "frostline-engine",
+        ],
+    ),
     ("frostline-trainer", &["wasmtime", "object_store"]),
     ("frostline-python", &["wasmtime", "ort", "object_store"]),
     (

@@ -12,7 +12,7 @@ use frostline_client::{DatasetError, ExpectedLabels, LabelsError};
 use frostline_graph::{GraphError, InputSize};
 use frostline_job::{Conflict, SettingError};
 use frostline_server::{StartError, StateError};
-use frostline_trainer::{SmallerBatch, TrainerError};
+use frostline_trainer::{PlanError, SmallerBatch, TrainerError};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -152,7 +152,9 @@ fn steps(cause: &(dyn std::error::Error + 'static), line: &CommandLine) -> Vec<S
 pub(crate) fn for_job(error: &TrainerError, line: &CommandLine) -> Vec<Step> {
     match error.cause() {
         TrainerError::Dataset(error) => for_data(error),
-        TrainerError::Graph(error) | TrainerError::Model { source: error, .. } => for_network(error, line),
+        TrainerError::Graph(error)
+        | TrainerError::Plan(PlanError::Graph(error))
+        | TrainerError::Model { source: error, .. } => for_network(error, line),
         TrainerError::Setting(error) => for_setting(error),
         TrainerError::Unlabeled { .. } => vec![Step::set("labels", Value::Null)],
         TrainerError::Standardize { .. } => vec![Step::unset(vec!["standardize".to_owned()])],
@@ -160,7 +162,7 @@ pub(crate) fn for_job(error: &TrainerError, line: &CommandLine) -> Vec<Step> {
             earliest: Some(cut), ..
         } => vec![Step::set("freeze", cut.as_str())],
         TrainerError::GuestNeeded { .. } => vec![Step::set("guest", Value::Null)],
-        TrainerError::Policy { .. } => show_cuts(line),
+        TrainerError::Plan(PlanError::Policy { .. }) => show_cuts(line),
         TrainerError::OptimizedWrongly {
             on_this_machine: true,
             ..

@@ -27,7 +27,7 @@ const KINDS: [Kind; 30] = [
     ("unknown split", || {
         let policy = "lst".to_owned();
         let why = "did you mean last?".to_owned();
-        TrainerError::Policy { policy, why }.into()
+        TrainerError::Plan(PlanError::Policy { policy, why }).into()
     }),
     ("links", || {
         let root = root();

@@ -18,7 +18,6 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 pub(crate) struct LockedRun {
     path: PathBuf,
@@ -266,11 +265,4 @@ fn environment_difference(then: &Environment, now: &Environment) -> String {
     let other = pairs.find(|(_, then, now)| then != now);
     let (what, then, now) = other.map_or(("something", "", ""), |(what, then, now)| (what, then, now));
     format!("a reproducible job requires the same {what}: it is {now}, the checkpoint has {then}")
-}
-
-/// Seconds since 1970.
-pub(super) fn now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
 }

@@ -2,9 +2,10 @@
 
 use super::record::epochs_of;
 use super::run_folder::RunFolder;
-use super::{checkpoints, config, folder, lock};
+use super::{checkpoints, config, lock};
 use crate::{Job, JobSpec, TrainerError};
 use frostline_job::folder::{CHECKPOINTS, EVENTS, FinalState, SWEEP};
+use frostline_profile::now;
 use serde::Serialize;
 use std::ffi::OsStr;
 use std::fs;
@@ -147,7 +148,7 @@ fn summary(path: PathBuf, spec: &JobSpec) -> io::Result<RunSummary> {
         best_epoch: best.map(|(epoch, _)| *epoch),
         figure: judged.map(|(figure, _)| format!("validation_{figure}")),
         best: judged.map(|(_, value)| value),
-        age_seconds: folder::now().saturating_sub(spec.created.unwrap_or_default()),
+        age_seconds: now().saturating_sub(spec.created.unwrap_or_default()),
         path,
     })
 }

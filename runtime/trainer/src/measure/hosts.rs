@@ -2,8 +2,8 @@
 //! slowest host.
 
 use crate::{Event, Events, Measuring, TrainerError};
-use frostline_client::{ClientError, HostClient, Hosts, Link};
-use frostline_wire::{Profile, ProfileRequest};
+use frostline_client::{ClientError, HostClient, Hosts};
+use frostline_wire::{Link, Profile, ProfileRequest};
 
 /// Link and load of the hosts, which get equal parts of a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -4,12 +4,12 @@ use super::ProfileCache;
 use crate::TrainerError;
 use crate::compute::{Dedicated, Suffix, SuffixParts, blocking, measured_rows};
 use crate::evaluation::Targets;
-use crate::plan::TrainerProfile;
 use crate::recipe::StepTerms;
 use bytes::Bytes;
 use frostline_engine::{Device, Interrupt, Lanes, LanesConfig, SessionOptions, StageSource, library_version};
 use frostline_graph::Model;
 use frostline_images::{DecodeLimits, load_augmented, normalize};
+use frostline_plan::TrainerProfile;
 use frostline_profile::{
     MeasureOptions, MeasuredModel, ProfileError, encoded_pixels, machine, measure, memory, now, timed,
 };

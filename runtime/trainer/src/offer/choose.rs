@@ -1,8 +1,8 @@
 //! Choice of a split without predictions.
 
 use super::Offer;
-use crate::plan::{ChosenSplit, UsableSplit};
 use crate::{Policy, TrainerError};
+use frostline_plan::{ChosenSplit, UsableSplit};
 use frostline_wire::Split;
 
 impl Offer {

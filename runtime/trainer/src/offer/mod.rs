@@ -4,11 +4,11 @@ mod choose;
 mod served;
 
 use crate::model_metadata::{ModelInput, TrainingGuest};
-use crate::plan::UsableSplit;
 use crate::upload::OnHosts;
 use crate::{FetchLimits, TrainerError};
 use frostline_client::{RowKind, Source};
 use frostline_graph::Network;
+use frostline_plan::UsableSplit;
 use frostline_tensor::PixelSpec;
 use frostline_wire::{Activation, Compression, Description, Encoding, Pixels, Split, Terms, Values};
 

@@ -2,8 +2,7 @@
 
 use super::Offer;
 use crate::TrainerError;
-use crate::plan::list_first;
-use frostline_graph::Cut;
+use frostline_graph::{Cut, list_first};
 use frostline_tensor::{DType, PixelSpec, Shape};
 use frostline_wire::{Activation, Split, TensorInfo};
 

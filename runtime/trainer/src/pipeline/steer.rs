@@ -1,6 +1,6 @@
 use super::batches::Part;
-use crate::host_loads::round_to_grants;
 use frostline_client::Source;
+use frostline_plan::round_to_grants;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;

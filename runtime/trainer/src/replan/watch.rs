@@ -1,8 +1,6 @@
 use super::awaited::AwaitedProfile;
-use super::observed::Iteration;
-use super::replanner::{Change, Replanner};
-use crate::plan::{Candidate, Planner};
 use crate::{Event, Events, ProfileState};
+use frostline_plan::{Candidate, Change, Iteration, Planner, Replanner};
 
 /// Monitors the split while the job runs.
 pub(crate) struct Watch {

@@ -5,10 +5,10 @@ use super::measure::Measurements;
 use super::prepared::Prepared;
 use super::provide::{FrozenLayers, ProvidedSetup};
 use crate::offer::Offer;
-use crate::plan::{ChosenSplit, LayersLocation, Planner};
 use crate::replan::{AwaitedProfile, Watch};
 use crate::{Event, Policy, ProfileState, TrainerError};
 use frostline_client::ClientError;
+use frostline_plan::{ChosenSplit, LayersLocation, Planner};
 use frostline_wire::ErrorClass;
 
 /// A split, with a watch if the planner chose it.
@@ -18,7 +18,7 @@ impl ProvidedSetup<'_> {
     /// Chooses the split, the last phase of the setup.
     ///
     /// # Errors
-    /// Returns [`TrainerError::Policy`] if no split fits the policy, [`TrainerError::Memory`] if no split
+    /// Returns [`TrainerError::Plan`] if no split fits the policy, [`TrainerError::Memory`] if no split
     /// fits the memory, and other errors of planning and of the feature cache.
     pub(super) async fn choose(self) -> Result<Prepared, TrainerError> {
         let Self {

@@ -2,18 +2,19 @@ use super::data::Data;
 use super::network::DividedNetwork;
 use crate::compute::blocking;
 use crate::guest::stock_description;
-use crate::host_loads::{HostLoads, round_to_grants};
+use crate::host_loads::HostLoads;
 use crate::int8::{Candidate, IMAGES, decide_for};
 use crate::model_metadata::normalized_twice;
 use crate::offer::Offer;
 use crate::pipeline::Part;
-use crate::plan::{
-    CostModel, LayersLocation, Modules, Planner, Reuse, Survey, TrainerProfile, UsableSplit, Workload,
-};
 use crate::upload::{OnHosts, Upload};
 use crate::{Event, Events, FetchLimits, Job, Policy, TrainerError};
-use frostline_client::{Hosts, Link};
-use frostline_wire::{Description, Encoding, Split};
+use frostline_client::Hosts;
+use frostline_plan::{
+    CostModel, LayersLocation, Modules, PlanError, Planner, Reuse, Survey, TrainerProfile, UsableSplit,
+    Workload, round_to_grants,
+};
+use frostline_wire::{Description, Encoding, Link, Split};
 use std::collections::HashSet;
 use tokio::sync::OnceCell;
 
@@ -100,10 +101,7 @@ impl<'a> Setup<'a> {
             data,
             network,
             grant,
-            flow: FetchLimits {
-                request_samples: round_to_grants(job.spec.request_samples, grant),
-                ..job.spec.fetch_limits()
-            },
+            flow: flow(job, grant),
             planned_reuse: None,
             early_measurements: None,
             layers: OnceCell::new(),
@@ -176,7 +174,7 @@ impl<'a> Setup<'a> {
     /// Returns the usable splits, limited to the job's candidates, at which two batches fit the job's memory.
     ///
     /// # Errors
-    /// Returns [`TrainerError::Policy`] if none of the job's candidates is usable, [`TrainerError::Memory`] if
+    /// Returns [`TrainerError::Plan`] if none of the job's candidates is usable, [`TrainerError::Memory`] if
     /// no candidate fits, and the errors of [`Offer::usable`] and
     /// [`Offer::source_at`].
     pub(super) fn fitting(&self, offer: &Offer) -> Result<Vec<UsableSplit>, TrainerError> {
@@ -185,7 +183,7 @@ impl<'a> Setup<'a> {
         let mut considered = offer.usable()?;
         if let Some(only) = &self.job.spec.candidates {
             if !considered.iter().any(|usable| only.contains(&usable.split)) {
-                return Err(no_candidate(&self.job.spec.split, only, &considered));
+                return Err(no_candidate(&self.job.spec.split, only, &considered).into());
             }
             considered.retain(|usable| only.contains(&usable.split));
         }
@@ -263,9 +261,17 @@ impl<'a> Setup<'a> {
     }
 }
 
+/// Returns the job's limits for requests, with whole grants of `grant` samples.
+pub(super) fn flow(job: &Job, grant: Option<usize>) -> FetchLimits {
+    FetchLimits {
+        request_samples: round_to_grants(job.spec.request_samples, grant),
+        ..job.spec.fetch_limits()
+    }
+}
+
 /// Returns the error for a job none of whose candidates is usable.
-fn no_candidate(policy: &Policy, candidates: &[Split], usable: &[UsableSplit]) -> TrainerError {
-    TrainerError::Policy {
+fn no_candidate(policy: &Policy, candidates: &[Split], usable: &[UsableSplit]) -> PlanError {
+    PlanError::Policy {
         policy: policy.to_string(),
         why: format!(
             "none of the candidates can be used ({}); choose among {}",

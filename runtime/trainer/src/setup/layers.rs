@@ -2,8 +2,8 @@
 
 use super::context::{LinkAndTrainer, Setup};
 use crate::TrainerError;
-use crate::plan::{LayersLocation, Plan, Planner, Slowdown, Survey, UsableSplit};
 use crate::upload::Upload;
+use frostline_plan::{Planner, Slowdown, Survey, UsableSplit};
 use frostline_wire::Split;
 
 /// A plan for which the frozen layers stay on the trainer.
@@ -48,7 +48,7 @@ impl Setup<'_> {
         &self,
         layers: &Upload,
         measured: LinkAndTrainer,
-        mut splits: Vec<UsableSplit>,
+        splits: Vec<UsableSplit>,
     ) -> Result<Option<WithoutLayers>, TrainerError> {
         let survey = Survey {
             host: measured.trainer.as_host(),
@@ -58,20 +58,16 @@ impl Setup<'_> {
             neighbors: 0,
             slowdown: Slowdown::default(),
         };
-        splits.retain(|usable| !matches!(usable.split, Split::Cut(_)));
-        let mut planner = self.planner(survey, splits, measured.link, self.job.shared_cores);
+        let planner = self.planner(survey, splits, measured.link, self.job.shared_cores);
         let first = self.first_layers().await?;
-        let Some((split, kept)) = worth_keeping(&planner, layers, &first) else {
-            return Ok(None);
-        };
-        planner.layers = kept;
-        let decodes_there = split == Split::Input;
-        if !decodes_there {
-            planner.splits.retain(|usable| usable.split == split);
-        }
-        Ok(Some(WithoutLayers {
+        let planner = planner.without_layers(layers.bytes.len() as u64, first.bytes.len() as u64);
+        Ok(planner.map(|planner| WithoutLayers {
+            first: planner
+                .splits
+                .iter()
+                .any(|usable| usable.split == Split::Input)
+                .then_some(first),
             planner: Box::new(planner),
-            first: decodes_there.then_some(first),
         }))
     }
 
@@ -80,25 +76,4 @@ impl Setup<'_> {
         self.layers_up_to(self.network.first_cut().unwrap_or(&self.job.freeze))
             .await
     }
-}
-
-/// Returns the best split that does not need the frozen layers, if they are not worth sending. The split
-/// `input` only needs the layers `first`.
-fn worth_keeping(planner: &Planner, layers: &Upload, first: &Upload) -> Option<(Split, LayersLocation)> {
-    let Planner {
-        survey,
-        workload,
-        policy,
-        ..
-    } = planner;
-    let mut candidates = survey.candidates(&planner.splits, workload);
-    for candidate in candidates
-        .iter_mut()
-        .filter(|candidate| candidate.split == Split::Input)
-    {
-        candidate.stages.upload_seconds = first.bytes.len() as f64 / workload.link_bytes_per_second;
-    }
-    let best = Plan::choose(candidates, workload, policy)?.chosen;
-    let kept = LayersLocation::keep_on_trainer(layers.bytes.len() as u64, &best, workload)?;
-    Some((best.candidate.split, kept))
 }

@@ -3,12 +3,12 @@
 use super::context::{LinkAndTrainer, Setup};
 use crate::compute::session_options;
 use crate::measure::{HostConditions, TrainerTask, probe, profiles, trainer_profile};
-use crate::plan::{Planner, Slowdown, Survey, TrainerProfile, UsableSplit};
 use crate::recipe::{step_settings, views};
 use crate::upload::OnHosts;
 use crate::{Event, Measuring, TrainerError};
-use frostline_client::{ClientError, Link};
-use frostline_wire::{ErrorClass, Platform, ProfileRequest, RequestedSample, Split};
+use frostline_client::ClientError;
+use frostline_plan::{Planner, Slowdown, Survey, TrainerProfile, UsableSplit};
+use frostline_wire::{ErrorClass, Link, Platform, ProfileRequest, RequestedSample, Split};
 
 /// Samples for measuring object sizes and decoding. The mean of eight is typically within 5 % of the overall
 /// mean, and they need about a second.

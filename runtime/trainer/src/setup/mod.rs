@@ -15,13 +15,12 @@ mod provide;
 mod step_memory;
 mod trained_images;
 
-use crate::host_loads::round_to_grants;
-use crate::plan::LayersLocation;
-use crate::{Events, FetchLimits, Job, TrainerError};
+use crate::{Events, Job, TrainerError};
 pub(crate) use available::available_memory;
-use context::Setup;
+use context::{Setup, flow};
 pub(crate) use earlier_training::trained_after;
 use frostline_client::Hosts;
+use frostline_plan::LayersLocation;
 use frostline_tensor::Tensor;
 use frostline_wire::Split;
 pub(crate) use network::DividedNetwork;
@@ -85,10 +84,7 @@ pub(crate) async fn unfreeze(
         data: before.data.clone(),
         network: before.network.unfrozen(job, trained.weights).await?,
         grant: before.grant,
-        flow: FetchLimits {
-            request_samples: round_to_grants(job.spec.request_samples, before.grant),
-            ..job.spec.fetch_limits()
-        },
+        flow: flow(job, before.grant),
         planned_reuse: None,
         early_measurements: None,
         layers: OnceCell::new(),

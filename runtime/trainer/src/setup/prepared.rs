@@ -3,10 +3,10 @@ use super::data::Data;
 use super::network::DividedNetwork;
 use crate::compute::SuffixParts;
 use crate::offer::Offer;
-use crate::plan::{ChosenSplit, Modules};
 use crate::replan::Watch;
 use crate::{Event, Events, Job};
 use frostline_client::{Hosts, Notice};
+use frostline_plan::{ChosenSplit, Modules};
 use frostline_wire::Split;
 use std::sync::Arc;
 

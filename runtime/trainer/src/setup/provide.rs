@@ -4,11 +4,11 @@ use super::context::Setup;
 use super::layers::WithoutLayers;
 use crate::compute::blocking;
 use crate::offer::Offer;
-use crate::plan::{LayersLocation, Planner};
 use crate::upload::{OnHosts, Upload};
 use crate::{Policy, TrainerError, model_metadata};
 use frostline_client::ClientError;
 use frostline_graph::ModelLimits;
+use frostline_plan::{LayersLocation, Planner};
 use frostline_wire::{Description, ErrorClass, Split};
 
 /// A job after the uploads.

@@ -2,7 +2,6 @@
 
 mod augmented;
 mod computing_host;
-mod costs;
 mod evaluation;
 mod failed_job;
 mod features;
@@ -17,11 +16,9 @@ mod profile;
 mod profile_missing;
 mod real_data;
 mod recipes;
-mod replan;
 mod results;
 mod resuming;
 mod runs;
-mod simulated_world;
 mod tuned;
 mod unfreezing;
 mod whole_job;

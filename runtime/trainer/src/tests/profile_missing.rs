@@ -2,18 +2,24 @@
 
 use super::computing_host::Storage;
 use super::hosts::run_with;
-use super::simulated_world::{BATCH, MBIT, STEPS, World, survey};
 use super::whole_job::{Ran, heavy, job, photos};
-use crate::Policy;
-use crate::plan::Planner;
-use crate::replan::{AwaitedProfile, Iteration, Watch};
-use crate::{Event, Events, Job, OnBadSample, ProfileState, TrainerError, plan};
+use crate::replan::{AwaitedProfile, Watch};
+use crate::{
+    Event, Events, FetchLimits, Job, Modules, OnBadSample, Policy, ProfileState, TrainerError, plan,
+};
 use bytes::Bytes;
 use frostline_batching::Backoff;
 use frostline_client::{Deadlines, HostClient, Hosts, Notice, Trust};
 use frostline_fake_host::{FakeHost, Reply};
-use frostline_wire::{ErrorClass, Load, Precision, ProfileRequest, Split, UploadRef};
+use frostline_plan::{
+    CostModel, Iteration, LayersLocation, Planner, Slowdown, Survey, TrainerProfile, UsableSplit, Workload,
+};
+use frostline_wire::{
+    CutProfile, Encoded, Encoding, ErrorClass, Linear, Link, Load, Platform, Precision, Profile,
+    ProfileRequest, Split, UploadRef,
+};
 use http::Method;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -117,9 +123,124 @@ async fn planning_fails_without_a_host_profile() {
     assert!(error.to_string().contains("as scripted"), "{error}");
 }
 
+/// Profile of a host with a single cut, at which a sample takes 45 ms.
+fn profile() -> Profile {
+    let encoded = Encoded {
+        bytes_per_sample: 4e3,
+        encode_seconds_per_sample: 0.0,
+        decode_seconds_per_sample: 0.0,
+    };
+    let cut = CutProfile {
+        name: "freeze".to_owned(),
+        compute: Linear {
+            fixed: 0.0,
+            per_sample: 0.04,
+        },
+        busy_seconds_per_sample: 0.04,
+        bytes_per_sample: 4000,
+        encoded: BTreeMap::from([(Encoding::F32.to_string(), encoded)]),
+        memory: Linear::default(),
+    };
+    Profile {
+        platform: Platform {
+            machine: "test".to_owned(),
+            device: "cpu".to_owned(),
+            library: "none".to_owned(),
+            lanes: 1,
+            threads_per_lane: 1,
+            decode_threads: 1,
+            rows: 16,
+        },
+        read_seconds_per_sample: 0.0,
+        reads_at_once: 8,
+        read_busy_seconds_per_sample: 0.0,
+        decode_seconds_per_sample: 0.005,
+        input: BTreeMap::from([(
+            Encoding::U8.to_string(),
+            Encoded {
+                bytes_per_sample: 150e3,
+                ..encoded
+            },
+        )]),
+        cuts: vec![cut],
+        measured_in_seconds: 0.0,
+        measured_at: 0,
+        disturbed: false,
+    }
+}
+
+/// A planner for a link of 2000 Mbit/s. It assumes that the host is like the trainer, which is 100 times as
+/// fast as [`profile`].
+fn guessing_planner() -> Planner {
+    let Profile {
+        platform,
+        decode_seconds_per_sample,
+        input,
+        mut cuts,
+        ..
+    } = profile();
+    for cut in &mut cuts {
+        cut.busy_seconds_per_sample /= 100.0;
+        cut.compute.per_sample /= 100.0;
+    }
+    let trainer = TrainerProfile {
+        platform,
+        decode_seconds_per_sample,
+        normalize_seconds_per_sample: 0.0,
+        input,
+        cuts,
+        step_seconds: 0.5,
+        batch: 100,
+        measured_in_seconds: 0.0,
+        measured_at: 0,
+    };
+    let bytes_per_second = 2.5e8;
+    Planner {
+        survey: Survey {
+            host: trainer.as_host(),
+            trainer,
+            object_bytes: 110e3,
+            hosts: 1,
+            neighbors: 0,
+            slowdown: Slowdown::default(),
+        },
+        splits: vec![UsableSplit {
+            split: Split::from("freeze"),
+            encodings: vec![Encoding::F32],
+            bytes_per_sample: 4000,
+        }],
+        workload: Workload {
+            batch: 100,
+            iterations: 200,
+            epoch_iterations: 200,
+            epoch_samples: 20_000.0,
+            link_bytes_per_second: bytes_per_second,
+            shared_cores: false,
+            request_share: 0.3,
+            reuse: None,
+            cost: CostModel::default(),
+        },
+        link: Link {
+            bytes_per_second,
+            round_trip: Duration::ZERO,
+            connections: 1,
+            connection_bytes_per_second: bytes_per_second,
+        },
+        policy: Policy::Auto,
+        flow_limits: FetchLimits {
+            request_samples: 32,
+            window: 16,
+            ahead: 3,
+        },
+        grant: None,
+        layers: LayersLocation::default(),
+        modules: Modules::default(),
+    }
+}
+
 /// A profile for other cuts. It shows that the host was measured.
 pub(super) fn some_profile() -> Reply {
-    Reply::json(&survey().host)
+    Reply::json(&profile())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -273,22 +394,7 @@ async fn a_missing_profile_is_requested_again_on_idle_hosts_and_changes_the_plan
         }
     })
     .await;
-    // On this fast link the host bounds every cut, unless it is assumed to be as fast as a trainer with a
-    // GPU.
-    let world = World {
-        link: 2000.0 * MBIT,
-        host: 1.0,
-    };
-    let mut guess = survey();
-    for cut in &mut guess.trainer.cuts {
-        cut.busy_seconds_per_sample /= 100.0;
-        cut.compute.per_sample /= 100.0;
-    }
-    guess.host = guess.trainer.as_host();
-    let planner = Planner {
-        survey: guess,
-        ..world.planner()
-    };
+    let planner = guessing_planner();
     let start = planner.candidate(&Split::from("freeze")).unwrap();
     let events: Arc<Mutex<Vec<Event>>> = Arc::default();
     let log = Arc::clone(&events);
@@ -302,11 +408,11 @@ async fn a_missing_profile_is_requested_again_on_idle_hosts_and_changes_the_plan
         let nothing = Iteration {
             waited: 0.0,
             computed: 1.0,
-            samples: BATCH,
+            samples: 100,
             bytes: 0,
             on_host: None,
         };
-        let _ = watch.observe(&nothing, STEPS);
+        let _ = watch.observe(&nothing, 200);
         tokio::task::yield_now().await;
         step += 1;
     }

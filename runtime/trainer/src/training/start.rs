@@ -67,8 +67,7 @@ async fn record_plan(
 ) -> Result<CheckpointWriter, TrainerError> {
     if let Some(planner) = prepared.watch.as_ref().and_then(Watch::planner) {
         let plan = planner.plan()?;
-        let flow = planner.flow(&plan.chosen.candidate);
-        folder.plan(&plan.summary(flow, &planner.layers))?;
+        folder.plan(&planner.summary(&plan))?;
     }
     let feed = prepared.data.feed.clone();
     let classes = prepared.data.classes.clone();

@@ -252,7 +252,7 @@ fn the_pages_for_trainers_run() {
     );
     let job = "--model backbone.onnx --data photos --freeze features --epochs 1 --out augmented.onnx";
     run_page(&scratch, "runtime/trainer/docs/recipes.md", &[("...", job)], &[]);
-    let [plan, simulate] = <[Step; 2]>::try_from(steps("runtime/trainer/docs/planning.md", None))
+    let [plan, simulate] = <[Step; 2]>::try_from(steps("runtime/plan/docs/planning.md", None))
         .ok()
         .unwrap();
     let measure = Step {

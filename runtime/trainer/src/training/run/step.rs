@@ -2,9 +2,9 @@
 
 use super::Run;
 use crate::pipeline::Part;
-use crate::replan::Iteration;
 use crate::{Event, TrainedStep, TrainerError};
 use frostline_client::Source;
+use frostline_plan::Iteration;
 use std::sync::Arc;
 use std::time::Instant;
 
