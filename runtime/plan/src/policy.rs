@@ -94,13 +94,12 @@ fn robust(candidates: &[Ranked], workload: &Workload) -> Option<usize> {
 
 /// Chooses the shortest job among the candidates with approximately the minimum cost.
 fn cheapest(candidates: &[Ranked], workload: &Workload) -> Option<usize> {
-    let costs: Vec<f64> = candidates
+    let costs = candidates
         .iter()
-        .map(|ranked| ranked.candidate.objective(workload))
-        .collect();
-    let most = SAME_COST * costs.iter().copied().fold(f64::INFINITY, f64::min);
-    index_of_min(candidates, |index, ranked| {
-        let cost = costs.get(index).copied().unwrap_or(f64::INFINITY);
+        .map(|ranked| ranked.candidate.objective(workload));
+    let most = SAME_COST * costs.fold(f64::INFINITY, f64::min);
+    index_of_min(candidates, |_, ranked| {
+        let cost = ranked.candidate.objective(workload);
         let over = if cost <= most { 0.0 } else { cost };
         [over, ranked.prediction.total_seconds]
     })

@@ -159,31 +159,33 @@ impl Simulation {
     }
 
     fn check(&self) -> Result<(), SimulationError> {
-        let link = self.link_bytes_per_second;
-        let share = self.request_share;
         for (what, value) in [
-            ("link_bytes_per_second", link),
+            ("link_bytes_per_second", self.link_bytes_per_second),
             ("trainer_cores", self.trainer_cores),
             ("epoch_samples", self.epoch_samples.unwrap_or(1.0)),
         ] {
-            if !is_positive(value) {
-                return Err(figure(what, value, "above 0"));
-            }
+            require(is_positive(value), what, value, "above 0")?;
         }
-        if !(is_positive(share) && share <= 1.0) {
-            return Err(figure("request_share", share, "above 0 and up to 1"));
-        }
+        let share = self.request_share;
+        let is_share = is_positive(share) && share <= 1.0;
+        require(is_share, "request_share", share, "above 0 and up to 1")?;
         let epoch = self.epoch_iterations.unwrap_or(self.iterations);
         for (what, value) in [
             ("batch", self.batch as u64),
             ("iterations", self.iterations),
             ("epoch_iterations", epoch),
         ] {
-            if value == 0 {
-                return Err(figure(what, value, "at least 1"));
-            }
+            require(value > 0, what, value, "at least 1")?;
         }
-        self.reuse.as_ref().map_or(Ok(()), check_reuse)?;
+        if let Some(reuse) = &self.reuse {
+            for (what, share) in [
+                ("reuse.rows_kept_already", reuse.rows_kept_already),
+                ("reuse.fits", reuse.fits),
+            ] {
+                require((0.0..=1.0).contains(&share), what, share, "0 to 1")?;
+            }
+            require(reuse.views > 0, "reuse.views", reuse.views, "at least 1")?;
+        }
         let mut splits = HashSet::new();
         for candidate in &self.candidates {
             candidate.check(self.batch)?;
@@ -265,61 +267,51 @@ impl Simulation {
     }
 }
 
-fn check_reuse(reuse: &Reuse) -> Result<(), SimulationError> {
-    let shares = [
-        ("reuse.rows_kept_already", reuse.rows_kept_already),
-        ("reuse.fits", reuse.fits),
-    ];
-    for (what, share) in shares {
-        if !(0.0..=1.0).contains(&share) {
-            return Err(figure(what, share, "0 to 1"));
-        }
-    }
-    match reuse.views {
-        0 => Err(figure("reuse.views", 0, "at least 1")),
-        _ => Ok(()),
-    }
-}
-
 fn is_positive(value: f64) -> bool {
     value > 0.0 && value.is_finite()
 }
 
-fn figure(what: impl Into<String>, value: impl ToString, must: &'static str) -> SimulationError {
-    SimulationError::InvalidValue {
-        what: what.into(),
-        value: value.to_string(),
-        must,
+/// Returns an error unless the value of `what` is `valid`. `must` describes the valid range.
+fn require(
+    valid: bool,
+    what: impl Into<String>,
+    value: impl ToString,
+    must: &'static str,
+) -> Result<(), SimulationError> {
+    match valid {
+        true => Ok(()),
+        false => Err(SimulationError::InvalidValue {
+            what: what.into(),
+            value: value.to_string(),
+            must,
+        }),
     }
 }
 
 impl CandidateTimes {
     fn check(&self, batch: usize) -> Result<(), SimulationError> {
-        let given = "given for an iteration, or as bytes_per_sample";
         let bytes = self.bytes_of(batch);
-        let bytes = bytes.ok_or_else(|| self.figure("bytes", "missing", given))?;
-        let fields = [
-            ("host_seconds", self.host_seconds),
-            ("trainer_seconds", self.trainer_seconds),
-            ("step_seconds", self.step_seconds.unwrap_or_default()),
-            ("host_core_seconds", self.host_core_seconds.unwrap_or_default()),
-            (
-                "trainer_core_seconds",
-                self.trainer_core_seconds.unwrap_or_default(),
-            ),
-            ("step_core_seconds", self.step_core_seconds.unwrap_or_default()),
+        let given = "given for an iteration, or as bytes_per_sample";
+        require(bytes.is_some(), self.field("bytes"), "missing", given)?;
+        for (what, value) in [
+            ("host_seconds", Some(self.host_seconds)),
+            ("trainer_seconds", Some(self.trainer_seconds)),
+            ("step_seconds", self.step_seconds),
+            ("host_core_seconds", self.host_core_seconds),
+            ("trainer_core_seconds", self.trainer_core_seconds),
+            ("step_core_seconds", self.step_core_seconds),
             ("bytes", bytes),
-        ];
-        for (what, value) in fields {
-            if !(value >= 0.0 && value.is_finite()) {
-                return Err(self.figure(what, value, "0 or more"));
-            }
+        ] {
+            let value = value.unwrap_or_default();
+            let valid = value >= 0.0 && value.is_finite();
+            require(valid, self.field(what), value, "0 or more")?;
         }
         Ok(())
     }
 
-    fn figure(&self, what: &str, value: impl ToString, must: &'static str) -> SimulationError {
-        figure(format!("{what} of the split '{}'", self.split), value, must)
+    /// Names a field of this candidate for an error.
+    fn field(&self, what: &str) -> String {
+        format!("{what} of the split '{}'", self.split)
     }
 
     /// Bytes of an iteration.

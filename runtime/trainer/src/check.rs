@@ -1,11 +1,10 @@
 //! Validates jobs before any connection, upload or measurement.
 
-use crate::compute::{blocking, most_rows, not_trained};
 use crate::recipe::batch_norm;
-use crate::standard::LinearHead;
 use crate::training::{export, unfreeze};
-use crate::{Job, JobSpec, Policy, SettingError, TrainerError, model_metadata, whole_file};
+use crate::{Job, JobSpec, Policy, SettingError, TrainerError, blocking, model_metadata, whole_file};
 use frostline_client::LabelTable;
+use frostline_compute::{ComputeError, LinearHead, most_rows};
 use frostline_graph::Network;
 use frostline_plan::resolve_cut;
 use frostline_training::Trainability;
@@ -24,10 +23,10 @@ impl Job {
     /// - [`TrainerError::Export`] if the model cannot be written to the requested path
     /// - [`TrainerError::Graph`] or [`TrainerError::Plan`] if the network does not have a requested cut
     /// - [`TrainerError::Unfreezing`] for an invalid later freeze cut
-    /// - [`TrainerError::Training`] or [`TrainerError::Untrainable`] if the layers after the freeze cut
-    ///   cannot be trained; the latter contains the earliest freeze cut that works
+    /// - [`TrainerError::Compute`] or [`TrainerError::Untrainable`] if the layers after the freeze cut cannot
+    ///   be trained; the latter contains the earliest freeze cut that works
     /// - [`TrainerError::SplitAfterFreeze`] if the split is after the freeze cut
-    /// - [`TrainerError::Standardize`] if features cannot be standardized
+    /// - [`ComputeError::Standardize`] if features cannot be standardized
     /// - [`TrainerError::Pixels`] if the preprocessing recipe does not fit the model
     pub async fn checked(self) -> Result<Self, TrainerError> {
         blocking(move || self.settled()).await
@@ -109,12 +108,13 @@ impl Job {
     fn check_linear(&self, network: &Network) -> Result<(), TrainerError> {
         if !self.spec.unfreeze.0.is_empty() {
             let why = "cannot combine with unfreeze; disable either setting".to_owned();
-            return Err(TrainerError::Standardize { why });
+            return Err(ComputeError::Standardize { why }.into());
         }
         let row = network.frozen_row(&self.freeze)?.dims();
         let model = self.model.with_own_weights(&self.freeze)?;
         let suffix = model.slice(Some(&self.freeze), None)?;
-        LinearHead::from_suffix(&suffix.replace_head(2, 0)?, row).map(drop)
+        LinearHead::from_suffix(&suffix.replace_head(2, 0)?, row)?;
+        Ok(())
     }
 
     /// Returns an error if a layer after the freeze cut cannot be trained.
@@ -124,7 +124,7 @@ impl Job {
         let trainability = batch_norm(&self.spec.recipe)
             .check(&suffix)
             .and_then(|()| Trainability::analyze(&self.model))
-            .map_err(|source| not_trained(freeze, source))?;
+            .map_err(ComputeError::not_trained(freeze))?;
         let Some(obstacle) = trainability.obstacle(freeze) else {
             return Ok(());
         };

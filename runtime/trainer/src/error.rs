@@ -1,6 +1,6 @@
 use crate::{Quality, SettingError};
 use frostline_client::{ClientError, DatasetError};
-use frostline_engine::{Device, EngineError};
+use frostline_compute::ComputeError;
 use frostline_graph::{Cut, GraphError, Network, list_first};
 use frostline_plan::PlanError;
 use frostline_profile::ProfileError;
@@ -42,20 +42,9 @@ pub enum TrainerError {
     /// Reading the model, dividing it or replacing the head failed.
     #[error(transparent)]
     Graph(#[from] GraphError),
-    /// Training is impossible for the layers after the freeze cut.
-    #[error("cannot train the layers after the freeze cut '{freeze}': {source}")]
-    Training {
-        /// The freeze cut.
-        freeze: String,
-        /// Reason from the training library.
-        source: TrainingError,
-    },
-    /// Features cannot be standardized.
-    #[error("standardizing features requires a linear classifier: {why}")]
-    Standardize {
-        /// Reason and suggested fix.
-        why: String,
-    },
+    /// The computation on this machine failed.
+    #[error(transparent)]
+    Compute(#[from] ComputeError),
     /// The setting `unfreeze` is invalid.
     #[error("cannot unfreeze the layers after '{cut}' in epoch {epoch}: {why}")]
     Unfreezing {
@@ -79,25 +68,6 @@ pub enum TrainerError {
     /// The terms for the hosts are invalid.
     #[error(transparent)]
     Terms(#[from] TermsError),
-    /// The engine on the trainer failed.
-    #[error("{doing}: {source}")]
-    Engine {
-        /// Description of the failed operation.
-        doing: &'static str,
-        /// Error from the engine.
-        source: EngineError,
-    },
-    /// The engine has no implementation of a layer that computes in bfloat16.
-    #[error(
-        "the network computes in bfloat16, which ONNX Runtime does not support for all of its layers on {device}; export it in f32 \
-         (`model.float()` in PyTorch)"
-    )]
-    Bfloat16 {
-        /// The trainer's device.
-        device: Device,
-        /// Error from the engine.
-        source: EngineError,
-    },
     /// The split is after the freeze cut.
     #[error(
         "the split '{split}' is after the freeze cut '{freeze}'; choose a split at or before it: {allowed}"
@@ -254,14 +224,6 @@ pub enum TrainerError {
         /// True if optimizations change the result on this machine's CPU, too.
         on_this_machine: bool,
     },
-    /// Frozen layers that this machine computes in f16 give values beyond its range.
-    #[error(
-        "an activation at the freeze cut '{freeze}' exceeds the range of f16 (65504) or is not a number; use tf32 or full precision"
-    )]
-    F16Range {
-        /// The freeze cut.
-        freeze: String,
-    },
     /// Quantizing the frozen layers failed.
     #[error("cannot quantize the frozen layers: {0}")]
     Quantization(#[from] QuantizationError),
@@ -388,12 +350,6 @@ pub enum TrainerError {
     /// The network could not be measured on this machine.
     #[error("profiling failed on the trainer: {0}")]
     Profile(#[from] ProfileError),
-    /// The system could not start a thread.
-    #[error("cannot start a thread: {source}")]
-    Thread {
-        /// Error from the system.
-        source: std::io::Error,
-    },
     /// Using the folder of the run failed.
     #[error("cannot use the run {run}: {why}", run = run.display())]
     Run {

@@ -1,8 +1,7 @@
 //! Cached features: activations at the freeze cut, reused by later epochs and other jobs.
 
-use crate::compute::blocking;
 use crate::pipeline::{FeedPlan, Part};
-use crate::{Event, Events, Job, TrainerError};
+use crate::{Event, Events, Job, TrainerError, blocking};
 use frostline_client::Samples;
 use frostline_features::Provenance;
 use frostline_rows::RowCache;

@@ -11,12 +11,13 @@
 //! * [`rehearsal`]: training steps at given splits, for benchmarks.
 //! * [`whole_file`]: atomic file writes.
 //!
-//! Communication with hosts is in `frostline-client`, and the decisions about the split are in `frostline-plan`. Losses do not depend on the split. The flow of batches
+//! Communication with hosts is in `frostline-client`, the decisions about the split are in
+//! `frostline-plan`, and the layers that this machine computes are in `frostline-compute`. Losses do not depend on the split. The flow of batches
 //! is described in `docs/pipeline.md`.
 
+mod blocking;
 mod check;
 mod checkpoint;
-mod compute;
 mod dry_run;
 mod error;
 mod evaluation;
@@ -35,13 +36,13 @@ mod recipe;
 pub mod rehearsal;
 mod replan;
 mod setup;
-mod standard;
 mod study;
 #[cfg(test)]
 mod tests;
 mod training;
 mod upload;
 mod verify;
+pub(crate) use blocking::blocking;
 pub use frostline_sealed::whole_file;
 
 pub use checkpoint::{RunFolder, RunState, RunSummary, can_resume, recorded_job, runs, unfinished};
@@ -49,6 +50,7 @@ pub use dry_run::{PlannedJob, plan};
 pub use error::{SmallerBatch, TrainerError, WrittenModel};
 pub use evaluation::{ClassFigures, ConfusedPair, LabelFigures, Tables, TargetFigures, evaluate};
 pub use event::{Evaluation, Outcome};
+pub use frostline_compute::ComputeError;
 pub use frostline_job::{
     ClassWeights, Conflict, EncodingChoice, Event, Events, FetchLimits, JobResult, JobSpec, Keep,
     LearningRates, LinkPoint, ListedData, LossName, Measuring, Objective, OnBadSample, OptimizerName,

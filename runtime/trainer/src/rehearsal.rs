@@ -1,6 +1,5 @@
 //! Training steps at given splits, for benchmarks.
 
-use crate::compute::{Dedicated, Suffix, SuffixParts};
 use crate::event::notices;
 use crate::offer::Offer;
 use crate::pipeline::{FeedPlan, Part, Steering};
@@ -8,6 +7,7 @@ use crate::setup::prepare;
 use crate::training::run::{Run, RunParts};
 use crate::{Events, FetchLimits, Job, Policy, SettingError, TrainerError};
 use frostline_client::{Hosts, Samples, Source, Weight};
+use frostline_compute::{Dedicated, Suffix, SuffixParts};
 use frostline_wire::{Encoding, Split};
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,9 +1,8 @@
 //! Per-layer study on a host.
 
-use crate::compute::blocking;
 use crate::measure::{mean_size, spread};
 use crate::upload::Upload;
-use crate::{Guest, TrainerError, model_metadata};
+use crate::{Guest, TrainerError, blocking, model_metadata};
 use frostline_client::HostClient;
 use frostline_graph::{Cut, Model};
 use frostline_job::PixelFlags;

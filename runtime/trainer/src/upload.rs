@@ -1,7 +1,6 @@
 //! Uploads of guests and layers, named by content.
 
-use crate::compute::blocking;
-use crate::{Event, Events, Guest, Job, TrainerError};
+use crate::{Event, Events, Guest, Job, TrainerError, blocking};
 use bytes::Bytes;
 use frostline_client::{Hosts, UploadKind, Uploaded, content_name};
 use frostline_graph::{GraphError, Model};

@@ -3,8 +3,8 @@
 //! pool, which ignores padded values.
 
 use crate::TrainerError;
-use crate::compute::{Dedicated, Forward, session_options};
 use crate::setup::available_memory;
+use frostline_compute::{ComputeError, Dedicated, Forward, session_options};
 use frostline_engine::{Device, EngineError, Interrupt, SessionOptions};
 use frostline_graph::Model;
 use frostline_graph::onnx::data_type;
@@ -69,8 +69,8 @@ impl CutActivations {
     fn compare(&self, interrupt: &Interrupt) -> Result<Option<String>, TrainerError> {
         let expected = match self.compute(false, interrupt) {
             Err(
-                TrainerError::Bfloat16 { source, .. }
-                | TrainerError::Engine {
+                ComputeError::Bfloat16 { source, .. }
+                | ComputeError::Engine {
                     source: source @ EngineError::Model { .. },
                     ..
                 },
@@ -100,7 +100,7 @@ impl CutActivations {
         })
     }
 
-    fn compute(&self, optimizations: bool, interrupt: &Interrupt) -> Result<Tensor, TrainerError> {
+    fn compute(&self, optimizations: bool, interrupt: &Interrupt) -> Result<Tensor, ComputeError> {
         let options = SessionOptions {
             optimizations,
             arena: false,

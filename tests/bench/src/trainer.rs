@@ -12,8 +12,8 @@ use frostline_features::Cache;
 use frostline_graph::Model;
 use frostline_trainer::rehearsal::{Leg, Rehearsal};
 use frostline_trainer::{
-    EncodingChoice, Event, Events, FetchLimits, Job, LearningRates, Policy, ProfileCache, TrainedStep,
-    TrainerError, train,
+    ComputeError, EncodingChoice, Event, Events, FetchLimits, Job, LearningRates, Policy, ProfileCache,
+    TrainedStep, TrainerError, train,
 };
 use frostline_training::TrainingGraph;
 use frostline_wire::{Encoding, Split};
@@ -44,10 +44,8 @@ pub(crate) struct Trainer<'a> {
 fn check_suffix(model: &Model, freeze: &str, batch: usize) -> Result<(), TrainerError> {
     let suffix = model.slice(Some(freeze), None)?;
     let built = TrainingGraph::build(&suffix, batch, OPTIMIZER);
-    built.map(drop).map_err(|source| TrainerError::Training {
-        freeze: freeze.to_owned(),
-        source,
-    })
+    built.map_err(ComputeError::not_trained(freeze))?;
+    Ok(())
 }
 
 /// Returns true if the network cannot be trained as configured. Such errors do not depend on the machine, the
@@ -56,7 +54,7 @@ pub(crate) fn cannot_train(error: &anyhow::Error) -> bool {
     matches!(
         error.downcast_ref(),
         Some(
-            TrainerError::Training { .. }
+            TrainerError::Compute(ComputeError::Training { .. } | ComputeError::Graph(_))
                 | TrainerError::Untrainable { .. }
                 | TrainerError::Graph(_)
                 | TrainerError::LayersTooLarge { .. }

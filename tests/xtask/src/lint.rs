@@ -21,7 +21,7 @@ const DIRECT_USERS: [(&str, &str); 4] = [
 
 /// Crates with dependencies that they must not have, even indirectly, although their [layers](layers) allow
 /// them or do not apply.
-const FORBIDDEN: [(&str, &[&str]); 18] = [
+const FORBIDDEN: [(&str, &[&str]); 19] = [
     ("frostline-tensor", &["wasmtime", "ort", "object_store", "hyper"]),
     (
         "frostline-sealed",
@@ -65,6 +65,10 @@ const FORBIDDEN: [(&str, &[&str]); 18] = [
             "frostline-client",
             "frostline-engine",
         ],
+    ),
+    (
+        "frostline-compute",
+        &["wasmtime", "object_store", "hyper", "frostline-client"],
     ),
     ("frostline-trainer", &["wasmtime", "object_store"]),
     ("frostline-python", &["wasmtime", "ort", "object_store"]),

@@ -12,7 +12,7 @@ use frostline_client::{DatasetError, ExpectedLabels, LabelsError};
 use frostline_graph::{GraphError, InputSize};
 use frostline_job::{Conflict, SettingError};
 use frostline_server::{StartError, StateError};
-use frostline_trainer::{PlanError, SmallerBatch, TrainerError};
+use frostline_trainer::{ComputeError, PlanError, SmallerBatch, TrainerError};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -153,11 +153,13 @@ pub(crate) fn for_job(error: &TrainerError, line: &CommandLine) -> Vec<Step> {
     match error.cause() {
         TrainerError::Dataset(error) => for_data(error),
         TrainerError::Graph(error)
-        | TrainerError::Plan(PlanError::Graph(error))
+        | TrainerError::Compute(ComputeError::Graph(error))
         | TrainerError::Model { source: error, .. } => for_network(error, line),
         TrainerError::Setting(error) => for_setting(error),
         TrainerError::Unlabeled { .. } => vec![Step::set("labels", Value::Null)],
-        TrainerError::Standardize { .. } => vec![Step::unset(vec!["standardize".to_owned()])],
+        TrainerError::Compute(ComputeError::Standardize { .. }) => {
+            vec![Step::unset(vec!["standardize".to_owned()])]
+        }
         TrainerError::Untrainable {
             earliest: Some(cut), ..
         } => vec![Step::set("freeze", cut.as_str())],

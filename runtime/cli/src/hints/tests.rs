@@ -51,7 +51,7 @@ const KINDS: [Kind; 30] = [
     ("no labels", || TrainerError::Unlabeled { root: root() }.into()),
     ("standardize", || {
         let why = "it has two layers".to_owned();
-        TrainerError::Standardize { why }.into()
+        TrainerError::Compute(ComputeError::Standardize { why }).into()
     }),
     ("freeze", || {
         TrainerError::Untrainable {

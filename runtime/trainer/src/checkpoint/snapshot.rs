@@ -3,10 +3,9 @@
 use super::exact;
 use super::file::{self, FileError, Tensors};
 use crate::Quality;
-use crate::compute::SuffixState;
 use crate::pipeline::Part;
-use crate::standard::Standard;
 use crate::whole_file::Create;
+use frostline_compute::{Standard, SuffixState};
 use frostline_tensor::{Data, Tensor};
 use frostline_wire::{Encoding, Split};
 use serde::{Deserialize, Serialize};

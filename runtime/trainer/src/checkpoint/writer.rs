@@ -3,9 +3,9 @@
 use super::checkpoints::{CheckpointFolder, SavedEpoch};
 use super::lock::RunLock;
 use super::snapshot::{CheckpointNote, Environment, JobNote, Snapshot, TrainingState};
-use crate::compute::SuffixState;
 use crate::pipeline::Part;
 use crate::{Event, Events};
+use frostline_compute::SuffixState;
 use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;

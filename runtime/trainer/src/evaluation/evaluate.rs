@@ -1,8 +1,5 @@
 use super::labels;
-use crate::compute::{Dedicated, Forward, blocking, session_options};
-use crate::evaluation::Scorer;
-use crate::evaluation::{Divided, ListedSamples};
-use crate::evaluation::{Predicting, Validation};
+use crate::evaluation::{Divided, ListedSamples, Predicting, Scorer, Validation};
 use crate::event::notices;
 use crate::guest::stock_description;
 use crate::model_metadata::{Int8Note, ModelInput};
@@ -10,11 +7,14 @@ use crate::offer::Offer;
 use crate::pipeline::{BadSamples, Feed, FeedPlan, Steering};
 use crate::training::run::fetcher;
 use crate::upload::{OnHosts, Upload};
-use crate::{Evaluation, EvaluationJob, Event, Events, FetchLimits, Guest, TrainerError, model_metadata};
+use crate::{
+    Evaluation, EvaluationJob, Event, Events, FetchLimits, Guest, TrainerError, blocking, model_metadata,
+};
 use frostline_client::{
     AssumedNames, Dataset, DatasetError, Evaluated, Hosts, LabelTable, Listing, Part, SampleFiles, Samples,
     SkippedObjects, Source, Task,
 };
+use frostline_compute::{Dedicated, Forward, session_options};
 use frostline_graph::Network;
 use frostline_rows::BatchRows;
 use frostline_wire::{Description, Encoding, Split, Terms};

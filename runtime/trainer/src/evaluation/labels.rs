@@ -1,7 +1,6 @@
 //! Optional labels table of a job.
 
-use crate::compute::blocking;
-use crate::{LossName, TrainerError};
+use crate::{LossName, TrainerError, blocking};
 use bytes::Bytes;
 use frostline_client::{Hosts, LabelTable, Listing, Task};
 use frostline_job::Unlisted;

@@ -6,7 +6,6 @@ pub(crate) mod labels;
 mod predictions;
 mod scorer;
 mod tables;
-mod targets;
 mod validation;
 
 pub(crate) use division::{Divided, Division, ListedSamples};
@@ -15,5 +14,4 @@ pub(crate) use evaluate::evaluate_samples;
 pub(crate) use predictions::*;
 pub(crate) use scorer::Scorer;
 pub use tables::{ClassFigures, ConfusedPair, LabelFigures, Tables, TargetFigures};
-pub(crate) use targets::Targets;
 pub(crate) use validation::{Predicting, Validation};

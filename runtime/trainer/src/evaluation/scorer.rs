@@ -1,9 +1,9 @@
 use crate::TrainerError;
-use crate::compute::Forward;
-use frostline_client::Task;
+use frostline_compute::Forward;
 use frostline_graph::Model;
 use frostline_graph::onnx::NodeProto;
 use frostline_graph::tensors::in_single_precision;
+use frostline_job::Task;
 use frostline_tensor::{Data, Tensor};
 
 /// A network with scores as outputs. If it ends in a softmax or sigmoid, probabilities are converted back to

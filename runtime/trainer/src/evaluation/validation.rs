@@ -1,7 +1,7 @@
-use crate::compute::{Dedicated, blocking};
 use crate::evaluation::Predictions;
 use crate::pipeline::{BadSamples, Feed, FeedPlan, Part};
-use crate::{Event, Events, Quality, Received, TrainerError};
+use crate::{Event, Events, Quality, Received, TrainerError, blocking};
+use frostline_compute::Dedicated;
 use frostline_rows::BatchRows;
 use frostline_tensor::Tensor;
 use frostline_wire::Split;

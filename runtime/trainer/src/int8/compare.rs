@@ -2,6 +2,7 @@
 
 use super::{Int8Record, LEAST_SIMILARITY};
 use crate::TrainerError;
+use frostline_compute::ComputeError;
 use frostline_engine::{EngineError, Interrupt, Session, SessionOptions};
 use frostline_graph::{Cut, Model};
 use frostline_profile::{candidates, timed};
@@ -47,7 +48,7 @@ impl Comparison {
     /// Calibrates, and returns layers to f32 until activations are similar enough.
     ///
     /// # Errors
-    /// Returns [`TrainerError::Quantization`] if the layers cannot be quantized, and [`TrainerError::Engine`]
+    /// Returns [`TrainerError::Quantization`] if the layers cannot be quantized, and [`ComputeError::Engine`]
     /// if the engine fails.
     pub(super) fn run(&self, interrupt: &Interrupt) -> Result<Int8Record, TrainerError> {
         let mut calibration = Calibration::new(&self.model, &self.freeze)?;
@@ -172,21 +173,19 @@ impl Comparison {
         starts
             .map(|start| {
                 let batch = rows.slice_rows(start, count.min(start + ROWS))?;
-                session.run_until(&[(input, &batch)], interrupt).map_err(engine)
+                Ok(session.run_until(&[(input, &batch)], interrupt).map_err(engine)?)
             })
             .collect()
     }
 
     fn open(&self, model: &Model, interrupt: &Interrupt) -> Result<Session, TrainerError> {
-        Session::open_until(&model.to_bytes()?, &self.options, interrupt).map_err(engine)
+        let session = Session::open_until(&model.to_bytes()?, &self.options, interrupt);
+        Ok(session.map_err(engine)?)
     }
 }
 
-fn engine(source: EngineError) -> TrainerError {
-    TrainerError::Engine {
-        doing: "calibrating int8",
-        source,
-    }
+fn engine(source: EngineError) -> ComputeError {
+    ComputeError::engine("calibrating int8")(source)
 }
 
 #[cfg(test)]

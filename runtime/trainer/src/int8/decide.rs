@@ -2,11 +2,13 @@
 
 use super::compare::Comparison;
 use super::{Int8Record, LEAST_SIMILARITY, MIN_SPEEDUP};
-use crate::compute::{Dedicated, blocking, session_options};
 use crate::host_loads::HostLoads;
-use crate::{Event, Events, Job, Measuring, ProfileCache, RunFolder, SettingError, TrainerError, whole_file};
+use crate::{
+    Event, Events, Job, Measuring, ProfileCache, RunFolder, SettingError, TrainerError, blocking, whole_file,
+};
 use bytes::Bytes;
 use frostline_client::Hosts;
+use frostline_compute::{Dedicated, session_options};
 use frostline_engine::{Device, exact_int8, library_version};
 use frostline_graph::Model;
 use frostline_images::{DecodeLimits, load, normalize};
@@ -214,7 +216,9 @@ impl Candidate<'_> {
             options,
         };
         let compared = Dedicated::open(move |interrupt| comparison.run(interrupt)).await?;
-        let record = compared.run(|record| Ok(record.clone())).await?;
+        let record = compared
+            .run(|record| Ok::<_, TrainerError>(record.clone()))
+            .await?;
         if let Some(cache) = self.cache {
             // If caching fails, the next job calibrates again.
             let _ = cache.put(&layers, &key, &record);

@@ -1,10 +1,9 @@
 //! Quantizes a network outside of a job.
 
 use super::{Candidate, IMAGES};
-use crate::compute::blocking;
 use crate::event::notices;
 use crate::measure::spread;
-use crate::{Events, ProfileCache, TrainerError, model_metadata};
+use crate::{Events, ProfileCache, TrainerError, blocking, model_metadata};
 use frostline_client::Hosts;
 use frostline_graph::Model;
 use frostline_job::{PixelFlags, PrefixPrecision};

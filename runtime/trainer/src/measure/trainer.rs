@@ -1,11 +1,9 @@
 //! Measurements on the trainer itself: the frozen layers, decoding, and a training step.
 
 use super::ProfileCache;
-use crate::TrainerError;
-use crate::compute::{Dedicated, Suffix, SuffixParts, blocking, measured_rows};
-use crate::evaluation::Targets;
-use crate::recipe::StepTerms;
+use crate::{TrainerError, blocking};
 use bytes::Bytes;
+use frostline_compute::{ComputeError, Dedicated, StepTerms, Suffix, SuffixParts, Targets, measured_rows};
 use frostline_engine::{Device, Interrupt, Lanes, LanesConfig, SessionOptions, StageSource, library_version};
 use frostline_graph::Model;
 use frostline_images::{DecodeLimits, load_augmented, normalize};
@@ -14,13 +12,12 @@ use frostline_profile::{
     MeasureOptions, MeasuredModel, ProfileError, encoded_pixels, machine, measure, memory, now, timed,
 };
 use frostline_quantization::for_precision;
-use frostline_rows::BatchRows;
 use frostline_tensor::{
     Augmentation, Data, ExecutionTerms, GraphExecutor, OpError, PixelSpec, Precision, Shape, Stage, Tensor,
     Terms, View,
 };
 use frostline_training::StepSettings;
-use frostline_wire::{CutProfile, Encoded, Platform, Split};
+use frostline_wire::{CutProfile, Encoded, Platform};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -75,7 +72,7 @@ struct Key<'a> {
 /// from `samples`; `samples` is only awaited in this case. A failure to store the profile is ignored.
 ///
 /// # Errors
-/// Returns [`TrainerError::Profile`] if the frozen layers cannot be measured, [`TrainerError::Training`] if
+/// Returns [`TrainerError::Profile`] if the frozen layers cannot be measured, [`ComputeError::Training`] if
 /// the other layers cannot be trained, and any error from `samples`.
 pub(crate) async fn trainer_profile(
     task: TrainerTask,
@@ -111,10 +108,7 @@ fn platform(task: &TrainerTask) -> Result<Platform, TrainerError> {
         Device::Cpu => None,
         Device::Cuda(index) => Some(index),
     };
-    let library = library_version().map_err(|source| TrainerError::Engine {
-        doing: "measuring",
-        source,
-    })?;
+    let library = library_version().map_err(ComputeError::engine("measuring"))?;
     Ok(Platform {
         machine: machine(gpu),
         device: options.device.to_string(),
@@ -249,10 +243,8 @@ async fn cuts(task: &TrainerTask, rows: usize, pixels: Tensor) -> Result<Vec<Cut
         ..LanesConfig::for_device(task.options.device)
     };
     let stages = Arc::new(Stages(task.frozen.clone()));
-    let lanes = Lanes::start(config, stages).map_err(|source| TrainerError::Engine {
-        doing: "measuring the frozen layers",
-        source,
-    })?;
+    let lanes = Lanes::start(config, stages);
+    let lanes = lanes.map_err(ComputeError::engine("measuring the frozen layers"))?;
     // Without a fixed size, the lanes would pad batches to the size of a host.
     let padded = task.options.device.padded_rows().is_some();
     let terms = ExecutionTerms {
@@ -290,7 +282,6 @@ impl StageSource for Stages {
 
 /// Measures the seconds for a training step with a separate training state.
 async fn step(task: TrainerTask) -> Result<f64, TrainerError> {
-    let at = Split::Cut(task.freeze.clone());
     let batch = task.batch;
     let training = Dedicated::open(move |interrupt: &Interrupt| {
         let shape = task.model.network()?.frozen_row(&task.freeze)?.batched(batch);
@@ -310,7 +301,7 @@ async fn step(task: TrainerTask) -> Result<f64, TrainerError> {
             precision: task.precision,
             state: None,
         };
-        Ok((Suffix::open(parts, interrupt)?, zeros))
+        Ok::<_, ComputeError>((Suffix::open(parts, interrupt)?, zeros))
     });
     let training = training.await?;
     let terms = StepTerms::measured();
@@ -318,9 +309,8 @@ async fn step(task: TrainerTask) -> Result<f64, TrainerError> {
         .run(move |(suffix, zeros)| {
             let mut least = f64::INFINITY;
             for counts in [false, true, true] {
-                let rows = BatchRows::plain(zeros.clone());
                 let started = Instant::now();
-                suffix.train(&at, rows, Targets::Classes(vec![0; batch]), &terms)?;
+                suffix.train(zeros, Targets::Classes(vec![0; batch]), &terms)?;
                 if counts {
                     least = least.min(started.elapsed().as_secs_f64());
                 }

@@ -1,6 +1,5 @@
-use crate::compute::blocking;
 use crate::recipe::Views;
-use crate::{Sampling, TrainerError};
+use crate::{Sampling, TrainerError, blocking};
 use frostline_client::{Purpose, Samples, Source, Task, Weight, balanced_order, order};
 use frostline_rows::RowCache;
 use std::sync::Arc;

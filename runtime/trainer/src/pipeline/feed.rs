@@ -1,8 +1,8 @@
 use super::batches::{FeedPlan, Part};
 use super::{BadSamples, Steering};
-use crate::evaluation::Targets;
 use crate::{Received, TrainerError};
-use frostline_client::{Fetcher, Hosts, Source, Transfer};
+use frostline_client::{Fetcher, Hosts, Samples, Source, Transfer};
+use frostline_compute::Targets;
 use frostline_rows::{
     BatchRequest, BatchRows, FetchedBatch, Prefetch, PrefetchLimits, Requests, ReservedMemory, RowSource,
 };
@@ -259,7 +259,7 @@ impl RequestedBatch {
         let indices: Vec<usize> = indices.collect();
         Ok(Batch {
             rows: fetched.rows,
-            targets: Targets::from_samples(samples, indices.iter().copied()),
+            targets: targets(samples, &indices),
             indices,
             source: self.source,
             transfer: fetched.transfer,
@@ -267,5 +267,20 @@ impl RequestedBatch {
             _memory: memory,
             _pass_token: plan.features.is_some().then_some(self.pass_token),
         })
+    }
+}
+
+/// Collects the targets of the samples with these indices.
+fn targets(samples: &Samples, indices: &[usize]) -> Targets {
+    let values = indices.iter().filter_map(|index| samples.values(*index));
+    match values.clone().next() {
+        Some(first) => Targets::Values {
+            width: first.len(),
+            values: values.flatten().copied().collect(),
+        },
+        None => {
+            let classes = indices.iter().filter_map(|index| samples.label(*index));
+            Targets::Classes(classes.map(i64::from).collect())
+        }
     }
 }

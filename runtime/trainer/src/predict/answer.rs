@@ -1,5 +1,5 @@
 use crate::evaluation::{Softmax, is_yes, sigmoid, top};
-use frostline_client::Task;
+use frostline_job::Task;
 use serde::Serialize;
 use std::path::PathBuf;
 

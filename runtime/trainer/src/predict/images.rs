@@ -1,6 +1,6 @@
 use super::walk::{Walk, WalkItem};
-use crate::TrainerError;
-use crate::compute::blocking;
+use crate::{TrainerError, blocking};
+use frostline_compute::ComputeError;
 use frostline_images::{DecodeLimits, DecodePool, normalize};
 use frostline_tensor::{Data, OpError, PixelSpec, Shape, Tensor};
 use futures::{StreamExt, stream};
@@ -37,7 +37,7 @@ impl Images {
         threads: usize,
         limits: DecodeLimits,
     ) -> Result<Self, TrainerError> {
-        let decoders = DecodePool::start(threads).map_err(|source| TrainerError::Thread { source })?;
+        let decoders = DecodePool::start(threads).map_err(|source| ComputeError::Thread { source })?;
         let decoders = decoders.with_limits(limits);
         // The channel holds a batch while the next is being loaded.
         let (sender, batches) = mpsc::channel(1);

@@ -6,14 +6,13 @@ mod walk;
 
 pub use answer::{Answer, ClassProbability, LabelAnswer, Prediction, TargetValue};
 
-use crate::compute::{Dedicated, Forward, blocking, session_options};
 use crate::evaluation::Scorer;
-use crate::{SettingError, TrainerError, model_metadata};
-use frostline_client::Task;
+use crate::{SettingError, TrainerError, blocking, model_metadata};
+use frostline_compute::{ComputeError, Dedicated, Forward, session_options};
 use frostline_engine::Device;
 use frostline_graph::{Model, Network};
 use frostline_images::DecodeLimits;
-use frostline_job::{PixelFlags, PixelSource};
+use frostline_job::{PixelFlags, PixelSource, Task};
 use frostline_tensor::PixelSpec;
 use images::{Images, LoadedImages};
 use std::path::PathBuf;
@@ -88,7 +87,7 @@ impl Predictor {
             warning,
             network: Dedicated::open(move |interrupt| {
                 let forward = Forward::open(&model, batch, &options, interrupt, "predicting")?;
-                Ok(Scorer::new(forward, &model, task))
+                Ok::<_, ComputeError>(Scorer::new(forward, &model, task))
             })
             .await?,
             images: Images::start(paths, batch, pixels, decoders, DecodeLimits::new(image_pixels))?,
@@ -130,7 +129,8 @@ impl Predictor {
                             .as_f32()
                             .unwrap_or_default()
                             .chunks_exact(names.len().max(1));
-                        Ok(rows.map(|row| Answer::from_row(row, task, &names, top)).collect())
+                        let answers = rows.map(|row| Answer::from_row(row, task, &names, top));
+                        Ok::<Vec<_>, TrainerError>(answers.collect())
                     })
                     .await?
             }

@@ -1,64 +1,29 @@
-use crate::{Recipe, SettingError, TrainerError};
-use frostline_tensor::Tensor;
+use crate::Recipe;
+use frostline_compute::Mix;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use rand_distr::{Beta, Distribution};
-use std::ops::Range;
 
 /// Stream for mixing. ChaCha streams are independent, so other uses of the seed do not interfere.
 const STREAM: u64 = 1 << 62;
 
-/// Mixes each row of a batch with the previous row, like `RandomMixUp` and `RandomCutMix` of torchvision. The
-/// first row wraps around to the last.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Mix {
-    /// MixUp: `own·row + (1 - own)·other`.
-    Up {
-        /// Weight of the original row, between 0 and 1.
-        own: f32,
-    },
-    /// CutMix: a box in the feature map is replaced by the same box of the other row.
-    Cut {
-        /// Remaining fraction of the area if the box is not clipped at the edges.
-        own: f64,
-        /// Center of the box, relative to width and height.
-        center: [f64; 2],
-    },
-}
-
-impl Mix {
-    /// Draws the mixing for the batch of step `step`. Returns `None` if the recipe does not mix.
-    pub(crate) fn draw(recipe: &Recipe, step: u64) -> Option<Self> {
-        let mut random = ChaCha8Rng::seed_from_u64(recipe.seed);
-        random.set_stream(STREAM | step);
-        let coin = unit(&mut random) < 0.5;
-        let up = recipe.mixup_alpha > 0.0;
-        let cut = recipe.cutmix_alpha > 0.0;
-        if up && (coin || !cut) {
-            let own = draw_own(recipe.mixup_alpha, &mut random)?;
-            return Some(Self::Up { own: own as f32 });
-        }
-        cut.then(|| {
-            Some(Self::Cut {
-                own: draw_own(recipe.cutmix_alpha, &mut random)?,
-                center: [unit(&mut random), unit(&mut random)],
-            })
-        })?
+/// Draws the mixing for the batch of step `step`. Returns `None` if the recipe does not mix.
+pub(super) fn draw(recipe: &Recipe, step: u64) -> Option<Mix> {
+    let mut random = ChaCha8Rng::seed_from_u64(recipe.seed);
+    random.set_stream(STREAM | step);
+    let coin = unit(&mut random) < 0.5;
+    let up = recipe.mixup_alpha > 0.0;
+    let cut = recipe.cutmix_alpha > 0.0;
+    if up && (coin || !cut) {
+        let own = draw_own(recipe.mixup_alpha, &mut random)?;
+        return Some(Mix::Up { own: own as f32 });
     }
-
-    /// Mixes rows and the corresponding targets, `[rows, classes]`.
-    ///
-    /// # Errors
-    /// Returns [`TrainerError::Setting`] for CutMix if rows are not feature maps `[channels, height, width]`.
-    pub(crate) fn apply(&self, rows: &Tensor, targets: &Tensor) -> Result<[Tensor; 2], TrainerError> {
-        match self {
-            Self::Up { own } => Ok([blend(rows, *own)?, blend(targets, *own)?]),
-            Self::Cut { own, center } => {
-                let [mixed, targets] = cut(rows, targets, *own, *center)?;
-                Ok([mixed, targets])
-            }
-        }
-    }
+    cut.then(|| {
+        Some(Mix::Cut {
+            own: draw_own(recipe.cutmix_alpha, &mut random)?,
+            center: [unit(&mut random), unit(&mut random)],
+        })
+    })?
 }
 
 /// Draws the part of the original row. Returns `None` if `alpha` is not valid.
@@ -67,119 +32,13 @@ fn draw_own(alpha: f64, random: &mut ChaCha8Rng) -> Option<f64> {
 }
 
 /// Returns a uniform random number in `[0, 1)`.
-pub(super) fn unit(random: &mut impl Rng) -> f64 {
+fn unit(random: &mut impl Rng) -> f64 {
     (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
-}
-
-/// Pairs each row with the previous row, with wraparound.
-fn pairs(values: &[f32], rows: usize) -> impl Iterator<Item = (&[f32], &[f32])> {
-    let row = (values.len() / rows.max(1)).max(1);
-    let others = values
-        .chunks(row)
-        .skip(rows.saturating_sub(1))
-        .chain(values.chunks(row));
-    values.chunks(row).zip(others)
-}
-
-fn blend(tensor: &Tensor, own: f32) -> Result<Tensor, TrainerError> {
-    let mut mixed = Vec::with_capacity(tensor.as_f32().unwrap_or_default().len());
-    for (row, other) in pairs(tensor.as_f32().unwrap_or_default(), tensor.rows()?) {
-        mixed.extend(
-            row.iter()
-                .zip(other)
-                .map(|(own_part, other)| own * own_part + (1.0 - own) * other),
-        );
-    }
-    Ok(Tensor::f32(tensor.shape().clone(), mixed)?)
-}
-
-fn cut(rows: &Tensor, targets: &Tensor, own: f64, center: [f64; 2]) -> Result<[Tensor; 2], TrainerError> {
-    let &[_, _, height, width] = rows.shape().dims() else {
-        let shape = rows.shape().dims();
-        let value = format!("above 0, features at the freeze cut are {shape:?}");
-        let must = "CutMix requires feature maps; use mixup_alpha";
-        return Err(SettingError::new("cutmix_alpha", value, must).into());
-    };
-    let half = 0.5 * (1.0 - own).sqrt();
-    let across = span(width, center.first().copied().unwrap_or_default(), half);
-    let down = span(height, center.last().copied().unwrap_or_default(), half);
-    let share = (across.len() * down.len()) as f32 / (width * height).max(1) as f32;
-    let mut mixed = Vec::with_capacity(rows.as_f32().unwrap_or_default().len());
-    for (row, other) in pairs(rows.as_f32().unwrap_or_default(), rows.rows()?) {
-        for (place, (own, other)) in row.iter().zip(other).enumerate() {
-            let line = place / width % height;
-            let column = place % width;
-            let inside = down.contains(&line) && across.contains(&column);
-            mixed.push(if inside { *other } else { *own });
-        }
-    }
-    let mixed = Tensor::f32(rows.shape().clone(), mixed)?;
-    Ok([mixed, blend(targets, 1.0 - share)?])
-}
-
-/// Returns the indices of `0..length` covered by a box. `center` and `half` (half a side) are relative to
-/// `length`.
-fn span(length: usize, center: f64, half: f64) -> Range<usize> {
-    let center = (center * length as f64) as usize;
-    let half = (half * length as f64) as usize;
-    center.saturating_sub(half)..(center + half).min(length)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn rows() -> Tensor {
-        Tensor::f32([3, 1, 2, 4], (0..24).map(|value| value as f32).collect()).unwrap()
-    }
-
-    fn targets() -> Tensor {
-        Tensor::f32([3, 3], vec![1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]).unwrap()
-    }
-
-    #[test]
-    fn rows_are_blended_with_the_ones_before_them() {
-        let [mixed, shares] = Mix::Up { own: 0.75 }.apply(&rows(), &targets()).unwrap();
-        assert_eq!(
-            mixed.as_f32().unwrap()[..2],
-            [0.75 * 0.0 + 0.25 * 16.0, 0.75 + 0.25 * 17.0]
-        );
-        assert_eq!(mixed.as_f32().unwrap()[8], 0.75 * 8.0);
-        let expected = [0.75, 0.0, 0.25, 0.25, 0.75, 0.0, 0.0, 0.25, 0.75];
-        assert_eq!(shares.as_f32().unwrap(), expected);
-    }
-
-    #[test]
-    fn a_box_comes_from_the_row_before_and_targets_follow_its_area() {
-        // Half a side spans half of the map, so a box at the center covers the whole map.
-        let wide = Mix::Cut {
-            own: 0.0,
-            center: [0.5, 0.5],
-        };
-        let [mixed, shares] = wide.apply(&rows(), &targets()).unwrap();
-        assert_eq!(mixed.as_f32().unwrap()[..8], rows().as_f32().unwrap()[16..]);
-        assert_eq!(shares.as_f32().unwrap()[..3], [0.0, 0.0, 1.0]);
-        let corner = Mix::Cut {
-            own: 0.0,
-            center: [0.0, 0.0],
-        };
-        let [mixed, shares] = corner.apply(&rows(), &targets()).unwrap();
-        assert_eq!(
-            mixed.as_f32().unwrap()[..8],
-            [16.0, 17.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
-        );
-        assert_eq!(shares.as_f32().unwrap()[..3], [0.75, 0.0, 0.25]);
-    }
-
-    #[test]
-    fn rows_that_are_no_maps_are_refused_for_cutmix() {
-        let cut = Mix::Cut {
-            own: 0.5,
-            center: [0.5, 0.5],
-        };
-        let error = cut.apply(&targets(), &targets()).unwrap_err();
-        assert!(error.to_string().contains("mixup_alpha"), "{error}");
-    }
 
     #[test]
     fn a_step_is_mixed_the_same_way_again_and_both_ways_come() {
@@ -188,10 +47,10 @@ mod tests {
             cutmix_alpha: 1.0,
             ..Recipe::default()
         };
-        assert_eq!(Mix::draw(&Recipe::default(), 1), None);
-        let drawn: Vec<Mix> = (0..400).filter_map(|step| Mix::draw(&recipe, step)).collect();
+        assert_eq!(draw(&Recipe::default(), 1), None);
+        let drawn: Vec<Mix> = (0..400).filter_map(|step| draw(&recipe, step)).collect();
         assert_eq!(drawn.len(), 400);
-        assert_eq!(Mix::draw(&recipe, 7).as_ref(), drawn.get(7));
+        assert_eq!(draw(&recipe, 7).as_ref(), drawn.get(7));
         let ups: Vec<f32> = drawn
             .iter()
             .filter_map(|mix| match mix {

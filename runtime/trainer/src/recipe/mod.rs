@@ -6,9 +6,8 @@ mod schedule;
 mod steps;
 mod views;
 
-pub(crate) use mix::Mix;
 pub(crate) use rates::factors;
-pub(crate) use steps::{StepTerms, Steps};
+pub(crate) use steps::Steps;
 pub(crate) use views::Views;
 
 use crate::{LossName, OptimizerName, Recipe};

@@ -1,34 +1,7 @@
-use super::Mix;
+use super::mix;
 use super::schedule::Schedule;
 use crate::Recipe;
-
-/// Settings of one training step.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct StepTerms {
-    /// Number of the step within the job, which determines random choices.
-    pub(crate) step: u64,
-    /// Largest learning rate of any weight.
-    pub(crate) rate: f32,
-    /// True if the step updates weights. Otherwise, the gradient is accumulated.
-    pub(crate) updates: bool,
-    /// Decay of the moving average of weights.
-    pub(crate) decay: f32,
-    /// Mixing of rows, if any.
-    pub(crate) mix: Option<Mix>,
-}
-
-impl StepTerms {
-    /// Returns the terms for a step that is only timed.
-    pub(crate) fn measured() -> Self {
-        Self {
-            step: 0,
-            rate: 1e-3,
-            updates: true,
-            decay: 0.0,
-            mix: None,
-        }
-    }
-}
+use frostline_compute::StepTerms;
 
 /// Schedules the steps of a job.
 #[derive(Debug, Clone)]
@@ -71,7 +44,7 @@ impl Steps {
             rate: (self.recipe.rates().largest() * self.schedule.factor(update)) as f32,
             updates,
             decay: self.decay(update) as f32,
-            mix: Mix::draw(&self.recipe, step),
+            mix: mix::draw(&self.recipe, step),
         }
     }
 

@@ -2,9 +2,9 @@
 
 use super::context::Setup;
 use super::prepared::Prepared;
-use crate::compute::{blocking, session_options};
 use crate::features::{Coverage, OpenMode, cacheable_features, coverage, open_cache};
-use crate::{Event, Policy, TrainerError};
+use crate::{Event, Policy, TrainerError, blocking};
+use frostline_compute::session_options;
 use frostline_engine::library_version;
 use frostline_features::{Exactly, Form, Provenance, Rounding, Row};
 use frostline_plan::{ChosenSplit, Reuse};

@@ -1,6 +1,5 @@
 use super::data::Data;
 use super::network::DividedNetwork;
-use crate::compute::blocking;
 use crate::guest::stock_description;
 use crate::host_loads::HostLoads;
 use crate::int8::{Candidate, IMAGES, decide_for};
@@ -8,7 +7,7 @@ use crate::model_metadata::normalized_twice;
 use crate::offer::Offer;
 use crate::pipeline::Part;
 use crate::upload::{OnHosts, Upload};
-use crate::{Event, Events, FetchLimits, Job, Policy, TrainerError};
+use crate::{Event, Events, FetchLimits, Job, Policy, TrainerError, blocking};
 use frostline_client::Hosts;
 use frostline_plan::{
     CostModel, LayersLocation, Modules, PlanError, Planner, Reuse, Survey, TrainerProfile, UsableSplit,

@@ -1,14 +1,12 @@
 use super::earlier_training::{EarlierTraining, trained_images};
 use super::trained_images::TrainedImages;
-use crate::compute::blocking;
-use crate::evaluation::labels;
-use crate::evaluation::{Division, ListedSamples};
+use crate::evaluation::{Division, ListedSamples, labels};
 use crate::measure::mean_size;
 use crate::pipeline::{FeedPlan, Part};
 use crate::recipe::views;
-use crate::standard::{Moments, Standard};
-use crate::{Event, Events, Job, ListedData, Sampling, SettingError, TrainerError, model_metadata};
+use crate::{Event, Events, Job, ListedData, Sampling, SettingError, TrainerError, blocking, model_metadata};
 use frostline_client::{Dataset, DatasetError, Hosts, LabelTable, Listing, Samples, Task, is_same_name};
+use frostline_compute::{Moments, Standard};
 use frostline_job::{Conflict, NewHead};
 use std::sync::Arc;
 

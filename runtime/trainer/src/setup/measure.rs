@@ -1,12 +1,12 @@
 //! Measurements before a job starts.
 
 use super::context::{LinkAndTrainer, Setup};
-use crate::compute::session_options;
 use crate::measure::{HostConditions, TrainerTask, probe, profiles, trainer_profile};
 use crate::recipe::{step_settings, views};
 use crate::upload::OnHosts;
 use crate::{Event, Measuring, TrainerError};
 use frostline_client::ClientError;
+use frostline_compute::session_options;
 use frostline_plan::{Planner, Slowdown, Survey, TrainerProfile, UsableSplit};
 use frostline_wire::{ErrorClass, Link, Platform, ProfileRequest, RequestedSample, Split};
 

@@ -1,11 +1,10 @@
 use super::available::available_memory;
 use super::data::Outputs;
 use super::step_memory::StepPlan;
-use crate::compute::{KEPT_MIDDLES, SuffixParts, blocking, session_options};
 use crate::int8::QuantizedModel;
 use crate::recipe::{balanced, factors, positive, step_settings};
-use crate::standard::{LinearHead, Standard};
-use crate::{ClassWeights, Job, LossName, TrainerError, model_metadata};
+use crate::{ClassWeights, Job, LossName, TrainerError, blocking, model_metadata};
+use frostline_compute::{KEPT_MIDDLES, LinearHead, Standard, SuffixParts, session_options};
 use frostline_engine::Device;
 use frostline_graph::{Model, Network};
 use frostline_job::{ExportPrefix, NewHead, PixelSource};
@@ -176,7 +175,7 @@ impl DividedNetwork {
     /// to CPUs with a known amount of available memory.
     ///
     /// # Errors
-    /// Returns [`TrainerError::StepMemory`] if the step does not fit, [`TrainerError::Training`] if the
+    /// Returns [`TrainerError::StepMemory`] if the step does not fit, [`TrainerError::Compute`] if the
     /// suffix cannot be trained, and [`TrainerError::Graph`] if the network cannot be cut.
     pub(super) async fn check_memory(&self, job: &Job, batch: usize) -> Result<(), TrainerError> {
         let available = available_memory(Path::new("/"));

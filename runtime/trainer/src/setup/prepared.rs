@@ -1,11 +1,11 @@
 use super::context::Setup;
 use super::data::Data;
 use super::network::DividedNetwork;
-use crate::compute::SuffixParts;
 use crate::offer::Offer;
 use crate::replan::Watch;
 use crate::{Event, Events, Job};
 use frostline_client::{Hosts, Notice};
+use frostline_compute::SuffixParts;
 use frostline_plan::{ChosenSplit, Modules};
 use frostline_wire::Split;
 use std::sync::Arc;

@@ -2,10 +2,9 @@
 
 use super::context::Setup;
 use super::layers::WithoutLayers;
-use crate::compute::blocking;
 use crate::offer::Offer;
 use crate::upload::{OnHosts, Upload};
-use crate::{Policy, TrainerError, model_metadata};
+use crate::{Policy, TrainerError, blocking, model_metadata};
 use frostline_client::ClientError;
 use frostline_graph::ModelLimits;
 use frostline_plan::{LayersLocation, Planner};

@@ -1,7 +1,7 @@
 //! Checks that a training step fits this machine's memory, before uploads and training.
 
-use crate::compute::not_trained;
 use crate::{SmallerBatch, TrainerError};
+use frostline_compute::ComputeError;
 use frostline_graph::Model;
 use frostline_training::{CpuSteps, StepSettings};
 
@@ -21,7 +21,7 @@ impl StepPlan<'_> {
     /// Refuses a step that needs more than `available` bytes, and proposes a batch that fits.
     ///
     /// # Errors
-    /// Returns [`TrainerError::StepMemory`] if the step does not fit, and [`TrainerError::Training`] if the
+    /// Returns [`TrainerError::StepMemory`] if the step does not fit, and [`ComputeError::Training`] if the
     /// suffix cannot be trained.
     pub(super) fn check(&self, available: u64) -> Result<(), TrainerError> {
         let Some(needed) = self.bytes(self.batch)?.filter(|needed| *needed > available) else {
@@ -48,7 +48,7 @@ impl StepPlan<'_> {
     /// Bytes required by a step; `None` if unknown.
     fn bytes(&self, batch: usize) -> Result<Option<u64>, TrainerError> {
         let steps = CpuSteps::of_batch(self.suffix, batch, self.settings);
-        let steps = steps.map_err(|source| not_trained(self.freeze, source))?;
+        let steps = steps.map_err(ComputeError::not_trained(self.freeze))?;
         Ok(steps.memory.map(|memory| memory.bytes()))
     }
 }

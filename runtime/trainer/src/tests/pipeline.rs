@@ -1,9 +1,9 @@
-use crate::evaluation::Targets;
 use crate::event::notices;
 use crate::pipeline::{BadSamples, Feed, FeedPlan, Steering};
 use crate::{Event, Events, OnBadSample, TrainerError};
 use bytes::Bytes;
 use frostline_client::{Deadlines, Fetcher, HostClient, Hosts, RowKind, Samples, Source, Trust, Weight};
+use frostline_compute::Targets;
 use frostline_fake_host::numbered::{self, WIDTH, answer_all, format, values};
 use frostline_fake_host::{Answer, FakeHost, Reply, extraction};
 use frostline_images::DecodePool;

@@ -1,7 +1,6 @@
 use super::whole_job::{network, photos};
 use crate::measure::{TrainerTask, spread, trainer_profile};
-use crate::recipe::Views;
-use crate::recipe::step_settings;
+use crate::recipe::{Views, step_settings};
 use crate::{ProfileCache, Recipe, TrainerError};
 use frostline_client::HostClient;
 use frostline_engine::SessionOptions;

@@ -1,9 +1,8 @@
 //! Results in the run folder: predictions for all validation samples, and the worst mistakes with images.
 
-use crate::compute::blocking;
 use crate::evaluation::{Mistake, Predictions};
 use crate::training::run::fetcher;
-use crate::{Event, Events, Job, TrainerError, whole_file};
+use crate::{Event, Events, Job, TrainerError, blocking, whole_file};
 use frostline_client::{Hosts, RowKind, SampleFiles, Source};
 use frostline_tensor::PixelSpec;
 use frostline_wire::{Encoding, ObjectInfo, Split, Terms};

@@ -6,12 +6,12 @@ use super::unfreeze::Phase;
 use crate::checkpoint::{
     CheckpointWriter, FoundCheckpoint, LockedRun, Rearrangement, SampleIndex, SavedEpoch,
 };
-use crate::compute::{Suffix, blocking};
 use crate::evaluation::{Division, Predictions};
 use crate::pipeline::FeedPlan;
 use crate::replan::Watch;
 use crate::setup::{Prepared, TrainedPhase, prepare, unfreeze};
-use crate::{Event, Events, Job, TrainerError};
+use crate::{Event, Events, Job, TrainerError, blocking};
+use frostline_compute::Suffix;
 use std::sync::Arc;
 
 impl<'a> TrainingLoop<'a> {

@@ -1,10 +1,9 @@
 use super::finish::Tuned;
 use super::training_loop::{JobContext, TrainingLoop};
 use crate::checkpoint::{LockedRun, write_ending};
-use crate::compute::blocking;
 use crate::evaluation::evaluate_samples;
 use crate::event::notices;
-use crate::{Evaluation, EvaluationJob, Event, Events, Job, JobResult, Outcome, TrainerError};
+use crate::{Evaluation, EvaluationJob, Event, Events, Job, JobResult, Outcome, TrainerError, blocking};
 use frostline_client::{Hosts, Samples};
 use frostline_graph::Model;
 use frostline_job::folder::FinalState;

@@ -8,9 +8,9 @@ mod worst;
 pub(crate) use outputs::{Softmax, is_yes, sigmoid, top};
 pub(crate) use worst::Mistake;
 
-use crate::evaluation::Targets;
 use crate::{ClassFigures, ConfusedPair, LabelFigures, Quality, Tables, TargetFigures};
 use frostline_client::{Samples, Task};
+use frostline_compute::Targets;
 use frostline_job::scores::{Counts, Errors, average_precision};
 use frostline_tensor::Tensor;
 use outputs::{largest, rank};

@@ -286,8 +286,8 @@ fn is_predicted((output, _): (f32, f32)) -> bool {
 mod tests {
     use super::super::tests::{names, of_rows, predictions};
     use super::*;
-    use crate::evaluation::Targets;
     use frostline_client::Task;
+    use frostline_compute::Targets;
     use serde_json::{Value, json};
 
     fn worst(predictions: &Predictions, names: &[String], most: usize) -> Vec<Value> {

@@ -6,7 +6,6 @@ use crate::setup::DividedNetwork;
 use crate::verify::{COMPARED_IMAGES, CutActivations};
 use crate::{Event, Job, TrainerError};
 use frostline_client::{ClientError, Source};
-use frostline_rows::BatchRows;
 use frostline_tensor::Tensor;
 use frostline_wire::{Encoding, ObjectInfo, Split, Values};
 use std::sync::Arc;
@@ -140,10 +139,7 @@ impl Run {
         let Some(rows) = rows else { return Ok(None) };
         let split = source.split.clone();
         self.suffix
-            .run(move |suffix| {
-                let (activations, _) = suffix.freeze_activations(&split, BatchRows::plain(rows))?;
-                Ok(Some(activations))
-            })
+            .run(move |suffix| Ok(Some(suffix.activations(&split, rows)?)))
             .await
     }
 

@@ -4,9 +4,7 @@ mod check;
 mod step;
 
 use crate::checkpoint::{BestNote, CheckpointWriter, EpochResult, Progress, SavedEpoch, TrainingState};
-use crate::compute::{Dedicated, Suffix, SuffixParts, session_options};
-use crate::evaluation::Predictions;
-use crate::evaluation::{Predicting, Validation};
+use crate::evaluation::{Predicting, Predictions, Validation};
 use crate::host_loads::LoadWatch;
 use crate::offer::Offer;
 use crate::pipeline::{BadSamples, Batch, Feed, FeedPlan, Part, Steering};
@@ -14,9 +12,12 @@ use crate::recipe::Steps;
 use crate::replan::Watch;
 use crate::{Event, Events, FetchLimits, Job, LossName, Quality, Received, TrainedEpoch, TrainerError};
 use frostline_client::{Fetcher, Hosts};
+use frostline_compute::{ComputeError, Dedicated, Suffix, SuffixParts, session_options};
 use frostline_engine::Device;
 use frostline_images::{DecodeLimits, DecodePool};
+use frostline_rows::BatchRows;
 use frostline_tensor::Tensor;
+use frostline_wire::Split;
 use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Instant;
@@ -44,7 +45,7 @@ pub(crate) fn fetcher(
     image_pixels: Option<u64>,
 ) -> Result<Fetcher, TrainerError> {
     let threads = session_options(Device::Cpu, threads).threads;
-    let decoders = DecodePool::start(threads).map_err(|source| TrainerError::Thread { source })?;
+    let decoders = DecodePool::start(threads).map_err(|source| ComputeError::Thread { source })?;
     let decoders = decoders.with_limits(DecodeLimits::new(image_pixels));
     Ok(Fetcher::new(open_requests, decoders))
 }
@@ -197,7 +198,12 @@ impl Run {
             let Some(rows) = batch.rows.take() else { continue };
             let split = batch.source.split.clone();
             self.suffix
-                .run(move |suffix| suffix.add_moments(&split, rows))
+                .run(move |suffix| {
+                    at_freeze_cut(suffix, &split, rows, |suffix, activations| {
+                        suffix.add_moments(activations);
+                        Ok(())
+                    })
+                })
                 .await?;
         }
         self.suffix
@@ -354,7 +360,9 @@ impl Run {
             &self.bad,
             Predicting {
                 model: &self.suffix,
-                predict: Suffix::predict,
+                predict: |suffix: &mut Suffix, split: &Split, rows: BatchRows| {
+                    at_freeze_cut(suffix, split, rows, Suffix::predict)
+                },
             },
             &self.events,
         );
@@ -364,6 +372,23 @@ impl Run {
             validation = validation => validation,
         }
     }
+}
+
+/// Calls `work` with the rows of a batch at the freeze cut, `[rows, ..]`, and then queues them for the feature
+/// cache. The middle computes the rows that were fetched at `split`.
+fn at_freeze_cut<R>(
+    suffix: &mut Suffix,
+    split: &Split,
+    rows: BatchRows,
+    work: impl FnOnce(&mut Suffix, &Tensor) -> Result<R, ComputeError>,
+) -> Result<R, TrainerError> {
+    let (activations, pending) = rows.join(|fetched| {
+        let computed = fetched.map(|rows| suffix.activations(split, rows));
+        Ok::<_, TrainerError>(computed.transpose()?)
+    })?;
+    let result = work(suffix, &activations)?;
+    pending.cache(activations);
+    Ok(result)
 }
 
 /// Returns true if all values of the weight are finite.

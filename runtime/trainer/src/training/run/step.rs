@@ -1,6 +1,6 @@
 //! Executes a step of a run, including changes of the split and the check for divergence.
 
-use super::Run;
+use super::{Run, at_freeze_cut};
 use crate::pipeline::Part;
 use crate::{Event, TrainedStep, TrainerError};
 use frostline_client::Source;
@@ -31,7 +31,11 @@ impl Run {
         let split = source.split.clone();
         let loss = self
             .suffix
-            .run(move |suffix| suffix.train(&split, rows, targets, &terms))
+            .run(move |suffix| {
+                at_freeze_cut(suffix, &split, rows, |suffix, activations| {
+                    suffix.train(activations, targets, &terms)
+                })
+            })
             .await?;
         self.progress.step += 1;
         let iteration = Iteration {
@@ -101,7 +105,9 @@ impl Run {
         watch.start(change.to);
         let split = next.split.clone();
         self.steering.set_source(Arc::new(next));
-        self.suffix.run(move |suffix| suffix.prepare_middle(&split)).await
+        self.suffix
+            .run(move |suffix| Ok(suffix.prepare_middle(&split)?))
+            .await
     }
 
     /// Fails if the loss of the epoch is implausible and has not recovered, or the epoch is the last.

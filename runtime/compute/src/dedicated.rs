@@ -1,53 +1,33 @@
-use crate::TrainerError;
-use frostline_engine::{Device, Interrupt, InterruptCause, SessionOptions};
+use crate::error::ComputeError;
+use frostline_engine::{Interrupt, InterruptCause};
 use std::thread::JoinHandle;
 use tokio::sync::{mpsc, oneshot};
-
-/// Returns session options with `wanted` threads, or one thread per core if `wanted` is 0.
-pub(crate) fn session_options(device: Device, wanted: usize) -> SessionOptions {
-    SessionOptions {
-        device,
-        threads: if wanted == 0 {
-            std::thread::available_parallelism().map_or(1, usize::from)
-        } else {
-            wanted
-        },
-        ..SessionOptions::default()
-    }
-}
-
-/// Runs graph work on a blocking thread. It can take seconds for large networks and must not delay network
-/// I/O.
-#[expect(clippy::disallowed_methods, reason = "clients and trainers have no tenants")]
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, TrainerError> + Send + 'static,
-) -> Result<T, TrainerError> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|_| TrainerError::Ended { part: "graph work" })?
-}
 
 type Work<T> = Box<dyn FnOnce(&mut T) + Send>;
 
 /// A dedicated thread that owns a `T` and runs work on it sequentially. Dropping it interrupts the work and
 /// joins the thread, so that no engine is running when the process exits.
-pub(crate) struct Dedicated<T> {
+pub struct Dedicated<T> {
     work: Option<mpsc::Sender<Work<T>>>,
     interrupt: Interrupt,
     thread: Option<JoinHandle<()>>,
 }
 
-const ENDED: TrainerError = TrainerError::Ended {
+const ENDED: ComputeError = ComputeError::Ended {
     part: "training thread",
 };
 
 impl<T: Send + 'static> Dedicated<T> {
     /// Starts the thread, which calls `open` and owns the result. Work on it must observe the interrupt
     /// passed to `open`.
+    ///
+    /// # Errors
+    /// Returns the error of `open`, [`ComputeError::Thread`] if the system cannot start a thread, or
+    /// [`ComputeError::Ended`] if `open` panics.
     #[expect(clippy::disallowed_methods, reason = "a job computes on a single thread")]
-    pub(crate) async fn open(
-        open: impl FnOnce(&Interrupt) -> Result<T, TrainerError> + Send + 'static,
-    ) -> Result<Self, TrainerError> {
+    pub async fn open<E: From<ComputeError> + Send + 'static>(
+        open: impl FnOnce(&Interrupt) -> Result<T, E> + Send + 'static,
+    ) -> Result<Self, E> {
         let (work, mut waiting) = mpsc::channel::<Work<T>>(1);
         let (answer, opened) = oneshot::channel();
         let interrupt = Interrupt::new();
@@ -67,17 +47,20 @@ impl<T: Send + 'static> Dedicated<T> {
         let dedicated = Self {
             work: Some(work),
             interrupt,
-            thread: Some(thread.map_err(|source| TrainerError::Thread { source })?),
+            thread: Some(thread.map_err(|source| ComputeError::Thread { source })?),
         };
         opened.await.map_err(|_| ENDED)??;
         Ok(dedicated)
     }
 
     /// Runs `work` on the thread and returns the result.
-    pub(crate) async fn run<R: Send + 'static>(
+    ///
+    /// # Errors
+    /// Returns the error of `work`, or [`ComputeError::Ended`] if this or earlier work panics.
+    pub async fn run<R: Send + 'static, E: From<ComputeError> + Send + 'static>(
         &self,
-        work: impl FnOnce(&mut T) -> Result<R, TrainerError> + Send + 'static,
-    ) -> Result<R, TrainerError> {
+        work: impl FnOnce(&mut T) -> Result<R, E> + Send + 'static,
+    ) -> Result<R, E> {
         let (answer, result) = oneshot::channel();
         let work: Work<T> = Box::new(move |owned| {
             // Sending fails if the caller was cancelled.
@@ -106,11 +89,11 @@ mod tests {
 
     #[tokio::test]
     async fn work_is_done_in_order_on_one_thread() {
-        let counter = Dedicated::open(|_| Ok(0_u32)).await.unwrap();
+        let counter = Dedicated::open(|_| Ok::<_, ComputeError>(0_u32)).await.unwrap();
         for expected in 1..=3 {
             let counted = counter.run(|count| {
                 *count += 1;
-                Ok(*count)
+                Ok::<_, ComputeError>(*count)
             });
             assert_eq!(counted.await.unwrap(), expected);
         }
@@ -118,8 +101,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_ends_the_thread_and_is_an_error() {
-        let broken = Dedicated::open(|_| Ok(())).await.unwrap();
-        let outcome = broken.run::<()>(|()| panic!("on purpose")).await;
-        assert!(matches!(outcome, Err(TrainerError::Ended { .. })));
+        let broken = Dedicated::open(|_| Ok::<_, ComputeError>(())).await.unwrap();
+        let outcome = broken.run::<(), ComputeError>(|()| panic!("on purpose")).await;
+        assert!(matches!(outcome, Err(ComputeError::Ended { .. })));
     }
 }

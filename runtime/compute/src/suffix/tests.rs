@@ -53,11 +53,11 @@ fn train(suffix: &mut Suffix, step: u64) -> f32 {
 
 /// Trains on activations of this type.
 fn train_on(suffix: &mut Suffix, step: u64, dtype: DType) -> f32 {
-    let network = suffix.whole.network().unwrap();
-    let shape = network.frozen_row(&suffix.freeze).unwrap().batched(ROWS);
+    let network = suffix.parts.whole.network().unwrap();
+    let shape = network.frozen_row(&suffix.parts.freeze).unwrap().batched(ROWS);
     let values = (0..shape.elements().unwrap()).map(|index| (index * 37 % 101) as f32 / 101.0);
     let rows = Tensor::f32(shape.clone(), values.collect()).unwrap();
-    let rows = BatchRows::plain(to_float(&rows, dtype).unwrap());
+    let rows = to_float(&rows, dtype).unwrap();
     // Micro-batches of 4 rows contain two and three classes. Class 0 has weight 0.
     let targets = Targets::Classes(vec![0, 0, 0, 1, 2, 2, 0, 1]);
     let terms = StepTerms {
@@ -65,8 +65,9 @@ fn train_on(suffix: &mut Suffix, step: u64, dtype: DType) -> f32 {
         rate: 0.1,
         ..StepTerms::measured()
     };
-    let split = Split::Cut(suffix.freeze.clone());
-    suffix.train(&split, rows, targets, &terms).unwrap()
+    let split = Split::Cut(suffix.parts.freeze.clone());
+    let activations = suffix.activations(&split, rows).unwrap();
+    suffix.train(&activations, targets, &terms).unwrap()
 }
 
 /// The test network, which carries `r1` in half precision as `half`.
@@ -100,10 +101,11 @@ fn activations_in_half_precision_train_like_others() {
     let losses = |parts: SuffixParts, dtype| {
         let mut suffix = Suffix::open(parts, &Interrupt::new()).unwrap();
         let losses: Vec<f32> = (0..3).map(|step| train_on(&mut suffix, step, dtype)).collect();
-        let rows = suffix.whole.network().unwrap();
-        let rows = Tensor::zeros(dtype, rows.frozen_row(&suffix.freeze).unwrap().batched(2)).unwrap();
-        let split = Split::Cut(suffix.freeze.clone());
-        let scores = suffix.predict(&split, BatchRows::plain(rows)).unwrap();
+        let rows = suffix.parts.whole.network().unwrap();
+        let rows = Tensor::zeros(dtype, rows.frozen_row(&suffix.parts.freeze).unwrap().batched(2)).unwrap();
+        let split = Split::Cut(suffix.parts.freeze.clone());
+        let activations = suffix.activations(&split, rows).unwrap();
+        let scores = suffix.predict(&activations).unwrap();
         assert_eq!(scores.as_f32().unwrap().len(), 14);
         losses
     };
@@ -119,10 +121,11 @@ fn activations_in_half_precision_train_like_others() {
 fn a_middle_in_f16_agrees_and_refuses_values_beyond_the_range() {
     let scores = |precision, scale: f32| {
         let mut suffix = Suffix::open(SuffixParts { precision, ..parts() }, &Interrupt::new()).unwrap();
-        let row = suffix.whole.network().unwrap().input.shape.batched(2);
+        let row = suffix.parts.whole.network().unwrap().input.shape.batched(2);
         let values = (0..row.elements().unwrap()).map(|index| scale * (index * 37 % 101) as f32 / 101.0);
-        let rows = BatchRows::plain(Tensor::f32(row.clone(), values.collect()).unwrap());
-        suffix.predict(&Split::Input, rows)
+        let rows = Tensor::f32(row.clone(), values.collect()).unwrap();
+        let activations = suffix.activations(&Split::Input, rows)?;
+        suffix.predict(&activations)
     };
     let [full, half] = [Precision::Full, Precision::F16].map(|precision| scores(precision, 1.0).unwrap());
     assert_ne!(full, half, "nothing was rounded");
@@ -135,7 +138,7 @@ fn a_middle_in_f16_agrees_and_refuses_values_beyond_the_range() {
     assert!(scores(Precision::Full, f32::INFINITY).is_ok());
     let error = scores(Precision::F16, f32::INFINITY).unwrap_err();
     assert!(
-        matches!(&error, TrainerError::F16Range { freeze } if freeze == "r1"),
+        matches!(&error, ComputeError::F16Range { freeze } if freeze == "r1"),
         "{error}"
     );
 }

@@ -1,16 +1,14 @@
-use super::forward::has_bf16;
-use super::state::SuffixState;
-use super::step::{Rows, Step, not_trained, resident, training};
-use super::{Dedicated, Forward};
-use crate::TrainerError;
-use crate::evaluation::Targets;
-use crate::recipe::StepTerms;
+use crate::dedicated::Dedicated;
+use crate::error::ComputeError;
+use crate::forward::{Forward, has_bf16};
 use crate::standard::{LinearHead, Moments, Standard};
+use crate::state::SuffixState;
+use crate::step::{Rows, Step, StepTerms, resident};
+use crate::targets::Targets;
 use frostline_engine::{Device, Interrupt, ResidentState, SessionOptions};
 use frostline_graph::Model;
 use frostline_graph::tensors::in_single_precision;
 use frostline_quantization::for_precision;
-use frostline_rows::{BatchRows, PendingRows};
 use frostline_tensor::{Data, Precision, Tensor, all_finite};
 use frostline_training::{CpuSteps, StateSlot, StepSettings, TrainingError, TrainingGraph};
 use frostline_wire::Split;
@@ -23,32 +21,22 @@ const SESSIONS: usize = 4;
 
 /// Maximum number of cached middles. A job that changes the split sometimes returns to an earlier one. Each
 /// middle holds weights.
-pub(crate) const KEPT_MIDDLES: usize = 3;
+pub const KEPT_MIDDLES: usize = 3;
 
 /// The trainable layers after the freeze cut, with the middle before them if the split is earlier.
-pub(crate) struct Suffix {
-    whole: Model,
-    model: Model,
-    freeze: String,
-    linear: Option<LinearHead>,
+pub struct Suffix {
+    /// The state is taken when the suffix is opened.
+    parts: SuffixParts,
+    interrupt: Interrupt,
     moments: Moments,
     /// Standardization of features, once known.
-    pub(super) standard: Option<Standard>,
-    /// Standardization of numeric targets.
-    numbers: Option<Standard>,
-    pub(super) settings: StepSettings,
-    outputs: usize,
-    options: SessionOptions,
-    precision: Precision,
-    interrupt: Interrupt,
-    batch: usize,
+    standard: Option<Standard>,
     /// Maximum number of rows in a step.
     micro_batch: usize,
-    kept_middles: usize,
     /// Middles by split, least recently used first. The freeze cut needs no middle.
     middles: Vec<(Split, Option<Forward>)>,
-    pub(super) state: ResidentState,
-    pub(super) slots: Vec<StateSlot>,
+    state: ResidentState,
+    slots: Vec<StateSlot>,
     /// Step sessions, least recently used first.
     sessions: Vec<Step>,
     /// The weight update for accumulated gradients, opened on first use.
@@ -59,43 +47,53 @@ pub(crate) struct Suffix {
 
 /// Components and settings of a suffix.
 #[derive(Clone)]
-pub(crate) struct SuffixParts {
+pub struct SuffixParts {
     /// The whole network with the new head.
-    pub(crate) whole: Model,
+    pub whole: Model,
     /// The layers from the freeze cut to the logits.
-    pub(crate) suffix: Model,
+    pub suffix: Model,
     /// Name of the freeze cut.
-    pub(crate) freeze: String,
+    pub freeze: String,
     /// The linear classifier, if features are standardized.
-    pub(crate) linear: Option<LinearHead>,
-    pub(crate) settings: StepSettings,
+    pub linear: Option<LinearHead>,
+    /// Settings of the training step. `dropout` names tensors of `suffix`.
+    pub settings: StepSettings,
     /// Number of outputs per row.
-    pub(crate) outputs: usize,
+    pub outputs: usize,
     /// Standardization of numeric targets, if the targets are numeric.
-    pub(crate) numbers: Option<Standard>,
+    pub numbers: Option<Standard>,
     /// Number of rows in a full batch.
-    pub(crate) batch: usize,
+    pub batch: usize,
     /// Maximum number of cached middles; at least 1.
-    pub(crate) middles: usize,
-    pub(crate) options: SessionOptions,
+    pub middles: usize,
+    /// Device and threads.
+    pub options: SessionOptions,
     /// Precision of the middle. Trained layers are always computed in full precision.
-    pub(crate) precision: Precision,
+    pub precision: Precision,
     /// The state to resume from; `None` starts from the weights in `suffix`.
-    pub(crate) state: Option<Arc<SuffixState>>,
+    pub state: Option<Arc<SuffixState>>,
 }
 
 impl Suffix {
-    pub(crate) fn open(parts: SuffixParts, interrupt: &Interrupt) -> Result<Self, TrainerError> {
+    /// Opens the suffix and its training step. `interrupt` ends a computation early.
+    ///
+    /// # Errors
+    /// Returns [`ComputeError::Training`] if the layers cannot be trained or do not match the state, and the errors
+    /// of [`Forward::open`].
+    pub fn open(parts: SuffixParts, interrupt: &Interrupt) -> Result<Self, ComputeError> {
         Self::restore(parts, HashMap::new(), interrupt)
     }
 
     /// Switches to a larger suffix with more trainable layers. Weights that were trained before keep the
     /// optimizer state.
-    pub(crate) fn unfreeze(&mut self, parts: SuffixParts) -> Result<(), TrainerError> {
+    ///
+    /// # Errors
+    /// Returns the errors of [`Suffix::open`].
+    pub fn unfreeze(&mut self, parts: SuffixParts) -> Result<(), ComputeError> {
         let mut remembered = HashMap::new();
         for slot in &self.slots {
-            let tensor = slot.to_weight(&self.state.tensor(&slot.input).map_err(training)?);
-            let tensor = tensor.map_err(|source| not_trained(&self.freeze, source))?;
+            let tensor = slot.to_weight(&self.state.tensor(&slot.input).map_err(ComputeError::training)?);
+            let tensor = tensor.map_err(ComputeError::not_trained(&self.parts.freeze))?;
             remembered.insert(slot.input.clone(), tensor);
         }
         self.sessions.clear();
@@ -107,53 +105,27 @@ impl Suffix {
 
     /// Opens a suffix with initial values from `remembered`, keyed by slot input.
     fn restore(
-        parts: SuffixParts,
+        mut parts: SuffixParts,
         remembered: HashMap<String, Tensor>,
         interrupt: &Interrupt,
-    ) -> Result<Self, TrainerError> {
-        let SuffixParts {
-            whole,
-            suffix: model,
-            freeze,
-            linear,
-            settings,
-            outputs,
-            numbers,
-            batch,
-            middles,
-            options,
-            precision,
-            state: from,
-        } = parts;
-        let steps = steps(&model, batch, settings, options.device);
-        let (settings, micro_batch) = steps.map_err(|source| not_trained(&freeze, source))?;
-        let built = TrainingGraph::build(&model, micro_batch, &settings);
-        let mut graph = built.map_err(|source| not_trained(&freeze, source))?;
-        set_initial_values(&mut graph, from.as_deref(), remembered)
-            .map_err(|source| not_trained(&freeze, source))?;
-        let state = ResidentState::new(resident(&mut graph.state)).map_err(training)?;
+    ) -> Result<Self, ComputeError> {
+        let from = parts.state.take();
+        let built = build(&mut parts, from.as_deref(), remembered);
+        let (mut graph, micro_batch) = built.map_err(ComputeError::not_trained(&parts.freeze))?;
+        let state = ResidentState::new(resident(&mut graph.state)).map_err(ComputeError::training)?;
         let slots = std::mem::take(&mut graph.state);
-        let sessions = vec![Step::open(micro_batch, graph, &options, interrupt)?];
-        if has_bf16(&model)? {
+        let sessions = vec![Step::open(micro_batch, graph, &parts.options, interrupt)?];
+        if has_bf16(&parts.suffix)? {
             // Such layers are trained in f32. Without this, a missing operator would be found after an epoch.
-            Forward::open(&model, batch, &options, interrupt, "opening the network")?;
+            let doing = "opening the network";
+            Forward::open(&parts.suffix, parts.batch, &parts.options, interrupt, doing)?;
         }
         Ok(Self {
-            whole,
-            model,
-            freeze,
-            linear,
-            moments: Moments::default(),
-            standard: from.as_ref().and_then(|from| from.standard.clone()),
-            numbers,
-            settings,
-            outputs,
-            options,
-            precision,
+            parts,
             interrupt: interrupt.clone(),
-            batch,
+            moments: Moments::default(),
+            standard: from.and_then(|from| from.standard.clone()),
             micro_batch,
-            kept_middles: middles,
             middles: Vec::new(),
             state,
             slots,
@@ -164,10 +136,10 @@ impl Suffix {
     }
 
     /// Opens a suffix on a dedicated thread. If `split` is set, the middle for it is opened as well.
-    pub(crate) async fn start(
-        parts: SuffixParts,
-        split: Option<&Split>,
-    ) -> Result<Dedicated<Self>, TrainerError> {
+    ///
+    /// # Errors
+    /// Returns the errors of [`Suffix::open`], [`Suffix::prepare_middle`] and [`Dedicated::open`].
+    pub async fn start(parts: SuffixParts, split: Option<&Split>) -> Result<Dedicated<Self>, ComputeError> {
         let split = split.cloned();
         Dedicated::open(move |interrupt| {
             let mut suffix = Self::open(parts, interrupt)?;
@@ -178,39 +150,46 @@ impl Suffix {
     }
 
     /// Opens the middle of `split` in advance.
-    pub(crate) fn prepare_middle(&mut self, split: &Split) -> Result<(), TrainerError> {
+    ///
+    /// # Errors
+    /// Returns [`ComputeError::Graph`] if the network has no layers from `split` to the freeze cut, and the errors
+    /// of [`Forward::open`].
+    pub fn prepare_middle(&mut self, split: &Split) -> Result<(), ComputeError> {
         self.middle(split).map(|_| ())
     }
 
-    /// Trains one batch divided at `split` and returns the mean loss before the update.
-    pub(crate) fn train(
+    /// Trains on the activations of a batch at the freeze cut, `[rows, ..]`, and returns the mean loss before the
+    /// update.
+    ///
+    /// # Errors
+    /// Returns [`ComputeError::Training`] if the layers cannot be trained with this number of rows,
+    /// [`ComputeError::CutMix`] if the activations cannot be mixed, and [`ComputeError::Engine`] if the engine
+    /// fails.
+    pub fn train(
         &mut self,
-        split: &Split,
-        rows: BatchRows,
+        activations: &Tensor,
         targets: Targets,
         terms: &StepTerms,
-    ) -> Result<f32, TrainerError> {
+    ) -> Result<f32, ComputeError> {
         self.inference = None;
-        let (activations, pending) = self.freeze_activations(split, rows)?;
-        let loss = self.step(&activations, targets, terms)?;
-        pending.cache(activations);
+        let loss = self.step(activations, targets, terms)?;
         self.update(terms)?;
         Ok(loss)
     }
 
-    /// Trains on the activations of a batch at the freeze cut and returns the mean loss.
+    /// Runs the training steps of a batch and returns the mean loss.
     fn step(
         &mut self,
         activations: &Tensor,
         targets: Targets,
         terms: &StepTerms,
-    ) -> Result<f32, TrainerError> {
+    ) -> Result<f32, ComputeError> {
         let standard = self.standard.as_ref();
         let standardized = standard.map(|standard| standard.apply(activations));
         let standardized = standardized.transpose()?;
         let activations: &Tensor = standardized.as_ref().unwrap_or(activations);
-        let mut targets = targets.tensor(&self.settings.loss, self.outputs)?;
-        if let Some(numbers) = &self.numbers {
+        let mut targets = targets.tensor(&self.parts.settings.loss, self.parts.outputs)?;
+        if let Some(numbers) = &self.parts.numbers {
             targets = numbers.apply(&targets)?;
         }
         let mixed = terms
@@ -234,9 +213,9 @@ impl Suffix {
     }
 
     /// Runs one training step.
-    fn run(&mut self, rows: Rows<'_>, terms: &StepTerms) -> Result<f32, TrainerError> {
+    fn run(&mut self, rows: Rows<'_>, terms: &StepTerms) -> Result<f32, ComputeError> {
         self.prepare(rows.targets.rows()?)?;
-        let ended = TrainerError::Ended { part: "engine" };
+        let ended = ComputeError::Ended { part: "engine" };
         let Some(step) = self.sessions.last_mut() else {
             return Err(ended);
         };
@@ -245,7 +224,7 @@ impl Suffix {
     }
 
     /// Runs a step for each micro-batch and returns the mean loss, weighted by sample weights.
-    fn micro_batches(&mut self, batch: Rows<'_>, terms: &StepTerms) -> Result<f32, TrainerError> {
+    fn micro_batches(&mut self, batch: Rows<'_>, terms: &StepTerms) -> Result<f32, ComputeError> {
         let rows = batch.targets.rows()?;
         let first = self.pending_weight()?;
         let mut counted = first;
@@ -268,11 +247,14 @@ impl Suffix {
     }
 
     /// Returns the total weight of samples with a pending update.
-    pub(super) fn pending_weight(&self) -> Result<f64, TrainerError> {
-        if !self.settings.accumulates {
+    fn pending_weight(&self) -> Result<f64, ComputeError> {
+        if !self.parts.settings.accumulates {
             return Ok(0.0);
         }
-        let count = self.state.tensor(StateSlot::COUNT).map_err(training)?;
+        let count = self
+            .state
+            .tensor(StateSlot::COUNT)
+            .map_err(ComputeError::training)?;
         let count = match count.data() {
             Data::F64(count) => count.first().copied(),
             _ => count
@@ -284,15 +266,18 @@ impl Suffix {
     }
 
     /// Applies accumulated gradients if `terms` request an update and any sample contributed.
-    pub(crate) fn update(&mut self, terms: &StepTerms) -> Result<(), TrainerError> {
+    ///
+    /// # Errors
+    /// Returns the errors of [`Suffix::train`].
+    pub fn update(&mut self, terms: &StepTerms) -> Result<(), ComputeError> {
         if !terms.updates || self.pending_weight()? == 0.0 {
             return Ok(());
         }
         self.inference = None;
         if self.update.is_none() {
-            let graph = TrainingGraph::update(&self.model, &self.settings);
-            let graph = graph.map_err(|source| not_trained(&self.freeze, source))?;
-            self.update = Some(Step::open(0, graph, &self.options, &self.interrupt)?);
+            let graph = TrainingGraph::update(&self.parts.suffix, &self.parts.settings);
+            let graph = graph.map_err(ComputeError::not_trained(&self.parts.freeze))?;
+            self.update = Some(Step::open(0, graph, &self.parts.options, &self.interrupt)?);
         }
         match &mut self.update {
             Some(update) => update
@@ -302,29 +287,28 @@ impl Suffix {
         }
     }
 
-    /// Adds a batch to the moments for standardization.
-    pub(crate) fn add_moments(&mut self, split: &Split, rows: BatchRows) -> Result<(), TrainerError> {
-        let (activations, pending) = self.freeze_activations(split, rows)?;
-        self.moments.add(&activations);
-        pending.cache(activations);
-        Ok(())
+    /// Adds the activations of a batch at the freeze cut to the moments for standardization.
+    pub fn add_moments(&mut self, activations: &Tensor) {
+        self.moments.add(activations);
     }
 
     /// Enables standardization of features with the moments added so far.
-    pub(crate) fn standardize(&mut self) {
+    pub fn standardize(&mut self) {
         self.inference = None;
         self.standard = Some(std::mem::take(&mut self.moments).standard());
     }
 
-    /// Returns the outputs of the current weights, `[rows, outputs]`.
-    pub(crate) fn predict(&mut self, split: &Split, rows: BatchRows) -> Result<Tensor, TrainerError> {
-        let (activations, pending) = self.freeze_activations(split, rows)?;
+    /// Returns the outputs of the current weights, `[rows, outputs]`, for activations at the freeze cut.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Suffix::weights`], [`Forward::open`] and [`Forward::run`].
+    pub fn predict(&mut self, activations: &Tensor) -> Result<Tensor, ComputeError> {
         if self.inference.is_none() {
-            let model = self.model.merge(&self.weights()?)?;
+            let model = self.parts.suffix.merge(&self.weights()?)?;
             self.inference = Some(Forward::open(
                 &model,
-                self.batch,
-                &self.options,
+                self.parts.batch,
+                &self.parts.options,
                 &self.interrupt,
                 "validating",
             )?);
@@ -332,15 +316,16 @@ impl Suffix {
         let present = self
             .inference
             .as_mut()
-            .ok_or(TrainerError::Ended { part: "engine" })?;
-        let outputs = present.run(&activations)?;
-        pending.cache(activations);
-        Ok(in_single_precision(outputs))
+            .ok_or(ComputeError::Ended { part: "engine" })?;
+        Ok(in_single_precision(present.run(activations)?))
     }
 
     /// Returns the current weights by name, or moving averages if enabled. They apply to raw features and
     /// produce raw targets.
-    pub(crate) fn weights(&self) -> Result<Vec<(String, Tensor)>, TrainerError> {
+    ///
+    /// # Errors
+    /// Returns [`ComputeError::Engine`] or [`ComputeError::Training`] if the state cannot be read.
+    pub fn weights(&self) -> Result<Vec<(String, Tensor)>, ComputeError> {
         // BatchNormalization statistics have no average.
         let averaged: HashSet<&String> = self
             .slots
@@ -354,75 +339,94 @@ impl Suffix {
         });
         let mut weights = weights
             .map(|(slot, name)| {
-                let tensor = self.state.tensor(&slot.input).map_err(training)?;
+                let tensor = self.state.tensor(&slot.input).map_err(ComputeError::training)?;
                 let weight = slot.to_weight(&tensor);
-                Ok((name, weight.map_err(|source| not_trained(&self.freeze, source))?))
+                Ok((
+                    name,
+                    weight.map_err(ComputeError::not_trained(&self.parts.freeze))?,
+                ))
             })
-            .collect::<Result<Vec<_>, TrainerError>>()?;
-        if let (Some(linear), Some(standard)) = (&self.linear, &self.standard) {
+            .collect::<Result<Vec<_>, ComputeError>>()?;
+        if let (Some(linear), Some(standard)) = (&self.parts.linear, &self.standard) {
             linear.fold(standard, &mut weights)?;
         }
-        if let Some(numbers) = &self.numbers {
-            numbers.restore_units(&self.model, &mut weights)?;
+        if let Some(numbers) = &self.parts.numbers {
+            numbers.restore_units(&self.parts.suffix, &mut weights)?;
         }
         Ok(weights)
     }
 
-    /// Returns activations at the freeze cut in `f32`, after running fetched ones through the middle if
-    /// necessary.
-    pub(crate) fn freeze_activations(
-        &mut self,
-        split: &Split,
-        rows: BatchRows,
-    ) -> Result<(Tensor, PendingRows), TrainerError> {
-        rows.join(|fetched| {
-            let Some(fetched) = fetched else { return Ok(None) };
-            let activations = match self.middle(split)? {
-                None => fetched,
-                Some(middle) => {
-                    let activations = middle.run(&fetched)?;
-                    if self.exceeds_range(&activations) {
-                        return Err(TrainerError::F16Range {
-                            freeze: self.freeze.clone(),
-                        });
-                    }
-                    activations
-                }
-            };
-            // Steps and the cache use `f32`, also if the network carries half precision here.
-            Ok(Some(in_single_precision(activations)))
+    /// Copies the state for the next step.
+    ///
+    /// # Errors
+    /// Returns [`ComputeError::Engine`] if the state cannot be read.
+    pub fn state(&self) -> Result<SuffixState, ComputeError> {
+        let updated = self.pending_weight()? == 0.0;
+        let slots = self.slots.iter().filter(|slot| !(updated && slot.is_pending()));
+        Ok(SuffixState {
+            slots: slots
+                .map(|slot| {
+                    let tensor = self.state.tensor(&slot.input);
+                    Ok((slot.input.clone(), tensor.map_err(ComputeError::training)?))
+                })
+                .collect::<Result<_, ComputeError>>()?,
+            standard: self.standard.clone(),
         })
+    }
+
+    /// Returns the activations at the freeze cut in `f32` for `rows` at `split`, `[rows, ..]`.
+    ///
+    /// # Errors
+    /// Returns [`ComputeError::F16Range`] if the middle computes in f16 and its result is infinite or NaN, and the
+    /// errors of [`Suffix::prepare_middle`] and [`Forward::run`].
+    pub fn activations(&mut self, split: &Split, rows: Tensor) -> Result<Tensor, ComputeError> {
+        let activations = match self.middle(split)? {
+            None => rows,
+            Some(middle) => {
+                let activations = middle.run(&rows)?;
+                if self.exceeds_range(&activations) {
+                    return Err(ComputeError::F16Range {
+                        freeze: self.parts.freeze.clone(),
+                    });
+                }
+                activations
+            }
+        };
+        // Steps and the cache use `f32`, also if the network carries half precision here.
+        Ok(in_single_precision(activations))
     }
 
     /// Returns true if the middle computes in f16 and its result is infinite or NaN.
     fn exceeds_range(&self, activations: &Tensor) -> bool {
-        self.precision == Precision::F16 && !activations.as_f32().is_none_or(all_finite)
+        self.parts.precision == Precision::F16 && !activations.as_f32().is_none_or(all_finite)
     }
 
     /// Returns the layers from `split` to the freeze cut, or `None` if both are the same cut.
-    fn middle(&mut self, split: &Split) -> Result<Option<&mut Forward>, TrainerError> {
+    fn middle(&mut self, split: &Split) -> Result<Option<&mut Forward>, ComputeError> {
         let found = self.middles.iter().position(|(known, _)| known == split);
         let entry = match found {
             Some(index) => self.middles.remove(index),
             None => {
                 let options = SessionOptions {
-                    precision: self.precision,
-                    ..self.options.clone()
+                    precision: self.parts.precision,
+                    ..self.parts.options.clone()
                 };
                 let doing = "running the middle layers";
-                let layers = middle(&self.whole, split, &self.freeze)?;
+                let layers = middle(&self.parts.whole, split, &self.parts.freeze)?;
                 let layers = layers
-                    .map(|layers| for_precision(layers, self.precision))
+                    .map(|layers| for_precision(layers, self.parts.precision))
                     .transpose()?;
                 (
                     split.clone(),
                     layers
-                        .map(|model| Forward::open(&model, self.batch, &options, &self.interrupt, doing))
+                        .map(|model| {
+                            Forward::open(&model, self.parts.batch, &options, &self.interrupt, doing)
+                        })
                         .transpose()?,
                 )
             }
         };
-        if self.middles.len() >= self.kept_middles {
+        if self.middles.len() >= self.parts.middles {
             self.middles.remove(0);
         }
         self.middles.push(entry);
@@ -430,15 +434,15 @@ impl Suffix {
     }
 
     /// Moves the step for `rows` rows to the end of the session list, opening it if necessary.
-    fn prepare(&mut self, rows: usize) -> Result<(), TrainerError> {
+    fn prepare(&mut self, rows: usize) -> Result<(), ComputeError> {
         if let Some(found) = self.sessions.iter().position(|step| step.rows == rows) {
             let step = self.sessions.remove(found);
             self.sessions.push(step);
             return Ok(());
         }
-        let graph = TrainingGraph::build(&self.model, rows, &self.settings);
-        let graph = graph.map_err(|source| not_trained(&self.freeze, source))?;
-        let step = Step::open(rows, graph, &self.options, &self.interrupt)?;
+        let graph = TrainingGraph::build(&self.parts.suffix, rows, &self.parts.settings);
+        let graph = graph.map_err(ComputeError::not_trained(&self.parts.freeze))?;
+        let step = Step::open(rows, graph, &self.parts.options, &self.interrupt)?;
         if self.sessions.len() >= SESSIONS {
             self.sessions.remove(0);
         }
@@ -447,27 +451,19 @@ impl Suffix {
     }
 }
 
-/// Returns the step settings and the number of rows per step for `device`.
-fn steps(
-    suffix: &Model,
-    batch: usize,
-    settings: StepSettings,
-    device: Device,
-) -> Result<(StepSettings, usize), TrainingError> {
-    if device != Device::Cpu {
-        return Ok((settings, batch));
-    }
-    let steps = CpuSteps::of_batch(suffix, batch, &settings)?;
-    Ok((steps.settings, steps.rows))
-}
-
-/// Sets the initial values of the state to those of a checkpoint, or else to those in `remembered`, keyed by slot
-/// input.
-fn set_initial_values(
-    graph: &mut TrainingGraph,
+/// Builds the training step with the initial values of a checkpoint, or else of `remembered`, keyed by slot input.
+/// On a CPU, this adjusts the settings to micro-batches. Returns the step with the number of rows.
+fn build(
+    parts: &mut SuffixParts,
     checkpoint: Option<&SuffixState>,
     mut remembered: HashMap<String, Tensor>,
-) -> Result<(), TrainingError> {
+) -> Result<(TrainingGraph, usize), TrainingError> {
+    let mut rows = parts.batch;
+    if parts.options.device == Device::Cpu {
+        let steps = CpuSteps::of_batch(&parts.suffix, parts.batch, &parts.settings)?;
+        (parts.settings, rows) = (steps.settings, steps.rows);
+    }
+    let mut graph = TrainingGraph::build(&parts.suffix, rows, &parts.settings)?;
     for slot in &mut graph.state {
         match (checkpoint, remembered.remove(&slot.input)) {
             (Some(state), _) => state.restore(slot)?,
@@ -475,11 +471,11 @@ fn set_initial_values(
             (None, None) => {}
         }
     }
-    Ok(())
+    Ok((graph, rows))
 }
 
 /// Extracts the layers between `split` and the freeze cut. Returns `None` if both are the same cut.
-fn middle(whole: &Model, split: &Split, freeze: &str) -> Result<Option<Model>, TrainerError> {
+fn middle(whole: &Model, split: &Split, freeze: &str) -> Result<Option<Model>, ComputeError> {
     match split {
         Split::None | Split::Input if whole.input_name()? == freeze => Ok(None),
         Split::None | Split::Input => Ok(Some(whole.slice(None, Some(freeze))?)),

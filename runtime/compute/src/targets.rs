@@ -1,11 +1,10 @@
-use crate::TrainerError;
-use frostline_client::Samples;
+use crate::error::ComputeError;
 use frostline_tensor::Tensor;
 use frostline_training::Loss;
 
 /// Expected outputs for the rows of a batch.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Targets {
+pub enum Targets {
     /// Class index of each row.
     Classes(Vec<i64>),
     /// Label flags or numbers.
@@ -18,29 +17,7 @@ pub(crate) enum Targets {
 }
 
 impl Targets {
-    /// Collects the targets of the samples with these indices.
-    pub(crate) fn from_samples(samples: &Samples, numbers: impl Iterator<Item = usize> + Clone) -> Self {
-        let values: Vec<f32> = numbers
-            .clone()
-            .filter_map(|number| samples.values(number))
-            .flatten()
-            .copied()
-            .collect();
-        let width = numbers
-            .clone()
-            .find_map(|number| samples.values(number).map(<[f32]>::len));
-        match width {
-            Some(width) => Self::Values { width, values },
-            None => Self::Classes(
-                numbers
-                    .filter_map(|number| samples.label(number))
-                    .map(i64::from)
-                    .collect(),
-            ),
-        }
-    }
-
-    pub(crate) fn rows(&self) -> usize {
+    fn rows(&self) -> usize {
         match self {
             Self::Classes(classes) => classes.len(),
             Self::Values { width, values } => values.len() / (*width).max(1),
@@ -49,7 +26,7 @@ impl Targets {
 
     /// Converts the targets to the form that `loss` requires, for a network with `outputs` outputs. Classes
     /// are one-hot encoded if the loss requires floats.
-    pub(crate) fn tensor(self, loss: &Loss, outputs: usize) -> Result<Tensor, TrainerError> {
+    pub(crate) fn tensor(self, loss: &Loss, outputs: usize) -> Result<Tensor, ComputeError> {
         let rows = self.rows();
         let values = match self {
             Self::Classes(classes) if loss.takes_classes() => return Ok(Tensor::i64([rows], classes)?),

@@ -1,4 +1,4 @@
-use crate::TrainerError;
+use crate::error::ComputeError;
 use frostline_engine::{Device, EngineError, Interrupt, Session, SessionOptions};
 use frostline_graph::onnx::data_type;
 use frostline_graph::tensors::to_float;
@@ -9,8 +9,21 @@ use frostline_tensor::{DType, Data, Tensor};
 /// Maximum number of rows per execution on a CPU. At the widest cuts of known networks, 16 rows need 50 MB.
 const CPU_ROWS: usize = 16;
 
+/// Returns session options with `wanted` threads, or one thread per core if `wanted` is 0.
+pub fn session_options(device: Device, wanted: usize) -> SessionOptions {
+    SessionOptions {
+        device,
+        threads: if wanted == 0 {
+            std::thread::available_parallelism().map_or(1, usize::from)
+        } else {
+            wanted
+        },
+        ..SessionOptions::default()
+    }
+}
+
 /// Maximum number of rows per execution on `device`, for any network.
-pub(crate) fn most_rows(device: Device) -> usize {
+pub fn most_rows(device: Device) -> usize {
     device.padded_rows().unwrap_or(CPU_ROWS)
 }
 
@@ -18,8 +31,8 @@ pub(crate) fn most_rows(device: Device) -> usize {
 /// one row per thread.
 ///
 /// # Errors
-/// Returns [`TrainerError::Graph`] if the shapes in the model are invalid.
-fn rows_for(model: &Model, options: &SessionOptions) -> Result<usize, TrainerError> {
+/// Returns [`ComputeError::Graph`] if the shapes in the model are invalid.
+fn rows_for(model: &Model, options: &SessionOptions) -> Result<usize, ComputeError> {
     let most = most_rows(options.device);
     Ok(match options.device {
         Device::Cpu => efficient_rows(model, most)?.max(options.threads).min(most),
@@ -31,12 +44,8 @@ fn rows_for(model: &Model, options: &SessionOptions) -> Result<usize, TrainerErr
 /// execution. On a CPU it is the maximum, because the time of smaller executions is computed from it.
 ///
 /// # Errors
-/// Returns [`TrainerError::Graph`] if the shapes in the model are invalid.
-pub(crate) fn measured_rows(
-    model: &Model,
-    batch: usize,
-    options: &SessionOptions,
-) -> Result<usize, TrainerError> {
+/// Returns [`ComputeError::Graph`] if the shapes in the model are invalid.
+pub fn measured_rows(model: &Model, batch: usize, options: &SessionOptions) -> Result<usize, ComputeError> {
     let most = rows_for(model, options)?;
     Ok(match options.device {
         Device::Cpu => most,
@@ -47,8 +56,8 @@ pub(crate) fn measured_rows(
 /// Returns true if a layer has values in bfloat16.
 ///
 /// # Errors
-/// Returns [`TrainerError::Graph`] if the shapes in the model are invalid.
-pub(super) fn has_bf16(model: &Model) -> Result<bool, TrainerError> {
+/// Returns [`ComputeError::Graph`] if the shapes in the model are invalid.
+pub(crate) fn has_bf16(model: &Model) -> Result<bool, ComputeError> {
     let shapes = model.shapes(1)?;
     let mut values = model.nodes().iter().flat_map(|node| &node.output);
     Ok(values.any(|name| {
@@ -57,8 +66,9 @@ pub(super) fn has_bf16(model: &Model) -> Result<bool, TrainerError> {
     }))
 }
 
-/// Forward pass of partial networks, for any batch size.
-pub(crate) struct Forward {
+/// Forward pass of partial networks, for any batch size. A batch is executed in equal parts of up to
+/// [`most_rows`] rows, and the last part is padded.
+pub struct Forward {
     session: Session,
     /// Rows per execution. Smaller batches are padded: ONNX Runtime kernels can round differently at
     /// different batch sizes, and padding makes results independent of batching.
@@ -70,24 +80,26 @@ pub(crate) struct Forward {
 }
 
 impl Forward {
-    /// Opens a partial network for batches of about `batch` rows.
+    /// Opens a partial network with a single input and output for batches of about `batch` rows. `interrupt`
+    /// ends a computation early. `doing` describes the computation in errors.
     ///
     /// # Errors
-    /// Returns [`TrainerError::Bfloat16`] if the network has values in bfloat16 and the engine cannot load it,
-    /// and [`TrainerError::Engine`] for other failures of the engine.
-    pub(crate) fn open(
+    /// Returns [`ComputeError::Bfloat16`] if the network has values in bfloat16 and the engine cannot load it,
+    /// [`ComputeError::Engine`] for other failures of the engine, and [`ComputeError::Graph`] if the model is
+    /// invalid.
+    pub fn open(
         model: &Model,
         batch: usize,
         options: &SessionOptions,
         interrupt: &Interrupt,
         doing: &'static str,
-    ) -> Result<Self, TrainerError> {
+    ) -> Result<Self, ComputeError> {
         let rows = rows_per_execution(batch, rows_for(model, options)?);
         match Self::open_parts(model.to_parts(ONE_FILE)?, rows, options, interrupt, doing) {
-            Err(TrainerError::Engine {
+            Err(ComputeError::Engine {
                 source: source @ EngineError::Model { .. },
                 ..
-            }) if has_bf16(model)? => Err(TrainerError::Bfloat16 {
+            }) if has_bf16(model)? => Err(ComputeError::Bfloat16 {
                 device: options.device,
                 source,
             }),
@@ -101,12 +113,12 @@ impl Forward {
         options: &SessionOptions,
         interrupt: &Interrupt,
         doing: &'static str,
-    ) -> Result<Self, TrainerError> {
+    ) -> Result<Self, ComputeError> {
         let session = match weights {
             None => Session::open_until(&model, options, interrupt),
             Some(weights) => Session::open_beside(&model, Parts::WEIGHTS, weights, options, interrupt),
         };
-        let session = session.map_err(|source| TrainerError::Engine { doing, source })?;
+        let session = session.map_err(ComputeError::engine(doing))?;
         let input = session.inputs().first();
         let dtype = input.and_then(|slot| slot.dtype);
         let input = input.map(|slot| slot.name.clone()).unwrap_or_default();
@@ -120,8 +132,12 @@ impl Forward {
         })
     }
 
-    /// Returns the output for `rows`, which are converted to the floating-point type of the input.
-    pub(crate) fn run(&mut self, rows: &Tensor) -> Result<Tensor, TrainerError> {
+    /// Returns the output `[rows, ..]` for `rows`, which are converted to the floating-point type of the input.
+    ///
+    /// # Errors
+    /// Returns [`ComputeError::Engine`] if the engine fails, and [`ComputeError::Shape`] if `rows` has no batch
+    /// axis.
+    pub fn run(&mut self, rows: &Tensor) -> Result<Tensor, ComputeError> {
         let dtype = self.dtype.filter(|dtype| *dtype != rows.dtype());
         let converted = dtype.and_then(|dtype| to_float(rows, dtype));
         let rows = converted.as_ref().unwrap_or(rows);
@@ -135,7 +151,7 @@ impl Forward {
         Ok(Tensor::concat_rows(&outputs)?)
     }
 
-    fn run_filled(&mut self, rows: &Tensor) -> Result<Tensor, TrainerError> {
+    fn run_filled(&mut self, rows: &Tensor) -> Result<Tensor, ComputeError> {
         let missing = self.rows - rows.rows()?.min(self.rows);
         let filled = match missing {
             0 => None,
@@ -145,12 +161,9 @@ impl Forward {
         let outputs = self
             .session
             .run_until(&inputs, &self.interrupt)
-            .map_err(|source| TrainerError::Engine {
-                doing: self.doing,
-                source,
-            })?;
+            .map_err(ComputeError::engine(self.doing))?;
         let first = outputs.into_iter().next().map(|(_, tensor)| tensor);
-        first.ok_or(TrainerError::Ended { part: "engine" })
+        first.ok_or(ComputeError::Ended { part: "engine" })
     }
 }
 
@@ -160,11 +173,11 @@ fn rows_per_execution(batch: usize, most: usize) -> usize {
     batch.div_ceil(batch.div_ceil(most))
 }
 
-fn zeros(like: &Tensor, count: usize) -> Result<Tensor, TrainerError> {
+fn zeros(like: &Tensor, count: usize) -> Result<Tensor, ComputeError> {
     let shape = like.shape().row()?.batched(count);
     let elements = shape.elements()?;
     let bytes = vec![0; elements * like.dtype().size()];
-    let data = Data::from_bytes(like.dtype(), &bytes).ok_or(TrainerError::Ended { part: "engine" })?;
+    let data = Data::from_bytes(like.dtype(), &bytes).ok_or(ComputeError::Ended { part: "engine" })?;
     Ok(Tensor::new(shape, data)?)
 }
 

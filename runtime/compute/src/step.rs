@@ -1,16 +1,44 @@
-//! Session of a training step.
+//! Settings and session of a training step.
 
-use crate::TrainerError;
-use crate::recipe::StepTerms;
-use frostline_engine::{EngineError, Interrupt, ResidentSlot, ResidentState, Session, SessionOptions};
+use crate::error::ComputeError;
+use crate::mix::Mix;
+use frostline_engine::{Interrupt, ResidentSlot, ResidentState, Session, SessionOptions};
 use frostline_tensor::Tensor;
-use frostline_training::{Mask, Scalars, StateSlot, TrainingError, TrainingGraph};
+use frostline_training::{Mask, Scalars, StateSlot, TrainingGraph};
 use std::borrow::Cow;
+
+/// Settings of one training step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StepTerms {
+    /// Number of the step within the job, which determines random choices.
+    pub step: u64,
+    /// Largest learning rate of any weight.
+    pub rate: f32,
+    /// True if the step updates weights. Otherwise, the gradient is accumulated.
+    pub updates: bool,
+    /// Decay of the moving average of weights.
+    pub decay: f32,
+    /// Mixing of rows, if any.
+    pub mix: Option<Mix>,
+}
+
+impl StepTerms {
+    /// Returns the terms for a step that is only timed.
+    pub fn measured() -> Self {
+        Self {
+            step: 0,
+            rate: 1e-3,
+            updates: true,
+            decay: 0.0,
+            mix: None,
+        }
+    }
+}
 
 /// A graph of the suffix in a dedicated session. This is either a training step for a fixed number of rows or
 /// the weight update.
-pub(super) struct Step {
-    pub(super) rows: usize,
+pub(crate) struct Step {
+    pub(crate) rows: usize,
     session: Session,
     input: String,
     targets: String,
@@ -21,20 +49,20 @@ pub(super) struct Step {
 
 /// Input rows of a training step.
 #[derive(Clone, Copy)]
-pub(super) struct Rows<'a> {
-    pub(super) activations: &'a Tensor,
-    pub(super) targets: &'a Tensor,
+pub(crate) struct Rows<'a> {
+    pub(crate) activations: &'a Tensor,
+    pub(crate) targets: &'a Tensor,
     /// Offset of the first row within the batch.
-    pub(super) offset: usize,
+    pub(crate) offset: usize,
 }
 
 impl Step {
-    pub(super) fn open(
+    pub(crate) fn open(
         rows: usize,
         graph: TrainingGraph,
         options: &SessionOptions,
         interrupt: &Interrupt,
-    ) -> Result<Self, TrainerError> {
+    ) -> Result<Self, ComputeError> {
         Ok(Self {
             rows,
             session: open(&graph, options, interrupt)?,
@@ -48,13 +76,13 @@ impl Step {
 
     /// Runs the graph on `state`, with `rows` for a training step. Uses the rates in `terms` if the graph
     /// updates weights. Returns the mean loss of the rows.
-    pub(super) fn run(
+    pub(crate) fn run(
         &mut self,
         state: &mut ResidentState,
         rows: Option<Rows<'_>>,
         terms: &StepTerms,
         interrupt: &Interrupt,
-    ) -> Result<Option<f32>, TrainerError> {
+    ) -> Result<Option<f32>, ComputeError> {
         let mut inputs = Vec::new();
         if let Some(rows) = rows {
             inputs.push((self.input.as_str(), Cow::Borrowed(rows.activations)));
@@ -79,7 +107,7 @@ impl Step {
         let outputs = self
             .session
             .step_until(state, &inputs, wanted.as_slice(), interrupt)
-            .map_err(training)?;
+            .map_err(ComputeError::training)?;
         let loss = outputs.first().and_then(Tensor::as_f32);
         Ok(loss.and_then(|loss| loss.first().copied()))
     }
@@ -87,40 +115,26 @@ impl Step {
 
 /// Opens a session that updates weights in place. Transposes in `graph` are not fused: each already
 /// transposes the smaller operand of a matrix product, and fusing is slower.
-pub(super) fn open(
+pub(crate) fn open(
     graph: &TrainingGraph,
     options: &SessionOptions,
     interrupt: &Interrupt,
-) -> Result<Session, TrainerError> {
+) -> Result<Session, ComputeError> {
     let options = SessionOptions {
         fused_transposes: false,
         ..options.clone()
     };
     let session = Session::open_until(&graph.model.to_bytes()?, &options, interrupt);
-    let mut session = session.map_err(training)?;
+    let mut session = session.map_err(ComputeError::training)?;
     session.write_in_place(graph.in_place.iter().cloned());
     Ok(session)
 }
 
 /// Returns the initial slots of a session. Tensors are moved to avoid a second copy of the weights.
-pub(super) fn resident(slots: &mut [StateSlot]) -> impl Iterator<Item = ResidentSlot> {
+pub(crate) fn resident(slots: &mut [StateSlot]) -> impl Iterator<Item = ResidentSlot> {
     slots.iter_mut().map(|slot| ResidentSlot {
         input: slot.input.clone(),
         output: slot.output.clone(),
         initial: slot.take_initial(),
     })
-}
-
-pub(crate) fn not_trained(freeze: &str, source: TrainingError) -> TrainerError {
-    TrainerError::Training {
-        freeze: freeze.to_owned(),
-        source,
-    }
-}
-
-pub(super) fn training(source: EngineError) -> TrainerError {
-    TrainerError::Engine {
-        doing: "training",
-        source,
-    }
 }

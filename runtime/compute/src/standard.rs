@@ -5,7 +5,7 @@
 //! standardized in the same way, as with scikit-learn's `TransformedTargetRegressor`, and the exported
 //! network outputs original units.
 
-use crate::TrainerError;
+use crate::error::ComputeError;
 use frostline_graph::Model;
 use frostline_graph::onnx::NodeProto;
 use frostline_graph::tensors::from_proto;
@@ -33,7 +33,7 @@ const ALLOWED_OPERATORS: [&str; 12] = [
 
 /// Suffix that consists only of a linear classifier on features `[features, ..]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LinearHead {
+pub struct LinearHead {
     weight: String,
     bias: String,
     features: usize,
@@ -45,8 +45,8 @@ impl LinearHead {
     /// Finds the classifier in `suffix`. `row` is the shape of the suffix's input without the batch axis.
     ///
     /// # Errors
-    /// Returns [`TrainerError::Standardize`] if the suffix contains more than a linear classifier.
-    pub(crate) fn from_suffix(suffix: &Model, row: &[usize]) -> Result<Self, TrainerError> {
+    /// Returns [`ComputeError::Standardize`] if the suffix contains more than a linear classifier.
+    pub fn from_suffix(suffix: &Model, row: &[usize]) -> Result<Self, ComputeError> {
         let head = suffix
             .network()?
             .head
@@ -97,10 +97,10 @@ impl LinearHead {
         &self,
         standard: &Standard,
         weights: &mut [(String, Tensor)],
-    ) -> Result<(), TrainerError> {
+    ) -> Result<(), ComputeError> {
         let found = [&self.weight, &self.bias].map(|name| find_weight(weights, name));
         let [Some((weight, old)), Some((bias, shift))] = found else {
-            return Err(TrainerError::Ended { part: "classifier" });
+            return Err(ComputeError::Ended { part: "classifier" });
         };
         let outputs = shift.shape().elements()?;
         let mut moved: Vec<f64> = shift
@@ -139,8 +139,8 @@ impl LinearHead {
     }
 }
 
-fn not_standardized(why: impl Into<String>) -> TrainerError {
-    TrainerError::Standardize { why: why.into() }
+fn not_standardized(why: impl Into<String>) -> ComputeError {
+    ComputeError::Standardize { why: why.into() }
 }
 
 /// Returns the index of the weight called `name` with its tensor.
@@ -150,18 +150,18 @@ fn find_weight(weights: &[(String, Tensor)], name: &str) -> Option<(usize, Tenso
     Some((index, tensor.clone()))
 }
 
-/// Means and squared deviations per feature, over rows `[features, ..]`. Batches are combined with the method
-/// of Chan, Golub and LeVeque (1979).
+/// Means and squared deviations per feature, over rows `[features, ..]`. Batches are combined with the method of
+/// Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979).
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Moments {
+pub struct Moments {
     count: f64,
     /// Mean, and sum of squared deviations from the mean.
     per_feature: Vec<(f64, f64)>,
 }
 
 impl Moments {
-    /// Adds a batch of rows.
-    pub(crate) fn add(&mut self, rows: &Tensor) {
+    /// Adds a batch of rows `[rows, features, ..]` in `f32`.
+    pub fn add(&mut self, rows: &Tensor) {
         let features = rows.shape().dims().get(1).copied().unwrap_or(0);
         self.add_values(
             rows.as_f32().unwrap_or_default(),
@@ -170,8 +170,8 @@ impl Moments {
         );
     }
 
-    /// Adds `count` rows of `features` features.
-    pub(crate) fn add_values(&mut self, values: &[f32], features: usize, count: usize) {
+    /// Adds `count` rows of `features` features each, in row-major order.
+    pub fn add_values(&mut self, values: &[f32], features: usize, count: usize) {
         let each = values.len() / (features * count).max(1);
         if each == 0 {
             return;
@@ -197,7 +197,7 @@ impl Moments {
     }
 
     /// Computes the standardization. Constant features are only centered, which matches scikit-learn.
-    pub(crate) fn standard(&self) -> Standard {
+    pub fn standard(&self) -> Standard {
         Standard {
             per_feature: self
                 .per_feature
@@ -215,23 +215,23 @@ impl Moments {
 
 /// Mean and reciprocal of the standard deviation per feature.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Standard {
+pub struct Standard {
     per_feature: Vec<(f64, f64)>,
 }
 
 impl Standard {
     /// Creates a standardization from means and reciprocals of standard deviations.
-    pub(crate) fn new(per_feature: Vec<(f64, f64)>) -> Self {
+    pub fn new(per_feature: Vec<(f64, f64)>) -> Self {
         Self { per_feature }
     }
 
     /// Returns mean and reciprocal standard deviation for each feature.
-    pub(crate) fn features(&self) -> &[(f64, f64)] {
+    pub fn features(&self) -> &[(f64, f64)] {
         &self.per_feature
     }
 
     /// Standardizes each feature of `rows`, `[rows, features, ..]`.
-    pub(crate) fn apply(&self, rows: &Tensor) -> Result<Tensor, TrainerError> {
+    pub(crate) fn apply(&self, rows: &Tensor) -> Result<Tensor, ComputeError> {
         let values = rows.as_f32().unwrap_or_default();
         let each = values.len() / (self.per_feature.len() * rows.rows()?).max(1);
         let features = values.chunks(each.max(1)).zip(self.per_feature.iter().cycle());
@@ -245,7 +245,10 @@ impl Standard {
 
     /// Returns true if `suffix` can be trained on standardized numbers: all operators after the head are
     /// linear.
-    pub(crate) fn applies_to(suffix: &Model) -> Result<bool, TrainerError> {
+    ///
+    /// # Errors
+    /// Returns [`ComputeError::Graph`] if the head cannot be found.
+    pub fn applies_to(suffix: &Model) -> Result<bool, ComputeError> {
         Ok(gain(suffix)?.is_some())
     }
 
@@ -255,12 +258,12 @@ impl Standard {
         &self,
         suffix: &Model,
         weights: &mut [(String, Tensor)],
-    ) -> Result<(), TrainerError> {
-        let gain = gain(suffix)?.ok_or(TrainerError::Ended { part: "classifier" })?;
+    ) -> Result<(), ComputeError> {
+        let gain = gain(suffix)?.ok_or(ComputeError::Ended { part: "classifier" })?;
         let names = suffix.head_weights()?;
         for pair in names.chunks(2) {
             let [weight, bias] = pair else {
-                return Err(TrainerError::Ended { part: "classifier" });
+                return Err(ComputeError::Ended { part: "classifier" });
             };
             let product = suffix.nodes().iter().find(|node| node.input.contains(weight));
             let outputs_first = product.is_some_and(|node| {
@@ -292,7 +295,7 @@ impl Standard {
 
 /// Returns the change of the outputs if all biases of the head increase by 1. A head can have several layers,
 /// and a later operator can divide the sum. Returns `None` if an operator after the head is not linear.
-fn gain(suffix: &Model) -> Result<Option<f64>, TrainerError> {
+fn gain(suffix: &Model) -> Result<Option<f64>, ComputeError> {
     let head = suffix.head_weights()?;
     let mut gain = head.len() as f64 / 2.0;
     for node in suffix.nodes().iter().skip_while(|node| !reads_any(node, &head)) {
@@ -336,7 +339,7 @@ fn number(suffix: &Model, node: &NodeProto, slot: usize) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compute::Forward;
+    use crate::forward::Forward;
     use crate::tests::network;
     use frostline_engine::{Interrupt, SessionOptions};
     use frostline_graph::build;

@@ -1,35 +1,14 @@
-use super::Suffix;
-use super::step::training;
-use crate::TrainerError;
 use crate::standard::Standard;
 use frostline_tensor::Tensor;
 use frostline_training::{StateSlot, TrainingError};
 
 /// Exact state of a suffix between two training steps.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct SuffixState {
+pub struct SuffixState {
     /// State tensors with the step's input names. Omits pending slots if all of their values are zero.
-    pub(crate) slots: Vec<(String, Tensor)>,
-    pub(crate) standard: Option<Standard>,
-}
-
-impl Suffix {
-    /// Copies the state for the next step.
-    pub(crate) fn state(&self) -> Result<SuffixState, TrainerError> {
-        let updated = self.pending_weight()? == 0.0;
-        let slots = self.slots.iter().filter(|slot| !(updated && slot.is_pending()));
-        Ok(SuffixState {
-            slots: slots
-                .map(|slot| {
-                    Ok((
-                        slot.input.clone(),
-                        self.state.tensor(&slot.input).map_err(training)?,
-                    ))
-                })
-                .collect::<Result<_, TrainerError>>()?,
-            standard: self.standard.clone(),
-        })
-    }
+    pub slots: Vec<(String, Tensor)>,
+    /// Standardization of features, once known.
+    pub standard: Option<Standard>,
 }
 
 impl SuffixState {
@@ -37,7 +16,7 @@ impl SuffixState {
     ///
     /// # Errors
     /// Returns [`TrainingError::State`] if the tensor is missing, or if type or shape differ.
-    pub(super) fn restore(&self, slot: &mut StateSlot) -> Result<(), TrainingError> {
+    pub(crate) fn restore(&self, slot: &mut StateSlot) -> Result<(), TrainingError> {
         let held = self.slots.iter().find(|(input, _)| *input == slot.input);
         let held = held.map(|(_, tensor)| tensor);
         match held
