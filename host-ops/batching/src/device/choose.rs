@@ -2,7 +2,8 @@
 
 use super::Device;
 use super::decision::{Decision, Part, Run};
-use super::lane::{LaneActivity, OpenSession, Payer, Running};
+use super::in_flight::{Payer, Running};
+use super::lane::{LaneActivity, OpenSession};
 use super::place::{BatchPlacement, EvictionLevel, PlacementInputs, PlacementResult};
 use super::stages::StageId;
 use super::work::LaneMemory;

@@ -17,6 +17,7 @@
 mod choose;
 mod decision;
 mod figures;
+mod in_flight;
 mod lane;
 mod needs;
 mod own;
@@ -39,9 +40,9 @@ pub use own::OwnRate;
 pub use work::{BatchEnd, DeviceRules, LaneMemory, MemoryEstimate, MemoryUsage, QueueFull, TIME_SLICE, Work};
 
 use frostline_tensor::ExecutionTerms;
+use in_flight::Preparing;
 use lane::{Lane, LaneActivity};
 use own::OwnRates;
-use preparing::Preparing;
 use queue::{Entry, Queue};
 use recent::Activity;
 use stages::{StageId, Stages};

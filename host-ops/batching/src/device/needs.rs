@@ -1,6 +1,5 @@
 //! Memory model of stages, learned from measured executions.
 
-use super::lane::Running;
 use super::work::MemoryEstimate;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -221,15 +220,6 @@ impl Needs {
         self.session = session.or(self.session);
     }
 
-    /// Records that memory was insufficient for this batch, which also had `kept` bytes from earlier batches,
-    /// or for opening the session.
-    pub(super) fn note_no_memory(&mut self, running: &Running, kept: u64) {
-        match running.open {
-            true => self.note_lacked(running.rows, running.for_run.saturating_add(kept)),
-            false => self.opening = Some(running.bytes.saturating_mul(2)),
-        }
-    }
-
     /// Records that a batch with `rows` rows and a reservation of `reserved` bytes used `took` bytes. With
     /// `cold`, existing measurements remain, because the first execution of a session differs from later
     /// ones.
@@ -264,7 +254,7 @@ impl Needs {
     }
 
     /// Records that `reserved` bytes were insufficient for a batch with `rows` rows.
-    fn note_lacked(&mut self, rows: usize, reserved: u64) {
+    pub(super) fn note_lacked(&mut self, rows: usize, reserved: u64) {
         self.widen(0.0);
         // A smaller reservation that failed is no reason to lower the value: sessions differ between lanes,
         // and so does the memory that remains for the batch.

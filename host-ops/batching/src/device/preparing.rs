@@ -2,20 +2,11 @@
 
 use super::Device;
 use super::decision::{Awaited, Decision};
-use super::lane::Payer;
-use super::stages::{Readiness, StageId};
+use super::in_flight::{Payer, Preparing};
+use super::stages::Readiness;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// A preparation in progress.
-#[derive(Debug)]
-pub(super) struct Preparing {
-    stage: StageId,
-    since: Duration,
-    /// The tenant whose work item required the preparation first.
-    payer: Payer,
-}
 
 impl<S: Clone + Eq + Hash> Device<S> {
     /// Starts the preparation for the first work item in scheduling order that needs one.

@@ -2,8 +2,9 @@
 
 use super::Device;
 use super::decision::{Part, PartOutcome, Verdict};
-use super::lane::{LaneActivity, Payer, Running};
-use super::needs::MeasuredBytes;
+use super::in_flight::{Payer, Running};
+use super::lane::LaneActivity;
+use super::needs::{MeasuredBytes, Needs};
 use super::recent::TENANTS;
 use super::work::{BatchEnd, MemoryUsage};
 use std::hash::Hash;
@@ -181,7 +182,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
             }
             BatchEnd::OutOfMemory { held } => {
                 self.predictions.misses += 1;
-                known.needs.note_no_memory(running, kept);
+                note_no_memory(&mut known.needs, running, kept);
                 if running.uses_all_memory {
                     let forget = now + self.rules.time_slice * 120;
                     known.needs.note_refused(running.rows, running.bytes, forget);
@@ -193,7 +194,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
             }
             BatchEnd::Aborted => {
                 self.predictions.misses += 1;
-                known.needs.note_no_memory(running, kept);
+                note_no_memory(&mut known.needs, running, kept);
                 known.needs.note_abort();
             }
             _ => {}
@@ -252,5 +253,14 @@ impl<S: Clone + Eq + Hash> Device<S> {
         self.wait(running.stage, part.rows.len());
         self.queue.put_back(part.work, part.rows.clone());
         PartOutcome::Again
+    }
+}
+
+/// Records that memory was insufficient for this batch, which also had `kept` bytes from earlier batches, or for
+/// opening the session.
+fn note_no_memory(needs: &mut Needs, running: &Running, kept: u64) {
+    match running.open {
+        true => needs.note_lacked(running.rows, running.for_run.saturating_add(kept)),
+        false => needs.note_session(Some(running.bytes.saturating_mul(2)), None),
     }
 }
