@@ -168,7 +168,7 @@ impl Session {
                 let memory = Allocator::default();
                 binding.bind_output(to, reserve(&mut staging.output, &memory, dtype, &shape)?)
             }
-            None => binding.bind_output_to_device(to, &device_memory(Device::Cpu)?),
+            None => binding.bind_output_to_device(to, &Device::Cpu.memory()?),
         }
     }
 
@@ -178,7 +178,7 @@ impl Session {
             Device::Cpu => Ok(Allocator::default()),
             Device::Cuda(_) => {
                 let pinned = AllocationDevice::CUDA_PINNED;
-                let index = index_of(self.device);
+                let index = self.device.index();
                 let kind = MemoryType::CPUInput;
                 Allocator::new(
                     &self.inner,
@@ -265,20 +265,4 @@ fn byte_len(tensor: &DynTensor) -> Option<usize> {
 
 pub(crate) fn copy_failed(error: ort::Error) -> EngineError {
     EngineError::internal("copy the batch")(error)
-}
-
-/// Describes the memory of `device`.
-pub(crate) fn device_memory(device: Device) -> ort::Result<MemoryInfo<'static>> {
-    let kind = match device {
-        Device::Cpu => AllocationDevice::CPU,
-        Device::Cuda(_) => AllocationDevice::CUDA,
-    };
-    MemoryInfo::new(kind, index_of(device), AllocatorType::Device, MemoryType::Default)
-}
-
-fn index_of(device: Device) -> i32 {
-    match device {
-        Device::Cpu => 0,
-        Device::Cuda(index) => i32::try_from(index).unwrap_or(i32::MAX),
-    }
 }

@@ -1,31 +1,6 @@
 use crate::SessionOptions;
-use frostline_tensor::Precision;
 use ort::ep::cuda::ConvAlgorithmSearch;
 use ort::ep::{ArenaExtendStrategy, CUDA};
-use serde::{Deserialize, Serialize};
-
-/// Options of ONNX Runtime's CUDA provider. They have no effect on a CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct CudaOptions {
-    /// Layout of convolutions: channels last (NHWC) if true, channels first if false. `None`, the default,
-    /// selects channels last for reduced precisions. Tensor cores read this layout, which is a quarter faster
-    /// with TF32 (ResNet50 on an H200) and a seventh slower in full precision.
-    pub nhwc: Option<bool>,
-    /// Computes a convolution, its bias and the following activation in a single operator of cuDNN, if cuDNN
-    /// has one. The default is false. Each shape is compiled when it first occurs.
-    pub fuse_conv_bias: bool,
-    /// Captures the kernels of a stage's first execution in a CUDA graph, and launches them together for later
-    /// batches of the same shape. The default is false. Networks with nodes on the CPU are executed without a
-    /// graph.
-    pub graphs: bool,
-}
-
-impl CudaOptions {
-    /// Returns true if convolutions of this precision use channels last.
-    pub fn uses_nhwc(self, precision: Precision) -> bool {
-        self.nhwc.unwrap_or(!precision.is_full())
-    }
-}
 
 /// Returns the CUDA provider for the GPU `index`.
 ///
@@ -52,6 +27,8 @@ pub(crate) fn provider(index: i32, options: &SessionOptions) -> CUDA {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::CudaOptions;
+    use frostline_tensor::Precision;
 
     /// Returns the value of an option of the provider.
     fn option(options: &SessionOptions, key: &str) -> String {

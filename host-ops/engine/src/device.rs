@@ -1,4 +1,5 @@
 use frostline_tensor::Precision;
+use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
@@ -33,6 +34,23 @@ impl Device {
         match self {
             Self::Cpu => Precision::Full,
             Self::Cuda(_) => allowed,
+        }
+    }
+
+    /// Describes the memory of this device for ONNX Runtime.
+    pub(crate) fn memory(self) -> ort::Result<MemoryInfo<'static>> {
+        let kind = match self {
+            Self::Cpu => AllocationDevice::CPU,
+            Self::Cuda(_) => AllocationDevice::CUDA,
+        };
+        MemoryInfo::new(kind, self.index(), AllocatorType::Device, MemoryType::Default)
+    }
+
+    /// Returns the number of this device in ONNX Runtime.
+    pub(crate) fn index(self) -> i32 {
+        match self {
+            Self::Cpu => 0,
+            Self::Cuda(index) => i32::try_from(index).unwrap_or(i32::MAX),
         }
     }
 }

@@ -38,7 +38,6 @@ mod values;
 #[cfg(test)]
 mod tests;
 
-pub use cuda::CudaOptions;
 pub use device::{Device, ParseDeviceError};
 pub use error::EngineError;
 pub use gauge::free_device_memory;
@@ -48,7 +47,7 @@ pub use lanes::{
     PreparedStages, StageSource, TenantLanes, enter_lane,
 };
 pub use library::{NO_TELEMETRY, library_version, user_library_folder};
-pub use options::SessionOptions;
+pub use options::{CudaOptions, SessionOptions};
 pub use processor::exact_int8;
 pub use resident::{ResidentSlot, ResidentState};
 pub use session::Session;

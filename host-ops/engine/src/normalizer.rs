@@ -1,6 +1,5 @@
 //! Normalization of pixels on the device that runs the network.
 
-use crate::binding::device_memory;
 use crate::session::builder;
 use crate::{Device, EngineError, Interrupt, Session, SessionOptions};
 use frostline_tensor::Normalization;
@@ -76,7 +75,7 @@ impl Normalizer {
         binding.bind_input("std", &per_channel(normalization.std())?)?;
         match to {
             Some(to) => binding.bind_output("floats", to)?,
-            None => binding.bind_output_to_device("floats", &device_memory(self.0.device)?)?,
+            None => binding.bind_output_to_device("floats", &self.0.device.memory()?)?,
         }
         Ok(binding)
     }

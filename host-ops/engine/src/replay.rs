@@ -5,7 +5,7 @@
 //! copied, so inputs and outputs need tensors on the device with fixed addresses. See
 //! <https://onnxruntime.ai/docs/execution-providers/CUDA-ExecutionProvider.html#using-cuda-graphs-preview>.
 
-use crate::binding::{ExecutionInput, Staging, copy_failed, device_memory, is_of, reserve};
+use crate::binding::{ExecutionInput, Staging, copy_failed, is_of, reserve};
 use crate::capture::{Capture, FixedTensors};
 use crate::session::find_output;
 use crate::values::{self, View};
@@ -72,7 +72,7 @@ impl Session {
     }
 
     fn allocate(&self, input: &Made, output: &Made) -> ort::Result<FixedTensors> {
-        let memory = Allocator::new(&self.inner, device_memory(self.device)?)?;
+        let memory = Allocator::new(&self.inner, self.device.memory()?)?;
         Ok(FixedTensors {
             input: new_tensor(&memory, input)?,
             output: new_tensor(&memory, output)?,

@@ -1,4 +1,3 @@
-use crate::binding::device_memory;
 use crate::session::extract_output;
 use crate::{Device, EngineError, Interrupt, Session, TensorSlot, values};
 use frostline_tensor::Tensor;
@@ -232,7 +231,7 @@ impl Session {
             let value = values::into_value((*tensor).clone()).map_err(ort::Error::wrap)?;
             binding.bind_input(*name, &value)?;
         }
-        let resident = device_memory(self.device)?;
+        let resident = self.device.memory()?;
         for slot in &mut state.slots {
             if has(self.inputs(), &slot.input) {
                 binding.bind_input(slot.input.as_str(), &slot.value)?;
@@ -246,7 +245,7 @@ impl Session {
                 binding.bind_output_to_device(slot.output.as_str(), &resident)?;
             }
         }
-        let cpu = device_memory(Device::Cpu)?;
+        let cpu = Device::Cpu.memory()?;
         for name in wanted
             .iter()
             .filter(|name| !state.slots.iter().any(|slot| slot.output == **name))

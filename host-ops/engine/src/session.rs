@@ -2,7 +2,6 @@ use crate::capture::{self, Capture};
 use crate::half_weights::has_half_weights;
 use crate::interrupt::Target;
 use crate::options::SessionOptions;
-use crate::prepared::{NETWORK, WEIGHTS, try_out};
 use crate::{CudaOptions, Device, EngineError, Interrupt, TensorSlot, library, slot, values};
 use frostline_tensor::Tensor;
 use ort::ep::{CPU, CUDA, ExecutionProvider};
@@ -12,7 +11,6 @@ use ort::value::DynValue;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
 use std::sync::Arc;
 
 /// Name of ONNX Runtime's optimizer that merges Transpose and Gemm.
@@ -93,65 +91,7 @@ impl Session {
         Self::load(builder, model, options, interrupt)
     }
 
-    /// Saves `model` to `folder` for [`Session::open_prepared`]. The network is optimized for `options` and
-    /// this processor, and a separate file contains the weights in kernel layout. Both forms are executed to
-    /// compare their outputs.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Session::open_until`], and [`EngineError::Model`] if the folder cannot be
-    /// written or the outputs differ.
-    pub(crate) fn prepare(
-        model: &[u8],
-        folder: &Path,
-        options: &SessionOptions,
-        interrupt: &Interrupt,
-    ) -> Result<(), EngineError> {
-        let entries = [
-            ("session.optimized_model_external_initializers_file_name", WEIGHTS),
-            (
-                "session.optimized_model_external_initializers_min_size_in_bytes",
-                "1024",
-            ),
-            ("session.save_external_prepacked_constant_initializers", "1"),
-        ];
-        let mut builder = builder_for(model, options)?.with_optimized_model_path(folder.join(NETWORK));
-        for (key, value) in entries {
-            builder = match builder {
-                Ok(builder) => builder.with_config_entry(key, value),
-                failed => failed,
-            };
-        }
-        let builder = builder.map_err(EngineError::internal("prepare a session"))?;
-        let expected = try_out(&mut Self::load(builder, model, options, interrupt)?, interrupt)?;
-        let prepared = try_out(&mut Self::open_prepared(folder, options, interrupt)?, interrupt)?;
-        if prepared != expected {
-            let reason = "the prepared form computes a different output".to_owned();
-            return Err(EngineError::Model { reason });
-        }
-        Ok(())
-    }
-
-    /// Opens the network that [`Session::prepare`] saved to `folder`. The weights are mapped from their file,
-    /// so processes share their memory, and the system can reclaim it.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Session::open_until`].
-    pub(crate) fn open_prepared(
-        folder: &Path,
-        options: &SessionOptions,
-        interrupt: &Interrupt,
-    ) -> Result<Self, EngineError> {
-        let file = folder.join(NETWORK);
-        // Large weights are in another file.
-        let model = std::fs::read(&file).map_err(|error| EngineError::Model {
-            reason: format!("cannot read the prepared network: {error}"),
-        })?;
-        Self::commit(builder_for(&model, options)?, options, interrupt, |builder| {
-            builder.commit_from_file(&file)
-        })
-    }
-
-    fn load(
+    pub(crate) fn load(
         builder: SessionBuilder,
         model: &[u8],
         options: &SessionOptions,
@@ -162,7 +102,7 @@ impl Session {
         })
     }
 
-    fn commit(
+    pub(crate) fn commit(
         mut builder: SessionBuilder,
         options: &SessionOptions,
         interrupt: &Interrupt,
@@ -358,7 +298,7 @@ pub(crate) fn builder(options: &SessionOptions) -> Result<SessionBuilder, Engine
 }
 
 /// Returns the builder for a session of `model`.
-fn builder_for(model: &[u8], options: &SessionOptions) -> Result<SessionBuilder, EngineError> {
+pub(crate) fn builder_for(model: &[u8], options: &SessionOptions) -> Result<SessionBuilder, EngineError> {
     match options.device == Device::Cpu && has_half_weights(model) {
         true => builder_without(&[LAYOUT_CHANGE], options),
         false => builder(options),

@@ -2,6 +2,7 @@
 
 use super::child::window::Window;
 use super::run::describe;
+use super::tensor_spec::TensorSpec;
 use crate::values::View;
 use crate::{EngineError, Interrupt};
 use frostline_tensor::{DType, OpError, Shape, Stage, Tensor};
@@ -270,20 +271,6 @@ impl<'a> Output<'a> {
                 )
             }),
         }
-    }
-}
-
-/// Type and shape of a remote tensor.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct TensorSpec {
-    pub(super) dtype: DType,
-    pub(super) shape: Shape,
-}
-
-impl TensorSpec {
-    /// Returns the size of the elements in bytes, or `usize::MAX` on overflow.
-    pub(super) fn bytes(&self) -> usize {
-        self.shape.bytes(self.dtype.size()).unwrap_or(usize::MAX)
     }
 }
 

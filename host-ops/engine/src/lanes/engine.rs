@@ -49,7 +49,7 @@ impl Engine {
             Backend::InProcess { started, .. } => {
                 *started = true;
                 shared.absent(index);
-                shared.started(index, None, 0);
+                shared.update(|state| state.started(index, None, 0));
                 Ok(())
             }
             Backend::Child(lane) => lane.prepare(shared),

@@ -7,6 +7,7 @@ mod engine;
 mod execute;
 mod job;
 mod lane;
+mod load;
 mod order;
 mod overdue;
 mod pending;
@@ -18,6 +19,7 @@ mod shared;
 mod source;
 mod state;
 mod stats;
+mod tensor_spec;
 #[cfg(test)]
 mod tests;
 mod threads;

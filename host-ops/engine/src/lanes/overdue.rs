@@ -29,7 +29,7 @@ impl State {
         let running = self.running_ids();
         let waiting = self.entries.iter().filter(|(id, _)| !running.contains(id));
         let lanes = 0..self.lanes.len();
-        let slots = 0..self.preparing.len();
+        let slots = 0..self.preparations.slots();
         waiting
             .map(|(_, entry)| entry.until)
             .chain(lanes.filter_map(|lane| Some(self.next_measure(lane)?.0)))
@@ -57,10 +57,10 @@ impl State {
                 None => {}
             }
         }
-        for slot in 0..self.preparing.len() {
+        for slot in 0..self.preparations.slots() {
             let overdue = self.preparation_deadline(slot);
             if let Some(overdue) = overdue.filter(|overdue| overdue.until <= now) {
-                self.stop_preparation(slot, overdue.late);
+                self.preparations.stop(slot, overdue.late);
             }
         }
         told
@@ -85,7 +85,7 @@ impl State {
 
     /// Asks the engine batch of lane `index` to stop, unless it was asked before.
     pub(super) fn interrupt(&mut self, index: usize, cause: InterruptCause, now: Instant) {
-        let running = self.lanes.get_mut(index).and_then(|lane| lane.running.as_mut());
+        let running = self.running_mut(index);
         if let Some(running) = running.filter(|running| running.stop.is_none()) {
             running.order.interrupt.trigger(cause.clone());
             running.stop = Some(Stop {
@@ -99,13 +99,12 @@ impl State {
 
     /// Ends the process of a batch that was asked to stop.
     pub(super) fn give_up(&mut self, index: usize, contended: bool) {
-        let running = self.lanes.get_mut(index).and_then(|lane| lane.running.as_mut());
-        if let Some((running, stop)) =
-            running.and_then(|running| Some((&running.order, running.stop.as_mut()?)))
+        if let Some(running) = self.running_mut(index)
+            && let Some(stop) = &mut running.stop
         {
             stop.given_up = true;
             stop.contended = contended;
-            running.interrupt.give_up();
+            running.order.interrupt.give_up();
         }
     }
 
@@ -146,11 +145,11 @@ impl State {
 
     /// Returns the deadline of a preparation. It is earlier if a tenant without a preparation needs one.
     fn preparation_deadline(&self, slot: usize) -> Option<Deadline> {
-        let preparing = self.preparing.get(slot)?.as_ref()?;
+        let preparing = self.preparations.get(slot)?;
         if preparing.interrupt.is_given_up() {
             return None;
         }
-        let busy = self.preparing.iter().flatten();
+        let busy = self.preparations.iter();
         let served: HashSet<&str> = busy.map(|preparing| &*preparing.tenant).collect();
         let waiting = self.waiting_for(Awaited::Preparation);
         let unserved = waiting.filter(|entry| !served.contains(&*entry.job.customer.tenant));

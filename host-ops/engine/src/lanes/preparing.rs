@@ -1,6 +1,5 @@
 //! Preparations of stages, which precede the first session and need no lane.
 
-use super::state::{Phase, State};
 use crate::{Interrupt, InterruptCause};
 use frostline_tensor::Stage;
 use std::sync::Arc;
@@ -25,9 +24,29 @@ pub(super) struct PreparationTask {
     pub(super) interrupt: Interrupt,
 }
 
-impl State {
-    pub(super) fn start_preparation(&mut self, slot: usize, stage: Stage, tenant: Arc<str>, now: Instant) {
-        if let Some(place) = self.preparing.get_mut(slot) {
+/// Preparations in progress, by slot of the device.
+pub(super) struct Preparations(Vec<Option<Preparing>>);
+
+impl Preparations {
+    pub(super) fn new(slots: usize) -> Self {
+        Self((0..slots).map(|_| None).collect())
+    }
+
+    /// Returns the maximum number of concurrent preparations.
+    pub(super) fn slots(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn get(&self, slot: usize) -> Option<&Preparing> {
+        self.0.get(slot)?.as_ref()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Preparing> {
+        self.0.iter().flatten()
+    }
+
+    pub(super) fn start(&mut self, slot: usize, stage: Stage, tenant: Arc<str>, now: Instant) {
+        if let Some(place) = self.0.get_mut(slot) {
             *place = Some(Preparing {
                 stage,
                 tenant,
@@ -39,8 +58,8 @@ impl State {
     }
 
     /// Returns the stage to prepare as `slot`, once.
-    pub(super) fn take_preparation(&mut self, slot: usize) -> Option<PreparationTask> {
-        let preparing = self.preparing.get_mut(slot)?.as_mut()?;
+    pub(super) fn take_task(&mut self, slot: usize) -> Option<PreparationTask> {
+        let preparing = self.0.get_mut(slot)?.as_mut()?;
         let new = !std::mem::replace(&mut preparing.taken, true);
         new.then(|| PreparationTask {
             stage: preparing.stage.clone(),
@@ -50,34 +69,15 @@ impl State {
     }
 
     /// Ends a preparation. Its process is disposable, so it has no time to stop.
-    pub(super) fn stop_preparation(&mut self, slot: usize, cause: InterruptCause) {
-        if let Some(preparing) = self.preparing.get(slot).and_then(Option::as_ref) {
+    pub(super) fn stop(&self, slot: usize, cause: InterruptCause) {
+        if let Some(preparing) = self.get(slot) {
             preparing.interrupt.trigger(cause);
             preparing.interrupt.give_up();
         }
     }
 
-    /// Records the end of a preparation, for any reason. The time for which its submissions wait for a lane
-    /// begins now.
-    pub(super) fn prepared(&mut self, slot: usize, now: Instant) -> Option<Preparing> {
-        let ended = self.preparing.get_mut(slot)?.take()?;
-        let cause = ended.interrupt.cause();
-        self.device
-            .prepared(self.time(now), slot, cause != Some(InterruptCause::Cancelled));
-        for entry in self.entries.values_mut() {
-            if entry.job.stage == ended.stage {
-                entry.until = now + self.queue_deadline;
-            }
-        }
-        Some(ended)
-    }
-
-    /// Returns true if no more preparations will follow.
-    pub(super) fn is_over(&self) -> bool {
-        match self.phase {
-            Phase::Open => false,
-            Phase::Draining => !self.is_working(),
-            Phase::Ended => true,
-        }
+    /// Removes and returns a preparation that ended.
+    pub(super) fn end(&mut self, slot: usize) -> Option<Preparing> {
+        self.0.get_mut(slot)?.take()
     }
 }

@@ -137,10 +137,19 @@ impl State {
 
     /// Records that the preparation `slot` ended, for any reason.
     pub(super) fn finish_preparation(&mut self, slot: usize, now: Instant) -> Outcomes {
-        let Some(ended) = self.prepared(slot, now) else {
+        let Some(ended) = self.preparations.end(slot) else {
             return Outcomes::new();
         };
-        let cause = match ended.interrupt.cause() {
+        let interrupted = ended.interrupt.cause();
+        let ready = interrupted != Some(InterruptCause::Cancelled);
+        self.device.prepared(self.time(now), slot, ready);
+        // The time for which the submissions wait for a lane begins now.
+        for entry in self.entries.values_mut() {
+            if entry.job.stage == ended.stage {
+                entry.until = now + self.queue_deadline;
+            }
+        }
+        let cause = match interrupted {
             Some(InterruptCause::HeldUp { .. }) => EndCause::HeldUp,
             Some(_) => EndCause::Stopped,
             None => EndCause::Finished,

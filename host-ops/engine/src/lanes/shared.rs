@@ -118,7 +118,7 @@ impl Shared {
 
     /// Returns the maximum number of concurrent preparations.
     pub(super) fn preparations(&self) -> usize {
-        self.state.lock().preparing.len()
+        self.state.lock().preparations.slots()
     }
 
     /// Queues a submission and returns the submission's id.
@@ -176,7 +176,7 @@ impl Shared {
         let mut state = self.state.lock();
         loop {
             let again = self.decide(&mut state);
-            if let Some(preparation) = state.take_preparation(slot) {
+            if let Some(preparation) = state.preparations.take_task(slot) {
                 return Some(preparation);
             }
             if state.is_over() {
@@ -235,7 +235,9 @@ impl Shared {
         let until = now + limit;
         let late = InterruptCause::Deadline { limit };
         let mut state = self.state.lock();
-        state.opened(index, Deadline { until, late });
+        if let Some(running) = state.running_mut(index) {
+            running.deadline = Deadline { until, late };
+        }
         self.wake_clock(&mut state, until.min(now + self.config.hold_up));
     }
 
@@ -262,16 +264,11 @@ impl Shared {
         tell_all(told);
     }
 
-    /// Records that lane `index` is ready, with the process id, if any, and the held bytes.
-    pub(super) fn started(&self, index: usize, process: Option<u32>, held: u64) {
-        self.state.lock().started(index, process, held);
+    /// Changes the state, which may allow a lane to start a task.
+    pub(super) fn update<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        let changed = change(&mut self.state.lock());
         self.work.notify_one();
-    }
-
-    /// Records that lane `index` has a new process for the batch that it is about to start. Returns false if
-    /// the batch cannot start.
-    pub(super) fn replaced(&self, index: usize, process: u32, held: u64) -> bool {
-        self.state.lock().replaced(index, process, held)
+        changed
     }
 
     /// Records that a lane's process exceeded a limit while it was idle, after it ran `model` for `tenant`.

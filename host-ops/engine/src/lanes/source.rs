@@ -1,19 +1,13 @@
-use super::child::{Guards, prepare};
+use super::child::Guards;
 use super::{LanesConfig, LanesPlace};
 use crate::prepared::{Prepared, StageGuard};
-use crate::{Device, Interrupt, InterruptCause, SessionOptions};
+use crate::{Device, SessionOptions};
 use bytes::Bytes;
-use frostline_batching::Kind;
 use frostline_batching::device::MemoryEstimate;
 use frostline_tensor::{DType, OpError, Shape, Stage};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// Time to wait for the memory that preparing a stage needs. If this time expires, the stage runs from its
-/// bytes and is prepared the next time it is opened.
-const WAIT: Duration = Duration::from_secs(1);
 
 /// Provides the networks that lanes run.
 pub trait StageSource: Send + Sync + 'static {
@@ -50,8 +44,8 @@ pub(super) enum StageModel {
 /// Networks of a host and their prepared forms.
 pub(super) struct Networks {
     source: Arc<dyn StageSource>,
-    config: LanesConfig,
-    prepared: Option<Prepared>,
+    pub(super) config: LanesConfig,
+    pub(super) prepared: Option<Prepared>,
     guards: Arc<Guards>,
 }
 
@@ -121,38 +115,5 @@ impl Networks {
     /// Returns true if stages are prepared before lanes open them.
     pub(super) fn prepares(&self) -> bool {
         self.prepared.is_some()
-    }
-
-    /// Prepares `stage` for `tenant` in a disposable process until `interrupt` is triggered. Blocks. A failure is
-    /// logged, and lanes then open the stage from its bytes.
-    ///
-    /// The memory belongs to the tenant, as that of a guest call, although the caller may hold such memory: a
-    /// preparation can need most of the host's memory for a minute, and the memory of lanes would leave nothing to
-    /// read the objects of other tenants. The wait is short, so callers cannot block each other.
-    pub(super) fn prepare(&self, stage: &Stage, tenant: &str, interrupt: &Interrupt) {
-        let (Some(prepared), LanesPlace::Child(place)) = (&self.prepared, &self.config.place) else {
-            return;
-        };
-        let stage = stage.network();
-        let made = prepared.get(&stage, |folder| {
-            // The lane reports an error of the source.
-            let network = self.bytes(&stage).map_err(drop)?;
-            let takes = prepare::reserved_bytes(network.len());
-            let memory = &self.config.memory;
-            let Ok(_memory) = memory.reserve_blocking(tenant, Kind::Grant, takes, WAIT) else {
-                tracing::debug!(
-                    takes,
-                    "not enough memory to prepare a stage; running from its bytes"
-                );
-                return Err(());
-            };
-            let made = prepare::prepare(&self.config, place, &self.guards, &network, folder, interrupt);
-            match interrupt.cause() {
-                // Nothing is known about the stage.
-                Some(InterruptCause::Cancelled | InterruptCause::Shutdown) => Err(()),
-                _ => Ok(made),
-            }
-        });
-        drop(made);
     }
 }

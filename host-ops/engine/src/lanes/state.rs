@@ -4,7 +4,7 @@
 use super::job::{Job, Outcome, Reply};
 use super::lane::{Deadline, Lane, Running};
 use super::order::{Order, Part, Task};
-use super::preparing::Preparing;
+use super::preparing::Preparations;
 use super::quarantine::{Quarantine, Quarantined};
 use super::run::describe;
 use super::waits::Waits;
@@ -44,8 +44,7 @@ pub(super) struct State {
     pub(super) open_deadline: Duration,
     /// Time for an interrupted batch to stop if no other tenant waits.
     pub(super) grace: Duration,
-    /// Preparations in progress, by slot of the device.
-    pub(super) preparing: Vec<Option<Preparing>>,
+    pub(super) preparations: Preparations,
     origin: Instant,
     next_id: u64,
     pub(super) counts: LaneStats,
@@ -111,7 +110,7 @@ impl State {
             hold_up: config.hold_up,
             open_deadline: config.open_deadline,
             grace: child.map_or(Duration::ZERO, |place| place.grace),
-            preparing: (0..preparations).map(|_| None).collect(),
+            preparations: Preparations::new(preparations),
             origin: now,
             next_id: 0,
             counts: LaneStats::default(),
@@ -184,7 +183,7 @@ impl State {
                 self.interrupt(lane, InterruptCause::Cancelled, now);
             }
             for slot in removed.preparations {
-                self.stop_preparation(slot, InterruptCause::Cancelled);
+                self.preparations.stop(slot, InterruptCause::Cancelled);
             }
         }
         let entry = self.entries.remove(&id)?;
@@ -203,7 +202,7 @@ impl State {
                 }
                 Decision::Prepare { slot, stage, tenant } => {
                     decided.assigned_task = true;
-                    self.start_preparation(slot, stage, tenant, now);
+                    self.preparations.start(slot, stage, tenant, now);
                 }
                 Decision::Close { lane, stages } => {
                     decided.assigned_task = true;
@@ -304,12 +303,9 @@ impl State {
         }
     }
 
-    /// Replaces the deadline for opening by `deadline`, because lane `index` now has the session for its
-    /// batch.
-    pub(super) fn opened(&mut self, index: usize, deadline: Deadline) {
-        if let Some(running) = self.lanes.get_mut(index).and_then(|lane| lane.running.as_mut()) {
-            running.deadline = deadline;
-        }
+    /// Returns the engine batch of lane `index`.
+    pub(super) fn running_mut(&mut self, index: usize) -> Option<&mut Running> {
+        self.lanes.get_mut(index)?.running.as_mut()
     }
 
     /// Records that lane `index` is ready, with the process id, if any, and the held bytes.
@@ -349,7 +345,16 @@ impl State {
     /// Returns true if work is queued or running.
     pub(super) fn is_working(&self) -> bool {
         let runs = self.lanes.iter().any(|lane| lane.running.is_some());
-        !self.entries.is_empty() || runs || self.preparing.iter().any(Option::is_some)
+        !self.entries.is_empty() || runs || self.preparations.iter().next().is_some()
+    }
+
+    /// Returns true if no more tasks or preparations will follow.
+    pub(super) fn is_over(&self) -> bool {
+        match self.phase {
+            Phase::Open => false,
+            Phase::Draining => !self.is_working(),
+            Phase::Ended => true,
+        }
     }
 
     /// Ends all work. Returns the outcomes for callers whose submissions are not running.
@@ -363,8 +368,8 @@ impl State {
             // The sessions are not needed any longer.
             self.give_up(lane, false);
         }
-        for slot in 0..self.preparing.len() {
-            self.stop_preparation(slot, InterruptCause::Shutdown);
+        for slot in 0..self.preparations.slots() {
+            self.preparations.stop(slot, InterruptCause::Shutdown);
         }
         left.into_iter()
             .filter_map(|id| self.fail(id, now, |_| shutting_down()))

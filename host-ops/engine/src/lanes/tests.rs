@@ -177,7 +177,7 @@ fn a_preparation_that_others_wait_for_is_ended_charged_and_counted() {
     let mut rig = Rig::new(1);
     for round in 0..2 {
         rig.submit("hostile", &format!("slow-{round}"));
-        let interrupt = rig.state.take_preparation(0).unwrap().interrupt;
+        let interrupt = rig.state.preparations.take_task(0).unwrap().interrupt;
         let neighbor = rig.submit("neighbor", &format!("new-{round}"));
         rig.pass(rig.config.hold_up - SECOND);
         assert_eq!(interrupt.cause(), None);
@@ -186,7 +186,7 @@ fn a_preparation_that_others_wait_for_is_ended_charged_and_counted() {
         rig.state.finish_preparation(0, rig.now);
         rig.decide();
         assert!(
-            rig.state.take_preparation(0).is_some(),
+            rig.state.preparations.take_task(0).is_some(),
             "the neighbor's network is next"
         );
         rig.state.cancel(neighbor, rig.now);
@@ -203,7 +203,7 @@ fn a_preparation_that_others_wait_for_is_ended_charged_and_counted() {
 fn a_preparation_alone_has_the_time_to_open_a_session_and_is_not_blamed() {
     let mut rig = Rig::new(1);
     rig.submit("t", "slow");
-    let interrupt = rig.state.take_preparation(0).unwrap().interrupt;
+    let interrupt = rig.state.preparations.take_task(0).unwrap().interrupt;
     rig.pass(rig.config.open_deadline - SECOND);
     assert_eq!(interrupt.cause(), None);
     rig.pass(SECOND);

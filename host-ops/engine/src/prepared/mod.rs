@@ -6,14 +6,14 @@
 //! fails, the stage is prepared again. If preparation fails, the stage runs from its bytes.
 
 mod name;
+mod session;
 mod store;
 mod trial;
 
 #[cfg(test)]
 mod tests;
 
-pub(crate) use store::{LaneFolder, Loan, NETWORK, StageGuard, WEIGHTS};
-pub(crate) use trial::try_out;
+pub(crate) use store::{LaneFolder, Loan, StageGuard, WEIGHTS};
 
 use crate::{EngineError, SessionOptions};
 use name::Naming;

@@ -43,7 +43,7 @@ impl ChildLane {
         self.discard(shared);
         shared.absent(self.index);
         let id = self.start(shared)?;
-        shared.started(self.index, Some(id), self.empty);
+        shared.update(|state| state.started(self.index, Some(id), self.empty));
         Ok(())
     }
 
@@ -57,7 +57,7 @@ impl ChildLane {
         }
         self.discard(shared);
         match self.start(shared) {
-            Ok(id) => shared.replaced(self.index, id, self.empty),
+            Ok(id) => shared.update(|state| state.replaced(self.index, id, self.empty)),
             // The lane tries again with increasing pauses.
             Err(error) => {
                 tracing::warn!(lane = self.index, %error, "cannot start a process for a lane's next tenant");

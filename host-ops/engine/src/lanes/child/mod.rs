@@ -11,7 +11,7 @@ mod memory;
 mod message;
 mod meter;
 mod output;
-pub(super) mod prepare;
+mod prepare;
 mod process;
 mod progress;
 mod serve;

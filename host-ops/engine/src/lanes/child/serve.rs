@@ -1,10 +1,11 @@
 //! Main loop of a lane's process.
 
 use super::super::LanesConfig;
-use super::super::batch::{Opened, Output, RunError, TensorSpec};
+use super::super::batch::{Opened, Output, RunError};
 use super::super::execute::{Sessions, StageRun};
 use super::super::run::describe;
 use super::super::source::StageModel;
+use super::super::tensor_spec::TensorSpec;
 use super::super::threads::text_of;
 use super::channel::{Channel, MESSAGE_BYTES};
 use super::entry::{ConfinedLane, out_of_turn};

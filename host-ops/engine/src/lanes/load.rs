@@ -1,0 +1,72 @@
+//! Current load of the lanes.
+
+use super::LaneStats;
+use super::state::{Entry, State};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+impl State {
+    pub(super) fn stats(&self, now: Instant) -> LaneStats {
+        let running: HashSet<u64> = self.running_ids();
+        let waiting = self.entries.iter().filter(|(id, _)| !running.contains(id));
+        let waiting: Vec<&Entry> = waiting.map(|(_, entry)| entry).collect();
+        let wait = waiting.iter().map(|entry| {
+            let tenant = Arc::clone(&entry.job.customer.tenant);
+            (tenant, self.waited(entry, now))
+        });
+        let waited = self.waits.longest(self.time(now), wait);
+        let predictions = self.device.predictions();
+        LaneStats {
+            queued: waiting.len(),
+            queued_bytes: waiting.iter().map(|entry| entry.job.batch.byte_len()).sum(),
+            running: running.iter().filter(|id| self.entries.contains_key(id)).count(),
+            memory_misses: predictions.misses,
+            memory_error: predictions.error_95(),
+            device_budget: self
+                .memory
+                .as_ref()
+                .filter(|_| self.on_device)
+                .map(|memory| memory.read(|ledger| ledger.budget().bytes)),
+            memory_held: self.lanes.iter().map(|lane| lane.held).sum(),
+            memory_reserved: self
+                .lanes
+                .iter()
+                .filter_map(|lane| Some(lane.memory.as_ref()?.bytes()))
+                .sum(),
+            processes: self.lanes.iter().filter_map(|lane| lane.process).collect(),
+            busy: self.lanes.iter().map(|lane| lane.busy(now)).collect(),
+            device_time: self
+                .device
+                .used()
+                .map(|(tenant, time)| (tenant.to_owned(), time))
+                .collect(),
+            waited: waited
+                .into_iter()
+                .map(|(tenant, longest)| (tenant.to_string(), longest))
+                .collect(),
+            waiting: self
+                .device
+                .waiting()
+                .map(|(tenant, rows)| (tenant.to_owned(), rows))
+                .collect(),
+            holding: self.holding(),
+            ..self.counts.clone()
+        }
+    }
+
+    fn holding(&self) -> Vec<(String, usize)> {
+        let mut holding: BTreeMap<&str, usize> = BTreeMap::new();
+        for lane in &self.lanes {
+            let ids = lane.ids().filter_map(|id| self.entries.get(&id));
+            let tenants: BTreeSet<&str> = ids.map(|entry| &*entry.job.customer.tenant).collect();
+            for tenant in tenants {
+                *holding.entry(tenant).or_default() += 1;
+            }
+        }
+        holding
+            .into_iter()
+            .map(|(tenant, lanes)| (tenant.to_owned(), lanes))
+            .collect()
+    }
+}
