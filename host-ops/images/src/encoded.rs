@@ -1,4 +1,4 @@
-use crate::resize::{preparation_memory, preprocess};
+use crate::preprocess::{preparation_memory, preprocess};
 use crate::{DecodeLimits, ImageError, LoaderOptions, Undecoded};
 use frostline_tensor::{PixelSpec, View};
 use std::sync::Arc;
