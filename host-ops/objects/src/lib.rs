@@ -20,6 +20,7 @@ mod kind;
 mod list;
 mod local;
 mod names;
+mod on_fault;
 mod open;
 mod room;
 mod root;

@@ -1,7 +1,7 @@
 //! Root description for errors.
 
-use crate::fault::OnFault;
 use crate::kind::{Credentials, Kind};
+use crate::on_fault::OnFault;
 use crate::{Fault, ObjectError};
 use frostline_tensor::Cause;
 use object_store::ObjectMeta;

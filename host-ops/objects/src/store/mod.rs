@@ -3,10 +3,10 @@ mod shards;
 
 use crate::access::Access;
 use crate::dates::{AnswerDates, ClockReading};
-use crate::fault::OnFault;
 use crate::fetch::Fetcher;
 use crate::kind::Kind;
 use crate::list::Lister;
+use crate::on_fault::OnFault;
 use crate::open::{Opened, OwnStore, open};
 use crate::room::{ReadRoom, Room};
 use crate::root::Root;
