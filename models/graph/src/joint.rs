@@ -3,12 +3,12 @@
 
 use crate::analysis::Analysis;
 use crate::joint_names::{ADDED, MOST_TENSORS, SPLIT_WITH_INPUT, size};
-use crate::network::{Cut, Network, joinable};
+use crate::network::{Network, joinable};
 use crate::onnx::{GraphProto, NodeProto, TensorProto, data_type};
 use crate::repeat::Repeated;
 use crate::separator::{Choice, Separator};
 use crate::sweep::inside_quantization;
-use crate::{GraphError, Model, build, joint_inputs, modules};
+use crate::{Cut, GraphError, Model, build, joint_inputs, modules};
 use std::collections::{BTreeSet, HashSet};
 
 impl Model {

@@ -1,0 +1,41 @@
+use frostline_tensor::{DType, Shape};
+
+/// A point at which the network can be split because a single tensor carries all data across it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cut {
+    /// Name of the tensor.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Shape per sample, without the batch axis.
+    pub shape: Shape,
+    /// Bytes for one sample.
+    pub bytes_per_sample: usize,
+    /// Fraction of the network's multiply-adds before the cut, between 0 and 1.
+    pub compute_share: f64,
+    /// True if the classifier head comes after the cut. Only such a cut can be a freeze cut.
+    pub before_head: bool,
+    /// Paths of the source modules that output this tensor, outermost first. Users can refer to the cut by
+    /// these names. Empty if the exporter recorded no modules.
+    pub modules: Vec<String>,
+}
+
+impl Cut {
+    /// Returns the bytes of memory used by the cut with its tensor's name and shape.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        size_of::<Self>() + self.name.len() + size_of_val(self.shape.dims())
+    }
+
+    /// Returns true if the tensor is the output of the module `path`.
+    pub(crate) fn is_of(&self, path: &str) -> bool {
+        self.modules.iter().any(|module| module == path)
+    }
+
+    /// Returns true if the tensor is the output of a module nested in `path`.
+    pub(crate) fn is_within(&self, path: &str) -> bool {
+        self.modules.iter().any(|module| {
+            let rest = module.strip_prefix(path);
+            rest.is_some_and(|rest| rest.starts_with('.'))
+        })
+    }
+}
