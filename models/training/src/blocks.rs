@@ -1,4 +1,4 @@
-use crate::windows::{Axis, coordinates};
+use crate::axis::{Axis, coordinates};
 
 /// Approximate number of output positions in a block. Blocks of this size are small enough that a channel's
 /// kernel, spread into a matrix, is mostly nonzero, and large enough for matrix products to pay off.

@@ -79,6 +79,7 @@
 //! - The remaining memory grows with the batch. [`CpuSteps`] divides a large batch into micro-batches that
 //!   make a single update.
 
+mod axis;
 mod blocks;
 mod call;
 mod early;
@@ -91,6 +92,7 @@ mod micro_batch;
 mod mode;
 mod operands;
 mod optimizer;
+mod parameter;
 mod range;
 mod readers;
 mod rules;

@@ -1,6 +1,7 @@
-use crate::StateSlot;
 use crate::readers::{Readers, VIEWS};
 use crate::training_graph::TrainingGraph;
+use crate::update::GraphKind;
+use crate::{StateSlot, StepSettings, TrainingError};
 use frostline_graph::onnx::NodeProto;
 use frostline_graph::tensors::dtype_of;
 use frostline_graph::{Model, Shapes};
@@ -42,10 +43,30 @@ impl StepMemory {
         self.state.saturating_add(arenas).saturating_add(self.waiting)
     }
 
+    /// Computes the memory of a step of [`TrainingGraph::build`] on a CPU, with `waiting` more rows of the batch in
+    /// memory. No session is opened. Returns `None` if shapes cannot be inferred.
+    pub(crate) fn of_suffix(
+        suffix: &Model,
+        rows: usize,
+        waiting: usize,
+        settings: &StepSettings,
+    ) -> Result<Option<Self>, TrainingError> {
+        let step = TrainingGraph::with_all_shapes(suffix, rows, settings, GraphKind::Step)?;
+        let update = settings
+            .accumulates
+            .then(|| TrainingGraph::with_all_shapes(suffix, 1, settings, GraphKind::Update));
+        Ok(Self::of_graphs(
+            &step,
+            update.transpose()?.as_ref(),
+            rows,
+            waiting,
+        ))
+    }
+
     /// Computes the memory of a `step` with `rows` rows while `waiting` other rows of the batch are held, and
     /// of a separate `update`. Returns `None` if shapes cannot be inferred. All shapes in both graphs must be
     /// visible.
-    pub(crate) fn of_graphs(
+    fn of_graphs(
         step: &TrainingGraph,
         update: Option<&TrainingGraph>,
         rows: usize,

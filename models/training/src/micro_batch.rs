@@ -1,7 +1,7 @@
 //! Division of batches on a CPU. A fixed rule decides, so equal jobs compute equal bits.
 
 use crate::winograd::faster_by_winograd;
-use crate::{BatchNorm, StepMemory, StepSettings, TrainingError, TrainingGraph};
+use crate::{BatchNorm, StepMemory, StepSettings, TrainingError};
 use frostline_graph::Model;
 
 /// Batches are not divided if the tensors of a step use fewer bytes in total.
@@ -33,7 +33,7 @@ impl CpuSteps {
     /// the statistics of the batch.
     ///
     /// # Errors
-    /// Returns the errors of [`TrainingGraph::build`].
+    /// Returns the errors of [`TrainingGraph::build`](crate::TrainingGraph::build).
     pub fn of_batch(suffix: &Model, batch: usize, settings: &StepSettings) -> Result<Self, TrainingError> {
         let whole = Self::in_rows(suffix, batch, batch, settings)?;
         if settings.batch_norm == BatchNorm::Updated {
@@ -61,7 +61,7 @@ impl CpuSteps {
             ..settings.clone()
         };
         Ok(Self {
-            memory: TrainingGraph::memory(suffix, rows, batch - rows, &settings)?,
+            memory: StepMemory::of_suffix(suffix, rows, batch - rows, &settings)?,
             settings,
             rows,
         })

@@ -2,12 +2,13 @@ use crate::call::Call;
 use crate::early::select_early;
 use crate::mode::{Dropout, moving_statistics};
 use crate::operands::Operands;
+use crate::parameter::Parameter;
 use crate::settings::StepSettings;
 use crate::source::Source;
 use crate::state::{SlotKind, StateBuilder, StateSlot, describe};
 use crate::tape::{Form, Tape, Value};
 use crate::update::{GraphKind, Scalars, StateUpdate};
-use crate::{Mask, StepMemory, TrainingError, rules};
+use crate::{Mask, TrainingError, rules};
 use frostline_graph::Model;
 use frostline_graph::onnx::data_type::is_float;
 use frostline_graph::onnx::{NodeProto, TensorProto, ValueInfo};
@@ -74,24 +75,14 @@ impl TrainingGraph {
         )
     }
 
-    /// Computes the memory of a step of [`Self::build`] on a CPU, with `waiting` more rows of the batch in
-    /// memory. No session is opened. Returns `None` if shapes cannot be inferred.
-    pub(crate) fn memory(
+    /// Writes the graph with `rows` rows and the shapes of all tensors, to compute sizes. It is not executed.
+    pub(crate) fn with_all_shapes(
         suffix: &Model,
         rows: usize,
-        waiting: usize,
         settings: &StepSettings,
-    ) -> Result<Option<StepMemory>, TrainingError> {
-        let step = Self::write(suffix, rows, settings, GraphKind::Step, VisibleShapes::All)?;
-        let update = settings
-            .accumulates
-            .then(|| Self::write(suffix, 1, settings, GraphKind::Update, VisibleShapes::All));
-        Ok(StepMemory::of_graphs(
-            &step,
-            update.transpose()?.as_ref(),
-            rows,
-            waiting,
-        ))
+        part: GraphKind,
+    ) -> Result<Self, TrainingError> {
+        Self::write(suffix, rows, settings, part, VisibleShapes::All)
     }
 
     /// Builds the update for several batches ([`StepSettings::accumulates`]). The update has no batch input,
@@ -129,21 +120,10 @@ impl TrainingGraph {
 /// Shapes that shape inference on the model can see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum VisibleShapes {
-    /// All shapes. Graphs of this kind are only used to compute sizes and are not executed.
+    /// All shapes.
     All,
     /// Shapes of the backward pass, except for large temporary tensors of convolutions.
     Backward,
-}
-
-pub(crate) struct Parameter<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) value: Value,
-    /// Form of the state slot.
-    pub(crate) form: Form,
-    /// Input of the state slot.
-    pub(crate) slot: String,
-    /// Shape of the state slot.
-    pub(crate) slot_dims: Vec<usize>,
 }
 
 /// Writes the graph of a step node by node.

@@ -2,10 +2,10 @@
 
 use crate::emitter::{Emitter, Float};
 use crate::optimizer::{Update, Updater};
+use crate::parameter::Parameter;
 use crate::settings::StepSettings;
 use crate::state::{SlotKind, StateBuilder};
 use crate::tape::Tape;
-use crate::training_graph::Parameter;
 use frostline_tensor::Data;
 
 const LEARNING_RATE: &str = "learning_rate";

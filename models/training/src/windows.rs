@@ -1,7 +1,8 @@
 use crate::TrainingError;
+use crate::axis::{Axis, coordinates};
 use crate::blocks::Blocks;
 use crate::call::Call;
-use crate::tiles::{TileAxis, Tiles};
+use crate::tiles::Tiles;
 use frostline_graph::build;
 use frostline_graph::onnx::AttributeProto;
 use std::collections::BTreeMap;
@@ -11,20 +12,6 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone)]
 pub(crate) struct Windows {
     axes: Vec<Axis>,
-}
-
-/// Spatial axis.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Axis {
-    pub(crate) input: usize,
-    pub(crate) output: usize,
-    pub(crate) kernel: usize,
-    pub(crate) stride: usize,
-    pub(crate) dilation: usize,
-    /// Padding before the first element.
-    pub(crate) begin: usize,
-    /// Padding after the last element, according to the node.
-    pub(crate) end: usize,
 }
 
 /// Input positions with the same taps. The number of phases is 1 for stride 1, and up to s per axis for
@@ -204,65 +191,6 @@ impl Windows {
 
     fn coordinates(&self, size: impl Fn(&Axis) -> usize) -> Vec<Vec<usize>> {
         coordinates(&self.axes.iter().map(size).collect::<Vec<usize>>())
-    }
-}
-
-/// Returns all coordinates within these sizes in row-major order.
-pub(crate) fn coordinates(sizes: &[usize]) -> Vec<Vec<usize>> {
-    let mut all = vec![Vec::new()];
-    for size in sizes {
-        all = all
-            .iter()
-            .flat_map(|prefix| {
-                let prefix = prefix.clone();
-                (0..*size).map(move |index| [prefix.as_slice(), &[index]].concat())
-            })
-            .collect();
-    }
-    all
-}
-
-impl Axis {
-    /// Number of positions from the first to the last tap.
-    pub(crate) fn span(&self) -> usize {
-        self.kernel.saturating_sub(1) * self.dilation + 1
-    }
-
-    /// Returns the axis of Winograd's tiles, or `None` unless the kernel has size 3, stride 1 and no dilation.
-    fn tiled(&self) -> Option<TileAxis> {
-        let plain = (self.kernel, self.stride, self.dilation) == (3, 1, 1);
-        plain.then_some(TileAxis {
-            input: self.input,
-            output: self.output,
-            begin: self.begin,
-        })
-    }
-
-    fn pad_automatically(&mut self, mode: &str) {
-        let total = (self.output.saturating_sub(1) * self.stride + self.span()).saturating_sub(self.input);
-        match mode {
-            "SAME_UPPER" => (self.begin, self.end) = (total / 2, total - total / 2),
-            "SAME_LOWER" => (self.begin, self.end) = (total - total / 2, total / 2),
-            "VALID" => (self.begin, self.end) = (0, 0),
-            _ => {}
-        }
-    }
-
-    /// Returns the input position that a tap reads for an output position, or `None` in the padding.
-    pub(crate) fn input_of(&self, output: usize, tap: usize) -> Option<usize> {
-        (output * self.stride + tap * self.dilation)
-            .checked_sub(self.begin)
-            .filter(|place| *place < self.input)
-    }
-
-    fn count(&self, output: usize, padded: bool) -> usize {
-        let room = self.begin + self.input + self.end;
-        (0..self.kernel)
-            .filter(|tap| match padded {
-                true => output * self.stride + tap * self.dilation < room,
-                false => self.input_of(output, *tap).is_some(),
-            })
-            .count()
     }
 }
 
