@@ -20,6 +20,7 @@ mod messages;
 mod profile;
 mod quota;
 mod reader;
+mod row_format;
 mod row_value;
 mod rows;
 mod split;
@@ -58,8 +59,8 @@ pub use messages::{
 pub use profile::{CutProfile, Encoded, Linear, Platform, Profile, ProfileRequest};
 pub use quota::{Quota, QuotaChange, QuotaInfo, QuotaKey, QuotaRange, QuotaUnit, UNLIMITED, UnknownQuota};
 pub use reader::ActivationReader;
+pub use row_format::RowFormat;
 pub use row_value::RowValue;
-pub use rows::RowFormat;
 pub use split::Split;
 pub use trace::{TRACEPARENT, TraceParent};
 pub use units::{parse_seconds, parse_seconds_or_number, parse_size};
