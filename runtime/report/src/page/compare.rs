@@ -3,6 +3,7 @@
 use super::curves::{epoch_series, metric_series};
 use super::headline::lowered;
 use super::table::{Cell, Table, add_figure, add_omitted_note};
+use super::template;
 use crate::Run;
 use crate::chart::{Lines, Mark, Series, legend, lines};
 use crate::figure;
@@ -35,7 +36,7 @@ pub(super) fn page(runs: &[Run]) -> String {
         drawn.curves(&mut out, runs.len());
         drawn.settings(&mut out);
     }
-    super::page(&format!("{} runs", runs.len()), &out)
+    template::page(&format!("{} runs", runs.len()), &out)
 }
 
 /// Returns short and distinct names of the runs.

@@ -7,6 +7,7 @@ mod mistakes;
 mod plan;
 mod scores;
 mod table;
+mod template;
 mod timeline;
 mod traffic;
 
@@ -14,9 +15,6 @@ use crate::Run;
 use crate::markup::escaped;
 use crate::run::Settings;
 use table::{Cell, Table};
-
-/// Page without its contents. The policy forbids scripts and external content.
-const PAGE: &str = include_str!("page.html");
 
 /// Returns a page for a single run, or a comparison of several runs. The size does not depend on the duration
 /// of jobs: up to 1 MB without images, and some megabytes with images.
@@ -42,7 +40,7 @@ fn single(run: &Run) -> String {
     plan::section(&mut out, run);
     traffic::section(&mut out, &run.journal);
     settings(&mut out, &run.settings);
-    page(&run.name, &out)
+    template::page(&run.name, &out)
 }
 
 fn settings(out: &mut String, settings: &Settings) {
@@ -61,11 +59,4 @@ fn settings(out: &mut String, settings: &Settings) {
         out.push_str(r#"<p class="soft">config.json contains more settings.</p>"#);
     }
     out.push_str("</details></section>");
-}
-
-fn page(title: &str, contents: &str) -> String {
-    let title = escaped(title).replace('{', "&#123;");
-    let page = PAGE.replace("{style}", include_str!("style.css"));
-    let page = page.replace("{version}", env!("CARGO_PKG_VERSION"));
-    page.replace("{title}", &title).replace("{contents}", contents)
 }
