@@ -9,6 +9,23 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 /// Name of the column with parts.
 const SPLIT: &str = "split";
 
+impl LabelTable {
+    /// Parses a table. `name` is used in messages.
+    ///
+    /// # Errors
+    /// Returns [`LabelsError`] with the line, the reason and the next step.
+    pub fn parse(name: &str, bytes: &[u8], task: Task) -> Result<Self, LabelsError> {
+        if bytes.len() as u64 > Self::MOST_BYTES {
+            let most = Self::MOST_BYTES >> 20;
+            return Err(LabelsError::of_table(
+                name,
+                format!("it is larger than the limit of {most} MiB; divide the data"),
+            ));
+        }
+        Reading::start(name, bytes, task)?.finish()
+    }
+}
+
 /// Parser state for a table.
 pub(super) struct Reading<'a> {
     reader: csv::Reader<&'a [u8]>,

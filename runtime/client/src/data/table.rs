@@ -1,7 +1,6 @@
 //! Labels from a table: a CSV file with a line a sample, whose first column is the sample's key.
 
 use super::output_number::output_number;
-use super::reading::Reading;
 use super::spelling::spellings;
 use super::{LabelsError, Part, Task};
 use frostline_job::Unlisted;
@@ -44,21 +43,6 @@ impl LabelTable {
     pub const KEY: &'static str = "labels.csv";
     /// Maximum table size in bytes. This is enough for a million samples.
     pub const MOST_BYTES: u64 = 64 << 20;
-
-    /// Parses a table. `name` is used in messages.
-    ///
-    /// # Errors
-    /// Returns [`LabelsError`] with the line, the reason and the next step.
-    pub fn parse(name: &str, bytes: &[u8], task: Task) -> Result<Self, LabelsError> {
-        if bytes.len() as u64 > Self::MOST_BYTES {
-            let most = Self::MOST_BYTES >> 20;
-            return Err(LabelsError::of_table(
-                name,
-                format!("it is larger than the limit of {most} MiB; divide the data"),
-            ));
-        }
-        Reading::start(name, bytes, task)?.finish()
-    }
 
     /// Sets the policy for images without a line.
     #[must_use]

@@ -1,9 +1,10 @@
+use super::description::HostDescription;
 use super::discovery::Discovery;
 use super::health::{Health, Waits};
 use super::member::{Member, Upload};
 use crate::meter::ByteMeter;
 use crate::trace::Trace;
-use crate::{HostClient, Notices, UploadKind};
+use crate::{Notices, UploadKind};
 use frostline_batching::Lock;
 use frostline_wire::StageSeconds;
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,28 +40,6 @@ pub(super) struct Fleet {
     checks: Lock<BTreeMap<usize, AbortOnDropHandle<()>>>,
     /// Task that follows the DNS name. Dropping the fleet cancels the task.
     pub(super) following: Lock<Option<AbortOnDropHandle<()>>>,
-}
-
-/// Host description without job state.
-pub(super) struct HostDescription {
-    pub(super) client: HostClient,
-    /// Name that the host reports, if known.
-    pub(super) name: Option<Arc<str>>,
-    /// True if the host was found by a DNS name.
-    pub(super) from_dns: bool,
-    /// True if the host may be used without a check.
-    pub(super) up: bool,
-}
-
-impl HostDescription {
-    pub(super) fn given(client: HostClient) -> Self {
-        Self {
-            client,
-            name: None,
-            from_dns: false,
-            up: true,
-        }
-    }
 }
 
 impl Fleet {

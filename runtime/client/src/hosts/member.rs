@@ -1,4 +1,4 @@
-use super::fleet::HostDescription;
+use super::description::HostDescription;
 use super::health::Health;
 use crate::{ClientError, HostClient, HostState, Notice, Notices, UploadKind, Uploaded};
 use bytes::Bytes;

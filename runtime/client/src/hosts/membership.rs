@@ -1,7 +1,8 @@
 //! Hosts that join and leave a job according to a DNS name.
 
+use super::description::HostDescription;
 use super::discovery::Discovery;
-use super::fleet::{Fleet, HostDescription};
+use super::fleet::Fleet;
 use super::{Hosts, Member, Waits};
 use crate::client::ignore_notices;
 use crate::meter::ByteMeter;

@@ -1,5 +1,6 @@
 //! Management of hosts that serve the same data, including object placement, health checks and uploads.
 
+mod description;
 mod discovery;
 mod fleet;
 mod health;
@@ -23,7 +24,8 @@ use crate::retry::HostActivity;
 use crate::trace::Trace;
 use crate::{ClientError, HostClient, Listing, Notice, Notices, UploadKind, Uploaded};
 use bytes::Bytes;
-use fleet::{Fleet, HostDescription};
+use description::HostDescription;
+use fleet::Fleet;
 use frostline_wire::StageSeconds;
 use frostline_wire::{
     Description, DescriptionRequest, Layout, ObjectInfo, Precision, SkippedNames, UploadRef,
