@@ -1,15 +1,14 @@
 use crate::error::failed;
+use crate::row::RECORD;
+use crate::space::{StoreSpace, bytes, hold, is_idle, last_use, remove, stores};
 use crate::store::OpenStore;
 use crate::{FeatureError, Row, Stopped, Store};
 use frostline_sealed::whole_file;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::fmt;
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 /// Version of the file formats, included in the names of stores. Stores of previous versions are ignored
 /// until eviction.
@@ -17,9 +16,6 @@ const VERSION: u32 = 4;
 
 /// Name of the lock file held by the job that is currently writing to a store of the cache.
 const TURN: &str = "turn";
-
-/// Maximum number of attempts to open a store that other processes keep removing.
-const TRIES: usize = 8;
 
 /// Returns the user's folder for reproducible data: `$XDG_CACHE_HOME/frostline`, or `~/.cache/frostline`.
 /// Returns `None` if neither `XDG_CACHE_HOME` nor `HOME` is an absolute path.
@@ -60,49 +56,6 @@ struct About {
 pub struct Cache {
     path: PathBuf,
     limit: u64,
-}
-
-/// Disk space available to one store of a cache.
-#[derive(Debug, Clone)]
-pub(crate) struct StoreSpace {
-    cache: Cache,
-    store: PathBuf,
-}
-
-/// The stores that were removed to make room for another.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Evicted {
-    pub(crate) stores: usize,
-    pub(crate) bytes: u64,
-    /// Limit of the cache in bytes.
-    limit: u64,
-}
-
-impl fmt::Display for Evicted {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [bytes, limit] =
-            [self.bytes, self.limit].map(|bytes| frostline_tensor::format_bytes(bytes as f64));
-        let stores = self.stores;
-        write!(
-            to,
-            "evicted {stores} cached feature stores of other jobs ({bytes}), the least recently used, to stay within the \
-             limit of {limit}"
-        )
-    }
-}
-
-impl StoreSpace {
-    pub(crate) fn store(&self) -> &Path {
-        &self.store
-    }
-
-    /// Returns the bytes currently available to this store: the limit minus the sizes of all other stores.
-    pub(crate) fn bytes(&self) -> u64 {
-        let others = stores(&self.cache.path).into_iter();
-        let others = others.filter(|path| *path != self.store);
-        let taken: u64 = others.map(|path| bytes(&path)).sum();
-        self.cache.limit.saturating_sub(taken)
-    }
 }
 
 /// Store description returned by [`Cache::list`].
@@ -185,13 +138,11 @@ impl Cache {
         let path = self.path.join(subject.name(row));
         let use_lock = hold(&path)?;
         write_about(&path, subject, row)?;
-        let evicted = self.make_room(&path, row.disk_bytes(rows)?);
+        let room = StoreSpace::new(&self.path, self.limit, path);
+        let evicted = room.make_room(row.disk_bytes(rows)?);
         let turn = self.path.join(TURN);
         let opened = OpenStore {
-            room: StoreSpace {
-                cache: self.clone(),
-                store: path,
-            },
+            room,
             turn: File::create(&turn).map_err(failed("opening", &turn))?,
             use_lock,
             evicted,
@@ -202,36 +153,6 @@ impl Cache {
     /// Returns true if a store of `subject` exists.
     pub fn has(&self, subject: &Subject, row: &Row) -> bool {
         self.path.join(subject.name(row)).join("used").exists()
-    }
-
-    /// Evicts unused stores other than `own`, the least recently used first, until `wanted` bytes fit within
-    /// the limit. Evicts no store if this is not possible.
-    fn make_room(&self, own: &Path, wanted: u64) -> Evicted {
-        let mut others = stores(&self.path);
-        others.retain(|path| path != own);
-        let mut taken: u64 = others.iter().map(|path| bytes(path)).sum();
-        others.retain(|path| is_idle(path));
-        let idle: u64 = others.iter().map(|path| bytes(path)).sum();
-        let mut evicted = Evicted {
-            limit: self.limit,
-            ..Evicted::default()
-        };
-        if taken.saturating_sub(idle).saturating_add(wanted) > self.limit {
-            return evicted;
-        }
-        others.sort_by_key(|path| last_use(path));
-        for path in others {
-            if taken.saturating_add(wanted) <= self.limit {
-                break;
-            }
-            let freed = bytes(&path);
-            if remove(&path).is_ok() {
-                taken = taken.saturating_sub(freed);
-                evicted.stores += 1;
-                evicted.bytes += freed;
-            }
-        }
-        evicted
     }
 
     /// Lists all stores, starting with the most recently used one.
@@ -274,28 +195,6 @@ impl Subject {
     }
 }
 
-/// Returns the folders of all stores, including partially removed ones.
-fn stores(cache: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(cache).into_iter().flatten().flatten();
-    let paths = entries.map(|entry| entry.path());
-    paths.filter(|path| path.join("used").exists()).collect()
-}
-
-fn bytes(store: &Path) -> u64 {
-    let files = fs::read_dir(store).into_iter().flatten().flatten();
-    files.filter_map(|file| Some(file.metadata().ok()?.len())).sum()
-}
-
-/// Returns true if no job is using the store.
-fn is_idle(store: &Path) -> bool {
-    File::open(store.join("used")).is_ok_and(|file| file.try_lock().is_ok())
-}
-
-fn last_use(store: &Path) -> SystemTime {
-    let marked = fs::metadata(store.join("used")).and_then(|file| file.modified());
-    marked.unwrap_or(SystemTime::UNIX_EPOCH)
-}
-
 fn listed(store: &Path) -> StoreInfo {
     let about = fs::read(store.join("about.json")).ok();
     let about: Option<About> = about.and_then(|text| serde_json::from_slice(&text).ok());
@@ -309,39 +208,11 @@ fn listed(store: &Path) -> StoreInfo {
             .into_owned(),
         row: about.as_ref().map(|about| about.row.clone()),
         subject: about.map(|about| about.subject),
-        rows: index / crate::index::RECORD as u64,
+        rows: index / RECORD as u64,
         bytes: bytes(store),
         unused_seconds: unused.as_secs(),
         used: !is_idle(store),
     }
-}
-
-/// Creates the folder of a store and updates the last-use time. The store remains in use until the returned
-/// file is closed.
-fn hold(path: &Path) -> Result<File, FeatureError> {
-    let mark = path.join("used");
-    for _ in 0..TRIES {
-        fs::create_dir_all(path).map_err(failed("creating", path))?;
-        let file = File::options()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&mark)
-            .map_err(failed("opening", &mark))?;
-        file.lock_shared().map_err(failed("locking", &mark))?;
-        // Another process may have removed the store while this one waited for the lock. Verify that the
-        // locked file still exists.
-        let same = fs::metadata(&mark)
-            .is_ok_and(|there| file.metadata().is_ok_and(|held| held.ino() == there.ino()));
-        if same {
-            file.set_modified(SystemTime::now())
-                .map_err(failed("updating the time of", &mark))?;
-            return Ok(file);
-        }
-    }
-    Err(FeatureError::Used {
-        path: path.to_owned(),
-    })
 }
 
 /// Writes `about.json` for people, unless a valid one exists. Rows can be read without this file.
@@ -358,23 +229,4 @@ fn write_about(path: &Path, subject: &Subject, row: &Row) -> Result<(), FeatureE
     };
     let text = serde_json::to_vec(&about).unwrap_or_default();
     whole_file::write(&file, |to| to.write_all(&text)).map_err(failed("writing", &file))
-}
-
-/// Removes a store, or returns [`FeatureError::Used`] if a job is using it.
-fn remove(path: &Path) -> Result<(), FeatureError> {
-    let mark = path.join("used");
-    let file = File::open(&mark).map_err(failed("opening", &mark))?;
-    if file.try_lock().is_err() {
-        return Err(FeatureError::Used {
-            path: path.to_owned(),
-        });
-    }
-    // Remove the mark last, so that the rest of an interrupted removal still counts as a store.
-    for entry in fs::read_dir(path).map_err(failed("reading", path))?.flatten() {
-        if entry.path() != mark {
-            fs::remove_file(entry.path()).map_err(failed("removing", &entry.path()))?;
-        }
-    }
-    fs::remove_file(&mark).map_err(failed("removing", &mark))?;
-    fs::remove_dir(path).map_err(failed("removing", path))
 }

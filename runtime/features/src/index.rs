@@ -1,13 +1,11 @@
 //! Index of a store. The n-th record contains the key and the checksum of the n-th row.
 
 use crate::RowKey;
+use crate::row::RECORD;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-
-/// Record size in bytes: key and checksum.
-pub(crate) const RECORD: usize = RowKey::BYTES + 8;
 
 /// Position and checksum of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

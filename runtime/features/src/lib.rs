@@ -16,6 +16,8 @@ mod error;
 mod index;
 mod provenance;
 mod row;
+mod rows;
+mod space;
 mod store;
 #[cfg(test)]
 mod tests;

@@ -58,7 +58,7 @@ impl Row {
     /// # Errors
     /// Returns [`FeatureError::Row`] if the row is empty or its size overflows.
     pub fn disk_bytes(&self, rows: u64) -> Result<u64, FeatureError> {
-        let each = (self.bytes()? + crate::index::RECORD) as u64;
+        let each = (self.bytes()? + RECORD) as u64;
         Ok(each.saturating_mul(rows))
     }
 }
@@ -147,6 +147,9 @@ impl RowKey {
         XxHash3_64::oneshot_with_seed(XxHash3_64::oneshot(&self.0), bytes)
     }
 }
+
+/// Size of a record of the index in bytes: key and checksum.
+pub(crate) const RECORD: usize = RowKey::BYTES + 8;
 
 /// Creates row keys for one data root and one view.
 #[derive(Clone)]

@@ -1,14 +1,14 @@
-use crate::cache::{Evicted, StoreSpace};
 use crate::contents::Contents;
 use crate::error::failed;
-use crate::index::{Index, Slot};
-use crate::writer::{Pending, Writer};
+use crate::row::RECORD;
+use crate::rows::{RowLocation, StoreRows};
+use crate::space::{Evicted, StoreSpace};
+use crate::writer::Writer;
 use crate::{Content, FeatureError, Form, Row, RowKey, RowKeys, Stopped};
 use frostline_tensor::{ObjectInfo, Tensor};
 use parking_lot::Mutex;
 use std::fs::File;
 use std::mem;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub struct FoundRows {
 /// Only one job writes at a time, and rows written by other jobs are visible after the next
 /// [`Store::refresh`]. Queued rows are found immediately. Dropping the store writes the queued rows.
 pub struct Store {
-    inner: Arc<Inner>,
+    inner: Arc<StoreRows>,
     pub(crate) writer: Writer,
     room: StoreSpace,
     /// Locked while a job uses the store.
@@ -44,49 +44,6 @@ pub(crate) struct OpenStore {
     pub(crate) evicted: Evicted,
 }
 
-/// State shared by readers and the writer.
-pub(crate) struct Inner {
-    contents: Contents,
-    form: Form,
-    shape: Vec<usize>,
-    values: usize,
-    pub(crate) row_bytes: usize,
-    pub(crate) rows: File,
-    pub(crate) index: File,
-    pub(crate) state: Mutex<State>,
-}
-
-#[derive(Default)]
-pub(crate) struct State {
-    pub(crate) index: Index,
-    pub(crate) pending: Pending,
-    /// Rows with a wrong checksum since the last [`Store::take_warnings`].
-    broken: u64,
-    /// Number of rows not cached in time since the last [`Store::take_warnings`].
-    pub(crate) passed_over: u64,
-    /// Stores that were evicted to make room. Reset by [`Store::take_warnings`].
-    evicted: Evicted,
-}
-
-impl State {
-    fn has(&self, key: &RowKey) -> bool {
-        self.pending.get(key).is_some() || self.index.get(key).is_some()
-    }
-
-    fn locate(&self, key: &RowKey) -> Option<RowLocation> {
-        match self.pending.get(key) {
-            Some((rows, row)) => Some(RowLocation::Memory(rows, row)),
-            None => self.index.get(key).map(RowLocation::Disk),
-        }
-    }
-}
-
-/// Location of a row.
-enum RowLocation {
-    Disk(Slot),
-    Memory(Arc<Tensor>, usize),
-}
-
 /// Opens a file for reading and writing, and creates it if it is missing.
 fn open_file(path: &Path) -> Result<File, FeatureError> {
     let mut options = File::options();
@@ -99,7 +56,7 @@ impl Store {
     pub(crate) fn open(opened: OpenStore, row: &Row, told: Stopped) -> Result<Self, FeatureError> {
         let path = opened.room.store();
         let contents = path.join("contents");
-        let inner = Inner {
+        let inner = StoreRows {
             contents: Contents::open(&contents).map_err(failed("opening", &contents))?,
             form: row.form,
             shape: row.shape.clone(),
@@ -279,7 +236,7 @@ impl Store {
 
     /// Returns the disk space for `rows` rows and their index records in bytes.
     pub fn disk_bytes(&self, rows: u64) -> u64 {
-        let each = self.inner.row_bytes + crate::index::RECORD;
+        let each = self.inner.row_bytes + RECORD;
         rows.saturating_mul(each as u64)
     }
 
@@ -291,45 +248,6 @@ impl Store {
     /// Blocks until all queued rows are written or have failed.
     pub fn settle(&self) {
         self.writer.settle();
-    }
-}
-
-impl Inner {
-    /// Reads a row's bytes from disk and verifies the checksum.
-    fn read_bytes(&self, key: &RowKey, slot: Slot, into: &mut [u8]) -> Result<(), ()> {
-        let at = slot.number * self.row_bytes as u64;
-        self.rows.read_exact_at(into, at).map_err(drop)?;
-        (key.checksum(into) == slot.checksum).then_some(()).ok_or(())
-    }
-
-    fn read(&self, key: &RowKey, place: RowLocation, into: &mut [f32]) -> bool {
-        match place {
-            RowLocation::Memory(rows, row) => self.row_of(&rows, row).is_some_and(|row| {
-                into.copy_from_slice(row);
-                true
-            }),
-            RowLocation::Disk(slot) => {
-                let read = self.form.read(into, |bytes| self.read_bytes(key, slot, bytes));
-                if read.is_err() {
-                    let mut state = self.state.lock();
-                    state.index.forget(key, slot);
-                    state.broken += 1;
-                }
-                read.is_ok()
-            }
-        }
-    }
-
-    /// Returns the values of one row.
-    pub(crate) fn row_of<'a>(&self, rows: &'a Tensor, row: usize) -> Option<&'a [f32]> {
-        rows.as_f32()?.get(row * self.values..(row + 1) * self.values)
-    }
-
-    /// Appends a row's bytes in the format used on disk.
-    pub(crate) fn write_row(&self, rows: &Tensor, row: usize, bytes: &mut Vec<u8>) {
-        if let Some(values) = self.row_of(rows, row) {
-            self.form.write(values, bytes);
-        }
     }
 }
 
@@ -346,7 +264,7 @@ mod tests {
             options.read(true).write(true).create(true).truncate(false);
             options.open(folder.path().join(name)).unwrap()
         };
-        let inner = Inner {
+        let inner = StoreRows {
             contents: Contents::open(&folder.path().join("contents")).unwrap(),
             form: Form::F32,
             shape: vec![2],

@@ -1,11 +1,11 @@
 //! Writes rows on a dedicated thread, so that the training does not wait for the disk.
 
 use crate::RowKey;
-use crate::cache::StoreSpace;
-use crate::index::{RECORD, append};
-use crate::store::Inner;
+use crate::index::append;
+use crate::row::RECORD;
+use crate::rows::StoreRows;
+use crate::space::StoreSpace;
 use frostline_tensor::Tensor;
-use std::collections::HashMap;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -27,19 +27,6 @@ const LOOK: Duration = Duration::from_millis(2);
 /// Callback that receives the reason if writing stops, for example because the limit is reached. Called once.
 pub type Stopped = Arc<dyn Fn(String) + Send + Sync>;
 
-/// Queued rows.
-#[derive(Default)]
-pub(crate) struct Pending {
-    rows: HashMap<RowKey, (Arc<Tensor>, usize)>,
-    bytes: u64,
-}
-
-impl Pending {
-    pub(crate) fn get(&self, key: &RowKey) -> Option<(Arc<Tensor>, usize)> {
-        self.rows.get(key).cloned()
-    }
-}
-
 /// Queued rows in one batch.
 pub(crate) struct Handed {
     pub(crate) keys: Vec<Option<RowKey>>,
@@ -56,7 +43,7 @@ pub(crate) struct Progress {
 
 /// Handle of the writer thread. Dropping the handle waits until the queued rows are written.
 pub(crate) struct Writer {
-    inner: Arc<Inner>,
+    inner: Arc<StoreRows>,
     queue: Option<mpsc::Sender<Handed>>,
     progress: Arc<Progress>,
     thread: Option<JoinHandle<()>>,
@@ -73,7 +60,12 @@ impl Writer {
     /// Starts the writer thread. The lock `turn` is shared by the writers of all stores, and `room` limits
     /// the size of this store.
     #[expect(clippy::disallowed_methods, reason = "a trainer writes with a single thread")]
-    pub(crate) fn start(inner: Arc<Inner>, turn: File, room: StoreSpace, told: Stopped) -> io::Result<Self> {
+    pub(crate) fn start(
+        inner: Arc<StoreRows>,
+        turn: File,
+        room: StoreSpace,
+        told: Stopped,
+    ) -> io::Result<Self> {
         let (queue, waiting) = mpsc::channel::<Handed>();
         let progress = Arc::new(Progress::default());
         let shared = Arc::clone(&inner);
@@ -149,7 +141,7 @@ impl WriteLock {
     /// Calls `write` while the lock is held. Drops the rows if the lock is not acquired in time.
     fn run(
         &mut self,
-        inner: &Inner,
+        inner: &StoreRows,
         handed: &Handed,
         write: impl FnOnce(&Handed) -> Result<(), String>,
     ) -> Result<(), String> {
@@ -207,20 +199,20 @@ impl Progress {
     }
 }
 
-fn write(inner: &Inner, handed: &Handed, room: &StoreSpace) -> Result<(), String> {
+fn write(inner: &StoreRows, handed: &Handed, room: &StoreSpace) -> Result<(), String> {
     append_rows(inner, handed, room.bytes())?;
     take_up(inner)
 }
 
 /// Adds the written records to the index, except for those that a refresh has already added.
-pub(crate) fn take_up(inner: &Inner) -> Result<(), String> {
+pub(crate) fn take_up(inner: &StoreRows) -> Result<(), String> {
     let read = inner.state.lock().index.read_on(&inner.index);
     read.map_err(|error| error.to_string())
 }
 
 /// Appends the rows that are still missing, and then their records. In this order, a record never refers to a
 /// missing row. Fails if the store would exceed `room` bytes.
-pub(crate) fn append_rows(inner: &Inner, handed: &Handed, room: u64) -> Result<(), String> {
+pub(crate) fn append_rows(inner: &StoreRows, handed: &Handed, room: u64) -> Result<(), String> {
     let mut bytes = Vec::new();
     let mut records = Vec::new();
     let new: Vec<Option<RowKey>> = {
@@ -257,7 +249,7 @@ pub(crate) fn append_rows(inner: &Inner, handed: &Handed, room: u64) -> Result<(
 }
 
 /// Removes a batch from the queued rows.
-fn release(inner: &Inner, handed: &Handed) {
+fn release(inner: &StoreRows, handed: &Handed) {
     let mut state = inner.state.lock();
     for key in handed.keys.iter().flatten() {
         state.pending.rows.remove(key);
