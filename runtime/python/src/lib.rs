@@ -8,6 +8,7 @@
 //! Python objects hold only settings, so they can be pickled and used after a fork. Connections and threads
 //! belong to one process (`process`). The interpreter's lock is released during waits (`process::wait`).
 
+mod connections;
 mod dataset;
 mod errors;
 mod features;

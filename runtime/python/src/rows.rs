@@ -1,8 +1,8 @@
 //! Prefetching iteration over batches of activations.
 
+use crate::connections::Connections;
 use crate::errors;
 use crate::process::wait;
-use crate::stream::Connections;
 use frostline_client::{InquiryError, Source};
 use frostline_rows::{BatchRows, Prefetch, PrefetchLimits, RowCache, RowSource, RowsError, SampleBatch};
 use frostline_tensor::{Data, Tensor};
