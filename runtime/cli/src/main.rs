@@ -42,9 +42,11 @@ mod runs;
 mod serve;
 mod signals;
 mod sweep;
+mod sweep_definition;
 mod systemd;
 mod traces;
 mod train;
+mod training;
 
 use arguments::{Arguments, Command};
 use clap::CommandFactory;

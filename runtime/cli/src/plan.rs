@@ -3,7 +3,8 @@
 use crate::arguments::Plan as Flags;
 use crate::output::{bytes, print_json, print_table, write_file};
 use crate::reporter::Reporter;
-use crate::train::{connect, spec};
+use crate::train::spec;
+use crate::training::connect;
 use anyhow::{Context, Result, bail};
 use frostline_tensor::format_number;
 use frostline_trainer::{

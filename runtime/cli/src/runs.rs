@@ -2,7 +2,6 @@
 
 use crate::arguments::{Runs, Train};
 use crate::output::print_list;
-use crate::sweep::SweepDefinition;
 use anyhow::{Context, Result, bail};
 use frostline_trainer::{Job, RunFolder, RunState, RunSummary, runs, unfinished};
 use std::fs;
@@ -61,19 +60,6 @@ pub(crate) fn resumed(flags: &Train) -> Result<Option<PathBuf>> {
         Some(None) if given.has("model") && given.has("data") => Ok(None),
         Some(None) => newest(&flags.runs).map(Some),
     }
-}
-
-/// Returns the sweep in `folder`, or the sweep that contains the run in `folder`.
-///
-/// # Errors
-/// Returns an error if the sweep cannot be read.
-pub(crate) fn sweep_of(folder: &Path) -> Result<Option<(PathBuf, SweepDefinition)>> {
-    for folder in folder.ancestors().take(2) {
-        if let Some(recorded) = SweepDefinition::read(folder)? {
-            return Ok(Some((folder.to_owned(), recorded)));
-        }
-    }
-    Ok(None)
 }
 
 /// Returns the newest unfinished run in `folder`.

@@ -6,13 +6,14 @@ use crate::hints::{Hinted, Step};
 use crate::output::{print_json, print_table, write_file};
 use crate::results;
 use crate::runs::new_folder;
-use crate::train::{connect, train_with_events};
+use crate::sweep_definition::SweepDefinition;
+use crate::training::{connect, train_with_events};
 use anyhow::{Context, Result, anyhow, bail};
 use frostline_job::folder::{self as layout, FinalState};
-use frostline_job::{Event, JobSpec, LoggedEvent, sweep_refusal};
+use frostline_job::{Event, LoggedEvent};
 use frostline_tensor::one_line;
 use frostline_trainer::{Job, Outcome, Quality, RunFolder, RunState, TrainerError, runs};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -71,67 +72,6 @@ struct Swept<'a> {
     best: &'a str,
     model: &'a Path,
     report: &'a Path,
-}
-
-/// Definition of a sweep, written to the sweep's folder for later resumption.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct SweepDefinition {
-    pub(crate) sweep: Vec<Sweep>,
-    pub(crate) job: JobSpec,
-}
-
-impl SweepDefinition {
-    fn new(sweep: &[Sweep], job: &Job) -> Result<Self> {
-        Ok(Self {
-            sweep: sweep.to_vec(),
-            job: JobSpec {
-                // Use the given recipe without default rates, because these depend on the optimizer of a
-                // variant.
-                recipe: job.spec.recipe.clone(),
-                freeze: job.spec.freeze.clone(),
-                ..job.recorded()?
-            },
-        })
-    }
-
-    /// Checks that the checked `job` may resume this sweep in `folder`.
-    ///
-    /// # Errors
-    /// Returns an error if a setting differs that affects the trained models. Finished variants would have
-    /// the earlier value, and the best model would be selected among variants of different jobs.
-    pub(crate) fn check(&self, job: &Job, folder: &Path) -> Result<()> {
-        let mut now = Self::new(&self.sweep, job)?.job;
-        if self.job.model_sha256.is_none() {
-            // Frostline 0.2.0 did not record the hashes.
-            (now.model_sha256, now.guest_sha256) = (None, None);
-        }
-        if let Some(why) = sweep_refusal(&self.job.recorded(), &now.recorded()) {
-            bail!(
-                "cannot resume {}: {why}; to train with other settings, start a new sweep",
-                folder.display()
-            );
-        }
-        Ok(())
-    }
-
-    /// Reads the definition from `folder`. Returns `None` if the folder does not belong to a sweep.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be read or is invalid.
-    pub(crate) fn read(folder: &Path) -> Result<Option<Self>> {
-        let file = folder.join(layout::SWEEP);
-        if !file.is_file() {
-            return Ok(None);
-        }
-        let read = fs::read_to_string(&file).map_err(anyhow::Error::from);
-        let read = read.and_then(|text| Ok(Some(serde_json::from_str(&text)?)));
-        read.with_context(|| format!("cannot read {}", file.display()))
-    }
-
-    fn write(&self, folder: &Path) -> Result<()> {
-        let text = serde_json::to_string_pretty(self)?;
-        write_file("", &folder.join(layout::SWEEP), text.as_bytes())
-    }
 }
 
 /// Starts a new sweep of `job`.

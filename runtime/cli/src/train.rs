@@ -2,24 +2,23 @@
 
 use crate::arguments::{InterfaceFlags, JobFlags, Train};
 use crate::hints::{CommandLine, Hinted, Step, for_job};
-use crate::host::{Access, Connection, data_url};
+use crate::host::data_url;
 use crate::output::print_json;
-use crate::reporter::Reporter;
-use crate::sweep::SweepDefinition;
+use crate::sweep_definition::SweepDefinition;
+use crate::training::{connect, train_with_events};
 use crate::{results, runs, sweep};
 use anyhow::{Context, Result, anyhow};
 use frostline_graph::Model;
 use frostline_job::flags::missing;
 use frostline_job::{Class, JobSpec, NewHead, PixelFlags, folder};
-use frostline_trainer::{Job, Outcome, Recipe, RunFolder, TrainerError, read_pixels_beside, train};
+use frostline_trainer::{Job, Recipe, RunFolder, TrainerError, read_pixels_beside};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> Result<()> {
     let resumed = runs::resumed(&flags)?;
     if let Some(run) = &resumed
-        && let Some((folder, sweep)) = runs::sweep_of(run)?
+        && let Some((folder, sweep)) = SweepDefinition::find(run)?
     {
         return resume_sweep(&flags, &folder, sweep, json, stop).await;
     }
@@ -90,27 +89,6 @@ async fn train_job(mut job: Job, run: &Path, json: bool, stop: &CancellationToke
         }
     }
     result.map(drop).map_err(|error| failed(error, run, &spec))
-}
-
-/// Trains the job and shows its events.
-pub(crate) async fn train_with_events(
-    job: Job,
-    connection: &Connection,
-    json: bool,
-    stop: &CancellationToken,
-) -> Result<Outcome, TrainerError> {
-    let reporter = Arc::new(Reporter::new(json));
-    let trained = train(job, connection.hosts(), reporter.events(), stop.clone()).await;
-    reporter.finish();
-    trained
-}
-
-/// Connects to the hosts of `job`, or starts an embedded host.
-pub(crate) async fn connect(job: &mut Job) -> Result<Connection> {
-    let access = Access::from_flags(&job.spec.hosts)?;
-    let connection = Connection::open(access, &job.spec.data, &job.spec.device).await?;
-    job.shared_cores = connection.is_embedded();
-    Ok(connection)
 }
 
 /// Combines settings from flags, from files, from the `recorded` run and from defaults, in this order of

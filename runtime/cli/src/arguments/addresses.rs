@@ -1,6 +1,6 @@
 //! Checks of the command line before it is parsed, because clap repeats invalid values.
 
-use clap::CommandFactory;
+use clap::Command;
 use clap::error::ErrorKind;
 use frostline_tensor::without_secrets;
 
@@ -9,7 +9,10 @@ use frostline_tensor::without_secrets;
 ///
 /// # Errors
 /// Returns an error without the secrets.
-pub(crate) fn refuse_secrets<'a>(arguments: impl Iterator<Item = &'a str>) -> Result<(), clap::Error> {
+pub(crate) fn refuse_secrets<'a>(
+    command: &mut Command,
+    arguments: impl Iterator<Item = &'a str>,
+) -> Result<(), clap::Error> {
     for argument in arguments {
         let value = match argument.split_once('=') {
             Some((flag, value)) if flag.starts_with('-') => value,
@@ -21,7 +24,7 @@ pub(crate) fn refuse_secrets<'a>(arguments: impl Iterator<Item = &'a str>) -> Re
                 "credentials or a query are not allowed in the address '{shown}'; a store's keys belong in the environment, \
                  and a host's token in a file (--token-file)"
             );
-            return Err(super::Arguments::command().error(ErrorKind::ValueValidation, message));
+            return Err(command.error(ErrorKind::ValueValidation, message));
         }
     }
     Ok(())
@@ -39,7 +42,7 @@ mod tests {
             "--host=https://geheim@store:8443",
             "https://bucket.example/x?X-Amz-Signature=geheim",
         ] {
-            let refused = refuse_secrets([argument].into_iter()).unwrap_err();
+            let refused = refuse_secrets(&mut Command::new("frostline"), [argument].into_iter()).unwrap_err();
             let text = refused.render().to_string();
             assert!(
                 text.contains("example") || text.contains("photos") || text.contains("store"),
@@ -53,6 +56,6 @@ mod tests {
             "--lr=head=0.1",
             "abfss://c@a.dfs.core.windows.net/x",
         ];
-        refuse_secrets(fine.into_iter()).unwrap();
+        refuse_secrets(&mut Command::new("frostline"), fine.into_iter()).unwrap();
     }
 }

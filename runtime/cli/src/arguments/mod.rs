@@ -75,8 +75,8 @@ impl Arguments {
     /// Returns a usage error, or the requested help or version.
     pub(crate) fn from_words<W: Into<OsString>>(words: impl IntoIterator<Item = W>) -> Result<Self, Error> {
         let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
-        refuse_secrets(words.iter().filter_map(|word| word.to_str()))?;
         let mut command = Self::command();
+        refuse_secrets(&mut command, words.iter().filter_map(|word| word.to_str()))?;
         let mut matches = command.try_get_matches_from_mut(words)?;
         overwriting::check(&command, &matches)?;
         Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))

@@ -1,6 +1,7 @@
 //! Compares the activations of the first images with ONNX Runtime without optimizations.
 
-use super::{ExtractionInput, Remote};
+use super::input::ExtractionInput;
+use super::remote::Remote;
 use crate::reporter::Reporter;
 use anyhow::Result;
 use frostline_client::{Fetched, Inquiry, InquiryError, Source};

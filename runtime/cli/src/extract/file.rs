@@ -30,7 +30,7 @@ pub(crate) enum Format {
 
 impl Format {
     /// Returns the format for the extension of a path.
-    pub(super) fn from_extension(path: &Path) -> Result<Self> {
+    fn from_extension(path: &Path) -> Result<Self> {
         match path.extension().and_then(|ending| ending.to_str()) {
             Some("arrow") => Ok(Self::Arrow),
             Some("parquet") => Ok(Self::Parquet),
@@ -42,9 +42,15 @@ impl Format {
     }
 }
 
-/// Checks that the path is writable, before any request to a host.
-pub(super) fn check(path: &Path) -> Result<()> {
-    whole_file::check(path).with_context(|| cannot(path))
+/// Checks that activations can be written to a file of this name, before any request to a host, and returns the
+/// format.
+///
+/// # Errors
+/// Returns an error if the extension is unknown or the folder cannot be written.
+pub(crate) fn check_output(path: &Path) -> Result<Format> {
+    let format = Format::from_extension(path)?;
+    whole_file::check(path).with_context(|| cannot(path))?;
+    Ok(format)
 }
 
 /// An output file with a temporary name.
@@ -173,7 +179,9 @@ mod tests {
             assert!(error.contains(".parquet"), "{error}");
         }
         let folder = tempfile::tempdir().unwrap();
-        assert!(check(folder.path()).is_err());
-        assert!(check(&folder.path().join("no/such/x.arrow")).is_err());
+        let occupied = folder.path().join("x.arrow");
+        std::fs::create_dir(&occupied).unwrap();
+        assert!(check_output(&occupied).is_err());
+        assert!(check_output(&folder.path().join("no/such/x.arrow")).is_err());
     }
 }

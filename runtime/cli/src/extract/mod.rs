@@ -2,46 +2,35 @@
 
 mod check;
 mod file;
+mod input;
+mod remote;
 mod rows;
 
-use crate::arguments::{Extract as Flags, Inputs};
+pub(crate) use file::check_output;
+
+use crate::arguments::Extract as Flags;
 use crate::hints::{Hinted, Step};
-use crate::host::{Access, Connection, data_url};
+use crate::host::{Access, Connection};
 use crate::output::{bytes, print_result};
-use crate::reporter::{Reporter, warn};
-use crate::train::{model_name, read_model_and_pixels};
+use crate::reporter::Reporter;
 use anyhow::{Context, Result, anyhow, bail};
-use bytes::Bytes;
 use check::Check;
-use file::{Format, RowFile};
-use frostline_client::{
-    Fetcher, Hosts, Inquiry, LabelTable, Listing, SampleFiles, Source, Task, UploadKind, content_name,
-};
-use frostline_engine::library_version;
-use frostline_features::{Provenance, Rounding};
-use frostline_graph::{GraphError, Model};
-use frostline_images::{DecodeLimits, DecodePool};
-use frostline_job::{Event, PixelFlags};
-use frostline_rows::{Prefetch, PrefetchLimits, RowCache, RowSource, RowsError, SampleBatch};
+use file::RowFile;
+use frostline_client::{Hosts, LabelTable, Listing, SampleFiles, Task};
+use frostline_job::Event;
+use frostline_rows::{RowCache, RowsError, SampleBatch};
 use frostline_tensor::Tensor;
-use frostline_trainer::{Guest, OnBadSample, frozen_up_to, input_pixels, normalized_twice};
-use frostline_wire::{ObjectInfo, Split, UploadRef};
+use frostline_trainer::OnBadSample;
+use frostline_wire::{ObjectInfo, Split};
+use input::ExtractionInput;
+use remote::{Remote, fetcher};
 use rows::{Rows, SampleAnnotation};
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
-
-/// Limit of open requests per host, like in a job.
-const OPEN_REQUESTS: usize = 8;
-/// Number of batches to fetch while a batch is written, with a memory limit. Writing is faster than fetching.
-const PREFETCH: PrefetchLimits = PrefetchLimits {
-    batches: 3,
-    bytes: 1 << 30,
-};
 
 /// Summary of an extraction.
 #[derive(Serialize)]
@@ -57,16 +46,6 @@ struct Done {
     left_out: u64,
     bytes_received: u64,
     seconds: f64,
-}
-
-/// Checks that activations can be written to a file of this name, and returns the format.
-///
-/// # Errors
-/// Returns an error if the extension is unknown or the folder cannot be written.
-pub(crate) fn check_output(path: &Path) -> Result<Format> {
-    let format = Format::from_extension(path)?;
-    file::check(path)?;
-    Ok(format)
 }
 
 /// Writes activations with these keys to a file, without splits and labels. Blocks.
@@ -110,128 +89,6 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
         done.seconds
     );
     print_result(json, &done, text)
-}
-
-/// Input of an extraction.
-struct ExtractionInput {
-    /// The data root.
-    root: String,
-    format: Format,
-    name: String,
-    layers: Bytes,
-    layers_sha256: String,
-    cut: String,
-    guest: Guest,
-    stock_guest: bool,
-}
-
-impl ExtractionInput {
-    fn read(flags: &Flags, json: bool) -> Result<Self> {
-        let format = check_output(&flags.out)?;
-        let pixels = flags.pixels.settings()?;
-        let (model, cut) = model_and_cut(flags, &pixels)?;
-        let mut guest = Guest::read(flags.guest.as_deref(), flags.parameters.as_deref())?;
-        pixels.check_excludes_parameters(flags.parameters.as_deref())?;
-        // A custom guest without parameters gets no recipe, unless preprocessing flags are set.
-        if guest.is_stock() || !pixels.is_empty() {
-            let (recipe, source) = input_pixels(&model, &pixels)?;
-            guest.parameters = Some(serde_json::to_string(&recipe)?);
-            warn(&Event::Pixels { recipe, source }, json);
-            if let Some(message) = normalized_twice(&model, &recipe, source) {
-                warn(&Event::Warning { message }, json);
-            }
-        }
-        Ok(Self {
-            root: data_url(&flags.inputs.data)?,
-            format,
-            name: model_name(&flags.inputs.model),
-            layers: model.slice(None, Some(&cut))?.to_bytes()?.into(),
-            layers_sha256: model.layers_sha256(&cut)?,
-            cut,
-            guest,
-            stock_guest: flags.guest.is_none(),
-        })
-    }
-
-    /// Opens the cache. Returns `None` if the cache is off or cannot be opened, because extraction also works
-    /// without a cache.
-    fn open_cache(
-        &self,
-        flags: &Flags,
-        source: &Source,
-        rows: u64,
-        reporter: &Arc<Reporter>,
-    ) -> Option<Arc<RowCache>> {
-        let cache = flags.cache.open()?;
-        let made = Provenance {
-            model: self.name.clone(),
-            freeze: self.cut.clone(),
-            data: self.root.clone(),
-            layers: self.layers_sha256.clone(),
-            guest: hex::encode(Sha256::digest(&self.guest.bytes)),
-            parameters: source.parameters.clone(),
-            rounding: Rounding::for_split(flags.encoding, &source.split, &self.cut),
-            precision: source.terms.precision,
-            fixed_batch: source.terms.fixed_batch,
-            library: library_version().unwrap_or_default(),
-            device: flags.device.clone(),
-            exactly: None,
-            shape: source.shape.clone(),
-        };
-        let told = Arc::clone(reporter);
-        let stopped = Arc::new(move |why| told.warning(format!("caching features stopped: {why}")));
-        RowCache::open(&cache, made, rows, stopped)
-            .inspect_err(|error| reporter.warning(format!("cannot cache features: {error}")))
-            .ok()
-            .map(Arc::new)
-    }
-
-    /// Uploads the guest and the layers, and returns the request settings.
-    async fn send(&self, hosts: &Hosts, flags: &Flags) -> Result<Inquiry> {
-        let guest = &self.guest;
-        let layers = self.layers.clone();
-        Ok(Inquiry {
-            root: self.root.clone(),
-            guest: Some(send(hosts, UploadKind::Guest, &guest.name, guest.bytes.clone()).await?),
-            model: Some(send(hosts, UploadKind::Model, &self.name, layers).await?),
-            parameters: guest.parameters.clone().unwrap_or_default(),
-            encoding: flags.encoding,
-            terms: (&flags.terms.settings()?).into(),
-            request_samples: flags.request_samples,
-        })
-    }
-}
-
-/// Reads the network. If it has several outputs and the cut is one of them, this output is used.
-fn read_model(flags: &Flags, pixels: &PixelFlags) -> Result<Model> {
-    let Inputs { model, interface, .. } = &flags.inputs;
-    let read = read_model_and_pixels(model, interface, pixels);
-    let cut = flags.cut.as_deref().unwrap_or_default();
-    match read.as_ref().err().and_then(|error| error.downcast_ref()) {
-        Some(GraphError::Outputs { names }) if names.iter().any(|name| name == cut) => {
-            read_model_and_pixels(model, &interface.with_output(cut), pixels)
-        }
-        _ => read,
-    }
-}
-
-/// Returns the network and the cut. For `output` and for a backbone without a classifier, a linear head is
-/// added, and the cut is the input of this head.
-fn model_and_cut(flags: &Flags, pixels: &PixelFlags) -> Result<(Model, String)> {
-    let model = read_model(flags, pixels)?;
-    let network = model.network()?;
-    match flags.cut.as_deref() {
-        Some(cut) if ["output", &network.output.name].contains(&cut) && network.named(cut).is_err() => {}
-        None if network.head.is_none() => {}
-        cut => return Ok(frozen_up_to(model, cut)?),
-    }
-    Ok(frozen_up_to(model.with_linear_head()?, None)?)
-}
-
-async fn send(hosts: &Hosts, kind: UploadKind, name: &str, bytes: Bytes) -> Result<UploadRef> {
-    let name = content_name(name, &hex::encode(Sha256::digest(&bytes)));
-    let sha256 = hosts.push(kind, &name, bytes).await?.sha256;
-    Ok(UploadRef { name, sha256 })
 }
 
 async fn extract(
@@ -325,40 +182,6 @@ async fn checked(
 
 fn values_of(activations: &Tensor) -> Result<Vec<f32>> {
     Ok(activations.as_f32().context("activations must be f32")?.to_vec())
-}
-
-/// Access to activations that are not cached.
-struct Remote {
-    fetcher: Fetcher,
-    hosts: Hosts,
-    source: Arc<Source>,
-}
-
-impl Remote {
-    /// Starts to get the activations of `samples` in batches.
-    fn rows(
-        &self,
-        cache: Option<Arc<RowCache>>,
-        samples: &[ObjectInfo],
-        batch: usize,
-    ) -> Prefetch<SampleBatch, RowsError> {
-        let rows = RowSource {
-            fetcher: Some(self.fetcher.clone()),
-            cache,
-        };
-        let batches = samples.chunks(batch).map(Arc::from).collect();
-        let hosts = self.hosts.clone();
-        let source = Arc::clone(&self.source);
-        Prefetch::of_samples(rows, PREFETCH, hosts, source, batches)
-    }
-}
-
-/// Creates the fetcher, with a decoder for each core.
-fn fetcher(flags: &Flags) -> Result<Fetcher> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let limits = DecodeLimits::new(flags.host.image_pixels);
-    let decoders = DecodePool::start(threads)?.with_limits(limits);
-    Ok(Fetcher::new(OPEN_REQUESTS, decoders))
 }
 
 /// Returns the samples, and for each key the split and the label from the location or the table.

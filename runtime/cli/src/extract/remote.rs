@@ -1,0 +1,49 @@
+use crate::arguments::Extract as Flags;
+use anyhow::Result;
+use frostline_client::{Fetcher, Hosts, Source};
+use frostline_images::{DecodeLimits, DecodePool};
+use frostline_rows::{Prefetch, PrefetchLimits, RowCache, RowSource, RowsError, SampleBatch};
+use frostline_wire::ObjectInfo;
+use std::sync::Arc;
+
+/// Limit of open requests per host, like in a job.
+const OPEN_REQUESTS: usize = 8;
+/// Number of batches to fetch while a batch is written, with a memory limit. Writing is faster than fetching.
+const PREFETCH: PrefetchLimits = PrefetchLimits {
+    batches: 3,
+    bytes: 1 << 30,
+};
+
+/// Access to activations that are not cached.
+pub(super) struct Remote {
+    pub(super) fetcher: Fetcher,
+    pub(super) hosts: Hosts,
+    pub(super) source: Arc<Source>,
+}
+
+impl Remote {
+    /// Starts to get the activations of `samples` in batches.
+    pub(super) fn rows(
+        &self,
+        cache: Option<Arc<RowCache>>,
+        samples: &[ObjectInfo],
+        batch: usize,
+    ) -> Prefetch<SampleBatch, RowsError> {
+        let rows = RowSource {
+            fetcher: Some(self.fetcher.clone()),
+            cache,
+        };
+        let batches = samples.chunks(batch).map(Arc::from).collect();
+        let hosts = self.hosts.clone();
+        let source = Arc::clone(&self.source);
+        Prefetch::of_samples(rows, PREFETCH, hosts, source, batches)
+    }
+}
+
+/// Creates the fetcher, with a decoder for each core.
+pub(super) fn fetcher(flags: &Flags) -> Result<Fetcher> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let limits = DecodeLimits::new(flags.host.image_pixels);
+    let decoders = DecodePool::start(threads)?.with_limits(limits);
+    Ok(Fetcher::new(OPEN_REQUESTS, decoders))
+}

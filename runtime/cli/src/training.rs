@@ -1,0 +1,29 @@
+//! Training of a job on its hosts.
+
+use crate::host::{Access, Connection};
+use crate::reporter::Reporter;
+use anyhow::Result;
+use frostline_trainer::{Job, Outcome, TrainerError, train};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// Trains the job and shows its events.
+pub(crate) async fn train_with_events(
+    job: Job,
+    connection: &Connection,
+    json: bool,
+    stop: &CancellationToken,
+) -> Result<Outcome, TrainerError> {
+    let reporter = Arc::new(Reporter::new(json));
+    let trained = train(job, connection.hosts(), reporter.events(), stop.clone()).await;
+    reporter.finish();
+    trained
+}
+
+/// Connects to the hosts of `job`, or starts an embedded host.
+pub(crate) async fn connect(job: &mut Job) -> Result<Connection> {
+    let access = Access::from_flags(&job.spec.hosts)?;
+    let connection = Connection::open(access, &job.spec.data, &job.spec.device).await?;
+    job.shared_cores = connection.is_embedded();
+    Ok(connection)
+}
