@@ -13,7 +13,10 @@ use measures::{Lines, percentile};
 use source::Crate;
 use std::path::{Path, PathBuf};
 
-/// Maximum length of an import cycle, in files.
+/// Crates that still contain import cycles. Other crates must not contain any.
+const WITH_CYCLES: [&str; 2] = ["runtime/server", "runtime/trainer"];
+
+/// Maximum length of an import cycle in these crates, in files.
 const MAX_CYCLE: usize = 3;
 
 /// Functions with more lines are counted as long.
@@ -75,7 +78,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Refuses unclear names and phrases, flags of the command in libraries, import cycles of more than [`MAX_CYCLE`] files,
+/// Refuses unclear names and phrases, flags of the command in libraries, import cycles,
 /// and tuples of unrelated values that a `let` divides again.
 pub(crate) fn check() -> Result<()> {
     let crates = crates(&root())?;
@@ -85,14 +88,17 @@ pub(crate) fn check() -> Result<()> {
     let mut whole = Lines::default();
     for each in &crates {
         whole.add(Lines::count(each));
-        let too_long = cycles::find(each)
-            .into_iter()
-            .filter(|cycle| cycle.len() > MAX_CYCLE);
-        violations.extend(too_long.map(|cycle| format!("{}: {}", each.name, cycle.join(", "))));
+        let allowed = match WITH_CYCLES.contains(&each.name.as_str()) {
+            true => MAX_CYCLE,
+            false => 0,
+        };
+        let cycles = cycles::find(each).into_iter();
+        let refused = cycles.filter(|cycle| cycle.len() > allowed);
+        violations.extend(refused.map(|cycle| format!("{}: {}", each.name, cycle.join(", "))));
     }
     if !violations.is_empty() {
         bail!(
-            "import cycles of more than {MAX_CYCLE} files; move shared items to a separate file:\n  {}",
+            "import cycles; move shared items to a separate file:\n  {}",
             violations.join("\n  ")
         );
     }
